@@ -1,0 +1,3 @@
+"""qjoule: joules per query, without touching the application."""
+
+__version__ = "0.1.0"

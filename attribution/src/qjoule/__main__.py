@@ -1,0 +1,3 @@
+from qjoule.cli import main
+
+main()

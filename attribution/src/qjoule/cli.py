@@ -1,0 +1,72 @@
+"""The command line: one group, one module per command, loaded when it is called."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+
+import click
+
+from qjoule import __version__
+from qjoule.errors import QjouleError, UsageError
+
+#: Command name to the module in ``qjoule.commands`` that holds its ``command``.
+COMMANDS = {
+    "doctor": "doctor",
+    "record": "record",
+    "attribute": "attribute",
+    "compare": "compare",
+    "top": "top",
+}
+
+
+class LazyGroup(click.Group):
+    """Imports a command's module only when it is named: `qjoule --help` stays quick."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"qjoule.commands.{COMMANDS[cmd_name]}")
+        command: click.Command = module.command
+        return command
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="qjoule")
+def cli() -> None:
+    """Joules per query, on a production database server."""
+
+
+def main() -> None:
+    """Run a command; errors are one line on standard error, exit codes 0, 1 or 2."""
+    try:
+        code = cli.main(prog_name="qjoule", standalone_mode=False)
+    except click.exceptions.Abort:
+        sys.exit(130)
+    except click.UsageError as error:
+        where = f" (see '{error.ctx.command_path} --help')" if error.ctx else ""
+        _say(error.format_message() + where)
+        sys.exit(2)
+    except UsageError as error:
+        _say(str(error))
+        sys.exit(2)
+    except (QjouleError, click.ClickException) as error:
+        _say(str(error))
+        sys.exit(1)
+    except BrokenPipeError:
+        # The reader of our output went away (`qjoule attribute | head`): not an error.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _say(message: str) -> None:
+    print(f"qjoule: {' '.join(message.split())}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,280 @@
+"""The event contract of ``bpf/qjoule.h`` as numpy dtypes and enums.
+
+``tests/contract`` compares every size and offset with what a C compiler says.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, IntFlag
+
+import numpy as np
+
+CONTRACT_VERSION = 1
+BLOCK_MAGIC = 0x31424A51
+COUNTER_NAMES = ("cycles", "instructions", "llc_misses")
+LATENCY_BUCKETS = 48
+TEXT_BYTES = 4096
+SHAPE_UNKNOWN = 0
+SHAPE_OTHER = 0xFFFF_FFFF_FFFF_FFFF
+TRACER_CPU = 0xFFFF_FFFF  #: `cpu` of a loss that the tracer counted itself
+
+
+class OwnerKind(IntEnum):
+    """Who a stretch of CPU time belongs to; every nanosecond has exactly one."""
+
+    IDLE = 0
+    QUERY = 1
+    SERVER = 2
+    PROCESS = 3
+    KERNEL = 4
+    TRACER = 5
+
+
+class ServerKind(IntEnum):
+    NONE = 0
+    MYSQL = 1
+    POSTGRES = 2
+
+
+class Rung(IntEnum):
+    """How a query boundary was found."""
+
+    NONE = 0
+    SOCKET = 1
+    SYMBOL = 2
+    USDT = 3
+    AGENT = 4
+    TAG = 5
+    STATISTICAL = 6
+
+
+class Command(IntEnum):
+    OTHER = 0
+    QUERY = 1
+    PREPARE = 2
+    EXECUTE = 3
+    CONNECT = 4
+
+
+class QueryFlag(IntFlag):
+    NO_TEXT = 1
+    OPEN = 2
+    PIPELINED = 4
+    RESUMED = 8
+    TRUNCATED = 16
+
+
+class Loss(IntEnum):
+    SEGMENT = 0
+    QUERY = 1
+    TEXT = 2
+    TASK = 3
+    SESSION = 4
+    STATE = 5
+    PREPARED = 6
+    OPAQUE_SESSION = 7
+    FRAMING = 8
+    COUNTER = 9
+    AGGREGATE = 10
+    ENERGY = 11
+    PUMP = 12
+
+
+class TaskEvent(IntEnum):
+    ALIVE = 1
+    FORK = 2
+    EXEC = 3
+    EXIT = 4
+    RENAME = 5
+
+
+class SessionEvent(IntEnum):
+    OPEN = 1
+    OPAQUE = 2
+
+
+class Dialect(IntEnum):
+    MYSQL = 1
+    POSTGRES = 2
+
+
+class Grade(IntEnum):
+    """What total the joules were apportioned from."""
+
+    NONE = 0
+    MEASURED = 1
+    ESTIMATED = 2
+    SIMULATED = 3
+
+
+class Mode(IntEnum):
+    RECORD = 1
+    LIVE = 2
+
+
+class Block(IntEnum):
+    HELLO = 1
+    CPU = 2
+    DOMAIN = 3
+    ENERGY = 4
+    SEGMENT = 5
+    SEGMENT_COUNTERS = 6
+    QUERY = 7
+    TEXT = 8
+    TASK = 9
+    SESSION = 10
+    LOSS = 11
+    CPU_TIME = 12
+    AGGREGATE = 13
+    FLUSH = 14
+    END = 15
+
+
+SEGMENT = np.dtype(
+    [
+        ("t0_ns", "<u8"),
+        ("t1_ns", "<u8"),
+        ("query", "<u8"),
+        ("pid", "<u4"),
+        ("tgid", "<u4"),
+        ("cpu", "<u2"),
+        ("server", "<u2"),
+        ("owner_kind", "u1"),
+        ("valid", "u1"),
+        ("reserved", "<u2"),
+    ]
+)
+SEGMENT_COUNTERS = np.dtype([("segment", SEGMENT), ("counters", "<u8", (len(COUNTER_NAMES),))])
+QUERY = np.dtype(
+    [
+        ("query", "<u8"),
+        ("begin_ns", "<u8"),
+        ("end_ns", "<u8"),
+        ("session", "<u8"),
+        ("shape", "<u8"),
+        ("cpu_ns", "<u8"),
+        ("pid", "<u4"),
+        ("tgid", "<u4"),
+        ("executions", "<u4"),
+        ("flags", "<u4"),
+        ("statement_bytes", "<u4"),
+        ("server", "<u2"),
+        ("rung", "u1"),
+        ("command", "u1"),
+    ]
+)
+TEXT = np.dtype(
+    [
+        ("shape", "<u8"),
+        ("statement_bytes", "<u4"),
+        ("text_bytes", "<u4"),
+        ("server", "<u2"),
+        ("dialect", "u1"),
+        ("reserved", "u1", (5,)),
+    ]
+)
+TASK = np.dtype(
+    [
+        ("t_ns", "<u8"),
+        ("pid", "<u4"),
+        ("tgid", "<u4"),
+        ("parent_tgid", "<u4"),
+        ("server", "<u2"),
+        ("event", "u1"),
+        ("owner_kind", "u1"),
+        ("comm", "S16"),
+    ]
+)
+SESSION = np.dtype(
+    [
+        ("session", "<u8"),
+        ("t_ns", "<u8"),
+        ("pid", "<u4"),
+        ("tgid", "<u4"),
+        ("text_bytes", "<u4"),
+        ("server", "<u2"),
+        ("event", "u1"),
+        ("server_kind", "u1"),
+    ]
+)
+ENERGY = np.dtype(
+    [
+        ("t_ns", "<u8"),
+        ("raw", "<u8"),
+        ("half_width_ns", "<u4"),
+        ("status", "<u4"),
+        ("package", "<u2"),
+        ("domain", "<u2"),
+        ("reserved", "<u4"),
+    ]
+)
+LOSS_COUNT = np.dtype(
+    [("t_ns", "<u8"), ("count", "<u8"), ("lost_ns", "<u8"), ("cpu", "<u4"), ("cause", "<u4")]
+)
+CPU_TIME = np.dtype(
+    [("t_ns", "<u8"), ("busy_ns", "<u8"), ("idle_ns", "<u8"), ("cpu", "<u4"), ("reserved", "<u4")]
+)
+AGGREGATE = np.dtype(
+    [
+        ("t0_ns", "<u8"),
+        ("t1_ns", "<u8"),
+        ("shape", "<u8"),
+        ("cpu_ns", "<u8"),
+        ("counters", "<u8", (len(COUNTER_NAMES),)),
+        ("latency_ns", "<u8"),
+        ("calls", "<u4"),
+        ("tgid", "<u4"),
+        ("pid", "<u4"),
+        ("package", "<u2"),
+        ("server", "<u2"),
+        ("owner_kind", "u1"),
+        ("valid", "u1"),
+        ("reserved", "u1", (6,)),
+        ("latency", "<u4", (LATENCY_BUCKETS,)),
+    ]
+)
+HELLO = np.dtype(
+    [
+        ("version", "<u4"),
+        ("mode", "<u4"),
+        ("t_ns", "<u8"),
+        ("realtime_ns", "<u8"),
+        ("window_ns", "<u8"),
+        ("cpus", "<u4"),
+        ("counters", "<u4"),
+        ("domains", "<u4"),
+        ("grade", "<u4"),
+        ("energy_source", "S32"),
+        ("energy_reason", "S192"),
+    ]
+)
+CPU = np.dtype([("cpu", "<u4"), ("package", "<u4"), ("core", "<u4"), ("sibling", "<u4")])
+DOMAIN = np.dtype(
+    [("domain", "<u4"), ("package", "<u4"), ("range", "<u8"), ("unit_j", "<f8"), ("name", "S24")]
+)
+END = np.dtype([("t_ns", "<u8"), ("reason", "<u4"), ("reserved", "<u4")])
+BLOCK = np.dtype(
+    [
+        ("magic", "<u4"),
+        ("kind", "<u4"),
+        ("count", "<u4"),
+        ("payload_bytes", "<u4"),
+        ("t_ns", "<u8"),
+    ]
+)
+
+#: Record type of each block whose records have one size.
+RECORDS: dict[Block, np.dtype] = {
+    Block.HELLO: HELLO,
+    Block.CPU: CPU,
+    Block.DOMAIN: DOMAIN,
+    Block.ENERGY: ENERGY,
+    Block.SEGMENT: SEGMENT,
+    Block.SEGMENT_COUNTERS: SEGMENT_COUNTERS,
+    Block.QUERY: QUERY,
+    Block.TASK: TASK,
+    Block.LOSS: LOSS_COUNT,
+    Block.CPU_TIME: CPU_TIME,
+    Block.AGGREGATE: AGGREGATE,
+    Block.END: END,
+}

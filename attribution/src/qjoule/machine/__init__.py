@@ -1,0 +1,1 @@
+"""What this machine is: CPU, kernel, privileges, energy sources."""

@@ -1,0 +1,1 @@
+"""Pure functions on arrays: segments, windows and energy to joules per owner."""

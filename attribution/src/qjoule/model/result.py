@@ -1,0 +1,115 @@
+"""What an attribution says. The model makes it, reporters and exports show it.
+
+Units are in the names. Energies of one domain add up exactly:
+queries + background + other_processes + kernel + tracer + idle + residual = measured.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+#: The parts of the total, in the order in which they are shown.
+PARTS = ("queries", "background", "other_processes", "kernel", "tracer", "idle", "residual")
+
+
+@dataclass(frozen=True)
+class Domain:
+    """One energy domain summed over packages (`package`, `core`, `dram`, ...)."""
+
+    name: str
+    measured_nj: int
+    parts_nj: dict[str, int]  #: keyed by PARTS; adds up to measured_nj
+
+
+@dataclass(frozen=True)
+class Row:
+    """One group of queries (or one fixed row), for the main domain.
+
+    `keys` are the group's keys under their own names (`fingerprint`, `server`, ...).
+    Intervals are 95 %, (low, high). `energy_by_domain_nj` holds the other domains.
+    """
+
+    keys: dict[str, str]
+    shape: str
+    server: str
+    kind: str  #: one of PARTS
+    calls: int
+    energy_nj: int
+    energy_nj_ci95: tuple[float, float]
+    share: float  #: of the measured energy, 0 to 1
+    cpu_ns: int
+    latency_ns_mean: float | None = None
+    latency_ns_p50: float | None = None
+    latency_ns_p95: float | None = None
+    latency_ns_p99: float | None = None
+    cycles: float | None = None
+    instructions: float | None = None
+    llc_misses: float | None = None
+    rung: str = ""
+    flags: tuple[str, ...] = ()
+    energy_by_domain_nj: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def j_per_call(self) -> float | None:
+        return self.energy_nj * 1e-9 / self.calls if self.calls else None
+
+    @property
+    def j_per_call_ci95(self) -> tuple[float, float] | None:
+        if not self.calls:
+            return None
+        low, high = self.energy_nj_ci95
+        return (low * 1e-9 / self.calls, high * 1e-9 / self.calls)
+
+
+@dataclass(frozen=True)
+class TraceInfo:
+    """Where the figures come from, and what is missing from them."""
+
+    host: str
+    kernel: str
+    cpu: str
+    start: str  #: ISO 8601, UTC
+    duration_s: float
+    complete: bool
+    loss: dict[str, int]  #: count by cause, only causes that happened
+    lost_cpu_ns: int = 0
+
+
+@dataclass(frozen=True)
+class EnergySource:
+    name: str
+    grade: str  #: measured, estimated, simulated, none
+    reason: str
+    domains: tuple[str, ...]
+    main_domain: str  #: the domain that rows and totals are about
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """Coefficients of the segment weight, and where they come from."""
+
+    weight: str  #: "cpu_time" or "counters"
+    coefficients: dict[str, float]
+    calibrated: bool
+    held_out_error: float | None  #: relative, from windows not used in the fit
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Attribution:
+    """`rows` are the queries' groups, most energy first; `fixed` the other PARTS' rows."""
+
+    trace: TraceInfo
+    energy_source: EnergySource
+    policy: dict[str, str]  #: {"idle": "separate" | "even" | "proportional", "by": "fingerprint"}
+    model: ModelInfo
+    domains: tuple[Domain, ...]  #: the main domain first
+    rows: tuple[Row, ...]
+    fixed: tuple[Row, ...]
+    coverage: float  #: share of the traced servers' CPU time that has a named query
+    windows: int = 0
+    unattributed_windows: int = 0  #: gaps, resets, failed reads: their energy is in no row
+
+    @property
+    def main(self) -> Domain:
+        return self.domains[0]

@@ -1,0 +1,1 @@
+"""Show attributions; compute no energy."""

@@ -1,0 +1,1 @@
+"""Finds database servers and the points where their queries begin and end."""

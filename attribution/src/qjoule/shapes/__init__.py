@@ -1,0 +1,1 @@
+"""Statements without their literals: shapes, and the fingerprints that name them."""

@@ -1,0 +1,1 @@
+"""The trace dataset: reader, writer, and the live stream it is made from."""

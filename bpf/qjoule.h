@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/*
+ * The event contract: what the BPF programs tell the tracer, and the tracer tells Python.
+ *
+ * One side of this seam is C (bpf/, tracer/), the other is attribution/src/qjoule/contract.py.
+ * tests/contract compares sizes and offsets from both sides. Rules:
+ *   - little-endian, naturally aligned, sizes a multiple of 8, padding named and zeroed;
+ *   - enum values are explicit and never renumbered;
+ *   - any change raises QJ_CONTRACT_VERSION and gets a line in docs/architecture.md.
+ *
+ * All times are CLOCK_MONOTONIC nanoseconds (bpf_ktime_get_ns()).
+ */
+#ifndef QJOULE_H
+#define QJOULE_H
+
+#ifndef __VMLINUX_H__
+#include <linux/types.h>
+#endif
+
+#define QJ_CONTRACT_VERSION 1
+
+#define QJ_COMM_BYTES 16
+#define QJ_COUNTERS 3	    /* cycles, instructions, LLC misses, in this order */
+#define QJ_TEXT_BYTES 4096  /* a statement is read, hashed and shown up to here */
+#define QJ_STARTUP_BYTES 512 /* a session's first message, for user and database */
+#define QJ_LATENCY_BUCKETS 48 /* half octaves from 1 us: bucket i starts at 1000 * 2^(i/2) ns */
+
+/* Who a stretch of CPU time belongs to. Every nanosecond has exactly one. */
+enum qj_owner_kind {
+	QJ_OWNER_IDLE = 0,
+	QJ_OWNER_QUERY = 1,   /* a server thread serving a known query */
+	QJ_OWNER_SERVER = 2,  /* a server thread outside any query: background, by thread role */
+	QJ_OWNER_PROCESS = 3, /* any other process */
+	QJ_OWNER_KERNEL = 4,  /* kernel threads */
+	QJ_OWNER_TRACER = 5,  /* qjoule-tracer and the process that reads it */
+};
+
+enum qj_server_kind {
+	QJ_SERVER_NONE = 0,
+	QJ_SERVER_MYSQL = 1, /* MySQL and MariaDB: the same wire protocol */
+	QJ_SERVER_POSTGRES = 2,
+};
+
+enum qj_rung {
+	QJ_RUNG_NONE = 0,
+	QJ_RUNG_SOCKET = 1,
+	QJ_RUNG_SYMBOL = 2,
+	QJ_RUNG_USDT = 3,
+	QJ_RUNG_AGENT = 4,
+	QJ_RUNG_TAG = 5,
+	QJ_RUNG_STATISTICAL = 6,
+};
+
+enum qj_command {
+	QJ_COMMAND_OTHER = 0,	/* ping, change database, statistics, quit, ... */
+	QJ_COMMAND_QUERY = 1,	/* statement text, executed */
+	QJ_COMMAND_PREPARE = 2, /* statement text, only prepared */
+	QJ_COMMAND_EXECUTE = 3, /* a statement prepared before, executed */
+	QJ_COMMAND_CONNECT = 4, /* login */
+};
+
+/* Flags of a query. */
+enum qj_query_flag {
+	QJ_QUERY_NO_TEXT = 1 << 0,   /* prepared before attach: shape is 0 */
+	QJ_QUERY_OPEN = 1 << 1,	     /* its thread ended or tracing stopped before the query did */
+	QJ_QUERY_PIPELINED = 1 << 2, /* several executions in one boundary; `executions` counts them */
+	QJ_QUERY_RESUMED = 1 << 3,   /* suspended and resumed at least once (thread pool) */
+	QJ_QUERY_TRUNCATED = 1 << 4, /* statement longer than QJ_TEXT_BYTES */
+};
+
+/* Why something is missing. Counted per CPU in the kernel, or by the tracer. */
+enum qj_loss {
+	QJ_LOSS_SEGMENT = 0,	    /* ring full: a segment, `lost_ns` says how much CPU time */
+	QJ_LOSS_QUERY = 1,	    /* ring full: a query record */
+	QJ_LOSS_TEXT = 2,	    /* ring full, or text could not be read */
+	QJ_LOSS_TASK = 3,	    /* ring full: a task event */
+	QJ_LOSS_SESSION = 4,	    /* ring full: a session event */
+	QJ_LOSS_STATE = 5,	    /* no room for a thread's state: its time counts as server background */
+	QJ_LOSS_PREPARED = 6,	    /* the id a server gave to a prepared statement was not seen */
+	QJ_LOSS_OPAQUE_SESSION = 7, /* TLS or compression: the socket rung cannot see into this session */
+	QJ_LOSS_FRAMING = 8,	    /* protocol framing lost; found again at the next clear boundary */
+	QJ_LOSS_COUNTER = 9,	    /* a hardware counter could not be read or was multiplexed */
+	QJ_LOSS_AGGREGATE = 10,	    /* live view: no room for another row, its sums went to the `other` row */
+	QJ_LOSS_ENERGY = 11,	    /* the tracer could not read an energy counter */
+	QJ_LOSS_PUMP = 12,	    /* the reader was too slow or too late; counted by the tracer */
+	QJ_LOSS_MAX = 13,
+};
+
+enum qj_task_event {
+	QJ_TASK_ALIVE = 1, /* was running when tracing began */
+	QJ_TASK_FORK = 2,
+	QJ_TASK_EXEC = 3,
+	QJ_TASK_EXIT = 4,
+	QJ_TASK_RENAME = 5,
+};
+
+enum qj_session_event {
+	QJ_SESSION_OPEN = 1,   /* startup bytes follow */
+	QJ_SESSION_OPAQUE = 2, /* TLS or compression from here on */
+};
+
+enum qj_dialect {
+	QJ_DIALECT_MYSQL = 1,
+	QJ_DIALECT_POSTGRES = 2,
+};
+
+/* ---- records ------------------------------------------------------------------------------ */
+
+/* A closed stretch on one CPU. Idle has no records: it is what the others leave of a CPU's time. */
+struct qj_segment {
+	__u64 t0_ns;
+	__u64 t1_ns;
+	__u64 query; /* 0 unless owner_kind is QJ_OWNER_QUERY */
+	__u32 pid;   /* thread */
+	__u32 tgid;  /* process */
+	__u16 cpu;
+	__u16 server; /* id from the attach plan, 0 none */
+	__u8 owner_kind;
+	__u8 valid; /* bit i: counters[i] is valid */
+	__u16 reserved;
+};
+
+struct qj_segment_counters {
+	struct qj_segment segment;
+	__u64 counters[QJ_COUNTERS]; /* increments over the segment */
+};
+
+struct qj_query {
+	__u64 query; /* unique in a trace */
+	__u64 begin_ns;
+	__u64 end_ns;
+	__u64 session; /* unique per connection */
+	__u64 shape;   /* keyed hash of the statement without its literals; 0 unknown */
+	__u64 cpu_ns;  /* as summed in the kernel; parallel workers not included */
+	__u32 pid;
+	__u32 tgid;
+	__u32 executions; /* how many statements the server counts for it */
+	__u32 flags;	  /* enum qj_query_flag */
+	__u32 statement_bytes;
+	__u16 server;
+	__u8 rung;
+	__u8 command;
+};
+
+/* Sent once per shape that the kernel has not seen (or has forgotten); the text follows. */
+struct qj_text {
+	__u64 shape;
+	__u32 statement_bytes; /* as sent by the client, where known */
+	__u32 text_bytes;      /* bytes that follow, at most QJ_TEXT_BYTES */
+	__u16 server;
+	__u8 dialect;
+	__u8 reserved[5];
+};
+
+struct qj_task {
+	__u64 t_ns;
+	__u32 pid;
+	__u32 tgid;
+	__u32 parent_tgid;
+	__u16 server;
+	__u8 event;
+	__u8 owner_kind;
+	char comm[QJ_COMM_BYTES];
+};
+
+struct qj_session {
+	__u64 session;
+	__u64 t_ns;
+	__u32 pid;
+	__u32 tgid;
+	__u32 text_bytes; /* bytes of the startup message that follow */
+	__u16 server;
+	__u8 event;
+	__u8 server_kind;
+};
+
+/* ---- records that only the tracer writes --------------------------------------------------- */
+
+/* One reading of one energy counter. */
+struct qj_energy {
+	__u64 t_ns;	     /* middle of the read */
+	__u64 raw;	     /* counter, in the domain's units, modulo its range */
+	__u32 half_width_ns; /* the read took twice this long */
+	__u32 status;	     /* 0, or the errno of a failed read: raw is then meaningless */
+	__u16 package;
+	__u16 domain; /* index of the qj_domain record */
+	__u32 reserved;
+};
+
+/* Loss so far on one CPU (0xffffffff: the tracer itself), one record per cause that moved. */
+struct qj_loss_count {
+	__u64 t_ns;
+	__u64 count;
+	__u64 lost_ns;
+	__u32 cpu;
+	__u32 cause;
+};
+
+/* CPU time as summed in the kernel, beside the segments: the two must agree. */
+struct qj_cpu_time {
+	__u64 t_ns;
+	__u64 busy_ns;
+	__u64 idle_ns;
+	__u32 cpu;
+	__u32 reserved;
+};
+
+/* Live view: the sums of one owner in one package between two energy readings. */
+struct qj_aggregate {
+	__u64 t0_ns;
+	__u64 t1_ns;
+	__u64 shape; /* QJ_OWNER_QUERY: shape, 0 unknown text, ~0 the `other` row */
+	__u64 cpu_ns;
+	__u64 counters[QJ_COUNTERS];
+	__u64 latency_ns; /* summed over calls */
+	__u32 calls;	  /* executions that ended in this window */
+	__u32 tgid;	  /* process; 0 for queries */
+	__u32 pid;	  /* thread, for server background; else 0 */
+	__u16 package;
+	__u16 server;
+	__u8 owner_kind;
+	__u8 valid;
+	__u8 reserved[6];
+	__u32 latency[QJ_LATENCY_BUCKETS];
+};
+
+enum qj_grade {
+	QJ_GRADE_NONE = 0,
+	QJ_GRADE_MEASURED = 1,
+	QJ_GRADE_ESTIMATED = 2,
+	QJ_GRADE_SIMULATED = 3,
+};
+
+/* First record of a stream. */
+struct qj_hello {
+	__u32 version; /* QJ_CONTRACT_VERSION */
+	__u32 mode;    /* enum qj_mode */
+	__u64 t_ns;    /* when the last program was attached: the trace begins here */
+	__u64 realtime_ns;
+	__u64 window_ns;
+	__u32 cpus;
+	__u32 counters; /* bit i: counters[i] is being read */
+	__u32 domains;
+	__u32 grade;
+	char energy_source[32];
+	char energy_reason[192]; /* why this source and no better one */
+};
+
+enum qj_mode {
+	QJ_MODE_RECORD = 1,
+	QJ_MODE_LIVE = 2,
+};
+
+struct qj_cpu {
+	__u32 cpu;
+	__u32 package;
+	__u32 core;
+	__u32 sibling; /* lowest CPU of the same core, itself if alone */
+};
+
+struct qj_domain {
+	__u32 domain; /* index, unique over packages */
+	__u32 package;
+	__u64 range;   /* raw counts from 0 to range - 1; 0: does not wrap */
+	double unit_j; /* joules per raw count */
+	char name[24]; /* package, core, uncore, dram, psys */
+};
+
+/* Last record of a complete stream. */
+struct qj_end {
+	__u64 t_ns;
+	__u32 reason; /* 0 asked to stop, else errno */
+	__u32 reserved;
+};
+
+/* ---- framing of the stream from the tracer ------------------------------------------------- */
+
+enum qj_block_kind {
+	QJ_BLOCK_HELLO = 1,
+	QJ_BLOCK_CPU = 2,
+	QJ_BLOCK_DOMAIN = 3,
+	QJ_BLOCK_ENERGY = 4,
+	QJ_BLOCK_SEGMENT = 5,
+	QJ_BLOCK_SEGMENT_COUNTERS = 6,
+	QJ_BLOCK_QUERY = 7,
+	QJ_BLOCK_TEXT = 8,    /* one qj_text and its bytes, padded to 8 */
+	QJ_BLOCK_TASK = 9,
+	QJ_BLOCK_SESSION = 10, /* one qj_session and its bytes, padded to 8 */
+	QJ_BLOCK_LOSS = 11,
+	QJ_BLOCK_CPU_TIME = 12,
+	QJ_BLOCK_AGGREGATE = 13,
+	QJ_BLOCK_FLUSH = 14, /* no payload; `t_ns`: every segment that began before has been sent */
+	QJ_BLOCK_END = 15,
+};
+
+#define QJ_BLOCK_MAGIC 0x31424a51 /* "QJB1" */
+
+/* A block is this header and payload_bytes of records of one kind. */
+struct qj_block {
+	__u32 magic;
+	__u32 kind;
+	__u32 count;
+	__u32 payload_bytes;
+	__u64 t_ns;
+};
+
+#ifdef __cplusplus
+#define QJ_ASSERT_SIZE(type, bytes) static_assert(sizeof(struct type) == (bytes), #type)
+#else
+#define QJ_ASSERT_SIZE(type, bytes) _Static_assert(sizeof(struct type) == (bytes), #type)
+#endif
+QJ_ASSERT_SIZE(qj_segment, 40);
+QJ_ASSERT_SIZE(qj_segment_counters, 64);
+QJ_ASSERT_SIZE(qj_query, 72);
+QJ_ASSERT_SIZE(qj_text, 24);
+QJ_ASSERT_SIZE(qj_task, 40);
+QJ_ASSERT_SIZE(qj_session, 32);
+QJ_ASSERT_SIZE(qj_energy, 32);
+QJ_ASSERT_SIZE(qj_loss_count, 32);
+QJ_ASSERT_SIZE(qj_cpu_time, 32);
+QJ_ASSERT_SIZE(qj_aggregate, 280);
+QJ_ASSERT_SIZE(qj_hello, 272);
+QJ_ASSERT_SIZE(qj_cpu, 16);
+QJ_ASSERT_SIZE(qj_domain, 48);
+QJ_ASSERT_SIZE(qj_end, 16);
+QJ_ASSERT_SIZE(qj_block, 24);
+
+#endif /* QJOULE_H */
