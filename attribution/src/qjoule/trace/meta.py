@@ -1,0 +1,167 @@
+"""`meta.json`: what a trace is about and where its figures come from."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from datetime import UTC, datetime
+from types import UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from qjoule import __version__
+from qjoule.errors import QjouleError
+from qjoule.trace.schema import FORMAT, FORMAT_VERSION
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Cpu:
+    """`sibling` is the lowest CPU of the same core, itself if alone."""
+
+    cpu: int
+    package: int
+    core: int
+    sibling: int
+
+
+@dataclass(frozen=True)
+class EnergyInfo:
+    """`grade`: measured, estimated, simulated or none; `reason`: why this source."""
+
+    source: str = ""
+    grade: str = "none"
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class DomainInfo:
+    """`range` null: the counter does not wrap."""
+
+    package: int
+    name: str
+    unit_j: float
+    range: int | None = None
+
+
+@dataclass(frozen=True)
+class Server:
+    """A traced server. `id` is what the tables call `server`; `reason`: why this rung."""
+
+    id: int
+    name: str = ""
+    kind: str = ""
+    version: str = ""
+    exe: str = ""
+    rung: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Meta:
+    """The fields of `meta.json`, `format` and `version` apart.
+
+    `begin_ns` and `end_ns` bound the trace (CLOCK_MONOTONIC); `realtime_offset_ns` added to a
+    time of the trace gives nanoseconds since 1970. `loss` and `rows` are known at the end only.
+    """
+
+    qjoule: str = __version__
+    complete: bool = False
+    stopped: str | None = None  #: why an incomplete trace ended, where that was known
+    host: str = ""
+    kernel: str = ""
+    cpu: str = ""
+    begin_ns: int | None = None
+    end_ns: int | None = None
+    realtime_offset_ns: int | None = None
+    window_ns: int | None = None
+    literals: bool = False  #: statements were captured with their literals
+    counters: tuple[str, ...] = ()
+    energy: EnergyInfo = EnergyInfo()
+    domains: tuple[DomainInfo, ...] = ()
+    cpus: tuple[Cpu, ...] = ()
+    servers: tuple[Server, ...] = ()
+    loss: dict[str, int] = field(default_factory=dict)
+    lost_cpu_ns: int = 0
+    rows: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def start(self) -> str:
+        """When the trace began: ISO 8601, UTC; empty if unknown."""
+        if self.begin_ns is None or self.realtime_offset_ns is None:
+            return ""
+        try:
+            moment = datetime.fromtimestamp((self.begin_ns + self.realtime_offset_ns) * 1e-9, UTC)
+        except (OverflowError, ValueError, OSError):
+            return ""
+        return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+    def to_json(self) -> str:
+        head = {"format": FORMAT, "version": FORMAT_VERSION}
+        return json.dumps(head | asdict(self), indent=1, ensure_ascii=False) + "\n"
+
+
+def parse_meta(text: bytes) -> Meta:
+    """Meta from the bytes of a `meta.json`. Unknown keys are ignored.
+
+    Raises `NewerFormat` for a version this qjoule does not read, `ValueError` for anything else
+    that is not a meta.json.
+    """
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError("it is not JSON") from error
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise ValueError(f'it has no "format": "{FORMAT}"')
+    check_version(document.get("version"))
+    meta: Meta = _read(Meta, document, "")
+    return meta
+
+
+class NewerFormat(QjouleError):
+    """The trace was written by a newer qjoule."""
+
+
+def check_version(version: object) -> None:
+    """Raises unless `version` is a format version that this qjoule reads."""
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise ValueError("it has no format version")
+    if version > FORMAT_VERSION:
+        raise NewerFormat(
+            f"the trace has format version {version}, this qjoule reads up to {FORMAT_VERSION}: "
+            "upgrade qjoule"
+        )
+
+
+def _read(kind: Any, value: Any, where: str) -> Any:
+    """`value` of a JSON document as `kind`: a dataclass, tuple, dict, optional or scalar."""
+    origin = get_origin(kind)
+    if is_dataclass(kind) and isinstance(value, dict):
+        return _read_dataclass(kind, value, where)
+    if origin in (Union, UnionType):
+        some = next(arg for arg in get_args(kind) if arg is not type(None))
+        return None if value is None else _read(some, value, where)
+    if origin is tuple and isinstance(value, list):
+        return tuple(_read(get_args(kind)[0], item, f"{where}[]") for item in value)
+    if origin is dict and isinstance(value, dict):
+        return {
+            key: _read(get_args(kind)[1], item, f"{where}.{key}") for key, item in value.items()
+        }
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(kind, type) and type(value) is kind:
+        return value
+    raise ValueError(f"{where or 'meta.json'} has a value of the wrong type")
+
+
+def _read_dataclass(kind: Any, value: dict[str, Any], where: str) -> Any:
+    hints = get_type_hints(kind)
+    known = {
+        f.name: _read(hints[f.name], value[f.name], f"{where}.{f.name}".lstrip("."))
+        for f in fields(kind)
+        if f.name in value
+    }
+    try:
+        return kind(**known)
+    except TypeError as error:
+        raise ValueError(f"{where} lacks a field") from error

@@ -1,0 +1,109 @@
+"""The files of one table: which there are, which count, and reading one without trusting it.
+
+A table is a folder of `part-NNNNNN.parquet`. Merging parts 3 to 9 gives
+`part-000003-000009.parquet`, renamed into place before the merged ones are removed, so that a
+reader who finds both takes the range and ignores what it covers. Names that begin with a dot
+are unfinished.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+
+from qjoule.trace.arrow import pq
+from qjoule.trace.meta import check_version
+from qjoule.trace.schema import FORMAT_VERSION, VERSION_KEY
+
+ParquetFile = Any  #: pyarrow.parquet.ParquetFile, which carries no types
+
+_NAME = re.compile(r"part-(\d{6,9})(?:-(\d{6,9}))?\.parquet")
+#: What a damaged or hostile Parquet file makes pyarrow raise; MemoryError from absurd sizes.
+PARQUET_ERRORS = (pa.ArrowException, OSError, ValueError, KeyError, OverflowError, MemoryError)
+
+
+@dataclass(frozen=True, order=True)
+class Part:
+    """Parts `first` to `last` of a table; a table in a single file is part 0."""
+
+    first: int
+    last: int
+    path: Path
+
+
+def part_name(first: int, last: int | None = None) -> str:
+    """File name of a part, or of the merged parts `first` to `last`."""
+    return f"part-{first:06d}.parquet" if last is None else f"part-{first:06d}-{last:06d}.parquet"
+
+
+def list_parts(trace: Path, name: str) -> list[Part]:
+    """The parts of table `name` that count, in order: `name.parquet`, or the folder's."""
+    single = trace / f"{name}.parquet"
+    if single.is_file():
+        return [Part(0, 0, single)]
+    folder = trace / name
+    if not folder.is_dir():
+        return []
+    found = []
+    for path in folder.iterdir():
+        if match := _NAME.fullmatch(path.name):
+            first = int(match[1])
+            found.append(Part(first, int(match[2] or first), path))
+    return _uncovered(found)
+
+
+def _uncovered(parts: list[Part]) -> list[Part]:
+    kept: list[Part] = []
+    for part in sorted(parts, key=lambda part: (part.first, -part.last)):
+        if not kept or part.last > kept[-1].last:
+            kept.append(part)
+    return kept
+
+
+def missing_parts(parts: list[Part]) -> int:
+    """How many part numbers are absent before the last one present."""
+    return (parts[-1].last + 1 - sum(p.last - p.first + 1 for p in parts)) if parts else 0
+
+
+def open_part(path: Path) -> ParquetFile:
+    """A part, its footer read. Raises one of PARQUET_ERRORS, or `NewerFormat`.
+
+    Not memory-mapped: a file cut short under a mapping kills the process with SIGBUS.
+    """
+    file = pq.ParquetFile(path, page_checksum_verification=True)
+    version = (file.schema_arrow.metadata or {}).get(VERSION_KEY)
+    if version is not None:
+        check_version(int(version))
+    return file
+
+
+def with_version(table: pa.Table) -> pa.Table:
+    """`table` marked with the format version that its writer followed."""
+    return table.replace_schema_metadata({VERSION_KEY: str(FORMAT_VERSION).encode()})
+
+
+def stated_range(file: ParquetFile, group: int, column: str) -> tuple[int, int] | None:
+    """Least and greatest value of an integer column in a row group, as the footer says."""
+    group_meta = file.metadata.row_group(group)
+    for index in range(group_meta.num_columns):
+        chunk = group_meta.column(index)
+        if chunk.path_in_schema == column:
+            statistics = chunk.statistics
+            if statistics is None or not statistics.has_min_max:
+                return None
+            least, greatest = statistics.min, statistics.max
+            if isinstance(least, int) and isinstance(greatest, int):
+                return least, greatest
+            return None
+    return None
+
+
+def read_group(file: ParquetFile, group: int, columns: list[str] | None) -> pa.Table:
+    """Row group `group`; columns that the file lacks are left out."""
+    present = set(file.schema_arrow.names)
+    wanted = None if columns is None else [name for name in columns if name in present]
+    return cast(pa.Table, file.read_row_group(group, columns=wanted, use_threads=False))

@@ -1,0 +1,217 @@
+"""The tables of a trace, as Arrow schemas. `TRACE_FORMAT.md` says the same for people.
+
+A field that is not nullable is required of whoever writes a trace; a nullable one may be left
+out or null, and null means unknown or not applicable: an unknown is never a zero.
+All times are CLOCK_MONOTONIC nanoseconds of the traced machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntEnum
+from types import MappingProxyType
+
+import pyarrow as pa
+
+from qjoule.contract import (
+    Command,
+    Dialect,
+    Loss,
+    OwnerKind,
+    Rung,
+    SessionEvent,
+)
+
+FORMAT = "qjoule.trace"
+FORMAT_VERSION = 1
+#: Key of a part's own key-value metadata that holds FORMAT_VERSION.
+VERSION_KEY = b"qjoule.trace.version"
+
+IDLE_OWNER = 0  #: the idle owner's id; idle has no segments
+UNKNOWN_COMM = "?"  #: name of a thread that was never announced
+OTHER_FINGERPRINT = "other"  #: statements beyond the bound on distinct shapes
+INVALID_CAUSE = "invalid"  #: loss: a record that contradicts itself or the contract
+STATUSES = ("ok", "error", "unfinished")
+
+NAME = pa.dictionary(pa.int32(), pa.string())
+TAGS = pa.map_(pa.string(), pa.string())
+
+
+def lower_names(enum: type[IntEnum]) -> list[str]:
+    """The names of an enum whose values are 0, 1, 2, …, as the dataset spells them."""
+    names = {int(member): member.name.lower() for member in enum}
+    return [names.get(value, "") for value in range(max(names) + 1)]
+
+
+OWNER_KINDS = lower_names(OwnerKind)
+RUNGS = lower_names(Rung)
+COMMANDS = lower_names(Command)
+CAUSES = [*lower_names(Loss), INVALID_CAUSE]
+DIALECTS = lower_names(Dialect)
+SESSION_EVENTS = lower_names(SessionEvent)
+
+
+def _table(*fields: tuple[str, pa.DataType] | tuple[str, pa.DataType, str]) -> pa.Schema:
+    """A schema; a third item `"?"` makes the field nullable."""
+    return pa.schema([pa.field(f[0], f[1], nullable=len(f) > 2) for f in fields])
+
+
+_i64, _u64, _u32, _u16 = pa.int64(), pa.uint64(), pa.uint32(), pa.uint16()
+
+#: One row per reading of one energy counter.
+ENERGY = _table(
+    ("t_ns", _i64),  # middle of the read
+    ("half_width_ns", _u32),  # the read began and ended this far from t_ns
+    ("package", _u16),
+    ("domain", NAME),  # package, core, uncore, dram, psys
+    ("raw", _u64, "?"),  # null: the read failed, see status
+    ("unit_j", pa.float64()),  # joules per raw count
+    ("range", _u64, "?"),  # raw runs from 0 to range - 1; null: it does not wrap
+    ("status", _u32),  # 0, or errno of the failed read
+)
+#: One row per stretch of one thread on one CPU for one owner. Rows run in order of t0_ns.
+SEGMENTS = _table(
+    ("t0_ns", _i64),
+    ("t1_ns", _i64),
+    ("cpu", _u16),
+    ("package", _u16, "?"),
+    ("owner", _u32),
+    ("query", _u64, "?"),  # only if the owner's kind is query
+    ("cycles", _u64, "?"),
+    ("instructions", _u64, "?"),
+    ("llc_misses", _u64, "?"),
+)
+#: One row per thread, what it did (kind) and for which server.
+OWNERS = _table(
+    ("owner", _u32),
+    ("kind", NAME),  # OWNER_KINDS
+    ("pid", _u32, "?"),
+    ("tgid", _u32, "?"),
+    ("comm", NAME, "?"),
+    ("process_comm", NAME, "?"),
+    ("server", _u16, "?"),  # id in meta.json's servers
+    ("role", NAME, "?"),  # of a server's own threads
+    ("t0_ns", _i64, "?"),  # null: began before the trace, or unknown
+    ("t1_ns", _i64, "?"),  # null: alive at the end, or unknown
+)
+#: One row per query that ended (or was cut off: status unfinished).
+QUERIES = _table(
+    ("query", _u64),
+    ("begin_ns", _i64),
+    ("end_ns", _i64),
+    ("server", _u16, "?"),
+    ("session", _u64, "?"),
+    ("fingerprint", NAME, "?"),
+    ("shape", _u64, "?"),
+    ("command", NAME, "?"),  # COMMANDS
+    ("status", NAME, "?"),  # STATUSES
+    ("tags", TAGS, "?"),
+    ("rung", NAME, "?"),  # RUNGS
+    ("executions", _u32, "?"),  # statements that the server counts for it; null: one
+    ("flags", _u32, "?"),  # bits of qjoule.contract.QueryFlag
+    ("statement_bytes", _u32, "?"),
+    ("cpu_ns", _u64, "?"),  # as summed in the kernel, parallel workers not included
+    ("pid", _u32, "?"),
+    ("tgid", _u32, "?"),
+    ("database", NAME, "?"),
+    ("user", NAME, "?"),
+)
+#: One row per shape hash; several hashes may share a fingerprint.
+SHAPES = _table(
+    ("shape", _u64),
+    ("fingerprint", NAME),
+    ("text", pa.string()),  # the statement without its literals
+    ("dialect", NAME, "?"),  # DIALECTS
+    ("server", _u16, "?"),  # the first that sent it
+    ("truncated", pa.bool_(), "?"),
+)
+#: One row per connection that was opened, and one when it becomes opaque (TLS, compression).
+SESSIONS = _table(
+    ("session", _u64),
+    ("t_ns", _i64),
+    ("event", NAME),  # open, opaque
+    ("server", _u16, "?"),
+    ("pid", _u32, "?"),
+    ("tgid", _u32, "?"),
+    ("user", NAME, "?"),
+    ("database", NAME, "?"),
+    ("application", NAME, "?"),
+)
+#: Running sums since the trace began: the last row of a (cpu, cause) is the total.
+LOSS = _table(
+    ("t_ns", _i64),
+    ("cpu", _u32, "?"),  # null: counted outside the kernel
+    ("cause", NAME),  # CAUSES
+    ("count", _u64),
+    ("lost_ns", _u64),
+)
+#: Running sums of each CPU's time, as kept in the kernel beside the segments.
+CPU_TIME = _table(
+    ("t_ns", _i64),
+    ("cpu", _u32),
+    ("busy_ns", _u64),
+    ("idle_ns", _u64),
+)
+#: Only with --capture-literals: one full statement per shape hash.
+STATEMENTS = _table(
+    ("shape", _u64),
+    ("t_ns", _i64),
+    ("server", _u16, "?"),
+    ("statement_bytes", _u32),
+    ("text", pa.binary()),
+)
+
+#: Every table by the name of its folder, in the order in which a batch of them is written:
+#: what is referred to comes before what refers to it.
+TABLES: MappingProxyType[str, pa.Schema] = MappingProxyType(
+    {
+        "shapes": SHAPES,
+        "statements": STATEMENTS,
+        "sessions": SESSIONS,
+        "owners": OWNERS,
+        "loss": LOSS,
+        "cpu_time": CPU_TIME,
+        "energy": ENERGY,
+        "queries": QUERIES,
+        "segments": SEGMENTS,
+    }
+)
+
+
+class Mismatch(ValueError):
+    """A table that cannot be brought into its schema; the text says which column and why."""
+
+
+def empty(name: str) -> pa.Table:
+    """An empty table of the given name."""
+    return TABLES[name].empty_table()
+
+
+def conform(name: str, table: pa.Table, columns: Iterable[str] | None = None) -> pa.Table:
+    """`table` with exactly the columns (all, or those asked for) and types of table `name`.
+
+    Nullable columns that are missing become null; other integer widths and plain strings are
+    cast where every value fits. Raises `Mismatch` otherwise.
+    """
+    wanted = TABLES[name]
+    fields = list(wanted) if columns is None else [wanted.field(column) for column in columns]
+    arrays = [_conform_column(table, field) for field in fields]
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _conform_column(table: pa.Table, field: pa.Field) -> pa.ChunkedArray:
+    if field.name not in table.column_names:
+        if not field.nullable:
+            raise Mismatch(f"column {field.name} is missing")
+        return pa.chunked_array([pa.nulls(table.num_rows, field.type)])
+    column = table.column(field.name)
+    if column.null_count and not field.nullable:
+        raise Mismatch(f"column {field.name} has nulls")
+    if column.type == field.type:
+        return column
+    try:
+        if pa.types.is_dictionary(field.type):
+            return column.cast(pa.string()).dictionary_encode().cast(field.type)
+        return column.cast(field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise Mismatch(f"column {field.name} is {column.type}, not {field.type}") from error

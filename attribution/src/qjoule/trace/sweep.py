@@ -1,0 +1,67 @@
+"""Segments in order of time from row groups that may overlap, in bounded memory.
+
+Row groups are read in order of their earliest segment. Once group i is in, everything that
+begins before group i + 1 does is final. A recorded trace is already in order, so one row group
+is held at a time; a trace written in any order costs as much memory as its groups overlap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+_END = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True)
+class Group:
+    """A row group: its earliest t0_ns as its file states it, and how to read it.
+
+    `read` returns None for a group that cannot be read, which it has reported.
+    """
+
+    first_t0_ns: int
+    read: Callable[[], pa.Table | None]
+
+
+def in_time_order(
+    groups: Iterable[Group], batch_rows: int, late: Callable[[int], None]
+) -> Iterator[pa.Table]:
+    """The groups' rows by t0_ns (ties in the given order), in tables of at most `batch_rows`.
+
+    `late(n)` is told of n rows that began before their file said and are too late to emit.
+    """
+    ordered = sorted(groups, key=lambda group: group.first_t0_ns)
+    limits = [group.first_t0_ns for group in ordered[1:]] + [_END]
+    emitted_ns = np.iinfo(np.int64).min
+    pending: pa.Table | None = None
+    for group, limit_ns in zip(ordered, limits, strict=True):
+        table = group.read()
+        if table is None:
+            continue
+        t0_ns = table.column("t0_ns").to_numpy()
+        if (count := int(np.count_nonzero(t0_ns < emitted_ns))) > 0:
+            late(count)
+            table = table.filter(pa.array(t0_ns >= emitted_ns))
+        pending = _sorted(table if pending is None else pa.concat_tables([pending, table]))
+        ready = int(np.searchsorted(pending.column("t0_ns").to_numpy(), limit_ns))
+        if limit_ns == _END:
+            ready = pending.num_rows
+        for start in range(0, ready, batch_rows):
+            yield pending.slice(start, min(batch_rows, ready - start))
+        pending = pending.slice(ready)
+        emitted_ns = limit_ns
+    if pending is not None and pending.num_rows:
+        for start in range(0, pending.num_rows, batch_rows):
+            yield pending.slice(start, batch_rows)
+
+
+def _sorted(table: pa.Table) -> pa.Table:
+    table = table.combine_chunks()
+    t0_ns = table.column("t0_ns").to_numpy()
+    if t0_ns.size < 2 or bool(np.all(t0_ns[1:] >= t0_ns[:-1])):
+        return table
+    return table.take(pa.array(np.argsort(t0_ns, kind="stable")))
