@@ -1,0 +1,68 @@
+"""Fixtures for all tiers: real servers, started when first asked for and shared by a test run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
+
+import pytest
+
+from servers import process
+from servers.mariadb import mariadb_server
+from servers.mysql import mysql_server
+from servers.postgres import postgres_server
+from servers.process import DatabaseServer, Unavailable
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests marked `root` are skipped for other users."""
+    if os.geteuid() == 0:
+        return
+    skip = pytest.mark.skip(reason="needs root: run the tests as root, or with sudo")
+    for item in items:
+        if item.get_closest_marker("root"):
+            item.add_marker(skip)
+
+
+@pytest.fixture(scope="session")
+def mariadb(no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: ARG001
+    """MariaDB with one thread per connection."""
+    yield from _session(mariadb_server)
+
+
+@pytest.fixture(scope="session")
+def mariadb_pool(no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: ARG001
+    """MariaDB with a pool of threads."""
+    pool = ("--thread-handling=pool-of-threads", "--thread-pool-size=4")
+    yield from _session(lambda: mariadb_server(*pool))
+
+
+@pytest.fixture(scope="session")
+def mysql80(no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: ARG001
+    """MySQL 8.0.15."""
+    yield from _session(mysql_server)
+
+
+@pytest.fixture(scope="session")
+def postgres(no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: ARG001
+    """PostgreSQL with pg_stat_statements loaded."""
+    yield from _session(postgres_server)
+
+
+def _session(
+    start: Callable[[], AbstractContextManager[DatabaseServer]],
+) -> Iterator[DatabaseServer]:
+    with ExitStack() as stack:
+        try:
+            server = stack.enter_context(start())
+        except Unavailable as reason:
+            pytest.skip(str(reason))
+        yield server
+
+
+@pytest.fixture(scope="session")
+def no_server_is_left() -> Iterator[None]:
+    """Torn down after the servers that depend on it: none of their processes or files remain."""
+    yield
+    assert not process.leaks(), f"left behind: {process.leaks()}"

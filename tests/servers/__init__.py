@@ -1,0 +1,8 @@
+"""Real database servers for tests: context managers that start them and surely end them.
+
+    with mariadb_server("--thread-handling=pool-of-threads") as server:
+        server.connect(), server.pid, server.port, server.socket, server.tgids
+
+`servers.mariadb`, `servers.mysql` and `servers.postgres` hold one each; pytest fixtures
+(`mariadb`, `mariadb_pool`, `mysql80`, `postgres`) are in `tests/conftest.py`.
+"""
