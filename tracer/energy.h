@@ -32,17 +32,20 @@
 
 /* What a source may need to know about the machine. It must outlive the source. */
 struct energy_env {
-	/* Topology. `package` is the kernel's physical_package_id, as in names of powercap zones. */
+	/* Topology. `package` is physical_package_id, the number in names of powercap zones. */
 	const struct qj_cpu *cpus;
 	unsigned cpu_count;
 	/*
-	 * CPU time spent not idle, summed over the CPUs of one package, since any fixed moment.
-	 * ENERGY_BUSY_FAILED if it cannot be told. Only `estimated` calls it; may be NULL otherwise.
+	 * CPU time spent not idle, summed over the CPUs of one package, since any fixed moment;
+	 * ENERGY_BUSY_FAILED if it cannot be told. Needed by `estimated`, called only by its reads.
 	 */
 	uint64_t (*busy_ns)(void *ctx, unsigned package);
 	void *ctx;
-	/* For `auto`; NULL: not considered. */
-	const char *host_root;	 /* ROOT of `host` */
+	/* For `auto`; NULL: the system's tree, ... */
+	const char *powercap_root;
+	const char *perf_sysfs;
+	/* ... or not considered. */
+	const char *host_root;
 	const char *curve;	 /* "W0,W10,W50,W100[,DRAM]" of `estimated` */
 	const char *curve_label; /* where the curve is from, for `why` */
 };
@@ -62,8 +65,11 @@ struct energy_source {
 };
 
 /*
- * Opens the source that `spec` names. `why` always gets one line of at most why_len - 1 bytes:
- * on success what was opened (for `auto` also why nothing better was), else what to do about it.
+ * Opens the source that `spec` names. `why` always gets one line: what was opened (with `auto` also
+ * why nothing better was), or on failure what to do about it.
+ *
+ * `auto` takes powercap or perf only if a package's counter moves within 100 ms: a virtual machine
+ * may show a PMU `power` whose counters stay at zero.
  *
  * Returns 0, or a negative errno with *out NULL: -EINVAL (spec or content malformed), -ENOENT (no
  * such counters here), -EACCES (needs root), or what the failing system call said.

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/*
+ * `estimated`: a synthetic counter from a power curve and CPU time, for machines without RAPL.
+ *
+ * The curve gives the watts of one package at 0, 10, 50 and 100 % of its CPUs busy, linear between.
+ * Four points because load to power is concave: measured servers draw a third of their full power
+ * at 10 % load, which a line from idle to full would halve. DRAM, where given, is a constant.
+ *
+ * At each reading, the busy time since the one before gives the load, the load the power, and power
+ * times elapsed time is added to the counter, in nJ. The counter starts at 0 with the first
+ * reading. Busy time beyond the CPUs' whole time (clocks read a moment apart) counts as 100 %. Busy
+ * time that cannot be told fails the reading; the next good one covers the whole stretch. Busy time
+ * that runs backwards fails the reading with ERANGE and restarts the counter at 0, as a reset of
+ * the hardware would, so that the stretch cannot pass as known.
+ */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "energy_source.h"
+
+#define NANOJOULE_J  1e-9
+#define CURVE_POINTS 4
+#define MAX_WATTS    100000.0 /* beyond any package: a typing error */
+#define NEVER_WRAPS  0	      /* 2^64 nJ last for a year at 500 W */
+
+static const double curve_load[CURVE_POINTS] = {0.0, 0.1, 0.5, 1.0};
+
+struct counter {
+	uint64_t energy_nj;
+	double carry_nj; /* what is less than 1 nJ */
+};
+
+struct package {
+	unsigned number;
+	unsigned cpus;
+	bool started;
+	uint64_t t_ns;
+	uint64_t busy_ns;
+	struct counter core;
+	struct counter dram;
+};
+
+struct estimated_source {
+	struct energy_source base;
+	const struct energy_env *env;
+	double watts[CURVE_POINTS];
+	double dram_watts;
+	bool has_dram;
+	unsigned package_count;
+	struct package packages[ENERGY_MAX_DOMAINS];
+};
+
+static double power_at(const double *watts, double load)
+{
+	unsigned i = 1;
+
+	if (load >= 1.0)
+		return watts[CURVE_POINTS - 1];
+	while (load > curve_load[i])
+		i++;
+	return watts[i - 1] + (watts[i] - watts[i - 1]) * (load - curve_load[i - 1]) /
+				  (curve_load[i] - curve_load[i - 1]);
+}
+
+/* W times ns is nJ. */
+static void count_up(struct counter *counter, double watts, uint64_t elapsed_ns)
+{
+	double add_nj = watts * (double)elapsed_ns + counter->carry_nj;
+	double whole_nj = floor(add_nj);
+
+	counter->energy_nj += (uint64_t)whole_nj;
+	counter->carry_nj = add_nj - whole_nj;
+}
+
+/* Brings a package's counters up to now. Returns 0 or the errno of the reading. */
+static int advance(struct estimated_source *self, struct package *package, uint64_t now_ns,
+		   uint64_t busy_ns)
+{
+	uint64_t elapsed_ns = now_ns - package->t_ns;
+	double load;
+	int error = 0;
+
+	if (busy_ns == ENERGY_BUSY_FAILED)
+		return EIO;
+	if (package->started && busy_ns < package->busy_ns) {
+		package->core = package->dram = (struct counter){0};
+		error = ERANGE;
+	} else if (package->started && elapsed_ns) {
+		load = (double)(busy_ns - package->busy_ns) / ((double)elapsed_ns * package->cpus);
+		count_up(&package->core, power_at(self->watts, load), elapsed_ns);
+		count_up(&package->dram, self->dram_watts, elapsed_ns);
+	}
+	package->started = true;
+	package->t_ns = now_ns;
+	package->busy_ns = busy_ns;
+	return error;
+}
+
+static void estimated_read(struct energy_source *source, struct qj_energy *out)
+{
+	struct estimated_source *self = (struct estimated_source *)source;
+
+	for (unsigned i = 0; i < self->package_count; i++) {
+		struct package *package = &self->packages[i];
+		uint64_t before_ns = energy_now_ns();
+		uint64_t busy_ns = self->env->busy_ns(self->env->ctx, package->number);
+		int error;
+
+		energy_stamp(out, before_ns, energy_now_ns());
+		error = advance(self, package, out->t_ns, busy_ns);
+		out->status = (uint32_t)error;
+		out->raw = package->core.energy_nj;
+		out++;
+		if (!self->has_dram)
+			continue;
+		out->t_ns = out[-1].t_ns;
+		out->half_width_ns = out[-1].half_width_ns;
+		out->status = out[-1].status;
+		out->raw = package->dram.energy_nj;
+		out++;
+	}
+}
+
+static void estimated_close(struct energy_source *source)
+{
+	free(source);
+}
+
+/* "W0,W10,W50,W100[,DRAM]" */
+static int parse_curve(struct estimated_source *self, const char *text, struct energy_why *why)
+{
+	double values[CURVE_POINTS + 1];
+	unsigned count = 0;
+	const char *at = text;
+	char *end;
+
+	do {
+		values[count] = strtod(at, &end);
+		if (end == at || (*end && *end != ',') || !(values[count] >= 0) ||
+		    values[count] > MAX_WATTS)
+			return why_fail(why, -EINVAL, "'%.40s' is not W0,W10,W50,W100[,DRAM]",
+					text);
+		count++;
+		at = end + 1;
+	} while (*end && count <= CURVE_POINTS);
+	if (*end || count < CURVE_POINTS)
+		return why_fail(why, -EINVAL, "'%.40s' is not W0,W10,W50,W100[,DRAM]", text);
+	for (unsigned i = 0; i < CURVE_POINTS; i++) {
+		self->watts[i] = values[i];
+		if (i && values[i] < values[i - 1])
+			return why_fail(why, -EINVAL, "'%.40s' falls with load", text);
+	}
+	if (values[CURVE_POINTS - 1] <= 0)
+		return why_fail(why, -EINVAL, "'%.40s' draws no power at full load", text);
+	self->has_dram = count > CURVE_POINTS;
+	self->dram_watts = self->has_dram ? values[CURVE_POINTS] : 0;
+	return 0;
+}
+
+static int add_packages(struct estimated_source *self, const struct energy_env *env,
+			struct energy_why *why)
+{
+	for (unsigned i = 0; i < env->cpu_count; i++) {
+		unsigned number = env->cpus[i].package, known = 0;
+
+		while (known < self->package_count && self->packages[known].number != number)
+			known++;
+		if (known < self->package_count)
+			continue;
+		if (!energy_add_domain(&self->base, number, "package", NANOJOULE_J, NEVER_WRAPS) ||
+		    (self->has_dram &&
+		     !energy_add_domain(&self->base, number, "dram", NANOJOULE_J, NEVER_WRAPS)))
+			return why_fail(why, -E2BIG, "more than %d counters", ENERGY_MAX_DOMAINS);
+		self->packages[self->package_count++] = (struct package){
+		    .number = number,
+		    .cpus = energy_package_cpus(env, number),
+		};
+	}
+	return 0;
+}
+
+int energy_estimated_open(const char *curve, const struct energy_env *env,
+			  struct energy_source **out, struct energy_why *why)
+{
+	static const struct energy_ops ops = {.read = estimated_read, .close = estimated_close};
+	struct estimated_source *self;
+	int error;
+
+	if (!env->busy_ns)
+		return why_fail(why, -ENOTSUP, "no clock of busy CPU time");
+	self = calloc(1, sizeof(*self));
+	if (!self)
+		return why_fail(why, -ENOMEM, "out of memory");
+	self->base.ops = &ops;
+	self->base.name = "estimated";
+	self->base.grade = QJ_GRADE_ESTIMATED;
+	self->env = env;
+	error = parse_curve(self, curve, why);
+	if (!error)
+		error = add_packages(self, env, why);
+	if (error) {
+		free(self);
+		return error;
+	}
+	why_add(why, "power curve %s W by CPU time, not measured", curve);
+	*out = &self->base;
+	return 0;
+}

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/*
+ * `perf`: RAPL through the PMU `power` (arch/x86/events/rapl.c).
+ *
+ * The PMU's cpumask names one CPU of each package (of each die, where a package has several), and
+ * one event is opened there per counter. The kernel sums the 32-bit register into 64 bits with a
+ * timer of its own, in units of 2^-32 J: that lasts 99 days at 500 W, so no range. Events are
+ * system-wide and never multiplexed. The PMU `power_core` of newer kernels counts single AMD cores,
+ * a part of what `power` counts per package, and is left alone.
+ */
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/perf_event.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "energy_source.h"
+
+#define TEXT_BYTES 256
+
+struct perf_source {
+	struct energy_source base;
+	int fds[ENERGY_MAX_DOMAINS];
+};
+
+static const struct {
+	const char *event;
+	const char *domain;
+} events[] = {
+    {"energy-pkg", "package"}, {"energy-cores", "core"}, {"energy-gpu", "uncore"},
+    {"energy-ram", "dram"},    {"energy-psys", "psys"},
+};
+
+struct event {
+	uint32_t type;
+	uint64_t config;
+	double unit_j;
+};
+
+static void perf_read(struct energy_source *source, struct qj_energy *out)
+{
+	struct perf_source *self = (struct perf_source *)source;
+
+	for (unsigned i = 0; i < source->domain_count; i++) {
+		uint64_t before_ns = energy_now_ns();
+		ssize_t got = read(self->fds[i], &out[i].raw, sizeof(out[i].raw));
+		int error = got < 0 ? errno : 0;
+
+		energy_stamp(&out[i], before_ns, energy_now_ns());
+		/* End of file: the event is in error state, its CPU went offline. */
+		out[i].status =
+		    (uint32_t)(got >= 0 && got < (ssize_t)sizeof(out[i].raw) ? EIO : error);
+	}
+}
+
+static void perf_close(struct energy_source *source)
+{
+	struct perf_source *self = (struct perf_source *)source;
+
+	for (unsigned i = 0; i < source->domain_count; i++)
+		close(self->fds[i]);
+	free(self);
+}
+
+static int read_number(int sysfs_fd, const char *file, uint64_t *value, struct energy_why *why)
+{
+	char text[TEXT_BYTES];
+	int got = energy_read_text(sysfs_fd, file, text, sizeof(text));
+
+	if (got < 0)
+		return why_fail(why, got, "%s: %s", file, strerror(-got));
+	if (energy_parse_u64(text, value))
+		return why_fail(why, -EINVAL, "%s is not a number", file);
+	return 0;
+}
+
+/* An event file reads "event=0x02"; the PMU's format maps `event` to the low bits of config. */
+static int read_config(int sysfs_fd, const char *name, uint64_t *config, struct energy_why *why)
+{
+	char path[64], text[TEXT_BYTES], *end;
+	int got;
+
+	snprintf(path, sizeof(path), "events/%s", name);
+	got = energy_read_text(sysfs_fd, path, text, sizeof(text));
+	if (got == -ENOENT)
+		return got;
+	if (got < 0)
+		return why_fail(why, got, "%s: %s", path, strerror(-got));
+	errno = 0;
+	*config = strncmp(text, "event=0x", 8) ? 0 : strtoull(text + 8, &end, 16);
+	if (strncmp(text, "event=0x", 8) || errno || end == text + 8 || *end)
+		return why_fail(why, -EINVAL, "%s is not event=0xNN", path);
+	return 0;
+}
+
+static int read_unit(int sysfs_fd, const char *name, double *unit_j, struct energy_why *why)
+{
+	char path[64], text[TEXT_BYTES], *end;
+	int got;
+
+	snprintf(path, sizeof(path), "events/%s.unit", name);
+	got = energy_read_text(sysfs_fd, path, text, sizeof(text));
+	if (got < 0 || strcmp(text, "Joules"))
+		return why_fail(why, -EINVAL, "%s does not say Joules", path);
+	snprintf(path, sizeof(path), "events/%s.scale", name);
+	got = energy_read_text(sysfs_fd, path, text, sizeof(text));
+	*unit_j = got > 0 ? strtod(text, &end) : 0;
+	if (got <= 0 || *end || !isfinite(*unit_j) || *unit_j <= 0)
+		return why_fail(why, -EINVAL, "%s is not a positive number", path);
+	return 0;
+}
+
+static int open_event(struct perf_source *self, const struct event *event, const struct qj_cpu *cpu,
+		      const char *domain, struct energy_why *why)
+{
+	struct perf_event_attr attr = {
+	    .type = event->type,
+	    .size = sizeof(attr),
+	    .config = event->config,
+	};
+	int fd =
+	    (int)syscall(SYS_perf_event_open, &attr, -1, (int)cpu->cpu, -1, PERF_FLAG_FD_CLOEXEC);
+
+	if (fd < 0)
+		return why_fail(why, -errno, "perf_event_open of %s on CPU %u: %s", domain,
+				cpu->cpu, strerror(errno));
+	if (!energy_add_domain(&self->base, cpu->package, domain, event->unit_j, 0)) {
+		close(fd);
+		return why_fail(why, -E2BIG, "more than %d counters", ENERGY_MAX_DOMAINS);
+	}
+	self->fds[self->base.domain_count - 1] = fd;
+	return 0;
+}
+
+static int open_on_cpu(struct perf_source *self, int sysfs_fd, uint32_t type,
+		       const struct qj_cpu *cpu, struct energy_why *why)
+{
+	for (size_t i = 0; i < sizeof(events) / sizeof(*events); i++) {
+		struct event event = {.type = type};
+		int error = read_config(sysfs_fd, events[i].event, &event.config, why);
+
+		if (error == -ENOENT)
+			continue;
+		if (!error)
+			error = read_unit(sysfs_fd, events[i].event, &event.unit_j, why);
+		if (!error)
+			error = open_event(self, &event, cpu, events[i].domain, why);
+		if (error)
+			return error;
+	}
+	return 0;
+}
+
+static const struct qj_cpu *find_cpu(const struct energy_env *env, unsigned long cpu)
+{
+	for (unsigned i = 0; i < env->cpu_count; i++)
+		if (env->cpus[i].cpu == cpu)
+			return &env->cpus[i];
+	return NULL;
+}
+
+/* Takes "3" or "0-3" off a list such as "0,24" or "0-1". False: it is no such list. */
+static bool next_range(const char **at, unsigned long *first, unsigned long *last)
+{
+	char *end;
+
+	if (!isdigit((unsigned char)**at))
+		return false;
+	*first = *last = strtoul(*at, &end, 10);
+	if (*end == '-') {
+		if (!isdigit((unsigned char)end[1]))
+			return false;
+		*last = strtoul(end + 1, &end, 10);
+	}
+	*at = *end == ',' ? end + 1 : end;
+	return !*end || (*end == ',' && end[1]);
+}
+
+static int open_on_mask(struct perf_source *self, int sysfs_fd, uint32_t type,
+			const struct energy_env *env, struct energy_why *why)
+{
+	unsigned long first, last;
+	char text[TEXT_BYTES];
+	const char *at = text;
+	int got = energy_read_text(sysfs_fd, "cpumask", text, sizeof(text));
+
+	if (got < 0)
+		return why_fail(why, got, "cpumask: %s", strerror(-got));
+	do {
+		if (!next_range(&at, &first, &last))
+			return why_fail(why, -EINVAL, "cpumask '%s' is not a list of CPUs", text);
+		for (unsigned long number = first; number <= last; number++) {
+			const struct qj_cpu *cpu = find_cpu(env, number);
+			int error;
+
+			if (!cpu)
+				return why_fail(why, -EINVAL, "cpumask names CPU %lu, not online",
+						number);
+			error = open_on_cpu(self, sysfs_fd, type, cpu, why);
+			if (error)
+				return error;
+		}
+	} while (*at);
+	return 0;
+}
+
+static int open_pmu(struct perf_source *self, const char *sysfs, const struct energy_env *env,
+		    struct energy_why *why)
+{
+	int sysfs_fd = open(sysfs, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	uint64_t type;
+	int error;
+
+	if (sysfs_fd < 0 && errno == ENOENT)
+		return why_fail(why, -ENOENT, "no PMU at %s", sysfs);
+	if (sysfs_fd < 0)
+		return why_fail(why, -errno, "%s: %s", sysfs, strerror(errno));
+	error = read_number(sysfs_fd, "type", &type, why);
+	if (!error)
+		error = open_on_mask(self, sysfs_fd, (uint32_t)type, env, why);
+	close(sysfs_fd);
+	if (!error)
+		error = energy_check_packages(&self->base, env, why);
+	if (!error)
+		why_add(why, "%u counters of the PMU at %s", self->base.domain_count, sysfs);
+	return error;
+}
+
+int energy_perf_open(const char *sysfs, const struct energy_env *env, struct energy_source **out,
+		     struct energy_why *why)
+{
+	static const struct energy_ops ops = {.read = perf_read, .close = perf_close};
+	struct perf_source *self = calloc(1, sizeof(*self));
+	int error;
+
+	if (!self)
+		return why_fail(why, -ENOMEM, "out of memory");
+	self->base.ops = &ops;
+	self->base.name = "perf";
+	self->base.grade = QJ_GRADE_MEASURED;
+	error = open_pmu(self, sysfs, env, why);
+	if (error)
+		perf_close(&self->base);
+	else
+		*out = &self->base;
+	return error;
+}

@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/*
+ * `powercap`: RAPL counters through sysfs, for Intel and AMD packages alike; `host`: the same tree
+ * as a hypervisor fills it for its guest.
+ *
+ * Zones are ROOT/intel-rapl:N (a package, a die of it, or psys) and ROOT/intel-rapl:N:M (core,
+ * uncore, dram of that package). ROOT/intel-rapl-mmio:* is a second view of the same packages and
+ * would count every joule twice; the prefix keeps it out. A zone's `enabled` file is about power
+ * limits, a disabled zone still counts (Documentation/power/powercap/powercap.rst).
+ *
+ * A hypervisor's tree is plain files: energy_uj that only grows, often no name and no range, and it
+ * says what the host *apportioned* to this guest, by the guest's CPU time. That is an estimate
+ * whatever it started from, hence the grade. A reading that meets the file half rewritten fails
+ * with ENODATA.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "energy_source.h"
+
+#define ZONE_PREFIX    "intel-rapl:"
+#define MICROJOULE_J   1e-6
+#define MAX_ZONES      (4 * ENERGY_MAX_DOMAINS)
+#define COUNTER_DIGITS 32
+#define RAPL_COUNTS    (1ull << 32) /* ENERGY_STATUS_MASK in intel_rapl_common.c, and one */
+
+struct powercap_source {
+	struct energy_source base;
+	bool host;
+	int fds[ENERGY_MAX_DOMAINS];
+};
+
+struct zone {
+	unsigned top;
+	int sub; /* -1: a top zone */
+	unsigned package;
+	char dir[32];
+	char name[32]; /* as in the file `name`; empty: none */
+};
+
+static void powercap_read(struct energy_source *source, struct qj_energy *out)
+{
+	struct powercap_source *self = (struct powercap_source *)source;
+	char text[COUNTER_DIGITS];
+
+	for (unsigned i = 0; i < source->domain_count; i++) {
+		uint64_t before_ns = energy_now_ns();
+		ssize_t got = pread(self->fds[i], text, sizeof(text) - 1, 0);
+		int error = got < 0 ? errno : 0;
+		uint64_t value_uj = 0;
+
+		energy_stamp(&out[i], before_ns, energy_now_ns());
+		if (got == 0)
+			error = ENODATA;
+		if (!error) {
+			text[got] = '\0';
+			error = -energy_parse_u64(text, &value_uj);
+		}
+		out[i].raw = value_uj;
+		out[i].status = (uint32_t)error;
+	}
+}
+
+static void powercap_close(struct energy_source *source)
+{
+	struct powercap_source *self = (struct powercap_source *)source;
+
+	for (unsigned i = 0; i < source->domain_count; i++)
+		close(self->fds[i]);
+	free(self);
+}
+
+/*
+ * The modulus of a counter in uJ. The register has 32 bits and the driver shows count * unit / 1000
+ * with the unit in nJ (rapl_unit_xlate() in drivers/powercap/intel_rapl_common.c), so the file says
+ * floor((2^32 - 1) * unit / 1000) and the counter wraps one unit later, at 2^32 * unit / 1000. The
+ * unit follows from the file. A range that is no such number comes from another driver: plus 1 uJ.
+ */
+static uint64_t modulus_uj(uint64_t max_uj)
+{
+	uint64_t unit_nj;
+
+	if (max_uj >= UINT64_MAX / 1000)
+		return max_uj == UINT64_MAX ? 0 : max_uj + 1;
+	unit_nj = (max_uj * 1000 + RAPL_COUNTS - 2) / (RAPL_COUNTS - 1);
+	if (unit_nj && (RAPL_COUNTS - 1) * unit_nj / 1000 == max_uj)
+		return (RAPL_COUNTS * unit_nj + 500) / 1000;
+	return max_uj + 1;
+}
+
+static int zone_order(const void *left, const void *right)
+{
+	const struct zone *a = left, *b = right;
+
+	if (a->top != b->top)
+		return a->top < b->top ? -1 : 1;
+	return (a->sub > b->sub) - (a->sub < b->sub);
+}
+
+/* Finds "intel-rapl:N" and "intel-rapl:N:M". Returns how many, or a negative errno. */
+static int find_zones(int root_fd, struct zone *zones)
+{
+	int count = 0;
+	struct dirent *entry;
+	DIR *dir = fdopendir(dup(root_fd));
+
+	if (!dir)
+		return -errno;
+	while ((entry = readdir(dir)) && count < MAX_ZONES) {
+		struct zone zone = {.sub = -1};
+		unsigned sub;
+		int end = 0, sub_end = 0;
+		int matched = sscanf(entry->d_name, ZONE_PREFIX "%4u%n:%4u%n", &zone.top, &end,
+				     &sub, &sub_end);
+
+		if (matched < 1 || entry->d_name[matched == 2 ? sub_end : end])
+			continue;
+		if (matched == 2)
+			zone.sub = (int)sub;
+		snprintf(zone.dir, sizeof(zone.dir), "%.31s", entry->d_name);
+		zones[count++] = zone;
+	}
+	closedir(dir);
+	qsort(zones, (size_t)count, sizeof(*zones), zone_order);
+	return count;
+}
+
+static int zone_text(int root_fd, const struct zone *zone, const char *file, char *text,
+		     size_t room)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "%s/%s", zone->dir, file);
+	return energy_read_text(root_fd, path, text, room);
+}
+
+/* Which package, and what it is called in the contract. False: a name we do not understand. */
+static bool understand_top(struct zone *zone, const char **domain)
+{
+	int end = 0, die_end = 0;
+
+	if (!zone->name[0]) {
+		zone->package = zone->top;
+		*domain = "package";
+		return true;
+	}
+	/* psys of a second and later package is "psys-N". */
+	if (!strcmp(zone->name, "psys") ||
+	    (sscanf(zone->name, "psys-%4u%n", &zone->package, &end) == 1 && !zone->name[end])) {
+		*domain = "psys";
+		return true;
+	}
+	*domain = "package";
+	return sscanf(zone->name, "package-%4u%n-die-%*u%n", &zone->package, &end, &die_end) >= 1 &&
+	       !zone->name[die_end ? die_end : end];
+}
+
+/* Opens a zone's counter for good and adds its domain. */
+static int open_counter(struct powercap_source *self, int root_fd, const struct zone *zone,
+			const char *domain, struct energy_why *why)
+{
+	char text[COUNTER_DIGITS], path[64];
+	uint64_t value, range = 0;
+	int error, fd;
+
+	error = zone_text(root_fd, zone, "energy_uj", text, sizeof(text));
+	if (error < 0)
+		return why_fail(why, error, "%s/energy_uj: %s", zone->dir, strerror(-error));
+	if (energy_parse_u64(text, &value))
+		return why_fail(why, -EINVAL, "%s/energy_uj is not a number", zone->dir);
+	error = zone_text(root_fd, zone, "max_energy_range_uj", text, sizeof(text));
+	if (error >= 0) {
+		if (energy_parse_u64(text, &value) || !value)
+			return why_fail(why, -EINVAL, "%s/max_energy_range_uj is not a number",
+					zone->dir);
+		range = modulus_uj(value);
+	} else if (!(self->host && error == -ENOENT)) {
+		return why_fail(why, error, "%s/max_energy_range_uj: %s", zone->dir,
+				strerror(-error));
+	}
+	snprintf(path, sizeof(path), "%s/energy_uj", zone->dir);
+	fd = openat(root_fd, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	if (fd < 0)
+		return why_fail(why, -errno, "%s: %s", path, strerror(errno));
+	if (!energy_add_domain(&self->base, zone->package, domain, MICROJOULE_J, range)) {
+		close(fd);
+		return why_fail(why, -E2BIG, "more than %d zones", ENERGY_MAX_DOMAINS);
+	}
+	self->fds[self->base.domain_count - 1] = fd;
+	return 0;
+}
+
+/* The same package twice would be the same joules twice. */
+static bool seen_before(const struct zone *zones, int index)
+{
+	for (int i = 0; i < index; i++)
+		if (zones[i].sub < 0 && zones[index].name[0] &&
+		    !strcmp(zones[i].name, zones[index].name))
+			return true;
+	return false;
+}
+
+static int open_top(struct powercap_source *self, int root_fd, struct zone *zones, int index,
+		    const struct energy_env *env, struct energy_why *why)
+{
+	struct zone *zone = &zones[index];
+	const char *domain;
+
+	if (!understand_top(zone, &domain))
+		return why_fail(why, -EINVAL, "%s is called '%s', not package-N or psys", zone->dir,
+				zone->name);
+	if (seen_before(zones, index))
+		return why_fail(why, -EINVAL, "two zones are called '%s'", zone->name);
+	/* psys is about the platform, so it is worth having even beside an absent package. */
+	if (!strcmp(domain, "package") && !energy_has_package(env, zone->package))
+		return why_fail(why, -EINVAL, "%s is package %u, which this machine does not have",
+				zone->dir, zone->package);
+	return open_counter(self, root_fd, zone, domain, why);
+}
+
+/*
+ * Without a package's counter its joules would silently be missing, so that is an error. Without
+ * psys, core, uncore or dram, those are unavailable and the rest is right.
+ */
+static int open_zones(struct powercap_source *self, int root_fd, struct zone *zones, int count,
+		      const struct energy_env *env, struct energy_why *why)
+{
+	int top = -1; /* index of the top zone that sub zones belong to; -1: left out */
+
+	for (int i = 0; i < count; i++) {
+		char text[ENERGY_WHY_BYTES] = "";
+		struct energy_why reason = {.text = text, .room = sizeof(text)};
+		struct zone *zone = &zones[i];
+		bool named = zone_text(root_fd, zone, "name", zone->name, sizeof(zone->name)) > 0;
+		int error;
+
+		if (!named)
+			zone->name[0] = '\0';
+		if (zone->sub < 0) {
+			if (!named && !self->host)
+				return why_fail(why, -EINVAL, "%s has no name", zone->dir);
+			error = open_top(self, root_fd, zones, i, env, &reason);
+			top = error ? -1 : i;
+			if (error && strncmp(zone->name, "psys", 4))
+				return why_fail(why, error, "%s", text);
+		} else if (!named || top < 0 || zones[top].top != zone->top) {
+			continue; /* hypervisors leave empty directories here */
+		} else {
+			zone->package = zones[top].package;
+			error = open_counter(self, root_fd, zone, zone->name, &reason);
+		}
+		if (error)
+			why_add(why, "left out %s (%s); ", zone->name, text);
+	}
+	return 0;
+}
+
+static int open_tree(struct powercap_source *self, const char *root, const struct energy_env *env,
+		     struct energy_why *why)
+{
+	struct zone *zones = calloc(MAX_ZONES, sizeof(*zones));
+	int root_fd = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int error = root_fd < 0 ? -errno : 0;
+	int count = 0;
+
+	if (!error)
+		count = zones ? find_zones(root_fd, zones) : -ENOMEM;
+	if (count < 0)
+		error = count;
+	if (error == -ENOENT || (!error && !count))
+		error = why_fail(why, -ENOENT, "no intel-rapl zones under %s", root);
+	else if (error)
+		why_add(why, "%s: %s", root, strerror(-error));
+	else
+		error = open_zones(self, root_fd, zones, count, env, why);
+	if (root_fd >= 0)
+		close(root_fd);
+	free(zones);
+	return error ? error : energy_check_packages(&self->base, env, why);
+}
+
+static int open_source(const char *root, const struct energy_env *env, bool host,
+		       struct energy_source **out, struct energy_why *why)
+{
+	static const struct energy_ops ops = {.read = powercap_read, .close = powercap_close};
+	struct powercap_source *self = calloc(1, sizeof(*self));
+	int error;
+
+	if (!self)
+		return why_fail(why, -ENOMEM, "out of memory");
+	self->base.ops = &ops;
+	self->base.name = host ? "host" : "powercap";
+	self->base.grade = host ? QJ_GRADE_ESTIMATED : QJ_GRADE_MEASURED;
+	self->host = host;
+	error = open_tree(self, root, env, why);
+	if (error) {
+		powercap_close(&self->base);
+		return error;
+	}
+	why_add(why, "%u counters under %s", self->base.domain_count, root);
+	*out = &self->base;
+	return 0;
+}
+
+int energy_powercap_open(const char *root, const struct energy_env *env, struct energy_source **out,
+			 struct energy_why *why)
+{
+	return open_source(root, env, false, out, why);
+}
+
+int energy_host_open(const char *root, const struct energy_env *env, struct energy_source **out,
+		     struct energy_why *why)
+{
+	return open_source(root, env, true, out, why);
+}

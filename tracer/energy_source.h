@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/*
+ * What the energy sources share with each other, and nobody else needs.
+ */
+#ifndef QJ_ENERGY_SOURCE_H
+#define QJ_ENERGY_SOURCE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <time.h>
+
+#include "energy.h"
+
+/* A source embeds struct energy_source as its first member. */
+struct energy_ops {
+	/* Fills out[i] with t_ns, half_width_ns, raw and status; the rest is done for it. */
+	void (*read)(struct energy_source *source, struct qj_energy *out);
+	void (*close)(struct energy_source *source);
+};
+
+/* A line under construction. What does not fit ends in "..."; control characters become '?'. */
+struct energy_why {
+	char *text;
+	size_t room;
+	size_t used;
+};
+
+void why_add(struct energy_why *why, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* For an error: adds to `why`, returns the negative errno. */
+int why_fail(struct energy_why *why, int negative_errno, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* The openers. `why` gets what is the case, without advice; energy_open() adds that. */
+int energy_powercap_open(const char *root, const struct energy_env *env, struct energy_source **out,
+			 struct energy_why *why);
+int energy_host_open(const char *root, const struct energy_env *env, struct energy_source **out,
+		     struct energy_why *why);
+int energy_perf_open(const char *sysfs, const struct energy_env *env, struct energy_source **out,
+		     struct energy_why *why);
+int energy_estimated_open(const char *curve, const struct energy_env *env,
+			  struct energy_source **out, struct energy_why *why);
+int energy_replay_open(const char *path, const struct energy_env *env, struct energy_source **out,
+		       struct energy_why *why);
+
+/* Adds a domain and returns it; NULL when there is no room. */
+struct qj_domain *energy_add_domain(struct energy_source *source, unsigned package,
+				    const char *name, double unit_j, uint64_t range);
+
+bool energy_has_package(const struct energy_env *env, unsigned package);
+unsigned energy_package_cpus(const struct energy_env *env, unsigned package);
+
+/* Every package must have a counter of its own, or its joules would silently be missing. */
+int energy_check_packages(const struct energy_source *source, const struct energy_env *env,
+			  struct energy_why *why);
+
+/* The file's text without its newline. Returns its length, or a negative errno; never blocks. */
+int energy_read_text(int dir_fd, const char *path, char *text, size_t room);
+
+/* Decimal digits, then nothing but white space. Returns 0, -EINVAL or -ERANGE. */
+int energy_parse_u64(const char *text, uint64_t *value);
+
+static inline uint64_t energy_now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* The reading lies between two looks at the clock: its middle, give or take half. */
+static inline void energy_stamp(struct qj_energy *out, uint64_t before_ns, uint64_t after_ns)
+{
+	uint64_t half_ns = (after_ns - before_ns) / 2;
+
+	out->t_ns = before_ns + half_ns;
+	out->half_width_ns = half_ns > UINT32_MAX ? UINT32_MAX : (uint32_t)half_ns;
+}
+
+#endif /* QJ_ENERGY_SOURCE_H */
