@@ -1,0 +1,225 @@
+"""The attach plan: what `qjoule-tracer` attaches to, as its arguments.
+
+    --server ID:KIND:RUNG:PATH   a server; KIND mysql or postgres, RUNG socket or symbol. PATH is
+                                 its executable: processes that start from it later belong to
+                                 the first server listed with it
+    --running ID:TGID            a process of the server that runs already
+    --probe ID:ROLE:OFFSET       a uprobe at this offset of the server's executable file (0x...);
+                                 ROLE as in `signatures.Role`
+    --pg-states ID:IDLE:RUNNING:IDLE_IN_TRANSACTION:FASTPATH:ABORTED
+                                 this PostgreSQL's BackendState values
+    --pool ID                    this server runs a thread pool
+
+A uprobe belongs to a file, not to a process. Servers that run the same file therefore share one
+rung, and its probes are listed once, under the first of them; a hit counts for the server of the
+process that was hit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from qjoule.contract import Rung, ServerKind
+from qjoule.errors import QjouleError
+from qjoule.servers.elf import Executable, Symbol, open_executable
+from qjoule.servers.kernel_facts import KernelFacts
+from qjoule.servers.probe_site import CODE_BYTES, ProbeSite, inspect_site
+from qjoule.servers.rungs import Choice, choose_rung
+from qjoule.servers.signatures import (
+    BackendStates,
+    Role,
+    backend_states,
+    boundary_functions,
+    parallel_functions,
+)
+from qjoule.servers.types import Server
+
+
+@dataclass(frozen=True)
+class Probe:
+    role: Role
+    symbol: Symbol
+    site: ProbeSite
+
+
+@dataclass(frozen=True)
+class PlannedServer:
+    """A server with its decision. `choice.rung` NONE: left out of the arguments."""
+
+    server: Server
+    choice: Choice
+    probes: tuple[Probe, ...]  #: what its executable needs, also when another server lists them
+    states: BackendStates | None
+    notes: tuple[str, ...]  #: what will be less than complete, one line each
+    lists_probes: bool
+
+    @property
+    def traced(self) -> bool:
+        return self.choice.rung is not Rung.NONE
+
+    @property
+    def boundary_cost_ns(self) -> int:
+        """What the probes that every query runs through cost it, by the table of `probe_site`."""
+        at: dict[ProbeSite, set[bool]] = {}
+        for probe in self.probes:
+            if probe.role not in (Role.PG_LAUNCH_WORKERS, Role.PG_JOIN_LEADER):
+                at.setdefault(probe.site, set()).add(probe.role is Role.MYSQL_END)
+        return sum(_site_cost_ns(site, returns) for site, returns in at.items())
+
+
+@dataclass(frozen=True)
+class AttachPlan:
+    servers: tuple[PlannedServer, ...]
+
+    @property
+    def traced(self) -> tuple[PlannedServer, ...]:
+        return tuple(planned for planned in self.servers if planned.traced)
+
+    def arguments(self) -> list[str]:
+        """Arguments of `qjoule-tracer`, as at the top of this module."""
+        arguments: list[str] = []
+        for planned in self.traced:
+            arguments += _arguments(planned)
+        return arguments
+
+
+def build_plan(
+    servers: Sequence[Server],
+    kernel: KernelFacts,
+    rung_choice: Rung | None = None,
+    pids: Collection[int] | None = None,
+) -> AttachPlan:
+    """Decide for each server how its queries are found, and resolve the probes that needs.
+
+    Args:
+        servers: as `discovery.find_servers` gives them; ids are kept.
+        rung_choice: the user's choice for all servers.
+        pids: trace only the servers with one of these processes.
+
+    Raises:
+        QjouleError: a pid is of no server, or the chosen rung is not possible.
+    """
+    chosen = _with_pids(servers, pids)
+    resolved = {server.id: _resolve(server) for server in chosen}
+    choices = _decide(chosen, resolved, kernel, rung_choice)
+    planned = []
+    listed: set[tuple[object, ...]] = set()
+    for server in chosen:
+        resolution, choice = resolved[server.id], choices[server.id]
+        on_symbols = choice.rung is Rung.SYMBOL
+        probes = (resolution.boundary if on_symbols else ()) + resolution.parallel
+        notes = resolution.notes if choice.rung is not Rung.NONE else ()
+        first = resolution.file not in listed
+        if choice.rung is not Rung.NONE:
+            listed.add(resolution.file)
+        states = resolution.states if on_symbols else None
+        planned.append(PlannedServer(server, choice, probes, states, notes, first))
+    return AttachPlan(tuple(planned))
+
+
+@dataclass(frozen=True)
+class _Resolution:
+    file: tuple[object, ...]
+    boundary: tuple[Probe, ...] = ()
+    parallel: tuple[Probe, ...] = ()
+    states: BackendStates | None = None
+    problem: str = ""  #: why there is no symbol rung
+    notes: tuple[str, ...] = ()
+
+
+def _with_pids(servers: Sequence[Server], pids: Collection[int] | None) -> list[Server]:
+    if pids is None:
+        return list(servers)
+    known = {tgid for server in servers for tgid in server.tgids}
+    strangers = sorted(set(pids) - known)
+    if strangers:
+        raise QjouleError(
+            f"process {strangers[0]} is no database server that qjoule knows: see 'qjoule doctor'"
+        )
+    return [server for server in servers if set(server.tgids) & set(pids)]
+
+
+def _resolve(server: Server) -> _Resolution:
+    resolution = _Resolution(server.exe_id)
+    try:
+        executable = open_executable(server.exe_path)
+        # The same image in two containers is one file of the layer below, with one inode number
+        # but several devices, and a uprobe goes to that one file.
+        file = (executable.build_id or server.exe_id[0], server.exe_id[1])
+        resolution = replace(resolution, file=file)
+        if executable.machine != "x64":
+            raise QjouleError(f"probe sites are checked on x86-64 only, not {executable.machine}")
+        resolution = _resolve_parallel(server, executable, resolution)
+        boundary = _probes(executable, boundary_functions(executable, server.kind))
+        is_postgres = server.kind is ServerKind.POSTGRES
+        states = backend_states(server.major) if is_postgres else None
+    except QjouleError as error:
+        return replace(resolution, problem=str(error))
+    return replace(resolution, boundary=boundary, states=states)
+
+
+def _resolve_parallel(
+    server: Server, executable: Executable, resolution: _Resolution
+) -> _Resolution:
+    if server.kind is not ServerKind.POSTGRES:
+        return resolution
+    try:
+        return replace(resolution, parallel=_probes(executable, parallel_functions(executable)))
+    except QjouleError as error:
+        note = f"parallel workers count as server background: {error}"
+        return replace(resolution, notes=(*resolution.notes, note))
+
+
+def _probes(executable: Executable, functions: dict[Role, Symbol]) -> tuple[Probe, ...]:
+    probes = []
+    for role, symbol in functions.items():
+        offset = executable.file_offset(symbol.vaddr)
+        if offset is None:
+            raise QjouleError(f"{symbol.name} is not in the code of {executable.path}")
+        size = min(symbol.size, CODE_BYTES) if symbol.size else CODE_BYTES
+        probes.append(Probe(role, symbol, inspect_site(executable.read(offset, size), offset)))
+    return tuple(probes)
+
+
+def _decide(
+    servers: Sequence[Server],
+    resolved: dict[int, _Resolution],
+    kernel: KernelFacts,
+    wanted: Rung | None,
+) -> dict[int, Choice]:
+    """Servers that run one file share its rung: once probed, it is probed for all of them."""
+    alone = {s.id: choose_rung(s, kernel, resolved[s.id].problem, wanted) for s in servers}
+    probed = {
+        resolved[s.id].file: f"{s.label} runs the same executable and needs its probes"
+        for s in servers
+        if alone[s.id].rung is Rung.SYMBOL
+    }
+    return {
+        s.id: choose_rung(
+            s, kernel, resolved[s.id].problem, wanted, probed.get(resolved[s.id].file, "")
+        )
+        for s in servers
+    }
+
+
+def _site_cost_ns(site: ProbeSite, returns: set[bool]) -> int:
+    if len(returns) == 2:
+        return site.cost.both_ns
+    return site.cost.return_ns if True in returns else site.cost.entry_ns
+
+
+def _arguments(planned: PlannedServer) -> list[str]:
+    server = planned.server
+    kind, rung = server.kind.name.lower(), planned.choice.rung.name.lower()
+    arguments = ["--server", f"{server.id}:{kind}:{rung}:{server.exe_path}"]
+    for tgid in server.tgids:
+        arguments += ["--running", f"{server.id}:{tgid}"]
+    if planned.lists_probes:
+        for probe in planned.probes:
+            arguments += ["--probe", f"{server.id}:{probe.role}:{probe.site.offset:#x}"]
+    if planned.states is not None:
+        arguments += ["--pg-states", f"{server.id}:{planned.states.argument()}"]
+    if server.kind is ServerKind.MYSQL and server.thread_pool.value is not False:
+        arguments += ["--pool", str(server.id)]
+    return arguments

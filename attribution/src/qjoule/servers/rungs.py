@@ -1,0 +1,120 @@
+"""Which rung a server gets: the cheapest that is exact for its configuration.
+
+The socket rung sees a query in the traffic of the serving thread. It is exact where one thread
+serves a connection from request to reply and the bytes are plain. Else probes on the server's
+own functions (the symbol rung) are taken, which cost about ten times as much per query.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from qjoule.contract import Rung
+from qjoule.errors import QjouleError
+from qjoule.servers.kernel_facts import KernelFacts
+from qjoule.servers.types import Server
+
+
+@dataclass(frozen=True)
+class Choice:
+    """`why` is one line; `other` says what the other rung would need."""
+
+    rung: Rung  #: NONE: this server cannot be traced, `why` says what is missing
+    why: str
+    other: str = ""
+    exact: bool = True
+
+
+def choose_rung(
+    server: Server,
+    kernel: KernelFacts,
+    symbol_problem: str,
+    wanted: Rung | None = None,
+    shared_executable: str = "",
+) -> Choice:
+    """Decide for one server.
+
+    Args:
+        symbol_problem: why the symbol rung is not possible, empty when it is.
+        wanted: the user's choice.
+        shared_executable: why another server that runs the same file needs probes in it.
+
+    Raises:
+        QjouleError: the wanted rung is not possible.
+    """
+    hidden = _what_hides_queries(server)
+    missing = (
+        ""
+        if kernel.socket_tracepoints
+        else (
+            "the kernel lacks the sock_recv_length and sock_send_length tracepoints (6.3 and later)"
+        )
+    )
+    moves = _what_moves_queries(server)
+    if wanted is not None:
+        return _as_wanted(server, wanted, symbol_problem, missing or moves, hidden)
+    blocked = missing or moves or hidden or shared_executable
+    if not blocked:
+        return Choice(Rung.SOCKET, _socket_is_exact(server), _symbol_needs(symbol_problem))
+    if not symbol_problem:
+        return Choice(Rung.SYMBOL, blocked, _socket_needs(server, missing))
+    if missing or moves:
+        return Choice(Rung.NONE, f"{missing or moves}; and {symbol_problem}", exact=False)
+    # Encrypted sessions are recognised and counted as loss, so plain ones can be had honestly.
+    why = f"{symbol_problem}; sessions that are encrypted are counted, not seen ({blocked})"
+    return Choice(Rung.SOCKET, why, _symbol_needs(symbol_problem), exact=False)
+
+
+def _as_wanted(
+    server: Server, wanted: Rung, symbol_problem: str, impossible: str, hidden: str
+) -> Choice:
+    if wanted is Rung.SYMBOL:
+        if symbol_problem:
+            raise QjouleError(f"{server.label} cannot use the symbol rung: {symbol_problem}")
+        return Choice(Rung.SYMBOL, "as asked for")
+    if wanted is Rung.SOCKET:
+        if impossible:
+            raise QjouleError(f"{server.label} cannot use the socket rung: {impossible}")
+        why = (
+            f"as asked for; encrypted sessions will be counted, not seen ({hidden})"
+            if hidden
+            else ""
+        )
+        return Choice(Rung.SOCKET, why or "as asked for", exact=not hidden)
+    raise QjouleError(f"rung {wanted.name.lower()} is not available for {server.flavour}")
+
+
+def _what_moves_queries(server: Server) -> str:
+    pool = server.thread_pool
+    if pool.value is None:
+        return f"a thread pool cannot be ruled out ({pool.source})"
+    return f"a thread pool moves queries between threads ({pool.source})" if pool.value else ""
+
+
+def _what_hides_queries(server: Server) -> str:
+    encryption = server.encryption
+    if encryption.value is None:
+        return f"encryption cannot be ruled out ({encryption.source})"
+    return f"sessions may be encrypted ({encryption.source})" if encryption.value else ""
+
+
+def _socket_is_exact(server: Server) -> str:
+    worker = "process" if server.flavour == "postgres" else "thread"
+    return f"one {worker} per connection, plain text ({server.encryption.source})"
+
+
+def _symbol_needs(symbol_problem: str) -> str:
+    if symbol_problem:
+        return f"symbol: not possible, {symbol_problem}"
+    return "symbol: possible, dearer"
+
+
+def _socket_needs(server: Server, missing: str) -> str:
+    needs = []
+    if missing:
+        needs.append("Linux 6.3")
+    if server.thread_pool.value is not False:
+        needs.append("one thread per connection")
+    if server.encryption.value is not False:
+        needs.append("encryption turned off")
+    return f"socket: would need {' and '.join(needs)}" if needs else "socket: possible"

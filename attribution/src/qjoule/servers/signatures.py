@@ -1,0 +1,142 @@
+"""Which function marks what: whole mangled signatures, so that an argument is where it should be.
+
+A name alone is not enough. MySQL's `dispatch_command` changed its arguments in 5.7, MariaDB's in
+10.5 and 10.6, and MySQL has another one in `xpl::dispatcher`. The mangled name carries the types
+of all arguments (Itanium C++ ABI, "Mangling"), so equal name means equal layout.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from qjoule.contract import ServerKind
+from qjoule.errors import QjouleError
+from qjoule.servers.elf import Executable, Symbol
+
+
+class Role(StrEnum):
+    """What a probe tells; the names are those of `qjoule-tracer --probe`."""
+
+    MYSQL_BEGIN_COMMAND_FIRST = "mysql-begin-command-first"  # (command, THD *, text, length)
+    MYSQL_BEGIN_THD_FIRST = "mysql-begin-thd-first"  # (THD *, const COM_DATA *, command)
+    MYSQL_END = "mysql-end"  # return of the same function
+    PG_ACTIVITY = "pg-activity"  # (BackendState, const char *text)
+    PG_PORTAL_RUN = "pg-portal-run"  # (Portal, ...)
+    PG_LAUNCH_WORKERS = "pg-launch-workers"  # (ParallelContext *), in the leader
+    PG_JOIN_LEADER = "pg-join-leader"  # (PGPROC *leader, int pid), in the worker
+
+
+class CannotResolve(QjouleError):
+    """A probe point is missing or not certain; the message says which and why."""
+
+
+_DISPATCH = "_Z16dispatch_command"
+
+#: sql/sql_parse.h of each version.
+_MYSQL_BEGIN = {
+    # MySQL to 5.6, MariaDB to 10.1
+    f"{_DISPATCH}19enum_server_commandP3THDPcj": Role.MYSQL_BEGIN_COMMAND_FIRST,
+    # MariaDB 10.2 to 10.5: is_com_multi, is_next_command
+    f"{_DISPATCH}19enum_server_commandP3THDPcjbb": Role.MYSQL_BEGIN_COMMAND_FIRST,
+    # MariaDB from 10.6: blocking
+    f"{_DISPATCH}19enum_server_commandP3THDPcjb": Role.MYSQL_BEGIN_COMMAND_FIRST,
+    # MySQL from 5.7
+    f"{_DISPATCH}P3THDPK8COM_DATA19enum_server_command": Role.MYSQL_BEGIN_THD_FIRST,
+}
+
+#: C functions have no types in their names; the arguments read are the same from 13 to 18
+#: (src/include/utils/backend_status.h, tcop/pquery.h, access/parallel.h, storage/proc.h).
+_POSTGRES = {
+    Role.PG_ACTIVITY: "pgstat_report_activity",
+    Role.PG_PORTAL_RUN: "PortalRun",
+}
+_POSTGRES_PARALLEL = {
+    Role.PG_LAUNCH_WORKERS: "LaunchParallelWorkers",
+    Role.PG_JOIN_LEADER: "BecomeLockGroupMember",
+}
+POSTGRES_MAJORS = range(13, 19)
+
+
+@dataclass(frozen=True)
+class BackendStates:
+    """PostgreSQL's enum BackendState, as `pgstat_report_activity` gets it."""
+
+    idle: int
+    running: int
+    idle_in_transaction: int
+    fastpath: int
+    aborted: int
+
+    def argument(self) -> str:
+        states = (self.idle, self.running, self.idle_in_transaction, self.fastpath, self.aborted)
+        return ":".join(map(str, states))
+
+
+def backend_states(major: int | None) -> BackendStates:
+    """The states of a major version; 18 put STATE_STARTING before all others.
+
+    Raises:
+        CannotResolve: this version's states are not known.
+    """
+    if major is None or major not in POSTGRES_MAJORS:
+        known = f"{POSTGRES_MAJORS[0]} to {POSTGRES_MAJORS[-1]}"
+        version = "of unknown version" if major is None else str(major)
+        raise CannotResolve(f"PostgreSQL {version}: backend states are known for {known}")
+    first = 2 if major >= 18 else 1
+    return BackendStates(first, first + 1, first + 2, first + 3, first + 4)
+
+
+def boundary_functions(executable: Executable, kind: ServerKind) -> dict[Role, Symbol]:
+    """The functions that begin and end a query, by role.
+
+    Raises:
+        CannotResolve: one is missing, ambiguous, or has clones that callers may use instead.
+    """
+    if kind is ServerKind.MYSQL:
+        return _mysql(executable)
+    return {role: _the_one(executable, name) for role, name in _POSTGRES.items()}
+
+
+def parallel_functions(executable: Executable) -> dict[Role, Symbol]:
+    """PostgreSQL's functions that join a parallel worker to its leader, by role.
+
+    Raises:
+        CannotResolve: as `boundary_functions`.
+    """
+    return {role: _the_one(executable, name) for role, name in _POSTGRES_PARALLEL.items()}
+
+
+def _mysql(executable: Executable) -> dict[Role, Symbol]:
+    present = {name: role for name, role in _MYSQL_BEGIN.items() if executable.functions(name)}
+    if len(present) > 1:
+        raise CannotResolve(f"two signatures of dispatch_command: {' and '.join(present)}")
+    if not present:
+        strangers = executable.names_with_prefix(_DISPATCH)[:1]
+        if strangers:
+            raise CannotResolve(
+                f"dispatch_command has a signature that is not known: {strangers[0]}"
+            )
+        raise CannotResolve(f"no dispatch_command in {_tables_of(executable)}")
+    ((name, role),) = present.items()
+    function = _the_one(executable, name)
+    return {role: function, Role.MYSQL_END: function}
+
+
+def _the_one(executable: Executable, name: str) -> Symbol:
+    found = executable.functions(name)
+    if not found:
+        raise CannotResolve(f"no {name} in {_tables_of(executable)}")
+    if len(found) > 1:
+        raise CannotResolve(f"{len(found)} functions are named {name}")
+    # The compiler may send some callers to a copy (.constprop, .isra) or inline a function's head
+    # and call its rest (.part); probes on the whole would then miss calls. `.cold` is only a jump
+    # target inside the function.
+    for clone in executable.names_with_prefix(name + "."):
+        if not clone.removeprefix(name).startswith(".cold"):
+            raise CannotResolve(f"{name} also exists as {clone}, which some callers may use")
+    return found[0]
+
+
+def _tables_of(executable: Executable) -> str:
+    return " or ".join(executable.tables) if executable.tables else "a file without symbols"
