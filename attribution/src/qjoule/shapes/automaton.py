@@ -1,0 +1,227 @@
+"""The lexical automaton of SQL statements: one definition for the kernel and for Python.
+
+It decides, byte by byte, what of a statement is structure and what is a literal or a comment.
+``tables()`` flattens it to a transition table. The kernel walks that table and hashes what it
+emits (``bpf/shape_hash.h``); :mod:`qjoule.shapes.reduction` walks the same table and keeps what it
+emits. A shape is computed from the emitted text alone, so equal hash implies equal shape.
+
+Text that may still turn out to be a comment or part of a number (``-``, ``/``, ``1e-``) is *held*
+in the state and emitted by a later byte, so one transition per byte suffices. What a finite
+automaton cannot follow (dollar-quote tags, deeply nested comments, ``*/*`` in MySQL) enters RAW,
+where every byte is emitted: the hash is then finer than the shape, never coarser.
+
+Sources: MySQL sql/sql_lex.cc (lex_one_token), PostgreSQL src/backend/parser/scan.l.
+The defaults are assumed: no ANSI_QUOTES, no NO_BACKSLASH_ESCAPES, standard_conforming_strings on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, IntEnum, auto
+from functools import cache
+from typing import NamedTuple
+
+from qjoule.contract import Dialect
+
+#: Marks in emitted text, above every byte value, so that no input can forge one.
+NUMBER, STRING, PARAMETER = "\ue000", "\ue001", "\ue002"
+RAW_TAG, RAW_COMMENT, RAW_STAR = "\ue003", "\ue004", "\ue005"
+
+COMMENT_DEPTH_MAX = 3  #: nested deeper (PostgreSQL), a comment is emitted raw
+
+
+class C(IntEnum):
+    """Classes of bytes: all that the automaton tells apart."""
+
+    OTHER = 0
+    NUL = auto()
+    CONTROL = auto()
+    BLANK = auto()
+    CR = auto()
+    LF = auto()
+    SINGLE = auto()
+    DOUBLE = auto()
+    BACKTICK = auto()
+    BACKSLASH = auto()
+    HASH = auto()
+    DOLLAR = auto()
+    AT = auto()
+    BANG = auto()
+    STAR = auto()
+    SLASH = auto()
+    PLUS = auto()
+    MINUS = auto()
+    DOT = auto()
+    ZERO = auto()
+    DIGIT = auto()
+    E = auto()
+    X = auto()
+    B = auto()
+    O = auto()  # noqa: E741
+    HEX = auto()
+    M = auto()
+    UNDERSCORE = auto()
+    LETTER = auto()
+
+
+_LISTED = {
+    C.NUL: "\0",
+    C.BLANK: " \t\v\f",
+    C.CR: "\r",
+    C.LF: "\n",
+    C.SINGLE: "'",
+    C.DOUBLE: '"',
+    C.BACKTICK: "`",
+    C.BACKSLASH: "\\",
+    C.HASH: "#",
+    C.DOLLAR: "$",
+    C.AT: "@",
+    C.BANG: "!",
+    C.STAR: "*",
+    C.SLASH: "/",
+    C.PLUS: "+",
+    C.MINUS: "-",
+    C.DOT: ".",
+    C.ZERO: "0",
+    C.DIGIT: "123456789",
+    C.E: "eE",
+    C.X: "xX",
+    C.B: "bB",
+    C.O: "oO",
+    C.HEX: "acdfACDF",
+    C.M: "M",
+    C.UNDERSCORE: "_",
+}
+_CLASS_OF_CHARACTER = {c: cls for cls, characters in _LISTED.items() for c in characters}
+
+SPACES = {C.BLANK, C.CR, C.LF}
+DIGITS = {C.ZERO, C.DIGIT}
+HEX_DIGITS = DIGITS | {C.E, C.B, C.HEX}
+#: Control bytes are not valid in SQL outside quotes; as word characters they stay harmless.
+WORD_START = {C.NUL, C.CONTROL, C.E, C.X, C.B, C.O, C.HEX, C.M, C.UNDERSCORE, C.LETTER}
+WORD = WORD_START | DIGITS | {C.DOLLAR}
+
+
+def class_of(byte: int) -> C:
+    character = chr(byte)
+    if character in _CLASS_OF_CHARACTER:
+        return _CLASS_OF_CHARACTER[character]
+    if byte < 0x20 or byte == 0x7F:
+        return C.CONTROL
+    return C.LETTER if byte >= 0x80 or character.isalpha() else C.OTHER
+
+
+class Mode(Enum):
+    START = auto()  #: between tokens
+    SPACE = auto()  #: whitespace or a comment is held as one blank
+    HELD = auto()  #: the start of what may be a comment, a number, a dollar quote
+    WORD = auto()
+    WORD_E = auto()  #: PostgreSQL: the word so far is E, which may introduce an escape string
+    WORD_DOT = auto()  #: after `word.`: digits belong to a name
+    AT = auto()  #: MySQL: after @, digits belong to a name
+    ZERO = auto()
+    NUMBER = auto()
+    FRACTION = auto()
+    EXPONENT_MARK = auto()
+    EXPONENT_SIGN = auto()
+    EXPONENT = auto()
+    RADIX_MARK = auto()
+    HEX = auto()
+    DIGITS = auto()  #: of a binary or octal number
+    PARAMETER = auto()  #: $1
+    SINGLE = auto()
+    SINGLE_ESCAPE = auto()
+    SINGLE_END = auto()
+    DOUBLE = auto()
+    DOUBLE_ESCAPE = auto()
+    DOUBLE_END = auto()
+    ESCAPE = auto()  #: PostgreSQL E'...'
+    ESCAPE_ESCAPE = auto()
+    ESCAPE_END = auto()
+    ESCAPE_SPACE = auto()  #: E'...' continues in a following '...'
+    DOLLAR = auto()  #: $$...$$
+    DOLLAR_DOLLAR = auto()
+    TAG = auto()  #: $tag
+    NAME = auto()  #: quoted identifier
+    NAME_END = auto()
+    LINE = auto()  #: comment to the end of the line
+    BLOCK_OPEN = auto()  #: MySQL: after /*, before it is known to be no code
+    BLOCK_OPEN_M = auto()
+    BLOCK = auto()
+    BLOCK_STAR = auto()
+    BLOCK_SLASH = auto()
+    VERSION = auto()  #: MySQL: the digits after /*!
+    HINT = auto()
+    HINT_STAR = auto()
+    STAR = auto()  #: MySQL: a * that may close /*! ... */
+    STAR_SLASH = auto()
+    RAW = auto()
+
+
+class State(NamedTuple):
+    mode: Mode
+    held: str = ""
+    depth: int = 0  #: of nested comments
+
+
+class Move(NamedTuple):
+    """Emit `text`, then the byte itself if `byte`, and go to `state`."""
+
+    text: str
+    byte: bool
+    state: State
+
+
+BEGIN = State(Mode.SPACE)
+SPACE = State(Mode.SPACE, " ")
+START = State(Mode.START)
+RAW = State(Mode.RAW)
+
+
+def emit(mode: Mode, before: str = "") -> Move:
+    return Move(before, True, State(mode))
+
+
+def skip(mode: Mode, held: str = "", text: str = "", depth: int = 0) -> Move:
+    return Move(text, False, State(mode, held, depth))
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The automaton of one dialect. `rows[state][class]` is (emission, byte, next state)."""
+
+    classes: bytes  #: class of each byte value
+    states: tuple[State, ...]
+    emissions: tuple[str, ...]  #: text by emission number; number 0 is the empty text
+    rows: tuple[tuple[tuple[int, bool, int], ...], ...]
+    final: tuple[int, ...]  #: emission number by state, at the end of the statement
+
+
+@cache
+def tables(dialect: Dialect) -> Tables:
+    """Flatten the automaton: every state reachable from the beginning, breadth first."""
+    from qjoule.shapes.transitions import final_text, step  # noqa: PLC0415 (they need our names)
+
+    states: dict[State, int] = {BEGIN: 0}
+    emissions: dict[str, int] = {"": 0}
+    rows = []
+    queue = [BEGIN]
+    for state in queue:
+        row = []
+        for cls in C:
+            move = step(dialect, state, cls)
+            if move.state not in states:
+                states[move.state] = len(states)
+                queue.append(move.state)
+            row.append(
+                (emissions.setdefault(move.text, len(emissions)), move.byte, states[move.state])
+            )
+        rows.append(tuple(row))
+    final = tuple(emissions.setdefault(final_text(state), len(emissions)) for state in states)
+    return Tables(
+        bytes(class_of(byte) for byte in range(256)),
+        tuple(states),
+        tuple(emissions),
+        tuple(rows),
+        final,
+    )

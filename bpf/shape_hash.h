@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/*
+ * A statement's shape as a keyed 64-bit hash that skips literals and comments.
+ *
+ * The statement runs through a lexical automaton (shape_tables.h, made from the same definition as
+ * the Python normaliser qjoule.shapes); what the automaton emits is hashed. Per byte: three table
+ * loads, one multiplication, no branch on the data. The result does not depend on how the
+ * statement is split into chunks. Equal hashes imply equal shapes (up to chance, 2^-64): the
+ * normaliser computes shapes from the emitted text alone.
+ *
+ * Clients choose the text, so the hash is keyed: both the start and the multiplier derive from a
+ * secret seed. It resists accidental and blind collisions; it is no cryptographic code.
+ *
+ * Works inside BPF programs (include vmlinux.h and bpf_helpers.h first) and on the host:
+ *
+ *	qj_shape_begin(&s, seed, QJ_DIALECT_MYSQL);
+ *	for each chunk: qj_shape_feed(&s, chunk, bytes);
+ *	s.truncated = statement_bytes > bytes_fed;
+ *	shape = qj_shape_end(&s);
+ */
+#ifndef QJ_SHAPE_HASH_H
+#define QJ_SHAPE_HASH_H
+
+#ifndef __VMLINUX_H__
+#include <linux/types.h>
+#endif
+#ifndef __always_inline
+#define __always_inline inline __attribute__((always_inline))
+#endif
+
+#include "shape_tables.h"
+
+#define QJ_SHAPE_CHUNK	    64
+#define QJ_SHAPE_STATE	    0x07e0 /* bits of an entry: the next state */
+#define QJ_SHAPE_SYMBOL	    0xf81f /* all others: what is emitted */
+#define QJ_SHAPE_DIALECT    0x0800 /* PostgreSQL's half of the table */
+#define QJ_SHAPE_BYTE_SHIFT 14
+#define QJ_SHAPE_EMIT_SHIFT 15
+
+struct qj_shape_state {
+	__u64 hash;
+	__u64 key;	/* odd */
+	__u32 bytes;	/* fed so far */
+	__u16 entry;	/* last transition */
+	__u8 dialect;	/* enum qj_dialect */
+	__u8 truncated; /* set it before qj_shape_end: the statement goes on after the last chunk */
+};
+_Static_assert(sizeof(struct qj_shape_state) == 24, "kept in task storage");
+
+/* Stafford's mix 13 (the finaliser of splitmix64): every input bit reaches every output bit. */
+static __always_inline __u64 qj_shape_mix(__u64 x)
+{
+	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
+	x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
+	return x ^ (x >> 31);
+}
+
+static __always_inline __u64 qj_shape_step(__u64 hash, __u64 symbol, __u64 key)
+{
+	hash = (hash ^ symbol) * key;
+	return hash ^ (hash >> 32);
+}
+
+static __always_inline void qj_shape_begin(struct qj_shape_state *s, __u64 seed, __u8 dialect)
+{
+	s->key = qj_shape_mix(seed + 0x9e3779b97f4a7c15ULL) | 1;
+	s->hash = qj_shape_mix(seed ^ s->key ^ dialect);
+	s->bytes = 0;
+	s->entry = 0;
+	s->dialect = dialect;
+	s->truncated = 0;
+}
+
+/* Feeds the first n bytes of a chunk; n above QJ_SHAPE_CHUNK counts as QJ_SHAPE_CHUNK. */
+static __always_inline void qj_shape_feed(struct qj_shape_state *s, const __u8 *chunk, __u32 n)
+{
+	/* enum qj_dialect: 1 MySQL, 2 PostgreSQL */
+	const __u64 half = s->dialect == 2 ? QJ_SHAPE_DIALECT : 0;
+	const __u64 key = s->key;
+	__u64 hash = s->hash;
+	__u64 entry = s->entry;
+	__u32 i;
+
+	if (n > QJ_SHAPE_CHUNK)
+		n = QJ_SHAPE_CHUNK;
+#ifdef __clang__
+#pragma clang loop unroll(disable)
+#endif
+	for (i = 0; i < QJ_SHAPE_CHUNK; i++) {
+		__u64 byte, emits, moved;
+
+		if (i >= n)
+			break;
+		byte = chunk[i];
+		entry =
+		    qj_shape_moves[half | (entry & QJ_SHAPE_STATE) | (qj_shape_classes[byte] & 31)];
+		emits = 0 - (entry >> QJ_SHAPE_EMIT_SHIFT);
+		byte &= 0 - ((entry >> QJ_SHAPE_BYTE_SHIFT) & 1);
+		moved = qj_shape_step(hash, (entry & QJ_SHAPE_SYMBOL) << 8 | byte, key);
+		hash ^= (hash ^ moved) & emits;
+	}
+	s->hash = hash;
+	s->entry = entry;
+	s->bytes += n;
+}
+
+/* The hash of what was fed: never 0 (unknown text) and never ~0 (the `other` row). */
+static __always_inline __u64 qj_shape_end(struct qj_shape_state *s)
+{
+	__u64 state = (s->entry & QJ_SHAPE_STATE) >> 5 | (s->dialect == 2 ? 64 : 0);
+	__u64 last = qj_shape_finals[state & 127] | (s->truncated ? 0x100 : 0);
+	__u64 hash = qj_shape_mix(qj_shape_step(s->hash, last, s->key));
+
+	return hash + 1 < 2 ? 1 : hash;
+}
+
+#endif /* QJ_SHAPE_HASH_H */
