@@ -112,7 +112,7 @@ static int find_zones(int root_fd, struct zone *zones)
 
 	if (!dir)
 		return -errno;
-	while ((entry = readdir(dir)) && count < MAX_ZONES) {
+	while ((entry = readdir(dir))) {
 		struct zone zone = {.sub = -1};
 		unsigned sub;
 		int end = 0, sub_end = 0;
@@ -124,10 +124,15 @@ static int find_zones(int root_fd, struct zone *zones)
 		if (matched == 2)
 			zone.sub = (int)sub;
 		snprintf(zone.dir, sizeof(zone.dir), "%.31s", entry->d_name);
+		if (count == MAX_ZONES) {
+			count = -E2BIG;
+			break;
+		}
 		zones[count++] = zone;
 	}
 	closedir(dir);
-	qsort(zones, (size_t)count, sizeof(*zones), zone_order);
+	if (count > 0)
+		qsort(zones, (size_t)count, sizeof(*zones), zone_order);
 	return count;
 }
 
@@ -255,6 +260,8 @@ static int open_zones(struct powercap_source *self, int root_fd, struct zone *zo
 			zone->package = zones[top].package;
 			error = open_counter(self, root_fd, zone, zone->name, &reason);
 		}
+		if (error == -E2BIG)
+			return why_fail(why, error, "%s", text);
 		if (error)
 			why_add(why, "left out %s (%s); ", zone->name, text);
 	}

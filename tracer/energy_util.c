@@ -101,8 +101,8 @@ int energy_check_packages(const struct energy_source *source, const struct energ
 						    strcmp(source->domains[d].name, "package")))
 			d++;
 		if (d == source->domain_count)
-			return why_fail(why, -ENOENT, "no counter for the whole of package %u",
-					package);
+			return why_fail(why, -ENOENT, "no counter of package %u, only %s", package,
+					source->domain_count ? source->domains[0].name : "none");
 	}
 	return 0;
 }
