@@ -1,0 +1,1 @@
+"""The session behind the live view: where snapshots come from, and what the view does with them."""

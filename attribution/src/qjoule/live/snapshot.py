@@ -1,0 +1,94 @@
+"""Snapshots: what a live view is fed with, whether it is live or replays a trace."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from qjoule.model.result import Attribution
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What was found up to one moment.
+
+    `interval` covers the last interval, `total` everything since the last reset. `elapsed_s`
+    is the time since tracing began, on the trace's own clock.
+    """
+
+    interval: Attribution
+    total: Attribution
+    elapsed_s: float
+    ended: bool = False  #: the trace or the tracer has ended: no snapshot follows
+
+
+class Controls:
+    """What the view asks of its source, from another thread."""
+
+    def __init__(self, interval_s: float = 2.0, group: str = "fingerprint") -> None:
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._interval_s = interval_s
+        self._group = group
+        self._resets = 0
+        self._stopped = False
+
+    @property
+    def interval_s(self) -> float:
+        with self._lock:
+            return self._interval_s
+
+    @property
+    def group(self) -> str:
+        with self._lock:
+            return self._group
+
+    @property
+    def resets(self) -> int:
+        """How often a reset was asked for: a source starts over when this moves."""
+        with self._lock:
+            return self._resets
+
+    @property
+    def stopped(self) -> bool:
+        with self._lock:
+            return self._stopped
+
+    def set(self, *, interval_s: float | None = None, group: str | None = None) -> None:
+        with self._changed:
+            self._interval_s = interval_s or self._interval_s
+            self._group = group or self._group
+            self._changed.notify_all()
+
+    def reset(self) -> None:
+        with self._changed:
+            self._resets += 1
+            self._changed.notify_all()
+
+    def stop(self) -> None:
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Sleep, but not beyond `stop()`; returns whether to go on."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopped, max(0.0, timeout_s))
+            return not self._stopped
+
+
+class SnapshotSource(Protocol):
+    """Makes snapshots until its trace or tracer ends.
+
+    `snapshots` blocks and is run in a thread of its own. It follows `controls` from one
+    snapshot to the next and returns soon after `controls.stop()`; `close` unblocks a read.
+    """
+
+    name: str  #: what is being watched, for the title
+    groups: tuple[str, ...]  #: what rows can be grouped by
+
+    def snapshots(self, controls: Controls) -> Iterator[Snapshot]: ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,249 @@
+"""What the live view shows, and how keys change it. No terminal, no threads, no clock."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from qjoule.live.snapshot import Snapshot
+from qjoule.model.result import Attribution, Row
+from qjoule.reporters.labels import fingerprint, query_label
+
+INTERVALS_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+HISTORY = 240  #: intervals remembered per row
+HISTORY_ROWS = 4096  #: rows with a history; the one unseen for longest is forgotten
+
+SORTS: dict[str, tuple[str, Callable[[Row], float]]] = {
+    "e": ("energy", lambda row: row.energy_nj),
+    "c": ("CPU", lambda row: row.cpu_ns),
+    "l": ("latency", lambda row: -1.0 if row.latency_ns_mean is None else row.latency_ns_mean),
+    "n": ("calls", lambda row: row.calls),
+}
+
+
+class Mode(Enum):
+    TABLE = "table"
+    DETAIL = "detail"
+    HELP = "help"
+
+
+class Effect(Enum):
+    """What a key asks of the world outside the state."""
+
+    NONE = "none"
+    QUIT = "quit"
+    EXPORT = "export"
+    RESET = "reset"
+    CONTROLS = "controls"  #: `interval_s` or `group` changed
+
+
+def row_key(row: Row) -> str:
+    """What stays the same of a row from one snapshot to the next."""
+    return "\x1f".join([row.server, *(f"{name}={row.keys[name]}" for name in sorted(row.keys))])
+
+
+@dataclass
+class ViewState:
+    """Sort order, filter, pause, group, interval, cursor and history of one live view."""
+
+    title: str = ""  #: what is being watched
+    groups: Sequence[str] = ("fingerprint",)
+    group: str = "fingerprint"
+    interval_s: float = 2.0
+    sort: str = "e"
+    descending: bool = True
+    filter: str = ""
+    typing: str | None = None  #: the filter being typed, None when none is
+    paused: bool = False
+    cumulative: bool = False  #: figures since the last reset, not of the last interval
+    mode: Mode = Mode.TABLE
+    selected: str | None = None  #: key of the row under the cursor
+    scroll: int = 0  #: first line shown in the detail and help modes
+    message: str = ""  #: one line for the user, gone with the next key
+    shown: Snapshot | None = None
+    ended: bool = False
+    history_w: OrderedDict[str, deque[float]] = field(default_factory=OrderedDict)
+    power_w: deque[float] = field(default_factory=lambda: deque(maxlen=HISTORY))
+
+    @property
+    def attribution(self) -> Attribution | None:
+        if self.shown is None:
+            return None
+        return self.shown.total if self.cumulative else self.shown.interval
+
+    def accept(self, snapshot: Snapshot) -> None:
+        """Take a snapshot in. A paused view keeps showing the one it has, but remembers."""
+        self.ended = self.ended or snapshot.ended
+        self._remember(snapshot.interval)
+        if not self.paused or self.shown is None:
+            self.shown = snapshot
+
+    def rows(self) -> list[Row]:
+        """Query rows as filtered and sorted; ties keep the model's order."""
+        attribution = self.attribution
+        if attribution is None:
+            return []
+        wanted = (self.typing if self.typing is not None else self.filter).casefold()
+        rows = [
+            row
+            for row in attribution.rows
+            if not wanted
+            or wanted in query_label(row).casefold()
+            or wanted in fingerprint(row).casefold()
+            or wanted in row.server.casefold()
+        ]
+        return sorted(rows, key=SORTS[self.sort][1], reverse=self.descending)
+
+    def cursor(self, rows: Sequence[Row]) -> int:
+        """Index of the row under the cursor; the first one where it is gone or never was."""
+        return next((i for i, row in enumerate(rows) if row_key(row) == self.selected), 0)
+
+    def selected_row(self) -> Row | None:
+        rows = self.rows()
+        return rows[self.cursor(rows)] if rows else None
+
+    def press(self, key: str, character: str | None = None) -> Effect:
+        """One key, by textual's name for it (`e`, `enter`, `less_than_sign`, ...)."""
+        self.message = ""
+        if self.typing is not None:
+            return self._type(key, character)
+        if key == "ctrl+c" or character == "q":
+            return Effect.QUIT
+        if self.mode is not Mode.TABLE:
+            return self._read(key, character)
+        if self._navigate(key):
+            return Effect.NONE
+        return self._command(" " if key == "space" else character or "")
+
+    def _navigate(self, key: str) -> bool:
+        """Keys that are not characters; returns whether this was one."""
+        if key in ("up", "down", "pageup", "pagedown", "home", "end"):
+            self._move(key)
+        elif key == "enter":
+            self._drill_down()
+        elif key == "escape":
+            self.filter = ""
+        else:
+            return False
+        return True
+
+    def _command(self, character: str) -> Effect:
+        effect = Effect.NONE
+        if character in SORTS:
+            self.sort = character
+        elif character == "<":
+            self.descending = not self.descending
+        elif character == "/":
+            self.typing = self.filter
+        elif character == " ":
+            self.paused = not self.paused
+        elif character == "a":
+            self.cumulative = not self.cumulative
+        elif character in ("h", "?"):
+            self.mode, self.scroll = Mode.HELP, 0
+        elif character == "g":
+            effect = self._next_group()
+        elif character in ("+", "=", "-"):
+            effect = self._change_interval(-1 if character == "-" else 1)
+        elif character == "E":
+            effect = Effect.EXPORT
+        elif character == "R":
+            self._forget()
+            effect = Effect.RESET
+        return effect
+
+    def _type(self, key: str, character: str | None) -> Effect:
+        if key == "ctrl+c":
+            return Effect.QUIT
+        typed = self.typing or ""
+        if key == "enter":
+            self.filter, self.typing = typed, None
+        elif key == "escape":
+            self.typing = None
+        elif key in ("backspace", "ctrl+h"):
+            self.typing = typed[:-1]
+        elif key == "ctrl+u":
+            self.typing = ""
+        elif character is not None and character.isprintable():
+            self.typing = typed + character
+        return Effect.NONE
+
+    def _read(self, key: str, character: str | None) -> Effect:
+        steps = {"up": -1, "down": 1, "pageup": -10, "pagedown": 10}
+        if key in steps:
+            self.scroll = max(0, self.scroll + steps[key])
+        elif key == "home":
+            self.scroll = 0
+        elif key in ("escape", "enter", "backspace") or character in ("h", "?"):
+            self.mode, self.scroll = Mode.TABLE, 0
+        elif character == "E":
+            return Effect.EXPORT
+        elif character == " ":
+            self.paused = not self.paused
+        elif character == "a":
+            self.cumulative = not self.cumulative
+        return Effect.NONE
+
+    def _move(self, key: str) -> None:
+        rows = self.rows()
+        if not rows:
+            return
+        last, at = len(rows) - 1, self.cursor(rows)
+        targets = {"up": at - 1, "down": at + 1, "pageup": at - 10, "pagedown": at + 10}
+        target = {**targets, "home": 0, "end": last}[key]
+        self.selected = row_key(rows[min(last, max(0, target))])
+
+    def _drill_down(self) -> None:
+        row = self.selected_row()
+        if row is None:
+            self.message = "no row to look into"
+            return
+        self.selected = row_key(row)
+        self.mode, self.scroll = Mode.DETAIL, 0
+
+    def _next_group(self) -> Effect:
+        groups = list(self.groups)
+        if len(groups) < 2:
+            self.message = f"this source can only group by {self.group}"
+            return Effect.NONE
+        at = groups.index(self.group) if self.group in groups else -1
+        self.group = groups[(at + 1) % len(groups)]
+        self.selected = None
+        self.message = f"grouping by {self.group} from the next snapshot on"
+        return Effect.CONTROLS
+
+    def _change_interval(self, step: int) -> Effect:
+        longer = [seconds for seconds in INTERVALS_S if seconds > self.interval_s]
+        shorter = [seconds for seconds in INTERVALS_S if seconds < self.interval_s]
+        self.interval_s = (
+            next(iter(longer), self.interval_s)
+            if step > 0
+            else next(reversed(shorter), self.interval_s)
+        )
+        return Effect.CONTROLS
+
+    def _forget(self) -> None:
+        self.history_w.clear()
+        self.power_w.clear()
+        self.message = "counting anew from the next snapshot on"
+
+    def _remember(self, interval: Attribution) -> None:
+        seconds = interval.trace.duration_s
+        known = seconds > 0 and bool(interval.domains)
+        self.power_w.append(interval.main.measured_nj * 1e-9 / seconds if known else math.nan)
+        watts = {
+            row_key(row): row.energy_nj * 1e-9 / seconds if known else math.nan
+            for row in interval.rows
+        }
+        for key, series in self.history_w.items():
+            if key not in watts:
+                series.append(0.0 if known else math.nan)
+        for key, value in watts.items():
+            series = self.history_w.setdefault(key, deque(maxlen=HISTORY))
+            series.append(value)
+            self.history_w.move_to_end(key)
+        while len(self.history_w) > HISTORY_ROWS:
+            self.history_w.popitem(last=False)

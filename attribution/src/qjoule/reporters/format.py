@@ -1,0 +1,228 @@
+"""Figures for people: SI prefixes, fixed significant digits, 95 % intervals.
+
+An unknown (``None``, NaN, infinity) is ``–``, never 0 and never ``nan``.
+Every function returns one line of plain text without control characters.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from qjoule.shapes.safe_text import sanitise
+
+UNKNOWN = "\N{EN DASH}"
+
+_MINUS = "\N{MINUS SIGN}"
+
+#: SI prefixes by exponent (BIPM, The International System of Units, table 7).
+_PREFIXES = {-12: "p", -9: "n", -6: "µ", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T"}
+
+#: Half widths that differ by less than this factor are shown as one, the larger.
+_NEARLY_SYMMETRIC = 1.25
+
+
+def known(value: float | None) -> bool:
+    """Whether there is a figure to print at all."""
+    return value is not None and math.isfinite(value)
+
+
+def significant(value: float | None, digits: int = 3) -> str:
+    """`value` with `digits` significant digits and no exponent: 0.00123, 12.3, 1234."""
+    if value is None or not math.isfinite(value):
+        return UNKNOWN
+    if value == 0:
+        return "0"
+    return _fixed(value, _decimals(value, digits))
+
+
+def si(value: float | None, unit: str, digits: int = 3) -> str:
+    """`value` in base units of `unit` with the prefix that leaves 1 to 999 before the point."""
+    if value is None or not math.isfinite(value):
+        return UNKNOWN
+    exponent = _exponent(value, digits)
+    return f"{significant(value / 10.0**exponent, digits)} {_PREFIXES[exponent]}{unit}"
+
+
+def joules(value_j: float | None, digits: int = 3) -> str:
+    return si(value_j, "J", digits)
+
+
+def watts(value_w: float | None, digits: int = 3) -> str:
+    """Power as a bare figure in W, for a column whose title has the unit."""
+    return _bare(value_w, digits, smallest=1e-3)
+
+
+def milliseconds(value_ns: float | None, digits: int = 3) -> str:
+    """A time in ns as a bare figure in ms, for a column whose title has the unit."""
+    return _bare(None if value_ns is None else value_ns * 1e-6, digits, smallest=1e-4)
+
+
+def duration(value_ns: float | None) -> str:
+    """A time in ns as a person says it: 840 µs, 1.23 ms, 12.3 s, 12 min 03 s, 3 h 05 min."""
+    if value_ns is None or not math.isfinite(value_ns):
+        return UNKNOWN
+    seconds = value_ns * 1e-9
+    if abs(seconds) < 120:
+        return si(seconds, "s")
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 120:
+        return f"{minutes} min {rest:02d} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def count(value: float | None) -> str:
+    """A number of things: whole up to a million (12,345), then 1.23 M."""
+    if value is None or not math.isfinite(value):
+        return UNKNOWN
+    return f"{round(value):,}" if abs(value) < 1e6 else si(value, "")
+
+
+def rate(value: float | None) -> str:
+    """Events per second as a bare figure: 0.25, 12.3, 1234, 1.23M."""
+    if value is None or not math.isfinite(value):
+        return UNKNOWN
+    return _bare(value, 3, smallest=1e-2) if abs(value) < 1e5 else si(value, "").replace(" ", "")
+
+
+def share(value: float | None) -> str:
+    """A fraction of 1 as a percentage with one decimal; a small share is not shown as none."""
+    if value is None or not math.isfinite(value):
+        return UNKNOWN
+    if 0 < value < 0.0005:
+        return "<0.1 %"
+    return f"{_no_negative_zero(f'{value * 100:.1f}')} %"
+
+
+def with_interval(value: float | None, ci95: tuple[float, float] | None, unit: str = "J") -> str:
+    """`value ± half-width unit`, or `value +up −down unit` where the sides differ.
+
+    `ci95` is (low, high) in the unit of `value`. Half widths are rounded up, so that an
+    interval is never shown narrower than it is, nor as zero when it is not. An interval
+    that is not known is shown as `± –`, not left out.
+    """
+    if value is None or not math.isfinite(value):
+        return UNKNOWN
+    if ci95 is None or not all(math.isfinite(edge) for edge in ci95):
+        return _join_unit(
+            f"{significant(value / 10.0 ** _exponent(value))} ± {UNKNOWN}", value, unit
+        )
+    down, up = max(0.0, value - ci95[0]), max(0.0, ci95[1] - value)
+    exponent = _exponent(value) if value else _exponent(max(down, up))
+    scaled, down, up = (figure / 10.0**exponent for figure in (value, down, up))
+    decimals = _interval_decimals(scaled, max(down, up))
+    figure = _fixed(scaled, decimals)
+    if max(down, up) <= _NEARLY_SYMMETRIC * min(down, up):
+        body = f"{figure} ± {_round_up(max(down, up), decimals)}"
+    else:
+        body = f"{figure} +{_round_up(up, decimals)} {_MINUS}{_round_up(down, decimals)}"
+    return f"{body} {_PREFIXES[exponent]}{unit}"
+
+
+def one_line(text: str) -> str:
+    """Text from a trace, made safe for a terminal, on one line, runs of blanks collapsed."""
+    return " ".join(sanitise(" ".join(text.split())).split())
+
+
+@dataclass(frozen=True)
+class EnergyColumn:
+    """Energies printed in one unit so that the printed figures add up to the printed total."""
+
+    unit: str
+    figures: tuple[str, ...]
+    total: str
+
+
+def energy_column(parts_nj: Sequence[int], decimals: int = 3) -> EnergyColumn:
+    """Round energies in nJ to one unit; the rounded figures add up to the rounded total.
+
+    The total is rounded to nearest; what the parts' floors leave of it goes to the largest
+    remainders (Hamilton's method), so no figure is off by a whole last digit or more, and a
+    part of exactly 0 stays 0.
+    """
+    total_nj = sum(parts_nj)
+    largest = max([abs(total_nj), *(abs(part) for part in parts_nj)], default=0)
+    exponent = max(-9, _exponent(largest * 1e-9) if largest else 0)
+    decimals = min(decimals, exponent + 9)
+    quantum_nj = 10 ** (exponent + 9 - decimals)
+    total = (2 * total_nj + quantum_nj) // (2 * quantum_nj)
+    figures = [part // quantum_nj for part in parts_nj]
+    remainders = sorted(range(len(figures)), key=lambda i: -(parts_nj[i] % quantum_nj))
+    for index in remainders[: total - sum(figures)]:
+        figures[index] += 1
+    return EnergyColumn(
+        f"{_PREFIXES[exponent]}J",
+        tuple(_decimal(figure, decimals) for figure in figures),
+        _decimal(total, decimals),
+    )
+
+
+def sparkline(values: Sequence[float], width: int) -> str:
+    """The last `width` values as eighth blocks scaled to their maximum; unknowns are gaps."""
+    shown = list(values)[-width:]
+    top = max((value for value in shown if math.isfinite(value)), default=0.0)
+    blocks = "▁▂▃▄▅▆▇█"
+    return "".join(
+        " "
+        if not math.isfinite(value)
+        else blocks[0 if top <= 0 else min(7, max(0, math.ceil(value / top * 8) - 1))]
+        for value in shown
+    )
+
+
+def _exponent(value: float, digits: int = 3) -> int:
+    """The SI exponent (a multiple of 3) for `value` once it is rounded to `digits`."""
+    if value == 0:
+        return 0
+    magnitude = math.floor(math.log10(abs(float(f"{value:.{digits - 1}e}"))))
+    return min(12, max(-12, 3 * math.floor(magnitude / 3)))
+
+
+def _decimals(value: float, digits: int) -> int:
+    """Decimals that show `digits` significant digits of `value`, once rounded to them."""
+    magnitude = math.floor(math.log10(abs(float(f"{value:.{digits - 1}e}"))))
+    return max(0, digits - 1 - magnitude)
+
+
+def _interval_decimals(value: float, half_width: float) -> int:
+    """Three digits of the value, or up to two more where the interval is that narrow."""
+    decimals = _decimals(value, 3) if value else _decimals(half_width, 2) if half_width else 0
+    narrow = _decimals(half_width, 1) if half_width else 0
+    return max(decimals, min(narrow, decimals + 2))
+
+
+def _bare(value: float | None, digits: int, smallest: float) -> str:
+    if value is None or not math.isfinite(value):
+        return UNKNOWN
+    if value == 0:
+        return "0"
+    most = round(-math.log10(smallest))
+    if 0 < abs(value) < smallest:
+        return f"<{_fixed(smallest, most)}"
+    return _fixed(value, min(most, _decimals(value, digits)))
+
+
+def _round_up(value: float, decimals: int) -> str:
+    # The small slack keeps 0.3 (stored as 0.30000000000000004) from becoming 0.4.
+    scale = 10**decimals
+    return _fixed(math.ceil(value * scale - 1e-6) / scale, decimals if value else 0)
+
+
+def _join_unit(body: str, value: float, unit: str) -> str:
+    return f"{body} {_PREFIXES[_exponent(value)]}{unit}"
+
+
+def _fixed(value: float, decimals: int) -> str:
+    return _no_negative_zero(f"{value:.{decimals}f}")
+
+
+def _decimal(figure: int, decimals: int) -> str:
+    """An integer number of the last decimal's quantum as decimal text, exact for any size."""
+    sign = "-" if figure < 0 else ""
+    digits = str(abs(figure)).rjust(decimals + 1, "0")
+    return sign + (f"{digits[:-decimals]}.{digits[-decimals:]}" if decimals else digits)
+
+
+def _no_negative_zero(text: str) -> str:
+    return text[1:] if text.startswith("-") and not text.strip("-0.") else text

@@ -1,0 +1,43 @@
+"""What a row is called on a screen. All text comes from traces: it is sanitised here."""
+
+from __future__ import annotations
+
+from qjoule.model.result import Row
+from qjoule.reporters import format as fmt
+
+#: The parts of the total that are not queries, as people read them.
+FIXED_NAMES = {
+    "background": "server background",
+    "other_processes": "other processes",
+    "kernel": "kernel",
+    "tracer": "tracer",
+    "idle": "idle",
+    "residual": "residual",
+}
+NO_TEXT = "(text not seen)"
+
+
+def query_label(row: Row) -> str:
+    """A group of queries on one line: other keys than the fingerprint, then the shape."""
+    others = {name: value for name, value in row.keys.items() if name != "fingerprint"}
+    if "fingerprint" not in row.keys and not row.shape:
+        if len(others) == 1:
+            return fmt.one_line(next(iter(others.values()))) or "(none)"
+        return fmt.one_line(
+            "  ".join(f"{name}={value or '(none)'}" for name, value in others.items())
+        )
+    prefix = "".join(
+        f"{name}={value or '(none)'}  " for name, value in others.items() if name != "server"
+    )
+    return fmt.one_line(prefix + (row.shape or NO_TEXT))
+
+
+def fixed_label(row: Row) -> str:
+    """`server background: purge` where the row names a role, else the part's name alone."""
+    name = FIXED_NAMES.get(row.kind, row.kind)
+    detail = fmt.one_line(row.shape)
+    return name if not detail or detail in (name, row.kind) else f"{name}: {detail}"
+
+
+def fingerprint(row: Row) -> str:
+    return fmt.one_line(row.keys.get("fingerprint", ""))

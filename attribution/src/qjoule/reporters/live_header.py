@@ -1,0 +1,115 @@
+"""The top lines of the live view: total power, where it comes from, and what is missing."""
+
+from __future__ import annotations
+
+from qjoule.live.view_state import SORTS, ViewState
+from qjoule.model.result import Attribution
+from qjoule.reporters import format as fmt
+from qjoule.reporters.live_frame import Line, Span, cell_len, flow, place
+from qjoule.reporters.provenance import has_energy, loss, rungs
+
+_GRADE_STYLES = {"measured": "good", "estimated": "warn", "simulated": "bad", "none": "bad"}
+_TREND_FROM = 100  #: columns from which the total's history is drawn
+
+
+def header(state: ViewState, width: int) -> list[Line]:
+    """Four lines, whatever the width."""
+    attribution = state.attribution
+    if attribution is None:
+        waiting = "the source ended without a snapshot" if state.ended else "waiting"
+        return [
+            flow([("qjoule top", "title"), (fmt.one_line(state.title), "")], width),
+            flow(
+                [(f"{waiting} for the first interval" if not state.ended else waiting, "dim")],
+                width,
+            ),
+            Line(),
+            _status(state, width),
+        ]
+    return [
+        _title(state, attribution, width),
+        _provenance(attribution, width),
+        flow([(f"rung {rungs(attribution)}", "dim")], width),
+        _status(state, width),
+    ]
+
+
+def _title(state: ViewState, attribution: Attribution, width: int) -> Line:
+    source = attribution.energy_source
+    seconds = attribution.trace.duration_s
+    power_w = (
+        attribution.main.measured_nj * 1e-9 / seconds
+        if has_energy(attribution) and seconds > 0
+        else None
+    )
+    grade = fmt.one_line(source.grade)
+    total = f"{fmt.watts(power_w)} W {fmt.one_line(source.main_domain)}".rstrip()
+    right = [Span(0, total, "title"), Span(0, grade, _GRADE_STYLES.get(grade, "bad"))]
+    if width >= _TREND_FROM:
+        right.insert(0, Span(0, fmt.sparkline(list(state.power_w), width // 5), "accent"))
+    taken = sum(cell_len(span.text) + 2 for span in right)
+    host = fmt.one_line(attribution.trace.host)
+    left = flow(
+        [("qjoule top", "title"), (host, ""), (fmt.one_line(state.title), "dim")],
+        max(12, width - taken - 1),
+    )
+    x = max(width - taken + 1, 12)
+    spans = list(left.spans)
+    for span in right:
+        spans.append(place(span.text, x, max(0, width - x), style=span.style))
+        x += cell_len(span.text) + 2
+    return Line(tuple(spans))
+
+
+def _provenance(attribution: Attribution, width: int) -> Line:
+    lost = sum(attribution.trace.loss.values())
+    gaps = attribution.unattributed_windows
+    return flow(
+        [
+            (fmt.one_line(attribution.energy_source.name) or "no energy source", "dim"),
+            (f"idle {fmt.one_line(attribution.policy.get('idle', fmt.UNKNOWN))}", "dim"),
+            (f"coverage {fmt.share(attribution.coverage)}", "dim"),
+            (f"lost {fmt.count(lost)}" if lost else "lost 0", "bad" if lost else "dim"),
+            (_tracer(attribution), "dim"),
+            (f"{gaps} windows without energy", "bad") if gaps else ("", ""),
+            (f"loss: {fmt.one_line(loss(attribution))}", "bad") if lost else ("", ""),
+            (fmt.one_line(attribution.energy_source.reason), "dim"),
+        ],
+        width,
+    )
+
+
+def _tracer(attribution: Attribution) -> str:
+    """The tracer's own cost: of one CPU, and of the energy."""
+    seconds = attribution.trace.duration_s
+    rows = [row for row in attribution.fixed if row.kind == "tracer"]
+    cpu = sum(row.cpu_ns for row in rows) * 1e-9 / seconds if rows and seconds > 0 else None
+    energy = None
+    if has_energy(attribution) and attribution.main.measured_nj:
+        energy = attribution.main.parts_nj.get("tracer", 0) / attribution.main.measured_nj
+    return f"tracer {fmt.share(cpu)} CPU {fmt.share(energy)} E"
+
+
+def _status(state: ViewState, width: int) -> Line:
+    arrow = "▼" if state.descending else "▲"
+    filtered = fmt.one_line(state.filter)
+    return flow(
+        [
+            ("PAUSED", "warn") if state.paused else ("", ""),
+            ("END OF TRACE", "warn") if state.ended else ("", ""),
+            (_span(state), ""),
+            (f"by {fmt.one_line(state.group)}", ""),
+            (f"{SORTS[state.sort][0]} {arrow}", ""),
+            (f"filter {filtered!r}", "accent") if filtered else ("", ""),
+        ],
+        width,
+    )
+
+
+def _span(state: ViewState) -> str:
+    if state.shown is None:
+        return f"every {fmt.duration(state.interval_s * 1e9)}"
+    elapsed = fmt.duration(state.shown.elapsed_s * 1e9)
+    if state.cumulative:
+        return f"{fmt.duration(state.shown.total.trace.duration_s * 1e9)} since reset, at {elapsed}"
+    return f"last {fmt.duration(state.shown.interval.trace.duration_s * 1e9)}, at {elapsed}"

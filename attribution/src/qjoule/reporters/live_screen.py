@@ -1,0 +1,215 @@
+"""The live view's table screen, from a `ViewState`: what is seen adds up to the measured power."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from qjoule.live.view_state import Mode, ViewState, row_key
+from qjoule.model.result import PARTS, Attribution, Row
+from qjoule.reporters import format as fmt
+from qjoule.reporters.columns import GAP, Column, fit
+from qjoule.reporters.labels import FIXED_NAMES, fingerprint, query_label
+from qjoule.reporters.live_detail import detail
+from qjoule.reporters.live_frame import Line, Span, cut, fill, flow, place
+from qjoule.reporters.live_header import header
+from qjoule.reporters.live_help import help_lines
+from qjoule.reporters.provenance import has_energy
+
+COLUMNS = (
+    Column("rank", "#", 3, 2),
+    Column("fingerprint", "FINGERPRINT", 16, 9, "left"),
+    Column("database", "DB", 10, 8, "left"),
+    Column("user", "USER/APP", 12, 10, "left"),
+    Column("rate", "CALLS/s", 7, 4),
+    Column("per_call", "J/CALL ± 95 %", 16, 1),
+    Column("power", "W", 8, 0),
+    Column("share", "%E", 7, 3),
+    Column("cpu", "CPU ms/CALL", 11, 6),
+    Column("ipc", "IPC", 5, 11),
+    Column("mean", "LAT avg", 8, 5),
+    Column("p95", "LAT p95", 8, 7),
+    Column("trend", "W TREND", 12, 12, "left"),
+    Column("query", "QUERY", 22, 0, "left", stretch=True),
+)
+_SORTED_COLUMN = {"e": "power", "c": "cpu", "l": "mean", "n": "rate"}
+HEADER_LINES = 4
+_KEYS = "ecln sort  < turn  / filter  Space pause  ⏎ detail  g group  h help  q quit"
+_COMPACT_BELOW = 18  #: lines; a lower screen has the fixed rows in one line
+
+
+def compose(state: ViewState, width: int, height: int) -> list[Line]:
+    """Exactly `height` lines of at most `width` cells."""
+    head = header(state, width)
+    room = max(1, height - len(head) - 1)
+    if state.mode is Mode.HELP:
+        body = help_lines(width)
+    elif state.mode is Mode.DETAIL:
+        body = detail(state, width)
+    else:
+        return fill([*head, *fill(_table(state, width, room), room), _footer(state, width)], height)
+    state.scroll = min(state.scroll, max(0, len(body) - room))
+    body = body[state.scroll :]
+    return fill([*head, *fill(body, room), _footer(state, width)], height)
+
+
+def visible_rows(state: ViewState, height: int) -> list[Row]:
+    """The query rows that `compose` shows on a table screen of `height` lines."""
+    rows = state.rows()
+    room = max(1, height - HEADER_LINES - 2 - _fixed_height(height))
+    first = max(0, state.cursor(rows) - room + 1)
+    return rows[first : first + room]
+
+
+def _fixed_height(height: int) -> int:
+    """The rule, the queries not shown, the other parts and the total; or all in one line."""
+    return len(PARTS) + 2 if height >= _COMPACT_BELOW else 2
+
+
+def _table(state: ViewState, width: int, room: int) -> list[Line]:
+    attribution = state.attribution
+    if attribution is None:
+        return []
+    height = room + HEADER_LINES + 1
+    rows = visible_rows(state, height)
+    first = state.rows().index(rows[0]) if rows else 0
+    figures, total, unit = _power(attribution, rows)
+    layout = fit(_available(rows, unit), width - 2, GAP)
+    selected = state.selected_row()
+    lines = [_heading(layout, state.sort)]
+    for index, row in enumerate(rows):
+        cells = _cells(row, attribution, state)
+        cells.update(rank=str(first + index + 1), power=figures[index])
+        lines.append(_line(layout, cells, "cursor" if row is selected else ""))
+    if not rows:
+        lines.append(flow([("no queries match" if state.filter else "no queries", "dim")], width))
+    below = fill(lines, room - _fixed_height(height))
+    fixed = _fixed(attribution, rows, figures, total)
+    rule = Line((Span(1, "─" * (width - 2), "dim"),))
+    if height < _COMPACT_BELOW:
+        items = [
+            (f"{cells['query']} {cells['power']}", "dim") for cells in (fixed[-1], *fixed[:-1])
+        ]
+        return [*below, rule, flow(items, width)]
+    return [
+        *below,
+        rule,
+        *(_line(layout, cells, "", "dim") for cells in fixed[:-1]),
+        _line(layout, fixed[-1], "", "bold"),
+    ]
+
+
+def _power(attribution: Attribution, rows: Sequence[Row]) -> tuple[list[str], str, str]:
+    """Watts of the rows shown, the queries not shown and the other parts; their sum; the unit.
+
+    Rounded together, so that the figures on the screen add up to the total on the screen.
+    """
+    seconds = attribution.trace.duration_s
+    if not has_energy(attribution) or seconds <= 0:
+        return [fmt.UNKNOWN] * (len(rows) + len(PARTS)), fmt.UNKNOWN, "W"
+    parts = attribution.main.parts_nj
+    hidden_nj = parts.get("queries", 0) - sum(row.energy_nj for row in rows)
+    energies = [row.energy_nj for row in rows] + [hidden_nj]
+    energies += [parts.get(part, 0) for part in PARTS[1:]]
+    column = fmt.energy_column([round(energy / seconds) for energy in energies])
+    return list(column.figures), column.total, column.unit.replace("J", "W")
+
+
+def _fixed(
+    attribution: Attribution, rows: Sequence[Row], figures: Sequence[str], total: str
+) -> list[dict[str, str]]:
+    """Cells of the queries not shown, of the other parts, and of the total."""
+    hidden = max(0, len(attribution.rows) - len(rows))
+    names = [f"other queries ({fmt.count(hidden)} groups)"]
+    names += [FIXED_NAMES[part] for part in PARTS[1:-1]] + ["residual (unattributed)"]
+    measured_nj = attribution.main.measured_nj if has_energy(attribution) else 0
+    cells = []
+    for index, name in enumerate(names):
+        energy_nj = 0
+        if measured_nj:
+            energy_nj = attribution.main.parts_nj.get(PARTS[index], 0)
+            energy_nj -= sum(row.energy_nj for row in rows) if index == 0 else 0
+        share = fmt.share(energy_nj / measured_nj if measured_nj else None)
+        cells.append({"query": name, "power": figures[len(rows) + index], "share": share})
+    grade = fmt.one_line(attribution.energy_source.grade)
+    share = fmt.share(1.0 if measured_nj else None)
+    return [*cells, {"query": f"TOTAL {grade}", "power": total, "share": share}]
+
+
+def _available(rows: Sequence[Row], unit: str) -> list[Column]:
+    """Columns that this source has anything to say in."""
+    known = {
+        "fingerprint": any("fingerprint" in row.keys for row in rows),
+        "database": any("database" in row.keys for row in rows),
+        "user": any("user" in row.keys for row in rows),
+        "ipc": any(row.cycles and row.instructions for row in rows),
+    }
+    return [
+        Column(column.key, unit, column.width, column.rank) if column.key == "power" else column
+        for column in COLUMNS
+        if known.get(column.key, True)
+    ]
+
+
+def _cells(row: Row, attribution: Attribution, state: ViewState) -> dict[str, str]:
+    seconds = attribution.trace.duration_s
+    energy = has_energy(attribution)
+    ipc = row.instructions / row.cycles if row.instructions and row.cycles else None
+    history = list(state.history_w.get(row_key(row), ()))
+    return {
+        "fingerprint": fingerprint(row),
+        "database": fmt.one_line(row.keys.get("database", "")) or fmt.UNKNOWN,
+        "user": fmt.one_line(row.keys.get("user", "")) or fmt.UNKNOWN,
+        "rate": fmt.rate(row.calls / seconds if seconds > 0 else None),
+        "per_call": fmt.with_interval(row.j_per_call, row.j_per_call_ci95)
+        if energy
+        else fmt.UNKNOWN,
+        "share": fmt.share(row.share if energy else None),
+        "cpu": fmt.milliseconds(row.cpu_ns / row.calls if row.calls else None),
+        "ipc": fmt.significant(ipc),
+        "mean": fmt.duration(row.latency_ns_mean),
+        "p95": fmt.duration(row.latency_ns_p95),
+        "trend": fmt.sparkline(history, 12),
+        "query": query_label(row),
+    }
+
+
+def _heading(layout: Sequence[tuple[Column, int]], sort: str) -> Line:
+    sorted_column = _SORTED_COLUMN[sort]
+    titles = {column.key: column.title for column, _ in layout}
+    line = _line(layout, titles, "head")
+    spans = [
+        Span(span.x, span.text, "sorted") if column.key == sorted_column else span
+        for span, (column, _) in zip(line.spans, layout, strict=True)
+    ]
+    return Line(tuple(spans), "head")
+
+
+def _line(
+    layout: Sequence[tuple[Column, int]], cells: dict[str, str], fill_style: str, style: str = ""
+) -> Line:
+    spans, x = [], 1
+    for column, width in layout:
+        text = cells.get(column.key, "")
+        shown = text[:width] if column.key == "fingerprint" else text
+        accent = "accent" if column.key == "trend" and not fill_style else ""
+        spans.append(
+            place(
+                shown, x, width, right=column.align == "right", style=fill_style or accent or style
+            )
+        )
+        x += width + GAP
+    return Line(tuple(spans), fill_style)
+
+
+def _footer(state: ViewState, width: int) -> Line:
+    if state.typing is not None:
+        text = f"filter: {fmt.one_line(state.typing)}▏  Enter applies, Esc leaves"
+        return Line((Span(1, cut(text, width - 2), "accent"),))
+    if state.message:
+        return Line((Span(1, cut(fmt.one_line(state.message), width - 2), "accent"),))
+    keys = (
+        _KEYS
+        if state.mode is Mode.TABLE
+        else "↑ ↓ scroll  Esc back  Space pause  a all/last  q quit"
+    )
+    return Line((Span(1, cut(keys, width - 2), "dim"),))

@@ -1,0 +1,247 @@
+"""The live view in a terminal: textual reads keys and sizes, a `ViewState` decides what is seen.
+
+Only spans that changed since the last frame are drawn again, and new snapshots at most
+`REDRAWS_PER_S` times a second, so that the view is usable over a slow line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import threading
+from collections.abc import Callable
+from typing import ClassVar
+
+from rich.cells import cell_len
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.app import App, ComposeResult
+from textual.binding import BindingType
+from textual.geometry import Region
+from textual.message import Message
+from textual.strip import Strip
+from textual.widget import Widget
+
+from qjoule.errors import QjouleError
+from qjoule.live.snapshot import Controls, Snapshot, SnapshotSource
+from qjoule.live.view_state import Effect, ViewState, row_key
+from qjoule.reporters.live_frame import Line
+from qjoule.reporters.live_screen import HEADER_LINES, compose, visible_rows
+
+REDRAWS_PER_S = 4.0
+
+#: The terminal's own sixteen colours, so that the view fits the user's theme.
+STYLES = {
+    "": Style(),
+    "dim": Style(dim=True),
+    "bold": Style(bold=True),
+    "title": Style(bold=True),
+    "head": Style(reverse=True),
+    "sorted": Style(reverse=True, bold=True, underline=True),
+    "cursor": Style(color="black", bgcolor="cyan"),
+    "accent": Style(color="cyan"),
+    "good": Style(color="green"),
+    "warn": Style(color="yellow", bold=True),
+    "bad": Style(color="red", bold=True),
+}
+_PLAIN_STYLES = {
+    name: Style(bold=style.bold, dim=style.dim, reverse=style.reverse or name == "cursor")
+    for name, style in STYLES.items()
+}
+
+
+class Canvas(Widget):
+    """Draws lines, and redraws of them only what changed."""
+
+    DEFAULT_CSS = "Canvas { width: 1fr; height: 1fr; }"
+
+    def __init__(self, styles: dict[str, Style]) -> None:
+        super().__init__()
+        self._styles_by_name = styles
+        self._lines: list[Line] = []
+
+    def show(self, lines: list[Line]) -> int:
+        """Take over a new frame; returns the number of lines that had to be redrawn."""
+        before, self._lines = self._lines, lines
+        changed = [
+            Region(0, y, self.size.width, 1)
+            for y in range(max(len(before), len(lines)))
+            if y >= len(before) or y >= len(lines) or before[y] != lines[y]
+        ]
+        regions = [self._narrow(before, region) for region in changed]
+        if regions:
+            self.refresh(*regions)
+        return len(regions)
+
+    def _narrow(self, before: list[Line], region: Region) -> Region:
+        """The part of a line from its first to its last span that changed."""
+        y = region.y
+        if y >= len(before) or y >= len(self._lines):
+            return region
+        old, new = before[y], self._lines[y]
+        if old.style != new.style:
+            return region
+        moved = set(old.spans) ^ set(new.spans)
+        first = min(span.x for span in moved)
+        last = max(span.x + cell_len(span.text) for span in moved)
+        return Region(first, y, min(last, region.width) - first, 1)
+
+    def render_line(self, y: int) -> Strip:
+        width = self.size.width
+        if y >= len(self._lines):
+            return Strip.blank(width)
+        line = self._lines[y]
+        blank = self._styles_by_name[line.style]
+        segments, x = [], 0
+        for span in line.spans:
+            if span.x > x:
+                segments.append(Segment(" " * (span.x - x), blank))
+            segments.append(Segment(span.text, self._styles_by_name[span.style]))
+            x = max(x, span.x) + cell_len(span.text)
+        return Strip(segments).adjust_cell_length(width, blank)
+
+
+class LiveView(App[int]):
+    """`qjoule top`: a canvas, a source in a thread of its own, and the keys."""
+
+    BINDINGS: ClassVar[list[BindingType]] = []
+    ENABLE_COMMAND_PALETTE = False
+    CSS = "Screen { background: ansi_default; color: ansi_default; }"
+
+    class Arrived(Message):
+        """A snapshot from the source's thread."""
+
+        def __init__(self, snapshot: Snapshot) -> None:
+            super().__init__()
+            self.snapshot = snapshot
+
+    class Ended(Message):
+        """The source's thread is done; `error` says why if it was not meant to be."""
+
+        def __init__(self, error: Exception | None) -> None:
+            super().__init__()
+            self.error = error
+
+    def __init__(
+        self,
+        source: SnapshotSource,
+        controls: Controls,
+        export: Callable[[ViewState], str],
+        *,
+        color: bool = True,
+    ) -> None:
+        super().__init__(ansi_color=True)
+        self.state = ViewState(
+            title=source.name,
+            groups=source.groups,
+            group=controls.group,
+            interval_s=controls.interval_s,
+        )
+        self.failure: Exception | None = None
+        self._source = source
+        self._controls = controls
+        self._export = export
+        self._canvas = Canvas(STYLES if color else _PLAIN_STYLES)
+        self._stale = False
+        self._thread = threading.Thread(target=self._feed, name="snapshots", daemon=True)
+
+    def compose(self) -> ComposeResult:
+        yield self._canvas
+
+    def on_mount(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            # Not available outside the main thread, where tests may run the view.
+            with contextlib.suppress(ValueError, RuntimeError, NotImplementedError):
+                loop.add_signal_handler(number, self._leave)
+        self.set_interval(1.0 / REDRAWS_PER_S, self._draw_if_stale)
+        self._thread.start()
+
+    def on_unmount(self) -> None:
+        self._controls.stop()
+        self._source.close()
+        # A source that hangs in a read must not hang the terminal: its thread is a daemon.
+        self._thread.join(timeout=1.0)
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self._draw)
+
+    def on_live_view_arrived(self, message: Arrived) -> None:
+        self.state.accept(message.snapshot)
+        self._stale = True
+
+    def on_live_view_ended(self, message: Ended) -> None:
+        self.state.ended = True
+        if message.error is not None:
+            self.failure = message.error
+            self.state.message = " ".join(str(message.error).split()) or repr(message.error)
+        self._stale = True
+
+    async def on_event(self, event: events.Event) -> None:
+        # Every key is the state's, before textual's own bindings (Tab, Ctrl-Q, Ctrl-C) see it.
+        if isinstance(event, events.Key):
+            self._press(event.key, event.character)
+            return
+        await super().on_event(event)
+
+    def on_click(self, event: events.Click) -> None:
+        """A click moves the cursor to the row under it."""
+        rows = visible_rows(self.state, self.size.height)
+        index = event.y - HEADER_LINES - 1
+        if 0 <= index < len(rows):
+            self.state.selected = row_key(rows[index])
+            self._draw()
+
+    def on_mouse_scroll_down(self) -> None:
+        self._press("down", None)
+
+    def on_mouse_scroll_up(self) -> None:
+        self._press("up", None)
+
+    def _press(self, key: str, character: str | None) -> None:
+        effect = self.state.press(key, character)
+        if effect is Effect.QUIT:
+            self._leave()
+            return
+        if effect is Effect.CONTROLS:
+            self._controls.set(interval_s=self.state.interval_s, group=self.state.group)
+        elif effect is Effect.RESET:
+            self._controls.reset()
+        elif effect is Effect.EXPORT:
+            self.state.message = self._exported()
+        self._draw()
+
+    def _exported(self) -> str:
+        try:
+            return f"written: {self._export(self.state)}"
+        except (OSError, QjouleError) as error:
+            return f"not written: {error}"
+
+    def _leave(self) -> None:
+        self._controls.stop()
+        self.exit(0)
+
+    def _draw_if_stale(self) -> None:
+        if self._stale:
+            self._draw()
+
+    def _draw(self) -> None:
+        self._stale = False
+        width, height = self._canvas.size
+        if width and height:
+            self._canvas.show(compose(self.state, width, height))
+
+    def _feed(self) -> None:
+        """The source's thread: it may block for as long as it likes."""
+        error: Exception | None = None
+        try:
+            for snapshot in self._source.snapshots(self._controls):
+                if self._controls.stopped:
+                    return
+                self.post_message(self.Arrived(snapshot))
+        except Exception as caught:  # shown to the user; a thread has nobody else to tell
+            error = caught
+        if not self._controls.stopped:
+            self.post_message(self.Ended(error))

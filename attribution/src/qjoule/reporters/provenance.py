@@ -1,0 +1,156 @@
+"""Where the figures come from and what is missing from them: lines for every screen and report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from qjoule.model.result import PARTS, Attribution, Domain
+from qjoule.reporters import format as fmt
+
+#: What each idle policy does, for people.
+IDLE_POLICIES = {
+    "separate": "idle energy is its own row",
+    "even": "idle energy is spread evenly over the owners",
+    "proportional": "idle energy is spread in proportion to dynamic energy",
+}
+_GRADES = {
+    "measured": "a hardware counter of the whole package, apportioned",
+    "estimated": "a power model, not a meter; apportioned",
+    "simulated": "a test source: these are not real joules",
+    "none": "no energy source: energies are unknown",
+}
+
+
+def has_energy(attribution: Attribution) -> bool:
+    """Whether there is a measured total at all; without one every energy is unknown."""
+    return bool(attribution.domains) and attribution.energy_source.grade != "none"
+
+
+def heading(attribution: Attribution) -> list[tuple[str, str]]:
+    """What a reader must know before the first figure: (name, text) lines."""
+    trace, source = attribution.trace, attribution.energy_source
+    machine = " · ".join(filter(None, (trace.host, trace.cpu, trace.kernel)))
+    lines = [
+        ("trace", f"{_start(trace.start)} · {fmt.duration(trace.duration_s * 1e9)} · {machine}"),
+        ("energy", _energy(attribution)),
+    ]
+    if source.reason:
+        lines.append(("", source.reason))
+    idle = attribution.policy.get("idle", "")
+    lines.append(("idle", f"{idle}: {IDLE_POLICIES.get(idle, 'unknown policy')}"))
+    return [(name, fmt.one_line(text)) for name, text in lines]
+
+
+def footing(attribution: Attribution) -> list[tuple[str, str]]:
+    """What a reader must know to judge the figures: (name, text) lines."""
+    lines = [
+        *(("domain", _other_domain(domain)) for domain in attribution.domains[1:]),
+        ("rung", rungs(attribution)),
+        (
+            "coverage",
+            f"{fmt.share(attribution.coverage)} of the servers' CPU time has a named query",
+        ),
+        ("loss", loss(attribution)),
+        ("complete", _completeness(attribution)),
+        ("model", _model(attribution)),
+        *(("", note) for note in attribution.model.notes),
+    ]
+    return [(name, fmt.one_line(text)) for name, text in lines]
+
+
+def rungs(attribution: Attribution) -> str:
+    """How query boundaries were found, per server: `mariadb:3306 symbol · postgres:5432 socket`."""
+    found: dict[str, set[str]] = {}
+    for row in attribution.rows:
+        if row.rung:
+            found.setdefault(row.server, set()).add(row.rung)
+    return (
+        " · ".join(
+            f"{server or 'all servers'} {'+'.join(sorted(names))}"
+            for server, names in sorted(found.items())
+        )
+        or fmt.UNKNOWN
+    )
+
+
+def loss(attribution: Attribution) -> str:
+    """Lost records by cause, most first, and the CPU time that went with them."""
+    trace = attribution.trace
+    causes = [item for item in trace.loss.items() if item[1]]
+    if not causes and not trace.lost_cpu_ns:
+        return "none"
+    parts = [
+        f"{cause.replace('_', ' ').lower()} {fmt.count(number)}"
+        for cause, number in sorted(causes, key=lambda item: (-item[1], item[0]))
+    ]
+    return " · ".join([*parts, f"{fmt.duration(trace.lost_cpu_ns)} of CPU time"])
+
+
+def flag_letters(attribution: Attribution, shown: int) -> dict[str, str]:
+    """A letter for each flag of the first `shown` rows, in order of appearance."""
+    flags: dict[str, str] = {}
+    letters = _letters()
+    for row in (*attribution.rows[:shown], *attribution.fixed):
+        for flag in row.flags:
+            if flag not in flags:
+                flags[flag] = next(letters)
+    return flags
+
+
+def _letters() -> Iterator[str]:
+    for index in range(26):
+        yield chr(ord("a") + index)
+    while True:
+        yield "*"
+
+
+def _energy(attribution: Attribution) -> str:
+    source = attribution.energy_source
+    meaning = _GRADES.get(source.grade, "unknown grade")
+    text = f"{source.name or 'no source'}, {source.grade}: {meaning}"
+    if source.main_domain:
+        others = [name for name in source.domains if name != source.main_domain]
+        text += f" · domain {source.main_domain}"
+        text += f" (also read: {', '.join(others)})" if others else ""
+    return text
+
+
+def _other_domain(domain: Domain) -> str:
+    """A domain with its own ledger: it is not part of the total above it."""
+    column = fmt.energy_column([domain.parts_nj.get(part, 0) for part in PARTS])
+    parts = " + ".join(
+        f"{part.replace('_', ' ')} {figure}"
+        for part, figure in zip(PARTS, column.figures, strict=True)
+    )
+    return f"{domain.name} (its own ledger): {parts} = {column.total} {column.unit}"
+
+
+def _completeness(attribution: Attribution) -> str:
+    text = "yes" if attribution.trace.complete else "NO: the trace was cut off, its end is missing"
+    if attribution.unattributed_windows:
+        text += (
+            f" · {fmt.count(attribution.unattributed_windows)} of {fmt.count(attribution.windows)}"
+            " windows without a usable energy reading: their energy is in no row"
+        )
+    return text
+
+
+def _model(attribution: Attribution) -> str:
+    model = attribution.model
+    weight = {"cpu_time": "weighted by CPU time", "counters": "weighted by hardware counters"}
+    error = model.held_out_error
+    return " · ".join(
+        (
+            weight.get(model.weight, model.weight),
+            "calibrated on this machine"
+            if model.calibrated
+            else "default coefficients, uncalibrated",
+            f"held-out error {fmt.share(error)}",
+        )
+    )
+
+
+def _start(start: str) -> str:
+    """ISO 8601 without the fraction of a second that nobody reads."""
+    head, dot, tail = start.partition(".")
+    return head + ("Z" if tail.endswith("Z") else "") if dot else start

@@ -1,0 +1,270 @@
+"""The per-query energy table: what it cost, who else spent energy, and a total that adds up."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from dataclasses import dataclass
+
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console
+from rich.style import Style
+from rich.table import Table
+from rich.text import Text
+
+from qjoule.model.result import PARTS, Attribution, Row
+from qjoule.reporters import format as fmt
+from qjoule.reporters.columns import Column, fit
+from qjoule.reporters.labels import FIXED_NAMES, fingerprint, fixed_label, query_label
+from qjoule.reporters.provenance import flag_letters, footing, has_energy, heading
+
+_RULES = box.Box("    \n    \n ── \n    \n ── \n    \n    \n    \n")
+_MIN_WIDTH = 40
+_FALLBACK = (120, 24)  #: where nothing tells the terminal's size
+_FIXED_ROWS_PER_PART = 3
+
+_TITLES = {
+    "label": "query",
+    "server": "server",
+    "fingerprint": "fingerprint",
+    "calls": "calls",
+    "energy": "energy",
+    "share": "share",
+    "per_call": "J/call ± 95 %",
+    "flags": "",
+    "power": "W",
+    "cpu": "CPU ms/call",
+    "mean": "lat mean",
+    "p95": "lat p95",
+}
+#: What is given up first where room is short (highest), and what never is (0).
+_RANKS = {
+    "label": 0,
+    "energy": 0,
+    "flags": 0,
+    "per_call": 1,
+    "share": 2,
+    "calls": 3,
+    "cpu": 4,
+    "server": 5,
+    "p95": 6,
+    "power": 7,
+    "mean": 8,
+    "fingerprint": 9,
+}
+_SHAPE_WIDTH = 24  #: columns are dropped before the shape gets less
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the table, before its energies are rounded together."""
+
+    section: str  #: query, fixed or total
+    energy_nj: int
+    cells: dict[str, str]
+
+
+def render(
+    attribution: Attribution, *, width: int | None = None, color: bool = False, limit: int = 20
+) -> str:
+    """The table as text that ends with a line feed.
+
+    Args:
+        attribution: what the model found.
+        width: terminal cells; by default the terminal's, 120 where there is none.
+        color: write ANSI colours. The caller decides (a terminal, NO_COLOR).
+        limit: query rows shown; the rest becomes one row, `other queries`.
+    """
+    width = max(_MIN_WIDTH, width or shutil.get_terminal_size(_FALLBACK).columns)
+    limit = max(0, limit)
+    flags = flag_letters(attribution, limit)
+    table_lines = lines(attribution, limit, flags)
+    unit, cells = _with_energies(attribution, table_lines)
+    console = Console(
+        file=io.StringIO(),
+        width=width,
+        color_system="standard" if color else None,
+        force_terminal=color,
+        legacy_windows=False,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
+    console.print(_notes(heading(attribution)))
+    console.print()
+    console.print(_table(table_lines, cells, unit, width))
+    console.print()
+    legend = "  ".join(f"{letter} {fmt.one_line(flag)}" for flag, letter in flags.items())
+    notes = footing(attribution)
+    console.print(_notes([*([("flags", legend)] if legend else []), *notes]))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
+
+
+def lines(attribution: Attribution, limit: int, flags: dict[str, str]) -> list[Line]:
+    """Lines whose energies add up to the total line's, exactly, in nJ."""
+    shown = attribution.rows[:limit]
+    result = [_query_line(row, attribution, flags) for row in shown]
+    parts = attribution.main.parts_nj if attribution.domains else dict.fromkeys(PARTS, 0)
+    hidden = attribution.rows[limit:]
+    rest_nj = parts.get("queries", 0) - sum(row.energy_nj for row in shown)
+    if hidden or rest_nj:
+        label = (
+            f"other queries ({fmt.count(len(hidden))} groups)" if hidden else "queries in no row"
+        )
+        result.append(_rest_line(label, rest_nj, hidden, attribution))
+    for part in PARTS[1:]:
+        result += _fixed_lines(part, parts.get(part, 0), attribution, flags)
+    measured_nj = attribution.main.measured_nj if attribution.domains else 0
+    missing_nj = measured_nj - sum(line.energy_nj for line in result)
+    if missing_nj:
+        result.append(_line("fixed", "NOT ACCOUNTED FOR", missing_nj, attribution))
+    total = _line("total", f"TOTAL {_graded(attribution)}", measured_nj, attribution)
+    total.cells["calls"] = fmt.count(sum(row.calls for row in attribution.rows))
+    return [*result, total]
+
+
+def _query_line(row: Row, attribution: Attribution, flags: dict[str, str]) -> Line:
+    line = _line("query", query_label(row), row.energy_nj, attribution, row.share)
+    calls = row.calls
+    line.cells.update(
+        server=fmt.one_line(row.server),
+        fingerprint=fingerprint(row),
+        calls=fmt.count(calls),
+        per_call=fmt.with_interval(row.j_per_call, row.j_per_call_ci95)
+        if has_energy(attribution)
+        else fmt.UNKNOWN,
+        flags="".join(flags[flag] for flag in row.flags),
+        cpu=fmt.milliseconds(row.cpu_ns / calls if calls else None),
+        mean=fmt.duration(row.latency_ns_mean),
+        p95=fmt.duration(row.latency_ns_p95),
+    )
+    return line
+
+
+def _rest_line(
+    label: str, energy_nj: int, hidden: tuple[Row, ...], attribution: Attribution
+) -> Line:
+    line = _line("query", label, energy_nj, attribution)
+    calls = sum(row.calls for row in hidden)
+    if calls:
+        line.cells["calls"] = fmt.count(calls)
+        line.cells["cpu"] = fmt.milliseconds(sum(row.cpu_ns for row in hidden) / calls)
+        if has_energy(attribution):
+            line.cells["per_call"] = fmt.joules(energy_nj * 1e-9 / calls)
+    return line
+
+
+def _fixed_lines(
+    part: str, part_nj: int, attribution: Attribution, flags: dict[str, str]
+) -> list[Line]:
+    """A part's largest rows, and one line for what they leave of the part."""
+    rows = sorted((r for r in attribution.fixed if r.kind == part), key=lambda r: -r.energy_nj)
+    shown = rows if len(rows) <= _FIXED_ROWS_PER_PART else rows[: _FIXED_ROWS_PER_PART - 1]
+    result = []
+    for row in shown:
+        line = _line("fixed", fixed_label(row), row.energy_nj, attribution, row.share)
+        line.cells["flags"] = "".join(flags[flag] for flag in row.flags)
+        line.cells["server"] = fmt.one_line(row.server)
+        result.append(line)
+    rest_nj = part_nj - sum(row.energy_nj for row in shown)
+    if rest_nj or not shown or len(rows) > len(shown):
+        name = FIXED_NAMES[part] + (": others" if shown else "")
+        result.append(_line("fixed", name, rest_nj, attribution))
+    return result
+
+
+def _line(
+    section: str, label: str, energy_nj: int, attribution: Attribution, share: float | None = None
+) -> Line:
+    cells = {"label": label}
+    if has_energy(attribution):
+        measured_nj = attribution.main.measured_nj
+        if share is None and measured_nj:
+            share = energy_nj / measured_nj
+        cells["share"] = fmt.share(share)
+        seconds = attribution.trace.duration_s
+        cells["power"] = fmt.watts(energy_nj * 1e-9 / seconds if seconds > 0 else None)
+    else:
+        cells["share"] = cells["power"] = fmt.UNKNOWN
+    return Line(section, energy_nj, cells)
+
+
+def _graded(attribution: Attribution) -> str:
+    grade = attribution.energy_source.grade
+    return fmt.one_line(grade) if has_energy(attribution) else "(no energy source)"
+
+
+def _with_energies(attribution: Attribution, table_lines: list[Line]) -> tuple[str, list[str]]:
+    """The energy column's unit and figures; the displayed lines add up to the displayed total."""
+    if not has_energy(attribution):
+        return "J", [fmt.UNKNOWN] * len(table_lines)
+    column = fmt.energy_column([line.energy_nj for line in table_lines[:-1]])
+    return column.unit, [*column.figures, column.total]
+
+
+def _table(table_lines: list[Line], energies: list[str], unit: str, width: int) -> Table:
+    for line, energy in zip(table_lines, energies, strict=True):
+        line.cells["energy"] = energy
+    layout = fit(_columns(table_lines, unit), width)
+    table = Table(
+        box=_RULES,
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, 0, 0, 1),
+        header_style=Style(bold=True),
+        border_style=Style(dim=True),
+    )
+    for column, cells in layout:
+        table.add_column(
+            Text(column.title),
+            justify=column.align,
+            width=cells,
+            no_wrap=True,
+            overflow="ellipsis",
+        )
+    for index, line in enumerate(table_lines):
+        if index and line.section != table_lines[index - 1].section:
+            table.add_section()
+        style = {"query": Style(), "fixed": Style(dim=True), "total": Style(bold=True)}
+        table.add_row(
+            *(Text(line.cells.get(column.key, "")) for column, _ in layout),
+            style=style[line.section],
+        )
+    return table
+
+
+def _columns(table_lines: list[Line], unit: str) -> list[Column]:
+    """Columns that have content, as wide as it needs."""
+    columns = []
+    servers = {line.cells.get("server") for line in table_lines} - {None, ""}
+    for key, title in _TITLES.items():
+        contents = [line.cells.get(key, "") for line in table_lines]
+        if not any(contents) or (key == "server" and len(servers) < 2):
+            continue
+        shown = f"{title} {unit}" if key == "energy" else title
+        needed = max(cell_len(shown), *map(cell_len, contents))
+        stretch = key == "label"
+        columns.append(
+            Column(
+                key,
+                shown,
+                min(_SHAPE_WIDTH, needed) if stretch else min(needed, 28),
+                _RANKS[key],
+                "left" if key in ("label", "server", "fingerprint", "flags") else "right",
+                stretch,
+                needed,
+            )
+        )
+    return columns
+
+
+def _notes(notes: list[tuple[str, str]]) -> Table:
+    """Names in a narrow column, text wrapped beside them."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True, style=Style(dim=True), width=8)
+    table.add_column(overflow="fold")
+    for name, text in notes:
+        table.add_row(Text(name), Text(text))
+    return table

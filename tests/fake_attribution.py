@@ -1,0 +1,130 @@
+"""Attributions for tests of what people look at, made without the model."""
+
+from __future__ import annotations
+
+from qjoule.model.result import (
+    PARTS,
+    Attribution,
+    Domain,
+    EnergySource,
+    ModelInfo,
+    Row,
+    TraceInfo,
+)
+
+SHAPES = (
+    "SELECT users.location, COUNT(*) FROM users JOIN tweets ON tweets.user_id = users.id "
+    "GROUP BY users.location",
+    "SELECT user_id, COUNT(*) AS n FROM tweets GROUP BY user_id ORDER BY n DESC LIMIT ?",
+    "DELETE FROM tweets WHERE created_at < ?",
+    "SELECT * FROM users WHERE id IN (?+)",
+    "UPDATE counters SET n = n + ? WHERE id = ?",
+)
+
+
+def query_row(
+    energy_nj: int,
+    shape: str = "SELECT ?",
+    calls: int = 10,
+    measured_nj: int = 10**9,
+    **other: object,
+) -> Row:
+    """A group of queries with plausible figures; `other` overrides any field."""
+    fields: dict[str, object] = {
+        "keys": {"fingerprint": f"{abs(hash(shape)) % 2**64:016x}"},
+        "shape": shape,
+        "server": "mariadb:3306",
+        "kind": "queries",
+        "calls": calls,
+        "energy_nj": energy_nj,
+        "energy_nj_ci95": (energy_nj * 0.97, energy_nj * 1.03),
+        "share": energy_nj / measured_nj if measured_nj else 0.0,
+        "cpu_ns": energy_nj // 12,
+        "latency_ns_mean": energy_nj / 10 / max(calls, 1),
+        "latency_ns_p50": energy_nj / 11 / max(calls, 1),
+        "latency_ns_p95": energy_nj / 6 / max(calls, 1),
+        "latency_ns_p99": energy_nj / 4 / max(calls, 1),
+        "rung": "symbol",
+    }
+    return Row(**{**fields, **other})  # type: ignore[arg-type]
+
+
+def fixed_row(
+    kind: str, energy_nj: int, measured_nj: int, shape: str = "", server: str = ""
+) -> Row:
+    return Row(
+        keys={},
+        shape=shape,
+        server=server,
+        kind=kind,
+        calls=0,
+        energy_nj=energy_nj,
+        energy_nj_ci95=(energy_nj * 0.9, energy_nj * 1.1),
+        share=energy_nj / measured_nj if measured_nj else 0.0,
+        cpu_ns=energy_nj // 12,
+    )
+
+
+def attribution(
+    rows: tuple[Row, ...],
+    fixed_nj: dict[str, int],
+    *,
+    grade: str = "measured",
+    loss: dict[str, int] | None = None,
+    complete: bool = True,
+    duration_s: float = 12.5,
+    unattributed_windows: int = 0,
+) -> Attribution:
+    """Rows and the other parts' energies as one attribution that adds up."""
+    parts = {part: fixed_nj.get(part, 0) for part in PARTS}
+    parts["queries"] = sum(row.energy_nj for row in rows)
+    measured_nj = sum(parts.values())
+    return Attribution(
+        trace=TraceInfo(
+            host="db1",
+            kernel="Linux 6.1.0-18-amd64",
+            cpu="Intel(R) Xeon(R) Gold 6130",
+            start="2026-11-21T03:31:02.123456Z",
+            duration_s=duration_s,
+            complete=complete,
+            loss=loss or {},
+            lost_cpu_ns=1_500_000 if loss else 0,
+        ),
+        energy_source=EnergySource(
+            name="powercap" if grade != "none" else "",
+            grade=grade,
+            reason="intel-rapl:0 is readable and moves",
+            domains=("package", "dram") if grade != "none" else (),
+            main_domain="package" if grade != "none" else "",
+        ),
+        policy={"idle": "separate", "by": "fingerprint"},
+        model=ModelInfo("cpu_time", {"a": 1.0}, False, None, ("no hardware counters here",)),
+        domains=(Domain("package", measured_nj, parts),) if grade != "none" else (),
+        rows=rows,
+        fixed=tuple(
+            fixed_row(part, parts[part], measured_nj) for part in PARTS[1:] if part in fixed_nj
+        ),
+        coverage=0.982,
+        windows=625,
+        unattributed_windows=unattributed_windows,
+    )
+
+
+def typical(**other: object) -> Attribution:
+    """Five shapes on one server, and everything else that spends energy."""
+    energies = (41_234_567_890, 23_456_789_012, 9_876_543_210, 4_321_098_765, 54_321)
+    calls = (12, 40, 3, 120_000, 1)
+    fixed = {
+        "background": 12_345_678_901,
+        "other_processes": 7_654_321_098,
+        "kernel": 3_210_987_654,
+        "tracer": 432_109_876,
+        "idle": 187_654_321_098,
+        "residual": 12_345,
+    }
+    measured = sum(energies) + sum(fixed.values())
+    rows = tuple(
+        query_row(energy, shape, number, measured, keys={"fingerprint": f"{index:016x}"})
+        for index, (energy, shape, number) in enumerate(zip(energies, SHAPES, calls, strict=True))
+    )
+    return attribution(rows, fixed, **other)  # type: ignore[arg-type]
