@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 
@@ -22,6 +21,7 @@ from qjoule.errors import QjouleError
 from qjoule.trace import schema
 from qjoule.trace.arrow import pc
 from qjoule.trace.meta import Meta, NewerFormat, parse_meta
+from qjoule.trace.owners import newest_owners
 from qjoule.trace.parts import (
     PARQUET_ERRORS,
     ParquetFile,
@@ -252,12 +252,3 @@ class Trace:
 
     def _late(self, rows: int) -> None:
         self.problems.append(f"segments: {rows} rows begin before their file says; skipped")
-
-
-def newest_owners(owners: pa.Table) -> pa.Table:
-    """The last row of each owner, by owner: a recorder repeats an owner when it learns more."""
-    ids = owners.column("owner").to_numpy()
-    _, from_end = np.unique(ids[::-1], return_index=True)
-    if from_end.size == ids.size and bool(np.all(ids[1:] > ids[:-1])):
-        return owners
-    return owners.take(pa.array(ids.size - 1 - from_end)).combine_chunks()

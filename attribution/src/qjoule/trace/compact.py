@@ -1,0 +1,130 @@
+"""Merges small parts into few files, a row group at a time.
+
+The merged file is renamed into place before the parts it covers are removed; `parts.list_parts`
+knows which count, so a cut at any moment neither loses nor doubles a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from qjoule.trace.arrow import pq
+from qjoule.trace.durable import hidden, publish, sync
+from qjoule.trace.owners import newest_owners
+from qjoule.trace.parts import Part, list_parts, open_part, part_name, read_group, with_version
+from qjoule.trace.schema import TABLES
+
+#: Parts are merged until a file has about this size; a larger one is left alone.
+FILE_BYTES = 16 << 20
+GROUP_ROWS = 1 << 18
+
+
+def _options(schema: pa.Schema) -> dict[str, Any]:
+    """Times and ids grow slowly, so their differences are stored; names become dictionaries."""
+    differences = [
+        field.name
+        for field in schema
+        if field.name.endswith("_ns") and pa.types.is_int64(field.type)
+    ]
+    named = [field.name for field in schema if pa.types.is_dictionary(field.type)]
+    small = [name for name in ("cpu", "package", "owner", "server") if name in schema.names]
+    return {
+        "compression": "zstd",
+        "compression_level": 1,
+        "use_dictionary": named + small,
+        "column_encoding": dict.fromkeys(differences, "DELTA_BINARY_PACKED"),
+        "write_page_checksum": True,
+    }
+
+
+#: How the parts of each table are written.
+PARQUET_OPTIONS = {name: _options(schema) for name, schema in TABLES.items()}
+
+
+def merge_oldest(trace: Path, name: str) -> int:
+    """Merges the oldest run of parts that were not merged yet; returns how many parts.
+
+    For use while recording: each row is merged once, and at most FILE_BYTES at a time.
+    """
+    fresh = [part for part in list_parts(trace, name) if part.first == part.last]
+    group = next(_groups(fresh), [])
+    _merge(trace / name, name, group)
+    return len(group)
+
+
+def merge_all(trace: Path, name: str) -> None:
+    """Merges a table into few files; `owners` into one, with one row per owner."""
+    parts = list_parts(trace, name)
+    if name == "owners":
+        _merge(trace / name, name, parts, newest_owners)
+        return
+    for group in list(_groups(parts)):
+        _merge(trace / name, name, group)
+
+
+def _groups(parts: list[Part]) -> Iterator[list[Part]]:
+    """Runs of neighbouring parts of at most FILE_BYTES together, or a single larger one."""
+    group: list[Part] = []
+    group_bytes = 0
+    for part in parts:
+        part_bytes = part.path.stat().st_size
+        if group and (group_bytes + part_bytes > FILE_BYTES or group[-1].last + 1 != part.first):
+            yield group
+            group, group_bytes = [], 0
+        group.append(part)
+        group_bytes += part_bytes
+    if group:
+        yield group
+
+
+def count_rows(trace: Path, name: str) -> int:
+    """Rows of a table as its files state it."""
+    return sum(open_part(part.path).metadata.num_rows for part in list_parts(trace, name))
+
+
+def _merge(
+    folder: Path,
+    name: str,
+    parts: list[Part],
+    reduce: Callable[[pa.Table], pa.Table] | None = None,
+) -> None:
+    if len(parts) < 2:
+        return
+    path = folder / part_name(parts[0].first, parts[-1].last)
+    unfinished = hidden(path)
+    try:
+        schema = with_version(TABLES[name].empty_table()).schema
+        with pq.ParquetWriter(unfinished, schema, **PARQUET_OPTIONS[name]) as writer:
+            _copy(parts, writer, reduce)
+        sync(unfinished)
+        publish(unfinished, path)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
+    for part in parts:
+        part.path.unlink()
+
+
+def _copy(parts: list[Part], writer: Any, reduce: Callable[[pa.Table], pa.Table] | None) -> None:
+    """Copies all rows in row groups of about GROUP_ROWS; `reduce` sees them all at once."""
+    pending: list[pa.Table] = []
+    rows = 0
+    for part in parts:
+        file = open_part(part.path)
+        for group in range(file.metadata.num_row_groups):
+            pending.append(read_group(file, group, None))
+            rows += pending[-1].num_rows
+            if rows >= GROUP_ROWS and reduce is None:
+                writer.write_table(_joined(pending), row_group_size=rows)
+                pending, rows = [], 0
+    if pending:
+        joined = _joined(pending)
+        writer.write_table(reduce(joined) if reduce else joined, row_group_size=max(rows, 1))
+
+
+def _joined(tables: list[pa.Table]) -> pa.Table:
+    return pa.concat_tables(tables).unify_dictionaries().combine_chunks()

@@ -1,0 +1,43 @@
+"""Files that are there whole or not at all, after a crash or a power cut too."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pyarrow as pa
+
+
+def hidden(path: Path) -> Path:
+    """The name of `path` while it is being written."""
+    return path.with_name(f".{path.name}.tmp")
+
+
+def write_whole(path: Path, data: bytes | pa.Buffer) -> None:
+    """Makes `path` hold `data`, durably; at no moment does it hold a part of it."""
+    unfinished = hidden(path)
+    try:
+        with unfinished.open("wb", buffering=0) as file:
+            left = memoryview(data)
+            while left.nbytes:
+                left = left[file.write(left) :]
+            os.fsync(file.fileno())
+        publish(unfinished, path)
+    except OSError:
+        unfinished.unlink(missing_ok=True)
+        raise
+
+
+def publish(unfinished: Path, path: Path) -> None:
+    """Renames a synced file into place, durably."""
+    unfinished.rename(path)
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Syncs a file, or a directory after names in it have changed."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

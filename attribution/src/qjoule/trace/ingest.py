@@ -1,0 +1,275 @@
+"""The tracer's stream to tables, batch by batch, driven by the time in the stream alone.
+
+    writer = TraceWriter(directory)
+    meta = record(Stream(fd), writer, fingerprint, Meta(host=..., servers=...))
+
+The same blocks give the same tables in the same batches, however they are read from the pipe.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from qjoule.contract import COUNTER_NAMES, Block, Grade, Loss
+from qjoule.trace import rows
+from qjoule.trace.columns import Array
+from qjoule.trace.meta import Cpu, DomainInfo, EnergyInfo, Meta
+from qjoule.trace.owners import Owners
+from qjoule.trace.pending import Pending
+from qjoule.trace.schema import CAUSES, INVALID_CAUSE
+from qjoule.trace.sessions import Sessions
+from qjoule.trace.statements import MAX_SHAPES, Fingerprint, Statements
+from qjoule.trace.stream import Frame, Stream
+from qjoule.trace.writer import TraceWriter
+
+BATCH_NS = 500_000_000
+#: A batch is closed at this many records even if the stream's clock stands still.
+BATCH_RECORDS = 1_000_000
+
+Tables = Mapping[str, pa.Table]
+
+
+class Ingest:
+    """Turns blocks into tables and hands each batch of them to `sink`.
+
+    `meta` starts as what the caller knows (host, servers, …) and is completed from the stream;
+    the caller may replace it at any time, for instance when a server is found later. Records
+    that contradict themselves are left out and counted as loss of cause `INVALID_CAUSE`.
+    """
+
+    def __init__(
+        self,
+        sink: Callable[[Tables], None],
+        fingerprint: Fingerprint,
+        meta: Meta | None = None,
+        *,
+        max_shapes: int = MAX_SHAPES,
+        batch_ns: int = BATCH_NS,
+    ) -> None:
+        self.meta = meta or Meta()
+        self._sink = sink
+        self._batch_ns = batch_ns
+        self._statements = Statements(
+            fingerprint, max_shapes=max_shapes, capture=self.meta.literals
+        )
+        self._sessions = Sessions()
+        self._owners = Owners()
+        self._packages = np.full(1 << 16, -1, np.int32)
+        self._domains: dict[int, DomainInfo] = {}
+        self._pending = Pending()
+        self._clock_ns = 0  #: latest time in the stream
+        self._sent_ns = 0  #: every segment that began before has been sent
+        self._flushed_ns = 0
+        self._losses: dict[tuple[int, int], tuple[int, int]] = {}  #: (cpu, cause) to its sums
+        self._invalid = 0
+        self._invalid_written = 0
+
+    def add(self, frame: Frame) -> None:
+        """Takes in one block; may hand a batch to the sink."""
+        match frame.kind:
+            case Block.HELLO:
+                self._hello(frame.records[0])
+            case Block.CPU:
+                self._cpus(frame.records)
+            case Block.DOMAIN:
+                self._announce_domains(frame.records)
+            case Block.TEXT:
+                self._statements.add(frame)
+            case Block.SESSION:
+                self._invalid += not self._sessions.add(frame)
+            case Block.TASK:
+                self._owners.apply(self._keep(frame.records, rows.valid_tasks(frame.records)))
+            case Block.FLUSH:
+                self._sent_ns = max(self._sent_ns, frame.t_ns)
+                self._advance(frame.t_ns)
+            case Block.END:
+                self._advance(int(frame.records["t_ns"][0]))
+            case Block.AGGREGATE:
+                pass  # sums for the live view say nothing that the segments do not
+            case _:
+                self._pending.add(frame.kind, frame.records)
+                if frame.kind is Block.ENERGY and frame.records.size:
+                    self._advance(int(frame.records["t_ns"].max()))
+        if self._pending.size > BATCH_RECORDS:
+            self.flush(everything=True)
+
+    def flush(self, *, everything: bool = False) -> None:
+        """Hands over what is pending: segments up to the last FLUSH block, or `everything`."""
+        tables = {
+            "queries": self._take_queries(),
+            "segments": self._take_segments(everything),
+            "energy": self._take_energy(),
+            "cpu_time": rows.cpu_time_rows(self._take_timed(Block.CPU_TIME)),
+            "loss": self._take_losses(),
+            "owners": self._owners.take_changes(),
+            "sessions": self._sessions.take_rows(),
+            "shapes": self._statements.take_shapes(),
+            "statements": self._statements.take_statements(),
+        }
+        self._owners.forget(self._sent_ns)
+        self._flushed_ns = self._clock_ns
+        self._sink({name: table for name, table in tables.items() if table.num_rows})
+
+    def finish(self, *, complete: bool, stopped: str | None = None) -> Meta:
+        """Hands over the rest and returns the trace's meta, loss included."""
+        self.flush(everything=True)
+        loss: dict[str, int] = {}
+        for (_, cause), (count, _) in sorted(self._losses.items()):
+            if count:
+                loss[CAUSES[cause]] = loss.get(CAUSES[cause], 0) + count
+        if self._invalid:
+            loss[INVALID_CAUSE] = self._invalid
+        self.meta = replace(
+            self.meta,
+            complete=complete,
+            stopped=stopped,
+            end_ns=self._clock_ns or None,
+            loss=dict(sorted(loss.items())),
+            lost_cpu_ns=sum(lost_ns for _, lost_ns in self._losses.values()),
+        )
+        return self.meta
+
+    # ---- what the stream says of itself ---------------------------------------------------------
+
+    def _hello(self, hello: Any) -> None:
+        t_ns = int(hello["t_ns"])
+        self._clock_ns = self._flushed_ns = t_ns
+        grade = int(hello["grade"])
+        self.meta = replace(
+            self.meta,
+            begin_ns=t_ns,
+            realtime_offset_ns=int(hello["realtime_ns"]) - t_ns,
+            window_ns=int(hello["window_ns"]),
+            counters=tuple(
+                name for bit, name in enumerate(COUNTER_NAMES) if int(hello["counters"]) >> bit & 1
+            ),
+            energy=EnergyInfo(
+                source=_text(hello["energy_source"]),
+                grade=Grade(grade).name.lower() if grade in set(Grade) else "none",
+                reason=_text(hello["energy_reason"]),
+            ),
+        )
+
+    def _cpus(self, records: Array) -> None:
+        known = {cpu.cpu: cpu for cpu in self.meta.cpus}
+        for record in records.tolist():
+            cpu = Cpu(*record)
+            known[cpu.cpu] = cpu
+            if cpu.cpu < self._packages.size and cpu.package < 1 << 16:
+                self._packages[cpu.cpu] = cpu.package
+            else:
+                self._invalid += 1
+        self.meta = replace(self.meta, cpus=tuple(known[cpu] for cpu in sorted(known)))
+
+    def _announce_domains(self, records: Array) -> None:
+        for index, package, counts, unit_j, name in records.tolist():
+            if index < 1 << 16 and np.isfinite(unit_j) and name:
+                self._domains[index] = DomainInfo(package, _text(name), unit_j, counts or None)
+            else:
+                self._invalid += 1
+        domains = tuple(self._domains[index] for index in sorted(self._domains))
+        self.meta = replace(self.meta, domains=domains)
+
+    def _advance(self, t_ns: int) -> None:
+        """Moves the clock; closes a batch when it is due.
+
+        Half a batch of grace lets the FLUSH block of the moment arrive, so that parts do not
+        overlap in time; if none comes the batch is closed all the same.
+        """
+        if t_ns >= rows.TIME_LIMIT_NS:
+            return
+        self._clock_ns = max(self._clock_ns, t_ns)
+        if self._sent_ns - self._flushed_ns >= self._batch_ns:
+            self.flush()
+        elif self._clock_ns - self._flushed_ns >= self._batch_ns * 3 // 2:
+            self.flush(everything=self._sent_ns < self._clock_ns - self._batch_ns)
+
+    # ---- batches --------------------------------------------------------------------------------
+
+    def _take_segments(self, everything: bool) -> pa.Table:
+        segments, counters = self._pending.take_segments(None if everything else self._sent_ns)
+        valid = rows.valid_segments(segments)
+        if counters is not None:
+            counters = counters[valid]
+        segments = self._keep(segments, valid)
+        owners = self._owners.resolve(segments)
+        return rows.segment_rows(segments, counters, owners, self._packages)
+
+    def _take_queries(self) -> pa.Table:
+        queries = self._pending.take(Block.QUERY)
+        queries = self._keep(queries, rows.forward(queries["begin_ns"], queries["end_ns"]))
+        fingerprints = self._statements.fingerprints(queries["shape"])
+        users, databases = self._sessions.users_databases(queries["session"])
+        return rows.query_rows(queries, fingerprints, users, databases)
+
+    def _take_energy(self) -> pa.Table:
+        readings = self._take_timed(Block.ENERGY)
+        announced = np.isin(readings["domain"], np.array(list(self._domains), np.uint16))
+        return rows.energy_rows(self._keep(readings, announced), self._domains)
+
+    def _take_losses(self) -> pa.Table:
+        losses = self._take_timed(Block.LOSS)
+        losses = self._keep(losses, losses["cause"] < len(Loss))
+        for _, count, lost_ns, cpu, cause in losses.tolist():
+            before = self._losses.get((cpu, cause), (0, 0))
+            self._losses[cpu, cause] = (max(before[0], count), max(before[1], lost_ns))
+        table = rows.loss_rows(losses)
+        if self._invalid > self._invalid_written:
+            self._invalid_written = self._invalid
+            table = pa.concat_tables([table, rows.invalid_row(self._clock_ns, self._invalid)])
+        return table
+
+    def _take_timed(self, kind: Block) -> Array:
+        records = self._pending.take(kind)
+        return self._keep(records, records["t_ns"] < rows.TIME_LIMIT_NS)
+
+    def _keep(self, records: Array, valid: Array) -> Array:
+        """The valid ones; the others are counted."""
+        if valid.all():
+            return records
+        self._invalid += int(records.size - np.count_nonzero(valid))
+        return records[valid]
+
+
+def record(
+    stream: Stream,
+    writer: TraceWriter,
+    fingerprint: Fingerprint,
+    meta: Meta | None = None,
+    *,
+    max_shapes: int = MAX_SHAPES,
+) -> Meta:
+    """Writes a whole stream as a trace and returns its meta.
+
+    The trace is complete if the stream came to its end block and nothing failed. Raises
+    `QjouleError` for a damaged stream or a disk that is full; what came before is kept.
+    """
+    ingest = Ingest(writer.write, fingerprint, meta, max_shapes=max_shapes)
+    announced = None
+    try:
+        for frame in stream:
+            if announced != ingest.meta and frame.kind not in (Block.CPU, Block.DOMAIN):
+                announced = ingest.meta
+                writer.write_meta(announced)
+            ingest.add(frame)
+    except BaseException as error:
+        with suppress(Exception):  # the first error is the one to tell
+            writer.close(ingest.finish(complete=False, stopped=str(error) or repr(error)))
+        raise
+    stopped = stream.ended_early or _stop_reason(stream.stop_errno)
+    return writer.close(ingest.finish(complete=stopped is None, stopped=stopped))
+
+
+def _stop_reason(errno: int | None) -> str | None:
+    return f"the tracer stopped: {os.strerror(errno)}" if errno else None
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")

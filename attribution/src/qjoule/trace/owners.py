@@ -1,0 +1,226 @@
+"""Who ran: owner ids for segments, resolved by thread and time so that a reused pid is two owners.
+
+A thread's life is found from task events (fork, exec, exit, rename, or alive when tracing
+began). An owner is one thread's life in one role: a server thread is one owner while it serves
+queries and another while it works in the background.
+
+Segments may be resolved before or after the events of the same moment arrive: a life that was
+first met in a segment takes over the fork that is announced later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from qjoule.contract import OwnerKind, TaskEvent
+from qjoule.trace.columns import Array, distinct, strings
+from qjoule.trace.schema import IDLE_OWNER, OWNER_KINDS, OWNERS, UNKNOWN_COMM
+
+#: A thread's last stretches run after its exit event, while the kernel takes it apart.
+EXIT_TAIL_NS = 10_000_000_000
+#: PID_MAX_LIMIT of include/linux/threads.h: pids and tgids have 22 bits.
+PID_LIMIT = 1 << 22
+_KIND_BITS, _SERVER_BITS, _PID_BITS = 3, 16, 22
+
+
+@dataclass(slots=True)
+class _Life:
+    """One life of a thread. `begin_ns` None: before anything that is known of it.
+
+    `settled`: its beginning was announced, by a fork or because it was alive before the trace.
+    """
+
+    pid: int
+    tgid: int
+    begin_ns: int | None
+    settled: bool = False
+    comm: str = UNKNOWN_COMM
+    end_ns: int | None = None
+    first_seen_ns: int | None = None
+    owners: dict[tuple[int, int], int] = field(default_factory=dict)  #: (kind, server) to id
+
+
+class Owners:
+    """Gives out owner ids and the rows of the `owners` table."""
+
+    def __init__(self) -> None:
+        self._lives: dict[tuple[int, int], list[_Life]] = {}
+        self._ended: list[_Life] = []
+        self._changed: dict[int, tuple[_Life, int, int]] = {}
+        self._next_id = IDLE_OWNER + 1
+        self._wrote_idle = False
+
+    def apply(self, tasks: Array) -> None:
+        """Takes in task events (`contract.TASK`), whenever they arrive."""
+        ordered = tasks[np.argsort(tasks["t_ns"], kind="stable")]
+        for t_ns, pid, tgid, _parent, _server, event, _kind, comm in ordered.tolist():
+            self._apply_one(t_ns, (pid, tgid), event, comm.decode("utf-8", "replace"))
+
+    def resolve(self, segments: Array) -> Array:
+        """Owner id (uint32) of each of some segments (`contract.SEGMENT`) in order of t0_ns.
+
+        Pids, tgids and kinds must be within PID_LIMIT and `OwnerKind`.
+        """
+        key = segments["pid"].astype(np.int64) << (_PID_BITS + _SERVER_BITS + _KIND_BITS)
+        key |= segments["tgid"].astype(np.int64) << (_SERVER_BITS + _KIND_BITS)
+        key |= segments["server"].astype(np.int64) << _KIND_BITS
+        key |= segments["owner_kind"]
+        codes, uniques = distinct(key)
+        owners = np.zeros(uniques.size, np.uint32)
+        by_time: list[int] = []
+        t0_ns = segments["t0_ns"]
+        earliest_ns = int(t0_ns[0]) if t0_ns.size else 0
+        for code, value in enumerate(uniques.tolist()):
+            thread, role = _unpack(value)
+            lives = self._lives.get(thread, ())
+            if len(lives) == 1 and (lives[0].begin_ns is None or lives[0].begin_ns <= earliest_ns):
+                owners[code] = self._owner(lives[0], role)
+            else:
+                by_time.append(code)
+        result = owners[codes]
+        if by_time:
+            self._resolve_by_time(t0_ns, codes, uniques, by_time, result)
+        return result
+
+    def take_changes(self) -> pa.Table:
+        """Rows of the owners that are new or better known since the last call; by owner."""
+        rows = sorted(self._changed.items())
+        self._changed = {}
+        lives = [life for _, (life, _, _) in rows]
+        kinds = [OWNER_KINDS[kind] for _, (_, kind, _) in rows]
+        roles = [
+            life.comm if kind == OwnerKind.SERVER and life.comm != UNKNOWN_COMM else None
+            for _, (life, kind, _) in rows
+        ]
+        columns = [
+            pa.array([owner for owner, _ in rows], pa.uint32()),
+            strings(kinds),
+            pa.array([life.pid for life in lives], pa.uint32()),
+            pa.array([life.tgid for life in lives], pa.uint32()),
+            strings([life.comm for life in lives]),
+            strings([self._process_comm(life) for life in lives]),
+            pa.array([server or None for _, (_, _, server) in rows], pa.uint16()),
+            strings(roles),
+            pa.array([life.begin_ns for life in lives], pa.int64()),
+            pa.array([life.end_ns for life in lives], pa.int64()),
+        ]
+        changes = pa.Table.from_arrays(columns, schema=OWNERS)
+        if self._wrote_idle:
+            return changes
+        self._wrote_idle = True
+        idle = {"owner": IDLE_OWNER, "kind": OWNER_KINDS[OwnerKind.IDLE]}
+        return pa.concat_tables([pa.Table.from_pylist([idle], OWNERS), changes])
+
+    def forget(self, before_ns: int) -> None:
+        """Drops lives that ended long before `before_ns`: no segment of theirs can still come."""
+        gone = [life for life in self._ended if (life.end_ns or 0) + EXIT_TAIL_NS < before_ns]
+        for life in gone:
+            thread = (life.pid, life.tgid)
+            rest = [other for other in self._lives.get(thread, ()) if other is not life]
+            if rest:
+                self._lives[thread] = rest
+            else:
+                self._lives.pop(thread, None)
+        if gone:
+            dropped = {id(life) for life in gone}
+            self._ended = [life for life in self._ended if id(life) not in dropped]
+
+    # ---- lives --------------------------------------------------------------------------------
+
+    def _apply_one(self, t_ns: int, thread: tuple[int, int], event: int, comm: str) -> None:
+        lives = self._lives.setdefault(thread, [])
+        life = lives[-1] if lives else None
+        if event == TaskEvent.FORK:
+            if life is None or not _adopts(life, t_ns):
+                life = _begin(lives, thread, t_ns)
+            life.begin_ns = t_ns
+            lives.sort(key=lambda one: one.begin_ns or -1)
+        elif life is None:
+            life = _begin(lives, thread, None)
+        elif life.end_ns is not None and t_ns > life.end_ns:
+            life = _begin(lives, thread, t_ns)  # its fork was lost
+        life.settled |= event in (TaskEvent.FORK, TaskEvent.ALIVE)
+        if event == TaskEvent.EXIT and life.end_ns is None:
+            life.end_ns = t_ns
+            self._ended.append(life)
+        if comm and (event != TaskEvent.EXIT or life.comm == UNKNOWN_COMM):
+            life.comm = comm
+        self._touch(life)
+
+    def _owner(self, life: _Life, role: tuple[int, int]) -> int:
+        owner = life.owners.get(role)
+        if owner is None:
+            owner = life.owners[role] = self._next_id
+            self._next_id += 1
+            self._changed[owner] = (life, *role)
+        return owner
+
+    def _touch(self, life: _Life) -> None:
+        for role, owner in life.owners.items():
+            self._changed[owner] = (life, *role)
+
+    def _process_comm(self, life: _Life) -> str | None:
+        if life.pid == life.tgid:
+            return life.comm
+        lives = self._lives.get((life.tgid, life.tgid))
+        return lives[-1].comm if lives else None
+
+    # ---- resolving ----------------------------------------------------------------------------
+
+    def _resolve_by_time(
+        self, t0_ns: Array, codes: Array, uniques: Array, by_time: Iterable[int], result: Array
+    ) -> None:
+        """Fills `result` for threads of which several lives, or none, cover the batch."""
+        order = np.argsort(codes, kind="stable")
+        bounds = np.searchsorted(codes[order], np.arange(uniques.size + 1))
+        for code in by_time:
+            rows = order[bounds[code] : bounds[code + 1]]
+            thread, role = _unpack(int(uniques[code]))
+            times = t0_ns[rows]
+            lives = self._lives_from(thread, int(times[0]))
+            begins = np.array([-1 if v.begin_ns is None else v.begin_ns for v in lives], np.int64)
+            place = np.searchsorted(begins, times.astype(np.int64), side="right") - 1
+            for index in np.unique(place).tolist():
+                result[rows[place == index]] = self._owner(lives[index], role)
+
+    def _lives_from(self, thread: tuple[int, int], first_ns: int) -> list[_Life]:
+        """The thread's lives, the first of which has begun by `first_ns`."""
+        lives = self._lives.setdefault(thread, [])
+        if not lives or (lives[0].begin_ns is not None and lives[0].begin_ns > first_ns):
+            lives.insert(0, _Life(*thread, begin_ns=None, first_seen_ns=first_ns))
+        return lives
+
+
+def _begin(lives: list[_Life], thread: tuple[int, int], begin_ns: int | None) -> _Life:
+    lives.append(_Life(*thread, begin_ns=begin_ns))
+    return lives[-1]
+
+
+def _adopts(life: _Life, fork_ns: int) -> bool:
+    """Whether a fork announced only now is the beginning of a life already met in segments."""
+    if life.settled:
+        return life.begin_ns == fork_ns
+    bounds_ns = (life.end_ns, life.first_seen_ns)
+    return all(bound_ns is None or fork_ns <= bound_ns for bound_ns in bounds_ns)
+
+
+def _unpack(key: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """((pid, tgid), (kind, server)) of a key made in `resolve`."""
+    pid_mask, server_mask = (1 << _PID_BITS) - 1, (1 << _SERVER_BITS) - 1
+    kind = key & ((1 << _KIND_BITS) - 1)
+    server = (key >> _KIND_BITS) & server_mask
+    tgid = (key >> (_SERVER_BITS + _KIND_BITS)) & pid_mask
+    return (key >> (_PID_BITS + _SERVER_BITS + _KIND_BITS), tgid), (kind, server)
+
+
+def newest_owners(owners: pa.Table) -> pa.Table:
+    """The last row of each owner, by owner: a recorder repeats an owner when it learns more."""
+    ids = owners.column("owner").to_numpy()
+    _, from_end = np.unique(ids[::-1], return_index=True)
+    if from_end.size == ids.size and bool(np.all(ids[1:] > ids[:-1])):
+        return owners
+    return owners.take(pa.array(ids.size - 1 - from_end)).combine_chunks()

@@ -1,0 +1,55 @@
+"""Records that wait for their batch to be closed."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qjoule.contract import RECORDS, SEGMENT_COUNTERS, Block
+from qjoule.trace.columns import Array
+
+
+class Pending:
+    """Records by block kind, and how many there are."""
+
+    def __init__(self) -> None:
+        self._records: dict[Block, list[Array]] = {}
+        self.size = 0
+
+    def add(self, kind: Block, records: Array) -> None:
+        self._records.setdefault(kind, []).append(records)
+        self.size += records.size
+
+    def take(self, kind: Block) -> Array:
+        """All records of a kind, in the order in which they came."""
+        parts = self._records.pop(kind, [])
+        taken = np.concatenate(parts) if parts else np.empty(0, RECORDS[kind])
+        self.size -= taken.size
+        return taken
+
+    def take_segments(self, before_ns: int | None) -> tuple[Array, Array | None]:
+        """Segments in order of t0_ns that began before `before_ns` (None: all).
+
+        Returns (segments, counters): counters is (n, 3), or None if no segment has any. The
+        segments that began later stay.
+        """
+        plain, counted = self.take(Block.SEGMENT), self.take(Block.SEGMENT_COUNTERS)
+        if not counted.size:
+            return self._ready(Block.SEGMENT, plain, plain, before_ns), None
+        widened = np.zeros(plain.size, SEGMENT_COUNTERS)
+        widened["segment"] = plain
+        widened["segment"]["valid"] = 0
+        both = np.concatenate([widened, counted])
+        ready = self._ready(Block.SEGMENT_COUNTERS, both, both["segment"], before_ns)
+        return ready["segment"], ready["counters"]
+
+    def _ready(self, kind: Block, records: Array, segments: Array, before_ns: int | None) -> Array:
+        t0_ns = segments["t0_ns"]
+        if t0_ns.size > 1 and not bool(np.all(t0_ns[1:] >= t0_ns[:-1])):
+            order = np.argsort(t0_ns, kind="stable")
+            records, t0_ns = records[order], t0_ns[order]
+        if before_ns is None:
+            return records
+        ready = int(np.searchsorted(t0_ns, np.uint64(before_ns)))
+        if ready < records.size:
+            self.add(kind, records[ready:].copy())
+        return records[:ready]

@@ -1,0 +1,159 @@
+"""Records of the stream to rows of the dataset: pure functions on arrays.
+
+Each takes records of one kind (`qjoule.contract`) and returns a table of `qjoule.trace.schema`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from qjoule.contract import COUNTER_NAMES, TRACER_CPU, OwnerKind, QueryFlag, TaskEvent
+from qjoule.trace.columns import Array, names, numbers
+from qjoule.trace.meta import DomainInfo
+from qjoule.trace.owners import PID_LIMIT
+from qjoule.trace.schema import (
+    CAUSES,
+    COMMANDS,
+    CPU_TIME,
+    ENERGY,
+    INVALID_CAUSE,
+    LOSS,
+    QUERIES,
+    RUNGS,
+    SEGMENTS,
+    STATUSES,
+    TAGS,
+)
+
+TIME_LIMIT_NS = 1 << 63  #: times are signed in the dataset, so that they can be subtracted
+
+
+def forward(begin_ns: Array, end_ns: Array) -> Array:
+    """Mask of the spans that do not end before they begin."""
+    mask: Array = (begin_ns <= end_ns) & (end_ns < TIME_LIMIT_NS)
+    return mask
+
+
+def valid_segments(segments: Array) -> Array:
+    """Mask of the segments that make sense: a span of time, a thread, and an owner but idle."""
+    kind = segments["owner_kind"]
+    known = (kind != OwnerKind.IDLE) & (kind <= max(OwnerKind))
+    threads = (segments["pid"] < PID_LIMIT) & (segments["tgid"] < PID_LIMIT)
+    return forward(segments["t0_ns"], segments["t1_ns"]) & known & threads
+
+
+def valid_tasks(tasks: Array) -> Array:
+    """Mask of the task events that make sense."""
+    threads = (tasks["pid"] < PID_LIMIT) & (tasks["tgid"] < PID_LIMIT)
+    event = (tasks["event"] >= min(TaskEvent)) & (tasks["event"] <= max(TaskEvent))
+    mask: Array = threads & event & (tasks["t_ns"] < TIME_LIMIT_NS)
+    return mask
+
+
+def segment_rows(
+    segments: Array, counters: Array | None, owners: Array, packages: Array
+) -> pa.Table:
+    """`counters`: (n, 3), None if none were read; `packages[cpu]` is -1 where unknown."""
+    cpu = segments["cpu"]
+    package = packages[cpu]
+    columns = [
+        numbers(segments["t0_ns"].astype(np.int64)),
+        numbers(segments["t1_ns"].astype(np.int64)),
+        numbers(cpu),
+        numbers(package.astype(np.uint16), package >= 0),
+        numbers(owners),
+        numbers(segments["query"], segments["owner_kind"] == OwnerKind.QUERY),
+    ]
+    for bit in range(len(COUNTER_NAMES)):
+        if counters is None:
+            columns.append(pa.nulls(segments.size, pa.uint64()))
+        else:
+            columns.append(numbers(counters[:, bit], (segments["valid"] >> bit) & 1 == 1))
+    return pa.Table.from_arrays(columns, schema=SEGMENTS)
+
+
+def query_rows(
+    queries: Array,
+    fingerprints: pa.DictionaryArray,
+    users: pa.DictionaryArray,
+    databases: pa.DictionaryArray,
+) -> pa.Table:
+    """The contract has no outcome of a query; only that it was cut off is known."""
+    unfinished = queries["flags"] & QueryFlag.OPEN != 0
+    status = np.where(unfinished, STATUSES.index("unfinished"), -1)
+    known = {
+        "begin_ns": numbers(queries["begin_ns"].astype(np.int64)),
+        "end_ns": numbers(queries["end_ns"].astype(np.int64)),
+        "server": numbers(queries["server"], queries["server"] != 0),
+        "session": numbers(queries["session"], queries["session"] != 0),
+        "fingerprint": fingerprints,
+        "shape": numbers(queries["shape"], queries["shape"] != 0),
+        "command": names(queries["command"], COMMANDS),
+        "status": names(status, STATUSES),
+        "tags": pa.nulls(queries.size, TAGS),
+        "rung": names(queries["rung"], RUNGS),
+        "database": databases,
+        "user": users,
+    }
+    columns = [known.get(name) for name in QUERIES.names]
+    return pa.Table.from_arrays(
+        [
+            numbers(queries[name]) if column is None else column
+            for name, column in zip(QUERIES.names, columns, strict=True)
+        ],
+        schema=QUERIES,
+    )
+
+
+def energy_rows(readings: Array, domains: Mapping[int, DomainInfo]) -> pa.Table:
+    """Readings of counters that were announced; `domains` by the contract's domain index."""
+    size = max(domains, default=-1) + 1
+    ranges = np.zeros(size, np.uint64)
+    units_j = np.zeros(size)
+    words: list[str | None] = [None] * size
+    for place, domain in domains.items():
+        ranges[place] = domain.range or 0
+        units_j[place] = domain.unit_j
+        words[place] = domain.name
+    index = readings["domain"]
+    columns = [
+        numbers(readings["t_ns"].astype(np.int64)),
+        numbers(readings["half_width_ns"]),
+        numbers(readings["package"]),
+        names(index, words),
+        numbers(readings["raw"], readings["status"] == 0),
+        numbers(units_j[index]),
+        numbers(ranges[index], ranges[index] != 0),
+        numbers(readings["status"]),
+    ]
+    return pa.Table.from_arrays(columns, schema=ENERGY)
+
+
+def loss_rows(losses: Array) -> pa.Table:
+    columns = [
+        numbers(losses["t_ns"].astype(np.int64)),
+        numbers(losses["cpu"], losses["cpu"] != TRACER_CPU),
+        names(losses["cause"], CAUSES),
+        numbers(losses["count"]),
+        numbers(losses["lost_ns"]),
+    ]
+    return pa.Table.from_arrays(columns, schema=LOSS)
+
+
+def invalid_row(t_ns: int, count: int) -> pa.Table:
+    """The running count of records that the reader of the stream had to reject."""
+    row = {"t_ns": t_ns, "cpu": None, "cause": INVALID_CAUSE, "count": count, "lost_ns": 0}
+    return pa.Table.from_pylist([row], LOSS)
+
+
+def cpu_time_rows(times: Array) -> pa.Table:
+    columns = [
+        numbers(times["t_ns"].astype(np.int64)),
+        numbers(times["cpu"]),
+        numbers(times["busy_ns"]),
+        numbers(times["idle_ns"]),
+    ]
+    return pa.Table.from_arrays(columns, schema=CPU_TIME)

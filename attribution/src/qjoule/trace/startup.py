@@ -1,0 +1,137 @@
+"""Who a session belongs to: user and database from the first message of a connection.
+
+The bytes come from the network, before any login succeeded, and may be cut at
+QJ_STARTUP_BYTES. Nothing in them is believed beyond its own length; what cannot be read is None.
+
+MySQL: Protocol::HandshakeResponse41 and 320 (MySQL Source Code Documentation, "Connection
+Phase Packets"). PostgreSQL: StartupMessage (PostgreSQL manual, "Message Formats").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from qjoule.contract import ServerKind
+
+MAX_NAME_BYTES = 128
+
+_CONNECT_WITH_DB = 0x8
+_PROTOCOL_41 = 0x200
+_SECURE_CONNECTION = 0x8000
+_PLUGIN_AUTH = 0x80000
+_CONNECT_ATTRS = 0x100000
+_PLUGIN_AUTH_LENENC = 0x200000
+
+_POSTGRES_PROTOCOL_3 = 3
+
+
+@dataclass(frozen=True)
+class Startup:
+    """None: the message does not say, or cannot be read that far."""
+
+    user: str | None = None
+    database: str | None = None
+    application: str | None = None
+
+
+class _Short(Exception):
+    """The message ends before the field does."""
+
+
+class _Cursor:
+    """Reads a message from the front; raises `_Short` instead of reading past its end."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def take(self, size: int) -> bytes:
+        if size > len(self._data) - self._at:
+            raise _Short
+        self._at += size
+        return self._data[self._at - size : self._at]
+
+    def uint(self, size: int, order: str = "little") -> int:
+        return int.from_bytes(self.take(size), "big" if order == "big" else "little")
+
+    def cstring(self) -> bytes:
+        end = self._data.find(b"\0", self._at)
+        if end < 0:
+            raise _Short
+        return self.take(end + 1 - self._at)[:-1]
+
+    def lenenc(self) -> int:
+        """A length-encoded integer (MySQL: "Integer Types")."""
+        first = self.uint(1)
+        widths = {0xFC: 2, 0xFD: 3, 0xFE: 8}
+        return self.uint(widths[first]) if first in widths else first
+
+
+def parse_startup(kind: int, message: bytes) -> Startup:
+    """The names in the first message of a session with a server of `kind` (a `ServerKind`).
+
+    `message` is as it was on the wire, headers included. Never raises.
+    """
+    found: dict[str, str] = {}
+    try:
+        if kind == ServerKind.MYSQL:
+            _mysql(_Cursor(message), found)
+        elif kind == ServerKind.POSTGRES:
+            _postgres(_Cursor(message), found)
+    except _Short:
+        pass
+    return Startup(**found)
+
+
+def _mysql(cursor: _Cursor, found: dict[str, str]) -> None:
+    cursor.take(4)  # packet length and sequence number
+    flags = cursor.uint(2)
+    if not flags & _PROTOCOL_41:
+        cursor.take(3)  # largest packet
+        _note(found, "user", cursor.cstring())
+        if flags & _CONNECT_WITH_DB:
+            cursor.cstring()
+            _note(found, "database", cursor.cstring())
+        return
+    flags |= cursor.uint(2) << 16
+    cursor.take(4 + 1 + 23)  # largest packet, character set, filler
+    _note(found, "user", cursor.cstring())
+    if flags & _PLUGIN_AUTH_LENENC:
+        cursor.take(cursor.lenenc())
+    elif flags & _SECURE_CONNECTION:
+        cursor.take(cursor.uint(1))
+    else:
+        cursor.cstring()
+    if flags & _CONNECT_WITH_DB:
+        _note(found, "database", cursor.cstring())
+    if flags & _PLUGIN_AUTH:
+        cursor.cstring()
+    if flags & _CONNECT_ATTRS:
+        _mysql_attributes(_Cursor(cursor.take(cursor.lenenc())), found)
+
+
+def _mysql_attributes(cursor: _Cursor, found: dict[str, str]) -> None:
+    """Ends at the end of the attributes, by `_Short`."""
+    while True:
+        key = cursor.take(cursor.lenenc())
+        value = cursor.take(cursor.lenenc())
+        if key == b"program_name":
+            _note(found, "application", value)
+
+
+def _postgres(cursor: _Cursor, found: dict[str, str]) -> None:
+    cursor.take(4)  # length
+    if cursor.uint(4, "big") >> 16 != _POSTGRES_PROTOCOL_3:
+        return  # request for TLS, GSS or cancellation
+    names = {b"user": "user", b"database": "database", b"application_name": "application"}
+    while key := cursor.cstring():
+        value = cursor.cstring()
+        if key in names:
+            _note(found, names[key], value)
+    if "user" in found:  # the manual: the database name defaults to the user name
+        found.setdefault("database", found["user"])
+
+
+def _note(found: dict[str, str], name: str, value: bytes) -> None:
+    if value:
+        found[name] = value[:MAX_NAME_BYTES].decode("utf-8", "replace")

@@ -1,0 +1,118 @@
+"""Shape hashes to fingerprints, bounded: a client that sends ever new shapes costs no memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from qjoule.contract import SHAPE_OTHER, Dialect
+from qjoule.trace.columns import Array, distinct, names
+from qjoule.trace.schema import DIALECTS, OTHER_FINGERPRINT, SHAPES, STATEMENTS
+from qjoule.trace.stream import Frame
+
+MAX_SHAPES = 50_000
+#: Hashes are finer than fingerprints; this many of them for each fingerprint, on average.
+HASHES_PER_SHAPE = 4
+
+
+class Shape(Protocol):
+    """A statement without its literals, and the id that names it."""
+
+    @property
+    def fingerprint(self) -> str: ...
+    @property
+    def text(self) -> str: ...
+
+
+#: (statement, dialect, whether it was cut) to its shape; `qjoule.shapes.fingerprint`.
+Fingerprint = Callable[[bytes, Dialect, bool], Shape]
+
+
+class Statements:
+    """Names the shapes of a stream.
+
+    At most `max_shapes` fingerprints get a row in `shapes`; statements beyond them are
+    `OTHER_FINGERPRINT`. `capture` keeps one full statement of each shape hash as well.
+    """
+
+    def __init__(
+        self, fingerprint: Fingerprint, *, max_shapes: int = MAX_SHAPES, capture: bool = False
+    ) -> None:
+        self._fingerprint = fingerprint
+        self._max_shapes = max_shapes
+        self._capture = capture
+        self._vocabulary: list[str | None] = [OTHER_FINGERPRINT]
+        self._codes: dict[str, int] = {OTHER_FINGERPRINT: 0}
+        self._by_hash: dict[int, int] = {0: -1, SHAPE_OTHER: 0}
+        self._full = self._hashes_full = False
+        self._shapes: list[dict[str, object]] = []
+        self._statements: list[dict[str, object]] = []
+
+    def add(self, frame: Frame) -> None:
+        """Takes in the text of a shape (a TEXT block). Repeated hashes cost a lookup."""
+        record = frame.records[0]
+        shape = int(record["shape"])
+        if shape in self._by_hash:
+            return
+        if len(self._by_hash) > HASHES_PER_SHAPE * self._max_shapes:
+            self._note_other()
+            self._hashes_full = True
+            return
+        try:
+            dialect = Dialect(int(record["dialect"]))
+        except ValueError:
+            return  # a dialect this version does not know: the shape stays without a name
+        truncated = int(record["statement_bytes"]) > len(frame.text)
+        named = self._fingerprint(frame.text, dialect, truncated)
+        code = self._code(named.fingerprint)
+        self._by_hash[shape] = code
+        server = int(record["server"]) or None
+        if code:
+            row: dict[str, object] = {
+                "shape": shape,
+                "fingerprint": named.fingerprint,
+                "text": named.text,
+            }
+            row |= {"dialect": DIALECTS[dialect], "server": server, "truncated": truncated}
+            self._shapes.append(row)
+        if self._capture:
+            row = {"shape": shape, "t_ns": frame.t_ns, "server": server, "text": frame.text}
+            self._statements.append(row | {"statement_bytes": int(record["statement_bytes"])})
+
+    def fingerprints(self, shapes: Array) -> pa.DictionaryArray:
+        """Fingerprint of each shape hash; null where the text has not come (yet, or at all)."""
+        codes, uniques = distinct(shapes)
+        unnamed = 0 if self._hashes_full else -1
+        found = [self._by_hash.get(shape, unnamed) for shape in uniques.tolist()]
+        return names(np.array(found, np.int64)[codes], self._vocabulary)
+
+    def take_shapes(self) -> pa.Table:
+        """Rows of `shapes` since the last call."""
+        rows, self._shapes = self._shapes, []
+        return pa.Table.from_pylist(rows, SHAPES)
+
+    def take_statements(self) -> pa.Table:
+        """Rows of `statements` since the last call; none unless capturing."""
+        rows, self._statements = self._statements, []
+        return pa.Table.from_pylist(rows, STATEMENTS)
+
+    def _code(self, fingerprint: str) -> int:
+        code = self._codes.get(fingerprint)
+        if code is None:
+            if len(self._vocabulary) > self._max_shapes:
+                self._note_other()
+                return 0
+            code = self._codes[fingerprint] = len(self._vocabulary)
+            self._vocabulary.append(fingerprint)
+        return code
+
+    def _note_other(self) -> None:
+        """Gives the statements beyond the bound their one row."""
+        if not self._full:
+            self._full = True
+            text = f"(statements beyond the first {self._max_shapes} shapes)"
+            row = {"shape": SHAPE_OTHER, "fingerprint": OTHER_FINGERPRINT, "text": text}
+            self._shapes.append(row)

@@ -1,0 +1,185 @@
+"""The tracer's output: a sequence of blocks (`struct qj_block` of bpf/qjoule.h) as numpy arrays.
+
+A stream that stops without its end block was cut off: iteration ends, and `Stream.ended_early`
+says where. A stream that contradicts the contract raises `QjouleError`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from qjoule.contract import (
+    BLOCK,
+    BLOCK_MAGIC,
+    CONTRACT_VERSION,
+    HELLO,
+    RECORDS,
+    SESSION,
+    TEXT,
+    Block,
+)
+from qjoule.errors import QjouleError
+
+#: No honest block is larger; a larger one is garbage, and is refused before memory is taken.
+MAX_PAYLOAD_BYTES = 16 << 20
+
+Records = npt.NDArray[Any]
+#: Blocks of one record that is followed by bytes of text.
+_WITH_TEXT = {Block.TEXT: TEXT, Block.SESSION: SESSION}
+
+
+class Source(Protocol):
+    """What a stream is read from: a file object; `read` may return less than asked for."""
+
+    def read(self, size: int, /) -> bytes | None: ...
+
+
+class _Descriptor:
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def read(self, size: int, /) -> bytes:
+        return os.read(self._fd, size)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One block. `records` is a structured array of the kind's dtype in `qjoule.contract`
+    (empty for FLUSH); `text` the bytes that follow the record of a TEXT or SESSION block.
+    """
+
+    kind: Block
+    t_ns: int
+    records: Records
+    text: bytes = b""
+
+
+class Stream:
+    """Iterates over the blocks of a file descriptor or file object, blocking where it blocks.
+
+    The first block is the hello, which must have this qjoule's contract version.
+    """
+
+    def __init__(self, source: Source | int) -> None:
+        self._source: Source = _Descriptor(source) if isinstance(source, int) else source
+        self._offset = 0
+        self.complete = False  #: the end block was read
+        self.ended_early: str | None = None  #: where a stream without its end block stopped
+        self.stop_errno: int | None = None  #: why the tracer ended it; 0: it was asked to
+
+    def __iter__(self) -> Iterator[Frame]:
+        frame = self._next()
+        if frame is not None and frame.kind is not Block.HELLO:
+            raise self._damaged("it does not begin with a hello")
+        while frame is not None:
+            yield frame
+            if frame.kind is Block.END:
+                self.complete = True
+                self.stop_errno = int(frame.records["reason"][0])
+                return
+            frame = self._next()
+        self.ended_early = f"the tracer's output ends at byte {self._offset} without an end block"
+
+    def _next(self) -> Frame | None:
+        head = self._read(BLOCK.itemsize)
+        if head is None:
+            return None
+        block = np.frombuffer(head, BLOCK)[0]
+        if block["magic"] != BLOCK_MAGIC:
+            raise self._damaged("no block begins there")
+        if int(block["kind"]) not in Block._value2member_map_:
+            raise self._damaged(f"unknown block kind {block['kind']}")
+        kind = Block(int(block["kind"]))
+        if block["payload_bytes"] > MAX_PAYLOAD_BYTES:
+            raise self._damaged(f"a block of {block['payload_bytes']} bytes is too large")
+        payload = self._read(int(block["payload_bytes"]))
+        if payload is None:
+            return None
+        return self._frame(kind, int(block["count"]), int(block["t_ns"]), payload)
+
+    def _frame(self, kind: Block, count: int, t_ns: int, payload: bytes) -> Frame:
+        if kind is Block.HELLO:
+            self._check_version(payload)
+        if kind is Block.FLUSH:
+            return Frame(kind, t_ns, np.empty(0, np.uint8))
+        if kind in _WITH_TEXT:
+            return self._text_frame(kind, count, t_ns, payload)
+        dtype = RECORDS[kind]
+        if count * dtype.itemsize != len(payload):
+            raise self._damaged(f"{count} {kind.name} records do not make {len(payload)} bytes")
+        if kind in (Block.HELLO, Block.END) and count != 1:
+            raise self._damaged(f"{count} records in a {kind.name} block")
+        return Frame(kind, t_ns, np.frombuffer(payload, dtype))
+
+    def _text_frame(self, kind: Block, count: int, t_ns: int, payload: bytes) -> Frame:
+        dtype = _WITH_TEXT[kind]
+        if count != 1 or len(payload) < dtype.itemsize:
+            raise self._damaged(f"a {kind.name} block without its record")
+        records = np.frombuffer(payload, dtype, count=1)
+        end = dtype.itemsize + int(records["text_bytes"][0])
+        if end > len(payload):
+            raise self._damaged(f"a {kind.name} block shorter than its text")
+        return Frame(kind, t_ns, records, payload[dtype.itemsize : end])
+
+    def _check_version(self, payload: bytes) -> None:
+        """Before anything else of the hello is believed: another version may have another size."""
+        version = int.from_bytes(payload[:4], "little")
+        if version > CONTRACT_VERSION:
+            raise QjouleError(
+                f"qjoule-tracer speaks contract version {version}, this qjoule reads "
+                f"{CONTRACT_VERSION}: upgrade qjoule"
+            )
+        if version < CONTRACT_VERSION:
+            raise QjouleError(
+                f"qjoule-tracer speaks contract version {version}, this qjoule needs "
+                f"{CONTRACT_VERSION}: rebuild the tracer"
+            )
+        if len(payload) != HELLO.itemsize:
+            raise self._damaged("its hello has a wrong size")
+
+    def _read(self, size: int) -> bytes | None:
+        """Exactly `size` bytes, or None if the stream ends before."""
+        pieces: list[bytes] = []
+        missing = size
+        while missing:
+            piece = self._source.read(missing)
+            if not piece:
+                self._offset += size - missing
+                return None
+            pieces.append(piece)
+            missing -= len(piece)
+        self._offset += size
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _damaged(self, what: str) -> QjouleError:
+        return QjouleError(
+            f"the tracer's output is damaged before byte {self._offset} ({what}): "
+            "check that qjoule and qjoule-tracer are of one build, and record again"
+        )
+
+
+def encode_block(
+    kind: Block, records: Records | None = None, *, t_ns: int = 0, text: bytes = b""
+) -> bytes:
+    """The bytes of one block, as the tracer would write it.
+
+    `records` has the kind's dtype (FLUSH: none; TEXT and SESSION: one record, whose
+    `text_bytes` must be the length of `text`). Raises `ValueError` otherwise.
+    """
+    dtype = _WITH_TEXT.get(kind) or RECORDS.get(kind)
+    if records is None:
+        records = np.empty(0, dtype or np.uint8)
+    elif dtype is None or records.dtype != dtype:
+        raise ValueError(f"{kind.name} records are {dtype}, not {records.dtype}")
+    if kind in _WITH_TEXT and (records.size != 1 or records["text_bytes"][0] != len(text)):
+        raise ValueError(f"a {kind.name} block holds one record and its text_bytes of text")
+    payload = records.tobytes() + text
+    payload += bytes(-len(payload) % 8)
+    head = np.array([(BLOCK_MAGIC, kind, records.size, len(payload), t_ns)], BLOCK)
+    return head.tobytes() + payload

@@ -1,0 +1,140 @@
+"""Writes a trace so that it can be read whatever happens: kill -9, power cut, full disk.
+
+A part is written under a hidden name, synced, and renamed, so that it is there whole or not at
+all. That is done by a thread of its own, because a disk may take its time and the tracer's
+pipe must be drained meanwhile. `meta.json` says `complete: false` until the very end.
+"""
+
+from __future__ import annotations
+
+import errno
+import queue
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+
+from qjoule.errors import QjouleError
+from qjoule.trace.arrow import pq
+from qjoule.trace.compact import PARQUET_OPTIONS, count_rows, merge_all, merge_oldest
+from qjoule.trace.durable import write_whole
+from qjoule.trace.meta import Meta
+from qjoule.trace.parts import PARQUET_ERRORS, part_name, with_version
+from qjoule.trace.schema import TABLES
+
+#: Batches that may wait for the disk before `write` does.
+QUEUE_BATCHES = 4
+#: Parts of a table that are merged while recording goes on.
+MERGE_EVERY = 64
+
+
+class TraceWriter:
+    """A new trace in `directory`, which must be absent or empty.
+
+    Raises `QjouleError` naming the path from the constructor, or from the first call after a
+    write has failed; what was written until then stays readable.
+    """
+
+    def __init__(self, directory: str | Path, meta: Meta | None = None) -> None:
+        self.path = Path(directory)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            if any(self.path.iterdir()):
+                raise QjouleError(f"{self.path} is not empty: give another directory with -o")
+            self._replace_meta(meta or Meta())
+        except OSError as error:
+            raise _failed(self.path, error) from error
+        self._next_part = dict.fromkeys(TABLES, 0)
+        self._unmerged = dict.fromkeys(TABLES, 0)
+        self._rows = dict.fromkeys(TABLES, 0)
+        self._batches: queue.Queue[Mapping[str, pa.Table] | None] = queue.Queue(QUEUE_BATCHES)
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="qjoule-writer", daemon=True)
+        self._thread.start()
+
+    def write(self, tables: Mapping[str, pa.Table]) -> None:
+        """Appends rows to tables, keyed by name, each in its schema."""
+        self._check()
+        self._batches.put(tables)
+
+    def write_meta(self, meta: Meta) -> None:
+        """Replaces meta.json, of a trace that is not complete yet."""
+        self._check()
+        try:
+            self._replace_meta(replace(meta, complete=False))
+        except OSError as error:
+            raise _failed(self.path, error) from error
+
+    def close(self, meta: Meta) -> Meta:
+        """Writes what waits, merges small parts, and sets `meta`, with the row counts.
+
+        Only here can a trace become complete. Raises `QjouleError` if anything failed.
+        """
+        if self._thread.is_alive():
+            self._batches.put(None)
+            self._thread.join()
+        self._check()
+        with suppress(*PARQUET_ERRORS):  # a trace of many parts is as good, only slower to open
+            for name in TABLES:
+                merge_all(self.path, name)
+        try:
+            self._rows["owners"] = count_rows(self.path, "owners")
+            meta = replace(meta, rows=self._rows)
+            self._replace_meta(meta)
+        except OSError as error:
+            raise _failed(self.path, error) from error
+        return meta
+
+    # ---- the writing thread ---------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while (batch := self._batches.get()) is not None:
+            if self._error is not None:
+                continue  # drains the queue, so that `write` never waits for a dead disk
+            try:
+                self._write_batch(batch)
+                self._merge_one()
+            except BaseException as error:
+                self._error = error
+
+    def _write_batch(self, batch: Mapping[str, pa.Table]) -> None:
+        for name in TABLES:
+            table = batch.get(name)
+            if table is None or not table.num_rows:
+                continue
+            folder = self.path / name
+            folder.mkdir(exist_ok=True)
+            sink = pa.BufferOutputStream()
+            pq.write_table(with_version(table), sink, **PARQUET_OPTIONS[name])
+            write_whole(folder / part_name(self._next_part[name]), sink.getvalue())
+            self._next_part[name] += 1
+            self._unmerged[name] += 1
+            self._rows[name] += table.num_rows
+
+    def _merge_one(self) -> None:
+        """Merges some parts of one table that has many, unless a batch waits."""
+        name = max(self._unmerged, key=self._unmerged.__getitem__)
+        if self._unmerged[name] >= MERGE_EVERY and self._batches.empty():
+            self._unmerged[name] -= merge_oldest(self.path, name)
+
+    def _check(self) -> None:
+        if isinstance(self._error, OSError):
+            raise _failed(self.path, self._error) from self._error
+        if self._error is not None:
+            raise self._error
+
+    def _replace_meta(self, meta: Meta) -> None:
+        write_whole(self.path / "meta.json", meta.to_json().encode())
+
+
+def _failed(path: Path, error: OSError) -> QjouleError:
+    what = error.strerror or str(error)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return QjouleError(
+            f"{path}: {what.lower()}; the trace is readable up to there, "
+            "make room or give another directory with -o"
+        )
+    return QjouleError(f"{path}: {what}: give a directory that can be written with -o")
