@@ -36,6 +36,7 @@ _SYMBOL = np.dtype(
 )
 _STT_FUNC = 2
 _TABLE_BYTES_MAX = 1 << 30
+_CONSTANTS_BYTES_MAX = 128 << 20
 _DEBUGDATA_BYTES_MAX = 256 << 20
 #: What pyelftools lets through on files that are not what they say.
 _MALFORMED = (
@@ -114,6 +115,8 @@ class Executable:
         self._segments = tuple(_load_segments(elf))
         self._tables = tuple(_tables(elf, stream))
         self.usdt = tuple(_usdt(elf))
+        strings = elf.get_section_by_name(".rodata")
+        self._strings_at = (strings["sh_offset"], strings["sh_size"]) if strings else (0, 0)
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -146,6 +149,11 @@ class Executable:
             if segment.executable and 0 <= vaddr - segment.vaddr < segment.size:
                 return vaddr - segment.vaddr + segment.offset
         return None
+
+    def constants(self) -> bytes:
+        """The section of constant data, with the strings; at most its first 128 MiB."""
+        offset, size = self._strings_at
+        return self.read(offset, min(size, _CONSTANTS_BYTES_MAX))
 
     def read(self, offset: int, size: int) -> bytes:
         """Bytes of the file; fewer at its end."""

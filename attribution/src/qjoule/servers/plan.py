@@ -61,11 +61,12 @@ class PlannedServer:
     @property
     def boundary_cost_ns(self) -> int:
         """What the probes that every query runs through cost it, by the table of `probe_site`."""
-        at: dict[ProbeSite, set[bool]] = {}
-        for probe in self.probes:
-            if probe.role not in (Role.PG_LAUNCH_WORKERS, Role.PG_JOIN_LEADER):
-                at.setdefault(probe.site, set()).add(probe.role is Role.MYSQL_END)
-        return sum(_site_cost_ns(site, returns) for site, returns in at.items())
+        by_role = {probe.role: probe.site.cost for probe in self.probes}
+        if Role.MYSQL_END in by_role:
+            return by_role[Role.MYSQL_END].both_ns
+        activity, portal = by_role.get(Role.PG_ACTIVITY), by_role.get(Role.PG_PORTAL_RUN)
+        # Activity is reported twice: running, then idle.
+        return (2 * activity.entry_ns if activity else 0) + (portal.entry_ns if portal else 0)
 
 
 @dataclass(frozen=True)
@@ -201,12 +202,6 @@ def _decide(
         )
         for s in servers
     }
-
-
-def _site_cost_ns(site: ProbeSite, returns: set[bool]) -> int:
-    if len(returns) == 2:
-        return site.cost.both_ns
-    return site.cost.return_ns if True in returns else site.cost.entry_ns
 
 
 def _arguments(planned: PlannedServer) -> list[str]:

@@ -1,0 +1,201 @@
+"""What a MySQL or MariaDB is configured to do: option files, then the command line, last one wins.
+
+MySQL manual, "Using Option Files" and "Program Option Modifiers"; MariaDB knowledge base,
+"Configuring MariaDB with Option Files".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from qjoule.servers.in_root import Unreadable, list_directory, read_text
+from qjoule.servers.procfs import Process
+from qjoule.servers.types import Fact, Flavour
+
+_FILES_MAX = 256
+_DEPTH_MAX = 10  # of !include, as in mysys/my_default.c
+_WATCHED = (
+    "ssl",
+    "ssl-cert",
+    "ssl-key",
+    "ssl-ca",
+    "ssl-capath",
+    "tls-version",
+    "thread-handling",
+    "plugin-load",
+    "plugin-load-add",
+)
+_CERTIFICATES = ("ssl-cert", "ssl-key", "ssl-ca", "ssl-capath")
+_FALSE = ("0", "off", "false")
+
+
+@dataclass
+class Options:
+    """Watched options as they end up. `problem`: why they may not be complete."""
+
+    values: dict[str, tuple[str | None, str]] = field(default_factory=dict)
+    problem: str = ""
+
+    def set(self, text: str, source: str) -> None:
+        """Take one option as written, `name`, `name=value`, without leading dashes."""
+        name, equals, value = text.partition("=")
+        name = name.strip().replace("_", "-").removeprefix("loose-")
+        given: str | None = value.strip().strip("'\"") if equals else None
+        for prefix, meaning in (("skip-", "0"), ("disable-", "0"), ("enable-", "1")):
+            if name.startswith(prefix) and name.removeprefix(prefix) in _WATCHED:
+                name, given = name.removeprefix(prefix), meaning
+        if name in _WATCHED:
+            self.values[name] = (given, source)
+        elif len(name) > 2 and any(known.startswith(name) for known in _WATCHED):
+            self.problem = self.problem or f"abbreviated option {name} in {source}"
+
+    def text(self, name: str) -> str | None:
+        """The value given, "" for an option without one, None when it is not set."""
+        value, _ = self.values.get(name, (None, ""))
+        return value if name not in self.values or value is not None else ""
+
+    def switched_off(self, name: str) -> bool:
+        return (self.text(name) or "").lower() in _FALSE
+
+    def source(self, name: str) -> str:
+        return self.values[name][1]
+
+
+def mysql_facts(process: Process, flavour: Flavour, version: str) -> tuple[Fact, Fact]:
+    """(may sessions be encrypted, is there a thread pool)."""
+    options = read_options(process, flavour, version)
+    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    return _encryption(options, flavour, numbers), _thread_pool(options)
+
+
+def read_options(process: Process, flavour: Flavour, version: str) -> Options:
+    """The watched options of a running server; never raises, `problem` says what is missing."""
+    options = Options()
+    arguments = process.arguments[1:]
+    if not arguments and not process.arguments:
+        options.problem = "its command line cannot be read"
+    try:
+        suffix = _named(arguments, "defaults-group-suffix")
+        suffix = suffix or process.environment.get("MYSQL_GROUP_SUFFIX") or ""
+        groups = _groups(flavour, version)
+        groups |= {group + suffix for group in groups}
+        for line, source in _OptionFiles(process, groups).lines(_default_files(process, arguments)):
+            options.set(line, source)
+    except Unreadable as reason:
+        options.problem = str(reason)
+    for argument in arguments:
+        if argument.startswith("--"):
+            options.set(argument.removeprefix("--"), "command line")
+    return options
+
+
+def _encryption(options: Options, flavour: Flavour, version: tuple[int, ...]) -> Fact:
+    if options.switched_off("ssl"):
+        return _unless_incomplete(options, Fact(False, f"ssl off: {options.source('ssl')}"))
+    if flavour is Flavour.MYSQL and options.text("tls-version") == "":
+        source = options.source("tls-version")
+        return _unless_incomplete(options, Fact(False, f"tls-version empty: {source}"))
+    for name in _CERTIFICATES:
+        if options.text(name):
+            return Fact(True, f"{name}: {options.source(name)}")
+    # Since these versions the server makes its own certificates (MySQL manual, "Creating SSL
+    # Certificates"; MariaDB 11.4 release notes).
+    automatic_since = (5, 7) if flavour is Flavour.MYSQL else (11, 4)
+    if not version or version >= automatic_since:
+        return Fact(True, "TLS is on by default")
+    return _unless_incomplete(options, Fact(False, "no certificate configured"))
+
+
+def _thread_pool(options: Options) -> Fact:
+    handling = (options.text("thread-handling") or "").lower()
+    if handling in ("pool-of-threads", "loaded-dynamically", "2"):
+        return Fact(True, f"thread-handling={handling}: {options.source('thread-handling')}")
+    for name in ("plugin-load", "plugin-load-add"):
+        if "thread_pool" in (options.text(name) or ""):
+            return Fact(True, f"thread_pool plugin: {options.source(name)}")
+    return _unless_incomplete(options, Fact(False, "one thread per connection"))
+
+
+def _unless_incomplete(options: Options, fact: Fact) -> Fact:
+    return Fact(None, options.problem) if options.problem else fact
+
+
+def _groups(flavour: Flavour, version: str) -> set[str]:
+    series = ".".join(version.split(".")[:2])
+    groups = {"mysqld", "server", f"mysqld-{series}"}
+    if flavour is Flavour.MARIADB:
+        groups |= {"mariadb", f"mariadb-{series}", "mariadbd", f"mariadbd-{series}"}
+        groups |= {"client-server", "galera"}
+    return groups
+
+
+def _named(arguments: tuple[str, ...], name: str) -> str | None:
+    """The value of `--name=value`, written with dashes or underscores."""
+    for argument in arguments:
+        option, _, value = argument.removeprefix("--").partition("=")
+        if argument.startswith("--") and option.replace("_", "-") == name:
+            return value
+    return None
+
+
+def _default_files(process: Process, arguments: tuple[str, ...]) -> list[str]:
+    if "--no-defaults" in arguments:
+        return []
+    only = _named(arguments, "defaults-file")
+    if only is not None:
+        return [_absolute(only)]
+    files = ["/etc/my.cnf", "/etc/mysql/my.cnf"]
+    for variable in ("MYSQL_HOME", "MARIADB_HOME"):
+        if home := process.environment.get(variable):
+            files.append(_absolute(f"{home}/my.cnf"))
+    if extra := _named(arguments, "defaults-extra-file"):
+        files.append(_absolute(extra))
+    if home := process.environment.get("HOME"):
+        files.append(_absolute(f"{home}/.my.cnf"))
+    return files
+
+
+def _absolute(path: str) -> str:
+    if not path.startswith("/"):
+        # It was relative to where the server started; it works in its data directory since.
+        raise Unreadable(f"option file {path} has no absolute path")
+    return path
+
+
+@dataclass
+class _OptionFiles:
+    process: Process
+    groups: set[str]
+    read: int = 0
+
+    def lines(self, paths: list[str], depth: int = 0) -> Iterator[tuple[str, str]]:
+        """(option, file) of every line in our groups, in the order the server reads them."""
+        for path in paths:
+            self.read += 1
+            if depth > _DEPTH_MAX or self.read > _FILES_MAX:
+                raise Unreadable(f"too many option files included, at {path}")
+            yield from self._file(path, depth)
+
+    def _file(self, path: str, depth: int) -> Iterator[tuple[str, str]]:
+        ours = False
+        for raw in (read_text(self.process.root, path) or "").splitlines():
+            line = raw.strip()
+            if include := re.match(r"!include(dir)?\s+(.+)", line):
+                yield from self.lines(self._included(*include.groups()), depth + 1)
+            elif group := re.match(r"\[([^\]]*)\]", line):
+                ours = group[1].strip() in self.groups
+            elif ours and line and line[0] not in "#;":
+                yield _without_comment(line), path
+
+    def _included(self, is_directory: str | None, path: str) -> list[str]:
+        if not is_directory:
+            return [_absolute(path)]
+        names = list_directory(self.process.root, _absolute(path))
+        return [f"{path.rstrip('/')}/{name}" for name in names if name.endswith(".cnf")]
+
+
+def _without_comment(line: str) -> str:
+    """`name = value # why`: a # in quotes belongs to the value."""
+    return re.sub(r"""^((?:[^#'"]|'[^']*'|"[^"]*")*)#.*$""", r"\1", line)

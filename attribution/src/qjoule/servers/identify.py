@@ -1,0 +1,35 @@
+"""Which database server an executable is, by what is inside it: names are borrowed and changed."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from functools import lru_cache
+
+from qjoule.servers.elf import Executable
+from qjoule.servers.types import Flavour
+
+_MARIADB = re.compile(
+    rb"\0(\d{1,2}\.\d{1,2}\.\d{1,3})-[0-9A-Za-z.+~-]*MariaDB|"
+    rb"\0(\d{1,2}\.\d{1,2}\.\d{1,3})-MariaDB"
+)
+_MYSQL = re.compile(rb"(?:mysql-|MySQL |percona-server-)(\d{1,2}\.\d{1,2}\.\d{1,3})[^\d.]")
+_POSTGRES = re.compile(rb"\0PostgreSQL (\d{2}(?:\.\d{1,3})?)[^\d.]")
+
+
+@lru_cache(maxsize=64)
+def identify(executable: Executable) -> tuple[Flavour, str] | None:
+    """(flavour, version), None when it is no database server that qjoule knows.
+
+    The version is "" where the executable does not spell it out.
+    """
+    strings = executable.constants()
+    if match := _POSTGRES.search(strings):
+        return Flavour.POSTGRES, match[1].decode()
+    if match := _MARIADB.search(strings):
+        return Flavour.MARIADB, (match[1] or match[2]).decode()
+    if executable.names_with_prefix("_Z16dispatch_command") or b"mysql_native_password" in strings:
+        # Names of source files and banners agree on the version; an upgrade message may not.
+        versions = Counter(_MYSQL.findall(strings)).most_common(1)
+        return Flavour.MYSQL, versions[0][0].decode() if versions else ""
+    return None

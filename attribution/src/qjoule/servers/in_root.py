@@ -1,0 +1,90 @@
+"""Reads files as a process sees them, when its root directory may be a container's.
+
+Following /proc/PID/root with ordinary path functions is wrong, and unsafe for root: an absolute
+symbolic link inside the container would lead to a file of the host. openat2(2) with
+RESOLVE_IN_ROOT resolves every step below the given root.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import stat
+import struct
+from pathlib import Path
+
+FILE_BYTES_MAX = 1 << 20
+DIRECTORY_ENTRIES_MAX = 1024
+
+_SYS_OPENAT2 = 437  # the same on every architecture
+_RESOLVE_NO_MAGICLINKS = 0x02
+_RESOLVE_IN_ROOT = 0x10
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Unreadable(Exception):
+    """The file may exist, but cannot be read as text of a sensible size; the message says why."""
+
+
+def read_text(root: Path, path: str) -> str | None:
+    """A file's text, None when there is no such file.
+
+    Args:
+        root: a directory that stands for `/`, such as /proc/PID/root.
+        path: absolute, as a process with that root would name it.
+
+    Raises:
+        Unreadable: permission, not a regular file, larger than FILE_BYTES_MAX, not text.
+    """
+    # Without O_NONBLOCK a named pipe put in the file's place would stop us here.
+    descriptor = _open(root, path, os.O_RDONLY | os.O_NONBLOCK)
+    if descriptor is None:
+        return None
+    with os.fdopen(descriptor, "rb") as stream:
+        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            raise Unreadable(f"{path} is not a regular file")
+        content = stream.read(FILE_BYTES_MAX + 1)
+    if len(content) > FILE_BYTES_MAX:
+        raise Unreadable(f"{path} is larger than {FILE_BYTES_MAX >> 20} MiB")
+    return content.decode(errors="replace")
+
+
+def list_directory(root: Path, path: str) -> list[str]:
+    """Names in a directory, sorted; none when there is no such directory.
+
+    Raises:
+        Unreadable: permission, not a directory, more than DIRECTORY_ENTRIES_MAX entries.
+    """
+    descriptor = _open(root, path, os.O_RDONLY | os.O_DIRECTORY)
+    if descriptor is None:
+        return []
+    try:
+        names = os.listdir(descriptor)  # noqa: PTH208 - by descriptor, not by path
+    finally:
+        os.close(descriptor)
+    if len(names) > DIRECTORY_ENTRIES_MAX:
+        raise Unreadable(f"{path} has more than {DIRECTORY_ENTRIES_MAX} entries")
+    return sorted(names)
+
+
+def _open(root: Path, path: str, flags: int) -> int | None:
+    # struct open_how: flags, mode, resolve
+    how = struct.pack("=QQQ", flags | os.O_CLOEXEC, 0, _RESOLVE_IN_ROOT | _RESOLVE_NO_MAGICLINKS)
+    try:
+        top = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise Unreadable(f"{path}: {error.strerror} (root directory of the process)") from error
+    try:
+        name = os.fsencode(path)
+        if b"\0" in name:
+            raise Unreadable("a path with a NUL")
+        result: int = _libc.syscall(_SYS_OPENAT2, top, name, how, len(how))
+        problem = ctypes.get_errno()
+    finally:
+        os.close(top)
+    if result >= 0:
+        return result
+    if problem in (errno.ENOENT, errno.ENOTDIR):
+        return None
+    raise Unreadable(f"{path}: {os.strerror(problem)}")
