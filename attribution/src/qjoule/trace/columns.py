@@ -18,6 +18,11 @@ def numbers(values: Array, valid: Array | None = None) -> pa.Array:
     return pa.array(np.ascontiguousarray(values), mask=mask)
 
 
+def instants(values_ns: Array) -> pa.Array:
+    """Unsigned times below 2^63 as a signed column."""
+    return pa.array(np.ascontiguousarray(values_ns).view(np.int64))
+
+
 def distinct(values: Array) -> tuple[Array, Array]:
     """(codes, uniques): `uniques[codes] == values`, uniques in order of first appearance."""
     encoded = pa.array(np.ascontiguousarray(values)).dictionary_encode()

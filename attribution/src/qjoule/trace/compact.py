@@ -1,4 +1,4 @@
-"""Merges small parts into few files, a row group at a time.
+"""Merges small parts into few files, a row group at a time. Large parts stay as they are.
 
 The merged file is renamed into place before the parts it covers are removed; `parts.list_parts`
 knows which count, so a cut at any moment neither loses nor doubles a row.
@@ -18,13 +18,17 @@ from qjoule.trace.owners import newest_owners
 from qjoule.trace.parts import Part, list_parts, open_part, part_name, read_group, with_version
 from qjoule.trace.schema import TABLES
 
-#: Parts are merged until a file has about this size; a larger one is left alone.
+#: A part of this size is left alone: to merge it would cost more than it helps.
+LARGE_BYTES = 512 << 10
+#: Parts are merged until a file has about this size.
 FILE_BYTES = 16 << 20
 GROUP_ROWS = 1 << 18
 
 
 def _options(schema: pa.Schema) -> dict[str, Any]:
-    """Times and ids grow slowly, so their differences are stored; names become dictionaries."""
+    """Times grow slowly, so their differences are stored; names and small ids repeat, so they
+    become dictionaries. Snappy costs least while recording.
+    """
     differences = [
         field.name
         for field in schema
@@ -33,8 +37,7 @@ def _options(schema: pa.Schema) -> dict[str, Any]:
     named = [field.name for field in schema if pa.types.is_dictionary(field.type)]
     small = [name for name in ("cpu", "package", "owner", "server") if name in schema.names]
     return {
-        "compression": "zstd",
-        "compression_level": 1,
+        "compression": "snappy",
         "use_dictionary": named + small,
         "column_encoding": dict.fromkeys(differences, "DELTA_BINARY_PACKED"),
         "write_page_checksum": True,
@@ -48,10 +51,10 @@ PARQUET_OPTIONS = {name: _options(schema) for name, schema in TABLES.items()}
 def merge_oldest(trace: Path, name: str) -> int:
     """Merges the oldest run of parts that were not merged yet; returns how many parts.
 
-    For use while recording: each row is merged once, and at most FILE_BYTES at a time.
+    For use while recording: each row is merged at most once, and FILE_BYTES at a time.
     """
     fresh = [part for part in list_parts(trace, name) if part.first == part.last]
-    group = next(_groups(fresh), [])
+    group = next((group for group in _groups(fresh) if len(group) > 1), [])
     _merge(trace / name, name, group)
     return len(group)
 
@@ -67,11 +70,13 @@ def merge_all(trace: Path, name: str) -> None:
 
 
 def _groups(parts: list[Part]) -> Iterator[list[Part]]:
-    """Runs of neighbouring parts of at most FILE_BYTES together, or a single larger one."""
+    """Runs of neighbouring parts of at most FILE_BYTES together; a large part is its own run."""
     group: list[Part] = []
     group_bytes = 0
     for part in parts:
         part_bytes = part.path.stat().st_size
+        if part.first == part.last and part_bytes >= LARGE_BYTES:
+            part_bytes = FILE_BYTES
         if group and (group_bytes + part_bytes > FILE_BYTES or group[-1].last + 1 != part.first):
             yield group
             group, group_bytes = [], 0
@@ -98,7 +103,8 @@ def _merge(
     unfinished = hidden(path)
     try:
         schema = with_version(TABLES[name].empty_table()).schema
-        with pq.ParquetWriter(unfinished, schema, **PARQUET_OPTIONS[name]) as writer:
+        options = PARQUET_OPTIONS[name] | {"compression": "zstd"}
+        with pq.ParquetWriter(unfinished, schema, **options) as writer:
             _copy(parts, writer, reduce)
         sync(unfinished)
         publish(unfinished, path)

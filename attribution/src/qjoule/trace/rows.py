@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from qjoule.contract import COUNTER_NAMES, TRACER_CPU, OwnerKind, QueryFlag, TaskEvent
-from qjoule.trace.columns import Array, names, numbers
+from qjoule.trace.columns import Array, instants, names, numbers
 from qjoule.trace.meta import DomainInfo
 from qjoule.trace.owners import PID_LIMIT
 from qjoule.trace.schema import (
@@ -42,7 +42,8 @@ def valid_segments(segments: Array) -> Array:
     kind = segments["owner_kind"]
     known = (kind != OwnerKind.IDLE) & (kind <= max(OwnerKind))
     threads = (segments["pid"] < PID_LIMIT) & (segments["tgid"] < PID_LIMIT)
-    return forward(segments["t0_ns"], segments["t1_ns"]) & known & threads
+    mask: Array = forward(segments["t0_ns"], segments["t1_ns"]) & known & threads
+    return mask
 
 
 def valid_tasks(tasks: Array) -> Array:
@@ -60,8 +61,8 @@ def segment_rows(
     cpu = segments["cpu"]
     package = packages[cpu]
     columns = [
-        numbers(segments["t0_ns"].astype(np.int64)),
-        numbers(segments["t1_ns"].astype(np.int64)),
+        instants(segments["t0_ns"]),
+        instants(segments["t1_ns"]),
         numbers(cpu),
         numbers(package.astype(np.uint16), package >= 0),
         numbers(owners),
@@ -85,8 +86,8 @@ def query_rows(
     unfinished = queries["flags"] & QueryFlag.OPEN != 0
     status = np.where(unfinished, STATUSES.index("unfinished"), -1)
     known = {
-        "begin_ns": numbers(queries["begin_ns"].astype(np.int64)),
-        "end_ns": numbers(queries["end_ns"].astype(np.int64)),
+        "begin_ns": instants(queries["begin_ns"]),
+        "end_ns": instants(queries["end_ns"]),
         "server": numbers(queries["server"], queries["server"] != 0),
         "session": numbers(queries["session"], queries["session"] != 0),
         "fingerprint": fingerprints,
@@ -120,7 +121,7 @@ def energy_rows(readings: Array, domains: Mapping[int, DomainInfo]) -> pa.Table:
         words[place] = domain.name
     index = readings["domain"]
     columns = [
-        numbers(readings["t_ns"].astype(np.int64)),
+        instants(readings["t_ns"]),
         numbers(readings["half_width_ns"]),
         numbers(readings["package"]),
         names(index, words),
@@ -134,7 +135,7 @@ def energy_rows(readings: Array, domains: Mapping[int, DomainInfo]) -> pa.Table:
 
 def loss_rows(losses: Array) -> pa.Table:
     columns = [
-        numbers(losses["t_ns"].astype(np.int64)),
+        instants(losses["t_ns"]),
         numbers(losses["cpu"], losses["cpu"] != TRACER_CPU),
         names(losses["cause"], CAUSES),
         numbers(losses["count"]),
@@ -151,7 +152,7 @@ def invalid_row(t_ns: int, count: int) -> pa.Table:
 
 def cpu_time_rows(times: Array) -> pa.Table:
     columns = [
-        numbers(times["t_ns"].astype(np.int64)),
+        instants(times["t_ns"]),
         numbers(times["cpu"]),
         numbers(times["busy_ns"]),
         numbers(times["idle_ns"]),

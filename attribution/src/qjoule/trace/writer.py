@@ -80,8 +80,9 @@ class TraceWriter:
         with suppress(*PARQUET_ERRORS):  # a trace of many parts is as good, only slower to open
             for name in TABLES:
                 merge_all(self.path, name)
-        try:
+        with suppress(*PARQUET_ERRORS):
             self._rows["owners"] = count_rows(self.path, "owners")
+        try:
             meta = replace(meta, rows=self._rows)
             self._replace_meta(meta)
         except OSError as error:
@@ -118,7 +119,8 @@ class TraceWriter:
         """Merges some parts of one table that has many, unless a batch waits."""
         name = max(self._unmerged, key=self._unmerged.__getitem__)
         if self._unmerged[name] >= MERGE_EVERY and self._batches.empty():
-            self._unmerged[name] -= merge_oldest(self.path, name)
+            merged = merge_oldest(self.path, name)
+            self._unmerged[name] -= merged or MERGE_EVERY  # none: they are all large
 
     def _check(self) -> None:
         if isinstance(self._error, OSError):
