@@ -7,6 +7,8 @@ import functools
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -138,6 +140,15 @@ class Probe:
         if kind is None:  # sanitizers speak at exit, leaks last of all
             assert self._process.returncode == 0, stderr.decode()
             assert not stderr, stderr.decode()
+
+
+@contextmanager
+def open_folder() -> Iterator[Path]:
+    """A temporary directory that nobody may enter, unlike pytest's."""
+    with tempfile.TemporaryDirectory(prefix="qjoule-energy-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
 
 
 def write(path: Path, text: str) -> Path:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from energy_probe.probe import TWO_PACKAGES, UNPRIVILEGED, Probe, pmu, write
+from energy_probe.probe import TWO_PACKAGES, UNPRIVILEGED, Probe, open_folder, pmu, write
 from qjoule.contract import Grade
 
 CPU_CLOCK = "event=0x00"  # PERF_COUNT_SW_CPU_CLOCK: always counting, in ns
@@ -97,12 +97,13 @@ def test_event_that_the_kernel_does_not_know(tmp_path: Path) -> None:
         assert "perf_event_open of package on CPU 0" in probe.why
 
 
-def test_not_root_says_so(tmp_path: Path) -> None:
+def test_not_root_says_so() -> None:
     paranoid = int(Path("/proc/sys/kernel/perf_event_paranoid").read_text())
     if paranoid < 1:
         pytest.skip("perf_event_paranoid lets everybody open system-wide events")
-    for folder in [tmp_path, *tmp_path.parents][:-2]:
-        folder.chmod(folder.stat().st_mode | 0o011)
-    with Probe(f"perf:{pmu(tmp_path, '0', ENERGY)}", wrapper=UNPRIVILEGED) as probe:
+    with (
+        open_folder() as folder,
+        Probe(f"perf:{pmu(folder, '0', ENERGY)}", wrapper=UNPRIVILEGED) as probe,
+    ):
         assert probe.error in (-errno.EACCES, -errno.EPERM)
         assert probe.why.endswith("; run as root")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -18,6 +17,7 @@ from energy_probe.probe import (
     TWO_PACKAGES,
     UNPRIVILEGED,
     Probe,
+    open_folder,
     write,
     zone,
 )
@@ -38,11 +38,8 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def open_root() -> Iterator[Path]:
-    """A directory that nobody may enter, unlike pytest's."""
-    folder = Path(tempfile.mkdtemp(prefix="qjoule-powercap-"))
-    folder.chmod(0o755)
-    yield folder
-    shutil.rmtree(folder)
+    with open_folder() as folder:
+        yield folder
 
 
 def shown(probe: Probe) -> list[tuple[int, str]]:

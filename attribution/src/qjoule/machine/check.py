@@ -1,0 +1,15 @@
+"""One fact about the machine, as `doctor` shows it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Check:
+    """`ok` is None where it could not be told. `fix` says how to mend what is not ok."""
+
+    name: str
+    ok: bool | None
+    detail: str
+    fix: str = ""

@@ -1,0 +1,139 @@
+"""Facts about kernel and privileges that decide what can be traced.
+
+A feature is judged by its own trace in the system, never by the kernel's version. Every function
+takes the root of the file system, so that tests can give one.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from qjoule.machine.check import Check
+from qjoule.machine.counters import hardware_counters
+from qjoule.machine.sources import host_tree, perf_pmu, powercap_tree
+
+ROOT = Path("/")
+BTF_MAGIC = b"\x9f\xeb"  # little-endian 0xeb9f, Documentation/bpf/btf.rst
+
+#: include/uapi/linux/capability.h
+CAPABILITIES = {"CAP_SYS_PTRACE": 19, "CAP_SYS_ADMIN": 21, "CAP_PERFMON": 38, "CAP_BPF": 39}
+
+#: Tracepoints with BTF that the probes attach to, and what is lost without them.
+TRACEPOINTS = {
+    "sched_switch": "CPU time cannot be traced; use a kernel with CONFIG_DEBUG_INFO_BTF",
+    "sched_process_exit": "CPU time cannot be traced; use a kernel with CONFIG_DEBUG_INFO_BTF",
+    "sock_recv_length": "kernel 6.3 or later has it; queries are found by symbols (uprobes)",
+    "sock_send_length": "kernel 6.3 or later has it; queries are found by symbols (uprobes)",
+}
+
+
+def check_machine(root: Path = ROOT, host_root: Path | None = None) -> tuple[Check, ...]:
+    """Every check, in the order in which `doctor` shows them."""
+    return (
+        kernel_release(root),
+        privileges(root),
+        btf(root),
+        *tracepoints(root),
+        uprobes(root),
+        lockdown(root),
+        bpf_jit(root),
+        unprivileged_bpf(root),
+        *hardware_counters(),
+        powercap_tree(root),
+        perf_pmu(root),
+        *([host_tree(host_root)] if host_root else []),
+    )
+
+
+def kernel_release(root: Path = ROOT) -> Check:
+    release = _text(root / "proc/sys/kernel/osrelease")
+    return Check("kernel", True if release else None, release or "unknown: is /proc mounted?")
+
+
+def privileges(root: Path = ROOT) -> Check:
+    """Enough is CAP_SYS_ADMIN, or CAP_BPF with CAP_PERFMON and CAP_SYS_PTRACE."""
+    bits: int | None = None
+    for line in _text(root / "proc/self/status").splitlines():
+        if line.startswith("CapEff:"):
+            bits = int(line.split()[1], 16)
+    if bits is None:
+        return Check("privileges", None, "unknown: is /proc mounted?")
+    held = {name for name, bit in CAPABILITIES.items() if bits >> bit & 1}
+    enough = "CAP_SYS_ADMIN" in held or held >= {"CAP_BPF", "CAP_PERFMON", "CAP_SYS_PTRACE"}
+    detail = ", ".join(sorted(held)) or "no capability that tracing needs"
+    return Check("privileges", enough, detail, "" if enough else "run it with sudo")
+
+
+def btf(root: Path = ROOT) -> Check:
+    path = root / "sys/kernel/btf/vmlinux"
+    try:
+        with path.open("rb") as file:
+            good = file.read(2) == BTF_MAGIC
+    except FileNotFoundError:
+        fix = "use a kernel built with CONFIG_DEBUG_INFO_BTF=y, as distributions' kernels are"
+        return Check("btf", False, f"no {path}", fix)
+    except OSError as error:
+        return Check("btf", None, f"{path}: {error.strerror}")
+    return Check("btf", good, str(path) if good else f"{path} is not BTF")
+
+
+def tracepoints(root: Path = ROOT) -> tuple[Check, ...]:
+    """Looks for the types ``btf_trace_NAME`` in the strings of the kernel's BTF."""
+    try:
+        strings = (root / "sys/kernel/btf/vmlinux").read_bytes()
+    except OSError:
+        return tuple(
+            Check(f"tracepoint {name}", None, "unknown without BTF") for name in TRACEPOINTS
+        )
+    return tuple(
+        Check(f"tracepoint {name}", True, "present")
+        if b"\0btf_trace_" + name.encode() + b"\0" in strings
+        else Check(f"tracepoint {name}", False, "absent", fix)
+        for name, fix in TRACEPOINTS.items()
+    )
+
+
+def uprobes(root: Path = ROOT) -> Check:
+    if (root / "sys/bus/event_source/devices/uprobe/type").is_file():
+        return Check("uprobes", True, "available")
+    fix = "use a kernel with CONFIG_UPROBE_EVENTS=y; without it only the socket rung works"
+    return Check("uprobes", False, "no PMU 'uprobe'", fix)
+
+
+def lockdown(root: Path = ROOT) -> Check:
+    """In mode `confidentiality` BPF may not read kernel memory (kernel_lockdown(7))."""
+    text = _text(root / "sys/kernel/security/lockdown")
+    if not text:
+        fix = "mount -t securityfs none /sys/kernel/security shows it"
+        return Check("lockdown", None, "unknown: securityfs is not mounted", fix)
+    mode = text.partition("[")[2].partition("]")[0] or text
+    ok = mode != "confidentiality"
+    return Check("lockdown", ok, mode, "" if ok else "boot with lockdown=integrity or none")
+
+
+def bpf_jit(root: Path = ROOT) -> Check:
+    """The interpreter costs every hook several times as much."""
+    text = _text(root / "proc/sys/net/core/bpf_jit_enable")
+    if not text:
+        return Check("bpf jit", None, "unknown: no net.core.bpf_jit_enable")
+    on = text != "0"
+    return Check(
+        "bpf jit", on, "on" if on else "off", "" if on else "sysctl net.core.bpf_jit_enable=1"
+    )
+
+
+def unprivileged_bpf(root: Path = ROOT) -> Check:
+    """A fact about hardening; tracing works either way."""
+    text = _text(root / "proc/sys/kernel/unprivileged_bpf_disabled")
+    meaning = {"0": "allowed", "1": "disabled until reboot", "2": "disabled"}
+    return Check(
+        "unprivileged bpf", True if text in meaning else None, meaning.get(text, "unknown")
+    )
+
+
+def _text(path: Path) -> str:
+    """The file's text without surrounding space; empty where it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,193 @@
+"""Facts for `doctor`, over made-up file systems."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from energy_probe.probe import open_folder, pmu, write, zone
+from qjoule.machine import kernel
+from qjoule.machine.check import Check
+from qjoule.machine.counters import hardware_counters, try_event
+from qjoule.machine.sources import host_tree, perf_pmu, powercap_tree
+
+BTF = b"\x9f\xeb\x01\x00"
+
+
+def write_btf(root: Path, strings: bytes) -> None:
+    path = root / "sys/kernel/btf/vmlinux"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(BTF + strings)
+
+
+def test_kernel_release(tmp_path: Path) -> None:
+    assert kernel.kernel_release(tmp_path).ok is None
+    write(tmp_path / "proc/sys/kernel/osrelease", "6.1.0-28-amd64\n")
+    assert kernel.kernel_release(tmp_path) == Check("kernel", True, "6.1.0-28-amd64")
+
+
+@pytest.mark.parametrize(
+    ("bits", "ok"),
+    [
+        ("000001ffffffffff", True),
+        ("0000000000200000", True),  # CAP_SYS_ADMIN
+        ("000000c000080000", True),  # CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE
+        ("000000c000000000", False),
+        ("0000000000000000", False),
+    ],
+)
+def test_privileges(tmp_path: Path, bits: str, ok: bool) -> None:
+    write(tmp_path / "proc/self/status", f"Name:\tx\nCapEff:\t{bits}\n")
+    check = kernel.privileges(tmp_path)
+    assert check.ok is ok
+    assert bool(check.fix) is not ok
+
+
+def test_privileges_unknown(tmp_path: Path) -> None:
+    assert kernel.privileges(tmp_path).ok is None
+
+
+def test_btf(tmp_path: Path) -> None:
+    missing = kernel.btf(tmp_path)
+    assert missing.ok is False
+    assert "CONFIG_DEBUG_INFO_BTF" in missing.fix
+    write_btf(tmp_path, b"")
+    assert kernel.btf(tmp_path).ok is True
+    write(tmp_path / "sys/kernel/btf/vmlinux", "ELF")
+    assert kernel.btf(tmp_path).ok is False
+
+
+def test_tracepoints(tmp_path: Path) -> None:
+    assert {c.ok for c in kernel.tracepoints(tmp_path)} == {None}
+    write_btf(tmp_path, b"\0btf_trace_sched_switch\0btf_trace_sock_recv_lengthy\0")
+    checks = {c.name: c for c in kernel.tracepoints(tmp_path)}
+    assert checks["tracepoint sched_switch"].ok is True
+    assert checks["tracepoint sock_recv_length"].ok is False
+    assert "6.3" in checks["tracepoint sock_recv_length"].fix
+
+
+def test_uprobes(tmp_path: Path) -> None:
+    assert kernel.uprobes(tmp_path).ok is False
+    write(tmp_path / "sys/bus/event_source/devices/uprobe/type", "7\n")
+    assert kernel.uprobes(tmp_path).ok is True
+
+
+@pytest.mark.parametrize(
+    ("text", "ok", "detail"),
+    [
+        ("[none] integrity confidentiality", True, "none"),
+        ("none [integrity] confidentiality", True, "integrity"),
+        ("none integrity [confidentiality]", False, "confidentiality"),
+    ],
+)
+def test_lockdown(tmp_path: Path, text: str, ok: bool, detail: str) -> None:
+    assert kernel.lockdown(tmp_path).ok is None
+    write(tmp_path / "sys/kernel/security/lockdown", text + "\n")
+    check = kernel.lockdown(tmp_path)
+    assert (check.ok, check.detail) == (ok, detail)
+
+
+@pytest.mark.parametrize(("text", "ok"), [("0", False), ("1", True), ("2", True), ("", None)])
+def test_bpf_jit(tmp_path: Path, text: str, ok: bool | None) -> None:
+    write(tmp_path / "proc/sys/net/core/bpf_jit_enable", text)
+    assert kernel.bpf_jit(tmp_path).ok is ok
+
+
+@pytest.mark.parametrize(
+    ("text", "ok", "detail"),
+    [("0", True, "allowed"), ("2", True, "disabled"), ("7", None, "unknown")],
+)
+def test_unprivileged_bpf(tmp_path: Path, text: str, ok: bool | None, detail: str) -> None:
+    write(tmp_path / "proc/sys/kernel/unprivileged_bpf_disabled", text)
+    check = kernel.unprivileged_bpf(tmp_path)
+    assert (check.ok, check.detail) == (ok, detail)
+
+
+@pytest.mark.parametrize(
+    ("error", "ok", "word"),
+    [
+        (0, True, "available"),
+        (errno.ENOENT, False, "by CPU time"),
+        (errno.EACCES, None, "not permitted"),
+        (errno.EPERM, None, "not permitted"),
+    ],
+)
+def test_hardware_counters(error: int, ok: bool | None, word: str) -> None:
+    asked: list[tuple[int, int]] = []
+
+    def probe(event_type: int, config: int) -> int:
+        asked.append((event_type, config))
+        return error
+
+    checks = hardware_counters(probe)
+    assert asked == [(0, 0), (0, 1), (0, 3)]
+    assert [c.name for c in checks] == [
+        "counter cycles",
+        "counter instructions",
+        "counter llc_misses",
+    ]
+    assert {c.ok for c in checks} == {ok}
+    assert all(word in c.detail for c in checks)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="system-wide perf events need root")
+def test_asking_the_kernel() -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    assert try_event(1, 0) == 0  # the software CPU clock is always there
+    assert try_event(1, 0xFFFF) != 0
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_powercap_tree(tmp_path: Path) -> None:
+    root = tmp_path / "sys/class/powercap"
+    assert powercap_tree(tmp_path).ok is False
+    zone(root, "intel-rapl-mmio:0", "package-0", 1, 1)
+    assert powercap_tree(tmp_path).ok is False
+    zone(root, "intel-rapl:0", "package-0", 1, 1)
+    zone(root, "intel-rapl:0:0", "core", 1, 1)
+    zone(root, "intel-rapl:1", "psys", 1, 1)
+    assert powercap_tree(tmp_path) == Check("powercap", True, "package-0, psys")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give root up")
+def test_powercap_tree_that_may_not_be_read() -> None:
+    with open_folder() as folder:
+        zone(folder, "intel-rapl:0", "package-0", 1, 1).chmod(0o400)
+        os.seteuid(65534)
+        try:
+            check = host_tree(folder)
+        finally:
+            os.seteuid(0)
+    assert check == Check("host energy", False, "package-0: not readable", "run it with sudo")
+
+
+def test_host_tree_without_names(tmp_path: Path) -> None:
+    assert "hypervisor" in host_tree(tmp_path).fix
+    zone(tmp_path, "intel-rapl:0", None, 1, None)
+    assert host_tree(tmp_path) == Check("host energy", True, "intel-rapl:0")
+
+
+def test_perf_pmu(tmp_path: Path) -> None:
+    folder = tmp_path / "sys/bus/event_source/devices/power"
+    assert perf_pmu(tmp_path).ok is False
+    pmu(folder, "0", {"energy-psys": "event=0x05"})
+    assert perf_pmu(tmp_path).detail == "energy-psys, none of a package"
+    assert perf_pmu(tmp_path).ok is False
+    pmu(folder, "0", {"energy-pkg": "event=0x02"})
+    assert perf_pmu(tmp_path) == Check("perf energy", True, "energy-pkg, energy-psys")
+
+
+def test_every_check_of_an_empty_machine_has_a_line(tmp_path: Path) -> None:
+    checks = kernel.check_machine(tmp_path, tmp_path)
+    assert len({c.name for c in checks}) == len(checks)
+    assert all(c.detail and "\n" not in c.detail + c.fix for c in checks)
+    assert all(c.fix for c in checks if c.ok is False)
+
+
+def test_every_check_of_this_machine() -> None:
+    checks = {c.name: c for c in kernel.check_machine()}
+    assert checks["kernel"].detail == os.uname().release
+    assert checks["privileges"].ok is (os.geteuid() == 0)
