@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from qjoule.shapes.safe_text import sanitise
 
@@ -23,14 +24,14 @@ _PREFIXES = {-12: "p", -9: "n", -6: "µ", -3: "m", 0: "", 3: "k", 6: "M", 9: "G"
 _NEARLY_SYMMETRIC = 1.25
 
 
-def known(value: float | None) -> bool:
-    """Whether there is a figure to print at all."""
-    return value is not None and math.isfinite(value)
+def is_known(value: float | None) -> TypeGuard[float]:
+    """Whether there is a figure to print. Beyond 1e21 of any unit it is an error, not a figure."""
+    return value is not None and math.isfinite(value) and abs(value) < 1e21
 
 
 def significant(value: float | None, digits: int = 3) -> str:
     """`value` with `digits` significant digits and no exponent: 0.00123, 12.3, 1234."""
-    if value is None or not math.isfinite(value):
+    if not is_known(value):
         return UNKNOWN
     if value == 0:
         return "0"
@@ -39,7 +40,7 @@ def significant(value: float | None, digits: int = 3) -> str:
 
 def si(value: float | None, unit: str, digits: int = 3) -> str:
     """`value` in base units of `unit` with the prefix that leaves 1 to 999 before the point."""
-    if value is None or not math.isfinite(value):
+    if not is_known(value):
         return UNKNOWN
     exponent = _exponent(value, digits)
     return f"{significant(value / 10.0**exponent, digits)} {_PREFIXES[exponent]}{unit}"
@@ -61,7 +62,7 @@ def milliseconds(value_ns: float | None, digits: int = 3) -> str:
 
 def duration(value_ns: float | None) -> str:
     """A time in ns as a person says it: 840 µs, 1.23 ms, 12.3 s, 12 min 03 s, 3 h 05 min."""
-    if value_ns is None or not math.isfinite(value_ns):
+    if not is_known(value_ns):
         return UNKNOWN
     seconds = value_ns * 1e-9
     if abs(seconds) < 120:
@@ -74,21 +75,21 @@ def duration(value_ns: float | None) -> str:
 
 def count(value: float | None) -> str:
     """A number of things: whole up to a million (12,345), then 1.23 M."""
-    if value is None or not math.isfinite(value):
+    if not is_known(value):
         return UNKNOWN
     return f"{round(value):,}" if abs(value) < 1e6 else si(value, "")
 
 
 def rate(value: float | None) -> str:
     """Events per second as a bare figure: 0.25, 12.3, 1234, 1.23M."""
-    if value is None or not math.isfinite(value):
+    if not is_known(value):
         return UNKNOWN
     return _bare(value, 3, smallest=1e-2) if abs(value) < 1e5 else si(value, "").replace(" ", "")
 
 
 def share(value: float | None) -> str:
     """A fraction of 1 as a percentage with one decimal; a small share is not shown as none."""
-    if value is None or not math.isfinite(value):
+    if not is_known(value):
         return UNKNOWN
     if 0 < value < 0.0005:
         return "<0.1 %"
@@ -102,9 +103,9 @@ def with_interval(value: float | None, ci95: tuple[float, float] | None, unit: s
     interval is never shown narrower than it is, nor as zero when it is not. An interval
     that is not known is shown as `± –`, not left out.
     """
-    if value is None or not math.isfinite(value):
+    if not is_known(value):
         return UNKNOWN
-    if ci95 is None or not all(math.isfinite(edge) for edge in ci95):
+    if ci95 is None or not all(is_known(edge) for edge in ci95):
         return _join_unit(
             f"{significant(value / 10.0 ** _exponent(value))} ± {UNKNOWN}", value, unit
         )
@@ -193,7 +194,7 @@ def _interval_decimals(value: float, half_width: float) -> int:
 
 
 def _bare(value: float | None, digits: int, smallest: float) -> str:
-    if value is None or not math.isfinite(value):
+    if not is_known(value):
         return UNKNOWN
     if value == 0:
         return "0"

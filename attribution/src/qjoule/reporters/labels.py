@@ -33,9 +33,10 @@ def query_label(row: Row) -> str:
 
 
 def fixed_label(row: Row) -> str:
-    """`server background: purge` where the row names a role, else the part's name alone."""
+    """`server background: purge` where the row names a role or process, else the part alone."""
     name = FIXED_NAMES.get(row.kind, row.kind)
-    detail = fmt.one_line(row.shape)
+    named = row.shape or row.keys.get("role") or row.keys.get("process") or ""
+    detail = fmt.one_line(named) if row.kind in ("background", "other_processes") else ""
     return name if not detail or detail in (name, row.kind) else f"{name}: {detail}"
 
 

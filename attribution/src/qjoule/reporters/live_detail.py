@@ -13,7 +13,7 @@ from qjoule.reporters.live_frame import Line, Span, flow, place, wrap
 from qjoule.reporters.provenance import has_energy
 
 _NAME = 18  #: cells of the figures' names
-_FIGURE = 24  #: cells of a figure
+_FIGURE = 24  #: cells of a figure, where there is room
 
 
 def detail(state: ViewState, width: int) -> list[Line]:
@@ -28,13 +28,14 @@ def detail(state: ViewState, width: int) -> list[Line]:
     lines = [Line(), _identity(row, width), Line()]
     lines += [Line((Span(2, piece),)) for piece in wrap(query_label(row), max(8, width - 4))]
     lines += [Line(), _history(state, width), Line()]
-    lines.append(_figure("", ("last interval", "since reset"), "dim"))
+    room = min(_FIGURE, max(1, (width - _NAME - 5) // 2))
+    lines.append(_figure("", ("last interval", "since reset"), room, "dim"))
     names = dict(_figures(row, state.shown.total))
     last = dict(_figures(interval, state.shown.interval)) if interval else {}
     whole = dict(_figures(total, state.shown.total)) if total else {}
     for name in names:
         columns = (last.get(name, fmt.UNKNOWN), whole.get(name, fmt.UNKNOWN))
-        lines.append(_figure(name, columns))
+        lines.append(_figure(name, columns, room))
     return lines
 
 
@@ -70,12 +71,12 @@ def _history(state: ViewState, width: int) -> Line:
     )
 
 
-def _figure(name: str, columns: tuple[str, str], style: str = "") -> Line:
+def _figure(name: str, columns: tuple[str, str], room: int, style: str = "") -> Line:
     return Line(
         (
             Span(2, name, "dim"),
-            place(columns[0], 2 + _NAME, _FIGURE, right=True, style=style),
-            place(columns[1], 4 + _NAME + _FIGURE, _FIGURE, right=True, style=style),
+            place(columns[0], 2 + _NAME, room, right=True, style=style),
+            place(columns[1], 4 + _NAME + room, room, right=True, style=style),
         )
     )
 

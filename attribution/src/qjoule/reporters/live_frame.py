@@ -76,6 +76,12 @@ def wrap(text: str, width: int) -> list[str]:
     return pieces or [""]
 
 
+def clip(line: Line, width: int) -> Line:
+    """`line` without what would lie beyond `width` cells."""
+    inside = (Span(s.x, cut(s.text, width - s.x), s.style) for s in line.spans if s.x < width)
+    return Line(tuple(inside), line.style)
+
+
 def fill(lines: Sequence[Line], height: int) -> list[Line]:
     """Exactly `height` lines."""
     return [*lines[:height], *([Line()] * (height - len(lines)))]

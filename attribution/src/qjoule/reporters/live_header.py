@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from rich.cells import cell_len
+
 from qjoule.live.view_state import SORTS, ViewState
 from qjoule.model.result import Attribution
 from qjoule.reporters import format as fmt
-from qjoule.reporters.live_frame import Line, Span, cell_len, flow, place
+from qjoule.reporters.live_frame import Line, Span, flow, place
 from qjoule.reporters.provenance import has_energy, loss, rungs
 
 _GRADE_STYLES = {"measured": "good", "estimated": "warn", "simulated": "bad", "none": "bad"}
@@ -49,12 +51,10 @@ def _title(state: ViewState, attribution: Attribution, width: int) -> Line:
         right.insert(0, Span(0, fmt.sparkline(list(state.power_w), width // 5), "accent"))
     taken = sum(cell_len(span.text) + 2 for span in right)
     host = fmt.one_line(attribution.trace.host)
-    left = flow(
-        [("qjoule top", "title"), (host, ""), (fmt.one_line(state.title), "dim")],
-        max(12, width - taken - 1),
-    )
-    x = max(width - taken + 1, 12)
-    spans = list(left.spans)
+    items = [("qjoule top", "title"), (host, ""), (fmt.one_line(state.title), "dim")]
+    x = max(1, width - taken + 1)
+    # Where both do not fit, the power is what one looks for.
+    spans = list(flow(items, x - 2).spans) if x > len("qjoule top") + 2 else []
     for span in right:
         spans.append(place(span.text, x, max(0, width - x), style=span.style))
         x += cell_len(span.text) + 2
@@ -72,7 +72,7 @@ def _provenance(attribution: Attribution, width: int) -> Line:
             (f"lost {fmt.count(lost)}" if lost else "lost 0", "bad" if lost else "dim"),
             (_tracer(attribution), "dim"),
             (f"{gaps} windows without energy", "bad") if gaps else ("", ""),
-            (f"loss: {fmt.one_line(loss(attribution))}", "bad") if lost else ("", ""),
+            (f"loss: {loss(attribution)}", "bad") if lost else ("", ""),
             (fmt.one_line(attribution.energy_source.reason), "dim"),
         ],
         width,

@@ -10,7 +10,7 @@ from qjoule.reporters import format as fmt
 from qjoule.reporters.columns import GAP, Column, fit
 from qjoule.reporters.labels import FIXED_NAMES, fingerprint, query_label
 from qjoule.reporters.live_detail import detail
-from qjoule.reporters.live_frame import Line, Span, cut, fill, flow, place
+from qjoule.reporters.live_frame import Line, Span, clip, cut, fill, flow, place
 from qjoule.reporters.live_header import header
 from qjoule.reporters.live_help import help_lines
 from qjoule.reporters.provenance import has_energy
@@ -39,6 +39,10 @@ _COMPACT_BELOW = 18  #: lines; a lower screen has the fixed rows in one line
 
 def compose(state: ViewState, width: int, height: int) -> list[Line]:
     """Exactly `height` lines of at most `width` cells."""
+    return [clip(line, width) for line in _compose(state, width, height)]
+
+
+def _compose(state: ViewState, width: int, height: int) -> list[Line]:
     head = header(state, width)
     room = max(1, height - len(head) - 1)
     if state.mode is Mode.HELP:

@@ -53,14 +53,23 @@ _PLAIN_STYLES = {
 
 
 class Canvas(Widget):
-    """Draws lines, and redraws of them only what changed."""
+    """Draws the lines that `frame` makes for a width and height; redraws only what changed."""
 
     DEFAULT_CSS = "Canvas { width: 1fr; height: 1fr; }"
 
-    def __init__(self, styles: dict[str, Style]) -> None:
+    def __init__(self, frame: Callable[[int, int], list[Line]], styles: dict[str, Style]) -> None:
         super().__init__()
+        self._frame = frame
         self._styles_by_name = styles
         self._lines: list[Line] = []
+
+    def on_resize(self) -> None:
+        self.draw()
+
+    def draw(self) -> None:
+        width, height = self.size
+        if width and height:
+            self.show(self._frame(width, height))
 
     def show(self, lines: list[Line]) -> int:
         """Take over a new frame; returns the number of lines that had to be redrawn."""
@@ -143,7 +152,10 @@ class LiveView(App[int]):
         self._source = source
         self._controls = controls
         self._export = export
-        self._canvas = Canvas(STYLES if color else _PLAIN_STYLES)
+        self._canvas = Canvas(
+            lambda width, height: compose(self.state, width, height),
+            STYLES if color else _PLAIN_STYLES,
+        )
         self._stale = False
         self._thread = threading.Thread(target=self._feed, name="snapshots", daemon=True)
 
@@ -164,9 +176,6 @@ class LiveView(App[int]):
         self._source.close()
         # A source that hangs in a read must not hang the terminal: its thread is a daemon.
         self._thread.join(timeout=1.0)
-
-    def on_resize(self) -> None:
-        self.call_after_refresh(self._draw)
 
     def on_live_view_arrived(self, message: Arrived) -> None:
         self.state.accept(message.snapshot)
@@ -229,9 +238,7 @@ class LiveView(App[int]):
 
     def _draw(self) -> None:
         self._stale = False
-        width, height = self._canvas.size
-        if width and height:
-            self._canvas.show(compose(self.state, width, height))
+        self._canvas.draw()
 
     def _feed(self) -> None:
         """The source's thread: it may block for as long as it likes."""

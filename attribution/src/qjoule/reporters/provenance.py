@@ -64,13 +64,11 @@ def rungs(attribution: Attribution) -> str:
     for row in attribution.rows:
         if row.rung:
             found.setdefault(row.server, set()).add(row.rung)
-    return (
-        " · ".join(
-            f"{server or 'all servers'} {'+'.join(sorted(names))}"
-            for server, names in sorted(found.items())
-        )
-        or fmt.UNKNOWN
+    named = (
+        f"{server or 'all servers'} {'+'.join(sorted(names))}"
+        for server, names in sorted(found.items())
     )
+    return fmt.one_line(" · ".join(named)) or fmt.UNKNOWN
 
 
 def loss(attribution: Attribution) -> str:
@@ -83,7 +81,7 @@ def loss(attribution: Attribution) -> str:
         f"{cause.replace('_', ' ').lower()} {fmt.count(number)}"
         for cause, number in sorted(causes, key=lambda item: (-item[1], item[0]))
     ]
-    return " · ".join([*parts, f"{fmt.duration(trace.lost_cpu_ns)} of CPU time"])
+    return fmt.one_line(" · ".join([*parts, f"{fmt.duration(trace.lost_cpu_ns)} of CPU time"]))
 
 
 def flag_letters(attribution: Attribution, shown: int) -> dict[str, str]:
