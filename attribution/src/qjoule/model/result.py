@@ -109,6 +109,8 @@ class Attribution:
     coverage: float  #: share of the traced servers' CPU time that has a named query
     windows: int = 0
     unattributed_windows: int = 0  #: gaps, resets, failed reads: their energy is in no row
+    window_causes: dict[str, int] = field(default_factory=dict)  #: flagged windows by cause
+    anomalies: dict[str, int] = field(default_factory=dict)  #: what the trace should not hold
 
     @property
     def main(self) -> Domain:

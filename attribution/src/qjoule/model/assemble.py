@@ -1,0 +1,233 @@
+"""A ledger, its labels and call statistics to an `Attribution`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from qjoule.model.arrays import Anomalies
+from qjoule.model.coefficients import TOTAL_ERROR
+from qjoule.model.labels import GroupLabel
+from qjoule.model.latency import CallStats
+from qjoule.model.ledger import Ledger
+from qjoule.model.result import (
+    PARTS,
+    Attribution,
+    Domain,
+    EnergySource,
+    ModelInfo,
+    Row,
+    TraceInfo,
+)
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What the model cannot know by itself: where the records came from.
+
+    `coverage` None: taken from the labels, as the share of named groups in the servers' CPU time.
+    `record_loss`: share of query records that were lost.
+    """
+
+    trace: TraceInfo
+    source: str
+    grade: str
+    reason: str = ""
+    by: tuple[str, ...] = ("fingerprint",)
+    coverage: float | None = None
+    record_loss: float = 0.0
+    anomalies: Anomalies | None = None
+    notes: tuple[str, ...] = ()
+
+
+def attribution(
+    ledger: Ledger, labels: Sequence[GroupLabel], calls: CallStats, about: Provenance
+) -> Attribution:
+    """The result of all that `ledger` has added up so far.
+
+    `labels` and `calls` are per group number and may hold groups that never ran.
+    """
+    ledger.grow(len(labels))
+    rows = _rows(ledger, labels, calls, about)
+    names = (ledger.main, *(n for n in ledger.domain_names if n != ledger.main))
+    present = tuple(n for n in names if n in ledger.domains)
+    kinds = [label.kind for label in labels]
+    order = {part: i for i, part in enumerate(PARTS)}
+    fixed = sorted(
+        (row for row in rows if row.kind != "queries"),
+        key=lambda row: (order[row.kind], -row.energy_nj, -row.cpu_ns, sorted(row.keys.items())),
+    )
+    queries = sorted(
+        (row for row in rows if row.kind == "queries"),
+        key=lambda row: (-row.energy_nj, -row.cpu_ns, sorted(row.keys.items())),
+    )
+    return Attribution(
+        trace=about.trace,
+        energy_source=EnergySource(
+            about.source, about.grade, about.reason, present, ledger.main if present else ""
+        ),
+        policy={"idle": ledger.idle, "by": ",".join(about.by)},
+        model=_model(ledger, about),
+        domains=tuple(_domain(ledger, name, kinds) for name in present),
+        rows=tuple(queries),
+        fixed=tuple(fixed),
+        coverage=_coverage(ledger, labels) if about.coverage is None else about.coverage,
+        windows=ledger.windows,
+        unattributed_windows=ledger.unattributed,
+        window_causes=dict(sorted(ledger.causes.items())),
+        anomalies=about.anomalies.counts() if about.anomalies else {},
+    )
+
+
+def _domain(ledger: Ledger, name: str, kinds: Sequence[str]) -> Domain:
+    sums = ledger.domains[name]
+    parts = dict.fromkeys(PARTS, 0)
+    for kind, energy in zip(kinds, sums.energy_nj.tolist(), strict=True):
+        parts[kind] += energy
+    parts["idle"] = sums.idle_nj
+    parts["residual"] = sums.residual_nj
+    return Domain(name, sums.measured_nj, parts)
+
+
+def _rows(
+    ledger: Ledger, labels: Sequence[GroupLabel], calls: CallStats, about: Provenance
+) -> list[Row]:
+    main = ledger.domains.get(ledger.main)
+    energy = main.energy_nj if main else np.zeros(len(labels), np.int64)
+    total_error = TOTAL_ERROR.get(about.grade, TOTAL_ERROR["estimated"])
+    low, high = ledger.errors.ci95(
+        energy,
+        weight_error=ledger.coefficients.weight_error,
+        total_error=total_error,
+        record_loss=about.record_loss,
+    )
+    others = [name for name in ledger.domain_names if name != ledger.main]
+    measured = main.measured_nj if main else 0
+    rows = []
+    for g, label in enumerate(labels):
+        if not (ledger.cpu_ns[g] or calls.calls[g]):
+            continue
+        quantiles = [_number(q) for q in calls.latency_ns_quantiles[g]]
+        counters = [
+            float(c) if ns > 0 else None
+            for c, ns in zip(ledger.counters[g], ledger.counted_ns[g], strict=True)
+        ]
+        rows.append(
+            Row(
+                keys=dict(label.keys),
+                shape=label.shape,
+                server=label.server,
+                kind=label.kind,
+                calls=int(calls.calls[g]),
+                energy_nj=int(energy[g]),
+                energy_nj_ci95=(float(low[g]), float(high[g])),
+                share=int(energy[g]) / measured if measured else 0.0,
+                cpu_ns=int(ledger.cpu_ns[g]),
+                latency_ns_mean=_number(calls.latency_ns_mean[g]),
+                latency_ns_p50=quantiles[0],
+                latency_ns_p95=quantiles[1],
+                latency_ns_p99=quantiles[2],
+                cycles=counters[0],
+                instructions=counters[1],
+                llc_misses=counters[2],
+                rung=label.rung,
+                flags=_flags(ledger, g, label),
+                energy_by_domain_nj={n: int(ledger.domains[n].energy_nj[g]) for n in others},
+            )
+        )
+    present = {row.kind for row in rows}
+    rows += [_bare_row(ledger, part, total_error) for part in PARTS[1:] if part not in present]
+    return rows
+
+
+def _bare_row(ledger: Ledger, part: str, total_error: float) -> Row:
+    """The row of idle, residual, or a part that nobody ran for."""
+    energies = {
+        name: {"idle": sums.idle_nj, "residual": sums.residual_nj}.get(part, 0)
+        for name, sums in ledger.domains.items()
+    }
+    energy = energies.pop(ledger.main, 0)
+    main = ledger.domains.get(ledger.main)
+    measured = main.measured_nj if main else 0
+    down, up = ledger.idle_slack_nj if part == "idle" else (float(energy), float(energy))
+    if part not in ("idle", "residual"):
+        down = up = 0.0
+    down, up = down + total_error * energy, up + total_error * energy
+    return Row(
+        keys={},
+        shape="",
+        server="",
+        kind=part,
+        calls=0,
+        energy_nj=energy,
+        energy_nj_ci95=(max(energy - down, 0.0), energy + up),
+        share=energy / measured if measured else 0.0,
+        cpu_ns={"idle": ledger.idle_ns, "residual": ledger.lost_ns}.get(part, 0),
+        energy_by_domain_nj=energies,
+    )
+
+
+def _flags(ledger: Ledger, g: int, label: GroupLabel) -> tuple[str, ...]:
+    # All its time fits into one window: its joules are that window's mean power, no more.
+    short = label.kind == "queries" and 0 < ledger.cpu_ns[g] < ledger.window_ns_max
+    return (*label.flags, "below_resolution") if short and ledger.series else label.flags
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else float(value)
+
+
+def _coverage(ledger: Ledger, labels: Sequence[GroupLabel]) -> float:
+    servers = [i for i, one in enumerate(labels) if one.kind in ("queries", "background")]
+    total = int(ledger.cpu_ns[servers].sum())
+    named = int(ledger.cpu_ns[[i for i in servers if labels[i].named]].sum())
+    return named / total if total else 0.0
+
+
+def _model(ledger: Ledger, about: Provenance) -> ModelInfo:
+    coefficients = ledger.coefficients
+    values = {
+        "a": coefficients.a,
+        "b": coefficients.b,
+        "c": coefficients.c,
+        "alpha": coefficients.alpha,
+        "weight_error": coefficients.weight_error,
+    }
+    for (package, domain), power in sorted(coefficients.idle_w.items()):
+        values[f"idle_w.{domain}.{package}"] = power.value_w
+    for (package, domain), watts in sorted(coefficients.shared_w.items()):
+        values[f"shared_w.{domain}.{package}"] = watts
+    return ModelInfo(
+        weight="counters" if ledger.used_counters else "cpu_time",
+        coefficients=values,
+        calibrated=coefficients.calibrated,
+        held_out_error=coefficients.held_out_error,
+        notes=(*_notes(ledger, about), *about.notes),
+    )
+
+
+def _notes(ledger: Ledger, about: Provenance) -> list[str]:
+    """What a reader must know to judge the intervals."""
+    if not ledger.series:
+        return ["no energy source: only CPU time and latency are known"]
+    coefficients, notes = ledger.coefficients, []
+    if not coefficients.calibrated:
+        notes.append(
+            f"not calibrated: weights are taken to be within ±{coefficients.weight_error:.0%} "
+            "of each other's truth, the same for all calls of a statement"
+        )
+    if not any(domain == ledger.main for _, domain in coefficients.idle_w):
+        notes.append(
+            "idle power is unknown: whoever ran pays for the whole window, intervals reach down "
+            "to what is left if idle CPUs draw like busy ones"
+        )
+    if (error := TOTAL_ERROR.get(about.grade, 0.0)) > 0:
+        notes.append(f"{about.grade} source: the total itself is taken to be within ±{error:.0%}")
+    if not ledger.used_counters:
+        notes.append("no hardware counters: SMT and memory-bound work weigh like any CPU time")
+        if "dram" in ledger.domain_names:
+            notes.append("DRAM energy is split by CPU time: LLC misses were not counted")
+    return notes

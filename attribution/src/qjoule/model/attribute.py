@@ -1,0 +1,214 @@
+"""Attribution of a recorded trace: one pass over its segments, in bounded memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from qjoule.errors import UsageError
+from qjoule.model import assemble, tables
+from qjoule.model.arrays import Segments
+from qjoule.model.coefficients import (
+    IDLE_POLICIES,
+    Coefficients,
+    IdlePolicy,
+    PowerInterval,
+)
+from qjoule.model.counters import (
+    I64,
+    UPDATE_PERIOD_NS,
+    Series,
+    WindowEnergy,
+    window_energy,
+)
+from qjoule.model.groups import (
+    OwnerGroups,
+    QueryGroups,
+    check_keys,
+    group_owners,
+    group_queries,
+)
+from qjoule.model.labels import LabelIndex
+from qjoule.model.ledger import Ledger
+from qjoule.model.result import Attribution, TraceInfo
+from qjoule.model.windows import SegmentWindows
+from qjoule.trace.arrow import pc
+from qjoule.trace.meta import Meta
+from qjoule.trace.reader import Trace
+
+DEFAULT_WINDOW_NS = 20_000_000
+_MAX_WINDOWS = 10_000_000
+_CURVE = re.compile(r"power curve ([0-9.,eE+]+) W")
+
+
+def attribute(
+    trace: Trace,
+    by: Sequence[str] = ("fingerprint",),
+    idle: IdlePolicy = "separate",
+    coefficients: Coefficients | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Attribution:
+    """Apportions every joule of `trace` to one owner, with queries grouped by the keys `by`.
+
+    The same trace and arguments give the same result, to the bit. `progress` is called with the
+    number of segments of each batch that is done. Raises `UsageError` for an unknown key or policy.
+    """
+    keys = check_keys(by)
+    if idle not in IDLE_POLICIES:
+        raise UsageError(f"no idle policy '{idle}': use {', '.join(IDLE_POLICIES)}")
+    energy = _windows(trace)
+    coefficients = coefficients or default_coefficients(trace.meta, energy.series)
+    index = LabelIndex()
+    names = _server_names(trace.meta)
+    owners = group_owners(trace.table("owners"), names, index)
+    queries, stats = group_queries(
+        trace.table("queries"), trace.table("shapes"), names, keys, index
+    )
+    machine = tables.machine([(c.cpu, c.package) for c in trace.meta.cpus], _cpus(trace))
+    lost = tables.lost_time(trace.table("loss"), trace.begin_ns)
+    windows = SegmentWindows(machine, energy, lost)
+    ledger = Ledger(
+        energy.series, machine.packages, coefficients, idle, update_period_ns(trace.meta)
+    )
+    reader = _SegmentReader(queries, owners, bool(trace.meta.counters))
+    for table in trace.iter_segments(columns=reader.columns):
+        ledger.add(windows.add(reader.read(table)))
+        if progress:
+            progress(table.num_rows)
+    ledger.add(windows.finish())
+    about = assemble.Provenance(
+        trace=_trace_info(trace),
+        source=trace.meta.energy.source or "none",
+        grade=trace.meta.energy.grade if energy.series else "none",
+        reason=trace.meta.energy.reason,
+        by=keys,
+        coverage=reader.coverage,
+        record_loss=_record_loss(trace.loss.get("query", 0), trace.rows("queries")),
+        anomalies=windows.anomalies,
+        notes=tuple(trace.problems),
+    )
+    return assemble.attribution(ledger, index.labels, stats(len(index.labels)), about)
+
+
+def default_coefficients(meta: Meta, series: Sequence[Series]) -> Coefficients:
+    """What is assumed of a machine that nobody calibrated.
+
+    A published curve says what it draws at no load; its DRAM figure does not depend on load at
+    all. Of measured counters nothing is known.
+    """
+    found = _CURVE.search(meta.energy.reason) if meta.energy.grade == "estimated" else None
+    if not found:
+        return Coefficients()
+    try:
+        watts = [float(value) for value in found.group(1).split(",")]
+    except ValueError:
+        return Coefficients()
+    idle_w = {"package": watts[0]} | ({"dram": watts[4]} if len(watts) > 4 else {})
+    return Coefficients(
+        idle_w={
+            (s.package, s.domain): PowerInterval(*3 * (idle_w[s.domain],))
+            for s in series
+            if s.domain in idle_w
+        }
+    )
+
+
+def update_period_ns(meta: Meta) -> int:
+    """How often the energy counters move by themselves: an estimate is made when it is read."""
+    return 0 if meta.energy.source == "estimated" else UPDATE_PERIOD_NS
+
+
+def _windows(trace: Trace) -> WindowEnergy:
+    """The trace's windows; without any energy reading, regular ones that hold only time."""
+    found, series = tables.readings(trace.table("energy"))
+    energy = window_energy(found, series, trace.begin_ns, trace.end_ns)
+    if series or trace.end_ns <= trace.begin_ns:
+        return energy
+    length = max(trace.end_ns - trace.begin_ns, 1)
+    step = max(trace.meta.window_ns or DEFAULT_WINDOW_NS, length // _MAX_WINDOWS, 1)
+    bounds = np.append(np.arange(trace.begin_ns, trace.end_ns, step), trace.end_ns)
+    shape = (0, len(bounds) - 1)
+    nothing = np.zeros(shape, np.int64)
+    return WindowEnergy((), bounds, nothing, np.zeros(shape, np.uint8), nothing)
+
+
+def _server_names(meta: Meta) -> Callable[[int | None], str]:
+    names = {server.id: server.name or server.kind for server in meta.servers}
+
+    def name(server: int | None) -> str:
+        if not server:
+            return "(unknown server)"
+        return names.get(server) or f"server {server}"
+
+    return name
+
+
+def _cpus(trace: Trace) -> I64:
+    """CPUs that segments name, where meta.json lost the topology."""
+    if trace.meta.cpus:
+        return np.zeros(0, np.int64)
+    seen: set[int] = set()
+    for table in trace.iter_segments(columns=["cpu"]):
+        seen.update(pc.unique(table.column("cpu")).to_pylist())
+    return np.array(sorted(seen), np.int64)
+
+
+def _trace_info(trace: Trace) -> TraceInfo:
+    meta = trace.meta
+    return TraceInfo(
+        host=meta.host,
+        kernel=meta.kernel,
+        cpu=meta.cpu,
+        start=meta.start,
+        duration_s=max(trace.end_ns - trace.begin_ns, 0) * 1e-9,
+        complete=trace.complete,
+        loss=trace.loss,
+        lost_cpu_ns=trace.lost_cpu_ns,
+    )
+
+
+def _record_loss(lost: int, kept: int) -> float:
+    return lost / (lost + kept) if lost else 0.0
+
+
+@dataclass
+class _SegmentReader:
+    """Arrow segments to model segments, with groups looked up; sums what coverage needs."""
+
+    queries: QueryGroups
+    owners: OwnerGroups
+    with_counters: bool
+    server_ns: int = 0
+    named_ns: int = 0
+
+    @property
+    def columns(self) -> list[str]:
+        extra = tables.COUNTER_COLUMNS if self.with_counters else ()
+        return ["t0_ns", "t1_ns", "cpu", "owner", "query", *extra]
+
+    @property
+    def coverage(self) -> float:
+        """Share of the servers' CPU time that has a query whose statement is known."""
+        return self.named_ns / self.server_ns if self.server_ns else 0.0
+
+    def read(self, table: pa.Table) -> Segments:
+        t0_ns, t1_ns = table.column("t0_ns").to_numpy(), table.column("t1_ns").to_numpy()
+        group, of_server = self.owners.find(table.column("owner").to_numpy().astype(np.int64))
+        query = pc.fill_null(table.column("query"), 0).to_numpy()
+        serving = np.flatnonzero(query)
+        found, named = self.queries.find(query[serving])
+        recorded = found >= 0
+        group[serving[recorded]] = found[recorded]
+        of_server[serving[recorded]] = True
+        ns = t1_ns - t0_ns
+        self.server_ns += int(ns[of_server].sum())
+        self.named_ns += int(ns[serving[named]].sum())
+        cpu = table.column("cpu").to_numpy()
+        if not self.with_counters:
+            return Segments(t0_ns, t1_ns, cpu, group)
+        values, valid = tables.counters(table)
+        return Segments(t0_ns, t1_ns, cpu, group, values, valid)

@@ -1,0 +1,277 @@
+"""Raw energy counters to integer nanojoules per window, or to the cause why not.
+
+Nothing is clamped and nothing is dropped: a window whose energy cannot be known carries a `Cause`
+instead, and its energy is in no sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+I64 = npt.NDArray[np.int64]
+Bool = npt.NDArray[np.bool_]
+
+#: More than this is a lying counter, not a machine: the largest server packages draw about 500 W.
+MAX_PLAUSIBLE_W = {"package": 2000.0, "core": 2000.0, "uncore": 500.0, "dram": 500.0, "psys": 1e4}
+#: A domain that is never powered off draws at least this; core and uncore may be gated to nothing.
+MIN_AWAKE_W = {"package": 0.5, "psys": 0.5, "dram": 0.05}
+STOPPED_NS = 100_000_000  #: a counter of a domain that is awake moves within this time
+UPDATE_PERIOD_NS = 1_000_000  #: RAPL counters move about once per millisecond
+
+
+class Cause(IntEnum):
+    """What is known about a window's energy. The first two have a figure, the others none."""
+
+    NONE = 0  #: read at both ends
+    INTERPOLATED = 1  #: a reading failed; the energy around it is spread evenly over time
+    EDGE = 2  #: before the first reading of the trace, or after the last
+    MISSING = 3  #: the domain has no usable reading around the window
+    GAP = 4  #: so long that the counter may have wrapped more than once
+    RESET = 5  #: the counter went back by more than a wrap explains
+    STOPPED = 6  #: the counter stood still although the domain was powered
+    IMPLAUSIBLE = 7  #: more power than a machine can draw, or not a value of this counter
+
+
+@dataclass(frozen=True)
+class Series:
+    """One counter: `unit_j` joules per count; `range` counts until it wraps, 0 never."""
+
+    package: int
+    domain: str
+    unit_j: float
+    range: int = 0
+
+    @property
+    def max_w(self) -> float:
+        return MAX_PLAUSIBLE_W.get(self.domain, MAX_PLAUSIBLE_W["package"])
+
+
+@dataclass(frozen=True)
+class Readings:
+    """Counter readings in the order in which they were made, all of length n.
+
+    `series` indexes a list of `Series`; `raw` means nothing where `ok` is false.
+    """
+
+    t_ns: I64
+    raw: npt.NDArray[np.uint64]
+    ok: Bool
+    half_width_ns: I64
+    series: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class WindowEnergy:
+    """Energy of k windows between k + 1 boundaries, one row per series.
+
+    `energy_nj` is 0 where `cause` says that it is unknown: look at `known` first.
+    `half_width_ns`: uncertainty of the time of the readings around each window.
+    """
+
+    series: tuple[Series, ...]
+    boundaries_ns: I64
+    energy_nj: I64
+    cause: npt.NDArray[np.uint8]
+    half_width_ns: I64
+
+    @property
+    def known(self) -> Bool:
+        return self.cause <= Cause.INTERPOLATED
+
+    def slice(self, first: int, last: int) -> WindowEnergy:
+        """Windows `first` to `last` - 1."""
+        return WindowEnergy(
+            self.series,
+            self.boundaries_ns[first : last + 1],
+            self.energy_nj[:, first:last],
+            self.cause[:, first:last],
+            self.half_width_ns[:, first:last],
+        )
+
+
+def window_energy(
+    readings: Readings,
+    series: Sequence[Series],
+    begin_ns: int | None = None,
+    end_ns: int | None = None,
+) -> WindowEnergy:
+    """Windows between rounds of readings, with their energies.
+
+    `begin_ns` and `end_ns`, if given, bound the trace: readings outside are not used, and what
+    lies before the first or after the last round becomes a window of cause EDGE. Without any
+    usable reading the whole range is one such window. Raises nothing for bad readings.
+    """
+    use, index = _rounds(readings, begin_ns, end_ns)
+    firsts = np.flatnonzero(np.diff(index, prepend=-1)) if len(use) else np.zeros(0, np.int64)
+    times_ns = readings.t_ns[use][firsts] if len(use) else np.zeros(0, np.int64)
+    energy = np.zeros((len(series), max(len(times_ns) - 1, 0)), np.int64)
+    cause = np.full(energy.shape, Cause.MISSING, np.uint8)
+    half = np.zeros(energy.shape, np.int64)
+    for s, one in enumerate(series):
+        mine = readings.series[use] == s
+        out = (energy[s], cause[s], half[s])
+        _series_energy(one, times_ns, readings, (use[mine], index[mine]), out)
+    return _with_edges(tuple(series), times_ns, (energy, cause, half), begin_ns, end_ns)
+
+
+def _rounds(
+    readings: Readings, begin_ns: int | None, end_ns: int | None
+) -> tuple[npt.NDArray[np.intp], I64]:
+    """Readings with usable times, in time order, and the round that each belongs to.
+
+    A round ends where a counter is read again, so it holds each counter at most once.
+    """
+    keep = np.ones(len(readings.t_ns), bool)
+    if begin_ns is not None:
+        keep &= readings.t_ns >= begin_ns
+    if end_ns is not None:
+        keep &= readings.t_ns <= end_ns
+    previous = np.full(len(keep), -1, np.int64)
+    for s in np.unique(readings.series[keep]):
+        mine = np.flatnonzero(keep & (readings.series == s))
+        t_ns = readings.t_ns[mine]
+        ahead = np.maximum.accumulate(t_ns)
+        # A clock that goes back, or stands, makes a reading that bounds no window.
+        keep[mine[1:]] = t_ns[1:] > ahead[:-1]
+    use = np.flatnonzero(keep)
+    use = use[np.argsort(readings.t_ns[use], kind="stable")]
+    which = readings.series[use]
+    for s in np.unique(which):
+        mine = np.flatnonzero(which == s)
+        previous[mine[1:]] = mine[:-1]
+    index, start, current = np.zeros(len(use), np.int64), 0, 0
+    for i, before in enumerate(previous[: len(use)].tolist()):
+        if before >= start:
+            start, current = i, current + 1
+        index[i] = current
+    return use, index
+
+
+def _series_energy(
+    series: Series,
+    times_ns: I64,
+    readings: Readings,
+    rounds: tuple[npt.NDArray[np.intp], I64],
+    out: tuple[I64, npt.NDArray[np.uint8], I64],
+) -> None:
+    """Fills one series' rows of energy, cause and half width from its readings."""
+    energy, cause, half = out
+    if not np.isfinite(series.unit_j) or series.unit_j <= 0:
+        cause[:] = Cause.IMPLAUSIBLE
+        return
+    use, index = rounds
+    good = readings.ok[use]
+    if series.range:
+        good &= readings.raw[use] < np.uint64(min(series.range, 2**64 - 1))
+    use, index = use[good], index[good]
+    if len(use) < 2:
+        return
+    raw, t_ns = readings.raw[use], readings.t_ns[use]
+    counts, why = _differences(series, raw, np.diff(t_ns))
+    spans_nj = _to_nj(series, raw[:-1], np.where(why == Cause.NONE, counts, np.uint64(0)))
+    width = np.maximum(readings.half_width_ns[use][:-1], readings.half_width_ns[use][1:])
+    one = np.diff(index) == 1
+    at = index[:-1][one]
+    energy[at], cause[at], half[at] = spans_nj[one], why[one], width[one]
+    for j in np.flatnonzero(~one):
+        first, last = int(index[j]), int(index[j + 1])
+        edges = times_ns[first : last + 1] - times_ns[first]
+        total, length = int(spans_nj[j]), int(edges[-1])
+        cumulative = np.array([total * int(edge) // length for edge in edges], np.int64)
+        energy[first:last] = np.diff(cumulative)
+        cause[first:last] = why[j] if why[j] != Cause.NONE else Cause.INTERPOLATED
+        half[first:last] = width[j]
+
+
+def _differences(
+    series: Series, raw: npt.NDArray[np.uint64], dt_ns: I64
+) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint8]]:
+    """Counts between consecutive readings, modulo the range, and what is wrong with them."""
+    back = raw[1:] < raw[:-1]
+    counts = raw[1:] - raw[:-1]  # modulo 2**64
+    if series.range:
+        counts = np.where(back, counts + np.uint64(series.range % 2**64), counts)
+    joules = counts.astype(np.float64) * series.unit_j
+    # A window may hold two updates more than its length says, and two counts of truncation.
+    allowed = series.max_w * (dt_ns + 2 * UPDATE_PERIOD_NS) * 1e-9 + 2 * series.unit_j
+    why = np.zeros(len(counts), np.uint8)
+    why[_stopped(series, counts, dt_ns)] = Cause.STOPPED
+    why[joules > allowed] = Cause.IMPLAUSIBLE
+    why[back & ((joules > allowed) | (series.range == 0))] = Cause.RESET
+    if series.range:
+        half_wrap_ns = series.range * series.unit_j / 2 / series.max_w * 1e9
+        why[dt_ns > half_wrap_ns] = Cause.GAP
+    return counts, why
+
+
+def _stopped(series: Series, counts: npt.NDArray[np.uint64], dt_ns: I64) -> Bool:
+    """Windows in which the counter stands for longer than a powered domain lets it."""
+    stands = counts == 0
+    least_w = MIN_AWAKE_W.get(series.domain)
+    if least_w is None or not stands.any():
+        return np.zeros(len(counts), bool)
+    starts = np.flatnonzero(np.diff(stands, prepend=not stands[0]))
+    lengths_ns = np.add.reduceat(dt_ns, starts)
+    patience_ns = max(STOPPED_NS, 16 * series.unit_j / least_w * 1e9)
+    long = np.repeat(lengths_ns >= patience_ns, np.diff(starts, append=len(counts)))
+    result: Bool = stands & long
+    return result
+
+
+def _to_nj(
+    series: Series, raw: npt.NDArray[np.uint64], counts: npt.NDArray[np.uint64]
+) -> npt.NDArray[np.int64]:
+    """Whole nanojoules of differences that start at `raw`, without drift.
+
+    With f(x) = round(x * unit), a difference is f(x + counts) - f(x), so that sums telescope and
+    do not depend on where a recording is cut. Only raw modulo the unit's denominator matters.
+    """
+    # The shortest decimal of the double is what the source meant: 1e-06 is a microjoule.
+    unit_nj = Fraction(repr(float(series.unit_j))) * 10**9
+    num, den = unit_nj.numerator, unit_nj.denominator
+    largest = (int(counts.max()) + den) * 2 * num if len(counts) else 0
+    if largest >= 2**62:
+        start = [int(r) % den for r in raw]
+        pairs = zip(start, counts.tolist(), strict=True)
+        rounded = [
+            (2 * (x + c) * num + den) // (2 * den) - (2 * x * num + den) // (2 * den)
+            for x, c in pairs
+        ]
+        return np.array(rounded, np.int64)
+    x = (raw % np.uint64(den)).astype(np.int64)
+    y = x + counts.astype(np.int64)
+    ends: I64 = (2 * y * num + den) // (2 * den) - (2 * x * num + den) // (2 * den)
+    return ends
+
+
+def _with_edges(
+    series: tuple[Series, ...],
+    times_ns: I64,
+    rows: tuple[I64, npt.NDArray[np.uint8], I64],
+    begin_ns: int | None,
+    end_ns: int | None,
+) -> WindowEnergy:
+    """Adds the stretches before the first and after the last round."""
+    times = times_ns.tolist()
+    before = begin_ns is not None and (not times or begin_ns < times[0])
+    if before and begin_ns is not None:
+        times.insert(0, begin_ns)
+    after = end_ns is not None and bool(times) and end_ns > times[-1]
+    if after and end_ns is not None:
+        times.append(end_ns)
+    # With a single boundary there is no window, and so no edge either.
+    count = max(len(times) - 1, 0)
+    inner = rows[0].shape[1]
+    lead = int(before and count > inner)
+    energy = np.zeros((len(series), count), np.int64)
+    cause = np.full((len(series), count), Cause.EDGE, np.uint8)
+    half = np.zeros((len(series), count), np.int64)
+    inside = slice(lead, lead + inner)
+    energy[:, inside], cause[:, inside], half[:, inside] = rows
+    return WindowEnergy(series, np.array(times, np.int64), energy, cause, half)

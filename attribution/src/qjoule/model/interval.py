@@ -1,0 +1,101 @@
+"""The 95 % interval of a group's energy.
+
+Two kinds of error are kept apart. *Random*: when a counter was last updated before it was read, and
+its unit; one window's error is the next one's with the sign turned, so they cancel over a group
+that runs steadily. *Systematic*: weights, idle power, the total, lost records; common to all calls
+of a fingerprint, so they are added up, never averaged away.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from qjoule.model.arrays import F64
+from qjoule.model.counters import I64
+
+Z95 = 1.959963984540054
+
+
+@dataclass
+class GroupErrors:
+    """Running sums per group, in nJ and nJ**2; grows as groups appear."""
+
+    random_nj2: F64 = field(default_factory=lambda: np.zeros(0))
+    weight_nj: F64 = field(default_factory=lambda: np.zeros(0))
+    loss_nj: F64 = field(default_factory=lambda: np.zeros(0))
+    static_down_nj: F64 = field(default_factory=lambda: np.zeros(0))
+    static_up_nj: F64 = field(default_factory=lambda: np.zeros(0))
+    _last: dict[int, tuple[F64, I64]] = field(default_factory=dict)
+
+    def grow(self, groups: int) -> None:
+        """Makes room for `groups` groups."""
+        missing = groups - len(self.random_nj2)
+        if missing <= 0:
+            return
+        for name in ("random_nj2", "weight_nj", "loss_nj", "static_down_nj", "static_up_nj"):
+            setattr(self, name, np.append(getattr(self, name), np.zeros(missing)))
+        for key, (x, window) in self._last.items():
+            self._last[key] = (
+                np.append(x, np.zeros(missing)),
+                np.append(window, np.full(missing, -2, np.int64)),
+            )
+
+    def add_random(self, key: int, window: I64, group: I64, sigma_nj: F64) -> None:
+        """Adds entries of one series (`key`), `sigma_nj` each: error of one window edge.
+
+        A window's energy is the difference of two edges. With x the edge error that reaches the
+        group in a window, its variance over all windows is sum(2 x[k]^2 - 2 x[k-1] x[k]): adjacent
+        windows share an edge. One window alone has sigma/E = (T/W) sqrt(1/6).
+        """
+        size = len(self.random_nj2)
+        last_x, last_window = self._last.setdefault(
+            key, (np.zeros(size), np.full(size, -2, np.int64))
+        )
+        order = np.lexsort((window, group))
+        w, g, x = window[order], group[order], sigma_nj[order]
+        before_w, before_x = np.empty_like(w), np.empty_like(x)
+        before_w[1:], before_x[1:] = w[:-1], x[:-1]
+        firsts = np.flatnonzero(np.diff(g, prepend=-1))
+        before_w[firsts], before_x[firsts] = last_window[g[firsts]], last_x[g[firsts]]
+        shared_edge = np.where(before_w == w - 1, before_x, 0.0)
+        self.random_nj2 += np.bincount(g, 2 * x * x - 2 * x * shared_edge, minlength=size)
+        ends = np.append(firsts[1:], len(g)) - 1 if len(g) else firsts
+        last_window[g[ends]], last_x[g[ends]] = w[ends], x[ends]
+
+    def add(self, name: str, group: I64, value_nj: F64) -> None:
+        """Adds to one of the systematic sums."""
+        total: F64 = getattr(self, name)
+        total += np.bincount(group, value_nj, minlength=len(total))
+
+    def ci95(
+        self, energy_nj: I64, *, weight_error: float, total_error: float, record_loss: float
+    ) -> tuple[F64, F64]:
+        """Lower and upper bounds, (groups,), never negative.
+
+        `weight_error`, `total_error`: relative 95 % errors of weights and of the total.
+        `record_loss`: share of query records that were lost.
+        """
+        random = Z95 * np.sqrt(np.maximum(self.random_nj2, 0.0))
+        model = weight_error * self.weight_nj
+        total = total_error * energy_nj
+        half = np.sqrt(random**2 + model**2 + total**2)
+        loss = self.loss_nj + record_loss * energy_nj
+        low = energy_nj - half - loss - self.static_down_nj
+        high = energy_nj + half + loss + self.static_up_nj
+        return np.maximum(low, 0.0), np.maximum(high, 0.0)
+
+
+def edge_sigma_nj(
+    energy_nj: F64, share: F64, dt_ns: F64, *, period_ns: float, half_width_ns: F64, unit_nj: float
+) -> F64:
+    """Standard error of one window edge, as it reaches an entry with `share` of the window.
+
+    Uniform errors: the update period T (T/sqrt(12)), the reading's width, the counter's unit.
+    """
+    power_w = energy_nj / np.maximum(dt_ns, 1.0)
+    phase = power_w * period_ns / math.sqrt(12)
+    width = power_w * half_width_ns / math.sqrt(3)
+    return np.sqrt(phase**2 + width**2 + (share * unit_nj) ** 2 / 12)

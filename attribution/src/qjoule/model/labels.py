@@ -1,0 +1,51 @@
+"""What a group of segments is called in the result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+#: Rows for what has no statement of its own.
+NONE_LABEL = "(none)"  #: a key that nobody set
+PREPARED_BEFORE = "(prepared before tracing began)"
+SESSION_OVERHEAD = "(session overhead)"  #: login, ping, quit: server work that is no statement
+OTHER_SHAPES = "other"  #: statements beyond the bound on distinct shapes
+
+
+@dataclass(frozen=True)
+class GroupLabel:
+    """Kind is one of `result.PARTS`; `named`: queries whose statement is known."""
+
+    kind: str
+    keys: tuple[tuple[str, str], ...]
+    shape: str = ""
+    server: str = ""
+    rung: str = ""
+    flags: tuple[str, ...] = ()
+    named: bool = False
+
+
+@dataclass
+class LabelIndex:
+    """Group numbers of labels, given out in order of appearance; equal kind and keys, one group."""
+
+    labels: list[GroupLabel] = field(default_factory=list)
+    _numbers: dict[tuple[str, tuple[tuple[str, str], ...]], int] = field(default_factory=dict)
+
+    def number(self, label: GroupLabel) -> int:
+        key = (label.kind, label.keys)
+        if key not in self._numbers:
+            self._numbers[key] = len(self.labels)
+            self.labels.append(label)
+        return self._numbers[key]
+
+
+def background(server: str, role: str) -> GroupLabel:
+    return GroupLabel("background", (("server", server), ("role", role)), role, server)
+
+
+def process(name: str) -> GroupLabel:
+    return GroupLabel("other_processes", (("process", name),), name)
+
+
+KERNEL = GroupLabel("kernel", (("process", "kernel"),))
+TRACER = GroupLabel("tracer", (("process", "qjoule"),))

@@ -1,0 +1,201 @@
+"""One window's joules to its owners: static, shared, and dynamic by weight, in integer nJ.
+
+Every function here takes many windows at once. For each window
+sum(entries) + idle + residual = energy, exactly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from qjoule.model.arrays import COUNTERS, F64, Entries
+from qjoule.model.coefficients import Coefficients, IdlePolicy, PowerInterval
+from qjoule.model.counters import I64, Bool
+from qjoule.model.pieces import real_sums
+
+_NO_POWER = PowerInterval(0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Load:
+    """What is needed of the n windows of one package: lengths, idle and lost CPU time."""
+
+    dt_ns: I64
+    idle_ns: I64
+    lost_ns: I64
+
+
+@dataclass(frozen=True)
+class Split:
+    """Energies of m entries and n windows; the intervals are what the entries' would change by.
+
+    `static_down_nj` and `static_up_nj`, per window: by how much the energy split among the
+    entries could be lower or higher within the interval of the idle power.
+    """
+
+    entry_nj: I64
+    idle_nj: I64
+    residual_nj: I64
+    static_down_nj: F64
+    static_up_nj: F64
+
+
+def apportion(total_nj: I64, window: I64, weight: F64) -> I64:
+    """Splits `total_nj` of each window over its entries by weight; whole nJ, nothing left over.
+
+    `window` (m,) is sorted and indexes `total_nj` (n,). Largest remainder (Hamilton's method);
+    equal remainders go to the entry that comes first. Windows whose weights sum to 0 give 0:
+    the caller decides who gets their energy. Weights must be finite and >= 0.
+    """
+    if not len(window):
+        return np.zeros(0, np.int64)
+    # Scaling by the largest weight keeps sums of huge weights finite.
+    starts = np.flatnonzero(np.diff(window, prepend=-1))
+    which = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(window)))
+    peak = np.maximum.reduceat(weight, starts)
+    scaled = weight / np.where(peak > 0, peak, 1.0)[which]
+    sums = np.add.reduceat(scaled, starts)
+    totals = np.where(peak > 0, total_nj[window[starts]], 0)
+    quota = totals[which] * (scaled / np.where(sums > 0, sums, 1.0)[which])
+    share = np.floor(quota).astype(np.int64)
+    left = totals - np.add.reduceat(share, starts)
+    order = np.lexsort((share - quota, which))
+    rank = np.arange(len(window)) - starts[which]
+    share[order] += rank < left[which]
+    counts = np.diff(starts, append=len(window))
+    for i in np.flatnonzero((left < 0) | (left > counts)):
+        # Beyond 2**53 nJ floats no longer count whole nanojoules.
+        part = slice(starts[i], starts[i] + counts[i])
+        share[part] = _apportion_exactly(int(totals[i]), scaled[part])
+    return share
+
+
+def _apportion_exactly(total_nj: int, weight: F64) -> list[int]:
+    exact = [Fraction(float(w)) for w in weight]
+    whole = sum(exact)
+    quota = [total_nj * w / whole for w in exact]
+    share = [int(q) for q in quota]
+    order = sorted(range(len(quota)), key=lambda i: (share[i] - quota[i], i))
+    for i in order[: total_nj - sum(share)]:
+        share[i] += 1
+    return share
+
+
+def weights(
+    entries: Entries, windows: int, coefficients: Coefficients, domain: str
+) -> tuple[F64, bool]:
+    """Weight of every entry, and whether hardware counters made it.
+
+    Without counters it is on-CPU time. DRAM is weighted by LLC misses where they are counted.
+    Time in which a counter was not read counts at the entry's own rate, or if it never was, at the
+    mean rate of its window.
+    """
+    factors = (coefficients.a, coefficients.b, coefficients.c)
+    if domain == "dram":
+        factors = (0.0, 0.0, 1.0)
+    cpu_ns = entries.cpu_ns.astype(np.float64)
+    needed = [i for i in range(COUNTERS) if factors[i] > 0 and entries.counters[:, i].any()]
+    if not needed:
+        return cpu_ns, False
+    total = np.zeros(len(cpu_ns))
+    for i in needed:
+        counts, ns = entries.counters[:, i], entries.counted_ns[:, i]
+        window_ns = real_sums(entries.window, ns, windows)
+        window_counts = real_sums(entries.window, counts, windows)
+        mean = window_counts / np.where(window_ns > 0, window_ns, 1.0)
+        rate = np.where(ns > 0, counts / np.where(ns > 0, ns, 1.0), mean[entries.window])
+        total += factors[i] * rate * cpu_ns
+    return total, True
+
+
+def split(
+    energy_nj: I64,
+    known: Bool,
+    load: Load,
+    entries: Entries,
+    weight: F64,
+    *,
+    idle_w: PowerInterval | None,
+    shared_w: float,
+    policy: IdlePolicy,
+) -> Split:
+    """Splits n windows of one package and domain over the package's m entries.
+
+    Without a known idle power all energy of a window is dynamic: whoever ran pays for it, and a
+    window in which nobody ran is idle's. Lost CPU time takes its part, at the window's mean
+    weight per nanosecond, as residual. Unknown windows are split as 0.
+    """
+    energy = np.where(known, energy_nj, 0)
+    count = len(energy)
+    busy_ns = real_sums(entries.window, entries.cpu_ns, count)
+    weight_sum = real_sums(entries.window, weight, count)
+    if (blank := (busy_ns > 0) & (weight_sum <= 0)).any():
+        # Somebody ran, but no event of the weight happened: time is what is left to go by.
+        weight = np.where(blank[entries.window], entries.cpu_ns, weight)
+        weight_sum = real_sums(entries.window, weight, count)
+    static = np.minimum(energy, _energy_nj((idle_w or _NO_POWER).value_w, load.dt_ns))
+    active = np.minimum(load.dt_ns, busy_ns + load.lost_ns)
+    shared = np.minimum(energy - static, _energy_nj(shared_w, active))
+    dynamic = energy - static - shared
+    window, weight, is_lost = _with_lost(entries.window, weight, load, busy_ns, weight_sum)
+    time_ns = np.zeros(len(window))
+    time_ns[~is_lost] = entries.cpu_ns
+    time_ns[is_lost] = load.lost_ns[window[is_lost]]
+    got = apportion(dynamic, window, weight)
+    if shared.any():
+        got += apportion(shared, window, time_ns)
+    if policy != "separate" and static.any():
+        even = (~is_lost).astype(np.float64)
+        got += apportion(static, window, even if policy == "even" else np.where(is_lost, 0, weight))
+    entry_nj = got[~is_lost]
+    residual = np.zeros(count, np.int64)
+    residual[window[is_lost]] = got[is_lost]
+    rest = energy - residual
+    np.subtract.at(rest, entries.window, entry_nj)
+    # No CPU of this package is known: its energy has no owner, not even idle.
+    nowhere = (busy_ns == 0) & (load.idle_ns == 0) & (load.lost_ns == 0)
+    residual[nowhere] += rest[nowhere]
+    rest[nowhere] = 0
+    down, up = _static_slack(energy, static, idle_w, load, busy_ns)
+    if policy != "separate":
+        down, up = np.zeros(count), np.zeros(count)
+    return Split(entry_nj, rest, residual, down, up)
+
+
+def _energy_nj(power_w: float, dt_ns: I64 | F64) -> I64:
+    """Watts are nanojoules per nanosecond."""
+    limit = float(2**62)
+    return np.minimum(np.rint(power_w * np.asarray(dt_ns, np.float64)), limit).astype(np.int64)
+
+
+def _with_lost(
+    window: I64, weight: F64, load: Load, busy_ns: F64, weight_sum: F64
+) -> tuple[I64, F64, Bool]:
+    """Entries with one more at the end of each window that lost time."""
+    at = np.flatnonzero(load.lost_ns > 0)
+    if not len(at):
+        return window, weight, np.zeros(len(window), bool)
+    per_ns = np.where(busy_ns > 0, weight_sum / np.where(busy_ns > 0, busy_ns, 1.0), 1.0)
+    place = np.searchsorted(window, at, "right")
+    marks = np.insert(np.zeros(len(window), bool), place, True)
+    lost_weight = load.lost_ns[at] * per_ns[at]
+    return np.insert(window, place, at), np.insert(weight, place, lost_weight), marks
+
+
+def _static_slack(
+    energy: I64, static: I64, idle_w: PowerInterval | None, load: Load, busy_ns: F64
+) -> tuple[F64, F64]:
+    """How far the energy of entries could be lower, or higher, for want of a sure idle power.
+
+    Uncalibrated, it could be lower by as much as idle CPUs would draw if they drew like busy ones.
+    """
+    if idle_w is None:
+        capacity = busy_ns + load.idle_ns + load.lost_ns
+        idle_share = load.idle_ns / np.where(capacity > 0, capacity, 1.0)
+        return energy * idle_share, np.zeros(len(energy))
+    highest = np.minimum(energy, idle_w.high_w * load.dt_ns.astype(np.float64))
+    lowest = np.minimum(energy, idle_w.low_w * load.dt_ns.astype(np.float64))
+    return np.maximum(highest - static, 0.0), np.maximum(static - lowest, 0.0)

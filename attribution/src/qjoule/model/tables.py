@@ -1,0 +1,80 @@
+"""A trace's Arrow tables to the arrays of the model."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from qjoule.model.arrays import COUNTERS, LostTime, Machine
+from qjoule.model.counters import I64, Readings, Series
+from qjoule.trace.arrow import pc
+
+COUNTER_COLUMNS = ("cycles", "instructions", "llc_misses")
+
+
+def readings(energy: pa.Table) -> tuple[Readings, tuple[Series, ...]]:
+    """The `energy` table as readings and the counters they are of, by (package, domain)."""
+    domain = energy.column("domain").cast(pa.string()).to_pylist()
+    keys = list(
+        zip(
+            energy.column("package").to_pylist(),
+            domain,
+            energy.column("unit_j").to_pylist(),
+            pc.fill_null(energy.column("range"), 0).to_pylist(),
+            strict=True,
+        )
+    )
+    # repr makes units sortable that are not numbers (NaN equals nothing, not even itself).
+    plain = [(package, name, repr(unit), size) for package, name, unit, size in keys]
+    numbers = {key: i for i, key in enumerate(sorted(set(plain)))}
+    series = tuple(Series(p, name, float(unit), size) for p, name, unit, size in numbers)
+    raw = energy.column("raw")
+    ok = pc.and_(raw.is_valid(), pc.equal(energy.column("status"), 0))
+    return (
+        Readings(
+            t_ns=energy.column("t_ns").to_numpy(),
+            raw=pc.fill_null(raw, 0).to_numpy().astype(np.uint64),
+            ok=ok.to_numpy(),
+            half_width_ns=energy.column("half_width_ns").to_numpy().astype(np.int64),
+            series=np.array([numbers[key] for key in plain], np.int64),
+        ),
+        series,
+    )
+
+
+def machine(cpus: list[tuple[int, int]], segments_cpus: I64) -> Machine:
+    """CPUs as (cpu, package); without a topology, the CPUs that segments name, as package 0."""
+    known = dict(cpus) or {int(cpu): 0 for cpu in segments_cpus}
+    ids = sorted(known)
+    return Machine(np.array(ids, np.int64), np.array([known[i] for i in ids], np.int64))
+
+
+def lost_time(loss: pa.Table, begin_ns: int) -> list[LostTime]:
+    """Running sums of lost CPU time per CPU and cause; those without a CPU have no place."""
+    rows = loss.filter(
+        pc.and_(loss.column("cpu").is_valid(), pc.greater(loss.column("lost_ns"), 0))
+    )
+    by_key: dict[tuple[int, str], list[tuple[int, int]]] = {}
+    for row in rows.to_pylist():
+        by_key.setdefault((row["cpu"], row["cause"]), []).append((row["t_ns"], row["lost_ns"]))
+    out = []
+    for (cpu, _), points in sorted(by_key.items()):
+        t_ns, lost_ns = np.array(sorted(points), np.float64).T
+        out.append(
+            LostTime(
+                cpu,
+                np.append(min(begin_ns, int(t_ns[0])), t_ns).astype(np.int64),
+                np.maximum.accumulate(np.append(0, lost_ns)).astype(np.int64),
+            )
+        )
+    return out
+
+
+def counters(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
+    """Counters of segments, (n, 3), and which were read."""
+    values = np.zeros((table.num_rows, COUNTERS), np.uint64)
+    valid = np.zeros((table.num_rows, COUNTERS), bool)
+    for i, name in enumerate(COUNTER_COLUMNS):
+        values[:, i] = pc.fill_null(table.column(name), 0).to_numpy()
+        valid[:, i] = table.column(name).is_valid().to_numpy()
+    return values, valid

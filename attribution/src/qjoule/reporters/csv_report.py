@@ -1,0 +1,68 @@
+"""Attribution as CSV: one line per row, fixed rows included, so that `energy_j` adds up."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import Any
+
+from qjoule.model.result import Attribution, Row
+from qjoule.reporters import format as fmt
+
+
+def to_csv(attribution: Attribution) -> str:
+    """RFC 4180 with a header line. Control characters of a trace's text are escaped."""
+    records = flat_rows(attribution)
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(records[0]))
+    writer.writeheader()
+    for record in records:
+        writer.writerow({name: _cell(value) for name, value in record.items()})
+    return out.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    return fmt.one_line(value) if isinstance(value, str) else value
+
+
+def flat_rows(attribution: Attribution) -> list[dict[str, Any]]:
+    """Every row with the same columns; None is unknown. Grade and idle policy are on each."""
+    keys = [key for key in attribution.policy["by"].split(",") if key != "server"]
+    rows = (*attribution.rows, *attribution.fixed)
+    return [_flat(attribution, row, keys) for row in rows]
+
+
+def _flat(attribution: Attribution, row: Row, keys: list[str]) -> dict[str, Any]:
+    known = bool(attribution.domains)
+    ends = row.energy_nj_ci95 if known else (None, None)
+    per_call = (row.j_per_call_ci95 if known else None) or (None, None)
+    record: dict[str, Any] = {key: row.keys.get(key) for key in keys}
+    record |= {
+        "kind": row.kind,
+        "shape": row.shape,
+        "server": row.keys.get("server", row.server),
+        "calls": row.calls,
+        "energy_j": row.energy_nj / 1e9 if known else None,
+        "energy_j_low95": None if ends[0] is None else ends[0] / 1e9,
+        "energy_j_high95": None if ends[1] is None else ends[1] / 1e9,
+        "j_per_call": row.j_per_call if known else None,
+        "j_per_call_low95": per_call[0],
+        "j_per_call_high95": per_call[1],
+        "share": row.share if known else None,
+        "cpu_ns": row.cpu_ns,
+        "latency_ns_mean": row.latency_ns_mean,
+        "latency_ns_p50": row.latency_ns_p50,
+        "latency_ns_p95": row.latency_ns_p95,
+        "latency_ns_p99": row.latency_ns_p99,
+        "cycles": row.cycles,
+        "instructions": row.instructions,
+        "llc_misses": row.llc_misses,
+        "rung": row.rung,
+        "flags": " ".join(row.flags),
+    }
+    for domain in attribution.domains[1:]:
+        record[f"energy_j_{domain.name}"] = row.energy_by_domain_nj.get(domain.name, 0) / 1e9
+    record["domain"] = attribution.energy_source.main_domain
+    record["grade"] = attribution.energy_source.grade
+    record["idle_policy"] = attribution.policy["idle"]
+    return record

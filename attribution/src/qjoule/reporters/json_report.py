@@ -1,0 +1,137 @@
+"""Attribution as JSON, schema `qjoule.attribution/1`, and back to what a comparison needs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from qjoule.errors import QjouleError
+from qjoule.model.gpsup import Form
+from qjoule.model.result import PARTS, Attribution, Domain, Row
+
+SCHEMA = "qjoule.attribution/1"
+
+
+def to_json(attribution: Attribution) -> str:
+    """The document, with a newline at its end. The same attribution gives the same bytes."""
+    return json.dumps(document(attribution), indent=1, allow_nan=False) + "\n"
+
+
+def document(attribution: Attribution) -> dict[str, Any]:
+    """The document as plain objects. Energies are in joules; an unknown is null, never 0."""
+    trace, source, model = attribution.trace, attribution.energy_source, attribution.model
+    known = bool(attribution.domains)
+    out: dict[str, Any] = {
+        "schema": SCHEMA,
+        "trace": {
+            "host": trace.host,
+            "kernel": trace.kernel,
+            "cpu": trace.cpu,
+            "start": trace.start,
+            "duration_s": trace.duration_s,
+            "complete": trace.complete,
+            "loss": trace.loss,
+            "lost_cpu_ns": trace.lost_cpu_ns,
+            "windows": attribution.windows,
+            "unattributed_windows": attribution.unattributed_windows,
+            "window_causes": attribution.window_causes,
+            "anomalies": attribution.anomalies,
+        },
+        "energy_source": {
+            "name": source.name,
+            "grade": source.grade,
+            "reason": source.reason,
+            "domains": list(source.domains),
+            "main_domain": source.main_domain,
+        },
+        "policy": attribution.policy,
+        "model": {
+            "weight": model.weight,
+            "coefficients": model.coefficients,
+            "calibrated": model.calibrated,
+            "held_out_error": model.held_out_error,
+            "notes": list(model.notes),
+        },
+        "coverage": attribution.coverage,
+        "totals_j": _totals(attribution.main if known else None),
+        "rows": [row_document(row, known) for row in attribution.rows],
+        "fixed": [row_document(row, known) for row in attribution.fixed],
+    }
+    if len(attribution.domains) > 1:
+        out["domains_j"] = {domain.name: _totals(domain) for domain in attribution.domains}
+    return out
+
+
+def row_document(row: Row, known: bool = True) -> dict[str, Any]:
+    """One row; the group's keys come first, under their own names."""
+    out: dict[str, Any] = {
+        **row.keys,
+        "shape": row.shape,
+        "server": row.keys.get("server", row.server),
+        "kind": row.kind,
+        "calls": row.calls,
+        "energy_j": row.energy_nj / 1e9 if known else None,
+        "energy_j_ci95": [end / 1e9 for end in row.energy_nj_ci95] if known else None,
+        "j_per_call": row.j_per_call if known else None,
+        "j_per_call_ci95": row.j_per_call_ci95 if known else None,
+        "share": row.share if known else None,
+        "cpu_ns": row.cpu_ns,
+        "latency_ns_mean": row.latency_ns_mean,
+        "latency_ns_p50": row.latency_ns_p50,
+        "latency_ns_p95": row.latency_ns_p95,
+        "latency_ns_p99": row.latency_ns_p99,
+    }
+    counters = {name: getattr(row, name) for name in ("cycles", "instructions", "llc_misses")}
+    out |= {name: value for name, value in counters.items() if value is not None}
+    out |= {"rung": row.rung, "flags": list(row.flags)}
+    if row.energy_by_domain_nj:
+        out["energy_by_domain_j"] = {n: nj / 1e9 for n, nj in row.energy_by_domain_nj.items()}
+    return out
+
+
+def _totals(domain: Domain | None) -> dict[str, float | None]:
+    if domain is None:
+        return dict.fromkeys(("measured", *PARTS))
+    parts = {part: domain.parts_nj[part] / 1e9 for part in PARTS}
+    return {"measured": domain.measured_nj / 1e9, **parts}
+
+
+def forms_from_json(text: bytes, where: str) -> tuple[list[Form], str]:
+    """The query forms of a document by fingerprint, and its grade.
+
+    Raises `QjouleError` if it is not such a document or was not grouped by fingerprint alone.
+    """
+    try:
+        found = json.loads(text)
+        if found["schema"] != SCHEMA:
+            raise QjouleError(f"{where} has schema {str(found['schema'])!r}, not {SCHEMA}")
+        forms = [_form(row) for row in found["rows"]]
+        grade = str(found["energy_source"]["grade"])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise QjouleError(
+            f"{where} is not an attribution by fingerprint: "
+            "give a trace, or the output of `qjoule attribute --format json`"
+        ) from error
+    return forms, grade
+
+
+def _form(row: dict[str, Any]) -> Form:
+    ends = row["j_per_call_ci95"]
+    return Form(
+        name=str(row["fingerprint"]),
+        shape=str(row["shape"]),
+        calls=int(row["calls"]),
+        j_per_call=_float(row["j_per_call"]),
+        j_per_call_ci95=(float(ends[0]), float(ends[1])) if ends else None,
+        latency_ns_mean=_float(row["latency_ns_mean"]),
+    )
+
+
+def _float(value: Any) -> float | None:
+    return None if value is None else float(value)
+
+
+def forms(attribution: Attribution) -> list[Form]:
+    """The query forms of an attribution by fingerprint."""
+    known = bool(attribution.domains)
+    return [_form(row_document(row, known)) for row in attribution.rows]

@@ -1,0 +1,41 @@
+"""Attribution as a Parquet file: the rows of the CSV, and the JSON document's head as metadata."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+
+from qjoule.errors import QjouleError
+from qjoule.model.result import Attribution
+from qjoule.reporters.csv_report import flat_rows
+from qjoule.reporters.json_report import SCHEMA, document
+from qjoule.trace.arrow import pq
+
+_INTEGERS = ("calls", "cpu_ns")
+
+
+def write_parquet(attribution: Attribution, path: Path) -> None:
+    """Writes the file. Raises `QjouleError` if it cannot be written."""
+    try:
+        pq.write_table(to_table(attribution), path)
+    except OSError as error:
+        raise QjouleError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def to_table(attribution: Attribution) -> pa.Table:
+    """The rows as a table; key `qjoule.attribution/1` of its metadata holds all but the rows."""
+    records = flat_rows(attribution)
+    head = {k: v for k, v in document(attribution).items() if k not in ("rows", "fixed")}
+    fields = [pa.field(name, _type(name)) for name in records[0]]
+    schema = pa.schema(fields, {SCHEMA: json.dumps(head)})
+    return pa.Table.from_pylist(records, schema)
+
+
+def _type(name: str) -> pa.DataType:
+    if name in _INTEGERS:
+        return pa.int64()
+    numeric = name.startswith(("energy_j", "j_per_call", "latency_ns"))
+    numeric |= name in ("share", "cycles", "instructions", "llc_misses")
+    return pa.float64() if numeric else pa.string()
