@@ -67,15 +67,17 @@ static void perf_close(struct energy_source *source)
 	free(self);
 }
 
-static int read_number(int sysfs_fd, const char *file, uint64_t *value, struct energy_why *why)
+static int read_type(int sysfs_fd, uint32_t *type, struct energy_why *why)
 {
 	char text[TEXT_BYTES];
-	int got = energy_read_text(sysfs_fd, file, text, sizeof(text));
+	uint64_t number;
+	int got = energy_read_text(sysfs_fd, "type", text, sizeof(text));
 
 	if (got < 0)
-		return why_fail(why, got, "%s: %s", file, strerror(-got));
-	if (energy_parse_u64(text, value))
-		return why_fail(why, -EINVAL, "%s is not a number", file);
+		return why_fail(why, got, "type: %s", strerror(-got));
+	if (energy_parse_u64(text, &number) || number > UINT32_MAX)
+		return why_fail(why, -EINVAL, "type is not the number of a PMU");
+	*type = (uint32_t)number;
 	return 0;
 }
 
@@ -213,21 +215,22 @@ static int open_pmu(struct perf_source *self, const char *sysfs, const struct en
 		    struct energy_why *why)
 {
 	int sysfs_fd = open(sysfs, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	uint64_t type;
+	uint32_t type;
 	int error;
 
 	if (sysfs_fd < 0 && errno == ENOENT)
 		return why_fail(why, -ENOENT, "no PMU at %s", sysfs);
 	if (sysfs_fd < 0)
 		return why_fail(why, -errno, "%s: %s", sysfs, strerror(errno));
-	error = read_number(sysfs_fd, "type", &type, why);
+	error = read_type(sysfs_fd, &type, why);
 	if (!error)
-		error = open_on_mask(self, sysfs_fd, (uint32_t)type, env, why);
+		error = open_on_mask(self, sysfs_fd, type, env, why);
 	close(sysfs_fd);
 	if (!error)
 		error = energy_check_packages(&self->base, env, why);
 	if (!error)
-		why_add(why, "%u counters of the PMU at %s", self->base.domain_count, sysfs);
+		why_add(why, "%u counter%s of the PMU at %s", self->base.domain_count,
+			self->base.domain_count == 1 ? "" : "s", sysfs);
 	return error;
 }
 

@@ -201,12 +201,14 @@ static int open_counter(struct powercap_source *self, int root_fd, const struct 
 	return 0;
 }
 
-/* The same package twice would be the same joules twice. */
+/* The same package, or the same part of one, twice would be the same joules twice. */
 static bool seen_before(const struct zone *zones, int index)
 {
+	const struct zone *zone = &zones[index];
+
 	for (int i = 0; i < index; i++)
-		if (zones[i].sub < 0 && zones[index].name[0] &&
-		    !strcmp(zones[i].name, zones[index].name))
+		if (zone->name[0] && !strcmp(zones[i].name, zone->name) &&
+		    (zone->sub < 0 ? zones[i].sub < 0 : zones[i].top == zone->top))
 			return true;
 	return false;
 }
@@ -227,6 +229,20 @@ static int open_top(struct powercap_source *self, int root_fd, struct zone *zone
 		return why_fail(why, -EINVAL, "%s is package %u, which this machine does not have",
 				zone->dir, zone->package);
 	return open_counter(self, root_fd, zone, domain, why);
+}
+
+static int open_sub(struct powercap_source *self, int root_fd, const struct zone *zones, int index,
+		    struct energy_why *why)
+{
+	const struct zone *zone = &zones[index];
+
+	/* rapl_domain_names[] in intel_rapl_common.c; no other name is understood downstream. */
+	if (strcmp(zone->name, "core") && strcmp(zone->name, "uncore") &&
+	    strcmp(zone->name, "dram"))
+		return why_fail(why, -EINVAL, "%s is not core, uncore or dram", zone->dir);
+	if (seen_before(zones, index))
+		return why_fail(why, -EINVAL, "%s is the second", zone->dir);
+	return open_counter(self, root_fd, zone, zone->name, why);
 }
 
 /*
@@ -258,7 +274,7 @@ static int open_zones(struct powercap_source *self, int root_fd, struct zone *zo
 			continue; /* hypervisors leave empty directories here */
 		} else {
 			zone->package = zones[top].package;
-			error = open_counter(self, root_fd, zone, zone->name, &reason);
+			error = open_sub(self, root_fd, zones, i, &reason);
 		}
 		if (error == -E2BIG)
 			return why_fail(why, error, "%s", text);
@@ -310,7 +326,8 @@ static int open_source(const char *root, const struct energy_env *env, bool host
 		powercap_close(&self->base);
 		return error;
 	}
-	why_add(why, "%u counters under %s", self->base.domain_count, root);
+	why_add(why, "%u counter%s under %s", self->base.domain_count,
+		self->base.domain_count == 1 ? "" : "s", root);
 	*out = &self->base;
 	return 0;
 }

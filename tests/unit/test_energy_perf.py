@@ -66,8 +66,9 @@ def test_no_pmu_says_what_to_do(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "text", "expected"),
     [
-        ("type", "power", "type is not a number"),
-        ("type", "", "type is not a number"),
+        ("type", "power", "type is not the number of a PMU"),
+        ("type", "", "type is not the number of a PMU"),
+        ("type", "4294967297", "type is not the number of a PMU"),
         ("cpumask", "", "is not a list of CPUs"),
         ("cpumask", "0,,0", "is not a list of CPUs"),
         ("cpumask", "0,", "is not a list of CPUs"),

@@ -183,10 +183,26 @@ def test_broken_dram_is_left_out_and_named(root: Path) -> None:
         assert "left out dram (intel-rapl:0:1/energy_uj is not a number)" in probe.why
 
 
+def test_part_that_is_unknown_or_there_twice_is_left_out(root: Path) -> None:
+    zone(root, "intel-rapl:0:2", "dram", 200, INTEL_MAX_UJ)
+    zone(root, "intel-rapl:0:3", "\x1b[31mred", 200, INTEL_MAX_UJ)
+    with Probe(f"powercap:{root}", why_bytes=4096) as probe:
+        assert shown(probe) == [(0, "package"), (0, "core"), (0, "dram")]
+        assert "left out dram (intel-rapl:0:2 is the second)" in probe.why
+        assert "left out ?[31mred (intel-rapl:0:3 is not core, uncore or dram)" in probe.why
+
+
 def test_more_zones_than_room(root: Path) -> None:
+    for number in range(33):
+        zone(root, f"intel-rapl:{number}", f"package-{number}", 1, INTEL_MAX_UJ)
+        zone(root, f"intel-rapl:{number}:0", "core", 1, INTEL_MAX_UJ)
+    cpus = ",".join(f"{n}:{n}" for n in range(33))
+    with Probe(f"powercap:{root}", cpus) as probe:
+        assert probe.error == -errno.E2BIG
+        assert "more than 64 zones" in probe.why
     for number in range(300):
-        zone(root, f"intel-rapl:0:{number}", f"extra{number}", 1, INTEL_MAX_UJ)
-    with Probe(f"powercap:{root}") as probe:
+        (root / f"intel-rapl:99:{number}").mkdir()
+    with Probe(f"powercap:{root}", cpus) as probe:
         assert probe.error == -errno.E2BIG
 
 
