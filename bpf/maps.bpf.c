@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/* Everything the programs share is defined here, once; the other objects declare it extern. */
+#include "sums.bpf.h"
+#include "statement.bpf.h"
+#include "parallel.bpf.h"
+
+const volatile struct qj_plan plan = {};
+struct qj_control control = {};
+struct qj_cpu_state cpus[QJ_MAX_CPUS] = {};
+
+struct threads_map threads SEC(".maps");
+struct rings_map rings SEC(".maps");
+struct counter_map cycles SEC(".maps");
+struct counter_map instructions SEC(".maps");
+struct counter_map llc_misses SEC(".maps");
+struct sums_map sums_even SEC(".maps");
+struct sums_map sums_odd SEC(".maps");
+struct seen_map seen SEC(".maps");
+struct prepared_map prepared SEC(".maps");
+struct leaders_map leaders SEC(".maps");
+struct suspended_map suspended SEC(".maps");
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";

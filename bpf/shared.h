@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/*
+ * Between the programs and their tracer only, built together and never stored: the plan, the state
+ * that is read through shared memory, rows of the live view, and how records lie in the rings.
+ */
+#ifndef QJOULE_SHARED_H
+#define QJOULE_SHARED_H
+
+#include "qjoule.h"
+
+#define QJ_MAX_CPUS    1024 /* a power of two: an index is masked with it */
+#define QJ_MAX_SERVERS 16
+#define QJ_MAX_RUNNING 32
+#define QJ_MAX_RINGS   8  /* a power of two */
+#define QJ_LOSS_SLOTS  16 /* a power of two, at least QJ_LOSS_MAX */
+#define QJ_SUMS_ROWS   16384
+
+_Static_assert(QJ_LOSS_MAX <= QJ_LOSS_SLOTS, "a loss cause has no slot");
+
+/* One executable that serves queries. */
+struct qj_server_plan {
+	__u64 inode;
+	__u32 device; /* as the kernel keeps it: major << 20 | minor */
+	__u8 kind;    /* enum qj_server_kind; 0 ends the list */
+	__u8 rung;
+	__u8 pool; /* thread pool: a command may be suspended and resumed elsewhere */
+	/* PostgreSQL's BackendState numbers, which moved in version 18. */
+	__u8 pg_idle;
+	__u8 pg_running;
+	__u8 pg_idle_in_transaction;
+	__u8 pg_fastpath;
+	__u8 pg_aborted;
+	__u8 reserved[4];
+};
+
+struct qj_running {
+	__u32 tgid;
+	__u32 server;
+};
+
+/* Constant once the programs are loaded. */
+struct qj_plan {
+	__u64 seed;	/* secret: clients choose the texts that are hashed */
+	__u64 slice_ns; /* longer stretches are closed by the timer tick */
+	__u32 mode;	/* enum qj_mode */
+	__u32 rings;
+	__u32 counters; /* bit i: counter i is read */
+	__u32 tracer_tgid;
+	__u32 reader_tgid;
+	__u32 only_running; /* only `running` processes and their children are servers */
+	struct qj_server_plan servers[QJ_MAX_SERVERS]; /* server id - 1 */
+	struct qj_running running[QJ_MAX_RUNNING];
+	__u16 package_of[QJ_MAX_CPUS];
+};
+
+/* Moved by the tracer while programs run. */
+struct qj_control {
+	__u64 epoch_ns; /* live view: when the present window began */
+	__u32 epoch;	/* its number; sums go to map epoch & 1 */
+	__u32 close_all; /* the tick closes every stretch: tracing is about to end */
+};
+
+/* What a CPU is doing, and its totals. Aligned so that no two CPUs share a cache line pair. */
+struct qj_cpu_state {
+	__u64 t0_ns; /* start of the open stretch; 0 until the first event on this CPU */
+	__u64 query;
+	__u64 shape;
+	__u64 busy_ns;
+	__u64 idle_ns;
+	__u64 lost_ns;
+	__u64 ids; /* query and session ids made on this CPU */
+	__u64 counters[QJ_COUNTERS]; /* readings at t0_ns ... */
+	__u64 not_running[QJ_COUNTERS]; /* ... and how long the event had not counted by then */
+	__u32 pid;
+	__u32 tgid;
+	__u16 server;
+	__u8 owner_kind;
+	__u8 valid; /* counters that could be read at t0_ns */
+	__u32 reserved;
+	__u32 loss[QJ_LOSS_SLOTS];
+} __attribute__((aligned(128)));
+
+struct qj_sums_key {
+	__u64 shape;
+	__u32 tgid;
+	__u32 pid;
+	__u16 package;
+	__u16 server;
+	__u8 owner_kind;
+	__u8 reserved[3];
+};
+
+struct qj_sums {
+	__u64 cpu_ns;
+	__u64 counters[QJ_COUNTERS];
+	__u64 latency_ns;
+	__u32 calls;
+	__u32 invalid; /* bit i: counters[i] misses a part */
+	__u32 latency[QJ_LATENCY_BUCKETS];
+};
+
+/* Before every record in a ring. */
+struct qj_ring_head {
+	__u32 block;	  /* enum qj_block_kind */
+	__u32 text_bytes; /* used bytes behind the record */
+};
+
+struct qj_ring_segment {
+	struct qj_ring_head head;
+	struct qj_segment segment;
+};
+
+struct qj_ring_segment_counters {
+	struct qj_ring_head head;
+	struct qj_segment_counters segment;
+};
+
+struct qj_ring_query {
+	struct qj_ring_head head;
+	struct qj_query query;
+};
+
+struct qj_ring_task {
+	struct qj_ring_head head;
+	struct qj_task task;
+};
+
+struct qj_ring_text {
+	struct qj_ring_head head;
+	struct qj_text text;
+	__u8 bytes[QJ_TEXT_BYTES];
+};
+
+struct qj_ring_session {
+	struct qj_ring_head head;
+	struct qj_session session;
+	__u8 bytes[QJ_STARTUP_BYTES];
+};
+
+#endif /* QJOULE_SHARED_H */

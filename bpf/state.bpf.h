@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/*
+ * What the programs share: configuration, the state of every CPU and of every server thread.
+ *
+ * CPUs live in .bss, not in a per-CPU map: the tracer reads them through the skeleton's memory map,
+ * and a program reaches its own without a helper call. Tracepoint programs run with preemption off,
+ * uprobes do not; a timer tick may interrupt either. So a stretch of CPU time changes hands by one
+ * atomic exchange of its start (see take_stretch()): whoever takes it accounts for it, once.
+ */
+#ifndef QJOULE_STATE_BPF_H
+#define QJOULE_STATE_BPF_H
+
+#include "vmlinux.h"
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+#include "qjoule.h"
+#include "shared.h"
+#include "shape_hash.h"
+
+#define PF_KTHREAD   0x00200000 /* include/linux/sched.h */
+#define PF_IO_WORKER 0x00000010
+#define EAGAIN	     11
+#define MSG_PEEK     2 /* include/linux/socket.h */
+
+/* Set before load, constant after: the verifier removes what a configuration does not need. */
+extern const volatile struct qj_plan plan;
+
+/* Moved by the tracer while programs run. */
+extern struct qj_control control;
+
+extern struct qj_cpu_state cpus[QJ_MAX_CPUS];
+
+/* Where a thread is in its protocol. */
+enum phase {
+	PHASE_UNKNOWN = 0, /* attached in the middle: wait for a clear boundary */
+	PHASE_STARTUP,	   /* connected, not yet logged in */
+	PHASE_READY,
+	PHASE_OPAQUE, /* TLS or compression: nothing to see on this socket */
+};
+
+struct thread_state {
+	__u64 query;	/* id of the query now served, or of the next one; 0 none */
+	__u64 begin_ns; /* 0: not begun, the thread waits for its next request */
+	__u64 end_ns;	/* a reply that may not be the last (COPY, LOAD DATA) went out then */
+	__u64 session;
+	__u64 shape;
+	__u64 socket; /* address of the struct sock, as an identity only */
+	__u64 text_addr;
+	struct qj_shape_state text;
+	__u32 text_left; /* bytes of the statement still to be hashed */
+	__u32 need;	 /* bytes of the current message still to come */
+	__u32 statement_bytes;
+	__u32 executions;
+	__u32 flags;
+	__u16 server;
+	__u8 server_kind;
+	__u8 rung;
+	__u8 command;
+	__u8 phase;
+	__u8 head_bytes; /* of a message header that came in pieces */
+	__u8 head[5];
+	__u8 synced;	/* PostgreSQL: the client has ended its request */
+	__u8 bound;	/* PostgreSQL: a Bind without its Execute */
+	__u8 may_continue; /* COPY or LOAD DATA: the client may send data before the end */
+	__u8 borrowed;	/* serves another thread's query (parallel worker) */
+	__u8 chunk[QJ_SHAPE_CHUNK];
+};
+
+struct threads_map {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct thread_state);
+};
+extern struct threads_map threads SEC(".maps");
+
+static __always_inline struct qj_cpu_state *this_cpu(void)
+{
+	return &cpus[bpf_get_smp_processor_id() & (QJ_MAX_CPUS - 1)];
+}
+
+static __always_inline void count_loss(struct qj_cpu_state *cpu, enum qj_loss cause)
+{
+	/* 32 bits and atomic: a tick may count on this CPU at the same time. */
+	__sync_fetch_and_add(&cpu->loss[cause & (QJ_LOSS_SLOTS - 1)], 1);
+}
+
+/* Unique over the trace: the CPU's number above a count that no two callers share. */
+static __always_inline __u64 new_id(struct qj_cpu_state *cpu)
+{
+	__u64 n = __sync_fetch_and_add(&cpu->ids, 1) + 1;
+
+	return ((__u64)bpf_get_smp_processor_id() << 44) | (n & ((1ULL << 44) - 1));
+}
+
+/*
+ * At most `max`, in a form that the verifier follows: the compiler must not fold the comparison
+ * into what it knows of n, or compare one register and use another.
+ */
+static __always_inline __u64 at_most(__u64 n, __u64 max)
+{
+	asm volatile("if %0 <= %1 goto +1\n\t%0 = %1" : "+r"(n) : "r"(max));
+	return n;
+}
+
+static __always_inline struct thread_state *thread_of(struct task_struct *task)
+{
+	/* Most tasks of a machine have no storage at all: one load instead of a call. */
+	if (!task->bpf_storage)
+		return 0;
+	return bpf_task_storage_get(&threads, task, 0, 0);
+}
+
+#endif

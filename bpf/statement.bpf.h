@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/*
+ * A statement's shape: hashed without its literals as its bytes come in, sent up once.
+ * The bytes are read where the server keeps them; nothing is kept in the kernel but the hash.
+ */
+#ifndef QJOULE_STATEMENT_BPF_H
+#define QJOULE_STATEMENT_BPF_H
+
+#include "query.bpf.h"
+
+#define STATEMENT_CHUNKS (QJ_TEXT_BYTES / QJ_SHAPE_CHUNK + 2)
+
+struct seen_map {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u64); /* shape */
+	__type(value, __u8);
+};
+extern struct seen_map seen SEC(".maps");
+
+struct prepared_key {
+	__u64 session;
+	__u64 statement; /* MySQL: the server's id; PostgreSQL: hash of the client's name */
+};
+
+struct prepared_statement {
+	__u64 shape;
+	__u32 statement_bytes;
+	__u32 flags;
+};
+
+struct prepared_map {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, struct prepared_key);
+	__type(value, struct prepared_statement);
+};
+extern struct prepared_map prepared SEC(".maps");
+
+static __always_inline void emit_text(struct qj_cpu_state *cpu, struct thread_state *thread,
+				      __u8 dialect, __u32 bytes)
+{
+	static const __u8 yes = 1;
+	struct qj_ring_text *r = reserve(sizeof(*r));
+
+	if (!r) {
+		count_loss(cpu, QJ_LOSS_TEXT);
+		return;
+	}
+	bytes = at_most(bytes, QJ_TEXT_BYTES);
+	if (bpf_probe_read_user(r->bytes, bytes, (const void *)thread->text_addr)) {
+		bpf_ringbuf_discard(r, BPF_RB_NO_WAKEUP);
+		count_loss(cpu, QJ_LOSS_TEXT);
+		return;
+	}
+	r->head.block = QJ_BLOCK_TEXT;
+	r->head.text_bytes = bytes;
+	__builtin_memset(&r->text, 0, sizeof(r->text));
+	r->text.shape = thread->shape;
+	r->text.statement_bytes = thread->statement_bytes;
+	r->text.text_bytes = bytes;
+	r->text.server = thread->server;
+	r->text.dialect = dialect;
+	submit(r);
+	/* Only now: a text that was lost is sent again with the next execution. */
+	bpf_map_update_elem(&seen, &thread->shape, &yes, BPF_ANY);
+}
+
+struct statement_walk {
+	struct thread_state *thread;
+	__u64 addr;
+	__u32 left;
+	__u32 taken;
+	__u8 string; /* ends at a NUL byte */
+	__u8 ended;
+};
+
+static long statement_chunk(__u32 i, struct statement_walk *walk)
+{
+	struct thread_state *thread = walk->thread;
+	__u64 bytes;
+
+	if (!walk->left)
+		return 1;
+	if (walk->string) {
+		/* The size given counts a NUL that the helper adds. */
+		__u64 room = at_most((__u64)walk->left + 1, QJ_SHAPE_CHUNK);
+		long got = bpf_probe_read_user_str(thread->chunk, room, (const void *)walk->addr);
+
+		if (got <= 0)
+			return 1;
+		walk->ended = (__u64)got < room;
+		bytes = at_most(got - 1, QJ_SHAPE_CHUNK - 1);
+	} else {
+		bytes = at_most(walk->left, QJ_SHAPE_CHUNK);
+		if (bpf_probe_read_user(thread->chunk, bytes, (const void *)walk->addr))
+			return 1;
+	}
+	if (bytes)
+		qj_shape_feed(&thread->text, thread->chunk, bytes);
+	walk->addr += bytes;
+	walk->left -= bytes;
+	walk->taken += bytes;
+	return walk->ended ? 1 : 0;
+}
+
+/* COPY and LOAD DATA: after a first reply the client sends data, and the query goes on. */
+static __always_inline void note_first_word(struct thread_state *thread, __u64 addr)
+{
+	__u32 word = 0;
+
+	bpf_probe_read_user(&word, sizeof(word), (const void *)addr);
+	word |= 0x20202020;
+	thread->may_continue = word == 0x79706f63 /* copy */ || word == 0x64616f6c /* load */;
+}
+
+static __always_inline void statement_begin(struct thread_state *thread, __u8 dialect, __u64 addr,
+					    __u32 bytes)
+{
+	qj_shape_begin(&thread->text, plan.seed, dialect);
+	thread->statement_bytes = bytes;
+	thread->text_addr = addr;
+	thread->text_left = bytes;
+	if (bytes > QJ_TEXT_BYTES) {
+		thread->text_left = QJ_TEXT_BYTES;
+		thread->flags |= QJ_QUERY_TRUNCATED;
+	}
+	note_first_word(thread, addr);
+}
+
+static __always_inline void statement_done(struct qj_cpu_state *cpu, struct thread_state *thread,
+					   __u8 dialect, __u32 text_bytes)
+{
+	thread->text_left = 0;
+	thread->text.truncated = (thread->flags & QJ_QUERY_TRUNCATED) != 0;
+	thread->shape = qj_shape_end(&thread->text);
+	if (!bpf_map_lookup_elem(&seen, &thread->shape))
+		emit_text(cpu, thread, dialect, text_bytes);
+}
+
+/* The next bytes of a statement whose length is known (MySQL). True once it is whole. */
+static __always_inline bool statement_feed(struct qj_cpu_state *cpu, struct thread_state *thread,
+					   __u64 addr, __u32 bytes)
+{
+	struct statement_walk walk = {
+	    .thread = thread,
+	    .addr = addr,
+	    .left = bytes < thread->text_left ? bytes : thread->text_left,
+	};
+	__u32 whole = walk.left;
+
+	bpf_loop(STATEMENT_CHUNKS, statement_chunk, &walk, 0);
+	if (walk.taken != whole) {
+		count_loss(cpu, QJ_LOSS_TEXT);
+		thread->text_left = 0;
+		thread->flags |= QJ_QUERY_NO_TEXT;
+		return true;
+	}
+	thread->text_left -= whole;
+	if (thread->text_left)
+		return false;
+	statement_done(cpu, thread, QJ_DIALECT_MYSQL,
+		       thread->statement_bytes < QJ_TEXT_BYTES ? thread->statement_bytes
+							       : QJ_TEXT_BYTES);
+	return true;
+}
+
+/* A statement that ends at a NUL byte (PostgreSQL), at most `bytes` of it readable. */
+static __always_inline __u32 statement_string(struct qj_cpu_state *cpu, struct thread_state *thread,
+					      __u64 addr, __u32 bytes)
+{
+	struct statement_walk walk = {
+	    .thread = thread,
+	    .addr = addr,
+	    .left = bytes < QJ_TEXT_BYTES ? bytes : QJ_TEXT_BYTES,
+	    .string = 1,
+	};
+
+	statement_begin(thread, QJ_DIALECT_POSTGRES, addr, 0);
+	bpf_loop(STATEMENT_CHUNKS + 1, statement_chunk, &walk, 0);
+	if (!walk.ended) {
+		if (!walk.taken) {
+			count_loss(cpu, QJ_LOSS_TEXT);
+			thread->flags |= QJ_QUERY_NO_TEXT;
+			return 0;
+		}
+		thread->flags |= QJ_QUERY_TRUNCATED;
+	}
+	thread->statement_bytes = walk.taken;
+	statement_done(cpu, thread, QJ_DIALECT_POSTGRES, walk.taken);
+	return walk.taken;
+}
+
+static __always_inline void prepared_learn(struct thread_state *thread, __u64 statement)
+{
+	struct prepared_key key = {.session = thread->session, .statement = statement};
+	struct prepared_statement value = {
+	    .shape = thread->shape,
+	    .statement_bytes = thread->statement_bytes,
+	    .flags = thread->flags & QJ_QUERY_TRUNCATED,
+	};
+
+	bpf_map_update_elem(&prepared, &key, &value, BPF_ANY);
+}
+
+/* Gives an execution the shape of the statement prepared under this name, if it was seen. */
+static __always_inline void prepared_recall(struct thread_state *thread, __u64 statement)
+{
+	struct prepared_key key = {.session = thread->session, .statement = statement};
+	struct prepared_statement *known = bpf_map_lookup_elem(&prepared, &key);
+
+	if (!known) {
+		thread->shape = 0;
+		thread->flags |= QJ_QUERY_NO_TEXT;
+		return;
+	}
+	thread->shape = known->shape;
+	thread->statement_bytes = known->statement_bytes;
+	thread->flags |= known->flags;
+}
+
+#endif

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* Stretches of CPU time: opened when a thread is switched in, closed into a segment or a sum. */
+#ifndef QJOULE_STRETCH_BPF_H
+#define QJOULE_STRETCH_BPF_H
+
+#include "emit.bpf.h"
+#include "sums.bpf.h"
+
+struct counter_map {
+	__uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY);
+	__uint(max_entries, QJ_MAX_CPUS);
+	__type(key, __u32);
+	__type(value, __u32);
+};
+extern struct counter_map cycles SEC(".maps");
+extern struct counter_map instructions SEC(".maps");
+extern struct counter_map llc_misses SEC(".maps");
+
+/* Increments over a stretch. */
+struct counters {
+	__u64 value[QJ_COUNTERS];
+	__u8 valid;
+};
+
+static __always_inline void counter_since(struct qj_cpu_state *cpu, void *map, __u32 i,
+					  struct counters *out, __u8 *readable)
+{
+	struct bpf_perf_event_value now = {};
+	__u64 not_running;
+
+	out->value[i] = 0;
+	if (!(plan.counters & (1u << i)))
+		return;
+	if (bpf_perf_event_read_value(map, BPF_F_CURRENT_CPU, &now, sizeof(now)))
+		return;
+	*readable |= 1u << i;
+	not_running = now.enabled - now.running;
+	/* An event that did not count all the while (multiplexing) has only a sample of it. */
+	if (cpu->valid & (1u << i) && cpu->not_running[i] == not_running) {
+		out->value[i] = now.counter - cpu->counters[i];
+		out->valid |= 1u << i;
+	}
+	cpu->counters[i] = now.counter;
+	cpu->not_running[i] = not_running;
+}
+
+/* Reads the counters at the end of a stretch, and keeps the readings for the next. */
+static __always_inline void counters_since(struct qj_cpu_state *cpu, struct counters *out)
+{
+	__u8 readable = 0;
+
+	out->valid = 0;
+	counter_since(cpu, &cycles, 0, out, &readable);
+	counter_since(cpu, &instructions, 1, out, &readable);
+	counter_since(cpu, &llc_misses, 2, out, &readable);
+	if (cpu->valid && out->valid != plan.counters)
+		count_loss(cpu, QJ_LOSS_COUNTER);
+	cpu->valid = readable;
+}
+
+static __always_inline void add_to_sums(struct qj_cpu_state *cpu, __u32 epoch, __u64 ns,
+					const struct counters *c, __u64 part, __u64 whole)
+{
+	struct qj_sums_key key = {};
+	struct qj_sums *row;
+
+	key.package = plan.package_of[bpf_get_smp_processor_id() & (QJ_MAX_CPUS - 1)];
+	key.owner_kind = cpu->owner_kind;
+	if (cpu->owner_kind == QJ_OWNER_QUERY) {
+		key.shape = cpu->shape;
+		key.server = cpu->server;
+	} else if (cpu->owner_kind == QJ_OWNER_SERVER) {
+		key.server = cpu->server;
+		key.tgid = cpu->tgid;
+		key.pid = cpu->pid;
+	} else if (cpu->owner_kind == QJ_OWNER_PROCESS) {
+		key.tgid = cpu->tgid;
+	}
+	row = sums_of(cpu, &key, epoch);
+	if (!row) {
+		count_loss(cpu, QJ_LOSS_SEGMENT);
+		__sync_fetch_and_add(&cpu->lost_ns, ns);
+		return;
+	}
+	__sync_fetch_and_add(&row->cpu_ns, ns);
+	if (!plan.counters)
+		return;
+	row->invalid |= plan.counters & ~c->valid;
+	for (int i = 0; i < QJ_COUNTERS; i++)
+		__sync_fetch_and_add(&row->counters[i], c->value[i] * part / whole);
+}
+
+/* A stretch that began in the window before is divided between the two. */
+static __always_inline void sum_stretch(struct qj_cpu_state *cpu, __u64 t0, __u64 now,
+					const struct counters *c)
+{
+	__u32 epoch = control.epoch;
+	__u64 edge = control.epoch_ns;
+	__u64 whole = now - t0;
+
+	if (t0 < edge) {
+		__u64 before = (now < edge ? now : edge) - t0;
+
+		add_to_sums(cpu, epoch - 1, before, c, before, whole);
+		t0 += before;
+	}
+	if (t0 < now)
+		add_to_sums(cpu, epoch, now - t0, c, now - t0, whole);
+}
+
+static __always_inline void fill_segment(struct qj_segment *s, const struct qj_cpu_state *cpu,
+					 __u64 t0, __u64 now)
+{
+	s->t0_ns = t0;
+	s->t1_ns = now;
+	s->query = cpu->owner_kind == QJ_OWNER_QUERY ? cpu->query : 0;
+	s->pid = cpu->pid;
+	s->tgid = cpu->tgid;
+	s->cpu = bpf_get_smp_processor_id();
+	s->server = cpu->server;
+	s->owner_kind = cpu->owner_kind;
+	s->valid = 0;
+	s->reserved = 0;
+}
+
+static __always_inline void emit_segment(struct qj_cpu_state *cpu, __u64 t0, __u64 now,
+					 const struct counters *c)
+{
+	if (plan.counters) {
+		struct qj_ring_segment_counters *r = reserve(sizeof(*r));
+
+		if (r) {
+			r->head.block = QJ_BLOCK_SEGMENT_COUNTERS;
+			r->head.text_bytes = 0;
+			fill_segment(&r->segment.segment, cpu, t0, now);
+			r->segment.segment.valid = c->valid;
+			for (int i = 0; i < QJ_COUNTERS; i++)
+				r->segment.counters[i] = c->value[i];
+			submit(r);
+			return;
+		}
+	} else {
+		struct qj_ring_segment *r = reserve(sizeof(*r));
+
+		if (r) {
+			r->head.block = QJ_BLOCK_SEGMENT;
+			r->head.text_bytes = 0;
+			fill_segment(&r->segment, cpu, t0, now);
+			submit(r);
+			return;
+		}
+	}
+	count_loss(cpu, QJ_LOSS_SEGMENT);
+	__sync_fetch_and_add(&cpu->lost_ns, now - t0);
+}
+
+/* Ends the open stretch of this CPU at `now` and starts the next, under the same label. */
+static __always_inline void close_stretch(struct qj_cpu_state *cpu, __u64 now)
+{
+	/* One exchange decides who accounts for the time, should a tick come in between. */
+	__u64 t0 = __sync_lock_test_and_set(&cpu->t0_ns, now);
+	struct counters c;
+
+	c.valid = 0;
+	if (plan.counters)
+		counters_since(cpu, &c);
+	if (!t0 || t0 >= now)
+		return;
+	if (cpu->owner_kind == QJ_OWNER_IDLE) {
+		__sync_fetch_and_add(&cpu->idle_ns, now - t0);
+		return;
+	}
+	__sync_fetch_and_add(&cpu->busy_ns, now - t0);
+	if (plan.mode == QJ_MODE_LIVE)
+		sum_stretch(cpu, t0, now, &c);
+	else
+		emit_segment(cpu, t0, now, &c);
+}
+
+/* Labels the open stretch with the thread that now runs. */
+static __always_inline void label_stretch(struct qj_cpu_state *cpu, struct task_struct *task)
+{
+	struct thread_state *thread;
+
+	cpu->pid = task->pid;
+	cpu->tgid = task->tgid;
+	cpu->server = 0;
+	cpu->query = 0;
+	cpu->shape = 0;
+	if (!task->pid) {
+		cpu->owner_kind = QJ_OWNER_IDLE;
+		return;
+	}
+	thread = thread_of(task);
+	if (thread) {
+		cpu->server = thread->server;
+		cpu->query = thread->query;
+		cpu->shape = thread->shape;
+		/* Sums have no second look: they count a wake-up to the server until it shows a query. */
+		if (!thread->query || (plan.mode == QJ_MODE_LIVE && !thread->begin_ns))
+			cpu->owner_kind = QJ_OWNER_SERVER;
+		else
+			cpu->owner_kind = QJ_OWNER_QUERY;
+	} else if (task->flags & PF_KTHREAD) {
+		cpu->owner_kind = QJ_OWNER_KERNEL;
+	} else if (cpu->tgid == plan.tracer_tgid || cpu->tgid == plan.reader_tgid) {
+		cpu->owner_kind = QJ_OWNER_TRACER;
+	} else {
+		cpu->owner_kind = QJ_OWNER_PROCESS;
+	}
+}
+
+#endif

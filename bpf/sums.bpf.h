@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/*
+ * Live view: CPU time summed in the kernel, per owner and window, instead of a record per segment.
+ * Two maps take turns: the tracer starts a new epoch, waits until every running stretch has been
+ * closed by a timer tick, and drains the map of the epoch before.
+ */
+#ifndef QJOULE_SUMS_BPF_H
+#define QJOULE_SUMS_BPF_H
+
+#include "state.bpf.h"
+
+struct sums_map {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, QJ_SUMS_ROWS);
+	__type(key, struct qj_sums_key);
+	__type(value, struct qj_sums);
+};
+extern struct sums_map sums_even SEC(".maps");
+extern struct sums_map sums_odd SEC(".maps");
+
+static const struct qj_sums no_sums = {};
+
+/* The row of a key in one of the maps, made if need be; 0 when the map is full. */
+static __always_inline struct qj_sums *sums_row(void *map, const struct qj_sums_key *key)
+{
+	struct qj_sums *row = bpf_map_lookup_elem(map, key);
+
+	if (row)
+		return row;
+	bpf_map_update_elem(map, key, &no_sums, BPF_NOEXIST);
+	return bpf_map_lookup_elem(map, key);
+}
+
+/* A full map must not lose time: what has no row goes to the `other` row of its kind. */
+static __always_inline struct qj_sums *sums_row_or_other(struct qj_cpu_state *cpu, void *map,
+							 struct qj_sums_key *key)
+{
+	struct qj_sums *row = sums_row(map, key);
+
+	if (row)
+		return row;
+	count_loss(cpu, QJ_LOSS_AGGREGATE);
+	key->shape = key->owner_kind == QJ_OWNER_QUERY ? ~0ULL : 0;
+	key->server = 0;
+	key->tgid = 0;
+	key->pid = 0;
+	return bpf_map_lookup_elem(map, key); /* made by the tracer beforehand */
+}
+
+static __always_inline struct qj_sums *sums_of(struct qj_cpu_state *cpu, struct qj_sums_key *key,
+					       __u32 epoch)
+{
+	if (epoch & 1)
+		return sums_row_or_other(cpu, &sums_odd, key);
+	return sums_row_or_other(cpu, &sums_even, key);
+}
+
+/* Half octaves from 1 us: bucket = 2 * log2(latency / 1 us), by the two top bits. */
+static __always_inline __u32 latency_bucket(__u64 latency_ns)
+{
+	__u64 us = latency_ns / 1000;
+	__u32 octave = 0, bucket;
+	__u64 rest = us;
+
+	if (!us)
+		return 0;
+	if (rest >> 32) {
+		octave += 32;
+		rest >>= 32;
+	}
+	if (rest >> 16) {
+		octave += 16;
+		rest >>= 16;
+	}
+	if (rest >> 8) {
+		octave += 8;
+		rest >>= 8;
+	}
+	if (rest >> 4) {
+		octave += 4;
+		rest >>= 4;
+	}
+	if (rest >> 2) {
+		octave += 2;
+		rest >>= 2;
+	}
+	octave += rest >> 1;
+	/* Upper half of the octave from its middle by ratio, sqrt(2) * 2^octave: 181/128. */
+	bucket = 2 * octave + ((us * 128) >= (181ULL << octave));
+	return bucket < QJ_LATENCY_BUCKETS ? bucket : QJ_LATENCY_BUCKETS - 1;
+}
+
+#endif

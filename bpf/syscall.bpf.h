@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* Where the system call that a thread is in puts its bytes. */
+#ifndef QJOULE_SYSCALL_BPF_H
+#define QJOULE_SYSCALL_BPF_H
+
+#include "state.bpf.h"
+
+#if defined(__TARGET_ARCH_x86) /* arch/x86/entry/syscalls/syscall_64.tbl */
+#define SYSCALL_NUMBER(regs) ((regs)->orig_ax)
+#define SYSCALL_BUFFER(regs) ((regs)->si)
+#define SYS_READ	     0
+#define SYS_RECVFROM	     45
+#define SYS_RECVMSG	     47
+#elif defined(__TARGET_ARCH_arm64) /* include/uapi/asm-generic/unistd.h */
+#define SYSCALL_NUMBER(regs) ((regs)->syscallno)
+#define SYSCALL_BUFFER(regs) ((regs)->regs[1])
+#define SYS_READ	     63
+#define SYS_RECVFROM	     207
+#define SYS_RECVMSG	     212
+#else
+#error "unknown architecture"
+#endif
+
+/* Address of the bytes just received, 0 if this system call has no single buffer we know. */
+static __always_inline __u64 received_at(struct task_struct *task)
+{
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+	__u64 number = SYSCALL_NUMBER(regs);
+	__u64 address = SYSCALL_BUFFER(regs);
+
+	if (number == SYS_RECVFROM || number == SYS_READ)
+		return address;
+	if (number == SYS_RECVMSG) {
+		struct user_msghdr header;
+		struct iovec first;
+
+		if (bpf_probe_read_user(&header, sizeof(header), (const void *)address) ||
+		    bpf_probe_read_user(&first, sizeof(first), header.msg_iov))
+			return 0;
+		return (__u64)first.iov_base;
+	}
+	return 0;
+}
+
+#endif

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/* Which tasks are server threads, and what tasks are called. */
+#include "query.bpf.h"
+
+/* The server whose executable this process runs: its id in the plan, 0 none. */
+static __always_inline __u16 server_by_executable(struct task_struct *task)
+{
+	struct inode *inode = BPF_CORE_READ(task, mm, exe_file, f_inode);
+	__u64 number = BPF_CORE_READ(inode, i_ino);
+	__u32 device = BPF_CORE_READ(inode, i_sb, s_dev);
+
+	for (int i = 0; i < QJ_MAX_SERVERS; i++) {
+		if (!plan.servers[i].kind)
+			break;
+		if (plan.servers[i].inode == number && plan.servers[i].device == device)
+			return i + 1;
+	}
+	return 0;
+}
+
+static __always_inline __u16 server_by_tgid(__u32 tgid)
+{
+	for (int i = 0; i < QJ_MAX_RUNNING; i++) {
+		if (!plan.running[i].tgid)
+			break;
+		if (plan.running[i].tgid == tgid)
+			return plan.running[i].server;
+	}
+	return 0;
+}
+
+/* Threads of a process that was running when tracing began. */
+static __always_inline __u16 server_of_running(struct task_struct *task)
+{
+	__u16 server = server_by_tgid(task->tgid);
+
+	if (!server) /* a backend of a running postmaster */
+		server = server_by_tgid(BPF_CORE_READ(task, real_parent, tgid));
+	if (!server && !plan.only_running)
+		server = server_by_executable(task);
+	return server;
+}
+
+static __always_inline void adopt(struct task_struct *task, __u16 server, __u8 phase)
+{
+	struct thread_state *thread =
+	    bpf_task_storage_get(&threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+
+	if (!thread) {
+		count_loss(this_cpu(), QJ_LOSS_STATE);
+		return;
+	}
+	__builtin_memset(thread, 0, sizeof(*thread));
+	thread->server = server;
+	thread->server_kind = plan.servers[(server - 1) & (QJ_MAX_SERVERS - 1)].kind;
+	thread->rung = plan.servers[(server - 1) & (QJ_MAX_SERVERS - 1)].rung;
+	thread->phase = phase;
+}
+
+static __always_inline void emit_task(struct task_struct *task, __u8 event, __u16 server,
+				      const char *comm)
+{
+	struct qj_ring_task *r = reserve(sizeof(*r));
+
+	if (!r) {
+		count_loss(this_cpu(), QJ_LOSS_TASK);
+		return;
+	}
+	__builtin_memset(r, 0, sizeof(*r));
+	r->head.block = QJ_BLOCK_TASK;
+	r->task.t_ns = bpf_ktime_get_ns();
+	r->task.pid = BPF_CORE_READ(task, pid);
+	r->task.tgid = BPF_CORE_READ(task, tgid);
+	r->task.parent_tgid = BPF_CORE_READ(task, real_parent, tgid);
+	r->task.server = server;
+	r->task.event = event;
+	if (server)
+		r->task.owner_kind = QJ_OWNER_SERVER;
+	else if (BPF_CORE_READ(task, flags) & PF_KTHREAD)
+		r->task.owner_kind = QJ_OWNER_KERNEL;
+	else if (r->task.tgid == plan.tracer_tgid || r->task.tgid == plan.reader_tgid)
+		r->task.owner_kind = QJ_OWNER_TRACER;
+	else
+		r->task.owner_kind = QJ_OWNER_PROCESS;
+	bpf_probe_read_kernel_str(r->task.comm, sizeof(r->task.comm), comm);
+	submit(r);
+}
+
+SEC("tp_btf/sched_process_fork")
+int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
+{
+	struct thread_state *from = thread_of(parent);
+	__u16 server = from ? from->server : 0;
+
+	if (server)
+		adopt(child, server, PHASE_STARTUP);
+	emit_task(child, QJ_TASK_FORK, server, child->comm);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(on_exec, struct task_struct *task, pid_t old_pid, struct linux_binprm *bprm)
+{
+	struct qj_cpu_state *cpu = this_cpu();
+	__u16 server = plan.only_running ? 0 : server_by_executable(task);
+
+	close_stretch(cpu, bpf_ktime_get_ns());
+	if (server)
+		adopt(task, server, PHASE_STARTUP);
+	else
+		bpf_task_storage_delete(&threads, task);
+	label_stretch(cpu, task);
+	emit_task(task, QJ_TASK_EXEC, server, task->comm);
+	return 0;
+}
+
+SEC("tp_btf/task_rename")
+int BPF_PROG(on_rename, struct task_struct *task, const char *comm)
+{
+	struct thread_state *thread = thread_of(task);
+
+	emit_task(task, QJ_TASK_RENAME, thread ? thread->server : 0, comm);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(on_exit, struct task_struct *task)
+{
+	struct thread_state *thread = thread_of(task);
+
+	if (thread)
+		thread_gone(this_cpu(), thread, bpf_ktime_get_ns());
+	emit_task(task, QJ_TASK_EXIT, thread ? thread->server : 0, task->comm);
+	return 0;
+}
+
+SEC("iter/task")
+int on_alive(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	__u16 server;
+
+	if (!task)
+		return 0;
+	server = server_of_running(task);
+	if (server)
+		adopt(task, server, PHASE_UNKNOWN);
+	emit_task(task, QJ_TASK_ALIVE, server, task->comm);
+	return 0;
+}

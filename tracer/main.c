@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/* qjoule-tracer: attaches, gives up its privileges, and pumps until it is told to stop. */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "energy.h"
+#include "options.h"
+#include "privileges.h"
+#include "probes.h"
+#include "pump.h"
+#include "stream.h"
+#include "topology.h"
+
+static volatile sig_atomic_t stopping;
+
+static void on_signal(int number)
+{
+	(void)number;
+	stopping = 1;
+}
+
+static void catch_signals(void)
+{
+	struct sigaction action = {.sa_handler = on_signal};
+
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGTERM, &action, NULL);
+	sigaction(SIGHUP, &action, NULL);
+	signal(SIGPIPE, SIG_IGN); /* a reader that went away is an error of write() */
+}
+
+/* Sleeps until the deadline; true if it is time to stop. */
+static bool wait_until(const struct timespec *deadline, int control_fd)
+{
+	struct pollfd control = {.fd = control_fd, .events = POLLIN};
+	struct timespec now, left;
+	char byte;
+
+	for (;;) {
+		clock_gettime(CLOCK_MONOTONIC, &now);
+		left.tv_sec = deadline->tv_sec - now.tv_sec;
+		left.tv_nsec = deadline->tv_nsec - now.tv_nsec;
+		if (left.tv_nsec < 0) {
+			left.tv_nsec += 1000000000;
+			left.tv_sec--;
+		}
+		if (stopping || left.tv_sec < 0)
+			return stopping;
+		/* Asked to stop: end of file, or whatever byte. A negative fd is ignored. */
+		if (ppoll(&control, 1, &left, NULL) > 0)
+			return read(control_fd, &byte, 1) >= 0 || errno != EINTR;
+	}
+}
+
+static void advance(struct timespec *deadline, unsigned ms)
+{
+	struct timespec now;
+
+	deadline->tv_nsec += (long)(ms % 1000) * 1000000;
+	deadline->tv_sec += ms / 1000 + deadline->tv_nsec / 1000000000;
+	deadline->tv_nsec %= 1000000000;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	if (deadline->tv_sec < now.tv_sec) /* the machine slept, or we did: do not catch up */
+		*deadline = now;
+}
+
+static int pump_until_stopped(struct pump *pump, const struct options *options)
+{
+	struct timespec deadline;
+	int err = 0;
+
+	clock_gettime(CLOCK_MONOTONIC, &deadline);
+	do {
+		err = pump_window(pump);
+		advance(&deadline, options->window_ms);
+	} while (!err && !wait_until(&deadline, options->control_fd));
+	if (err != -EPIPE)
+		pump_finish(pump, -err);
+	return err;
+}
+
+static int open_energy(const struct options *options, const struct qj_cpu *cpus,
+		       unsigned cpu_count, struct probes *probes, struct energy_env *env,
+		       struct energy_source **energy, char why[ENERGY_WHY_BYTES])
+{
+	int err;
+
+	env->cpus = cpus;
+	env->cpu_count = cpu_count;
+	env->busy_ns = pump_busy_ns;
+	env->ctx = probes;
+	env->host_root = options->host_root;
+	env->curve = options->curve;
+	env->curve_label = options->curve_label;
+	err = energy_open(options->energy, env, energy, why, ENERGY_WHY_BYTES);
+	if (err)
+		fprintf(stderr, "qjoule-tracer: %s\n", why);
+	return err;
+}
+
+int main(int argc, char **argv)
+{
+	static struct qj_cpu cpus[QJ_MAX_CPUS];
+	struct options options;
+	struct energy_env env = {0};
+	struct energy_source *energy = NULL;
+	struct probes probes = {0};
+	struct stream *stream = NULL;
+	struct pump *pump = NULL;
+	char why[ENERGY_WHY_BYTES];
+	int cpu_count, err;
+
+	if (options_parse(&options, argc, argv))
+		return 2;
+	if (isatty(STDOUT_FILENO)) {
+		fputs("qjoule-tracer: the stream is binary: redirect it, or use `qjoule record`\n",
+		      stderr);
+		return 2;
+	}
+	cpu_count = topology_read("/sys/devices/system/cpu", cpus);
+	if (cpu_count < 0) {
+		fprintf(stderr, "qjoule-tracer: cannot read the CPUs of this machine: %s\n",
+			strerror(-cpu_count));
+		return 1;
+	}
+	catch_signals();
+	err = open_energy(&options, cpus, cpu_count, &probes, &env, &energy, why);
+	if (!err)
+		err = probes_attach(&probes, &options, cpus, cpu_count);
+	if (err)
+		goto out;
+
+	err = -ENOMEM;
+	stream = stream_new(STDOUT_FILENO);
+	if (stream)
+		pump = pump_new(&probes, energy, stream, &options, cpus, cpu_count);
+	if (pump)
+		err = privileges_drop(options.uid, options.gid, options.mode == QJ_MODE_LIVE);
+	if (!err)
+		err = pump_hello(pump, why);
+	if (!err)
+		err = pump_until_stopped(pump, &options);
+	if (err && err != -EPIPE)
+		fprintf(stderr, "qjoule-tracer: stopped: %s\n", strerror(-err));
+out:
+	pump_free(pump);
+	stream_free(stream);
+	probes_detach(&probes);
+	energy_close(energy);
+	return err ? 1 : 0;
+}

@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+#include "options.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <linux/perf_event.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *const probe_role_names[PROBE_ROLES] = {
+    [PROBE_MYSQL_BEGIN_COMMAND_FIRST] = "mysql-begin-command-first",
+    [PROBE_MYSQL_BEGIN_THD_FIRST] = "mysql-begin-thd-first",
+    [PROBE_MYSQL_END] = "mysql-end",
+    [PROBE_PG_ACTIVITY] = "pg-activity",
+    [PROBE_PG_PORTAL_RUN] = "pg-portal-run",
+    [PROBE_PG_LAUNCH_WORKERS] = "pg-launch-workers",
+    [PROBE_PG_JOIN_LEADER] = "pg-join-leader",
+};
+
+static const char usage[] =
+    "usage: qjoule-tracer [options] >stream\n"
+    "Attaches to database servers and writes what it sees as a binary stream (bpf/qjoule.h).\n"
+    "Normally started by `qjoule record` or `qjoule top`.\n"
+    "\n"
+    "  --mode record|live            a record per segment, or sums per window\n"
+    "  --window-ms N                 between two readings of the energy counters (20)\n"
+    "  --flush-ms N                  between two writes to the stream (200)\n"
+    "  --ring-mb N                   memory of all ring buffers together (8)\n"
+    "  --energy SPEC                 auto, none, powercap[:ROOT], perf[:SYSFS], host:ROOT,\n"
+    "                                estimated:W0,W10,W50,W100, replay:FILE\n"
+    "  --host-root DIR               for auto: a powercap-like tree given by the hypervisor\n"
+    "  --curve W0,W10,W50,W100       for auto: package watts at these loads, the last resort\n"
+    "  --curve-label TEXT            where the curve is from\n"
+    "  --server ID:KIND:RUNG:PATH    an executable: mysql|postgres, socket|symbol\n"
+    "  --running ID:TGID             a process of that server that runs already\n"
+    "  --only-running                no other processes than those (and their children)\n"
+    "  --pool ID                     that server runs a thread pool\n"
+    "  --probe ID:ROLE:OFFSET        a probe point, by offset in the server's file\n"
+    "  --pg-states ID:I:R:T:F:A      numbers of idle, running, idle in transaction, fastpath,\n"
+    "                                aborted in PostgreSQL's BackendState\n"
+    "  --counter cycles|instructions|llc-misses[=TYPE:CONFIG]\n"
+    "                                a counter to read, by default the hardware's\n"
+    "  --reader PID                  who reads the stream: counted as tracer\n"
+    "  --control-fd FD               stop at its end of file\n"
+    "  --uid UID, --gid GID          to become once attached (65534)\n"
+    "  --verbose                     what libbpf and the kernel's verifier say\n";
+
+static int fail(const char *option, const char *value)
+{
+	fprintf(stderr, "qjoule-tracer: bad value '%s' for %s; see --help\n", value, option);
+	return -1;
+}
+
+static bool number(const char *text, char stop, uint64_t max, uint64_t *out, const char **rest)
+{
+	char *end;
+
+	errno = 0;
+	if (*text < '0' || *text > '9')
+		return false;
+	*out = strtoull(text, &end, 0);
+	if (errno || *end != stop || *out > max)
+		return false;
+	if (rest)
+		*rest = end + (stop != '\0');
+	return true;
+}
+
+/* The first word of `*text`, up to a colon, as an index into `names`. */
+static int word(const char **text, const char *const *names, int count)
+{
+	size_t length = strcspn(*text, ":");
+
+	for (int i = 0; i < count; i++) {
+		if (names[i] && strlen(names[i]) == length && !strncmp(*text, names[i], length)) {
+			*text += length + ((*text)[length] == ':');
+			return i;
+		}
+	}
+	return -1;
+}
+
+static int parse_server(struct options *o, const char *value)
+{
+	static const char *const kinds[] = {NULL, "mysql", "postgres"};
+	static const char *const rungs[] = {NULL, "socket", "symbol"};
+	uint64_t id;
+	int kind, rung;
+
+	if (!number(value, ':', QJ_MAX_SERVERS, &id, &value) || id != o->server_count + 1)
+		return -1;
+	kind = word(&value, kinds, 3);
+	rung = word(&value, rungs, 3);
+	if (kind < 0 || rung < 0 || *value != '/')
+		return -1;
+	o->server_path[o->server_count] = value;
+	o->servers[o->server_count].kind = kind;
+	o->servers[o->server_count].rung = rung;
+	o->server_count++;
+	return 0;
+}
+
+static int parse_running(struct options *o, const char *value)
+{
+	uint64_t id, tgid;
+
+	if (o->running_count == QJ_MAX_RUNNING ||
+	    !number(value, ':', o->server_count, &id, &value) || !id ||
+	    !number(value, '\0', UINT32_MAX, &tgid, NULL))
+		return -1;
+	o->running[o->running_count].server = id;
+	o->running[o->running_count++].tgid = tgid;
+	return 0;
+}
+
+static int parse_probe(struct options *o, const char *value)
+{
+	struct probe *probe = &o->probes[o->probe_count];
+	uint64_t id;
+	int role;
+
+	if (o->probe_count == MAX_PROBES || !number(value, ':', o->server_count, &id, &value) ||
+	    !id)
+		return -1;
+	role = word(&value, probe_role_names, PROBE_ROLES);
+	if (role < 0 || !number(value, '\0', UINT64_MAX, &probe->offset, NULL))
+		return -1;
+	probe->server = id;
+	probe->role = role;
+	o->probe_count++;
+	return 0;
+}
+
+static int parse_pg_states(struct options *o, const char *value)
+{
+	uint64_t id, state[5];
+	struct qj_server_plan *server;
+
+	if (!number(value, ':', o->server_count, &id, &value) || !id)
+		return -1;
+	for (int i = 0; i < 5; i++)
+		if (!number(value, i < 4 ? ':' : '\0', UINT8_MAX, &state[i], &value))
+			return -1;
+	server = &o->servers[id - 1];
+	server->pg_idle = state[0];
+	server->pg_running = state[1];
+	server->pg_idle_in_transaction = state[2];
+	server->pg_fastpath = state[3];
+	server->pg_aborted = state[4];
+	return 0;
+}
+
+static int parse_pool(struct options *o, const char *value)
+{
+	uint64_t id;
+
+	if (!number(value, '\0', o->server_count, &id, NULL) || !id)
+		return -1;
+	o->servers[id - 1].pool = 1;
+	return 0;
+}
+
+static int parse_counter(struct options *o, const char *value)
+{
+	static const char *const names[] = {"cycles", "instructions", "llc-misses"};
+	static const uint64_t hardware[] = {PERF_COUNT_HW_CPU_CYCLES, PERF_COUNT_HW_INSTRUCTIONS,
+					    PERF_COUNT_HW_CACHE_MISSES};
+	size_t length = strcspn(value, "=");
+	uint64_t type = PERF_TYPE_HARDWARE, config;
+
+	for (int i = 0; i < QJ_COUNTERS; i++) {
+		if (strlen(names[i]) != length || strncmp(names[i], value, length))
+			continue;
+		config = hardware[i];
+		value += length;
+		if (*value && (!number(value + 1, ':', UINT32_MAX - 1, &type, &value) ||
+			       !number(value, '\0', UINT64_MAX, &config, NULL)))
+			return -1;
+		o->counters[i].type = type;
+		o->counters[i].config = config;
+		return 0;
+	}
+	return -1;
+}
+
+static int parse_unsigned(const char *value, unsigned min, unsigned max, unsigned *out)
+{
+	uint64_t n;
+
+	if (!number(value, '\0', max, &n, NULL) || n < min)
+		return -1;
+	*out = n;
+	return 0;
+}
+
+enum {
+	OPT_MODE = 256,
+	OPT_WINDOW,
+	OPT_FLUSH,
+	OPT_RING,
+	OPT_ENERGY,
+	OPT_HOST_ROOT,
+	OPT_CURVE,
+	OPT_CURVE_LABEL,
+	OPT_SERVER,
+	OPT_RUNNING,
+	OPT_ONLY_RUNNING,
+	OPT_POOL,
+	OPT_PROBE,
+	OPT_PG_STATES,
+	OPT_COUNTER,
+	OPT_READER,
+	OPT_CONTROL_FD,
+	OPT_UID,
+	OPT_GID,
+	OPT_VERBOSE,
+	OPT_HELP,
+};
+
+static const struct option long_options[] = {
+    {"mode", required_argument, NULL, OPT_MODE},
+    {"window-ms", required_argument, NULL, OPT_WINDOW},
+    {"flush-ms", required_argument, NULL, OPT_FLUSH},
+    {"ring-mb", required_argument, NULL, OPT_RING},
+    {"energy", required_argument, NULL, OPT_ENERGY},
+    {"host-root", required_argument, NULL, OPT_HOST_ROOT},
+    {"curve", required_argument, NULL, OPT_CURVE},
+    {"curve-label", required_argument, NULL, OPT_CURVE_LABEL},
+    {"server", required_argument, NULL, OPT_SERVER},
+    {"running", required_argument, NULL, OPT_RUNNING},
+    {"only-running", no_argument, NULL, OPT_ONLY_RUNNING},
+    {"pool", required_argument, NULL, OPT_POOL},
+    {"probe", required_argument, NULL, OPT_PROBE},
+    {"pg-states", required_argument, NULL, OPT_PG_STATES},
+    {"counter", required_argument, NULL, OPT_COUNTER},
+    {"reader", required_argument, NULL, OPT_READER},
+    {"control-fd", required_argument, NULL, OPT_CONTROL_FD},
+    {"uid", required_argument, NULL, OPT_UID},
+    {"gid", required_argument, NULL, OPT_GID},
+    {"verbose", no_argument, NULL, OPT_VERBOSE},
+    {"help", no_argument, NULL, OPT_HELP},
+    {NULL, 0, NULL, 0},
+};
+
+static int parse_mode(struct options *o, const char *value)
+{
+	static const char *const modes[] = {NULL, "record", "live"};
+	int mode = word(&value, modes, 3);
+
+	if (mode < 0 || *value)
+		return -1;
+	o->mode = mode;
+	return 0;
+}
+
+static int parse_one(struct options *o, int option, const char *value)
+{
+	unsigned n = 0;
+	int err = 0;
+
+	switch (option) {
+	case OPT_MODE:
+		return parse_mode(o, value);
+	case OPT_WINDOW:
+		return parse_unsigned(value, 5, 60000, &o->window_ms);
+	case OPT_FLUSH:
+		return parse_unsigned(value, 5, 60000, &o->flush_ms);
+	case OPT_RING:
+		return parse_unsigned(value, 1, 1024, &o->ring_mb);
+	case OPT_ENERGY:
+		o->energy = value;
+		return 0;
+	case OPT_HOST_ROOT:
+		o->host_root = value;
+		return 0;
+	case OPT_CURVE:
+		o->curve = value;
+		return 0;
+	case OPT_CURVE_LABEL:
+		o->curve_label = value;
+		return 0;
+	case OPT_SERVER:
+		return parse_server(o, value);
+	case OPT_RUNNING:
+		return parse_running(o, value);
+	case OPT_ONLY_RUNNING:
+		o->only_running = true;
+		return 0;
+	case OPT_POOL:
+		return parse_pool(o, value);
+	case OPT_PROBE:
+		return parse_probe(o, value);
+	case OPT_PG_STATES:
+		return parse_pg_states(o, value);
+	case OPT_COUNTER:
+		return parse_counter(o, value);
+	case OPT_READER:
+		err = parse_unsigned(value, 1, INT32_MAX, &n);
+		o->reader = n;
+		return err;
+	case OPT_CONTROL_FD:
+		err = parse_unsigned(value, 0, 1 << 20, &n);
+		o->control_fd = n;
+		return err;
+	case OPT_UID:
+		err = parse_unsigned(value, 1, UINT32_MAX - 1, &n);
+		o->uid = n;
+		return err;
+	case OPT_VERBOSE:
+		o->verbose = true;
+		return 0;
+	case OPT_GID:
+		err = parse_unsigned(value, 1, UINT32_MAX - 1, &n);
+		o->gid = n;
+		return err;
+	}
+	return -1;
+}
+
+int options_parse(struct options *o, int argc, char **argv)
+{
+	int option, index;
+
+	memset(o, 0, sizeof(*o));
+	o->mode = QJ_MODE_RECORD;
+	o->window_ms = 20;
+	o->flush_ms = 200;
+	o->ring_mb = 8;
+	o->energy = "auto";
+	o->control_fd = -1;
+	o->uid = 65534;
+	o->gid = 65534;
+	for (int i = 0; i < QJ_COUNTERS; i++)
+		o->counters[i].type = UINT32_MAX;
+
+	opterr = 0;
+	while (index = 0, (option = getopt_long(argc, argv, ":", long_options, &index)) != -1) {
+		if (option == OPT_HELP) {
+			fputs(usage, stdout);
+			exit(0);
+		}
+		if (option == '?' || option == ':') {
+			fprintf(stderr, "qjoule-tracer: %s '%s'; see --help\n",
+				option == '?' ? "no such option" : "no value given for",
+				argv[optind - 1]);
+			return -1;
+		}
+		if (parse_one(o, option, optarg))
+			return fail(long_options[index].name, optarg);
+	}
+	if (optind < argc)
+		return fail("the command line", argv[optind]);
+	return 0;
+}

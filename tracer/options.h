@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* The attach plan, as it comes in on the command line. */
+#ifndef QJ_OPTIONS_H
+#define QJ_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "shared.h"
+
+#define MAX_PROBES 64
+
+enum probe_role {
+	PROBE_MYSQL_BEGIN_COMMAND_FIRST,
+	PROBE_MYSQL_BEGIN_THD_FIRST,
+	PROBE_MYSQL_END,
+	PROBE_PG_ACTIVITY,
+	PROBE_PG_PORTAL_RUN,
+	PROBE_PG_LAUNCH_WORKERS,
+	PROBE_PG_JOIN_LEADER,
+	PROBE_ROLES,
+};
+
+struct probe {
+	unsigned server; /* id from 1 */
+	enum probe_role role;
+	uint64_t offset; /* in the file */
+};
+
+struct options {
+	enum qj_mode mode;
+	unsigned window_ms;
+	unsigned flush_ms;
+	unsigned ring_mb;
+	const char *energy;
+	const char *host_root;
+	const char *curve;
+	const char *curve_label;
+	const char *server_path[QJ_MAX_SERVERS];
+	struct qj_server_plan servers[QJ_MAX_SERVERS];
+	unsigned server_count;
+	struct qj_running running[QJ_MAX_RUNNING];
+	unsigned running_count;
+	bool only_running;
+	struct probe probes[MAX_PROBES];
+	unsigned probe_count;
+	/* perf_event type and config per counter; type ~0: not read. */
+	struct {
+		uint32_t type;
+		uint64_t config;
+	} counters[QJ_COUNTERS];
+	pid_t reader;
+	int control_fd; /* its end of file stops the tracer; -1 none */
+	uid_t uid;	/* to become once attached */
+	gid_t gid;
+	bool verbose; /* let libbpf say what it does */
+};
+
+extern const char *const probe_role_names[PROBE_ROLES];
+
+/* Fills `options`; on a mistake says what is wrong in one line on stderr and returns -1. */
+int options_parse(struct options *options, int argc, char **argv);
+
+#endif /* QJ_OPTIONS_H */

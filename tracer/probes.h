@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* The BPF programs: configured, loaded and attached as the plan says. */
+#ifndef QJ_PROBES_H
+#define QJ_PROBES_H
+
+#include "options.h"
+
+#include "qjoule.skel.h"
+
+#define MAX_LINKS (MAX_PROBES + 16)
+
+struct probes {
+	struct qjoule_bpf *skeleton;
+	struct bpf_link *links[MAX_LINKS];
+	unsigned link_count;
+	int *counter_fds; /* perf events, QJ_COUNTERS per CPU */
+	unsigned cpu_count;
+	unsigned ring_count;
+	unsigned counters; /* bit i: counter i is being read */
+	int ring_fds[QJ_MAX_RINGS];
+};
+
+/*
+ * Loads and attaches everything. On failure says what to do in one line on stderr, returns a
+ * negative errno, and leaves nothing attached.
+ */
+int probes_attach(struct probes *probes, const struct options *options,
+		  const struct qj_cpu *cpus, unsigned cpu_count);
+
+/* Detaches, and frees what probes_attach() made; fine after a failed one. */
+void probes_detach(struct probes *probes);
+
+#endif /* QJ_PROBES_H */

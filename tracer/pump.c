@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+#include "pump.h"
+
+#include <bpf/libbpf.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "sums.h"
+
+#define MS 1000000ull
+/* A tick closes every stretch within this time, down to CONFIG_HZ=100. */
+#define TICKS_NS      (25 * MS)
+#define PENDING_BYTES (1u << 20) /* written before the flush is due */
+#define TRACER_CPU    UINT32_MAX
+
+struct pump {
+	struct probes *probes;
+	struct energy_source *energy;
+	struct stream *stream;
+	struct sums *sums;
+	const struct options *options;
+	const struct qj_cpu *cpus;
+	unsigned cpu_count;
+	struct ring_buffer *rings;
+	uint64_t flushed_ns;
+	uint64_t window_ns; /* when the last window ended */
+	uint64_t energy_failures;
+	uint64_t energy_failures_sent;
+	uint32_t loss_sent[QJ_MAX_CPUS][QJ_LOSS_SLOTS];
+};
+
+static uint64_t now_ns(clockid_t clock)
+{
+	struct timespec t;
+
+	clock_gettime(clock, &t);
+	return (uint64_t)t.tv_sec * 1000000000ull + t.tv_nsec;
+}
+
+static void sleep_ns(uint64_t ns)
+{
+	struct timespec t = {.tv_sec = ns / 1000000000ull, .tv_nsec = ns % 1000000000ull};
+
+	while (clock_nanosleep(CLOCK_MONOTONIC, 0, &t, &t) == EINTR)
+		;
+}
+
+static int take_record(void *ctx, void *data, size_t bytes)
+{
+	struct pump *pump = ctx;
+	const struct qj_ring_head *head = data;
+	const void *record = head + 1;
+
+	(void)bytes;
+	switch (head->block) {
+	case QJ_BLOCK_SEGMENT:
+		stream_add(pump->stream, head->block, record, sizeof(struct qj_segment));
+		break;
+	case QJ_BLOCK_SEGMENT_COUNTERS:
+		stream_add(pump->stream, head->block, record, sizeof(struct qj_segment_counters));
+		break;
+	case QJ_BLOCK_QUERY:
+		stream_add(pump->stream, head->block, record, sizeof(struct qj_query));
+		break;
+	case QJ_BLOCK_TASK:
+		stream_add(pump->stream, head->block, record, sizeof(struct qj_task));
+		break;
+	case QJ_BLOCK_TEXT:
+		stream_add_text(pump->stream, head->block, record, sizeof(struct qj_text),
+				(const char *)record + sizeof(struct qj_text), head->text_bytes);
+		break;
+	case QJ_BLOCK_SESSION:
+		stream_add_text(pump->stream, head->block, record, sizeof(struct qj_session),
+				(const char *)record + sizeof(struct qj_session),
+				head->text_bytes);
+		break;
+	}
+	return 0;
+}
+
+struct pump *pump_new(struct probes *probes, struct energy_source *energy, struct stream *stream,
+		      const struct options *options, const struct qj_cpu *cpus, unsigned cpu_count)
+{
+	struct pump *pump = calloc(1, sizeof(*pump));
+
+	if (!pump)
+		return NULL;
+	pump->probes = probes;
+	pump->energy = energy;
+	pump->stream = stream;
+	pump->options = options;
+	pump->cpus = cpus;
+	pump->cpu_count = cpu_count;
+	for (unsigned i = 0; i < probes->ring_count; i++) {
+		if (!pump->rings)
+			pump->rings = ring_buffer__new(probes->ring_fds[i], take_record, pump, NULL);
+		else if (ring_buffer__add(pump->rings, probes->ring_fds[i], take_record, pump))
+			goto fail;
+		if (!pump->rings)
+			goto fail;
+	}
+	if (options->mode == QJ_MODE_LIVE) {
+		pump->sums = sums_new(probes->skeleton, stream, cpus, cpu_count);
+		if (!pump->sums)
+			goto fail;
+	}
+	return pump;
+fail:
+	pump_free(pump);
+	return NULL;
+}
+
+void pump_free(struct pump *pump)
+{
+	if (!pump)
+		return;
+	sums_free(pump->sums);
+	ring_buffer__free(pump->rings);
+	free(pump);
+}
+
+int pump_hello(struct pump *pump, const char *energy_reason)
+{
+	struct qj_hello hello = {
+	    .version = QJ_CONTRACT_VERSION,
+	    .mode = pump->options->mode,
+	    .window_ns = pump->options->window_ms * MS,
+	    .cpus = pump->cpu_count,
+	    .counters = pump->probes->counters,
+	    .domains = pump->energy->domain_count,
+	    .grade = pump->energy->grade,
+	};
+
+	/* Every CPU that is busy has had a tick by then, and is known. */
+	sleep_ns(TICKS_NS);
+	hello.t_ns = now_ns(CLOCK_MONOTONIC);
+	hello.realtime_ns = now_ns(CLOCK_REALTIME);
+	pump->flushed_ns = pump->window_ns = hello.t_ns;
+	strncpy(hello.energy_source, pump->energy->name, sizeof(hello.energy_source) - 1);
+	strncpy(hello.energy_reason, energy_reason, sizeof(hello.energy_reason) - 1);
+	stream_add(pump->stream, QJ_BLOCK_HELLO, &hello, sizeof(hello));
+	for (unsigned i = 0; i < pump->cpu_count; i++)
+		stream_add(pump->stream, QJ_BLOCK_CPU, &pump->cpus[i], sizeof(pump->cpus[i]));
+	for (unsigned i = 0; i < pump->energy->domain_count; i++)
+		stream_add(pump->stream, QJ_BLOCK_DOMAIN, &pump->energy->domains[i],
+			   sizeof(pump->energy->domains[i]));
+	return stream_write(pump->stream, hello.t_ns, 0);
+}
+
+/* Returns the moment of the reading: where one window ends and the next begins. */
+static uint64_t read_energy(struct pump *pump)
+{
+	struct qj_energy readings[ENERGY_MAX_DOMAINS];
+
+	pump->energy_failures += energy_read(pump->energy, readings);
+	for (unsigned i = 0; i < pump->energy->domain_count; i++)
+		stream_add(pump->stream, QJ_BLOCK_ENERGY, &readings[i], sizeof(readings[i]));
+	return pump->energy->domain_count ? readings[0].t_ns : now_ns(CLOCK_MONOTONIC);
+}
+
+static void report_loss(struct pump *pump, uint64_t t_ns)
+{
+	for (unsigned i = 0; i < pump->cpu_count; i++) {
+		unsigned cpu = pump->cpus[i].cpu % QJ_MAX_CPUS;
+		const struct qj_cpu_state *state = &pump->probes->skeleton->bss->cpus[cpu];
+
+		for (unsigned cause = 0; cause < QJ_LOSS_MAX; cause++) {
+			struct qj_loss_count loss = {
+			    .t_ns = t_ns,
+			    .count = state->loss[cause],
+			    .lost_ns = cause == QJ_LOSS_SEGMENT ? state->lost_ns : 0,
+			    .cpu = cpu,
+			    .cause = cause,
+			};
+
+			if (pump->loss_sent[cpu][cause] == (uint32_t)loss.count)
+				continue;
+			pump->loss_sent[cpu][cause] = loss.count;
+			stream_add(pump->stream, QJ_BLOCK_LOSS, &loss, sizeof(loss));
+		}
+	}
+	if (pump->energy_failures != pump->energy_failures_sent) {
+		struct qj_loss_count loss = {
+		    .t_ns = t_ns,
+		    .count = pump->energy_failures,
+		    .cpu = TRACER_CPU,
+		    .cause = QJ_LOSS_ENERGY,
+		};
+
+		pump->energy_failures_sent = pump->energy_failures;
+		stream_add(pump->stream, QJ_BLOCK_LOSS, &loss, sizeof(loss));
+	}
+}
+
+static void report_cpu_time(struct pump *pump, uint64_t t_ns)
+{
+	for (unsigned i = 0; i < pump->cpu_count; i++) {
+		unsigned cpu = pump->cpus[i].cpu % QJ_MAX_CPUS;
+		const struct qj_cpu_state *state = &pump->probes->skeleton->bss->cpus[cpu];
+		struct qj_cpu_time time = {
+		    .t_ns = t_ns,
+		    .busy_ns = state->busy_ns,
+		    .idle_ns = state->idle_ns,
+		    .cpu = cpu,
+		};
+
+		stream_add(pump->stream, QJ_BLOCK_CPU_TIME, &time, sizeof(time));
+	}
+}
+
+static int flush(struct pump *pump, uint64_t t_ns)
+{
+	uint64_t open_ns = pump->options->window_ms * MS + TICKS_NS;
+
+	report_loss(pump, t_ns);
+	report_cpu_time(pump, t_ns);
+	pump->flushed_ns = t_ns;
+	return stream_write(pump->stream, t_ns, t_ns - open_ns);
+}
+
+int pump_window(struct pump *pump)
+{
+	uint64_t t_ns = read_energy(pump);
+	int err;
+
+	if (pump->sums) {
+		sums_next_window(pump->sums, t_ns);
+		sleep_ns(TICKS_NS);
+		err = sums_drain(pump->sums, pump->window_ns, t_ns);
+		if (err)
+			return err;
+	}
+	pump->window_ns = t_ns;
+	err = ring_buffer__consume(pump->rings);
+	if (err < 0)
+		return err;
+	if (pump->sums || t_ns - pump->flushed_ns >= pump->options->flush_ms * MS)
+		return flush(pump, t_ns);
+	if (stream_pending(pump->stream) > PENDING_BYTES)
+		return stream_write(pump->stream, t_ns, 0);
+	return 0;
+}
+
+int pump_finish(struct pump *pump, int reason)
+{
+	struct qj_end end = {.reason = reason};
+	int err = 0;
+
+	end.t_ns = read_energy(pump);
+	if (pump->sums)
+		sums_next_window(pump->sums, end.t_ns);
+	pump->probes->skeleton->bss->control.close_all = 1;
+	sleep_ns(TICKS_NS);
+	if (pump->sums)
+		err = sums_drain(pump->sums, pump->window_ns, end.t_ns);
+	ring_buffer__consume(pump->rings);
+	report_loss(pump, end.t_ns);
+	report_cpu_time(pump, end.t_ns);
+	stream_add(pump->stream, QJ_BLOCK_END, &end, sizeof(end));
+	return stream_write(pump->stream, end.t_ns, 0) ?: err;
+}
+
+uint64_t pump_busy_ns(void *ctx, unsigned package)
+{
+	const struct probes *probes = ctx;
+	const struct qj_plan *plan = &probes->skeleton->rodata->plan;
+	uint64_t now = now_ns(CLOCK_MONOTONIC), busy = 0;
+
+	for (unsigned cpu = 0; cpu < QJ_MAX_CPUS; cpu++) {
+		const volatile struct qj_cpu_state *state = &probes->skeleton->bss->cpus[cpu];
+		uint64_t t0, open;
+
+		if (plan->package_of[cpu] != package)
+			continue;
+		/* A switch in between would count a stretch twice: look again. */
+		do {
+			t0 = state->t0_ns;
+			open = t0 && t0 < now && state->owner_kind != QJ_OWNER_IDLE ? now - t0 : 0;
+			open += state->busy_ns;
+		} while (state->t0_ns != t0);
+		busy += open;
+	}
+	return busy;
+}

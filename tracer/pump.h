@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* From rings, maps and energy counters to the stream, window by window. */
+#ifndef QJ_PUMP_H
+#define QJ_PUMP_H
+
+#include "energy.h"
+#include "options.h"
+#include "probes.h"
+#include "stream.h"
+
+struct pump;
+
+/* Everything given must outlive the pump. NULL: no memory. */
+struct pump *pump_new(struct probes *probes, struct energy_source *energy, struct stream *stream,
+		      const struct options *options, const struct qj_cpu *cpus,
+		      unsigned cpu_count);
+void pump_free(struct pump *pump);
+
+/* Writes the stream's first records. */
+int pump_hello(struct pump *pump, const char *energy_reason);
+
+/* One window: reads the energy counters, then takes what the programs have seen. */
+int pump_window(struct pump *pump);
+
+/* The last window: closes what runs, and ends the stream. `reason`: 0 or an errno. */
+int pump_finish(struct pump *pump, int reason);
+
+/* CPU time of one package spent not idle, for energy sources that estimate (struct energy_env). */
+uint64_t pump_busy_ns(void *probes, unsigned package);
+
+#endif /* QJ_PUMP_H */

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+#include "sums.h"
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct sums {
+	struct qjoule_bpf *skeleton;
+	struct stream *stream;
+	unsigned counters;
+	unsigned package_count;
+	uint16_t packages[QJ_MAX_CPUS];
+	struct qj_sums_key *keys;
+	struct qj_sums *rows;
+};
+
+static int map_of(const struct sums *sums, uint32_t epoch)
+{
+	return bpf_map__fd(epoch & 1 ? sums->skeleton->maps.sums_odd
+				     : sums->skeleton->maps.sums_even);
+}
+
+/* The rows that take what a full map has no room for. */
+static int make_others(const struct sums *sums, uint32_t epoch)
+{
+	static const struct qj_sums empty;
+
+	for (unsigned p = 0; p < sums->package_count; p++) {
+		for (unsigned kind = QJ_OWNER_QUERY; kind <= QJ_OWNER_TRACER; kind++) {
+			struct qj_sums_key key = {
+			    .shape = kind == QJ_OWNER_QUERY ? ~0ull : 0,
+			    .package = sums->packages[p],
+			    .owner_kind = kind,
+			};
+
+			if (bpf_map_update_elem(map_of(sums, epoch), &key, &empty, BPF_NOEXIST) &&
+			    errno != EEXIST)
+				return -errno;
+		}
+	}
+	return 0;
+}
+
+static void note_package(struct sums *sums, uint16_t package)
+{
+	for (unsigned p = 0; p < sums->package_count; p++)
+		if (sums->packages[p] == package)
+			return;
+	sums->packages[sums->package_count++] = package;
+}
+
+struct sums *sums_new(struct qjoule_bpf *skeleton, struct stream *stream,
+		      const struct qj_cpu *cpus, unsigned cpu_count)
+{
+	struct sums *sums = calloc(1, sizeof(*sums));
+
+	if (!sums)
+		return NULL;
+	sums->skeleton = skeleton;
+	sums->stream = stream;
+	sums->counters = skeleton->rodata->plan.counters;
+	sums->keys = calloc(QJ_SUMS_ROWS, sizeof(*sums->keys));
+	sums->rows = calloc(QJ_SUMS_ROWS, sizeof(*sums->rows));
+	for (unsigned i = 0; i < cpu_count; i++)
+		note_package(sums, cpus[i].package);
+	if (!sums->keys || !sums->rows || make_others(sums, 0) || make_others(sums, 1)) {
+		sums_free(sums);
+		return NULL;
+	}
+	return sums;
+}
+
+void sums_free(struct sums *sums)
+{
+	if (!sums)
+		return;
+	free(sums->keys);
+	free(sums->rows);
+	free(sums);
+}
+
+void sums_next_window(struct sums *sums, uint64_t t_ns)
+{
+	volatile struct qj_control *control = &sums->skeleton->bss->control;
+
+	/* In this order a program in between puts a whole stretch into the new window, no more. */
+	control->epoch++;
+	control->epoch_ns = t_ns;
+}
+
+static void add_row(const struct sums *sums, const struct qj_sums_key *key,
+		    const struct qj_sums *row, uint64_t t0_ns, uint64_t t1_ns)
+{
+	struct qj_aggregate a = {
+	    .t0_ns = t0_ns,
+	    .t1_ns = t1_ns,
+	    .shape = key->shape,
+	    .cpu_ns = row->cpu_ns,
+	    .latency_ns = row->latency_ns,
+	    .calls = row->calls,
+	    .tgid = key->tgid,
+	    .pid = key->pid,
+	    .package = key->package,
+	    .server = key->server,
+	    .owner_kind = key->owner_kind,
+	    .valid = sums->counters & ~row->invalid,
+	};
+
+	if (!row->cpu_ns && !row->calls)
+		return;
+	memcpy(a.counters, row->counters, sizeof(a.counters));
+	memcpy(a.latency, row->latency, sizeof(a.latency));
+	stream_add(sums->stream, QJ_BLOCK_AGGREGATE, &a, sizeof(a));
+}
+
+int sums_drain(struct sums *sums, uint64_t t0_ns, uint64_t t1_ns)
+{
+	LIBBPF_OPTS(bpf_map_batch_opts, opts);
+	uint32_t before = sums->skeleton->bss->control.epoch - 1;
+	uint32_t position, count;
+	bool first = true;
+	int err = 0;
+
+	while (!err) {
+		count = QJ_SUMS_ROWS;
+		err = bpf_map_lookup_and_delete_batch(map_of(sums, before),
+						      first ? NULL : &position, &position,
+						      sums->keys, sums->rows, &count, &opts);
+		if (err && err != -ENOENT)
+			return err;
+		first = false;
+		for (uint32_t i = 0; i < count; i++)
+			add_row(sums, &sums->keys[i], &sums->rows[i], t0_ns, t1_ns);
+	}
+	return make_others(sums, before);
+}
