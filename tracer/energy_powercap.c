@@ -13,35 +13,23 @@
  * whatever it started from, hence the grade. A reading that meets the file half rewritten fails
  * with ENODATA.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "energy_source.h"
+#include "energy_zones.h"
 
-#define ZONE_PREFIX    "intel-rapl:"
 #define MICROJOULE_J   1e-6
-#define MAX_ZONES      (4 * ENERGY_MAX_DOMAINS)
 #define COUNTER_DIGITS 32
-#define RAPL_COUNTS    (1ull << 32) /* ENERGY_STATUS_MASK in intel_rapl_common.c, and one */
 
 struct powercap_source {
 	struct energy_source base;
 	bool host;
 	int fds[ENERGY_MAX_DOMAINS];
-};
-
-struct zone {
-	unsigned top;
-	int sub; /* -1: a top zone */
-	unsigned package;
-	char dir[32];
-	char name[32]; /* as in the file `name`; empty: none */
 };
 
 static void powercap_read(struct energy_source *source, struct qj_energy *out)
@@ -76,96 +64,6 @@ static void powercap_close(struct energy_source *source)
 	free(self);
 }
 
-/*
- * The modulus of a counter in uJ. The register has 32 bits and the driver shows count * unit / 1000
- * with the unit in nJ (rapl_unit_xlate() in drivers/powercap/intel_rapl_common.c), so the file says
- * floor((2^32 - 1) * unit / 1000) and the counter wraps one unit later, at 2^32 * unit / 1000. The
- * unit follows from the file. A range that is no such number comes from another driver: plus 1 uJ.
- */
-static uint64_t modulus_uj(uint64_t max_uj)
-{
-	uint64_t unit_nj;
-
-	if (max_uj >= UINT64_MAX / 1000)
-		return max_uj == UINT64_MAX ? 0 : max_uj + 1;
-	unit_nj = (max_uj * 1000 + RAPL_COUNTS - 2) / (RAPL_COUNTS - 1);
-	if (unit_nj && (RAPL_COUNTS - 1) * unit_nj / 1000 == max_uj)
-		return (RAPL_COUNTS * unit_nj + 500) / 1000;
-	return max_uj + 1;
-}
-
-static int zone_order(const void *left, const void *right)
-{
-	const struct zone *a = left, *b = right;
-
-	if (a->top != b->top)
-		return a->top < b->top ? -1 : 1;
-	return (a->sub > b->sub) - (a->sub < b->sub);
-}
-
-/* Finds "intel-rapl:N" and "intel-rapl:N:M". Returns how many, or a negative errno. */
-static int find_zones(int root_fd, struct zone *zones)
-{
-	int count = 0;
-	struct dirent *entry;
-	DIR *dir = fdopendir(dup(root_fd));
-
-	if (!dir)
-		return -errno;
-	while ((entry = readdir(dir))) {
-		struct zone zone = {.sub = -1};
-		unsigned sub;
-		int end = 0, sub_end = 0;
-		int matched = sscanf(entry->d_name, ZONE_PREFIX "%4u%n:%4u%n", &zone.top, &end,
-				     &sub, &sub_end);
-
-		if (matched < 1 || entry->d_name[matched == 2 ? sub_end : end])
-			continue;
-		if (matched == 2)
-			zone.sub = (int)sub;
-		snprintf(zone.dir, sizeof(zone.dir), "%.31s", entry->d_name);
-		if (count == MAX_ZONES) {
-			count = -E2BIG;
-			break;
-		}
-		zones[count++] = zone;
-	}
-	closedir(dir);
-	if (count > 0)
-		qsort(zones, (size_t)count, sizeof(*zones), zone_order);
-	return count;
-}
-
-static int zone_text(int root_fd, const struct zone *zone, const char *file, char *text,
-		     size_t room)
-{
-	char path[64];
-
-	snprintf(path, sizeof(path), "%s/%s", zone->dir, file);
-	return energy_read_text(root_fd, path, text, room);
-}
-
-/* Which package, and what it is called in the contract. False: a name we do not understand. */
-static bool understand_top(struct zone *zone, const char **domain)
-{
-	int end = 0, die_end = 0;
-
-	if (!zone->name[0]) {
-		zone->package = zone->top;
-		*domain = "package";
-		return true;
-	}
-	/* psys of a second and later package is "psys-N". */
-	if (!strcmp(zone->name, "psys") ||
-	    (sscanf(zone->name, "psys-%4u%n", &zone->package, &end) == 1 && !zone->name[end])) {
-		*domain = "psys";
-		return true;
-	}
-	*domain = "package";
-	return sscanf(zone->name, "package-%4u%n-die-%*u%n", &zone->package, &end, &die_end) >= 1 &&
-	       !zone->name[die_end ? die_end : end];
-}
-
 /* Opens a zone's counter for good and adds its domain. */
 static int open_counter(struct powercap_source *self, int root_fd, const struct zone *zone,
 			const char *domain, struct energy_why *why)
@@ -184,7 +82,7 @@ static int open_counter(struct powercap_source *self, int root_fd, const struct 
 		if (energy_parse_u64(text, &value) || !value)
 			return why_fail(why, -EINVAL, "%s/max_energy_range_uj is not a number",
 					zone->dir);
-		range = modulus_uj(value);
+		range = zone_modulus_uj(value);
 	} else if (!(self->host && error == -ENOENT)) {
 		return why_fail(why, error, "%s/max_energy_range_uj: %s", zone->dir,
 				strerror(-error));
@@ -201,28 +99,16 @@ static int open_counter(struct powercap_source *self, int root_fd, const struct 
 	return 0;
 }
 
-/* The same package, or the same part of one, twice would be the same joules twice. */
-static bool seen_before(const struct zone *zones, int index)
-{
-	const struct zone *zone = &zones[index];
-
-	for (int i = 0; i < index; i++)
-		if (zone->name[0] && !strcmp(zones[i].name, zone->name) &&
-		    (zone->sub < 0 ? zones[i].sub < 0 : zones[i].top == zone->top))
-			return true;
-	return false;
-}
-
 static int open_top(struct powercap_source *self, int root_fd, struct zone *zones, int index,
 		    const struct energy_env *env, struct energy_why *why)
 {
 	struct zone *zone = &zones[index];
 	const char *domain;
 
-	if (!understand_top(zone, &domain))
+	if (!zone_understand_top(zone, &domain))
 		return why_fail(why, -EINVAL, "%s is called '%s', not package-N or psys", zone->dir,
 				zone->name);
-	if (seen_before(zones, index))
+	if (zone_seen_before(zones, index))
 		return why_fail(why, -EINVAL, "two zones are called '%s'", zone->name);
 	/* psys is about the platform, so it is worth having even beside an absent package. */
 	if (!strcmp(domain, "package") && !energy_has_package(env, zone->package))
@@ -240,7 +126,7 @@ static int open_sub(struct powercap_source *self, int root_fd, const struct zone
 	if (strcmp(zone->name, "core") && strcmp(zone->name, "uncore") &&
 	    strcmp(zone->name, "dram"))
 		return why_fail(why, -EINVAL, "%s is not core, uncore or dram", zone->dir);
-	if (seen_before(zones, index))
+	if (zone_seen_before(zones, index))
 		return why_fail(why, -EINVAL, "%s is the second", zone->dir);
 	return open_counter(self, root_fd, zone, zone->name, why);
 }
@@ -287,13 +173,13 @@ static int open_zones(struct powercap_source *self, int root_fd, struct zone *zo
 static int open_tree(struct powercap_source *self, const char *root, const struct energy_env *env,
 		     struct energy_why *why)
 {
-	struct zone *zones = calloc(MAX_ZONES, sizeof(*zones));
+	struct zone *zones = calloc(ENERGY_MAX_ZONES, sizeof(*zones));
 	int root_fd = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	int error = root_fd < 0 ? -errno : 0;
 	int count = 0;
 
 	if (!error)
-		count = zones ? find_zones(root_fd, zones) : -ENOMEM;
+		count = zones ? zones_find(root_fd, zones) : -ENOMEM;
 	if (count < 0)
 		error = count;
 	if (error == -ENOENT || (!error && !count))
