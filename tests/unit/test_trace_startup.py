@@ -1,0 +1,85 @@
+"""User and database from the first message of a connection."""
+
+from __future__ import annotations
+
+import struct
+
+from qjoule.contract import ServerKind
+from qjoule.trace.startup import MAX_NAME_BYTES, Startup, parse_startup
+
+PROTOCOL_41 = 0x200
+CONNECT_WITH_DB = 0x8
+SECURE = 0x8000
+PLUGIN = 0x80000
+ATTRS = 0x100000
+LENENC = 0x200000
+
+
+def mysql(flags: int, tail: bytes) -> bytes:
+    body = struct.pack("<IIB", flags | PROTOCOL_41, 1 << 24, 45) + bytes(23) + tail
+    return struct.pack("<I", len(body) | 1 << 24) + body
+
+
+def postgres(*pairs: bytes, code: int = 3 << 16) -> bytes:
+    body = struct.pack(">I", code) + b"".join(pair + b"\0" for pair in pairs) + b"\0"
+    return struct.pack(">I", len(body) + 4) + body
+
+
+def test_mysql_with_everything() -> None:
+    attributes = b"\x0cprogram_name\x05mysql"
+    tail = b"alice\0" + b"\x14" + bytes(20) + b"shop\0mysql_native_password\0"
+    tail += bytes([len(attributes)]) + attributes
+    flags = CONNECT_WITH_DB | SECURE | PLUGIN | ATTRS | LENENC
+    found = parse_startup(ServerKind.MYSQL, mysql(flags, tail))
+    assert found == Startup("alice", "shop", "mysql")
+
+
+def test_mysql_without_database() -> None:
+    found = parse_startup(ServerKind.MYSQL, mysql(SECURE, b"bob\0\x00"))
+    assert found == Startup("bob", None)
+
+
+def test_mysql_before_4_1() -> None:
+    body = struct.pack("<H", CONNECT_WITH_DB) + b"\0\0\0" + b"old\0pw\0base\0"
+    assert parse_startup(ServerKind.MYSQL, b"\0\0\0\1" + body) == Startup("old", "base")
+
+
+def test_postgres() -> None:
+    message = postgres(b"user", b"carol", b"database", b"books", b"application_name", b"psql")
+    assert parse_startup(ServerKind.POSTGRES, message) == Startup("carol", "books", "psql")
+
+
+def test_postgres_database_defaults_to_the_user() -> None:
+    whole = postgres(b"user", b"carol")
+    assert parse_startup(ServerKind.POSTGRES, whole) == Startup("carol", "carol")
+    cut = postgres(b"user", b"carol", b"database", b"books")[:-4]
+    assert parse_startup(ServerKind.POSTGRES, cut) == Startup("carol", None)
+
+
+def test_tls_request_says_nothing() -> None:
+    assert parse_startup(ServerKind.POSTGRES, postgres(code=80877103)) == Startup()
+
+
+def test_every_cut_is_parsed_as_far_as_it_goes() -> None:
+    tail = b"alice\0" + b"\x14" + bytes(20) + b"shop\0"
+    message = mysql(CONNECT_WITH_DB | SECURE, tail)
+    for size in range(len(message)):
+        found = parse_startup(ServerKind.MYSQL, message[:size])
+        assert found.user in (None, "alice")
+        assert found.database is None
+    assert parse_startup(ServerKind.MYSQL, message).database == "shop"
+
+
+def test_names_are_bounded_and_always_text() -> None:
+    found = parse_startup(ServerKind.POSTGRES, postgres(b"user", b"\xff" * 4000))
+    assert found.user is not None
+    assert len(found.user) == MAX_NAME_BYTES
+
+
+def test_a_length_beyond_the_message_is_no_allocation() -> None:
+    tail = b"eve\0" + b"\xfe" + b"\xff" * 8
+    assert parse_startup(ServerKind.MYSQL, mysql(LENENC, tail)) == Startup("eve")
+
+
+def test_another_kind_of_server_has_no_names() -> None:
+    assert parse_startup(ServerKind.NONE, postgres(b"user", b"carol")) == Startup()

@@ -1,0 +1,128 @@
+"""The tracer's output: framing, cut-off streams, garbage."""
+
+from __future__ import annotations
+
+import io
+import os
+import threading
+
+import numpy as np
+import pytest
+
+import fake_tracer as ft
+from qjoule.contract import BLOCK, BLOCK_MAGIC, Block
+from qjoule.errors import QjouleError
+from qjoule.trace.stream import MAX_PAYLOAD_BYTES, Stream, encode_block
+
+
+class Trickle(io.RawIOBase):
+    """A pipe that gives a few bytes at a time, as a slow tracer would."""
+
+    def __init__(self, data: bytes, step: int) -> None:
+        self._data, self._step = io.BytesIO(data), step
+
+    def read(self, size: int = -1, /) -> bytes:
+        return self._data.read(min(size, self._step))
+
+
+def small_stream() -> bytes:
+    return b"".join(ft.traffic(0.06, 300))
+
+
+@pytest.mark.parametrize("step", [1, 7, 1 << 20])
+def test_partial_reads_give_the_same_blocks(step: int) -> None:
+    whole = list(Stream(io.BytesIO(small_stream())))
+    pieces = list(Stream(Trickle(small_stream(), step)))
+    assert [f.kind for f in whole] == [f.kind for f in pieces]
+    for a, b in zip(whole, pieces, strict=True):
+        assert a.records.tobytes() == b.records.tobytes()
+        assert (a.text, a.t_ns) == (b.text, b.t_ns)
+
+
+def test_reads_a_pipe_block_by_block() -> None:
+    reading, writing = os.pipe()
+    seen = threading.Event()
+
+    def tracer() -> None:
+        os.write(writing, ft.head())
+        seen.wait(10)  # the reader must hand out the first blocks before more is written
+        os.write(writing, ft.end(ft.BEGIN_NS))
+        os.close(writing)
+
+    thread = threading.Thread(target=tracer)
+    thread.start()
+    stream = Stream(reading)
+    kinds = []
+    for frame in stream:
+        kinds.append(frame.kind)
+        if frame.kind is Block.DOMAIN:
+            seen.set()
+    thread.join()
+    os.close(reading)
+    assert kinds == [Block.HELLO, Block.CPU, Block.DOMAIN, Block.END]
+    assert stream.complete
+    assert stream.ended_early is None
+
+
+def test_every_truncation_ends_early_and_never_fails() -> None:
+    data = ft.head() + ft.text(1, b"SELECT 1") + ft.flush(5) + ft.end(9)
+    for size in range(len(data)):
+        stream = Stream(io.BytesIO(data[:size]))
+        list(stream)
+        assert not stream.complete
+        assert stream.ended_early is not None
+
+
+def test_text_is_exactly_its_bytes() -> None:
+    statement = b"SELECT '\x00\xff\x1b[2J'"
+    frames = list(Stream(io.BytesIO(ft.head() + ft.text(7, statement) + ft.end(1))))
+    assert frames[3].kind is Block.TEXT
+    assert frames[3].text == statement
+    assert frames[3].records["shape"][0] == 7
+
+
+def header(kind: int, count: int, payload_bytes: int, magic: int = BLOCK_MAGIC) -> bytes:
+    return np.array([(magic, kind, count, payload_bytes, 0)], BLOCK).tobytes()
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (header(5, 1, 40, magic=7) + bytes(40), "no block begins"),
+        (header(99, 0, 0), "unknown block kind 99"),
+        (header(5, 1 << 31, MAX_PAYLOAD_BYTES + 8), "too large"),
+        (header(5, 3, 40) + bytes(40), "3 SEGMENT records do not make 40 bytes"),
+        (header(8, 1, 8) + bytes(8), "TEXT block without its record"),
+        (header(15, 0, 0), "0 records in a END block"),
+        (header(1, 1, 16) + b"\x01" + bytes(15), "wrong size"),
+    ],
+)
+def test_damage_is_told_in_one_line(damage: bytes, says: str) -> None:
+    with pytest.raises(QjouleError, match=says) as caught:
+        list(Stream(io.BytesIO(ft.head() + damage)))
+    assert "\n" not in str(caught.value)
+
+
+def test_text_longer_than_its_block_is_refused() -> None:
+    record = ft.records(Block.TEXT, [{"text_bytes": 4_000_000_000}])
+    damage = header(Block.TEXT, 1, 24) + record.tobytes()
+    with pytest.raises(QjouleError, match="shorter than its text"):
+        list(Stream(io.BytesIO(ft.head() + damage)))
+
+
+def test_must_begin_with_a_hello() -> None:
+    with pytest.raises(QjouleError, match="hello"):
+        list(Stream(io.BytesIO(ft.flush(1))))
+
+
+@pytest.mark.parametrize(("version", "advice"), [(2, "upgrade qjoule"), (0, "rebuild the tracer")])
+def test_another_contract_version_is_refused(version: int, advice: str) -> None:
+    with pytest.raises(QjouleError, match=advice):
+        list(Stream(io.BytesIO(ft.head(version=version))))
+
+
+def test_encoder_refuses_what_is_no_block() -> None:
+    with pytest.raises(ValueError, match="records are"):
+        encode_block(Block.SEGMENT, np.zeros(1, np.uint8))
+    with pytest.raises(ValueError, match="text_bytes"):
+        encode_block(Block.TEXT, ft.records(Block.TEXT, [{"text_bytes": 3}]), text=b"no")
