@@ -21,7 +21,8 @@ static __always_inline bool is_clients_socket(struct qj_cpu_state *cpu, struct t
 		return false;
 	if (thread->begin_ns)
 		query_end(cpu, thread, thread->end_ns ?: bpf_ktime_get_ns());
-	if (thread->socket)
+	/* A PostgreSQL backend has one client: if we came in the middle, it has logged in already. */
+	if (thread->server_kind == QJ_SERVER_MYSQL)
 		thread->phase = PHASE_STARTUP;
 	thread->socket = (__u64)sk;
 	session_begin(cpu, thread);
