@@ -70,13 +70,12 @@ def _families(candidates: list[Process]) -> Iterable[tuple[Process, list[Process
     by_pid = {process.pid: process for process in candidates}
 
     def main_of(process: Process) -> Process:
-        seen = {process.pid}
-        while (parent := by_pid.get(process.parent)) and parent.exe_id == process.exe_id:
-            if parent.pid in seen:
-                break
-            seen.add(parent.pid)
-            process = parent
-        return process
+        line = [process]
+        while (parent := by_pid.get(line[-1].parent)) and parent.exe_id == process.exe_id:
+            if parent in line:  # pids were reused between two reads
+                return min(line, key=lambda member: member.pid)
+            line.append(parent)
+        return line[-1]
 
     families: dict[int, list[Process]] = {}
     for process in candidates:
@@ -96,7 +95,7 @@ def _running(
     main: Process, members: list[Process], root: Path, unreadable: list[str]
 ) -> Server | None:
     path = main.openable_executable(root)
-    known = _identify(path, unreadable)
+    known = _identify(path, f"process {main.pid} ({main.exe_name})", unreadable)
     if known is None:
         return None
     flavour, version = known
@@ -128,7 +127,7 @@ def _installed(root: Path, seen: set[tuple[int, int]], unreadable: list[str]) ->
             if identity is None or identity in seen:
                 continue
             seen.add(identity)
-            known = _identify(path, unreadable)
+            known = _identify(path, str(path), unreadable)
             if known is None:
                 continue
             flavour, version = known
@@ -137,9 +136,9 @@ def _installed(root: Path, seen: set[tuple[int, int]], unreadable: list[str]) ->
             yield Server(0, flavour, version, path, str(path), identity, (), (), (), unknown, pool)
 
 
-def _identify(path: Path, unreadable: list[str]) -> tuple[Flavour, str] | None:
+def _identify(path: Path, what: str, unreadable: list[str]) -> tuple[Flavour, str] | None:
     try:
         return identify(open_executable(path))
     except QjouleError as error:
-        unreadable.append(str(error))
+        unreadable.append(f"{what}: {error}")
         return None

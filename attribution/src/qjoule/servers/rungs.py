@@ -51,6 +51,8 @@ def choose_rung(
         )
     )
     moves = _what_moves_queries(server)
+    if not kernel.uprobes:
+        symbol_problem = symbol_problem or "the kernel has no uprobes"
     if wanted is not None:
         return _as_wanted(server, wanted, symbol_problem, missing or moves, hidden)
     blocked = missing or moves or hidden or shared_executable

@@ -1,0 +1,61 @@
+"""A /proc made of ordinary files, with processes as discovery reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+
+class FakeProc:
+    """`tree` is the directory to give as `proc`; `host` the one to give as `root`."""
+
+    def __init__(self, base: Path) -> None:
+        self.tree, self.host = base / "proc", base / "host"
+        self.tree.mkdir()
+        self.host.mkdir()
+        (self.tree / "self").symlink_to("1")
+        (self.tree / "meminfo").write_text("")
+
+    def add(
+        self,
+        pid: int,
+        exe: str,
+        *,
+        arguments: Sequence[str] = (),
+        parent: int = 1,
+        root: Path | None = None,
+        cwd: str = "/",
+        environment: Sequence[str] = (),
+        name: str = "x",
+    ) -> Path:
+        """A process. `exe` is the full path of a real file here: an ordinary link has no other."""
+        entry = self.tree / str(pid)
+        entry.mkdir()
+        (entry / "exe").symlink_to(exe)
+        (entry / "root").symlink_to(root or self.host)
+        (entry / "cwd").symlink_to(cwd)
+        (entry / "stat").write_text(f"{pid} ({name}) S {parent} {pid} {pid} 0 -1")
+        words = [exe, *arguments]
+        (entry / "cmdline").write_text("".join(f"{word}\0" for word in words))
+        (entry / "environ").write_text("".join(f"{word}\0" for word in environment))
+        (entry / "fd").mkdir()
+        (entry / "net").mkdir()
+        return entry
+
+    def listen(self, pid: int, *, port: int | None = None, unix: str = "", inode: int = 77) -> None:
+        entry = self.tree / str(pid)
+        (entry / "fd" / str(inode)).symlink_to(f"socket:[{inode}]")
+        if port is not None:
+            (entry / "net" / "tcp").write_text(
+                "  sl  local_address rem_address   st tx_queue tr tm->when retrnsmt   uid\n"
+                f"   0: 0100007F:{port:04X} 00000000:0000 0A 0:0 0:0 0 0 0 {inode} 1 0\n"
+                f"   1: 0100007F:{port:04X} 0100007F:CAFE 01 0:0 0:0 0 0 0 {inode + 1} 1 0\n"
+                "   2: 0100007F:0050 00000000:0000 0A 0:0 0:0 0 0 0 4711 1 0\n"
+            )
+        if unix:
+            (entry / "net" / "unix").write_text(
+                "Num       RefCount Protocol Flags    Type St Inode Path\n"
+                f"0: 00000002 00000000 00010000 0001 01 {inode} {unix}\n"
+                "0: 00000002 00000000 00010000 0001 01 4712 /run/other\n"
+                f"0: 00000003 00000000 00000000 0001 03 {inode} {unix}\n"
+            )

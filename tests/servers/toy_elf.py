@@ -1,0 +1,69 @@
+"""Small executables that export a server's function names, made by the compiler on the spot."""
+
+from __future__ import annotations
+
+import lzma
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+
+MARIADB_10_11 = "_Z16dispatch_command19enum_server_commandP3THDPcjb"
+MARIADB_10_5 = "_Z16dispatch_command19enum_server_commandP3THDPcjbb"
+MYSQL_5_6 = "_Z16dispatch_command19enum_server_commandP3THDPcj"
+MYSQL_8 = "_Z16dispatch_commandP3THDPK8COM_DATA19enum_server_command"
+POSTGRES = (
+    "pgstat_report_activity",
+    "PortalRun",
+    "LaunchParallelWorkers",
+    "BecomeLockGroupMember",
+)
+
+
+def toy_server(
+    path: Path,
+    functions: Iterable[str],
+    *,
+    banner: str = "",
+    flags: tuple[str, ...] = (),
+    exported: bool = True,
+) -> Path:
+    """An executable with these functions (any name an assembler takes) and this string inside.
+
+    Started with an argument, it waits to be killed.
+    """
+    lines = ["#include <unistd.h>", "static volatile int counter;"]
+    lines.append("int main(int n, char **v) { return n > 1 ? pause() : counter + !v; }")
+    lines.append(f'__attribute__((used)) static const char banner[] = "\\0" "{banner}\\0";')
+    for number, name in enumerate(functions):
+        lines.append(f'int f{number}(int a, void *b) __asm__("{name}");')
+        lines.append(
+            f"int f{number}(int a, void *b) {{ counter += a; return counter + (b != 0); }}"
+        )
+    source = path.with_suffix(".c")
+    source.write_text("\n".join(lines))
+    export = ["-rdynamic"] if exported else []
+    _run("gcc", "-O1", "-fcf-protection=none", *flags, *export, "-o", path, source)
+    source.unlink()
+    return path
+
+
+def strip(path: Path) -> Path:
+    """Leave only what the dynamic linker needs, as distributions do."""
+    _run("strip", path)
+    return path
+
+
+def pack_symbols(path: Path) -> Path:
+    """Move .symtab into a compressed .gnu_debugdata section, as Fedora does."""
+    debug, packed = path.with_suffix(".debug"), path.with_suffix(".xz")
+    _run("objcopy", "--only-keep-debug", path, debug)
+    packed.write_bytes(lzma.compress(debug.read_bytes()))
+    strip(path)
+    _run("objcopy", "--add-section", f".gnu_debugdata={packed}", path)
+    debug.unlink()
+    packed.unlink()
+    return path
+
+
+def _run(*argv: object) -> None:
+    subprocess.run([str(word) for word in argv], check=True, capture_output=True)

@@ -1,0 +1,160 @@
+"""Finding servers in a /proc made of files."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from qjoule.servers.discovery import discover, find_servers
+from qjoule.servers.types import Flavour, Server
+from servers.fake_proc import FakeProc
+from servers.toy_elf import MARIADB_10_11, MYSQL_8, POSTGRES, toy_server
+
+BANNERS = {
+    "mariadbd": ("10.11.19-MariaDB", [MARIADB_10_11]),
+    "mysqld": ("MySQL 8.0.36 ", [MYSQL_8]),
+    "postgres": ("PostgreSQL 15.20 (Debian) on x86_64", POSTGRES),
+}
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> FakeProc:
+    return FakeProc(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def toys(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    directory = tmp_path_factory.mktemp("toys")
+    return {
+        name: toy_server(directory / name, functions, banner=banner)
+        for name, (banner, functions) in BANNERS.items()
+    }
+
+
+def running(fake: FakeProc) -> list[Server]:
+    """With this machine's root, so that paths in links resolve; its installed servers left out."""
+    return [server for server in find_servers(fake.tree, Path("/")) if server.running]
+
+
+def test_one_of_each(fake: FakeProc, toys: dict[str, Path]) -> None:
+    for pid, path in enumerate(toys.values(), start=100):
+        fake.add(pid, str(path), cwd="/")
+    found = {server.flavour: server for server in running(fake)}
+    assert {flavour: (s.version, s.tgids) for flavour, s in found.items()} == {
+        Flavour.MARIADB: ("10.11.19", (100,)),
+        Flavour.MYSQL: ("8.0.36", (101,)),
+        Flavour.POSTGRES: ("15.20", (102,)),
+    }
+    assert sorted(server.id for server in found.values()) == [1, 2, 3]
+    assert found[Flavour.MARIADB].exe_path == toys["mariadbd"]
+
+
+def test_children_belong_to_their_postmaster(fake: FakeProc, toys: dict[str, Path]) -> None:
+    postgres = str(toys["postgres"])
+    fake.add(200, postgres)
+    fake.add(300, postgres)  # a second cluster of the same executable
+    fake.add(201, postgres, parent=200)
+    fake.add(202, postgres, parent=200, name="postgres: a (b) c)")
+    fake.add(301, postgres, parent=300)
+    fake.add(302, str(toys["mysqld"]), parent=300)
+    servers = running(fake)
+    assert [s.tgids for s in servers if s.flavour is Flavour.POSTGRES] == [
+        (200, 201, 202),
+        (300, 301),
+    ]
+    assert [s.tgids for s in servers if s.flavour is Flavour.MYSQL] == [(302,)]
+
+
+def test_children_that_outlived_their_postmaster_are_no_server(
+    fake: FakeProc, toys: dict[str, Path]
+) -> None:
+    entry = fake.add(201, str(toys["postgres"]), parent=1)
+    (entry / "cmdline").write_text("postgres: checkpointer \0")
+    assert running(fake) == []
+
+
+def test_ports_and_sockets_are_only_the_servers_own(fake: FakeProc, toys: dict[str, Path]) -> None:
+    fake.add(100, str(toys["mariadbd"]))
+    fake.listen(100, port=3306, unix="/run/mysqld/mysqld.sock")
+    (server,) = running(fake)
+    assert (server.ports, server.sockets) == ((3306,), ("/run/mysqld/mysqld.sock",))
+    assert server.label == "mariadb:3306"
+
+
+def test_an_executable_that_was_replaced(
+    fake: FakeProc, toys: dict[str, Path], tmp_path: Path
+) -> None:
+    old = tmp_path / "mysqld (deleted)"
+    shutil.copy(toys["mysqld"], old)
+    shutil.copy(toys["mariadbd"], tmp_path / "mysqld")  # what the package put in its place
+    fake.add(100, str(old))
+    (server,) = running(fake)
+    assert server.flavour is Flavour.MYSQL
+    assert server.exe_path == fake.tree / "100" / "exe"
+    assert server.exe_name == str(tmp_path / "mysqld")
+
+
+def test_a_file_that_only_the_process_can_see(fake: FakeProc, toys: dict[str, Path]) -> None:
+    fake.add(100, str(toys["mysqld"]), root=Path("/"))
+    (server,) = find_servers(fake.tree, fake.host)
+    assert server.exe_path == fake.tree / "100" / "root" / str(toys["mysqld"]).lstrip("/")
+
+
+def test_names_are_only_a_hint(fake: FakeProc, toys: dict[str, Path], tmp_path: Path) -> None:
+    exporter = toy_server(tmp_path / "mysqld_exporter", ["collect"], banner="for MySQL 8.0.1 ")
+    renamed = tmp_path / "mysqld-8.0"
+    shutil.copy(toys["mysqld"], renamed)
+    script = tmp_path / "postgres"
+    script.write_text("#!/bin/sh\n")
+    fake.add(100, str(exporter))
+    fake.add(101, str(renamed))
+    fake.add(102, str(script))
+    fake.add(103, str(tmp_path / "mysqldump"))
+    found = discover(fake.tree, fake.host)
+    assert [server.tgids for server in found.servers] == [(101,)]
+    assert len(found.unreadable) == 1
+    assert "postgres" in found.unreadable[0]
+
+
+def test_processes_that_vanish_while_we_look(fake: FakeProc, toys: dict[str, Path]) -> None:
+    fake.add(100, str(toys["mysqld"]))
+    (fake.tree / "101").mkdir()  # gone before its link was read
+    gone = fake.add(102, str(toys["mysqld"]))
+    (gone / "stat").unlink()
+    half = fake.add(103, str(toys["postgres"]), cwd="/nonexistent")
+    for name in ("cmdline", "environ", "cwd", "root"):
+        (half / name).unlink()
+    cut = fake.add(104, str(toys["mysqld"]))
+    (cut / "stat").write_text("104 (mysqld")
+    servers = {server.tgids: server for server in running(fake)}
+    assert set(servers) == {(100,), (103,)}
+    assert servers[(103,)].encryption.value is None
+
+
+def test_parents_in_a_circle_end(fake: FakeProc, toys: dict[str, Path]) -> None:
+    """Seen while pids are reused between two reads."""
+    fake.add(100, str(toys["postgres"]), parent=101)
+    fake.add(101, str(toys["postgres"]), parent=100)
+    assert sum(len(server.tgids) for server in running(fake)) == 2
+
+
+def test_installed_servers_come_after_running_ones(fake: FakeProc, toys: dict[str, Path]) -> None:
+    for place, name in (
+        ("usr/sbin/mariadbd", "mariadbd"),
+        ("usr/lib/postgresql/15/bin/postgres", "postgres"),
+    ):
+        path = fake.host / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(toys[name], path)
+    (fake.host / "usr/sbin/mysqld").symlink_to("mariadbd")  # as Debian has it: not a second one
+    fake.add(100, str(fake.host / "usr/sbin/mariadbd"))
+    maria, postgres = find_servers(fake.tree, fake.host)
+    assert (maria.id, maria.running, postgres.id, postgres.running) == (1, True, 2, False)
+    assert postgres.encryption.value is None
+    assert postgres.thread_pool.value is False
+
+
+def test_nothing_runs(fake: FakeProc) -> None:
+    assert find_servers(fake.tree, fake.host) == []

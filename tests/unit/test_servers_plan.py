@@ -1,0 +1,182 @@
+"""The attach plan as arguments: what the tracer is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from qjoule.contract import Rung
+from qjoule.errors import QjouleError
+from qjoule.servers.elf import open_executable
+from qjoule.servers.kernel_facts import KernelFacts
+from qjoule.servers.plan import build_plan
+from qjoule.servers.types import Fact, Flavour, Server
+from servers.toy_elf import MARIADB_10_11, MYSQL_8, POSTGRES, strip, toy_server
+
+KERNEL = KernelFacts(socket_tracepoints=True, uprobes=True)
+FULL = ("-O0", "-fcf-protection=full")
+
+
+def describe(
+    id: int,
+    flavour: Flavour,
+    path: Path,
+    *,
+    version: str = "",
+    tgids: tuple[int, ...] = (100,),
+    encryption: bool | None = False,
+    pool: bool | None = False,
+) -> Server:
+    status = path.stat()
+    return Server(
+        id=id,
+        flavour=flavour,
+        version=version,
+        exe_path=path,
+        exe_name=str(path),
+        exe_id=(status.st_dev, status.st_ino),
+        tgids=tgids,
+        ports=(),
+        sockets=(),
+        encryption=Fact(encryption, "somewhere"),
+        thread_pool=Fact(pool, "somewhere"),
+    )
+
+
+def offset_of(path: Path, name: str, further: int = 0) -> str:
+    executable = open_executable(path)
+    (symbol,) = executable.functions(name)
+    offset = executable.file_offset(symbol.vaddr)
+    assert offset is not None
+    return f"{offset + further:#x}"
+
+
+def pairs(arguments: list[str]) -> Iterable[str]:
+    return [f"{name} {value}" for name, value in zip(arguments[::2], arguments[1::2], strict=True)]
+
+
+@pytest.fixture(scope="module")
+def toys(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    base = tmp_path_factory.mktemp("plan: toys")  # a path with a space and a colon
+    return {
+        "mariadb": toy_server(base / "mariadbd", [MARIADB_10_11], flags=("-O0",)),
+        "mysql": toy_server(base / "mysqld", [MYSQL_8], flags=FULL),
+        "postgres": toy_server(base / "postgres", POSTGRES, flags=FULL),
+    }
+
+
+def test_the_whole_plan(toys: dict[str, Path]) -> None:
+    maria, mysql, postgres = toys["mariadb"], toys["mysql"], toys["postgres"]
+    servers = [
+        describe(1, Flavour.MARIADB, maria, tgids=(100,)),
+        describe(2, Flavour.MYSQL, mysql, encryption=True, tgids=(200,)),
+        describe(3, Flavour.POSTGRES, postgres, version="15.20", tgids=(300, 301), encryption=True),
+    ]
+    assert pairs(build_plan(servers, KERNEL).arguments()) == [
+        f"--server 1:mysql:socket:{maria}",
+        "--running 1:100",
+        f"--server 2:mysql:symbol:{mysql}",
+        "--running 2:200",
+        f"--probe 2:mysql-begin-thd-first:{offset_of(mysql, MYSQL_8, 4)}",
+        f"--probe 2:mysql-end:{offset_of(mysql, MYSQL_8, 4)}",
+        f"--server 3:postgres:symbol:{postgres}",
+        "--running 3:300",
+        "--running 3:301",
+        f"--probe 3:pg-activity:{offset_of(postgres, 'pgstat_report_activity', 4)}",
+        f"--probe 3:pg-portal-run:{offset_of(postgres, 'PortalRun', 4)}",
+        f"--probe 3:pg-launch-workers:{offset_of(postgres, 'LaunchParallelWorkers', 4)}",
+        f"--probe 3:pg-join-leader:{offset_of(postgres, 'BecomeLockGroupMember', 4)}",
+        "--pg-states 3:1:2:3:4:5",
+    ]
+
+
+def test_a_pool_and_a_plain_server_of_one_file(toys: dict[str, Path]) -> None:
+    path = toys["mariadb"]
+    servers = [
+        describe(1, Flavour.MARIADB, path, tgids=(100,)),
+        describe(2, Flavour.MARIADB, path, tgids=(200,), pool=True),
+    ]
+    assert pairs(build_plan(servers, KERNEL).arguments()) == [
+        f"--server 1:mysql:symbol:{path}",
+        "--running 1:100",
+        f"--probe 1:mysql-begin-command-first:{offset_of(path, MARIADB_10_11)}",
+        f"--probe 1:mysql-end:{offset_of(path, MARIADB_10_11)}",
+        f"--server 2:mysql:symbol:{path}",
+        "--running 2:200",
+        "--pool 2",
+    ]
+    assert "runs the same executable" in build_plan(servers, KERNEL).servers[0].choice.why
+
+
+def test_postgres_on_the_socket_rung_still_joins_workers(toys: dict[str, Path]) -> None:
+    path = toys["postgres"]
+    (planned,) = build_plan([describe(1, Flavour.POSTGRES, path, version="15.2")], KERNEL).servers
+    assert planned.choice.rung is Rung.SOCKET
+    assert [probe.role for probe in planned.probes] == ["pg-launch-workers", "pg-join-leader"]
+    assert planned.states is None
+    assert planned.boundary_cost_ns == 0
+
+
+def test_postgres_without_the_functions_for_workers(tmp_path: Path) -> None:
+    path = toy_server(tmp_path / "postgres", POSTGRES[:2], flags=FULL)
+    server = describe(1, Flavour.POSTGRES, path, version="15.2", encryption=True)
+    (planned,) = build_plan([server], KERNEL).servers
+    assert [probe.role for probe in planned.probes] == ["pg-activity", "pg-portal-run"]
+    assert "parallel workers count as server background" in planned.notes[0]
+
+
+@pytest.mark.parametrize("version", ["", "12.3", "19.0"])
+def test_postgres_of_a_version_that_is_not_known(toys: dict[str, Path], version: str) -> None:
+    server = describe(1, Flavour.POSTGRES, toys["postgres"], version=version, encryption=True)
+    (planned,) = build_plan([server], KERNEL).servers
+    assert (planned.choice.rung, planned.choice.exact) == (Rung.SOCKET, False)
+    with pytest.raises(QjouleError, match="backend states"):
+        build_plan([server], KERNEL, Rung.SYMBOL)
+
+
+def test_a_stripped_server_that_needs_symbols_is_left_out(tmp_path: Path) -> None:
+    path = strip(toy_server(tmp_path / "mysqld", [MYSQL_8], exported=False))
+    plan = build_plan([describe(1, Flavour.MYSQL, path, pool=True)], KERNEL)
+    assert plan.arguments() == []
+    assert plan.traced == ()
+    assert "no dispatch_command" in plan.servers[0].choice.why
+
+
+def test_an_executable_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "mysqld"
+    path.write_bytes(b"\x7fELF" + b"\0" * 100)
+    plan = build_plan([describe(1, Flavour.MYSQL, path, encryption=True)], KERNEL)
+    assert plan.servers[0].choice.rung is Rung.SOCKET  # plain sessions need nothing of the file
+    assert not plan.servers[0].choice.exact
+    path.unlink()
+    server = describe(1, Flavour.MYSQL, tmp_path, pool=True)
+    assert build_plan([server], KERNEL).arguments() == []
+
+
+def test_pids_choose_servers(toys: dict[str, Path]) -> None:
+    servers = [
+        describe(1, Flavour.MARIADB, toys["mariadb"], tgids=(100,)),
+        describe(2, Flavour.MYSQL, toys["mysql"], tgids=(200,)),
+        describe(3, Flavour.POSTGRES, toys["postgres"], tgids=()),
+    ]
+    plan = build_plan(servers, KERNEL, pids=[200])
+    assert [planned.server.id for planned in plan.servers] == [2]
+    assert build_plan(servers, KERNEL, pids=[]).arguments() == []
+    with pytest.raises(QjouleError, match="process 4711 is no database server"):
+        build_plan(servers, KERNEL, pids=[100, 4711])
+
+
+def test_costs_follow_the_site(toys: dict[str, Path]) -> None:
+    servers = [
+        describe(1, Flavour.MYSQL, toys["mysql"], encryption=True),
+        describe(2, Flavour.POSTGRES, toys["postgres"], version="15.2", encryption=True),
+    ]
+    mysql, postgres = build_plan(servers, KERNEL).servers
+    assert mysql.boundary_cost_ns == 1160  # push: entry and return
+    assert postgres.boundary_cost_ns == 3 * 667  # running, idle, and the portal
+
+
+def test_no_servers() -> None:
+    assert build_plan([], KERNEL).arguments() == []

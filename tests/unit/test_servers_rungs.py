@@ -1,0 +1,121 @@
+"""Every decision between the rungs, and the line that explains it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from qjoule.contract import Rung
+from qjoule.errors import QjouleError
+from qjoule.servers.kernel_facts import KernelFacts, read_kernel_facts
+from qjoule.servers.rungs import choose_rung
+from qjoule.servers.types import Fact, Flavour, Server
+
+NEW, OLD = KernelFacts(True, True), KernelFacts(False, True)
+NO_UPROBES = KernelFacts(True, False)
+
+
+def server(encryption: bool | None = False, pool: bool | None = False) -> Server:
+    path = Path("/usr/sbin/mariadbd")
+    return Server(
+        id=1,
+        flavour=Flavour.MARIADB,
+        version="10.11.19",
+        exe_path=path,
+        exe_name=str(path),
+        exe_id=(1, 1),
+        tgids=(100,),
+        ports=(3306,),
+        sockets=(),
+        encryption=Fact(encryption, "ssl-cert: /etc/my.cnf"),
+        thread_pool=Fact(pool, "thread-handling"),
+    )
+
+
+STRIPPED = "no dispatch_command in .dynsym"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "encryption", "pool", "symbols", "rung", "exact", "why"),
+    [
+        (NEW, False, False, "", Rung.SOCKET, True, "one thread per connection, plain text"),
+        (NEW, False, False, STRIPPED, Rung.SOCKET, True, "one thread per connection"),
+        (NEW, True, False, "", Rung.SYMBOL, True, "may be encrypted"),
+        (NEW, None, False, "", Rung.SYMBOL, True, "encryption cannot be ruled out"),
+        (NEW, False, True, "", Rung.SYMBOL, True, "a thread pool moves"),
+        (NEW, False, None, "", Rung.SYMBOL, True, "a thread pool cannot be ruled out"),
+        (OLD, False, False, "", Rung.SYMBOL, True, "kernel lacks"),
+        (NEW, True, False, STRIPPED, Rung.SOCKET, False, "counted, not seen"),
+        (NEW, True, True, STRIPPED, Rung.NONE, False, STRIPPED),
+        (NEW, False, None, STRIPPED, Rung.NONE, False, STRIPPED),
+        (OLD, False, False, STRIPPED, Rung.NONE, False, "kernel lacks"),
+        (NO_UPROBES, False, False, "", Rung.SOCKET, True, "plain text"),
+        (NO_UPROBES, False, True, "", Rung.NONE, False, "no uprobes"),
+    ],
+)
+def test_the_cheapest_exact_rung(
+    *,
+    kernel: KernelFacts,
+    encryption: bool | None,
+    pool: bool | None,
+    symbols: str,
+    rung: Rung,
+    exact: bool,
+    why: str,
+) -> None:
+    choice = choose_rung(server(encryption, pool), kernel, symbols)
+    assert (choice.rung, choice.exact) == (rung, exact)
+    assert why in choice.why
+    assert "\n" not in choice.why + choice.other
+
+
+@pytest.mark.parametrize(
+    ("kernel", "encryption", "pool", "other"),
+    [
+        (NEW, False, False, "symbol: possible, dearer"),
+        (NEW, True, False, "socket: would need encryption turned off"),
+        (NEW, False, True, "socket: would need one thread per connection"),
+        (
+            OLD,
+            True,
+            True,
+            "socket: would need Linux 6.3 and one thread per connection and encryption",
+        ),
+    ],
+)
+def test_what_the_other_rung_would_need(
+    kernel: KernelFacts, encryption: bool, pool: bool, other: str
+) -> None:
+    assert other in choose_rung(server(encryption, pool), kernel, "").other
+
+
+def test_a_wanted_rung_is_taken_or_refused() -> None:
+    assert choose_rung(server(), NEW, "", Rung.SYMBOL).rung is Rung.SYMBOL
+    forced = choose_rung(server(encryption=True), NEW, "", Rung.SOCKET)
+    assert (forced.rung, forced.exact) == (Rung.SOCKET, False)
+    with pytest.raises(QjouleError, match=STRIPPED):
+        choose_rung(server(), NEW, STRIPPED, Rung.SYMBOL)
+    with pytest.raises(QjouleError, match="kernel lacks"):
+        choose_rung(server(), OLD, "", Rung.SOCKET)
+    with pytest.raises(QjouleError, match="thread pool"):
+        choose_rung(server(pool=True), NEW, "", Rung.SOCKET)
+    with pytest.raises(QjouleError, match="usdt is not available"):
+        choose_rung(server(), NEW, "", Rung.USDT)
+
+
+def test_another_server_of_the_same_file_decides() -> None:
+    choice = choose_rung(server(), NEW, "", shared_executable="mariadb:3307 runs it too")
+    assert (choice.rung, choice.why) == (Rung.SYMBOL, "mariadb:3307 runs it too")
+
+
+def test_kernel_facts_need_both_tracepoints(tmp_path: Path) -> None:
+    btf = tmp_path / "sys/kernel/btf/vmlinux"
+    btf.parent.mkdir(parents=True)
+    both = b"\x9f\xeb\0btf_trace_sock_recv_length\0btf_trace_sock_send_length\0"
+    assert not read_kernel_facts(tmp_path).socket_tracepoints
+    btf.write_bytes(both)
+    assert read_kernel_facts(tmp_path).socket_tracepoints
+    btf.write_bytes(both.replace(b"send_length", b"send_lengthy"))
+    assert not read_kernel_facts(tmp_path).socket_tracepoints
+    assert not read_kernel_facts(tmp_path).uprobes

@@ -1,0 +1,107 @@
+"""Which functions are taken for which server, and when none is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from qjoule.contract import ServerKind
+from qjoule.servers.elf import open_executable
+from qjoule.servers.signatures import (
+    CannotResolve,
+    Role,
+    backend_states,
+    boundary_functions,
+    parallel_functions,
+)
+from servers.toy_elf import (
+    MARIADB_10_5,
+    MARIADB_10_11,
+    MYSQL_5_6,
+    MYSQL_8,
+    POSTGRES,
+    strip,
+    toy_server,
+)
+
+LAMBDA = "_ZZ16dispatch_commandP3THDPK8COM_DATA19enum_server_commandENKUlvE_clEv"
+XPL = "_ZN3xpl10dispatcher16dispatch_commandEP3THDPK8COM_DATA19enum_server_command"
+
+
+@pytest.mark.parametrize(
+    ("name", "role"),
+    [
+        (MYSQL_5_6, Role.MYSQL_BEGIN_COMMAND_FIRST),
+        (MARIADB_10_5, Role.MYSQL_BEGIN_COMMAND_FIRST),
+        (MARIADB_10_11, Role.MYSQL_BEGIN_COMMAND_FIRST),
+        (MYSQL_8, Role.MYSQL_BEGIN_THD_FIRST),
+    ],
+)
+def test_each_signature_has_its_role(tmp_path: Path, name: str, role: Role) -> None:
+    decoys = [f"{name}.cold", LAMBDA, XPL]
+    executable = open_executable(toy_server(tmp_path / "toy", [*decoys, name]))
+    found = boundary_functions(executable, ServerKind.MYSQL)
+    assert set(found) == {role, Role.MYSQL_END}
+    assert {symbol.name for symbol in found.values()} == {name}
+
+
+@pytest.mark.parametrize(
+    ("names", "why"),
+    [
+        ([], "no dispatch_command in"),
+        ([LAMBDA, XPL], "no dispatch_command in"),
+        ([f"{MYSQL_8}.cold"], "signature that is not known"),
+        ([f"{MYSQL_8}b"], "signature that is not known"),
+        ([MYSQL_8, MARIADB_10_11], "two signatures"),
+        ([MYSQL_8, f"{MYSQL_8}.constprop.0"], "also exists as"),
+        ([MYSQL_8, f"{MYSQL_8}.isra.0"], "also exists as"),
+        ([MYSQL_8, f"{MYSQL_8}.part.0"], "also exists as"),
+    ],
+)
+def test_what_is_not_certain_is_refused(tmp_path: Path, names: list[str], why: str) -> None:
+    executable = open_executable(toy_server(tmp_path / "toy", names))
+    with pytest.raises(CannotResolve, match=why):
+        boundary_functions(executable, ServerKind.MYSQL)
+
+
+def test_a_file_without_symbols_says_so(tmp_path: Path) -> None:
+    path = toy_server(tmp_path / "toy", [MYSQL_8], exported=False, flags=("-static",))
+    with pytest.raises(CannotResolve, match="a file without symbols"):
+        boundary_functions(open_executable(strip(path)), ServerKind.MYSQL)
+
+
+def test_postgres(tmp_path: Path) -> None:
+    executable = open_executable(toy_server(tmp_path / "toy", [*POSTGRES, "PortalRunFetch"]))
+    boundary = boundary_functions(executable, ServerKind.POSTGRES)
+    parallel = parallel_functions(executable)
+    assert {role: symbol.name for role, symbol in (boundary | parallel).items()} == {
+        Role.PG_ACTIVITY: "pgstat_report_activity",
+        Role.PG_PORTAL_RUN: "PortalRun",
+        Role.PG_LAUNCH_WORKERS: "LaunchParallelWorkers",
+        Role.PG_JOIN_LEADER: "BecomeLockGroupMember",
+    }
+
+
+@pytest.mark.parametrize("missing", POSTGRES)
+def test_postgres_without_one_of_its_functions(tmp_path: Path, missing: str) -> None:
+    names = [name for name in POSTGRES if name != missing]
+    executable = open_executable(toy_server(tmp_path / "toy", names))
+    with pytest.raises(CannotResolve, match=f"no {missing} in"):
+        boundary_functions(executable, ServerKind.POSTGRES)
+        parallel_functions(executable)
+
+
+@pytest.mark.parametrize("major", range(13, 18))
+def test_backend_states_to_17(major: int) -> None:
+    assert backend_states(major).argument() == "1:2:3:4:5"
+
+
+def test_backend_states_of_18_follow_starting() -> None:
+    assert backend_states(18).argument() == "2:3:4:5:6"
+
+
+@pytest.mark.parametrize("major", [None, 9, 12, 19])
+def test_unknown_versions_are_refused(major: int | None) -> None:
+    with pytest.raises(CannotResolve):
+        backend_states(major)
