@@ -92,6 +92,13 @@ def test_pmu_that_lies_is_refused(tmp_path: Path, file: str, text: str, expected
         assert expected in probe.why
 
 
+def test_event_is_opened_on_the_cpu_that_the_mask_names(tmp_path: Path) -> None:
+    absent = 60_000  # no kernel is built for that many
+    with Probe(f"perf:{pmu(tmp_path, str(absent), ENERGY)}", f"{absent}:0") as probe:
+        assert probe.error < 0
+        assert f"perf_event_open of package on CPU {absent}: " in probe.why
+
+
 def test_event_that_the_kernel_does_not_know(tmp_path: Path) -> None:
     with Probe(f"perf:{pmu(tmp_path, '0', {'energy-pkg': 'event=0xffff'})}") as probe:
         assert probe.error < 0

@@ -156,6 +156,13 @@ def test_package_without_counter_is_refused(root: Path) -> None:
         assert "intel-rapl:0/energy_uj: No such file" in probe.why
 
 
+def test_package_without_range_is_refused(root: Path) -> None:
+    (root / "intel-rapl:0/max_energy_range_uj").unlink()
+    with Probe(f"powercap:{root}") as probe:
+        assert probe.error == -errno.ENOENT
+        assert "intel-rapl:0/max_energy_range_uj: No such file" in probe.why
+
+
 def test_pipe_as_counter_does_not_hang(root: Path) -> None:
     (root / "intel-rapl:0/energy_uj").unlink()
     os.mkfifo(root / "intel-rapl:0/energy_uj")
