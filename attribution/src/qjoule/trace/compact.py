@@ -15,7 +15,7 @@ import pyarrow as pa
 from qjoule.trace.arrow import pq
 from qjoule.trace.durable import hidden, publish, sync
 from qjoule.trace.owners import newest_owners
-from qjoule.trace.parts import Part, list_parts, open_part, part_name, read_group, with_version
+from qjoule.trace.parts import Part, list_parts, part_name, read_footer, read_group, with_version
 from qjoule.trace.schema import TABLES
 
 #: A part of this size is left alone: to merge it would cost more than it helps.
@@ -88,7 +88,7 @@ def _groups(parts: list[Part]) -> Iterator[list[Part]]:
 
 def count_rows(trace: Path, name: str) -> int:
     """Rows of a table as its files state it."""
-    return sum(open_part(part.path).metadata.num_rows for part in list_parts(trace, name))
+    return sum(read_footer(part).rows for part in list_parts(trace, name))
 
 
 def _merge(
@@ -120,9 +120,9 @@ def _copy(parts: list[Part], writer: Any, reduce: Callable[[pa.Table], pa.Table]
     pending: list[pa.Table] = []
     rows = 0
     for part in parts:
-        file = open_part(part.path)
-        for group in range(file.metadata.num_row_groups):
-            pending.append(read_group(file, group, None))
+        footer = read_footer(part)
+        for group in footer.groups:
+            pending.append(read_group(footer, group))
             rows += pending[-1].num_rows
             if rows >= GROUP_ROWS and reduce is None:
                 writer.write_table(_joined(pending), row_group_size=rows)

@@ -19,8 +19,6 @@ from qjoule.trace.arrow import pq
 from qjoule.trace.meta import check_version
 from qjoule.trace.schema import FORMAT_VERSION, VERSION_KEY
 
-ParquetFile = Any  #: pyarrow.parquet.ParquetFile, which carries no types
-
 _NAME = re.compile(r"part-(\d{6,9})(?:-(\d{6,9}))?\.parquet")
 #: What a damaged or hostile Parquet file makes pyarrow raise; MemoryError from absurd sizes.
 PARQUET_ERRORS = (pa.ArrowException, OSError, ValueError, KeyError, OverflowError, MemoryError)
@@ -69,16 +67,30 @@ def missing_parts(parts: list[Part]) -> int:
     return (parts[-1].last + 1 - sum(p.last - p.first + 1 for p in parts)) if parts else 0
 
 
-def open_part(path: Path) -> ParquetFile:
-    """A part, its footer read. Raises one of PARQUET_ERRORS, or `NewerFormat`.
+@dataclass(frozen=True)
+class Footer:
+    """A part whose footer has been read. No file is kept open: a trace may have many parts."""
 
-    Not memory-mapped: a file cut short under a mapping kills the process with SIGBUS.
-    """
-    file = pq.ParquetFile(path, page_checksum_verification=True)
-    version = (file.schema_arrow.metadata or {}).get(VERSION_KEY)
-    if version is not None:
-        check_version(int(version))
-    return file
+    part: Part
+    columns: tuple[str, ...]
+    metadata: Any  #: pyarrow.parquet.FileMetaData
+
+    @property
+    def rows(self) -> int:
+        return int(self.metadata.num_rows)
+
+    @property
+    def groups(self) -> range:
+        return range(self.metadata.num_row_groups)
+
+
+def read_footer(part: Part) -> Footer:
+    """Raises one of PARQUET_ERRORS, or `NewerFormat`."""
+    with pq.ParquetFile(part.path) as file:
+        version = (file.schema_arrow.metadata or {}).get(VERSION_KEY)
+        if version is not None:
+            check_version(int(version))
+        return Footer(part, tuple(file.schema_arrow.names), file.metadata)
 
 
 def with_version(table: pa.Table) -> pa.Table:
@@ -86,9 +98,9 @@ def with_version(table: pa.Table) -> pa.Table:
     return table.replace_schema_metadata({VERSION_KEY: str(FORMAT_VERSION).encode()})
 
 
-def stated_range(file: ParquetFile, group: int, column: str) -> tuple[int, int] | None:
+def stated_range(footer: Footer, group: int, column: str) -> tuple[int, int] | None:
     """Least and greatest value of an integer column in a row group, as the footer says."""
-    group_meta = file.metadata.row_group(group)
+    group_meta = footer.metadata.row_group(group)
     for index in range(group_meta.num_columns):
         chunk = group_meta.column(index)
         if chunk.path_in_schema == column:
@@ -96,14 +108,16 @@ def stated_range(file: ParquetFile, group: int, column: str) -> tuple[int, int] 
             if statistics is None or not statistics.has_min_max:
                 return None
             least, greatest = statistics.min, statistics.max
-            if isinstance(least, int) and isinstance(greatest, int):
-                return least, greatest
-            return None
+            return (least, greatest) if isinstance(least, int) else None
     return None
 
 
-def read_group(file: ParquetFile, group: int, columns: list[str] | None) -> pa.Table:
-    """Row group `group`; columns that the file lacks are left out."""
-    present = set(file.schema_arrow.names)
-    wanted = None if columns is None else [name for name in columns if name in present]
-    return cast(pa.Table, file.read_row_group(group, columns=wanted, use_threads=False))
+def read_group(footer: Footer, group: int, columns: list[str] | None = None) -> pa.Table:
+    """Row group `group`; columns that the file lacks are left out. Raises PARQUET_ERRORS.
+
+    Not memory-mapped: a file cut short under a mapping kills the process with SIGBUS.
+    """
+    wanted = None if columns is None else [name for name in columns if name in footer.columns]
+    options = {"metadata": footer.metadata, "page_checksum_verification": True}
+    with pq.ParquetFile(footer.part.path, **options) as file:
+        return cast(pa.Table, file.read_row_group(group, columns=wanted, use_threads=False))

@@ -24,11 +24,11 @@ from qjoule.trace.meta import Meta, NewerFormat, parse_meta
 from qjoule.trace.owners import newest_owners
 from qjoule.trace.parts import (
     PARQUET_ERRORS,
-    ParquetFile,
+    Footer,
     Part,
     list_parts,
     missing_parts,
-    open_part,
+    read_footer,
     read_group,
     stated_range,
 )
@@ -63,7 +63,7 @@ class Trace:
 
     def rows(self, name: str) -> int:
         """Rows of a table as its readable parts state it."""
-        return sum(part.metadata.num_rows for _, part in self._footers[name])
+        return sum(footer.rows for footer in self._footers[name])
 
     def table(self, name: str) -> pa.Table:
         """A whole table in its schema (`qjoule.trace.schema.TABLES`), one chunk per column.
@@ -83,9 +83,9 @@ class Trace:
     def iter_table(self, name: str, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """A table row group by row group, in the order in which it was written."""
         wanted = list(columns) if columns is not None else None
-        for part, file in self._footers[name]:
-            for group in range(file.metadata.num_row_groups):
-                table = self._read_group(name, wanted, part, file, group)
+        for footer in self._footers[name]:
+            for group in footer.groups:
+                table = self._read_group(name, wanted, footer, group)
                 if table is not None and table.num_rows:
                     yield table
 
@@ -99,10 +99,10 @@ class Trace:
         wanted = list(TABLES["segments"].names if columns is None else columns)
         wanted += [name for name in ("t0_ns", "t1_ns") if name not in wanted]
         groups = []
-        for part, file in self._footers["segments"]:
-            for index in range(file.metadata.num_row_groups):
-                read = partial(self._read_group, "segments", wanted, part, file, index)
-                if (span_ns := self._range(part, file, index, "t0_ns")) is not None:
+        for footer in self._footers["segments"]:
+            for index in footer.groups:
+                read = partial(self._read_group, "segments", wanted, footer, index)
+                if (span_ns := self._range(footer, index, "t0_ns")) is not None:
                     groups.append(Group(span_ns[0], read))
         yield from in_time_order(groups, batch_rows, self._late)
 
@@ -141,11 +141,11 @@ class Trace:
             self.problems.append(f"meta.json: {what}; host, topology and servers are unknown")
             return Meta()
 
-    def _open_parts(self, name: str) -> list[tuple[Part, ParquetFile]]:
+    def _open_parts(self, name: str) -> list[Footer]:
         opened = []
         for part in self._parts[name]:
             try:
-                opened.append((part, open_part(part.path)))
+                opened.append(read_footer(part))
             except NewerFormat:
                 raise
             except PARQUET_ERRORS:
@@ -162,18 +162,18 @@ class Trace:
                 )
 
     def _read_group(
-        self, name: str, columns: list[str] | None, part: Part, file: ParquetFile, group: int
+        self, name: str, columns: list[str] | None, footer: Footer, group: int
     ) -> pa.Table | None:
         try:
-            table = conform(name, read_group(file, group, columns), columns)
+            table = conform(name, read_group(footer, group, columns), columns)
             table.validate(full=True)
         except Mismatch as error:
-            self._problem(part, f"does not follow the trace format: {error}; skipped")
+            self._problem(footer.part, f"does not follow the trace format: {error}; skipped")
             return None
         except PARQUET_ERRORS:
-            self._problem(part, f"is damaged in row group {group}; skipped")
+            self._problem(footer.part, f"is damaged in row group {group}; skipped")
             return None
-        return self._forward(part, table) if name == "segments" else table
+        return self._forward(footer.part, table) if name == "segments" else table
 
     def _forward(self, part: Part, table: pa.Table) -> pa.Table:
         """`table` without the segments that end before they begin."""
@@ -215,19 +215,17 @@ class Trace:
         bounds: list[int] = []
         if self.table("energy").num_rows:
             bounds += pc.min_max(self.table("energy").column("t_ns")).as_py().values()
-        for part, file in self._footers["segments"]:
-            for group in range(file.metadata.num_row_groups):
+        for footer in self._footers["segments"]:
+            for group in footer.groups:
                 for column in ("t0_ns", "t1_ns"):
-                    bounds += self._range(part, file, group, column) or ()
+                    bounds += self._range(footer, group, column) or ()
         return (min(bounds), max(bounds)) if bounds else (0, 0)
 
-    def _range(
-        self, part: Part, file: ParquetFile, group: int, column: str
-    ) -> tuple[int, int] | None:
+    def _range(self, footer: Footer, group: int, column: str) -> tuple[int, int] | None:
         """Least and greatest value of a segments' column in a row group; None if unreadable."""
-        if (stated := stated_range(file, group, column)) is not None:
+        if (stated := stated_range(footer, group, column)) is not None:
             return stated
-        table = self._read_group("segments", [column], part, file, group)
+        table = self._read_group("segments", [column], footer, group)
         if table is None or not table.num_rows:
             return None
         values = table.column(column).to_numpy()

@@ -35,10 +35,10 @@ def in_time_order(
     `late(n)` is told of n rows that began before their file said and are too late to emit.
     """
     ordered = sorted(groups, key=lambda group: group.first_t0_ns)
-    limits = [group.first_t0_ns for group in ordered[1:]] + [_END]
+    limits_ns = [*(group.first_t0_ns for group in ordered[1:]), _END]
     emitted_ns = np.iinfo(np.int64).min
     pending: pa.Table | None = None
-    for group, limit_ns in zip(ordered, limits, strict=True):
+    for group, limit_ns in zip(ordered, limits_ns, strict=False):
         table = group.read()
         if table is None:
             continue
@@ -48,15 +48,16 @@ def in_time_order(
             table = table.filter(pa.array(t0_ns >= emitted_ns))
         pending = _sorted(table if pending is None else pa.concat_tables([pending, table]))
         ready = int(np.searchsorted(pending.column("t0_ns").to_numpy(), limit_ns))
-        if limit_ns == _END:
-            ready = pending.num_rows
-        for start in range(0, ready, batch_rows):
-            yield pending.slice(start, min(batch_rows, ready - start))
+        yield from _slices(pending.slice(0, ready), batch_rows)
         pending = pending.slice(ready)
         emitted_ns = limit_ns
-    if pending is not None and pending.num_rows:
-        for start in range(0, pending.num_rows, batch_rows):
-            yield pending.slice(start, batch_rows)
+    if pending is not None:
+        yield from _slices(pending, batch_rows)
+
+
+def _slices(table: pa.Table, rows: int) -> Iterator[pa.Table]:
+    for start in range(0, table.num_rows, rows):
+        yield table.slice(start, rows)
 
 
 def _sorted(table: pa.Table) -> pa.Table:

@@ -93,13 +93,14 @@ class TraceWriter:
 
     def _run(self) -> None:
         while (batch := self._batches.get()) is not None:
-            if self._error is not None:
-                continue  # drains the queue, so that `write` never waits for a dead disk
             try:
-                self._write_batch(batch)
-                self._merge_one()
+                if self._error is None:  # else the queue is only drained, so that nobody waits
+                    self._write_batch(batch)
+                    self._merge_one()
             except BaseException as error:
                 self._error = error
+            finally:
+                self._batches.task_done()
 
     def _write_batch(self, batch: Mapping[str, pa.Table]) -> None:
         for name in TABLES:

@@ -1,0 +1,229 @@
+"""Blocks to tables: every column, invalid records, bounds, privacy."""
+
+from __future__ import annotations
+
+import io
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import fake_tracer as ft
+from qjoule.contract import (
+    QUERY,
+    SHAPE_OTHER,
+    TRACER_CPU,
+    Block,
+    Command,
+    Loss,
+    OwnerKind,
+    QueryFlag,
+    Rung,
+    ServerKind,
+    SessionEvent,
+    TaskEvent,
+)
+from qjoule.trace.ingest import Ingest, Tables
+from qjoule.trace.meta import Meta
+from qjoule.trace.schema import TABLES
+from qjoule.trace.statements import HASHES_PER_SHAPE
+from qjoule.trace.stream import Stream, encode_block
+
+T0 = ft.BEGIN_NS
+MS = ft.MS
+
+
+class Collected:
+    """What an ingest hands over, joined by table."""
+
+    def __init__(self, stream: bytes, meta: Meta | None = None, **options: Any) -> None:
+        self.batches: list[Tables] = []
+        ingest = Ingest(self.batches.append, ft.fingerprint, meta, **options)
+        for frame in Stream(io.BytesIO(stream)):
+            ingest.add(frame)
+        self.meta = ingest.finish(complete=True)
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        parts = [batch[name] for batch in self.batches if name in batch]
+        for part in parts:
+            part.validate(full=True)
+            assert part.schema.equals(TABLES[name])
+        return pa.concat_tables(parts).to_pylist() if parts else []
+
+
+def test_meta_says_what_the_stream_says_of_itself() -> None:
+    meta = Collected(ft.head(counters=0b011) + ft.end(T0 + 5), Meta(host="db1")).meta
+    assert meta.host == "db1"
+    assert (meta.begin_ns, meta.end_ns, meta.window_ns) == (T0, T0 + 5, 20 * MS)
+    assert meta.start == "2023-11-14T22:13:20.000Z"
+    assert meta.counters == ("cycles", "instructions")
+    assert (meta.energy.source, meta.energy.grade, meta.energy.reason) == (
+        "replay",
+        "simulated",
+        "asked for",
+    )
+    assert [(d.name, d.range) for d in meta.domains] == [("package", 1 << 32), ("dram", 1 << 32)]
+    assert [cpu.cpu for cpu in meta.cpus] == [0, 1]
+
+
+def test_segments_counters_and_validity() -> None:
+    plain = ft.block(Block.SEGMENT, ft.segment(T0 + 5, T0 + 9, 7, cpu=1, valid=7))
+    segment = ft.records(
+        Block.SEGMENT,
+        [ft.segment(T0 + 1, T0 + 4, 8, query=3, owner_kind=OwnerKind.QUERY, valid=0b101, cpu=9)],
+    )
+    counted = ft.block(
+        Block.SEGMENT_COUNTERS, {"segment": segment[0], "counters": np.array([10, 20, 30])}
+    )
+    rows = Collected(ft.head() + plain + counted + ft.end(T0 + 10)).rows("segments")
+    assert [row["t0_ns"] - T0 for row in rows] == [1, 5]
+    first, second = rows
+    assert (first["cycles"], first["instructions"], first["llc_misses"]) == (10, None, 30)
+    assert (first["query"], first["package"]) == (3, None), "cpu 9 was never announced"
+    assert (second["query"], second["package"], second["cycles"]) == (None, 0, None)
+
+
+def test_query_columns() -> None:
+    startup = b"\0\0\0\x0c\0\x03\0\0user\0ann\0database\0shop\0\0"
+    session = {"session": 4, "t_ns": T0, "text_bytes": len(startup), "server": 2}
+    session |= {"event": SessionEvent.OPEN, "server_kind": ServerKind.POSTGRES, "pid": 9}
+    query = {"query": 1, "begin_ns": T0, "end_ns": T0 + 5, "session": 4, "shape": 77}
+    query |= {"server": 2, "rung": Rung.SYMBOL, "command": Command.EXECUTE, "executions": 1}
+    bare = {"query": 2, "begin_ns": T0, "end_ns": T0 + 9, "flags": QueryFlag.OPEN, "rung": 99}
+    collected = Collected(
+        ft.head()
+        + ft.block(Block.SESSION, session, text=startup)
+        + ft.text(77, b"SELECT 1")
+        + ft.block(Block.QUERY, query, bare, query | {"query": 3, "shape": SHAPE_OTHER})
+        + ft.end(T0 + 10)
+    )
+    full, empty, other = collected.rows("queries")
+    (shape,) = collected.rows("shapes")
+    assert full["fingerprint"] == shape["fingerprint"]
+    assert shape["text"] == "SELECT ?"
+    assert (full["user"], full["database"]) == ("ann", "shop")
+    assert (full["rung"], full["command"], full["status"]) == ("symbol", "execute", None)
+    assert empty["status"] == "unfinished"
+    for unknown in ("fingerprint", "shape", "session", "server", "user", "rung", "tags"):
+        assert empty[unknown] is None
+    assert other["fingerprint"] == "other"
+    (opened,) = collected.rows("sessions")
+    assert (opened["event"], opened["user"], opened["server"]) == ("open", "ann", 2)
+
+
+def test_energy_failed_read_is_null_not_zero() -> None:
+    good = {"t_ns": T0 + 1, "raw": 5, "half_width_ns": 9}
+    failed = {"t_ns": T0 + 2, "raw": 0, "status": 13, "domain": 1}
+    stray = {"t_ns": T0 + 3, "raw": 1, "domain": 7}
+    collected = Collected(ft.head() + ft.block(Block.ENERGY, good, failed, stray) + ft.end(T0 + 4))
+    first, second = collected.rows("energy")
+    assert (first["raw"], first["domain"], first["range"]) == (5, "package", 1 << 32)
+    assert first["unit_j"] == 2.0**-14
+    assert (second["raw"], second["domain"], second["status"]) == (None, "dram", 13)
+    assert collected.meta.loss == {"invalid": 1}, "a domain that was never announced"
+
+
+def test_loss_is_carried_and_summed() -> None:
+    loss = {"t_ns": T0 + 1, "count": 3, "lost_ns": 50, "cpu": 0, "cause": Loss.SEGMENT}
+    stream = ft.head()
+    stream += ft.block(Block.LOSS, loss, loss | {"cpu": 1})
+    stream += ft.block(Block.LOSS, loss | {"count": 5, "lost_ns": 70})
+    stream += ft.block(Block.LOSS, loss | {"cpu": TRACER_CPU, "cause": Loss.PUMP, "lost_ns": 0})
+    collected = Collected(stream + ft.end(T0 + 9))
+    assert collected.meta.loss == {"pump": 3, "segment": 8}
+    assert collected.meta.lost_cpu_ns == 120
+    assert collected.rows("loss")[-1]["cpu"] is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"t1_ns": T0 - 1},
+        {"t1_ns": 1 << 63},
+        {"pid": 1 << 22},
+        {"tgid": 1 << 30},
+        {"owner_kind": 6},
+        {"owner_kind": OwnerKind.IDLE},
+    ],
+)
+def test_senseless_segments_are_counted_not_kept(change: dict[str, int]) -> None:
+    bad = ft.segment(T0, T0 + 1, 5) | change
+    good = ft.segment(T0, T0 + 1, 5)
+    collected = Collected(ft.head() + ft.block(Block.SEGMENT, bad, good) + ft.end(T0 + 9))
+    assert len(collected.rows("segments")) == 1
+    assert collected.meta.loss == {"invalid": 1}
+    (row,) = collected.rows("loss")
+    assert (row["cause"], row["count"]) == ("invalid", 1)
+
+
+def test_literals_stay_home_unless_asked_for() -> None:
+    stream = ft.head() + ft.text(1, b"SELECT 4111") + ft.end(T0 + 1)
+    assert Collected(stream).rows("statements") == []
+    (statement,) = Collected(stream, Meta(literals=True)).rows("statements")
+    assert statement["text"] == b"SELECT 4111"
+
+
+def test_distinct_shapes_are_bounded() -> None:
+    limit, hashes = 1000, 100_000
+    texts = b"".join(ft.text(i, b"SELECT %s" % _letters(i)) for i in range(1, hashes + 1))
+    queries = np.zeros(hashes, QUERY)
+    queries["shape"] = queries["query"] = np.arange(1, hashes + 1)
+    queries["begin_ns"] = queries["end_ns"] = T0
+    stream = ft.head() + texts + encode_block(Block.QUERY, queries) + ft.end(T0 + 1)
+    collected = Collected(stream, max_shapes=limit)
+    shapes = collected.rows("shapes")
+    assert len(shapes) == limit + 1
+    assert [row["fingerprint"] for row in shapes].count("other") == 1
+    fingerprints = [row["fingerprint"] for row in collected.rows("queries")]
+    assert fingerprints.count("other") == hashes - limit
+    assert len(set(fingerprints)) == limit + 1
+
+
+def test_many_hashes_of_one_shape_are_one_fingerprint() -> None:
+    texts = b"".join(ft.text(i, b"SELECT 1") for i in range(1, 10 * HASHES_PER_SHAPE))
+    rows = Collected(ft.head() + texts + ft.end(T0 + 1), max_shapes=10).rows("shapes")
+    assert len({row["fingerprint"] for row in rows}) == 1
+
+
+def _letters(number: int) -> bytes:
+    """A number without digits, which the stand-in normaliser would take out."""
+    return bytes(ord("a") + int(digit) for digit in str(number))
+
+
+def test_batches_follow_the_stream_and_do_not_overlap_in_time() -> None:
+    batches = [b for b in Collected(b"".join(ft.traffic(3))).batches if "segments" in b]
+    assert len(batches) >= 5
+    spans = [batch["segments"].column("t0_ns").to_numpy() for batch in batches]
+    for before, after in pairwise(spans):
+        assert before.max() < after.min()
+    for span in spans:
+        assert bool(np.all(span[1:] >= span[:-1]))
+        assert span[-1] - span[0] < 1_000_000_000
+
+
+def test_a_tracer_that_never_flushes_is_written_all_the_same() -> None:
+    stream = Stream(io.BytesIO(b"".join(ft.traffic(3))))
+    frames = [frame for frame in stream if frame.kind is not Block.FLUSH]
+    batches: list[Tables] = []
+    ingest = Ingest(batches.append, ft.fingerprint)
+    for frame in frames[:-1]:
+        ingest.add(frame)
+    written = sum(batch["segments"].num_rows for batch in batches if "segments" in batch)
+    assert written > 0.6 * sum(f.records.size for f in frames if f.kind is Block.SEGMENT)
+
+
+def test_a_stopped_clock_does_not_grow_memory() -> None:
+    block = encode_block(Block.CPU_TIME, ft.records(Block.CPU_TIME, [{}] * 1000))
+    batches: list[Tables] = []
+    ingest = Ingest(batches.append, ft.fingerprint)
+    for frame in Stream(io.BytesIO(ft.head() + block * 1100)):
+        ingest.add(frame)
+    assert batches
+
+
+def test_senseless_task_and_session_events_are_counted() -> None:
+    stream = ft.head() + ft.task(T0, 5, TaskEvent.ALIVE) + ft.task(T0, 1 << 23, TaskEvent.FORK)
+    stream += ft.block(Block.SESSION, {"session": 1, "event": 9})
+    assert Collected(stream + ft.end(T0 + 1)).meta.loss == {"invalid": 2}

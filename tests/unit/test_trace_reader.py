@@ -1,0 +1,212 @@
+"""Reading a trace: order, bounded memory, damage, versions, late text."""
+
+from __future__ import annotations
+
+import io
+import json
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import fake_tracer as ft
+from qjoule.contract import Block
+from qjoule.errors import QjouleError
+from qjoule.trace import Meta, Trace
+from qjoule.trace.arrow import pq
+from qjoule.trace.ingest import record
+from qjoule.trace.schema import FORMAT_VERSION, TABLES, VERSION_KEY
+from qjoule.trace.stream import Stream
+from qjoule.trace.writer import TraceWriter
+
+
+def write(path: Path, stream: bytes) -> Path:
+    record(Stream(io.BytesIO(stream)), TraceWriter(path), ft.fingerprint, Meta(host="h"))
+    return path
+
+
+@pytest.fixture
+def parted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A complete trace whose parts were not merged."""
+    monkeypatch.setattr("qjoule.trace.writer.merge_all", lambda *_: None)
+    return write(tmp_path / "t", b"".join(ft.traffic(3, 500)))
+
+
+def segments(path: Path, t0_ns: list[int], **columns: list[int | None]) -> None:
+    size = len(t0_ns)
+    table = {"t0_ns": t0_ns, "t1_ns": [t + 1 for t in t0_ns], "cpu": [0] * size}
+    path.mkdir(parents=True, exist_ok=True)
+    pq.write_table(
+        pa.table(table | {"owner": list(range(size))} | columns),
+        path / "segments.parquet",
+        row_group_size=3,
+    )
+
+
+def test_segments_in_any_order_are_read_in_order_of_time(tmp_path: Path) -> None:
+    times = np.random.default_rng(1).permutation(50).tolist()
+    segments(tmp_path, times)
+    batches = list(Trace(tmp_path).iter_segments(batch_rows=7))
+    assert all(0 < batch.num_rows <= 7 for batch in batches)
+    table = pa.concat_tables(batches)
+    assert table.column("t0_ns").to_pylist() == list(range(50))
+    assert [times[owner] for owner in table.column("owner").to_pylist()] == list(range(50))
+
+
+def test_columns_can_be_chosen(tmp_path: Path) -> None:
+    segments(tmp_path, [3, 1])
+    (batch,) = Trace(tmp_path).iter_segments(columns=["cpu", "t0_ns"])
+    assert batch.column_names == ["cpu", "t0_ns", "t1_ns"]
+
+
+def test_every_table_has_its_schema_even_if_absent(tmp_path: Path) -> None:
+    segments(tmp_path, [1])
+    trace = Trace(tmp_path)
+    for name, schema in TABLES.items():
+        assert trace.table(name).schema.equals(schema)
+        assert trace.pandas(name).columns.tolist() == schema.names
+
+
+def test_no_trace_is_said_so(tmp_path: Path) -> None:
+    for path in (tmp_path / "absent", tmp_path):
+        with pytest.raises(QjouleError, match="is not a trace") as caught:
+            Trace(path)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [b"", b"{", b"[]", b"\xff\xfe", b'{"format": "other"}', b'{"format": "qjoule.trace"}',
+     b'{"format": "qjoule.trace", "version": 1, "cpus": [{"cpu": "x"}]}',
+     b'{"format": "qjoule.trace", "version": 1, "domains": 5}',
+     b'{"format": "qjoule.trace", "version": 1, "servers": [{}]}',
+     b"[" * 100_000],
+)  # fmt: skip
+def test_a_trace_without_a_readable_meta_is_incomplete_but_read(
+    tmp_path: Path, meta: bytes
+) -> None:
+    segments(tmp_path, [5, 9])
+    (tmp_path / "meta.json").write_bytes(meta)
+    trace = Trace(tmp_path)
+    assert not trace.complete
+    assert len(trace.problems) == 1
+    assert trace.problems[0].startswith("meta.json")
+    assert (trace.begin_ns, trace.end_ns) == (5, 10)
+
+
+def test_a_newer_format_is_refused(tmp_path: Path) -> None:
+    segments(tmp_path, [1])
+    (tmp_path / "meta.json").write_text(json.dumps({"format": "qjoule.trace", "version": 99}))
+    with pytest.raises(QjouleError, match=r"version 99.*upgrade"):
+        Trace(tmp_path)
+
+
+def test_a_newer_part_is_refused(tmp_path: Path) -> None:
+    segments(tmp_path, [1])
+    table = pq.read_table(tmp_path / "segments.parquet")
+    newer = table.replace_schema_metadata({VERSION_KEY: str(FORMAT_VERSION + 1).encode()})
+    pq.write_table(newer, tmp_path / "segments.parquet")
+    with pytest.raises(QjouleError, match="upgrade"):
+        Trace(tmp_path)
+
+
+def test_a_missing_part_is_counted(parted: Path) -> None:
+    rows = Trace(parted).table("segments").num_rows
+    (parted / "segments/part-000002.parquet").unlink()
+    trace = Trace(parted)
+    assert any("1 part(s) are missing" in problem for problem in trace.problems)
+    assert any("rows can be read of" in problem for problem in trace.problems)
+    assert not trace.complete
+    assert 0 < trace.table("segments").num_rows < rows
+
+
+def test_the_missing_last_part_is_noticed(parted: Path) -> None:
+    sorted((parted / "segments").iterdir())[-1].unlink()
+    assert any("rows can be read of" in problem for problem in Trace(parted).problems)
+
+
+def test_a_cut_part_is_skipped_and_named(parted: Path) -> None:
+    part = parted / "queries/part-000001.parquet"
+    part.write_bytes(part.read_bytes()[:-20])
+    trace = Trace(parted)
+    assert any("part-000001" in problem for problem in trace.problems)
+    assert trace.table("queries").num_rows > 0
+
+
+def test_a_flipped_byte_in_the_data_is_found_by_its_checksum(parted: Path) -> None:
+    part = parted / "segments/part-000001.parquet"
+    data = bytearray(part.read_bytes())
+    data[200] ^= 0xFF
+    part.write_bytes(data)
+    trace = Trace(parted)
+    assert trace.problems == [], "the footer is whole: damage shows when the data is read"
+    rows = sum(batch.num_rows for batch in trace.iter_segments())
+    assert rows < trace.meta.rows["segments"]
+    assert any("damaged in row group 0" in problem for problem in trace.problems)
+    assert not trace.complete
+
+
+def test_columns_of_the_wrong_type_are_told(tmp_path: Path) -> None:
+    table = pa.table({"t0_ns": ["a"], "t1_ns": ["b"], "cpu": [0], "owner": [1]})
+    pq.write_table(table, tmp_path / "segments.parquet")
+    trace = Trace(tmp_path)
+    assert list(trace.iter_segments()) == []
+    assert any("t0_ns is string, not int64" in problem for problem in trace.problems)
+
+
+def test_missing_and_null_required_columns_are_told(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"owner": [1]}), tmp_path / "owners.parquet")
+    segments(tmp_path, [1], cpu=[None])
+    trace = Trace(tmp_path)
+    assert trace.table("owners").num_rows == trace.table("segments").num_rows == 0
+    assert any("column kind is missing" in problem for problem in trace.problems)
+    assert any("column cpu" in problem for problem in trace.problems)
+
+
+def test_segments_that_end_before_they_begin_are_left_out(tmp_path: Path) -> None:
+    segments(tmp_path, [1, 2, 3], t1_ns=[5, 0, 5])
+    trace = Trace(tmp_path)
+    assert trace.table("segments").column("t0_ns").to_pylist() == [1, 3]
+    assert any("1 segments that end before" in problem for problem in trace.problems)
+
+
+def test_text_that_came_late_names_its_queries(tmp_path: Path) -> None:
+    query = {"query": 1, "begin_ns": ft.BEGIN_NS, "end_ns": ft.BEGIN_NS + 5, "shape": 77}
+    stream = ft.head() + ft.block(Block.QUERY, query, query | {"query": 2, "shape": 78})
+    stream += ft.flush(ft.BEGIN_NS + 600 * ft.MS) + ft.text(77, b"SELECT 1")
+    trace = Trace(write(tmp_path / "t", stream + ft.end(ft.BEGIN_NS + 700 * ft.MS)))
+    (shape,) = trace.table("shapes").to_pylist()
+    assert trace.table("queries").column("fingerprint").to_pylist() == [shape["fingerprint"], None]
+
+
+def test_loss_is_the_sum_of_each_cpus_latest(tmp_path: Path) -> None:
+    columns = {"t_ns": [1, 2, 2, 3], "cpu": [0, 0, 1, None], "count": [1, 4, 2, 9]}
+    columns["lost_ns"] = [10, 40, 20, 0]
+    causes = ["segment", "segment", "segment", "pump"]
+    pq.write_table(pa.table(columns | {"cause": causes}), tmp_path / "loss.parquet")
+    trace = Trace(tmp_path)
+    assert trace.loss == {"pump": 9, "segment": 6}
+    assert trace.lost_cpu_ns == 60
+
+
+def test_long_traces_are_read_in_bounded_memory(tmp_path: Path) -> None:
+    """A trace of 3 million segments never takes the memory of more than a few row groups."""
+    group, groups = 1 << 16, 48
+    schema = pa.schema([(name, pa.int64()) for name in ("t0_ns", "t1_ns", "cpu", "owner")])
+    with pq.ParquetWriter(tmp_path / "segments.parquet", schema) as writer:
+        for index in range(groups):
+            t0_ns = np.arange(index * group, (index + 1) * group)
+            columns = [t0_ns, t0_ns + 1, t0_ns % 4, t0_ns % 100]
+            writer.write_table(pa.table(columns, schema=schema))
+    trace = Trace(tmp_path)
+    peak, rows = 0, 0
+    tracemalloc.start()
+    for batch in trace.iter_segments(batch_rows=10_000):
+        rows += batch.num_rows
+        peak = max(peak, pa.total_allocated_bytes() + tracemalloc.get_traced_memory()[1])
+    tracemalloc.stop()
+    assert rows == group * groups
+    whole = rows * sum(field.type.bit_width // 8 for field in TABLES["segments"])
+    assert peak < whole / 4
