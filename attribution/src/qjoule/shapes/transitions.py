@@ -117,7 +117,7 @@ def _word_or_sign(dialect: Dialect, state: State, c: C) -> Move:  # noqa: PLR091
 
 def _number(dialect: Dialect, state: State, c: C) -> Move:  # noqa: PLR0911
     """Numbers emit their mark at the first digit and then swallow; a name may still follow."""
-    mode, held = state.mode, state.held
+    mode = state.mode
     if mode in _MARK_MODES:
         return _number_mark(dialect, state, c)
     digits = HEX_DIGITS if mode is Mode.HEX else DIGITS
@@ -132,7 +132,8 @@ def _number(dialect: Dialect, state: State, c: C) -> Move:  # noqa: PLR0911
         return skip(Mode.FRACTION)
     if mode in (Mode.ZERO, Mode.NUMBER, Mode.FRACTION) and c is C.E:
         return skip(Mode.EXPONENT_MARK, "e")
-    return emit(Mode.WORD, held) if c in WORD else _begin(dialect, c)
+    names = WORD if dialect is MYSQL else WORD_START  # PostgreSQL: 1$$a$$ quotes after a number
+    return emit(Mode.WORD) if c in names else _begin(dialect, c)
 
 
 def _number_mark(dialect: Dialect, state: State, c: C) -> Move:

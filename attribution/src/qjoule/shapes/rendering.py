@@ -1,0 +1,80 @@
+"""A statement's shape as text: one canonical spacing, so that layout makes no difference."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from qjoule.contract import Dialect
+from qjoule.shapes.lists import EXPRESSION_FOLLOWS
+from qjoule.shapes.tokens import Kind, Token, hint_tokens
+
+_SIMPLE_MYSQL = re.compile(r"[A-Za-z_\x80-\U0010ffff][A-Za-z0-9_$\x80-\U0010ffff]*")
+_SIMPLE_POSTGRES = re.compile(r"[a-z_\x80-\U0010ffff][a-z0-9_$\x80-\U0010ffff]*")
+_TIGHT_BEFORE = frozenset({")", "]", ",", ";", "::"})
+_TIGHT_AFTER = frozenset({"(", "[", "::"})
+_UNARY = frozenset({"-", "+", "~", "!", ":"})
+_SPACED_PARENTHESIS = EXPRESSION_FOLLOWS | {"exists", "over", "join", "with", "within", "group"}
+
+
+def render(tokens: Iterable[Token], dialect: Dialect) -> str:
+    """The shape text of a statement's tokens, unbounded."""
+    out: list[str] = []
+    before_last: Token | None = None
+    last: Token | None = None
+    for token in tokens:
+        if last is not None and _blank(before_last, last, token, dialect):
+            out.append(" ")
+        out.append(_text(token, dialect))
+        before_last, last = last, token
+    return "".join(out)
+
+
+def quoted(token: Token, dialect: Dialect) -> str:
+    """A name, in quotes only if it would be another name without them."""
+    simple = _SIMPLE_MYSQL if dialect is Dialect.MYSQL else _SIMPLE_POSTGRES
+    if simple.fullmatch(token.text):
+        return token.text.lower() if token.text.isascii() else _ascii_lower(token.text)
+    quote = "`" if dialect is Dialect.MYSQL else '"'
+    return quote + token.text.replace(quote, quote * 2) + quote
+
+
+def _ascii_lower(text: str) -> str:
+    return "".join(c.lower() if c.isascii() else c for c in text)
+
+
+def _text(token: Token, dialect: Dialect) -> str:
+    if token.kind is Kind.NAME:
+        return quoted(token, dialect)
+    if token.kind in (Kind.HINT, Kind.OPEN_HINT):
+        inner = render(hint_tokens(token.text), dialect)
+        return f"/*+ {inner} */" if token.kind is Kind.HINT else f"/*+ {inner}"
+    return token.text
+
+
+def _blank(before: Token | None, last: Token, token: Token, dialect: Dialect) -> bool:  # noqa: PLR0911
+    """Whether a blank stands between `last` and `token`; `before` stands before `last`."""
+    sign = token.text if token.kind is Kind.SIGN else ""
+    last_sign = last.text if last.kind is Kind.SIGN else ""
+    if last_sign == "." or last_sign in _TIGHT_AFTER or sign in _TIGHT_BEFORE:
+        return (last_sign, sign) in {("::", "::"), (".", "::")}
+    if dialect is Dialect.MYSQL:
+        if sign == "@":
+            return token.spaced or (last.kind is Kind.SIGN and last_sign not in {"@", ")"})
+        if last_sign == "@":
+            return False
+    if sign in {".", "["}:
+        return last.kind is Kind.SIGN and last_sign not in {")", "]"}
+    if sign == "(":
+        if last.kind is Kind.WORD:
+            return last.text in _SPACED_PARENTHESIS
+        return last.kind is not Kind.NAME
+    unary = last_sign in _UNARY and (before is None or _operand_expected(before))
+    return not unary or bool(sign)
+
+
+def _operand_expected(before: Token) -> bool:
+    """Whether a sign after this token belongs to what follows it."""
+    if before.kind is Kind.SIGN:
+        return before.text not in {")", "]"}
+    return before.kind is Kind.WORD and before.text in EXPRESSION_FOLLOWS

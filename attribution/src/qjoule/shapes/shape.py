@@ -1,0 +1,88 @@
+"""A statement's shape: its text without literals, and the ids of that text.
+
+Why no SQL parser (sqlglot, sqlparse): both need a whole statement and build trees or token lists
+of unbounded size, neither keeps going on a cut statement in time linear in its length, and neither
+could guarantee that it takes the same bytes for literals as the kernel's hash. Shapes are computed
+from what the shared automaton emits (:mod:`qjoule.shapes.automaton`), which gives that guarantee.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import lru_cache
+
+from qjoule.contract import Dialect
+from qjoule.shapes.lists import lists_collapsed, values_folded
+from qjoule.shapes.mysql_digest import digest_like, digest_text
+from qjoule.shapes.percona import percona_checksum, percona_fingerprint
+from qjoule.shapes.reduction import reduce_statement
+from qjoule.shapes.rendering import render
+from qjoule.shapes.safe_text import ELLIPSIS, shorten
+from qjoule.shapes.summary import summary_of
+from qjoule.shapes.tokens import strip_ellipsis, tokens
+
+TEXT_LENGTH = 4096  #: characters of a shape's texts, unless another length is asked for
+_DIGEST_CONSTANTS = frozenset({"null"})  #: MySQL's digest keeps TRUE and FALSE
+_CACHED_BYTES = 16384  #: longer statements are not kept in the cache
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A statement without its literals. All texts are safe to print and of bounded length.
+
+    `fingerprint` is qjoule's own id: 16 hex digits, BLAKE2b-64 of the whole shape text in UTF-8.
+    """
+
+    fingerprint: str
+    text: str
+    digest_text: str  #: like MySQL's DIGEST_TEXT
+    mysql_digest_like: str  #: SHA-256 of the whole digest text; equals no server's DIGEST
+    pt_fingerprint: str  #: by pt-query-digest's published rules
+    pt_checksum: str  #: pt-query-digest's query id, without its 0x
+    truncated: bool
+    dialect: Dialect
+
+
+def fingerprint(
+    text: bytes, dialect: Dialect, truncated: bool = False, length: int = TEXT_LENGTH
+) -> Shape:
+    """The shape of a statement.
+
+    `text` may be any bytes; `truncated` says that the statement went on after them, and then the
+    shape ends in an ellipsis. `length` bounds the texts in characters; ids are of the whole texts.
+    A statement whose structure alone is longer than REDUCED_MAX characters counts as truncated
+    there. Takes time linear in the length of the text.
+    """
+    if len(text) > _CACHED_BYTES:
+        return _shape(text, dialect, truncated, length)
+    return _cached_shape(text, dialect, truncated, length)
+
+
+def summary(shape: Shape) -> str:
+    """OpenTelemetry's `db.query.summary` of a shape, at most 255 characters."""
+    return summary_of(shape.text, shape.dialect)
+
+
+def _shape(text: bytes, dialect: Dialect, truncated: bool, length: int) -> Shape:
+    reduced, cut = reduce_statement(text, dialect)
+    reduced, stripped = strip_ellipsis(reduced)
+    truncated = truncated or cut or stripped
+    end = ELLIPSIS if truncated else ""
+    folded = values_folded(tokens(reduced, dialect))
+    shape_text = render(lists_collapsed(folded, truncated), dialect).rstrip(" ") + end
+    digest = digest_text(values_folded(tokens(reduced, dialect), _DIGEST_CONSTANTS), dialect) + end
+    percona = percona_fingerprint(reduced).rstrip(" ") + end
+    return Shape(
+        fingerprint=hashlib.blake2b(shape_text.encode(), digest_size=8).hexdigest(),
+        text=shorten(shape_text, length),
+        digest_text=shorten(digest, length),
+        mysql_digest_like=digest_like(digest),
+        pt_fingerprint=shorten(percona, length),
+        pt_checksum=percona_checksum(percona),
+        truncated=truncated,
+        dialect=dialect,
+    )
+
+
+_cached_shape = lru_cache(maxsize=1024)(_shape)

@@ -1,0 +1,114 @@
+"""A short name for a statement: its operations and their targets, in order.
+
+As OpenTelemetry's semantic conventions define `db.query.summary`: `SELECT orders users`, at most
+255 characters, cut between words.
+"""
+
+from __future__ import annotations
+
+from qjoule.contract import Dialect
+from qjoule.shapes.reduction import reduce_statement
+from qjoule.shapes.rendering import quoted
+from qjoule.shapes.tokens import Kind, Token, strip_ellipsis, tokens
+
+LENGTH_MAX = 255
+
+_OPERATIONS = frozenset("select insert update delete replace merge call copy load".split())
+_DEFINITIONS = frozenset("create alter drop truncate rename".split())
+_OBJECTS = frozenset(
+    "table view index database schema sequence function procedure trigger user role type".split()
+)
+_TARGET_FOLLOWS = frozenset("from join into update table call copy using".split()) | _OBJECTS
+_FILLERS = frozenset("if not exists only lateral ignore low_priority concurrently".split())
+#: Words that end the search for a target: they name none themselves.
+_NO_TARGET = _OPERATIONS | frozenset("set values value where on unnest".split())
+
+
+def summary_of(text: str, dialect: Dialect) -> str:
+    """The summary of a shape text."""
+    reduced, _ = strip_ellipsis(reduce_statement(text.encode(), dialect)[0])
+    stream = [t for t in tokens(reduced, dialect) if t.kind is not Kind.HINT]
+    words: list[str] = []
+    at = 0
+    while at < len(stream):
+        word = stream[at].text if stream[at].kind is Kind.WORD else ""
+        at += 1
+        if not words and word and not _is_operation(word):
+            words.append(word.upper())  # BEGIN, SET, SHOW, WITH
+        elif word in _DEFINITIONS and len(words) == 0:
+            words.append(word.upper())
+        elif word in _OBJECTS and len(words) == 1 and words[0].lower() in _DEFINITIONS:
+            words[0] += " " + word.upper()
+        elif word in _OPERATIONS and _starts_statement(stream, at - 1):
+            words.append(word.upper())
+        if word in _TARGET_FOLLOWS and (word != "update" or _starts_statement(stream, at - 1)):
+            at = _targets(stream, at, words, dialect)
+        if sum(map(len, words)) > LENGTH_MAX:
+            break
+    return _bounded(words)
+
+
+def _is_operation(word: str) -> bool:
+    return word in _OPERATIONS or word in _DEFINITIONS
+
+
+def _starts_statement(stream: list[Token], at: int) -> bool:
+    """Not a function such as REPLACE(...), and not the UPDATE of ON DUPLICATE KEY or FOR UPDATE."""
+    if at + 1 < len(stream) and stream[at + 1].text == "(" and stream[at].text != "select":
+        return False
+    return not (at and stream[at - 1].text in {"key", "for", "on", "do", "."})
+
+
+def _targets(stream: list[Token], at: int, words: list[str], dialect: Dialect) -> int:
+    """Adds the dotted names from `at`, separated by commas, and returns what follows them."""
+    while True:
+        while at < len(stream) and stream[at].kind is Kind.WORD and stream[at].text in _FILLERS:
+            at += 1
+        name, end = _dotted_name(stream, at, dialect)
+        if not name:
+            return at
+        at = end
+        if at < len(stream) and stream[at].text == "(" and words[:1] == ["SELECT"]:
+            return at  # a function such as generate_series(...)
+        words.append(name)
+        after = _alias_end(stream, at)
+        if not (after < len(stream) and stream[after].text == "," and words[0] != "INSERT"):
+            return at
+        at = after + 1
+
+
+def _dotted_name(stream: list[Token], at: int, dialect: Dialect) -> tuple[str, int]:
+    """The name that begins at `at`, and the position after it; empty if there is none."""
+    parts: list[str] = []
+    while at < len(stream):
+        token = stream[at]
+        if parts and parts[-1] != "." and token.text != ".":
+            break
+        if token.kind is Kind.NAME:
+            parts.append(quoted(token, dialect))
+        elif token.kind is Kind.WORD and (parts or token.text not in _NO_TARGET):
+            parts.append(token.text)
+        elif parts and token.text == ".":
+            parts.append(".")
+        else:
+            break
+        at += 1
+    return "".join(parts), at
+
+
+def _alias_end(stream: list[Token], at: int) -> int:
+    """The end of `AS alias` or `alias` at `at`, if a comma follows it; else `at`."""
+    end = at + 1 if at < len(stream) and stream[at].text == "as" else at
+    if end + 1 < len(stream) and stream[end].kind in (Kind.WORD, Kind.NAME):
+        return end + 1 if stream[end + 1].text == "," else at
+    return at
+
+
+def _bounded(words: list[str]) -> str:
+    out = ""
+    for word in words:
+        longer = f"{out} {word}" if out else word
+        if len(longer) > LENGTH_MAX:
+            return out or longer[:LENGTH_MAX]
+        out = longer
+    return out
