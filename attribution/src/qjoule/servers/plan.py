@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from qjoule.contract import Rung, ServerKind
 from qjoule.errors import QjouleError
@@ -41,6 +42,16 @@ class Probe:
     role: Role
     symbol: Symbol
     site: ProbeSite
+
+    def summary(self) -> dict[str, Any]:
+        return {
+            "role": str(self.role),
+            "symbol": self.symbol.name,
+            "table": self.symbol.table,
+            "offset": self.site.offset,
+            "instruction": self.site.instruction,
+            "site": self.site.reason,
+        }
 
 
 @dataclass(frozen=True)
@@ -67,6 +78,27 @@ class PlannedServer:
         activity, portal = by_role.get(Role.PG_ACTIVITY), by_role.get(Role.PG_PORTAL_RUN)
         # Activity is reported twice: running, then idle.
         return (2 * activity.entry_ns if activity else 0) + (portal.entry_ns if portal else 0)
+
+    def summary(self) -> dict[str, Any]:
+        """As `qjoule doctor --json` and a trace's meta.json show it."""
+        server = self.server
+        return {
+            "id": server.id,
+            "label": server.label,
+            "flavour": str(server.flavour),
+            "version": server.version,
+            "executable": str(server.exe_path),
+            "pids": list(server.tgids),
+            "ports": list(server.ports),
+            "sockets": list(server.sockets),
+            "rung": self.choice.rung.name.lower(),
+            "exact": self.choice.exact,
+            "why": self.choice.why,
+            "other": self.choice.other,
+            "notes": list(self.notes),
+            "boundary_cost_ns": self.boundary_cost_ns,
+            "probes": [probe.summary() for probe in self.probes],
+        }
 
 
 @dataclass(frozen=True)

@@ -115,8 +115,10 @@ def _socket_needs(server: Server, missing: str) -> str:
     needs = []
     if missing:
         needs.append("Linux 6.3")
-    if server.thread_pool.value is not False:
-        needs.append("one thread per connection")
-    if server.encryption.value is not False:
-        needs.append("encryption turned off")
+    for fact, known, unknown in (
+        (server.thread_pool, "one thread per connection", "thread pools ruled out"),
+        (server.encryption, "encryption turned off", "encryption ruled out"),
+    ):
+        if fact.value is not False:
+            needs.append(known if fact.value else unknown)
     return f"socket: would need {' and '.join(needs)}" if needs else "socket: possible"

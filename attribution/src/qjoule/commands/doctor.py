@@ -1,0 +1,200 @@
+"""`qjoule doctor`: what can be traced here, how, at what cost, and how to mend what is missing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import textwrap
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from qjoule.machine.check import Check
+from qjoule.servers.discovery import Discovery
+from qjoule.servers.plan import AttachPlan, PlannedServer
+from qjoule.shapes.safe_text import sanitise
+
+SCHEMA = "qjoule.doctor/1"
+
+#: Without these nothing can be recorded; all other checks cost detail or exactness.
+ESSENTIAL = ("privileges", "btf", "tracepoint sched_switch", "tracepoint sched_process_exit")
+
+_WIDTH_MIN, _WIDTH_MAX = 60, 100
+_INDENT = 10
+_MARKS = {True: ("ok", "green"), False: ("missing", "red"), None: ("unknown", "yellow")}
+
+
+@dataclass(frozen=True)
+class Findings:
+    """All that doctor found out; rendering adds nothing."""
+
+    checks: tuple[Check, ...]
+    power: str  #: one line: what the estimate would be based on
+    plan: AttachPlan
+    discovery: Discovery
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What stands in the way of a recording, one line each."""
+        missing = [c for c in self.checks if c.name in ESSENTIAL and c.ok is False]
+        return (
+            *(f"{c.name}: {c.detail}" + (f"; {c.fix}" if c.fix else "") for c in missing),
+            *(
+                f"{planned.server.label} cannot be traced: {planned.choice.why}"
+                for planned in self.plan.servers
+                if planned.server.running and not planned.traced
+            ),
+        )
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  sudo qjoule doctor
+  sudo qjoule doctor --json | jq '.servers[] | {label, rung, why}'
+
+Exit code 0: a recording can be made. 1: something it needs is missing.
+"""
+)
+@click.option(
+    "--host-root",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="A powercap-like tree of energy counters given by the hypervisor.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_context
+def command(context: click.Context, host_root: Path | None, as_json: bool) -> None:
+    """Say what can be traced on this machine, and how to mend what is missing.
+
+    Looks at kernel, privileges, counters, energy sources and the database servers that run or are
+    installed; changes nothing.
+    """
+    findings = examine(host_root)
+    if as_json:
+        click.echo(json.dumps(to_json(findings), indent=2))
+    else:
+        width = min(max(shutil.get_terminal_size((80, 24)).columns, _WIDTH_MIN), _WIDTH_MAX)
+        # click leaves colour out where standard output is no terminal.
+        colour = False if os.environ.get("NO_COLOR") else None
+        for line in render(findings, width):
+            click.echo(line, color=colour)
+    context.exit(1 if findings.problems else 0)
+
+
+def examine(host_root: Path | None = None) -> Findings:
+    """Look at this machine."""
+    # Only this command needs all of these; `--help` does not.
+    from qjoule.machine.cpu import read_cpu_info  # noqa: PLC0415
+    from qjoule.machine.kernel import check_machine  # noqa: PLC0415
+    from qjoule.machine.power_table import estimate_curve  # noqa: PLC0415
+    from qjoule.servers.discovery import discover  # noqa: PLC0415
+    from qjoule.servers.kernel_facts import read_kernel_facts  # noqa: PLC0415
+    from qjoule.servers.plan import build_plan  # noqa: PLC0415
+
+    discovery = discover()
+    curve = estimate_curve(read_cpu_info())
+    return Findings(
+        checks=check_machine(host_root=host_root),
+        power=f"{curve.w0:.1f} W idle, {curve.w100:.1f} W busy ({curve.label})",
+        plan=build_plan(discovery.servers, read_kernel_facts()),
+        discovery=discovery,
+    )
+
+
+def to_json(findings: Findings) -> dict[str, Any]:
+    """Schema `qjoule.doctor/1`."""
+    return {
+        "schema": SCHEMA,
+        "ready": not findings.problems,
+        "problems": list(findings.problems),
+        "checks": [asdict(check) for check in findings.checks],
+        "estimated_power": findings.power,
+        "servers": [planned.summary() for planned in findings.plan.servers],
+        "hidden_processes": findings.discovery.hidden,
+        "unreadable_executables": list(findings.discovery.unreadable),
+    }
+
+
+def render(findings: Findings, width: int) -> Iterator[str]:
+    """Lines of at most `width` columns. All text that a process could choose is made harmless."""
+    yield click.style("Machine", bold=True)
+    for check in findings.checks:
+        yield from _check(check, width)
+    yield from _wrap(
+        "  " + "power".ljust(_INDENT - 2) + f"estimated: {findings.power}", width, _INDENT
+    )
+    yield ""
+    yield click.style("Database servers", bold=True)
+    for planned in findings.plan.servers:
+        yield from _server(planned, width)
+    if not findings.plan.servers:
+        yield "  none found, neither running nor installed where packages put them"
+    for line in findings.discovery.unreadable:
+        yield from _wrap(f"  not read: {line}", width, 4)
+    if findings.discovery.hidden and os.geteuid() != 0:
+        hidden = findings.discovery.hidden
+        yield from _wrap(f"  {hidden} processes of other users are hidden: run as root", width, 4)
+    yield ""
+    yield from _verdict(findings, width)
+
+
+def _check(check: Check, width: int) -> Iterator[str]:
+    word, colour = _MARKS[check.ok]
+    mark = click.style(word.ljust(_INDENT - 3), fg=colour)
+    first, *rest = _wrap(f"{check.name}: {check.detail}", width - _INDENT, 0)
+    yield f"  {mark} {first}"
+    for line in rest:
+        yield " " * _INDENT + line
+    if check.fix and check.ok is not True:
+        yield from _wrap(" " * _INDENT + f"fix: {check.fix}", width, _INDENT + 5)
+
+
+def _server(planned: PlannedServer, width: int) -> Iterator[str]:
+    server, choice = planned.server, planned.choice
+    state = f"pid {server.tgids[0]}" if server.running else "not running"
+    if len(server.tgids) > 1:
+        state += f" and {len(server.tgids) - 1} more"
+    where = [f"port {port}" for port in server.ports] + list(server.sockets)
+    facts = [f"{server.flavour} {server.version}".strip(), state, *where, str(server.exe_path)]
+    yield from _wrap(f"  {server.id}. {', '.join(facts)}", width, 5)
+    word = choice.rung.name.lower()
+    how = f"{word}{'' if choice.exact else ', not exact'}" if planned.traced else "cannot be traced"
+    rows = [("rung", f"{how}: {choice.why}"), ("", choice.other)]
+    if planned.boundary_cost_ns:
+        rows.append(("cost", f"about {planned.boundary_cost_ns / 1000:.1f} us a query for probes"))
+    for probe in planned.probes:
+        where_found = f"{probe.role} at {probe.site.offset:#x} ({probe.symbol.table})"
+        rows.append(("probe", f"{where_found}, {probe.site.reason}"))
+    rows += [("note", note) for note in planned.notes]
+    for name, text in rows:
+        if text:
+            yield from _wrap(f"     {name:<6}{text}", width, 11)
+
+
+def _verdict(findings: Findings, width: int) -> Iterator[str]:
+    if not findings.problems:
+        traced = sum(planned.server.running for planned in findings.plan.traced)
+        yield click.style(
+            f"Ready: {traced} running server{'' if traced == 1 else 's'}.", fg="green"
+        )
+        return
+    yield click.style("Not ready:", fg="red")
+    for problem in findings.problems:
+        yield from _wrap(f"  {problem}", width, 4)
+
+
+def _wrap(text: str, width: int, indent: int) -> list[str]:
+    safe = sanitise(text)
+    return textwrap.wrap(
+        safe,
+        width,
+        subsequent_indent=" " * indent,
+        break_on_hyphens=False,
+        drop_whitespace=True,
+        replace_whitespace=False,
+    ) or [""]
