@@ -16,14 +16,14 @@ from qjoule.trace.stream import encode_block
 
 BEGIN_NS = 1_000_000_000_000
 MS = 1_000_000
-_DTYPES = {**contract.RECORDS, Block.TEXT: contract.TEXT, Block.SESSION: contract.SESSION}
+DTYPES = {**contract.RECORDS, Block.TEXT: contract.TEXT, Block.SESSION: contract.SESSION}
 
 Records = npt.NDArray[Any]
 
 
 def records(kind: Block, rows: Sequence[dict[str, Any]]) -> Records:
     """Records of a kind from dicts; fields that are left out are zero."""
-    array = np.zeros(len(rows), _DTYPES[kind])
+    array = np.zeros(len(rows), DTYPES[kind])
     for index, row in enumerate(rows):
         for name, value in row.items():
             array[name][index] = value

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ from qjoule.errors import QjouleError
 from qjoule.trace import Meta, Trace
 from qjoule.trace import compact as compaction
 from qjoule.trace.ingest import Ingest, record
+from qjoule.trace.meta import Server
 from qjoule.trace.parts import list_parts
 from qjoule.trace.stream import Stream
 from qjoule.trace.writer import TraceWriter
@@ -81,6 +83,14 @@ def test_a_damaged_stream_keeps_what_came_before(tmp_path: Path) -> None:
 def test_a_tracer_that_failed_says_so(tmp_path: Path) -> None:
     stream = b"".join(ft.traffic(1)[:-1]) + ft.end(ft.BEGIN_NS, reason=19)
     assert "No such device" in (write(tmp_path / "t", stream).stopped or "")
+
+
+def test_what_is_learnt_while_recording_is_in_the_meta(tmp_path: Path) -> None:
+    later = Server(2, "started later")
+    stream = Stream(io.BytesIO(b"".join(ft.traffic(1))))
+    writer = TraceWriter(tmp_path / "t")
+    record(stream, writer, ft.fingerprint, annotate=lambda meta: replace(meta, servers=(later,)))
+    assert Trace(tmp_path / "t").meta.servers == (later,)
 
 
 def test_a_directory_with_something_in_it_is_refused(tmp_path: Path) -> None:

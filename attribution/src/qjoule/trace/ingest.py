@@ -87,8 +87,7 @@ class Ingest:
             case Block.TASK:
                 self._owners.apply(self._keep(frame.records, rows.valid_tasks(frame.records)))
             case Block.FLUSH:
-                self._sent_ns = max(self._sent_ns, frame.t_ns)
-                self._advance(frame.t_ns)
+                self._advance(frame.t_ns, sent=True)
             case Block.END:
                 self._advance(int(frame.records["t_ns"][0]))
             case Block.AGGREGATE:
@@ -177,7 +176,7 @@ class Ingest:
         domains = tuple(self._domains[index] for index in sorted(self._domains))
         self.meta = replace(self.meta, domains=domains)
 
-    def _advance(self, t_ns: int) -> None:
+    def _advance(self, t_ns: int, *, sent: bool = False) -> None:
         """Moves the clock; closes a batch when it is due.
 
         Half a batch of grace lets the FLUSH block of the moment arrive, so that parts do not
@@ -186,6 +185,8 @@ class Ingest:
         if t_ns >= rows.TIME_LIMIT_NS:
             return
         self._clock_ns = max(self._clock_ns, t_ns)
+        if sent:
+            self._sent_ns = max(self._sent_ns, t_ns)
         if self._sent_ns - self._flushed_ns >= self._batch_ns:
             self.flush()
         elif self._clock_ns - self._flushed_ns >= self._batch_ns * 3 // 2:
@@ -244,9 +245,13 @@ def record(
     fingerprint: Fingerprint,
     meta: Meta | None = None,
     *,
+    annotate: Callable[[Meta], Meta] = lambda meta: meta,
     max_shapes: int = MAX_SHAPES,
 ) -> Meta:
     """Writes a whole stream as a trace and returns its meta.
+
+    `annotate` is asked whenever meta.json is written, the last time at the end, so that the
+    caller can add what it learnt meanwhile (servers that started later).
 
     The trace is complete if the stream came to its end block and nothing failed. Raises
     `QjouleError` for a damaged stream or a disk that is full; what came before is kept.
@@ -255,16 +260,17 @@ def record(
     announced = None
     try:
         for frame in stream:
-            if announced != ingest.meta and frame.kind not in (Block.CPU, Block.DOMAIN):
+            if announced is not ingest.meta and frame.kind not in (Block.CPU, Block.DOMAIN):
                 announced = ingest.meta
-                writer.write_meta(announced)
+                writer.write_meta(annotate(announced))
             ingest.add(frame)
     except BaseException as error:
         with suppress(Exception):  # the first error is the one to tell
-            writer.close(ingest.finish(complete=False, stopped=str(error) or repr(error)))
+            last = ingest.finish(complete=False, stopped=str(error) or repr(error))
+            writer.close(annotate(last))
         raise
     stopped = stream.ended_early or _stop_reason(stream.stop_errno)
-    return writer.close(ingest.finish(complete=stopped is None, stopped=stopped))
+    return writer.close(annotate(ingest.finish(complete=stopped is None, stopped=stopped)))
 
 
 def _stop_reason(errno: int | None) -> str | None:

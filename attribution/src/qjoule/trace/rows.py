@@ -96,6 +96,9 @@ def query_rows(
         "status": names(status, STATUSES),
         "tags": pa.nulls(queries.size, TAGS),
         "rung": names(queries["rung"], RUNGS),
+        "statement_bytes": numbers(
+            queries["statement_bytes"], queries["flags"] & QueryFlag.NO_TEXT == 0
+        ),
         "database": databases,
         "user": users,
     }
