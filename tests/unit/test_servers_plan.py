@@ -11,7 +11,7 @@ from qjoule.contract import Rung
 from qjoule.errors import QjouleError
 from qjoule.servers.elf import open_executable
 from qjoule.servers.kernel_facts import KernelFacts
-from qjoule.servers.plan import build_plan
+from qjoule.servers.plan import SERVERS_MAX, build_plan
 from qjoule.servers.types import Fact, Flavour, Server
 from servers.toy_elf import MARIADB_10_11, MYSQL_8, POSTGRES, strip, toy_server
 
@@ -83,7 +83,6 @@ def test_the_whole_plan(toys: dict[str, Path]) -> None:
         f"--probe 2:mysql-end:{offset_of(mysql, MYSQL_8, 4)}",
         f"--server 3:postgres:symbol:{postgres}",
         "--running 3:300",
-        "--running 3:301",
         f"--probe 3:pg-activity:{offset_of(postgres, 'pgstat_report_activity', 4)}",
         f"--probe 3:pg-portal-run:{offset_of(postgres, 'PortalRun', 4)}",
         f"--probe 3:pg-launch-workers:{offset_of(postgres, 'LaunchParallelWorkers', 4)}",
@@ -103,6 +102,7 @@ def test_a_pool_and_a_plain_server_of_one_file(toys: dict[str, Path]) -> None:
         "--running 1:100",
         f"--probe 1:mysql-begin-command-first:{offset_of(path, MARIADB_10_11)}",
         f"--probe 1:mysql-end:{offset_of(path, MARIADB_10_11)}",
+        "--pool 1",
         f"--server 2:mysql:symbol:{path}",
         "--running 2:200",
         "--pool 2",
@@ -162,8 +162,8 @@ def test_pids_choose_servers(toys: dict[str, Path]) -> None:
         describe(3, Flavour.POSTGRES, toys["postgres"], tgids=()),
     ]
     plan = build_plan(servers, KERNEL, pids=[200])
-    assert [planned.server.id for planned in plan.servers] == [2]
-    assert build_plan(servers, KERNEL, pids=[]).arguments() == []
+    assert [(planned.server.tgids, planned.server.id) for planned in plan.servers] == [((200,), 1)]
+    assert len(build_plan(servers, KERNEL, pids=[]).traced) == 3
     with pytest.raises(QjouleError, match="process 4711 is no database server"):
         build_plan(servers, KERNEL, pids=[100, 4711])
 
@@ -176,6 +176,40 @@ def test_costs_follow_the_site(toys: dict[str, Path]) -> None:
     mysql, postgres = build_plan(servers, KERNEL).servers
     assert mysql.boundary_cost_ns == 1160  # push: entry and return
     assert postgres.boundary_cost_ns == 3 * 667  # running, idle, and the portal
+
+
+def test_ids_have_no_gaps(toys: dict[str, Path], tmp_path: Path) -> None:
+    """The tracer counts them itself."""
+    stripped = strip(toy_server(tmp_path / "mysqld", [MYSQL_8], exported=False))
+    servers = [
+        describe(1, Flavour.MYSQL, stripped, tgids=(100,), pool=True),
+        describe(2, Flavour.MARIADB, toys["mariadb"], tgids=(200,)),
+        describe(3, Flavour.MYSQL, stripped, tgids=(300,), pool=True),
+        describe(4, Flavour.MYSQL, toys["mysql"], tgids=()),
+    ]
+    plan = build_plan(servers, KERNEL)
+    assert [(planned.server.id, planned.traced) for planned in plan.servers] == [
+        (0, False),
+        (1, True),
+        (0, False),
+        (2, True),
+    ]
+    assert [x for x in pairs(plan.arguments()) if "--server" in x or "--running" in x] == [
+        f"--server 1:mysql:socket:{toys['mariadb']}",
+        "--running 1:200",
+        f"--server 2:mysql:socket:{toys['mysql']}",
+    ]
+
+
+def test_more_servers_than_the_tracer_has_room_for(toys: dict[str, Path]) -> None:
+    servers = [
+        describe(i, Flavour.MARIADB, toys["mariadb"], tgids=(100 + i,)) for i in range(1, 19)
+    ]
+    plan = build_plan(servers, KERNEL)
+    assert len(plan.traced) == SERVERS_MAX
+    assert "choose with --pid" in plan.servers[-1].choice.why
+    header = Path(__file__).parents[2] / "bpf" / "shared.h"
+    assert f"#define QJ_MAX_SERVERS {SERVERS_MAX}\n" in header.read_text()
 
 
 def test_no_servers() -> None:

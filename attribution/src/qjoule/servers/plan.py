@@ -3,22 +3,25 @@
     --server ID:KIND:RUNG:PATH   a server; KIND mysql or postgres, RUNG socket or symbol. PATH is
                                  its executable: processes that start from it later belong to
                                  the first server listed with it
-    --running ID:TGID            a process of the server that runs already
+    --running ID:TGID            the main process of the server, which runs already; its children
+                                 are the server's too
     --probe ID:ROLE:OFFSET       a uprobe at this offset of the server's executable file (0x...);
                                  ROLE as in `signatures.Role`
     --pg-states ID:IDLE:RUNNING:IDLE_IN_TRANSACTION:FASTPATH:ABORTED
                                  this PostgreSQL's BackendState values
-    --pool ID                    this server runs a thread pool
+    --pool ID                    this server may run a thread pool
 
-A uprobe belongs to a file, not to a process. Servers that run the same file therefore share one
-rung, and its probes are listed once, under the first of them; a hit counts for the server of the
-process that was hit.
+Ids count from 1 in the order of the options. A uprobe belongs to a file, not to a process: servers
+that run the same file share one rung, its probes are listed once, under the first of them, and a
+hit counts for the server of the process that was hit. `--pool` is said of all of them or of none,
+because whichever restarts counts for the first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any
 
 from qjoule.contract import Rung, ServerKind
@@ -35,6 +38,8 @@ from qjoule.servers.signatures import (
     parallel_functions,
 )
 from qjoule.servers.types import Server
+
+SERVERS_MAX = 16  #: QJ_MAX_SERVERS of bpf/shared.h
 
 
 @dataclass(frozen=True)
@@ -60,10 +65,13 @@ class PlannedServer:
 
     server: Server
     choice: Choice
-    probes: tuple[Probe, ...]  #: what its executable needs, also when another server lists them
-    states: BackendStates | None
-    notes: tuple[str, ...]  #: what will be less than complete, one line each
-    lists_probes: bool
+    probes: tuple[
+        Probe, ...
+    ] = ()  #: what its executable needs, also when another server lists them
+    states: BackendStates | None = None
+    notes: tuple[str, ...] = ()  #: what will be less than complete, one line each
+    lists_probes: bool = False
+    pool: bool = False  #: it, or another server of its file, may run a thread pool
 
     @property
     def traced(self) -> bool:
@@ -126,34 +134,52 @@ def build_plan(
     """Decide for each server how its queries are found, and resolve the probes that needs.
 
     Args:
-        servers: as `discovery.find_servers` gives them; ids are kept.
+        servers: as `discovery.find_servers` gives them, the most important first. Their ids are
+            replaced by those of the plan, 0 for a server that cannot be traced.
         rung_choice: the user's choice for all servers.
-        pids: trace only the servers with one of these processes.
+        pids: trace only the servers with one of these processes; none or empty: all.
 
     Raises:
         QjouleError: a pid is of no server, or the chosen rung is not possible.
     """
     chosen = _with_pids(servers, pids)
-    resolved = {server.id: _resolve(server) for server in chosen}
-    choices = _decide(chosen, resolved, kernel, rung_choice)
-    planned = []
-    listed: set[tuple[object, ...]] = set()
-    for server in chosen:
-        resolution, choice = resolved[server.id], choices[server.id]
+    resolved = [_resolve(server) for server in chosen]
+    choices = _at_most(SERVERS_MAX, _decide(chosen, resolved, kernel, rung_choice))
+    planned: list[PlannedServer] = []
+    listed: set[_FileKey] = set()
+    pooled = {
+        resolution.file
+        for server, resolution in zip(chosen, resolved, strict=True)
+        if server.thread_pool.value is not False
+    }
+    ids = count(1)
+    for server, resolution, choice in zip(chosen, resolved, choices, strict=True):
+        if choice.rung is Rung.NONE:
+            planned.append(PlannedServer(replace(server, id=0), choice))
+            continue
         on_symbols = choice.rung is Rung.SYMBOL
-        probes = (resolution.boundary if on_symbols else ()) + resolution.parallel
-        notes = resolution.notes if choice.rung is not Rung.NONE else ()
-        first = resolution.file not in listed
-        if choice.rung is not Rung.NONE:
-            listed.add(resolution.file)
-        states = resolution.states if on_symbols else None
-        planned.append(PlannedServer(server, choice, probes, states, notes, first))
+        planned.append(
+            PlannedServer(
+                replace(server, id=next(ids)),
+                choice,
+                probes=(resolution.boundary if on_symbols else ()) + resolution.parallel,
+                states=resolution.states if on_symbols else None,
+                notes=resolution.notes,
+                lists_probes=resolution.file not in listed,
+                pool=resolution.file in pooled,
+            )
+        )
+        listed.add(resolution.file)
     return AttachPlan(tuple(planned))
+
+
+#: What a uprobe is attached to: (build id, else device; inode).
+_FileKey = tuple[str | int, int]
 
 
 @dataclass(frozen=True)
 class _Resolution:
-    file: tuple[object, ...]
+    file: _FileKey
     boundary: tuple[Probe, ...] = ()
     parallel: tuple[Probe, ...] = ()
     states: BackendStates | None = None
@@ -162,7 +188,7 @@ class _Resolution:
 
 
 def _with_pids(servers: Sequence[Server], pids: Collection[int] | None) -> list[Server]:
-    if pids is None:
+    if not pids:
         return list(servers)
     known = {tgid for server in servers for tgid in server.tgids}
     strangers = sorted(set(pids) - known)
@@ -179,7 +205,7 @@ def _resolve(server: Server) -> _Resolution:
         executable = open_executable(server.exe_path)
         # The same image in two containers is one file of the layer below, with one inode number
         # but several devices, and a uprobe goes to that one file.
-        file = (executable.build_id or server.exe_id[0], server.exe_id[1])
+        file: _FileKey = (executable.build_id or server.exe_id[0], server.exe_id[1])
         resolution = replace(resolution, file=file)
         if executable.machine != "x64":
             raise QjouleError(f"probe sites are checked on x86-64 only, not {executable.machine}")
@@ -217,36 +243,43 @@ def _probes(executable: Executable, functions: dict[Role, Symbol]) -> tuple[Prob
 
 def _decide(
     servers: Sequence[Server],
-    resolved: dict[int, _Resolution],
+    resolved: Sequence[_Resolution],
     kernel: KernelFacts,
     wanted: Rung | None,
-) -> dict[int, Choice]:
+) -> list[Choice]:
     """Servers that run one file share its rung: once probed, it is probed for all of them."""
-    alone = {s.id: choose_rung(s, kernel, resolved[s.id].problem, wanted) for s in servers}
-    probed = {
-        resolved[s.id].file: f"{s.label} runs the same executable and needs its probes"
-        for s in servers
-        if alone[s.id].rung is Rung.SYMBOL
-    }
-    return {
-        s.id: choose_rung(
-            s, kernel, resolved[s.id].problem, wanted, probed.get(resolved[s.id].file, "")
-        )
-        for s in servers
-    }
+    pairs = list(zip(servers, resolved, strict=True))
+    probed: dict[_FileKey, str] = {}
+    for server, resolution in pairs:
+        if choose_rung(server, kernel, resolution.problem, wanted).rung is Rung.SYMBOL:
+            why = f"{server.label} runs the same executable and needs its probes"
+            probed.setdefault(resolution.file, why)
+    return [
+        choose_rung(server, kernel, resolution.problem, wanted, probed.get(resolution.file, ""))
+        for server, resolution in pairs
+    ]
+
+
+def _at_most(limit: int, choices: list[Choice]) -> list[Choice]:
+    """The tracer has room for so many servers; what goes beyond is named, not dropped silently."""
+    full = Choice(Rung.NONE, f"at most {limit} servers at a time: choose with --pid", exact=False)
+    seen = count(1)
+    return [
+        choice if choice.rung is Rung.NONE or next(seen) <= limit else full for choice in choices
+    ]
 
 
 def _arguments(planned: PlannedServer) -> list[str]:
     server = planned.server
     kind, rung = server.kind.name.lower(), planned.choice.rung.name.lower()
     arguments = ["--server", f"{server.id}:{kind}:{rung}:{server.exe_path}"]
-    for tgid in server.tgids:
-        arguments += ["--running", f"{server.id}:{tgid}"]
+    if server.running:
+        arguments += ["--running", f"{server.id}:{server.tgids[0]}"]
     if planned.lists_probes:
         for probe in planned.probes:
             arguments += ["--probe", f"{server.id}:{probe.role}:{probe.site.offset:#x}"]
     if planned.states is not None:
         arguments += ["--pg-states", f"{server.id}:{planned.states.argument()}"]
-    if server.kind is ServerKind.MYSQL and server.thread_pool.value is not False:
+    if planned.pool:
         arguments += ["--pool", str(server.id)]
     return arguments
