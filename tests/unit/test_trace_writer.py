@@ -100,6 +100,15 @@ def test_a_directory_with_something_in_it_is_refused(tmp_path: Path) -> None:
     assert files(tmp_path) == {"mine.txt": b"x"}
 
 
+def test_errors_name_the_directory_even_if_it_is_the_current_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.txt").write_text("x")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(QjouleError, match=tmp_path.name):
+        TraceWriter(".")
+
+
 def test_a_file_in_the_way_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(QjouleError, match=r"file: .*with -o"):

@@ -43,7 +43,9 @@ class TraceWriter:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             if any(self.path.iterdir()):
-                raise QjouleError(f"{self.path} is not empty: give another directory with -o")
+                raise QjouleError(
+                    f"{self.path.absolute()} is not empty: give another directory with -o"
+                )
             self._replace_meta(meta or Meta())
         except OSError as error:
             raise _failed(self.path, error) from error
@@ -133,7 +135,8 @@ class TraceWriter:
         write_whole(self.path / "meta.json", meta.to_json().encode())
 
 
-def _failed(path: Path, error: OSError) -> QjouleError:
+def _failed(directory: Path, error: OSError) -> QjouleError:
+    path = directory.absolute()  # the directory may have been given as "."
     what = error.strerror or str(error)
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return QjouleError(
