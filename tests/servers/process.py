@@ -149,7 +149,9 @@ def server_directory() -> Iterator[Path]:
 def with_parent(*identity: str) -> list[str]:
     """A command prefix: the server ends when the test process does, even by kill -9.
 
-    `identity` are setpriv's options for another user: a change of user clears the death signal.
+    More exactly, when the thread that started it does (prctl(2), PR_SET_PDEATHSIG): start servers
+    from a thread that stays. `identity` are setpriv's options for another user: a change of user
+    clears the death signal, so setpriv sets it afterwards.
     """
     setpriv = shutil.which("setpriv")
     if setpriv is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -176,6 +177,12 @@ def test_costs_follow_the_site(toys: dict[str, Path]) -> None:
     mysql, postgres = build_plan(servers, KERNEL).servers
     assert mysql.boundary_cost_ns == 1160  # push: entry and return
     assert postgres.boundary_cost_ns == 3 * 667  # running, idle, and the portal
+
+
+def test_sessions_that_no_probe_sees_are_named(toys: dict[str, Path]) -> None:
+    server = replace(describe(1, Flavour.MYSQL, toys["mysql"]), ports=(3306, 33060))
+    (planned,) = build_plan([server], KERNEL).servers
+    assert "X Protocol" in planned.notes[0]
 
 
 def test_ids_have_no_gaps(toys: dict[str, Path], tmp_path: Path) -> None:

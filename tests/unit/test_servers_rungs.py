@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -100,8 +101,15 @@ def test_a_wanted_rung_is_taken_or_refused() -> None:
         choose_rung(server(), OLD, "", Rung.SOCKET)
     with pytest.raises(QjouleError, match="thread pool"):
         choose_rung(server(pool=True), NEW, "", Rung.SOCKET)
-    with pytest.raises(QjouleError, match="usdt is not available"):
+    with pytest.raises(QjouleError, match="cannot use the usdt rung"):
         choose_rung(server(), NEW, "", Rung.USDT)
+
+
+def test_a_wanted_rung_does_not_fail_for_what_is_only_installed() -> None:
+    installed = replace(server(pool=None), tgids=())
+    choice = choose_rung(installed, NEW, "", Rung.SOCKET)
+    assert (choice.rung, choice.exact) == (Rung.NONE, False)
+    assert "thread pool" in choice.why
 
 
 def test_another_server_of_the_same_file_decides() -> None:

@@ -37,8 +37,9 @@ from qjoule.servers.signatures import (
     boundary_functions,
     parallel_functions,
 )
-from qjoule.servers.types import Server
+from qjoule.servers.types import Flavour, Server
 
+_X_PROTOCOL_PORT = 33060  # MySQL manual, "X Plugin Options and System Variables"
 SERVERS_MAX = 16  #: QJ_MAX_SERVERS of bpf/shared.h
 
 
@@ -140,7 +141,7 @@ def build_plan(
         pids: trace only the servers with one of these processes; none or empty: all.
 
     Raises:
-        QjouleError: a pid is of no server, or the chosen rung is not possible.
+        QjouleError: a pid is of no server, or a running one cannot use the chosen rung.
     """
     chosen = _with_pids(servers, pids)
     resolved = [_resolve(server) for server in chosen]
@@ -200,7 +201,7 @@ def _with_pids(servers: Sequence[Server], pids: Collection[int] | None) -> list[
 
 
 def _resolve(server: Server) -> _Resolution:
-    resolution = _Resolution(server.exe_id)
+    resolution = _Resolution(server.exe_id, notes=_blind_spots(server))
     try:
         executable = open_executable(server.exe_path)
         # The same image in two containers is one file of the layer below, with one inode number
@@ -216,6 +217,12 @@ def _resolve(server: Server) -> _Resolution:
     except QjouleError as error:
         return replace(resolution, problem=str(error))
     return replace(resolution, boundary=boundary, states=states)
+
+
+def _blind_spots(server: Server) -> tuple[str, ...]:
+    if server.flavour is Flavour.MYSQL and _X_PROTOCOL_PORT in server.ports:
+        return (f"sessions of the X Protocol (port {_X_PROTOCOL_PORT}) count as server background",)
+    return ()
 
 
 def _resolve_parallel(

@@ -14,6 +14,8 @@ from qjoule.errors import QjouleError
 from qjoule.servers.kernel_facts import KernelFacts
 from qjoule.servers.types import Server
 
+_NO_TRACEPOINTS = "the kernel lacks the sock_recv_length and sock_send_length tracepoints (6.3)"
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -40,16 +42,10 @@ def choose_rung(
         shared_executable: why another server that runs the same file needs probes in it.
 
     Raises:
-        QjouleError: the wanted rung is not possible.
+        QjouleError: the server runs and the wanted rung is not possible.
     """
     hidden = _what_hides_queries(server)
-    missing = (
-        ""
-        if kernel.socket_tracepoints
-        else (
-            "the kernel lacks the sock_recv_length and sock_send_length tracepoints (6.3 and later)"
-        )
-    )
+    missing = "" if kernel.socket_tracepoints else _NO_TRACEPOINTS
     moves = _what_moves_queries(server)
     if not kernel.uprobes:
         symbol_problem = symbol_problem or "the kernel has no uprobes"
@@ -70,20 +66,19 @@ def choose_rung(
 def _as_wanted(
     server: Server, wanted: Rung, symbol_problem: str, impossible: str, hidden: str
 ) -> Choice:
-    if wanted is Rung.SYMBOL:
-        if symbol_problem:
-            raise QjouleError(f"{server.label} cannot use the symbol rung: {symbol_problem}")
-        return Choice(Rung.SYMBOL, "as asked for")
-    if wanted is Rung.SOCKET:
-        if impossible:
-            raise QjouleError(f"{server.label} cannot use the socket rung: {impossible}")
-        why = (
-            f"as asked for; encrypted sessions will be counted, not seen ({hidden})"
-            if hidden
-            else ""
-        )
-        return Choice(Rung.SOCKET, why or "as asked for", exact=not hidden)
-    raise QjouleError(f"rung {wanted.name.lower()} is not available for {server.flavour}")
+    obstacle = {
+        Rung.SYMBOL: symbol_problem,
+        Rung.SOCKET: impossible,
+    }.get(wanted, "there is none for this kind of server")
+    if obstacle:
+        why = f"{server.label} cannot use the {wanted.name.lower()} rung: {obstacle}"
+        if server.running:
+            raise QjouleError(why)
+        return Choice(Rung.NONE, why, exact=False)  # installed only: stands in nobody's way
+    if wanted is Rung.SOCKET and hidden:
+        why = f"as asked for; encrypted sessions will be counted, not seen ({hidden})"
+        return Choice(wanted, why, exact=False)
+    return Choice(wanted, "as asked for")
 
 
 def _what_moves_queries(server: Server) -> str:
