@@ -83,7 +83,8 @@ enum qj_loss {
 	QJ_LOSS_AGGREGATE = 10,	    /* live view: no room for another row, its sums went to the `other` row */
 	QJ_LOSS_ENERGY = 11,	    /* the tracer could not read an energy counter */
 	QJ_LOSS_PUMP = 12,	    /* the reader was too slow or too late; counted by the tracer */
-	QJ_LOSS_MAX = 13,
+	QJ_LOSS_SWITCH = 13,	    /* a context switch was not shown: a stretch may be partly another's */
+	QJ_LOSS_MAX = 14,
 };
 
 enum qj_task_event {
@@ -131,7 +132,6 @@ struct qj_query {
 	__u64 end_ns;
 	__u64 session; /* unique per connection */
 	__u64 shape;   /* keyed hash of the statement without its literals; 0 unknown */
-	__u64 cpu_ns;  /* as summed in the kernel; parallel workers not included */
 	__u32 pid;
 	__u32 tgid;
 	__u32 executions; /* how many statements the server counts for it */
@@ -168,7 +168,7 @@ struct qj_session {
 	__u64 t_ns;
 	__u32 pid;
 	__u32 tgid;
-	__u32 text_bytes; /* bytes of the startup message that follow */
+	__u32 text_bytes; /* bytes of the startup message that follow: MySQL's without its header */
 	__u16 server;
 	__u8 event;
 	__u8 server_kind;
@@ -311,7 +311,7 @@ struct qj_block {
 #endif
 QJ_ASSERT_SIZE(qj_segment, 40);
 QJ_ASSERT_SIZE(qj_segment_counters, 64);
-QJ_ASSERT_SIZE(qj_query, 72);
+QJ_ASSERT_SIZE(qj_query, 64);
 QJ_ASSERT_SIZE(qj_text, 24);
 QJ_ASSERT_SIZE(qj_task, 40);
 QJ_ASSERT_SIZE(qj_session, 32);

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /* Who runs on each CPU: every context switch, and the timer tick for those who run on. */
-#include "stretch.bpf.h"
+#include "query.bpf.h"
 
 SEC("tp_btf/sched_switch")
 int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
 	struct qj_cpu_state *cpu = this_cpu();
 
+	if (cpu->t0_ns && cpu->pid != (__u32)prev->pid)
+		count_loss(cpu, QJ_LOSS_SWITCH);
 	close_stretch(cpu, bpf_ktime_get_ns());
 	label_stretch(cpu, next);
 	return 0;
@@ -22,16 +24,17 @@ int BPF_PROG(on_tick)
 {
 	struct qj_cpu_state *cpu = this_cpu();
 	__u64 t0 = cpu->t0_ns;
-	__u64 now;
+	__u64 now = bpf_ktime_get_ns();
 
-	if (t0 && cpu->owner_kind == QJ_OWNER_IDLE)
-		return 0;
-	now = bpf_ktime_get_ns();
 	if (!t0) {
 		label_stretch(cpu, bpf_get_current_task_btf());
 		cpu->t0_ns = now;
-	} else if (now - t0 >= plan.slice_ns || t0 < control.epoch_ns || control.close_all) {
-		close_stretch(cpu, now);
+		return 0;
 	}
+	check_label(cpu, now);
+	if (cpu->owner_kind == QJ_OWNER_IDLE)
+		return 0;
+	if (now - t0 >= plan.slice_ns || t0 < control.epoch_ns || control.close_all)
+		close_stretch(cpu, now);
 	return 0;
 }

@@ -51,7 +51,7 @@ static __always_inline bool resume(struct qj_cpu_state *cpu, struct thread_state
 /* Leaves the thread to the server: between commands it works for no query. */
 static __always_inline void release(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 now)
 {
-	close_stretch(cpu, now);
+	end_stretch(cpu, now);
 	query_reset(cpu, thread);
 	thread->query = 0;
 	cpu->query = 0;

@@ -16,7 +16,7 @@ static __always_inline void idle(struct qj_cpu_state *cpu, struct thread_state *
 	if (!thread->executions && thread->command == QJ_COMMAND_QUERY)
 		thread->command = QJ_COMMAND_PREPARE; /* parsed or bound, not run */
 	query_end(cpu, thread, now);
-	close_stretch(cpu, now);
+	end_stretch(cpu, now);
 	thread->query = 0;
 	thread->text_addr = 0;
 	cpu->query = 0;

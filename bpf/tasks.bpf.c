@@ -104,7 +104,7 @@ int BPF_PROG(on_exec, struct task_struct *task, pid_t old_pid, struct linux_binp
 	struct qj_cpu_state *cpu = this_cpu();
 	__u16 server = plan.only_running ? 0 : server_by_executable(task);
 
-	close_stretch(cpu, bpf_ktime_get_ns());
+	end_stretch(cpu, bpf_ktime_get_ns());
 	if (server)
 		adopt(task, server, PHASE_STARTUP);
 	else

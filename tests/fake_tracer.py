@@ -137,7 +137,6 @@ def _window(rng: np.random.Generator, begin_ns: int, window: int, count: int, cp
         first = (window * cpus + cpu) * count + 1
         queries["query"] = segments["query"] = np.arange(first, first + count)
         queries["begin_ns"], queries["end_ns"] = segments["t0_ns"], segments["t1_ns"]
-        queries["cpu_ns"] = segments["t1_ns"] - segments["t0_ns"]
         queries["shape"] = rng.integers(1, 6, count)
         queries["session"], queries["pid"] = segments["pid"], segments["pid"]
         queries["tgid"], queries["server"], queries["executions"] = 100, 1, 1

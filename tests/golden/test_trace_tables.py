@@ -39,7 +39,7 @@ def scripted() -> bytes:
     session = {"session": 1, "t_ns": T0, "pid": 11, "tgid": 10, "server": 1}
     session |= {"event": SessionEvent.OPEN, "server_kind": ServerKind.POSTGRES}
     query = {"query": 1, "begin_ns": T0 + MS, "end_ns": T0 + 4 * MS, "session": 1, "shape": 5}
-    query |= {"server": 1, "pid": 11, "tgid": 10, "executions": 1, "cpu_ns": 2 * MS}
+    query |= {"server": 1, "pid": 11, "tgid": 10, "executions": 1}
     query |= {"rung": Rung.SYMBOL, "command": Command.QUERY, "statement_bytes": 31}
     serving = {"tgid": 10, "server": 1, "owner_kind": OwnerKind.QUERY}
     return b"".join(

@@ -16,8 +16,7 @@ LENENC = 0x200000
 
 
 def mysql(flags: int, tail: bytes) -> bytes:
-    body = struct.pack("<IIB", flags | PROTOCOL_41, 1 << 24, 45) + bytes(23) + tail
-    return struct.pack("<I", len(body) | 1 << 24) + body
+    return struct.pack("<IIB", flags | PROTOCOL_41, 1 << 24, 45) + bytes(23) + tail
 
 
 def postgres(*pairs: bytes, code: int = 3 << 16) -> bytes:
@@ -41,7 +40,7 @@ def test_mysql_without_database() -> None:
 
 def test_mysql_before_4_1() -> None:
     body = struct.pack("<H", CONNECT_WITH_DB) + b"\0\0\0" + b"old\0pw\0base\0"
-    assert parse_startup(ServerKind.MYSQL, b"\0\0\0\1" + body) == Startup("old", "base")
+    assert parse_startup(ServerKind.MYSQL, body) == Startup("old", "base")
 
 
 def test_postgres() -> None:

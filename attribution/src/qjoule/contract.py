@@ -78,6 +78,7 @@ class Loss(IntEnum):
     AGGREGATE = 10
     ENERGY = 11
     PUMP = 12
+    SWITCH = 13
 
 
 class TaskEvent(IntEnum):
@@ -152,7 +153,6 @@ QUERY = np.dtype(
         ("end_ns", "<u8"),
         ("session", "<u8"),
         ("shape", "<u8"),
-        ("cpu_ns", "<u8"),
         ("pid", "<u4"),
         ("tgid", "<u4"),
         ("executions", "<u4"),

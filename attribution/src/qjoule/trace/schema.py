@@ -110,7 +110,6 @@ QUERIES = _table(
     ("executions", _u32, "?"),  # statements that the server counts for it; null: one
     ("flags", _u32, "?"),  # bits of qjoule.contract.QueryFlag
     ("statement_bytes", _u32, "?"),
-    ("cpu_ns", _u64, "?"),  # as summed in the kernel, parallel workers not included
     ("pid", _u32, "?"),
     ("tgid", _u32, "?"),
     ("database", NAME, "?"),

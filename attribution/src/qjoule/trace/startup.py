@@ -70,7 +70,8 @@ class _Cursor:
 def parse_startup(kind: int, message: bytes) -> Startup:
     """The names in the first message of a session with a server of `kind` (a `ServerKind`).
 
-    `message` is as it was on the wire, headers included. Never raises.
+    `message` is what the server read at once: of MySQL the packet without its header, of
+    PostgreSQL the whole message. Never raises.
     """
     found: dict[str, str] = {}
     try:
@@ -84,7 +85,6 @@ def parse_startup(kind: int, message: bytes) -> Startup:
 
 
 def _mysql(cursor: _Cursor, found: dict[str, str]) -> None:
-    cursor.take(4)  # packet length and sequence number
     flags = cursor.uint(2)
     if not flags & _PROTOCOL_41:
         cursor.take(3)  # largest packet
