@@ -55,7 +55,7 @@ Examples:
     help="Show N rows of queries; the others become one.",
 )
 def command(
-    trace: Path, by: str, idle: str, form: str, output: Path | None, top: int | None
+    trace: Path, *, by: str, idle: str, form: str, output: Path | None, top: int | None
 ) -> None:
     """Apportion every joule of a recorded trace to the queries and to everything else that ran."""
     if form == "parquet" and output is None:

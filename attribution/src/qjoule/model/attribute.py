@@ -87,7 +87,7 @@ def attribute(
         reason=trace.meta.energy.reason,
         by=keys,
         coverage=reader.coverage,
-        record_loss=_record_loss(trace.loss.get("query", 0), trace.rows("queries")),
+        record_loss=_record_loss(trace, ledger),
         anomalies=windows.anomalies,
         notes=tuple(trace.problems),
     )
@@ -171,7 +171,23 @@ def _trace_info(trace: Trace) -> TraceInfo:
     )
 
 
-def _record_loss(lost: int, kept: int) -> float:
+def _record_loss(trace: Trace, ledger: Ledger) -> float:
+    """Share of what happened that has no place in any window: it may have been anybody's.
+
+    Query records, records that the reader dropped (of any kind), and lost CPU time that no CPU is
+    known for. Lost time of a known CPU is in the windows already, as residual.
+    """
+    queries, segments = trace.rows("queries"), trace.rows("segments")
+    nowhere_ns = max(trace.lost_cpu_ns - ledger.lost_ns, 0)
+    shares = (
+        _share(trace.loss.get("query", 0), queries),
+        _share(trace.loss.get("pump", 0), queries + segments),
+        _share(nowhere_ns, int(ledger.cpu_ns.sum())),
+    )
+    return min(sum(shares), 1.0)
+
+
+def _share(lost: int, kept: int) -> float:
     return lost / (lost + kept) if lost else 0.0
 
 

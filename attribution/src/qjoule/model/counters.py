@@ -166,7 +166,7 @@ def _series_energy(
         cause[:] = Cause.IMPLAUSIBLE
         return
     use, index = rounds
-    good = readings.ok[use]
+    good = readings.ok[use].astype(bool)
     if series.range:
         good &= readings.raw[use] < np.uint64(min(series.range, 2**64 - 1))
     use, index = use[good], index[good]

@@ -73,7 +73,7 @@ class GroupErrors:
     def ci95(
         self, energy_nj: I64, *, weight_error: float, total_error: float, record_loss: float
     ) -> tuple[F64, F64]:
-        """Lower and upper bounds, (groups,), never negative.
+        """Lower and upper bounds in whole nJ, (groups,), never negative.
 
         `weight_error`, `total_error`: relative 95 % errors of weights and of the total.
         `record_loss`: share of query records that were lost.
@@ -85,7 +85,7 @@ class GroupErrors:
         loss = self.loss_nj + record_loss * energy_nj
         low = energy_nj - half - loss - self.static_down_nj
         high = energy_nj + half + loss + self.static_up_nj
-        return np.maximum(low, 0.0), np.maximum(high, 0.0)
+        return np.floor(np.maximum(low, 0.0)), np.ceil(high)
 
 
 def edge_sigma_nj(

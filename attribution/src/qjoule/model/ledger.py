@@ -150,7 +150,7 @@ class Ledger:
         w = entries.window
         total_nj = np.where(energy.known[s], energy.energy_nj[s], 0).astype(np.float64)
         e = out.entry_nj.astype(np.float64)
-        active_nj = np.bincount(w, e, minlength=len(total_nj)) + out.residual_nj
+        active_nj = real_sums(w, e, len(total_nj))
         share = e / np.maximum(total_nj[w], 1.0)
         among = e / np.maximum(active_nj[w], 1.0)
         x = edge_sigma_nj(

@@ -40,7 +40,7 @@ class Pieces:
     window: I64
     cpu: I64
     group: I64
-    ns: I64
+    cpu_ns: I64
     counters: F64 | None
     counted_ns: F64 | None
 
@@ -54,7 +54,7 @@ class Pieces:
             self.window[mask],
             self.cpu[mask],
             self.group[mask],
-            self.ns[mask],
+            self.cpu_ns[mask],
             None if self.counters is None else self.counters[mask],
             None if self.counted_ns is None else self.counted_ns[mask],
         )
@@ -71,7 +71,7 @@ def join(parts: list[Pieces]) -> Pieces:
         np.concatenate([part.window for part in parts]),
         np.concatenate([part.cpu for part in parts]),
         np.concatenate([part.group for part in parts]),
-        np.concatenate([part.ns for part in parts]),
+        np.concatenate([part.cpu_ns for part in parts]),
         np.concatenate(counters) if whole else None,
         np.concatenate(counted) if whole else None,
     )
@@ -105,7 +105,7 @@ def sum_entries(window: I64, package: I64, pieces: Pieces, packages: int) -> Ent
         for i in range(COUNTERS):
             counters[:, i] = np.bincount(index, pieces.counters[:, i], minlength=count)[place]
             counted[:, i] = np.bincount(index, pieces.counted_ns[:, i], minlength=count)[place]
-    cpu_ns = whole_sums(index, pieces.ns, count)[place]
+    cpu_ns = whole_sums(index, pieces.cpu_ns, count)[place]
     pair, group = np.divmod(present, max(groups, 1))
     return Entries(
         pair // packages if packages else pair,

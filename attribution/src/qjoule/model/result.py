@@ -51,14 +51,14 @@ class Row:
 
     @property
     def j_per_call(self) -> float | None:
-        return self.energy_nj * 1e-9 / self.calls if self.calls else None
+        return self.energy_nj / 1e9 / self.calls if self.calls else None
 
     @property
     def j_per_call_ci95(self) -> tuple[float, float] | None:
         if not self.calls:
             return None
         low, high = self.energy_nj_ci95
-        return (low * 1e-9 / self.calls, high * 1e-9 / self.calls)
+        return (low / 1e9 / self.calls, high / 1e9 / self.calls)
 
 
 @dataclass(frozen=True)

@@ -147,7 +147,7 @@ class SegmentWindows:
             pieces = pieces if done.all() else pieces.take(done)
         window = pieces.window - first
         at = window * cpus + pieces.cpu
-        busy_ns = whole_sums(at, pieces.ns, count * cpus).reshape(count, cpus)
+        busy_ns = whole_sums(at, pieces.cpu_ns, count * cpus).reshape(count, cpus)
         free_ns = np.diff(energy.boundaries_ns)[:, None] - busy_ns if count else busy_ns
         lost_ns = self._place_lost(energy.boundaries_ns, free_ns)
         return WindowBatch(
@@ -172,7 +172,10 @@ class SegmentWindows:
             slot = int(self.machine.slots(np.array([lost.cpu]))[0])
             if slot < 0:
                 continue
-            running = np.floor(np.interp(boundaries_ns, lost.t_ns, lost.lost_ns, left=0.0))
+            # Times since the first boundary: floats do not hold whole ns of a long uptime.
+            origin = self.energy.boundaries_ns[0]
+            since_ns, at_ns = boundaries_ns - origin, lost.t_ns - origin
+            running = np.floor(np.interp(since_ns, at_ns, lost.lost_ns, left=0.0))
             claims = np.diff(running).astype(np.int64)
             carry = int(self._lost_carry_ns[slot])
             if self.energy.boundaries_ns[-1] == boundaries_ns[-1]:

@@ -1,0 +1,249 @@
+"""The laws of the design, over drawn machines, segments, energies and losses."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+import pkgutil
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import model_cases
+import qjoule.model
+from model_cases import Case, cases
+from qjoule.model import assemble, latency
+from qjoule.model.arrays import LostTime
+from qjoule.model.coefficients import Coefficients
+from qjoule.model.labels import GroupLabel, process
+from qjoule.model.ledger import Ledger
+from qjoule.model.live import LiveGroups, LiveNames, from_aggregates
+from qjoule.model.result import PARTS, Attribution, TraceInfo
+from qjoule.model.split import apportion
+from qjoule.reporters.json_report import to_json
+
+GROUPS = 6
+LABELS = [GroupLabel("queries", (("fingerprint", f"f{g}"),)) for g in range(3)]
+LABELS += [process(f"p{g}") for g in range(3)]
+INFO = TraceInfo("host", "6.1", "cpu", "", 1.0, True, {})
+
+
+def result(ledger: Ledger) -> Attribution:
+    about = assemble.Provenance(INFO, "replay", "simulated")
+    return assemble.attribution(ledger, LABELS, latency.CallStats.none(GROUPS), about)
+
+
+@given(cases(), st.lists(st.integers(0, 25), max_size=3))
+@settings(deadline=None, max_examples=150)
+def test_law1_time_is_conserved_to_the_nanosecond(case: Case, cuts: list[int]) -> None:
+    cuts = [min(cut, len(case.segments.t0_ns)) for cut in cuts]
+    ran = model_cases.run(case, cuts)
+    sizes = np.bincount(case.machine.package_slots())
+    windows = 0
+    for batch in ran.batches:
+        dt_ns = np.diff(batch.energy.boundaries_ns)
+        busy = np.zeros((len(dt_ns), len(sizes)), np.int64)
+        entries = batch.entries
+        np.add.at(busy, (entries.window, entries.package), entries.cpu_ns)
+        assert (busy + batch.idle_ns + batch.lost_ns == dt_ns[:, None] * sizes).all()
+        assert (batch.idle_ns >= 0).all()
+        assert (batch.lost_ns >= 0).all()
+        assert (entries.cpu_ns > 0).all()
+        windows += len(dt_ns)
+    assert windows == len(case.energy.boundaries_ns) - 1
+
+
+@given(cases())
+@settings(deadline=None, max_examples=150)
+def test_law2_energy_is_conserved_per_window_package_and_domain(case: Case) -> None:
+    ran = model_cases.run(case)
+    for batch, splits in zip(ran.batches, ran.splits, strict=True):
+        for s, split in enumerate(splits):
+            expected = np.where(batch.energy.known[s], batch.energy.energy_nj[s], 0)
+            assert (split.entry_nj >= 0).all()
+            assert (split.idle_nj >= 0).all()
+            assert (split.residual_nj >= 0).all()
+            # Rows of a series that spans packages are its own, so sum them through the total.
+            total = int(split.entry_nj.sum() + split.idle_nj.sum() + split.residual_nj.sum())
+            assert total == int(expected.sum())
+            series = batch.energy.series[s]
+            if series.domain != "psys":
+                mine = batch.entries.package == ran.ledger.packages.index(series.package)
+                per_window = split.idle_nj + split.residual_nj
+                np.add.at(per_window, batch.entries.window[mine], split.entry_nj)
+                assert (per_window == expected).all()
+    for domain in result(ran.ledger).domains:
+        assert sum(domain.parts_nj[part] for part in PARTS) == domain.measured_nj
+
+
+@given(cases(tidy=True))
+@settings(deadline=None, max_examples=80)
+def test_law3_lost_time_is_residual_and_intervals_reach_what_was_lost(case: Case) -> None:
+    case = dataclasses.replace(case, coefficients=Coefficients())
+    loss = LostTime(0, case.energy.boundaries_ns[[0, -1]], np.array([0, 2**40], np.int64))
+    ran = model_cases.run(dataclasses.replace(case, lost=(loss,)))
+    calm, lossy = result(model_cases.run(case).ledger), result(ran.ledger)
+    assert ran.ledger.lost_ns + ran.anomalies.lost_unplaced_ns == 2**40
+    before = {str(row.keys): row for row in (*calm.rows, *calm.fixed)}
+    for row in (r for r in (*lossy.rows, *lossy.fixed) if r.keys):
+        was = before[str(row.keys)]
+        # Whoever the lost time was, its row's interval still holds what it would have had.
+        slack = 2 * calm.windows + 1e-9 * was.energy_nj
+        assert row.energy_nj <= was.energy_nj + slack
+        assert row.energy_nj_ci95[1] >= was.energy_nj - slack
+    assert any(row.kind == "residual" and row.cpu_ns == ran.ledger.lost_ns for row in lossy.fixed)
+
+
+def test_law3_a_lost_record_widens_the_interval() -> None:
+    case = model_cases.Case(
+        model_cases.machine(0),
+        model_cases.energy([0, 10**7], {(0, "package"): [10**8]}),
+        model_cases.segments([(0, 10**6, 0, 0), (2 * 10**6, 10**7, 0, 1)]),
+        (),
+        Coefficients(),
+        "separate",
+    )
+    ledger = model_cases.run(case).ledger
+    lossless, lossy = (
+        assemble.attribution(
+            ledger,
+            LABELS,
+            latency.CallStats.none(GROUPS),
+            assemble.Provenance(INFO, "replay", "simulated", record_loss=loss),
+        )
+        for loss in (0.0, 0.1)
+    )
+    for narrow, wide in zip(lossless.rows, lossy.rows, strict=True):
+        assert wide.energy_nj_ci95[0] < narrow.energy_nj_ci95[0]
+        assert wide.energy_nj_ci95[1] > narrow.energy_nj_ci95[1]
+
+
+@given(cases(), st.lists(st.integers(0, 25), max_size=4))
+@settings(deadline=None, max_examples=60)
+def test_law4_how_a_trace_is_cut_does_not_change_a_byte(case: Case, cuts: list[int]) -> None:
+    cuts = [min(cut, len(case.segments.t0_ns)) for cut in cuts]
+    once, again = model_cases.run(case), model_cases.run(case, cuts)
+    assert once.ledger.cpu_ns.tolist() == again.ledger.cpu_ns.tolist()
+    for name, sums in once.ledger.domains.items():
+        other = again.ledger.domains[name]
+        assert sums.energy_nj.tolist() == other.energy_nj.tolist()
+        assert (sums.idle_nj, sums.residual_nj) == (other.idle_nj, other.residual_nj)
+    assert to_json(result(once.ledger)) == to_json(result(model_cases.run(case).ledger))
+
+
+@given(cases(tidy=True))
+@settings(deadline=None, max_examples=60)
+def test_law4_another_policy_moves_only_idle_energy(case: Case) -> None:
+    totals = []
+    for policy in ("separate", "even", "proportional"):
+        run = model_cases.run(dataclasses.replace(case, idle=policy))
+        totals.append([domain.measured_nj for domain in result(run.ledger).domains])
+    assert totals[0] == totals[1] == totals[2]
+
+
+@given(cases(tidy=True))
+@settings(deadline=None, max_examples=80)
+def test_law5_live_equals_offline(case: Case) -> None:
+    offline = model_cases.run(case)
+    records = model_cases.aggregates(case, GROUPS)
+    names = LiveNames(lambda shape: (f"{shape}", ""), str, lambda tgid: f"p{tgid}", str)
+    live = LiveGroups(names)
+    numbers = live.group(records)
+    group = records["tgid"].astype(np.int64) - 1
+    assert len(set(zip(numbers.tolist(), group.tolist(), strict=True))) == len(live.index.labels)
+    ledger = Ledger(case.energy.series, case.machine.packages, case.coefficients, case.idle)
+    batch = from_aggregates(records, group, case.energy, case.machine)
+    ledger.add(batch)
+    offline.ledger.grow(GROUPS)
+    ledger.grow(GROUPS)
+    assert ledger.cpu_ns.tolist() == offline.ledger.cpu_ns.tolist()
+    assert ledger.idle_ns == offline.ledger.idle_ns
+    live_rows, offline_rows = (
+        [dataclasses.replace(row, energy_nj_ci95=(0, 0)) for row in (*found.rows, *found.fixed)]
+        for found in (result(ledger), result(offline.ledger))
+    )
+    assert live_rows == offline_rows
+    for one, other in zip(result(ledger).rows, result(offline.ledger).rows, strict=True):
+        # Interval ends are sums of floats in another order.
+        assert one.energy_nj_ci95 == pytest.approx(other.energy_nj_ci95, rel=1e-9, abs=1.5)
+
+
+def test_law6_numbers_carry_their_unit_in_their_name() -> None:
+    plain = {
+        # counts, ids, indices and ratios
+        *("calls", "windows", "unattributed_windows", "share", "coverage", "held_out_error"),
+        *("alpha", "weight_error", "package", "packages", "range", "first", "unknown", "a", "b"),
+        *("c", "record_loss", "cycles", "instructions", "llc_misses", "window", "group", "cpu"),
+        *("overlapping", "late", "inverted", "unknown_cpu", "implausible_counters", "counters"),
+        *("cpu_package", "cpu_ids", "cause", "series", "raw", "codes", "ids", "histogram"),
+        *("window_causes", "anomalies", "loss", "of_server", "valid", "coefficients", "idle"),
+        *("speedup", "greenup", "powerup", "speedup_ci95", "greenup_ci95", "powerup_ci95"),
+    }
+    units = (
+        *("_ns", "_nj", "_w", "_s", "_j", "_nj2", "_nj_ci95", "_ns_ci95", "_ns_quantiles"),
+        *("_ns_mean", "_ns_p50", "_ns_p95", "_ns_p99", "j_per_call", "j_per_call_ci95"),
+    )
+    seen = 0
+    for info in pkgutil.iter_modules(qjoule.model.__path__):
+        module = importlib.import_module(f"qjoule.model.{info.name}")
+        for name, kind in inspect.getmembers(module, dataclasses.is_dataclass):
+            if name.startswith("_") or kind.__module__ != module.__name__:
+                continue
+            for item in dataclasses.fields(kind):
+                kinds = ("int", "float", "I64", "F64", "NDArray", "Interval")
+                text = str(item.type)
+                if item.name[0] == "_" or "Callable" in text or not any(k in text for k in kinds):
+                    continue
+                seen += 1
+                assert item.name in plain or item.name.endswith(units), f"{name}.{item.name}"
+    assert seen > 50
+
+
+@given(cases())
+@settings(deadline=None, max_examples=80)
+def test_every_figure_is_a_number_and_none_is_negative(case: Case) -> None:
+    found = result(model_cases.run(case).ledger)
+    for row in (*found.rows, *found.fixed):
+        low, high = row.energy_nj_ci95
+        assert 0 <= low <= float(row.energy_nj) <= high < float("inf")
+        assert row.cpu_ns >= 0
+    to_json(found)  # raises for NaN and infinity
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 2**62),
+            st.lists(
+                st.floats(0, 1e300, allow_nan=False) | st.integers(0, 5).map(float),
+                min_size=1,
+                max_size=9,
+            ),
+        ),
+        min_size=1,
+        max_size=4,
+    )
+)
+@settings(deadline=None, max_examples=300)
+def test_apportioning_is_exact_and_within_one_of_the_quota(
+    parts: list[tuple[int, list[float]]],
+) -> None:
+    total = np.array([energy for energy, _ in parts], np.int64)
+    window = np.repeat(np.arange(len(parts)), [len(w) for _, w in parts])
+    weight = np.concatenate([np.array(w) for _, w in parts])
+    share = apportion(total, window, weight)
+    for k, (energy, weights) in enumerate(parts):
+        mine = share[window == k]
+        assert int(sum(mine.tolist())) == (energy if max(weights) > 0 else 0)
+        assert (mine >= 0).all()
+        quota = np.array(weights) / max(weights) if max(weights) > 0 else np.zeros(len(weights))
+        quota = energy * quota / max(quota.sum(), 1e-300)
+        assert (np.abs(mine - quota) <= 1 + 1e-12 * energy).all()
+
+
+def test_equal_remainders_go_to_the_first() -> None:
+    share = apportion(np.array([5]), np.zeros(4, np.int64), np.ones(4))
+    assert share.tolist() == [2, 1, 1, 1]

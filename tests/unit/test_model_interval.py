@@ -1,0 +1,59 @@
+"""Intervals: what shrinks with more windows and what does not."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from qjoule.model.interval import GroupErrors, edge_sigma_nj
+
+
+def errors(windows: list[int], x: float = 1.0) -> GroupErrors:
+    found = GroupErrors()
+    found.grow(1)
+    for window in windows:
+        found.add_random(0, np.array([window]), np.array([0]), np.array([x]))
+    return found
+
+
+def test_one_window_has_the_phase_error_of_the_update_period() -> None:
+    sigma = edge_sigma_nj(
+        np.array([1e9]),
+        np.array([1.0]),
+        np.array([20e6]),
+        period_ns=1e6,
+        half_width_ns=np.zeros(1),
+        unit_nj=0.0,
+    )
+    found = errors([0], float(sigma[0]))
+    relative = math.sqrt(found.random_nj2[0]) / 1e9
+    assert relative == pytest.approx(1 / 20 * math.sqrt(1 / 6))
+
+
+def test_errors_of_adjacent_windows_cancel() -> None:
+    assert errors([5, 6, 7, 8]).random_nj2[0] == pytest.approx(2.0)
+    assert errors([5, 7, 9, 11]).random_nj2[0] == pytest.approx(8.0)
+
+
+def test_adjacent_windows_cancel_within_a_batch_too() -> None:
+    found = GroupErrors()
+    found.grow(2)
+    window, group = np.array([0, 1, 1, 2]), np.array([0, 0, 1, 0])
+    found.add_random(0, window, group, np.ones(4))
+    assert found.random_nj2.tolist() == [2.0, 2.0]
+
+
+def test_the_weight_error_does_not_shrink_with_the_number_of_calls() -> None:
+    widths = []
+    for calls in (1, 100):
+        found = GroupErrors()
+        found.grow(1)
+        for _ in range(calls):
+            found.add("weight_nj", np.array([0]), np.array([1000.0]))
+        energy = np.array([2000 * calls])
+        low, high = found.ci95(energy, weight_error=0.3, total_error=0.0, record_loss=0.0)
+        widths.append((high[0] - low[0]) / energy[0])
+    assert widths[0] == pytest.approx(widths[1])
+    assert widths[0] == pytest.approx(0.3)

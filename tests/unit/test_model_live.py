@@ -1,0 +1,107 @@
+"""Live records to groups, windows and call statistics."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from model_cases import energy, machine
+from qjoule.contract import AGGREGATE, SHAPE_OTHER, OwnerKind
+from qjoule.model import latency
+from qjoule.model.arrays import Anomalies
+from qjoule.model.live import LiveCalls, LiveGroups, LiveNames, from_aggregates
+
+MS = 1_000_000
+NAMES = LiveNames(
+    lambda shape: (f"fp{shape // 10}", "select"),
+    lambda server: f"db{server}",
+    lambda tgid: f"process{tgid}",
+    lambda pid: f"role{pid}",
+)
+
+
+def records(*rows: dict[str, int]) -> np.ndarray:
+    out = np.zeros(len(rows), AGGREGATE)
+    for record, row in zip(out, rows, strict=True):
+        record["t1_ns"] = 10 * MS
+        for name, value in row.items():
+            record[name] = value
+    return out
+
+
+def test_groups_are_those_of_a_recorded_trace() -> None:
+    groups = LiveGroups(NAMES)
+    found = groups.group(
+        records(
+            {"owner_kind": OwnerKind.QUERY, "shape": 11, "server": 1},
+            {"owner_kind": OwnerKind.QUERY, "shape": 12, "server": 1},
+            {"owner_kind": OwnerKind.QUERY, "shape": 0, "server": 1},
+            {"owner_kind": OwnerKind.QUERY, "shape": SHAPE_OTHER, "server": 1},
+            {"owner_kind": OwnerKind.SERVER, "server": 2, "pid": 3},
+            {"owner_kind": OwnerKind.PROCESS, "tgid": 4},
+            {"owner_kind": OwnerKind.KERNEL},
+            {"owner_kind": OwnerKind.TRACER, "tgid": 9},
+        )
+    )
+    labels = [groups.index.labels[g] for g in found]
+    assert found[0] == found[1]  # two hashes of one fingerprint
+    assert [label.kind for label in labels[2:]] == [
+        *("queries", "queries", "background", "other_processes", "kernel", "tracer")
+    ]
+    assert dict(labels[2].keys)["fingerprint"] == "(prepared before tracing began)"
+    assert not labels[2].named
+    assert dict(labels[3].keys)["fingerprint"] == "other"
+    assert dict(labels[4].keys) == {"server": "db2", "role": "role3"}
+
+
+def test_sums_beyond_the_cpus_time_are_counted() -> None:
+    found = records({"owner_kind": OwnerKind.PROCESS, "cpu_ns": 15 * MS})
+    anomalies = Anomalies()
+    batch = from_aggregates(
+        found,
+        np.zeros(1, np.int64),
+        energy([0, 10 * MS], {(0, "package"): [10**9]}),
+        machine(0),
+        anomalies=anomalies,
+    )
+    assert batch.idle_ns.tolist() == [[0]]
+    assert anomalies.overlap_ns == 5 * MS
+
+
+def test_records_of_no_window_or_package_are_counted() -> None:
+    found = records(
+        {"owner_kind": OwnerKind.PROCESS, "cpu_ns": 7, "t0_ns": 40 * MS, "t1_ns": 50 * MS},
+        {"owner_kind": OwnerKind.PROCESS, "cpu_ns": 7, "package": 9},
+        {"owner_kind": OwnerKind.IDLE, "cpu_ns": MS},
+    )
+    anomalies = Anomalies()
+    made = energy([0, 10 * MS], {(0, "package"): [10**9]})
+    batch = from_aggregates(found, np.zeros(3, np.int64), made, machine(0), anomalies=anomalies)
+    assert not len(batch.entries.cpu_ns)
+    assert (anomalies.outside_ns, anomalies.unknown_cpu) == (7, 1)
+    assert batch.idle_ns.tolist() == [[10 * MS]]
+
+
+def test_calls_and_latencies_add_up_over_batches() -> None:
+    calls = LiveCalls()
+    for _ in range(2):
+        one = records({"owner_kind": OwnerKind.QUERY, "calls": 10, "latency_ns": 10 * MS})
+        one["latency"][0, 20] = 10
+        calls.add(one, np.array([1]))
+    stats = calls.stats(3)
+    assert stats.calls.tolist() == [0, 20, 0]
+    assert stats.latency_ns_mean[1] == MS
+    low, high = latency.bucket_edges_ns()[20:22]
+    assert (stats.latency_ns_quantiles[1] >= low).all()
+    assert (stats.latency_ns_quantiles[1] <= high).all()
+    assert np.isnan(stats.latency_ns_mean[0])
+
+
+def test_exact_quantiles_are_latencies_that_happened() -> None:
+    latencies = np.arange(1, 101) * 1000
+    stats = latency.from_queries(
+        np.zeros(100, np.int64), latencies[::-1], np.ones(100, np.int64), 2
+    )
+    assert stats.latency_ns_quantiles[0].tolist() == [50_000, 95_000, 99_000]
+    assert stats.latency_ns_mean[0] == pytest.approx(50_500)
+    assert np.isnan(stats.latency_ns_quantiles[1]).all()
