@@ -1,0 +1,108 @@
+# qjoule: joules per query. `make help` says what there is.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := build
+MAKEFLAGS += --no-builtin-rules
+
+BUILD  := build
+VENV   := .venv
+PYTHON := /usr/bin/python3
+CLANG  := clang
+CC     := gcc
+
+BPF_CONCERNS := maps query segments tasks socket symbol_mysql symbol_postgres
+BPF_OBJECTS  := $(BPF_CONCERNS:%=$(BUILD)/bpf/%.bpf.o)
+BPF_ARCH     := $(shell uname -m | sed 's/x86_64/x86/; s/aarch64/arm64/')
+BPF_FLAGS    := -g -O2 -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_ARCH) -Wall -Wextra \
+                -Wno-unused-parameter -Werror -I$(BUILD)/bpf -Ibpf
+SKELETON     := $(BUILD)/bpf/qjoule.skel.h
+
+TRACER_SOURCES := $(wildcard tracer/*.c)
+TRACER_FLAGS   := -std=gnu11 -g -O2 -D_GNU_SOURCE -D_FORTIFY_SOURCE=2 -fstack-protector-strong \
+                  -Wall -Wextra -Werror -Ibpf -I$(BUILD)/bpf -Itracer
+TRACER_LIBS    := -lbpf -lelf -lz -lseccomp -lcap -lm
+SANITIZE       := -fsanitize=address,undefined -fno-omit-frame-pointer -U_FORTIFY_SOURCE
+
+PY_SOURCES := attribution/src tests bench examples
+C_SOURCES  := $(wildcard bpf/*.c bpf/*.h tracer/*.c tracer/*.h)
+
+.PHONY: help
+help: ## This list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
+
+# ---- what a fresh machine needs ----------------------------------------------------------------
+
+.PHONY: install
+install: $(BUILD)/installed ## Debian packages (build, servers for demo and tests)
+$(BUILD)/installed: packaging/debian-packages.txt packaging/install
+	packaging/install $<
+	@mkdir -p $(@D) && touch $@
+
+$(VENV)/installed: attribution/pyproject.toml | $(BUILD)/installed
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check -e 'attribution[test]'
+	@touch $@
+
+# ---- build -------------------------------------------------------------------------------------
+
+.PHONY: build
+build: $(VENV)/bin/qjoule-tracer $(VENV)/installed ## The command in .venv/bin/qjoule, its tracer beside it
+
+$(BUILD)/bpf/vmlinux.h: | $(BUILD)/installed
+	@mkdir -p $(@D)
+	@test -r /sys/kernel/btf/vmlinux || { echo "qjoule: this kernel has no BTF (CONFIG_DEBUG_INFO_BTF); see docs/architecture.md" >&2; exit 1; }
+	bpftool btf dump file /sys/kernel/btf/vmlinux format c > $@.new
+	mv $@.new $@
+
+$(BUILD)/bpf/%.bpf.o: bpf/%.bpf.c $(wildcard bpf/*.h) $(BUILD)/bpf/vmlinux.h
+	$(CLANG) $(BPF_FLAGS) -c $< -o $@
+
+$(BUILD)/bpf/qjoule.bpf.o: $(BPF_OBJECTS)
+	bpftool gen object $@ $^
+
+$(SKELETON): $(BUILD)/bpf/qjoule.bpf.o
+	bpftool gen skeleton $< name qjoule_bpf > $@.new
+	mv $@.new $@
+
+$(BUILD)/qjoule-tracer: $(TRACER_SOURCES) $(wildcard tracer/*.h bpf/*.h) $(SKELETON)
+	$(CC) $(TRACER_FLAGS) $(TRACER_SOURCES) -o $@ $(TRACER_LIBS)
+
+# The same tracer under AddressSanitizer and UndefinedBehaviorSanitizer, for the tests.
+$(BUILD)/qjoule-tracer-asan: $(TRACER_SOURCES) $(wildcard tracer/*.h bpf/*.h) $(SKELETON)
+	$(CC) $(filter-out -D_FORTIFY_SOURCE=2,$(TRACER_FLAGS)) $(SANITIZE) $(TRACER_SOURCES) -o $@ $(TRACER_LIBS)
+
+$(VENV)/bin/qjoule-tracer: $(BUILD)/qjoule-tracer $(VENV)/installed
+	install -m 755 $< $@
+
+# ---- use ---------------------------------------------------------------------------------------
+
+.PHONY: demo
+demo: build ## Joules per query of a MariaDB that it starts itself
+	$(VENV)/bin/python examples/demo/demo.py
+
+.PHONY: test
+test: build $(BUILD)/qjoule-tracer-asan ## All tests, those with BPF and real servers too
+	$(VENV)/bin/python -m pytest $(PYTEST_ARGS)
+
+.PHONY: test-unit
+test-unit: $(VENV)/installed ## Tests that need neither root nor servers
+	$(VENV)/bin/python -m pytest -m 'not root and not server' $(PYTEST_ARGS)
+
+.PHONY: lint
+lint: $(VENV)/installed $(SKELETON) ## Style and types, warnings as errors
+	$(VENV)/bin/ruff check $(PY_SOURCES)
+	$(VENV)/bin/ruff format --check $(PY_SOURCES)
+	$(VENV)/bin/mypy $(PY_SOURCES)
+	clang-format --dry-run --Werror $(C_SOURCES)
+
+.PHONY: bench-overhead
+bench-overhead: build ## What tracing costs a server, paired and interleaved
+	$(VENV)/bin/python bench/bench_overhead.py $(BENCH_ARGS)
+
+.PHONY: bench-engine
+bench-engine: $(VENV)/installed ## How fast and in how much memory traces are attributed
+	$(VENV)/bin/python bench/bench_engine.py $(BENCH_ARGS)
+
+.PHONY: clean
+clean: ## Remove what was built
+	rm -rf $(BUILD) $(VENV)
