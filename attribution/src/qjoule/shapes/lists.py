@@ -3,34 +3,75 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 
 from qjoule.shapes.tokens import Kind, Token
 
 MANY = Token(Kind.VALUE, "?+")
+_END = Token(Kind.SIGN, "")
 
 CONSTANTS = frozenset({"null", "true", "false"})
 #: After these words, NULL, TRUE and FALSE belong to the structure: IS NULL, NOT NULL, SET NULL.
 _STRUCTURAL = frozenset({"is", "not", "set"})
 #: After these words an expression begins, so a sign there belongs to the number.
 EXPRESSION_FOLLOWS = frozenset(
-    """select distinct all where and or xor not between in like ilike rlike regexp is by limit
-    offset when then else case set values value on having return returning div mod any some
-    escape interval default using from into as union except intersect top""".split()
+    [
+        "select",
+        "distinct",
+        "all",
+        "where",
+        "and",
+        "or",
+        "xor",
+        "not",
+        "between",
+        "in",
+        "like",
+        "ilike",
+        "rlike",
+        "regexp",
+        "is",
+        "by",
+        "limit",
+        "offset",
+        "when",
+        "then",
+        "else",
+        "case",
+        "set",
+        "values",
+        "value",
+        "on",
+        "having",
+        "return",
+        "returning",
+        "div",
+        "mod",
+        "any",
+        "some",
+        "escape",
+        "interval",
+        "default",
+        "using",
+        "from",
+        "into",
+        "as",
+        "union",
+        "except",
+        "intersect",
+        "top",
+    ]
 )
 _OPENERS = frozenset({")", "]"})  #: after these a sign is an operator between two operands
 
 
-def values_folded(
-    tokens: Iterable[Token], constants: frozenset[str] = CONSTANTS
-) -> list[Token]:
+def values_folded(tokens: Iterable[Token], constants: frozenset[str] = CONSTANTS) -> list[Token]:
     """Signed numbers and constants as plain values; a trailing semicolon left out."""
     out: list[Token] = []
-    for token in tokens:
-        if token.kind is Kind.WORD and token.text in constants:
-            before = out[-1].text if out and out[-1].kind is Kind.WORD else ""
-            if before not in _STRUCTURAL and not _follows_dot(out):
-                out.append(Token(Kind.VALUE, "?", token.spaced))
-                continue
+    for token, following in pairwise((*tokens, _END)):
+        constant = token.kind is Kind.WORD and token.text in constants
+        if constant and not _is_structural(out[-1] if out else _END, following):
+            token = Token(Kind.VALUE, "?", token.spaced)  # noqa: PLW2901
         if token.kind is Kind.VALUE:
             while out and _is_sign(out[-1]) and _expression_begins(out[:-1][-1:]):
                 token = Token(Kind.VALUE, token.text, out.pop().spaced)  # noqa: PLW2901
@@ -40,8 +81,11 @@ def values_folded(
     return out
 
 
-def _follows_dot(out: list[Token]) -> bool:
-    return bool(out) and out[-1].kind is Kind.SIGN and out[-1].text == "."
+def _is_structural(before: Token, following: Token) -> bool:
+    """Whether NULL, TRUE or FALSE here belongs to the statement's structure, or is a name."""
+    if before.kind is Kind.WORD and before.text in _STRUCTURAL:
+        return True
+    return any(token.kind is Kind.SIGN and token.text == "." for token in (before, following))
 
 
 def _is_sign(token: Token) -> bool:
@@ -69,10 +113,12 @@ def lists_collapsed(tokens: list[Token], truncated: bool) -> list[Token]:
         token = tokens[at]
         out.append(token)
         at += 1
-        if token.kind is Kind.WORD and token.text in {"in", "values", "value"}:
+        if token.kind is Kind.WORD and token.text == "in" and _sign(tokens, at, "("):
+            at = _row(tokens, at, out, ")", truncated, only_plain=True)
+        elif token.kind is Kind.WORD and token.text in {"values", "value"}:
             at = _rows(tokens, at, out, truncated)
         elif token.kind is Kind.WORD and token.text == "array" and _sign(tokens, at, "["):
-            at = _row(tokens, at, out, "]", truncated)
+            at = _row(tokens, at, out, "]", truncated, only_plain=True)
     return out
 
 
@@ -80,9 +126,22 @@ def _sign(tokens: list[Token], at: int, text: str) -> bool:
     return at < len(tokens) and tokens[at].kind is Kind.SIGN and tokens[at].text == text
 
 
-def _row(tokens: list[Token], at: int, out: list[Token], close: str, truncated: bool) -> int:
-    """Copies one bracketed group from `at`; only values and commas in it become `?+`."""
-    end, plain = _group(tokens, at, close)
+def _row(
+    tokens: list[Token],
+    at: int,
+    out: list[Token],
+    close: str,
+    truncated: bool,
+    *,
+    only_plain: bool = False,
+) -> int:
+    """Copies one bracketed group from `at`; only values and commas in it become `?+`.
+
+    With `only_plain`, a group of anything else is left to the caller (IN with a subquery).
+    """
+    end, plain = _group(tokens, at, close, only_plain)
+    if only_plain and not plain:
+        return at
     whole = _sign(tokens, end - 1, close) and end - at > 1
     if plain and (whole or truncated) and end - at > (2 if whole else 1):
         out += [tokens[at], MANY]
@@ -93,8 +152,11 @@ def _row(tokens: list[Token], at: int, out: list[Token], close: str, truncated: 
     return end
 
 
-def _group(tokens: list[Token], at: int, close: str) -> tuple[int, bool]:
-    """The end of the group that opens at `at`, and whether it holds only values (and rows)."""
+def _group(tokens: list[Token], at: int, close: str, only_plain: bool) -> tuple[int, bool]:
+    """The end of the group that opens at `at`, and whether it holds only values (and rows).
+
+    With `only_plain`, it stops at the first other token, which keeps nested groups linear.
+    """
     depth, plain = 0, True
     opening = tokens[at].text
     for end in range(at, len(tokens)):
@@ -107,7 +169,7 @@ def _group(tokens: list[Token], at: int, close: str) -> tuple[int, bool]:
                 return end + 1, plain
         elif token.kind is not Kind.VALUE and not (token.kind is Kind.SIGN and token.text == ","):
             plain = False
-            if opening == "[":
+            if only_plain:
                 return at, False
     return len(tokens), plain
 

@@ -1,9 +1,9 @@
 """A text like MySQL's DIGEST_TEXT.
 
 It follows what MySQL documents (Reference Manual, "Performance Schema Statement Digests"): tokens
-one blank apart, keywords in upper case, identifiers in backticks, literals as `?`, lists as `(...)`,
-rows as `/* , ... */`. MySQL hashes its parser's tokens, which differ by version, so this id equals
-no server's DIGEST; it is named `like` wherever it is shown.
+one blank apart, keywords in upper case, identifiers in backticks, literals as `?`, lists as
+`(...)`, further rows as `/* , ... */`. MySQL hashes its parser's tokens, which differ by version,
+so this id equals no server's DIGEST; it is named `like` wherever it is shown.
 """
 
 from __future__ import annotations

@@ -19,12 +19,12 @@ from qjoule.shapes.tokens import text_of
 _MYSQLDUMP = "SELECT /*!40001 SQL_NO_CACHE */ * FROM `"
 _CALL = re.compile(r"\s*+(call\s++[^\s(]++)\(", re.IGNORECASE)
 _USE = re.compile(r"use \S++\Z", re.IGNORECASE)
-_HINT = re.compile(r"/\*\+(?:[^*]++|\*(?!/))*+(?:\*/)?")
+_HINT = re.compile(r"/\*\+[^*]*+(?:\*(?!/)[^*]*+)*(?:\*/)?")
 _NUMBERS = re.compile(rf"[0-9+\-{NUMBER}][0-9a-f.xb+\-{NUMBER}]*+")
 _LEFTOVERS = re.compile(r"[xb.+-]\?")
 _MARKS = str.maketrans({STRING: "?", PARAMETER: "?"})
 _CONSTANTS = re.compile(r"\b(?:null|true|false)\b")
-_LISTS = re.compile(r"\b(in|values?)(?:[\s,]*+\([\s?,]*+\))++")
+_LISTS = re.compile(r"\b(in|values?)(?:[\s,]*+\([\s?,]*+\))+")
 _MANY_ROWS = re.compile(r"(?:insert|replace)(?: ignore)?\s++into\b", re.IGNORECASE)
 _VALUES = re.compile(r"\bvalues?\s*+\(", re.IGNORECASE)
 _UNION = re.compile(r"\sunion(?:\sall)?(?=\s)")
@@ -84,9 +84,11 @@ def _unions(text: str) -> str:
     while branch < len(starts):
         part = text[starts[branch] : ends[branch]]
         repeats, rest = _repeats(text, part, starts, ends, branch)
-        if repeats:
+        while repeats:
             branch += repeats
-            part = f"{part} /*repeat{unions[branch - 1][0]}*/{rest}"
+            out.append(f"{part} /*repeat{unions[branch - 1][0]}*/")
+            part = rest
+            repeats, rest = _repeats(text, part, starts, ends, branch)
         out.append(part)
         if branch < len(unions):
             out.append(unions[branch][0] + " ")

@@ -142,9 +142,7 @@ class _Reduction:
             emitted = self.out.pop() + emitted
         self.out.append(emitted[: len(emitted) - len(tag) + 1] + STRING)
         close = self.text.find(tag, at + 1)
-        return self.numbers[State(Mode.START)], (
-            close + len(tag) if close >= 0 else len(self.text)
-        )
+        return self.numbers[State(Mode.START)], (close + len(tag) if close >= 0 else len(self.text))
 
     def _deep_comment(self, at: int) -> tuple[int, int]:
         depth = COMMENT_DEPTH_MAX + 1

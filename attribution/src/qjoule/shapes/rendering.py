@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable
 
 from qjoule.contract import Dialect
-from qjoule.shapes.lists import EXPRESSION_FOLLOWS
+from qjoule.shapes.lists import CONSTANTS, EXPRESSION_FOLLOWS
+from qjoule.shapes.mysql_words import RESERVED
 from qjoule.shapes.tokens import Kind, Token, hint_tokens
 
 _SIMPLE_MYSQL = re.compile(r"[A-Za-z_\x80-\U0010ffff][A-Za-z0-9_$\x80-\U0010ffff]*")
@@ -14,7 +15,14 @@ _SIMPLE_POSTGRES = re.compile(r"[a-z_\x80-\U0010ffff][a-z0-9_$\x80-\U0010ffff]*"
 _TIGHT_BEFORE = frozenset({")", "]", ",", ";", "::"})
 _TIGHT_AFTER = frozenset({"(", "[", "::"})
 _UNARY = frozenset({"-", "+", "~", "!", ":"})
-_SPACED_PARENTHESIS = EXPRESSION_FOLLOWS | {"exists", "over", "join", "with", "within", "group"}
+_SPACED_PARENTHESIS = EXPRESSION_FOLLOWS | {"exists", "over", "join", "with", "within", "explain"}
+#: A name that is one of these words keeps its quotes.
+_KEYWORDS = (
+    _SPACED_PARENTHESIS
+    | CONSTANTS
+    | {word.lower() for word in RESERVED}
+    | {"array", "e", "x", "b", "n", "u"}
+)
 
 
 def render(tokens: Iterable[Token], dialect: Dialect) -> str:
@@ -33,8 +41,9 @@ def render(tokens: Iterable[Token], dialect: Dialect) -> str:
 def quoted(token: Token, dialect: Dialect) -> str:
     """A name, in quotes only if it would be another name without them."""
     simple = _SIMPLE_MYSQL if dialect is Dialect.MYSQL else _SIMPLE_POSTGRES
-    if simple.fullmatch(token.text):
-        return token.text.lower() if token.text.isascii() else _ascii_lower(token.text)
+    plain = _ascii_lower(token.text)
+    if simple.fullmatch(token.text) and plain not in _KEYWORDS:
+        return plain
     quote = "`" if dialect is Dialect.MYSQL else '"'
     return quote + token.text.replace(quote, quote * 2) + quote
 
@@ -47,7 +56,7 @@ def _text(token: Token, dialect: Dialect) -> str:
     if token.kind is Kind.NAME:
         return quoted(token, dialect)
     if token.kind in (Kind.HINT, Kind.OPEN_HINT):
-        inner = render(hint_tokens(token.text), dialect)
+        inner = render(hint_tokens(token.text), dialect).rstrip(" ")
         return f"/*+ {inner} */" if token.kind is Kind.HINT else f"/*+ {inner}"
     return token.text
 

@@ -68,11 +68,11 @@ def _shape(text: bytes, dialect: Dialect, truncated: bool, length: int) -> Shape
     reduced, cut = reduce_statement(text, dialect)
     reduced, stripped = strip_ellipsis(reduced)
     truncated = truncated or cut or stripped
-    end = ELLIPSIS if truncated else ""
     folded = values_folded(tokens(reduced, dialect))
-    shape_text = render(lists_collapsed(folded, truncated), dialect).rstrip(" ") + end
-    digest = digest_text(values_folded(tokens(reduced, dialect), _DIGEST_CONSTANTS), dialect) + end
-    percona = percona_fingerprint(reduced).rstrip(" ") + end
+    digest_tokens = values_folded(tokens(reduced, dialect), _DIGEST_CONSTANTS)
+    shape_text = _ended(render(lists_collapsed(folded, truncated), dialect), truncated)
+    digest = _ended(digest_text(digest_tokens, dialect), truncated)
+    percona = _ended(percona_fingerprint(reduced), truncated)
     return Shape(
         fingerprint=hashlib.blake2b(shape_text.encode(), digest_size=8).hexdigest(),
         text=shorten(shape_text, length),
@@ -83,6 +83,10 @@ def _shape(text: bytes, dialect: Dialect, truncated: bool, length: int) -> Shape
         truncated=truncated,
         dialect=dialect,
     )
+
+
+def _ended(text: str, truncated: bool) -> str:
+    return text.rstrip(" " + ELLIPSIS) + ELLIPSIS if truncated else text.rstrip(" ")
 
 
 _cached_shape = lru_cache(maxsize=1024)(_shape)

@@ -13,15 +13,34 @@ from qjoule.shapes.tokens import Kind, Token, strip_ellipsis, tokens
 
 LENGTH_MAX = 255
 
-_OPERATIONS = frozenset("select insert update delete replace merge call copy load".split())
-_DEFINITIONS = frozenset("create alter drop truncate rename".split())
-_OBJECTS = frozenset(
-    "table view index database schema sequence function procedure trigger user role type".split()
+_OPERATIONS = frozenset(
+    ["select", "insert", "update", "delete", "replace", "merge", "call", "copy", "load"]
 )
-_TARGET_FOLLOWS = frozenset("from join into update table call copy using".split()) | _OBJECTS
-_FILLERS = frozenset("if not exists only lateral ignore low_priority concurrently".split())
+_DEFINITIONS = frozenset(["create", "alter", "drop", "truncate", "rename"])
+_OBJECTS = frozenset(
+    [
+        "table",
+        "view",
+        "index",
+        "database",
+        "schema",
+        "sequence",
+        "function",
+        "procedure",
+        "trigger",
+        "user",
+        "role",
+        "type",
+    ]
+)
+_TARGET_FOLLOWS = (
+    frozenset(["from", "join", "into", "update", "table", "call", "copy", "using"]) | _OBJECTS
+)
+_FILLERS = frozenset(
+    ["if", "not", "exists", "only", "lateral", "ignore", "low_priority", "concurrently"]
+)
 #: Words that end the search for a target: they name none themselves.
-_NO_TARGET = _OPERATIONS | frozenset("set values value where on unnest".split())
+_NO_TARGET = _OPERATIONS | frozenset(["set", "values", "value", "where", "on", "unnest"])
 
 
 def summary_of(text: str, dialect: Dialect) -> str:

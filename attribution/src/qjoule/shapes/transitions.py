@@ -136,7 +136,7 @@ def _number(dialect: Dialect, state: State, c: C) -> Move:  # noqa: PLR0911
     return emit(Mode.WORD) if c in names else _begin(dialect, c)
 
 
-def _number_mark(dialect: Dialect, state: State, c: C) -> Move:
+def _number_mark(dialect: Dialect, state: State, c: C) -> Move:  # noqa: PLR0911
     """After `1e`, `1e-`, `0x`, `0b`: a digit completes the number, else the letter was a name."""
     mode, held = state.mode, state.held
     if mode is Mode.RADIX_MARK:

@@ -1,0 +1,67 @@
+"""shape_hash.h compiled for the host, and the same hash from the Python automaton's symbols."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from qjoule.contract import Dialect
+from qjoule.shapes.c_tables import BYTE, EMIT, entry
+from qjoule.shapes.reduction import symbols
+
+ROOT = Path(__file__).resolve().parents[2]
+CHUNK = 64
+_WORD = (1 << 64) - 1
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    with tempfile.TemporaryDirectory() as directory:
+        library = Path(directory) / "libshape.so"
+        source = ROOT / "tests/fuzz/shape_host.c"
+        flags = ["-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", f"-I{ROOT / 'bpf'}"]
+        subprocess.run(["cc", *flags, str(source), "-o", str(library)], check=True)
+        loaded = ctypes.CDLL(str(library))
+    loaded.shape_host.restype = ctypes.c_uint64
+    loaded.shape_host.argtypes = [
+        ctypes.c_char_p,
+        ctypes.c_size_t,
+        ctypes.c_size_t,
+        ctypes.c_uint64,
+        ctypes.c_int,
+        ctypes.c_int,
+    ]
+    return loaded
+
+
+def c_hash(
+    text: bytes, dialect: Dialect, *, seed: int = 1, truncated: bool = False, step: int = CHUNK
+) -> int:
+    """The hash as the kernel's code computes it, compiled for the host."""
+    return int(_library().shape_host(text, len(text), step, seed, int(dialect), int(truncated)))
+
+
+def _mix(x: int) -> int:
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _WORD
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _WORD
+    return x ^ (x >> 31)
+
+
+def _step(value: int, symbol: int, key: int) -> int:
+    value = ((value ^ symbol) * key) & _WORD
+    return value ^ (value >> 32)
+
+
+def python_hash(text: bytes, dialect: Dialect, *, seed: int = 1, truncated: bool = False) -> int:
+    """The hash by its definition, from what the Python automaton emits."""
+    key = _mix((seed + 0x9E3779B97F4A7C15) & _WORD) | 1
+    value = _mix(seed ^ key ^ int(dialect))
+    *emitted, (last, _) = symbols(text, dialect)
+    for emission, byte in emitted:
+        number = entry(emission, byte is not None, 0) & (0xF81F | BYTE | EMIT)
+        value = _step(value, number << 8 | (byte or 0), key)
+    value = _mix(_step(value, last | (0x100 if truncated else 0), key))
+    return 1 if value in (0, _WORD) else value

@@ -1,0 +1,211 @@
+"""The laws of shapes: equal hash, equal shape; literals stay home; shapes are stable and safe."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from fuzz.shape_library import c_hash, python_hash
+from qjoule.contract import Dialect
+from qjoule.shapes import Shape, fingerprint, sanitise, summary
+
+dialects = st.sampled_from(list(Dialect))
+#: Pieces that move the lexer between its states, and bytes that should not matter to it.
+PIECES = [
+    *(b"'", b"''", b"\\'", b"\\", b'"', b'""', b"`", b"``", b"--", b"-- ", b"#", b"\n", b"\r"),
+    *(b"/*", b"*/", b"/*!", b"/*M!", b"/*+", b"*/*", b"/", b"*", b"$", b"$$", b"$a$", b"$b$"),
+    *(b"$1", b"E'", b"e", b"x'", b"0x", b"0b", b"0", b"7", b"1e-", b"1e+5", b".", b"-", b"+"),
+    *(b" ", b"\t", b"\0", b"\x01", b"\x1b[2J", b"\xff", "é…".encode(), b"\xe2\x80", b"@", b"?"),
+    *(b"select ", b" in (", b"values (", b"),(", b",", b"(", b")", b"[", b"]", b";", b"null"),
+    *(b"t1", b"a.b", b" union ", b" limit ", b"array[", b"::", b":=", b"<=", b"=", b"order by "),
+]
+hostile = st.lists(st.sampled_from(PIECES), max_size=40).map(b"".join)
+texts = st.one_of(hostile, st.binary(max_size=200))
+
+
+def ids(shape: Shape) -> tuple[object, ...]:
+    return (
+        shape.fingerprint,
+        shape.text,
+        shape.digest_text,
+        shape.mysql_digest_like,
+        shape.pt_fingerprint,
+        shape.pt_checksum,
+        summary(shape),
+    )
+
+
+@given(texts, dialects, st.integers(0, 2**64 - 1), st.booleans())
+def test_the_kernels_hash_is_the_hash_of_what_the_python_automaton_emits(
+    text: bytes, dialect: Dialect, seed: int, truncated: bool
+) -> None:
+    expected = python_hash(text, dialect, seed=seed, truncated=truncated)
+    assert c_hash(text, dialect, seed=seed, truncated=truncated) == expected
+
+
+@given(texts, dialects, st.integers(1, 64))
+def test_the_hash_does_not_depend_on_the_split(text: bytes, dialect: Dialect, step: int) -> None:
+    assert c_hash(text, dialect, step=step) == c_hash(text, dialect)
+
+
+#: Small enough that many statements share a hash.
+colliding = st.lists(
+    st.lists(
+        st.sampled_from(
+            [b"'", b"\\", b"1", b"0", b"e", b"-", b" ", b"/*", b"*/", b"a", b".", b"$"]
+        ),
+        max_size=7,
+    ).map(b"".join),
+    min_size=50,
+    max_size=200,
+)
+
+
+@given(colliding, dialects, st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_equal_hash_implies_equal_shape(
+    statements: list[bytes], dialect: Dialect, truncated: bool
+) -> None:
+    shapes_by_hash: dict[int, set[tuple[object, ...]]] = defaultdict(set)
+    for text in statements:
+        shape = fingerprint(text, dialect, truncated)
+        shapes_by_hash[c_hash(text, dialect, truncated=truncated)].add(ids(shape))
+    assert all(len(shapes) == 1 for shapes in shapes_by_hash.values())
+
+
+#: Statements by dialect with `{}` for a literal, which is any of LITERALS.
+STATEMENTS = {
+    Dialect.MYSQL: [
+        "select a, {} from t1 where b = {} and c<{} limit {}",
+        "insert into t (a, b) values ({}, {}), ({},{})",
+        "update `t` set a={}, b = {} where c in ({}, {}) # {}",
+        "delete from t where a between {} and {} -- {}\n and b like {}",
+        "select /*! straight_join */ f({},{}) from t /* {} */ where x is not null",
+    ],
+    Dialect.POSTGRES: [
+        'select "A", {} from s.t where b = {}::int and c@>{} limit {}',
+        "insert into t (a, b) values ({}, {}), ({},{}) returning id",
+        "select * from t where a = any(array[{}, {}]) /* {} /* {} */ */ and b ->> {} = {}",
+        "select {} -- {}\n, {} from t",
+    ],
+}
+_PLAIN = st.text(st.characters(codec="utf-8", exclude_characters="'\"\\/*-$\n\r\0"), max_size=12)
+_QUOTED = _PLAIN.map("'zq{}'".format)
+_DOUBLED = _PLAIN.map("'zq''{}'".format)
+_INTEGERS = st.integers(0, 10**30).map(str)
+_DECIMALS = st.decimals(0, 10**9, allow_nan=False, places=3).map("{:f}".format)
+_COMMON = st.one_of(_QUOTED, _DOUBLED, _INTEGERS, _DECIMALS)
+LITERALS = {
+    Dialect.MYSQL: st.one_of(
+        _COMMON,
+        _PLAIN.map('"zq{}"'.format),
+        _PLAIN.map("'zq\\'{}'".format),
+        st.integers(0).map(hex),
+        st.integers(0).map(bin),
+    ),
+    Dialect.POSTGRES: st.one_of(_COMMON, _PLAIN.map("$${}zq$$".format)),
+}
+
+
+@st.composite
+def statement_pairs(draw: st.DrawFn) -> tuple[Dialect, str, str]:
+    """Two statements that differ in the values of their literals, all of the kernel's own kind."""
+    dialect = draw(dialects)
+    template = draw(st.sampled_from(STATEMENTS[dialect]))
+    count = template.count("{}")
+    numbers = st.one_of(_INTEGERS, _DECIMALS)
+    strings = st.one_of(_QUOTED, _DOUBLED)
+    kinds = [draw(st.sampled_from([numbers, strings])) for _ in range(count)]
+    one, two = ([draw(kind) for kind in kinds] for _ in range(2))
+    return dialect, template.format(*one), template.format(*two)
+
+
+@given(statement_pairs())
+def test_the_value_of_a_literal_changes_neither_hash_nor_shape(
+    pair: tuple[Dialect, str, str],
+) -> None:
+    dialect, one, two = pair
+    assert c_hash(one.encode(), dialect) == c_hash(two.encode(), dialect)
+    assert ids(fingerprint(one.encode(), dialect)) == ids(fingerprint(two.encode(), dialect))
+
+
+@given(dialects, st.data())
+def test_the_kind_of_a_literal_does_not_change_the_shape(
+    dialect: Dialect, data: st.DataObject
+) -> None:
+    template = data.draw(st.sampled_from(STATEMENTS[dialect]))
+    count = template.count("{}")
+    literals = [data.draw(LITERALS[dialect]) for _ in range(count)]
+    shape = fingerprint(template.format(*literals).encode(), dialect)
+    assert shape.text == fingerprint(template.format(*["?"] * count).encode(), dialect).text
+
+
+@given(dialects, st.data(), st.booleans())
+def test_no_literal_leaks_even_when_cut(
+    dialect: Dialect, data: st.DataObject, truncated: bool
+) -> None:
+    template = data.draw(st.sampled_from(STATEMENTS[dialect]))
+    secret = "'Wq7xSecretK'" if dialect is Dialect.MYSQL else "$tag1$Wq7xSecretK$tag1$"
+    text = template.format(*[data.draw(st.sampled_from([secret, "'Wq7xSecretK'"]))] * 9).encode()
+    if truncated:
+        text = text[: data.draw(st.integers(0, len(text)))]
+    shape = fingerprint(text, dialect, truncated)
+    for shown in (shape.text, shape.digest_text, shape.pt_fingerprint, summary(shape)):
+        assert "wq7x" not in shown.lower()
+
+
+@given(texts, dialects, st.booleans())
+@settings(max_examples=400, deadline=None)
+@example(b"- - 1", Dialect.MYSQL, False)
+@example(b"a - - b --", Dialect.MYSQL, True)
+@example(b"`a``", Dialect.MYSQL, True)
+def test_the_shape_of_a_shape_is_itself(text: bytes, dialect: Dialect, truncated: bool) -> None:
+    shape = fingerprint(text, dialect, truncated, length=10**6)
+    again = fingerprint(shape.text.encode(), dialect, length=10**6)
+    assert again.text == shape.text
+    assert again.fingerprint == shape.fingerprint
+
+
+@given(texts, dialects, st.booleans(), st.integers(1, 50))
+def test_every_text_is_safe_and_bounded(
+    text: bytes, dialect: Dialect, truncated: bool, length: int
+) -> None:
+    shape = fingerprint(text, dialect, truncated, length)
+    for shown in (shape.text, shape.digest_text, shape.pt_fingerprint, summary(shape)):
+        assert sanitise(shown) == shown
+        assert not any(ord(c) < 0x20 or 0x7F <= ord(c) < 0xA0 for c in shown)
+    assert max(map(len, (shape.text, shape.digest_text, shape.pt_fingerprint))) <= length
+    assert len(summary(shape)) <= 255
+    if truncated:
+        assert shape.text.endswith("…")
+
+
+@given(st.text())
+def test_sanitised_text_is_one_line_without_controls(text: str) -> None:
+    safe = sanitise(text)
+    assert sanitise(safe) == safe
+    assert len(safe) == len(text)
+    assert not set(safe) & {"\n", "\r", "\x1b", "\x9b", "\u202e", "\u2066", "\u2028"}
+
+
+HOSTILE_RUNS = [
+    *(b"'", b'"', b"`", b"\\", b"''\\", b"/*", b"*/", b"*/*", b"/*!", b"/*+", b"--", b"$", b"$a$"),
+    *(b"$a", b"e'", b"1e", b"- ", b"-1,", b"(", b"in (", b"(1),", b"values (", b"union select "),
+    *(b"select a union ", b"array[", b"@", b"\0", b"\xff", b"\xe2\x80\xa6", b" \xe2\x80\xa6"),
+    *(b"order by asc ", b"from a,", b"/*+ in(", b"insert into values (", b"\xe2\x80"),
+]
+
+
+@pytest.mark.parametrize("dialect", list(Dialect))
+@pytest.mark.parametrize("run", HOSTILE_RUNS)
+@pytest.mark.parametrize("start", [b"select 1 ", b"insert into t values ("])
+@pytest.mark.timeout(20)
+def test_hostile_statements_take_linear_time(start: bytes, run: bytes, dialect: Dialect) -> None:
+    """A quadratic step would take minutes over 200,000 bytes and meet the timeout."""
+    text = start + run * (200_000 // len(run))
+    shape = fingerprint(text, dialect, truncated=True)
+    assert len(shape.text) <= 4096
+    assert shape.text.endswith("…")

@@ -1,0 +1,101 @@
+"""Truncation, raw stretches, and the generated tables."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from fuzz.shape_library import ROOT, c_hash
+from qjoule.contract import Dialect
+from qjoule.shapes import fingerprint, sanitise
+from qjoule.shapes.c_tables import header
+
+MYSQL, POSTGRES = Dialect.MYSQL, Dialect.POSTGRES
+
+
+def test_the_generated_header_is_current() -> None:
+    assert (ROOT / "bpf/shape_tables.h").read_text() == header() + "\n"
+
+
+def test_every_cut_of_a_long_insert_has_one_shape() -> None:
+    statement = b"insert into t (a, b) values " + b", ".join([b"(12, 'it''s')"] * 20)
+    start = statement.index(b"values (") + len(b"values (1")
+    shapes = {
+        fingerprint(statement[:cut], MYSQL, True).text for cut in range(start, len(statement))
+    }
+    assert shapes == {"insert into t(a, b) values (?+…", "insert into t(a, b) values (?+)…"}
+
+
+@pytest.mark.parametrize(
+    ("statement", "shape"),
+    [
+        (b"select a from t where b = 'secr", "select a from t where b = ?…"),
+        (b"select a from t /* comm", "select a from t…"),
+        (b"select a from tab", "select a from tab…"),
+        (b"select a from t where b in (1, 2", "select a from t where b in (?+…"),
+        (b"select a from `ta", "select a from `ta…"),
+        (b"", "…"),
+    ],
+)
+def test_a_cut_statement_ends_in_an_ellipsis(statement: bytes, shape: str) -> None:
+    assert fingerprint(statement, MYSQL, truncated=True).text == shape
+
+
+@pytest.mark.parametrize("dialect", list(Dialect))
+def test_a_cut_statement_has_another_hash_than_a_whole_one(dialect: Dialect) -> None:
+    assert c_hash(b"select 1", dialect) != c_hash(b"select 1", dialect, truncated=True)
+
+
+def test_the_seed_changes_the_hash() -> None:
+    assert len({c_hash(b"select 1", MYSQL, seed=seed) for seed in range(1000)}) == 1000
+
+
+@pytest.mark.parametrize(
+    ("dialect", "one", "other"),
+    [
+        (MYSQL, b"select a from t1", b"select a from t2"),
+        (MYSQL, b"select 'a' + b", b"select 'a' - b"),
+        (MYSQL, b"select /*!40001 a */ b", b"select /*!50001 a */ b"),
+        (MYSQL, b"select a -- b", b"select a --b"),
+        (MYSQL, b'select "a"', b"select `a`"),
+        (POSTGRES, b'select "a b"', b"select 'a b'"),
+        (POSTGRES, b'select "A"', b"select a"),
+        (POSTGRES, b"select E'\\' , x", b"select '\\' , x"),
+        (POSTGRES, b"select /* /* */ a */ b", b"select /* */ a */ b"),
+    ],
+)
+def test_different_statements_differ(dialect: Dialect, one: bytes, other: bytes) -> None:
+    assert c_hash(one, dialect) != c_hash(other, dialect)
+    assert fingerprint(one, dialect).fingerprint != fingerprint(other, dialect).fingerprint
+
+
+def test_a_deep_comment_and_a_tagged_string_are_resolved_exactly() -> None:
+    deep = b"select a " + b"/* ' " * 9 + b" */" * 9 + b", $x$ ' $y$ $x$ , b"
+    assert fingerprint(deep, POSTGRES).text == "select a, ?, b"
+    unclosed = b"select a " + b"/*" * 9 + b" */" * 8 + b", b"
+    assert fingerprint(unclosed, POSTGRES).text == "select a"
+
+
+def test_hostile_bytes_are_visible_and_harmless() -> None:
+    shape = fingerprint(b"select \x1b[2J\x00\xff\xe2\x80\xae `a\nb\x9b` ", MYSQL)
+    assert shape.text == "select \ufffd[? j\ufffd\ufffd\ufffd `a b\ufffd`"
+    assert sanitise("a\x1b[31mb\r\n\u202ec") == "a\ufffd[31mb  \ufffdc"
+
+
+def test_length_bounds_the_texts_but_not_the_ids() -> None:
+    statement = b"select " + b"a, " * 100 + b"b"
+    short, whole = fingerprint(statement, MYSQL, length=20), fingerprint(statement, MYSQL)
+    assert short.text == "select a, a, a, a, …"
+    assert (short.fingerprint, short.pt_checksum) == (whole.fingerprint, whole.pt_checksum)
+
+
+def test_a_structure_of_unusual_length_counts_as_truncated() -> None:
+    shape = fingerprint(b"select " + b"a," * 10**6, MYSQL)
+    assert shape.truncated
+    assert shape.text.endswith("…")
+
+
+def test_a_shape_cannot_be_changed() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        fingerprint(b"select 1", MYSQL).text = ""  # type: ignore[misc]
