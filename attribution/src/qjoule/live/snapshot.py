@@ -83,7 +83,8 @@ class SnapshotSource(Protocol):
     """Makes snapshots until its trace or tracer ends.
 
     `snapshots` blocks and is run in a thread of its own. It follows `controls` from one
-    snapshot to the next and returns soon after `controls.stop()`; `close` unblocks a read.
+    snapshot to the next and returns soon after `controls.stop()`; `close` unblocks a read, from
+    any thread, and may be called twice. `finish` waits for what the source has started.
     """
 
     name: str  #: what is being watched, for the title
@@ -92,3 +93,5 @@ class SnapshotSource(Protocol):
     def snapshots(self, controls: Controls) -> Iterator[Snapshot]: ...
 
     def close(self) -> None: ...
+
+    def finish(self) -> None: ...

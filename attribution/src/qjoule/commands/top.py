@@ -1,0 +1,206 @@
+"""`qjoule top`: who draws how much right now, live or from a recorded trace."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import cast
+
+import click
+
+from qjoule.contract import Rung
+from qjoule.errors import QjouleError, UsageError
+from qjoule.live.batch import csv_lines, first, json_lines, screen_document
+from qjoule.live.replay import ReplaySource
+from qjoule.live.snapshot import Controls, SnapshotSource
+from qjoule.live.stream_session import GROUPS
+from qjoule.live.view_state import ViewState
+from qjoule.model.coefficients import IDLE_POLICIES, IdlePolicy
+from qjoule.model.groups import check_keys
+from qjoule.reporters.table import render
+from qjoule.trace.reader import Trace
+
+_RUNGS = ("auto", "socket", "symbol")
+
+
+@click.command(
+    epilog="""\b
+Keys: e c l n sort, < turn, / filter, Space pause, Enter detail, g group,
++ - interval, a all since reset, E export, R reset, h help, q quit.
+
+\b
+Examples:
+  sudo qjoule top
+  sudo qjoule top --pid 812 --by server
+  sudo qjoule top -b -n 10 -d 5 --json | jq .interval.totals_j
+  qjoule top --replay shop.qjoule
+  qjoule top --replay shop.qjoule -b -d 10 --csv > shop.csv
+""",
+)
+@click.option("-b", "--batch", is_flag=True, help="Print snapshots instead of a screen.")
+@click.option(
+    "-n", "snapshots", type=click.IntRange(min=1), help="Stop after N snapshots (with -b)."
+)
+@click.option(
+    "-d",
+    "--delay",
+    type=click.FloatRange(0.1, 3600.0),
+    default=2.0,
+    show_default=True,
+    metavar="S",
+    help="Seconds per interval.",
+)
+@click.option("--json", "as_json", is_flag=True, help="With -b: a JSON document per line.")
+@click.option("--csv", "as_csv", is_flag=True, help="With -b: CSV with a header.")
+@click.option(
+    "--replay", type=click.Path(path_type=Path), metavar="DIR", help="Play this recorded trace."
+)
+@click.option(
+    "--speed",
+    type=click.FloatRange(min=0.0),
+    metavar="X",
+    help="With --replay: X times as fast as recorded, 0 at once. [default: 1; with -b 0]",
+)
+@click.option(
+    "--by",
+    default="fingerprint",
+    show_default=True,
+    metavar="KEY[,KEY…]",
+    help="Group by fingerprint or server; a replay also by what `attribute --by` knows.",
+)
+@click.option(
+    "--idle",
+    type=click.Choice(IDLE_POLICIES),
+    default="separate",
+    show_default=True,
+    help="Idle energy: a row of its own, spread evenly over owners, or by their weights.",
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="Rows of queries in a printed table (-b).",
+)
+@click.option("--energy", metavar="SOURCE", help="Energy source. [default: auto]")
+@click.option("--pid", "pids", type=click.IntRange(min=1), multiple=True, help="Only this server.")
+@click.option("--rung", type=click.Choice(_RUNGS), help="How query boundaries are found.")
+def command(
+    *,
+    batch: bool,
+    snapshots: int | None,
+    delay: float,
+    as_json: bool,
+    as_csv: bool,
+    replay: Path | None,
+    speed: float | None,
+    by: str,
+    idle: str,
+    limit: int,
+    energy: str | None,
+    pids: tuple[int, ...],
+    rung: str | None,
+) -> None:
+    """Show which queries draw how much power now, in a full-screen view.
+
+    With -b, snapshots are printed instead, also where there is no terminal.
+    """
+    _check(batch, as_json, as_csv, snapshots)
+    keys = check_keys([key.strip() for key in by.split(",")])
+    source: SnapshotSource
+    if replay is not None:
+        if energy or pids or rung:
+            raise UsageError("--energy, --pid and --rung are for live tracing, not for --replay")
+        pace = speed if speed is not None else 0.0 if batch else 1.0
+        source = ReplaySource(Trace(replay), by=keys, idle=cast(IdlePolicy, idle), speed=pace)
+    else:
+        if speed is not None:
+            raise UsageError("--speed is for --replay")
+        source = _live(keys, cast(IdlePolicy, idle), energy or "auto", pids, rung or "auto")
+    controls = Controls(delay, ",".join(keys))
+    try:
+        if batch:
+            _print(source, controls, snapshots, as_json=as_json, as_csv=as_csv, limit=limit)
+        else:
+            _show(source, controls)
+    finally:
+        controls.stop()
+        source.close()
+        source.finish()
+
+
+def _check(batch: bool, as_json: bool, as_csv: bool, snapshots: int | None) -> None:
+    if as_json and as_csv:
+        raise UsageError("give --json or --csv, not both")
+    if not batch and (as_json or as_csv or snapshots):
+        raise UsageError("--json, --csv and -n need -b")
+    if not batch and not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError("the live view needs a terminal: add -b to print snapshots")
+
+
+def _live(
+    keys: tuple[str, ...], idle: IdlePolicy, energy: str, pids: tuple[int, ...], rung: str
+) -> SnapshotSource:
+    from qjoule.live.session import LiveSession  # noqa: PLC0415 (what a replay does not need)
+
+    if ",".join(keys) not in GROUPS:
+        raise UsageError(
+            f"the live view groups by {' or '.join(GROUPS)}: for --by {','.join(keys)}, "
+            "record a trace and use --replay"
+        )
+    chosen = None if rung == "auto" else Rung[rung.upper()]
+    return LiveSession(idle=idle, energy=energy, pids=pids, rung=chosen)
+
+
+def _print(
+    source: SnapshotSource,
+    controls: Controls,
+    snapshots: int | None,
+    *,
+    as_json: bool,
+    as_csv: bool,
+    limit: int,
+) -> None:
+    """Snapshots on standard output, each flushed, until the last one or Ctrl-C."""
+    if as_json:
+        texts = json_lines(source, controls, snapshots)
+    elif as_csv:
+        texts = csv_lines(source, controls, snapshots)
+    else:
+        color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+        texts = (
+            render(snapshot.interval, color=color, limit=limit) + "\n"
+            for snapshot in first(source, controls, snapshots)
+        )
+    with contextlib.suppress(KeyboardInterrupt):
+        for text in texts:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+
+
+def _show(source: SnapshotSource, controls: Controls) -> None:
+    """The full-screen view, until it is left. A failure of the source is told afterwards too."""
+    from qjoule.reporters.live_view import LiveView  # noqa: PLC0415 (textual takes its time)
+
+    view = LiveView(source, controls, export, color=not os.environ.get("NO_COLOR"))
+    view.run()
+    if view.failure is not None:
+        if isinstance(view.failure, QjouleError):
+            raise view.failure
+        raise QjouleError(f"the view's source failed: {view.failure!r}") from view.failure
+
+
+def export(state: ViewState) -> str:
+    """Writes the screen as JSON to a new file in the working directory; returns its name."""
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+    path = Path(f"qjoule-top-{stamp}.json")
+    text = json.dumps(screen_document(state), indent=1, allow_nan=False) + "\n"
+    # A new file, for the user alone: shapes may say more than others should read.
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+    return str(path)

@@ -1,0 +1,89 @@
+"""Snapshots as text: one JSON document per line, or CSV with a header."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from qjoule.live.snapshot import Controls, Snapshot, SnapshotSource
+from qjoule.live.view_state import SORTS, Mode, ViewState, row_key
+from qjoule.reporters.csv_report import flat_rows
+from qjoule.reporters.format import one_line
+from qjoule.reporters.json_report import document, row_document
+
+SCHEMA = "qjoule.top/1"
+
+
+def json_lines(source: SnapshotSource, controls: Controls, snapshots: int | None) -> Iterator[str]:
+    """A line per snapshot: the last interval's attribution with the time it was taken at."""
+    for snapshot in first(source, controls, snapshots):
+        head = {"schema": SCHEMA, "elapsed_s": snapshot.elapsed_s, "ended": snapshot.ended}
+        line = head | {"interval": document(snapshot.interval)}
+        yield json.dumps(line, allow_nan=False) + "\n"
+
+
+def csv_lines(source: SnapshotSource, controls: Controls, snapshots: int | None) -> Iterator[str]:
+    """RFC 4180 with one header; a line per row and snapshot, fixed rows included.
+
+    The columns are those of the first snapshot. Control characters are escaped.
+    """
+    columns: list[str] = []
+    for snapshot in first(source, controls, snapshots):
+        rows = [{"elapsed_s": snapshot.elapsed_s, **row} for row in flat_rows(snapshot.interval)]
+        out = io.StringIO()
+        if not columns:
+            columns = list(rows[0])
+            csv.writer(out).writerow(columns)
+        writer = csv.DictWriter(out, columns, extrasaction="ignore")
+        writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
+        yield out.getvalue()
+
+
+def screen_document(state: ViewState) -> dict[str, Any]:
+    """What the live view shows, rows in its order, and how it was asked to show it."""
+    shown = state.attribution
+    if state.shown is None or shown is None:
+        return {"schema": SCHEMA, "elapsed_s": None, "ended": state.ended, "interval": None}
+    known = bool(shown.domains)
+    rows = [row_document(row, known) for row in state.rows()]
+    return {
+        "schema": SCHEMA,
+        "elapsed_s": state.shown.elapsed_s,
+        "ended": state.ended,
+        "view": {
+            "sort": SORTS[state.sort][0],
+            "descending": state.descending,
+            "filter": state.filter,
+            "group": state.group,
+            "span": "since reset" if state.cumulative else "last interval",
+            "paused": state.paused,
+            "selected": _selected(state, known),
+        },
+        "interval": {**document(shown), "rows": rows},
+    }
+
+
+def _selected(state: ViewState, known: bool) -> dict[str, Any] | None:
+    """The row of the drill-down with its power history."""
+    row = state.selected_row() if state.mode is Mode.DETAIL else None
+    if row is None:
+        return None
+    history = state.history_w.get(row_key(row), ())
+    watts = [value if value == value else None for value in history]  # noqa: PLR0124 (NaN)
+    return {**row_document(row, known), "history_w": watts}
+
+
+def first(source: SnapshotSource, controls: Controls, limit: int | None) -> Iterator[Snapshot]:
+    """At most `limit` snapshots; the source is told to stop after the last one."""
+    for number, snapshot in enumerate(source.snapshots(controls), 1):
+        yield snapshot
+        if snapshot.ended or number == limit:
+            controls.stop()
+            return
+
+
+def _cell(value: Any) -> Any:
+    return one_line(value) if isinstance(value, str) else value

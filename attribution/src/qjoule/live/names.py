@@ -1,0 +1,80 @@
+"""Names of what the kernel counts by number: shapes, servers, processes and threads. Bounded."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+
+from qjoule.contract import Dialect, TaskEvent
+from qjoule.model.labels import OTHER_SHAPES
+from qjoule.model.live import LiveNames
+from qjoule.trace.statements import HASHES_PER_SHAPE, MAX_SHAPES, Fingerprint
+from qjoule.trace.stream import Frame
+
+MAX_TASKS = 65_536  #: threads remembered; the one named longest ago is forgotten
+UNKNOWN = "(unknown)"
+
+
+class Names:
+    """Learns from TEXT and TASK blocks. `servers`: names by the attach plan's ids.
+
+    Beyond `max_shapes` fingerprints, statements are one row, `other`.
+    """
+
+    def __init__(
+        self, fingerprint: Fingerprint, servers: Mapping[int, str], max_shapes: int = MAX_SHAPES
+    ) -> None:
+        self._fingerprint = fingerprint
+        self._servers = servers
+        self._max_shapes = max_shapes
+        self._by_hash: dict[int, tuple[str, str]] = {}
+        self._fingerprints: set[str] = set()
+        self._comms: OrderedDict[int, str] = OrderedDict()
+
+    def add_text(self, frame: Frame) -> None:
+        record = frame.records[0]
+        shape = int(record["shape"])
+        if shape in self._by_hash or len(self._by_hash) >= HASHES_PER_SHAPE * self._max_shapes:
+            return
+        try:
+            dialect = Dialect(int(record["dialect"]))
+        except ValueError:
+            return  # a dialect this version does not know: the shape stays without a name
+        truncated = int(record["statement_bytes"]) > len(frame.text)
+        named = self._fingerprint(frame.text, dialect, truncated)
+        if named.fingerprint not in self._fingerprints:
+            if len(self._fingerprints) >= self._max_shapes:
+                self._by_hash[shape] = (OTHER_SHAPES, OTHER_SHAPES)
+                return
+            self._fingerprints.add(named.fingerprint)
+        self._by_hash[shape] = (named.fingerprint, named.text)
+
+    def add_tasks(self, frame: Frame) -> None:
+        for task in frame.records:
+            # An exited thread's last sums come after its exit: its name is still needed.
+            if task["event"] != TaskEvent.EXIT:
+                pid = int(task["pid"])
+                self._comms[pid] = bytes(task["comm"]).decode("utf-8", "replace")
+                self._comms.move_to_end(pid)
+        while len(self._comms) > MAX_TASKS:
+            self._comms.popitem(last=False)
+
+    def knows_text(self, shape: int) -> bool:
+        """Whether the statement of a shape is known: neither lost nor beyond the bound."""
+        return self._by_hash.get(shape, (OTHER_SHAPES, ""))[0] != OTHER_SHAPES
+
+    def live_names(self) -> LiveNames:
+        return LiveNames(self._shape, self._server, self._comm, self._comm)
+
+    def _shape(self, shape: int) -> tuple[str, str]:
+        known = self._by_hash.get(shape)
+        if known is None:
+            full = len(self._by_hash) >= HASHES_PER_SHAPE * self._max_shapes
+            return (OTHER_SHAPES, OTHER_SHAPES) if full else (f"{shape:016x}", "")
+        return known
+
+    def _server(self, server: int) -> str:
+        return self._servers.get(server) or (f"server {server}" if server else "(unknown server)")
+
+    def _comm(self, pid: int) -> str:
+        return self._comms.get(pid) or UNKNOWN

@@ -1,0 +1,214 @@
+"""Plays a recorded trace as snapshots, through the model that `qjoule attribute` uses.
+
+At the end the snapshot's `total` is what `attribute` says of the whole trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from qjoule.live.batches import cut, windows
+from qjoule.live.books import Books
+from qjoule.live.loss import LossSums
+from qjoule.live.snapshot import Controls, Snapshot
+from qjoule.model import assemble, latency, tables
+from qjoule.model import attribute as recorded
+from qjoule.model.arrays import Machine, WindowBatch
+from qjoule.model.coefficients import IdlePolicy
+from qjoule.model.groups import QueryGroups, check_keys, group_owners, group_queries
+from qjoule.model.labels import LabelIndex
+from qjoule.model.ledger import Ledger
+from qjoule.model.result import Attribution
+from qjoule.model.windows import SegmentWindows
+from qjoule.trace.reader import Trace
+
+#: What `g` offers, beside what the user asked for.
+GROUPS = ("fingerprint", "fingerprint,database,user", "server", "database", "user")
+_EVER = np.iinfo(np.int64)
+
+
+@dataclass
+class _Place:
+    """Where the replay is, in windows of the trace; it outlives a change of grouping."""
+
+    resets: int
+    window: int = 0  #: the current interval begins here
+    end: int = 0  #: and ends before this one; 0: not decided yet
+    reset: int = 0  #: the total begins here
+    done: bool = False
+
+
+class ReplaySource:
+    """Snapshots of a trace, `speed` times as fast as it was recorded; 0: as fast as possible.
+
+    `by`: keys to group by at first. Raises `UsageError` if there is no such key.
+    """
+
+    def __init__(
+        self,
+        trace: Trace,
+        *,
+        by: Sequence[str] = ("fingerprint",),
+        idle: IdlePolicy = "separate",
+        speed: float = 1.0,
+    ) -> None:
+        first = ",".join(check_keys(by))
+        self.name = f"replay {trace.path.name}"
+        self.groups = (first, *(group for group in GROUPS if group != first))
+        self._trace = trace
+        self._idle: IdlePolicy = idle
+        self._speed = speed
+        self._energy = recorded._windows(trace)
+        self._bounds_ns = self._energy.boundaries_ns
+        self._machine = _machine(trace)
+        self._loss = LossSums(trace.table("loss"))
+        queries = trace.table("queries")
+        order = np.argsort(queries.column("end_ns").to_numpy(), kind="stable")
+        self._queries = queries.take(pa.array(order)).combine_chunks()
+        self._ends_ns = self._queries.column("end_ns").to_numpy()
+
+    def close(self) -> None:
+        """Nothing to unblock: reading a trace does not wait."""
+
+    def finish(self) -> None:
+        """Nothing was started."""
+
+    def snapshots(self, controls: Controls) -> Iterator[Snapshot]:
+        place = _Place(resets=controls.resets)
+        while not (controls.stopped or place.done):
+            yield from self._play(controls, place, _Pass(self, controls.group))
+
+    def _play(self, controls: Controls, place: _Place, grouped: _Pass) -> Iterator[Snapshot]:
+        """From `place` on, until the end or until another grouping is asked for."""
+        for batch in grouped.batches():
+            at = self._catch_up(batch, place, grouped.books)
+            while at < windows(batch):
+                place.end = place.end or self._interval_end(place.window, controls.interval_s)
+                stop = min(windows(batch), place.end - batch.first)
+                grouped.books.add(cut(batch, at, stop))
+                at = stop
+                if batch.first + at < place.end:
+                    break
+                if not self._pace(controls, place):
+                    return
+                yield self._snapshot(place, grouped)
+                if controls.resets != place.resets:
+                    place.resets, place.reset = controls.resets, place.window
+                    grouped.books.reset()
+                if controls.group != grouped.group and not place.done:
+                    return
+        if not place.done:  # a trace without a single window
+            place.done = True
+            span_ns = (self._trace.begin_ns, self._trace.end_ns)
+            empty = grouped.attribution(grouped.books.total, span_ns)
+            yield Snapshot(empty, empty, (span_ns[1] - span_ns[0]) * 1e-9, ended=True)
+
+    def _catch_up(self, batch: WindowBatch, place: _Place, books: Books) -> int:
+        """Adds the batch's windows before `place` to the total; returns where it goes on."""
+        count = windows(batch)
+        reset = max(0, min(count, place.reset - batch.first))
+        here = max(reset, min(count, place.window - batch.first))
+        if here > reset:
+            books.catch_up(cut(batch, reset, here))
+        return here
+
+    def _interval_end(self, window: int, interval_s: float) -> int:
+        """The first window that is no longer in the interval that begins at `window`."""
+        end_ns = int(self._bounds_ns[window]) + round(interval_s * 1e9)
+        found = int(np.searchsorted(self._bounds_ns, end_ns, "left"))
+        return min(max(found, window + 1), len(self._bounds_ns) - 1)
+
+    def _pace(self, controls: Controls, place: _Place) -> bool:
+        """Sleeps as long as the interval took; returns whether to go on."""
+        if self._speed <= 0:
+            return not controls.stopped
+        length_ns = int(self._bounds_ns[place.end] - self._bounds_ns[place.window])
+        return controls.wait(length_ns * 1e-9 / self._speed)
+
+    def _snapshot(self, place: _Place, grouped: _Pass) -> Snapshot:
+        begin, end, reset = (
+            int(self._bounds_ns[at]) for at in (place.window, place.end, place.reset)
+        )
+        place.window, place.end, place.done = (
+            place.end,
+            0,
+            place.end >= len(self._bounds_ns) - 1,
+        )
+        interval = grouped.attribution(grouped.books.interval, (begin, end))
+        total = grouped.attribution(grouped.books.total, (reset, end))
+        grouped.books.next_interval()
+        return Snapshot(interval, total, (end - self._trace.begin_ns) * 1e-9, place.done)
+
+
+class _Pass:
+    """One pass over the trace's segments under one grouping."""
+
+    def __init__(self, source: ReplaySource, group: str) -> None:
+        self._source = source
+        self._trace = source._trace
+        self.group = group
+        self._keys = check_keys(group.split(","))
+        self._index = LabelIndex()
+        self._names = recorded._server_names(self._trace.meta)
+        owners = group_owners(self._trace.table("owners"), self._names, self._index)
+        found, _ = self._grouped(source._queries)
+        self._reader = recorded._SegmentReader(found, owners, bool(self._trace.meta.counters))
+        lost = tables.lost_time(self._trace.table("loss"), self._trace.begin_ns)
+        self._windows = SegmentWindows(source._machine, source._energy, lost)
+        self.books = Books(self._ledger)
+
+    def batches(self) -> Iterator[WindowBatch]:
+        for table in self._trace.iter_segments(columns=self._reader.columns):
+            yield self._windows.add(self._reader.read(table))
+        yield self._windows.finish()
+
+    def attribution(self, ledger: Ledger, span_ns: tuple[int, int]) -> Attribution:
+        """What a ledger says, with the calls that ended and what was lost in its span of time."""
+        begin_ns, end_ns = span_ns
+        trace, meta = self._trace, self._trace.meta
+        # The trace's first and last span take in what lies outside of it, as `attribute` does.
+        first = begin_ns if begin_ns > trace.begin_ns else _EVER.min
+        last = end_ns if end_ns < trace.end_ns else _EVER.max
+        low, high = np.searchsorted(self._source._ends_ns, (first, last), "right")
+        _, stats = self._grouped(self._source._queries.slice(low, high - low))
+        loss, lost_cpu_ns = self._source._loss.between(first, last)
+        about = assemble.Provenance(
+            trace=replace(
+                recorded._trace_info(trace),
+                duration_s=max(end_ns - begin_ns, 0) * 1e-9,
+                loss=loss,
+                lost_cpu_ns=lost_cpu_ns,
+            ),
+            source=meta.energy.source or "none",
+            grade=meta.energy.grade if ledger.series else "none",
+            reason=meta.energy.reason,
+            by=self._keys,
+            record_loss=recorded._record_loss(loss.get("query", 0), int(high - low)),
+            anomalies=self._windows.anomalies,
+            notes=tuple(trace.problems),
+        )
+        labels = self._index.labels
+        return assemble.attribution(ledger, labels, stats(len(labels)), about)
+
+    def _grouped(self, queries: pa.Table) -> tuple[QueryGroups, Callable[[int], latency.CallStats]]:
+        shapes = self._trace.table("shapes")
+        return group_queries(queries, shapes, self._names, self._keys, self._index)
+
+    def _ledger(self) -> Ledger:
+        series, meta = self._source._energy.series, self._trace.meta
+        return Ledger(
+            series,
+            self._source._machine.packages,
+            recorded.default_coefficients(meta, series),
+            self._source._idle,
+            recorded.update_period_ns(meta),
+        )
+
+
+def _machine(trace: Trace) -> Machine:
+    known = [(cpu.cpu, cpu.package) for cpu in trace.meta.cpus]
+    return tables.machine(known, recorded._cpus(trace))

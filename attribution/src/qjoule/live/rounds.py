@@ -1,0 +1,130 @@
+"""The live stream's readings and sums, waiting until the windows they belong to are whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from qjoule.contract import AGGREGATE, ENERGY, TRACER_CPU
+from qjoule.model.arrays import Machine
+from qjoule.model.counters import I64, Readings, Series, WindowEnergy, window_energy
+
+Records = npt.NDArray[np.void]
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Whole windows: their energies, the kernel's sums over them, and lost time per package."""
+
+    energy: WindowEnergy
+    aggregates: Records
+    lost_ns: I64
+
+
+class Rounds:
+    """Collects ENERGY, AGGREGATE and LOSS blocks; `take` hands out the windows that are whole.
+
+    A window's sums come after the reading that ends it, and before the next one. So a round of
+    readings is the last boundary only once the next has begun.
+    """
+
+    def __init__(self, series: dict[int, Series], machine: Machine, begin_ns: int) -> None:
+        self.series = tuple(series.values())
+        self._number = {domain: index for index, domain in enumerate(series)}
+        self._machine = machine
+        self._begin_ns: int | None = begin_ns
+        self._energy: list[Records] = []
+        self._aggregates: list[Records] = []
+        self._lost: dict[int, int] = {}
+        self._new_loss: list[tuple[int, int, int]] = []  #: (t_ns, cpu, lost since)
+        self._packages = dict(
+            zip(machine.cpu_ids.tolist(), machine.cpu_package.tolist(), strict=True)
+        )
+        self.clock_ns = begin_ns  #: end of the last window that is known to have ended
+
+    def add_energy(self, records: Records) -> None:
+        known = np.isin(records["domain"], list(self._number))
+        if known.any():
+            self._energy.append(records[known].copy())
+            self.clock_ns = max(self.clock_ns, int(records["t_ns"].max()))
+
+    def add_aggregates(self, records: Records) -> None:
+        if len(records):
+            self._aggregates.append(records.copy())
+            if not self.series:
+                self.clock_ns = max(self.clock_ns, int(records["t1_ns"].max()))
+
+    def add_loss(self, records: Records) -> None:
+        """`lost_ns` of a record is the sum so far of its CPU."""
+        for record in records:
+            cpu, lost_ns = int(record["cpu"]), int(record["lost_ns"])
+            before = self._lost.get(cpu, 0)
+            if cpu != TRACER_CPU and lost_ns > before:
+                self._new_loss.append((int(record["t_ns"]), cpu, lost_ns - before))
+                self._lost[cpu] = lost_ns
+
+    def take(self, *, everything: bool = False) -> Chunk | None:
+        """All whole windows so far; with `everything`, up to the last reading."""
+        energy = self._take_energy(everything) if self.series else self._take_times(everything)
+        if energy is None or len(energy.boundaries_ns) < 2:
+            return None
+        end_ns = int(energy.boundaries_ns[-1])
+        sums = _joined(self._aggregates, AGGREGATE)
+        t0_ns, t1_ns = sums["t0_ns"].astype(np.int64), sums["t1_ns"].astype(np.int64)
+        whole = t0_ns + (t1_ns - t0_ns) // 2 < end_ns
+        self._aggregates = [sums[~whole]] if not everything else []
+        return Chunk(energy, sums[whole], self._take_lost(energy.boundaries_ns))
+
+    def _take_energy(self, everything: bool) -> WindowEnergy | None:
+        readings = _joined(self._energy, ENERGY)
+        starts = np.flatnonzero(readings["domain"] == readings["domain"][:1])
+        if len(starts) < (2 if everything else 3):
+            return None
+        # The boundary's own readings stay: the next window begins with them.
+        end = len(readings) if everything else int(starts[-1])
+        kept_from = int(starts[-1] if everything else starts[-2])
+        taken = readings[:end]
+        self._energy = [readings[kept_from:]]
+        begin_ns, self._begin_ns = self._begin_ns, None
+        found = Readings(
+            t_ns=taken["t_ns"].astype(np.int64),
+            raw=taken["raw"].astype(np.uint64),
+            ok=taken["status"] == 0,
+            half_width_ns=taken["half_width_ns"].astype(np.int64),
+            series=np.array([self._number[d] for d in taken["domain"].tolist()], np.int64),
+        )
+        return window_energy(found, self.series, begin_ns)
+
+    def _take_times(self, everything: bool) -> WindowEnergy | None:
+        """Windows without energy, from the sums' own times."""
+        sums = _joined(self._aggregates, AGGREGATE)
+        times = np.unique(np.concatenate([sums["t0_ns"], sums["t1_ns"]])).astype(np.int64)
+        if self._begin_ns is not None:
+            times = np.unique(np.append(times, self._begin_ns))
+        if not everything:
+            times = times[:-1]
+        if len(times) < 2:
+            return None
+        self._begin_ns = int(times[-1])
+        nothing = np.zeros((0, len(times) - 1), np.int64)
+        return WindowEnergy((), times, nothing, nothing.astype(np.uint8), nothing)
+
+    def _take_lost(self, bounds_ns: I64) -> I64:
+        """Lost CPU time per window and package; what was reported later waits."""
+        packages = list(self._machine.packages)
+        lost = np.zeros((len(bounds_ns) - 1, len(packages)), np.int64)
+        waiting = []
+        for t_ns, cpu, lost_ns in self._new_loss:
+            if t_ns > bounds_ns[-1]:
+                waiting.append((t_ns, cpu, lost_ns))
+            elif cpu in self._packages:
+                window = int(np.searchsorted(bounds_ns, t_ns, "left")) - 1
+                lost[max(0, window), packages.index(self._packages[cpu])] += lost_ns
+        self._new_loss = waiting
+        return lost
+
+
+def _joined(parts: list[Records], dtype: np.dtype[np.void]) -> Records:
+    return np.concatenate(parts) if parts else np.empty(0, dtype)

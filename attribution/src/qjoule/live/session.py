@@ -1,0 +1,79 @@
+"""A live session: the attach plan, the tracer, and the source that reads it without root."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Collection
+from contextlib import suppress
+from datetime import UTC, datetime
+
+from qjoule.contract import Mode, Rung
+from qjoule.errors import QjouleError
+from qjoule.live.source import StreamSource
+from qjoule.live.stream_session import LiveMeta
+from qjoule.live.tracer import Settings, Tracer, drop_root, plan_tracing, start_tracer
+from qjoule.machine.cpu import read_cpu_info
+from qjoule.model.coefficients import IdlePolicy
+from qjoule.servers.plan import AttachPlan
+from qjoule.shapes import fingerprint
+
+#: The kernel sums per window, so a window costs the tracer the same however busy the servers are.
+WINDOW_MS = 100
+
+
+class LiveSession(StreamSource):
+    """Traces this machine's servers. Made as root; root is given up once the tracer is attached.
+
+    Raises `QjouleError`: not root, no server, no tracer, or the tracer's own words.
+    """
+
+    def __init__(
+        self,
+        *,
+        idle: IdlePolicy = "separate",
+        energy: str = "auto",
+        pids: Collection[int] = (),
+        rung: Rung | None = None,
+    ) -> None:
+        plan = plan_tracing(pids, rung)
+        settings = Settings(Mode.LIVE, window_ms=WINDOW_MS, energy=energy)
+        self._tracer: Tracer = start_tracer(plan, settings, pids)
+        names = ", ".join(planned.server.label for planned in plan.traced)
+        super().__init__(
+            self._tracer.stream,
+            fingerprint,
+            _live_meta(plan),
+            idle=idle,
+            stop=self._tracer.stop,
+            failure=self._last_words,
+            name=names,
+        )
+        try:
+            self._tracer.wait_attached()
+            drop_root()
+        except BaseException:
+            self.finish()
+            raise
+
+    def _last_words(self) -> str:
+        try:
+            self._tracer.close()
+        except QjouleError as error:
+            return str(error)
+        return "the tracer ended by itself: start top again"
+
+    def finish(self) -> None:
+        """Ends the tracer and waits for it. Its failure was told where its stream ended."""
+        with suppress(QjouleError, OSError):
+            self._tracer.close()
+
+
+def _live_meta(plan: AttachPlan) -> LiveMeta:
+    return LiveMeta(
+        host=platform.node(),
+        kernel=platform.release(),
+        cpu=read_cpu_info().name,
+        start=datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        servers={one.server.id: one.server.label for one in plan.traced},
+        rungs={one.server.label: one.choice.rung.name.lower() for one in plan.traced},
+    )

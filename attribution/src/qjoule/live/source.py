@@ -1,0 +1,66 @@
+"""Snapshots from the tracer's stream in live mode, by the model that attributes traces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from qjoule.errors import QjouleError
+from qjoule.live.names import Names
+from qjoule.live.snapshot import Controls, Snapshot
+from qjoule.live.stream_session import GROUPS, LiveMeta, StreamSession, read_head
+from qjoule.model.coefficients import IdlePolicy
+from qjoule.trace.statements import Fingerprint
+from qjoule.trace.stream import Source, Stream
+
+
+class StreamSource:
+    """Snapshots of a tracer's stream, as long as it lasts.
+
+    `stream`: file descriptor or binary file object. `stop`: asks the tracer to end, which ends
+    the stream and so unblocks a read. `failure`: the tracer's last words, where it failed.
+    Raises `QjouleError` from `snapshots` if the stream contradicts the contract or ends without
+    the tracer's good-bye, after a last snapshot.
+    """
+
+    def __init__(
+        self,
+        stream: Source | int,
+        fingerprint: Fingerprint,
+        meta: LiveMeta | None = None,
+        *,
+        idle: IdlePolicy = "separate",
+        stop: Callable[[], None] = lambda: None,
+        failure: Callable[[], str] = lambda: "the tracer ended: start top again",
+        name: str = "live",
+    ) -> None:
+        self.name = name
+        self.groups: tuple[str, ...] = GROUPS
+        self._stream = Stream(stream)
+        self._meta = meta or LiveMeta()
+        self._names = Names(fingerprint, self._meta.servers or {})
+        self._idle: IdlePolicy = idle
+        self._stop = stop
+        self._failure = failure
+
+    def close(self) -> None:
+        self._stop()
+
+    def finish(self) -> None:
+        """The stream is the caller's: nothing was started."""
+
+    def snapshots(self, controls: Controls) -> Iterator[Snapshot]:
+        frames = iter(self._stream)
+        session = StreamSession(read_head(frames), self._names, self._meta, self._idle, controls)
+        for frame in frames:
+            if controls.stopped:
+                return
+            session.take(frame)
+            if session.due(controls):
+                snapshot = session.snapshot(controls)
+                if snapshot is not None:
+                    yield snapshot
+        last = session.snapshot(controls, ended=True, complete=self._stream.complete)
+        if last is not None:
+            yield last
+        if not controls.stopped and (self._stream.ended_early or self._stream.stop_errno):
+            raise QjouleError(self._failure())

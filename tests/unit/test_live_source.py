@@ -1,0 +1,184 @@
+"""The live stream: the same records as a trace give the same figures."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+import fake_tracer
+from fake_tracer import BEGIN_NS, MS, block, end, energy, flush, head, task, text
+from qjoule.contract import LATENCY_BUCKETS, SHAPE_OTHER, Block, Loss, OwnerKind, TaskEvent
+from qjoule.errors import QjouleError
+from qjoule.live.names import Names
+from qjoule.live.snapshot import Controls, Snapshot
+from qjoule.live.source import StreamSource
+from qjoule.live.stream_session import LiveMeta
+from qjoule.trace.stream import Stream
+
+WINDOW = 100 * MS
+META = LiveMeta(host="db1", servers={1: "mariadb"}, rungs={"mariadb": "symbol"})
+
+
+def window(number: int, *rows: dict[str, object], joules: int = 1000) -> bytes:
+    """One window as the tracer writes it: the reading that ends it, then the sums over it."""
+    t0_ns = BEGIN_NS + number * WINDOW
+    span = {"t0_ns": t0_ns, "t1_ns": t0_ns + WINDOW}
+    sums = [{**span, **row} for row in rows]
+    return (
+        energy(t0_ns + WINDOW, (number + 2) * joules, 0)
+        + (block(Block.AGGREGATE, *sums) if sums else b"")
+        + flush(t0_ns + WINDOW)
+    )
+
+
+def query(shape: int, cpu_ms: int, calls: int = 10, **other: object) -> dict[str, object]:
+    histogram = np.zeros(LATENCY_BUCKETS, np.uint32)
+    histogram[20] = calls
+    row = {"owner_kind": OwnerKind.QUERY, "shape": shape, "cpu_ns": cpu_ms * MS, "server": 1}
+    return {**row, "calls": calls, "latency_ns": calls * MS, "latency": histogram, **other}
+
+
+def opening() -> bytes:
+    return head() + text(1, b"SELECT 1") + energy(BEGIN_NS, 1000, 0)
+
+
+def source(stream: bytes, **options: object) -> StreamSource:
+    return StreamSource(io.BytesIO(stream), fake_tracer.fingerprint, META, **options)  # type: ignore[arg-type]
+
+
+def snapshots(stream: bytes, controls: Controls | None = None) -> list[Snapshot]:
+    return list(source(stream).snapshots(controls or Controls(0.5)))
+
+
+def busy(windows: int) -> Iterator[bytes]:
+    for number in range(windows):
+        yield window(
+            number,
+            query(1, 40),
+            query(0, 5),
+            {"owner_kind": OwnerKind.SERVER, "pid": 7, "server": 1, "cpu_ns": 3 * MS},
+            {"owner_kind": OwnerKind.PROCESS, "tgid": 8, "cpu_ns": 2 * MS},
+            {"owner_kind": OwnerKind.TRACER, "cpu_ns": 1 * MS},
+        )
+
+
+def test_intervals_add_up_and_time_is_conserved() -> None:
+    stream = opening() + task(BEGIN_NS, 7, TaskEvent.ALIVE, b"purge")
+    stream += task(BEGIN_NS, 8, TaskEvent.ALIVE, b"backup")
+    stream += b"".join(busy(20)) + end(BEGIN_NS + 20 * WINDOW)
+    seen = snapshots(stream)
+    total = seen[-1].total
+    assert [one.ended for one in seen] == [False] * (len(seen) - 1) + [True]
+    assert sum(one.interval.windows for one in seen) == total.windows == 20
+    assert sum(one.interval.main.measured_nj for one in seen) == total.main.measured_nj
+    assert total.main.measured_nj == round(20 * 1000 * 2.0**-14 * 1e9)
+    assert sum(total.main.parts_nj.values()) == total.main.measured_nj
+    rows = {row.keys["fingerprint"]: row for row in total.rows}
+    named = rows[fake_tracer.fingerprint(b"SELECT 1", None, False).fingerprint]  # type: ignore[arg-type]
+    assert (named.calls, named.cpu_ns, named.rung) == (200, 20 * 40 * MS, "symbol")
+    assert named.latency_ns_mean == MS
+    assert "(prepared before tracing began)" in rows
+    cpu_ns = sum(row.cpu_ns for row in (*total.rows, *total.fixed))
+    assert cpu_ns == 2 * 20 * WINDOW, "two CPUs, every nanosecond has one owner"
+    names = {row.keys.get("role") or row.keys.get("process") for row in total.fixed}
+    assert {"purge", "backup"} <= names
+    assert total.coverage == pytest.approx(40 / 48)
+
+
+def test_an_interval_ends_with_whole_windows_and_their_sums() -> None:
+    stream = opening() + b"".join(busy(20)) + end(BEGIN_NS + 20 * WINDOW)
+    for one in snapshots(stream)[:-1]:
+        assert one.interval.rows[0].cpu_ns == one.interval.windows * 40 * MS
+
+
+def test_grouping_by_server_and_reset() -> None:
+    controls = Controls(0.5)
+    stream = opening() + b"".join(busy(30)) + end(BEGIN_NS + 30 * WINDOW)
+    seen = []
+    for one in source(stream).snapshots(controls):
+        seen.append(one)
+        if len(seen) == 2:
+            controls.set(group="server")
+            controls.reset()
+    assert [row.keys for row in seen[2].interval.rows] == [{"server": "mariadb"}]
+    assert seen[2].total.windows == seen[2].interval.windows
+    assert seen[3].total.windows == seen[2].total.windows + seen[3].interval.windows
+
+
+def test_loss_is_counted_per_interval_and_since_reset() -> None:
+    loss = {"t_ns": BEGIN_NS + 3 * WINDOW, "count": 4, "lost_ns": 5 * MS, "cause": Loss.SEGMENT}
+    pieces = list(busy(20))
+    pieces[3] += block(Block.LOSS, loss)
+    pieces[9] += block(Block.LOSS, {**loss, "t_ns": BEGIN_NS + 9 * WINDOW, "count": 6})
+    seen = snapshots(opening() + b"".join(pieces) + end(BEGIN_NS + 20 * WINDOW))
+    assert seen[-1].total.trace.loss == {"segment": 6}
+    assert seen[-1].total.trace.lost_cpu_ns == 5 * MS
+    assert sum(one.interval.trace.loss.get("segment", 0) for one in seen) == 6
+
+
+def test_without_energy_there_is_time_and_no_joules() -> None:
+    opened = head(domains=0, grade=0, energy_source=b"none")
+    # The fake head announces domains; a stream without any has only the blocks before them.
+    announced = opened.index(block(Block.DOMAIN)[:8])
+    stream = opened[:announced] + text(1, b"SELECT 1")
+    for number in range(10):
+        t0_ns = BEGIN_NS + number * WINDOW
+        row = {**query(1, 40), "t0_ns": t0_ns, "t1_ns": t0_ns + WINDOW}
+        stream += block(Block.AGGREGATE, row)
+    seen = snapshots(stream + end(BEGIN_NS + 10 * WINDOW))
+    assert seen[-1].total.domains == ()
+    assert seen[-1].total.energy_source.grade == "none"
+    assert seen[-1].total.rows[0].cpu_ns == 400 * MS
+
+
+def test_a_stream_that_breaks_off_gives_its_last_figures_then_an_error() -> None:
+    stream = opening() + b"".join(busy(9))
+    seen = []
+    with pytest.raises(QjouleError, match="killed"):
+        for one in source(stream[:-10], failure=lambda: "killed").snapshots(Controls(0.5)):
+            seen.append(one)
+    assert seen[-1].ended
+    assert not seen[-1].total.trace.complete
+
+
+def test_a_stream_that_never_begins() -> None:
+    with pytest.raises(QjouleError, match="ended before it began"):
+        snapshots(b"")
+
+
+def test_garbage_is_refused() -> None:
+    with pytest.raises(QjouleError, match="damaged"):
+        snapshots(opening() + b"\xff" * 100)
+
+
+def test_shapes_beyond_the_bound_are_one_row() -> None:
+    names = Names(fake_tracer.fingerprint, {}, max_shapes=3)
+    for shape in range(1, 100):
+        for frame in Stream(io.BytesIO(head() + text(shape, b"S" + b"x" * shape))):
+            if frame.kind is Block.TEXT:
+                names.add_text(frame)
+    known = names.live_names()
+    assert [known.fingerprint(n)[0] == "other" for n in (1, 3, 4, 50, 99)] == [
+        False, False, True, True, True
+    ]  # fmt: skip
+    assert not names.knows_text(SHAPE_OTHER)
+    assert names.knows_text(1)
+    assert not names.knows_text(50)
+
+
+def test_stopping_ends_the_iteration() -> None:
+    controls = Controls(0.1)
+    seen = 0
+    for _ in source(opening() + b"".join(busy(50))).snapshots(controls):
+        seen += 1
+        controls.stop()
+    assert seen == 1
+
+
+def test_elapsed_time_never_goes_back() -> None:
+    seen = snapshots(opening() + b"".join(busy(40)) + end(BEGIN_NS + 40 * WINDOW))
+    assert all(a.elapsed_s <= b.elapsed_s for a, b in pairwise(seen))
