@@ -134,6 +134,19 @@ def test_law4_how_a_trace_is_cut_does_not_change_a_byte(case: Case, cuts: list[i
     assert to_json(result(once.ledger)) == to_json(result(model_cases.run(case).ledger))
 
 
+def test_law4_cutting_that_adds_as_many_pieces_as_clipping_takes_away() -> None:
+    """Two segments of one CPU: one spans two windows, the other is hidden by the first."""
+    case = model_cases.Case(
+        model_cases.machine(0),
+        model_cases.energy([0, 4, 8], {(0, "package"): [80, 80]}),
+        model_cases.segments([(0, 7, 0, 1), (1, 3, 0, 2), (7, 8, 0, 3)]),
+        (),
+        Coefficients(),
+        "separate",
+    )
+    assert model_cases.run(case).ledger.cpu_ns.tolist() == [0, 7, 0, 1]
+
+
 @given(cases(tidy=True))
 @settings(deadline=None, max_examples=60)
 def test_law4_another_policy_moves_only_idle_energy(case: Case) -> None:

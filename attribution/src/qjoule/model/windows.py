@@ -78,8 +78,6 @@ class SegmentWindows:
         t0, t1 = self._clip_range(t0, t1)
         row, window, ns = cut_at(self.energy.boundaries_ns, t0, t1)
         counters, counted = self._counters(segments, order, full_ns, row, ns)
-        if len(row) == len(order):
-            return Pieces(window, slot, segments.group[order], ns, counters, counted)
         return Pieces(window, slot[row], segments.group[order[row]], ns, counters, counted)
 
     def _clip_overlaps(self, slot: I64, t0: I64, t1: I64) -> I64:
