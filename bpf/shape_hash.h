@@ -81,19 +81,16 @@ static __always_inline void qj_shape_feed(struct qj_shape_state *s, const __u8 *
 	__u64 entry = s->entry;
 	__u32 i;
 
-	if (n > QJ_SHAPE_CHUNK)
+	if (n > QJ_SHAPE_CHUNK) /* the verifier must see that the loop ends */
 		n = QJ_SHAPE_CHUNK;
 #ifdef __clang__
 #pragma clang loop unroll(disable)
 #endif
-	for (i = 0; i < QJ_SHAPE_CHUNK; i++) {
-		__u64 byte, emits, moved;
+	for (i = 0; i < n; i++) {
+		__u64 byte = chunk[i];
+		__u64 emits, moved;
 
-		if (i >= n)
-			break;
-		byte = chunk[i];
-		entry =
-		    qj_shape_moves[half | (entry & QJ_SHAPE_STATE) | (qj_shape_classes[byte] & 31)];
+		entry = qj_shape_moves[half | (entry & QJ_SHAPE_STATE) | qj_shape_classes[byte]];
 		emits = 0 - (entry >> QJ_SHAPE_EMIT_SHIFT);
 		byte &= 0 - ((entry >> QJ_SHAPE_BYTE_SHIFT) & 1);
 		moved = qj_shape_step(hash, (entry & QJ_SHAPE_SYMBOL) << 8 | byte, key);
