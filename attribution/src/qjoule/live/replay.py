@@ -187,7 +187,7 @@ class _Pass:
             grade=meta.energy.grade if ledger.series else "none",
             reason=meta.energy.reason,
             by=self._keys,
-            record_loss=recorded._record_loss(loss.get("query", 0), int(high - low)),
+            record_loss=_record_loss(trace, ledger, lost_cpu_ns),
             anomalies=self._windows.anomalies,
             notes=tuple(trace.problems),
         )
@@ -212,3 +212,15 @@ class _Pass:
 def _machine(trace: Trace) -> Machine:
     known = [(cpu.cpu, cpu.package) for cpu in trace.meta.cpus]
     return tables.machine(known, recorded._cpus(trace))
+
+
+def _record_loss(trace: Trace, ledger: Ledger, lost_cpu_ns: int) -> float:
+    """As `attribute` has it: lost records by the whole trace's share, lost time by the span's."""
+    queries, segments = trace.rows("queries"), trace.rows("segments")
+    nowhere_ns = max(lost_cpu_ns - ledger.lost_ns, 0)
+    shares = (
+        recorded._share(trace.loss.get("query", 0), queries),
+        recorded._share(trace.loss.get("pump", 0), queries + segments),
+        recorded._share(nowhere_ns, int(ledger.cpu_ns.sum())),
+    )
+    return min(sum(shares), 1.0)
