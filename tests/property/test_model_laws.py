@@ -134,6 +134,20 @@ def test_law4_how_a_trace_is_cut_does_not_change_a_byte(case: Case, cuts: list[i
     assert to_json(result(once.ledger)) == to_json(result(model_cases.run(case).ledger))
 
 
+def test_law4_lost_time_that_does_not_fit_waits_for_the_next_window() -> None:
+    lost = LostTime(0, np.array([0, 4, 12], np.int64), np.array([0, 6, 6], np.int64))
+    case = model_cases.Case(
+        model_cases.machine(0),
+        model_cases.energy([0, 4, 8, 12], {(0, "package"): [80, 80, 80]}),
+        model_cases.segments([(9, 10, 0, 1)]),
+        (lost,),
+        Coefficients(),
+        "separate",
+    )
+    batches = model_cases.run(case).batches
+    assert np.concatenate([b.lost_ns for b in batches]).ravel().tolist() == [4, 2, 0]
+
+
 def test_law4_cutting_that_adds_as_many_pieces_as_clipping_takes_away() -> None:
     """Two segments of one CPU: one spans two windows, the other is hidden by the first."""
     case = model_cases.Case(

@@ -48,6 +48,11 @@ class Series:
     range: int = 0
 
     @property
+    def has_unit(self) -> bool:
+        """Whether `unit_j` can be one: NaN, 0 and more than a kilojoule cannot."""
+        return 0 < self.unit_j < 1000
+
+    @property
     def max_w(self) -> float:
         return MAX_PLAUSIBLE_W.get(self.domain, MAX_PLAUSIBLE_W["package"])
 
@@ -162,7 +167,7 @@ def _series_energy(
 ) -> None:
     """Fills one series' rows of energy, cause and half width from its readings."""
     energy, cause, half = out
-    if not np.isfinite(series.unit_j) or series.unit_j <= 0:
+    if not series.has_unit:
         cause[:] = Cause.IMPLAUSIBLE
         return
     use, index = rounds

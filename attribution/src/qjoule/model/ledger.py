@@ -159,7 +159,7 @@ class Ledger:
             np.diff(energy.boundaries_ns).astype(np.float64)[w],
             period_ns=float(self.period_ns),
             half_width_ns=energy.half_width_ns[s].astype(np.float64)[w],
-            unit_nj=self.series[s].unit_j * 1e9,
+            unit_nj=self.series[s].unit_j * 1e9 if self.series[s].has_unit else 0.0,
         )
         self.errors.add_random(s, w + first, entries.group, x)
         self.errors.add("weight_nj", entries.group, e * (1.0 - among))

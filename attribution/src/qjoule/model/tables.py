@@ -9,6 +9,7 @@ from qjoule.model.arrays import COUNTERS, LostTime, Machine
 from qjoule.model.counters import I64, Readings, Series
 from qjoule.trace.arrow import pc
 
+_MOST_LOST_NS = 2**53  #: 104 days: more is no sum of lost time, and floats hold no more exactly
 COUNTER_COLUMNS = ("cycles", "instructions", "llc_misses")
 
 
@@ -45,18 +46,17 @@ def readings(energy: pa.Table) -> tuple[Readings, tuple[Series, ...]]:
 def machine(cpus: list[tuple[int, int]], segments_cpus: I64) -> Machine:
     """CPUs as (cpu, package); without a topology, the CPUs that segments name, as package 0."""
     known = dict(cpus) or {int(cpu): 0 for cpu in segments_cpus}
-    ids = sorted(known)
+    ids = sorted(cpu for cpu in known if 0 <= cpu < 2**16)  # as wide as a segment's cpu
     return Machine(np.array(ids, np.int64), np.array([known[i] for i in ids], np.int64))
 
 
 def lost_time(loss: pa.Table, begin_ns: int) -> list[LostTime]:
     """Running sums of lost CPU time per CPU and cause; those without a CPU have no place."""
-    rows = loss.filter(
-        pc.and_(loss.column("cpu").is_valid(), pc.greater(loss.column("lost_ns"), 0))
-    )
     by_key: dict[tuple[int, str], list[tuple[int, int]]] = {}
-    for row in rows.to_pylist():
-        by_key.setdefault((row["cpu"], row["cause"]), []).append((row["t_ns"], row["lost_ns"]))
+    for row in loss.select(["t_ns", "cpu", "cause", "lost_ns"]).to_pylist():
+        if row["cpu"] is not None and row["lost_ns"]:
+            point = (row["t_ns"], min(row["lost_ns"], _MOST_LOST_NS))
+            by_key.setdefault((row["cpu"], row["cause"]), []).append(point)
     out = []
     for (cpu, _), points in sorted(by_key.items()):
         t_ns, lost_ns = np.array(sorted(points), np.float64).T

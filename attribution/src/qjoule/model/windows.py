@@ -178,7 +178,7 @@ class SegmentWindows:
             carry = int(self._lost_carry_ns[slot])
             if self.energy.boundaries_ns[-1] == boundaries_ns[-1]:
                 claims[-1] += int(lost.lost_ns[-1]) - int(running[-1])
-            for k in np.flatnonzero(claims) if not carry else range(len(claims)):
+            for k in range(len(claims)) if carry or claims.any() else ():
                 carry += int(claims[k])
                 fits = min(carry, int(free_ns[k, slot] - placed[k, slot]))
                 placed[k, slot] += fits
