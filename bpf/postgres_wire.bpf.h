@@ -45,14 +45,14 @@ static __always_inline __u32 postgres_name(struct thread_state *thread, __u64 ad
 {
 	__u64 room = at_most(limit, QJ_SHAPE_CHUNK);
 	__u64 h = 0xcbf29ce484222325ULL; /* FNV-1a */
-	long got = bpf_probe_read_user_str(thread->chunk, room, (const void *)addr);
+	long got = bpf_probe_read_user_str(thread->chunk.bytes, room, (const void *)addr);
 
 	*hash = 0;
 	if (got <= 1)
 		return 0;
 	for (int i = 0; i < QJ_SHAPE_CHUNK; i++)
 		if (i < got - 1)
-			h = (h ^ thread->chunk[i]) * 0x100000001b3ULL;
+			h = (h ^ thread->chunk.bytes[i]) * 0x100000001b3ULL;
 	*hash = h;
 	return got - 1;
 }

@@ -263,6 +263,7 @@ struct qj_domain {
 	__u32 package;
 	__u64 range;   /* raw counts from 0 to range - 1; 0: does not wrap */
 	double unit_j; /* joules per raw count */
+	double idle_w; /* what it draws with no CPU busy, if the source knows; else NaN */
 	char name[24]; /* package, core, uncore, dram, psys */
 };
 
@@ -321,7 +322,7 @@ QJ_ASSERT_SIZE(qj_cpu_time, 32);
 QJ_ASSERT_SIZE(qj_aggregate, 280);
 QJ_ASSERT_SIZE(qj_hello, 272);
 QJ_ASSERT_SIZE(qj_cpu, 16);
-QJ_ASSERT_SIZE(qj_domain, 48);
+QJ_ASSERT_SIZE(qj_domain, 56);
 QJ_ASSERT_SIZE(qj_end, 16);
 QJ_ASSERT_SIZE(qj_block, 24);
 

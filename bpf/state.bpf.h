@@ -31,6 +31,10 @@ extern struct qj_control control;
 
 extern struct qj_cpu_state cpus[QJ_MAX_CPUS];
 
+struct shape_chunk {
+	__u8 bytes[QJ_SHAPE_CHUNK];
+};
+
 /* Where a thread is in its protocol. */
 enum phase {
 	PHASE_UNKNOWN = 0, /* attached in the middle: wait for a clear boundary */
@@ -64,7 +68,7 @@ struct thread_state {
 	__u8 bound;	/* PostgreSQL: a Bind without its Execute */
 	__u8 may_continue; /* COPY or LOAD DATA: the client may send data before the end */
 	__u8 borrowed;	/* serves another thread's query (parallel worker) */
-	__u8 chunk[QJ_SHAPE_CHUNK];
+	struct shape_chunk chunk;
 };
 
 struct threads_map {

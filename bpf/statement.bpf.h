@@ -66,6 +66,9 @@ static __always_inline void emit_text(struct qj_cpu_state *cpu, struct thread_st
 	bpf_map_update_elem(&seen, &thread->shape, &yes, BPF_ANY);
 }
 
+/* In statement.bpf.c, so that the verifier walks through the automaton's loop once. Returns 0. */
+extern int feed_shape(struct qj_shape_state *state, struct shape_chunk *chunk, __u32 bytes);
+
 struct statement_walk {
 	struct thread_state *thread;
 	__u64 addr;
@@ -85,7 +88,7 @@ static long statement_chunk(__u32 i, struct statement_walk *walk)
 	if (walk->string) {
 		/* The size given counts a NUL that the helper adds. */
 		__u64 room = at_most((__u64)walk->left + 1, QJ_SHAPE_CHUNK);
-		long got = bpf_probe_read_user_str(thread->chunk, room, (const void *)walk->addr);
+		long got = bpf_probe_read_user_str(thread->chunk.bytes, room, (const void *)walk->addr);
 
 		if (got <= 0)
 			return 1;
@@ -93,11 +96,11 @@ static long statement_chunk(__u32 i, struct statement_walk *walk)
 		bytes = at_most(got - 1, QJ_SHAPE_CHUNK - 1);
 	} else {
 		bytes = at_most(walk->left, QJ_SHAPE_CHUNK);
-		if (bpf_probe_read_user(thread->chunk, bytes, (const void *)walk->addr))
+		if (bpf_probe_read_user(thread->chunk.bytes, bytes, (const void *)walk->addr))
 			return 1;
 	}
 	if (bytes)
-		qj_shape_feed(&thread->text, thread->chunk, bytes);
+		feed_shape(&thread->text, &thread->chunk, bytes);
 	walk->addr += bytes;
 	walk->left -= bytes;
 	walk->taken += bytes;

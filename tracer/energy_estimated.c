@@ -158,6 +158,17 @@ static int parse_curve(struct estimated_source *self, const char *text, struct e
 	return 0;
 }
 
+static bool add_domain(struct estimated_source *self, unsigned package, const char *name,
+		       double idle_w)
+{
+	struct qj_domain *domain =
+	    energy_add_domain(&self->base, package, name, NANOJOULE_J, NEVER_WRAPS);
+
+	if (domain)
+		domain->idle_w = idle_w;
+	return domain;
+}
+
 static int add_packages(struct estimated_source *self, const struct energy_env *env,
 			struct energy_why *why)
 {
@@ -168,9 +179,8 @@ static int add_packages(struct estimated_source *self, const struct energy_env *
 			known++;
 		if (known < self->package_count)
 			continue;
-		if (!energy_add_domain(&self->base, number, "package", NANOJOULE_J, NEVER_WRAPS) ||
-		    (self->has_dram &&
-		     !energy_add_domain(&self->base, number, "dram", NANOJOULE_J, NEVER_WRAPS)))
+		if (!add_domain(self, number, "package", self->watts[0]) ||
+		    (self->has_dram && !add_domain(self, number, "dram", self->dram_watts)))
 			return why_fail(why, -E2BIG, "more than %d counters", ENERGY_MAX_DOMAINS);
 		self->packages[self->package_count++] = (struct package){
 		    .number = number,

@@ -3,6 +3,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,6 +73,7 @@ struct qj_domain *energy_add_domain(struct energy_source *source, unsigned packa
 	    .package = package,
 	    .range = range,
 	    .unit_j = unit_j,
+	    .idle_w = NAN,
 	};
 	snprintf(domain->name, sizeof(domain->name), "%s", name);
 	return domain;

@@ -36,12 +36,13 @@ class EnergyInfo:
 
 @dataclass(frozen=True)
 class DomainInfo:
-    """`range` null: the counter does not wrap."""
+    """`range` null: the counter does not wrap. `idle_w` null: its power at rest is not known."""
 
     package: int
     name: str
     unit_j: float
     range: int | None = None
+    idle_w: float | None = None
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,268 @@
+"""`qjoule record`: a trace of what the database servers of this machine do."""
+
+from __future__ import annotations
+
+import os
+import platform
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from types import FrameType
+
+import click
+
+from qjoule.contract import Mode, Rung
+from qjoule.errors import QjouleError
+from qjoule.live.tracer import (
+    Settings,
+    Tracer,
+    drop_root,
+    plan_tracing,
+    start_tracer,
+    unprivileged_user,
+)
+from qjoule.machine.cpu import read_cpu_info
+from qjoule.servers.plan import AttachPlan
+from qjoule.shapes import fingerprint
+from qjoule.trace.ingest import record
+from qjoule.trace.meta import Meta, Server
+from qjoule.trace.stream import Stream
+from qjoule.trace.writer import TraceWriter
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  sudo qjoule record -d 60
+  sudo qjoule record -o shop.qjoule --pid 812
+  sudo qjoule record -o load.qjoule -- pgbench -T 30 shop
+""",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Write the trace here. [default: qjoule-DATE-TIME.qjoule]",
+)
+@click.option(
+    "-d", "--duration", type=click.FloatRange(min=0.1), metavar="SECONDS", help="Stop after this."
+)
+@click.option("--pid", "pids", type=click.IntRange(min=1), multiple=True, help="Only this server.")
+@click.option(
+    "--rung",
+    type=click.Choice(["auto", "socket", "symbol"]),
+    default="auto",
+    show_default=True,
+    help="How query boundaries are found.",
+)
+@click.option(
+    "--energy",
+    default="auto",
+    show_default=True,
+    metavar="SOURCE",
+    help="auto, none, powercap[:ROOT], perf[:SYSFS], host:ROOT, estimated:W0,W10,W50,W100 "
+    "or replay:FILE.",
+)
+@click.option("--host-root", metavar="DIR", help="For auto: counters given by the hypervisor.")
+@click.option(
+    "--window-ms",
+    type=click.IntRange(5, 1000),
+    default=20,
+    show_default=True,
+    help="Time between two readings of the energy counters.",
+)
+@click.option(
+    "--ring-mb",
+    type=click.IntRange(1, 1024),
+    default=8,
+    show_default=True,
+    help="Memory of the kernel's buffers.",
+)
+@click.option("--no-counters", is_flag=True, help="Leave the hardware counters alone.")
+@click.option(
+    "--capture-literals",
+    is_flag=True,
+    help="Also keep statements with their literals: they may be personal data.",
+)
+@click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="[-- CMD...]")
+def command(
+    *,
+    output: Path | None,
+    duration: float | None,
+    pids: tuple[int, ...],
+    rung: str,
+    energy: str,
+    host_root: str | None,
+    window_ms: int,
+    ring_mb: int,
+    no_counters: bool,
+    capture_literals: bool,
+    program: tuple[str, ...],
+) -> int:
+    """Record a trace: until Ctrl-C, for -d seconds, or while CMD runs."""
+    if os.geteuid() != 0:
+        raise QjouleError("recording needs root: run it again with sudo")
+    chosen = None if rung == "auto" else Rung[rung.upper()]
+    plan = plan_tracing(pids, chosen)
+    settings = Settings(
+        Mode.RECORD,
+        window_ms=window_ms,
+        energy=energy,
+        host_root=host_root,
+        counters=not no_counters,
+        ring_mb=ring_mb,
+    )
+    directory = output or Path(datetime.now().strftime("qjoule-%Y%m%d-%H%M%S.qjoule"))
+    meta = _meta(plan, capture_literals)
+    job = _Job(directory, duration, program, Path.cwd())
+    with _inside(directory):
+        tracer = start_tracer(plan, settings, pids)
+        try:
+            return _record(tracer, job, meta)
+        finally:
+            tracer.stop()
+
+
+@dataclass(frozen=True)
+class _Job:
+    directory: Path
+    duration: float | None
+    program: tuple[str, ...]
+    here: Path  #: where the user stands; we stand in the trace
+
+
+def _record(tracer: Tracer, job: _Job, meta: Meta) -> int:
+    tracer.wait_attached()
+    child: subprocess.Popen[bytes] | None = None
+    with _stopping(tracer, job.duration):
+        if job.program:
+            child = _start(job, tracer)
+        # Everything is attached and the directory is ours: from here on nothing needs root.
+        drop_root()
+        _say(f"tracing {_servers(meta)}; {_until(job)}")
+        try:
+            written = record(Stream(tracer.stream), TraceWriter("."), fingerprint, meta)
+        except QjouleError as error:
+            raise QjouleError(f"{job.directory}: {error}") from None
+    tracer.close()
+    rows = written.rows
+    _say(
+        f"{job.directory}: {rows.get('queries', 0):,} queries, "
+        f"{rows.get('segments', 0):,} segments, "
+        f"energy {written.energy.source} ({written.energy.grade}), {_lost(written)}"
+    )
+    if child is not None:
+        return child.wait()
+    return 0 if written.complete else 1
+
+
+@contextmanager
+def _inside(directory: Path) -> Iterator[None]:
+    """A new directory that belongs to who will write it, as the working directory.
+
+    As the working directory it can be written once root is given up, even below /root.
+    """
+    user = unprivileged_user()
+    before = os.open(".", os.O_RDONLY)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        if any(directory.iterdir()):
+            raise QjouleError(f"{directory} is not empty: give another directory with -o")
+        os.chown(directory, user.pw_uid, user.pw_gid)
+        os.chdir(directory)
+        yield
+    except OSError as error:
+        raise QjouleError(f"cannot write to {directory}: {error.strerror or error}") from error
+    finally:
+        os.fchdir(before)
+        os.close(before)
+
+
+@contextmanager
+def _stopping(tracer: Tracer, duration: float | None) -> Iterator[None]:
+    """Ctrl-C, a termination and the end of the duration stop the tracer: its stream then ends."""
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        tracer.stop()
+
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
+    before = [signal.signal(number, stop) for number in signals]
+    if duration is not None:
+        signal.setitimer(signal.ITIMER_REAL, duration)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, handler in zip(signals, before, strict=True):
+            signal.signal(number, handler)
+
+
+def _start(job: _Job, tracer: Tracer) -> subprocess.Popen[bytes]:
+    """Runs the user's command, as the user, where the user stands; its end stops the tracer."""
+    environment = dict(os.environ)
+    user: dict[str, object] = {}
+    if environment.get("SUDO_UID"):
+        account = unprivileged_user()
+        environment["HOME"] = account.pw_dir
+        user = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
+    try:
+        child = subprocess.Popen(job.program, env=environment, cwd=job.here, **user)  # type: ignore[call-overload]
+    except OSError as error:
+        raise QjouleError(f"cannot start {job.program[0]}: {error.strerror}") from None
+
+    def watch() -> None:
+        child.wait()
+        tracer.stop()
+
+    threading.Thread(target=watch, name="qjoule-child", daemon=True).start()
+    return child  # type: ignore[no-any-return]
+
+
+def _servers(meta: Meta) -> str:
+    return ", ".join(f"{server.name} ({server.rung})" for server in meta.servers)
+
+
+def _until(job: _Job) -> str:
+    if job.program:
+        return f"until {Path(job.program[0]).name} ends"
+    return "Ctrl-C stops" if job.duration is None else f"for {job.duration:g} s, Ctrl-C stops"
+
+
+def _lost(meta: Meta) -> str:
+    if not meta.loss:
+        return "nothing lost"
+    return "lost: " + ", ".join(f"{count:,} {cause}" for cause, count in meta.loss.items())
+
+
+def _say(message: str) -> None:
+    with suppress(OSError):
+        print(f"qjoule: {message}", file=sys.stderr, flush=True)
+
+
+def _meta(plan: AttachPlan, literals: bool) -> Meta:
+    servers = tuple(
+        Server(
+            id=planned.server.id,
+            name=planned.server.label,
+            kind=str(planned.server.flavour),
+            version=planned.server.version,
+            exe=planned.server.exe_name,
+            rung=planned.choice.rung.name.lower(),
+            reason=planned.choice.why,
+        )
+        for planned in plan.traced
+    )
+    return Meta(
+        host=platform.node(),
+        kernel=platform.release(),
+        cpu=read_cpu_info().name,
+        literals=literals,
+        servers=servers,
+    )

@@ -1,0 +1,196 @@
+"""Starts `qjoule-tracer` as root, and gives root up once it is attached."""
+
+from __future__ import annotations
+
+import io
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from qjoule.contract import Mode, Rung
+from qjoule.errors import QjouleError
+from qjoule.machine.counters import hardware_counters
+from qjoule.machine.cpu import read_cpu_info
+from qjoule.machine.power_table import estimate_curve
+from qjoule.servers.discovery import find_servers
+from qjoule.servers.kernel_facts import read_kernel_facts
+from qjoule.servers.plan import AttachPlan, build_plan
+
+_STOP_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the user chose; the rest the tracer and the plan decide."""
+
+    mode: Mode
+    window_ms: int = 20
+    flush_ms: int = 200
+    energy: str = "auto"
+    host_root: str | None = None
+    counters: bool = True
+    ring_mb: int = 8
+
+
+class Tracer:
+    """A running `qjoule-tracer`. `stream` is its binary output (bpf/qjoule.h)."""
+
+    def __init__(self, process: subprocess.Popen[bytes], control: int) -> None:
+        assert process.stdout is not None
+        self.stream: io.BufferedReader = cast(io.BufferedReader, process.stdout)
+        self.pid = process.pid
+        self._process = process
+        self._control: int | None = control
+
+    def stop(self) -> None:
+        """Asks the tracer to end its stream; may be called twice, and from a signal handler.
+
+        It no longer belongs to our user then: closing its control pipe is the way to ask.
+        """
+        control, self._control = self._control, None
+        if control is not None:
+            os.close(control)
+
+    def close(self) -> None:
+        """Ends the tracer. Raises `QjouleError` with its own words if it failed."""
+        self.stop()
+        self.stream.close()
+        try:
+            code = self._process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise QjouleError(f"the tracer (process {self.pid}) does not end: kill it") from None
+        words = self._words()
+        if code and words:
+            raise QjouleError(words)
+
+    def wait_attached(self) -> None:
+        """Returns once the stream begins: everything is attached.
+
+        Raises:
+            QjouleError: the tracer could not attach, in its own words.
+        """
+        if self.stream.peek(1):
+            return
+        self.stop()
+        self._process.wait(_STOP_SECONDS)
+        words = self._words() or f"the tracer ended with exit code {self._process.returncode}"
+        raise QjouleError(words)
+
+    def _words(self) -> str:
+        if self._process.stderr is None or self._process.stderr.closed:
+            return ""
+        with self._process.stderr as stderr:
+            lines = stderr.read().decode("utf-8", "replace").strip().splitlines()
+        return lines[-1].removeprefix("qjoule-tracer: ") if lines else ""
+
+
+def plan_tracing(pids: Collection[int] = (), rung: Rung | None = None) -> AttachPlan:
+    """The attach plan of this machine.
+
+    Raises:
+        QjouleError: no server can be traced, with the reason.
+    """
+    plan = build_plan(find_servers(), read_kernel_facts(), rung, pids or None)
+    if plan.traced:
+        return plan
+    if plan.servers:
+        first = plan.servers[0]
+        raise QjouleError(f"cannot trace {first.server.label}: {first.choice.why}")
+    raise QjouleError(
+        "no MariaDB, MySQL or PostgreSQL found, running or installed: see 'qjoule doctor'"
+    )
+
+
+def start_tracer(plan: AttachPlan, settings: Settings, pids: Collection[int] = ()) -> Tracer:
+    """Starts the tracer with this plan; the caller then reads `Tracer.stream`.
+
+    Raises:
+        QjouleError: not root, or the tracer is not installed.
+    """
+    if os.geteuid() != 0:
+        raise QjouleError("tracing needs root: run it again with sudo")
+    read_end, write_end = os.pipe()
+    command = [str(tracer_path()), *_arguments(settings, read_end), *plan.arguments()]
+    if pids:
+        command.append("--only-running")
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            pass_fds=(read_end,),
+            start_new_session=True,  # Ctrl-C reaches us alone: the trace is to end in order
+        )
+    except OSError as error:
+        os.close(write_end)
+        raise QjouleError(f"cannot start {command[0]}: {error.strerror}") from None
+    finally:
+        os.close(read_end)
+    return Tracer(process, write_end)
+
+
+def tracer_path() -> Path:
+    """Beside the Python that runs us, as `make build` puts it, or on root's PATH."""
+    beside = Path(sys.executable).parent / "qjoule-tracer"
+    if beside.exists():
+        return beside
+    found = shutil.which("qjoule-tracer")
+    if found is None:
+        raise QjouleError(f"qjoule-tracer is not installed beside {sys.executable}: run 'make'")
+    return Path(found)
+
+
+def _arguments(settings: Settings, control: int) -> Sequence[str]:
+    user = unprivileged_user()
+    curve = estimate_curve(read_cpu_info())
+    arguments = {
+        "--mode": settings.mode.name.lower(),
+        "--window-ms": settings.window_ms,
+        "--flush-ms": settings.flush_ms,
+        "--ring-mb": settings.ring_mb,
+        "--energy": settings.energy,
+        "--curve": curve.spec,
+        "--curve-label": curve.label,
+        "--reader": os.getpid(),
+        "--control-fd": control,
+        "--uid": user.pw_uid,
+        "--gid": user.pw_gid,
+    }
+    if settings.host_root is not None:
+        arguments["--host-root"] = settings.host_root
+    words = [str(word) for pair in arguments.items() for word in pair]
+    if settings.counters:
+        for check in hardware_counters():
+            if check.ok:
+                name = check.name.removeprefix("counter ").replace("_", "-")
+                words += ["--counter", name]
+    return words
+
+
+def unprivileged_user() -> pwd.struct_passwd:
+    """Who reads the stream once root is given up: the user of sudo, else nobody."""
+    uid = os.environ.get("SUDO_UID", "")
+    if uid.isdigit() and int(uid) != 0:
+        try:
+            return pwd.getpwuid(int(uid))
+        except KeyError:
+            pass
+    return pwd.getpwnam("nobody")
+
+
+def drop_root() -> None:
+    """Becomes `unprivileged_user()`, for good."""
+    if os.geteuid() != 0:
+        return
+    user = unprivileged_user()
+    os.setgroups([])
+    os.setresgid(user.pw_gid, user.pw_gid, user.pw_gid)
+    os.setresuid(user.pw_uid, user.pw_uid, user.pw_uid)
+    os.environ["HOME"] = user.pw_dir
