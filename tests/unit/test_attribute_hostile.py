@@ -1,0 +1,53 @@
+"""Traces that lie about everything still give a result that adds up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import attribute_trace as hand
+from attribute_trace import MS
+from qjoule.model.attribute import attribute
+from qjoule.reporters.json_report import to_json
+from qjoule.trace.meta import Cpu
+from qjoule.trace.reader import Trace
+
+SEGMENTS = [hand.segment(*row) for row in hand.SEGMENTS]
+QUERIES = [hand.query(*row) for row in hand.QUERIES]
+ENERGY = [hand.energy(t, raw) for t, raw in ((0, 0), (20, 10**9), (40, 3 * 10**9))]
+LOST = {"t_ns": -(2**62), "cpu": 0, "cause": "segment", "count": 2**63, "lost_ns": 2**64 - 1}
+NOTHING: dict[str, Any] = dict.fromkeys(("segments", "queries", "energy", "owners", "shapes"), ())
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"meta": {"cpus": ()}},
+        {"meta": {"cpus": (Cpu(7, 1, 0, 7), Cpu(4_000_000_000, 0, 0, 0))}},
+        {"meta": {"begin_ns": None, "end_ns": None}},
+        {"meta": {"begin_ns": -(2**63), "end_ns": 2**63 - 1}},
+        {"meta": {"begin_ns": hand.at(40), "end_ns": hand.at(0)}},
+        {"meta": {"begin_ns": hand.at(0), "end_ns": hand.at(0)}},
+        {"meta": {"begin_ns": 0, "end_ns": 2**62}, "energy": []},
+        {"segments": [SEGMENTS[0] | {"t0_ns": -(2**63), "t1_ns": 2**63 - 1}, *SEGMENTS]},
+        {"segments": []},
+        NOTHING,
+        {"energy": ENERGY[:1]},
+        {"energy": [*ENERGY[:2], ENERGY[2] | {"raw": 2**64 - 1}]},
+        *({"energy": [row | {"unit_j": unit} for row in ENERGY]} for unit in (0, 5e-324, 1e308)),
+        {"energy": [row | {"unit_j": float("nan")} for row in ENERGY]},
+        {"energy": [row | {"range": 2**64 - 1} for row in ENERGY]},
+        {"queries": [*QUERIES, *QUERIES]},
+        {"queries": [QUERIES[0] | {"begin_ns": 2**62, "end_ns": -(2**62)}]},
+        {"loss": [LOST, LOST | {"cpu": 5000, "t_ns": hand.at(3), "lost_ns": MS}]},
+    ],
+    ids=str,
+)
+def test_it_adds_up_all_the_same(tmp_path: Path, changed: dict[str, Any]) -> None:
+    found = attribute(Trace(hand.write(tmp_path / "t", **changed)))
+    for domain in found.domains:
+        assert sum(domain.parts_nj.values()) == domain.measured_nj
+        assert min(domain.parts_nj.values()) >= 0
+    to_json(found)  # raises for NaN and infinity
