@@ -56,7 +56,7 @@ def head(cpus: int = 2, **hello: Any) -> bytes:
         "energy_source": b"replay",
         "energy_reason": b"asked for",
     }
-    domain = {"package": 0, "range": 1 << 32, "unit_j": 2.0**-14}
+    domain = {"package": 0, "range": 1 << 32, "unit_j": 2.0**-14, "idle_w": float("nan")}
     return (
         block(Block.HELLO, fields | hello)
         + block(Block.CPU, *({"cpu": cpu, "core": cpu, "sibling": cpu} for cpu in range(cpus)))

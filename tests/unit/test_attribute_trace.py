@@ -14,7 +14,7 @@ from qjoule.model.attribute import attribute
 from qjoule.model.coefficients import Coefficients, PowerInterval
 from qjoule.model.result import Attribution, Row
 from qjoule.reporters.json_report import to_json
-from qjoule.trace.meta import EnergyInfo
+from qjoule.trace.meta import DomainInfo, EnergyInfo
 from qjoule.trace.reader import Trace
 
 
@@ -63,10 +63,10 @@ def test_idle_power_is_taken_off_first_and_policies_move_only_it(tmp_path: Path)
 
 
 def test_an_estimate_knows_its_idle_power_and_says_how_unsure_it_is(tmp_path: Path) -> None:
-    source = EnergyInfo(
-        "estimated", "estimated", "power curve 25,30,40,60 W by CPU time, not measured"
-    )
-    found = attribute(Trace(hand.write(tmp_path / "t", meta={"energy": source})))
+    source = EnergyInfo("estimated", "estimated", "a power curve")
+    domains = (DomainInfo(0, "package", 1e-9, idle_w=25.0),)
+    meta = {"energy": source, "domains": domains}
+    found = attribute(Trace(hand.write(tmp_path / "t", meta=meta)))
     assert found.main.parts_nj["idle"] == 2 * 500_000_000
     assert any("±50%" in note for note in found.model.notes)
     low, high = rows(found)["bbbb",].energy_nj_ci95

@@ -250,7 +250,14 @@ HELLO = np.dtype(
 )
 CPU = np.dtype([("cpu", "<u4"), ("package", "<u4"), ("core", "<u4"), ("sibling", "<u4")])
 DOMAIN = np.dtype(
-    [("domain", "<u4"), ("package", "<u4"), ("range", "<u8"), ("unit_j", "<f8"), ("idle_w", "<f8"), ("name", "S24")]
+    [
+        ("domain", "<u4"),
+        ("package", "<u4"),
+        ("range", "<u8"),
+        ("unit_j", "<f8"),
+        ("idle_w", "<f8"),
+        ("name", "S24"),
+    ]
 )
 END = np.dtype([("t_ns", "<u8"), ("reason", "<u4"), ("reserved", "<u4")])
 BLOCK = np.dtype(

@@ -22,7 +22,8 @@ from qjoule.model.labels import GroupLabel, LabelIndex
 from qjoule.model.ledger import Ledger
 from qjoule.model.live import LiveCalls, LiveGroups, from_aggregates
 from qjoule.model.result import Attribution, TraceInfo
-from qjoule.trace.meta import EnergyInfo, Meta
+from qjoule.trace.meta import DomainInfo, EnergyInfo, Meta
+from qjoule.trace.rows import domains
 from qjoule.trace.stream import Frame
 
 #: The kernel sums per shape and server: nothing finer is known of a live stream.
@@ -47,7 +48,7 @@ class Head:
 
     hello: Records
     cpus: list[tuple[int, int]]
-    series: dict[int, Series]
+    domains: dict[int, DomainInfo]
     rest: Frame | None
 
 
@@ -59,11 +60,7 @@ def read_head(frames: Iterator[Frame]) -> Head:
         elif frame.kind is Block.CPU:
             head.cpus += [(int(cpu["cpu"]), int(cpu["package"])) for cpu in frame.records]
         elif frame.kind is Block.DOMAIN:
-            for domain in frame.records:
-                name = bytes(domain["name"]).decode("utf-8", "replace")
-                head.series[int(domain["domain"])] = Series(
-                    int(domain["package"]), name, float(domain["unit_j"]), int(domain["range"])
-                )
+            head.domains |= domains(frame.records)
         else:
             head.rest = frame
             break
@@ -132,7 +129,12 @@ class StreamSession:
             bytes(hello["energy_reason"]).decode("utf-8", "replace"),
         )
         self._machine = tables.machine(head.cpus, np.zeros(0, np.int64))
-        self._rounds = Rounds(head.series, self._machine, self._begin_ns)
+        self._domains = tuple(head.domains.values())
+        series = {
+            index: Series(domain.package, domain.name, domain.unit_j, domain.range or 0)
+            for index, domain in head.domains.items()
+        }
+        self._rounds = Rounds(series, self._machine, self._begin_ns)
         self._names, self._live_meta, self._idle = names, meta, idle
         self._anomalies = Anomalies()
         groups = LiveGroups(names.live_names())
@@ -265,7 +267,8 @@ class StreamSession:
         return assemble.attribution(ledger, labels, calls.stats(len(labels)), about)
 
     def _ledger(self) -> Ledger:
-        series, meta = self._rounds.series, Meta(energy=self._energy)
+        series = self._rounds.series
+        meta = Meta(energy=self._energy, domains=self._domains)
         return Ledger(
             series,
             self._machine.packages,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -42,7 +41,6 @@ from qjoule.trace.reader import Trace
 
 DEFAULT_WINDOW_NS = 20_000_000
 _MAX_WINDOWS = 10_000_000
-_CURVE = re.compile(r"power curve ([0-9.,eE+]+) W")
 
 
 def attribute(
@@ -97,24 +95,16 @@ def attribute(
 def default_coefficients(meta: Meta, series: Sequence[Series]) -> Coefficients:
     """What is assumed of a machine that nobody calibrated.
 
-    A published curve says what it draws at no load; its DRAM figure does not depend on load at
-    all. Of measured counters nothing is known.
+    An estimate knows what it draws at rest, for that is part of its curve. Of measured counters
+    nothing is known. (Domains of one name in one package are dies: they add up.)
     """
-    found = _CURVE.search(meta.energy.reason) if meta.energy.grade == "estimated" else None
-    if not found:
-        return Coefficients()
-    try:
-        watts = [float(value) for value in found.group(1).split(",")]
-    except ValueError:
-        return Coefficients()
-    idle_w = {"package": watts[0]} | ({"dram": watts[4]} if len(watts) > 4 else {})
-    return Coefficients(
-        idle_w={
-            (s.package, s.domain): PowerInterval(*3 * (idle_w[s.domain],))
-            for s in series
-            if s.domain in idle_w
-        }
-    )
+    idle_w: dict[tuple[int, str], float] = {}
+    for domain in meta.domains:
+        if domain.idle_w is not None:
+            key = (domain.package, domain.name)
+            idle_w[key] = idle_w.get(key, 0.0) + domain.idle_w
+    known = {(s.package, s.domain) for s in series} & idle_w.keys()
+    return Coefficients(idle_w={key: PowerInterval(*3 * (idle_w[key],)) for key in sorted(known)})
 
 
 def update_period_ns(meta: Meta) -> int:

@@ -168,13 +168,9 @@ class Ingest:
         self.meta = replace(self.meta, cpus=tuple(known[cpu] for cpu in sorted(known)))
 
     def _announce_domains(self, records: Array) -> None:
-        for index, package, counts, unit_j, idle_w, name in records.tolist():
-            if index < 1 << 16 and np.isfinite(unit_j) and name:
-                idle = idle_w if np.isfinite(idle_w) and idle_w >= 0 else None
-                domain = DomainInfo(package, _text(name), unit_j, counts or None, idle)
-                self._domains[index] = domain
-            else:
-                self._invalid += 1
+        known = rows.domains(records)
+        self._domains |= known
+        self._invalid += len(records) - len(known)
         domains = tuple(self._domains[index] for index in sorted(self._domains))
         self.meta = replace(self.meta, domains=domains)
 

@@ -5,6 +5,7 @@ Each takes records of one kind (`qjoule.contract`) and returns a table of `qjoul
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -161,3 +162,14 @@ def cpu_time_rows(times: Array) -> pa.Table:
         numbers(times["idle_ns"]),
     ]
     return pa.Table.from_arrays(columns, schema=CPU_TIME)
+
+
+def domains(records: Array) -> dict[int, DomainInfo]:
+    """Energy domains by their index in the stream; records without sense are left out."""
+    known = {}
+    for index, package, counts, unit_j, idle_w, name in records.tolist():
+        if index < 1 << 16 and math.isfinite(unit_j) and name:
+            idle = idle_w if math.isfinite(idle_w) and idle_w >= 0 else None
+            text = name.decode("utf-8", "replace")
+            known[index] = DomainInfo(package, text, unit_j, counts or None, idle)
+    return known
