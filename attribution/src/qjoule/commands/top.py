@@ -186,6 +186,9 @@ def _show(source: SnapshotSource, controls: Controls) -> None:
     """The full-screen view, until it is left. A failure of the source is told afterwards too."""
     from qjoule.reporters.live_view import LiveView  # noqa: PLC0415 (textual takes its time)
 
+    for name in ("COLUMNS", "LINES"):
+        # Exported by some shells and by readline: a size from there would never change again.
+        os.environ.pop(name, None)
     view = LiveView(source, controls, export, color=not os.environ.get("NO_COLOR"))
     view.run()
     if view.failure is not None:

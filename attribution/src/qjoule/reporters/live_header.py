@@ -98,9 +98,9 @@ def _status(state: ViewState, width: int) -> Line:
             ("PAUSED", "warn") if state.paused else ("", ""),
             ("END OF TRACE", "warn") if state.ended else ("", ""),
             (_span(state), ""),
+            (f"filter {filtered!r}", "accent") if filtered else ("", ""),
             (f"by {fmt.one_line(state.group)}", ""),
             (f"{SORTS[state.sort][0]} {arrow}", ""),
-            (f"filter {filtered!r}", "accent") if filtered else ("", ""),
         ],
         width,
     )

@@ -21,7 +21,7 @@ COLUMNS = (
     Column("database", "DB", 10, 8, "left"),
     Column("user", "USER/APP", 12, 10, "left"),
     Column("rate", "CALLS/s", 7, 4),
-    Column("per_call", "J/CALL ± 95 %", 16, 1),
+    Column("per_call", "J/CALL ± 95 %", 20, 1),
     Column("power", "W", 8, 0),
     Column("share", "%E", 7, 3),
     Column("cpu", "CPU ms/CALL", 11, 6),
@@ -123,7 +123,7 @@ def _fixed(
 ) -> list[dict[str, str]]:
     """Cells of the queries not shown, of the other parts, and of the total."""
     hidden = max(0, len(attribution.rows) - len(rows))
-    names = [f"other queries ({fmt.count(hidden)} groups)"]
+    names = [f"other queries ({fmt.count(hidden)})"]
     names += [FIXED_NAMES[part] for part in PARTS[1:-1]] + ["residual (unattributed)"]
     measured_nj = attribution.main.measured_nj if has_energy(attribution) else 0
     cells = []

@@ -1,0 +1,120 @@
+"""`qjoule top --replay` in a real terminal: tmux types the keys and says what it sees."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import fake_tracer
+from qjoule.trace.ingest import record
+from qjoule.trace.meta import Meta
+from qjoule.trace.stream import Stream
+from qjoule.trace.writer import TraceWriter
+
+pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+PROMPT = "prompt> "
+
+
+class Terminal:
+    """A tmux session of its own server, 80 by 24, with a plain shell."""
+
+    def __init__(self, directory: Path) -> None:
+        self._tmux = ["tmux", "-L", f"qjoule-test-{uuid.uuid4().hex[:8]}", "-f", "/dev/null"]
+        shell = f"env PS1='{PROMPT}' LANG=C.UTF-8 sh"
+        self._run("-u", "new-session", "-d", "-x", "80", "-y", "24", "-c", str(directory), shell)
+
+    def _run(self, *arguments: str) -> str:
+        done = subprocess.run(
+            [*self._tmux, *arguments], capture_output=True, text=True, check=True, timeout=20
+        )
+        return done.stdout
+
+    def type(self, *keys: str) -> None:
+        self._run("send-keys", *keys)
+
+    def resize(self, width: int, height: int) -> None:
+        self._run("resize-window", "-x", str(width), "-y", str(height))
+
+    def screen(self) -> str:
+        return self._run("capture-pane", "-p")
+
+    def alternate(self) -> bool:
+        return self._run("display-message", "-p", "#{alternate_on}").strip() == "1"
+
+    def until(self, condition: Callable[[str], bool]) -> str:
+        """Waits for the screen; pytest's own timeout is the limit."""
+        while not condition(screen := self.screen()):
+            time.sleep(0.05)
+        return screen
+
+    def close(self) -> None:
+        subprocess.run([*self._tmux, "kill-server"], check=False, capture_output=True)
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Iterator[Terminal]:
+    stream = Stream(io.BytesIO(b"".join(fake_tracer.traffic(2.0, per_second=500))))
+    record(stream, TraceWriter(tmp_path / "t.qjoule"), fake_tracer.fingerprint, Meta(host="db1"))
+    terminal = Terminal(tmp_path)
+    try:
+        terminal.type(
+            f"{sys.executable} -m qjoule top --replay t.qjoule -d 0.5; echo code=$?", "Enter"
+        )
+        terminal.until(lambda screen: "END OF TRACE" in screen)
+        yield terminal
+    finally:
+        terminal.close()
+
+
+@pytest.mark.timeout(30)
+def test_keys_resize_and_a_restored_terminal(terminal: Terminal) -> None:
+    screen = terminal.screen()
+    assert "TOTAL simulated" in screen
+    assert "h help  q quit" in screen.splitlines()[23]
+    assert terminal.alternate()
+    terminal.type("n")
+    terminal.until(lambda screen: "calls ▼" in screen)
+    terminal.type("/", "select", "Enter")
+    terminal.until(lambda screen: "filter 'select'" in screen)
+    terminal.type("Enter")
+    terminal.until(lambda screen: "since reset" in screen and "share of energy" in screen)
+    terminal.type("Escape")
+    terminal.until(lambda screen: "TOTAL simulated" in screen)
+    terminal.resize(200, 50)
+    terminal.until(lambda screen: "W TREND" in screen and len(screen.splitlines()) == 50)
+    terminal.resize(80, 24)
+    terminal.until(lambda screen: "W TREND" not in screen and "TOTAL simulated" in screen)
+    terminal.type("E")
+    screen = terminal.until(lambda screen: "written: qjoule-top-" in screen)
+    terminal.type("q")
+    terminal.until(lambda screen: "code=0" in screen)
+    assert not terminal.alternate()
+    terminal.type("stty -a", "Enter")
+    settings = terminal.until(lambda screen: "icanon" in screen)
+    assert " icanon" in settings, "lines are read as before"
+    assert "-icanon" not in settings
+    assert " echo " in settings
+
+
+@pytest.mark.timeout(30)
+def test_ctrl_c_restores_the_terminal(terminal: Terminal) -> None:
+    terminal.type("C-c")
+    terminal.until(lambda screen: "code=0" in screen)
+    assert not terminal.alternate()
+
+
+@pytest.mark.timeout(30)
+def test_sigterm_restores_the_terminal(terminal: Terminal) -> None:
+    pane = terminal._run("list-panes", "-F", "#{pane_pid}").strip()
+    children = Path(f"/proc/{pane}/task/{pane}/children").read_text().split()
+    subprocess.run(["kill", "-TERM", children[0]], check=True)
+    terminal.until(lambda screen: "code=0" in screen)
+    assert not terminal.alternate()
