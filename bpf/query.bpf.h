@@ -53,18 +53,18 @@ static __always_inline void query_begin(struct qj_cpu_state *cpu, struct thread_
 	claim_stretch(cpu, thread, now);
 }
 
-/* The thread exits: a query that it still served ends here. */
-static __always_inline void thread_gone(struct qj_cpu_state *cpu, struct thread_state *thread,
-					__u64 now)
+/*
+ * The thread exits, or has another client: a query that it still served was cut off, by KILL or
+ * because its client went away. When it stopped, nobody told us.
+ */
+static __always_inline void query_abandon(struct qj_cpu_state *cpu, struct thread_state *thread,
+					  __u64 now)
 {
 	if (thread->borrowed || !thread->begin_ns)
 		return;
-	if (thread->end_ns) {
-		query_end(cpu, thread, thread->end_ns);
-		return;
-	}
-	thread->flags |= QJ_QUERY_OPEN;
-	query_end(cpu, thread, now);
+	if (!thread->end_ns && thread->command != QJ_COMMAND_OTHER)
+		thread->flags |= QJ_QUERY_OPEN;
+	query_end(cpu, thread, thread->end_ns ?: now);
 }
 
 /* Another client on this thread. */

@@ -8,23 +8,52 @@
 #include "postgres_wire.bpf.h"
 #include "syscall.bpf.h"
 
-/* Reads the servers make of other sockets while a query runs (federation, replication) are not
- * requests. Between queries, another socket is another client. */
+/*
+ * A socket's identity is its cookie, which no other socket ever has: the next client's socket may
+ * well lie at the address of the last one's. A cookie is made when first asked for, and reads 0
+ * until then (net/core/sock_diag.c).
+ */
+static __always_inline __u64 cookie_of(const struct sock *sk)
+{
+	return BPF_CORE_READ(sk, __sk_common.skc_cookie.counter);
+}
+
+static __always_inline bool is_known(const struct thread_state *thread, const struct sock *sk)
+{
+	/* The kernel knows this pointer's type: a plain load will do. */
+	return thread->socket == (__u64)sk &&
+	       thread->cookie == (__u64)sk->__sk_common.skc_cookie.counter;
+}
+
+/* A closed socket has lost its file (sock_orphan()), or its memory serves another by now. */
+static __always_inline bool has_client(const struct thread_state *thread)
+{
+	const struct sock *sk = (const struct sock *)thread->socket;
+
+	return sk && cookie_of(sk) == thread->cookie && BPF_CORE_READ(sk, sk_socket);
+}
+
+/*
+ * Reads the servers make of other sockets while a query runs (federation, replication) are not
+ * requests. Between queries, and once its client's socket is closed, another socket is another
+ * client.
+ */
 static __always_inline bool is_clients_socket(struct qj_cpu_state *cpu, struct thread_state *thread,
 					      struct sock *sk, int got)
 {
-	if (thread->socket == (__u64)sk)
+	if (is_known(thread, sk))
 		return true;
-	if (thread->begin_ns && !thread->end_ns && thread->command != QJ_COMMAND_OTHER)
-		return false;
 	if (got <= 0)
 		return false;
-	if (thread->begin_ns)
-		query_end(cpu, thread, thread->end_ns ?: bpf_ktime_get_ns());
+	if (thread->begin_ns && !thread->end_ns && thread->command != QJ_COMMAND_OTHER &&
+	    has_client(thread))
+		return false;
+	query_abandon(cpu, thread, bpf_ktime_get_ns());
 	/* A PostgreSQL backend has one client: if we came in the middle, it has logged in already. */
 	if (thread->server_kind == QJ_SERVER_MYSQL)
 		thread->phase = PHASE_STARTUP;
 	thread->socket = (__u64)sk;
+	thread->cookie = bpf_get_socket_cookie(sk);
 	session_begin(cpu, thread);
 	return true;
 }

@@ -49,7 +49,8 @@ struct thread_state {
 	__u64 end_ns;	/* a reply that may not be the last (COPY, LOAD DATA) went out then */
 	__u64 session;
 	__u64 shape;
-	__u64 socket; /* address of the struct sock, as an identity only */
+	__u64 socket; /* address of the client's struct sock ... */
+	__u64 cookie; /* ... and its cookie: together its identity */
 	__u64 text_addr;
 	struct qj_shape_state text;
 	__u32 text_left; /* bytes of the statement still to be hashed */

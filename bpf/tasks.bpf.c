@@ -129,7 +129,7 @@ int BPF_PROG(on_exit, struct task_struct *task)
 	struct thread_state *thread = thread_of(task);
 
 	if (thread)
-		thread_gone(this_cpu(), thread, bpf_ktime_get_ns());
+		query_abandon(this_cpu(), thread, bpf_ktime_get_ns());
 	emit_task(task, QJ_TASK_EXIT, thread ? thread->server : 0, task->comm);
 	return 0;
 }
