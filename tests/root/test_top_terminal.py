@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -27,7 +26,8 @@ class Terminal:
     """A tmux session of its own server, 80 by 24, with a plain shell."""
 
     def __init__(self, directory: Path) -> None:
-        self._tmux = ["tmux", "-L", f"qjoule-test-{uuid.uuid4().hex[:8]}", "-f", "/dev/null"]
+        self._socket = directory / "tmux"
+        self._tmux = ["tmux", "-S", str(self._socket), "-f", "/dev/null"]
         shell = f"env PS1='{PROMPT}' LANG=C.UTF-8 sh"
         self._run("-u", "new-session", "-d", "-x", "80", "-y", "24", "-c", str(directory), shell)
 
@@ -57,6 +57,7 @@ class Terminal:
 
     def close(self) -> None:
         subprocess.run([*self._tmux, "kill-server"], check=False, capture_output=True)
+        self._socket.unlink(missing_ok=True)
 
 
 @pytest.fixture
