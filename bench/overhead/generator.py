@@ -1,0 +1,113 @@
+"""A load generator that runs on while modes come and go, and what each of its intervals did."""
+
+from __future__ import annotations
+
+import queue
+import re
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.overhead.cpu import cpu_ns, family
+
+from qjoule.errors import QjouleError
+from servers.process import with_parent
+
+#: sysbench's `--report-interval=1`, and pgbench's `--progress=1`.
+REPORT = re.compile(rb"^(?:\[ \d+s \] .*?tps: |progress: [\d.]+ s, )([\d.]+)")
+_PATIENCE_S = 30.0
+
+
+@dataclass(frozen=True)
+class Interval:
+    """About one second of load."""
+
+    seconds: float
+    transactions: float
+    load_ns: int  #: CPU time of server and client
+    tracing_ns: int  #: CPU time of what traces, in processes of its own
+
+    @property
+    def rate(self) -> float:
+        return self.transactions / self.seconds
+
+    @property
+    def cpu_per_transaction_ns(self) -> float:
+        return (self.load_ns + self.tracing_ns) / max(self.transactions, 1.0)
+
+
+class Generator:
+    """Reads the generator's reports, and the CPU clocks at the moment of each."""
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], server_pids: Callable[[], Sequence[int]], log: Path
+    ) -> None:
+        self.tracing: tuple[int, ...] = ()  #: processes of the present mode
+        self._process, self._server_pids, self._log = process, server_pids, log
+        self._intervals: queue.Queue[Interval] = queue.Queue()
+        threading.Thread(target=self._read, name="intervals", daemon=True).start()
+
+    def skip(self) -> None:
+        """Drops the intervals until now, and the one in which something changed."""
+        while not self._intervals.empty():
+            self._intervals.get_nowait()
+        self._next()
+
+    def take(self, count: int) -> list[Interval]:
+        return [self._next() for _ in range(count)]
+
+    def _next(self) -> Interval:
+        try:
+            return self._intervals.get(timeout=_PATIENCE_S)
+        except queue.Empty:
+            words = self._log.read_text(errors="replace").strip().splitlines()
+            last = words[-1] if words else "it is silent"
+            raise QjouleError(f"the load generator stopped reporting: {last}") from None
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        before_s, before_load, tracing, before_tracing = 0.0, 0, self.tracing, 0
+        for line in self._process.stdout:
+            found = REPORT.match(line)
+            if not found:
+                continue
+            now_s = time.monotonic()
+            load = cpu_ns((*self._server_pids(), *family(self._process.pid)))
+            if self.tracing != tracing:  # this interval has seen a change: it will be skipped
+                tracing, before_tracing = self.tracing, cpu_ns(self.tracing)
+            trace = cpu_ns(tracing)
+            seconds = now_s - before_s
+            if before_s:
+                self._intervals.put(
+                    Interval(
+                        seconds,
+                        float(found[1]) * seconds,
+                        load - before_load,
+                        trace - before_tracing,
+                    )
+                )
+            before_s, before_load, before_tracing = now_s, load, trace
+
+
+@contextmanager
+def generating(
+    command: Sequence[str], server_pids: Callable[[], Sequence[int]], log: Path
+) -> Iterator[Generator]:
+    """Runs a load generator, and ends it."""
+    with log.open("wb") as errors:
+        process = subprocess.Popen(
+            [*with_parent(), *command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT if "pgbench" in command[0] else errors,
+            start_new_session=True,  # Ctrl-C is for us: we end it in order
+        )
+    try:
+        yield Generator(process, server_pids, log)
+    finally:
+        process.kill()
+        process.wait()

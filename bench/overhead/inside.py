@@ -1,0 +1,74 @@
+"""Where the cost arises: what each BPF program costs per run, and how often a query runs it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.overhead.generator import Generator
+from bench.overhead.modes import Subject, attached
+
+_SWITCH = Path("/proc/sys/kernel/bpf_stats_enabled")
+
+
+@dataclass(frozen=True)
+class Firing:
+    """A program under a load. The kernel's own clock reads are part of `ns_per_run`."""
+
+    program: str
+    runs_per_transaction: float
+    ns_per_run: float
+    share: float  #: of the CPU time of server and client
+
+    @property
+    def ns_per_transaction(self) -> float:
+        return self.runs_per_transaction * self.ns_per_run
+
+
+def firings(
+    generator: Generator,
+    subject: Subject,
+    mode: str,
+    seconds: int,
+) -> list[Firing]:
+    """Runs a mode with the kernel's statistics on (sysctl kernel.bpf_stats_enabled)."""
+    strangers = set(_programs())
+    with _statistics(), attached(mode, subject):
+        generator.skip()
+        before = {i: one for i, one in _programs().items() if i not in strangers}
+        taken = generator.take(seconds)
+        after = _programs()
+    transactions = max(sum(one.transactions for one in taken), 1.0)
+    load_ns = max(sum(one.load_ns for one in taken), 1)
+    found = []
+    for number, (name, runs, ns) in before.items():
+        if number not in after or after[number][1] == runs:
+            continue
+        ran, took = after[number][1] - runs, after[number][2] - ns
+        found.append(Firing(name, ran / transactions, took / ran, took / load_ns))
+    return sorted(found, key=lambda one: -one.ns_per_transaction)
+
+
+@contextmanager
+def _statistics() -> Iterator[None]:
+    before = _SWITCH.read_text()
+    _SWITCH.write_text("1")
+    try:
+        yield
+    finally:
+        _SWITCH.write_text(before)
+
+
+def _programs() -> dict[int, tuple[str, int, int]]:
+    """Loaded programs by id: name, runs, ns."""
+    done = subprocess.run(
+        ["bpftool", "-j", "prog", "show"], capture_output=True, text=True, check=True
+    )
+    return {
+        one["id"]: (one.get("name", "?"), one.get("run_cnt", 0), one.get("run_time_ns", 0))
+        for one in json.loads(done.stdout)
+    }

@@ -1,0 +1,158 @@
+"""What is attached to the server while it is measured: nothing, empty programs, or qjoule."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from bench.overhead import empty
+from bench.overhead.cpu import family
+
+from qjoule.errors import QjouleError
+from qjoule.servers.plan import AttachPlan
+from servers.process import DatabaseServer, with_parent
+
+QJOULE = Path(sys.executable).with_name("qjoule")
+TRACER_NAME = "qjoule-tracer"
+MODES = ("empty", "record", "live")
+_START_S, _STOP_S = 30.0, 30.0
+#: Should this benchmark be killed, what it started ends by itself after this.
+_AT_MOST_S = 300
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The server under test, and how it is to be traced."""
+
+    server: DatabaseServer
+    plan: AttachPlan
+    rung: str
+
+
+@dataclass
+class Attached:
+    """A mode at work."""
+
+    pids: tuple[int, ...] = ()
+    tracer: int = 0
+    reader: int = 0
+    result: dict[str, object] = field(default_factory=dict)  #: known once it has ended
+
+
+@contextmanager
+def attached(mode: str, subject: Subject) -> Iterator[Attached]:
+    """Attaches, yields once everything is attached, and detaches."""
+    wanted = ["--pid", str(subject.server.pid), "--rung", subject.rung]
+    if mode == "empty":
+        with _running(empty.command(subject.plan), "attached", "stdout") as process:
+            yield Attached((process.pid,))
+    elif mode == "record":
+        with _trace_directory() as directory:
+            words = [
+                str(QJOULE),
+                "record",
+                "-o",
+                str(directory / "t"),
+                "-d",
+                str(_AT_MOST_S),
+                *wanted,
+            ]
+            with _running(words, "tracing", "stderr") as process:
+                state = _of(process.pid)
+                yield state
+            state.result = json.loads((directory / "t" / "meta.json").read_text())
+    else:
+        words = [str(QJOULE), "top", "-b", "-d", "1", "-n", str(_AT_MOST_S), "--json", *wanted]
+        with _running(words, '"', "stdout") as process:
+            yield _of(process.pid)
+
+
+def _of(pid: int) -> Attached:
+    everyone = family(pid)
+    tracer = next((p for p in everyone if _name(p) == TRACER_NAME), 0)
+    if not tracer:
+        raise QjouleError(f"process {pid} has no {TRACER_NAME}: did it end?")
+    return Attached(everyone, tracer, pid)
+
+
+def _name(pid: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    return ""
+
+
+@contextmanager
+def _trace_directory() -> Iterator[Path]:
+    directory = Path(tempfile.mkdtemp(prefix="qjoule-bench-"))
+    directory.chmod(0o711)
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextmanager
+def _running(words: list[str], sign: str, where: str) -> Iterator[subprocess.Popen[str]]:
+    """A process, once it has printed `sign`; asked to end, and waited for, on the way out."""
+    process = subprocess.Popen(
+        [*with_parent(), *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        _wait_for(process, sign, where)
+        yield process
+    finally:
+        _end(process)
+    if process.returncode not in (0, -signal.SIGINT):
+        raise QjouleError(f"{Path(words[0]).name} {words[1]} failed: exit {process.returncode}")
+
+
+def _wait_for(process: subprocess.Popen[str], sign: str, where: str) -> None:
+    ready = threading.Event()
+    words: list[str] = []
+
+    def drain(stream: IO[str], looked_at: bool) -> None:
+        for line in stream:
+            if looked_at and sign in line:
+                ready.set()
+            elif not looked_at or not ready.is_set():
+                words.append(line.strip())
+
+    for name in ("stdout", "stderr"):
+        stream = getattr(process, name)
+        threading.Thread(target=drain, args=(stream, name == where), daemon=True).start()
+    deadline = time.monotonic() + _START_S
+    while not ready.wait(0.05):
+        if process.poll() is not None or time.monotonic() > deadline:
+            last = words[-1] if words else "no word"
+            raise QjouleError(f"cannot attach with {Path(str(process.args[-1])).name}: {last}")  # type: ignore[index]
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None
+    with suppress(OSError):
+        process.stdin.close()
+    if _name(process.pid) != empty.LOADER.name:  # that one ends with its standard input
+        process.send_signal(signal.SIGINT)
+    try:
+        process.wait(_STOP_S)
+    except subprocess.TimeoutExpired:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()

@@ -1,0 +1,169 @@
+"""What the benchmark prints, and writes as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TextIO
+
+from bench.overhead.inside import Firing
+from bench.overhead.rounds import Samples
+from bench.overhead.stats import Estimate, median_interval, ratio_of_medians, verdict
+from bench.overhead.steady import CPU_TARGET, MEMORY_TARGET_MB, RATE, Steady
+from bench.overhead.workloads import Workload
+
+from qjoule.machine.cpu import read_cpu_info
+
+OVER_EMPTY_TARGET = 1.5
+EMPTY = "empty"
+#: By mode, what each program did.
+Inside = Mapping[str, Sequence[Firing]]
+
+
+def machine() -> dict[str, Any]:
+    return {
+        "cpu": read_cpu_info().name,
+        "cpus": os.cpu_count(),
+        "kernel": platform.release(),
+        "load_average": [round(load, 2) for load in os.getloadavg()],
+    }
+
+
+def machine_lines(facts: Mapping[str, Any]) -> list[str]:
+    load = facts["load_average"][0]
+    line = f"{facts['cpu']}, {facts['cpus']} CPUs, Linux {facts['kernel']}, load {load:.2f}"
+    if load > 0.5:
+        return [line, f"NOISE: others use this machine (load {load:.2f}): intervals will be wide"]
+    return [line]
+
+
+def workload_lines(
+    workload: Workload, rung: str, samples: Mapping[str, Samples], inside: Inside
+) -> list[str]:
+    lines = [
+        f"{workload.name} on {workload.server}, rung {rung}: part of the untraced throughput lost",
+        f"  {'':8}{'throughput':>26}  {'by CPU per transaction':>26}  {'tracing':>8}  target",
+    ]
+    for mode, one in samples.items():
+        lost, cpu = median_interval(one.throughput_lost), median_interval(one.cpu_lost)
+        share = median_interval(one.tracing_share).median
+        line = f"  {mode:8}{_percent(lost):>26}  {_percent(cpu):>26}  {share:8.1%}"
+        if mode != EMPTY:
+            line += (
+                f"  ≤ {workload.target:.0%}: {verdict(lost, workload.target)}; "
+                f"by CPU {verdict(cpu, workload.target)}"
+            )
+        lines.append(line)
+        if one.lost_records:
+            causes = ", ".join(f"{n:,} {cause}" for cause, n in one.lost_records.items())
+            lines.append(f"  {'':8}lost records: {causes}")
+    if workload.extreme and EMPTY in samples:
+        lines += _over_empty_lines(samples)
+    for mode, firings in inside.items():
+        lines += firing_lines(mode, firings)
+    lines.append(_rounds_line(next(iter(samples.values()))))
+    return lines
+
+
+def _over_empty_lines(samples: Mapping[str, Samples]) -> list[str]:
+    lines = []
+    for mode, one in samples.items():
+        if mode == EMPTY:
+            continue
+        words = []
+        for what, values, under in (
+            ("throughput", one.throughput_lost, samples[EMPTY].throughput_lost),
+            ("by CPU", one.cpu_lost, samples[EMPTY].cpu_lost),
+        ):
+            ratio = ratio_of_medians(values, under)
+            words.append(f"{what} {_times(ratio)} {verdict(ratio, OVER_EMPTY_TARGET)}")
+        lines.append(f"  {mode} over empty, ≤ {OVER_EMPTY_TARGET:g}: {'; '.join(words)}")
+    return lines
+
+
+def firing_lines(mode: str, firings: Sequence[Firing]) -> list[str]:
+    """Of the programs that matter: at least a thousandth of a percent of the load's CPU time."""
+    lines = [f"  inside {mode}, by the kernel's own statistics:"]
+    lines += [
+        f"    {one.program:22}{one.runs_per_transaction:8.3f} runs x {one.ns_per_run:6.0f} ns = "
+        f"{one.ns_per_transaction:7.0f} ns per transaction, {one.share:6.2%} of its CPU time"
+        for one in firings
+        if one.share >= 1e-5
+    ]
+    return lines
+
+
+def _rounds_line(one: Samples) -> str:
+    estimate = median_interval(one.throughput_lost)
+    return f"  medians of {estimate.count} rounds with {estimate.coverage:.1%} intervals"
+
+
+def steady_lines(results: Sequence[Steady]) -> list[str]:
+    lines = [f"at {RATE:,} point selects a second on MariaDB:"]
+    for one in results:
+        cpu = "met" if one.tracer_cpu <= CPU_TARGET else "missed"
+        memory = "met" if one.tracer_mb <= MEMORY_TARGET_MB else "missed"
+        lines.append(
+            f"  {one.mode:8}{one.rate:8,.0f}/s  tracer {one.tracer_cpu:5.1%} of a core "
+            f"(≤ {CPU_TARGET:.0%}: {cpu}), {one.tracer_mb:.0f} MB resident "
+            f"(≤ {MEMORY_TARGET_MB:.0f}: {memory}); reader {one.reader_cpu:.1%}, "
+            f"{one.reader_mb:.0f} MB"
+        )
+        if one.mode == "record":
+            causes = ", ".join(f"{n:,} {cause}" for cause, n in one.lost_records.items())
+            lines.append(f"  {'':8}lost records (0): {causes or 'none'}")
+    return lines
+
+
+def document(
+    begin: Mapping[str, Any],
+    end: Mapping[str, Any],
+    loads: Mapping[str, tuple[Workload, Mapping[str, Samples], Inside]],
+    steady: Sequence[Steady],
+) -> dict[str, Any]:
+    """Everything that was measured, rounds and all. Schema qjoule.bench-overhead/1."""
+    return {
+        "schema": "qjoule.bench-overhead/1",
+        "machine": dict(begin),
+        "load_average_at_end": end["load_average"],
+        "workloads": {
+            name: {
+                "target": workload.target,
+                "modes": {
+                    mode: {
+                        "throughput_lost": dataclasses.asdict(median_interval(one.throughput_lost)),
+                        "cpu_lost": dataclasses.asdict(median_interval(one.cpu_lost)),
+                        "rounds": dataclasses.asdict(one),
+                    }
+                    for mode, one in samples.items()
+                },
+                "programs": {
+                    mode: [dataclasses.asdict(one) for one in firings]
+                    for mode, firings in inside.items()
+                },
+            }
+            for name, (workload, samples, inside) in loads.items()
+        },
+        "steady": [dataclasses.asdict(one) for one in steady],
+    }
+
+
+def _percent(estimate: Estimate) -> str:
+    return f"{estimate.median:6.1%} [{estimate.low:6.1%}, {estimate.high:6.1%}]"
+
+
+def _times(estimate: Estimate) -> str:
+    return f"{estimate.median:.2f} [{estimate.low:.2f}, {estimate.high:.2f}]"
+
+
+def progress_to(stream: TextIO, name: str) -> Callable[[str], None]:
+    """Says on a terminal what is being done, on a line that is overwritten; "" clears it."""
+
+    def say(what: str) -> None:
+        if stream.isatty():
+            stream.write(f"\r\033[K{name}: {what}" if what else "\r\033[K")
+            stream.flush()
+
+    return say

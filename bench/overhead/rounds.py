@@ -1,0 +1,96 @@
+"""Rounds of all modes under one running load, each next to the same load untraced."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+
+from bench.overhead.generator import Generator, Interval
+from bench.overhead.modes import Subject, attached
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is measured: `slot` intervals of each mode in each round."""
+
+    rounds: int
+    slot: int
+
+
+@dataclass
+class Samples:
+    """What a mode cost, one figure per round. All are parts of the untraced: 0.01 is 1 %."""
+
+    throughput_lost: list[float] = field(default_factory=list)
+    cpu_lost: list[float] = field(default_factory=list)
+    tracing_share: list[float] = field(default_factory=list)  #: of all CPU time spent
+    rate: list[float] = field(default_factory=list)
+    lost_records: dict[str, int] = field(default_factory=dict)
+
+    def add(
+        self, before: Sequence[Interval], during: Sequence[Interval], after: Sequence[Interval]
+    ) -> None:
+        """One round: the mode's intervals against the untraced ones on both sides of it."""
+        beside = (rate_of(before) + rate_of(after)) / 2.0
+        self.throughput_lost.append(1.0 - rate_of(during) / beside)
+        cost_beside = (cost_of(before) + cost_of(after)) / 2.0
+        # The throughput that CPUs kept as busy by the same load would have.
+        self.cpu_lost.append(1.0 - cost_beside / cost_of(during))
+        spent = sum(one.load_ns + one.tracing_ns for one in during)
+        self.tracing_share.append(sum(one.tracing_ns for one in during) / max(spent, 1))
+        self.rate.append(rate_of(during))
+
+
+def rate_of(intervals: Sequence[Interval]) -> float:
+    """Transactions per second."""
+    return sum(one.transactions for one in intervals) / sum(one.seconds for one in intervals)
+
+
+def cost_of(intervals: Sequence[Interval]) -> float:
+    """CPU time per transaction, of everybody who had a part in it, in ns."""
+    return fmean(one.cpu_per_transaction_ns for one in intervals)
+
+
+def orders(modes: Sequence[str], rounds: int, seed: int = 1) -> Iterator[list[str]]:
+    """An order of the modes for each round: shuffled, and every mode first equally often."""
+    shuffler = random.Random(seed)
+    for number in range(rounds):
+        first = modes[number % len(modes)]
+        rest = [mode for mode in modes if mode != first]
+        shuffler.shuffle(rest)
+        yield [first, *rest]
+
+
+def run_rounds(
+    generator: Generator,
+    subject: Subject,
+    modes: Sequence[str],
+    size: Size,
+    progress: Callable[[str], None],
+) -> dict[str, Samples]:
+    """Runs the rounds; each mode's intervals count, and as many of none between."""
+    samples = {mode: Samples() for mode in modes}
+    generator.skip()
+    before = generator.take(size.slot)
+    for number, order in enumerate(orders(modes, size.rounds), 1):
+        for mode in order:
+            progress(f"round {number} of {size.rounds}: {mode}")
+            with attached(mode, subject) as state:
+                generator.tracing = state.pids
+                generator.skip()
+                during = generator.take(size.slot)
+            generator.tracing = ()
+            generator.skip()
+            after = generator.take(size.slot)
+            samples[mode].add(before, during, after)
+            _count(samples[mode].lost_records, state.result.get("loss"))
+            before = after
+    return samples
+
+
+def _count(total: dict[str, int], loss: object) -> None:
+    if isinstance(loss, dict):
+        for cause, count in loss.items():
+            total[cause] = total.get(cause, 0) + int(count)
