@@ -183,6 +183,25 @@ static __always_inline void mysql_body(struct qj_cpu_state *cpu, struct thread_s
 	thread->need -= bytes;
 }
 
+/* Gathers a packet's header, which may come in pieces; returns how many bytes were taken. */
+static __always_inline __u32 mysql_take_header(struct thread_state *thread, __u64 addr, __u32 bytes)
+{
+	__u32 have = thread->head_bytes & 3, take = MYSQL_HEADER - have;
+
+	if (!have && bytes >= MYSQL_HEADER) { /* as a rule */
+		bpf_probe_read_user(thread->head, MYSQL_HEADER, (const void *)addr);
+		thread->head_bytes = MYSQL_HEADER;
+		return MYSQL_HEADER;
+	}
+	if (take > bytes)
+		take = bytes;
+	for (__u32 i = 0; i < MYSQL_HEADER; i++)
+		if (i >= have && i < have + take)
+			bpf_probe_read_user(&thread->head[i], 1, (const void *)(addr + i - have));
+	thread->head_bytes = have + take;
+	return take;
+}
+
 /* `bytes` have come in at `addr`: a header, or (a part of) the packet it announced. */
 static __always_inline void mysql_received(struct qj_cpu_state *cpu, struct thread_state *thread,
 					   __u64 addr, __u32 bytes, __u64 now)
@@ -190,14 +209,8 @@ static __always_inline void mysql_received(struct qj_cpu_state *cpu, struct thre
 	__u64 buffer = addr;
 
 	if (!thread->need) {
-		__u32 have = thread->head_bytes & 3, take;
+		__u32 take = mysql_take_header(thread, addr, bytes);
 
-		take = bytes < MYSQL_HEADER - have ? bytes : MYSQL_HEADER - have;
-		for (__u32 i = 0; i < MYSQL_HEADER; i++)
-			if (i >= have && i < have + take)
-				bpf_probe_read_user(&thread->head[i], 1,
-						    (const void *)(addr + i - have));
-		thread->head_bytes = have + take;
 		if (thread->head_bytes < MYSQL_HEADER)
 			return;
 		mysql_header(cpu, thread, buffer, now);

@@ -29,17 +29,27 @@ struct postgres_walk {
 	__u8 fresh; /* no message of this read has begun a query yet */
 };
 
-static __always_inline void postgres_set_shape(struct thread_state *thread, __u64 shape)
+/*
+ * The statements of one request share its time, and nothing tells their shares apart: unless all
+ * that are executed have the same shape, none is claimed. `before` and `flags`: what held before
+ * the latest of them.
+ */
+static __always_inline void postgres_settle(struct thread_state *thread, __u64 before, __u32 flags)
 {
-	/* Two statements executed within one request cannot be told apart: claim neither. */
-	if (thread->executions && thread->shape && thread->shape != shape) {
-		shape = 0;
-		thread->flags |= QJ_QUERY_PIPELINED | QJ_QUERY_NO_TEXT;
+	if (!thread->executions)
+		return;
+	if (thread->shape && thread->shape == before && !(flags & QJ_QUERY_NO_TEXT)) {
+		thread->flags = flags;
+		return;
 	}
-	thread->shape = shape;
+	thread->shape = 0;
+	thread->flags |= QJ_QUERY_PIPELINED | QJ_QUERY_NO_TEXT;
 }
 
-/* Length of a NUL-terminated name and its hash; names longer than the server keeps are cut. */
+/*
+ * A name's hash, and its length with the NUL; 0 if this read does not hold it whole. Names longer
+ * than the server keeps are cut.
+ */
 static __always_inline __u32 postgres_name(struct thread_state *thread, __u64 addr, __u32 limit,
 					   __u64 *hash)
 {
@@ -48,56 +58,66 @@ static __always_inline __u32 postgres_name(struct thread_state *thread, __u64 ad
 	long got = bpf_probe_read_user_str(thread->chunk.bytes, room, (const void *)addr);
 
 	*hash = 0;
-	if (got <= 1)
+	if (got <= 0 || got >= limit) /* something always follows a name */
 		return 0;
+	if (got == 1)
+		return 1;
 	for (int i = 0; i < QJ_SHAPE_CHUNK; i++)
 		if (i < got - 1)
 			h = (h ^ thread->chunk.bytes[i]) * 0x100000001b3ULL;
 	*hash = h;
-	return got - 1;
+	return got;
 }
 
-static __always_inline void postgres_parse(struct postgres_walk *walk, __u32 body)
+static __always_inline void postgres_parse(struct postgres_walk *walk, __u32 here)
 {
 	struct thread_state *thread = walk->thread;
 	__u64 addr = walk->addr + POSTGRES_HEADER, name, before = thread->shape;
-	__u32 length = postgres_name(thread, addr, body, &name);
+	__u32 flags = thread->flags, length = postgres_name(thread, addr, here, &name);
 
-	if (length + 1 >= body)
-		return;
 	if (thread->command == QJ_COMMAND_OTHER)
 		thread->command = QJ_COMMAND_PREPARE;
-	statement_string(walk->cpu, thread, addr + length + 1, body - length - 1);
+	/* Where the name is cut off, it is taken for none, lest an older text passes for this one. */
+	statement_string(walk->cpu, thread, addr + length, length ? here - length : 0);
 	prepared_learn(thread, name);
-	if (thread->executions && before != thread->shape) {
-		__u64 parsed = thread->shape;
-
+	if (thread->executions) { /* preparing says nothing about what was executed before */
 		thread->shape = before;
-		postgres_set_shape(thread, parsed);
+		thread->flags = flags;
 	}
 }
 
-static __always_inline void postgres_bind(struct postgres_walk *walk, __u32 body)
+static __always_inline void postgres_bind(struct postgres_walk *walk, __u32 here)
 {
 	struct thread_state *thread = walk->thread;
 	__u64 addr = walk->addr + POSTGRES_HEADER, name, before = thread->shape;
-	__u32 portal = postgres_name(thread, addr, body, &name), flags = thread->flags;
+	__u32 flags = thread->flags, portal = postgres_name(thread, addr, here, &name);
 
-	if (portal + 1 >= body)
-		return;
-	postgres_name(thread, addr + portal + 1, body - portal - 1, &name);
-	prepared_recall(thread, name);
+	if (portal && postgres_name(thread, addr + portal, here - portal, &name)) {
+		prepared_recall(thread, name);
+	} else {
+		count_loss(walk->cpu, QJ_LOSS_TEXT);
+		thread->shape = 0;
+		thread->flags |= QJ_QUERY_NO_TEXT;
+	}
 	thread->bound = 1;
 	if (thread->command != QJ_COMMAND_PREPARE)
 		thread->command = QJ_COMMAND_EXECUTE;
-	if (thread->executions && before != thread->shape) {
-		__u64 bound = thread->shape;
+	postgres_settle(thread, before, flags);
+}
 
-		thread->shape = before;
-		postgres_set_shape(thread, bound);
-	} else if (thread->shape && before == thread->shape) {
-		thread->flags = flags;
-	}
+static __always_inline void postgres_query(struct postgres_walk *walk, __u32 here)
+{
+	struct thread_state *thread = walk->thread;
+	__u64 before = thread->shape;
+	__u32 flags = thread->flags;
+
+	if (!thread->executions)
+		thread->command = QJ_COMMAND_QUERY;
+	statement_string(walk->cpu, thread, walk->addr + POSTGRES_HEADER, here);
+	postgres_settle(thread, before, flags);
+	thread->executions++;
+	if (thread->executions > 1)
+		thread->flags |= QJ_QUERY_PIPELINED;
 }
 
 static __always_inline void postgres_execute(struct thread_state *thread)
@@ -158,23 +178,15 @@ static __always_inline void postgres_begin(struct postgres_walk *walk, __u8 type
 		query_begin(walk->cpu, thread, walk->now);
 }
 
-static __always_inline void postgres_dispatch(struct postgres_walk *walk, __u8 type, __u32 body)
+/* A message, of whose body this read holds `here` bytes. */
+static __always_inline void postgres_dispatch(struct postgres_walk *walk, __u8 type, __u32 here)
 {
 	struct thread_state *thread = walk->thread;
-	__u32 here = walk->left - POSTGRES_HEADER;
 
-	if (body < here)
-		here = body;
 	postgres_begin(walk, type);
 	switch (type) {
 	case 'Q':
-		if (!thread->executions) {
-			thread->command = QJ_COMMAND_QUERY;
-			statement_string(walk->cpu, thread, walk->addr + POSTGRES_HEADER, here);
-		} else {
-			postgres_set_shape(thread, 0);
-		}
-		thread->executions++;
+		postgres_query(walk, here);
 		thread->synced = 1;
 		break;
 	case 'P':
@@ -194,11 +206,26 @@ static __always_inline void postgres_dispatch(struct postgres_walk *walk, __u8 t
 	walk->cpu->shape = thread->shape;
 }
 
+/* Gathers a header; true once it is whole. In pieces, byte by byte: that is rare. */
+static __always_inline bool postgres_take_header(struct postgres_walk *walk)
+{
+	struct thread_state *thread = walk->thread;
+	__u32 have = thread->head_bytes & 7;
+
+	if (!have && walk->left >= POSTGRES_HEADER)
+		return !bpf_probe_read_user(thread->head, POSTGRES_HEADER, (const void *)walk->addr);
+	bpf_probe_read_user(&thread->head[have < 4 ? have : 4], 1, (const void *)walk->addr);
+	walk->addr++;
+	walk->left--;
+	thread->head_bytes = have + 1;
+	return thread->head_bytes == POSTGRES_HEADER;
+}
+
 /* One message of a read, or what this read holds of it. */
 static long postgres_message(__u32 i, struct postgres_walk *walk)
 {
 	struct thread_state *thread = walk->thread;
-	__u32 length, have, skip;
+	__u32 length, here = 0, skip;
 
 	if (!walk->left)
 		return 1;
@@ -209,38 +236,25 @@ static long postgres_message(__u32 i, struct postgres_walk *walk)
 		walk->left -= skip;
 		return 0;
 	}
-	have = thread->head_bytes & 7;
-	if (have || walk->left < POSTGRES_HEADER) { /* a header in pieces: its body is skipped */
-		bpf_probe_read_user(&thread->head[have < 4 ? have : 4], 1, (const void *)walk->addr);
-		walk->addr++;
-		walk->left--;
-		thread->head_bytes = have + 1;
-		if (thread->head_bytes < POSTGRES_HEADER)
+	if (!postgres_take_header(walk)) {
+		if (thread->head_bytes)
 			return 0;
-		thread->head_bytes = 0;
-		length = (__u32)thread->head[1] << 24 | thread->head[2] << 16 | thread->head[3] << 8 |
-			 thread->head[4];
-		if (!postgres_plausible(thread->head[0], length))
-			goto lost;
-		thread->need = length - 4;
-		postgres_begin(walk, thread->head[0]);
-		if (thread->head[0] == 'S' || thread->head[0] == 'Q')
-			thread->synced = 1;
-		if (thread->head[0] == 'E')
-			postgres_execute(thread);
-		if (thread->head[0] == 'Q' || thread->head[0] == 'P' || thread->head[0] == 'B')
-			count_loss(walk->cpu, QJ_LOSS_TEXT);
-		return 0;
-	}
-	if (bpf_probe_read_user(thread->head, POSTGRES_HEADER, (const void *)walk->addr))
 		goto lost;
+	}
 	length = (__u32)thread->head[1] << 24 | thread->head[2] << 16 | thread->head[3] << 8 |
 		 thread->head[4];
 	if (!postgres_plausible(thread->head[0], length))
 		goto lost;
-	postgres_dispatch(walk, thread->head[0], length - 4);
-	skip = length + 1 < walk->left ? length + 1 : walk->left;
-	thread->need = length + 1 - skip;
+	skip = 0;
+	if (!thread->head_bytes) { /* of a header in pieces, the body counts as cut off */
+		here = walk->left - POSTGRES_HEADER;
+		if (length - 4 < here)
+			here = length - 4;
+		skip = POSTGRES_HEADER + here;
+	}
+	thread->head_bytes = 0;
+	postgres_dispatch(walk, thread->head[0], here);
+	thread->need = length - 4 - here;
 	walk->addr += skip;
 	walk->left -= skip;
 	return 0;

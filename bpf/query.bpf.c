@@ -5,7 +5,7 @@
 int end_stretch(struct qj_cpu_state *cpu, __u64 now)
 {
 	if (cpu)
-		close_stretch(cpu, now);
+		close_stretch_atomic(cpu, now);
 	return 0;
 }
 
@@ -51,47 +51,65 @@ static __always_inline void sum_query(struct qj_cpu_state *cpu, const struct thr
 	__sync_fetch_and_add(&row->latency[latency_bucket(latency_ns)], 1);
 }
 
-static __always_inline void emit_query(struct qj_cpu_state *cpu, const struct thread_state *thread,
-				       __u64 end_ns, __u32 pid, __u32 tgid)
+static __always_inline void fill_query(struct qj_query *q, const struct thread_state *thread,
+				       __u64 end_ns)
 {
-	struct qj_ring_query *r = reserve(sizeof(*r));
+	__u64 id = bpf_get_current_pid_tgid();
 
-	if (!r) {
+	q->query = thread->query;
+	q->begin_ns = thread->begin_ns;
+	q->end_ns = end_ns;
+	q->session = thread->session;
+	q->shape = thread->shape;
+	q->pid = (__u32)id;
+	q->tgid = id >> 32;
+	q->executions = thread->executions;
+	q->flags = thread->flags;
+	q->statement_bytes = thread->statement_bytes;
+	q->server = thread->server;
+	q->rung = thread->rung;
+	q->command = thread->command;
+}
+
+/* Sends the query that ended last, if it still waits for its segment. */
+int send_ended(struct qj_cpu_state *cpu, struct thread_state *thread)
+{
+	struct qj_ring_query *r;
+
+	if (!cpu || !thread || !thread->ended.query)
+		return 0;
+	r = reserve(sizeof(*r));
+	if (r) {
+		r->head.block = QJ_BLOCK_QUERY;
+		r->head.text_bytes = 0;
+		r->query = thread->ended;
+		submit(r);
+	} else {
 		count_loss(cpu, QJ_LOSS_QUERY);
-		return;
 	}
-	r->head.block = QJ_BLOCK_QUERY;
-	r->head.text_bytes = 0;
-	r->query.query = thread->query;
-	r->query.begin_ns = thread->begin_ns;
-	r->query.end_ns = end_ns;
-	r->query.session = thread->session;
-	r->query.shape = thread->shape;
-	r->query.pid = pid;
-	r->query.tgid = tgid;
-	r->query.executions = thread->executions;
-	r->query.flags = thread->flags;
-	r->query.statement_bytes = thread->statement_bytes;
-	r->query.server = thread->server;
-	r->query.rung = thread->rung;
-	r->query.command = thread->command;
-	submit(r);
+	thread->ended.query = 0;
+	return 0;
 }
 
 /*
  * Ends the thread's query and gives the thread the id of its next one. The open stretch keeps its
- * label until the thread sleeps: going back to wait is the end of this query's work.
+ * label until the thread sleeps: going back to wait is the end of this query's work. The record
+ * then goes with that stretch's segment.
  */
 int query_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_ns)
 {
-	__u64 id = bpf_get_current_pid_tgid();
-
 	if (!cpu || !thread)
 		return 0;
-	if (plan.mode == QJ_MODE_LIVE)
+	if (plan.mode == QJ_MODE_LIVE) {
 		sum_query(cpu, thread, end_ns);
-	else
-		emit_query(cpu, thread, end_ns, (__u32)id, id >> 32);
+	} else {
+		send_ended(cpu, thread);
+		fill_query(&thread->ended, thread, end_ns);
+		if (plan.counters)
+			send_ended(cpu, thread);
+		else
+			cpu->has_ended = 1;
+	}
 	return query_reset(cpu, thread);
 }
 

@@ -6,10 +6,15 @@ SEC("tp_btf/sched_switch")
 int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
 	struct qj_cpu_state *cpu = this_cpu();
+	struct thread_state *thread = 0;
 
+	if (cpu->has_ended) {
+		cpu->has_ended = 0;
+		thread = thread_of(prev);
+	}
 	if (cpu->t0_ns && cpu->pid != (__u32)prev->pid)
 		count_loss(cpu, QJ_LOSS_SWITCH);
-	close_stretch(cpu, bpf_ktime_get_ns());
+	close_stretch(cpu, bpf_ktime_get_ns(), thread);
 	label_stretch(cpu, next);
 	return 0;
 }
@@ -35,6 +40,6 @@ int BPF_PROG(on_tick)
 	if (cpu->owner_kind == QJ_OWNER_IDLE)
 		return 0;
 	if (now - t0 >= plan.slice_ns || t0 < control.epoch_ns || control.close_all)
-		close_stretch(cpu, now);
+		close_stretch(cpu, now, 0);
 	return 0;
 }

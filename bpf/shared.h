@@ -76,7 +76,7 @@ struct qj_cpu_state {
 	__u16 server;
 	__u8 owner_kind;
 	__u8 valid; /* counters that could be read at t0_ns */
-	__u32 reserved;
+	__u32 has_ended; /* the thread that runs has a query record to go with its segment */
 	__u32 loss[QJ_LOSS_SLOTS];
 } __attribute__((aligned(128)));
 
@@ -113,6 +113,15 @@ struct qj_ring_segment {
 struct qj_ring_segment_counters {
 	struct qj_ring_head head;
 	struct qj_segment_counters segment;
+};
+
+/* A segment and the query that ended in it, most often together: one record costs half of two. */
+#define QJ_RING_SEGMENT_QUERY 64 /* beside enum qj_block_kind */
+
+struct qj_ring_segment_query {
+	struct qj_ring_head head;
+	struct qj_segment segment;
+	struct qj_query query;
 };
 
 struct qj_ring_query {

@@ -58,6 +58,12 @@ static __always_inline bool is_clients_socket(struct qj_cpu_state *cpu, struct t
 	return true;
 }
 
+/* The body of a MySQL packet: nothing begins or ends with it, so the clock need not be read. */
+static __always_inline bool is_continuation(const struct thread_state *thread, int got)
+{
+	return thread->server_kind == QJ_SERVER_MYSQL && got > 0 && thread->need;
+}
+
 SEC("?tp_btf/sock_recv_length")
 int BPF_PROG(on_recv, struct sock *sk, int got, int flags)
 {
@@ -72,7 +78,7 @@ int BPF_PROG(on_recv, struct sock *sk, int got, int flags)
 	if (!is_clients_socket(cpu, thread, sk, got) || thread->phase == PHASE_OPAQUE)
 		return 0;
 	addr = received_at(task);
-	now = bpf_ktime_get_ns();
+	now = is_continuation(thread, got) ? 0 : bpf_ktime_get_ns();
 	if (got > 0 && !addr) {
 		count_loss(cpu, QJ_LOSS_FRAMING);
 		return 0;

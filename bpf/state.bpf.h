@@ -35,6 +35,21 @@ struct shape_chunk {
 	__u8 bytes[QJ_SHAPE_CHUNK];
 };
 
+/* Prepared statements that a session executed last: most do with few. The last: the unnamed. */
+#define RECENT_STATEMENTS 4 /* a power of two */
+#define UNNAMED_STATEMENT (~0ULL) /* PostgreSQL's; MySQL's ids have 32 bits, other names a hash */
+
+struct prepared_statement {
+	__u64 shape;
+	__u32 statement_bytes;
+	__u32 flags;
+};
+
+struct recent_statement {
+	__u64 statement; /* 0 none */
+	struct prepared_statement prepared;
+};
+
 /* Where a thread is in its protocol. */
 enum phase {
 	PHASE_UNKNOWN = 0, /* attached in the middle: wait for a clear boundary */
@@ -69,6 +84,9 @@ struct thread_state {
 	__u8 bound;	/* PostgreSQL: a Bind without its Execute */
 	__u8 may_continue; /* COPY or LOAD DATA: the client may send data before the end */
 	__u8 borrowed;	/* serves another thread's query (parallel worker) */
+	struct qj_query ended; /* not sent yet; query 0: none */
+	__u64 recent_session;
+	struct recent_statement recent[RECENT_STATEMENTS + 1];
 	struct shape_chunk chunk;
 };
 

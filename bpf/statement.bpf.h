@@ -23,12 +23,6 @@ struct prepared_key {
 	__u64 statement; /* MySQL: the server's id; PostgreSQL: hash of the client's name */
 };
 
-struct prepared_statement {
-	__u64 shape;
-	__u32 statement_bytes;
-	__u32 flags;
-};
-
 struct prepared_map {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 65536);
@@ -156,6 +150,7 @@ static __always_inline bool statement_feed(struct qj_cpu_state *cpu, struct thre
 	if (walk.taken != whole) {
 		count_loss(cpu, QJ_LOSS_TEXT);
 		thread->text_left = 0;
+		thread->shape = 0;
 		thread->flags |= QJ_QUERY_NO_TEXT;
 		return true;
 	}
@@ -182,8 +177,10 @@ static __always_inline __u32 statement_string(struct qj_cpu_state *cpu, struct t
 	statement_begin(thread, QJ_DIALECT_POSTGRES, addr, 0);
 	bpf_loop(STATEMENT_CHUNKS + 1, statement_chunk, &walk, 0);
 	if (!walk.ended) {
-		if (!walk.taken) {
+		/* Cut off before its end: what is there would pass for another statement. */
+		if (!walk.taken || bytes < QJ_TEXT_BYTES) {
 			count_loss(cpu, QJ_LOSS_TEXT);
+			thread->shape = 0;
 			thread->flags |= QJ_QUERY_NO_TEXT;
 			return 0;
 		}
@@ -194,8 +191,22 @@ static __always_inline __u32 statement_string(struct qj_cpu_state *cpu, struct t
 	return walk.taken;
 }
 
+/* The cached place of a statement; another session on this thread starts with none. */
+static __always_inline struct recent_statement *recent_of(struct thread_state *thread,
+							  __u64 statement)
+{
+	if (thread->recent_session != thread->session) {
+		thread->recent_session = thread->session;
+		__builtin_memset(thread->recent, 0, sizeof(thread->recent));
+	}
+	if (statement == UNNAMED_STATEMENT)
+		return &thread->recent[RECENT_STATEMENTS];
+	return &thread->recent[statement & (RECENT_STATEMENTS - 1)];
+}
+
 static __always_inline void prepared_learn(struct thread_state *thread, __u64 statement)
 {
+	struct recent_statement *recent = recent_of(thread, statement);
 	struct prepared_key key = {.session = thread->session, .statement = statement};
 	struct prepared_statement value = {
 	    .shape = thread->shape,
@@ -203,23 +214,33 @@ static __always_inline void prepared_learn(struct thread_state *thread, __u64 st
 	    .flags = thread->flags & QJ_QUERY_TRUNCATED,
 	};
 
-	bpf_map_update_elem(&prepared, &key, &value, BPF_ANY);
+	recent->statement = statement;
+	recent->prepared = value;
+	/* The unnamed statement lives until the next one: it is in its place, and nowhere else. */
+	if (statement != UNNAMED_STATEMENT)
+		bpf_map_update_elem(&prepared, &key, &value, BPF_ANY);
 }
 
 /* Gives an execution the shape of the statement prepared under this name, if it was seen. */
 static __always_inline void prepared_recall(struct thread_state *thread, __u64 statement)
 {
-	struct prepared_key key = {.session = thread->session, .statement = statement};
-	struct prepared_statement *known = bpf_map_lookup_elem(&prepared, &key);
+	struct recent_statement *recent = recent_of(thread, statement);
 
-	if (!known) {
-		thread->shape = 0;
-		thread->flags |= QJ_QUERY_NO_TEXT;
-		return;
+	if (recent->statement != statement) {
+		struct prepared_key key = {.session = thread->session, .statement = statement};
+		struct prepared_statement *known = bpf_map_lookup_elem(&prepared, &key);
+
+		if (!known) {
+			thread->shape = 0;
+			thread->flags |= QJ_QUERY_NO_TEXT;
+			return;
+		}
+		recent->statement = statement;
+		recent->prepared = *known;
 	}
-	thread->shape = known->shape;
-	thread->statement_bytes = known->statement_bytes;
-	thread->flags |= known->flags;
+	thread->shape = recent->prepared.shape;
+	thread->statement_bytes = recent->prepared.statement_bytes;
+	thread->flags |= recent->prepared.flags;
 }
 
 #endif

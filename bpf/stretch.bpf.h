@@ -123,58 +123,117 @@ static __always_inline void fill_segment(struct qj_segment *s, const struct qj_c
 	s->reserved = 0;
 }
 
-static __always_inline void emit_segment(struct qj_cpu_state *cpu, __u64 t0, __u64 now,
-					 const struct counters *c)
+static __always_inline bool emit_plain(const struct qj_cpu_state *cpu, __u64 t0, __u64 now)
 {
-	if (plan.counters) {
-		struct qj_ring_segment_counters *r = reserve(sizeof(*r));
+	struct qj_ring_segment *r = reserve(sizeof(*r));
 
-		if (r) {
-			r->head.block = QJ_BLOCK_SEGMENT_COUNTERS;
-			r->head.text_bytes = 0;
-			fill_segment(&r->segment.segment, cpu, t0, now);
-			r->segment.segment.valid = c->valid;
-			for (int i = 0; i < QJ_COUNTERS; i++)
-				r->segment.counters[i] = c->value[i];
-			submit(r);
-			return;
-		}
-	} else {
-		struct qj_ring_segment *r = reserve(sizeof(*r));
+	if (!r)
+		return false;
+	r->head.block = QJ_BLOCK_SEGMENT;
+	r->head.text_bytes = 0;
+	fill_segment(&r->segment, cpu, t0, now);
+	submit(r);
+	return true;
+}
 
-		if (r) {
-			r->head.block = QJ_BLOCK_SEGMENT;
-			r->head.text_bytes = 0;
-			fill_segment(&r->segment, cpu, t0, now);
-			submit(r);
-			return;
-		}
-	}
+static __always_inline bool emit_with_counters(const struct qj_cpu_state *cpu, __u64 t0, __u64 now,
+					       const struct counters *c)
+{
+	struct qj_ring_segment_counters *r = reserve(sizeof(*r));
+
+	if (!r)
+		return false;
+	r->head.block = QJ_BLOCK_SEGMENT_COUNTERS;
+	r->head.text_bytes = 0;
+	fill_segment(&r->segment.segment, cpu, t0, now);
+	r->segment.segment.valid = c->valid;
+	for (int i = 0; i < QJ_COUNTERS; i++)
+		r->segment.counters[i] = c->value[i];
+	submit(r);
+	return true;
+}
+
+static __always_inline bool emit_with_query(const struct qj_cpu_state *cpu, __u64 t0, __u64 now,
+					    struct thread_state *thread)
+{
+	struct qj_ring_segment_query *r = reserve(sizeof(*r));
+
+	if (!r)
+		return false;
+	r->head.block = QJ_RING_SEGMENT_QUERY;
+	r->head.text_bytes = 0;
+	fill_segment(&r->segment, cpu, t0, now);
+	r->query = thread->ended;
+	thread->ended.query = 0;
+	submit(r);
+	return true;
+}
+
+static __always_inline void emit_segment(struct qj_cpu_state *cpu, __u64 t0, __u64 now,
+					 const struct counters *c, struct thread_state *thread)
+{
+	bool sent;
+
+	if (plan.counters)
+		sent = emit_with_counters(cpu, t0, now, c);
+	else if (thread && thread->ended.query)
+		sent = emit_with_query(cpu, t0, now, thread);
+	else
+		sent = emit_plain(cpu, t0, now);
+	if (sent)
+		return;
 	count_loss(cpu, QJ_LOSS_SEGMENT);
 	__sync_fetch_and_add(&cpu->lost_ns, now - t0);
 }
 
-/* Ends the open stretch of this CPU at `now` and starts the next, under the same label. */
-static __always_inline void close_stretch(struct qj_cpu_state *cpu, __u64 now)
+/* Accounts for the time from t0 to now, which nobody else will. `thread` may have an ended query. */
+static __always_inline void account_stretch(struct qj_cpu_state *cpu, __u64 t0, __u64 now,
+					    struct thread_state *thread)
 {
-	/* One exchange decides who accounts for the time, should a tick come in between. */
-	__u64 t0 = __sync_lock_test_and_set(&cpu->t0_ns, now);
 	struct counters c;
 
 	c.valid = 0;
 	if (plan.counters)
 		counters_since(cpu, &c);
-	if (!t0 || t0 >= now)
+	if (cpu->owner_kind == QJ_OWNER_IDLE || !t0 || t0 >= now)
 		return;
-	if (cpu->owner_kind == QJ_OWNER_IDLE) {
-		__sync_fetch_and_add(&cpu->idle_ns, now - t0);
-		return;
-	}
-	__sync_fetch_and_add(&cpu->busy_ns, now - t0);
 	if (plan.mode == QJ_MODE_LIVE)
 		sum_stretch(cpu, t0, now, &c);
 	else
-		emit_segment(cpu, t0, now, &c);
+		emit_segment(cpu, t0, now, &c, thread);
+}
+
+/*
+ * Ends the open stretch of this CPU at `now` and starts the next, under the same label.
+ * With interrupts off: nothing comes in between, so nothing needs to be atomic.
+ */
+static __always_inline void close_stretch(struct qj_cpu_state *cpu, __u64 now,
+					  struct thread_state *thread)
+{
+	__u64 t0 = cpu->t0_ns;
+
+	cpu->t0_ns = now;
+	if (t0 && t0 < now) {
+		if (cpu->owner_kind == QJ_OWNER_IDLE)
+			cpu->idle_ns += now - t0;
+		else
+			cpu->busy_ns += now - t0;
+	}
+	account_stretch(cpu, t0, now, thread);
+}
+
+/* The same where a tick may come in between: one exchange decides who accounts for the time. */
+static __always_inline void close_stretch_atomic(struct qj_cpu_state *cpu, __u64 now)
+{
+	__u64 t0 = __sync_lock_test_and_set(&cpu->t0_ns, now);
+
+	if (t0 && t0 < now) {
+		if (cpu->owner_kind == QJ_OWNER_IDLE)
+			__sync_fetch_and_add(&cpu->idle_ns, now - t0);
+		else
+			__sync_fetch_and_add(&cpu->busy_ns, now - t0);
+	}
+	account_stretch(cpu, t0, now, 0);
 }
 
 /* Labels the open stretch with the thread that now runs. */

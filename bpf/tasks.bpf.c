@@ -128,8 +128,10 @@ int BPF_PROG(on_exit, struct task_struct *task)
 {
 	struct thread_state *thread = thread_of(task);
 
-	if (thread)
+	if (thread) {
 		query_abandon(this_cpu(), thread, bpf_ktime_get_ns());
+		send_ended(this_cpu(), thread);
+	}
 	emit_task(task, QJ_TASK_EXIT, thread ? thread->server : 0, task->comm);
 	return 0;
 }

@@ -61,6 +61,13 @@ static int take_record(void *ctx, void *data, size_t bytes)
 	case QJ_BLOCK_SEGMENT_COUNTERS:
 		stream_add(pump->stream, head->block, record, sizeof(struct qj_segment_counters));
 		break;
+	case QJ_RING_SEGMENT_QUERY: {
+		const struct qj_ring_segment_query *both = data;
+
+		stream_add(pump->stream, QJ_BLOCK_SEGMENT, &both->segment, sizeof(both->segment));
+		stream_add(pump->stream, QJ_BLOCK_QUERY, &both->query, sizeof(both->query));
+		break;
+	}
 	case QJ_BLOCK_QUERY:
 		stream_add(pump->stream, head->block, record, sizeof(struct qj_query));
 		break;
