@@ -1,54 +1,113 @@
-"""Speedup, powerup and greenup of the better form of a query over the worse, a line per pair."""
+"""Pairs of forms of one query: what the better form gains over the worse (GPS-UP)."""
 
 from __future__ import annotations
 
+import io
+import math
+import shutil
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from rich.cells import cell_len, set_cell_size
+from rich import box
+from rich.console import Console
+from rich.style import Style
+from rich.table import Table
+from rich.text import Text
 
-from qjoule.model.gpsup import Comparison
+from qjoule.model.gpsup import Comparison, Interval
 from qjoule.reporters import format as fmt
-from qjoule.reporters.live_frame import cut
 
-_HEADS = ("speedup", "powerup", "greenup")
+_RULE = box.Box("    \n    \n ── \n    \n    \n    \n    \n    \n")
+_MIN_WIDTH = 60
+_FALLBACK = (120, 24)  #: where nothing tells the terminal's size
+_LEGEND = (
+    "How many times faster the better form is (speedup), how much more power it draws while it "
+    "runs (powerup), how much less energy it needs (greenup); below each, its 95 % interval."
+)
 
 
-def render(pairs: Sequence[tuple[str, Comparison]], *, width: int = 120) -> str:
-    """(name, comparison) pairs as a table that ends with a line feed.
+@dataclass(frozen=True)
+class NamedPair:
+    """A comparison with names for people: `comparison.new` is the better form."""
 
-    Above 1 the new form is faster (speedup), draws more power (powerup), needs less energy
-    (greenup). Ratios have their 95 % interval; an unknown one is an en dash.
+    title: str
+    better: str
+    worse: str
+    comparison: Comparison
+
+
+def render(
+    pairs: Sequence[NamedPair], grade: str, *, width: int | None = None, color: bool = False
+) -> str:
+    """The pairs as text that ends with a line feed.
+
+    Args:
+        pairs: in the order to show.
+        grade: of the energies that were compared.
+        width: terminal cells; by default the terminal's, 120 where there is none.
+        color: write ANSI colours.
     """
-    rows = [
-        (fmt.one_line(name), *_ratios(pair), fmt.one_line(pair.category)) for name, pair in pairs
-    ]
-    heads = ("pair", *_HEADS, "")
-    needed = [max(map(cell_len, column)) for column in zip(heads, *rows, strict=True)]
-    needed[0] = min(needed[0], max(16, width - sum(needed[1:]) - 2 * len(needed)))
-    lines = [_line(row, needed) for row in (heads, *rows)]
-    return "\n".join(cut(line, width) for line in lines) + "\n"
-
-
-def _ratios(pair: Comparison) -> tuple[str, str, str]:
-    return (
-        _ratio(pair.speedup, pair.speedup_ci95),
-        _ratio(pair.powerup, pair.powerup_ci95),
-        _ratio(pair.greenup, pair.greenup_ci95),
+    console = Console(
+        file=io.StringIO(),
+        width=max(_MIN_WIDTH, width or shutil.get_terminal_size(_FALLBACK).columns),
+        color_system="standard" if color else None,
+        force_terminal=color,
+        legacy_windows=False,
+        highlight=False,
+        markup=False,
+        emoji=False,
     )
+    console.print(_table(pairs))
+    console.print()
+    console.print(Text(f"{_LEGEND} Energy: {fmt.one_line(grade)}, apportioned.", style="dim"))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
 
 
-def _ratio(value: float | None, ci95: tuple[float, float] | None) -> str:
-    """`4.21 [3.9, 4.6]`; an end that is not bounded is `∞`."""
+def _table(pairs: Sequence[NamedPair]) -> Table:
+    table = Table(
+        box=_RULE,
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, 0, 0, 1),
+        leading=1,
+        header_style=Style(bold=True),
+        border_style=Style(dim=True),
+    )
+    table.add_column("better form over the worse", overflow="fold", min_width=18)
+    for name in ("speedup", "powerup", "greenup"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("verdict", min_width=12, max_width=36)
+    for pair in pairs:
+        found = pair.comparison
+        forms = f"{fmt.one_line(pair.better)} over {fmt.one_line(pair.worse)}"
+        label = Text(fmt.one_line(pair.title), style=Style(bold=True))
+        table.add_row(
+            label.append("\n" + forms, style=Style(bold=False)),
+            _ratio(found.speedup, found.speedup_ci95),
+            _ratio(found.powerup, found.powerup_ci95),
+            _ratio(found.greenup, found.greenup_ci95),
+            Text(_verdict(found)),
+        )
+    return table
+
+
+def _verdict(found: Comparison) -> str:
+    """The category; its word on power only where the interval of powerup leaves out 1."""
+    energy_and_pace, comma, power = fmt.one_line(found.category).partition(", ")
+    low, high = found.powerup_ci95 or (-math.inf, math.inf)
+    if comma and low <= 1 <= high:
+        power = "power not separable"
+    return energy_and_pace + comma + power
+
+
+def _ratio(value: float | None, ci95: Interval | None) -> Text:
+    """The figure, and its interval below it; an unknown is an en dash, not a blank."""
     if not fmt.is_known(value):
-        return fmt.UNKNOWN
-    if ci95 is None:
-        return fmt.significant(value)
-    high = fmt.significant(ci95[1]) if fmt.is_known(ci95[1]) else "∞"
-    return f"{fmt.significant(value)} [{fmt.significant(ci95[0])}, {high}]"
+        return Text(fmt.UNKNOWN)
+    ends = f"{_end(ci95[0])}…{_end(ci95[1])}" if ci95 else fmt.UNKNOWN
+    return Text(fmt.significant(value)).append("\n" + ends, style=Style(dim=True))
 
 
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    name, *ratios, category = cells
-    parts = [set_cell_size(cut(name, widths[0]), widths[0])]
-    parts += [text.rjust(width) for text, width in zip(ratios, widths[1:], strict=False)]
-    return "  ".join([*parts, category]).rstrip()
+def _end(value: float) -> str:
+    return "∞" if value == math.inf else fmt.significant(value, 2)

@@ -1,0 +1,175 @@
+"""Joules per query of a MariaDB that this program starts itself: `make demo`.
+
+Starts the server, loads a seeded data set, records pairs of queries with `qjoule record`, and
+prints what each query cost and what the better form of each pair saves. Nothing is left behind.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+
+import pymysql
+
+from qjoule.errors import QjouleError
+from query_pairs import query_pairs
+from report import print_report
+from throwaway_mariadb import MariaDB, server_version, temporary_directory, throwaway_mariadb
+from twitter_data import Sizes, load
+
+HERE = Path(__file__).resolve().parent
+STOP_S = 15.0
+LEAST_SIZE, MOST_SIZE = 1_000, 10_000_000
+
+
+def main() -> int:
+    options = _parse()
+    _end_in_order_when_asked()
+    try:
+        demo(options)
+    except (QjouleError, pymysql.Error, OSError) as error:
+        _say(str(error))
+        return 1
+    except SystemExit as stopped:
+        _say("stopped; nothing is left behind")
+        return int(stopped.code or 0)
+    return 0
+
+
+def demo(options: argparse.Namespace) -> None:
+    """The whole story. Raises `QjouleError` if a part of it cannot be had."""
+    if os.geteuid() != 0:
+        raise QjouleError("tracing needs root: run 'sudo make demo'")
+    keep: Path | None = options.keep
+    if keep is not None and keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
+        raise QjouleError(f"{keep} is there and not empty: give another directory with --keep")
+    sizes = Sizes(options.size)
+    with temporary_directory() as directory:
+        trace = keep or directory / "trace"
+        with throwaway_mariadb(directory) as server:
+            _load(server, sizes, options.seed)
+            _record(server, sizes, options.seconds, trace)
+        _say("the server is stopped; attributing")
+        complete = print_report(trace, query_pairs(sizes))
+    if not complete:
+        raise QjouleError("the trace was cut off: the figures are those of its beginning")
+    if keep is not None:
+        print(f"\nThe trace is in {keep}. Another view of it: qjoule attribute {keep} --idle even")
+
+
+def _load(server: MariaDB, sizes: Sizes, seed: int) -> None:
+    begin = time.monotonic()
+    with server.connect() as connection:
+        version = server_version(connection)
+        _say(f"MariaDB {version} on 127.0.0.1:{server.port}, in {server.directory}")
+        load(connection, sizes, seed)
+    _say(
+        f"{sizes.tweets:,} tweets of {sizes.users:,} users from {sizes.locations:,} locations "
+        f"loaded in {time.monotonic() - begin:.1f} s (seed {seed})"
+    )
+
+
+def _record(server: MariaDB, sizes: Sizes, seconds: float, trace: Path) -> None:
+    """`qjoule record` while the workload runs; both are gone when this returns or raises."""
+    workload = [sys.executable, str(HERE / "workload.py"), "--port", str(server.port)]
+    workload += ["--size", str(sizes.tweets), "--seconds", str(seconds)]
+    record = [sys.executable, "-m", "qjoule", "record", "-o", str(trace), "--pid", str(server.pid)]
+    process = subprocess.Popen(
+        [*record, "--", *workload],
+        env={**_environment(), "MARIADB_PASSWORD": server.password},
+        start_new_session=True,  # Ctrl-C is for us: we end both, in order
+    )
+    try:
+        code = process.wait()
+    finally:
+        _end_group(process)
+    if code < 0:
+        raise QjouleError(f"the recording was ended by {signal.Signals(-code).name}: run it again")
+    if code:
+        raise QjouleError(f"the recording or its workload failed (exit code {code}): see above")
+
+
+def _environment() -> dict[str, str]:
+    """Ours. Where the user of sudo cannot reach the workload (below /root), root runs it."""
+    environment = dict(os.environ)
+    uid = environment.get("SUDO_UID", "")
+    if not uid.isdigit() or not all(
+        directory.stat().st_mode & (0o100 if directory.stat().st_uid == int(uid) else 0o001)
+        for directory in (*HERE.parents, *Path(sys.executable).parents)
+    ):
+        environment.pop("SUDO_UID", None)
+    return environment
+
+
+def _end_group(process: subprocess.Popen[bytes]) -> None:
+    """Ends `qjoule record` and the workload: asks first, so that the trace ends in order."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(STOP_S)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _end_in_order_when_asked() -> None:
+    """The first signal unwinds the program; more of them do not disturb the clearing up."""
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        for each in signals:
+            signal.signal(each, signal.SIG_IGN)
+        raise SystemExit(128 + number)
+
+    for each in signals:
+        signal.signal(each, stop)
+
+
+def _say(message: str) -> None:
+    with suppress(OSError):
+        print(f"demo: {message}", file=sys.stderr, flush=True)
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="demo.py",
+        description="Joules per query of a MariaDB that is started for it, and the gain of the "
+        "better form of five pairs of queries. Needs root.",
+        epilog="examples:\n  sudo make demo\n"
+        "  sudo .venv/bin/python examples/demo/demo.py --size 1000000 --keep tweets.qjoule",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--size", type=_size, default=200_000, metavar="N", help="tweets [default: 200000]"
+    )
+    parser.add_argument(
+        "--seconds", type=_seconds, default=40.0, help="time of the workload [default: 40]"
+    )
+    parser.add_argument("--seed", type=int, default=1, help="of the data set [default: 1]")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the trace here")
+    return parser.parse_args()
+
+
+def _size(text: str) -> int:
+    size = int(text.replace("_", "").replace(",", ""))
+    if not LEAST_SIZE <= size <= MOST_SIZE:
+        raise argparse.ArgumentTypeError(f"give {LEAST_SIZE:,} to {MOST_SIZE:,} tweets")
+    return size
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 1 <= seconds <= 3600:
+        raise argparse.ArgumentTypeError("give 1 to 3600 seconds")
+    return seconds
+
+
+if __name__ == "__main__":
+    sys.exit(main())

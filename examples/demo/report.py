@@ -1,0 +1,71 @@
+"""What the demo prints: the energy table, then the gain of each pair's better form."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import query_pairs
+from qjoule.contract import Dialect
+from qjoule.errors import QjouleError
+from qjoule.model.attribute import attribute
+from qjoule.model.coefficients import TOTAL_ERROR
+from qjoule.model.gpsup import Form, Interval, compare
+from qjoule.model.same_total import without_total_error
+from qjoule.reporters.json_report import forms
+from qjoule.reporters.pairs import NamedPair, render
+from qjoule.reporters.table import render as render_table
+from qjoule.shapes import fingerprint
+from qjoule.trace.reader import Trace
+
+TABLE_ROWS = 12  #: both forms of every pair, and what the client's driver says at first
+
+
+def print_report(directory: Path, pairs: tuple[query_pairs.Pair, ...]) -> bool:
+    """Prints the report on a recorded trace to standard output; says whether it is complete.
+
+    Raises:
+        QjouleError: the trace cannot be read, or a form of a pair is not in it.
+    """
+    trace = Trace(directory)
+    result = attribute(trace)
+    color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    print()
+    print(render_table(result, color=color, limit=TABLE_ROWS))
+    total_error = TOTAL_ERROR.get(result.energy_source.grade, 0.0)
+    seen = {form.name: without_total_error(form, total_error) for form in forms(result)}
+    latencies = latency_intervals(trace)
+    named = [_compared(pair, seen, latencies) for pair in pairs]
+    print(render(named, result.energy_source.grade, color=color), end="", flush=True)
+    return result.trace.complete
+
+
+def latency_intervals(trace: Trace) -> dict[str, Interval]:
+    """95 % interval of the mean latency in ns by fingerprint, from the queries that ended."""
+    queries = trace.pandas("queries").dropna(subset=["begin_ns", "end_ns", "fingerprint"])
+    latency = (queries["end_ns"] - queries["begin_ns"]).astype(float)
+    found = {}
+    for name, values in latency.groupby(queries["fingerprint"].astype(str)):
+        if len(values) > 1:
+            half = 1.96 * float(values.std()) / math.sqrt(len(values))
+            mean = float(values.mean())
+            found[str(name)] = (max(0.0, mean - half), mean + half)
+    return found
+
+
+def _compared(
+    pair: query_pairs.Pair, seen: dict[str, Form], latencies: dict[str, Interval]
+) -> NamedPair:
+    """The pair with the form that took more energy per call as the base."""
+    found = []
+    for form in pair.forms:
+        name = fingerprint(form.sql.replace("%s", "1").encode(), Dialect.MYSQL).fingerprint
+        if name not in seen:
+            raise QjouleError(f"the trace has no query '{pair.title}, {form.label}': run it again")
+        measured = replace(seen[name], latency_ns_ci95=latencies.get(name))
+        found.append((measured.j_per_call or 0.0, form.label, measured))
+    (_, better, new), (_, worse, base) = sorted(found, key=lambda one: one[0])
+    return NamedPair(pair.title, better, worse, compare(base, new))
