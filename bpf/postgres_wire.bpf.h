@@ -72,7 +72,7 @@ static __always_inline __u32 postgres_name(struct thread_state *thread, __u64 ad
 static __always_inline void postgres_parse(struct postgres_walk *walk, __u32 here)
 {
 	struct thread_state *thread = walk->thread;
-	__u64 addr = walk->addr + POSTGRES_HEADER, name, before = thread->shape;
+	__u64 addr = walk->addr, name, before = thread->shape;
 	__u32 flags = thread->flags, length = postgres_name(thread, addr, here, &name);
 
 	if (thread->command == QJ_COMMAND_OTHER)
@@ -89,7 +89,7 @@ static __always_inline void postgres_parse(struct postgres_walk *walk, __u32 her
 static __always_inline void postgres_bind(struct postgres_walk *walk, __u32 here)
 {
 	struct thread_state *thread = walk->thread;
-	__u64 addr = walk->addr + POSTGRES_HEADER, name, before = thread->shape;
+	__u64 addr = walk->addr, name, before = thread->shape;
 	__u32 flags = thread->flags, portal = postgres_name(thread, addr, here, &name);
 
 	if (portal && postgres_name(thread, addr + portal, here - portal, &name)) {
@@ -113,7 +113,7 @@ static __always_inline void postgres_query(struct postgres_walk *walk, __u32 her
 
 	if (!thread->executions)
 		thread->command = QJ_COMMAND_QUERY;
-	statement_string(walk->cpu, thread, walk->addr + POSTGRES_HEADER, here);
+	statement_string(walk->cpu, thread, walk->addr, here);
 	postgres_settle(thread, before, flags);
 	thread->executions++;
 	if (thread->executions > 1)
@@ -178,7 +178,7 @@ static __always_inline void postgres_begin(struct postgres_walk *walk, __u8 type
 		query_begin(walk->cpu, thread, walk->now);
 }
 
-/* A message, of whose body this read holds `here` bytes. */
+/* A message, of whose body this read holds `here` bytes, from walk->addr on. */
 static __always_inline void postgres_dispatch(struct postgres_walk *walk, __u8 type, __u32 here)
 {
 	struct thread_state *thread = walk->thread;
@@ -210,14 +210,18 @@ static __always_inline void postgres_dispatch(struct postgres_walk *walk, __u8 t
 static __always_inline bool postgres_take_header(struct postgres_walk *walk)
 {
 	struct thread_state *thread = walk->thread;
-	__u32 have = thread->head_bytes & 7;
+	__u32 have = thread->head_bytes & 7, take = 1;
 
-	if (!have && walk->left >= POSTGRES_HEADER)
-		return !bpf_probe_read_user(thread->head, POSTGRES_HEADER, (const void *)walk->addr);
-	bpf_probe_read_user(&thread->head[have < 4 ? have : 4], 1, (const void *)walk->addr);
-	walk->addr++;
-	walk->left--;
-	thread->head_bytes = have + 1;
+	if (!have && walk->left >= POSTGRES_HEADER) {
+		take = POSTGRES_HEADER;
+		bpf_probe_read_user(thread->head, POSTGRES_HEADER, (const void *)walk->addr);
+	} else {
+		bpf_probe_read_user(&thread->head[have < 4 ? have : 4], 1,
+				    (const void *)walk->addr);
+	}
+	walk->addr += take;
+	walk->left -= take;
+	thread->head_bytes = have + take;
 	return thread->head_bytes == POSTGRES_HEADER;
 }
 
@@ -225,45 +229,31 @@ static __always_inline bool postgres_take_header(struct postgres_walk *walk)
 static long postgres_message(__u32 i, struct postgres_walk *walk)
 {
 	struct thread_state *thread = walk->thread;
-	__u32 length, here = 0, skip;
+	__u32 length, here;
 
 	if (!walk->left)
 		return 1;
-	if (thread->need) { /* the rest of a message that began in an earlier read */
-		skip = thread->need < walk->left ? thread->need : walk->left;
-		thread->need -= skip;
-		walk->addr += skip;
-		walk->left -= skip;
-		return 0;
-	}
-	if (!postgres_take_header(walk)) {
-		if (thread->head_bytes)
+	if (!thread->need) {
+		if (!postgres_take_header(walk))
 			return 0;
-		goto lost;
+		thread->head_bytes = 0;
+		length = (__u32)thread->head[1] << 24 | thread->head[2] << 16 |
+			 thread->head[3] << 8 | thread->head[4];
+		if (!postgres_plausible(thread->head[0], length)) {
+			count_loss(walk->cpu, QJ_LOSS_FRAMING);
+			walk->left = 0;
+			return 1;
+		}
+		thread->need = length - 4;
+		here = thread->need < walk->left ? thread->need : walk->left;
+		postgres_dispatch(walk, thread->head[0], here);
+	} else { /* the rest of a message that began in an earlier read */
+		here = thread->need < walk->left ? thread->need : walk->left;
 	}
-	length = (__u32)thread->head[1] << 24 | thread->head[2] << 16 | thread->head[3] << 8 |
-		 thread->head[4];
-	if (!postgres_plausible(thread->head[0], length))
-		goto lost;
-	skip = 0;
-	if (!thread->head_bytes) { /* of a header in pieces, the body counts as cut off */
-		here = walk->left - POSTGRES_HEADER;
-		if (length - 4 < here)
-			here = length - 4;
-		skip = POSTGRES_HEADER + here;
-	}
-	thread->head_bytes = 0;
-	postgres_dispatch(walk, thread->head[0], here);
-	thread->need = length - 4 - here;
-	walk->addr += skip;
-	walk->left -= skip;
+	thread->need -= here;
+	walk->addr += here;
+	walk->left -= here;
 	return 0;
-lost:
-	count_loss(walk->cpu, QJ_LOSS_FRAMING);
-	thread->need = 0;
-	thread->head_bytes = 0;
-	walk->left = 0;
-	return 1;
 }
 
 /* A connection's first packets have no type byte. Returns false once ordinary messages follow. */
