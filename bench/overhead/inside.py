@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,10 +36,10 @@ def firings(
     seconds: int,
 ) -> list[Firing]:
     """Runs a mode with the kernel's statistics on (sysctl kernel.bpf_stats_enabled)."""
-    strangers = set(_programs())
-    with _statistics(), attached(mode, subject):
+    with _statistics(), attached(mode, subject) as state:
         generator.skip()
-        before = {i: one for i, one in _programs().items() if i not in strangers}
+        ours = _programs_of(state.pids)
+        before = {number: one for number, one in _programs().items() if number in ours}
         taken = generator.take(seconds)
         after = _programs()
     transactions = max(sum(one.transactions for one in taken), 1.0)
@@ -61,6 +61,17 @@ def _statistics() -> Iterator[None]:
         yield
     finally:
         _SWITCH.write_text(before)
+
+
+def _programs_of(pids: Iterable[int]) -> set[int]:
+    """Ids of the BPF programs that these processes hold (bpf_prog_show_fdinfo(), syscall.c)."""
+    found: set[int] = set()
+    for pid in pids:
+        for info in Path(f"/proc/{pid}/fdinfo").iterdir():
+            with suppress(OSError):
+                lines = info.read_text().splitlines()
+                found.update(int(line.split()[1]) for line in lines if line.startswith("prog_id:"))
+    return found
 
 
 def _programs() -> dict[int, tuple[str, int, int]]:
