@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from qjoule.contract import Mode, Rung
+from qjoule.contract import Dialect, Mode, Rung
 from qjoule.errors import QjouleError
 from qjoule.machine.counters import hardware_counters
 from qjoule.machine.cpu import read_cpu_info
@@ -21,6 +21,7 @@ from qjoule.machine.power_table import estimate_curve
 from qjoule.servers.discovery import find_servers
 from qjoule.servers.kernel_facts import read_kernel_facts
 from qjoule.servers.plan import AttachPlan, build_plan
+from qjoule.shapes.automaton import tables
 
 _STOP_SECONDS = 10.0
 
@@ -189,6 +190,8 @@ def drop_root() -> None:
     """Becomes `unprivileged_user()`, for good."""
     if os.geteuid() != 0:
         return
+    for dialect in Dialect:
+        tables(dialect)  # imports a module: below /root that would fail afterwards
     user = unprivileged_user()
     os.setgroups([])
     os.setresgid(user.pw_gid, user.pw_gid, user.pw_gid)
