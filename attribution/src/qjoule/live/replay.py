@@ -15,9 +15,8 @@ from qjoule.live.batches import cut, windows
 from qjoule.live.books import Books
 from qjoule.live.loss import LossSums
 from qjoule.live.snapshot import Controls, Snapshot
-from qjoule.model import assemble, latency, tables
-from qjoule.model import attribute as recorded
-from qjoule.model.arrays import Machine, WindowBatch
+from qjoule.model import assemble, latency, recorded, tables
+from qjoule.model.arrays import WindowBatch
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.model.groups import QueryGroups, check_keys, group_owners, group_queries
 from qjoule.model.labels import LabelIndex
@@ -62,9 +61,9 @@ class ReplaySource:
         self._trace = trace
         self._idle: IdlePolicy = idle
         self._speed = speed
-        self._energy = recorded._windows(trace)
+        self._energy = recorded.windows(trace)
         self._bounds_ns = self._energy.boundaries_ns
-        self._machine = _machine(trace)
+        self._machine = recorded.machine(trace)
         self._loss = LossSums(trace.table("loss"))
         queries = trace.table("queries")
         order = np.argsort(queries.column("end_ns").to_numpy(), kind="stable")
@@ -153,10 +152,10 @@ class _Pass:
         self.group = group
         self._keys = check_keys(group.split(","))
         self._index = LabelIndex()
-        self._names = recorded._server_names(self._trace.meta)
+        self._names = recorded.server_names(self._trace.meta)
         owners = group_owners(self._trace.table("owners"), self._names, self._index)
         found, _ = self._grouped(source._queries)
-        self._reader = recorded._SegmentReader(found, owners, bool(self._trace.meta.counters))
+        self._reader = recorded.SegmentReader(found, owners, bool(self._trace.meta.counters))
         lost = tables.lost_time(self._trace.table("loss"), self._trace.begin_ns)
         self._windows = SegmentWindows(source._machine, source._energy, lost)
         self.books = Books(self._ledger)
@@ -178,7 +177,7 @@ class _Pass:
         loss, lost_cpu_ns = self._source._loss.between(first, last)
         about = assemble.Provenance(
             trace=replace(
-                recorded._trace_info(trace),
+                recorded.trace_info(trace),
                 duration_s=max(end_ns - begin_ns, 0) * 1e-9,
                 loss=loss,
                 lost_cpu_ns=lost_cpu_ns,
@@ -187,7 +186,7 @@ class _Pass:
             grade=meta.energy.grade if ledger.series else "none",
             reason=meta.energy.reason,
             by=self._keys,
-            record_loss=_record_loss(trace, ledger, lost_cpu_ns),
+            record_loss=recorded.record_loss(trace, ledger, lost_cpu_ns),
             anomalies=self._windows.anomalies,
             notes=tuple(trace.problems),
         )
@@ -207,20 +206,3 @@ class _Pass:
             self._source._idle,
             recorded.update_period_ns(meta),
         )
-
-
-def _machine(trace: Trace) -> Machine:
-    known = [(cpu.cpu, cpu.package) for cpu in trace.meta.cpus]
-    return tables.machine(known, recorded._cpus(trace))
-
-
-def _record_loss(trace: Trace, ledger: Ledger, lost_cpu_ns: int) -> float:
-    """As `attribute` has it: lost records by the whole trace's share, lost time by the span's."""
-    queries, segments = trace.rows("queries"), trace.rows("segments")
-    nowhere_ns = max(lost_cpu_ns - ledger.lost_ns, 0)
-    shares = (
-        recorded._share(trace.loss.get("query", 0), queries),
-        recorded._share(trace.loss.get("pump", 0), queries + segments),
-        recorded._share(nowhere_ns, int(ledger.cpu_ns.sum())),
-    )
-    return min(sum(shares), 1.0)

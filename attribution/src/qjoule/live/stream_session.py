@@ -15,12 +15,12 @@ from qjoule.live.rounds import Chunk, Records, Rounds
 from qjoule.live.snapshot import Controls, Snapshot
 from qjoule.model import assemble, tables
 from qjoule.model.arrays import Anomalies
-from qjoule.model.attribute import default_coefficients, update_period_ns
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.model.counters import I64, Series
 from qjoule.model.labels import GroupLabel, LabelIndex
 from qjoule.model.ledger import Ledger
 from qjoule.model.live import LiveCalls, LiveGroups, from_aggregates
+from qjoule.model.recorded import default_coefficients, update_period_ns
 from qjoule.model.result import Attribution, TraceInfo
 from qjoule.trace.meta import DomainInfo, EnergyInfo, Meta
 from qjoule.trace.rows import domains

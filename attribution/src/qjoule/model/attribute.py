@@ -3,44 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-
-import numpy as np
-import pyarrow as pa
 
 from qjoule.errors import UsageError
-from qjoule.model import assemble, tables
-from qjoule.model.arrays import Segments
-from qjoule.model.coefficients import (
-    IDLE_POLICIES,
-    Coefficients,
-    IdlePolicy,
-    PowerInterval,
-)
-from qjoule.model.counters import (
-    I64,
-    UPDATE_PERIOD_NS,
-    Series,
-    WindowEnergy,
-    window_energy,
-)
-from qjoule.model.groups import (
-    OwnerGroups,
-    QueryGroups,
-    check_keys,
-    group_owners,
-    group_queries,
-)
+from qjoule.model import assemble, recorded, tables
+from qjoule.model.coefficients import IDLE_POLICIES, Coefficients, IdlePolicy
+from qjoule.model.groups import check_keys, group_owners, group_queries
 from qjoule.model.labels import LabelIndex
 from qjoule.model.ledger import Ledger
-from qjoule.model.result import Attribution, TraceInfo
+from qjoule.model.result import Attribution
 from qjoule.model.windows import SegmentWindows
-from qjoule.trace.arrow import pc
-from qjoule.trace.meta import Meta
 from qjoule.trace.reader import Trace
-
-DEFAULT_WINDOW_NS = 20_000_000
-_MAX_WINDOWS = 10_000_000
 
 
 def attribute(
@@ -58,163 +30,34 @@ def attribute(
     keys = check_keys(by)
     if idle not in IDLE_POLICIES:
         raise UsageError(f"no idle policy '{idle}': use {', '.join(IDLE_POLICIES)}")
-    energy = _windows(trace)
-    coefficients = coefficients or default_coefficients(trace.meta, energy.series)
+    energy = recorded.windows(trace)
+    coefficients = coefficients or recorded.default_coefficients(trace.meta, energy.series)
     index = LabelIndex()
-    names = _server_names(trace.meta)
+    names = recorded.server_names(trace.meta)
     owners = group_owners(trace.table("owners"), names, index)
     queries, stats = group_queries(
         trace.table("queries"), trace.table("shapes"), names, keys, index
     )
-    machine = tables.machine([(c.cpu, c.package) for c in trace.meta.cpus], _cpus(trace))
+    machine = recorded.machine(trace)
     lost = tables.lost_time(trace.table("loss"), trace.begin_ns)
     windows = SegmentWindows(machine, energy, lost)
-    ledger = Ledger(
-        energy.series, machine.packages, coefficients, idle, update_period_ns(trace.meta)
-    )
-    reader = _SegmentReader(queries, owners, bool(trace.meta.counters))
+    period_ns = recorded.update_period_ns(trace.meta)
+    ledger = Ledger(energy.series, machine.packages, coefficients, idle, period_ns)
+    reader = recorded.SegmentReader(queries, owners, bool(trace.meta.counters))
     for table in trace.iter_segments(columns=reader.columns):
         ledger.add(windows.add(reader.read(table)))
         if progress:
             progress(table.num_rows)
     ledger.add(windows.finish())
     about = assemble.Provenance(
-        trace=_trace_info(trace),
+        trace=recorded.trace_info(trace),
         source=trace.meta.energy.source or "none",
         grade=trace.meta.energy.grade if energy.series else "none",
         reason=trace.meta.energy.reason,
         by=keys,
         coverage=reader.coverage,
-        record_loss=_record_loss(trace, ledger),
+        record_loss=recorded.record_loss(trace, ledger, trace.lost_cpu_ns),
         anomalies=windows.anomalies,
         notes=tuple(trace.problems),
     )
     return assemble.attribution(ledger, index.labels, stats(len(index.labels)), about)
-
-
-def default_coefficients(meta: Meta, series: Sequence[Series]) -> Coefficients:
-    """What is assumed of a machine that nobody calibrated.
-
-    An estimate knows what it draws at rest, for that is part of its curve. Of measured counters
-    nothing is known. (Domains of one name in one package are dies: they add up.)
-    """
-    idle_w: dict[tuple[int, str], float] = {}
-    for domain in meta.domains:
-        if domain.idle_w is not None:
-            key = (domain.package, domain.name)
-            idle_w[key] = idle_w.get(key, 0.0) + domain.idle_w
-    known = {(s.package, s.domain) for s in series} & idle_w.keys()
-    return Coefficients(idle_w={key: PowerInterval(*3 * (idle_w[key],)) for key in sorted(known)})
-
-
-def update_period_ns(meta: Meta) -> int:
-    """How often the energy counters move by themselves: an estimate is made when it is read."""
-    return 0 if meta.energy.source == "estimated" else UPDATE_PERIOD_NS
-
-
-def _windows(trace: Trace) -> WindowEnergy:
-    """The trace's windows; without any energy reading, regular ones that hold only time."""
-    found, series = tables.readings(trace.table("energy"))
-    energy = window_energy(found, series, trace.begin_ns, trace.end_ns)
-    if series or trace.end_ns <= trace.begin_ns:
-        return energy
-    length = max(trace.end_ns - trace.begin_ns, 1)
-    step = max(trace.meta.window_ns or DEFAULT_WINDOW_NS, length // _MAX_WINDOWS, 1)
-    bounds = np.append(np.arange(trace.begin_ns, trace.end_ns, step), trace.end_ns)
-    shape = (0, len(bounds) - 1)
-    nothing = np.zeros(shape, np.int64)
-    return WindowEnergy((), bounds, nothing, np.zeros(shape, np.uint8), nothing)
-
-
-def _server_names(meta: Meta) -> Callable[[int | None], str]:
-    names = {server.id: server.name or server.kind for server in meta.servers}
-
-    def name(server: int | None) -> str:
-        if not server:
-            return "(unknown server)"
-        return names.get(server) or f"server {server}"
-
-    return name
-
-
-def _cpus(trace: Trace) -> I64:
-    """CPUs that segments name, where meta.json lost the topology."""
-    if trace.meta.cpus:
-        return np.zeros(0, np.int64)
-    seen: set[int] = set()
-    for table in trace.iter_segments(columns=["cpu"]):
-        seen.update(pc.unique(table.column("cpu")).to_pylist())
-    return np.array(sorted(seen), np.int64)
-
-
-def _trace_info(trace: Trace) -> TraceInfo:
-    meta = trace.meta
-    return TraceInfo(
-        host=meta.host,
-        kernel=meta.kernel,
-        cpu=meta.cpu,
-        start=meta.start,
-        duration_s=max(trace.end_ns - trace.begin_ns, 0) * 1e-9,
-        complete=trace.complete,
-        loss=trace.loss,
-        lost_cpu_ns=trace.lost_cpu_ns,
-    )
-
-
-def _record_loss(trace: Trace, ledger: Ledger) -> float:
-    """Share of what happened that has no place in any window: it may have been anybody's.
-
-    Query records, records that the reader dropped (of any kind), and lost CPU time that no CPU is
-    known for. Lost time of a known CPU is in the windows already, as residual.
-    """
-    queries, segments = trace.rows("queries"), trace.rows("segments")
-    nowhere_ns = max(trace.lost_cpu_ns - ledger.lost_ns, 0)
-    shares = (
-        _share(trace.loss.get("query", 0), queries),
-        _share(trace.loss.get("pump", 0), queries + segments),
-        _share(nowhere_ns, int(ledger.cpu_ns.sum())),
-    )
-    return min(sum(shares), 1.0)
-
-
-def _share(lost: int, kept: int) -> float:
-    return lost / (lost + kept) if lost else 0.0
-
-
-@dataclass
-class _SegmentReader:
-    """Arrow segments to model segments, with groups looked up; sums what coverage needs."""
-
-    queries: QueryGroups
-    owners: OwnerGroups
-    with_counters: bool
-    server_ns: int = 0
-    named_ns: int = 0
-
-    @property
-    def columns(self) -> list[str]:
-        extra = tables.COUNTER_COLUMNS if self.with_counters else ()
-        return ["t0_ns", "t1_ns", "cpu", "owner", "query", *extra]
-
-    @property
-    def coverage(self) -> float:
-        """Share of the servers' CPU time that has a query whose statement is known."""
-        return self.named_ns / self.server_ns if self.server_ns else 0.0
-
-    def read(self, table: pa.Table) -> Segments:
-        t0_ns, t1_ns = table.column("t0_ns").to_numpy(), table.column("t1_ns").to_numpy()
-        group, of_server = self.owners.find(table.column("owner").to_numpy().astype(np.int64))
-        query = pc.fill_null(table.column("query"), 0).to_numpy()
-        serving = np.flatnonzero(query)
-        found, named = self.queries.find(query[serving])
-        recorded = found >= 0
-        group[serving[recorded]] = found[recorded]
-        of_server[serving[recorded]] = True
-        ns = t1_ns - t0_ns
-        self.server_ns += int(ns[of_server].sum())
-        self.named_ns += int(ns[serving[named]].sum())
-        cpu = table.column("cpu").to_numpy()
-        if not self.with_counters:
-            return Segments(t0_ns, t1_ns, cpu, group)
-        values, valid = tables.counters(table)
-        return Segments(t0_ns, t1_ns, cpu, group, values, valid)

@@ -1,0 +1,158 @@
+"""A recorded trace as the model sees it: what attributing it and playing it have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from qjoule.model import tables
+from qjoule.model.arrays import Machine, Segments
+from qjoule.model.coefficients import Coefficients, PowerInterval
+from qjoule.model.counters import I64, UPDATE_PERIOD_NS, Series, WindowEnergy, window_energy
+from qjoule.model.groups import OwnerGroups, QueryGroups
+from qjoule.model.ledger import Ledger
+from qjoule.model.result import TraceInfo
+from qjoule.trace.arrow import pc
+from qjoule.trace.meta import Meta
+from qjoule.trace.reader import Trace
+
+DEFAULT_WINDOW_NS = 20_000_000
+_MAX_WINDOWS = 10_000_000
+
+
+def default_coefficients(meta: Meta, series: Sequence[Series]) -> Coefficients:
+    """What is assumed of a machine that nobody calibrated.
+
+    An estimate knows what it draws at rest, for that is part of its curve. Of measured counters
+    nothing is known. (Domains of one name in one package are dies: they add up.)
+    """
+    idle_w: dict[tuple[int, str], float] = {}
+    for domain in meta.domains:
+        if domain.idle_w is not None:
+            key = (domain.package, domain.name)
+            idle_w[key] = idle_w.get(key, 0.0) + domain.idle_w
+    known = {(s.package, s.domain) for s in series} & idle_w.keys()
+    return Coefficients(idle_w={key: PowerInterval(*3 * (idle_w[key],)) for key in sorted(known)})
+
+
+def update_period_ns(meta: Meta) -> int:
+    """How often the energy counters move by themselves: an estimate is made when it is read."""
+    return 0 if meta.energy.source == "estimated" else UPDATE_PERIOD_NS
+
+
+def windows(trace: Trace) -> WindowEnergy:
+    """The trace's windows; without any energy reading, regular ones that hold only time."""
+    found, series = tables.readings(trace.table("energy"))
+    energy = window_energy(found, series, trace.begin_ns, trace.end_ns)
+    if series or trace.end_ns <= trace.begin_ns:
+        return energy
+    length = max(trace.end_ns - trace.begin_ns, 1)
+    step = max(trace.meta.window_ns or DEFAULT_WINDOW_NS, length // _MAX_WINDOWS, 1)
+    bounds = np.append(np.arange(trace.begin_ns, trace.end_ns, step), trace.end_ns)
+    shape = (0, len(bounds) - 1)
+    nothing = np.zeros(shape, np.int64)
+    return WindowEnergy((), bounds, nothing, np.zeros(shape, np.uint8), nothing)
+
+
+def machine(trace: Trace) -> Machine:
+    """The CPUs that meta.json names, or those of the segments where it lost the topology."""
+    return tables.machine([(c.cpu, c.package) for c in trace.meta.cpus], _unnamed_cpus(trace))
+
+
+def _unnamed_cpus(trace: Trace) -> I64:
+    if trace.meta.cpus:
+        return np.zeros(0, np.int64)
+    seen: set[int] = set()
+    for table in trace.iter_segments(columns=["cpu"]):
+        seen.update(pc.unique(table.column("cpu")).to_pylist())
+    return np.array(sorted(seen), np.int64)
+
+
+def server_names(meta: Meta) -> Callable[[int | None], str]:
+    """What a server is called, by its id in the trace."""
+    names = {server.id: server.name or server.kind for server in meta.servers}
+
+    def name(server: int | None) -> str:
+        if not server:
+            return "(unknown server)"
+        return names.get(server) or f"server {server}"
+
+    return name
+
+
+def trace_info(trace: Trace) -> TraceInfo:
+    """The whole trace's provenance."""
+    meta = trace.meta
+    return TraceInfo(
+        host=meta.host,
+        kernel=meta.kernel,
+        cpu=meta.cpu,
+        start=meta.start,
+        duration_s=max(trace.end_ns - trace.begin_ns, 0) * 1e-9,
+        complete=trace.complete,
+        loss=trace.loss,
+        lost_cpu_ns=trace.lost_cpu_ns,
+    )
+
+
+def record_loss(trace: Trace, ledger: Ledger, lost_cpu_ns: int) -> float:
+    """Share of what happened that has no place in any window: it may have been anybody's.
+
+    Query records and records that the reader dropped (of any kind), by the whole trace's share; and
+    of `lost_cpu_ns`, the lost CPU time of the ledger's span, what no CPU is known for. Lost time of
+    a known CPU is in the windows already, as residual.
+    """
+    queries, segments = trace.rows("queries"), trace.rows("segments")
+    nowhere_ns = max(lost_cpu_ns - ledger.lost_ns, 0)
+    shares = (
+        _share(trace.loss.get("query", 0), queries),
+        _share(trace.loss.get("pump", 0), queries + segments),
+        _share(nowhere_ns, int(ledger.cpu_ns.sum())),
+    )
+    return min(sum(shares), 1.0)
+
+
+def _share(lost: int, kept: int) -> float:
+    return lost / (lost + kept) if lost else 0.0
+
+
+@dataclass
+class SegmentReader:
+    """Arrow segments to model segments, with groups looked up; sums what coverage needs."""
+
+    queries: QueryGroups
+    owners: OwnerGroups
+    with_counters: bool
+    server_ns: int = 0
+    named_ns: int = 0
+
+    @property
+    def columns(self) -> list[str]:
+        extra = tables.COUNTER_COLUMNS if self.with_counters else ()
+        return ["t0_ns", "t1_ns", "cpu", "owner", "query", *extra]
+
+    @property
+    def coverage(self) -> float:
+        """Share of the servers' CPU time that has a query whose statement is known."""
+        return self.named_ns / self.server_ns if self.server_ns else 0.0
+
+    def read(self, table: pa.Table) -> Segments:
+        t0_ns, t1_ns = table.column("t0_ns").to_numpy(), table.column("t1_ns").to_numpy()
+        group, of_server = self.owners.find(table.column("owner").to_numpy().astype(np.int64))
+        query = pc.fill_null(table.column("query"), 0).to_numpy()
+        serving = np.flatnonzero(query)
+        found, named = self.queries.find(query[serving])
+        recorded = found >= 0
+        group[serving[recorded]] = found[recorded]
+        of_server[serving[recorded]] = True
+        ns = t1_ns - t0_ns
+        self.server_ns += int(ns[of_server].sum())
+        self.named_ns += int(ns[serving[named]].sum())
+        cpu = table.column("cpu").to_numpy()
+        if not self.with_counters:
+            return Segments(t0_ns, t1_ns, cpu, group)
+        values, valid = tables.counters(table)
+        return Segments(t0_ns, t1_ns, cpu, group, values, valid)
