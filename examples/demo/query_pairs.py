@@ -76,18 +76,18 @@ def query_pairs(sizes: Sizes) -> tuple[Pair, ...]:
             (
                 Form(
                     "IN (subquery)",
-                    "SELECT COUNT(*) FROM users WHERE id IN "
+                    "SELECT id FROM users WHERE id IN "
                     "(SELECT user_id FROM indexed_tweets WHERE retweets > %s)",
                     3,
                 ),
                 Form(
                     "EXISTS",
-                    "SELECT COUNT(*) FROM users WHERE EXISTS (SELECT 1 FROM indexed_tweets "
+                    "SELECT id FROM users WHERE EXISTS (SELECT 1 FROM indexed_tweets "
                     "WHERE indexed_tweets.user_id = users.id AND retweets > %s)",
                     3,
                 ),
             ),
-            lambda call: (50 + call % 10,),
+            lambda call: (1_000 + call % 10,),
         ),
     )
 
