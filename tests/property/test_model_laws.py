@@ -20,7 +20,8 @@ from qjoule.model.arrays import LostTime
 from qjoule.model.coefficients import Coefficients
 from qjoule.model.labels import GroupLabel, process
 from qjoule.model.ledger import Ledger
-from qjoule.model.live import LiveGroups, LiveNames, from_aggregates
+from qjoule.model.live import from_aggregates
+from qjoule.model.live_groups import LiveGroups, LiveNames, identities
 from qjoule.model.result import PARTS, Attribution, TraceInfo
 from qjoule.model.split import apportion
 from qjoule.reporters.json_report import to_json
@@ -178,7 +179,8 @@ def test_law5_live_equals_offline(case: Case) -> None:
     records = model_cases.aggregates(case, GROUPS)
     names = LiveNames(lambda shape: (f"{shape}", ""), str, lambda tgid: f"p{tgid}", str)
     live = LiveGroups(names)
-    numbers = live.group(records)
+    owners, which = identities(records)
+    numbers = live.numbers(owners)[which]
     group = records["tgid"].astype(np.int64) - 1
     assert len(set(zip(numbers.tolist(), group.tolist(), strict=True))) == len(live.index.labels)
     ledger = Ledger(case.energy.series, case.machine.packages, case.coefficients, case.idle)

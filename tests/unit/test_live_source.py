@@ -11,7 +11,7 @@ import pytest
 
 import fake_tracer
 from fake_tracer import BEGIN_NS, MS, block, end, energy, flush, head, task, text
-from qjoule.contract import LATENCY_BUCKETS, SHAPE_OTHER, Block, Loss, OwnerKind, TaskEvent
+from qjoule.contract import LATENCY_BUCKETS, Block, Loss, OwnerKind, TaskEvent
 from qjoule.errors import QjouleError
 from qjoule.live.names import Names
 from qjoule.live.snapshot import Controls, Snapshot
@@ -156,18 +156,35 @@ def test_garbage_is_refused() -> None:
 
 
 def test_shapes_beyond_the_bound_are_one_row() -> None:
-    names = Names(fake_tracer.fingerprint, {}, max_shapes=3)
+    names = Names(fake_tracer.fingerprint, {}, {}, max_shapes=3)
     for shape in range(1, 100):
         for frame in Stream(io.BytesIO(head() + text(shape, b"S" + b"x" * shape))):
             if frame.kind is Block.TEXT:
                 names.add_text(frame)
-    known = names.live_names()
-    assert [known.fingerprint(n)[0] == "other" for n in (1, 3, 4, 50, 99)] == [
+    known = [names.live_names().statement(n) for n in (1, 3, 4, 50, 99)]
+    assert [one is not None and one[0] == "other" for one in known] == [
         False, False, True, True, True
     ]  # fmt: skip
-    assert not names.knows_text(SHAPE_OTHER)
-    assert names.knows_text(1)
-    assert not names.knows_text(50)
+
+
+def test_a_text_that_comes_late_names_what_ran_before_it() -> None:
+    stream = head() + text(1, b"SELECT 1") + energy(BEGIN_NS, 1000, 0)
+    ran = [window(n, query(1, 40), query(2, 10), query(3, 5)) for n in range(20)]
+    ran[12] += text(2, b"SELECT 1") + text(3, b"DELETE")
+    seen = snapshots(stream + b"".join(ran) + end(BEGIN_NS + 20 * WINDOW))
+    assert len(seen[0].interval.rows) == 3
+    assert seen[0].interval.coverage == pytest.approx(40 / 55)
+    named = {row.shape: row for row in seen[-1].total.rows}
+    statements = [fake_tracer.fingerprint(s, None, False) for s in (b"SELECT 1", b"DELETE")]  # type: ignore[arg-type]
+    assert named.keys() == {one.text for one in statements}
+    first, second = (named[one.text] for one in statements)
+    assert (first.calls, first.cpu_ns) == (400, 20 * 50 * MS)
+    assert (second.calls, second.cpu_ns) == (200, 20 * 5 * MS)
+    assert first.latency_ns_p50 is not None
+    assert seen[-1].total.coverage == 1.0
+    assert sum(seen[-1].total.main.parts_nj.values()) == seen[-1].total.main.measured_nj
+    low, high = first.energy_nj_ci95
+    assert low < first.energy_nj < high
 
 
 def test_stopping_ends_the_iteration() -> None:

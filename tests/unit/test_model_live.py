@@ -9,7 +9,9 @@ from model_cases import energy, machine
 from qjoule.contract import AGGREGATE, SHAPE_OTHER, OwnerKind
 from qjoule.model import latency
 from qjoule.model.arrays import Anomalies
-from qjoule.model.live import LiveCalls, LiveGroups, LiveNames, from_aggregates
+from qjoule.model.labels import SEVERAL
+from qjoule.model.live import LiveCalls, from_aggregates
+from qjoule.model.live_groups import LiveGroups, LiveNames, identities
 
 MS = 1_000_000
 NAMES = LiveNames(
@@ -29,9 +31,15 @@ def records(*rows: dict[str, int]) -> np.ndarray:
     return out
 
 
+def group(groups: LiveGroups, found: np.ndarray) -> list[int]:
+    owners, which = identities(found)
+    return [int(number) for number in groups.numbers(owners)[which]]
+
+
 def test_groups_are_those_of_a_recorded_trace() -> None:
     groups = LiveGroups(NAMES)
-    found = groups.group(
+    found = group(
+        groups,
         records(
             {"owner_kind": OwnerKind.QUERY, "shape": 11, "server": 1},
             {"owner_kind": OwnerKind.QUERY, "shape": 12, "server": 1},
@@ -41,7 +49,7 @@ def test_groups_are_those_of_a_recorded_trace() -> None:
             {"owner_kind": OwnerKind.PROCESS, "tgid": 4},
             {"owner_kind": OwnerKind.KERNEL},
             {"owner_kind": OwnerKind.TRACER, "tgid": 9},
-        )
+        ),
     )
     labels = [groups.index.labels[g] for g in found]
     assert found[0] == found[1]  # two hashes of one fingerprint
@@ -52,6 +60,32 @@ def test_groups_are_those_of_a_recorded_trace() -> None:
     assert not labels[2].named
     assert dict(labels[3].keys)["fingerprint"] == "other"
     assert dict(labels[4].keys) == {"server": "db2", "role": "role3"}
+
+
+def test_a_statement_of_two_servers_is_one_row_of_no_server_and_a_row_of_each() -> None:
+    both = records(*({"owner_kind": OwnerKind.QUERY, "shape": 11, "server": n} for n in (1, 2)))
+    groups = LiveGroups(NAMES)
+    assert group(groups, both) == [0, 0]
+    assert groups.index.labels[0].server == SEVERAL
+    groups = LiveGroups(NAMES, "server")
+    assert [dict(groups.index.labels[g].keys) for g in group(groups, both)] == [
+        {"server": "db1"},
+        {"server": "db2"},
+    ]
+
+
+def test_a_late_text_names_its_group_or_joins_it_to_the_one_of_its_fingerprint() -> None:
+    texts = {1: ("fp", "select ?")}
+    groups = LiveGroups(LiveNames(texts.get, str, str, str))
+    late = records(*({"owner_kind": OwnerKind.QUERY, "shape": n, "server": 1} for n in (1, 2, 3)))
+    assert group(groups, late) == [0, 1, 2]
+    assert [label.named for label in groups.index.labels] == [True, False, False]
+    texts[2], texts[3] = ("fp", "select ?"), ("new", "delete ?")
+    assert groups.learn() == [(1, 0)]
+    assert groups.learn() == []
+    assert group(groups, late) == [0, 0, 2]
+    label = groups.index.labels[2]
+    assert (label.keys, label.shape, label.named) == ((("fingerprint", "new"),), "delete ?", True)
 
 
 def test_sums_beyond_the_cpus_time_are_counted() -> None:

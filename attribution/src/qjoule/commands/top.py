@@ -17,10 +17,10 @@ from qjoule.errors import QjouleError, UsageError
 from qjoule.live.batch import csv_lines, first, json_lines, screen_document
 from qjoule.live.replay import ReplaySource
 from qjoule.live.snapshot import Controls, SnapshotSource
-from qjoule.live.stream_session import GROUPS
 from qjoule.live.view_state import ViewState
 from qjoule.model.coefficients import IDLE_POLICIES, IdlePolicy
 from qjoule.model.groups import check_keys
+from qjoule.model.live_groups import GROUPS
 from qjoule.reporters.table import render
 from qjoule.trace.reader import Trace
 

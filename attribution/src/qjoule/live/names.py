@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from qjoule.contract import Dialect, TaskEvent
 from qjoule.model.labels import OTHER_SHAPES
-from qjoule.model.live import LiveNames
+from qjoule.model.live_groups import LiveNames
 from qjoule.trace.statements import HASHES_PER_SHAPE, MAX_SHAPES, Fingerprint
 from qjoule.trace.stream import Frame
 
@@ -16,16 +16,21 @@ UNKNOWN = "(unknown)"
 
 
 class Names:
-    """Learns from TEXT and TASK blocks. `servers`: names by the attach plan's ids.
+    """Learns from TEXT and TASK blocks. `servers`: names by the attach plan's ids; `rungs` by name.
 
     Beyond `max_shapes` fingerprints, statements are one row, `other`.
     """
 
     def __init__(
-        self, fingerprint: Fingerprint, servers: Mapping[int, str], max_shapes: int = MAX_SHAPES
+        self,
+        fingerprint: Fingerprint,
+        servers: Mapping[int, str],
+        rungs: Mapping[str, str],
+        *,
+        max_shapes: int = MAX_SHAPES,
     ) -> None:
         self._fingerprint = fingerprint
-        self._servers = servers
+        self._servers, self._rungs = servers, rungs
         self._max_shapes = max_shapes
         self._by_hash: dict[int, tuple[str, str]] = {}
         self._fingerprints: set[str] = set()
@@ -59,19 +64,16 @@ class Names:
         while len(self._comms) > MAX_TASKS:
             self._comms.popitem(last=False)
 
-    def knows_text(self, shape: int) -> bool:
-        """Whether the statement of a shape is known: neither lost nor beyond the bound."""
-        return self._by_hash.get(shape, (OTHER_SHAPES, ""))[0] != OTHER_SHAPES
-
     def live_names(self) -> LiveNames:
-        return LiveNames(self._shape, self._server, self._comm, self._comm)
+        return LiveNames(self._statement, self._server, self._comm, self._comm, self._rung)
 
-    def _shape(self, shape: int) -> tuple[str, str]:
+    def _statement(self, shape: int) -> tuple[str, str] | None:
         known = self._by_hash.get(shape)
-        if known is None:
-            full = len(self._by_hash) >= HASHES_PER_SHAPE * self._max_shapes
-            return (OTHER_SHAPES, OTHER_SHAPES) if full else (f"{shape:016x}", "")
-        return known
+        full = len(self._by_hash) >= HASHES_PER_SHAPE * self._max_shapes
+        return (OTHER_SHAPES, OTHER_SHAPES) if known is None and full else known
+
+    def _rung(self, server: str) -> str:
+        return self._rungs.get(server, "")
 
     def _server(self, server: int) -> str:
         return self._servers.get(server) or (f"server {server}" if server else "(unknown server)")

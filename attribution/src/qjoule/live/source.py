@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from qjoule.errors import QjouleError
 from qjoule.live.names import Names
 from qjoule.live.snapshot import Controls, Snapshot
-from qjoule.live.stream_session import GROUPS, LiveMeta, StreamSession, read_head
+from qjoule.live.stream_session import LiveMeta, StreamSession, read_head
 from qjoule.model.coefficients import IdlePolicy
+from qjoule.model.live_groups import GROUPS
 from qjoule.trace.statements import Fingerprint
 from qjoule.trace.stream import Source, Stream
 
@@ -37,7 +38,7 @@ class StreamSource:
         self.groups: tuple[str, ...] = GROUPS
         self._stream = Stream(stream)
         self._meta = meta or LiveMeta()
-        self._names = Names(fingerprint, self._meta.servers or {})
+        self._names = Names(fingerprint, self._meta.servers or {}, self._meta.rungs or {})
         self._idle: IdlePolicy = idle
         self._stop = stop
         self._failure = failure

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
-from qjoule.contract import HELLO, SHAPE_OTHER, SHAPE_UNKNOWN, Block, Grade, Loss, OwnerKind
+from qjoule.contract import HELLO, Block, Grade, Loss
 from qjoule.errors import QjouleError
-from qjoule.live.books import Books
+from qjoule.live.grouping import Grouping
 from qjoule.live.names import Names
 from qjoule.live.rounds import Chunk, Records, Rounds
 from qjoule.live.snapshot import Controls, Snapshot
 from qjoule.model import assemble, tables
 from qjoule.model.arrays import Anomalies
 from qjoule.model.coefficients import IdlePolicy
-from qjoule.model.counters import I64, Series
-from qjoule.model.labels import GroupLabel, LabelIndex
+from qjoule.model.counters import Series
 from qjoule.model.ledger import Ledger
-from qjoule.model.live import LiveCalls, LiveGroups, from_aggregates
+from qjoule.model.live import from_aggregates
+from qjoule.model.live_groups import GROUPS, identities
 from qjoule.model.recorded import default_coefficients, update_period_ns
 from qjoule.model.result import Attribution, TraceInfo
 from qjoule.trace.meta import DomainInfo, EnergyInfo, Meta
 from qjoule.trace.rows import domains
 from qjoule.trace.stream import Frame
-
-#: The kernel sums per shape and server: nothing finer is known of a live stream.
-GROUPS = ("fingerprint", "server")
 
 
 @dataclass(frozen=True)
@@ -69,48 +66,11 @@ def read_head(frames: Iterator[Frame]) -> Head:
     return head
 
 
-class Grouping:
-    """Labels, ledgers and calls of one of `GROUPS`."""
-
-    def __init__(self, group: str, groups: LiveGroups, new_ledger: Callable[[], Ledger]) -> None:
-        self.group = group
-        self._groups = groups
-        self._index = LabelIndex()
-        self._numbers: list[int] = []
-        self.books = Books(new_ledger)
-        self.interval_calls, self.total_calls = LiveCalls(), LiveCalls()
-
-    @property
-    def labels(self) -> list[GroupLabel]:
-        return self._groups.index.labels if self.group == "fingerprint" else self._index.labels
-
-    def numbers(self, by_fingerprint: I64) -> I64:
-        if self.group == "fingerprint":
-            return by_fingerprint
-        for label in self._groups.index.labels[len(self._numbers) :]:
-            merged = label
-            if label.kind == "queries":
-                keys = (("server", label.server),)
-                merged = GroupLabel("queries", keys, server=label.server, rung=label.rung)
-            self._numbers.append(self._index.number(merged))
-        return np.array(self._numbers, np.int64)[by_fingerprint]
-
-    def reset(self) -> None:
-        self.books.reset()
-        self.interval_calls, self.total_calls = LiveCalls(), LiveCalls()
-
-    def next_interval(self) -> None:
-        self.books.next_interval()
-        self.interval_calls = LiveCalls()
-
-
 @dataclass
 class _Span:
     """What the ledgers do not hold of a stretch of time."""
 
     begin_ns: int
-    server_ns: int = 0
-    named_ns: int = 0
     loss: dict[int, int] | None = None  #: per cause, as it was at the beginning
 
 
@@ -137,9 +97,8 @@ class StreamSession:
         self._rounds = Rounds(series, self._machine, self._begin_ns)
         self._names, self._live_meta, self._idle = names, meta, idle
         self._anomalies = Anomalies()
-        groups = LiveGroups(names.live_names())
-        self._groups = groups
-        self._groupings = {name: Grouping(name, groups, self._ledger) for name in GROUPS}
+        live = names.live_names()
+        self._groupings = {by: Grouping(by, live, self._ledger) for by in GROUPS}
         self._losses: dict[tuple[int, int], tuple[int, int]] = {}
         self._windows = 0
         self._resets = controls.resets
@@ -183,12 +142,11 @@ class StreamSession:
             self._now_ns = int(chunk.energy.boundaries_ns[-1])
         elif not ended:
             return None
-        grouping = self._groupings.get(controls.group) or self._groupings[GROUPS[0]]
-        books = grouping.books
-        interval = self._say(
-            grouping, books.interval, grouping.interval_calls, self._interval, complete
-        )
-        total = self._say(grouping, books.total, grouping.total_calls, self._total, complete)
+        for one in self._groupings.values():
+            one.learn()
+        by = controls.group if controls.group in self._groupings else GROUPS[0]
+        interval = self._say(by, self._interval, whole=False, complete=complete)
+        total = self._say(by, self._total, whole=True, complete=complete)
         for one in self._groupings.values():
             one.next_interval()
         self._interval = _Span(self._now_ns, loss=self._loss_counts())
@@ -197,9 +155,9 @@ class StreamSession:
 
     def _add(self, chunk: Chunk) -> None:
         sums = chunk.aggregates
-        by_fingerprint = self._groups.group(sums) if len(sums) else np.zeros(0, np.int64)
+        owners, which = identities(sums)
         for grouping in self._groupings.values():
-            group = grouping.numbers(by_fingerprint) if len(sums) else by_fingerprint
+            group = grouping.numbers(owners)[which]
             batch = from_aggregates(
                 sums,
                 group,
@@ -207,26 +165,11 @@ class StreamSession:
                 self._machine,
                 first=self._windows,
                 lost_ns=chunk.lost_ns,
-                anomalies=self._anomalies if grouping.group == GROUPS[0] else None,
+                # Every grouping meets the same ones: they are counted once.
+                anomalies=self._anomalies if grouping.by == GROUPS[0] else None,
             )
-            grouping.books.add(batch)
-            grouping.interval_calls.add(sums, group)
-            grouping.total_calls.add(sums, group)
+            grouping.add(batch, sums, group)
         self._windows += len(chunk.energy.boundaries_ns) - 1
-        self._count_coverage(sums)
-
-    def _count_coverage(self, sums: Records) -> None:
-        query = sums["owner_kind"] == OwnerKind.QUERY
-        server_ns = int(sums["cpu_ns"][query | (sums["owner_kind"] == OwnerKind.SERVER)].sum())
-        named_ns = sum(
-            int(one["cpu_ns"])
-            for one in sums[query]
-            if one["shape"] not in (SHAPE_UNKNOWN, SHAPE_OTHER)
-            and self._names.knows_text(int(one["shape"]))
-        )
-        for span in (self._interval, self._total):
-            span.server_ns += server_ns
-            span.named_ns += named_ns
 
     def _loss_counts(self) -> dict[int, int]:
         counts: dict[int, int] = {}
@@ -234,25 +177,23 @@ class StreamSession:
             counts[cause] = counts.get(cause, 0) + count
         return counts
 
-    def _say(
-        self, grouping: Grouping, ledger: Ledger, calls: LiveCalls, span: _Span, complete: bool
-    ) -> Attribution:
-        before = span.loss or {}
+    def _say(self, by: str, span: _Span, *, whole: bool, complete: bool) -> Attribution:
+        """What is known of a span: everything since the last reset (`whole`), or the interval."""
+        grouping, named = self._groupings[by], self._groupings[GROUPS[0]]
+        ledger, calls = grouping.sums(whole)
+        meta, before = self._live_meta, span.loss or {}
         loss = {
             Loss(cause).name.lower() if cause in Loss._value2member_map_ else f"cause {cause}": n
             for cause, count in sorted(self._loss_counts().items())
             if (n := count - before.get(cause, 0)) > 0
         }
-        meta = self._live_meta
-        labels = _with_rungs(grouping.labels, meta.rungs or {})
-        seconds = max(0, self._now_ns - span.begin_ns) * 1e-9
         about = assemble.Provenance(
             trace=TraceInfo(
                 meta.host,
                 meta.kernel,
                 meta.cpu,
                 meta.start,
-                seconds,
+                max(0, self._now_ns - span.begin_ns) * 1e-9,
                 complete,
                 loss,
                 ledger.lost_ns,
@@ -260,10 +201,11 @@ class StreamSession:
             source=self._energy.source or "none",
             grade=self._energy.grade if ledger.series else "none",
             reason=self._energy.reason,
-            by=(grouping.group,),
-            coverage=span.named_ns / span.server_ns if span.server_ns else 0.0,
+            by=(by,),
+            coverage=assemble.coverage(named.sums(whole)[0], named.labels),
             anomalies=self._anomalies,
         )
+        labels = grouping.labels
         return assemble.attribution(ledger, labels, calls.stats(len(labels)), about)
 
     def _ledger(self) -> Ledger:
@@ -276,12 +218,3 @@ class StreamSession:
             self._idle,
             update_period_ns(meta),
         )
-
-
-def _with_rungs(labels: list[GroupLabel], rungs: Mapping[str, str]) -> list[GroupLabel]:
-    return [
-        replace(label, rung=rungs[label.server])
-        if label.kind == "queries" and label.server in rungs
-        else label
-        for label in labels
-    ]

@@ -74,7 +74,7 @@ def attribution(
         domains=tuple(_domain(ledger, name, kinds) for name in present),
         rows=tuple(queries),
         fixed=tuple(fixed),
-        coverage=_coverage(ledger, labels) if about.coverage is None else about.coverage,
+        coverage=coverage(ledger, labels) if about.coverage is None else about.coverage,
         windows=ledger.windows,
         unattributed_windows=ledger.unattributed,
         window_causes=dict(sorted(ledger.causes.items())),
@@ -180,7 +180,9 @@ def _number(value: float) -> float | None:
     return None if math.isnan(value) else float(value)
 
 
-def _coverage(ledger: Ledger, labels: Sequence[GroupLabel]) -> float:
+def coverage(ledger: Ledger, labels: Sequence[GroupLabel]) -> float:
+    """Share of the servers' CPU time that has a query whose statement is known."""
+    ledger.grow(len(labels))
     servers = [i for i, one in enumerate(labels) if one.kind in ("queries", "background")]
     total = int(ledger.cpu_ns[servers].sum())
     named = int(ledger.cpu_ns[[i for i in servers if labels[i].named]].sum())

@@ -18,6 +18,7 @@ from qjoule.model.labels import (
     NONE_LABEL,
     PREPARED_BEFORE,
     SESSION_OVERHEAD,
+    SEVERAL,
     TRACER,
     GroupLabel,
     LabelIndex,
@@ -30,7 +31,6 @@ KEYS = ("fingerprint", "query", "server", "database", "user", "session", "thread
 _STATEMENTS = ("query", "prepare", "execute")
 _CALLS = ("query", "execute")
 _UNKNOWN_PROCESS = "(unknown)"
-_SEVERAL = "(several)"
 
 
 def check_keys(by: Sequence[str]) -> tuple[str, ...]:
@@ -189,7 +189,7 @@ def _label_statements(
             tuple((key, columns.names(key).of_row(int(example[g]))) for key in by),
             columns.text.get(fingerprint, fingerprint if fingerprint == PREPARED_BEFORE else ""),
             server,
-            "" if rung == _SEVERAL else rung,
+            "" if rung == SEVERAL else rung,
             _flag_names(int(flags[g])),
             fingerprint != PREPARED_BEFORE,
         )
@@ -212,7 +212,7 @@ def _one_value(names: Names, joint: I64, rows: I64, count: int) -> list[str]:
     np.minimum.at(low, joint, names.codes[rows])
     np.maximum.at(high, joint, names.codes[rows])
     return [
-        names.values[a] if a == b else _SEVERAL
+        names.values[a] if a == b else SEVERAL
         for a, b in zip(low.tolist(), high.tolist(), strict=True)
     ]
 

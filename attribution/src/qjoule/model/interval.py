@@ -70,6 +70,15 @@ class GroupErrors:
         total: F64 = getattr(self, name)
         total += np.bincount(group, value_nj, minlength=len(total))
 
+    def move(self, source: int, target: int) -> None:
+        """Adds one group's errors to another's, as if they were fully common: never too narrow."""
+        sigma_nj = np.sqrt(np.maximum(self.random_nj2[[source, target]], 0.0)).sum()
+        self.random_nj2[target] = sigma_nj**2
+        for total in (self.weight_nj, self.loss_nj, self.static_down_nj, self.static_up_nj):
+            total[target] += total[source]
+            total[source] = 0.0
+        self.random_nj2[source] = 0.0
+
     def ci95(
         self, energy_nj: I64, *, weight_error: float, total_error: float, record_loss: float
     ) -> tuple[F64, F64]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 NONE_LABEL = "(none)"  #: a key that nobody set
 PREPARED_BEFORE = "(prepared before tracing began)"
 SESSION_OVERHEAD = "(session overhead)"  #: login, ping, quit: server work that is no statement
+SEVERAL = "(several)"  #: a group that is no one server's, or rung's
 OTHER_SHAPES = "other"  #: statements beyond the bound on distinct shapes
 
 
@@ -37,6 +38,15 @@ class LabelIndex:
             self._numbers[key] = len(self.labels)
             self.labels.append(label)
         return self._numbers[key]
+
+    def rename(self, number: int, label: GroupLabel) -> int:
+        """Gives a group another label; returns the group that has its keys already, or `number`."""
+        before = self.labels[number]
+        self._numbers.pop((before.kind, before.keys), None)
+        owner = self._numbers.setdefault((label.kind, label.keys), number)
+        if owner == number:
+            self.labels[number] = label
+        return owner
 
 
 def background(server: str, role: str) -> GroupLabel:

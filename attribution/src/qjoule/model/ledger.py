@@ -89,6 +89,15 @@ class Ledger:
             sums.energy_nj = np.append(sums.energy_nj, np.zeros(missing, np.int64))
         self.errors.grow(groups)
 
+    def move(self, source: int, target: int) -> None:
+        """What was one group's is another's from now on: its energy, time and errors."""
+        self.grow(max(source, target) + 1)
+        energies = (sums.energy_nj for sums in self.domains.values())
+        for sums in (self.cpu_ns, self.counters, self.counted_ns, *energies):
+            sums[target] += sums[source]
+            sums[source] = 0
+        self.errors.move(source, target)
+
     def _add_time(self, batch: WindowBatch) -> None:
         entries = batch.entries
         np.add.at(self.cpu_ns, entries.group, entries.cpu_ns)

@@ -2,71 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from qjoule.contract import LATENCY_BUCKETS, SHAPE_OTHER, SHAPE_UNKNOWN, OwnerKind
+from qjoule.contract import LATENCY_BUCKETS, OwnerKind
 from qjoule.model import latency
 from qjoule.model.arrays import COUNTERS, Anomalies, Entries, Machine, WindowBatch
 from qjoule.model.counters import I64, WindowEnergy
-from qjoule.model.labels import (
-    KERNEL,
-    OTHER_SHAPES,
-    PREPARED_BEFORE,
-    TRACER,
-    GroupLabel,
-    LabelIndex,
-    background,
-    process,
-)
-
-Records = npt.NDArray[Any]  #: of `contract.AGGREGATE`
-
-
-@dataclass(frozen=True)
-class LiveNames:
-    """How a live view knows the names of what the kernel counts by number."""
-
-    fingerprint: Callable[[int], tuple[str, str]]  #: shape hash to (fingerprint, text)
-    server: Callable[[int], str]
-    process: Callable[[int], str]  #: by tgid
-    thread: Callable[[int], str]  #: role, by pid
-
-
-@dataclass
-class LiveGroups:
-    """Groups of live records; labels and numbers last as long as this object."""
-
-    names: LiveNames
-    index: LabelIndex = field(default_factory=LabelIndex)
-
-    def group(self, records: Records) -> I64:
-        """Group number of each record; queries by fingerprint, others as in a recorded trace."""
-        keys = ["owner_kind", "shape", "server", "tgid", "pid"]
-        unique, inverse = np.unique(records[keys], return_inverse=True)
-        numbers = [self.index.number(self._label(*row)) for row in unique.tolist()]
-        return np.array(numbers, np.int64)[inverse]
-
-    def _label(self, kind: int, shape: int, server: int, tgid: int, pid: int) -> GroupLabel:
-        if kind == OwnerKind.QUERY:
-            return self._query(shape, self.names.server(server))
-        if kind == OwnerKind.SERVER:
-            return background(self.names.server(server), self.names.thread(pid))
-        if kind == OwnerKind.KERNEL:
-            return KERNEL
-        return TRACER if kind == OwnerKind.TRACER else process(self.names.process(tgid))
-
-    def _query(self, shape: int, server: str) -> GroupLabel:
-        special = {SHAPE_UNKNOWN: PREPARED_BEFORE, SHAPE_OTHER: OTHER_SHAPES}
-        if shape in special:
-            name = special[shape]
-            return GroupLabel("queries", (("fingerprint", name),), name, server)
-        fingerprint, text = self.names.fingerprint(shape)
-        return GroupLabel("queries", (("fingerprint", fingerprint),), text, server, named=True)
+from qjoule.model.live_groups import Records
 
 
 def from_aggregates(
@@ -140,13 +85,20 @@ class LiveCalls:
     histogram: I64 = field(default_factory=lambda: np.zeros((0, LATENCY_BUCKETS), np.int64))
 
     def add(self, records: Records, group: I64) -> None:
-        """Adds the calls of query records; `group` as `LiveGroups.group` gave it."""
+        """Adds the calls of query records; `group` as `LiveGroups` numbers them."""
         mine = records["owner_kind"] == OwnerKind.QUERY
         self._grow(int(group.max(initial=-1)) + 1)
         who = group[mine]
         np.add.at(self.calls, who, records["calls"][mine].astype(np.int64))
         np.add.at(self.latency_ns, who, records["latency_ns"][mine].astype(np.float64))
         np.add.at(self.histogram, who, records["latency"][mine].astype(np.int64))
+
+    def move(self, source: int, target: int) -> None:
+        """What was one group's is another's from now on."""
+        self._grow(max(source, target) + 1)
+        for sums in (self.calls, self.latency_ns, self.histogram):
+            sums[target] += sums[source]
+            sums[source] = 0
 
     def stats(self, groups: int) -> latency.CallStats:
         self._grow(groups)

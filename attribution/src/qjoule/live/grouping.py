@@ -1,0 +1,56 @@
+"""One grouping of a live stream: its labels, its ledgers, and the calls that ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from qjoule.live.books import Books
+from qjoule.model.arrays import WindowBatch
+from qjoule.model.counters import I64
+from qjoule.model.labels import GroupLabel
+from qjoule.model.ledger import Ledger
+from qjoule.model.live import LiveCalls
+from qjoule.model.live_groups import Identity, LiveGroups, LiveNames, Records
+
+
+class Grouping:
+    """`by`: one of `live_groups.GROUPS`. `new_ledger` makes an empty ledger of the session."""
+
+    def __init__(self, by: str, names: LiveNames, new_ledger: Callable[[], Ledger]) -> None:
+        self.by = by
+        self._groups = LiveGroups(names, by)
+        self._books = Books(new_ledger)
+        self._interval_calls, self._total_calls = LiveCalls(), LiveCalls()
+
+    @property
+    def labels(self) -> list[GroupLabel]:
+        return self._groups.index.labels
+
+    def numbers(self, owners: list[Identity]) -> I64:
+        return self._groups.numbers(owners)
+
+    def sums(self, whole: bool) -> tuple[Ledger, LiveCalls]:
+        """Of everything since the last reset, or of the last interval."""
+        if whole:
+            return self._books.total, self._total_calls
+        return self._books.interval, self._interval_calls
+
+    def add(self, batch: WindowBatch, records: Records, group: I64) -> None:
+        """Adds windows, and the records they were made of with their group numbers."""
+        self._books.add(batch)
+        self._interval_calls.add(records, group)
+        self._total_calls.add(records, group)
+
+    def learn(self) -> None:
+        """Statements whose text has come since get their name, and one row each."""
+        for source, target in self._groups.learn():
+            for one in (*self.sums(True), *self.sums(False)):
+                one.move(source, target)
+
+    def reset(self) -> None:
+        self._books.reset()
+        self._interval_calls, self._total_calls = LiveCalls(), LiveCalls()
+
+    def next_interval(self) -> None:
+        self._books.next_interval()
+        self._interval_calls = LiveCalls()
