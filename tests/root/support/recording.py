@@ -1,0 +1,154 @@
+"""`qjoule record` beside a test's load, and what its trace says in the terms of the tests."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from qjoule.contract import QueryFlag
+from qjoule.trace.reader import Trace
+
+QJOULE = str(Path(sys.executable).parent / "qjoule")
+ATTACH_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 60.0
+
+
+class Recorder:
+    """A running `qjoule record`; `attached()` returns once every program is in place."""
+
+    def __init__(
+        self, directory: Path, *options: str, environment: dict[str, str] | None = None
+    ) -> None:
+        self.directory = directory
+        self._log = directory.with_name(directory.name + ".log")
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [QJOULE, "record", "-o", str(directory), *options],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                env={**os.environ, **(environment or {})},
+            )
+
+    @property
+    def words(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    @property
+    def tracer_pid(self) -> int:
+        pid = self.process.pid
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        for child in map(int, children):
+            if Path(f"/proc/{child}/comm").read_text().startswith("qjoule-tracer"):
+                return child
+        raise AssertionError(f"no tracer: {self.words}")
+
+    def attached(self) -> None:
+        deadline = time.monotonic() + ATTACH_TIMEOUT_S
+        while "qjoule: tracing" not in self.words:
+            assert self.process.poll() is None, self.words
+            assert time.monotonic() < deadline, "the tracer did not attach"
+            time.sleep(0.02)
+
+    def wait(self) -> int:
+        return self.process.wait(STOP_TIMEOUT_S)
+
+    def stop(self, how: signal.Signals = signal.SIGINT) -> int:
+        self.process.send_signal(how)
+        return self.wait()
+
+    def end(self) -> None:
+        """Whatever happened: no recorder is left, and its tracer ends with it."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+
+@contextmanager
+def recording(directory: Path, *options: str) -> Iterator[Recorder]:
+    """Record what the block does. After it, `Run(directory)` reads the trace.
+
+    Without energy unless the options say otherwise: most tests are about counts and times.
+    """
+    recorder = Recorder(directory, "--energy", "none", *options)
+    try:
+        recorder.attached()
+        yield recorder
+        code = recorder.stop()
+        assert code == 0, recorder.words
+    finally:
+        recorder.end()
+
+
+@contextmanager
+def both_rungs(directory: Path, pid: int) -> Iterator[None]:
+    """Record the block twice, from the sockets and from the symbols: each the other's referee."""
+    with ExitStack() as stack:
+        for rung in ("socket", "symbol"):
+            stack.enter_context(
+                recording(directory / rung, "--pid", str(pid), "--rung", rung, "--ring-mb", "64")
+            )
+        yield
+
+
+class Run:
+    """A finished trace: its queries with their texts, counts and loss."""
+
+    def __init__(self, directory: Path) -> None:
+        self.trace = Trace(directory)
+        shapes = self.trace.pandas("shapes")
+        self.text_of: dict[int, str] = dict(zip(shapes["shape"], shapes["text"], strict=True))
+        queries = self.trace.pandas("queries")
+        queries["text"] = [self.text_of.get(shape) for shape in queries["shape"]]
+        self.queries: pd.DataFrame = queries
+
+    @property
+    def loss(self) -> dict[str, int]:
+        """Loss by cause, but for context switches: the test machine may hide some."""
+        return {cause: n for cause, n in self.trace.loss.items() if cause != "switch"}
+
+    def executions(self, **equal: Any) -> Counter[str]:
+        """How often each text was executed, of the queries with these columns."""
+        chosen = self.queries
+        for column, value in equal.items():
+            chosen = chosen[chosen[column] == value]
+        counts: Counter[str] = Counter()
+        for text, n in zip(chosen["text"], chosen["executions"], strict=True):
+            if n:
+                counts[text if isinstance(text, str) else "?"] += int(n)
+        return counts
+
+    def flagged(self, flag: QueryFlag) -> pd.DataFrame:
+        return self.queries[[bool(int(flags) & flag) for flags in self.queries["flags"]]]
+
+    def commands(self) -> Counter[str]:
+        return Counter(self.queries["command"])
+
+    def having(self, word: str) -> pd.DataFrame:
+        """Queries whose text has this word."""
+        return self.queries[self.queries["text"].str.contains(word, regex=False, na=False)]
+
+
+def attribute(directory: Path, *options: str) -> dict[str, Any]:
+    """The document of `qjoule attribute --format json`."""
+    done = qjoule("attribute", str(directory), "--format", "json", *options)
+    assert done.returncode == 0, done.stderr
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
+
+
+def qjoule(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [QJOULE, *arguments], capture_output=True, text=True, check=False, timeout=120, **options
+    )
