@@ -245,12 +245,12 @@ static const struct option long_options[] = {
 
 static int parse_mode(struct options *o, const char *value)
 {
-	static const char *const modes[] = {NULL, "record", "live"};
-	int mode = word(&value, modes, 3);
-
-	if (mode < 0 || *value)
+	if (!strcmp(value, "record"))
+		o->mode = QJ_MODE_RECORD;
+	else if (!strcmp(value, "live"))
+		o->mode = QJ_MODE_LIVE;
+	else
 		return -1;
-	o->mode = mode;
 	return 0;
 }
 

@@ -1,0 +1,134 @@
+"""Every option of `qjoule-tracer` refuses a bad value: exit code 2 and one line that names it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TRACER = Path(sys.executable).parent / "qjoule-tracer"
+SERVER = ("--server", "1:mysql:socket:/bin/true")
+
+pytestmark = pytest.mark.skipif(not TRACER.exists(), reason="qjoule-tracer is not built: make")
+
+BAD = {
+    "--mode": ["", "recording", "record:", "LIVE"],
+    "--window-ms": ["", "4", "60001", "-20", "20ms", " 20", "99999999999999999999", "0x"],
+    "--flush-ms": ["", "4", "60001", "x"],
+    "--ring-mb": ["0", "1025", "1.5"],
+    "--server": [
+        "",
+        "1",
+        "1:mysql",
+        "1:mysql:socket:",
+        "1:mysql:socket:relative",
+        "0:mysql:socket:/bin/true",
+        "2:mysql:socket:/bin/true",
+        "17:mysql:socket:/bin/true",
+        "1:oracle:socket:/bin/true",
+        "1::socket:/bin/true",
+        "1:mysql:usdt:/bin/true",
+        "1:mysqlx:socket:/bin/true",
+    ],
+    "--running": ["", "1:1", "0:1", "1:-1", "1:4294967296"],
+    "--pool": ["", "0", "1", "x"],
+    "--probe": ["", "1:mysql-end:0x10", "1:no-such-role:0x10"],
+    "--pg-states": ["", "1:1:2:3:4:5"],
+    "--counter": ["", "cycles=", "cycles=1", "cycles=1:", "cycles=:0", "cycle", "cycles=x:0"],
+    "--reader": ["", "0", "-1", "2147483648"],
+    "--control-fd": ["", "-1", "stdin"],
+    "--uid": ["", "0", "root", "4294967295"],
+    "--gid": ["", "0", "4294967296"],
+}
+#: Bad even where the server that they speak of is there.
+BAD_OF_A_SERVER = {
+    "--server": ["1:mysql:socket:/bin/true", "3:mysql:socket:/bin/true"],
+    "--running": ["2:1", "1:", "1:x", "1:1:1"],
+    "--pool": ["2", "1:1"],
+    "--probe": ["1:mysql-end", "1:mysql-end:", "2:mysql-end:0x10", "1:mysql-end:0x10:1", "1::0"],
+    "--pg-states": ["1:1:2:3:4", "1:1:2:3:4:5:6", "1:256:2:3:4:5", "1:a:2:3:4:5"],
+}
+
+
+def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [TRACER, *arguments], capture_output=True, text=True, check=False, timeout=20
+    )
+
+
+def _is_refused(*arguments: str) -> str:
+    done = _run(*arguments)
+    assert done.returncode == 2, done
+    assert done.stdout == ""
+    assert done.stderr.startswith("qjoule-tracer: ")
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.endswith("see --help\n")
+    return done.stderr
+
+
+@pytest.mark.parametrize("option", BAD)
+def test_bad_values_are_refused(option: str) -> None:
+    for value in BAD[option]:
+        assert f"bad value '{value}' for {option.removeprefix('--')}" in _is_refused(option, value)
+
+
+@pytest.mark.parametrize("option", BAD_OF_A_SERVER)
+def test_bad_values_of_a_server_are_refused(option: str) -> None:
+    for value in BAD_OF_A_SERVER[option]:
+        assert f"'{value}'" in _is_refused(*SERVER, option, value)
+
+
+@pytest.mark.parametrize("option", [*BAD, "--energy", "--host-root", "--curve", "--curve-label"])
+def test_a_missing_value_is_named(option: str) -> None:
+    assert _is_refused(option) == f"qjoule-tracer: no value given for '{option}'; see --help\n"
+
+
+def test_what_is_no_option() -> None:
+    assert "'--no-such'" in _is_refused("--no-such")
+    assert "'-z'" in _is_refused("-z")
+    assert "'stray'" in _is_refused("stray")
+    _is_refused("--only-running=yes")
+
+
+def test_more_of_them_than_there_is_room() -> None:
+    running = ("--running", "1:1") * 33
+    assert "running" in _is_refused(*SERVER, *running)
+    probes = ("--probe", "1:mysql-end:0x10") * 1000
+    assert "probe" in _is_refused(*SERVER, *probes)
+
+
+def test_help_names_every_option() -> None:
+    done = _run("--help")
+    assert done.returncode == 0
+    assert done.stderr == ""
+    assert all(option in done.stdout for option in (*BAD, "--energy", "--curve", "--verbose"))
+
+
+def test_a_terminal_gets_no_binary() -> None:
+    script = f"script -qec '{TRACER} --energy none' /dev/null"
+    done = subprocess.run(
+        ["/bin/sh", "-c", script], capture_output=True, text=True, check=False, timeout=20
+    )
+    assert done.returncode == 2
+    assert "the stream is binary" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ("nonsense", "unknown energy source"),
+        ("none:x", "write none"),
+        ("host", "write host:ROOT"),
+        ("host:/nonexistent", "/nonexistent"),
+        ("replay:/nonexistent", "/nonexistent"),
+        ("estimated:1,2,3", "W0,W10,W50,W100"),
+        ("powercap:/nonexistent", "/nonexistent"),
+    ],
+)
+def test_an_energy_source_that_cannot_be_had(spec: str, says: str) -> None:
+    done = _run("--energy", spec)
+    assert done.returncode == 1
+    assert says in done.stderr
+    assert done.stderr.count("\n") == 1
