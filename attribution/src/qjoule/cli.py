@@ -39,7 +39,11 @@ class LazyGroup(click.Group):
         return command
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Begin with 'sudo qjoule doctor', then 'sudo qjoule top' or 'sudo qjoule record -d 60'.",
+)
 @click.version_option(__version__, prog_name="qjoule")
 def cli() -> None:
     """Joules per query, on a production database server."""

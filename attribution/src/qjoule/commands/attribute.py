@@ -23,6 +23,7 @@ FORMATS = ("table", "json", "csv", "parquet")
 
 
 @click.command(
+    short_help="Joules per query from a recorded trace.",
     epilog="""\b
 Examples:
   qjoule attribute shop.qjoule
@@ -46,13 +47,26 @@ Examples:
     show_default=True,
     help="Idle energy: a row of its own, spread evenly over owners, or by their weights.",
 )
-@click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True)
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to this file.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMATS),
+    default="table",
+    show_default=True,
+    help="How to write the result; parquet needs -o.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write to this file. [default: standard output]",
+)
 @click.option(
     "--top",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Show N rows of queries; the others become one.",
+    help="Show N rows of queries; the others become one. [default: all, in a table 20]",
 )
 def command(
     trace: Path, *, by: str, idle: str, form: str, output: Path | None, top: int | None

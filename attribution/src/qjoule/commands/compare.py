@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from qjoule.errors import QjouleError, UsageError
 from qjoule.model.attribute import attribute
-from qjoule.model.gpsup import Comparison, Form, Interval, compare, match
-from qjoule.reporters import format as fmt
+from qjoule.model.coefficients import TOTAL_ERROR
+from qjoule.model.gpsup import Comparison, Form, compare, match
+from qjoule.model.same_total import without_total_error
+from qjoule.reporters import pairs
 from qjoule.reporters.json_report import forms, forms_from_json
+from qjoule.reporters.pairs import NamedPair
 from qjoule.trace.reader import Trace
 
 SCHEMA = "qjoule.comparison/1"
 
 
 @click.command(
+    short_help="What one recording saves over another.",
     epilog="""\b
 Examples:
   qjoule compare before.qjoule after.qjoule
@@ -35,21 +38,24 @@ Examples:
 @click.argument("new", type=click.Path(path_type=Path), metavar="B")
 @click.option(
     "--pair",
-    "pairs",
+    "asked",
     multiple=True,
     metavar="FP_A=FP_B",
     help="Compare this statement of A with that of B; may be repeated.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(base: Path, new: Path, pairs: tuple[str, ...], as_json: bool) -> None:
+def command(base: Path, new: Path, asked: tuple[str, ...], as_json: bool) -> None:
     """Compare the statements of B with those of A: traces, or JSON written by `attribute`.
 
     Above 1, B is faster (speedup), needs less energy (greenup), or draws more power (powerup).
     """
     old, old_grade = load_forms(base)
+    if new == base:
+        # Both forms' joules are shares of one total: its error is in both, and not in their ratio.
+        old = [without_total_error(form, TOTAL_ERROR.get(old_grade, 0.0)) for form in old]
     later, new_grade = (old, old_grade) if new == base else load_forms(new)
     try:
-        matched = match(old, later, [_pair(text) for text in pairs])
+        matched = match(old, later, [_pair(text) for text in asked])
     except KeyError as error:
         raise QjouleError(f"no statement has fingerprint {error.args[0]}: see attribute") from error
     if not matched:
@@ -96,33 +102,14 @@ def _finite(value: Any) -> Any:
 
 def render(found: list[Comparison], base_grade: str, new_grade: str) -> str:
     """Comparisons as a table that fits the terminal."""
-    table = Table(box=None, pad_edge=False, header_style="")
-    for name in ("speedup", "greenup", "95 %", "powerup"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("category", no_wrap=True)
-    table.add_column("statement", overflow="ellipsis", no_wrap=True)
-    for one in found:
-        statement = one.base.shape or one.base.name
-        if one.new.name != one.base.name:
-            statement += f"  →  {one.new.shape or one.new.name}"
-        table.add_row(
-            _figure(one.speedup),
-            _figure(one.greenup),
-            _ends(one.greenup_ci95),
-            _figure(one.powerup),
-            one.category,
-            Text(fmt.one_line(statement)),
-        )
-    console = Console(color_system=None, highlight=False, markup=False, emoji=False)
-    with console.capture() as captured:
-        console.print(table)
-    grades = f"energy: {base_grade} (A), {new_grade} (B); apportioned\n"
-    return captured.get() + grades
+    color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    named = [NamedPair(_statement(one), "B", "A", one) for one in found]
+    grade = f"{base_grade} (A), {new_grade} (B)"
+    return pairs.render(named, grade, heading="statement", new="B", color=color)
 
 
-def _figure(value: float | None) -> str:
-    return "—" if value is None else f"{value:.3g}"
-
-
-def _ends(interval: Interval | None) -> str:
-    return "—" if interval is None else f"{interval[0]:.2g}…{interval[1]:.2g}"
+def _statement(one: Comparison) -> str:
+    statement = one.base.shape or one.base.name
+    if one.new.name == one.base.name:
+        return statement
+    return f"{statement}  →  {one.new.shape or one.new.name}"

@@ -52,13 +52,14 @@ class Findings:
 
 
 @click.command(
+    short_help="What can be traced here, and how to mend the rest.",
     epilog="""\b
 Examples:
   sudo qjoule doctor
   sudo qjoule doctor --json | jq '.servers[] | {label, rung, why}'
 
 Exit code 0: a recording can be made. 1: something it needs is missing.
-"""
+""",
 )
 @click.option(
     "--host-root",

@@ -37,6 +37,7 @@ from qjoule.trace.writer import TraceWriter
 
 
 @click.command(
+    short_help="Record a trace of what the servers do.",
     epilog="""\b
 Examples:
   sudo qjoule record -d 60
@@ -54,7 +55,14 @@ Examples:
 @click.option(
     "-d", "--duration", type=click.FloatRange(min=0.1), metavar="SECONDS", help="Stop after this."
 )
-@click.option("--pid", "pids", type=click.IntRange(min=1), multiple=True, help="Only this server.")
+@click.option(
+    "--pid",
+    "pids",
+    type=click.IntRange(min=1),
+    multiple=True,
+    metavar="PID",
+    help="Only this server; may be repeated. [default: all that are found]",
+)
 @click.option(
     "--rung",
     type=click.Choice(["auto", "socket", "symbol"]),
@@ -74,6 +82,7 @@ Examples:
 @click.option(
     "--window-ms",
     type=click.IntRange(5, 1000),
+    metavar="MS",
     default=20,
     show_default=True,
     help="Time between two readings of the energy counters.",
@@ -81,6 +90,7 @@ Examples:
 @click.option(
     "--ring-mb",
     type=click.IntRange(1, 1024),
+    metavar="MB",
     default=8,
     show_default=True,
     help="Memory of the kernel's buffers.",
