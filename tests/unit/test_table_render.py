@@ -135,7 +135,7 @@ def test_grade_policy_loss_and_gaps_are_on_every_table(grade: str) -> None:
     flat = " ".join(text.split())
     assert f"TOTAL {grade}" in flat
     assert "idle separate" in flat
-    assert "pump 7" in flat
+    assert "7 records read too late" in flat
     assert "NO: the trace was cut off" in flat
     assert "3 of 625" in flat
     assert "mariadb:3306 symbol" in flat

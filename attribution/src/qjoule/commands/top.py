@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import sys
+import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import cast
@@ -28,6 +29,7 @@ _RUNGS = ("auto", "socket", "symbol")
 
 
 @click.command(
+    short_help="Which queries draw how much power now.",
     epilog="""\b
 Keys: e c l n sort, < turn, / filter, Space pause, Enter detail, g group,
 + - interval, a all since reset, E export, R reset, h help, q quit.
@@ -198,12 +200,23 @@ def _show(source: SnapshotSource, controls: Controls) -> None:
 
 
 def export(state: ViewState) -> str:
-    """Writes the screen as JSON to a new file in the working directory; returns its name."""
+    """Writes the screen as JSON to a new file; returns its name.
+
+    In the working directory; where that cannot be written, for root has been given up, in the
+    directory for temporary files. Raises `QjouleError` if neither works.
+    """
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
-    path = Path(f"qjoule-top-{stamp}.json")
     text = json.dumps(screen_document(state), indent=1, allow_nan=False) + "\n"
-    # A new file, for the user alone: shapes may say more than others should read.
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-    return str(path)
+    reason = ""
+    for directory in ("", tempfile.gettempdir()):
+        path = Path(directory, f"qjoule-top-{stamp}.json")
+        try:
+            # A new file, for the user alone: shapes may say more than others should read.
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(text)
+        except OSError as error:
+            reason = f"{path}: {error.strerror}"
+        else:
+            return str(path)
+    raise QjouleError(reason)

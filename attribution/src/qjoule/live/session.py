@@ -60,7 +60,7 @@ class LiveSession(StreamSource):
             self._tracer.close()
         except QjouleError as error:
             return str(error)
-        return "the tracer ended by itself: start top again"
+        return "the tracer was killed or crashed: start top again"
 
     def finish(self) -> None:
         """Ends the tracer and waits for it. Its failure was told where its stream ended."""

@@ -81,12 +81,17 @@ class ViewState:
         if not self.paused or self.shown is None:
             self.shown = snapshot
 
+    @property
+    def wanted(self) -> str:
+        """The filter, as it is being typed or as it was entered."""
+        return self.filter if self.typing is None else self.typing
+
     def rows(self) -> list[Row]:
         """Query rows as filtered and sorted; ties keep the model's order."""
         attribution = self.attribution
         if attribution is None:
             return []
-        wanted = (self.typing if self.typing is not None else self.filter).casefold()
+        wanted = self.wanted.casefold()
         rows = [
             row
             for row in attribution.rows

@@ -218,8 +218,8 @@ def _notes(ledger: Ledger, about: Provenance) -> list[str]:
     coefficients, notes = ledger.coefficients, []
     if not coefficients.calibrated:
         notes.append(
-            f"not calibrated: weights are taken to be within ±{coefficients.weight_error:.0%} "
-            "of each other's truth, the same for all calls of a statement"
+            f"weights are taken to be within ±{coefficients.weight_error:.0%}, "
+            "the same for all calls of a statement"
         )
     if not any(domain == ledger.main for _, domain in coefficients.idle_w):
         notes.append(
@@ -227,7 +227,7 @@ def _notes(ledger: Ledger, about: Provenance) -> list[str]:
             "to what is left if idle CPUs draw like busy ones"
         )
     if (error := TOTAL_ERROR.get(about.grade, 0.0)) > 0:
-        notes.append(f"{about.grade} source: the total itself is taken to be within ±{error:.0%}")
+        notes.append(f"the {about.grade} total is taken to be within ±{error:.0%}")
     if not ledger.used_counters:
         notes.append("no hardware counters: SMT and memory-bound work weigh like any CPU time")
         if "dram" in ledger.domain_names:

@@ -41,4 +41,6 @@ def fixed_label(row: Row) -> str:
 
 
 def fingerprint(row: Row) -> str:
-    return fmt.one_line(row.keys.get("fingerprint", ""))
+    """The fingerprint of a row's statement; empty for rows that stand for many, such as `other`."""
+    found = row.keys.get("fingerprint", "")
+    return "" if found == row.shape else fmt.one_line(found)

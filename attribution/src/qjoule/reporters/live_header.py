@@ -7,8 +7,9 @@ from rich.cells import cell_len
 from qjoule.live.view_state import SORTS, ViewState
 from qjoule.model.result import Attribution
 from qjoule.reporters import format as fmt
+from qjoule.reporters import missing
 from qjoule.reporters.live_frame import Line, Span, flow, place
-from qjoule.reporters.provenance import has_energy, loss, rungs
+from qjoule.reporters.provenance import has_energy, rungs
 
 _GRADE_STYLES = {"measured": "good", "estimated": "warn", "simulated": "bad", "none": "bad"}
 _TREND_FROM = 100  #: columns from which the total's history is drawn
@@ -62,18 +63,19 @@ def _title(state: ViewState, attribution: Attribution, width: int) -> Line:
 
 
 def _provenance(attribution: Attribution, width: int) -> Line:
-    lost = sum(attribution.trace.loss.values())
+    source, lost = attribution.energy_source, missing.loss(attribution)
     gaps = attribution.unattributed_windows
+    named = source.name not in ("", "none", source.grade)  # the grade is in the title
     return flow(
         [
-            (fmt.one_line(attribution.energy_source.name) or "no energy source", "dim"),
+            (fmt.one_line(source.name), "dim") if named else ("", ""),
             (f"idle {fmt.one_line(attribution.policy.get('idle', fmt.UNKNOWN))}", "dim"),
             (f"coverage {fmt.share(attribution.coverage)}", "dim"),
-            (f"lost {fmt.count(lost)}" if lost else "lost 0", "bad" if lost else "dim"),
             (_tracer(attribution), "dim"),
-            (f"{gaps} windows without energy", "bad") if gaps else ("", ""),
-            (f"loss: {loss(attribution)}", "bad") if lost else ("", ""),
-            (fmt.one_line(attribution.energy_source.reason), "dim"),
+            (f"{fmt.count(gaps)} windows without energy", "bad") if gaps else ("", ""),
+            (f"lost: {lost}", "dim" if lost == missing.NOTHING else "warn"),
+            (f"oddities: {odd}", "warn") if (odd := missing.anomalies(attribution)) else ("", ""),
+            (fmt.one_line(source.reason), "dim"),
         ],
         width,
     )
@@ -87,7 +89,7 @@ def _tracer(attribution: Attribution) -> str:
     energy = None
     if has_energy(attribution) and attribution.main.measured_nj:
         energy = attribution.main.parts_nj.get("tracer", 0) / attribution.main.measured_nj
-    return f"tracer {fmt.share(cpu)} CPU {fmt.share(energy)} E"
+    return f"tracer {fmt.share(cpu)} CPU, {fmt.share(energy)} E"
 
 
 def _status(state: ViewState, width: int) -> Line:

@@ -15,7 +15,7 @@ _KEYS = (
     ("g", "group by fingerprint, server, database, user, as far as the source knows them"),
     ("a", "figures of the last interval, or of everything since the last reset"),
     ("+ -", "longer or shorter interval"),
-    ("E", "write this screen to a JSON file in the working directory"),
+    ("E", "write this screen to a JSON file here, or in the temporary directory"),
     ("R", "reset: count anew from now on"),
     ("h", "this help"),
     ("q", "quit"),

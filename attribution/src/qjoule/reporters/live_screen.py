@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from qjoule.live.view_state import Mode, ViewState, row_key
 from qjoule.model.result import PARTS, Attribution, Row
@@ -77,7 +78,7 @@ def _table(state: ViewState, width: int, room: int) -> list[Line]:
     rows = visible_rows(state, height)
     first = state.rows().index(rows[0]) if rows else 0
     figures, total, unit = _power(attribution, rows)
-    layout = fit(_available(rows, unit), width - 2, GAP)
+    layout = fit(_available(rows, unit, state.group), width - 2, GAP)
     selected = state.selected_row()
     lines = [_heading(layout, state.sort)]
     for index, row in enumerate(rows):
@@ -85,7 +86,7 @@ def _table(state: ViewState, width: int, room: int) -> list[Line]:
         cells.update(rank=str(first + index + 1), power=figures[index])
         lines.append(_line(layout, cells, "cursor" if row is selected else ""))
     if not rows:
-        lines.append(flow([("no queries match" if state.filter else "no queries", "dim")], width))
+        lines.append(flow([("no queries match" if state.wanted else "no queries", "dim")], width))
     below = fill(lines, room - _fixed_height(height))
     fixed = _fixed(attribution, rows, figures, total)
     rule = Line((Span(1, "─" * (width - 2), "dim"),))
@@ -139,16 +140,19 @@ def _fixed(
     return [*cells, {"query": f"TOTAL {grade}", "power": total, "share": share}]
 
 
-def _available(rows: Sequence[Row], unit: str) -> list[Column]:
-    """Columns that this source has anything to say in."""
+def _available(rows: Sequence[Row], unit: str, group: str) -> list[Column]:
+    """Columns that this source has anything to say in, titled by what they show."""
     known = {
         "fingerprint": any("fingerprint" in row.keys for row in rows),
         "database": any("database" in row.keys for row in rows),
         "user": any("user" in row.keys for row in rows),
         "ipc": any(row.cycles and row.instructions for row in rows),
     }
+    titles = {"power": unit}
+    if "fingerprint" not in group.split(","):
+        titles["query"] = group.upper()
     return [
-        Column(column.key, unit, column.width, column.rank) if column.key == "power" else column
+        replace(column, title=titles.get(column.key, column.title))
         for column in COLUMNS
         if known.get(column.key, True)
     ]

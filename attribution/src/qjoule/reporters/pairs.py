@@ -21,14 +21,14 @@ _RULE = box.Box("    \n    \n ── \n    \n    \n    \n    \n    \n")
 _MIN_WIDTH = 60
 _FALLBACK = (120, 24)  #: where nothing tells the terminal's size
 _LEGEND = (
-    "How many times faster the better form is (speedup), how much more power it draws while it "
-    "runs (powerup), how much less energy it needs (greenup); below each, its 95 % interval."
+    "How many times faster {new} is (speedup), how much more power it draws while it runs "
+    "(powerup), how much less energy it needs (greenup); below each, its 95 % interval."
 )
 
 
 @dataclass(frozen=True)
 class NamedPair:
-    """A comparison with names for people: `comparison.new` is the better form."""
+    """A comparison with names for people: `better` is its new form, `worse` its base."""
 
     title: str
     better: str
@@ -37,13 +37,21 @@ class NamedPair:
 
 
 def render(
-    pairs: Sequence[NamedPair], grade: str, *, width: int | None = None, color: bool = False
+    pairs: Sequence[NamedPair],
+    grade: str,
+    *,
+    heading: str = "better form over the worse",
+    new: str = "the better form",
+    width: int | None = None,
+    color: bool = False,
 ) -> str:
     """The pairs as text that ends with a line feed.
 
     Args:
         pairs: in the order to show.
         grade: of the energies that were compared.
+        heading: over the names.
+        new: what `comparison.new` is in every pair.
         width: terminal cells; by default the terminal's, 120 where there is none.
         color: write ANSI colours.
     """
@@ -57,14 +65,15 @@ def render(
         markup=False,
         emoji=False,
     )
-    console.print(_table(pairs))
+    console.print(_table(pairs, heading))
     console.print()
-    console.print(Text(f"{_LEGEND} Energy: {fmt.one_line(grade)}, apportioned.", style="dim"))
+    legend = f"{_LEGEND.format(new=new)} Energy: {fmt.one_line(grade)}, apportioned."
+    console.print(Text(legend, style="dim"))
     text = console.file.getvalue()  # type: ignore[attr-defined]
     return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
 
 
-def _table(pairs: Sequence[NamedPair]) -> Table:
+def _table(pairs: Sequence[NamedPair], heading: str) -> Table:
     table = Table(
         box=_RULE,
         show_edge=False,
@@ -74,7 +83,7 @@ def _table(pairs: Sequence[NamedPair]) -> Table:
         header_style=Style(bold=True),
         border_style=Style(dim=True),
     )
-    table.add_column("better form over the worse", overflow="fold", min_width=18)
+    table.add_column(heading, overflow="fold", min_width=18)
     for name in ("speedup", "powerup", "greenup"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("verdict", min_width=12, max_width=36)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from qjoule.model.labels import SEVERAL
 from qjoule.model.result import PARTS, Attribution, Domain
 from qjoule.reporters import format as fmt
+from qjoule.reporters import missing
 
 #: What each idle policy does, for people.
 IDLE_POLICIES = {
@@ -14,9 +16,9 @@ IDLE_POLICIES = {
     "proportional": "idle energy is spread in proportion to dynamic energy",
 }
 _GRADES = {
-    "measured": "a hardware counter of the whole package, apportioned",
-    "estimated": "a power model, not a meter; apportioned",
-    "simulated": "a test source: these are not real joules",
+    "measured": "measured by a hardware counter, then apportioned",
+    "estimated": "estimated by a power model, not metered; then apportioned",
+    "simulated": "simulated by a test source: these are not real joules",
     "none": "no energy source: energies are unknown",
 }
 
@@ -50,11 +52,15 @@ def footing(attribution: Attribution) -> list[tuple[str, str]]:
             "coverage",
             f"{fmt.share(attribution.coverage)} of the servers' CPU time has a named query",
         ),
-        ("loss", loss(attribution)),
+        ("loss", missing.loss(attribution)),
         ("complete", _completeness(attribution)),
-        ("model", _model(attribution)),
-        *(("", note) for note in attribution.model.notes),
     ]
+    if windows := missing.windows(attribution):
+        lines.append(("windows", windows))
+    if anomalies := missing.anomalies(attribution):
+        lines.append(("oddities", anomalies))
+    lines.append(("model", _model(attribution)))
+    lines += [("", note) for note in attribution.model.notes]
     return [(name, fmt.one_line(text)) for name, text in lines]
 
 
@@ -64,24 +70,13 @@ def rungs(attribution: Attribution) -> str:
     for row in attribution.rows:
         if row.rung:
             found.setdefault(row.server, set()).add(row.rung)
+    if len(found) > 1:
+        found.pop(SEVERAL, None)  # a statement of several servers: each has rows of its own
     named = (
         f"{server or 'all servers'} {'+'.join(sorted(names))}"
         for server, names in sorted(found.items())
     )
     return fmt.one_line(" · ".join(named)) or fmt.UNKNOWN
-
-
-def loss(attribution: Attribution) -> str:
-    """Lost records by cause, most first, and the CPU time that went with them."""
-    trace = attribution.trace
-    causes = [item for item in trace.loss.items() if item[1]]
-    if not causes and not trace.lost_cpu_ns:
-        return "none"
-    parts = [
-        f"{cause.replace('_', ' ').lower()} {fmt.count(number)}"
-        for cause, number in sorted(causes, key=lambda item: (-item[1], item[0]))
-    ]
-    return fmt.one_line(" · ".join([*parts, f"{fmt.duration(trace.lost_cpu_ns)} of CPU time"]))
 
 
 def flag_letters(attribution: Attribution, shown: int) -> dict[str, str]:
@@ -104,11 +99,12 @@ def _letters() -> Iterator[str]:
 
 def _energy(attribution: Attribution) -> str:
     source = attribution.energy_source
-    meaning = _GRADES.get(source.grade, "unknown grade")
-    text = f"{source.name or 'no source'}, {source.grade}: {meaning}"
+    text = _GRADES.get(source.grade, f"{source.grade} (unknown grade)")
+    if source.name and source.name not in (source.grade, "none"):
+        text = f"{source.name}: {text}"
     if source.main_domain:
         others = [name for name in source.domains if name != source.main_domain]
-        text += f" · domain {source.main_domain}"
+        text += f" · {source.main_domain}"
         text += f" (also read: {', '.join(others)})" if others else ""
     return text
 
@@ -140,10 +136,8 @@ def _model(attribution: Attribution) -> str:
     return " · ".join(
         (
             weight.get(model.weight, model.weight),
-            "calibrated on this machine"
-            if model.calibrated
-            else "default coefficients, uncalibrated",
-            f"held-out error {fmt.share(error)}",
+            "calibrated on this machine" if model.calibrated else "not calibrated",
+            *([] if error is None else [f"held-out error {fmt.share(error)}"]),
         )
     )
 

@@ -1,0 +1,90 @@
+"""What is missing from an attribution, in words: lost records, windows without energy, oddities."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from qjoule.model.result import Attribution
+from qjoule.reporters import format as fmt
+
+NOTHING = "none"
+
+#: By `contract.Loss`; a cause that is not here is called by its own name.
+_LOSS = {
+    "segment": "segments",
+    "query": "query records",
+    "text": "statement texts",
+    "task": "task events",
+    "session": "session events",
+    "state": "threads without room for their state",
+    "prepared": "ids of prepared statements",
+    "opaque_session": "sessions hidden by TLS or compression",
+    "framing": "losses of protocol framing",
+    "counter": "readings of hardware counters",
+    "aggregate": "sums moved to the other row",
+    "energy": "energy readings",
+    "pump": "records read too late",
+    "switch": "context switches not shown by the kernel",
+    "invalid": "records that contradict themselves",
+}
+#: By `model.counters.Cause`.
+_WINDOWS = {
+    "interpolated": "read at one end only, spread evenly",
+    "edge": "at the edge of the trace",
+    "missing": "without a reading",
+    "gap": "so long that the counter may have wrapped",
+    "reset": "in which the counter was reset",
+    "stopped": "in which the counter stood still",
+    "implausible": "of more power than a machine can draw",
+}
+#: By `model.arrays.Anomalies`; times end in _ns.
+_ANOMALIES = {
+    "overlapping": "segments overlapped another on their CPU",
+    "overlap_ns": "cut off where two owners claimed a CPU",
+    "late": "segments came after their window was closed",
+    "inverted": "segments ended before they began",
+    "unknown_cpu": "records named a CPU that the machine has not",
+    "outside_ns": "lay before or after the trace",
+    "implausible_counters": "segments had counters that no core reaches",
+    "lost_unplaced_ns": "were lost that no window has room for",
+}
+
+
+def loss(attribution: Attribution) -> str:
+    """Lost records by cause, most first, and the CPU time that went with them."""
+    trace = attribution.trace
+    words = [f"{fmt.count(n)} {_named(_LOSS, cause)}" for cause, n in _most_first(trace.loss)]
+    if trace.lost_cpu_ns:
+        words.append(f"{fmt.duration(trace.lost_cpu_ns)} of CPU time")
+    return fmt.one_line(" · ".join(words)) or NOTHING
+
+
+def windows(attribution: Attribution) -> str:
+    """Windows whose energy is not simply the difference of two readings, by cause; or empty."""
+    words = []
+    for cause, number in _most_first(attribution.window_causes):
+        domain, _, name = cause.rpartition(" ")
+        where = f" ({domain})" if domain else ""
+        words.append(f"{fmt.count(number)} {_named(_WINDOWS, name)}{where}")
+    if not words:
+        return ""
+    return fmt.one_line(f"of {fmt.count(attribution.windows)}: {' · '.join(words)}")
+
+
+def anomalies(attribution: Attribution) -> str:
+    """What a trace should not contain and this one does; or empty."""
+    words = []
+    for name, number in _most_first(attribution.anomalies):
+        figure = fmt.duration(number) if name.endswith("_ns") else fmt.count(number)
+        words.append(f"{figure} {_named(_ANOMALIES, name)}")
+    return fmt.one_line(" · ".join(words))
+
+
+def _named(words: Mapping[str, str], name: str) -> str:
+    return words.get(name.lower(), name.lower().replace("_", " "))
+
+
+def _most_first(counts: Mapping[str, int]) -> Iterable[tuple[str, int]]:
+    return sorted(
+        (item for item in counts.items() if item[1]), key=lambda item: (-item[1], item[0])
+    )
