@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -31,19 +32,18 @@ class Recorder:
         self, directory: Path, *options: str, environment: dict[str, str] | None = None
     ) -> None:
         self.directory = directory
-        self._log = directory.with_name(directory.name + ".log")
-        with self._log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [QJOULE, "record", "-o", str(directory), *options],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=log,
-                env={**os.environ, **(environment or {})},
-            )
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115
+        self.process = subprocess.Popen(
+            [QJOULE, "record", "-o", str(directory), *options],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=self._log,
+            env={**os.environ, **(environment or {})},
+        )
 
     @property
     def words(self) -> str:
-        return self._log.read_text(errors="replace")
+        return os.pread(self._log.fileno(), 1 << 20, 0).decode(errors="replace")
 
     @property
     def tracer_pid(self) -> int:
@@ -73,6 +73,7 @@ class Recorder:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
+        self._log.close()
 
 
 @contextmanager

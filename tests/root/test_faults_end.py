@@ -1,0 +1,208 @@
+"""However a recording ends, nothing stays attached and what was written can be read."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import psutil
+import pytest
+
+from qjoule.trace.reader import Trace
+from root.support.recording import Recorder, Run, qjoule
+from servers.process import DatabaseServer
+
+pytestmark = [pytest.mark.root, pytest.mark.server]
+WAIT_S = 20.0
+
+
+@pytest.fixture
+def recorder(mariadb: DatabaseServer, tmp_path: Path) -> Iterator[Recorder]:
+    recorder = Recorder(tmp_path / "t", "--pid", str(mariadb.pid), "--rung", "symbol")
+    try:
+        recorder.attached()
+        yield recorder
+    finally:
+        recorder.end()
+
+
+def work(server: DatabaseServer, statements: int = 200) -> None:
+    with closing(server.connect()) as connection, connection.cursor() as cursor:
+        for number in range(statements):
+            cursor.execute(f"select {number} as m_work")
+
+
+def bpf_ids(pid: int) -> dict[str, set[str]]:
+    """Ids of the BPF programs and links that a process holds (proc(5), fdinfo)."""
+    ids: dict[str, set[str]] = {"prog": set(), "link": set()}
+    for entry in Path(f"/proc/{pid}/fdinfo").iterdir():
+        for line in entry.read_text().splitlines():
+            for kind in ids:
+                if line.startswith(f"{kind}_id:"):
+                    ids[kind].add(line.split()[1])
+    return ids
+
+
+def alive(ids: dict[str, set[str]]) -> list[str]:
+    return [
+        f"{kind} {number}"
+        for kind, numbers in ids.items()
+        for number in numbers
+        if not subprocess.run(
+            ["bpftool", kind, "show", "id", number], capture_output=True, check=False
+        ).returncode
+    ]
+
+
+def until_gone(pid: int) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while psutil.pid_exists(pid):
+        assert time.monotonic() < deadline, f"process {pid} does not end"
+        time.sleep(0.02)
+
+
+def nothing_is_attached(ids: dict[str, set[str]]) -> None:
+    assert len(ids["prog"]) > 5, "the tracer held no programs: look elsewhere"
+    assert len(ids["link"]) > 5
+    deadline = time.monotonic() + WAIT_S  # the kernel frees them after a grace period
+    while alive(ids) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert alive(ids) == []
+    for events in (Path("/sys/kernel/tracing/uprobe_events"),):
+        if events.exists():
+            assert "qjoule" not in events.read_text()
+
+
+def test_tracer_killed(recorder: Recorder, mariadb: DatabaseServer) -> None:
+    work(mariadb)
+    time.sleep(1.5)  # a trace lacks at most its last second
+    ids = bpf_ids(recorder.tracer_pid)
+    os.kill(recorder.tracer_pid, signal.SIGKILL)
+    assert recorder.wait() == 1
+    assert len(recorder.words.strip().splitlines()) <= 3
+    nothing_is_attached(ids)
+    trace = Trace(recorder.directory)
+    assert not trace.complete
+    assert trace.meta.stopped
+    assert len(Run(recorder.directory).having("m_work")) == 200
+    shown = qjoule("attribute", str(recorder.directory))
+    assert shown.returncode == 0
+    assert "the trace was cut off" in shown.stdout
+
+
+def test_reader_killed(recorder: Recorder, mariadb: DatabaseServer) -> None:
+    work(mariadb)
+    time.sleep(1.5)
+    tracer = recorder.tracer_pid
+    ids = bpf_ids(tracer)
+    recorder.process.kill()
+    recorder.wait()
+    until_gone(tracer)
+    nothing_is_attached(ids)
+    assert not Trace(recorder.directory).complete
+    assert len(Run(recorder.directory).having("m_work")) == 200
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_asked_to_stop(recorder: Recorder, mariadb: DatabaseServer, how: signal.Signals) -> None:
+    work(mariadb)
+    tracer = recorder.tracer_pid
+    ids = bpf_ids(tracer)
+    assert recorder.stop(how) == 0, recorder.words
+    until_gone(tracer)
+    nothing_is_attached(ids)
+    assert Trace(recorder.directory).complete
+    assert len(Run(recorder.directory).having("m_work")) == 200
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_commands_exit_code_is_passed_on(
+    mariadb: DatabaseServer, tmp_path: Path, code: int
+) -> None:
+    client = f"mariadb -uroot -S {mariadb.socket} -e 'select 1 as m_command'; exit {code}"
+    options = ("--energy", "none", "--pid", str(mariadb.pid), "-o", str(tmp_path / "t"))
+    done = qjoule("record", *options, "--", "/bin/sh", "-c", client)
+    assert done.returncode == code, done.stderr
+    assert "m_command" in done.stdout, "it has our standard output"
+    assert Trace(tmp_path / "t").complete
+    assert len(Run(tmp_path / "t").having("m_command")) == 1
+
+
+def test_a_command_that_is_not_there(mariadb: DatabaseServer, tmp_path: Path) -> None:
+    options = ("--energy", "none", "--pid", str(mariadb.pid), "-o", str(tmp_path / "t"))
+    done = qjoule("record", *options, "--", "/nonexistent/program")
+    assert done.returncode == 1
+    assert "/nonexistent/program" in _last_line(done.stderr)
+
+
+def test_a_directory_in_use_is_refused(mariadb: DatabaseServer, tmp_path: Path) -> None:
+    (tmp_path / "t").mkdir()
+    (tmp_path / "t" / "precious").write_text("data")
+    done = qjoule("record", "-o", str(tmp_path / "t"), "-d", "1", "--pid", str(mariadb.pid))
+    assert done.returncode == 1
+    assert "not empty" in _only_line(done.stderr)
+    assert [path.name for path in (tmp_path / "t").iterdir()] == ["precious"]
+    assert qjoule("record", "-o", str(tmp_path / "t" / "precious"), "-d", "1").returncode == 1
+
+
+def test_not_root(tmp_path: Path) -> None:
+    done = subprocess.run(
+        ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--", sys.executable]
+        + ["-c", "from qjoule.cli import main; main()", "record", "-o", "x"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd="/",
+    )
+    if "Permission denied" in done.stderr or "ModuleNotFound" in done.stderr:
+        pytest.skip("other users may not read this checkout")
+    assert done.returncode == 1
+    assert "root" in _only_line(done.stderr)
+
+
+def test_an_energy_source_that_is_not_there(mariadb: DatabaseServer, tmp_path: Path) -> None:
+    if Path("/sys/class/powercap/intel-rapl:0").exists():
+        pytest.skip("this machine has RAPL")
+    options = ("-d", "1", "--pid", str(mariadb.pid), "-o", str(tmp_path / "t"))
+    done = qjoule("record", "--energy", "powercap", *options)
+    assert done.returncode == 1
+    assert "powercap" in _only_line(done.stderr)
+
+
+def test_disk_full(mariadb: DatabaseServer, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(disk)], check=True)
+    recorder = Recorder(disk / "t", "--pid", str(mariadb.pid), "--energy", "none")
+    try:
+        recorder.attached()
+        tracer = recorder.tracer_pid
+        deadline = time.monotonic() + WAIT_S
+        while recorder.process.poll() is None and time.monotonic() < deadline:
+            work(mariadb, 5_000)
+        assert recorder.wait() == 1, recorder.words
+        assert "space" in _last_line(recorder.words)
+        until_gone(tracer)
+        trace = Trace(disk / "t")
+        assert not trace.complete
+        assert trace.rows("queries") > 0
+        assert qjoule("attribute", str(disk / "t")).returncode == 0
+    finally:
+        recorder.end()
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def _only_line(words: str) -> str:
+    assert words.count("\n") == 1, words
+    return words
+
+
+def _last_line(words: str) -> str:
+    assert "Traceback" not in words
+    return words.strip().splitlines()[-1]
