@@ -29,9 +29,16 @@ def test_windows_and_anomalies_have_words_and_units() -> None:
             assert missing.windows(named).endswith("(dram)")
             assert f"3 {cause.name.lower()} (" not in missing.windows(named)
     for name in vars(Anomalies()):
-        text = missing.anomalies(dataclasses.replace(typical(), anomalies={name: 5_000_000}))
-        assert text.startswith("5.00 ms " if name.endswith("_ns") else "5.00 M ")
+        text = missing.anomalies(dataclasses.replace(typical(), anomalies={name: 5 * 10**9}))
+        assert text.startswith("5.00 s " if name.endswith("_ns") else "5.00 G ")
         assert name.replace("_", " ") not in text
+
+
+def test_times_that_change_nothing_are_left_to_the_json() -> None:
+    few = dataclasses.replace(typical(), anomalies={"overlap_ns": 11_000, "outside_ns": 10**8})
+    assert missing.anomalies(few) == ""
+    unplaced = dataclasses.replace(typical(), anomalies={"lost_unplaced_ns": 1})
+    assert missing.anomalies(unplaced).startswith("1.00 ns")
 
 
 def test_nothing_missing_is_one_word_and_no_line_more() -> None:

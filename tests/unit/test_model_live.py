@@ -88,18 +88,20 @@ def test_a_late_text_names_its_group_or_joins_it_to_the_one_of_its_fingerprint()
     assert (label.keys, label.shape, label.named) == ((("fingerprint", "new"),), "delete ?", True)
 
 
-def test_sums_beyond_the_cpus_time_are_counted() -> None:
-    found = records({"owner_kind": OwnerKind.PROCESS, "cpu_ns": 15 * MS})
-    anomalies = Anomalies()
-    batch = from_aggregates(
-        found,
-        np.zeros(1, np.int64),
-        energy([0, 10 * MS], {(0, "package"): [10**9]}),
-        machine(0),
-        anomalies=anomalies,
-    )
-    assert batch.idle_ns.tolist() == [[0]]
-    assert anomalies.overlap_ns == 5 * MS
+def test_sums_beyond_the_cpus_time_are_cut_and_counted() -> None:
+    def row(number: int, cpu_ms: int) -> dict[str, int]:
+        span = {"t0_ns": number * 10 * MS, "t1_ns": (number + 1) * 10 * MS}
+        return {"owner_kind": OwnerKind.PROCESS, "cpu_ns": cpu_ms * MS, **span}
+
+    found = records(row(0, 15), row(1, 10), row(1, 5), row(2, 4))
+    made = energy([n * 10 * MS for n in range(4)], {(0, "package"): [10**9] * 3})
+    for first, outside in ((0, 5 * MS), (7, 0)):
+        anomalies = Anomalies()
+        group = np.array([0, 0, 1, 1])
+        batch = from_aggregates(found, group, made, machine(0), first=first, anomalies=anomalies)
+        assert batch.idle_ns.tolist() == [[0], [0], [6 * MS]]
+        assert batch.entries.cpu_ns.tolist() == [10 * MS, 6_666_667, 3_333_333, 4 * MS]
+        assert (anomalies.outside_ns, anomalies.overlap_ns) == (outside, 10 * MS - outside)
 
 
 def test_records_of_no_window_or_package_are_counted() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -71,6 +71,7 @@ class _Span:
     """What the ledgers do not hold of a stretch of time."""
 
     begin_ns: int
+    anomalies: Anomalies = field(default_factory=Anomalies)
     loss: dict[int, int] | None = None  #: per cause, as it was at the beginning
 
 
@@ -96,7 +97,6 @@ class StreamSession:
         }
         self._rounds = Rounds(series, self._machine, self._begin_ns)
         self._names, self._live_meta, self._idle = names, meta, idle
-        self._anomalies = Anomalies()
         live = names.live_names()
         self._groupings = {by: Grouping(by, live, self._ledger) for by in GROUPS}
         self._losses: dict[tuple[int, int], tuple[int, int]] = {}
@@ -156,6 +156,7 @@ class StreamSession:
     def _add(self, chunk: Chunk) -> None:
         sums = chunk.aggregates
         owners, which = identities(sums)
+        anomalies = Anomalies()
         for grouping in self._groupings.values():
             group = grouping.numbers(owners)[which]
             batch = from_aggregates(
@@ -166,9 +167,11 @@ class StreamSession:
                 first=self._windows,
                 lost_ns=chunk.lost_ns,
                 # Every grouping meets the same ones: they are counted once.
-                anomalies=self._anomalies if grouping.by == GROUPS[0] else None,
+                anomalies=anomalies if grouping.by == GROUPS[0] else None,
             )
             grouping.add(batch, sums, group)
+        for span in (self._interval, self._total):
+            span.anomalies.add(anomalies)
         self._windows += len(chunk.energy.boundaries_ns) - 1
 
     def _loss_counts(self) -> dict[int, int]:
@@ -203,7 +206,7 @@ class StreamSession:
             reason=self._energy.reason,
             by=(by,),
             coverage=assemble.coverage(named.sums(whole)[0], named.labels),
-            anomalies=self._anomalies,
+            anomalies=span.anomalies,
         )
         labels = grouping.labels
         return assemble.attribution(ledger, labels, calls.stats(len(labels)), about)

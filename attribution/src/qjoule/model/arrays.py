@@ -96,6 +96,10 @@ class Anomalies:
     implausible_counters: int = 0
     lost_unplaced_ns: int = 0  #: lost CPU time that no window has room for
 
+    def add(self, other: Anomalies) -> None:
+        for name, value in vars(other).items():
+            setattr(self, name, getattr(self, name) + value)
+
     def counts(self) -> dict[str, int]:
         """Those that happened, by name."""
         return {name: value for name, value in vars(self).items() if value}

@@ -12,6 +12,7 @@ from qjoule.model import latency
 from qjoule.model.arrays import COUNTERS, Anomalies, Entries, Machine, WindowBatch
 from qjoule.model.counters import I64, WindowEnergy
 from qjoule.model.live_groups import Records
+from qjoule.model.split import apportion
 
 
 def from_aggregates(
@@ -27,8 +28,9 @@ def from_aggregates(
     """The batch of all windows of `energy` from the kernel's sums over them.
 
     A record belongs to the window in which its middle lies. `first`: number of the first window
-    since the ledger began. `lost_ns`: (windows, packages). Idle is what is left of the CPUs' time;
-    sums beyond it are counted as overlap.
+    since the ledger began. `lost_ns`: (windows, packages). Idle is what is left of the CPUs' time,
+    so that owners + lost + idle = the windows' length times the CPUs, to the ns. Sums beyond it are
+    cut in proportion: those of window 0 ran before tracing began, others are counted as overlap.
     """
     bounds, packages = energy.boundaries_ns, machine.packages
     count = max(len(bounds) - 1, 0)
@@ -42,16 +44,45 @@ def from_aggregates(
     entries = _sum(records[inside], window[inside], slot[inside], group[inside], len(packages))
     sizes = np.bincount(machine.package_slots(), minlength=len(packages))
     capacity = np.diff(bounds)[:, None] * sizes[None, :]
-    busy = np.zeros((count, len(packages)), np.int64)
-    np.add.at(busy, (entries.window, entries.package), entries.cpu_ns)
+    entries, beyond_ns = _cut(entries, capacity)
+    busy = _busy(entries, capacity.shape)
     lost = np.zeros_like(busy) if lost_ns is None else np.minimum(lost_ns, capacity - busy)
-    lost = np.maximum(lost, 0)
-    idle = capacity - busy - lost
     if anomalies is not None:
         anomalies.unknown_cpu += int((kept & (slot < 0)).sum())
         anomalies.outside_ns += int(records["cpu_ns"][kept & (slot >= 0) & ~inside].sum())
-        anomalies.overlap_ns += int(-idle[idle < 0].sum())
-    return WindowBatch(first, energy, packages, np.maximum(idle, 0), lost, entries)
+        begun = 1 if first == 0 else 0
+        anomalies.outside_ns += int(beyond_ns[:begun].sum())
+        anomalies.overlap_ns += int(beyond_ns[begun:].sum())
+    return WindowBatch(first, energy, packages, capacity - busy - lost, lost, entries)
+
+
+def _busy(entries: Entries, shape: tuple[int, ...]) -> I64:
+    busy = np.zeros(shape, np.int64)
+    np.add.at(busy, (entries.window, entries.package), entries.cpu_ns)
+    return busy
+
+
+def _cut(entries: Entries, capacity_ns: I64) -> tuple[Entries, I64]:
+    """Entries that leave no window and package more time than it has, and what was cut off."""
+    busy = _busy(entries, capacity_ns.shape)
+    beyond = np.maximum(busy - capacity_ns, 0)
+    if not beyond.any():
+        return entries, beyond
+    key = entries.window * capacity_ns.shape[1] + entries.package
+    fits = np.minimum(busy, capacity_ns).ravel()
+    cpu_ns = apportion(fits, key, entries.cpu_ns.astype(np.float64))
+    some = cpu_ns > 0
+    return (
+        Entries(
+            entries.window[some],
+            entries.package[some],
+            entries.group[some],
+            cpu_ns[some],
+            entries.counters[some],
+            entries.counted_ns[some],
+        ),
+        beyond,
+    )
 
 
 def _sum(records: Records, window: I64, slot: I64, group: I64, packages: int) -> Entries:

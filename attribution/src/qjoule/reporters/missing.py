@@ -48,6 +48,9 @@ _ANOMALIES = {
     "implausible_counters": "segments had counters that no core reaches",
     "lost_unplaced_ns": "were lost that no window has room for",
 }
+#: Below these parts of all CPU time: every trace begins and ends in the middle of something, and a
+#: program that runs while the kernel's sums change hands may put its stretch into the next window.
+_NEGLIGIBLE = {"outside_ns": 0.1, "overlap_ns": 0.001}
 
 
 def loss(attribution: Attribution) -> str:
@@ -72,9 +75,15 @@ def windows(attribution: Attribution) -> str:
 
 
 def anomalies(attribution: Attribution) -> str:
-    """What a trace should not contain and this one does; or empty."""
+    """What a trace should not contain and this one does; or empty.
+
+    Times that change nothing are left to the JSON: see `_NEGLIGIBLE`.
+    """
+    cpu_ns = sum(row.cpu_ns for row in (*attribution.rows, *attribution.fixed))
     words = []
     for name, number in _most_first(attribution.anomalies):
+        if number < _NEGLIGIBLE.get(name, 0.0) * cpu_ns:
+            continue
         figure = fmt.duration(number) if name.endswith("_ns") else fmt.count(number)
         words.append(f"{figure} {_named(_ANOMALIES, name)}")
     return fmt.one_line(" · ".join(words))
