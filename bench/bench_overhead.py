@@ -28,7 +28,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from bench.overhead import empty, report  # noqa: E402
 from bench.overhead.generator import Generator, generating  # noqa: E402
-from bench.overhead.inside import Firing, firings  # noqa: E402
+from bench.overhead.inside import Inside, look_inside  # noqa: E402
 from bench.overhead.modes import MODES, Subject  # noqa: E402
 from bench.overhead.rounds import Samples, Size, run_rounds  # noqa: E402
 from bench.overhead.steady import RATE, Steady, run_steady  # noqa: E402
@@ -41,7 +41,7 @@ from servers.process import DatabaseServer, Unavailable  # noqa: E402
 
 STEADY = "steady"
 INSIDE_INTERVALS = 4
-Loads = dict[str, tuple[Workload, dict[str, Samples], dict[str, list[Firing]]]]
+Loads = dict[str, tuple[Workload, dict[str, Samples], dict[str, Inside]]]
 
 
 def arguments() -> argparse.Namespace:
@@ -74,7 +74,7 @@ def subject_for(server: DatabaseServer, rung: str) -> Subject:
 
 def bench_workload(
     chosen: argparse.Namespace, workload: Workload, server: DatabaseServer
-) -> tuple[dict[str, Samples], dict[str, list[Firing]]]:
+) -> tuple[dict[str, Samples], dict[str, Inside]]:
     subject = subject_for(server, chosen.rung)
     say = report.progress_to(sys.stderr, workload.name)
     with loaded(workload, server) as generator:
@@ -84,7 +84,7 @@ def bench_workload(
         inside = {}
         for mode in MODES if chosen.inside else ():
             say(f"inside: {mode}")
-            inside[mode] = firings(generator, subject, mode, INSIDE_INTERVALS)
+            inside[mode] = look_inside(generator, subject, mode, INSIDE_INTERVALS)
     say("")
     print(
         "\n".join(report.workload_lines(workload, subject.rung, samples, inside)),

@@ -29,19 +29,37 @@ class Firing:
         return self.runs_per_transaction * self.ns_per_run
 
 
-def firings(
+@dataclass(frozen=True)
+class Inside:
+    """What a mode adds to a load by the kernel's own accounts, which noise moves little.
+
+    In the programs' time is the reading of the clock around them, and not the way to them: look
+    at that of the empty ones.
+    """
+
+    firings: list[Firing]
+    tracing_share: float  #: CPU time of tracer and reader, as a part of the load's
+
+    @property
+    def programs_share(self) -> float:
+        return sum(one.share for one in self.firings)
+
+
+def look_inside(
     generator: Generator,
     subject: Subject,
     mode: str,
     seconds: int,
-) -> list[Firing]:
+) -> Inside:
     """Runs a mode with the kernel's statistics on (sysctl kernel.bpf_stats_enabled)."""
     with _statistics(), attached(mode, subject) as state:
+        generator.tracing = state.pids
         generator.skip()
         ours = _programs_of(state.pids)
         before = {number: one for number, one in _programs().items() if number in ours}
         taken = generator.take(seconds)
         after = _programs()
+    generator.tracing = ()
     transactions = max(sum(one.transactions for one in taken), 1.0)
     load_ns = max(sum(one.load_ns for one in taken), 1)
     found = []
@@ -50,7 +68,8 @@ def firings(
             continue
         ran, took = after[number][1] - runs, after[number][2] - ns
         found.append(Firing(name, ran / transactions, took / ran, took / load_ns))
-    return sorted(found, key=lambda one: -one.ns_per_transaction)
+    found.sort(key=lambda one: -one.ns_per_transaction)
+    return Inside(found, sum(one.tracing_ns for one in taken) / load_ns)
 
 
 @contextmanager

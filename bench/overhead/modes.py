@@ -141,7 +141,7 @@ def _wait_for(process: subprocess.Popen[str], sign: str, where: str) -> None:
     while not ready.wait(0.05):
         if process.poll() is not None or time.monotonic() > deadline:
             last = words[-1] if words else "no word"
-            raise QjouleError(f"cannot attach with {Path(str(process.args[-1])).name}: {last}")  # type: ignore[index]
+            raise QjouleError(f"cannot attach: {last}")
 
 
 def _end(process: subprocess.Popen[str]) -> None:

@@ -8,7 +8,7 @@ import platform
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TextIO
 
-from bench.overhead.inside import Firing
+from bench.overhead.inside import Inside
 from bench.overhead.rounds import Samples
 from bench.overhead.stats import Estimate, median_interval, ratio_of_medians, verdict
 from bench.overhead.steady import CPU_TARGET, MEMORY_TARGET_MB, RATE, Steady
@@ -18,8 +18,6 @@ from qjoule.machine.cpu import read_cpu_info
 
 OVER_EMPTY_TARGET = 1.5
 EMPTY = "empty"
-#: By mode, what each program did.
-Inside = Mapping[str, Sequence[Firing]]
 
 
 def machine() -> dict[str, Any]:
@@ -40,7 +38,7 @@ def machine_lines(facts: Mapping[str, Any]) -> list[str]:
 
 
 def workload_lines(
-    workload: Workload, rung: str, samples: Mapping[str, Samples], inside: Inside
+    workload: Workload, rung: str, samples: Mapping[str, Samples], inside: Mapping[str, Inside]
 ) -> list[str]:
     lines = [
         f"{workload.name} on {workload.server}, rung {rung}: part of the untraced throughput lost",
@@ -61,8 +59,8 @@ def workload_lines(
             lines.append(f"  {'':8}lost records: {causes}")
     if workload.extreme and EMPTY in samples:
         lines += _over_empty_lines(samples)
-    for mode, firings in inside.items():
-        lines += firing_lines(mode, firings)
+    for mode, accounts in inside.items():
+        lines += _inside_lines(mode, accounts)
     lines.append(_rounds_line(next(iter(samples.values()))))
     return lines
 
@@ -83,13 +81,17 @@ def _over_empty_lines(samples: Mapping[str, Samples]) -> list[str]:
     return lines
 
 
-def firing_lines(mode: str, firings: Sequence[Firing]) -> list[str]:
+def _inside_lines(mode: str, inside: Inside) -> list[str]:
     """Of the programs that matter: at least a thousandth of a percent of the load's CPU time."""
-    lines = [f"  inside {mode}, by the kernel's own statistics:"]
+    whole = inside.programs_share + inside.tracing_share
+    lines = [
+        f"  inside {mode}, as parts of the load's CPU time: programs {inside.programs_share:.1%} "
+        f"+ tracer and reader {inside.tracing_share:.1%} = {whole:.1%}"
+    ]
     lines += [
-        f"    {one.program:22}{one.runs_per_transaction:8.3f} runs x {one.ns_per_run:6.0f} ns = "
-        f"{one.ns_per_transaction:7.0f} ns per transaction, {one.share:6.2%} of its CPU time"
-        for one in firings
+        f"    {one.program:24}{one.runs_per_transaction:8.3f} runs x {one.ns_per_run:6.0f} ns = "
+        f"{one.ns_per_transaction:7.0f} ns per transaction, {one.share:6.2%}"
+        for one in inside.firings
         if one.share >= 1e-5
     ]
     return lines
@@ -120,7 +122,7 @@ def steady_lines(results: Sequence[Steady]) -> list[str]:
 def document(
     begin: Mapping[str, Any],
     end: Mapping[str, Any],
-    loads: Mapping[str, tuple[Workload, Mapping[str, Samples], Inside]],
+    loads: Mapping[str, tuple[Workload, Mapping[str, Samples], Mapping[str, Inside]]],
     steady: Sequence[Steady],
 ) -> dict[str, Any]:
     """Everything that was measured, rounds and all. Schema qjoule.bench-overhead/1."""
@@ -139,10 +141,7 @@ def document(
                     }
                     for mode, one in samples.items()
                 },
-                "programs": {
-                    mode: [dataclasses.asdict(one) for one in firings]
-                    for mode, firings in inside.items()
-                },
+                "inside": {mode: dataclasses.asdict(one) for mode, one in inside.items()},
             }
             for name, (workload, samples, inside) in loads.items()
         },
