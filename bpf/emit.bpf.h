@@ -26,7 +26,8 @@ static __always_inline void *reserve(__u32 bytes)
 	return ring ? bpf_ringbuf_reserve(ring, bytes, 0) : 0;
 }
 
-/* The tracer wakes up by itself once a window: a wake-up per record would cost the traced server. */
+/* The tracer wakes up by itself once a window: a wake-up per record would cost the traced server.
+ */
 static __always_inline void submit(void *record)
 {
 	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);

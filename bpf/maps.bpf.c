@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /* Everything the programs share is defined here, once; the other objects declare it extern. */
-#include "sums.bpf.h"
+#include "batch.bpf.h"
 #include "statement.bpf.h"
 #include "parallel.bpf.h"
 
@@ -10,6 +10,7 @@ struct qj_cpu_state cpus[QJ_MAX_CPUS] = {};
 
 struct threads_map threads SEC(".maps");
 struct rings_map rings SEC(".maps");
+struct batches_map batches SEC(".maps");
 struct counter_map cycles SEC(".maps");
 struct counter_map instructions SEC(".maps");
 struct counter_map llc_misses SEC(".maps");

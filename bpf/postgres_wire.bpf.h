@@ -77,7 +77,8 @@ static __always_inline void postgres_parse(struct postgres_walk *walk, __u32 her
 
 	if (thread->command == QJ_COMMAND_OTHER)
 		thread->command = QJ_COMMAND_PREPARE;
-	/* Where the name is cut off, it is taken for none, lest an older text passes for this one. */
+	/* Where the name is cut off, it is taken for none, lest an older text passes for this one.
+	 */
 	statement_string(walk->cpu, thread, addr + length, length ? here - length : 0);
 	prepared_learn(thread, name);
 	if (thread->executions) { /* preparing says nothing about what was executed before */

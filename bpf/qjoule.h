@@ -19,11 +19,11 @@
 
 #define QJ_CONTRACT_VERSION 1
 
-#define QJ_COMM_BYTES 16
-#define QJ_COUNTERS 3	    /* cycles, instructions, LLC misses, in this order */
-#define QJ_TEXT_BYTES 4096  /* a statement is read, hashed and shown up to here */
-#define QJ_STARTUP_BYTES 512 /* a session's first message, for user and database */
-#define QJ_LATENCY_BUCKETS 48 /* half octaves from 1 us: bucket i starts at 1000 * 2^(i/2) ns */
+#define QJ_COMM_BYTES	   16
+#define QJ_COUNTERS	   3	/* cycles, instructions, LLC misses, in this order */
+#define QJ_TEXT_BYTES	   4096 /* a statement is read, hashed and shown up to here */
+#define QJ_STARTUP_BYTES   512	/* a session's first message, for user and database */
+#define QJ_LATENCY_BUCKETS 48	/* half octaves from 1 us: bucket i starts at 1000 * 2^(i/2) ns */
 
 /* Who a stretch of CPU time belongs to. Every nanosecond has exactly one. */
 enum qj_owner_kind {
@@ -61,29 +61,32 @@ enum qj_command {
 
 /* Flags of a query. */
 enum qj_query_flag {
-	QJ_QUERY_NO_TEXT = 1 << 0,   /* prepared before attach: shape is 0 */
-	QJ_QUERY_OPEN = 1 << 1,	     /* its thread ended or tracing stopped before the query did */
-	QJ_QUERY_PIPELINED = 1 << 2, /* several executions in one boundary; `executions` counts them */
+	QJ_QUERY_NO_TEXT = 1 << 0, /* prepared before attach: shape is 0 */
+	QJ_QUERY_OPEN = 1 << 1,	   /* its thread ended or tracing stopped before the query did */
+	QJ_QUERY_PIPELINED =
+	    1 << 2, /* several executions in one boundary; `executions` counts them */
 	QJ_QUERY_RESUMED = 1 << 3,   /* suspended and resumed at least once (thread pool) */
 	QJ_QUERY_TRUNCATED = 1 << 4, /* statement longer than QJ_TEXT_BYTES */
 };
 
 /* Why something is missing. Counted per CPU in the kernel, or by the tracer. */
 enum qj_loss {
-	QJ_LOSS_SEGMENT = 0,	    /* ring full: a segment, `lost_ns` says how much CPU time */
-	QJ_LOSS_QUERY = 1,	    /* ring full: a query record */
-	QJ_LOSS_TEXT = 2,	    /* ring full, or text could not be read */
-	QJ_LOSS_TASK = 3,	    /* ring full: a task event */
-	QJ_LOSS_SESSION = 4,	    /* ring full: a session event */
-	QJ_LOSS_STATE = 5,	    /* no room for a thread's state: its time counts as server background */
-	QJ_LOSS_PREPARED = 6,	    /* the id a server gave to a prepared statement was not seen */
-	QJ_LOSS_OPAQUE_SESSION = 7, /* TLS or compression: the socket rung cannot see into this session */
-	QJ_LOSS_FRAMING = 8,	    /* protocol framing lost; found again at the next clear boundary */
-	QJ_LOSS_COUNTER = 9,	    /* a hardware counter could not be read or was multiplexed */
-	QJ_LOSS_AGGREGATE = 10,	    /* live view: no room for another row, its sums went to the `other` row */
-	QJ_LOSS_ENERGY = 11,	    /* the tracer could not read an energy counter */
-	QJ_LOSS_PUMP = 12,	    /* the reader was too slow or too late; counted by the tracer */
-	QJ_LOSS_SWITCH = 13,	    /* a context switch was not shown: a stretch may be partly another's */
+	QJ_LOSS_SEGMENT = 0, /* ring full: a segment, `lost_ns` says how much CPU time */
+	QJ_LOSS_QUERY = 1,   /* ring full: a query record */
+	QJ_LOSS_TEXT = 2,    /* ring full, or text could not be read */
+	QJ_LOSS_TASK = 3,    /* ring full: a task event */
+	QJ_LOSS_SESSION = 4, /* ring full: a session event */
+	QJ_LOSS_STATE = 5, /* no room for a thread's state: its time counts as server background */
+	QJ_LOSS_PREPARED = 6, /* the id a server gave to a prepared statement was not seen */
+	QJ_LOSS_OPAQUE_SESSION =
+	    7,		     /* TLS or compression: the socket rung cannot see into this session */
+	QJ_LOSS_FRAMING = 8, /* protocol framing lost; found again at the next clear boundary */
+	QJ_LOSS_COUNTER = 9, /* a hardware counter could not be read or was multiplexed */
+	QJ_LOSS_AGGREGATE =
+	    10, /* live view: no room for another row, its sums went to the `other` row */
+	QJ_LOSS_ENERGY = 11, /* the tracer could not read an energy counter */
+	QJ_LOSS_PUMP = 12,   /* the reader was too slow or too late; counted by the tracer */
+	QJ_LOSS_SWITCH = 13, /* a context switch was not shown: a stretch may be partly another's */
 	QJ_LOSS_MAX = 14,
 };
 
@@ -284,7 +287,7 @@ enum qj_block_kind {
 	QJ_BLOCK_SEGMENT = 5,
 	QJ_BLOCK_SEGMENT_COUNTERS = 6,
 	QJ_BLOCK_QUERY = 7,
-	QJ_BLOCK_TEXT = 8,    /* one qj_text and its bytes, padded to 8 */
+	QJ_BLOCK_TEXT = 8, /* one qj_text and its bytes, padded to 8 */
 	QJ_BLOCK_TASK = 9,
 	QJ_BLOCK_SESSION = 10, /* one qj_session and its bytes, padded to 8 */
 	QJ_BLOCK_LOSS = 11,

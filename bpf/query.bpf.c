@@ -5,7 +5,7 @@
 int end_stretch(struct qj_cpu_state *cpu, __u64 now)
 {
 	if (cpu)
-		close_stretch_atomic(cpu, now);
+		account_stretch(cpu, restart_stretch(cpu, now), now);
 	return 0;
 }
 

@@ -1,20 +1,32 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /* Who runs on each CPU: every context switch, and the timer tick for those who run on. */
+#include "batch.bpf.h"
 #include "query.bpf.h"
+
+/* Recording without counters: the common case, and the one that is worth batches. */
+static __always_inline bool in_batches(void)
+{
+	return plan.mode == QJ_MODE_RECORD && !plan.counters;
+}
 
 SEC("tp_btf/sched_switch")
 int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
 	struct qj_cpu_state *cpu = this_cpu();
 	struct thread_state *thread = 0;
+	__u64 now = bpf_ktime_get_ns();
+	__u64 t0 = restart_stretch_alone(cpu, now);
 
 	if (cpu->has_ended) {
 		cpu->has_ended = 0;
 		thread = thread_of(prev);
 	}
-	if (cpu->t0_ns && cpu->pid != (__u32)prev->pid)
+	if (t0 && cpu->pid != (__u32)prev->pid)
 		count_loss(cpu, QJ_LOSS_SWITCH);
-	close_stretch(cpu, bpf_ktime_get_ns(), thread);
+	if (!in_batches())
+		account_stretch(cpu, t0, now);
+	else if (cpu->owner_kind != QJ_OWNER_IDLE && t0 && t0 < now)
+		batch_segment(cpu, t0, now, thread);
 	label_stretch(cpu, next);
 	return 0;
 }
@@ -40,6 +52,6 @@ int BPF_PROG(on_tick)
 	if (cpu->owner_kind == QJ_OWNER_IDLE)
 		return 0;
 	if (now - t0 >= plan.slice_ns || t0 < control.epoch_ns || control.close_all)
-		close_stretch(cpu, now, 0);
+		account_stretch(cpu, restart_stretch_alone(cpu, now), now);
 	return 0;
 }

@@ -55,8 +55,8 @@ struct qj_plan {
 
 /* Moved by the tracer while programs run. */
 struct qj_control {
-	__u64 epoch_ns; /* live view: when the present window began */
-	__u32 epoch;	/* its number; sums go to map epoch & 1 */
+	__u64 epoch_ns;	 /* live view: when the present window began */
+	__u32 epoch;	 /* its number; sums go to map epoch & 1 */
 	__u32 close_all; /* the tick closes every stretch: tracing is about to end */
 };
 
@@ -68,14 +68,14 @@ struct qj_cpu_state {
 	__u64 busy_ns;
 	__u64 idle_ns;
 	__u64 lost_ns;
-	__u64 ids; /* query and session ids made on this CPU */
-	__u64 counters[QJ_COUNTERS]; /* readings at t0_ns ... */
+	__u64 ids;			/* query and session ids made on this CPU */
+	__u64 counters[QJ_COUNTERS];	/* readings at t0_ns ... */
 	__u64 not_running[QJ_COUNTERS]; /* ... and how long the event had not counted by then */
 	__u32 pid;
 	__u32 tgid;
 	__u16 server;
 	__u8 owner_kind;
-	__u8 valid; /* counters that could be read at t0_ns */
+	__u8 valid;	 /* counters that could be read at t0_ns */
 	__u32 has_ended; /* the thread that runs has a query record to go with its segment */
 	__u32 loss[QJ_LOSS_SLOTS];
 } __attribute__((aligned(128)));
@@ -115,15 +115,6 @@ struct qj_ring_segment_counters {
 	struct qj_segment_counters segment;
 };
 
-/* A segment and the query that ended in it, most often together: one record costs half of two. */
-#define QJ_RING_SEGMENT_QUERY 64 /* beside enum qj_block_kind */
-
-struct qj_ring_segment_query {
-	struct qj_ring_head head;
-	struct qj_segment segment;
-	struct qj_query query;
-};
-
 struct qj_ring_query {
 	struct qj_ring_head head;
 	struct qj_query query;
@@ -144,6 +135,29 @@ struct qj_ring_session {
 	struct qj_ring_head head;
 	struct qj_session session;
 	__u8 bytes[QJ_STARTUP_BYTES];
+};
+
+/*
+ * Segments that context switches close, with the queries that ended in them: gathered per CPU,
+ * because room in a ring costs more than the record. A full batch goes to the ring; what waits in
+ * the batch of a CPU that fell idle is taken by the tracer through shared memory.
+ */
+#define QJ_RING_BATCH  64 /* beside enum qj_block_kind */
+#define QJ_BATCH_BYTES 3328
+
+/* A segment, and behind it the query that ended in it if the segment's `reserved` says so. */
+#define QJ_BATCH_QUERY_FOLLOWS 1
+#define QJ_BATCH_RECORD_MAX    (sizeof(struct qj_segment) + sizeof(struct qj_query))
+
+struct qj_batch {
+	struct qj_ring_head head;
+	__u64 generation; /* how many batches this CPU has sent */
+	__u64 taken;	  /* by the tracer: generation << 16 | bytes of that generation */
+	__u64 oldest_ns;  /* end of the first segment */
+	__u64 cursor;	  /* scratch of the kernel's */
+	__u32 cpu;
+	__u32 used; /* bytes, of whole records */
+	__u8 bytes[QJ_BATCH_BYTES];
 };
 
 #endif /* QJOULE_SHARED_H */

@@ -36,7 +36,7 @@ struct shape_chunk {
 };
 
 /* Prepared statements that a session executed last: most do with few. The last: the unnamed. */
-#define RECENT_STATEMENTS 4 /* a power of two */
+#define RECENT_STATEMENTS 4	  /* a power of two */
 #define UNNAMED_STATEMENT (~0ULL) /* PostgreSQL's; MySQL's ids have 32 bits, other names a hash */
 
 struct prepared_statement {
@@ -80,10 +80,10 @@ struct thread_state {
 	__u8 phase;
 	__u8 head_bytes; /* of a message header that came in pieces */
 	__u8 head[5];
-	__u8 synced;	/* PostgreSQL: the client has ended its request */
-	__u8 bound;	/* PostgreSQL: a Bind without its Execute */
-	__u8 may_continue; /* COPY or LOAD DATA: the client may send data before the end */
-	__u8 borrowed;	/* serves another thread's query (parallel worker) */
+	__u8 synced;	       /* PostgreSQL: the client has ended its request */
+	__u8 bound;	       /* PostgreSQL: a Bind without its Execute */
+	__u8 may_continue;     /* COPY or LOAD DATA: the client may send data before the end */
+	__u8 borrowed;	       /* serves another thread's query (parallel worker) */
 	struct qj_query ended; /* not sent yet; query 0: none */
 	__u64 recent_session;
 	struct recent_statement recent[RECENT_STATEMENTS + 1];

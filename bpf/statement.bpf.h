@@ -82,7 +82,8 @@ static long statement_chunk(__u32 i, struct statement_walk *walk)
 	if (walk->string) {
 		/* The size given counts a NUL that the helper adds. */
 		__u64 room = at_most((__u64)walk->left + 1, QJ_SHAPE_CHUNK);
-		long got = bpf_probe_read_user_str(thread->chunk.bytes, room, (const void *)walk->addr);
+		long got =
+		    bpf_probe_read_user_str(thread->chunk.bytes, room, (const void *)walk->addr);
 
 		if (got <= 0)
 			return 1;

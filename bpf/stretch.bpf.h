@@ -153,42 +153,17 @@ static __always_inline bool emit_with_counters(const struct qj_cpu_state *cpu, _
 	return true;
 }
 
-static __always_inline bool emit_with_query(const struct qj_cpu_state *cpu, __u64 t0, __u64 now,
-					    struct thread_state *thread)
-{
-	struct qj_ring_segment_query *r = reserve(sizeof(*r));
-
-	if (!r)
-		return false;
-	r->head.block = QJ_RING_SEGMENT_QUERY;
-	r->head.text_bytes = 0;
-	fill_segment(&r->segment, cpu, t0, now);
-	r->query = thread->ended;
-	thread->ended.query = 0;
-	submit(r);
-	return true;
-}
-
 static __always_inline void emit_segment(struct qj_cpu_state *cpu, __u64 t0, __u64 now,
-					 const struct counters *c, struct thread_state *thread)
+					 const struct counters *c)
 {
-	bool sent;
-
-	if (plan.counters)
-		sent = emit_with_counters(cpu, t0, now, c);
-	else if (thread && thread->ended.query)
-		sent = emit_with_query(cpu, t0, now, thread);
-	else
-		sent = emit_plain(cpu, t0, now);
-	if (sent)
+	if (plan.counters ? emit_with_counters(cpu, t0, now, c) : emit_plain(cpu, t0, now))
 		return;
 	count_loss(cpu, QJ_LOSS_SEGMENT);
 	__sync_fetch_and_add(&cpu->lost_ns, now - t0);
 }
 
-/* Accounts for the time from t0 to now, which nobody else will. `thread` may have an ended query. */
-static __always_inline void account_stretch(struct qj_cpu_state *cpu, __u64 t0, __u64 now,
-					    struct thread_state *thread)
+/* Accounts for the time from t0 to now, which nobody else will. */
+static __always_inline void account_stretch(struct qj_cpu_state *cpu, __u64 t0, __u64 now)
 {
 	struct counters c;
 
@@ -200,15 +175,29 @@ static __always_inline void account_stretch(struct qj_cpu_state *cpu, __u64 t0, 
 	if (plan.mode == QJ_MODE_LIVE)
 		sum_stretch(cpu, t0, now, &c);
 	else
-		emit_segment(cpu, t0, now, &c, thread);
+		emit_segment(cpu, t0, now, &c);
 }
 
-/*
- * Ends the open stretch of this CPU at `now` and starts the next, under the same label.
- * With interrupts off: nothing comes in between, so nothing needs to be atomic.
- */
-static __always_inline void close_stretch(struct qj_cpu_state *cpu, __u64 now,
-					  struct thread_state *thread)
+/* Starts the next stretch at `now`, under the same label; returns when the last one began. */
+static __always_inline __u64 restart_stretch(struct qj_cpu_state *cpu, __u64 now)
+{
+	/* One exchange decides who accounts for the time, should a tick come in between. */
+	__u64 t0 = __sync_lock_test_and_set(&cpu->t0_ns, now);
+
+	/* A tick that came since `now` was read has accounted for the time up to its own. */
+	if (t0 > now)
+		cpu->t0_ns = t0;
+	if (t0 && t0 < now) {
+		if (cpu->owner_kind == QJ_OWNER_IDLE)
+			__sync_fetch_and_add(&cpu->idle_ns, now - t0);
+		else
+			__sync_fetch_and_add(&cpu->busy_ns, now - t0);
+	}
+	return t0;
+}
+
+/* The same with interrupts off: nothing comes in between, so nothing needs to be atomic. */
+static __always_inline __u64 restart_stretch_alone(struct qj_cpu_state *cpu, __u64 now)
 {
 	__u64 t0 = cpu->t0_ns;
 
@@ -219,21 +208,7 @@ static __always_inline void close_stretch(struct qj_cpu_state *cpu, __u64 now,
 		else
 			cpu->busy_ns += now - t0;
 	}
-	account_stretch(cpu, t0, now, thread);
-}
-
-/* The same where a tick may come in between: one exchange decides who accounts for the time. */
-static __always_inline void close_stretch_atomic(struct qj_cpu_state *cpu, __u64 now)
-{
-	__u64 t0 = __sync_lock_test_and_set(&cpu->t0_ns, now);
-
-	if (t0 && t0 < now) {
-		if (cpu->owner_kind == QJ_OWNER_IDLE)
-			__sync_fetch_and_add(&cpu->idle_ns, now - t0);
-		else
-			__sync_fetch_and_add(&cpu->busy_ns, now - t0);
-	}
-	account_stretch(cpu, t0, now, 0);
+	return t0;
 }
 
 /* Labels the open stretch with the thread that now runs. */
@@ -255,7 +230,8 @@ static __always_inline void label_stretch(struct qj_cpu_state *cpu, struct task_
 		cpu->server = thread->server;
 		cpu->query = thread->query;
 		cpu->shape = thread->shape;
-		/* Sums have no second look: they count a wake-up to the server until it shows a query. */
+		/* Sums have no second look: they count a wake-up to the server until it shows a
+		 * query. */
 		if (!thread->query || (plan.mode == QJ_MODE_LIVE && !thread->begin_ns))
 			cpu->owner_kind = QJ_OWNER_SERVER;
 		else

@@ -49,7 +49,8 @@ static __always_inline bool resume(struct qj_cpu_state *cpu, struct thread_state
 }
 
 /* Leaves the thread to the server: between commands it works for no query. */
-static __always_inline void release(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 now)
+static __always_inline void release(struct qj_cpu_state *cpu, struct thread_state *thread,
+				    __u64 now)
 {
 	end_stretch(cpu, now);
 	query_reset(cpu, thread);
@@ -59,7 +60,8 @@ static __always_inline void release(struct qj_cpu_state *cpu, struct thread_stat
 	cpu->owner_kind = QJ_OWNER_SERVER;
 }
 
-static __always_inline void suspend(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 now)
+static __always_inline void suspend(struct qj_cpu_state *cpu, struct thread_state *thread,
+				    __u64 now)
 {
 	struct suspended_query is = {
 	    .query = thread->query,
@@ -75,7 +77,8 @@ static __always_inline void suspend(struct qj_cpu_state *cpu, struct thread_stat
 	release(cpu, thread, now);
 }
 
-static __always_inline struct thread_state *begin(__u64 thd, struct qj_cpu_state **cpu, bool *resumed)
+static __always_inline struct thread_state *begin(__u64 thd, struct qj_cpu_state **cpu,
+						  bool *resumed)
 {
 	struct thread_state *thread = thread_of(bpf_get_current_task_btf());
 	__u64 now;

@@ -24,8 +24,8 @@ static __always_inline void idle(struct qj_cpu_state *cpu, struct thread_state *
 	cpu->owner_kind = QJ_OWNER_SERVER;
 }
 
-static __always_inline void running(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 text,
-				    __u64 now)
+static __always_inline void running(struct qj_cpu_state *cpu, struct thread_state *thread,
+				    __u64 text, __u64 now)
 {
 	/* Another statement after an executed one, with no pause: a pipeline, told apart here. */
 	if (thread->begin_ns && thread->executions && thread->text_addr != text)

@@ -85,9 +85,9 @@ static int pump_until_stopped(struct pump *pump, const struct options *options)
 	return err;
 }
 
-static int open_energy(const struct options *options, const struct qj_cpu *cpus,
-		       unsigned cpu_count, struct probes *probes, struct energy_env *env,
-		       struct energy_source **energy, char why[ENERGY_WHY_BYTES])
+static int open_energy(const struct options *options, const struct qj_cpu *cpus, unsigned cpu_count,
+		       struct probes *probes, struct energy_env *env, struct energy_source **energy,
+		       char why[ENERGY_WHY_BYTES])
 {
 	int err;
 

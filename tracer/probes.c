@@ -105,6 +105,7 @@ static void size_maps(struct qjoule_bpf *skeleton, const struct options *options
 		bpf_map__set_max_entries(skeleton->maps.sums_even, 1);
 		bpf_map__set_max_entries(skeleton->maps.sums_odd, 1);
 	}
+	bpf_map__set_max_entries(skeleton->maps.batches, cpus);
 	bpf_map__set_max_entries(skeleton->maps.cycles, cpus);
 	bpf_map__set_max_entries(skeleton->maps.instructions, cpus);
 	bpf_map__set_max_entries(skeleton->maps.llc_misses, cpus);
@@ -288,8 +289,7 @@ static int open_and_load(struct probes *probes, const struct options *options,
 	probes->skeleton = qjoule_bpf__open();
 	if (!probes->skeleton)
 		return complain("cannot open the BPF programs", -errno);
-	err = fill_plan(&probes->skeleton->rodata->plan, probes, options, cpus,
-			probes->cpu_count);
+	err = fill_plan(&probes->skeleton->rodata->plan, probes, options, cpus, probes->cpu_count);
 	if (err)
 		return err;
 	for (unsigned c = 0; c < probes->cpu_count; c++)
@@ -306,8 +306,8 @@ static int open_and_load(struct probes *probes, const struct options *options,
 	return 0;
 }
 
-int probes_attach(struct probes *probes, const struct options *options,
-		  const struct qj_cpu *cpus, unsigned cpu_count)
+int probes_attach(struct probes *probes, const struct options *options, const struct qj_cpu *cpus,
+		  unsigned cpu_count)
 {
 	int err;
 

@@ -24,8 +24,8 @@ struct probes {
  * Loads and attaches everything. On failure says what to do in one line on stderr, returns a
  * negative errno, and leaves nothing attached.
  */
-int probes_attach(struct probes *probes, const struct options *options,
-		  const struct qj_cpu *cpus, unsigned cpu_count);
+int probes_attach(struct probes *probes, const struct options *options, const struct qj_cpu *cpus,
+		  unsigned cpu_count);
 
 /* Detaches, and frees what probes_attach() made; fine after a failed one. */
 void probes_detach(struct probes *probes);

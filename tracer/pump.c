@@ -3,10 +3,12 @@
 
 #include <bpf/libbpf.h>
 #include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "batches.h"
 #include "sums.h"
 
 #define MS 1000000ull
@@ -19,6 +21,7 @@ struct pump {
 	struct probes *probes;
 	struct energy_source *energy;
 	struct stream *stream;
+	struct batches *batches;
 	struct sums *sums;
 	const struct options *options;
 	const struct qj_cpu *cpus;
@@ -61,13 +64,9 @@ static int take_record(void *ctx, void *data, size_t bytes)
 	case QJ_BLOCK_SEGMENT_COUNTERS:
 		stream_add(pump->stream, head->block, record, sizeof(struct qj_segment_counters));
 		break;
-	case QJ_RING_SEGMENT_QUERY: {
-		const struct qj_ring_segment_query *both = data;
-
-		stream_add(pump->stream, QJ_BLOCK_SEGMENT, &both->segment, sizeof(both->segment));
-		stream_add(pump->stream, QJ_BLOCK_QUERY, &both->query, sizeof(both->query));
+	case QJ_RING_BATCH:
+		batches_received(pump->batches, data);
 		break;
-	}
 	case QJ_BLOCK_QUERY:
 		stream_add(pump->stream, head->block, record, sizeof(struct qj_query));
 		break;
@@ -80,8 +79,7 @@ static int take_record(void *ctx, void *data, size_t bytes)
 		break;
 	case QJ_BLOCK_SESSION:
 		stream_add_text(pump->stream, head->block, record, sizeof(struct qj_session),
-				(const char *)record + sizeof(struct qj_session),
-				head->text_bytes);
+				(const char *)record + sizeof(struct qj_session), head->text_bytes);
 		break;
 	}
 	return 0;
@@ -102,12 +100,17 @@ struct pump *pump_new(struct probes *probes, struct energy_source *energy, struc
 	pump->cpu_count = cpu_count;
 	for (unsigned i = 0; i < probes->ring_count; i++) {
 		if (!pump->rings)
-			pump->rings = ring_buffer__new(probes->ring_fds[i], take_record, pump, NULL);
+			pump->rings =
+			    ring_buffer__new(probes->ring_fds[i], take_record, pump, NULL);
 		else if (ring_buffer__add(pump->rings, probes->ring_fds[i], take_record, pump))
 			goto fail;
 		if (!pump->rings)
 			goto fail;
 	}
+	pump->batches = batches_new(bpf_map__fd(probes->skeleton->maps.batches),
+				    bpf_map__max_entries(probes->skeleton->maps.batches), stream);
+	if (!pump->batches)
+		goto fail;
 	if (options->mode == QJ_MODE_LIVE) {
 		pump->sums = sums_new(probes->skeleton, stream, cpus, cpu_count);
 		if (!pump->sums)
@@ -124,6 +127,7 @@ void pump_free(struct pump *pump)
 	if (!pump)
 		return;
 	sums_free(pump->sums);
+	batches_free(pump->batches);
 	ring_buffer__free(pump->rings);
 	free(pump);
 }
@@ -153,7 +157,7 @@ int pump_hello(struct pump *pump, const char *energy_reason)
 	for (unsigned i = 0; i < pump->energy->domain_count; i++)
 		stream_add(pump->stream, QJ_BLOCK_DOMAIN, &pump->energy->domains[i],
 			   sizeof(pump->energy->domains[i]));
-	return stream_write(pump->stream, hello.t_ns, 0);
+	return stream_write(pump->stream, hello.t_ns, 0, false);
 }
 
 /* Returns the moment of the reading: where one window ends and the next begins. */
@@ -201,8 +205,10 @@ static void report_loss(struct pump *pump, uint64_t t_ns)
 	}
 }
 
-static void report_cpu_time(struct pump *pump, uint64_t t_ns)
+static void report_cpu_time(struct pump *pump)
 {
+	uint64_t t_ns = now_ns(CLOCK_MONOTONIC);
+
 	for (unsigned i = 0; i < pump->cpu_count; i++) {
 		unsigned cpu = pump->cpus[i].cpu % QJ_MAX_CPUS;
 		const struct qj_cpu_state *state = &pump->probes->skeleton->bss->cpus[cpu];
@@ -222,14 +228,15 @@ static int flush(struct pump *pump, uint64_t t_ns)
 	uint64_t open_ns = pump->options->window_ms * MS + TICKS_NS;
 
 	report_loss(pump, t_ns);
-	report_cpu_time(pump, t_ns);
+	report_cpu_time(pump);
 	pump->flushed_ns = t_ns;
-	return stream_write(pump->stream, t_ns, t_ns - open_ns);
+	return stream_write(pump->stream, t_ns, t_ns - open_ns, false);
 }
 
 int pump_window(struct pump *pump)
 {
 	uint64_t t_ns = read_energy(pump);
+	bool due;
 	int err;
 
 	if (pump->sums) {
@@ -240,13 +247,17 @@ int pump_window(struct pump *pump)
 			return err;
 	}
 	pump->window_ns = t_ns;
+	due = pump->sums || t_ns - pump->flushed_ns >= pump->options->flush_ms * MS;
+	/* Batches first: one that is sent in between is then in the ring. */
+	if (due)
+		batches_take(pump->batches);
 	err = ring_buffer__consume(pump->rings);
 	if (err < 0)
 		return err;
-	if (pump->sums || t_ns - pump->flushed_ns >= pump->options->flush_ms * MS)
+	if (due)
 		return flush(pump, t_ns);
 	if (stream_pending(pump->stream) > PENDING_BYTES)
-		return stream_write(pump->stream, t_ns, 0);
+		return stream_write(pump->stream, t_ns, 0, false);
 	return 0;
 }
 
@@ -262,11 +273,12 @@ int pump_finish(struct pump *pump, int reason)
 	sleep_ns(TICKS_NS);
 	if (pump->sums)
 		err = sums_drain(pump->sums, pump->window_ns, end.t_ns);
+	batches_take(pump->batches);
 	ring_buffer__consume(pump->rings);
 	report_loss(pump, end.t_ns);
-	report_cpu_time(pump, end.t_ns);
+	report_cpu_time(pump);
 	stream_add(pump->stream, QJ_BLOCK_END, &end, sizeof(end));
-	return stream_write(pump->stream, end.t_ns, 0) ?: err;
+	return stream_write(pump->stream, end.t_ns, 0, true) ?: err;
 }
 
 uint64_t pump_busy_ns(void *ctx, unsigned package)

@@ -12,8 +12,7 @@ struct pump;
 
 /* Everything given must outlive the pump. NULL: no memory. */
 struct pump *pump_new(struct probes *probes, struct energy_source *energy, struct stream *stream,
-		      const struct options *options, const struct qj_cpu *cpus,
-		      unsigned cpu_count);
+		      const struct options *options, const struct qj_cpu *cpus, unsigned cpu_count);
 void pump_free(struct pump *pump);
 
 /* Writes the stream's first records. */

@@ -2,12 +2,15 @@
 #include "stream.h"
 
 #include <errno.h>
-#include <stdbool.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #define KINDS (QJ_BLOCK_END + 1)
+/* A reader may be this far behind before we wait for it, and records wait in the rings. */
+#define WAITING_BYTES (12u << 20)
 
 struct buffer {
 	char *data;
@@ -18,23 +21,26 @@ struct buffer {
 struct stream {
 	int fd;
 	bool out_of_memory;
+	struct buffer out; /* blocks that the reader has not taken yet */
 	struct buffer kinds[KINDS];
 };
 
 /* Names and texts first: a reader then knows what later blocks refer to. */
 static const enum qj_block_kind write_order[] = {
-    QJ_BLOCK_HELLO,	QJ_BLOCK_CPU,	  QJ_BLOCK_DOMAIN,	     QJ_BLOCK_TASK,
-    QJ_BLOCK_TEXT,	QJ_BLOCK_SESSION, QJ_BLOCK_SEGMENT,	     QJ_BLOCK_SEGMENT_COUNTERS,
-    QJ_BLOCK_QUERY,	QJ_BLOCK_ENERGY,  QJ_BLOCK_AGGREGATE, QJ_BLOCK_LOSS,
-    QJ_BLOCK_CPU_TIME,	QJ_BLOCK_END,
+    QJ_BLOCK_HELLO,    QJ_BLOCK_CPU,	 QJ_BLOCK_DOMAIN,    QJ_BLOCK_TASK,
+    QJ_BLOCK_TEXT,     QJ_BLOCK_SESSION, QJ_BLOCK_SEGMENT,   QJ_BLOCK_SEGMENT_COUNTERS,
+    QJ_BLOCK_QUERY,    QJ_BLOCK_ENERGY,	 QJ_BLOCK_AGGREGATE, QJ_BLOCK_LOSS,
+    QJ_BLOCK_CPU_TIME, QJ_BLOCK_END,
 };
 
 struct stream *stream_new(int fd)
 {
 	struct stream *stream = calloc(1, sizeof(*stream));
 
-	if (stream)
-		stream->fd = fd;
+	if (!stream)
+		return NULL;
+	stream->fd = fd;
+	fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
 	return stream;
 }
 
@@ -44,6 +50,7 @@ void stream_free(struct stream *stream)
 		return;
 	for (int i = 0; i < KINDS; i++)
 		free(stream->kinds[i].data);
+	free(stream->out.data);
 	free(stream);
 }
 
@@ -100,24 +107,17 @@ void stream_add_text(struct stream *stream, enum qj_block_kind kind, const void 
 	buffer->used += sizeof(head) + payload;
 }
 
-static int write_all(int fd, const void *data, size_t bytes)
+static void append(struct stream *stream, const void *data, size_t bytes)
 {
-	const char *at = data;
+	char *room = make_room(stream, &stream->out, bytes);
 
-	while (bytes) {
-		ssize_t n = write(fd, at, bytes);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return -errno;
-		at += n;
-		bytes -= n;
-	}
-	return 0;
+	if (!room)
+		return;
+	memcpy(room, data, bytes);
+	stream->out.used += bytes;
 }
 
-static int write_kind(struct stream *stream, enum qj_block_kind kind, uint64_t now_ns)
+static void append_kind(struct stream *stream, enum qj_block_kind kind, uint64_t now_ns)
 {
 	struct buffer *buffer = &stream->kinds[kind];
 	struct qj_block head = {
@@ -127,37 +127,60 @@ static int write_kind(struct stream *stream, enum qj_block_kind kind, uint64_t n
 	    .payload_bytes = buffer->used,
 	    .t_ns = now_ns,
 	};
-	int err = 0;
 
+	if (!buffer->used)
+		return;
 	/* Blocks with text bring their own headers. */
 	if (kind != QJ_BLOCK_TEXT && kind != QJ_BLOCK_SESSION)
-		err = write_all(stream->fd, &head, sizeof(head));
-	if (!err)
-		err = write_all(stream->fd, buffer->data, buffer->used);
+		append(stream, &head, sizeof(head));
+	append(stream, buffer->data, buffer->used);
 	buffer->used = 0;
 	buffer->count = 0;
+}
+
+/* Writes what the reader takes without waiting; waits for it while more than `limit` is left. */
+static int drain(struct stream *stream, size_t limit)
+{
+	struct buffer *out = &stream->out;
+	size_t done = 0;
+	int err = 0;
+
+	while (done < out->used) {
+		ssize_t n = write(stream->fd, out->data + done, out->used - done);
+		struct pollfd reader = {.fd = stream->fd, .events = POLLOUT};
+
+		if (n >= 0) {
+			done += n;
+		} else if (errno == EAGAIN) {
+			if (out->used - done <= limit)
+				break;
+			poll(&reader, 1, -1);
+		} else if (errno != EINTR) {
+			err = -errno;
+			break;
+		}
+	}
+	memmove(out->data, out->data + done, out->used - done);
+	out->used -= done;
 	return err;
 }
 
-int stream_write(struct stream *stream, uint64_t now_ns, uint64_t flush_ns)
+int stream_write(struct stream *stream, uint64_t now_ns, uint64_t flush_ns, bool last)
 {
+	struct qj_block flush = {
+	    .magic = QJ_BLOCK_MAGIC,
+	    .kind = QJ_BLOCK_FLUSH,
+	    .t_ns = flush_ns,
+	};
 	int err;
 
-	for (size_t i = 0; i < sizeof(write_order) / sizeof(write_order[0]); i++) {
-		if (!stream->kinds[write_order[i]].used)
-			continue;
-		err = write_kind(stream, write_order[i], now_ns);
-		if (err)
-			return err;
-	}
-	if (flush_ns) {
-		struct qj_block head = {
-		    .magic = QJ_BLOCK_MAGIC, .kind = QJ_BLOCK_FLUSH, .t_ns = flush_ns};
-
-		err = write_all(stream->fd, &head, sizeof(head));
-		if (err)
-			return err;
-	}
+	for (size_t i = 0; i < sizeof(write_order) / sizeof(write_order[0]); i++)
+		append_kind(stream, write_order[i], now_ns);
+	if (flush_ns)
+		append(stream, &flush, sizeof(flush));
+	err = drain(stream, last ? 0 : WAITING_BYTES);
+	if (err)
+		return err;
 	return stream->out_of_memory ? -ENOMEM : 0;
 }
 

@@ -3,6 +3,7 @@
 #ifndef QJ_STREAM_H
 #define QJ_STREAM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -22,9 +23,10 @@ void stream_add_text(struct stream *stream, enum qj_block_kind kind, const void 
 
 /*
  * Writes all that was gathered, names and texts before what refers to them, and then, if flush_ns
- * is not 0, a QJ_BLOCK_FLUSH. Returns 0 or a negative errno; -ENOMEM if records had no room.
+ * is not 0, a QJ_BLOCK_FLUSH. A slow reader is not waited for, until much has gathered, or `last`.
+ * Returns 0 or a negative errno; -ENOMEM if records had no room.
  */
-int stream_write(struct stream *stream, uint64_t now_ns, uint64_t flush_ns);
+int stream_write(struct stream *stream, uint64_t now_ns, uint64_t flush_ns, bool last);
 
 /* Bytes gathered and not yet written. */
 size_t stream_pending(const struct stream *stream);

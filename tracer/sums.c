@@ -53,8 +53,8 @@ static void note_package(struct sums *sums, uint16_t package)
 	sums->packages[sums->package_count++] = package;
 }
 
-struct sums *sums_new(struct qjoule_bpf *skeleton, struct stream *stream,
-		      const struct qj_cpu *cpus, unsigned cpu_count)
+struct sums *sums_new(struct qjoule_bpf *skeleton, struct stream *stream, const struct qj_cpu *cpus,
+		      unsigned cpu_count)
 {
 	struct sums *sums = calloc(1, sizeof(*sums));
 

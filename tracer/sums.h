@@ -10,8 +10,8 @@
 
 struct sums;
 
-struct sums *sums_new(struct qjoule_bpf *skeleton, struct stream *stream,
-		      const struct qj_cpu *cpus, unsigned cpu_count);
+struct sums *sums_new(struct qjoule_bpf *skeleton, struct stream *stream, const struct qj_cpu *cpus,
+		      unsigned cpu_count);
 void sums_free(struct sums *sums);
 
 /* From t_ns on the programs sum into the next window. */

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+#include "batches.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* What was taken through shared memory: so many bytes of that generation. */
+struct take {
+	uint64_t generation;
+	uint32_t bytes;
+};
+
+struct batches {
+	struct stream *stream;
+	struct qj_batch *shared; /* one per CPU, written by the kernel */
+	/* Per CPU the last take, and the one before: its batch may still be in a ring. */
+	struct take (*takes)[2];
+	size_t bytes;
+	unsigned cpus;
+};
+
+struct batches *batches_new(int map_fd, unsigned cpus, struct stream *stream)
+{
+	struct batches *batches = calloc(1, sizeof(*batches));
+	size_t page = sysconf(_SC_PAGESIZE);
+
+	if (!batches)
+		return NULL;
+	batches->stream = stream;
+	batches->cpus = cpus;
+	batches->takes = calloc(cpus, sizeof(*batches->takes));
+	batches->bytes = (cpus * sizeof(struct qj_batch) + page - 1) / page * page;
+	batches->shared = mmap(NULL, batches->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, map_fd, 0);
+	if (!batches->takes || batches->shared == MAP_FAILED) {
+		free(batches->takes);
+		free(batches);
+		return NULL;
+	}
+	return batches;
+}
+
+void batches_free(struct batches *batches)
+{
+	if (!batches)
+		return;
+	munmap(batches->shared, batches->bytes);
+	free(batches->takes);
+	free(batches);
+}
+
+/* Records from `first` to `end`, both offsets of whole records. */
+static void add_records(struct batches *batches, const uint8_t *bytes, uint32_t first, uint32_t end)
+{
+	struct qj_segment segment;
+	uint32_t at = first;
+
+	while (at + sizeof(segment) <= end) {
+		bool query_follows;
+
+		memcpy(&segment, bytes + at, sizeof(segment));
+		at += sizeof(segment);
+		query_follows = segment.reserved == QJ_BATCH_QUERY_FOLLOWS;
+		segment.reserved = 0;
+		stream_add(batches->stream, QJ_BLOCK_SEGMENT, &segment, sizeof(segment));
+		if (query_follows && at + sizeof(struct qj_query) <= end) {
+			stream_add(batches->stream, QJ_BLOCK_QUERY, bytes + at,
+				   sizeof(struct qj_query));
+			at += sizeof(struct qj_query);
+		}
+	}
+}
+
+static uint32_t taken_of(const struct batches *batches, uint32_t cpu, uint64_t generation)
+{
+	for (int i = 0; i < 2; i++)
+		if (batches->takes[cpu][i].generation == generation)
+			return batches->takes[cpu][i].bytes;
+	return 0;
+}
+
+static void note_take(struct batches *batches, uint32_t cpu, uint64_t generation, uint32_t bytes)
+{
+	struct take *takes = batches->takes[cpu];
+
+	if (takes[0].generation != generation)
+		takes[1] = takes[0];
+	takes[0] = (struct take){.generation = generation, .bytes = bytes};
+	/* For the kernel, should it find no room for the rest: that much is not lost. */
+	__atomic_store_n(&batches->shared[cpu].taken, generation << 16 | bytes, __ATOMIC_RELEASE);
+}
+
+void batches_received(struct batches *batches, const struct qj_batch *batch)
+{
+	if (batch->cpu >= batches->cpus || batch->used > QJ_BATCH_BYTES)
+		return;
+	add_records(batches, batch->bytes, taken_of(batches, batch->cpu, batch->generation),
+		    batch->used);
+}
+
+static void take(struct batches *batches, uint32_t cpu)
+{
+	struct qj_batch *batch = &batches->shared[cpu];
+	uint8_t copy[QJ_BATCH_BYTES];
+	uint64_t generation = __atomic_load_n(&batch->generation, __ATOMIC_ACQUIRE);
+	uint32_t used = __atomic_load_n(&batch->used, __ATOMIC_ACQUIRE);
+	uint32_t first = taken_of(batches, cpu, generation);
+
+	if (used > QJ_BATCH_BYTES || first >= used)
+		return;
+	memcpy(copy, batch->bytes, used);
+	__atomic_thread_fence(__ATOMIC_ACQUIRE);
+	/* Sent in the meantime: then all of it is in the ring, and what we copied may be torn. */
+	if (__atomic_load_n(&batch->generation, __ATOMIC_RELAXED) != generation)
+		return;
+	note_take(batches, cpu, generation, used);
+	add_records(batches, copy, first, used);
+}
+
+void batches_take(struct batches *batches)
+{
+	for (uint32_t cpu = 0; cpu < batches->cpus; cpu++)
+		take(batches, cpu);
+}
