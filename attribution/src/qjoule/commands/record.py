@@ -19,13 +19,12 @@ import click
 
 from qjoule.contract import Mode, Rung
 from qjoule.errors import QjouleError
+from qjoule.live.privileges import drop_root, unprivileged_user
 from qjoule.live.tracer import (
     Settings,
     Tracer,
-    drop_root,
     plan_tracing,
     start_tracer,
-    unprivileged_user,
 )
 from qjoule.machine.cpu import read_cpu_info
 from qjoule.servers.plan import AttachPlan

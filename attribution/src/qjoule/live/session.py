@@ -9,9 +9,10 @@ from datetime import UTC, datetime
 
 from qjoule.contract import Mode, Rung
 from qjoule.errors import QjouleError
+from qjoule.live.privileges import drop_root
 from qjoule.live.source import StreamSource
 from qjoule.live.stream_session import LiveMeta
-from qjoule.live.tracer import Settings, Tracer, drop_root, plan_tracing, start_tracer
+from qjoule.live.tracer import Settings, Tracer, plan_tracing, start_tracer
 from qjoule.machine.cpu import read_cpu_info
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.servers.plan import AttachPlan

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import io
 import os
-import pwd
 import shutil
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from qjoule.contract import Dialect, Mode, Rung
+from qjoule.contract import Mode, Rung
 from qjoule.errors import QjouleError
 from qjoule.machine.counters import hardware_counters
 from qjoule.machine.cpu import read_cpu_info
@@ -23,7 +22,6 @@ from qjoule.machine.power_table import estimate_curve
 from qjoule.servers.discovery import find_servers
 from qjoule.servers.kernel_facts import read_kernel_facts
 from qjoule.servers.plan import AttachPlan, build_plan
-from qjoule.shapes.automaton import tables
 
 _STOP_SECONDS = 10.0
 _PIPE_BYTES = 1 << 20
@@ -160,7 +158,6 @@ def tracer_path() -> Path:
 
 
 def _arguments(settings: Settings, control: int) -> Sequence[str]:
-    user = unprivileged_user()
     curve = estimate_curve(read_cpu_info())
     arguments = {
         "--mode": settings.mode.name.lower(),
@@ -172,8 +169,6 @@ def _arguments(settings: Settings, control: int) -> Sequence[str]:
         "--curve-label": curve.label,
         "--reader": os.getpid(),
         "--control-fd": control,
-        "--uid": user.pw_uid,
-        "--gid": user.pw_gid,
     }
     if settings.host_root is not None:
         arguments["--host-root"] = settings.host_root
@@ -184,27 +179,3 @@ def _arguments(settings: Settings, control: int) -> Sequence[str]:
                 name = check.name.removeprefix("counter ").replace("_", "-")
                 words += ["--counter", name]
     return words
-
-
-def unprivileged_user() -> pwd.struct_passwd:
-    """Who reads the stream once root is given up: the user of sudo, else nobody."""
-    uid = os.environ.get("SUDO_UID", "")
-    if uid.isdigit() and int(uid) != 0:
-        try:
-            return pwd.getpwuid(int(uid))
-        except KeyError:
-            pass
-    return pwd.getpwnam("nobody")
-
-
-def drop_root() -> None:
-    """Becomes `unprivileged_user()`, for good."""
-    if os.geteuid() != 0:
-        return
-    for dialect in Dialect:
-        tables(dialect)  # imports a module: below /root that would fail afterwards
-    user = unprivileged_user()
-    os.setgroups([])
-    os.setresgid(user.pw_gid, user.pw_gid, user.pw_gid)
-    os.setresuid(user.pw_uid, user.pw_uid, user.pw_uid)
-    os.environ["HOME"] = user.pw_dir
