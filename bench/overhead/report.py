@@ -76,7 +76,10 @@ def _over_empty_lines(samples: Mapping[str, Samples]) -> list[str]:
             ("by CPU", one.cpu_lost, samples[EMPTY].cpu_lost),
         ):
             ratio = ratio_of_medians(values, under)
-            words.append(f"{what} {_times(ratio)} {verdict(ratio, OVER_EMPTY_TARGET)}")
+            # Where the sign of the lower cost is unknown, so is how often it goes into another.
+            known = median_interval(under).low > 0.0
+            word = verdict(ratio, OVER_EMPTY_TARGET) if known else "within noise"
+            words.append(f"{what} {_times(ratio)} {word}")
         lines.append(f"  {mode} over empty, ≤ {OVER_EMPTY_TARGET:g}: {'; '.join(words)}")
     return lines
 
