@@ -41,6 +41,7 @@ static bool wait_until(const struct timespec *deadline, int control_fd)
 	struct pollfd control = {.fd = control_fd, .events = POLLIN};
 	struct timespec now, left;
 	char byte;
+	int ready;
 
 	for (;;) {
 		clock_gettime(CLOCK_MONOTONIC, &now);
@@ -50,11 +51,16 @@ static bool wait_until(const struct timespec *deadline, int control_fd)
 			left.tv_nsec += 1000000000;
 			left.tv_sec--;
 		}
-		if (stopping || left.tv_sec < 0)
-			return stopping;
+		if (left.tv_sec < 0)
+			left = (struct timespec){0}; /* late: but see whether we are asked to stop */
+		if (stopping)
+			return true;
 		/* Asked to stop: end of file, or whatever byte. A negative fd is ignored. */
-		if (ppoll(&control, 1, &left, NULL) > 0)
+		ready = ppoll(&control, 1, &left, NULL);
+		if (ready > 0)
 			return read(control_fd, &byte, 1) >= 0 || errno != EINTR;
+		if (!ready)
+			return stopping;
 	}
 }
 

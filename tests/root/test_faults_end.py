@@ -43,9 +43,9 @@ def bpf_ids(pid: int) -> dict[str, set[str]]:
     ids: dict[str, set[str]] = {"prog": set(), "link": set()}
     for entry in Path(f"/proc/{pid}/fdinfo").iterdir():
         for line in entry.read_text().splitlines():
-            for kind in ids:
+            for kind, numbers in ids.items():
                 if line.startswith(f"{kind}_id:"):
-                    ids[kind].add(line.split()[1])
+                    numbers.add(line.split()[1])
     return ids
 
 
@@ -151,10 +151,10 @@ def test_a_directory_in_use_is_refused(mariadb: DatabaseServer, tmp_path: Path) 
     assert qjoule("record", "-o", str(tmp_path / "t" / "precious"), "-d", "1").returncode == 1
 
 
-def test_not_root(tmp_path: Path) -> None:
+def test_not_root() -> None:
+    record = [sys.executable, "-c", "from qjoule.cli import main; main()", "record", "-o", "x"]
     done = subprocess.run(
-        ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--", sys.executable]
-        + ["-c", "from qjoule.cli import main; main()", "record", "-o", "x"],
+        ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--", *record],
         capture_output=True,
         text=True,
         check=False,
