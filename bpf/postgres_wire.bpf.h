@@ -62,9 +62,11 @@ static __always_inline __u32 postgres_name(struct thread_state *thread, __u64 ad
 		return 0;
 	if (got == 1)
 		return 1;
-	for (int i = 0; i < QJ_SHAPE_CHUNK; i++)
-		if (i < got - 1)
-			h = (h ^ thread->chunk.bytes[i]) * 0x100000001b3ULL;
+	for (int i = 0; i < QJ_SHAPE_CHUNK; i++) {
+		if (i >= got - 1)
+			break;
+		h = (h ^ thread->chunk.bytes[i]) * 0x100000001b3ULL;
+	}
 	*hash = h;
 	return got;
 }

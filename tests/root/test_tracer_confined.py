@@ -45,7 +45,7 @@ class Session:
             self.attached.set()
         self.attached.set()
 
-    def records(self, kind: Block) -> np.ndarray:  # type: ignore[type-arg]
+    def records(self, kind: Block) -> np.ndarray:
         return np.concatenate([f.records for f in self.frames if f.kind is kind])
 
     def finish(self) -> str:

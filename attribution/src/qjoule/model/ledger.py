@@ -161,7 +161,10 @@ class Ledger:
         e = out.entry_nj.astype(np.float64)
         active_nj = real_sums(w, e, len(total_nj))
         share = e / np.maximum(total_nj[w], 1.0)
-        among = e / np.maximum(active_nj[w], 1.0)
+        # Where rounding left the entries nothing to share, they share by time.
+        ran_ns = entries.cpu_ns.astype(np.float64)
+        by_time = ran_ns / np.maximum(real_sums(w, ran_ns, len(total_nj))[w], 1.0)
+        among = np.where(active_nj[w] > 0, e / np.maximum(active_nj[w], 1.0), by_time)
         x = edge_sigma_nj(
             e,
             share,

@@ -29,20 +29,31 @@ def distinct(values: Array) -> tuple[Array, Array]:
     return encoded.indices.to_numpy(), encoded.dictionary.to_numpy()
 
 
-def names(codes: Array, vocabulary: Sequence[str | None]) -> pa.DictionaryArray:
+def names(
+    codes: Array, vocabulary: Sequence[str | None], rows: Array | None = None
+) -> pa.DictionaryArray:
     """Dictionary column of `vocabulary[code]`; null where that is None, empty or out of range.
 
+    With `rows`, of `vocabulary[codes[row]]`: for callers that know the distinct codes already.
     Only the words in use are kept: a part's dictionary does not grow with the whole trace's.
     """
-    if not codes.size:
-        return pa.DictionaryArray.from_arrays(pa.array([], pa.int32()), pa.array([], pa.string()))
-    used_codes, used = distinct(codes.astype(np.int64))
-    words = [vocabulary[code] if 0 <= code < len(vocabulary) else None for code in used.tolist()]
-    kept = [word for word in words if word]
-    place = {word: index for index, word in enumerate(dict.fromkeys(kept))}
-    indices = np.array([place[word] if word else -1 for word in words], np.int32)[used_codes]
+    size = len(vocabulary)
+    # A table of all codes, its last entry for those out of range: no row is hashed.
+    if codes.dtype.kind == "u" and codes.dtype.itemsize == 1:
+        safe, entries = codes, max(256, size)
+    else:
+        safe, entries = np.where((codes >= 0) & (codes < size), codes, size).astype(np.int64), size
+    used = np.zeros(entries + 1, bool)
+    used[safe] = True
+    indices = np.full(entries + 1, -1, np.int32)
+    place: dict[str, int] = {}
+    for code in np.flatnonzero(used).tolist():
+        word = vocabulary[code] if code < size else None
+        if word:
+            indices[code] = place.setdefault(word, len(place))
+    found = indices[safe] if rows is None else indices[safe][rows]
     return pa.DictionaryArray.from_arrays(
-        numbers(indices, indices >= 0), pa.array(list(place), pa.string())
+        numbers(found, found >= 0), pa.array(list(place), pa.string())
     )
 
 

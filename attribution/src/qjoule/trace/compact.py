@@ -41,6 +41,8 @@ def _options(schema: pa.Schema) -> dict[str, Any]:
         "use_dictionary": named + small,
         "column_encoding": dict.fromkeys(differences, "DELTA_BINARY_PACKED"),
         "write_page_checksum": True,
+        # Of the others nobody asks the least and the greatest.
+        "write_statistics": [name for name in ("t0_ns", "t1_ns", "t_ns") if name in schema.names],
     }
 
 

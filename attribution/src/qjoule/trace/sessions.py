@@ -56,8 +56,9 @@ class Sessions:
         """User and database of each session; null where unknown."""
         codes, uniques = distinct(sessions)
         found = [self._recall(session) for session in uniques.tolist()]
-        pairs = np.array(found, np.int64).reshape(-1, 2)[codes]
-        return names(pairs[:, 0], self._vocabulary), names(pairs[:, 1], self._vocabulary)
+        pairs = np.array(found, np.int64).reshape(-1, 2)
+        users = names(pairs[:, 0], self._vocabulary, codes)
+        return users, names(pairs[:, 1], self._vocabulary, codes)
 
     def take_rows(self) -> pa.Table:
         """Rows of `sessions` since the last call."""

@@ -87,7 +87,7 @@ class Statements:
         codes, uniques = distinct(shapes)
         unnamed = 0 if self._hashes_full else -1
         found = [self._by_hash.get(shape, unnamed) for shape in uniques.tolist()]
-        return names(np.array(found, np.int64)[codes], self._vocabulary)
+        return names(np.array(found, np.int64), self._vocabulary, codes)
 
     def take_shapes(self) -> pa.Table:
         """Rows of `shapes` since the last call."""
