@@ -149,11 +149,18 @@ class Ledger:
         sums.idle_nj += int(out.idle_nj.sum())
         sums.residual_nj += int(out.residual_nj.sum())
         if series.domain == self.main:
-            self._add_errors(s, first, energy, entries, out)
+            self._add_errors(s, first, energy, entries, out, weight=weight)
         return out
 
     def _add_errors(
-        self, s: int, first: int, energy: WindowEnergy, entries: Entries, out: Split
+        self,
+        s: int,
+        first: int,
+        energy: WindowEnergy,
+        entries: Entries,
+        out: Split,
+        *,
+        weight: F64,
     ) -> None:
         """What the interval needs, from one series of the main domain."""
         w = entries.window
@@ -161,10 +168,11 @@ class Ledger:
         e = out.entry_nj.astype(np.float64)
         active_nj = real_sums(w, e, len(total_nj))
         share = e / np.maximum(total_nj[w], 1.0)
-        # Where rounding left the entries nothing to share, they share by time.
-        ran_ns = entries.cpu_ns.astype(np.float64)
-        by_time = ran_ns / np.maximum(real_sums(w, ran_ns, len(total_nj))[w], 1.0)
-        among = np.where(active_nj[w] > 0, e / np.maximum(active_nj[w], 1.0), by_time)
+        among = e / np.maximum(active_nj[w], 1.0)
+        # What was lost was split by weight, not by energies that rounding may have left at 0.
+        weight_sum = real_sums(w, weight, len(total_nj))[w]
+        of_weight = weight / np.where(weight_sum > 0, weight_sum, 1.0)
+        of_weight = np.where(weight_sum > 0, of_weight, among)
         x = edge_sigma_nj(
             e,
             share,
@@ -175,7 +183,7 @@ class Ledger:
         )
         self.errors.add_random(s, w + first, entries.group, x)
         self.errors.add("weight_nj", entries.group, e * (1.0 - among))
-        self.errors.add("loss_nj", entries.group, among * out.residual_nj[w])
+        self.errors.add("loss_nj", entries.group, of_weight * out.residual_nj[w])
         self.errors.add("static_down_nj", entries.group, among * out.static_down_nj[w])
         self.errors.add("static_up_nj", entries.group, among * out.static_up_nj[w])
         some = np.bincount(w, minlength=len(total_nj)) > 0
