@@ -27,8 +27,7 @@ pytestmark = [
 def task_clock(pid: int) -> Iterator[list[int]]:
     """Appends the ns that the process was on a CPU during the block, as perf counts it.
 
-    Not schedstat: there the kernel takes out interrupts and what a hypervisor stole
-    (kernel/sched/core.c, update_rq_clock_task()), which to us is part of who was running.
+    Not schedstat: its sum over a process forgets the threads that have exited.
     """
     command = ["perf", "stat", "-x", ",", "-e", "task-clock", "-p", str(pid)]
     perf = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
@@ -81,8 +80,10 @@ def test_cpu_time_of_a_computing_server_is_perfs(mariadb: DatabaseServer, tmp_pa
 def test_cpu_time_of_a_switching_server_is_perfs(
     run_and_books: tuple[Run, int], mariadb: DatabaseServer
 ) -> None:
-    """Here perf is the disturbance: about 1 us at every switch, within our stretch of a thread but
-    outside of its own counting, makes more than 1 % at a switch every 0.1 ms of CPU time."""
+    """Wider than the 1 % that is asked for: 1.2 % (schedstat) and 1.4 % (perf) more were seen.
+
+    Why is not established. Not perf's own work: schedstat shows the excess without perf, too.
+    """
     run, perf_ns = run_and_books
     recorded_ns = server_ns(run, mariadb.pid)
     assert recorded_ns == pytest.approx(perf_ns, rel=0.03)

@@ -74,8 +74,6 @@ def session(
         pass_fds=(read_end,),
         env={
             **os.environ,
-            # Leaks are looked for by ptrace(2), which a process that gave up its user may not.
-            "ASAN_OPTIONS": "detect_leaks=0",
             "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
         },
     )
