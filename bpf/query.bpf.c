@@ -52,17 +52,15 @@ static __always_inline void sum_query(struct qj_cpu_state *cpu, const struct thr
 }
 
 static __always_inline void fill_query(struct qj_query *q, const struct thread_state *thread,
-				       __u64 end_ns)
+				       __u64 end_ns, __u64 pid_tgid)
 {
-	__u64 id = bpf_get_current_pid_tgid();
-
 	q->query = thread->query;
 	q->begin_ns = thread->begin_ns;
 	q->end_ns = end_ns;
 	q->session = thread->session;
 	q->shape = thread->shape;
-	q->pid = (__u32)id;
-	q->tgid = id >> 32;
+	q->pid = (__u32)pid_tgid;
+	q->tgid = pid_tgid >> 32;
 	q->executions = thread->executions;
 	q->flags = thread->flags;
 	q->statement_bytes = thread->statement_bytes;
@@ -92,6 +90,24 @@ int send_ended(struct qj_cpu_state *cpu, struct thread_state *thread)
 }
 
 /*
+ * Tracing is about to stop: what a thread still serves is told as far as it got, and its end will
+ * not be told again.
+ */
+int query_open(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 pid_tgid)
+{
+	if (!cpu || !thread)
+		return 0;
+	send_ended(cpu, thread);
+	if (!thread->begin_ns || thread->borrowed)
+		return 0;
+	if (!thread->end_ns)
+		thread->flags |= QJ_QUERY_OPEN;
+	fill_query(&thread->ended, thread, thread->end_ns ?: bpf_ktime_get_ns(), pid_tgid);
+	thread->begin_ns = 0;
+	return send_ended(cpu, thread);
+}
+
+/*
  * Ends the thread's query and gives the thread the id of its next one. The open stretch keeps its
  * label until the thread sleeps: going back to wait is the end of this query's work. The record
  * then goes with that stretch's segment.
@@ -104,7 +120,7 @@ int query_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_n
 		sum_query(cpu, thread, end_ns);
 	} else {
 		send_ended(cpu, thread);
-		fill_query(&thread->ended, thread, end_ns);
+		fill_query(&thread->ended, thread, end_ns, bpf_get_current_pid_tgid());
 		if (plan.counters)
 			send_ended(cpu, thread);
 		else

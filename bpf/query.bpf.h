@@ -10,6 +10,7 @@
  * All return 0.
  */
 extern int end_stretch(struct qj_cpu_state *cpu, __u64 now);
+extern int query_open(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 pid_tgid);
 extern int query_reset(struct qj_cpu_state *cpu, struct thread_state *thread);
 extern int query_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_ns);
 extern int send_ended(struct qj_cpu_state *cpu, struct thread_state *thread);

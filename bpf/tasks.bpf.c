@@ -150,3 +150,18 @@ int on_alive(struct bpf_iter__task *ctx)
 	emit_task(task, QJ_TASK_ALIVE, server, task->comm);
 	return 0;
 }
+
+/* Read once, when tracing stops. */
+SEC("iter/task")
+int on_stop(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct thread_state *thread;
+
+	if (!task)
+		return 0;
+	thread = bpf_task_storage_get(&threads, task, 0, 0);
+	if (thread)
+		query_open(this_cpu(), thread, (__u64)task->tgid << 32 | (__u32)task->pid);
+	return 0;
+}

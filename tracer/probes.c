@@ -222,25 +222,47 @@ static int attach_probe(struct probes *probes, const struct options *options,
 		    probe_role_names[probe->role]);
 }
 
-/* Runs the task iterator once: adopts the threads that exist. */
-static int adopt_running(struct probes *probes)
+/* An iterator over all tasks: to run its program, read it to the end. Returns its fd or an error.
+ */
+static int open_iterator(struct bpf_program *program)
 {
-	struct bpf_link *link = bpf_program__attach(probes->skeleton->progs.on_alive);
-	char sink[256];
-	int fd, err = 0;
+	struct bpf_link *link = bpf_program__attach(program);
+	int fd;
 
 	if (!link)
 		return complain("cannot iterate over tasks", -errno);
 	fd = bpf_iter_create(bpf_link__fd(link));
-	if (fd < 0) {
-		err = complain("cannot iterate over tasks", fd);
-	} else {
-		while (read(fd, sink, sizeof(sink)) > 0)
-			;
-		close(fd);
-	}
-	bpf_link__destroy(link);
-	return err;
+	if (fd < 0)
+		complain("cannot iterate over tasks", fd);
+	bpf_link__destroy(link); /* the iterator keeps what it needs */
+	return fd;
+}
+
+static void run_iterator(int fd)
+{
+	char sink[256];
+
+	while (read(fd, sink, sizeof(sink)) > 0)
+		;
+}
+
+/* Adopts the threads that exist. */
+static int adopt_running(struct probes *probes)
+{
+	int fd = open_iterator(probes->skeleton->progs.on_alive);
+
+	if (fd < 0)
+		return fd;
+	run_iterator(fd);
+	close(fd);
+	/* Opened now: once privileges are dropped it can only be read. */
+	probes->stop_fd = open_iterator(probes->skeleton->progs.on_stop);
+	return probes->stop_fd < 0 ? probes->stop_fd : 0;
+}
+
+void probes_tell_open_queries(struct probes *probes)
+{
+	run_iterator(probes->stop_fd);
 }
 
 /*
@@ -313,6 +335,7 @@ int probes_attach(struct probes *probes, const struct options *options, const st
 
 	memset(probes, 0, sizeof(*probes));
 	memset(probes->ring_fds, 0xff, sizeof(probes->ring_fds));
+	probes->stop_fd = -1;
 	probes->cpu_count = cpu_count;
 	probes->ring_count = rings_for(cpu_count);
 	err = open_counters(probes, options, cpus);
@@ -331,6 +354,9 @@ int probes_attach(struct probes *probes, const struct options *options, const st
 
 void probes_detach(struct probes *probes)
 {
+	if (probes->skeleton && probes->stop_fd >= 0)
+		close(probes->stop_fd);
+	probes->stop_fd = -1;
 	while (probes->link_count)
 		bpf_link__destroy(probes->links[--probes->link_count]);
 	for (int i = 0; i < QJ_MAX_RINGS; i++) {

@@ -18,6 +18,7 @@ struct probes {
 	unsigned ring_count;
 	unsigned counters; /* bit i: counter i is being read */
 	int ring_fds[QJ_MAX_RINGS];
+	int stop_fd; /* task iterator of on_stop */
 };
 
 /*
@@ -26,6 +27,9 @@ struct probes {
  */
 int probes_attach(struct probes *probes, const struct options *options, const struct qj_cpu *cpus,
 		  unsigned cpu_count);
+
+/* Before the last records are taken: has threads tell of the queries they still serve. */
+void probes_tell_open_queries(struct probes *probes);
 
 /* Detaches, and frees what probes_attach() made; fine after a failed one. */
 void probes_detach(struct probes *probes);

@@ -273,6 +273,8 @@ int pump_finish(struct pump *pump, int reason)
 	sleep_ns(TICKS_NS);
 	if (pump->sums)
 		err = sums_drain(pump->sums, pump->window_ns, end.t_ns);
+	else
+		probes_tell_open_queries(pump->probes);
 	batches_take(pump->batches);
 	ring_buffer__consume(pump->rings);
 	report_loss(pump, end.t_ns);

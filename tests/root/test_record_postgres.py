@@ -145,7 +145,6 @@ def test_messages_cut_by_the_servers_buffer(postgres: DatabaseServer, tmp_path: 
     assert claimed["m_b"] == 0
 
 
-@pytest.mark.xfail(reason="a query that runs when tracing stops leaves no record", strict=True)
 def test_a_query_that_outlives_the_recording(postgres: DatabaseServer, tmp_path: Path) -> None:
     with postgres_client(postgres.port) as client:
         with recording(tmp_path / "t", "--pid", str(postgres.pid)):

@@ -30,7 +30,7 @@ class Sessions:
         """Takes in a SESSION block; false if it makes no sense."""
         record = frame.records[0]
         event = int(record["event"])
-        if not 0 < event < len(SESSION_EVENTS):
+        if not 0 < event < len(SESSION_EVENTS) or int(record["t_ns"]) >= 1 << 63:
             return False
         session = int(record["session"])
         startup = Startup()
