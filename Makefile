@@ -24,7 +24,7 @@ TRACER_LIBS    := -lbpf -lelf -lz -lseccomp -lcap -lm
 SANITIZE       := -fsanitize=address,undefined -fno-omit-frame-pointer -U_FORTIFY_SOURCE
 
 PY_SOURCES := attribution/src tests bench examples
-C_SOURCES  := $(wildcard bpf/*.c bpf/*.h tracer/*.c tracer/*.h)
+C_SOURCES  := $(wildcard bpf/*.c bpf/*.h tracer/*.c tracer/*.h bench/overhead/*.c tests/*/*.c)
 
 .PHONY: help
 help: ## This list

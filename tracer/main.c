@@ -52,7 +52,8 @@ static bool wait_until(const struct timespec *deadline, int control_fd)
 			left.tv_sec--;
 		}
 		if (left.tv_sec < 0)
-			left = (struct timespec){0}; /* late: but see whether we are asked to stop */
+			left =
+			    (struct timespec){0}; /* late: but see whether we are asked to stop */
 		if (stopping)
 			return true;
 		/* Asked to stop: end of file, or whatever byte. A negative fd is ignored. */
