@@ -51,9 +51,9 @@ static bool wait_until(const struct timespec *deadline, int control_fd)
 			left.tv_nsec += 1000000000;
 			left.tv_sec--;
 		}
+		/* Late: but see whether we are asked to stop. */
 		if (left.tv_sec < 0)
-			left =
-			    (struct timespec){0}; /* late: but see whether we are asked to stop */
+			left = (struct timespec){0};
 		if (stopping)
 			return true;
 		/* Asked to stop: end of file, or whatever byte. A negative fd is ignored. */
