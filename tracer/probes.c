@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 #include "probes.h"
 
+#include "counters.h"
+
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <errno.h>
-#include <linux/perf_event.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
@@ -58,7 +58,7 @@ static int fill_plan(struct qj_plan *plan, struct probes *probes, const struct o
 	plan->mode = options->mode;
 	plan->slice_ns = (uint64_t)options->window_ms * 1000000;
 	plan->rings = probes->ring_count;
-	plan->counters = probes->counters;
+	plan->counters = counters_mask(probes->counters);
 	plan->tracer_tgid = getpid();
 	plan->reader_tgid = options->reader;
 	for (unsigned i = 0; i < cpu_count; i++)
@@ -127,67 +127,6 @@ static int make_rings(struct probes *probes, const struct options *options)
 		probes->ring_fds[i] = fd;
 		if (bpf_map_update_elem(outer, &i, &fd, 0))
 			return complain("cannot set up the ring buffers", -errno);
-	}
-	return 0;
-}
-
-static int open_counter(uint32_t type, uint64_t config, int cpu)
-{
-	struct perf_event_attr attr = {
-	    .size = sizeof(attr),
-	    .type = type,
-	    .config = config,
-	    .read_format = PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING,
-	};
-
-	return syscall(SYS_perf_event_open, &attr, -1, cpu, -1, PERF_FLAG_FD_CLOEXEC);
-}
-
-/* A counter that cannot be opened on every CPU is not read at all: the plan says which are. */
-static int open_counters(struct probes *probes, const struct options *options,
-			 const struct qj_cpu *cpus)
-{
-	probes->counter_fds = calloc(QJ_COUNTERS * probes->cpu_count, sizeof(int));
-	if (!probes->counter_fds)
-		return complain("no memory", -ENOMEM);
-	memset(probes->counter_fds, 0xff, QJ_COUNTERS * probes->cpu_count * sizeof(int));
-	for (int i = 0; i < QJ_COUNTERS; i++) {
-		bool all = options->counters[i].type != UINT32_MAX;
-
-		for (unsigned c = 0; all && c < probes->cpu_count; c++) {
-			int fd = open_counter(options->counters[i].type,
-					      options->counters[i].config, cpus[c].cpu);
-
-			probes->counter_fds[i * probes->cpu_count + c] = fd;
-			all = fd >= 0;
-		}
-		if (all)
-			probes->counters |= 1u << i;
-		else if (options->counters[i].type != UINT32_MAX)
-			fprintf(stderr, "qjoule-tracer: counter %d is not available: %s\n", i,
-				strerror(errno));
-	}
-	return 0;
-}
-
-static int give_counters(struct probes *probes, const struct qj_cpu *cpus)
-{
-	struct bpf_map *maps[QJ_COUNTERS] = {
-	    probes->skeleton->maps.cycles,
-	    probes->skeleton->maps.instructions,
-	    probes->skeleton->maps.llc_misses,
-	};
-
-	for (int i = 0; i < QJ_COUNTERS; i++) {
-		for (unsigned c = 0; c < probes->cpu_count; c++) {
-			uint32_t key = cpus[c].cpu;
-			int fd = probes->counter_fds[i * probes->cpu_count + c];
-
-			if (!(probes->counters & (1u << i)))
-				continue;
-			if (bpf_map_update_elem(bpf_map__fd(maps[i]), &key, &fd, 0))
-				return complain("cannot give the counters to BPF", -errno);
-		}
 	}
 	return 0;
 }
@@ -338,13 +277,14 @@ int probes_attach(struct probes *probes, const struct options *options, const st
 	probes->stop_fd = -1;
 	probes->cpu_count = cpu_count;
 	probes->ring_count = rings_for(cpu_count);
-	err = open_counters(probes, options, cpus);
+	probes->counters = counters_open(options, cpus, cpu_count);
+	err = probes->counters ? 0 : complain("cannot open the counters", -ENOMEM);
 	if (!err)
 		err = open_and_load(probes, options, cpus);
 	if (!err)
 		err = make_rings(probes, options);
 	if (!err)
-		err = give_counters(probes, cpus);
+		err = counters_give(probes->counters, probes->skeleton);
 	if (!err)
 		err = attach_all(probes, options);
 	if (err)
@@ -364,11 +304,8 @@ void probes_detach(struct probes *probes)
 			close(probes->ring_fds[i]);
 		probes->ring_fds[i] = -1;
 	}
-	for (unsigned i = 0; probes->counter_fds && i < QJ_COUNTERS * probes->cpu_count; i++)
-		if (probes->counter_fds[i] >= 0)
-			close(probes->counter_fds[i]);
-	free(probes->counter_fds);
-	probes->counter_fds = NULL;
+	counters_close(probes->counters);
+	probes->counters = NULL;
 	qjoule_bpf__destroy(probes->skeleton);
 	probes->skeleton = NULL;
 }

@@ -9,14 +9,15 @@
 
 #define MAX_LINKS (MAX_PROBES + 16)
 
+struct counters;
+
 struct probes {
 	struct qjoule_bpf *skeleton;
 	struct bpf_link *links[MAX_LINKS];
 	unsigned link_count;
-	int *counter_fds; /* perf events, QJ_COUNTERS per CPU */
+	struct counters *counters;
 	unsigned cpu_count;
 	unsigned ring_count;
-	unsigned counters; /* bit i: counter i is being read */
 	int ring_fds[QJ_MAX_RINGS];
 	int stop_fd; /* task iterator of on_stop */
 };

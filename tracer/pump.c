@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "batches.h"
+#include "counters.h"
 #include "sums.h"
 
 #define MS 1000000ull
@@ -139,7 +140,7 @@ int pump_hello(struct pump *pump, const char *energy_reason)
 	    .mode = pump->options->mode,
 	    .window_ns = pump->options->window_ms * MS,
 	    .cpus = pump->cpu_count,
-	    .counters = pump->probes->counters,
+	    .counters = counters_mask(pump->probes->counters),
 	    .domains = pump->energy->domain_count,
 	    .grade = pump->energy->grade,
 	};

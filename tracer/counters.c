@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+#include "counters.h"
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <errno.h>
+#include <linux/perf_event.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "qjoule.skel.h"
+
+struct counters {
+	const struct qj_cpu *cpus;
+	unsigned cpu_count;
+	unsigned mask;
+	int fds[]; /* cpu_count for each counter, -1 none */
+};
+
+static int open_counter(uint32_t type, uint64_t config, int cpu)
+{
+	struct perf_event_attr attr = {
+	    .size = sizeof(attr),
+	    .type = type,
+	    .config = config,
+	    .read_format = PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING,
+	};
+
+	return syscall(SYS_perf_event_open, &attr, -1, cpu, -1, PERF_FLAG_FD_CLOEXEC);
+}
+
+static bool open_on_all(struct counters *counters, int i, uint32_t type, uint64_t config)
+{
+	for (unsigned c = 0; c < counters->cpu_count; c++) {
+		int fd = open_counter(type, config, counters->cpus[c].cpu);
+
+		counters->fds[i * counters->cpu_count + c] = fd;
+		if (fd < 0)
+			return false;
+	}
+	return true;
+}
+
+struct counters *counters_open(const struct options *options, const struct qj_cpu *cpus,
+			       unsigned cpu_count)
+{
+	size_t bytes = QJ_COUNTERS * cpu_count * sizeof(int);
+	struct counters *counters = calloc(1, sizeof(*counters) + bytes);
+
+	if (!counters)
+		return NULL;
+	counters->cpus = cpus;
+	counters->cpu_count = cpu_count;
+	memset(counters->fds, 0xff, bytes);
+	for (int i = 0; i < QJ_COUNTERS; i++) {
+		uint32_t type = options->counters[i].type;
+
+		if (type == UINT32_MAX) /* not asked for */
+			continue;
+		if (open_on_all(counters, i, type, options->counters[i].config))
+			counters->mask |= 1u << i;
+		else
+			fprintf(stderr, "qjoule-tracer: counter %d is not available: %s\n", i,
+				strerror(errno));
+	}
+	return counters;
+}
+
+void counters_close(struct counters *counters)
+{
+	if (!counters)
+		return;
+	for (unsigned i = 0; i < QJ_COUNTERS * counters->cpu_count; i++)
+		if (counters->fds[i] >= 0)
+			close(counters->fds[i]);
+	free(counters);
+}
+
+unsigned counters_mask(const struct counters *counters)
+{
+	return counters->mask;
+}
+
+int counters_give(const struct counters *counters, struct qjoule_bpf *skeleton)
+{
+	const struct bpf_map *maps[QJ_COUNTERS] = {
+	    skeleton->maps.cycles,
+	    skeleton->maps.instructions,
+	    skeleton->maps.llc_misses,
+	};
+
+	for (int i = 0; i < QJ_COUNTERS; i++) {
+		if (!(counters->mask & (1u << i)))
+			continue;
+		for (unsigned c = 0; c < counters->cpu_count; c++) {
+			const int *fd = &counters->fds[i * counters->cpu_count + c];
+
+			if (bpf_map_update_elem(bpf_map__fd(maps[i]), &counters->cpus[c].cpu, fd,
+						0)) {
+				int err = -errno;
+
+				fprintf(stderr,
+					"qjoule-tracer: cannot give the counters to BPF: %s\n",
+					strerror(-err));
+				return err;
+			}
+		}
+	}
+	return 0;
+}
