@@ -75,7 +75,7 @@ static __always_inline void qj_shape_begin(struct qj_shape_state *s, __u64 seed,
 static __always_inline void qj_shape_feed(struct qj_shape_state *s, const __u8 *chunk, __u32 n)
 {
 	/* enum qj_dialect: 1 MySQL, 2 PostgreSQL */
-	const __u64 half = s->dialect == 2 ? QJ_SHAPE_DIALECT : 0;
+	const __u16 *moves = qj_shape_moves + (s->dialect == 2 ? QJ_SHAPE_DIALECT : 0);
 	const __u64 key = s->key;
 	__u64 hash = s->hash;
 	__u64 entry = s->entry;
@@ -90,7 +90,12 @@ static __always_inline void qj_shape_feed(struct qj_shape_state *s, const __u8 *
 		__u64 byte = chunk[i];
 		__u64 emits, moved;
 
-		entry = qj_shape_moves[half | (entry & QJ_SHAPE_STATE) | qj_shape_classes[byte]];
+		/*
+		 * The two have no bit in common, yet a sum and a mask: before Linux 6.10 the
+		 * verifier knows no bounds of an OR of two variables.
+		 */
+		entry = (entry & QJ_SHAPE_STATE) + qj_shape_classes[byte];
+		entry = moves[entry & (QJ_SHAPE_DIALECT - 1)];
 		emits = 0 - (entry >> QJ_SHAPE_EMIT_SHIFT);
 		byte &= 0 - ((entry >> QJ_SHAPE_BYTE_SHIFT) & 1);
 		moved = qj_shape_step(hash, (entry & QJ_SHAPE_SYMBOL) << 8 | byte, key);
@@ -104,8 +109,9 @@ static __always_inline void qj_shape_feed(struct qj_shape_state *s, const __u8 *
 /* The hash of what was fed: never 0 (unknown text) and never ~0 (the `other` row). */
 static __always_inline __u64 qj_shape_end(struct qj_shape_state *s)
 {
-	__u64 state = (s->entry & QJ_SHAPE_STATE) >> 5 | (s->dialect == 2 ? 64 : 0);
-	__u64 last = qj_shape_finals[state & 127] | (s->truncated ? 0x100 : 0);
+	const __u8 *finals = qj_shape_finals + (s->dialect == 2 ? 64 : 0);
+	__u64 state = (s->entry & QJ_SHAPE_STATE) >> 5;
+	__u64 last = finals[state] | (s->truncated ? 0x100 : 0);
 	__u64 hash = qj_shape_mix(qj_shape_step(s->hash, last, s->key));
 
 	return hash + 1 < 2 ? 1 : hash;

@@ -259,6 +259,12 @@ static int open_and_load(struct probes *probes, const struct options *options,
 	choose_programs(probes->skeleton, options);
 	size_maps(probes->skeleton, options, highest + 1);
 	err = qjoule_bpf__load(probes->skeleton);
+	if (err == -ESRCH && bpf_program__autoload(probes->skeleton->progs.on_recv)) {
+		fputs("qjoule-tracer: the socket rung needs Linux 6.3 (tracepoint "
+		      "sock_recv_length); use the symbol rung\n",
+		      stderr);
+		return err;
+	}
 	if (err == -EPERM)
 		return complain("the kernel refuses BPF programs; run as root", err);
 	if (err)

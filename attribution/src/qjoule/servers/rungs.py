@@ -73,7 +73,7 @@ def _as_wanted(
     if obstacle:
         why = f"{server.label} cannot use the {wanted.name.lower()} rung: {obstacle}"
         if server.running:
-            raise QjouleError(why)
+            raise QjouleError(f"{why}; leave out --rung")
         return Choice(Rung.NONE, why, exact=False)  # installed only: stands in nobody's way
     if wanted is Rung.SOCKET and hidden:
         why = f"as asked for; encrypted sessions will be counted, not seen ({hidden})"
