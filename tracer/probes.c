@@ -14,6 +14,8 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#define KERNEL_BTF "/sys/kernel/btf/vmlinux"
+
 static int complain(const char *what, int err)
 {
 	fprintf(stderr, "qjoule-tracer: %s: %s\n", what, strerror(-err));
@@ -247,6 +249,12 @@ static int open_and_load(struct probes *probes, const struct options *options,
 
 	if (!options->verbose)
 		libbpf_set_print(quiet);
+	if (access(KERNEL_BTF, R_OK)) {
+		fputs("qjoule-tracer: no " KERNEL_BTF
+		      ": the kernel needs CONFIG_DEBUG_INFO_BTF=y\n",
+		      stderr);
+		return -ENOENT;
+	}
 	probes->skeleton = qjoule_bpf__open();
 	if (!probes->skeleton)
 		return complain("cannot open the BPF programs", -errno);

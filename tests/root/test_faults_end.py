@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from qjoule.trace.reader import Trace
-from root.support.recording import Recorder, Run, qjoule
+from root.support.recording import QJOULE, Recorder, Run, qjoule
 from servers.process import DatabaseServer
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
@@ -173,6 +173,19 @@ def test_an_energy_source_that_is_not_there(mariadb: DatabaseServer, tmp_path: P
     done = qjoule("record", "--energy", "powercap", *options)
     assert done.returncode == 1
     assert "powercap" in _only_line(done.stderr)
+
+
+def test_a_kernel_without_btf(mariadb: DatabaseServer, tmp_path: Path) -> None:
+    hide = 'mount -t tmpfs none /sys/kernel/btf && exec "$@"'
+    record = [QJOULE, "record", "-d", "1", "--pid", str(mariadb.pid), "-o", str(tmp_path / "t")]
+    done = subprocess.run(
+        ["unshare", "--mount", "--", "sh", "-c", hide, "sh", *record],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "CONFIG_DEBUG_INFO_BTF" in _only_line(done.stderr)
 
 
 def test_disk_full(mariadb: DatabaseServer, tmp_path: Path) -> None:

@@ -13,16 +13,26 @@ def hidden(path: Path) -> Path:
     return path.with_name(f".{path.name}.tmp")
 
 
-def write_whole(path: Path, data: bytes | pa.Buffer) -> None:
-    """Makes `path` hold `data`, durably; at no moment does it hold a part of it."""
+def write_whole(path: Path, data: bytes | pa.Buffer, *, durable: bool = True) -> None:
+    """Makes `path` hold `data`; at no moment does it hold a part of it.
+
+    Not `durable`: the kernel begins to write it to disk, and a later `sync` of any file waits for
+    the metadata of all of them. Every sync makes a database on the same disk wait for its own.
+    """
     unfinished = hidden(path)
     try:
         with unfinished.open("wb", buffering=0) as file:
             left = memoryview(data)
             while left.nbytes:
                 left = left[file.write(left) :]
-            os.fsync(file.fileno())
-        publish(unfinished, path)
+            if durable:
+                os.fsync(file.fileno())
+            else:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        if durable:
+            publish(unfinished, path)
+        else:
+            unfinished.rename(path)
     except OSError:
         unfinished.unlink(missing_ok=True)
         raise

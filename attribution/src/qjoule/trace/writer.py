@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import queue
 import threading
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -20,7 +21,7 @@ import pyarrow as pa
 from qjoule.errors import QjouleError
 from qjoule.trace.arrow import pq
 from qjoule.trace.compact import PARQUET_OPTIONS, count_rows, merge_all, merge_oldest
-from qjoule.trace.durable import write_whole
+from qjoule.trace.durable import sync, write_whole
 from qjoule.trace.meta import Meta
 from qjoule.trace.parts import PARQUET_ERRORS, part_name, with_version
 from qjoule.trace.schema import TABLES
@@ -29,6 +30,7 @@ from qjoule.trace.schema import TABLES
 QUEUE_BATCHES = 4
 #: Parts of a table that are merged while recording goes on.
 MERGE_EVERY = 64
+SYNC_SECONDS = 1.0
 
 
 class TraceWriter:
@@ -54,6 +56,8 @@ class TraceWriter:
         self._rows = dict.fromkeys(TABLES, 0)
         self._batches: queue.Queue[Mapping[str, pa.Table] | None] = queue.Queue(QUEUE_BATCHES)
         self._error: BaseException | None = None
+        self._unsynced: Path | None = None  #: the last part that was written since the last sync
+        self._synced_s = 0.0
         self._thread = threading.Thread(target=self._run, name="qjoule-writer", daemon=True)
         self._thread.start()
 
@@ -98,6 +102,7 @@ class TraceWriter:
             try:
                 if self._error is None:  # else the queue is only drained, so that nobody waits
                     self._write_batch(batch)
+                    self._sync_if_due()
                     self._merge_one()
             except BaseException as error:
                 self._error = error
@@ -113,10 +118,19 @@ class TraceWriter:
             folder.mkdir(exist_ok=True)
             sink = pa.BufferOutputStream()
             pq.write_table(with_version(table), sink, **PARQUET_OPTIONS[name])
-            write_whole(folder / part_name(self._next_part[name]), sink.getvalue())
+            path = folder / part_name(self._next_part[name])
+            write_whole(path, sink.getvalue(), durable=False)
+            self._unsynced = path
             self._next_part[name] += 1
             self._unmerged[name] += 1
             self._rows[name] += table.num_rows
+
+    def _sync_if_due(self) -> None:
+        """Once a second: a power cut then costs at most that much."""
+        now = time.monotonic()
+        if self._unsynced is not None and now - self._synced_s >= SYNC_SECONDS:
+            sync(self._unsynced)
+            self._unsynced, self._synced_s = None, now
 
     def _merge_one(self) -> None:
         """Merges some parts of one table that has many, unless a batch waits."""
