@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shlex
 import shutil
 import subprocess
 import sys
@@ -67,7 +68,8 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
     terminal = Terminal(tmp_path)
     try:
         terminal.type(
-            f"{sys.executable} -m qjoule top --replay t.qjoule -d 0.5; echo code=$?", "Enter"
+            f"{shlex.quote(sys.executable)} -m qjoule top --replay t.qjoule -d 0.5; echo code=$?",
+            "Enter",
         )
         terminal.until(lambda screen: "END OF TRACE" in screen)
         yield terminal

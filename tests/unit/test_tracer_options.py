@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -107,10 +108,8 @@ def test_help_names_every_option() -> None:
 
 
 def test_a_terminal_gets_no_binary() -> None:
-    script = f"script -qec '{TRACER} --energy none' /dev/null"
-    done = subprocess.run(
-        ["/bin/sh", "-c", script], capture_output=True, text=True, check=False, timeout=20
-    )
+    command = ["script", "-qec", f"{shlex.quote(str(TRACER))} --energy none", "/dev/null"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
     assert done.returncode == 2
     assert "the stream is binary" in done.stdout
 
