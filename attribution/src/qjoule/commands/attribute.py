@@ -11,9 +11,10 @@ from typing import cast
 
 import click
 
+from qjoule.commands import options
 from qjoule.errors import QjouleError, UsageError
 from qjoule.model.attribute import attribute
-from qjoule.model.coefficients import IDLE_POLICIES, IdlePolicy
+from qjoule.model.coefficients import IdlePolicy
 from qjoule.model.fold import fold_rows
 from qjoule.model.result import Attribution
 from qjoule.trace.reader import Trace
@@ -40,13 +41,7 @@ Examples:
     metavar="KEY[,KEY…]",
     help="Group by fingerprint, query, server, database, user, session, thread or tag:KEY.",
 )
-@click.option(
-    "--idle",
-    type=click.Choice(IDLE_POLICIES),
-    default="separate",
-    show_default=True,
-    help="Idle energy: a row of its own, spread evenly over owners, or by their weights.",
-)
+@options.idle
 @click.option(
     "--format",
     "form",

@@ -13,13 +13,14 @@ from typing import cast
 
 import click
 
+from qjoule.commands import options
 from qjoule.contract import Rung
 from qjoule.errors import QjouleError, UsageError
 from qjoule.live.batch import csv_lines, first, json_lines, screen_document
 from qjoule.live.replay import ReplaySource
 from qjoule.live.snapshot import Controls, SnapshotSource
 from qjoule.live.view_state import ViewState
-from qjoule.model.coefficients import IDLE_POLICIES, IdlePolicy
+from qjoule.model.coefficients import IdlePolicy
 from qjoule.model.groups import check_keys
 from qjoule.model.live_groups import GROUPS
 from qjoule.reporters.table import render
@@ -74,13 +75,7 @@ Examples:
     metavar="KEY[,KEY…]",
     help="Group by fingerprint or server; a replay also by what `attribute --by` knows.",
 )
-@click.option(
-    "--idle",
-    type=click.Choice(IDLE_POLICIES),
-    default="separate",
-    show_default=True,
-    help="Idle energy: a row of its own, spread evenly over owners, or by their weights.",
-)
+@options.idle
 @click.option(
     "--limit",
     type=click.IntRange(min=1),

@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping
 
-from qjoule.contract import Dialect, TaskEvent
+from qjoule.contract import TaskEvent
 from qjoule.model.labels import OTHER_SHAPES
 from qjoule.model.live_groups import LiveNames
-from qjoule.trace.statements import HASHES_PER_SHAPE, MAX_SHAPES, Fingerprint
+from qjoule.trace.statements import (
+    HASHES_PER_SHAPE,
+    MAX_SHAPES,
+    Fingerprint,
+    dialect_of,
+    is_truncated,
+)
 from qjoule.trace.stream import Frame
 
 MAX_TASKS = 65_536  #: threads remembered; the one named longest ago is forgotten
@@ -41,12 +47,10 @@ class Names:
         shape = int(record["shape"])
         if shape in self._by_hash or len(self._by_hash) >= HASHES_PER_SHAPE * self._max_shapes:
             return
-        try:
-            dialect = Dialect(int(record["dialect"]))
-        except ValueError:
-            return  # a dialect this version does not know: the shape stays without a name
-        truncated = int(record["statement_bytes"]) > len(frame.text)
-        named = self._fingerprint(frame.text, dialect, truncated)
+        dialect = dialect_of(frame)
+        if dialect is None:
+            return
+        named = self._fingerprint(frame.text, dialect, is_truncated(frame))
         if named.fingerprint not in self._fingerprints:
             if len(self._fingerprints) >= self._max_shapes:
                 self._by_hash[shape] = (OTHER_SHAPES, OTHER_SHAPES)

@@ -31,6 +31,19 @@ class Shape(Protocol):
 Fingerprint = Callable[[bytes, Dialect, bool], Shape]
 
 
+def dialect_of(frame: Frame) -> Dialect | None:
+    """Dialect of a TEXT block; None if this version does not know it: the shape gets no name."""
+    try:
+        return Dialect(int(frame.records[0]["dialect"]))
+    except ValueError:
+        return None
+
+
+def is_truncated(frame: Frame) -> bool:
+    """Whether the statement of a TEXT block is longer than the text that came with it."""
+    return int(frame.records[0]["statement_bytes"]) > len(frame.text)
+
+
 class Statements:
     """Names the shapes of a stream.
 
@@ -61,11 +74,10 @@ class Statements:
             self._note_other()
             self._hashes_full = True
             return
-        try:
-            dialect = Dialect(int(record["dialect"]))
-        except ValueError:
-            return  # a dialect this version does not know: the shape stays without a name
-        truncated = int(record["statement_bytes"]) > len(frame.text)
+        dialect = dialect_of(frame)
+        if dialect is None:
+            return
+        truncated = is_truncated(frame)
         named = self._fingerprint(frame.text, dialect, truncated)
         code = self._code(named.fingerprint)
         self._by_hash[shape] = code

@@ -1,0 +1,15 @@
+"""Options that several commands share, so that they mean and say the same."""
+
+from __future__ import annotations
+
+import click
+
+from qjoule.model.coefficients import IDLE_POLICIES
+
+idle = click.option(
+    "--idle",
+    type=click.Choice(IDLE_POLICIES),
+    default="separate",
+    show_default=True,
+    help="Idle energy: a row of its own, spread evenly over owners, or by their weights.",
+)
