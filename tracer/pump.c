@@ -206,17 +206,45 @@ static void report_loss(struct pump *pump, uint64_t t_ns)
 	}
 }
 
+struct cpu_books {
+	uint64_t t_ns;
+	uint64_t busy_ns;
+	uint64_t idle_ns;
+};
+
+/*
+ * Busy and idle time of a CPU up to now, the open stretch included: that of an idle CPU may last
+ * for a second, since nothing wakes it.
+ */
+static struct cpu_books cpu_books(const volatile struct qj_cpu_state *state)
+{
+	struct cpu_books books;
+	uint64_t t0;
+
+	/* A switch in between would count a stretch twice: look again. */
+	do {
+		uint64_t open;
+		bool idle;
+
+		t0 = state->t0_ns;
+		idle = state->owner_kind == QJ_OWNER_IDLE;
+		books.t_ns = now_ns(CLOCK_MONOTONIC);
+		open = t0 && t0 < books.t_ns ? books.t_ns - t0 : 0;
+		books.busy_ns = state->busy_ns + (idle ? 0 : open);
+		books.idle_ns = state->idle_ns + (idle ? open : 0);
+	} while (state->t0_ns != t0);
+	return books;
+}
+
 static void report_cpu_time(struct pump *pump)
 {
-	uint64_t t_ns = now_ns(CLOCK_MONOTONIC);
-
 	for (unsigned i = 0; i < pump->cpu_count; i++) {
 		unsigned cpu = pump->cpus[i].cpu % QJ_MAX_CPUS;
-		const struct qj_cpu_state *state = &pump->probes->skeleton->bss->cpus[cpu];
+		struct cpu_books books = cpu_books(&pump->probes->skeleton->bss->cpus[cpu]);
 		struct qj_cpu_time time = {
-		    .t_ns = t_ns,
-		    .busy_ns = state->busy_ns,
-		    .idle_ns = state->idle_ns,
+		    .t_ns = books.t_ns,
+		    .busy_ns = books.busy_ns,
+		    .idle_ns = books.idle_ns,
 		    .cpu = cpu,
 		};
 
@@ -288,21 +316,10 @@ uint64_t pump_busy_ns(void *ctx, unsigned package)
 {
 	const struct probes *probes = ctx;
 	const struct qj_plan *plan = &probes->skeleton->rodata->plan;
-	uint64_t now = now_ns(CLOCK_MONOTONIC), busy = 0;
+	uint64_t busy = 0;
 
-	for (unsigned cpu = 0; cpu < QJ_MAX_CPUS; cpu++) {
-		const volatile struct qj_cpu_state *state = &probes->skeleton->bss->cpus[cpu];
-		uint64_t t0, open;
-
-		if (plan->package_of[cpu] != package)
-			continue;
-		/* A switch in between would count a stretch twice: look again. */
-		do {
-			t0 = state->t0_ns;
-			open = t0 && t0 < now && state->owner_kind != QJ_OWNER_IDLE ? now - t0 : 0;
-			open += state->busy_ns;
-		} while (state->t0_ns != t0);
-		busy += open;
-	}
+	for (unsigned cpu = 0; cpu < QJ_MAX_CPUS; cpu++)
+		if (plan->package_of[cpu] == package)
+			busy += cpu_books(&probes->skeleton->bss->cpus[cpu]).busy_ns;
 	return busy;
 }
