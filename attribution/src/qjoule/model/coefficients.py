@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Literal, NamedTuple
 
 from qjoule.errors import UsageError
 
@@ -17,6 +17,10 @@ DEFAULT_WEIGHT_ERROR = 0.30
 #: Relative 95 % error of the total itself. A published idle-to-full curve of another machine can
 #: miss by half; a package counter is the reference that figures are apportioned from.
 TOTAL_ERROR = {"measured": 0.0, "simulated": 0.0, "estimated": 0.50, "none": 0.0}
+#: Weight of time shared with a busy SMT sibling (HaPPy, USENIX ATC 2014: about 0.55 each).
+DEFAULT_ALPHA = 0.55
+
+DomainKey = tuple[int, str]  #: (package, domain)
 
 
 class PowerInterval(NamedTuple):
@@ -26,36 +30,153 @@ class PowerInterval(NamedTuple):
     low_w: float
     high_w: float
 
+    @property
+    def sigma_w(self) -> float:
+        """Standard error that the interval stands for."""
+        return (self.high_w - self.low_w) / (2 * 1.959963984540054)
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What a domain's dynamic energy is split by.
+
+    w = [(1 - o) + o * alpha] * (a*cycles + v*cycles*f**2 + t*cpu_ns) + b*instructions + c*misses
+
+    o is the share of a segment with the SMT sibling busy, f = cycles / cpu_ns its frequency in GHz.
+    Two siblings share their core's clock, so alpha is on what the clock costs; an instruction and
+    a miss cost what they cost. In nJ per cycle, instruction, miss, and ns where they are
+    `calibrated`; of a default only the proportions mean anything.
+
+    `covariance` is that of `vector()`, `error` the relative 95 % error of a weight that the
+    counters leave unexplained. Raises `UsageError` if a value is negative or not finite.
+    """
+
+    a: float = 1.0
+    b: float = 0.0
+    c: float = 0.0
+    t: float = 0.0
+    v: float = 0.0
+    alpha: float = DEFAULT_ALPHA
+    covariance: tuple[tuple[float, ...], ...] = ()
+    error: float = DEFAULT_WEIGHT_ERROR
+    calibrated: bool = False
+
+    def __post_init__(self) -> None:
+        plain = {name: getattr(self, name) for name in ("a", "b", "c", "t", "v", "alpha", "error")}
+        _check(plain)
+        if not (self.a or self.b or self.c or self.t or self.v):
+            raise UsageError("coefficients a, b, c, t and v are all 0: one must be positive")
+        flat = [value for row in self.covariance for value in row]
+        size = len(self.covariance)
+        if len(flat) != size * size or not all(map(math.isfinite, flat)):
+            raise UsageError("the covariance of the coefficients is no square of numbers")
+
 
 @dataclass(frozen=True)
 class Coefficients:
-    """Weight of a segment, [(1 - o) + o * alpha] * (a*cycles + b*instructions + c*misses).
+    """All that is known of a machine's power. Keys of the dicts are (package, domain).
 
-    `o` is the share of the segment with the SMT sibling busy. `idle_w` is keyed by (package,
-    domain), `shared_w` likewise: power drawn once while any CPU of the package is busy.
+    a, b, c, t, v, alpha: as in `Weights`, of the main domain (package); `others` holds the weights
+    of other domains, where they are known. `idle_w`: power at rest. `shared_w`: power drawn once
+    while any CPU of the package is busy. `weight_error`: relative 95 % error of one owner's weight.
     Raises `UsageError` if a value is negative or not finite.
     """
 
     a: float = 1.0
     b: float = 0.0
     c: float = 0.0
-    alpha: float = 0.55
-    idle_w: dict[tuple[int, str], PowerInterval] = field(default_factory=dict)
-    shared_w: dict[tuple[int, str], float] = field(default_factory=dict)
-    weight_error: float = DEFAULT_WEIGHT_ERROR  #: relative, 95 %
+    t: float = 0.0
+    v: float = 0.0
+    alpha: float = DEFAULT_ALPHA
+    idle_w: dict[DomainKey, PowerInterval] = field(default_factory=dict)
+    shared_w: dict[DomainKey, float] = field(default_factory=dict)
+    shared_error_w: dict[DomainKey, float] = field(default_factory=dict)  #: standard error
+    weight_error: float = DEFAULT_WEIGHT_ERROR
     held_out_error: float | None = None
     calibrated: bool = False
+    covariance: tuple[tuple[float, ...], ...] = ()
+    others: dict[str, Weights] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        plain = {"a": self.a, "b": self.b, "c": self.c, "alpha": self.alpha}
-        plain["weight_error"] = self.weight_error
-        plain |= {f"shared_w of {key}": w for key, w in self.shared_w.items()}
+        self.main_weights()
+        plain = {f"shared_w of {key}": w for key, w in self.shared_w.items()}
+        plain |= {f"shared_error_w of {key}": w for key, w in self.shared_error_w.items()}
         for key, power in self.idle_w.items():
             plain |= {f"idle_w of {key}": w for w in power}
             if not power.low_w <= power.value_w <= power.high_w:
                 raise UsageError(f"idle_w of {key} lies outside its interval")
-        for name, value in plain.items():
-            if not math.isfinite(value) or value < 0:
-                raise UsageError(f"coefficient {name} is {value}: it must be finite and >= 0")
-        if self.a == self.b == self.c == 0:
-            raise UsageError("coefficients a, b and c are all 0: one must be positive")
+        if self.held_out_error is not None:
+            plain["held_out_error"] = self.held_out_error
+        _check(plain)
+
+    def main_weights(self) -> Weights:
+        """The main domain's weights."""
+        return Weights(
+            *(self.a, self.b, self.c, self.t, self.v, self.alpha),
+            covariance=self.covariance,
+            error=self.weight_error,
+            calibrated=self.calibrated,
+        )
+
+    def of(self, domain: str) -> Weights:
+        """Weights of a domain; DRAM goes by LLC misses where nothing else is known."""
+        if domain in self.others:
+            return self.others[domain]
+        if domain == "dram":
+            return Weights(0.0, 0.0, 1.0, error=self.weight_error)
+        return self.main_weights()
+
+    def to_json_dict(self) -> dict[str, Any]:
+        """Plain lists, dicts and numbers; `from_json_dict` makes the same object of them."""
+        plain = asdict(self)
+        for name in ("idle_w", "shared_w", "shared_error_w"):
+            rows = sorted(getattr(self, name).items())
+            plain[name] = [
+                {"package": p, "domain": d, "value": list(v) if name == "idle_w" else v}
+                for (p, d), v in rows
+            ]
+        return plain
+
+    @classmethod
+    def from_json_dict(cls, plain: Any) -> Coefficients:
+        """The inverse of `to_json_dict`. Raises `UsageError` for anything that is not its kind."""
+        try:
+            known = {item.name for item in fields(cls)}
+            if unknown := sorted(set(plain) - known):
+                raise UsageError(f"no such coefficient: {', '.join(map(str, unknown))}")
+            made = dict(plain)
+            for name in ("idle_w", "shared_w", "shared_error_w"):
+                rows = [
+                    ((int(row["package"]), str(row["domain"])), row["value"])
+                    for row in made.get(name, [])
+                ]
+                made[name] = {
+                    key: PowerInterval(*map(float, value)) if name == "idle_w" else float(value)
+                    for key, value in rows
+                }
+            made["others"] = {
+                str(name): Weights(**_weights(one)) for name, one in made.get("others", {}).items()
+            }
+            return cls(**_weights(made))
+        except (TypeError, ValueError, KeyError, AttributeError) as error:
+            raise UsageError(f"these are no coefficients: {error}") from error
+
+
+def _weights(plain: dict[str, Any]) -> dict[str, Any]:
+    """Numbers as floats, the covariance as tuples."""
+    made = {
+        name: float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+        for name, value in plain.items()
+    }
+    for name, value in made.items():
+        if isinstance(value, str):
+            raise ValueError(f"{name} is a text")
+    rows = made.get("covariance", ())
+    made["covariance"] = tuple(tuple(float(value) for value in row) for row in rows)
+    return made
+
+
+def _check(plain: dict[str, float]) -> None:
+    for name, value in plain.items():
+        if not math.isfinite(value) or value < 0:
+            raise UsageError(f"coefficient {name} is {value}: it must be finite and >= 0")

@@ -1,0 +1,1 @@
+"""Fits: what windows tell about a machine's power and about who draws it."""
