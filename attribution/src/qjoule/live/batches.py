@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from qjoule.model.arrays import Entries, WindowBatch
+from qjoule.model.arrays import WindowBatch
 
 
 def windows(batch: WindowBatch) -> int:
@@ -16,20 +18,15 @@ def cut(batch: WindowBatch, first: int, last: int) -> WindowBatch:
     """Windows `first` to `last` - 1 of a batch, counted from the batch's own first window."""
     if first == 0 and last == windows(batch):
         return batch
-    entries = batch.entries
-    low, high = np.searchsorted(entries.window, (first, last))
+    low, high = np.searchsorted(batch.entries.window, (first, last))
+    entries = batch.entries.take(slice(low, high))
     return WindowBatch(
         batch.first + first,
         batch.energy.slice(first, last),
         batch.packages,
         batch.idle_ns[first:last],
         batch.lost_ns[first:last],
-        Entries(
-            entries.window[low:high] - first,
-            entries.package[low:high],
-            entries.group[low:high],
-            entries.cpu_ns[low:high],
-            entries.counters[low:high],
-            entries.counted_ns[low:high],
-        ),
+        replace(entries, window=entries.window - first),
+        batch.active_ns[first:last],
+        batch.core_ns[first:last],
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
@@ -15,10 +15,14 @@ COUNTERS = 3
 
 @dataclass(frozen=True)
 class Machine:
-    """CPU ids with the package of each."""
+    """CPU ids with the package of each, and the core.
+
+    `cpu_core` is equal for SMT siblings and unique over the machine; None: every CPU is a core.
+    """
 
     cpu_ids: I64
     cpu_package: I64
+    cpu_core: I64 | None = None
 
     @property
     def packages(self) -> tuple[int, ...]:
@@ -36,12 +40,20 @@ class Machine:
         """Position in `packages` of each CPU's package."""
         return np.searchsorted(np.array(self.packages), self.cpu_package).astype(np.int64)
 
+    def core_slots(self) -> I64:
+        """Number of each CPU's core, from 0 up. CPUs of two packages never share one."""
+        if self.cpu_core is None:
+            return np.arange(len(self.cpu_ids))
+        pairs = np.stack([self.package_slots(), self.cpu_core])
+        return np.unique(pairs, axis=1, return_inverse=True)[1].reshape(-1).astype(np.int64)
+
 
 @dataclass(frozen=True)
 class Segments:
     """n segments in order of `t0_ns`. `group` is who they are charged to.
 
-    `counters` is (n, 3): cycles, instructions, LLC misses; `valid` says which were read.
+    `counters` is (n, 3): cycles, instructions, LLC misses; `valid` says which were read; `scaled`
+    (n,) is the share of the time in which they counted, 1 where none was multiplexed.
     """
 
     t0_ns: I64
@@ -50,29 +62,43 @@ class Segments:
     group: I64
     counters: npt.NDArray[np.uint64] | None = None
     valid: Bool | None = None
+    scaled: npt.NDArray[np.float32] | None = None
 
 
 @dataclass(frozen=True)
 class Entries:
     """Sums per window, package and group, sorted by them; one row each, never of zero time.
 
-    `counters` (m, 3) were counted over `counted_ns` (m, 3) of the `cpu_ns`. `package` is a slot.
+    `package` is a slot. In `overlap_ns` of the `cpu_ns` an SMT sibling was busy. `shared_ns` is the
+    integral of dt / (busy cores of the package * busy threads of the core): over the entries of a
+    window and package it adds up to `WindowBatch.active_ns`. `counters` (m, 3) were counted over
+    `counted_ns` (m, 3) of the `cpu_ns`; `overlap_counters` (m, 3) are each segment's counts times
+    its share of overlap. In `scaled_ns` of the `cpu_ns` multiplexed counters did not count.
     """
 
     window: I64
     package: I64
     group: I64
     cpu_ns: I64
+    overlap_ns: I64
+    shared_ns: F64
     counters: F64
     counted_ns: F64
+    overlap_counters: F64
+    scaled_ns: F64
+
+    def take(self, rows: npt.NDArray[np.integer] | Bool | slice) -> Entries:
+        """Some rows, in their order."""
+        return Entries(*(getattr(self, field.name)[rows] for field in fields(self)))
 
 
 @dataclass(frozen=True)
 class WindowBatch:
     """Consecutive windows that are complete, from `first` on.
 
-    `entries.window` counts from the batch's first window. `idle_ns` and `lost_ns` are per window
-    and package, summed over its CPUs.
+    `entries.window` counts from the batch's first window. The rest is per window and package:
+    `idle_ns` and `lost_ns` are summed over its CPUs; `active_ns` is the time with any CPU busy,
+    `core_ns` the same of each core, summed over the cores. Neither knows of lost time.
     """
 
     first: int
@@ -81,6 +107,8 @@ class WindowBatch:
     idle_ns: I64
     lost_ns: I64
     entries: Entries
+    active_ns: I64
+    core_ns: I64
 
 
 @dataclass

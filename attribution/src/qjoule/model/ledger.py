@@ -205,14 +205,7 @@ class Ledger:
 def _take(entries: Entries, rows: I64) -> Entries:
     if len(rows) == len(entries.window):
         return entries
-    return Entries(
-        entries.window[rows],
-        entries.package[rows],
-        entries.group[rows],
-        entries.cpu_ns[rows],
-        entries.counters[rows],
-        entries.counted_ns[rows],
-    )
+    return entries.take(rows)
 
 
 def _merge_packages(entries: Entries) -> Entries:
@@ -231,6 +224,10 @@ def _merge_packages(entries: Entries) -> Entries:
         np.zeros(len(key), np.int64),
         key % groups,
         total(entries.cpu_ns.astype(np.float64)).astype(np.int64),
+        total(entries.overlap_ns.astype(np.float64)).astype(np.int64),
+        total(entries.shared_ns),
         columns(entries.counters),
         columns(entries.counted_ns),
+        columns(entries.overlap_counters),
+        total(entries.scaled_ns),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -53,7 +53,8 @@ def from_aggregates(
         begun = 1 if first == 0 else 0
         anomalies.outside_ns += int(beyond_ns[:begun].sum())
         anomalies.overlap_ns += int(beyond_ns[begun:].sum())
-    return WindowBatch(first, energy, packages, capacity - busy - lost, lost, entries)
+    active = np.minimum(busy, np.diff(bounds)[:, None])
+    return WindowBatch(first, energy, packages, capacity - busy - lost, lost, entries, active, busy)
 
 
 def _busy(entries: Entries, shape: tuple[int, ...]) -> I64:
@@ -72,17 +73,7 @@ def _cut(entries: Entries, capacity_ns: I64) -> tuple[Entries, I64]:
     fits = np.minimum(busy, capacity_ns).ravel()
     cpu_ns = apportion(fits, key, entries.cpu_ns.astype(np.float64))
     some = cpu_ns > 0
-    return (
-        Entries(
-            entries.window[some],
-            entries.package[some],
-            entries.group[some],
-            cpu_ns[some],
-            entries.counters[some],
-            entries.counted_ns[some],
-        ),
-        beyond,
-    )
+    return replace(entries, cpu_ns=cpu_ns).take(some), beyond
 
 
 def _sum(records: Records, window: I64, slot: I64, group: I64, packages: int) -> Entries:
@@ -102,9 +93,19 @@ def _sum(records: Records, window: I64, slot: I64, group: I64, packages: int) ->
     some = cpu_ns > 0
     pair, who = np.divmod(present, groups)
     window, package = np.divmod(pair, packages)
+    nothing = np.zeros(len(present), np.int64)
     return Entries(
-        window[some], package[some], who[some], cpu_ns[some], counts[some], counted[some]
-    )
+        window,
+        package,
+        who,
+        cpu_ns,
+        nothing,
+        cpu_ns.astype(np.float64),
+        counts,
+        counted,
+        np.zeros_like(counts),
+        nothing.astype(np.float64),
+    ).take(some)
 
 
 @dataclass

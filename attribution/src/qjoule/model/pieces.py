@@ -112,6 +112,10 @@ def sum_entries(window: I64, package: I64, pieces: Pieces, packages: int) -> Ent
         pair % packages if packages else pair,
         group.astype(np.int64),
         cpu_ns,
+        np.zeros(len(cpu_ns), np.int64),
+        cpu_ns.astype(np.float64),
         counters,
         counted,
+        np.zeros_like(counters),
+        np.zeros(len(cpu_ns)),
     )

@@ -148,6 +148,7 @@ class SegmentWindows:
         busy_ns = whole_sums(at, pieces.cpu_ns, count * cpus).reshape(count, cpus)
         free_ns = np.diff(energy.boundaries_ns)[:, None] - busy_ns if count else busy_ns
         lost_ns = self._place_lost(energy.boundaries_ns, free_ns)
+        busy = self._by_package(busy_ns)
         return WindowBatch(
             first,
             energy,
@@ -155,6 +156,8 @@ class SegmentWindows:
             self._by_package(free_ns - lost_ns),
             self._by_package(lost_ns),
             sum_entries(window, self._cpu_package[pieces.cpu], pieces, len(self._packages)),
+            np.minimum(busy, np.diff(energy.boundaries_ns)[:, None]) if count else busy,
+            busy,
         )
 
     def _place_lost(self, boundaries_ns: I64, free_ns: I64) -> I64:
