@@ -26,7 +26,9 @@ class Row:
     """One group of queries (or one fixed row), for the main domain.
 
     `keys` are the group's keys under their own names (`fingerprint`, `server`, ...).
-    Intervals are 95 %, (low, high). `energy_by_domain_nj` holds the other domains.
+    Intervals are 95 %, (low, high). `energy_by_domain_nj` holds the other domains, and
+    `energy_by_domain_ci95` their intervals in nJ. `power_factor` is (value, low, high): how many
+    times its weight this group's power is, learned from the windows; None: it was not learned.
     """
 
     keys: dict[str, str]
@@ -48,6 +50,8 @@ class Row:
     rung: str = ""
     flags: tuple[str, ...] = ()
     energy_by_domain_nj: dict[str, int] = field(default_factory=dict)
+    energy_by_domain_ci95: dict[str, tuple[float, float]] = field(default_factory=dict)
+    power_factor: tuple[float, float, float] | None = None
 
     @property
     def j_per_call(self) -> float | None:
@@ -86,13 +90,20 @@ class EnergySource:
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """Coefficients of the segment weight, and where they come from."""
+    """Coefficients of the segment weight, and where they come from.
+
+    `calibration` says of what machine, when and with what; `calibration_flags` what of it does not
+    fit this trace. `notes` are for people: drift, what was refitted, what cannot be told.
+    """
 
     weight: str  #: "cpu_time" or "counters"
     coefficients: dict[str, float]
     calibrated: bool
     held_out_error: float | None  #: relative, from windows not used in the fit
     notes: tuple[str, ...] = ()
+    held_out_errors: dict[str, float] = field(default_factory=dict)  #: the same, by domain
+    calibration: str = ""
+    calibration_flags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
