@@ -23,8 +23,11 @@ TRACER_FLAGS   := -std=gnu11 -g -O2 -D_GNU_SOURCE -D_FORTIFY_SOURCE=2 -fstack-pr
 TRACER_LIBS    := -lbpf -lelf -lz -lseccomp -lcap -lm
 SANITIZE       := -fsanitize=address,undefined -fno-omit-frame-pointer -U_FORTIFY_SOURCE
 
+LOAD_SOURCES := $(wildcard tracer/load/*.c)
+LOAD_FLAGS   := -std=gnu11 -g -O3 -D_GNU_SOURCE -fstack-protector-strong -Wall -Wextra -Werror -pthread
+
 PY_SOURCES := attribution/src tests bench examples
-C_SOURCES  := $(wildcard bpf/*.c bpf/*.h tracer/*.c tracer/*.h bench/overhead/*.c tests/*/*.c)
+C_SOURCES  := $(wildcard bpf/*.c bpf/*.h tracer/*.c tracer/*.h tracer/load/*.c tracer/load/*.h bench/overhead/*.c tests/*/*.c)
 
 .PHONY: help
 help: ## This list
@@ -46,7 +49,7 @@ $(VENV)/installed: attribution/pyproject.toml | $(BUILD)/installed
 # ---- build -------------------------------------------------------------------------------------
 
 .PHONY: build
-build: $(VENV)/bin/qjoule-tracer $(VENV)/installed ## The command in .venv/bin/qjoule, its tracer beside it
+build: $(VENV)/bin/qjoule-tracer $(VENV)/bin/qjoule-load $(VENV)/installed ## The command in .venv/bin/qjoule, its tracer beside it
 
 $(BUILD)/bpf/vmlinux.h: | $(BUILD)/installed
 	@mkdir -p $(@D)
@@ -71,7 +74,12 @@ $(BUILD)/qjoule-tracer: $(TRACER_SOURCES) $(wildcard tracer/*.h bpf/*.h) $(SKELE
 $(BUILD)/qjoule-tracer-asan: $(TRACER_SOURCES) $(wildcard tracer/*.h bpf/*.h) $(SKELETON)
 	$(CC) $(filter-out -D_FORTIFY_SOURCE=2,$(TRACER_FLAGS)) $(SANITIZE) $(TRACER_SOURCES) -o $@ $(TRACER_LIBS)
 
-$(VENV)/bin/qjoule-tracer: $(BUILD)/qjoule-tracer $(VENV)/installed
+# What `qjoule calibrate` keeps the CPUs busy with.
+$(BUILD)/qjoule-load: $(LOAD_SOURCES) $(wildcard tracer/load/*.h)
+	@mkdir -p $(@D)
+	$(CC) $(LOAD_FLAGS) $(LOAD_SOURCES) -o $@
+
+$(VENV)/bin/qjoule-%: $(BUILD)/qjoule-% $(VENV)/installed
 	install -m 755 $< $@
 
 # ---- use ---------------------------------------------------------------------------------------

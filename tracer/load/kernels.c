@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+#include "kernels.h"
+
+#include <string.h>
+
+#define CHAINS	   4
+#define STEPS	   8192 /* per piece, of every chain */
+#define SWEEPS	   32	/* of the L1 and L2 kernels, per piece at most */
+#define PIECE_SIZE 4096 /* elements or accesses of the memory kernels, per piece */
+
+/* Wider vectors where the processor has them: servers use them, and they draw more power. */
+#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__)
+#define WIDEST __attribute__((target_clones("default", "arch=haswell")))
+#else
+#define WIDEST
+#endif
+
+/* integer: four chains of multiply, rotate, add and exclusive or */
+
+static void integer_prepare(struct work *work)
+{
+	for (int i = 0; i < CHAINS; i++)
+		work->state[i] = 0x9e3779b97f4a7c15u * (uint64_t)(i + 1);
+}
+
+static void integer_piece(struct work *work)
+{
+	uint64_t chain[CHAINS];
+
+	memcpy(chain, work->state, sizeof(chain));
+	for (int step = 0; step < STEPS; step++) {
+		for (int i = 0; i < CHAINS; i++) {
+			uint64_t mixed = chain[i] * 0xd1342543de82ef95u + 1;
+
+			chain[i] ^= (mixed << 23 | mixed >> 41) + (uint64_t)step;
+		}
+	}
+	memcpy(work->state, chain, sizeof(chain));
+	work->operations += (uint64_t)STEPS * CHAINS;
+}
+
+static uint64_t xor_result(const struct work *work)
+{
+	return work->state[0] ^ work->state[1] ^ work->state[2] ^ work->state[3];
+}
+
+/* floating_point: x = x * a + b over an array in the first level cache */
+
+static void floating_prepare(struct work *work)
+{
+	double *x = work->memory;
+
+	for (size_t i = 0; i < work->bytes / sizeof(*x); i++)
+		x[i] = (double)i;
+}
+
+WIDEST static void multiply_add(double *restrict x, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		x[i] = x[i] * 0.75 + 0.25;
+}
+
+static void floating_piece(struct work *work)
+{
+	size_t count = work->bytes / sizeof(double);
+
+	for (int sweep = 0; sweep < SWEEPS; sweep++)
+		multiply_add(work->memory, count);
+	work->operations += (uint64_t)SWEEPS * count;
+}
+
+/* Every x approaches 1, and is there, to the last bit or two, after about 200 sweeps. */
+static uint64_t floating_result(const struct work *work)
+{
+	const double *x = work->memory;
+	double sum = 0;
+
+	for (size_t i = 0; i < work->bytes / sizeof(*x); i++)
+		sum += x[i];
+	return (uint64_t)(sum + 0.5);
+}
+
+/* cache: reads and writes a word of every line of half the second level cache */
+
+static void clear_prepare(struct work *work)
+{
+	memset(work->memory, 0, work->bytes);
+}
+
+static void cache_piece(struct work *work)
+{
+	uint64_t *word = work->memory;
+	size_t words = work->bytes / sizeof(*word), stride = LINE_BYTES / sizeof(*word);
+	uint64_t sum = work->state[0];
+
+	for (size_t i = 0; i < words; i += stride) {
+		sum += word[i];
+		word[i] = sum ^ i;
+	}
+	work->state[0] = sum;
+	work->operations += words / stride;
+}
+
+/* stream: a = b/4 + 3c/4 over memory that no cache holds (like STREAM's triad) */
+
+static void stream_prepare(struct work *work)
+{
+	double *x = work->memory;
+
+	for (size_t i = 0; i < work->bytes / sizeof(*x); i++)
+		x[i] = i >= work->bytes / sizeof(*x) / 3;
+}
+
+WIDEST static void triad(double *restrict a, const double *restrict b, const double *restrict c,
+			 size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		a[i] = 0.25 * b[i] + 0.75 * c[i];
+}
+
+/* The arrays change places after each round, so that what is read has been written. */
+static void stream_piece(struct work *work)
+{
+	size_t third = work->bytes / sizeof(double) / 3;
+	size_t at = work->state[0], count = third - at < PIECE_SIZE ? third - at : PIECE_SIZE;
+	double *array[3];
+
+	for (int i = 0; i < 3; i++)
+		array[i] = (double *)work->memory + third * ((work->state[1] + (uint64_t)i) % 3);
+	triad(array[0] + at, array[1] + at, array[2] + at, count);
+	work->operations += count;
+	work->state[0] = at + count;
+	if (work->state[0] == third) {
+		work->state[0] = 0;
+		work->state[1]++;
+	}
+}
+
+/* The first array was 0 and the others 1: how much of it has been written. */
+static uint64_t stream_result(const struct work *work)
+{
+	const double *x = work->memory;
+	uint64_t written = 0;
+
+	for (size_t i = 0; i < work->bytes / sizeof(*x) / 3; i++)
+		written += x[i] == 1.0;
+	return written;
+}
+
+/* chase: every load's address is the result of the load before it */
+
+/*
+ * Line i points to line (A i + C) mod the number of lines, a power of two: one cycle through all of
+ * them (Hull and Dobell, SIAM Review 4, 1962), whose steps no prefetcher follows.
+ */
+#define CHASE_A 0x2c9277b5u
+#define CHASE_C 0x3c6ef35fu
+
+static size_t chase_lines(const struct work *work)
+{
+	size_t lines = 1;
+
+	while (lines * 2 * LINE_BYTES <= work->bytes)
+		lines *= 2;
+	return lines;
+}
+
+static void chase_prepare(struct work *work)
+{
+	char *memory = work->memory;
+	size_t lines = chase_lines(work);
+
+	for (size_t i = 0; i < lines; i++) {
+		uint64_t next = (i * CHASE_A + CHASE_C) & (lines - 1);
+
+		memcpy(memory + i * LINE_BYTES, &next, sizeof(next));
+	}
+}
+
+static void chase_piece(struct work *work)
+{
+	const char *memory = work->memory;
+	uint64_t at = work->state[0];
+
+	for (int i = 0; i < PIECE_SIZE; i++)
+		memcpy(&at, memory + at * LINE_BYTES, sizeof(at));
+	work->state[0] = at;
+	work->operations += PIECE_SIZE;
+}
+
+static uint64_t first_result(const struct work *work)
+{
+	return work->state[0];
+}
+
+static const struct kernel kernels[] = {
+    {"integer", FOOTPRINT_NONE, integer_prepare, integer_piece, xor_result},
+    {"floating_point", FOOTPRINT_L1, floating_prepare, floating_piece, floating_result},
+    {"cache", FOOTPRINT_L2, clear_prepare, cache_piece, first_result},
+    {"stream", FOOTPRINT_MEMORY, stream_prepare, stream_piece, stream_result},
+    {"chase", FOOTPRINT_MEMORY, chase_prepare, chase_piece, first_result},
+};
+
+const struct kernel *kernel_find(const char *name)
+{
+	for (size_t i = 0; i < sizeof(kernels) / sizeof(*kernels); i++)
+		if (!strcmp(kernels[i].name, name))
+			return &kernels[i];
+	return NULL;
+}
