@@ -19,6 +19,7 @@ import click
 
 from qjoule.contract import Mode, Rung
 from qjoule.errors import QjouleError
+from qjoule.live.directory import inside
 from qjoule.live.privileges import drop_root, unprivileged_user
 from qjoule.live.tracer import (
     Settings,
@@ -131,7 +132,7 @@ def command(
     directory = output or Path(datetime.now().strftime("qjoule-%Y%m%d-%H%M%S.qjoule"))
     meta = _meta(plan, capture_literals)
     job = _Job(directory, duration, program, Path.cwd())
-    with _inside(directory):
+    with inside(directory):
         tracer = start_tracer(plan, settings, pids)
         try:
             return _record(tracer, job, meta)
@@ -170,28 +171,6 @@ def _record(tracer: Tracer, job: _Job, meta: Meta) -> int:
     if child is not None:
         return child.wait()
     return 0 if written.complete else 1
-
-
-@contextmanager
-def _inside(directory: Path) -> Iterator[None]:
-    """A new directory that belongs to who will write it, as the working directory.
-
-    As the working directory it can be written once root is given up, even below /root.
-    """
-    user = unprivileged_user()
-    before = os.open(".", os.O_RDONLY)
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        if any(directory.iterdir()):
-            raise QjouleError(f"{directory} is not empty: give another directory with -o")
-        os.chown(directory, user.pw_uid, user.pw_gid)
-        os.chdir(directory)
-        yield
-    except OSError as error:
-        raise QjouleError(f"cannot write to {directory}: {error.strerror or error}") from error
-    finally:
-        os.fchdir(before)
-        os.close(before)
 
 
 @contextmanager

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from types import UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from qjoule import __version__
 from qjoule.errors import QjouleError
 from qjoule.trace.schema import FORMAT, FORMAT_VERSION
-
-_T = TypeVar("_T")
+from qjoule.typed_json import read_as
 
 
 @dataclass(frozen=True)
@@ -115,7 +112,7 @@ def parse_meta(text: bytes) -> Meta:
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise ValueError(f'it has no "format": "{FORMAT}"')
     check_version(document.get("version"))
-    meta: Meta = _read(Meta, document, "")
+    meta: Meta = read_as(Meta, document, "meta.json")
     return meta
 
 
@@ -132,37 +129,3 @@ def check_version(version: object) -> None:
             f"the trace has format version {version}, this qjoule reads up to {FORMAT_VERSION}: "
             "upgrade qjoule"
         )
-
-
-def _read(kind: Any, value: Any, where: str) -> Any:
-    """`value` of a JSON document as `kind`: a dataclass, tuple, dict, optional or scalar."""
-    origin = get_origin(kind)
-    if is_dataclass(kind) and isinstance(value, dict):
-        return _read_dataclass(kind, value, where)
-    if origin in (Union, UnionType):
-        some = next(arg for arg in get_args(kind) if arg is not type(None))
-        return None if value is None else _read(some, value, where)
-    if origin is tuple and isinstance(value, list):
-        return tuple(_read(get_args(kind)[0], item, f"{where}[]") for item in value)
-    if origin is dict and isinstance(value, dict):
-        return {
-            key: _read(get_args(kind)[1], item, f"{where}.{key}") for key, item in value.items()
-        }
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if isinstance(kind, type) and type(value) is kind:
-        return value
-    raise ValueError(f"{where or 'meta.json'} has a value of the wrong type")
-
-
-def _read_dataclass(kind: Any, value: dict[str, Any], where: str) -> Any:
-    hints = get_type_hints(kind)
-    known = {
-        f.name: _read(hints[f.name], value[f.name], f"{where}.{f.name}".lstrip("."))
-        for f in fields(kind)
-        if f.name in value
-    }
-    try:
-        return kind(**known)
-    except TypeError as error:
-        raise ValueError(f"{where} lacks a field") from error

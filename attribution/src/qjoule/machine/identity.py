@@ -1,0 +1,187 @@
+"""What a calibration must have in common with the machine, or the trace, that it is used for."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import platform
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from qjoule.machine.cpu import CpuInfo, read_cpu_info
+from qjoule.trace.meta import Meta
+
+ROOT = Path("/")
+
+#: machine-id(5): the id is confidential; what leaves the machine is keyed by the application.
+_MACHINE_KEY = b"qjoule.calibration"
+
+
+@dataclass(frozen=True)
+class Package:
+    """What of a package the kernel shows."""
+
+    package: int
+    cores: int
+    threads: int
+
+
+@dataclass(frozen=True)
+class Frequency:
+    """cpufreq's limits over all CPUs, in kHz, and what may go beyond them."""
+
+    min_khz: int
+    max_khz: int
+    boost: str = ""  #: on, off; empty: not known
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A machine as far as its power goes. Empty, or None: not known."""
+
+    host: str = ""
+    machine: str = ""  #: keyed hash of the machine id
+    cpu: str = ""  #: model name
+    signature: str = ""  #: vendor, family, model, stepping
+    microcode: str = ""
+    packages: tuple[Package, ...] = ()
+    governor: str = ""
+    frequency: Frequency | None = None
+    kernel: str = ""  #: release
+
+
+def this_machine(root: Path = ROOT) -> Identity:
+    """The machine that we run on, from /proc, /sys and /etc under `root`.
+
+    Raises `QjouleError` where there is no CPU topology.
+    """
+    info = read_cpu_info(root)
+    return Identity(
+        host=platform.node(),
+        machine=_machine_hash(root),
+        cpu=info.name,
+        signature=f"{info.vendor} {info.family}-{info.model}-{info.stepping}",
+        microcode=_microcode(root),
+        packages=_packages((cpu.package, (cpu.package, *cpu.siblings)) for cpu in info.cpus),
+        governor=",".join(_each_cpu(root, info, "scaling_governor")),
+        frequency=_frequency(root, info),
+        kernel=_text(root / "proc/sys/kernel/osrelease"),
+    )
+
+
+def of_trace(meta: Meta) -> Identity:
+    """The machine of a trace, as far as its meta.json tells."""
+    return Identity(
+        host=meta.host,
+        cpu=meta.cpu,
+        packages=_packages((cpu.package, (cpu.package, cpu.sibling)) for cpu in meta.cpus),
+        kernel=meta.kernel,
+    )
+
+
+def other_machine(ours: Identity, theirs: Identity) -> list[str]:
+    """What makes it another machine than the calibrated one (`ours`): one phrase each."""
+    found = []
+    for what in ("cpu", "signature"):
+        a, b = getattr(ours, what), getattr(theirs, what)
+        if a and b and a != b:
+            found.append(f"it is of another CPU ({a}, not {b})")
+            break
+    if ours.packages and theirs.packages and ours.packages != theirs.packages:
+        found.append(
+            f"it is of another topology ({_shape(ours.packages)}, not {_shape(theirs.packages)})"
+        )
+    return found
+
+
+def changes(ours: Identity, theirs: Identity) -> list[str]:
+    """What may have changed its power since it was calibrated (`ours`): one phrase each."""
+    found = []
+    if ours.machine and theirs.machine:
+        if ours.machine != theirs.machine:
+            found.append(f"of another host ({ours.host or 'unnamed'})")
+    elif ours.host and theirs.host and ours.host != theirs.host:
+        found.append(f"of another host ({ours.host})")
+    if ours.governor and theirs.governor and ours.governor != theirs.governor:
+        found.append(f"with governor {ours.governor}, not {theirs.governor}")
+    if ours.frequency and theirs.frequency and ours.frequency != theirs.frequency:
+        found.append(f"at {_limits(ours.frequency)}, not {_limits(theirs.frequency)}")
+    if ours.microcode and theirs.microcode and ours.microcode != theirs.microcode:
+        found.append(f"with microcode {ours.microcode}, not {theirs.microcode}")
+    a, b = _major(ours.kernel), _major(theirs.kernel)
+    if a and b and a != b:
+        found.append(f"with kernel {a}, not {b}")
+    return found
+
+
+def _packages(cpus: Iterable[tuple[int, tuple[int, ...]]]) -> tuple[Package, ...]:
+    """Packages of (package, what is the same for all CPUs of a core)."""
+    found = list(cpus)
+    threads = Counter(package for package, _ in found)
+    cores = Counter(package for package, _ in set(found))
+    return tuple(Package(package, cores[package], threads[package]) for package in sorted(threads))
+
+
+def _shape(packages: tuple[Package, ...]) -> str:
+    each = Counter((package.cores, package.threads) for package in packages)
+    return " + ".join(
+        f"{count} x {cores} cores {threads} threads" for (cores, threads), count in each.items()
+    )
+
+
+def _limits(frequency: Frequency) -> str:
+    boost = f", boost {frequency.boost}" if frequency.boost else ""
+    return f"{frequency.min_khz / 1e6:.2f} to {frequency.max_khz / 1e6:.2f} GHz{boost}"
+
+
+def _major(kernel: str) -> str:
+    return kernel.partition(".")[0]
+
+
+def _machine_hash(root: Path) -> str:
+    machine_id = _text(root / "etc/machine-id")
+    if not re.fullmatch(r"[0-9a-f]{32}", machine_id):
+        return ""
+    digest = hmac.new(bytes.fromhex(machine_id), _MACHINE_KEY, hashlib.sha256)
+    return digest.hexdigest()[:32]
+
+
+def _microcode(root: Path) -> str:
+    for line in _text(root / "proc/cpuinfo").splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == "microcode":
+            return value.strip()
+    return ""
+
+
+def _frequency(root: Path, info: CpuInfo) -> Frequency | None:
+    try:
+        least = [int(text) for text in _each_cpu(root, info, "scaling_min_freq")]
+        most = [int(text) for text in _each_cpu(root, info, "scaling_max_freq")]
+    except ValueError:
+        return None
+    if not (least and most):
+        return None
+    folder = root / "sys/devices/system/cpu"
+    no_turbo = _text(folder / "intel_pstate/no_turbo")
+    boost = {"0": "on", "1": "off"}.get(no_turbo) or {"1": "on", "0": "off"}.get(
+        _text(folder / "cpufreq/boost"), ""
+    )
+    return Frequency(min(least), max(most), boost)
+
+
+def _each_cpu(root: Path, info: CpuInfo, file: str) -> list[str]:
+    """What cpufreq's `file` says, each different text once."""
+    folder = root / "sys/devices/system/cpu"
+    texts = {_text(folder / f"cpu{cpu.cpu}/cpufreq/{file}") for cpu in info.cpus}
+    return sorted(texts - {""})
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
