@@ -19,9 +19,10 @@ from types import FrameType
 import pymysql
 
 from qjoule.errors import QjouleError
+from qjoule.servers.throwaway import MariaDB, temporary_directory
 from query_pairs import query_pairs
 from report import print_report
-from throwaway_mariadb import MariaDB, server_version, temporary_directory, throwaway_mariadb
+from throwaway_mariadb import connect, server_version, throwaway_mariadb
 from twitter_data import Sizes, load
 
 HERE = Path(__file__).resolve().parent
@@ -51,7 +52,7 @@ def demo(options: argparse.Namespace) -> None:
     if keep is not None and keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
         raise QjouleError(f"{keep} is there and not empty: give another directory with --keep")
     sizes = Sizes(options.size)
-    with temporary_directory() as directory:
+    with temporary_directory("demo") as directory:
         trace = keep or directory / "trace"
         with throwaway_mariadb(directory) as server:
             _load(server, sizes, options.seed)
@@ -66,7 +67,7 @@ def demo(options: argparse.Namespace) -> None:
 
 def _load(server: MariaDB, sizes: Sizes, seed: int) -> None:
     begin = time.monotonic()
-    with server.connect() as connection:
+    with connect(server) as connection:
         version = server_version(connection)
         _say(f"MariaDB {version} on 127.0.0.1:{server.port}, in {server.directory}")
         load(connection, sizes, seed)

@@ -1,92 +1,39 @@
-"""A MariaDB of its own: on loopback, in a temporary directory, as an unprivileged user."""
+"""The demo's server: a throwaway MariaDB with room for the data set, and clients of it."""
 
 from __future__ import annotations
 
-import os
-import pwd
-import secrets
-import shutil
-import signal
-import socket
-import subprocess
-import tempfile
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager
 from pathlib import Path
 
 import pymysql
 
-from qjoule.errors import QjouleError
+from qjoule.servers import throwaway
+from qjoule.servers.throwaway import MariaDB
 
-START_S = 60.0
-STOP_S = 20.0
 USER = "demo"
 DATABASE = "twitter"
-#: Not TMPDIR: the server's user must be able to go there, and a socket's path is short.
-PARENT = "/tmp"
-PREFIX = "qjoule-demo-"
-
-
-@dataclass(frozen=True)
-class MariaDB:
-    """A running server."""
-
-    directory: Path
-    pid: int
-    port: int
-    password: str
-
-    def connect(self) -> pymysql.Connection:
-        """A connection to the database, in autocommit."""
-        return pymysql.connect(
-            host="127.0.0.1",
-            port=self.port,
-            user=USER,
-            password=self.password,
-            database=DATABASE,
-            autocommit=True,
-            connect_timeout=5,
-        )
-
-
-@contextmanager
-def temporary_directory() -> Iterator[Path]:
-    """A directory that other users may traverse but not read, removed on the way out."""
-    directory = Path(tempfile.mkdtemp(prefix=PREFIX, dir=PARENT))
-    try:
-        directory.chmod(0o711)
-        yield directory
-    finally:
-        try:
-            _remove(directory)
-        finally:  # a signal in the midst of it does not stop it
-            _remove(directory)
+OPTIONS = ("--innodb-buffer-pool-size=512M",)  # all of the default data set, twice
 
 
 @contextmanager
 def throwaway_mariadb(directory: Path) -> Iterator[MariaDB]:
-    """Starts a server below `directory`, and ends it on the way out.
-
-    Raises:
-        QjouleError: it is not installed or does not start, with the end of its log.
-    """
-    home = directory / "mariadb"
-    home.mkdir(mode=0o700)
-    user = _unprivileged_user()
-    os.chown(home, user.pw_uid, user.pw_gid)
-    password = secrets.token_hex(16)
-    _install(home, user)
-    _write_init_file(home, user, password)
-    port = _free_port()
-    process = _start(home, user, port)
-    try:
-        server = MariaDB(directory, process.pid, port, password)
-        _wait_until_ready(server, process, home)
+    """Starts a server below `directory`, and ends it on the way out. Raises `QjouleError`."""
+    with throwaway.throwaway_mariadb(directory, USER, DATABASE, OPTIONS) as server:
         yield server
-    finally:
-        _stop(process)
+
+
+def connect(server: MariaDB) -> pymysql.Connection:
+    """A connection to the database, in autocommit."""
+    return pymysql.connect(
+        host="127.0.0.1",
+        port=server.port,
+        user=server.user,
+        password=server.password,
+        database=server.database,
+        autocommit=True,
+        connect_timeout=5,
+    )
 
 
 def server_version(connection: pymysql.Connection) -> str:
@@ -95,134 +42,3 @@ def server_version(connection: pymysql.Connection) -> str:
         cursor.execute("SELECT VERSION()")
         (version,) = cursor.fetchone() or ("?",)
     return str(version).partition("-")[0]
-
-
-def _install(home: Path, user: pwd.struct_passwd) -> None:
-    options = [f"--datadir={home / 'data'}", "--skip-test-db", "--skip-name-resolve"]
-    command = [_executable("mariadb-install-db"), "--no-defaults", *options]
-    process = _run(command, home, user, "install.log")
-    try:
-        failed = process.wait()
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # a script and its children
-        process.wait()
-    if failed:
-        raise QjouleError(f"mariadb-install-db failed: {_last_words(home / 'install.log')}")
-
-
-def _write_init_file(home: Path, user: pwd.struct_passwd, password: str) -> None:
-    account = f"'{USER}'@'127.0.0.1'"
-    file = home / "init.sql"
-    file.write_text(
-        f"CREATE DATABASE {DATABASE} CHARACTER SET utf8mb4;\n"
-        f"CREATE USER {account} IDENTIFIED BY '{password}';\n"
-        f"GRANT ALL ON {DATABASE}.* TO {account};\n"
-    )
-    file.chmod(0o400)
-    os.chown(file, user.pw_uid, user.pw_gid)
-
-
-def _start(home: Path, user: pwd.struct_passwd, port: int) -> subprocess.Popen[bytes]:
-    command = [
-        _executable("mariadbd"),
-        "--no-defaults",
-        f"--datadir={home / 'data'}",
-        f"--init-file={home / 'init.sql'}",
-        f"--pid-file={home / 'pid'}",
-        f"--socket={home / 'socket'}",
-        "--bind-address=127.0.0.1",
-        f"--port={port}",
-        "--skip-name-resolve",
-        "--innodb-buffer-pool-size=512M",  # all of the default data set, twice
-    ]
-    return _run(command, home, user, "server.log")
-
-
-def _run(
-    command: list[str], home: Path, user: pwd.struct_passwd, log_name: str
-) -> subprocess.Popen[bytes]:
-    with (home / log_name).open("wb") as log:
-        return subprocess.Popen(
-            [*_as(user), *command],
-            cwd=home,
-            env=_environment(home),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,  # Ctrl-C is for us: we end the server in order
-        )
-
-
-def _wait_until_ready(server: MariaDB, process: subprocess.Popen[bytes], home: Path) -> None:
-    deadline = time.monotonic() + START_S
-    while True:
-        try:
-            server.connect().close()
-            return
-        except pymysql.Error:
-            if process.poll() is not None or time.monotonic() > deadline:
-                words = _last_words(home / "server.log")
-                raise QjouleError(f"MariaDB did not start: {words}") from None
-        time.sleep(0.05)
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Asks the server to end and waits for it; kills it when it does not."""
-    try:
-        process.send_signal(signal.SIGTERM)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(STOP_S)
-    finally:
-        process.kill()
-        process.wait()
-
-
-def _remove(directory: Path) -> None:
-    """Until it is gone: a process that was just killed may still have written to it."""
-    deadline = time.monotonic() + STOP_S
-    while directory.exists():
-        shutil.rmtree(directory, ignore_errors=True)
-        if directory.exists() and time.monotonic() > deadline:
-            raise QjouleError(f"{directory} cannot be removed: remove it by hand")
-        time.sleep(0.02)
-
-
-def _as(user: pwd.struct_passwd) -> list[str]:
-    """Command prefix: run as `user`, and end when this process does, even by kill -9.
-
-    A change of user clears the death signal (prctl(2)): setpriv sets it afterwards.
-    """
-    identity = [f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
-    return [_executable("setpriv"), *identity, "--pdeathsig=TERM", "--"]
-
-
-def _unprivileged_user() -> pwd.struct_passwd:
-    for name in ("mysql", "nobody"):
-        with suppress(KeyError):
-            return pwd.getpwnam(name)
-    raise QjouleError("neither a user 'mysql' nor 'nobody' exists to run MariaDB as: add one")
-
-
-def _environment(home: Path) -> dict[str, str]:
-    path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-    return {"PATH": path, "HOME": str(home), "TMPDIR": str(home), "LC_ALL": "C.UTF-8"}
-
-
-def _executable(name: str) -> str:
-    found = shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin")
-    if found is None:
-        raise QjouleError(f"{name} is not installed: run 'make install' as root")
-    return found
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def _last_words(log: Path) -> str:
-    lines = log.read_text(errors="replace").strip().splitlines()
-    return " / ".join(lines[-3:]) or "it said nothing"

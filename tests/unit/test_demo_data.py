@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from qjoule.contract import Dialect
+from qjoule.servers.throwaway import temporary_directory
 from qjoule.shapes import fingerprint
 from query_pairs import Form, query_pairs
-from throwaway_mariadb import temporary_directory
 from twitter_data import MOST_LOCATIONS, Sizes, location_names, locations, tweets, users
 from workload import run
 
@@ -83,7 +83,7 @@ def test_forms_take_turns_and_deletes_use_nothing_twice() -> None:
 
 
 def test_the_directory_is_removed_when_the_demo_fails() -> None:
-    with pytest.raises(ZeroDivisionError), temporary_directory() as directory:
+    with pytest.raises(ZeroDivisionError), temporary_directory("test") as directory:
         (directory / "file").write_text("x")
         raise ZeroDivisionError
     assert not directory.exists()
