@@ -1,0 +1,172 @@
+"""The physical test's arithmetic, on a small machine of its own whose truth is known."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from qjoule.model.physical import (
+    LEAST_ROUNDS,
+    THRESHOLD,
+    PhysicalTest,
+    Round,
+    Verdict,
+    judge,
+    share_above_rest,
+)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What is drawn at rest, once as soon as anything runs, and by each load on top of it; W."""
+
+    rest_w: float
+    once_w: float
+    a_w: float
+    b_w: float
+    noise: float = 0.002  #: of a reading, relative, one sigma
+
+    @property
+    def share_a(self) -> float:
+        return self.a_w / (self.a_w + self.b_w)
+
+    def rounds(self, split_a: float, n: int = 5, seed: int = 1) -> list[Round]:
+        """Readings of n rounds; the attribution under test gives A this share of the dynamic."""
+        random = np.random.default_rng(seed)
+        awake_w = self.rest_w + self.once_w
+        found = []
+        for _ in range(n):
+            jitter = 1 + self.noise * random.standard_normal(3)
+            found.append(
+                Round(
+                    alone_a_w=(awake_w + self.a_w) * jitter[0],
+                    alone_b_w=(awake_w + self.b_w) * jitter[1],
+                    together_w=(awake_w + self.a_w + self.b_w) * jitter[2],
+                    split_a=split_a * 80.0,
+                    split_b=(1 - split_a) * 80.0,
+                    rate_alone_a=20.0,
+                    rate_alone_b=15.0,
+                    rate_together_a=19.8,
+                    rate_together_b=14.7,
+                )
+            )
+        return found
+
+
+def machine(residual: float, share_a: float, **more: float) -> Machine:
+    """150 W together, of which `residual` is drawn once, two fifths of that at rest."""
+    once = 150.0 * residual
+    loads = 150.0 - once
+    return Machine(0.4 * once, 0.6 * once, share_a * loads, (1 - share_a) * loads, **more)
+
+
+RESIDUALS = (0.15, 0.30, 0.45, 0.60)
+
+
+@pytest.mark.parametrize("residual", RESIDUALS)
+@pytest.mark.parametrize("share_a", [0.5, 0.56, 0.7])
+def test_the_true_split_agrees_whatever_is_drawn_once(residual: float, share_a: float) -> None:
+    truth = machine(residual, share_a)
+    test = judge(truth.rounds(split_a=share_a))
+    assert test.verdict is Verdict.AGREES, test.why
+    assert test.residual_w.low < truth.rest_w + truth.once_w < test.residual_w.high
+    assert test.a.adds_w.value == pytest.approx(truth.a_w, rel=0.02)
+    assert test.a.physical_share.low < share_a < test.a.physical_share.high
+    assert test.a.physical_share.value + test.b.physical_share.value == pytest.approx(1)
+
+
+@pytest.mark.parametrize("residual", RESIDUALS)
+def test_subtracting_the_power_at_rest_would_pass_a_wrong_split(residual: float) -> None:
+    """Split 70:30 in truth; a split by time says 50:50, and rest-arithmetic leans towards it."""
+    truth = machine(residual, 0.7)
+    test = judge(truth.rounds(split_a=0.5))
+    assert test.verdict is Verdict.DIFFERS
+    assert test.a.error.value == pytest.approx(0.5 / 0.7 - 1, abs=0.02)
+    wrong = share_above_rest(test, truth.rest_w)
+    assert wrong < 0.7 - 0.02  # always towards one half
+    assert abs(test.a.physical_share.value - 0.7) < abs(wrong - 0.7) / 3
+
+
+def test_subtracting_the_power_at_rest_fails_the_true_split() -> None:
+    truth = machine(0.6, 0.7)
+    test = judge(truth.rounds(split_a=truth.share_a))
+    assert test.verdict is Verdict.AGREES
+    assert truth.share_a / share_above_rest(test, truth.rest_w) - 1 > THRESHOLD
+
+
+def test_even_by_time_is_found_out_at_56_to_44() -> None:
+    """The split of a real server, where time and cycles both said 50:50."""
+    test = judge(machine(0.36, 0.56, noise=0.0005).rounds(split_a=0.5))
+    assert test.a.error.value == pytest.approx(0.5 / 0.56 - 1, abs=0.01)
+    assert test.b.error.value == pytest.approx(0.5 / 0.44 - 1, abs=0.02)
+    assert test.verdict is Verdict.DIFFERS
+
+
+def test_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
+    truth = machine(0.4, 0.6, noise=0.004)
+    held = sum(
+        side.low <= truth.share_a <= side.high
+        for seed in range(400)
+        for side in [judge(truth.rounds(0.6, n=4, seed=seed)).a.physical_share]
+    )
+    assert 0.91 <= held / 400 <= 0.985
+
+
+def test_the_threshold_decides() -> None:
+    rounds = machine(0.3, 0.6, noise=0.0005).rounds(split_a=0.56)
+    assert judge(rounds, threshold=0.15).verdict is Verdict.AGREES
+    assert judge(rounds, threshold=0.05).verdict is Verdict.DIFFERS
+
+
+def test_noise_is_not_agreement() -> None:
+    test = judge(machine(0.6, 0.5, noise=0.03).rounds(split_a=0.5))
+    assert test.verdict is Verdict.CANNOT_TELL
+    assert test.why
+
+
+def test_a_load_that_adds_nothing_is_not_judged() -> None:
+    test = judge(Machine(30, 20, 40, 0.0).rounds(split_a=1.0))
+    assert test.verdict is Verdict.CANNOT_TELL
+    assert "B adds" in test.why
+
+
+def test_loads_that_slow_each_other_down_are_not_judged() -> None:
+    rounds = [replace(one, rate_together_b=12.0) for one in machine(0.3, 0.5).rounds(0.5)]
+    test = judge(rounds)
+    assert test.verdict is Verdict.CANNOT_TELL
+    assert "-20%" in test.why
+
+
+def test_a_load_that_never_ran_is_not_judged() -> None:
+    rounds = [replace(one, rate_alone_a=0.0) for one in machine(0.3, 0.5).rounds(0.5)]
+    assert judge(rounds).verdict is Verdict.CANNOT_TELL
+
+
+def test_readings_that_are_all_the_same_are_no_load() -> None:
+    test = judge([Round(50, 50, 50, 1, 1, 1, 1, 1, 1)] * 4)
+    assert test.verdict is Verdict.CANNOT_TELL
+    assert not any(map(math.isnan, numbers(test)))
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"alone_a_w": math.nan}, {"split_a": math.inf}, {"split_a": 0.0, "split_b": 0.0}]
+)
+def test_no_verdict_on_what_is_no_number(wrong: dict[str, float]) -> None:
+    rounds = machine(0.3, 0.5).rounds(0.5)
+    with pytest.raises(ValueError, match="no number"):
+        judge([*rounds, replace(rounds[0], **wrong)])
+
+
+def test_too_few_rounds_have_no_interval() -> None:
+    with pytest.raises(ValueError, match="at least"):
+        judge(machine(0.3, 0.5).rounds(0.5, n=LEAST_ROUNDS - 1))
+
+
+def numbers(test: PhysicalTest) -> list[float]:
+    estimates = [test.together_w, test.residual_w]
+    for side in (test.a, test.b):
+        estimates += [side.alone_w, side.adds_w, side.physical_share, side.split_share, side.error]
+    return [x for e in estimates for x in (e.value, e.low, e.high)]
