@@ -52,10 +52,10 @@ static long batch_lost_record(__u32 i, struct batch_walk *walk)
 	if (at >= walk->first) {
 		count_loss(walk->cpu, QJ_LOSS_SEGMENT);
 		walk->cpu->lost_ns += segment->t1_ns - segment->t0_ns;
-		if (segment->reserved)
+		if (segment->counted)
 			count_loss(walk->cpu, QJ_LOSS_QUERY);
 	}
-	batch->cursor = at + sizeof(*segment) + (segment->reserved ? sizeof(struct qj_query) : 0);
+	batch->cursor = at + sizeof(*segment) + (segment->counted ? sizeof(struct qj_query) : 0);
 	return 0;
 }
 
@@ -106,7 +106,7 @@ static __always_inline void batch_segment(struct qj_cpu_state *cpu, __u64 t0, __
 	segment = (struct qj_segment *)(batch->bytes + used);
 	fill_segment(segment, cpu, t0, now);
 	if (thread && thread->ended.query) {
-		segment->reserved = QJ_BATCH_QUERY_FOLLOWS;
+		segment->counted = QJ_BATCH_QUERY_FOLLOWS;
 		*(struct qj_query *)(segment + 1) = thread->ended;
 		thread->ended.query = 0;
 		used += sizeof(struct qj_query);

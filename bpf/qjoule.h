@@ -17,13 +17,14 @@
 #include <linux/types.h>
 #endif
 
-#define QJ_CONTRACT_VERSION 1
+#define QJ_CONTRACT_VERSION 2
 
 #define QJ_COMM_BYTES	   16
-#define QJ_COUNTERS	   3	/* cycles, instructions, LLC misses, in this order */
-#define QJ_TEXT_BYTES	   4096 /* a statement is read, hashed and shown up to here */
-#define QJ_STARTUP_BYTES   512	/* a session's first message, for user and database */
-#define QJ_LATENCY_BUCKETS 48	/* half octaves from 1 us: bucket i starts at 1000 * 2^(i/2) ns */
+#define QJ_COUNTERS	   3	 /* cycles, instructions, LLC misses, in this order */
+#define QJ_WHOLE	   65535 /* as a share: all of it */
+#define QJ_TEXT_BYTES	   4096	 /* a statement is read, hashed and shown up to here */
+#define QJ_STARTUP_BYTES   512	 /* a session's first message, for user and database */
+#define QJ_LATENCY_BUCKETS 48	 /* half octaves from 1 us: bucket i starts at 1000 * 2^(i/2) ns */
 
 /* Who a stretch of CPU time belongs to. Every nanosecond has exactly one. */
 enum qj_owner_kind {
@@ -81,13 +82,15 @@ enum qj_loss {
 	QJ_LOSS_OPAQUE_SESSION =
 	    7,		     /* TLS or compression: the socket rung cannot see into this session */
 	QJ_LOSS_FRAMING = 8, /* protocol framing lost; found again at the next clear boundary */
-	QJ_LOSS_COUNTER = 9, /* a hardware counter could not be read or was multiplexed */
+	QJ_LOSS_COUNTER =
+	    9, /* a segment lacks a counter: not readable, stopped, or never counting */
 	QJ_LOSS_AGGREGATE =
 	    10, /* live view: no room for another row, its sums went to the `other` row */
 	QJ_LOSS_ENERGY = 11, /* the tracer could not read an energy counter */
 	QJ_LOSS_PUMP = 12,   /* the reader was too slow or too late; counted by the tracer */
 	QJ_LOSS_SWITCH = 13, /* a context switch was not shown: a stretch may be partly another's */
-	QJ_LOSS_MAX = 14,
+	QJ_LOSS_MULTIPLEXED = 14, /* a counter counted for a part of a segment, and was scaled */
+	QJ_LOSS_MAX = 15,
 };
 
 enum qj_task_event {
@@ -120,13 +123,13 @@ struct qj_segment {
 	__u16 cpu;
 	__u16 server; /* id from the attach plan, 0 none */
 	__u8 owner_kind;
-	__u8 valid; /* bit i: counters[i] is valid */
-	__u16 reserved;
+	__u8 valid;    /* bit i: counters[i] is valid */
+	__u16 counted; /* least share of the time, in 1/QJ_WHOLE, that a valid counter counted */
 };
 
 struct qj_segment_counters {
 	struct qj_segment segment;
-	__u64 counters[QJ_COUNTERS]; /* increments over the segment */
+	__u64 counters[QJ_COUNTERS]; /* increments over the segment, scaled to all of it */
 };
 
 struct qj_query {
@@ -214,15 +217,19 @@ struct qj_aggregate {
 	__u64 t1_ns;
 	__u64 shape; /* QJ_OWNER_QUERY: shape, 0 unknown text, ~0 the `other` row */
 	__u64 cpu_ns;
+	__u64 overlap_ns; /* part of cpu_ns with another thread of the core busy */
+	__u64 scaled_ns;  /* part of cpu_ns that multiplexed counters were scaled over */
 	__u64 counters[QJ_COUNTERS];
-	__u64 latency_ns; /* summed over calls */
-	__u32 calls;	  /* executions that ended in this window */
-	__u32 tgid;	  /* process; 0 for queries */
-	__u32 pid;	  /* thread, for server background; else 0 */
+	__u64 counted_ns[QJ_COUNTERS];	     /* part of cpu_ns that counters[i] are of */
+	__u64 overlap_counters[QJ_COUNTERS]; /* part of counters[i], by each stretch's overlap */
+	__u64 latency_ns;		     /* summed over calls */
+	__u32 calls;			     /* executions that ended in this window */
+	__u32 tgid;			     /* process; 0 for queries */
+	__u32 pid;			     /* thread, for server background; else 0 */
 	__u16 package;
 	__u16 server;
 	__u8 owner_kind;
-	__u8 valid;
+	__u8 valid; /* bit i: counters[i] are of all of cpu_ns */
 	__u8 reserved[6];
 	__u32 latency[QJ_LATENCY_BUCKETS];
 };
@@ -257,8 +264,8 @@ enum qj_mode {
 struct qj_cpu {
 	__u32 cpu;
 	__u32 package;
-	__u32 core;
-	__u32 sibling; /* lowest CPU of the same core, itself if alone */
+	__u32 core;    /* number within its package, from 0 */
+	__u32 sibling; /* lowest CPU of the same core, itself if alone: unique over the machine */
 };
 
 struct qj_domain {
@@ -322,7 +329,7 @@ QJ_ASSERT_SIZE(qj_session, 32);
 QJ_ASSERT_SIZE(qj_energy, 32);
 QJ_ASSERT_SIZE(qj_loss_count, 32);
 QJ_ASSERT_SIZE(qj_cpu_time, 32);
-QJ_ASSERT_SIZE(qj_aggregate, 280);
+QJ_ASSERT_SIZE(qj_aggregate, 344);
 QJ_ASSERT_SIZE(qj_hello, 272);
 QJ_ASSERT_SIZE(qj_cpu, 16);
 QJ_ASSERT_SIZE(qj_domain, 56);

@@ -27,7 +27,7 @@ static __always_inline void check_label(struct qj_cpu_state *cpu, __u64 now)
 		return;
 	end_stretch(cpu, now);
 	count_loss(cpu, QJ_LOSS_SWITCH);
-	label_stretch(cpu, bpf_get_current_task_btf());
+	label_stretch(cpu, bpf_get_current_task_btf(), now);
 }
 
 /* Gives the open stretch to this thread's query: what ran before stays with its owner. */

@@ -27,7 +27,7 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 		account_stretch(cpu, t0, now);
 	else if (cpu->owner_kind != QJ_OWNER_IDLE && t0 && t0 < now)
 		batch_segment(cpu, t0, now, thread);
-	label_stretch(cpu, next);
+	label_stretch(cpu, next, now);
 	return 0;
 }
 
@@ -44,14 +44,16 @@ int BPF_PROG(on_tick)
 	__u64 now = bpf_ktime_get_ns();
 
 	if (!t0) {
-		label_stretch(cpu, bpf_get_current_task_btf());
+		label_stretch(cpu, bpf_get_current_task_btf(), now);
 		cpu->t0_ns = now;
-		return 0;
+	} else {
+		check_label(cpu, now);
+		if (cpu->owner_kind == QJ_OWNER_IDLE)
+			return 0;
+		if (now - t0 < plan.slice_ns && t0 >= control.epoch_ns && !control.close_all)
+			return 0;
+		t0 = restart_stretch_alone(cpu, now);
 	}
-	check_label(cpu, now);
-	if (cpu->owner_kind == QJ_OWNER_IDLE)
-		return 0;
-	if (now - t0 >= plan.slice_ns || t0 < control.epoch_ns || control.close_all)
-		account_stretch(cpu, restart_stretch_alone(cpu, now), now);
+	account_stretch(cpu, t0, now);
 	return 0;
 }

@@ -6,6 +6,7 @@
 #ifndef QJOULE_SHARED_H
 #define QJOULE_SHARED_H
 
+#include "counted.h"
 #include "qjoule.h"
 
 #define QJ_MAX_CPUS    1024 /* a power of two: an index is masked with it */
@@ -48,9 +49,12 @@ struct qj_plan {
 	__u32 tracer_tgid;
 	__u32 reader_tgid;
 	__u32 only_running; /* only `running` processes and their children are servers */
+	__u32 core_threads; /* CPUs of the largest core; 1: no SMT, nothing to look at */
 	struct qj_server_plan servers[QJ_MAX_SERVERS]; /* server id - 1 */
 	struct qj_running running[QJ_MAX_RUNNING];
 	__u16 package_of[QJ_MAX_CPUS];
+	/* The next CPU of the same core, the first after the last; itself if alone. */
+	__u16 next_thread[QJ_MAX_CPUS];
 };
 
 /* Moved by the tracer while programs run. */
@@ -68,9 +72,10 @@ struct qj_cpu_state {
 	__u64 busy_ns;
 	__u64 idle_ns;
 	__u64 lost_ns;
-	__u64 ids;			/* query and session ids made on this CPU */
-	__u64 counters[QJ_COUNTERS];	/* readings at t0_ns ... */
-	__u64 not_running[QJ_COUNTERS]; /* ... and how long the event had not counted by then */
+	__u64 ids;			     /* query and session ids made on this CPU */
+	__u64 busy_clock;		     /* live view with SMT: see overlap.bpf.h */
+	__u64 threads_busy_ns;		     /* of the core's other CPUs, at t0_ns */
+	struct qj_reading read[QJ_COUNTERS]; /* at t0_ns */
 	__u32 pid;
 	__u32 tgid;
 	__u16 server;
@@ -90,12 +95,17 @@ struct qj_sums_key {
 	__u8 reserved[3];
 };
 
+/* As in struct qj_aggregate. */
 struct qj_sums {
 	__u64 cpu_ns;
+	__u64 overlap_ns;
+	__u64 scaled_ns;
 	__u64 counters[QJ_COUNTERS];
+	__u64 counted_ns[QJ_COUNTERS];
+	__u64 overlap_counters[QJ_COUNTERS];
 	__u64 latency_ns;
 	__u32 calls;
-	__u32 invalid; /* bit i: counters[i] misses a part */
+	__u32 reserved;
 	__u32 latency[QJ_LATENCY_BUCKETS];
 };
 
@@ -145,7 +155,10 @@ struct qj_ring_session {
 #define QJ_RING_BATCH  64 /* beside enum qj_block_kind */
 #define QJ_BATCH_BYTES 3328
 
-/* A segment, and behind it the query that ended in it if the segment's `reserved` says so. */
+/*
+ * A segment, and behind it the query that ended in it if the segment's `counted` says so: there
+ * are batches only where no counters are read.
+ */
 #define QJ_BATCH_QUERY_FOLLOWS 1
 #define QJ_BATCH_RECORD_MAX    (sizeof(struct qj_segment) + sizeof(struct qj_query))
 

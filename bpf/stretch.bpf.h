@@ -4,6 +4,7 @@
 #define QJOULE_STRETCH_BPF_H
 
 #include "emit.bpf.h"
+#include "overlap.bpf.h"
 #include "sums.bpf.h"
 
 struct counter_map {
@@ -16,50 +17,79 @@ extern struct counter_map cycles SEC(".maps");
 extern struct counter_map instructions SEC(".maps");
 extern struct counter_map llc_misses SEC(".maps");
 
-/* Increments over a stretch. */
-struct counters {
-	__u64 value[QJ_COUNTERS];
+/* What was measured over a stretch. */
+struct measured {
+	__u64 counters[QJ_COUNTERS]; /* increments */
+	__u64 overlap_ns;
+	__u16 counted; /* as in struct qj_segment */
 	__u8 valid;
 };
 
 static __always_inline void counter_since(struct qj_cpu_state *cpu, void *map, __u32 i,
-					  struct counters *out, __u8 *readable)
+					  struct measured *out, __u8 *readable)
 {
-	struct bpf_perf_event_value now = {};
-	__u64 not_running;
+	struct bpf_perf_event_value value = {};
+	struct qj_reading now;
+	__u16 counted;
 
-	out->value[i] = 0;
-	if (!(plan.counters & (1u << i)))
-		return;
-	if (bpf_perf_event_read_value(map, BPF_F_CURRENT_CPU, &now, sizeof(now)))
+	if (!(plan.counters & (1u << i)) ||
+	    bpf_perf_event_read_value(map, BPF_F_CURRENT_CPU, &value, sizeof(value)))
 		return;
 	*readable |= 1u << i;
-	not_running = now.enabled - now.running;
-	/* An event that did not count all the while (multiplexing) has only a sample of it. */
-	if (cpu->valid & (1u << i) && cpu->not_running[i] == not_running) {
-		out->value[i] = now.counter - cpu->counters[i];
+	now.counter = value.counter;
+	now.enabled_ns = value.enabled;
+	now.running_ns = value.running;
+	counted = cpu->valid & (1u << i) ? qj_counted(&cpu->read[i], &now, &out->counters[i]) : 0;
+	if (counted) {
 		out->valid |= 1u << i;
+		if (!out->counted || counted < out->counted)
+			out->counted = counted;
 	}
-	cpu->counters[i] = now.counter;
-	cpu->not_running[i] = not_running;
+	cpu->read[i] = now;
 }
 
 /* Reads the counters at the end of a stretch, and keeps the readings for the next. */
-static __always_inline void counters_since(struct qj_cpu_state *cpu, struct counters *out)
+static __always_inline void counters_since(struct qj_cpu_state *cpu, struct measured *out)
 {
 	__u8 readable = 0;
 
-	out->valid = 0;
 	counter_since(cpu, &cycles, 0, out, &readable);
 	counter_since(cpu, &instructions, 1, out, &readable);
 	counter_since(cpu, &llc_misses, 2, out, &readable);
-	if (cpu->valid && out->valid != plan.counters)
-		count_loss(cpu, QJ_LOSS_COUNTER);
 	cpu->valid = readable;
 }
 
+static __always_inline void count_counter_loss(struct qj_cpu_state *cpu, const struct measured *m)
+{
+	if (m->valid != plan.counters)
+		count_loss(cpu, QJ_LOSS_COUNTER);
+	if (m->valid && m->counted != QJ_WHOLE)
+		count_loss(cpu, QJ_LOSS_MULTIPLEXED);
+}
+
+static __always_inline void add_counters(struct qj_sums *row, const struct measured *m, __u64 ns,
+					 __u64 whole)
+{
+	if (m->valid && m->counted != QJ_WHOLE)
+		__sync_fetch_and_add(&row->scaled_ns,
+				     qj_scaled(ns, QJ_WHOLE - m->counted, QJ_WHOLE));
+	for (int i = 0; i < QJ_COUNTERS; i++) {
+		__u64 count;
+
+		if (!(m->valid & (1u << i)))
+			continue;
+		count = qj_scaled(m->counters[i], ns, whole);
+		__sync_fetch_and_add(&row->counters[i], count);
+		__sync_fetch_and_add(&row->counted_ns[i], ns);
+		if (m->overlap_ns)
+			__sync_fetch_and_add(&row->overlap_counters[i],
+					     qj_scaled(count, m->overlap_ns, whole));
+	}
+}
+
+/* Adds `ns` of a stretch that was `whole` ns long. */
 static __always_inline void add_to_sums(struct qj_cpu_state *cpu, __u32 epoch, __u64 ns,
-					const struct counters *c, __u64 part, __u64 whole)
+					const struct measured *m, __u64 whole)
 {
 	struct qj_sums_key key = {};
 	struct qj_sums *row;
@@ -83,16 +113,15 @@ static __always_inline void add_to_sums(struct qj_cpu_state *cpu, __u32 epoch, _
 		return;
 	}
 	__sync_fetch_and_add(&row->cpu_ns, ns);
-	if (!plan.counters)
-		return;
-	row->invalid |= plan.counters & ~c->valid;
-	for (int i = 0; i < QJ_COUNTERS; i++)
-		__sync_fetch_and_add(&row->counters[i], c->value[i] * part / whole);
+	if (m->overlap_ns)
+		__sync_fetch_and_add(&row->overlap_ns, qj_scaled(m->overlap_ns, ns, whole));
+	if (plan.counters)
+		add_counters(row, m, ns, whole);
 }
 
 /* A stretch that began in the window before is divided between the two. */
 static __always_inline void sum_stretch(struct qj_cpu_state *cpu, __u64 t0, __u64 now,
-					const struct counters *c)
+					const struct measured *m)
 {
 	__u32 epoch = control.epoch;
 	__u64 edge = control.epoch_ns;
@@ -101,11 +130,11 @@ static __always_inline void sum_stretch(struct qj_cpu_state *cpu, __u64 t0, __u6
 	if (t0 < edge) {
 		__u64 before = (now < edge ? now : edge) - t0;
 
-		add_to_sums(cpu, epoch - 1, before, c, before, whole);
+		add_to_sums(cpu, epoch - 1, before, m, whole);
 		t0 += before;
 	}
 	if (t0 < now)
-		add_to_sums(cpu, epoch, now - t0, c, now - t0, whole);
+		add_to_sums(cpu, epoch, now - t0, m, whole);
 }
 
 static __always_inline void fill_segment(struct qj_segment *s, const struct qj_cpu_state *cpu,
@@ -120,7 +149,7 @@ static __always_inline void fill_segment(struct qj_segment *s, const struct qj_c
 	s->server = cpu->server;
 	s->owner_kind = cpu->owner_kind;
 	s->valid = 0;
-	s->reserved = 0;
+	s->counted = 0;
 }
 
 static __always_inline bool emit_plain(const struct qj_cpu_state *cpu, __u64 t0, __u64 now)
@@ -137,7 +166,7 @@ static __always_inline bool emit_plain(const struct qj_cpu_state *cpu, __u64 t0,
 }
 
 static __always_inline bool emit_with_counters(const struct qj_cpu_state *cpu, __u64 t0, __u64 now,
-					       const struct counters *c)
+					       const struct measured *m)
 {
 	struct qj_ring_segment_counters *r = reserve(sizeof(*r));
 
@@ -146,36 +175,43 @@ static __always_inline bool emit_with_counters(const struct qj_cpu_state *cpu, _
 	r->head.block = QJ_BLOCK_SEGMENT_COUNTERS;
 	r->head.text_bytes = 0;
 	fill_segment(&r->segment.segment, cpu, t0, now);
-	r->segment.segment.valid = c->valid;
+	r->segment.segment.valid = m->valid;
+	r->segment.segment.counted = m->counted;
 	for (int i = 0; i < QJ_COUNTERS; i++)
-		r->segment.counters[i] = c->value[i];
+		r->segment.counters[i] = m->counters[i];
 	submit(r);
 	return true;
 }
 
 static __always_inline void emit_segment(struct qj_cpu_state *cpu, __u64 t0, __u64 now,
-					 const struct counters *c)
+					 const struct measured *m)
 {
-	if (plan.counters ? emit_with_counters(cpu, t0, now, c) : emit_plain(cpu, t0, now))
+	if (plan.counters ? emit_with_counters(cpu, t0, now, m) : emit_plain(cpu, t0, now))
 		return;
 	count_loss(cpu, QJ_LOSS_SEGMENT);
 	__sync_fetch_and_add(&cpu->lost_ns, now - t0);
 }
 
-/* Accounts for the time from t0 to now, which nobody else will. */
+/*
+ * Accounts for the time from t0 to now, which nobody else will, and takes the readings that the
+ * next stretch begins with. t0 is 0 where there is no stretch yet.
+ */
 static __always_inline void account_stretch(struct qj_cpu_state *cpu, __u64 t0, __u64 now)
 {
-	struct counters c;
+	struct measured m = {};
 
-	c.valid = 0;
 	if (plan.counters)
-		counters_since(cpu, &c);
+		counters_since(cpu, &m);
+	if (tells_overlap())
+		m.overlap_ns = overlap_since(cpu, now, now - t0);
 	if (cpu->owner_kind == QJ_OWNER_IDLE || !t0 || t0 >= now)
 		return;
+	if (plan.counters)
+		count_counter_loss(cpu, &m);
 	if (plan.mode == QJ_MODE_LIVE)
-		sum_stretch(cpu, t0, now, &c);
+		sum_stretch(cpu, t0, now, &m);
 	else
-		emit_segment(cpu, t0, now, &c);
+		emit_segment(cpu, t0, now, &m);
 }
 
 /* Starts the next stretch at `now`, under the same label; returns when the last one began. */
@@ -211,11 +247,13 @@ static __always_inline __u64 restart_stretch_alone(struct qj_cpu_state *cpu, __u
 	return t0;
 }
 
-/* Labels the open stretch with the thread that now runs. */
-static __always_inline void label_stretch(struct qj_cpu_state *cpu, struct task_struct *task)
+/* Labels the stretch that is open since `now` with the thread that runs. */
+static __always_inline void label_stretch(struct qj_cpu_state *cpu, struct task_struct *task,
+					  __u64 now)
 {
 	struct thread_state *thread;
 
+	busy_clock_set(cpu, task->pid, now);
 	cpu->pid = task->pid;
 	cpu->tgid = task->tgid;
 	cpu->server = 0;

@@ -103,13 +103,14 @@ int BPF_PROG(on_exec, struct task_struct *task, pid_t old_pid, struct linux_binp
 {
 	struct qj_cpu_state *cpu = this_cpu();
 	__u16 server = plan.only_running ? 0 : server_by_executable(task);
+	__u64 now = bpf_ktime_get_ns();
 
-	end_stretch(cpu, bpf_ktime_get_ns());
+	end_stretch(cpu, now);
 	if (server)
 		adopt(task, server, PHASE_STARTUP);
 	else
 		bpf_task_storage_delete(&threads, task);
-	label_stretch(cpu, task);
+	label_stretch(cpu, task, now);
 	emit_task(task, QJ_TASK_EXEC, server, task->comm);
 	return 0;
 }

@@ -62,8 +62,8 @@ static void add_records(struct batches *batches, const uint8_t *bytes, uint32_t 
 
 		memcpy(&segment, bytes + at, sizeof(segment));
 		at += sizeof(segment);
-		query_follows = segment.reserved == QJ_BATCH_QUERY_FOLLOWS;
-		segment.reserved = 0;
+		query_follows = segment.counted == QJ_BATCH_QUERY_FOLLOWS;
+		segment.counted = 0;
 		stream_add(batches->stream, QJ_BLOCK_SEGMENT, &segment, sizeof(segment));
 		if (query_follows && at + sizeof(struct qj_query) <= end) {
 			stream_add(batches->stream, QJ_BLOCK_QUERY, bytes + at,

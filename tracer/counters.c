@@ -32,16 +32,29 @@ static int open_counter(uint32_t type, uint64_t config, int cpu)
 	return syscall(SYS_perf_event_open, &attr, -1, cpu, -1, PERF_FLAG_FD_CLOEXEC);
 }
 
-static bool open_on_all(struct counters *counters, int i, uint32_t type, uint64_t config)
+/* Opens counter `i` on every CPU that has it; says on stderr if some have not. */
+static void open_on_all(struct counters *counters, int i, uint32_t type, uint64_t config)
 {
+	unsigned missing = 0;
+	int err = 0;
+
 	for (unsigned c = 0; c < counters->cpu_count; c++) {
 		int fd = open_counter(type, config, counters->cpus[c].cpu);
 
 		counters->fds[i * counters->cpu_count + c] = fd;
-		if (fd < 0)
-			return false;
+		if (fd < 0) {
+			err = errno;
+			missing++;
+		}
 	}
-	return true;
+	if (missing == counters->cpu_count)
+		fprintf(stderr, "qjoule-tracer: counter %s is not available: %s\n",
+			counter_names[i], strerror(err));
+	else if (missing)
+		fprintf(stderr, "qjoule-tracer: counter %s is not available on %u of %u CPUs: %s\n",
+			counter_names[i], missing, counters->cpu_count, strerror(err));
+	if (missing < counters->cpu_count)
+		counters->mask |= 1u << i;
 }
 
 struct counters *counters_open(const struct options *options, const struct qj_cpu *cpus,
@@ -60,11 +73,7 @@ struct counters *counters_open(const struct options *options, const struct qj_cp
 
 		if (type == UINT32_MAX) /* not asked for */
 			continue;
-		if (open_on_all(counters, i, type, options->counters[i].config))
-			counters->mask |= 1u << i;
-		else
-			fprintf(stderr, "qjoule-tracer: counter %d is not available: %s\n", i,
-				strerror(errno));
+		open_on_all(counters, i, type, options->counters[i].config);
 	}
 	return counters;
 }
@@ -98,6 +107,8 @@ int counters_give(const struct counters *counters, struct qjoule_bpf *skeleton)
 		for (unsigned c = 0; c < counters->cpu_count; c++) {
 			const int *fd = &counters->fds[i * counters->cpu_count + c];
 
+			if (*fd < 0)
+				continue;
 			if (bpf_map_update_elem(bpf_map__fd(maps[i]), &counters->cpus[c].cpu, fd,
 						0)) {
 				int err = -errno;

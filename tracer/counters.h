@@ -1,5 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Hardware counters, one perf event per counter and CPU, read by the BPF programs. */
+/*
+ * Hardware counters, one perf event per counter and CPU, read by the BPF programs. Cycles are those
+ * of the core while it is not halted (PERF_COUNT_HW_CPU_CYCLES, perf_event_open(2)): over the CPU
+ * time of a thread they are the frequency that it ran at.
+ *
+ * The events are no group. A group counts all or nothing: where another event holds one counter for
+ * itself (the NMI watchdog does) it may never run, and cycles and instructions, which have counters
+ * of their own on most CPUs, would have to wait for their turn with the misses. Each is scaled by
+ * the time that it ran itself (bpf/counted.h).
+ */
 #ifndef QJ_COUNTERS_H
 #define QJ_COUNTERS_H
 
@@ -9,14 +18,14 @@ struct counters;
 struct qjoule_bpf;
 
 /*
- * Opens the counters that the options name. One that cannot be opened on every CPU is not read at
- * all: stderr says so, and counters_mask() has no bit for it. NULL: no memory.
+ * Opens the counters that the options name. Where a CPU lacks one, stderr says so: the segments of
+ * that CPU are without it. One that no CPU has, counters_mask() has no bit for. NULL: no memory.
  */
 struct counters *counters_open(const struct options *options, const struct qj_cpu *cpus,
 			       unsigned cpu_count);
 void counters_close(struct counters *counters);
 
-/* Bit i: counter i is being read. */
+/* Bit i: counter i is being read, at least on some CPUs. */
 unsigned counters_mask(const struct counters *counters);
 
 /* Puts the events into the programs' maps. Returns 0 or a negative errno, said on stderr. */

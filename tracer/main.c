@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cpu_books.h"
 #include "energy.h"
 #include "options.h"
 #include "privileges.h"
@@ -100,7 +101,7 @@ static int open_energy(const struct options *options, const struct qj_cpu *cpus,
 
 	env->cpus = cpus;
 	env->cpu_count = cpu_count;
-	env->busy_ns = pump_busy_ns;
+	env->busy_ns = cpu_books_busy_ns;
 	env->ctx = probes;
 	env->host_root = options->host_root;
 	env->curve = options->curve;
@@ -130,7 +131,7 @@ int main(int argc, char **argv)
 		      stderr);
 		return 2;
 	}
-	cpu_count = topology_read("/sys/devices/system/cpu", cpus);
+	cpu_count = topology_read(options.cpu_topology, cpus);
 	if (cpu_count < 0) {
 		fprintf(stderr, "qjoule-tracer: cannot read the CPUs of this machine: %s\n",
 			strerror(-cpu_count));

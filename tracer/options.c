@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "topology.h"
+
 const char *const probe_role_names[PROBE_ROLES] = {
     [PROBE_MYSQL_BEGIN_COMMAND_FIRST] = "mysql-begin-command-first",
     [PROBE_MYSQL_BEGIN_THD_FIRST] = "mysql-begin-thd-first",
@@ -17,6 +19,8 @@ const char *const probe_role_names[PROBE_ROLES] = {
     [PROBE_PG_LAUNCH_WORKERS] = "pg-launch-workers",
     [PROBE_PG_JOIN_LEADER] = "pg-join-leader",
 };
+
+const char *const counter_names[QJ_COUNTERS] = {"cycles", "instructions", "llc-misses"};
 
 static const char usage[] =
     "usage: qjoule-tracer [options] >stream\n"
@@ -39,6 +43,7 @@ static const char usage[] =
     "  --probe ID:ROLE:OFFSET        a probe point, by offset in the server's file\n"
     "  --pg-states ID:I:R:T:F:A      numbers of idle, running, idle in transaction, fastpath,\n"
     "                                aborted in PostgreSQL's BackendState\n"
+    "  --cpu-topology DIR            a tree like /sys/devices/system/cpu to take cores from\n"
     "  --counter cycles|instructions|llc-misses[=TYPE:CONFIG]\n"
     "                                a counter to read, by default the hardware's\n"
     "  --reader PID                  who reads the stream: counted as tracer\n"
@@ -163,14 +168,13 @@ static int parse_pool(struct options *o, const char *value)
 
 static int parse_counter(struct options *o, const char *value)
 {
-	static const char *const names[] = {"cycles", "instructions", "llc-misses"};
 	static const uint64_t hardware[] = {PERF_COUNT_HW_CPU_CYCLES, PERF_COUNT_HW_INSTRUCTIONS,
 					    PERF_COUNT_HW_CACHE_MISSES};
 	size_t length = strcspn(value, "=");
 	uint64_t type = PERF_TYPE_HARDWARE, config;
 
 	for (int i = 0; i < QJ_COUNTERS; i++) {
-		if (strlen(names[i]) != length || strncmp(names[i], value, length))
+		if (strlen(counter_names[i]) != length || strncmp(counter_names[i], value, length))
 			continue;
 		config = hardware[i];
 		value += length;
@@ -209,6 +213,7 @@ enum {
 	OPT_POOL,
 	OPT_PROBE,
 	OPT_PG_STATES,
+	OPT_CPU_TOPOLOGY,
 	OPT_COUNTER,
 	OPT_READER,
 	OPT_CONTROL_FD,
@@ -233,6 +238,7 @@ static const struct option long_options[] = {
     {"pool", required_argument, NULL, OPT_POOL},
     {"probe", required_argument, NULL, OPT_PROBE},
     {"pg-states", required_argument, NULL, OPT_PG_STATES},
+    {"cpu-topology", required_argument, NULL, OPT_CPU_TOPOLOGY},
     {"counter", required_argument, NULL, OPT_COUNTER},
     {"reader", required_argument, NULL, OPT_READER},
     {"control-fd", required_argument, NULL, OPT_CONTROL_FD},
@@ -293,6 +299,9 @@ static int parse_one(struct options *o, int option, const char *value)
 		return parse_probe(o, value);
 	case OPT_PG_STATES:
 		return parse_pg_states(o, value);
+	case OPT_CPU_TOPOLOGY:
+		o->cpu_topology = value;
+		return 0;
 	case OPT_COUNTER:
 		return parse_counter(o, value);
 	case OPT_READER:
@@ -328,6 +337,7 @@ int options_parse(struct options *o, int argc, char **argv)
 	o->flush_ms = 200;
 	o->ring_mb = 8;
 	o->energy = "auto";
+	o->cpu_topology = TOPOLOGY_DIR;
 	o->control_fd = -1;
 	o->uid = 65534;
 	o->gid = 65534;

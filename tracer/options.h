@@ -34,6 +34,7 @@ struct options {
 	unsigned flush_ms;
 	unsigned ring_mb;
 	const char *energy;
+	const char *cpu_topology;
 	const char *host_root;
 	const char *curve;
 	const char *curve_label;
@@ -58,6 +59,7 @@ struct options {
 };
 
 extern const char *const probe_role_names[PROBE_ROLES];
+extern const char *const counter_names[QJ_COUNTERS];
 
 /* Fills `options`; on a mistake says what is wrong in one line on stderr and returns -1. */
 int options_parse(struct options *options, int argc, char **argv);

@@ -2,6 +2,7 @@
 #include "probes.h"
 
 #include "counters.h"
+#include "topology.h"
 
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
@@ -65,6 +66,7 @@ static int fill_plan(struct qj_plan *plan, struct probes *probes, const struct o
 	plan->reader_tgid = options->reader;
 	for (unsigned i = 0; i < cpu_count; i++)
 		plan->package_of[cpus[i].cpu % QJ_MAX_CPUS] = cpus[i].package;
+	plan->core_threads = topology_rings(cpus, cpu_count, plan->next_thread);
 	return fill_servers(plan, options);
 }
 

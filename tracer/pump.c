@@ -10,6 +10,7 @@
 
 #include "batches.h"
 #include "counters.h"
+#include "cpu_books.h"
 #include "sums.h"
 
 #define MS 1000000ull
@@ -206,58 +207,12 @@ static void report_loss(struct pump *pump, uint64_t t_ns)
 	}
 }
 
-struct cpu_books {
-	uint64_t t_ns;
-	uint64_t busy_ns;
-	uint64_t idle_ns;
-};
-
-/*
- * Busy and idle time of a CPU up to now, the open stretch included: that of an idle CPU may last
- * for a second, since nothing wakes it.
- */
-static struct cpu_books cpu_books(const volatile struct qj_cpu_state *state)
-{
-	struct cpu_books books;
-	uint64_t t0;
-
-	/* A switch in between would count a stretch twice: look again. */
-	do {
-		uint64_t open;
-		bool idle;
-
-		t0 = state->t0_ns;
-		idle = state->owner_kind == QJ_OWNER_IDLE;
-		books.t_ns = now_ns(CLOCK_MONOTONIC);
-		open = t0 && t0 < books.t_ns ? books.t_ns - t0 : 0;
-		books.busy_ns = state->busy_ns + (idle ? 0 : open);
-		books.idle_ns = state->idle_ns + (idle ? open : 0);
-	} while (state->t0_ns != t0);
-	return books;
-}
-
-static void report_cpu_time(struct pump *pump)
-{
-	for (unsigned i = 0; i < pump->cpu_count; i++) {
-		unsigned cpu = pump->cpus[i].cpu % QJ_MAX_CPUS;
-		struct cpu_books books = cpu_books(&pump->probes->skeleton->bss->cpus[cpu]);
-		struct qj_cpu_time time = {
-		    .t_ns = books.t_ns,
-		    .busy_ns = books.busy_ns,
-		    .idle_ns = books.idle_ns,
-		    .cpu = cpu,
-		};
-
-		stream_add(pump->stream, QJ_BLOCK_CPU_TIME, &time, sizeof(time));
-	}
-}
-
 static int flush(struct pump *pump, uint64_t t_ns)
 {
 	uint64_t open_ns = pump->options->window_ms * MS + TICKS_NS;
 
 	report_loss(pump, t_ns);
-	report_cpu_time(pump);
+	cpu_books_report(pump->probes, pump->stream, pump->cpus, pump->cpu_count);
 	pump->flushed_ns = t_ns;
 	return stream_write(pump->stream, t_ns, t_ns - open_ns, false);
 }
@@ -307,19 +262,7 @@ int pump_finish(struct pump *pump, int reason)
 	batches_take(pump->batches);
 	ring_buffer__consume(pump->rings);
 	report_loss(pump, end.t_ns);
-	report_cpu_time(pump);
+	cpu_books_report(pump->probes, pump->stream, pump->cpus, pump->cpu_count);
 	stream_add(pump->stream, QJ_BLOCK_END, &end, sizeof(end));
 	return stream_write(pump->stream, end.t_ns, 0, true) ?: err;
-}
-
-uint64_t pump_busy_ns(void *ctx, unsigned package)
-{
-	const struct probes *probes = ctx;
-	const struct qj_plan *plan = &probes->skeleton->rodata->plan;
-	uint64_t busy = 0;
-
-	for (unsigned cpu = 0; cpu < QJ_MAX_CPUS; cpu++)
-		if (plan->package_of[cpu] == package)
-			busy += cpu_books(&probes->skeleton->bss->cpus[cpu]).busy_ns;
-	return busy;
 }

@@ -24,7 +24,4 @@ int pump_window(struct pump *pump);
 /* The last window: closes what runs, and ends the stream. `reason`: 0 or an errno. */
 int pump_finish(struct pump *pump, int reason);
 
-/* CPU time of one package spent not idle, for energy sources that estimate (struct energy_env). */
-uint64_t pump_busy_ns(void *probes, unsigned package);
-
 #endif /* QJ_PUMP_H */

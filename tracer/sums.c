@@ -100,6 +100,8 @@ static void add_row(const struct sums *sums, const struct qj_sums_key *key,
 	    .t1_ns = t1_ns,
 	    .shape = key->shape,
 	    .cpu_ns = row->cpu_ns,
+	    .overlap_ns = row->overlap_ns,
+	    .scaled_ns = row->scaled_ns,
 	    .latency_ns = row->latency_ns,
 	    .calls = row->calls,
 	    .tgid = key->tgid,
@@ -107,12 +109,16 @@ static void add_row(const struct sums *sums, const struct qj_sums_key *key,
 	    .package = key->package,
 	    .server = key->server,
 	    .owner_kind = key->owner_kind,
-	    .valid = sums->counters & ~row->invalid,
 	};
 
 	if (!row->cpu_ns && !row->calls)
 		return;
+	for (int i = 0; i < QJ_COUNTERS; i++)
+		if (sums->counters & (1u << i) && row->counted_ns[i] == row->cpu_ns)
+			a.valid |= 1u << i;
 	memcpy(a.counters, row->counters, sizeof(a.counters));
+	memcpy(a.counted_ns, row->counted_ns, sizeof(a.counted_ns));
+	memcpy(a.overlap_counters, row->overlap_counters, sizeof(a.overlap_counters));
 	memcpy(a.latency, row->latency, sizeof(a.latency));
 	stream_add(sums->stream, QJ_BLOCK_AGGREGATE, &a, sizeof(a));
 }

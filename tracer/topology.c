@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -10,14 +11,15 @@
 static unsigned first_number(const char *dir, unsigned cpu, const char *name, unsigned fallback)
 {
 	char path[PATH_MAX];
-	unsigned value;
+	long value;
 	FILE *file;
 
 	snprintf(path, sizeof(path), "%s/cpu%u/topology/%s", dir, cpu, name);
 	file = fopen(path, "re");
 	if (!file)
 		return fallback;
-	if (fscanf(file, "%u", &value) != 1) /* physical_package_id may be -1 */
+	/* physical_package_id may be -1: the firmware did not say. */
+	if (fscanf(file, "%ld", &value) != 1 || value < 0 || value > UINT16_MAX)
 		value = fallback;
 	fclose(file);
 	return value;
@@ -45,6 +47,25 @@ static int read_list(const char *path, unsigned list[QJ_MAX_CPUS])
 	return count ? count : -ENODATA;
 }
 
+/*
+ * Cores by number within their package. The kernel's core_id is not used: it may repeat from die to
+ * die, and is 0 everywhere in some virtual machines.
+ */
+static void number_cores(struct qj_cpu *cpus, unsigned count)
+{
+	static unsigned cores_of[UINT16_MAX + 1];
+
+	memset(cores_of, 0, sizeof(cores_of));
+	for (unsigned i = 0; i < count; i++) {
+		const struct qj_cpu *first = &cpus[i];
+
+		for (unsigned j = 0; j < i; j++)
+			if (cpus[j].cpu == cpus[i].sibling)
+				first = &cpus[j];
+		cpus[i].core = first == &cpus[i] ? cores_of[cpus[i].package]++ : first->core;
+	}
+}
+
 int topology_read(const char *dir, struct qj_cpu cpus[QJ_MAX_CPUS])
 {
 	unsigned list[QJ_MAX_CPUS];
@@ -56,8 +77,32 @@ int topology_read(const char *dir, struct qj_cpu cpus[QJ_MAX_CPUS])
 	for (int i = 0; i < count; i++) {
 		cpus[i].cpu = list[i];
 		cpus[i].package = first_number(dir, list[i], "physical_package_id", 0);
-		cpus[i].core = first_number(dir, list[i], "core_id", list[i]);
 		cpus[i].sibling = first_number(dir, list[i], "thread_siblings_list", list[i]);
+		if (cpus[i].sibling > list[i]) /* lists are in order, and name the CPU itself */
+			cpus[i].sibling = list[i];
 	}
+	if (count > 0)
+		number_cores(cpus, count);
 	return count;
+}
+
+unsigned topology_rings(const struct qj_cpu *cpus, unsigned count, uint16_t next[QJ_MAX_CPUS])
+{
+	uint16_t last[QJ_MAX_CPUS];
+	unsigned threads[QJ_MAX_CPUS] = {0}, most = 1;
+
+	for (unsigned i = 0; i < QJ_MAX_CPUS; i++)
+		next[i] = last[i] = i;
+	for (unsigned i = 0; i < count; i++) {
+		unsigned cpu = cpus[i].cpu, first = cpus[i].sibling;
+
+		if (++threads[first] > most)
+			most = threads[first];
+		if (cpu == first)
+			continue;
+		next[last[first]] = cpu;
+		next[cpu] = first;
+		last[first] = cpu;
+	}
+	return most;
 }

@@ -2,13 +2,23 @@
 #ifndef QJ_TOPOLOGY_H
 #define QJ_TOPOLOGY_H
 
+#include <stdint.h>
+
 #include "shared.h"
 
+#define TOPOLOGY_DIR "/sys/devices/system/cpu"
+
 /*
- * Online CPUs with their package, core and sibling, from DIR/cpu (/sys/devices/system/cpu).
+ * Online CPUs with their package, core and sibling, from DIR/cpu (TOPOLOGY_DIR).
  * Returns how many, or a negative errno. A CPU whose topology is not told is its own core of
  * package 0.
  */
 int topology_read(const char *dir, struct qj_cpu cpus[QJ_MAX_CPUS]);
+
+/*
+ * Chains the CPUs of each core into a ring: next[cpu] is the next one, cpu itself if it is alone.
+ * Returns how many CPUs the largest core has.
+ */
+unsigned topology_rings(const struct qj_cpu *cpus, unsigned count, uint16_t next[QJ_MAX_CPUS]);
 
 #endif /* QJ_TOPOLOGY_H */

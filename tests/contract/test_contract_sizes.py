@@ -52,6 +52,7 @@ CONSTANTS = {
     "QJ_CONTRACT_VERSION": contract.CONTRACT_VERSION,
     "QJ_BLOCK_MAGIC": contract.BLOCK_MAGIC,
     "QJ_COUNTERS": len(contract.COUNTER_NAMES),
+    "QJ_WHOLE": contract.WHOLE,
     "QJ_TEXT_BYTES": contract.TEXT_BYTES,
     "QJ_LATENCY_BUCKETS": contract.LATENCY_BUCKETS,
 }

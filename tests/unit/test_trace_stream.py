@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import fake_tracer as ft
-from qjoule.contract import BLOCK, BLOCK_MAGIC, Block
+from qjoule.contract import BLOCK, BLOCK_MAGIC, CONTRACT_VERSION, Block
 from qjoule.errors import QjouleError
 from qjoule.trace.stream import MAX_PAYLOAD_BYTES, Stream, encode_block
 
@@ -94,7 +94,7 @@ def header(kind: int, count: int, payload_bytes: int, magic: int = BLOCK_MAGIC) 
         (header(5, 3, 40) + bytes(40), "3 SEGMENT records do not make 40 bytes"),
         (header(8, 1, 8) + bytes(8), "TEXT block without its record"),
         (header(15, 0, 0), "0 records in a END block"),
-        (header(1, 1, 16) + b"\x01" + bytes(15), "wrong size"),
+        (header(1, 1, 16) + bytes([CONTRACT_VERSION]) + bytes(15), "wrong size"),
     ],
 )
 def test_damage_is_told_in_one_line(damage: bytes, says: str) -> None:
@@ -115,7 +115,10 @@ def test_must_begin_with_a_hello() -> None:
         list(Stream(io.BytesIO(ft.flush(1))))
 
 
-@pytest.mark.parametrize(("version", "advice"), [(2, "upgrade qjoule"), (0, "rebuild the tracer")])
+@pytest.mark.parametrize(
+    ("version", "advice"),
+    [(CONTRACT_VERSION + 1, "upgrade qjoule"), (CONTRACT_VERSION - 1, "rebuild the tracer")],
+)
 def test_another_contract_version_is_refused(version: int, advice: str) -> None:
     with pytest.raises(QjouleError, match=advice):
         list(Stream(io.BytesIO(ft.head(version=version))))

@@ -9,9 +9,10 @@ from enum import IntEnum, IntFlag
 
 import numpy as np
 
-CONTRACT_VERSION = 1
+CONTRACT_VERSION = 2
 BLOCK_MAGIC = 0x31424A51
 COUNTER_NAMES = ("cycles", "instructions", "llc_misses")
+WHOLE = 65535  #: as a share (`counted` of a segment): all of it
 LATENCY_BUCKETS = 48
 TEXT_BYTES = 4096
 SHAPE_UNKNOWN = 0
@@ -79,6 +80,7 @@ class Loss(IntEnum):
     ENERGY = 11
     PUMP = 12
     SWITCH = 13
+    MULTIPLEXED = 14
 
 
 class TaskEvent(IntEnum):
@@ -142,7 +144,7 @@ SEGMENT = np.dtype(
         ("server", "<u2"),
         ("owner_kind", "u1"),
         ("valid", "u1"),
-        ("reserved", "<u2"),
+        ("counted", "<u2"),
     ]
 )
 SEGMENT_COUNTERS = np.dtype([("segment", SEGMENT), ("counters", "<u8", (len(COUNTER_NAMES),))])
@@ -220,7 +222,11 @@ AGGREGATE = np.dtype(
         ("t1_ns", "<u8"),
         ("shape", "<u8"),
         ("cpu_ns", "<u8"),
+        ("overlap_ns", "<u8"),
+        ("scaled_ns", "<u8"),
         ("counters", "<u8", (len(COUNTER_NAMES),)),
+        ("counted_ns", "<u8", (len(COUNTER_NAMES),)),
+        ("overlap_counters", "<u8", (len(COUNTER_NAMES),)),
         ("latency_ns", "<u8"),
         ("calls", "<u4"),
         ("tgid", "<u4"),

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
-from qjoule.contract import COUNTER_NAMES, TRACER_CPU, OwnerKind, QueryFlag, TaskEvent
+from qjoule.contract import COUNTER_NAMES, TRACER_CPU, WHOLE, OwnerKind, QueryFlag, TaskEvent
 from qjoule.trace.columns import Array, instants, names, numbers
 from qjoule.trace.meta import DomainInfo
 from qjoule.trace.owners import PID_LIMIT
@@ -69,11 +69,15 @@ def segment_rows(
         numbers(owners),
         numbers(segments["query"], segments["owner_kind"] == OwnerKind.QUERY),
     ]
-    for bit in range(len(COUNTER_NAMES)):
-        if counters is None:
-            columns.append(pa.nulls(segments.size, pa.uint64()))
-        else:
-            columns.append(numbers(counters[:, bit], (segments["valid"] >> bit) & 1 == 1))
+    if counters is None:
+        columns += [pa.nulls(segments.size, pa.uint64()) for _ in COUNTER_NAMES]
+        columns.append(pa.nulls(segments.size, pa.float32()))
+    else:
+        valid = segments["valid"]
+        for bit in range(len(COUNTER_NAMES)):
+            columns.append(numbers(counters[:, bit], (valid >> bit) & 1 == 1))
+        counted = segments["counted"].astype(np.float32) / np.float32(WHOLE)
+        columns.append(numbers(counted, valid != 0))
     return pa.Table.from_arrays(columns, schema=SEGMENTS)
 
 

@@ -80,6 +80,7 @@ SEGMENTS = _table(
     ("cycles", _u64, "?"),
     ("instructions", _u64, "?"),
     ("llc_misses", _u64, "?"),
+    ("counted", pa.float32(), "?"),  # share of the segment that the counters counted
 )
 #: One row per thread, what it did (kind) and for which server.
 OWNERS = _table(

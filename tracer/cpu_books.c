@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+#include "cpu_books.h"
+
+#include <stdbool.h>
+#include <time.h>
+
+#include "probes.h"
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000ull + t.tv_nsec;
+}
+
+struct cpu_books {
+	uint64_t t_ns;
+	uint64_t busy_ns;
+	uint64_t idle_ns;
+};
+
+/*
+ * Busy and idle time of a CPU up to now, the open stretch included: that of an idle CPU may last
+ * for a second, since nothing wakes it.
+ */
+static struct cpu_books cpu_books(const volatile struct qj_cpu_state *state)
+{
+	struct cpu_books books;
+	uint64_t t0;
+
+	/* A switch in between would count a stretch twice: look again. */
+	do {
+		uint64_t open;
+		bool idle;
+
+		t0 = state->t0_ns;
+		idle = state->owner_kind == QJ_OWNER_IDLE;
+		books.t_ns = now_ns();
+		open = t0 && t0 < books.t_ns ? books.t_ns - t0 : 0;
+		books.busy_ns = state->busy_ns + (idle ? 0 : open);
+		books.idle_ns = state->idle_ns + (idle ? open : 0);
+	} while (state->t0_ns != t0);
+	return books;
+}
+
+void cpu_books_report(const struct probes *probes, struct stream *stream, const struct qj_cpu *cpus,
+		      unsigned cpu_count)
+{
+	for (unsigned i = 0; i < cpu_count; i++) {
+		unsigned cpu = cpus[i].cpu % QJ_MAX_CPUS;
+		struct cpu_books books = cpu_books(&probes->skeleton->bss->cpus[cpu]);
+		struct qj_cpu_time time = {
+		    .t_ns = books.t_ns,
+		    .busy_ns = books.busy_ns,
+		    .idle_ns = books.idle_ns,
+		    .cpu = cpu,
+		};
+
+		stream_add(stream, QJ_BLOCK_CPU_TIME, &time, sizeof(time));
+	}
+}
+
+uint64_t cpu_books_busy_ns(void *ctx, unsigned package)
+{
+	const struct probes *probes = ctx;
+	const struct qj_plan *plan = &probes->skeleton->rodata->plan;
+	uint64_t busy = 0;
+
+	for (unsigned cpu = 0; cpu < QJ_MAX_CPUS; cpu++)
+		if (plan->package_of[cpu] == package)
+			busy += cpu_books(&probes->skeleton->bss->cpus[cpu]).busy_ns;
+	return busy;
+}
