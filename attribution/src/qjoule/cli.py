@@ -18,6 +18,7 @@ COMMANDS = {
     "attribute": "attribute",
     "compare": "compare",
     "top": "top",
+    "calibrate": "calibrate",
 }
 
 

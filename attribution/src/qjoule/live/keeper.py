@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
 from qjoule.errors import QjouleError
-from qjoule.trace.durable import write_whole
+from qjoule.trace.durable import publish
 
 _MODE = 0o644
 
@@ -105,12 +106,25 @@ class Keeper:
                 raise ValueError("it is too large")
             self._check(document)
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(self._path, document)
-            self._path.chmod(_MODE)
-            if self._owner is not None:
-                os.chown(self._path, *self._owner)
+            self._replace(document)
         except OSError as error:
             return error.strerror or str(error)
         except ValueError as error:
             return str(error)
         return ""
+
+    def _replace(self, document: bytes) -> None:
+        """The directory may be the user's: nothing that lies there already is followed or kept."""
+        descriptor, name = tempfile.mkstemp(prefix=".qjoule-", dir=self._path.parent)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                os.fchmod(descriptor, _MODE)
+                if self._owner is not None:
+                    os.fchown(descriptor, *self._owner)
+                file.write(document)
+                file.flush()
+                os.fsync(descriptor)
+            publish(Path(name), self._path)
+        except OSError:
+            Path(name).unlink(missing_ok=True)
+            raise

@@ -1,0 +1,265 @@
+"""`qjoule calibrate`: what this machine draws at rest, once, and for every kind of work."""
+
+from __future__ import annotations
+
+import os
+import platform
+import pwd
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+
+import click
+
+from qjoule.contract import Mode
+from qjoule.errors import QjouleError
+from qjoule.live.calibrating import SETTLE_S, Done, recording, run_steps
+from qjoule.live.directory import inside
+from qjoule.live.keeper import Keeper
+from qjoule.live.privileges import drop_root, unprivileged_user
+from qjoule.live.tracer import Settings, start_tracer
+from qjoule.machine import calibration as file
+from qjoule.machine.calibration import Calibration, DomainName, Found, PhaseSummary
+from qjoule.machine.cpu import read_cpu_info
+from qjoule.machine.identity import Identity, this_machine
+from qjoule.machine.load import IDLE, Step, plan_steps
+from qjoule.servers.plan import AttachPlan
+from qjoule.trace.meta import Meta
+from qjoule.trace.reader import Trace
+
+WINDOW_MS = 20
+#: Busy share of the machine while it should be idle: said above the first, refused above the other.
+#: Tracing itself takes well below one per cent; whoever runs beside it wakes the package.
+NOTABLE_BUSY, MOST_BUSY = 0.02, 0.20
+#: Idle power at the end against the beginning: a package that got warm leaks a few per cent more.
+NOTABLE_DRIFT = 0.05
+_CIRCULAR = "a calibration on a power model only returns the model"
+
+
+@click.command(
+    short_help="Measure what this machine draws, for exact shares.",
+    epilog="""\b
+Examples:
+  sudo qjoule calibrate
+  sudo qjoule calibrate --quick -o /tmp/this-machine.json
+  sudo qjoule calibrate --json | jq .identified
+
+\b
+Stop other work first: it takes 60 to 90 seconds and loads every CPU.
+Exit code 1: nothing was calibrated, and no file was written.
+""",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help=f"Write it here. [default: {file.MACHINE_FILE}, where top and record look]",
+)
+@click.option("--quick", is_flag=True, help="About 20 seconds, with wider intervals.")
+@click.option("--busy", is_flag=True, help="Go on although other programs run.")
+@click.option(
+    "--energy",
+    default="auto",
+    show_default=True,
+    metavar="SOURCE",
+    help="auto, powercap[:ROOT], perf[:SYSFS], host:ROOT or replay:FILE.",
+)
+@click.option(
+    "--keep",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Keep the recorded trace in this directory.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the calibration as JSON.")
+def command(
+    *,
+    output: Path | None,
+    quick: bool,
+    busy: bool,
+    energy: str,
+    keep: Path | None,
+    as_json: bool,
+) -> None:
+    """Measure idle and shared power, and what cycles, instructions and cache misses cost here.
+
+    Runs known loads on this machine's CPUs beside its energy counters, and fits the model's
+    coefficients to them. What the measurements cannot tell is said to be so.
+    """
+    if os.geteuid() != 0:
+        raise QjouleError("calibrating needs root: run it again with sudo")
+    machine, steps = this_machine(), plan_steps(read_cpu_info(), quick=quick)
+    directory = keep or Path(tempfile.mkdtemp(prefix="qjoule-calibrate-"))
+    # A file of the user's own belongs to the user of sudo.
+    user = unprivileged_user() if os.environ.get("SUDO_UID") else pwd.getpwuid(0)
+    with (
+        _interruptible(),
+        Keeper(
+            output or file.MACHINE_FILE,
+            file.parse,
+            file.MAX_BYTES,
+            owner=(user.pw_uid, user.pw_gid) if output and user.pw_uid else None,
+            scratch=None if keep else directory.absolute(),
+        ) as keeper,
+        inside(directory),
+    ):
+        done = _run(steps, energy, busy)
+        _say("fitting the model")
+        result = summarise(Trace("."), machine, done, quick)
+        text = result.to_json()
+        keeper.put(text.encode())
+    click.echo(text if as_json else _render(result), nl=False)
+    _say(f"written to {output or file.MACHINE_FILE}")
+
+
+def _run(steps: Sequence[Step], energy: str, busy_allowed: bool) -> list[Done]:
+    """Records all steps into the working directory; root is given up on the way."""
+    settings = Settings(Mode.RECORD, window_ms=WINDOW_MS, energy=energy)
+    tracer = start_tracer(AttachPlan(()), settings)
+    meta = Meta(host=platform.node(), kernel=platform.release(), cpu=read_cpu_info().name)
+    try:
+        tracer.wait_attached()
+        drop_root()
+        with recording(tracer, meta) as run:
+            check_source(run.announced())
+            seconds = sum(step.seconds + SETTLE_S for step in steps)
+            _say(f"{len(steps)} phases, about {seconds:.0f} s; Ctrl-C stops and leaves nothing")
+            bar = click.progressbar(length=len(steps), file=sys.stderr, label="calibrating")
+            with bar:
+
+                def after(one: Done) -> None:
+                    bar.update(1)
+                    check_quiet(one, busy_allowed)
+
+                done = run_steps(steps, run.check, after)
+        run.check()
+        tracer.close()
+    finally:
+        tracer.stop()
+    return done
+
+
+def check_source(meta: Meta) -> None:
+    """Raises `QjouleError` unless there is measured energy to calibrate on.
+
+    What a hypervisor hands to its guest is an estimate, but of this machine and moving with it.
+    """
+    energy = meta.energy
+    if energy.grade in ("measured", "simulated") or energy.source == "host":
+        return
+    what = "this machine's energy is only estimated" if energy.grade == "estimated" else "no energy"
+    raise QjouleError(
+        f"cannot calibrate: {what}, and {_CIRCULAR}; load intel_rapl_msr, or in a virtual machine "
+        f"have the hypervisor export its counters (--energy host:DIR). {energy.reason}".rstrip(". ")
+    )
+
+
+def check_quiet(done: Done, allowed: bool) -> None:
+    """Raises `QjouleError` if an idle phase was far from idle, unless that is `allowed`."""
+    if done.step.kernel != IDLE or allowed:
+        return
+    share = busy_share(done)
+    if share > MOST_BUSY:
+        raise QjouleError(
+            f"this machine is not idle: other programs keep {share:.0%} of it busy; stop them, or "
+            "calibrate all the same with --busy, with less certain idle power"
+        )
+
+
+def busy_share(done: Done) -> float:
+    """Share of the machine's CPU time that was not idle."""
+    return min(done.busy_cpus / (os.cpu_count() or 1), 1.0)
+
+
+def summarise(
+    trace: Trace, machine: Identity, done: Sequence[Done], quick: bool = False
+) -> Calibration:
+    """Fits the recorded phases. Raises `QjouleError` if nothing could be measured."""
+    from qjoule.live.phases import phase_batches, phase_power_w  # noqa: PLC0415 (slow to import)
+    from qjoule.model.fit.calibration import fit_calibration  # noqa: PLC0415
+
+    phases = [one.phase for one in done]
+    batches, series = phase_batches(trace, phases)
+    if not batches or not series:
+        raise QjouleError("nothing was measured: the energy counters gave no whole window")
+    fit = fit_calibration(batches, series, phases)
+    power = phase_power_w(batches, series, phases)
+    summaries = tuple(
+        PhaseSummary(
+            one.step.kernel,
+            one.phase.threads,
+            one.phase.smt,
+            (one.phase.t1_ns - one.phase.t0_ns) * 1e-9,
+            windows,
+            watts,
+        )
+        for one, (windows, watts) in zip(done, power, strict=True)
+    )
+    return Calibration(
+        identity=machine,
+        date=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        energy=trace.meta.energy,
+        domains=tuple(DomainName(one.package, one.name) for one in trace.meta.domains),
+        counters=trace.meta.counters,
+        phases=summaries,
+        held_out_error=dict(fit.held_out_error),
+        identified={
+            name: Found(one.value, one.low, one.high, one.ok, one.why)
+            for name, one in fit.identified.items()
+        },
+        notes=(*fit.notes, *notes(trace, done, summaries)),
+        quick=quick,
+        coefficients=fit.coefficients,
+    )
+
+
+def notes(trace: Trace, done: Sequence[Done], phases: Sequence[PhaseSummary]) -> Iterator[str]:
+    """What a reader must know to judge the calibration."""
+    if trace.meta.energy.source == "host":
+        yield "energy is what the host apportions to this guest, so are the coefficients"
+    if trace.meta.energy.grade == "simulated":
+        yield "energy is simulated: these are not the powers of a real machine"
+    if not trace.meta.counters:
+        yield "no hardware counters: only CPU time could be weighed"
+    busiest = max((busy_share(one) for one in done if one.step.kernel == IDLE), default=0.0)
+    if busiest > NOTABLE_BUSY:
+        yield f"the machine was up to {busiest:.0%} busy while it should have been idle"
+    if not all(one.exceeds_cache for one in done):
+        yield "too little memory is free for stream and chase to exceed the last level cache"
+    quiet = [phase for phase in phases if phase.kernel == IDLE and phase.windows]
+    for domain, first_w in quiet[0].power_w.items() if len(quiet) > 1 else ():
+        last_w = quiet[-1].power_w.get(domain, first_w)
+        if abs(last_w - first_w) > NOTABLE_DRIFT * max(first_w, last_w):
+            yield f"idle {domain} drifted from {first_w:.2f} W to {last_w:.2f} W during the run"
+    if trace.lost_cpu_ns:
+        yield f"{trace.lost_cpu_ns * 1e-9:.3g} s of CPU time were lost"
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """A termination ends it as Ctrl-C does: everything is cleared away."""
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _render(result: Calibration) -> str:
+    from qjoule.reporters.calibration import render  # noqa: PLC0415 (rich takes its time)
+
+    return render(result, color=sys.stdout.isatty() and not os.environ.get("NO_COLOR"))
+
+
+def _say(message: str) -> None:
+    with suppress(OSError):
+        print(f"qjoule: {message}", file=sys.stderr, flush=True)

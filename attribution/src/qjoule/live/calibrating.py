@@ -1,0 +1,118 @@
+"""A calibration run: the phases, one after the other, while everything is recorded beside them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from qjoule.errors import QjouleError
+from qjoule.live.tracer import Tracer
+from qjoule.machine.load import BusyWatch, Step, running
+from qjoule.model.fit.calibration import Phase
+from qjoule.shapes import fingerprint
+from qjoule.trace.ingest import record
+from qjoule.trace.meta import Meta
+from qjoule.trace.stream import Stream
+from qjoule.trace.writer import TraceWriter
+
+#: A core's clock and the fans' answer to it need this long to settle; it belongs to no phase.
+SETTLE_S = 0.15
+_ANNOUNCE_SECONDS = 30.0
+
+
+@dataclass
+class Recording:
+    """The trace that is being written to the working directory, by a thread of its own."""
+
+    tracer: Tracer
+    meta: Meta
+    error: QjouleError | None = None
+    _announced: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="qjoule-record", daemon=True)
+        self._thread.start()
+
+    def announced(self) -> Meta:
+        """What the tracer says of the machine. Raises `QjouleError` if it fails before that."""
+        self._announced.wait(_ANNOUNCE_SECONDS)
+        self.check()
+        return self.meta
+
+    def check(self) -> None:
+        """Raises `QjouleError` if the recording has failed."""
+        if self.error is not None:
+            raise self.error
+
+    def finish(self) -> None:
+        """Ends the trace and waits until it is on disk."""
+        self.tracer.stop()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            self.meta = record(
+                Stream(self.tracer.stream),
+                TraceWriter("."),
+                fingerprint,
+                self.meta,
+                annotate=self._announce,
+            )
+            if self.meta.stopped:
+                self.error = QjouleError(f"the recording was cut off: {self.meta.stopped}")
+        except QjouleError as error:
+            self.error = error
+        except Exception as error:  # of a thread nobody sees: to be told by `check`
+            self.error = QjouleError(f"the recording failed: {error!r}")
+        finally:
+            self._announced.set()
+
+    def _announce(self, meta: Meta) -> Meta:
+        if meta.begin_ns is not None:  # before, it is only what we said ourselves
+            self.meta = meta
+            self._announced.set()
+        return meta
+
+
+@contextmanager
+def recording(tracer: Tracer, meta: Meta) -> Iterator[Recording]:
+    """Records into the working directory while the block runs, and a little longer if it fails."""
+    run = Recording(tracer, meta)
+    try:
+        yield run
+    finally:
+        run.finish()
+
+
+@dataclass(frozen=True)
+class Done:
+    """A phase that has been run. `busy_cpus`: how many were busy, this program's included."""
+
+    step: Step
+    phase: Phase
+    busy_cpus: float
+    exceeds_cache: bool
+
+
+def run_steps(
+    steps: Sequence[Step],
+    check: Callable[[], None],
+    after: Callable[[Done], None],
+    sleep: Callable[[float], None] = time.sleep,
+) -> list[Done]:
+    """Runs the steps. `check` is called now and then, `after` after each; either may raise."""
+    done = []
+    for step in steps:
+        with running(step) as load:
+            sleep(SETTLE_S)
+            watch, t0_ns = BusyWatch(), time.monotonic_ns()
+            sleep(step.seconds)
+            t1_ns, busy = time.monotonic_ns(), watch.cpus()
+        check()
+        phase = Phase(step.kernel, t0_ns, t1_ns, len(step.cpus), step.smt)
+        done.append(Done(step, phase, busy, load.exceeds_cache))
+        after(done[-1])
+    return done

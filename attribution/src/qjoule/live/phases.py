@@ -1,0 +1,80 @@
+"""The windows of a recorded calibration run, phase by phase."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from qjoule.live.batches import cut, windows
+from qjoule.model import recorded, tables
+from qjoule.model.arrays import WindowBatch
+from qjoule.model.counters import I64, Cause, Series
+from qjoule.model.fit.calibration import Phase
+from qjoule.model.groups import group_owners, group_queries
+from qjoule.model.labels import LabelIndex
+from qjoule.model.windows import SegmentWindows
+from qjoule.trace.reader import Trace
+
+
+def phase_batches(
+    trace: Trace, phases: Sequence[Phase]
+) -> tuple[list[WindowBatch], tuple[Series, ...]]:
+    """The windows that lie in one phase as a whole, in order, and the counters they are of.
+
+    Windows of other times, and those that straddle two phases, are left out.
+    """
+    energy = recorded.windows(trace)
+    index, names = LabelIndex(), recorded.server_names(trace.meta)
+    owners = group_owners(trace.table("owners"), names, index)
+    queries, _ = group_queries(
+        trace.table("queries"), trace.table("shapes"), names, ("fingerprint",), index
+    )
+    reader = recorded.SegmentReader(queries, owners, bool(trace.meta.counters))
+    lost = tables.lost_time(trace.table("loss"), trace.begin_ns)
+    stream = SegmentWindows(recorded.machine(trace), energy, lost)
+    segments = (reader.read(table) for table in trace.iter_segments(columns=reader.columns))
+    batches = [*map(stream.add, segments), stream.finish()]
+    spans = [_span(energy.boundaries_ns, phase) for phase in phases]
+    found = []
+    for batch in batches:
+        for first, last in spans:
+            low = max(first - batch.first, 0)
+            high = min(last - batch.first, windows(batch))
+            if low < high:
+                found.append(cut(batch, low, high))
+    return found, energy.series
+
+
+def _span(boundaries_ns: I64, phase: Phase) -> tuple[int, int]:
+    """The windows from the first to before the last that lie in the phase as a whole."""
+    first = np.searchsorted(boundaries_ns, phase.t0_ns, "left")
+    last = np.searchsorted(boundaries_ns, phase.t1_ns, "right") - 1
+    return int(first), int(last)
+
+
+def phase_power_w(
+    batches: Sequence[WindowBatch], series: Sequence[Series], phases: Sequence[Phase]
+) -> list[tuple[int, dict[str, float]]]:
+    """Per phase: its number of windows, and the mean power by "domain.package".
+
+    Windows whose energy is not known count for nothing. Dies of one package add up.
+    """
+    found = []
+    for phase in phases:
+        windows_seen, power_w = 0, dict[str, float]()
+        for s, one in enumerate(series):
+            energy_nj = length_ns = count = 0
+            for batch in batches:
+                bounds = batch.energy.boundaries_ns
+                inside = (bounds[:-1] >= phase.t0_ns) & (bounds[1:] <= phase.t1_ns)
+                good = inside & (batch.energy.cause[s] == Cause.NONE)
+                count += int(inside.sum())
+                energy_nj += int(batch.energy.energy_nj[s][good].sum())
+                length_ns += int(np.diff(bounds)[good].sum())
+            windows_seen = max(windows_seen, count)
+            if length_ns:
+                name = f"{one.domain}.{one.package}"
+                power_w[name] = power_w.get(name, 0.0) + energy_nj / length_ns
+        found.append((windows_seen, power_w))
+    return found

@@ -1,0 +1,116 @@
+"""What a calibration found out, as a table for people."""
+
+from __future__ import annotations
+
+import io
+import shutil
+
+from rich import box
+from rich.console import Console
+from rich.style import Style
+from rich.table import Table
+from rich.text import Text
+
+from qjoule.machine.calibration import Calibration, Found
+from qjoule.reporters import format as fmt
+
+_RULE = box.Box("    \n    \n ── \n    \n    \n    \n    \n    \n")
+_MIN_WIDTH = 60
+_FALLBACK = (100, 24)  #: where nothing tells the terminal's size
+
+#: Meaning and unit of a coefficient, by the first word of its name (`qjoule.model.coefficients`).
+_MEANINGS = {
+    "idle_w": ("power at rest", "W"),
+    "shared_w": ("drawn once while any CPU is busy", "W"),
+    "a": ("a cycle", "nJ"),
+    "v": ("a cycle, more with the frequency squared", "nJ/GHz²"),
+    "b": ("an instruction", "nJ"),
+    "c": ("a last-level cache miss", "nJ"),
+    "t": ("a busy CPU, whatever it does", "W"),
+    "alpha": ("share of its clock's cost while the SMT sibling is busy", ""),
+}
+
+
+def render(calibration: Calibration, *, width: int | None = None, color: bool = False) -> str:
+    """The calibration as text that ends with a line feed.
+
+    Args:
+        calibration: what to show; its texts need not be trusted.
+        width: terminal cells; by default the terminal's.
+        color: write ANSI colours.
+    """
+    console = Console(
+        file=io.StringIO(),
+        width=max(_MIN_WIDTH, width or shutil.get_terminal_size(_FALLBACK).columns),
+        color_system="standard" if color else None,
+        force_terminal=color,
+        legacy_windows=False,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
+    for name, text in _heading(calibration):
+        console.print(Text(f"{name:<9}", style="dim").append(text, style="none"))
+    console.print()
+    console.print(_table(calibration))
+    console.print()
+    for name, text in _footing(calibration):
+        console.print(Text(f"{name:<9}", style="dim").append(text, style="none"))
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def _heading(calibration: Calibration) -> list[tuple[str, str]]:
+    identity = calibration.identity
+    about = [identity.host, identity.cpu, identity.kernel, identity.governor]
+    domains = ", ".join(f"{one.name} {one.package}" for one in calibration.domains)
+    return [
+        ("machine", fmt.one_line(" · ".join(filter(None, about)))),
+        ("energy", fmt.one_line(f"{calibration.energy.source} ({calibration.energy.grade})")),
+        ("domains", fmt.one_line(domains)),
+    ]
+
+
+def _table(calibration: Calibration) -> Table:
+    table = Table(
+        box=_RULE,
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, 0, 0, 1),
+        header_style=Style(bold=True),
+        border_style=Style(dim=True),
+    )
+    table.add_column("coefficient", overflow="fold", min_width=11)
+    table.add_column("value", justify="right", no_wrap=True)
+    table.add_column("95 % interval", justify="right", no_wrap=True)
+    table.add_column("what it is, and whether it can be told", overflow="fold")
+    for name, found in calibration.identified.items():
+        meaning, unit = _MEANINGS.get(name.partition(".")[0], ("", ""))
+        table.add_row(
+            Text(fmt.one_line(name)),
+            Text(_figure(found.value, unit)),
+            Text(f"{fmt.significant(found.low)} … {fmt.significant(found.high)}"),
+            _told(meaning, found),
+            style=None if found.ok else Style(dim=True),
+        )
+    return table
+
+
+def _figure(value: float, unit: str) -> str:
+    return f"{fmt.significant(value)} {unit}".rstrip()
+
+
+def _told(meaning: str, found: Found) -> Text:
+    if found.ok:
+        return Text(meaning or "identified")
+    why = fmt.one_line(found.why) or "the phases do not tell it apart"
+    return Text(f"{meaning}: cannot tell: {why}" if meaning else f"cannot tell: {why}")
+
+
+def _footing(calibration: Calibration) -> list[tuple[str, str]]:
+    lines = [
+        ("held out", f"{fmt.one_line(domain)}: {fmt.share(error)} mean error on loads left out")
+        for domain, error in calibration.held_out_error.items()
+    ]
+    lines += [("note", fmt.one_line(note)) for note in calibration.notes]
+    return lines
