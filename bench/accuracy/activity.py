@@ -1,0 +1,95 @@
+"""What threads do to a core: instructions, misses, and what counters do not see of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+import numpy.typing as npt
+from bench.accuracy.recording import F64
+
+
+@dataclass(frozen=True)
+class Activity:
+    """One row per behaviour, all (n,).
+
+    A thread retires 1 / (`core_cpi` / f + `stall_ns`) instructions per nanosecond at f GHz: cycles
+    in the core shrink with frequency, waiting for memory does not. `misses` is LLC misses per
+    instruction. `intensity` multiplies the energy of the core by what counters cannot tell: the
+    width of vector instructions, operands that toggle more or fewer wires. `writes` is lines
+    written back per miss.
+    """
+
+    core_cpi: F64
+    stall_ns: F64
+    misses: F64
+    intensity: F64
+    writes: F64
+
+    def take(self, rows: npt.NDArray[np.integer] | slice) -> Activity:
+        """Some rows, in their order, or some of them again."""
+        return Activity(*(getattr(self, field.name)[rows] for field in fields(self)))
+
+    @staticmethod
+    def join(parts: list[Activity]) -> Activity:
+        """All rows of all parts."""
+        names = [field.name for field in fields(Activity)]
+        return Activity(*(np.concatenate([getattr(p, name) for p in parts]) for name in names))
+
+    def varied(self, random: np.random.Generator, spread: float) -> Activity:
+        """Every row by a few per cent, as calls of one statement differ among themselves."""
+        n = len(self.core_cpi)
+        by = np.exp(random.normal(0, spread, (3, n)))
+        return Activity(
+            self.core_cpi * by[0],
+            self.stall_ns * by[1] * by[2],
+            self.misses * by[1],
+            self.intensity * np.exp(random.normal(0, spread / 4, n)),
+            self.writes,
+        )
+
+
+def draw_activity(
+    random: np.random.Generator, memory_bound: npt.ArrayLike, hidden: float
+) -> Activity:
+    """Behaviours from compute-bound (`memory_bound` 0) to memory-bound (1).
+
+    Between a hash or sort in the cache, near three instructions per cycle and a miss in thousands,
+    and a scan or a probe of a large table, near 0.3 and 20 to 40 misses per thousand: what database
+    operators show (Ailamaki et al., "DBMSs on a modern processor", VLDB 1999; Sirin and Ailamaki,
+    "Micro-architectural Analysis of OLAP", VLDB 2020). `hidden` bounds |intensity - 1|.
+    """
+    bound = np.asarray(memory_bound, np.float64)
+    n = bound.shape
+    misses = 1e-3 * 0.1 * (300 ** (bound * random.uniform(0.9, 1.1, n)))
+    # Overlapped misses: a scan prefetches, a probe of a hash table waits for each.
+    overlap = random.uniform(2, 8, n)
+    return Activity(
+        core_cpi=random.uniform(0.33, 0.6, n) * (1 + 0.4 * bound),
+        stall_ns=misses * random.uniform(80, 110, n) / overlap,
+        misses=misses,
+        intensity=1 + hidden * random.uniform(-1, 1, n),
+        writes=random.uniform(0, 0.6, n),
+    )
+
+
+#: The kernels of a calibration run: core_cpi, stalls in ns per miss, misses per instruction, and
+#: lines written back per miss.
+KERNELS = {
+    "integer": (0.30, 0.0, 1e-6, 0.0),
+    "floating_point": (0.50, 0.0, 1e-6, 0.0),
+    "cache": (0.65, 0.0, 2e-4, 0.3),
+    "stream": (0.60, 9.0, 4e-2, 0.5),
+    "chase": (1.00, 85.0, 1.2e-1, 0.0),
+}
+
+
+def draw_kernel(random: np.random.Generator, name: str, hidden: float) -> Activity:
+    """One of `KERNELS` on a machine of its own, (1,). Its hidden intensity is drawn as well."""
+    core_cpi, miss_ns, misses, writes = KERNELS[name]
+    core_cpi *= random.uniform(0.8, 1.25)
+    misses *= random.uniform(0.7, 1.4)
+    miss_ns *= random.uniform(0.8, 1.25)
+    intensity = 1 + hidden * random.uniform(-1, 1)
+    row = (core_cpi, miss_ns * misses, misses, intensity, writes)
+    return Activity(*(np.array([value]) for value in row))

@@ -1,0 +1,284 @@
+"""The energy of a simulated machine, and whose it is.
+
+Power of a package at every instant:
+
+    P = P_idle + M(f) [if any core is busy] + x / (1 + s * x / full)
+    x = sum of the threads' own power
+    own power of a thread = V(f)**2 * intensity * (cycle_nj * f / threads of its core that are busy
+                            + instruction_nj * instructions/ns) + miss_nj * misses/ns
+
+Power concave in load, a part drawn once by a package that is awake, and siblings that add far less
+than cores is what Power Containers (Shen et al., ASPLOS 2013), HaPPy (Zhai et al., ATC 2014) and
+Bellosa ("The benefits of event-driven energy accounting", SIGOPS EW 2000) report; power linear in
+event rates with the square of the voltage on top, Isci and Martonosi (MICRO 2003).
+
+**Whose it is.** P_idle is idle's. M is divided at each instant equally over the package's busy
+cores, on one core equally over its busy threads. The rest, after saturation, belongs to the threads
+in proportion to their own power at that instant, so that the clock of a core with two busy siblings
+is half each one's, and a miss is whose it was. A core without a thread draws nothing beyond P_idle.
+The core domain follows the same rule with the core part of own power; DRAM has P_idle and misses.
+
+Everything is constant between two events (a thread comes or goes, temperature or frequency moves a
+step), so energy is exact: sums over the intervals between events, linear inside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from bench.accuracy.activity import Activity
+from bench.accuracy.machine import GRID_NS, Climate, PhysicalMachine
+from bench.accuracy.recording import F64, I64
+
+DOMAINS = ("package", "core", "dram")
+COUNTS = ("cycles", "instructions", "misses")
+QUANTITIES = (*DOMAINS, *COUNTS)  #: nanojoules of each domain, then events
+
+
+@dataclass(frozen=True)
+class Stretches:
+    """n stretches in which one thread had a CPU, none overlapping on a CPU; times in ns."""
+
+    t0_ns: I64
+    t1_ns: I64
+    cpu: I64
+    activity: Activity
+
+    def take(self, rows: npt.NDArray[np.integer] | npt.NDArray[np.bool_]) -> Stretches:
+        """Some of them, in their order."""
+        index = np.arange(len(self.cpu))[rows]
+        times = self.t0_ns[index], self.t1_ns[index]
+        return Stretches(*times, self.cpu[index], self.activity.take(index))
+
+
+@dataclass(frozen=True)
+class Power:
+    """Energy of one package, exact between any two instants.
+
+    `energy_nj[domain]` (edges,) has run up from the first of `edges_ns`; `idle_nj[domain]` is the
+    part of it that is P_idle's, over the whole run.
+    """
+
+    edges_ns: I64
+    energy_nj: dict[str, F64]
+    idle_nj: dict[str, float]
+
+    def at(self, domain: str, t_ns: npt.ArrayLike) -> F64:
+        """Energy of `domain` up to each time."""
+        since = np.asarray(t_ns, np.float64) - self.edges_ns[0]
+        found: F64 = np.interp(since, self.edges_ns - self.edges_ns[0], self.energy_nj[domain])
+        return found
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """What all threads of a machine caused: `power` by package, and amounts per stretch."""
+
+    power: tuple[Power, ...]
+    _stretches: Stretches
+    _package: I64
+    _cells: tuple[_Cells, ...]
+
+    def amounts(self, parent: I64, t0_ns: I64, t1_ns: I64) -> dict[str, F64]:
+        """What part of each stretch `parent`, from `t0_ns` to `t1_ns`, caused: by `QUANTITIES`.
+
+        The part must lie inside its stretch. Parts of a stretch add up to the stretch.
+        """
+        found = {name: np.zeros(len(parent)) for name in QUANTITIES}
+        for package, cells in enumerate(self._cells):
+            mine = np.flatnonzero(self._package[parent] == package)
+            for name, value in cells.between(parent[mine], t0_ns[mine], t1_ns[mine]):
+                found[name][mine] = value
+        return found
+
+    def whole(self) -> dict[str, F64]:
+        """What each stretch caused."""
+        every = np.arange(len(self._stretches.cpu))
+        return self.amounts(every, self._stretches.t0_ns, self._stretches.t1_ns)
+
+
+@dataclass(frozen=True)
+class _Cells:
+    """One package's (stretch, interval) pairs, those of a stretch side by side in time order.
+
+    `first` and `interval0` (all stretches) tell where a stretch's cells begin and the interval of
+    the first. `sums[quantity]` (cells + 1,) runs up over all cells.
+    """
+
+    edges_ns: I64
+    first: I64
+    interval0: I64
+    sums: dict[str, F64]
+
+    def between(self, stretch: I64, t0_ns: I64, t1_ns: I64) -> Iterator[tuple[str, F64]]:
+        ends = [self._place(stretch, t_ns) for t_ns in (t0_ns, t1_ns)]
+        for name, sums in self.sums.items():
+            (cell0, part0), (cell1, part1) = ends
+            # The difference of whole cells first: parts of cells are small beside running sums.
+            whole = sums[cell1] - sums[cell0]
+            inside1 = part1 * (sums[np.minimum(cell1 + 1, len(sums) - 1)] - sums[cell1])
+            inside0 = part0 * (sums[np.minimum(cell0 + 1, len(sums) - 1)] - sums[cell0])
+            yield name, whole + (inside1 - inside0)
+
+    def _place(self, stretch: I64, t_ns: I64) -> tuple[I64, F64]:
+        """Cell in which each time lies, and the share of the cell that is over by then."""
+        edge = np.searchsorted(self.edges_ns, t_ns, "right") - 1
+        after = self.edges_ns[np.minimum(edge + 1, len(self.edges_ns) - 1)]
+        length = np.maximum(after - self.edges_ns[edge], 1)
+        return self.first[stretch] + edge - self.interval0[stretch], (
+            t_ns - self.edges_ns[edge]
+        ) / length
+
+
+def simulate(
+    machine: PhysicalMachine, stretches: Stretches, climate: Climate, span_ns: tuple[int, int]
+) -> Simulation:
+    """Energy and events of `stretches`, all inside `span_ns` (begin, end), on `machine`.
+
+    Raises:
+        ValueError: stretches are empty, overlap on a CPU, or reach beyond the span.
+    """
+    _check(stretches, span_ns)
+    topology = machine.topology
+    core = stretches.cpu % topology.cores
+    package = core // topology.cores_per_package
+    power, cells = [], []
+    for p in range(topology.packages):
+        mine = np.flatnonzero(package == p)
+        mine = mine[np.lexsort((stretches.t0_ns[mine], stretches.cpu[mine]))]
+        sweep = _Sweep(
+            machine, stretches.take(mine), core[mine], climate, package=p, span_ns=span_ns
+        )
+        power.append(sweep.power())
+        cells.append(sweep.cells(mine, len(stretches.cpu)))
+    return Simulation(tuple(power), stretches, package, tuple(cells))
+
+
+def _check(stretches: Stretches, span_ns: tuple[int, int]) -> None:
+    if not len(stretches.cpu):
+        return
+    if stretches.t0_ns.min() < span_ns[0] or stretches.t1_ns.max() > span_ns[1]:
+        raise ValueError("a stretch reaches beyond the run")
+    if (stretches.t1_ns <= stretches.t0_ns).any():
+        raise ValueError("a stretch takes no time")
+    order = np.lexsort((stretches.t0_ns, stretches.cpu))
+    cpu, t0, t1 = stretches.cpu[order], stretches.t0_ns[order], stretches.t1_ns[order]
+    if ((cpu[1:] == cpu[:-1]) & (t0[1:] < t1[:-1])).any():
+        raise ValueError("two stretches overlap on a CPU")
+
+
+class _Sweep:
+    """One package: who runs beside whom in every interval, and what that draws."""
+
+    def __init__(
+        self,
+        machine: PhysicalMachine,
+        stretches: Stretches,
+        core: I64,
+        climate: Climate,
+        *,
+        package: int,
+        span_ns: tuple[int, int],
+    ) -> None:
+        self._machine, self._climate, self._package = machine, climate, package
+        self._stretches = stretches
+        grid = np.arange(climate.begin_ns, span_ns[1], GRID_NS)
+        times = (stretches.t0_ns, stretches.t1_ns, grid, np.array(span_ns))
+        self._edges_ns = np.unique(np.concatenate(times))
+        self._dt_ns = np.diff(self._edges_ns).astype(np.float64)
+        self._step = climate.step(self._edges_ns[:-1])
+        self._begin = np.searchsorted(self._edges_ns, stretches.t0_ns)
+        self._end = np.searchsorted(self._edges_ns, stretches.t1_ns)
+        self._core = core - package * machine.topology.cores_per_package
+        self._spread()
+        self._draw()
+
+    def _spread(self) -> None:
+        """The cells, and how many threads and cores are busy in each."""
+        count = self._end - self._begin
+        self._first = np.cumsum(count) - count
+        self._row = np.repeat(np.arange(len(count)), count)
+        self._interval = np.arange(len(self._row)) + (self._begin - self._first)[self._row]
+        cores, n = self._machine.topology.cores_per_package, len(self._edges_ns)
+        change = np.bincount(self._core * n + self._begin, minlength=cores * n)
+        change = change - np.bincount(self._core * n + self._end, minlength=cores * n)
+        threads = np.cumsum(change.reshape(cores, n), axis=1)[:, :-1]
+        self._busy_cores = (threads > 0).sum(axis=0)
+        self._threads = threads.reshape(-1)[self._core[self._row] * (n - 1) + self._interval]
+
+    def _draw(self) -> None:
+        """Own power of every thread, what the package draws, and what each cell is charged."""
+        m, act = self._machine, self._stretches.activity
+        row, interval, threads = self._row, self._interval, self._threads
+        ghz = self._frequency()
+        both = threads > 1
+        rate = 1 / (act.core_cpi[row] / ghz + act.stall_ns[row]) * np.where(both, m.sibling_rate, 1)
+        misses = rate * act.misses[row] * np.where(both, m.sibling_misses, 1)
+        volts2: F64 = m.voltage(ghz) ** 2
+        core_w = (
+            volts2 * act.intensity[row] * (m.cycle_nj * ghz / threads + m.instruction_nj * rate)
+        )
+        own_w = core_w + m.miss_nj * misses
+        total_w = self._per_interval(own_w)
+        drift = self._climate.dynamic[self._package][self._step]
+        scale: F64 = drift / (1 + m.saturation * total_w / m.full_w)
+        shared_w = self._maintenance(volts2 * ghz / threads)
+        part_w = (shared_w / np.maximum(self._busy_cores, 1))[interval] / threads
+        dram_w = m.dram_miss_nj * misses * (1 + m.dram_write_share * act.writes[row])
+        self._rates = {
+            "package": own_w * scale[interval] + part_w,
+            "core": core_w * scale[interval] + m.core_maintenance_share * part_w,
+            "dram": dram_w,
+            "cycles": ghz,
+            "instructions": rate,
+            "misses": misses,
+        }
+
+    def _frequency(self) -> F64:
+        """GHz of the core of every cell."""
+        turbo: F64 = self._machine.turbo_ghz()[self._busy_cores][self._interval]
+        if self._climate.limit_ghz is None:
+            return turbo
+        first = self._package * self._machine.topology.cores_per_package
+        core = self._core[self._row] + first
+        limited: F64 = np.minimum(turbo, self._climate.limit_ghz[core, self._step[self._interval]])
+        return limited
+
+    def _maintenance(self, pace: F64) -> F64:
+        """Watts per interval, from V**2 f of each busy core, halved where two threads share it."""
+        m = self._machine
+        mean = self._per_interval(pace) / np.maximum(self._busy_cores, 1) / m.max_ghz
+        factor = 1 - m.maintenance_scaled + m.maintenance_scaled * mean
+        watts: F64 = np.where(self._busy_cores > 0, m.maintenance_w * factor, 0.0)
+        return watts
+
+    def _per_interval(self, values: F64) -> F64:
+        found: F64 = np.bincount(self._interval, values, minlength=len(self._dt_ns))
+        return found
+
+    def power(self) -> Power:
+        """Energy over time, P_idle included."""
+        m, p = self._machine, self._package
+        rest_w = {
+            "package": m.idle_w[p],
+            "core": m.idle_w[p] * m.core_idle_share,
+            "dram": m.dram_idle_w[p],
+        }
+        idle_nj = self._climate.idle[p][self._step] * self._dt_ns
+        energy, idle = {}, {}
+        for name in DOMAINS:
+            run = self._per_interval(self._rates[name]) * self._dt_ns + rest_w[name] * idle_nj
+            energy[name] = np.append(0.0, np.cumsum(run))
+            idle[name] = float(rest_w[name] * idle_nj.sum())
+        return Power(self._edges_ns, energy, idle)
+
+    def cells(self, rows: I64, count: int) -> _Cells:
+        """What is charged to whom; `rows` are this package's among all `count` stretches."""
+        first, interval0 = np.zeros(count, np.int64), np.zeros(count, np.int64)
+        first[rows], interval0[rows] = self._first, self._begin
+        dt_ns = self._dt_ns[self._interval]
+        sums = {name: np.append(0.0, np.cumsum(r * dt_ns)) for name, r in self._rates.items()}
+        return _Cells(self._edges_ns, first, interval0, sums)

@@ -1,0 +1,89 @@
+"""What a simulated machine shows, and the truth that it hides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from qjoule.model.arrays import LostTime, Machine, Segments
+from qjoule.model.counters import Readings, Series
+
+I64 = npt.NDArray[np.int64]
+F64 = npt.NDArray[np.float64]
+
+KINDS = ("queries", "background", "other_processes", "kernel", "tracer")
+
+
+@dataclass(frozen=True)
+class Group:
+    """Who segments are charged to. `kind` is one of `KINDS`."""
+
+    name: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class Recording:
+    """All that a tracer on a real machine would have recorded, and nothing else.
+
+    `segments` are sorted by `t0_ns`, their `group` indexes `groups`; `query` (n,) is the number of
+    the query instance that each ran for, -1 none. `period_ns` is how often the energy counters were
+    meant to be read.
+    """
+
+    machine: Machine
+    series: tuple[Series, ...]
+    readings: Readings
+    begin_ns: int
+    end_ns: int
+    segments: Segments
+    query: I64
+    groups: tuple[Group, ...]
+    lost: tuple[LostTime, ...]
+    period_ns: int
+
+
+@dataclass(frozen=True)
+class Truth:
+    """Nanojoules that each owner caused between `begin_ns` and `end_ns`, by domain, packages added.
+
+    The rule of attribution is in `bench.accuracy.physics`. `group_nj[domain]` is (groups,),
+    `query_nj[domain]` is (queries,), and `query_group` (queries,) the group of each, -1 for a
+    number that no query has. `idle_nj` + the groups = `total_nj`. `idle_w` is the mean power at
+    rest of each package and domain over the run.
+    """
+
+    group_nj: dict[str, F64]
+    query_nj: dict[str, F64]
+    query_group: I64
+    idle_nj: dict[str, float]
+    total_nj: dict[str, float]
+    idle_w: dict[tuple[int, str], float]
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A stretch of a calibration run in which one load kernel, or none ("idle"), ran.
+
+    `threads` of them ran, on both siblings of their cores if `smt`, else on cores of their own.
+    """
+
+    name: str
+    t0_ns: int
+    t1_ns: int
+    threads: int
+    smt: bool
+
+
+@dataclass(frozen=True)
+class Case:
+    """One drawing of a scenario: a recording, its truth, a calibration run on the same machine."""
+
+    scenario: str
+    seed: int
+    recording: Recording
+    truth: Truth
+    calibration: Recording | None
+    calibration_phases: tuple[Phase, ...]

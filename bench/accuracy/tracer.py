@@ -1,0 +1,136 @@
+"""What a tracer records of stretches of CPU time: segments, and what it loses of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from bench.accuracy.physics import DOMAINS, Simulation, Stretches
+from bench.accuracy.pmu import Pmu, read_pmu
+from bench.accuracy.rapl import Meter, read_meter
+from bench.accuracy.recording import F64, I64, Group, Recording, Truth
+
+from qjoule.model.arrays import LostTime, Machine, Segments
+
+#: Records that are lost together when a buffer is full.
+BURST = 40
+
+
+@dataclass(frozen=True)
+class Tracer:
+    """`tick_ns`: stretches are cut at the ticks of their CPU. `lost` is the share of records lost.
+
+    `pmu` None: a machine without hardware counters, as most virtual machines are.
+    """
+
+    tick_ns: int
+    pmu: Pmu | None
+    lost: float = 0.0
+
+
+@dataclass(frozen=True)
+class Work:
+    """Stretches and whose they are: `group` and `query` (n,), -1 where it ran for no query."""
+
+    stretches: Stretches
+    group: I64
+    query: I64
+    groups: tuple[Group, ...]
+
+
+def draw_tracer(random: np.random.Generator, counters: bool = True, lost: float = 0.0) -> Tracer:
+    """Ticks at 250 to 100 Hz."""
+    tick_ns = int(random.choice([4_000_000, 10_000_000]))
+    return Tracer(tick_ns, Pmu(error=random.uniform(1e-4, 1e-3)) if counters else None, lost)
+
+
+def record(
+    random: np.random.Generator,
+    setup: tuple[Machine, Meter, Tracer],
+    simulation: Simulation,
+    work: Work,
+    span_ns: tuple[int, int],
+) -> Recording:
+    """What `setup` shows of a simulated run."""
+    machine, meter, tracer = setup
+    parent, t0_ns, t1_ns = _cut(random, tracer.tick_ns, work.stretches)
+    lost, kept = _lose(random, tracer.lost, work.stretches.cpu[parent], (t0_ns, t1_ns))
+    order = kept[np.argsort(t0_ns[kept], kind="stable")]
+    parent, t0_ns, t1_ns = parent[order], t0_ns[order], t1_ns[order]
+    cpu = work.stretches.cpu[parent].astype(np.uint16)
+    segments = Segments(t0_ns, t1_ns, cpu, work.group[parent])
+    if tracer.pmu is not None:
+        amounts = simulation.amounts(parent, t0_ns, t1_ns)
+        segments = read_pmu(random, tracer.pmu, segments, amounts)
+    series, readings = read_meter(random, meter, simulation.power, span_ns)
+    return Recording(
+        machine=machine,
+        series=series,
+        readings=readings,
+        begin_ns=span_ns[0],
+        end_ns=span_ns[1],
+        segments=segments,
+        query=work.query[parent],
+        groups=work.groups,
+        lost=lost,
+        period_ns=meter.period_ns,
+    )
+
+
+def truth(simulation: Simulation, work: Work, domains: tuple[str, ...]) -> Truth:
+    """Who caused what, of the domains that the machine has counters of."""
+    caused = simulation.whole()
+    queries = int(work.query.max(initial=-1)) + 1
+    of_query = work.query >= 0
+    query_group = np.full(queries, -1, np.int64)
+    query_group[work.query[of_query]] = work.group[of_query]
+    group_nj, query_nj, idle_nj, total_nj, idle_w = {}, {}, {}, {}, {}
+    for domain in DOMAINS:
+        if domain not in domains:
+            continue
+        group_nj[domain] = np.bincount(work.group, caused[domain], len(work.groups))
+        mine: F64 = caused[domain][of_query]
+        query_nj[domain] = np.bincount(work.query[of_query], mine, queries)
+        idle_nj[domain] = sum(power.idle_nj[domain] for power in simulation.power)
+        total_nj[domain] = float(sum(power.energy_nj[domain][-1] for power in simulation.power))
+        for package, power in enumerate(simulation.power):
+            span_ns = int(power.edges_ns[-1] - power.edges_ns[0])
+            idle_w[package, domain] = power.idle_nj[domain] / span_ns
+    return Truth(group_nj, query_nj, query_group, idle_nj, total_nj, idle_w)
+
+
+def _cut(random: np.random.Generator, tick_ns: int, stretches: Stretches) -> tuple[I64, I64, I64]:
+    """Stretch, begin and end of every part between two ticks of its CPU."""
+    phase = random.integers(0, tick_ns, int(stretches.cpu.max(initial=0)) + 1)[stretches.cpu]
+    first = (stretches.t0_ns + phase) // tick_ns
+    ticks = (stretches.t1_ns - 1 + phase) // tick_ns - first
+    parent = np.repeat(np.arange(len(ticks)), ticks + 1)
+    offset = np.cumsum(ticks + 1) - (ticks + 1)
+    number = np.arange(len(parent)) - offset[parent]
+    edge = (first[parent] + number) * tick_ns - phase[parent]
+    t0_ns = np.maximum(edge, stretches.t0_ns[parent])
+    t1_ns = np.minimum(edge + tick_ns, stretches.t1_ns[parent])
+    return parent, t0_ns, t1_ns
+
+
+def _lose(
+    random: np.random.Generator, share: float, cpu: I64, times: tuple[I64, I64]
+) -> tuple[tuple[LostTime, ...], I64]:
+    """Records lost in bursts, told as CPU time when the buffer has room again, and those kept."""
+    n = len(cpu)
+    if share <= 0:
+        return (), np.arange(n)
+    order = np.lexsort((times[0], cpu))
+    starts = np.flatnonzero(random.random(n) < share / BURST)
+    change = np.zeros(n + BURST + 1, np.int64)
+    np.add.at(change, starts, 1)
+    np.add.at(change, starts + BURST, -1)
+    gone = np.cumsum(change)[:n] > 0
+    lost = []
+    for one in np.unique(cpu[order[gone]]):
+        mine = order[gone & (cpu[order] == one)]
+        # A loss is told with the CPU's next full batch, not record by record.
+        ends = np.flatnonzero(np.diff(times[0][mine], append=np.iinfo(np.int64).max) > 5_000_000)
+        run = np.cumsum(times[1][mine] - times[0][mine])
+        lost.append(LostTime(int(one), times[1][mine][ends], run[ends]))
+    return tuple(lost), order[~gone]
