@@ -24,7 +24,7 @@ step), so energy is exact: sums over the intervals between events, linear inside
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,22 +82,25 @@ class Simulation:
     _package: I64
     _cells: tuple[_Cells, ...]
 
-    def amounts(self, parent: I64, t0_ns: I64, t1_ns: I64) -> dict[str, F64]:
-        """What part of each stretch `parent`, from `t0_ns` to `t1_ns`, caused: by `QUANTITIES`.
+    def amounts(
+        self, parent: I64, t0_ns: I64, t1_ns: I64, names: Sequence[str] = QUANTITIES
+    ) -> dict[str, F64]:
+        """What part of each stretch `parent`, from `t0_ns` to `t1_ns`, caused: some `QUANTITIES`.
 
         The part must lie inside its stretch. Parts of a stretch add up to the stretch.
         """
-        found = {name: np.zeros(len(parent)) for name in QUANTITIES}
+        found = {name: np.zeros(len(parent)) for name in names}
         for package, cells in enumerate(self._cells):
             mine = np.flatnonzero(self._package[parent] == package)
-            for name, value in cells.between(parent[mine], t0_ns[mine], t1_ns[mine]):
-                found[name][mine] = value
+            ends = cells.place(parent[mine], t0_ns[mine]), cells.place(parent[mine], t1_ns[mine])
+            for name in names:
+                found[name][mine] = cells.between(name, ends)
         return found
 
-    def whole(self) -> dict[str, F64]:
+    def whole(self, names: Sequence[str] = QUANTITIES) -> dict[str, F64]:
         """What each stretch caused."""
         every = np.arange(len(self._stretches.cpu))
-        return self.amounts(every, self._stretches.t0_ns, self._stretches.t1_ns)
+        return self.amounts(every, self._stretches.t0_ns, self._stretches.t1_ns, names)
 
 
 @dataclass(frozen=True)
@@ -113,17 +116,18 @@ class _Cells:
     interval0: I64
     sums: dict[str, F64]
 
-    def between(self, stretch: I64, t0_ns: I64, t1_ns: I64) -> Iterator[tuple[str, F64]]:
-        ends = [self._place(stretch, t_ns) for t_ns in (t0_ns, t1_ns)]
-        for name, sums in self.sums.items():
-            (cell0, part0), (cell1, part1) = ends
-            # The difference of whole cells first: parts of cells are small beside running sums.
-            whole = sums[cell1] - sums[cell0]
-            inside1 = part1 * (sums[np.minimum(cell1 + 1, len(sums) - 1)] - sums[cell1])
-            inside0 = part0 * (sums[np.minimum(cell0 + 1, len(sums) - 1)] - sums[cell0])
-            yield name, whole + (inside1 - inside0)
+    def between(self, name: str, ends: tuple[tuple[I64, F64], tuple[I64, F64]]) -> F64:
+        """Amount of one quantity between two places of each stretch."""
+        (cell0, part0), (cell1, part1) = ends
+        sums = self.sums[name]
+        # The difference of whole cells first: parts of cells are small beside running sums.
+        whole = sums[cell1] - sums[cell0]
+        inside1 = part1 * (sums[np.minimum(cell1 + 1, len(sums) - 1)] - sums[cell1])
+        inside0 = part0 * (sums[np.minimum(cell0 + 1, len(sums) - 1)] - sums[cell0])
+        between: F64 = whole + (inside1 - inside0)
+        return between
 
-    def _place(self, stretch: I64, t_ns: I64) -> tuple[I64, F64]:
+    def place(self, stretch: I64, t_ns: I64) -> tuple[I64, F64]:
         """Cell in which each time lies, and the share of the cell that is over by then."""
         edge = np.searchsorted(self.edges_ns, t_ns, "right") - 1
         after = self.edges_ns[np.minimum(edge + 1, len(self.edges_ns) - 1)]
@@ -149,9 +153,8 @@ def simulate(
     for p in range(topology.packages):
         mine = np.flatnonzero(package == p)
         mine = mine[np.lexsort((stretches.t0_ns[mine], stretches.cpu[mine]))]
-        sweep = _Sweep(
-            machine, stretches.take(mine), core[mine], climate, package=p, span_ns=span_ns
-        )
+        here = stretches.take(mine), core[mine]
+        sweep = _Sweep(machine, *here, climate, package=p, span_ns=span_ns)
         power.append(sweep.power())
         cells.append(sweep.cells(mine, len(stretches.cpu)))
     return Simulation(tuple(power), stretches, package, tuple(cells))
@@ -187,7 +190,8 @@ class _Sweep:
         self._stretches = stretches
         grid = np.arange(climate.begin_ns, span_ns[1], GRID_NS)
         times = (stretches.t0_ns, stretches.t1_ns, grid, np.array(span_ns))
-        self._edges_ns = np.unique(np.concatenate(times))
+        every = np.sort(np.concatenate(times))
+        self._edges_ns = every[np.diff(every, prepend=every[0] - 1) > 0]
         self._dt_ns = np.diff(self._edges_ns).astype(np.float64)
         self._step = climate.step(self._edges_ns[:-1])
         self._begin = np.searchsorted(self._edges_ns, stretches.t0_ns)
@@ -256,8 +260,8 @@ class _Sweep:
         return watts
 
     def _per_interval(self, values: F64) -> F64:
-        found: F64 = np.bincount(self._interval, values, minlength=len(self._dt_ns))
-        return found
+        found = np.bincount(self._interval, values, minlength=len(self._dt_ns))
+        return found.astype(np.float64, copy=False)
 
     def power(self) -> Power:
         """Energy over time, P_idle included."""
@@ -268,7 +272,8 @@ class _Sweep:
             "dram": m.dram_idle_w[p],
         }
         idle_nj = self._climate.idle[p][self._step] * self._dt_ns
-        energy, idle = {}, {}
+        energy: dict[str, F64] = {}
+        idle: dict[str, float] = {}
         for name in DOMAINS:
             run = self._per_interval(self._rates[name]) * self._dt_ns + rest_w[name] * idle_nj
             energy[name] = np.append(0.0, np.cumsum(run))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from bench.accuracy.physics import DOMAINS, Simulation, Stretches
+from bench.accuracy.physics import COUNTS, Simulation, Stretches
 from bench.accuracy.pmu import Pmu, read_pmu
 from bench.accuracy.rapl import Meter, read_meter
 from bench.accuracy.recording import F64, I64, Group, Recording, Truth
@@ -60,7 +60,7 @@ def record(
     cpu = work.stretches.cpu[parent].astype(np.uint16)
     segments = Segments(t0_ns, t1_ns, cpu, work.group[parent])
     if tracer.pmu is not None:
-        amounts = simulation.amounts(parent, t0_ns, t1_ns)
+        amounts = simulation.amounts(parent, t0_ns, t1_ns, COUNTS)
         segments = read_pmu(random, tracer.pmu, segments, amounts)
     series, readings = read_meter(random, meter, simulation.power, span_ns)
     return Recording(
@@ -79,18 +79,21 @@ def record(
 
 def truth(simulation: Simulation, work: Work, domains: tuple[str, ...]) -> Truth:
     """Who caused what, of the domains that the machine has counters of."""
-    caused = simulation.whole()
+    caused = simulation.whole(domains)
     queries = int(work.query.max(initial=-1)) + 1
     of_query = work.query >= 0
     query_group = np.full(queries, -1, np.int64)
     query_group[work.query[of_query]] = work.group[of_query]
-    group_nj, query_nj, idle_nj, total_nj, idle_w = {}, {}, {}, {}, {}
-    for domain in DOMAINS:
-        if domain not in domains:
-            continue
-        group_nj[domain] = np.bincount(work.group, caused[domain], len(work.groups))
-        mine: F64 = caused[domain][of_query]
-        query_nj[domain] = np.bincount(work.query[of_query], mine, queries)
+    group_nj: dict[str, F64] = {}
+    query_nj: dict[str, F64] = {}
+    idle_nj: dict[str, float] = {}
+    total_nj: dict[str, float] = {}
+    idle_w: dict[tuple[int, str], float] = {}
+    for domain in domains:
+        of_group = np.bincount(work.group, caused[domain], len(work.groups))
+        group_nj[domain] = of_group.astype(np.float64)
+        mine = np.bincount(work.query[of_query], caused[domain][of_query], queries)
+        query_nj[domain] = mine.astype(np.float64)
         idle_nj[domain] = sum(power.idle_nj[domain] for power in simulation.power)
         total_nj[domain] = float(sum(power.energy_nj[domain][-1] for power in simulation.power))
         for package, power in enumerate(simulation.power):
