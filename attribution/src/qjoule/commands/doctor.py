@@ -57,8 +57,12 @@ class Findings:
 Examples:
   sudo qjoule doctor
   sudo qjoule doctor --json | jq '.servers[] | {label, rung, why}'
+  sudo qjoule doctor --physical --rounds 8
 
+\b
 Exit code 0: a recording can be made. 1: something it needs is missing.
+With --physical, 0: the split agrees with the machine. 1: it is off by more than
+the threshold, or that cannot be told, as where no energy counter measures.
 """,
 )
 @click.option(
@@ -68,13 +72,71 @@ Exit code 0: a recording can be made. 1: something it needs is missing.
     help="A powercap-like tree of energy counters given by the hypervisor.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option(
+    "--physical",
+    is_flag=True,
+    help="Test the joules: two loads on a MariaDB of its own, alone and together. Some minutes.",
+)
+@click.option(
+    "--threshold",
+    type=click.FloatRange(min=0, min_open=True),
+    default=11.0,
+    show_default=True,
+    metavar="PCT",
+    help="Of --physical: error of the split that is too much.",
+)
+@click.option(
+    "--rounds",
+    type=click.IntRange(3, 100),
+    default=5,
+    show_default=True,
+    metavar="N",
+    help="Of --physical: how often the loads run.",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(1, 600),
+    default=5.0,
+    show_default=True,
+    metavar="S",
+    help="Of --physical: time of each load.",
+)
+@click.option(
+    "--energy",
+    default="auto",
+    show_default=True,
+    metavar="SOURCE",
+    help="Of --physical: as of 'qjoule record'.",
+)
 @click.pass_context
-def command(context: click.Context, host_root: Path | None, as_json: bool) -> None:
+def command(
+    context: click.Context,
+    *,
+    host_root: Path | None,
+    as_json: bool,
+    physical: bool,
+    threshold: float,
+    rounds: int,
+    seconds: float,
+    energy: str,
+) -> None:
     """Say what can be traced on this machine, and how to mend what is missing.
 
     Looks at kernel, privileges, counters, energy sources and the database servers that run or are
     installed; changes nothing.
     """
+    if physical:
+        from qjoule.commands.physical import physical as test  # noqa: PLC0415
+
+        context.exit(
+            test(
+                threshold=threshold / 100,
+                rounds=rounds,
+                seconds=seconds,
+                energy=energy,
+                as_json=as_json,
+            )
+        )
     findings = examine(host_root)
     if as_json:
         click.echo(json.dumps(to_json(findings), indent=2))
@@ -91,6 +153,8 @@ def examine(host_root: Path | None = None) -> Findings:
     """Look at this machine."""
     # Only this command needs all of these; `--help` does not.
     from qjoule.machine.cpu import read_cpu_info  # noqa: PLC0415
+    from qjoule.machine.identity import this_machine  # noqa: PLC0415
+    from qjoule.machine.in_force import check as calibration_check  # noqa: PLC0415
     from qjoule.machine.kernel import check_machine  # noqa: PLC0415
     from qjoule.machine.power_table import estimate_curve  # noqa: PLC0415
     from qjoule.servers.discovery import discover  # noqa: PLC0415
@@ -100,7 +164,7 @@ def examine(host_root: Path | None = None) -> Findings:
     discovery = discover()
     curve = estimate_curve(read_cpu_info())
     return Findings(
-        checks=check_machine(host_root=host_root),
+        checks=(*check_machine(host_root=host_root), calibration_check(this_machine())),
         power=f"{curve.w0:.1f} W idle, {curve.w100:.1f} W busy ({curve.label})",
         plan=build_plan(discovery.servers, read_kernel_facts()),
         discovery=discovery,

@@ -1,0 +1,156 @@
+"""The experiment: rest, then rounds of A alone, B alone and both, each recorded by itself.
+
+Each is a trace of its own, so that the attribution of the joint run cannot have learned from the
+solo runs. The order of the three changes from round to round, so that a drift of the machine (it
+warms up) does not side with one of them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from qjoule.errors import QjouleError
+from qjoule.model.physical import Round
+from qjoule.model.result import Attribution
+from qjoule.physical import load, reading
+from qjoule.physical.load import Query, Run
+from qjoule.physical.recording import recording
+from qjoule.servers.throwaway import MariaDB, temporary_directory, throwaway_mariadb
+from qjoule.trace.reader import Trace
+
+#: A counter that was measured, or that a test plays: anything else is a model, and a model of
+#: time and load cannot referee one.
+TESTABLE_GRADES = ("measured", "simulated")
+NOTHING_TO_MEASURE = "cannot test: this needs an energy counter that measures (RAPL)"
+_REST_S = 2.0
+_LEAST_TABLE_BYTES = 64 << 20
+_MOST_TABLE_BYTES = 1 << 30
+_CACHES = "sys/devices/system/cpu/cpu0/cache"
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What was measured. `last` is the attribution of the last joint run."""
+
+    rounds: tuple[Round, ...]
+    rest_w: float
+    table_bytes: int
+    cache_bytes: int | None
+    last: Attribution
+
+
+def table_bytes(root: Path = Path("/")) -> tuple[int, int | None]:
+    """Bytes for B's table, and of the last cache: twice the cache, within a quarter of memory."""
+    cache = last_cache_bytes(root)
+    wanted = max(2 * (cache or 0), _LEAST_TABLE_BYTES)
+    return min(wanted, _MOST_TABLE_BYTES, max(_available_bytes(root) // 4, 1 << 20)), cache
+
+
+def last_cache_bytes(root: Path = Path("/")) -> int | None:
+    """Size of the largest cache of CPU 0; None if the kernel does not say."""
+    sizes = []
+    for file in root.glob(f"{_CACHES}/index*/size"):
+        text = file.read_text().strip()
+        unit = {"K": 1 << 10, "M": 1 << 20}.get(text[-1:], 1)
+        if text.rstrip("KM").isdigit():
+            sizes.append(int(text.rstrip("KM")) * unit)
+    return max(sizes, default=None)
+
+
+def experiment(rounds: int, seconds: float, energy: str, say: Callable[[str], None]) -> Experiment:
+    """Runs it all on a server of its own; `say` is told of each step.
+
+    Raises `QjouleError` if there is no energy to measure, or a part of it fails. Nothing is left
+    behind: no process, no directory.
+    """
+    size, cache = table_bytes()
+    rows = size // load.ROW_BYTES
+    with temporary_directory("physical") as directory:
+        options = load.server_options(size)
+        with throwaway_mariadb(directory, "physical", "physical", options) as server:
+            say("at rest")
+            bench = _Bench(directory, server, energy, rows, seconds)
+            rest_w = bench.rest_w()
+            say(f"a table of {size >> 20} MiB for load B")
+            load.prepare(server, size)
+            found = []
+            for number in range(rounds):
+                say(f"round {number + 1} of {rounds}")
+                one, last = bench.round(number)
+                found.append(one)
+    return Experiment(tuple(found), rest_w, size, cache, last)
+
+
+@dataclass
+class _Bench:
+    """One server, and recordings of what it does."""
+
+    directory: Path
+    server: MariaDB
+    energy: str
+    rows: int
+    seconds: float
+    _traces: int = 0
+
+    def rest_w(self) -> float:
+        """Power with nothing to do but to be recorded. Raises if there is nothing to measure."""
+        path = self._path()
+        with recording(path, self.server.pid, self.energy):
+            start_ns = time.monotonic_ns()
+            time.sleep(_REST_S)
+            end_ns = time.monotonic_ns()
+        trace = Trace(path)
+        info = trace.meta.energy
+        if info.grade not in TESTABLE_GRADES:
+            raise QjouleError(
+                f"{NOTHING_TO_MEASURE}: the energy here is {info.grade or 'none'} "
+                f"({info.source or 'no source'})"
+            )
+        return reading.mean_power_w(trace, start_ns, end_ns)
+
+    def round(self, number: int) -> tuple[Round, Attribution]:
+        """A alone, B alone and both, in an order that depends on the round's number."""
+        plans: list[tuple[Query, ...]] = [(load.A,), (load.B,), (load.A, load.B)]
+        ordered = [plans[(number + i) % 3] for i in range(3)]
+        done = {queries: self._recorded(queries) for queries in ordered}
+        (a, run_a), (b, run_b), (both, run_both) = (done[queries] for queries in plans)
+        divided = reading.division(both, (load.A, load.B))
+        return Round(
+            alone_a_w=reading.load_power_w(a, run_a),
+            alone_b_w=reading.load_power_w(b, run_b),
+            together_w=reading.load_power_w(both, run_both),
+            split_a=divided.dynamic_nj["A"],
+            split_b=divided.dynamic_nj["B"],
+            rate_alone_a=run_a.rate("A"),
+            rate_alone_b=run_b.rate("B"),
+            rate_together_a=run_both.rate("A"),
+            rate_together_b=run_both.rate("B"),
+        ), divided.attribution
+
+    def _recorded(self, queries: tuple[Query, ...]) -> tuple[Trace, Run]:
+        path = self._path()
+        with recording(path, self.server.pid, self.energy):
+            run = load.run(self.server, queries, self.rows, self.seconds)
+        return Trace(path), run
+
+    def _path(self) -> Path:
+        self._traces += 1
+        return self.directory / f"trace-{self._traces}"
+
+
+def _available_bytes(root: Path) -> int:
+    for line in _lines(root / "proc/meminfo"):
+        name, _, rest = line.partition(":")
+        if name == "MemAvailable":
+            return int(rest.split()[0]) << 10
+    return _LEAST_TABLE_BYTES
+
+
+def _lines(path: Path) -> Iterator[str]:
+    try:
+        yield from path.read_text().splitlines()
+    except OSError:
+        return

@@ -1,0 +1,63 @@
+"""What a recording of the physical test says: the machine's mean power, and how it was divided."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from qjoule.errors import QjouleError
+from qjoule.model import recorded
+from qjoule.model.attribute import attribute
+from qjoule.model.ledger import main_domain
+from qjoule.model.result import Attribution
+from qjoule.physical.load import Query, Run
+from qjoule.trace.reader import Trace
+
+#: Left out at the start of a load: clocks, fans and caches take a moment.
+SETTLE_NS = 300_000_000
+
+
+@dataclass(frozen=True)
+class Division:
+    """What the attribution of a joint run gave to each load."""
+
+    dynamic_nj: dict[str, int]  #: by the queries' names, without what is shared
+    energy_nj: dict[str, int]
+    calls: dict[str, int]
+    attribution: Attribution
+
+
+def mean_power_w(trace: Trace, t0_ns: int, t1_ns: int) -> float:
+    """Mean power of the main domain over the windows that lie in this stretch of time.
+
+    Raises `QjouleError` if there is no such window whose energy is known.
+    """
+    energy = recorded.windows(trace)
+    main = main_domain([series.domain for series in energy.series])
+    mine = [i for i, series in enumerate(energy.series) if series.domain == main]
+    start_ns, end_ns = energy.boundaries_ns[:-1], energy.boundaries_ns[1:]
+    inside = (start_ns >= t0_ns) & (end_ns <= t1_ns) & energy.known[mine].all(axis=0)
+    if not mine or not inside.any():
+        raise QjouleError("a recording has no energy readings: see 'qjoule doctor'")
+    total_nj = int(energy.energy_nj[mine][:, inside].sum())
+    return total_nj / int(np.sum(end_ns[inside] - start_ns[inside]))
+
+
+def load_power_w(trace: Trace, run: Run) -> float:
+    """Mean power while a load ran, its start left out."""
+    return mean_power_w(trace, min(run.t0_ns + SETTLE_NS, run.t1_ns), run.t1_ns)
+
+
+def division(trace: Trace, queries: tuple[Query, ...]) -> Division:
+    """The attribution of a run to each of its loads. Raises `QjouleError` if one is missing."""
+    result = attribute(trace)
+    dynamic, energy, calls = {}, {}, {}
+    for query in queries:
+        rows = [row for row in result.rows if row.keys.get("fingerprint") == query.fingerprint]
+        if not rows:
+            raise QjouleError(f"the trace has no query of load {query.name}: see 'qjoule doctor'")
+        energy[query.name] = sum(row.energy_nj for row in rows)
+        dynamic[query.name] = sum(row.energy_nj - row.shared_nj for row in rows)
+        calls[query.name] = sum(row.calls for row in rows)
+    return Division(dynamic, energy, calls, result)

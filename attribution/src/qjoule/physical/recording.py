@@ -1,0 +1,96 @@
+"""`qjoule record` beside a load: started, waited for, and ended in order."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from qjoule.errors import QjouleError
+
+_ATTACH_S = 60.0
+_STOP_S = 60.0
+_LONGEST_S = 600.0  #: it ends by itself if we are killed
+_ATTACHED = "qjoule: tracing"
+
+
+@contextmanager
+def recording(directory: Path, server_pid: int, energy: str) -> Iterator[None]:
+    """Records into `directory` what the block does, and its trace is whole afterwards.
+
+    Raises `QjouleError` with the recorder's own words if it fails.
+    """
+    record = [sys.executable, "-m", "qjoule", "record", "-o", str(directory)]
+    record += ["--pid", str(server_pid), "--energy", energy, "--duration", str(_LONGEST_S)]
+    process = subprocess.Popen(
+        [*_ends_with_us(), *record],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        start_new_session=True,  # Ctrl-C is for us: we end it, in order
+    )
+    words = _Words(process)
+    try:
+        if not words.attached.wait(_ATTACH_S) or words.ended:
+            raise QjouleError(f"the recording did not start: {words.last(process)}")
+        yield
+        process.send_signal(signal.SIGINT)
+        if process.wait(_STOP_S):
+            raise QjouleError(f"the recording failed: {words.last(process)}")
+    except subprocess.TimeoutExpired:
+        raise QjouleError("the recording did not end: run it again") from None
+    finally:
+        _end(process)
+        words.join()
+
+
+class _Words(threading.Thread):
+    """Reads what the recorder says; `attached` is set when it traces, or when it has ended."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        super().__init__(name="qjoule-recorder-words", daemon=True)
+        assert process.stderr is not None
+        self._stream = process.stderr
+        self._lines: list[str] = []
+        self.attached = threading.Event()
+        self.ended = False
+        self.start()
+
+    def run(self) -> None:
+        for line in self._stream:
+            self._lines.append(line.strip())
+            if line.startswith(_ATTACHED):
+                self.attached.set()
+        self.ended = not self.attached.is_set()
+        self.attached.set()
+
+    def last(self, process: subprocess.Popen[str]) -> str:
+        """The last line, without the program's name."""
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(1)
+        return self._lines[-1].removeprefix("qjoule: ") if self._lines else "it said nothing"
+
+
+def _ends_with_us() -> list[str]:
+    """Command prefix: the recorder is asked to end when this process dies.
+
+    It forgets that as it gives up root (prctl(2)), hence `_LONGEST_S`.
+    """
+    setpriv = shutil.which("setpriv")
+    return [setpriv, "--pdeathsig=TERM", "--"] if setpriv else []
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    if process.poll() is None:
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_STOP_S)
+    process.kill()
+    process.wait()

@@ -1,0 +1,180 @@
+"""`qjoule doctor --physical`: its screen, its JSON, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+import attribute_trace
+from qjoule.commands import doctor, physical
+from qjoule.errors import QjouleError
+from qjoule.machine.check import Check
+from qjoule.model.attribute import attribute
+from qjoule.model.physical import PhysicalTest, Round, Verdict, judge
+from qjoule.physical import load
+from qjoule.physical.experiment import Experiment, last_cache_bytes, table_bytes
+from qjoule.physical.reading import division, mean_power_w
+from qjoule.trace.reader import Trace
+
+ROUND = Round(
+    alone_a_w=89.0,
+    alone_b_w=86.0,
+    together_w=100.0,
+    split_a=55.0,
+    split_b=45.0,
+    rate_alone_a=20.0,
+    rate_alone_b=12.0,
+    rate_together_a=19.9,
+    rate_together_b=11.8,
+)
+ROUNDS = tuple(replace(ROUND, together_w=100.0 + x) for x in (-0.05, 0.0, 0.05))
+MIB = 1 << 20
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Trace:
+    return Trace(attribute_trace.write(tmp_path / "t"))
+
+
+@pytest.fixture
+def done(trace: Trace) -> Experiment:
+    return Experiment(ROUNDS, 50.0, 64 * MIB, 256 * MIB, attribute(trace))
+
+
+def screen(test: PhysicalTest, done: Experiment) -> str:
+    return "\n".join(click.unstyle(line) for line in physical.render(test, done))
+
+
+def test_the_screen_says_what_was_compared(done: Experiment) -> None:
+    text = screen(judge(ROUNDS), done)
+    assert "A computes" in text
+    assert "B reads memory" in text
+    assert "R = A + B - both = 75.0 ± " in text
+    assert "at rest 50.0 W, so 25.0 W come with the first busy core" in text
+    assert "39 : 36" not in text
+    assert "52% : 48%" in text  # what subtracting rest would say
+    assert "56.0%" in text
+    assert "55.0%" in text
+    assert "agrees with the machine within 11%." in text
+    assert "not calibrated" in text
+    assert all(len(line) <= 80 for line in text.splitlines())
+
+
+def test_the_screen_fits_and_gives_the_reason_where_nothing_can_be_told(done: Experiment) -> None:
+    same = replace(ROUND, alone_a_w=100.0, alone_b_w=100.0)
+    text = screen(judge([same, same, replace(same, together_w=100.3)]), done)
+    assert "cannot be judged:" in text
+    assert "more or longer rounds" in text
+    assert all(len(line) <= 80 for line in text.splitlines())
+
+
+def test_a_table_that_fits_into_the_cache_is_said(done: Experiment) -> None:
+    assert "under twice the cache" in screen(judge(ROUNDS), done)
+    assert "under twice" not in screen(judge(ROUNDS), replace(done, cache_bytes=32 * MIB))
+
+
+def test_json_has_every_figure_and_what_it_came_from(done: Experiment) -> None:
+    found = json.loads(json.dumps(physical.to_json(judge(ROUNDS), done), allow_nan=False))
+    assert found["schema"] == "qjoule.physical/1"
+    assert found["verdict"] == "agrees"
+    assert found["residual_w"]["value"] == pytest.approx(75)
+    assert found["rest_w"] == 50
+    assert found["share_above_rest"] == pytest.approx(39 / 75)
+    assert found["loads"]["A"]["physical_share"]["value"] == pytest.approx(0.56)
+    assert found["loads"]["B"]["error"]["value"] == pytest.approx(0.45 / 0.44 - 1)
+    assert len(found["measured"]) == 3
+    assert found["measured"][0]["together_w"] == pytest.approx(99.95)
+
+
+def test_json_of_what_cannot_be_told_has_nulls_not_infinities(done: Experiment) -> None:
+    flat = [replace(ROUND, alone_a_w=50.0, alone_b_w=50.0, together_w=50.0)] * 3
+    found = physical.to_json(judge(flat), done)
+    assert json.loads(json.dumps(found, allow_nan=False))["loads"]["A"]["error"]["low"] is None
+    assert found["verdict"] == Verdict.CANNOT_TELL
+
+
+def test_without_a_measuring_counter_it_says_so_and_starts_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nothing = Check("powercap", False, "no zones")
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr(physical, "powercap_tree", lambda: nothing)
+    monkeypatch.setattr(physical, "perf_pmu", lambda: nothing)
+    monkeypatch.setattr(physical, "experiment", lambda *_: pytest.fail("it started"))
+    with pytest.raises(QjouleError, match="cannot test: this needs an energy counter"):
+        physical.physical(threshold=0.11, rounds=3, seconds=1, energy="auto", as_json=False)
+
+
+def test_it_needs_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    with pytest.raises(QjouleError, match="sudo"):
+        physical.physical(threshold=0.11, rounds=3, seconds=1, energy="auto", as_json=False)
+
+
+@pytest.mark.parametrize(("threshold", "code"), [("11", 0), ("0.5", 1)])
+def test_the_threshold_is_the_exit_code(
+    monkeypatch: pytest.MonkeyPatch, done: Experiment, threshold: str, code: int
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr(physical, "experiment", lambda *_: done)
+    options = ["--physical", "--energy", "powercap:x", "--threshold", threshold, "--json"]
+    result = CliRunner().invoke(doctor.command, options)
+    assert result.exit_code == code, result.output
+    assert json.loads(result.stdout)["threshold"] == pytest.approx(float(threshold) / 100)
+
+
+@pytest.mark.parametrize("wrong", [("--threshold", "0"), ("--rounds", "2"), ("--seconds", "0")])
+def test_wrong_arguments(wrong: tuple[str, str]) -> None:
+    assert CliRunner().invoke(doctor.command, ["--physical", *wrong]).exit_code == 2
+
+
+def test_the_two_loads_are_told_apart() -> None:
+    assert load.A.fingerprint != load.B.fingerprint
+    assert load.Run(0, 2_000_000_000, {"A": 30}).rate("A") == 15
+    assert load.Run(0, 2_000_000_000, {"A": 30}).rate("B") == 0
+
+
+def test_a_load_that_is_not_in_the_trace_is_an_error(trace: Trace) -> None:
+    with pytest.raises(QjouleError, match="no query of load A"):
+        division(trace, (load.A,))
+
+
+def test_mean_power_is_of_whole_known_windows(trace: Trace) -> None:
+    result = attribute(trace)
+    whole_w = mean_power_w(trace, 0, 1 << 62)
+    assert whole_w == pytest.approx(
+        result.main.measured_nj / 1e9 / result.trace.duration_s, rel=0.3
+    )
+    with pytest.raises(QjouleError, match="no energy readings"):
+        mean_power_w(trace, 1, 2)
+
+
+def caches(root: Path, sizes: dict[str, str], available_kib: int) -> Path:
+    for index, size in sizes.items():
+        folder = root / "sys/devices/system/cpu/cpu0/cache" / index
+        folder.mkdir(parents=True)
+        (folder / "size").write_text(size + "\n")
+    (root / "proc").mkdir()
+    (root / "proc/meminfo").write_text(f"MemTotal: 1 kB\nMemAvailable: {available_kib} kB\n")
+    return root
+
+
+def test_the_table_is_larger_than_the_cache(tmp_path: Path) -> None:
+    root = caches(tmp_path, {"index0": "48K", "index3": "260M"}, 64 << 20)
+    assert last_cache_bytes(root) == 260 * MIB
+    assert table_bytes(root) == (520 * MIB, 260 * MIB)
+
+
+def test_the_table_leaves_memory_to_others(tmp_path: Path) -> None:
+    root = caches(tmp_path, {"index3": "260M"}, 400 << 10)
+    assert table_bytes(root) == (100 * MIB, 260 * MIB)
+
+
+def test_a_machine_that_hides_its_cache_gets_a_table_all_the_same(tmp_path: Path) -> None:
+    root = caches(tmp_path, {}, 64 << 20)
+    assert table_bytes(root) == (64 * MIB, None)
