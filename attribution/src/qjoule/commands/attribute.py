@@ -13,6 +13,7 @@ import click
 
 from qjoule.commands import options
 from qjoule.errors import QjouleError, UsageError
+from qjoule.machine.in_force import for_trace
 from qjoule.model.attribute import attribute
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.model.fold import fold_rows
@@ -30,7 +31,7 @@ Examples:
   qjoule attribute shop.qjoule
   qjoule attribute shop.qjoule --by database,user --idle proportional
   qjoule attribute shop.qjoule --by tag:endpoint --format json -o endpoints.json
-  qjoule attribute shop.qjoule --top 20
+  qjoule attribute shop.qjoule --top 20 --calibration other-run.json
 """,
 )
 @click.argument("trace", type=click.Path(path_type=Path), metavar="DIR")
@@ -42,6 +43,7 @@ Examples:
     help="Group by fingerprint, query, server, database, user, session, thread or tag:KEY.",
 )
 @options.idle
+@options.calibration
 @click.option(
     "--format",
     "form",
@@ -64,15 +66,25 @@ Examples:
     help="Show N rows of queries; the others become one. [default: all, in a table 20]",
 )
 def command(
-    trace: Path, *, by: str, idle: str, form: str, output: Path | None, top: int | None
+    trace: Path,
+    *,
+    by: str,
+    idle: str,
+    calibration: str | None,
+    form: str,
+    output: Path | None,
+    top: int | None,
 ) -> None:
     """Apportion every joule of a recorded trace to the queries and to everything else that ran."""
     if form == "parquet" and output is None:
         raise UsageError("--format parquet needs a file: add -o FILE")
     opened = Trace(trace)
     keys = tuple(key.strip() for key in by.split(","))
+    calibrated = for_trace(opened, calibration)
     with progress(opened.rows("segments")) as step:
-        result = attribute(opened, keys, cast(IdlePolicy, idle), progress=step)
+        result = attribute(
+            opened, keys, cast(IdlePolicy, idle), progress=step, calibrated=calibrated
+        )
     write(result, form, output, top)
 
 

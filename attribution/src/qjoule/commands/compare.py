@@ -12,7 +12,9 @@ from typing import Any
 
 import click
 
+from qjoule.commands import options
 from qjoule.errors import QjouleError, UsageError
+from qjoule.machine.in_force import for_trace
 from qjoule.model.attribute import attribute
 from qjoule.model.coefficients import TOTAL_ERROR
 from qjoule.model.gpsup import Comparison, Form, compare, match
@@ -43,17 +45,20 @@ Examples:
     metavar="FP_A=FP_B",
     help="Compare this statement of A with that of B; may be repeated.",
 )
+@options.calibration
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(base: Path, new: Path, asked: tuple[str, ...], as_json: bool) -> None:
+def command(
+    base: Path, new: Path, asked: tuple[str, ...], calibration: str | None, as_json: bool
+) -> None:
     """Compare the statements of B with those of A: traces, or JSON written by `attribute`.
 
     Above 1, B is faster (speedup), needs less energy (greenup), or draws more power (powerup).
     """
-    old, old_grade = load_forms(base)
+    old, old_grade = load_forms(base, calibration)
     if new == base:
         # Both forms' joules are shares of one total: its error is in both, and not in their ratio.
         old = [without_total_error(form, TOTAL_ERROR.get(old_grade, 0.0)) for form in old]
-    later, new_grade = (old, old_grade) if new == base else load_forms(new)
+    later, new_grade = (old, old_grade) if new == base else load_forms(new, calibration)
     try:
         matched = match(old, later, [_pair(text) for text in asked])
     except KeyError as error:
@@ -67,10 +72,14 @@ def command(base: Path, new: Path, asked: tuple[str, ...], as_json: bool) -> Non
         click.echo(render(found, old_grade, new_grade), nl=False)
 
 
-def load_forms(path: Path) -> tuple[list[Form], str]:
-    """Query forms and the grade of a trace or of an attribution's JSON."""
+def load_forms(path: Path, calibration: str | None = None) -> tuple[list[Form], str]:
+    """Query forms and the grade of a trace or of an attribution's JSON.
+
+    `calibration`: as the option says it; of a JSON everything is decided already.
+    """
     if path.is_dir():
-        result = attribute(Trace(path))
+        trace = Trace(path)
+        result = attribute(trace, calibrated=for_trace(trace, calibration))
         return forms(result), result.energy_source.grade
     try:
         return forms_from_json(path.read_bytes(), str(path))

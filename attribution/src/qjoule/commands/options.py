@@ -6,6 +6,12 @@ import click
 
 from qjoule.model.coefficients import IDLE_POLICIES
 
+calibration = click.option(
+    "--calibration",
+    metavar="FILE|none",
+    help="Coefficients from `qjoule calibrate`. [default: the machine's; of a trace, its own]",
+)
+
 idle = click.option(
     "--idle",
     type=click.Choice(IDLE_POLICIES),

@@ -10,13 +10,14 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from types import FrameType
 
 import click
 
+from qjoule.commands import options
 from qjoule.contract import Mode, Rung
 from qjoule.errors import QjouleError
 from qjoule.live.directory import inside
@@ -27,9 +28,12 @@ from qjoule.live.tracer import (
     plan_tracing,
     start_tracer,
 )
+from qjoule.machine.calibration import TRACE_FILE, Calibration
 from qjoule.machine.cpu import read_cpu_info
+from qjoule.machine.in_force import to_record
 from qjoule.servers.plan import AttachPlan
 from qjoule.shapes import fingerprint
+from qjoule.trace.durable import write_whole
 from qjoule.trace.ingest import record
 from qjoule.trace.meta import Meta, Server
 from qjoule.trace.stream import Stream
@@ -78,6 +82,7 @@ Examples:
     help="auto, none, powercap[:ROOT], perf[:SYSFS], host:ROOT, estimated:W0,W10,W50,W100 "
     "or replay:FILE.",
 )
+@options.calibration
 @click.option("--host-root", metavar="DIR", help="For auto: counters given by the hypervisor.")
 @click.option(
     "--window-ms",
@@ -109,6 +114,7 @@ def command(
     pids: tuple[int, ...],
     rung: str,
     energy: str,
+    calibration: str | None,
     host_root: str | None,
     window_ms: int,
     ring_mb: int,
@@ -131,7 +137,8 @@ def command(
     )
     directory = output or Path(datetime.now().strftime("qjoule-%Y%m%d-%H%M%S.qjoule"))
     meta = _meta(plan, capture_literals)
-    job = _Job(directory, duration, program, Path.cwd())
+    calibrated, flags = to_record(calibration)
+    job = _Job(directory, duration, program, Path.cwd(), calibrated, flags)
     with inside(directory):
         tracer = start_tracer(plan, settings, pids)
         try:
@@ -146,6 +153,8 @@ class _Job:
     duration: float | None
     program: tuple[str, ...]
     here: Path  #: where the user stands; we stand in the trace
+    calibration: Calibration | None = None
+    flags: tuple[str, ...] = ()  #: what of it does not fit this machine, or why there is none
 
 
 def _record(tracer: Tracer, job: _Job, meta: Meta) -> int:
@@ -158,7 +167,9 @@ def _record(tracer: Tracer, job: _Job, meta: Meta) -> int:
         drop_root()
         _say(f"tracing {_servers(meta)}; {_until(job)}")
         try:
-            written = record(Stream(tracer.stream), TraceWriter("."), fingerprint, meta)
+            writer = TraceWriter(".")
+            _take_along(job)
+            written = record(Stream(tracer.stream), writer, fingerprint, meta)
         except QjouleError as error:
             raise QjouleError(f"{job.directory}: {error}") from None
     tracer.close()
@@ -166,11 +177,25 @@ def _record(tracer: Tracer, job: _Job, meta: Meta) -> int:
     _say(
         f"{job.directory}: {rows.get('queries', 0):,} queries, "
         f"{rows.get('segments', 0):,} segments, "
-        f"energy {written.energy.source} ({written.energy.grade}), {_lost(written)}"
+        f"energy {written.energy.source} ({written.energy.grade}), {_calibrated(job)}, "
+        f"{_lost(written)}"
     )
     if child is not None:
         return child.wait()
     return 0 if written.complete else 1
+
+
+def _take_along(job: _Job) -> None:
+    """The trace can then be attributed anywhere by what was in force where it was recorded."""
+    if job.calibration is not None:
+        text = replace(job.calibration, flags=job.flags).to_json()
+        write_whole(Path(TRACE_FILE), text.encode())
+
+
+def _calibrated(job: _Job) -> str:
+    if job.calibration is None:
+        return "; ".join(job.flags) or "not calibrated"
+    return f"calibrated {job.calibration.date[:10]}" + "".join(f", {flag}" for flag in job.flags)
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from qjoule.live.batch import csv_lines, first, json_lines, screen_document
 from qjoule.live.replay import ReplaySource
 from qjoule.live.snapshot import Controls, SnapshotSource
 from qjoule.live.view_state import ViewState
+from qjoule.machine.in_force import for_trace
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.model.groups import check_keys
 from qjoule.model.live_groups import GROUPS
@@ -76,6 +77,7 @@ Examples:
     help="Group by fingerprint or server; a replay also by what `attribute --by` knows.",
 )
 @options.idle
+@options.calibration
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
@@ -97,6 +99,7 @@ def command(
     speed: float | None,
     by: str,
     idle: str,
+    calibration: str | None,
     limit: int,
     energy: str | None,
     pids: tuple[int, ...],
@@ -113,11 +116,23 @@ def command(
         if energy or pids or rung:
             raise UsageError("--energy, --pid and --rung are for live tracing, not for --replay")
         pace = speed if speed is not None else 0.0 if batch else 1.0
-        source = ReplaySource(Trace(replay), by=keys, idle=cast(IdlePolicy, idle), speed=pace)
+        trace = Trace(replay)
+        source = ReplaySource(
+            trace,
+            by=keys,
+            idle=cast(IdlePolicy, idle),
+            speed=pace,
+            calibrated=for_trace(trace, calibration),
+        )
     else:
         if speed is not None:
             raise UsageError("--speed is for --replay")
-        source = _live(keys, cast(IdlePolicy, idle), energy or "auto", pids, rung or "auto")
+        if ",".join(keys) not in GROUPS:
+            raise UsageError(
+                f"the live view groups by {' or '.join(GROUPS)}: for --by {','.join(keys)}, "
+                "record a trace and use --replay"
+            )
+        source = _live(cast(IdlePolicy, idle), energy or "auto", pids, rung or "auto", calibration)
     controls = Controls(delay, ",".join(keys))
     try:
         if batch:
@@ -140,17 +155,12 @@ def _check(batch: bool, as_json: bool, as_csv: bool, snapshots: int | None) -> N
 
 
 def _live(
-    keys: tuple[str, ...], idle: IdlePolicy, energy: str, pids: tuple[int, ...], rung: str
+    idle: IdlePolicy, energy: str, pids: tuple[int, ...], rung: str, calibration: str | None
 ) -> SnapshotSource:
     from qjoule.live.session import LiveSession  # noqa: PLC0415 (what a replay does not need)
 
-    if ",".join(keys) not in GROUPS:
-        raise UsageError(
-            f"the live view groups by {' or '.join(GROUPS)}: for --by {','.join(keys)}, "
-            "record a trace and use --replay"
-        )
     chosen = None if rung == "auto" else Rung[rung.upper()]
-    return LiveSession(idle=idle, energy=energy, pids=pids, rung=chosen)
+    return LiveSession(idle=idle, energy=energy, pids=pids, rung=chosen, calibration=calibration)
 
 
 def _print(

@@ -17,6 +17,7 @@ from qjoule.live.loss import LossSums
 from qjoule.live.snapshot import Controls, Snapshot
 from qjoule.model import assemble, latency, recorded, tables
 from qjoule.model.arrays import WindowBatch
+from qjoule.model.calibrated import UNCALIBRATED, Calibrated
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.model.groups import QueryGroups, check_keys, group_owners, group_queries
 from qjoule.model.labels import LabelIndex
@@ -54,6 +55,7 @@ class ReplaySource:
         by: Sequence[str] = ("fingerprint",),
         idle: IdlePolicy = "separate",
         speed: float = 1.0,
+        calibrated: Calibrated = UNCALIBRATED,
     ) -> None:
         first = ",".join(check_keys(by))
         self.name = f"replay {trace.path.name}"
@@ -61,6 +63,7 @@ class ReplaySource:
         self._trace = trace
         self._idle: IdlePolicy = idle
         self._speed = speed
+        self._calibrated = calibrated
         self._energy = recorded.windows(trace)
         self._bounds_ns = self._energy.boundaries_ns
         self._machine = recorded.machine(trace)
@@ -191,7 +194,8 @@ class _Pass:
             notes=tuple(trace.problems),
         )
         labels = self._index.labels
-        return assemble.attribution(ledger, labels, stats(len(labels)), about)
+        result = assemble.attribution(ledger, labels, stats(len(labels)), about)
+        return self._source._calibrated.said_in(result)
 
     def _grouped(self, queries: pa.Table) -> tuple[QueryGroups, Callable[[int], latency.CallStats]]:
         shapes = self._trace.table("shapes")
@@ -202,7 +206,7 @@ class _Pass:
         return Ledger(
             series,
             self._source._machine.packages,
-            recorded.default_coefficients(meta, series),
+            self._source._calibrated.coefficients or recorded.default_coefficients(meta, series),
             self._source._idle,
             recorded.update_period_ns(meta),
         )

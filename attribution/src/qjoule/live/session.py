@@ -14,6 +14,7 @@ from qjoule.live.source import StreamSource
 from qjoule.live.stream_session import LiveMeta
 from qjoule.live.tracer import Settings, Tracer, plan_tracing, start_tracer
 from qjoule.machine.cpu import read_cpu_info
+from qjoule.machine.in_force import for_machine
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.servers.plan import AttachPlan
 from qjoule.shapes import fingerprint
@@ -35,7 +36,9 @@ class LiveSession(StreamSource):
         energy: str = "auto",
         pids: Collection[int] = (),
         rung: Rung | None = None,
+        calibration: str | None = None,
     ) -> None:
+        choose = for_machine(calibration)  # before root is given up
         plan = plan_tracing(pids, rung)
         settings = Settings(Mode.LIVE, window_ms=WINDOW_MS, energy=energy)
         self._tracer: Tracer = start_tracer(plan, settings, pids)
@@ -45,6 +48,7 @@ class LiveSession(StreamSource):
             fingerprint,
             _live_meta(plan),
             idle=idle,
+            choose=choose,
             stop=self._tracer.stop,
             failure=self._last_words,
             name=names,

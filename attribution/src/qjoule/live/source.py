@@ -7,7 +7,13 @@ from collections.abc import Callable, Iterator
 from qjoule.errors import QjouleError
 from qjoule.live.names import Names
 from qjoule.live.snapshot import Controls, Snapshot
-from qjoule.live.stream_session import LiveMeta, StreamSession, read_head
+from qjoule.live.stream_session import (
+    Choose,
+    LiveMeta,
+    StreamSession,
+    read_head,
+    uncalibrated,
+)
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.model.live_groups import GROUPS
 from qjoule.trace.statements import Fingerprint
@@ -30,6 +36,7 @@ class StreamSource:
         meta: LiveMeta | None = None,
         *,
         idle: IdlePolicy = "separate",
+        choose: Choose = uncalibrated,
         stop: Callable[[], None] = lambda: None,
         failure: Callable[[], str] = lambda: "the tracer ended: start top again",
         name: str = "live",
@@ -40,6 +47,7 @@ class StreamSource:
         self._meta = meta or LiveMeta()
         self._names = Names(fingerprint, self._meta.servers or {}, self._meta.rungs or {})
         self._idle: IdlePolicy = idle
+        self._choose = choose
         self._stop = stop
         self._failure = failure
 
@@ -51,7 +59,9 @@ class StreamSource:
 
     def snapshots(self, controls: Controls) -> Iterator[Snapshot]:
         frames = iter(self._stream)
-        session = StreamSession(read_head(frames), self._names, self._meta, self._idle, controls)
+        session = StreamSession(
+            read_head(frames), self._names, self._meta, self._idle, controls, choose=self._choose
+        )
         for frame in frames:
             if controls.stopped:
                 return

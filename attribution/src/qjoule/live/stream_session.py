@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from qjoule.contract import HELLO, Block, Grade, Loss
+from qjoule.contract import COUNTER_NAMES, HELLO, Block, Grade, Loss
 from qjoule.errors import QjouleError
 from qjoule.live.grouping import Grouping
 from qjoule.live.names import Names
@@ -15,6 +15,7 @@ from qjoule.live.rounds import Chunk, Records, Rounds
 from qjoule.live.snapshot import Controls, Snapshot
 from qjoule.model import assemble, tables
 from qjoule.model.arrays import Anomalies
+from qjoule.model.calibrated import UNCALIBRATED, Calibrated
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.model.counters import Series
 from qjoule.model.ledger import Ledger
@@ -25,6 +26,13 @@ from qjoule.model.result import Attribution, TraceInfo
 from qjoule.trace.meta import DomainInfo, EnergyInfo, Meta
 from qjoule.trace.rows import domains
 from qjoule.trace.stream import Frame
+
+#: What is calibrated, once energy source and domains are known.
+Choose = Callable[[Meta], Calibrated]
+
+
+def uncalibrated(_meta: Meta) -> Calibrated:
+    return UNCALIBRATED
 
 
 @dataclass(frozen=True)
@@ -79,7 +87,14 @@ class StreamSession:
     """One stream from its head on."""
 
     def __init__(
-        self, head: Head, names: Names, meta: LiveMeta, idle: IdlePolicy, controls: Controls
+        self,
+        head: Head,
+        names: Names,
+        meta: LiveMeta,
+        idle: IdlePolicy,
+        controls: Controls,
+        *,
+        choose: Choose = uncalibrated,
     ) -> None:
         hello = head.hello[0]
         self._begin_ns = int(hello["t_ns"])
@@ -91,6 +106,10 @@ class StreamSession:
         )
         self._machine = tables.machine(head.cpus, np.zeros(0, np.int64))
         self._domains = tuple(head.domains.values())
+        bits = int(hello["counters"])
+        counters = tuple(name for bit, name in enumerate(COUNTER_NAMES) if bits >> bit & 1)
+        self._meta = Meta(energy=self._energy, domains=self._domains, counters=counters)
+        self._calibrated = choose(self._meta)
         series = {
             index: Series(domain.package, domain.name, domain.unit_j, domain.range or 0)
             for index, domain in head.domains.items()
@@ -209,15 +228,16 @@ class StreamSession:
             anomalies=span.anomalies,
         )
         labels = grouping.labels
-        return assemble.attribution(ledger, labels, calls.stats(len(labels)), about)
+        result = assemble.attribution(ledger, labels, calls.stats(len(labels)), about)
+        return self._calibrated.said_in(result)
 
     def _ledger(self) -> Ledger:
         series = self._rounds.series
-        meta = Meta(energy=self._energy, domains=self._domains)
+        meta = self._meta
         return Ledger(
             series,
             self._machine.packages,
-            default_coefficients(meta, series),
+            self._calibrated.coefficients or default_coefficients(meta, series),
             self._idle,
             update_period_ns(meta),
         )

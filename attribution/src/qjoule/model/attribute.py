@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from qjoule.errors import UsageError
 from qjoule.model import assemble, recorded, tables
+from qjoule.model.calibrated import UNCALIBRATED, Calibrated
 from qjoule.model.coefficients import IDLE_POLICIES, Coefficients, IdlePolicy
 from qjoule.model.groups import check_keys, group_owners, group_queries
 from qjoule.model.labels import LabelIndex
@@ -21,16 +22,21 @@ def attribute(
     idle: IdlePolicy = "separate",
     coefficients: Coefficients | None = None,
     progress: Callable[[int], None] | None = None,
+    *,
+    calibrated: Calibrated = UNCALIBRATED,
 ) -> Attribution:
     """Apportions every joule of `trace` to one owner, with queries grouped by the keys `by`.
 
     The same trace and arguments give the same result, to the bit. `progress` is called with the
-    number of segments of each batch that is done. Raises `UsageError` for an unknown key or policy.
+    number of segments of each batch that is done. `coefficients` count before those of
+    `calibrated`, and these before what is assumed of any machine. Raises `UsageError` for an
+    unknown key or policy.
     """
     keys = check_keys(by)
     if idle not in IDLE_POLICIES:
         raise UsageError(f"no idle policy '{idle}': use {', '.join(IDLE_POLICIES)}")
     energy = recorded.windows(trace)
+    coefficients = coefficients or calibrated.coefficients
     coefficients = coefficients or recorded.default_coefficients(trace.meta, energy.series)
     index = LabelIndex()
     names = recorded.server_names(trace.meta)
@@ -60,4 +66,5 @@ def attribute(
         anomalies=windows.anomalies,
         notes=tuple(trace.problems),
     )
-    return assemble.attribution(ledger, index.labels, stats(len(index.labels)), about)
+    result = assemble.attribution(ledger, index.labels, stats(len(index.labels)), about)
+    return calibrated.said_in(result)

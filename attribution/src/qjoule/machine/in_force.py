@@ -1,0 +1,120 @@
+"""Which calibration counts: the one that was asked for, the trace's own, or the machine's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+from qjoule.errors import QjouleError, UsageError
+from qjoule.machine.calibration import TRACE_FILE, Calibration, Match, load, machine_file, match
+from qjoule.machine.check import Check
+from qjoule.machine.identity import Identity, of_trace, this_machine
+from qjoule.model.calibrated import UNCALIBRATED, Calibrated
+from qjoule.trace.meta import Meta
+from qjoule.trace.reader import Trace
+
+NONE = "none"
+_FIX = "sudo qjoule calibrate"
+
+
+def for_trace(trace: Trace, choice: str | None = None) -> Calibrated:
+    """The calibration of a trace: its own, a file's (`choice`), or none (`NONE`).
+
+    Raises:
+        QjouleError: the file that was asked for is absent, damaged, or of another machine.
+    """
+    if choice == NONE:
+        return UNCALIBRATED
+    path = Path(choice) if choice else trace.path / TRACE_FILE
+    found = _load(path, asked=choice is not None)
+    if not isinstance(found, Calibration):
+        return found
+    judged = match(found, of_trace(trace.meta), trace.meta, _moment(trace.meta))
+    return _judged(found, judged, path, asked=choice is not None)
+
+
+def for_machine(choice: str | None = None) -> Callable[[Meta], Calibrated]:
+    """The calibration of this machine, to be asked once the energy source is known.
+
+    Reads the file at once, which later may be beyond our rights. Raises as `for_trace`; the
+    function that it returns does as well.
+    """
+    if choice == NONE:
+        return lambda _meta: UNCALIBRATED
+    path = Path(choice) if choice else machine_file()
+    found = _load(path, asked=choice is not None)
+    if not isinstance(found, Calibration):
+        return lambda _meta: found
+    machine = this_machine()
+    _judged(found, match(found, machine), path, asked=choice is not None)
+
+    def choose(meta: Meta) -> Calibrated:
+        return _judged(found, match(found, machine, meta), path, asked=choice is not None)
+
+    return choose
+
+
+def to_record(choice: str | None = None) -> tuple[Calibration | None, tuple[str, ...]]:
+    """What a trace that is recorded here takes along, and what does not fit this machine.
+
+    Raises as `for_trace`.
+    """
+    if choice == NONE:
+        return None, ()
+    path = Path(choice) if choice else machine_file()
+    found = _load(path, asked=choice is not None)
+    if not isinstance(found, Calibration):
+        return None, found.notes
+    judged = match(found, this_machine())
+    used = _judged(found, judged, path, asked=choice is not None)
+    return (None, used.notes) if judged.refused else (found, judged.flagged)
+
+
+def check(machine: Identity, path: Path | None = None) -> Check:
+    """Doctor's line: whether there is a calibration, of when, and whether it fits."""
+    try:
+        found = load(path or machine_file())
+    except QjouleError as error:
+        return Check("calibration", False, str(error), _FIX)
+    if found is None:
+        detail = "none: shares are split by default weights, with wide intervals"
+        return Check("calibration", False, detail, _FIX)
+    judged = match(found, machine)
+    if judged.refused:
+        return Check("calibration", False, f"not used: {judged.refused[0]}", _FIX)
+    if judged.flagged:
+        return Check("calibration", None, f"{found.origin}; {_list(judged)}", _FIX)
+    return Check("calibration", True, found.origin)
+
+
+def _load(path: Path, *, asked: bool) -> Calibration | Calibrated:
+    """A file's calibration, or what is said instead where it is absent or damaged."""
+    if asked and path.is_dir():
+        raise UsageError(f"{path} is a directory: --calibration needs a file, or '{NONE}'")
+    try:
+        found = load(path)
+    except QjouleError as error:
+        if asked:
+            raise
+        return Calibrated(notes=(f"the calibration is not used: {error}",))
+    if found is None and asked:
+        raise QjouleError(f"there is no calibration {path}: make one with 'qjoule calibrate'")
+    return found or UNCALIBRATED
+
+
+def _judged(found: Calibration, judged: Match, path: Path, *, asked: bool) -> Calibrated:
+    if judged.refused:
+        reason = judged.refused[0]
+        if asked:
+            raise QjouleError(f"{path} cannot be used: {reason}; run 'qjoule calibrate' there")
+        return Calibrated(notes=(f"the calibration is not used: {reason}",))
+    return Calibrated(found.coefficients, found.origin, judged.flagged, dict(found.held_out_error))
+
+
+def _list(judged: Match) -> str:
+    return ", ".join(judged.flagged)
+
+
+def _moment(meta: Meta) -> datetime | None:
+    return datetime.fromisoformat(meta.start) if meta.start else None
