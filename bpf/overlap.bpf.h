@@ -1,18 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * Live view on CPUs with SMT: how long the other threads of a core were busy during a stretch. A
- * recording needs none of this, its segments tell.
- *
- * Every CPU keeps a clock of its busy time in one word, which others read whole while it changes:
- * the busy time itself while the CPU is idle; while it is busy, what has to be added to the time
- * of day to get it, and the lowest bit set. It is written only where busy and idle meet.
+ * Live view on CPUs with SMT: how long the other threads of a core were busy during a stretch, by
+ * their busy clocks. A recording needs none of this, its segments tell.
  */
 #ifndef QJOULE_OVERLAP_BPF_H
 #define QJOULE_OVERLAP_BPF_H
 
+#include "busy_clock.h"
 #include "state.bpf.h"
 
-#define CLOCK_RUNS 1ULL
 /* IBM POWER has eight threads a core; the verifier wants to know where a loop ends. */
 #define MAX_CORE_THREADS 8
 
@@ -22,21 +18,11 @@ static __always_inline bool tells_overlap(void)
 	return plan.mode == QJ_MODE_LIVE && plan.core_threads > 1;
 }
 
-/* Modulo 2^63, as all of a clock's arithmetic. */
-static __always_inline __u64 clock_at(__u64 clock, __u64 t_ns)
-{
-	return ((clock & CLOCK_RUNS ? t_ns << 1 : 0) + (clock & ~CLOCK_RUNS)) >> 1;
-}
-
 /* From `now` on this CPU is busy, or idle. */
 static __always_inline void busy_clock_set(struct qj_cpu_state *cpu, bool busy, __u64 now)
 {
-	__u64 clock = cpu->busy_clock;
-
-	if (!tells_overlap() || !!(clock & CLOCK_RUNS) == busy)
-		return;
-	clock = clock_at(clock, now);
-	cpu->busy_clock = busy ? (clock - now) << 1 | CLOCK_RUNS : clock << 1;
+	if (tells_overlap() && !!(cpu->busy_clock & QJ_CLOCK_RUNS) != busy)
+		cpu->busy_clock = qj_busy_set(cpu->busy_clock, busy, now);
 }
 
 /* Busy time so far of the other CPUs of this core, added up. */
@@ -49,7 +35,7 @@ static __always_inline __u64 other_threads_busy_ns(__u64 now)
 		other = plan.next_thread[other] & (QJ_MAX_CPUS - 1);
 		if (other == self)
 			break;
-		busy += clock_at(*(volatile __u64 *)&cpus[other].busy_clock, now);
+		busy += qj_busy_at(*(volatile __u64 *)&cpus[other].busy_clock, now);
 	}
 	return busy;
 }
@@ -61,7 +47,7 @@ static __always_inline __u64 other_threads_busy_ns(__u64 now)
 static __always_inline __u64 overlap_since(struct qj_cpu_state *cpu, __u64 now, __u64 whole)
 {
 	__u64 busy = other_threads_busy_ns(now);
-	__s64 overlap = (__s64)((busy - cpu->threads_busy_ns) << 1) >> 1;
+	__s64 overlap = qj_busy_between(cpu->threads_busy_ns, busy);
 
 	cpu->threads_busy_ns = busy;
 	/* Clocks are read a moment before or after they are set: the other CPU's `now` may lie

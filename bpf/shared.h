@@ -73,7 +73,7 @@ struct qj_cpu_state {
 	__u64 idle_ns;
 	__u64 lost_ns;
 	__u64 ids;			     /* query and session ids made on this CPU */
-	__u64 busy_clock;		     /* live view with SMT: see overlap.bpf.h */
+	__u64 busy_clock;		     /* see busy_clock.h; live view with SMT only */
 	__u64 threads_busy_ns;		     /* of the core's other CPUs, at t0_ns */
 	struct qj_reading read[QJ_COUNTERS]; /* at t0_ns */
 	__u32 pid;

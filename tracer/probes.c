@@ -64,6 +64,8 @@ static int fill_plan(struct qj_plan *plan, struct probes *probes, const struct o
 	plan->counters = counters_mask(probes->counters);
 	plan->tracer_tgid = getpid();
 	plan->reader_tgid = options->reader;
+	/* A CPU that comes online later belongs to none that we know. */
+	memset(plan->package_of, 0xff, sizeof(plan->package_of));
 	for (unsigned i = 0; i < cpu_count; i++)
 		plan->package_of[cpus[i].cpu % QJ_MAX_CPUS] = cpus[i].package;
 	plan->core_threads = topology_rings(cpus, cpu_count, plan->next_thread);
@@ -101,6 +103,18 @@ static void choose_programs(struct qjoule_bpf *skeleton, const struct options *o
 			bpf_program__set_autoload(skeleton->progs.on_recv, true);
 	for (unsigned i = 0; i < options->probe_count; i++)
 		bpf_program__set_autoload(program_of(skeleton, options->probes[i].role), true);
+}
+
+/* CPUs have numbers below this, those included that are offline now. */
+static unsigned limit_of(const struct qj_cpu *cpus, unsigned cpu_count)
+{
+	int possible = libbpf_num_possible_cpus();
+	unsigned limit = possible > 0 ? possible : 1;
+
+	for (unsigned c = 0; c < cpu_count; c++)
+		if (cpus[c].cpu >= limit)
+			limit = cpus[c].cpu + 1;
+	return limit < QJ_MAX_CPUS ? limit : QJ_MAX_CPUS;
 }
 
 static void size_maps(struct qjoule_bpf *skeleton, const struct options *options, unsigned cpus)
@@ -246,7 +260,6 @@ static int quiet(enum libbpf_print_level level, const char *format, va_list args
 static int open_and_load(struct probes *probes, const struct options *options,
 			 const struct qj_cpu *cpus)
 {
-	unsigned highest = 0;
 	int err;
 
 	if (!options->verbose)
@@ -263,11 +276,8 @@ static int open_and_load(struct probes *probes, const struct options *options,
 	err = fill_plan(&probes->skeleton->rodata->plan, probes, options, cpus, probes->cpu_count);
 	if (err)
 		return err;
-	for (unsigned c = 0; c < probes->cpu_count; c++)
-		if (cpus[c].cpu > highest)
-			highest = cpus[c].cpu;
 	choose_programs(probes->skeleton, options);
-	size_maps(probes->skeleton, options, highest + 1);
+	size_maps(probes->skeleton, options, probes->cpu_limit);
 	err = qjoule_bpf__load(probes->skeleton);
 	if (err == -ESRCH && bpf_program__autoload(probes->skeleton->progs.on_recv)) {
 		fputs("qjoule-tracer: the socket rung needs Linux 6.3 (tracepoint "
@@ -292,6 +302,7 @@ int probes_attach(struct probes *probes, const struct options *options, const st
 	memset(probes->ring_fds, 0xff, sizeof(probes->ring_fds));
 	probes->stop_fd = -1;
 	probes->cpu_count = cpu_count;
+	probes->cpu_limit = limit_of(cpus, cpu_count);
 	probes->ring_count = rings_for(cpu_count);
 	probes->counters = counters_open(options, cpus, cpu_count);
 	err = probes->counters ? 0 : complain("cannot open the counters", -ENOMEM);

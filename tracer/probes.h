@@ -17,6 +17,7 @@ struct probes {
 	unsigned link_count;
 	struct counters *counters;
 	unsigned cpu_count;
+	unsigned cpu_limit; /* CPUs have numbers below this, those included that are offline */
 	unsigned ring_count;
 	int ring_fds[QJ_MAX_RINGS];
 	int stop_fd; /* task iterator of on_stop */

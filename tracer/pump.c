@@ -175,8 +175,7 @@ static uint64_t read_energy(struct pump *pump)
 
 static void report_loss(struct pump *pump, uint64_t t_ns)
 {
-	for (unsigned i = 0; i < pump->cpu_count; i++) {
-		unsigned cpu = pump->cpus[i].cpu % QJ_MAX_CPUS;
+	for (unsigned cpu = 0; cpu < pump->probes->cpu_limit; cpu++) {
 		const struct qj_cpu_state *state = &pump->probes->skeleton->bss->cpus[cpu];
 
 		for (unsigned cause = 0; cause < QJ_LOSS_MAX; cause++) {

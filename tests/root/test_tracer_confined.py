@@ -2,91 +2,33 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 import pytest
 
-from qjoule.contract import Block, Mode
-from qjoule.live.tracer import Settings, plan_tracing
-from qjoule.trace.stream import Frame, Stream
+from qjoule.contract import WHOLE, Block, Loss, Mode
+from qjoule.live.tracer import plan_tracing
 from root.support.mysql_story import prepare_server, sysbench
+from root.support.tracer import TRACER, Session, tracing
 from servers.process import DatabaseServer
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
 
-TRACER = Path(sys.executable).parent / "qjoule-tracer"
 SANITIZED = Path(__file__).parents[2] / "build" / "qjoule-tracer-asan"
 CAP_BPF = 1 << 39
-STOP_TIMEOUT_S = 60
-
-
-class Session:
-    """A tracer without the Python command around it; its stream is read as it comes."""
-
-    def __init__(self, process: subprocess.Popen[bytes], control: int) -> None:
-        assert process.stdout is not None
-        self.process, self.control = process, control
-        self.frames: list[Frame] = []
-        self.attached = threading.Event()
-        self._reader = threading.Thread(target=self._read, args=(process.stdout,))
-        self._reader.start()
-
-    def _read(self, pipe: IO[bytes]) -> None:
-        for frame in Stream(pipe):
-            self.frames.append(frame)
-            self.attached.set()
-        self.attached.set()
-
-    def records(self, kind: Block) -> np.ndarray:
-        return np.concatenate([f.records for f in self.frames if f.kind is kind])
-
-    def finish(self) -> str:
-        os.close(self.control)
-        self._reader.join()
-        assert self.process.stderr is not None
-        words = self.process.stderr.read().decode()
-        assert self.process.wait(STOP_TIMEOUT_S) == 0, words
-        return words
 
 
 @contextmanager
 def session(
     server: DatabaseServer, mode: Mode, *options: str, tracer: Path = TRACER
 ) -> Iterator[Session]:
-    settings = Settings(mode)
-    read_end, write_end = os.pipe()
     plan = plan_tracing([server.pid]).arguments()
-    arguments = ["--mode", settings.mode.name.lower(), "--energy", "estimated:5,10,20,40"]
-    arguments += ["--control-fd", str(read_end), "--reader", str(os.getpid()), "--only-running"]
-    process = subprocess.Popen(
-        [tracer, *arguments, *options, *plan],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        pass_fds=(read_end,),
-        env={
-            **os.environ,
-            "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
-        },
-    )
-    os.close(read_end)
-    running = Session(process, write_end)
-    try:
-        assert running.attached.wait(STOP_TIMEOUT_S)
+    energy = ("--energy", "estimated:5,10,20,40", "--only-running")
+    with tracing(mode, *energy, *options, *plan, tracer=tracer) as running:
         yield running
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.wait()
-        running._reader.join()
 
 
 def load(server: DatabaseServer) -> None:
@@ -152,6 +94,8 @@ def test_counters_count_what_the_cpu_did(mariadb: DatabaseServer) -> None:
     for column in (0, 2):
         assert int(counters[valid, column].sum()) == pytest.approx(int(cpu_ns), rel=0.03)
     assert not counters[:, 1].any()
+    assert set(segments["counted"][valid]) == {WHOLE}, "a software event is never multiplexed"
+    assert Loss.MULTIPLEXED not in running.records(Block.LOSS)["cause"]
 
 
 def test_counters_in_the_live_view(mariadb: DatabaseServer) -> None:
@@ -163,6 +107,10 @@ def test_counters_in_the_live_view(mariadb: DatabaseServer) -> None:
     assert valid.mean() > 0.9
     cpu_ns = sums["cpu_ns"][valid].sum()
     assert int(sums["counters"][valid, 1].sum()) == pytest.approx(int(cpu_ns), rel=0.03)
+    assert (sums["counted_ns"][valid, 1] == sums["cpu_ns"][valid]).all()
+    assert (sums["counted_ns"][:, 1] <= sums["cpu_ns"]).all()
+    assert not sums["counted_ns"][:, [0, 2]].any()
+    assert not sums["scaled_ns"].any()
 
 
 def test_a_counter_that_is_not_there_is_left_out(mariadb: DatabaseServer) -> None:
@@ -172,5 +120,5 @@ def test_a_counter_that_is_not_there_is_left_out(mariadb: DatabaseServer) -> Non
         load(mariadb)
         words = running.finish()
     assert words.count("\n") == 1
-    assert "counter 0 is not available" in words or "cycles" in words
+    assert "counter cycles is not available: " in words
     assert running.records(Block.HELLO)[0]["counters"] == 0b10

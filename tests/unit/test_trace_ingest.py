@@ -12,9 +12,11 @@ import pytest
 
 import fake_tracer as ft
 from qjoule.contract import (
+    COUNTER_NAMES,
     QUERY,
     SHAPE_OTHER,
     TRACER_CPU,
+    WHOLE,
     Block,
     Command,
     Loss,
@@ -69,20 +71,40 @@ def test_meta_says_what_the_stream_says_of_itself() -> None:
 
 
 def test_segments_counters_and_validity() -> None:
-    plain = ft.block(Block.SEGMENT, ft.segment(T0 + 5, T0 + 9, 7, cpu=1, valid=7))
-    segment = ft.records(
+    plain = ft.block(Block.SEGMENT, ft.segment(T0 + 5, T0 + 9, 7, cpu=1, valid=7, counted=7))
+    query = {"query": 3, "owner_kind": OwnerKind.QUERY}
+    segments = ft.records(
         Block.SEGMENT,
-        [ft.segment(T0 + 1, T0 + 4, 8, query=3, owner_kind=OwnerKind.QUERY, valid=0b101, cpu=9)],
+        [
+            ft.segment(T0 + 1, T0 + 4, 8, valid=0b101, counted=13107, cpu=9, **query),
+            ft.segment(T0 + 2, T0 + 4, 8, valid=0b111, counted=WHOLE),
+            ft.segment(T0 + 3, T0 + 4, 8, cpu=1),
+        ],
     )
+    counts = np.array([10, 20, 30])
     counted = ft.block(
-        Block.SEGMENT_COUNTERS, {"segment": segment[0], "counters": np.array([10, 20, 30])}
+        Block.SEGMENT_COUNTERS, *({"segment": each, "counters": counts} for each in segments)
     )
     rows = Collected(ft.head() + plain + counted + ft.end(T0 + 10)).rows("segments")
-    assert [row["t0_ns"] - T0 for row in rows] == [1, 5]
-    first, second = rows
+    assert [row["t0_ns"] - T0 for row in rows] == [1, 2, 3, 5]
+    first, whole, lacking, last = rows
     assert (first["cycles"], first["instructions"], first["llc_misses"]) == (10, None, 30)
+    assert first["counted"] == pytest.approx(0.2)
     assert (first["query"], first["package"]) == (3, None), "cpu 9 was never announced"
-    assert (second["query"], second["package"], second["cycles"]) == (None, 0, None)
+    assert (whole["instructions"], whole["counted"]) == (20, 1.0)
+    assert (lacking["cycles"], lacking["counted"]) == (None, None)
+    assert (last["query"], last["package"], last["cycles"], last["counted"]) == (
+        None,
+        0,
+        None,
+        None,
+    )
+
+
+def test_without_counters_their_columns_are_null() -> None:
+    plain = ft.block(Block.SEGMENT, ft.segment(T0 + 5, T0 + 9, 7, valid=7, counted=WHOLE))
+    (row,) = Collected(ft.head() + plain + ft.end(T0 + 10)).rows("segments")
+    assert [row[name] for name in (*COUNTER_NAMES, "counted")] == [None] * 4
 
 
 def test_query_columns() -> None:

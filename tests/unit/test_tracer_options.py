@@ -43,6 +43,8 @@ BAD = {
     "--uid": ["", "0", "root", "4294967295"],
     "--gid": ["", "0", "4294967296"],
 }
+#: Take any text; what it names is looked for later.
+FREE = ["--energy", "--cpu-topology", "--host-root", "--curve", "--curve-label"]
 #: Bad even where the server that they speak of is there.
 BAD_OF_A_SERVER = {
     "--server": ["1:mysql:socket:/bin/true", "3:mysql:socket:/bin/true"],
@@ -81,7 +83,9 @@ def test_bad_values_of_a_server_are_refused(option: str) -> None:
         assert f"'{value}'" in _is_refused(*SERVER, option, value)
 
 
-@pytest.mark.parametrize("option", [*BAD, "--energy", "--host-root", "--curve", "--curve-label"])
+@pytest.mark.parametrize(
+    "option", [*BAD, "--energy", "--cpu-topology", "--host-root", "--curve", "--curve-label"]
+)
 def test_a_missing_value_is_named(option: str) -> None:
     assert _is_refused(option) == f"qjoule-tracer: no value given for '{option}'; see --help\n"
 
@@ -104,7 +108,7 @@ def test_help_names_every_option() -> None:
     done = _run("--help")
     assert done.returncode == 0
     assert done.stderr == ""
-    assert all(option in done.stdout for option in (*BAD, "--energy", "--curve", "--verbose"))
+    assert all(option in done.stdout for option in (*BAD, *FREE, "--verbose"))
 
 
 def test_a_terminal_gets_no_binary() -> None:

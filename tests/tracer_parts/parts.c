@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/* The parts of the programs and the tracer that need no kernel, for the host. See parts.py. */
+#include "busy_clock.h"
+#include "counted.h"
+#include "topology.h"
+
+unsigned counted(const struct qj_reading *before, const struct qj_reading *now,
+		 unsigned long long *increment)
+{
+	__u64 out;
+	unsigned share = qj_counted(before, now, &out);
+
+	*increment = out;
+	return share;
+}
+
+unsigned long long scaled(unsigned long long value, unsigned long long by, unsigned long long of)
+{
+	return qj_scaled(value, by, of);
+}
+
+unsigned long long busy_at(unsigned long long clock, unsigned long long t_ns)
+{
+	return qj_busy_at(clock, t_ns);
+}
+
+unsigned long long busy_set(unsigned long long clock, int busy, unsigned long long now_ns)
+{
+	return qj_busy_set(clock, busy, now_ns);
+}
+
+long long busy_between(unsigned long long before_ns, unsigned long long now_ns)
+{
+	return qj_busy_between(before_ns, now_ns);
+}
+
+int read_topology(const char *dir, struct qj_cpu cpus[QJ_MAX_CPUS])
+{
+	return topology_read(dir, cpus);
+}
+
+unsigned rings(const struct qj_cpu *cpus, unsigned count, uint16_t next[QJ_MAX_CPUS])
+{
+	return topology_rings(cpus, count, next);
+}
