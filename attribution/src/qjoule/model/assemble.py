@@ -10,6 +10,7 @@ import numpy as np
 
 from qjoule.model.arrays import Anomalies
 from qjoule.model.coefficients import TOTAL_ERROR
+from qjoule.model.interval import Z95
 from qjoule.model.labels import GroupLabel
 from qjoule.model.latency import CallStats
 from qjoule.model.ledger import Ledger
@@ -22,6 +23,9 @@ from qjoule.model.result import (
     Row,
     TraceInfo,
 )
+
+#: A factor counts as learned where windows left less than this of what was unknown before.
+_LEARNED = 0.8
 
 
 @dataclass(frozen=True)
@@ -98,12 +102,12 @@ def _rows(
     main = ledger.domains.get(ledger.main)
     energy = main.energy_nj if main else np.zeros(len(labels), np.int64)
     total_error = TOTAL_ERROR.get(about.grade, TOTAL_ERROR["estimated"])
-    low, high = ledger.errors.ci95(
-        energy,
-        weight_error=ledger.coefficients.weight_error,
-        total_error=total_error,
-        record_loss=about.record_loss,
-    )
+    intervals = {
+        name: ledger.ci95(name, total_error=total_error, record_loss=about.record_loss)
+        for name in ledger.domain_names
+    }
+    nothing = np.zeros(len(labels))
+    low, high = intervals.get(ledger.main, (nothing, nothing))
     others = [name for name in ledger.domain_names if name != ledger.main]
     measured = main.measured_nj if main else 0
     rows = []
@@ -136,6 +140,10 @@ def _rows(
                 rung=label.rung,
                 flags=_flags(ledger, g, label),
                 energy_by_domain_nj={n: int(ledger.domains[n].energy_nj[g]) for n in others},
+                energy_by_domain_ci95={
+                    n: (float(intervals[n][0][g]), float(intervals[n][1][g])) for n in others
+                },
+                power_factor=_power_factor(ledger, g, label),
             )
         )
     present = {row.kind for row in rows}
@@ -152,9 +160,9 @@ def _bare_row(ledger: Ledger, part: str, total_error: float) -> Row:
     energy = energies.pop(ledger.main, 0)
     main = ledger.domains.get(ledger.main)
     measured = main.measured_nj if main else 0
-    down, up = ledger.idle_slack_nj if part == "idle" else (float(energy), float(energy))
-    if part not in ("idle", "residual"):
-        down = up = 0.0
+    down = up = float(energy) if part == "residual" else 0.0
+    if part == "idle" and main:
+        down, up = main.idle_slack_nj
     down, up = down + total_error * energy, up + total_error * energy
     return Row(
         keys={},
@@ -174,6 +182,20 @@ def _flags(ledger: Ledger, g: int, label: GroupLabel) -> tuple[str, ...]:
     # All its time fits into one window: its joules are that window's mean power, no more.
     short = label.kind == "queries" and 0 < ledger.cpu_ns[g] < ledger.window_ns_max
     return (*label.flags, "below_resolution") if short and ledger.series else label.flags
+
+
+def _power_factor(ledger: Ledger, g: int, label: GroupLabel) -> tuple[float, float, float] | None:
+    """What windows say of a group's power against its weight; None where they say nothing."""
+    model = ledger.models.get(ledger.main)
+    if model is None or label.kind == "idle":
+        return None
+    at = int(model.column(ledger.class_of(np.array([g])))[0])
+    if at < 0:
+        return None
+    value, sigma = float(model.factor[at]), model.factor_sigma(at)
+    if sigma >= _LEARNED * model.spread:
+        return None
+    return value, max(value - Z95 * sigma, 0.0), value + Z95 * sigma
 
 
 def _number(value: float) -> float | None:

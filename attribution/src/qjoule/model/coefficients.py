@@ -20,6 +20,9 @@ TOTAL_ERROR = {"measured": 0.0, "simulated": 0.0, "estimated": 0.50, "none": 0.0
 #: Weight of time shared with a busy SMT sibling (HaPPy, USENIX ATC 2014: about 0.55 each).
 DEFAULT_ALPHA = 0.55
 
+#: What weights are made of, in the order of vectors and covariances.
+THETA = ("a", "b", "c", "t", "v", "alpha", "k")
+
 DomainKey = tuple[int, str]  #: (package, domain)
 
 
@@ -45,9 +48,10 @@ class Weights:
     o is the share of a segment with the SMT sibling busy, f = cycles / cpu_ns its frequency in GHz.
     Two siblings share their core's clock, so alpha is on what the clock costs; an instruction and
     a miss cost what they cost. In nJ per cycle, instruction, miss, and ns where they are
-    `calibrated`; of a default only the proportions mean anything.
+    `calibrated`; of a default only the proportions mean anything. n busy cores together draw
+    1 / (1 + k*n) of the sum of w: power is concave in load.
 
-    `covariance` is that of `vector()`, `error` the relative 95 % error of a weight that the
+    `covariance` is that of `vector`, `error` the relative 95 % error of a weight that the
     counters leave unexplained. Raises `UsageError` if a value is negative or not finite.
     """
 
@@ -57,26 +61,32 @@ class Weights:
     t: float = 0.0
     v: float = 0.0
     alpha: float = DEFAULT_ALPHA
+    k: float = 0.0
     covariance: tuple[tuple[float, ...], ...] = ()
     error: float = DEFAULT_WEIGHT_ERROR
     calibrated: bool = False
 
     def __post_init__(self) -> None:
-        plain = {name: getattr(self, name) for name in ("a", "b", "c", "t", "v", "alpha", "error")}
-        _check(plain)
+        _check({name: getattr(self, name) for name in (*THETA, "error")})
         if not (self.a or self.b or self.c or self.t or self.v):
             raise UsageError("coefficients a, b, c, t and v are all 0: one must be positive")
         flat = [value for row in self.covariance for value in row]
         size = len(self.covariance)
-        if len(flat) != size * size or not all(map(math.isfinite, flat)):
+        square = all(len(row) == size for row in self.covariance)
+        if size not in (0, len(THETA)) or not square or not all(map(math.isfinite, flat)):
             raise UsageError("the covariance of the coefficients is no square of numbers")
+
+    @property
+    def vector(self) -> tuple[float, ...]:
+        """Values in the order of `THETA`."""
+        return tuple(getattr(self, name) for name in THETA)
 
 
 @dataclass(frozen=True)
 class Coefficients:
     """All that is known of a machine's power. Keys of the dicts are (package, domain).
 
-    a, b, c, t, v, alpha: as in `Weights`, of the main domain (package); `others` holds the weights
+    a, b, c, t, v, alpha, k: as in `Weights`, of the main domain (package); `others` holds the weights
     of other domains, where they are known. `idle_w`: power at rest. `shared_w`: power drawn once
     while any CPU of the package is busy. `weight_error`: relative 95 % error of one owner's weight.
     Raises `UsageError` if a value is negative or not finite.
@@ -88,6 +98,7 @@ class Coefficients:
     t: float = 0.0
     v: float = 0.0
     alpha: float = DEFAULT_ALPHA
+    k: float = 0.0
     idle_w: dict[DomainKey, PowerInterval] = field(default_factory=dict)
     shared_w: dict[DomainKey, float] = field(default_factory=dict)
     shared_error_w: dict[DomainKey, float] = field(default_factory=dict)  #: standard error
@@ -112,19 +123,28 @@ class Coefficients:
     def main_weights(self) -> Weights:
         """The main domain's weights."""
         return Weights(
-            *(self.a, self.b, self.c, self.t, self.v, self.alpha),
+            *(getattr(self, name) for name in THETA),
             covariance=self.covariance,
             error=self.weight_error,
             calibrated=self.calibrated,
         )
 
-    def of(self, domain: str) -> Weights:
-        """Weights of a domain; DRAM goes by LLC misses where nothing else is known."""
-        if domain in self.others:
-            return self.others[domain]
+    def of(self, domain: str, *, counters: bool = True) -> Weights:
+        """Weights of a domain; DRAM goes by LLC misses where nothing else is known.
+
+        Without `counters` all goes by time: weights that were fitted so are in `others` as
+        "package/time".
+        """
+        name = domain if counters else f"{domain}/time"
+        if name in self.others:
+            return self.others[name]
+        main = self.main_weights()
+        if not counters:
+            plain = domain != "dram" and not (main.a or main.b or main.c or main.v)
+            return main if plain else Weights(0.0, t=1.0, alpha=main.alpha, error=main.error)
         if domain == "dram":
-            return Weights(0.0, 0.0, 1.0, error=self.weight_error)
-        return self.main_weights()
+            return Weights(0.0, 0.0, 1.0, error=main.error)
+        return main
 
     def to_json_dict(self) -> dict[str, Any]:
         """Plain lists, dicts and numbers; `from_json_dict` makes the same object of them."""

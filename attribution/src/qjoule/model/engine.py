@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from qjoule.model.account import Account
 from qjoule.model.arrays import LostTime, Machine, Segments
 from qjoule.model.coefficients import Coefficients, IdlePolicy
 from qjoule.model.counters import I64, UPDATE_PERIOD_NS, WindowEnergy
+from qjoule.model.fit.rows import ClassOf, itself
 from qjoule.model.ledger import Ledger
 from qjoule.model.windows import SegmentWindows
 
@@ -18,6 +22,9 @@ FactorOf = Callable[[int], int] | I64 | None
 @dataclass
 class Engine:
     """Attributes segments, given in order of `t0_ns`, to their groups.
+
+    `refit`: learn from the windows themselves what power is drawn by whom; of no use where the
+    total was computed from the load.
 
     >>> engine = Engine(machine, energy)          # doctest: +SKIP
     >>> for part in chunks: engine.add(part)
@@ -35,19 +42,45 @@ class Engine:
 
     def __post_init__(self) -> None:
         self.windows = SegmentWindows(self.machine, self.energy, self.lost)
-        self.ledger = Ledger(
+        self._account = Account(
             self.energy.series,
             self.machine.packages,
             self.coefficients,
             self.idle,
             self.period_ns,
+            class_of=class_of(self.factor_of),
+            refit=self.refit,
         )
 
     def add(self, segments: Segments) -> None:
-        """Takes segments; may hold them until their block of windows is whole."""
-        self.ledger.add(self.windows.add(segments))
+        """Takes segments; holds them until their block of windows is whole."""
+        self._account.add(self.windows.add(segments))
 
     def finish(self) -> Ledger:
         """The ledger of all segments."""
-        self.ledger.add(self.windows.finish())
-        return self.ledger
+        self._account.add(self.windows.finish())
+        return self._account.finish()
+
+
+def class_of(factor_of: FactorOf) -> ClassOf:
+    """`factor_of` as a function of arrays. Groups beyond an array are classes of their own."""
+    if factor_of is None:
+        return itself
+    if isinstance(factor_of, np.ndarray):
+        table = factor_of.astype(np.int64)
+
+        def look_up(groups: I64) -> I64:
+            if not len(table):
+                return groups
+            known = groups < len(table)
+            return np.where(known, table[np.minimum(groups, len(table) - 1)], groups + len(table))
+
+        return look_up
+    one = factor_of
+
+    def ask(groups: I64) -> I64:
+        unique, inverse = np.unique(groups, return_inverse=True)
+        found = np.array([one(int(group)) for group in unique], np.int64)
+        return found[inverse.reshape(-1)] if len(unique) else groups
+
+    return ask

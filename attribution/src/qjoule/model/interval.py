@@ -2,7 +2,7 @@
 
 Two kinds of error are kept apart. *Random*: when a counter was last updated before it was read, and
 its unit; one window's error is the next one's with the sign turned, so they cancel over a group
-that runs steadily. *Systematic*: weights, idle power, the total, lost records; common to all calls
+that runs steadily. *Systematic*: the power model, the total, lost records; common to all calls
 of a fingerprint, so they are added up, never averaged away.
 """
 
@@ -17,6 +17,7 @@ from qjoule.model.arrays import F64
 from qjoule.model.counters import I64
 
 Z95 = 1.959963984540054
+_SUMS = ("random_nj2", "model_nj", "scaled_nj", "loss_nj", "static_down_nj")
 
 
 @dataclass
@@ -24,10 +25,10 @@ class GroupErrors:
     """Running sums per group, in nJ and nJ**2; grows as groups appear."""
 
     random_nj2: F64 = field(default_factory=lambda: np.zeros(0))
-    weight_nj: F64 = field(default_factory=lambda: np.zeros(0))
+    model_nj: F64 = field(default_factory=lambda: np.zeros(0))  #: standard error
+    scaled_nj: F64 = field(default_factory=lambda: np.zeros(0))  #: 95 %, of multiplexed counters
     loss_nj: F64 = field(default_factory=lambda: np.zeros(0))
     static_down_nj: F64 = field(default_factory=lambda: np.zeros(0))
-    static_up_nj: F64 = field(default_factory=lambda: np.zeros(0))
     _last: dict[int, tuple[F64, I64]] = field(default_factory=dict)
 
     def grow(self, groups: int) -> None:
@@ -35,7 +36,7 @@ class GroupErrors:
         missing = groups - len(self.random_nj2)
         if missing <= 0:
             return
-        for name in ("random_nj2", "weight_nj", "loss_nj", "static_down_nj", "static_up_nj"):
+        for name in _SUMS:
             setattr(self, name, np.append(getattr(self, name), np.zeros(missing)))
         for key, (x, window) in self._last.items():
             self._last[key] = (
@@ -74,26 +75,25 @@ class GroupErrors:
         """Adds one group's errors to another's, as if they were fully common: never too narrow."""
         sigma_nj = np.sqrt(np.maximum(self.random_nj2[[source, target]], 0.0)).sum()
         self.random_nj2[target] = sigma_nj**2
-        for total in (self.weight_nj, self.loss_nj, self.static_down_nj, self.static_up_nj):
+        for total in (self.model_nj, self.scaled_nj, self.loss_nj, self.static_down_nj):
             total[target] += total[source]
             total[source] = 0.0
         self.random_nj2[source] = 0.0
 
     def ci95(
-        self, energy_nj: I64, *, weight_error: float, total_error: float, record_loss: float
+        self, energy_nj: I64, *, total_error: float = 0.0, record_loss: float = 0.0
     ) -> tuple[F64, F64]:
         """Lower and upper bounds in whole nJ, (groups,), never negative.
 
-        `weight_error`, `total_error`: relative 95 % errors of weights and of the total.
-        `record_loss`: share of query records that were lost.
+        `total_error`: relative 95 % error of the total. `record_loss`: share of query records that
+        were lost.
         """
-        random = Z95 * np.sqrt(np.maximum(self.random_nj2, 0.0))
-        model = weight_error * self.weight_nj
+        variance = np.maximum(self.random_nj2, 0.0) + self.model_nj**2
         total = total_error * energy_nj
-        half = np.sqrt(random**2 + model**2 + total**2)
+        half = np.sqrt(Z95**2 * variance + self.scaled_nj**2 + total**2)
         loss = self.loss_nj + record_loss * energy_nj
         low = energy_nj - half - loss - self.static_down_nj
-        high = energy_nj + half + loss + self.static_up_nj
+        high = energy_nj + half + loss
         return np.floor(np.maximum(low, 0.0)), np.ceil(high)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,9 +11,14 @@ import numpy as np
 from qjoule.model.arrays import COUNTERS, F64, Entries, WindowBatch
 from qjoule.model.coefficients import Coefficients, IdlePolicy
 from qjoule.model.counters import I64, UPDATE_PERIOD_NS, Cause, Series, WindowEnergy
-from qjoule.model.interval import GroupErrors, edge_sigma_nj
+from qjoule.model.features import by_counters, entry_features
+from qjoule.model.fit.rows import ClassOf, itself
+from qjoule.model.interval import Z95, GroupErrors, edge_sigma_nj
 from qjoule.model.pieces import real_sums
-from qjoule.model.split import Load, Split, split, weights
+from qjoule.model.power_model import PowerModel
+from qjoule.model.sensitivity import Sensitivity, add_series
+from qjoule.model.split import Split, split, unknown_static_nj
+from qjoule.model.zones import Load, zones
 
 #: The domain that rows are about: the first of these that the machine has.
 MAIN_DOMAINS = ("package", "psys", "core")
@@ -29,16 +34,19 @@ class DomainSums:
     """Sums of one domain over its packages. `energy_nj` is per group."""
 
     energy_nj: I64
+    errors: GroupErrors = field(default_factory=GroupErrors)
     measured_nj: int = 0
     idle_nj: int = 0
     residual_nj: int = 0
+    idle_slack_nj: list[float] = field(default_factory=lambda: [0.0, 0.0])  #: 95 %, down and up
 
 
 @dataclass
 class Ledger:
     """Sums over window batches. `series` must be those of every batch.
 
-    `period_ns`: how often the counters are updated, 0 if they are computed when read.
+    `period_ns`: how often the counters are updated, 0 if they are computed when read. `class_of`:
+    the classes that the factors of `add`'s models are of, by group.
     """
 
     series: tuple[Series, ...]
@@ -46,18 +54,20 @@ class Ledger:
     coefficients: Coefficients = field(default_factory=Coefficients)
     idle: IdlePolicy = "separate"
     period_ns: int = UPDATE_PERIOD_NS
+    class_of: ClassOf = itself
 
     def __post_init__(self) -> None:
         self.domain_names = tuple(dict.fromkeys(s.domain for s in self.series))
         self.main = main_domain(self.domain_names)
         self.domains = {name: DomainSums(np.zeros(0, np.int64)) for name in self.domain_names}
-        self.errors = GroupErrors()
+        self.zones = {n: zones(self.series, self.packages, n) for n in self.domain_names}
+        self.notes: dict[str, int] = {}  #: what happened while learning, in how many blocks
+        self.models: dict[str, PowerModel] = {}  #: the last that windows were split by
         self.cpu_ns = np.zeros(0, np.int64)
         self.counters = np.zeros((0, COUNTERS))
         self.counted_ns = np.zeros((0, COUNTERS))
         self.idle_ns = self.lost_ns = self.windows = self.unattributed = 0
         self.window_ns_max = 0
-        self.idle_slack_nj = [0.0, 0.0]  #: idle energy could be lower, higher by
         self.causes: Counter[str] = Counter()
         self.used_counters = False
 
@@ -65,16 +75,33 @@ class Ledger:
     def groups(self) -> int:
         return len(self.cpu_ns)
 
-    def add(self, batch: WindowBatch) -> list[Split]:
+    @property
+    def errors(self) -> GroupErrors:
+        """The main domain's."""
+        return self.domains[self.main].errors if self.domains else GroupErrors()
+
+    def add(
+        self, batch: WindowBatch, models: Mapping[str, PowerModel] | None = None
+    ) -> list[Split]:
         """Adds a batch; returns how each series was split, in the order of `series`."""
-        entries, energy = batch.entries, batch.energy
-        self.grow(int(entries.group.max(initial=-1)) + 1)
-        self._add_time(batch)
-        splits = []
-        for s in range(len(self.series)):
-            mine, load = self._share_of(self.series[s], batch)
-            splits.append(self._add_series(s, batch.first, energy, mine, load))
-        self._add_causes(energy)
+        return self.add_block([batch], models or {})[0]
+
+    def add_block(
+        self, batches: Sequence[WindowBatch], models: Mapping[str, PowerModel]
+    ) -> list[list[Split]]:
+        """Adds batches whose errors of the model are common; domains without one use the prior."""
+        for batch in batches:
+            self.grow(int(batch.entries.group.max(initial=-1)) + 1)
+            self._add_time(batch)
+            self._add_causes(batch.energy)
+        present = np.unique(np.concatenate([b.entries.group for b in batches] or [[]]))
+        splits: list[list[Split]] = [[None] * len(self.series) for _ in batches]  # type: ignore[list-item]
+        for domain in self.domain_names:
+            block = _Block(self, domain, batches, models.get(domain), present.astype(np.int64))
+            for b, batch in enumerate(batches):
+                for s, out in block.add(batch):
+                    splits[b][s] = out
+            block.close()
         return splits
 
     def grow(self, groups: int) -> None:
@@ -87,7 +114,7 @@ class Ledger:
         self.counted_ns = np.vstack([self.counted_ns, np.zeros((missing, COUNTERS))])
         for sums in self.domains.values():
             sums.energy_nj = np.append(sums.energy_nj, np.zeros(missing, np.int64))
-        self.errors.grow(groups)
+            sums.errors.grow(groups)
 
     def move(self, source: int, target: int) -> None:
         """What was one group's is another's from now on: its energy, time and errors."""
@@ -96,7 +123,19 @@ class Ledger:
         for sums in (self.cpu_ns, self.counters, self.counted_ns, *energies):
             sums[target] += sums[source]
             sums[source] = 0
-        self.errors.move(source, target)
+        for domain in self.domains.values():
+            domain.errors.move(source, target)
+
+    def ci95(
+        self, domain: str = "", *, total_error: float = 0.0, record_loss: float = 0.0
+    ) -> tuple[F64, F64]:
+        """95 % interval (low, high) in nJ of every group's energy in a domain, or in the main one.
+
+        `total_error`: relative 95 % error of the total; `record_loss`: share of query records that
+        were lost. Raises `KeyError` for a domain that was not measured.
+        """
+        sums = self.domains[domain or self.main]
+        return sums.errors.ci95(sums.energy_nj, total_error=total_error, record_loss=record_loss)
 
     def _add_time(self, batch: WindowBatch) -> None:
         entries = batch.entries
@@ -110,86 +149,6 @@ class Ledger:
         usable = batch.energy.known.any(axis=0)
         self.window_ns_max = max(self.window_ns_max, int(dt_ns[usable].max(initial=0)))
 
-    def _share_of(self, series: Series, batch: WindowBatch) -> tuple[Entries, Load]:
-        """The entries and the load that a series' energy is split over."""
-        dt_ns = np.diff(batch.energy.boundaries_ns)
-        alone = sum(s.domain == "psys" for s in self.series) == 1
-        if series.domain == "psys" and alone and len(self.packages) > 1:
-            # One counter for the whole platform: every package's owners share it.
-            total = Load(dt_ns, batch.idle_ns.sum(axis=1), batch.lost_ns.sum(axis=1))
-            return _merge_packages(batch.entries), total
-        if series.package not in self.packages:
-            nothing = np.zeros(len(dt_ns), np.int64)
-            return _take(batch.entries, np.zeros(0, np.int64)), Load(dt_ns, nothing, nothing)
-        p = self.packages.index(series.package)
-        mine = _take(batch.entries, np.flatnonzero(batch.entries.package == p))
-        return mine, Load(dt_ns, batch.idle_ns[:, p], batch.lost_ns[:, p])
-
-    def _add_series(
-        self, s: int, first: int, energy: WindowEnergy, entries: Entries, load: Load
-    ) -> Split:
-        series, coefficients = self.series[s], self.coefficients
-        key = (series.package, series.domain)
-        weight, by_counters = weights(entries, len(load.dt_ns), coefficients, series.domain)
-        self.used_counters |= by_counters and series.domain == self.main
-        known = energy.known[s]
-        out = split(
-            energy.energy_nj[s],
-            known,
-            load,
-            entries,
-            weight,
-            idle_w=coefficients.idle_w.get(key),
-            shared_w=coefficients.shared_w.get(key, 0.0),
-            policy=self.idle,
-        )
-        sums = self.domains[series.domain]
-        np.add.at(sums.energy_nj, entries.group, out.entry_nj)
-        sums.measured_nj += int(energy.energy_nj[s][known].sum())
-        sums.idle_nj += int(out.idle_nj.sum())
-        sums.residual_nj += int(out.residual_nj.sum())
-        if series.domain == self.main:
-            self._add_errors(s, first, energy, entries, out, weight=weight)
-        return out
-
-    def _add_errors(
-        self,
-        s: int,
-        first: int,
-        energy: WindowEnergy,
-        entries: Entries,
-        out: Split,
-        *,
-        weight: F64,
-    ) -> None:
-        """What the interval needs, from one series of the main domain."""
-        w = entries.window
-        total_nj = np.where(energy.known[s], energy.energy_nj[s], 0).astype(np.float64)
-        e = out.entry_nj.astype(np.float64)
-        active_nj = real_sums(w, e, len(total_nj))
-        share = e / np.maximum(total_nj[w], 1.0)
-        among = e / np.maximum(active_nj[w], 1.0)
-        # What was lost was split by weight, not by energies that rounding may have left at 0.
-        weight_sum = real_sums(w, weight, len(total_nj))[w]
-        of_weight = weight / np.where(weight_sum > 0, weight_sum, 1.0)
-        of_weight = np.where(weight_sum > 0, of_weight, among)
-        x = edge_sigma_nj(
-            e,
-            share,
-            np.diff(energy.boundaries_ns).astype(np.float64)[w],
-            period_ns=float(self.period_ns),
-            half_width_ns=energy.half_width_ns[s].astype(np.float64)[w],
-            unit_nj=self.series[s].unit_j * 1e9 if self.series[s].has_unit else 0.0,
-        )
-        self.errors.add_random(s, w + first, entries.group, x)
-        self.errors.add("weight_nj", entries.group, e * (1.0 - among))
-        self.errors.add("loss_nj", entries.group, of_weight * out.residual_nj[w])
-        self.errors.add("static_down_nj", entries.group, among * out.static_down_nj[w])
-        self.errors.add("static_up_nj", entries.group, among * out.static_up_nj[w])
-        some = np.bincount(w, minlength=len(total_nj)) > 0
-        self.idle_slack_nj[0] += float(out.static_up_nj[some].sum())
-        self.idle_slack_nj[1] += float(out.static_down_nj[some].sum())
-
     def _add_causes(self, energy: WindowEnergy) -> None:
         unknown = np.zeros(energy.cause.shape[1], bool)
         for s, series in enumerate(self.series):
@@ -202,32 +161,123 @@ class Ledger:
         self.unattributed += int(unknown.sum())
 
 
-def _take(entries: Entries, rows: I64) -> Entries:
-    if len(rows) == len(entries.window):
-        return entries
-    return entries.take(rows)
+class _Block:
+    """One domain's part of a block: batches whose model errors are common."""
 
+    def __init__(
+        self,
+        ledger: Ledger,
+        domain: str,
+        batches: Sequence[WindowBatch],
+        model: PowerModel | None,
+        groups: I64,
+    ) -> None:
+        self._ledger, self._domain, self._groups = ledger, domain, groups
+        self._sums, self._zones = ledger.domains[domain], ledger.zones[domain]
+        weights = ledger.coefficients.of(domain)
+        counters = any(by_counters(batch.entries, weights) for batch in batches)
+        packages = [zone.package for zone in self._zones]
+        self._model = model or PowerModel.of(
+            ledger.coefficients, domain, packages, counters=counters
+        )
+        if domain == ledger.main:
+            ledger.used_counters |= counters
+        ledger.models[domain] = self._model
+        self._moves = Sensitivity.none(len(groups), self._model)
+        self._static_ns = np.zeros(len(self._zones))
 
-def _merge_packages(entries: Entries) -> Entries:
-    """Entries summed over packages."""
-    groups = int(entries.group.max(initial=0)) + 1
-    key, index = np.unique(entries.window * groups + entries.group, return_inverse=True)
+    def add(self, batch: WindowBatch) -> list[tuple[int, Split]]:
+        """Splits the domain's counters; returns each with its number among the series."""
+        out = []
+        for z, zone in enumerate(self._zones):
+            entries, load = zone.take(batch)
+            features = entry_features(entries, len(load.dt_ns))
+            column = self._model.column(self._ledger.class_of(entries.group))
+            factor = np.ones(len(column))
+            factor[column >= 0] = self._model.factor[column[column >= 0]]
+            weight = (features @ self._model.basis) * factor
+            rows = (np.searchsorted(self._groups, entries.group), column)
+            for s in zone.series:
+                known = batch.energy.known[s]
+                found = split(
+                    batch.energy.energy_nj[s],
+                    known,
+                    load,
+                    entries,
+                    weight,
+                    idle_w=float(np.nan_to_num(self._model.idle_w[z])) / len(zone.series),
+                    shared_w=float(self._model.shared_w[z]) / len(zone.series),
+                    policy=self._ledger.idle,
+                )
+                add_series(
+                    self._moves,
+                    self._model,
+                    z,
+                    rows,
+                    entries,
+                    features,
+                    weight,
+                    load,
+                    found,
+                    1.0 / len(zone.series) if self._ledger.idle == "separate" else 0.0,
+                )
+                self._add_sums(s, z, batch, entries, load, weight, found)
+                out.append((s, found))
+        return out
 
-    def total(values: F64) -> F64:
-        return real_sums(index, values, len(key))
+    def close(self) -> None:
+        """Adds what is common to the block."""
+        sigma_nj = self._moves.sigma_nj(self._model)
+        self._sums.errors.add("model_nj", self._groups, sigma_nj)
+        if self._ledger.idle == "separate":
+            of_idle = self._model.covariance[: len(self._zones), : len(self._zones)]
+            variance = float(self._static_ns @ of_idle @ self._static_ns)
+            for side in (0, 1):
+                self._sums.idle_slack_nj[side] += Z95 * max(variance, 0.0) ** 0.5
 
-    def columns(values: F64) -> F64:
-        return np.stack([total(values[:, i]) for i in range(COUNTERS)], axis=1)
-
-    return Entries(
-        key // groups,
-        np.zeros(len(key), np.int64),
-        key % groups,
-        total(entries.cpu_ns.astype(np.float64)).astype(np.int64),
-        total(entries.overlap_ns.astype(np.float64)).astype(np.int64),
-        total(entries.shared_ns),
-        columns(entries.counters),
-        columns(entries.counted_ns),
-        columns(entries.overlap_counters),
-        total(entries.scaled_ns),
-    )
+    def _add_sums(
+        self,
+        s: int,
+        z: int,
+        batch: WindowBatch,
+        entries: Entries,
+        load: Load,
+        weight: F64,
+        out: Split,
+    ) -> None:
+        """The energies of one series, and what the interval needs beside the model's errors."""
+        energy, sums = batch.energy, self._sums
+        total = np.where(energy.known[s], energy.energy_nj[s], 0)
+        np.add.at(sums.energy_nj, entries.group, out.entry_nj)
+        sums.measured_nj += int(total.sum())
+        sums.idle_nj += int(out.idle_nj.sum())
+        sums.residual_nj += int(out.residual_nj.sum())
+        w, count = entries.window, len(total)
+        e = out.entry_nj.astype(np.float64)
+        active_nj = real_sums(w, e, count)
+        among = e / np.maximum(active_nj[w], 1.0)
+        # What was lost was split by weight, not by energies that rounding may have left at 0.
+        weight_sum = real_sums(w, weight, count)[w]
+        of_weight = weight / np.where(weight_sum > 0, weight_sum, 1.0)
+        of_weight = np.where(weight_sum > 0, of_weight, among)
+        series = self._ledger.series[s]
+        x = edge_sigma_nj(
+            e,
+            e / np.maximum(total.astype(np.float64)[w], 1.0),
+            np.diff(energy.boundaries_ns).astype(np.float64)[w],
+            period_ns=float(self._ledger.period_ns),
+            half_width_ns=energy.half_width_ns[s].astype(np.float64)[w],
+            unit_nj=series.unit_j * 1e9 if series.has_unit else 0.0,
+        )
+        errors = sums.errors
+        errors.add_random(s, w + batch.first, entries.group, x)
+        uncounted = entries.scaled_ns / np.maximum(entries.cpu_ns, 1)
+        errors.add("scaled_nj", entries.group, self._model.spread * Z95 * uncounted * e)
+        errors.add("loss_nj", entries.group, of_weight * out.residual_nj[w])
+        busy_ns = real_sums(w, entries.cpu_ns, count)
+        some = np.bincount(w, minlength=count) > 0
+        self._static_ns[z] += float(load.dt_ns[some].sum())
+        if np.isnan(self._model.idle_w[z]) and self._ledger.idle == "separate":
+            down = unknown_static_nj(total, load, busy_ns)
+            errors.add("static_down_nj", entries.group, among * down[w])
+            sums.idle_slack_nj[1] += float(down[some].sum())

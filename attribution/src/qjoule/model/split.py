@@ -11,36 +11,26 @@ from fractions import Fraction
 
 import numpy as np
 
-from qjoule.model.arrays import COUNTERS, F64, Entries
-from qjoule.model.coefficients import Coefficients, IdlePolicy, PowerInterval
+from qjoule.model.arrays import F64, Entries
+from qjoule.model.coefficients import IdlePolicy
 from qjoule.model.counters import I64, Bool
 from qjoule.model.pieces import real_sums
-
-_NO_POWER = PowerInterval(0.0, 0.0, 0.0)
-
-
-@dataclass(frozen=True)
-class Load:
-    """What is needed of the n windows of one package: lengths, idle and lost CPU time."""
-
-    dt_ns: I64
-    idle_ns: I64
-    lost_ns: I64
+from qjoule.model.zones import Load
 
 
 @dataclass(frozen=True)
 class Split:
-    """Energies of m entries and n windows; the intervals are what the entries' would change by.
+    """Energies of m entries and n windows: `entry_nj` (m,), the others (n,).
 
-    `static_down_nj` and `static_up_nj`, per window: by how much the energy split among the
-    entries could be lower or higher within the interval of the idle power.
+    `dynamic_nj` is what was split by weight, `static_nj` what the machine draws at rest, as far as
+    the window had it; both in whole nJ, of the lost time's part too.
     """
 
     entry_nj: I64
     idle_nj: I64
     residual_nj: I64
-    static_down_nj: F64
-    static_up_nj: F64
+    dynamic_nj: I64
+    static_nj: I64
 
 
 def apportion(total_nj: I64, window: I64, weight: F64) -> I64:
@@ -84,33 +74,6 @@ def _apportion_exactly(total_nj: int, weight: F64) -> list[int]:
     return share
 
 
-def weights(
-    entries: Entries, windows: int, coefficients: Coefficients, domain: str
-) -> tuple[F64, bool]:
-    """Weight of every entry, and whether hardware counters made it.
-
-    Without counters it is on-CPU time. DRAM is weighted by LLC misses where they are counted.
-    Time in which a counter was not read counts at the entry's own rate, or if it never was, at the
-    mean rate of its window.
-    """
-    factors = (coefficients.a, coefficients.b, coefficients.c)
-    if domain == "dram":
-        factors = (0.0, 0.0, 1.0)
-    cpu_ns = entries.cpu_ns.astype(np.float64)
-    needed = [i for i in range(COUNTERS) if factors[i] > 0 and entries.counters[:, i].any()]
-    if not needed:
-        return cpu_ns, False
-    total = np.zeros(len(cpu_ns))
-    for i in needed:
-        counts, ns = entries.counters[:, i], entries.counted_ns[:, i]
-        window_ns = real_sums(entries.window, ns, windows)
-        window_counts = real_sums(entries.window, counts, windows)
-        mean = window_counts / np.where(window_ns > 0, window_ns, 1.0)
-        rate = np.where(ns > 0, counts / np.where(ns > 0, ns, 1.0), mean[entries.window])
-        total += factors[i] * rate * cpu_ns
-    return total, True
-
-
 def split(
     energy_nj: I64,
     known: Bool,
@@ -118,13 +81,13 @@ def split(
     entries: Entries,
     weight: F64,
     *,
-    idle_w: PowerInterval | None,
+    idle_w: float,
     shared_w: float,
     policy: IdlePolicy,
 ) -> Split:
-    """Splits n windows of one package and domain over the package's m entries.
+    """Splits n windows of one zone over the m entries that ran there.
 
-    Without a known idle power all energy of a window is dynamic: whoever ran pays for it, and a
+    With an idle power of 0 all energy of a window is dynamic: whoever ran pays for it, and a
     window in which nobody ran is idle's. Lost CPU time takes its part, at the window's mean
     weight per nanosecond, as residual. Unknown windows are split as 0.
     """
@@ -136,17 +99,15 @@ def split(
         # Somebody ran, but no event of the weight happened: time is what is left to go by.
         weight = np.where(blank[entries.window], entries.cpu_ns, weight)
         weight_sum = real_sums(entries.window, weight, count)
-    static = np.minimum(energy, _energy_nj((idle_w or _NO_POWER).value_w, load.dt_ns))
-    active = np.minimum(load.dt_ns, busy_ns + load.lost_ns)
-    shared = np.minimum(energy - static, _energy_nj(shared_w, active))
+    static = np.minimum(energy, _energy_nj(idle_w, load.dt_ns))
+    # Lost time ran on cores of its own as far as we know.
+    active = np.where(busy_ns > 0, load.active_ns, 0) + load.lost_ns
+    shared = np.minimum(energy - static, _energy_nj(shared_w, np.minimum(load.dt_ns, active)))
     dynamic = energy - static - shared
     window, weight, is_lost = _with_lost(entries.window, weight, load, busy_ns, weight_sum)
-    time_ns = np.zeros(len(window))
-    time_ns[~is_lost] = entries.cpu_ns
-    time_ns[is_lost] = load.lost_ns[window[is_lost]]
     got = apportion(dynamic, window, weight)
     if shared.any():
-        got += apportion(shared, window, time_ns)
+        got += apportion(shared, window, _shared_ns(entries, load, busy_ns, is_lost, window))
     if policy != "separate" and static.any():
         even = (~is_lost).astype(np.float64)
         got += apportion(static, window, even if policy == "even" else np.where(is_lost, 0, weight))
@@ -155,14 +116,23 @@ def split(
     residual[window[is_lost]] = got[is_lost]
     rest = energy - residual
     np.subtract.at(rest, entries.window, entry_nj)
-    # No CPU of this package is known: its energy has no owner, not even idle.
+    # No CPU of this zone is known: its energy has no owner, not even idle.
     nowhere = (busy_ns == 0) & (load.idle_ns == 0) & (load.lost_ns == 0)
     residual[nowhere] += rest[nowhere]
     rest[nowhere] = 0
-    down, up = _static_slack(energy, static, idle_w, load, busy_ns)
-    if policy != "separate":
-        down, up = np.zeros(count), np.zeros(count)
-    return Split(entry_nj, rest, residual, down, up)
+    return Split(entry_nj, rest, residual, dynamic, static)
+
+
+def _shared_ns(entries: Entries, load: Load, busy_ns: F64, is_lost: Bool, window: I64) -> F64:
+    """Time by which shared power is split; lost time has the window's mean share of it."""
+    out = np.zeros(len(window))
+    out[~is_lost] = entries.shared_ns
+    of_window = real_sums(entries.window, entries.shared_ns, len(busy_ns))
+    known = (busy_ns > 0) & (of_window > 0)
+    per_ns = np.where(known, of_window / np.where(busy_ns > 0, busy_ns, 1.0), 1.0)
+    at = window[is_lost]
+    out[is_lost] = load.lost_ns[at] * per_ns[at]
+    return out
 
 
 def _energy_nj(power_w: float, dt_ns: I64 | F64) -> I64:
@@ -185,17 +155,10 @@ def _with_lost(
     return np.insert(window, place, at), np.insert(weight, place, lost_weight), marks
 
 
-def _static_slack(
-    energy: I64, static: I64, idle_w: PowerInterval | None, load: Load, busy_ns: F64
-) -> tuple[F64, F64]:
-    """How far the energy of entries could be lower, or higher, for want of a sure idle power.
+def unknown_static_nj(energy_nj: I64, load: Load, busy_ns: F64) -> F64:
+    """(n,) how far the entries' energy could be lower where no idle power is known.
 
-    Uncalibrated, it could be lower by as much as idle CPUs would draw if they drew like busy ones.
+    By as much as idle CPUs would draw if they drew like busy ones.
     """
-    if idle_w is None:
-        capacity = busy_ns + load.idle_ns + load.lost_ns
-        idle_share = load.idle_ns / np.where(capacity > 0, capacity, 1.0)
-        return energy * idle_share, np.zeros(len(energy))
-    highest = np.minimum(energy, idle_w.high_w * load.dt_ns.astype(np.float64))
-    lowest = np.minimum(energy, idle_w.low_w * load.dt_ns.astype(np.float64))
-    return np.maximum(highest - static, 0.0), np.maximum(static - lowest, 0.0)
+    capacity = busy_ns + load.idle_ns + load.lost_ns
+    return energy_nj * load.idle_ns / np.where(capacity > 0, capacity, 1.0)

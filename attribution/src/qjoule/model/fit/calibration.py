@@ -3,11 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from qjoule.model.arrays import WindowBatch
-from qjoule.model.coefficients import Coefficients
-from qjoule.model.counters import Series
+import numpy as np
+
+from qjoule.model.account import joined
+from qjoule.model.arrays import F64, WindowBatch
+from qjoule.model.coefficients import (
+    DEFAULT_WEIGHT_ERROR,
+    THETA,
+    Coefficients,
+    PowerInterval,
+    Weights,
+)
+from qjoule.model.counters import I64, Bool, Series
+from qjoule.model.fit.beliefs import belief_of
+from qjoule.model.fit.block import BlockFit, Evidence, Rows, fit_block, predict
+from qjoule.model.fit.rows import Source, itself, make_rows
+from qjoule.model.interval import Z95
+from qjoule.model.ledger import main_domain
+from qjoule.model.power_model import PowerModel
+from qjoule.model.zones import zones
+
+_IDLE = "idle"
+#: A coefficient counts as told where its standard error is less than this share of it.
+_TOLD = 0.35
+#: Kernels differ by what counters do not see; workloads are believed to differ at least so much.
+_LEAST_SPREAD = 0.05
 
 
 @dataclass(frozen=True)
@@ -34,7 +56,10 @@ class Identified:
 
 @dataclass(frozen=True)
 class CalibrationFit:
-    """`held_out_error`: per domain, relative, of windows of kernels that were not fitted."""
+    """`held_out_error`: per domain, relative to the mean power above idle, of kernels not fitted.
+
+    `identified`: by name as in the coefficients, with ".domain" or "idle_w.domain.package".
+    """
 
     coefficients: Coefficients
     held_out_error: dict[str, float]
@@ -45,5 +70,189 @@ class CalibrationFit:
 def fit_calibration(
     batches: Sequence[WindowBatch], series: Sequence[Series], phases: Sequence[Phase]
 ) -> CalibrationFit:
-    """Fits all coefficients that the phases can tell, with what each of them rests on."""
-    raise NotImplementedError
+    """Fits all coefficients that the phases can tell, with what each of them rests on.
+
+    Windows that no phase holds wholly are left out. Each kernel may draw a factor of its own; what
+    is common to all of them are the machine's coefficients. Domains without enough windows are
+    left out, and noted.
+    """
+    whole = joined(batches)
+    kernels = sorted({phase.name for phase in phases if phase.name != _IDLE})
+    phase_of = _phase_of(whole.energy.boundaries_ns, phases)
+    main = main_domain([one.domain for one in series])
+    made: dict[str, _DomainFit] = {}
+    notes: list[str] = []
+    for domain in dict.fromkeys(one.domain for one in series):
+        for counters in (True, False):
+            fit = _fit_domain(whole, tuple(series), domain, phases, phase_of, kernels, counters)
+            name = domain if counters else f"{domain}/time"
+            if fit is None:
+                notes.append(f"{domain}: too few windows of the phases were measured")
+                break
+            made[name] = fit
+            if counters and not fit.counters:
+                made[f"{domain}/time"] = fit
+                break
+    return _result(made, main, notes)
+
+
+def _phase_of(bounds_ns: I64, phases: Sequence[Phase]) -> I64:
+    """Number of the phase that holds each window wholly, -1 for none."""
+    out = np.full(max(len(bounds_ns) - 1, 0), -1, np.int64)
+    for number, phase in enumerate(phases):
+        inside = (bounds_ns[:-1] >= phase.t0_ns) & (bounds_ns[1:] <= phase.t1_ns)
+        out[inside] = number
+    return out
+
+
+@dataclass(frozen=True)
+class _DomainFit:
+    """One domain's fit; `held_out` is None where no kernel could be left out."""
+
+    domain: str
+    packages: tuple[int, ...]
+    fit: BlockFit
+    counters: bool
+    held_out: float | None
+    prior_sigma: F64
+
+
+def _fit_domain(
+    whole: WindowBatch,
+    series: tuple[Series, ...],
+    domain: str,
+    phases: Sequence[Phase],
+    phase_of: I64,
+    kernels: Sequence[str],
+    counters: bool,
+) -> _DomainFit | None:
+    places = zones(series, whole.packages, domain)
+    packages = tuple(zone.package for zone in places)
+    weights = Coefficients().of(domain, counters=counters)
+    # Time weighs all alike, so it has no counters to go by.
+    rows, read = make_rows([whole], Source(series, places, weights, itself, 1_000_000))
+    number = np.array([kernels.index(p.name) if p.name in kernels else -1 for p in phases] + [-1])
+    rows = _by_kernel(rows, number[phase_of], len(kernels), phase_of >= 0)
+    if int(rows.known.sum()) < 50 * len(places) or not rows.features.any():
+        return None
+    if not counters or not read:
+        rows = replace(rows, features=rows.features * _TIME_ALONE)
+    model = PowerModel.of(Coefficients(), domain, packages, counters=counters and read)
+    belief = belief_of(model, rows, weights, dram=domain == "dram")
+    before = Evidence.none(len(belief.mean) + len(rows.classes))
+    fit = fit_block(rows, belief, before)
+    errors = []
+    for kernel in rows.classes.tolist():
+        error = _held_out(rows, kernel, model, weights, domain)
+        if error is not None:
+            errors.append(error)
+    held_out = float(np.sqrt(np.mean(np.square(errors)))) if errors else None
+    sigma = np.sqrt(1.0 / np.maximum(np.diag(belief.precision), 1e-300))
+    return _DomainFit(domain, packages, fit, counters and read, held_out, sigma)
+
+
+#: What is left of `features.FEATURES` where no counter was read.
+_TIME_ALONE = np.array([0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0])
+
+
+def _by_kernel(rows: Rows, kernel: I64, kernels: int, inside: Bool) -> Rows:
+    """Rows with one class per kernel: all that ran while it did; windows of no phase unknown."""
+    zones_here = len(rows.edge_w)
+    kernel, inside = np.tile(kernel, zones_here), np.tile(inside, zones_here)
+    total = rows.features.sum(axis=1)
+    features = np.zeros((len(total), kernels + 1, total.shape[1]))
+    features[np.arange(len(total)), np.where(kernel >= 0, kernel, kernels)] = total
+    return replace(rows, known=rows.known & inside, features=features, classes=np.arange(kernels))
+
+
+def _held_out(
+    rows: Rows, kernel: int, model: PowerModel, weights: Weights, domain: str
+) -> float | None:
+    """Relative error of one kernel's power above idle, as the others' fit predicts it."""
+    mine = rows.known & (rows.features[:, kernel].sum(axis=1) > 0)
+    mine &= rows.features[:, kernel].sum(axis=1) > 0.5 * rows.features.sum(axis=(1, 2))
+    others = replace(rows, known=rows.known & ~mine)
+    if not mine.any() or int(others.known.sum()) < 50 * model.zones:
+        return None
+    belief = belief_of(model, others, weights, dram=domain == "dram")
+    fit = fit_block(others, belief, Evidence.none(len(belief.mean) + len(rows.classes)))
+    plain = fit.value.copy()
+    plain[len(belief.mean) :] = 1.0
+    power, _ = predict(rows, plain)
+    idle = (rows.zone[:, None] == np.arange(model.zones)) @ plain[: model.zones]
+    above = float((rows.power_w - idle)[mine].sum())
+    return abs(float((power - rows.power_w)[mine].sum())) / above if above > 0 else None
+
+
+def _result(made: dict[str, _DomainFit], main: str, notes: list[str]) -> CalibrationFit:
+    """Fits of all domains as one set of coefficients."""
+    idle: dict[tuple[int, str], PowerInterval] = {}
+    shared: dict[tuple[int, str], float] = {}
+    shared_error: dict[tuple[int, str], float] = {}
+    others: dict[str, Weights] = {}
+    held_out: dict[str, float] = {}
+    identified: dict[str, Identified] = {}
+    for name, one in made.items():
+        count, value = len(one.packages), one.fit.value
+        sigma = np.sqrt(np.maximum(np.diag(one.fit.covariance), 0.0))
+        others[name] = _weights(one)
+        if one.held_out is not None:
+            held_out[name] = one.held_out
+        if name != one.domain:
+            continue
+        for z, package in enumerate(one.packages):
+            key = (package, one.domain)
+            half = Z95 * sigma[z]
+            idle[key] = PowerInterval(value[z], max(value[z] - half, 0.0), value[z] + half)
+            shared[key] = float(value[count + z])
+            shared_error[key] = float(sigma[count + z])
+        identified |= _identified(one, sigma)
+    if main not in made:
+        return CalibrationFit(Coefficients(), held_out, identified, (*notes, "nothing was fitted"))
+    weights = others.pop(main)
+    coefficients = Coefficients(
+        **dict(zip(THETA, weights.vector, strict=True)),
+        idle_w=idle,
+        shared_w=shared,
+        shared_error_w=shared_error,
+        weight_error=weights.error,
+        held_out_error=held_out.get(main),
+        calibrated=True,
+        covariance=weights.covariance,
+        others=others,
+    )
+    return CalibrationFit(coefficients, held_out, identified, tuple(notes))
+
+
+def _weights(one: _DomainFit) -> Weights:
+    """Weights of one domain, with the spread of its kernels as the error of what comes later."""
+    first = 2 * len(one.packages)
+    last = first + len(THETA)
+    theta = np.maximum(one.fit.value[first:last], 0.0)
+    if not theta[:5].any():
+        return Weights(t=1.0, a=0.0)
+    cov = one.fit.covariance[first:last, first:last]
+    spread = max(one.fit.spread, _LEAST_SPREAD)
+    if one.held_out is not None:
+        spread = max(spread, one.held_out / 2)
+    return Weights(
+        **dict(zip(THETA, map(float, theta), strict=True)),
+        covariance=tuple(tuple(map(float, row)) for row in cov),
+        error=min(Z95 * spread, DEFAULT_WEIGHT_ERROR),
+        calibrated=True,
+    )
+
+
+def _identified(one: _DomainFit, sigma: F64) -> dict[str, Identified]:
+    """What the phases told of each coefficient of a domain."""
+    count = len(one.packages)
+    names = [f"idle_w.{one.domain}.{package}" for package in one.packages]
+    names += [f"shared_w.{one.domain}.{package}" for package in one.packages]
+    names += [f"{name}.{one.domain}" for name in THETA]
+    out = {}
+    for i, name in enumerate(names):
+        value, error = float(one.fit.value[i]), float(sigma[i])
+        told = error < _TOLD * value or (i >= 2 * count and error < 0.5 * one.prior_sigma[i])
+        why = "" if told else "other coefficients explain the same windows as well"
+        out[name] = Identified(value, max(value - Z95 * error, 0.0), value + Z95 * error, told, why)
+    return out

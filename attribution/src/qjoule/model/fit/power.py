@@ -13,6 +13,9 @@ import numpy as np
 
 from qjoule.model.arrays import F64
 
+#: Ridge on the scaled normal equations: what makes them solvable where features are collinear.
+_RIDGE = 1e-10
+
 
 @dataclass(frozen=True)
 class Prior:
@@ -30,23 +33,44 @@ class PowerFit:
     coef: F64
     cov: F64
     sigma: float
-    effective: float  #: number of independent windows, autocorrelation of residuals counted
 
     def predict(self, features: F64) -> F64:
         """Power (n,) of features (n, p)."""
         return np.asarray(features, np.float64) @ self.coef
 
 
+def scaled(gram: F64) -> tuple[F64, F64]:
+    """`gram` with a unit diagonal and a small ridge, and the scale (p,) that was taken out."""
+    diagonal = np.diag(gram)
+    scale = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+    return gram / np.outer(scale, scale) + _RIDGE * np.eye(len(gram)), scale
+
+
 def solve_nonnegative(gram: F64, moment: F64) -> F64:
-    """argmin theta' gram theta - 2 moment' theta over theta >= 0; `gram` positive definite."""
+    """argmin theta' gram theta - 2 moment' theta over theta >= 0, of a symmetric `gram` >= 0."""
     from scipy.optimize import nnls  # noqa: PLC0415 - slow to import, and not every command fits
 
-    scale = np.sqrt(np.maximum(np.diag(gram), 1e-300))
-    scaled = gram / np.outer(scale, scale)
-    root = np.linalg.cholesky(scaled + 1e-12 * np.eye(len(scaled)))
+    plain, scale = scaled(gram)
+    root = np.linalg.cholesky(plain)
+    free = np.linalg.solve(plain, moment / scale)
+    if (free >= 0).all():
+        return np.asarray(free / scale)
     target = np.linalg.solve(root, moment / scale)
     found: F64 = nnls(root.T, target)[0] / scale
     return found
+
+
+def covariance(gram: F64) -> F64:
+    """Inverse of `gram`."""
+    plain, scale = scaled(gram)
+    out: F64 = np.linalg.inv(plain) / np.outer(scale, scale)
+    return (out + out.T) / 2
+
+
+def log_determinant(gram: F64) -> float:
+    """Logarithm of the determinant of `gram`."""
+    plain, scale = scaled(gram)
+    return float(np.linalg.slogdet(plain)[1] + 2.0 * np.log(scale).sum())
 
 
 def fit_power(
@@ -57,17 +81,26 @@ def fit_power(
     weight: F64 | None = None,
     prior: Prior | None = None,
 ) -> PowerFit:
-    """Fits `power` (n,) by non-negative multiples of `features` (n, p)."""
+    """Fits `power` (n,) by non-negative multiples of `features` (n, p).
+
+    `weight` (n,): inverse variance of each power, up to a factor. `prior`: in units of that factor.
+    Raises `ValueError` if the shapes do not fit or a value is not finite.
+    """
     x, y = np.asarray(features, np.float64), np.asarray(power, np.float64)
+    if x.ndim != 2 or y.shape != x.shape[:1]:
+        raise ValueError(f"features {x.shape} and power {y.shape} do not fit")
+    if not (np.isfinite(x).all() and np.isfinite(y).all()):
+        raise ValueError("features or power that are no numbers")
     n, p = x.shape
     w = np.ones(n) if weight is None else np.asarray(weight, np.float64)
     gram, moment = (x * w[:, None]).T @ x, x.T @ (w * y)
     if prior is not None:
         gram, moment = gram + prior.precision, moment + prior.precision @ prior.mean
-    diagonal = np.diag(gram)
-    gram = gram + np.diag(np.where(diagonal > 0, 1e-10 * diagonal, 1.0))
     coef = solve_nonnegative(gram, moment)
     residual = y - x @ coef
-    sigma2 = float((w * residual**2).sum() / max(w.sum() * (1 - p / max(n, p + 1)), 1e-300))
-    cov = np.linalg.inv(gram) * sigma2
-    return PowerFit(tuple(names) or tuple(map(str, range(p))), coef, cov, sigma2**0.5, float(n))
+    free = max(n - int((coef > 0).sum()), 1)
+    variance = float((w * residual**2).sum() / free)
+    sigma = float(np.sqrt((residual**2).sum() / free))
+    return PowerFit(
+        tuple(names) or tuple(map(str, range(p))), coef, covariance(gram) * variance, sigma
+    )

@@ -1,0 +1,186 @@
+"""Windows to a ledger in blocks: each block is learned from as a whole, then split, then closed.
+
+Live and recorded windows go the same way. What is open can be looked at any time: it is split as
+if its block ended here.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from qjoule.model.arrays import WindowBatch
+from qjoule.model.coefficients import Coefficients, IdlePolicy
+from qjoule.model.counters import I64, UPDATE_PERIOD_NS, Series
+from qjoule.model.fit.learner import Learner
+from qjoule.model.fit.rows import ClassOf, itself
+from qjoule.model.ledger import Ledger
+from qjoule.model.power_model import PowerModel
+
+#: A block holds this much time, unless it has more entries than memory should hold.
+BLOCK_NS = 30_000_000_000
+BLOCK_ENTRIES = 1 << 18
+
+
+def windows(batch: WindowBatch) -> int:
+    """Number of windows in a batch."""
+    return len(batch.idle_ns)
+
+
+def cut(batch: WindowBatch, first: int, last: int) -> WindowBatch:
+    """Windows `first` to `last` - 1 of a batch, counted from the batch's own first window."""
+    if first == 0 and last == windows(batch):
+        return batch
+    low, high = np.searchsorted(batch.entries.window, (first, last))
+    entries = batch.entries.take(slice(low, high))
+    return WindowBatch(
+        batch.first + first,
+        batch.energy.slice(first, last),
+        batch.packages,
+        batch.idle_ns[first:last],
+        batch.lost_ns[first:last],
+        replace(entries, window=entries.window - first),
+        batch.active_ns[first:last],
+        batch.core_ns[first:last],
+    )
+
+
+class Account:
+    """A ledger that learns. `refit` False: windows are split by the coefficients alone.
+
+    `class_of`: groups to the classes whose power factor is learned as one.
+    """
+
+    def __init__(
+        self,
+        series: tuple[Series, ...],
+        packages: tuple[int, ...],
+        coefficients: Coefficients,
+        idle: IdlePolicy = "separate",
+        period_ns: int = UPDATE_PERIOD_NS,
+        *,
+        class_of: ClassOf = itself,
+        refit: bool = True,
+    ) -> None:
+        self._new = lambda: Ledger(series, packages, coefficients, idle, period_ns, self._class)
+        self._class_of, self._targets = class_of, {}  # type: ignore[var-annotated]
+        self._refit = refit and bool(series)
+        self._learner = Learner(series, packages, coefficients, period_ns, self._class)
+        self._closed = self._new()
+        self._open: list[WindowBatch] = []
+        self._open_ns = self._open_entries = 0
+        self._moves: list[tuple[int, int]] = []
+
+    def add(self, batch: WindowBatch) -> None:
+        """Adds consecutive windows; closes the blocks that they fill."""
+        at = 0
+        while at < windows(batch):
+            end = self._block_end(batch, at)
+            if end <= windows(batch):
+                self._hold(cut(batch, at, end))
+                self._close()
+                at = end
+            else:
+                self._hold(cut(batch, at, windows(batch)))
+                return
+
+    def finish(self) -> Ledger:
+        """Closes what is open; the ledger of all windows."""
+        if self._open:
+            self._close()
+        self._closed.notes = dict(self._learner.notes)
+        return self._closed
+
+    def look(self) -> Ledger:
+        """What `finish` would say now. The account goes on as if nobody had looked."""
+        out = copy.deepcopy(self._closed)
+        out.notes = dict(self._learner.notes)
+        if self._open:
+            out.add_block([joined(self._open)], self.models())
+        for source, target in self._moves:
+            out.move(source, target)
+        return out
+
+    def models(self) -> dict[str, PowerModel]:
+        """What is believed now, by domain, with what the open block tells."""
+        if not (self._refit and self._open):
+            return dict(self._closed.models)
+        return self._learner.learn([joined(self._open)], keep=False)
+
+    def move(self, source: int, target: int) -> None:
+        """What was one group's is another's from now on."""
+        self._closed.move(source, target)
+        self._moves.append((source, target))
+        self._targets[source] = target
+
+    def _class(self, groups: I64) -> I64:
+        if self._targets:
+            known = np.array(sorted(self._targets), np.int64)
+            at = np.minimum(np.searchsorted(known, groups), len(known) - 1)
+            targets = np.array([self._targets[source] for source in known.tolist()], np.int64)
+            groups = np.where(known[at] == groups, targets[at], groups)
+        return self._class_of(groups)
+
+    def _block_end(self, batch: WindowBatch, first: int) -> int:
+        """The window (of the batch) that the open block ends before; past the batch: not yet."""
+        ns = self._open_ns + np.cumsum(np.diff(batch.energy.boundaries_ns[first:]))
+        last = len(batch.entries.window)
+        ends = np.searchsorted(batch.entries.window, np.arange(first, windows(batch)), "right")
+        begin = int(np.searchsorted(batch.entries.window, first)) if last else 0
+        full = (ns >= BLOCK_NS) | (self._open_entries + ends - begin >= BLOCK_ENTRIES)
+        at = np.flatnonzero(full)
+        return first + int(at[0]) + 1 if len(at) else windows(batch) + 1
+
+    def _hold(self, batch: WindowBatch) -> None:
+        if windows(batch):
+            self._open.append(batch)
+            self._open_ns += int(batch.energy.boundaries_ns[-1] - batch.energy.boundaries_ns[0])
+            self._open_entries += len(batch.entries.window)
+
+    def _close(self) -> None:
+        block = [joined(self._open)]
+        models = self._learner.learn(block, keep=True) if self._refit else {}
+        self._closed.add_block(block, models)
+        for source, target in self._moves:
+            self._closed.move(source, target)
+        self._moves.clear()
+        self._open, self._open_ns, self._open_entries = [], 0, 0
+
+
+def joined(batches: Sequence[WindowBatch]) -> WindowBatch:
+    """Consecutive batches as one, so that how a trace was cut leaves no mark."""
+    if len(batches) == 1:
+        return batches[0]
+    firsts = [batch.first for batch in batches]
+    energies = [batch.energy for batch in batches]
+    entries = [
+        replace(batch.entries, window=batch.entries.window + batch.first - firsts[0])
+        for batch in batches
+    ]
+    names = list(vars(entries[0]))
+    edges = [one.boundaries_ns[1:] for one in energies]
+    return WindowBatch(
+        firsts[0],
+        replace(
+            energies[0],
+            boundaries_ns=np.concatenate([energies[0].boundaries_ns[:1], *edges]),
+            energy_nj=np.concatenate([one.energy_nj for one in energies], axis=1),
+            cause=np.concatenate([one.cause for one in energies], axis=1),
+            half_width_ns=np.concatenate([one.half_width_ns for one in energies], axis=1),
+        ),
+        batches[0].packages,
+        *(
+            np.concatenate([getattr(batch, name) for batch in batches])
+            for name in ("idle_ns", "lost_ns")
+        ),
+        type(entries[0])(
+            **{name: np.concatenate([getattr(one, name) for one in entries]) for name in names}
+        ),
+        *(
+            np.concatenate([getattr(batch, name) for batch in batches])
+            for name in ("active_ns", "core_ns")
+        ),
+    )

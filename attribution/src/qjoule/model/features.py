@@ -1,0 +1,81 @@
+"""What an entry's energy may depend on: its counters and its time, alone and beside a sibling."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qjoule.model.arrays import COUNTERS, F64, Entries
+from qjoule.model.coefficients import THETA, Weights
+from qjoule.model.counters import Bool
+from qjoule.model.pieces import real_sums
+
+#: Columns of `entry_features`; `_shared`: beside a busy SMT sibling. Cycles times f**2 in GHz**2.
+FEATURES = (
+    *("cycles", "cycles_shared", "instructions", "llc_misses"),
+    *("cpu_ns", "cpu_ns_shared", "cycles_f2", "cycles_f2_shared"),
+)
+_A, _B, _C, _T, _V, _ALPHA, _K = range(len(THETA))
+
+
+def counted(entries: Entries) -> Bool:
+    """(3,) whether each counter was ever read and moved: one that stands says nothing."""
+    result: Bool = (entries.counted_ns > 0).any(axis=0) & entries.counters.any(axis=0)
+    return result
+
+
+def by_counters(entries: Entries, weights: Weights) -> bool:
+    """Whether a counter that `weights` go by was read."""
+    read = counted(entries)
+    return bool(
+        (read[0] and (weights.a or weights.v)) or (read[1] and weights.b) or (read[2] and weights.c)
+    )
+
+
+def entry_features(entries: Entries, windows: int) -> F64:
+    """(m, 8): every entry's `FEATURES`.
+
+    Time in which a counter was not read counts at the entry's own rate, or if it never was, at the
+    mean rate of its window.
+    """
+    cpu_ns = entries.cpu_ns.astype(np.float64)
+    shared_ns = np.minimum(entries.overlap_ns.astype(np.float64), cpu_ns)
+    counts, shared = np.zeros((len(cpu_ns), COUNTERS)), np.zeros((len(cpu_ns), COUNTERS))
+    for i in range(COUNTERS):
+        read_ns = entries.counted_ns[:, i]
+        read = read_ns > 0
+        counts[:, i] = entries.counters[:, i]
+        shared[:, i] = np.minimum(entries.overlap_counters[:, i], entries.counters[:, i])
+        if (read_ns >= cpu_ns).all():
+            continue
+        window_ns = real_sums(entries.window, read_ns, windows)
+        window_counts = real_sums(entries.window, entries.counters[:, i], windows)
+        mean = window_counts / np.where(window_ns > 0, window_ns, 1.0)
+        scale = cpu_ns / np.where(read, read_ns, 1.0)
+        guess = mean[entries.window]
+        counts[:, i] = np.where(read, counts[:, i] * scale, guess * cpu_ns)
+        shared[:, i] = np.where(read, shared[:, i] * scale, guess * shared_ns)
+    frequency = counts[:, 0] / np.maximum(cpu_ns, 1.0)
+    columns = (
+        *(counts[:, 0] - shared[:, 0], shared[:, 0], counts[:, 1], counts[:, 2]),
+        *(cpu_ns - shared_ns, shared_ns),
+        *((counts[:, 0] - shared[:, 0]) * frequency**2, shared[:, 0] * frequency**2),
+    )
+    return np.stack(columns, axis=1)
+
+
+def basis(theta: F64) -> F64:
+    """(8,): what one unit of each feature weighs, from the vector of `THETA`."""
+    a, b, c, t, v, alpha = theta[:_K]
+    return np.array([a, a * alpha, b, c, t, t * alpha, v, v * alpha])
+
+
+def basis_slopes(theta: F64) -> F64:
+    """(8, 7): derivative of `basis` by each of `THETA`; saturation has no part in it."""
+    a, _, _, t, v, alpha = theta[:_K]
+    slopes = np.zeros((len(FEATURES), len(THETA)))
+    slopes[[0, 1], _A] = 1.0, alpha
+    slopes[2, _B] = slopes[3, _C] = 1.0
+    slopes[[4, 5], _T] = 1.0, alpha
+    slopes[[6, 7], _V] = 1.0, alpha
+    slopes[[1, 5, 7], _ALPHA] = a, t, v
+    return slopes

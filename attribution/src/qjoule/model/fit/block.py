@@ -1,0 +1,163 @@
+"""Windows of one domain to what they tell of its power: the fit of one block.
+
+    power = idle + shared * active + 1 / (1 + k*n) * sum over classes of factor * weight + noise
+
+linear in idle and shared power, bilinear in the weights' coefficients and the classes' factors, so
+it is solved by Gauss-Newton steps, each a non-negative least squares under Gaussian priors. The
+noise's spectrum and the spread of the factors are learned in the same loop (empirical Bayes).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from qjoule.model.arrays import F64
+from qjoule.model.coefficients import THETA
+from qjoule.model.counters import I64, Bool
+from qjoule.model.features import basis, basis_slopes
+from qjoule.model.fit import noise
+from qjoule.model.fit.power import covariance, log_determinant, solve_nonnegative
+
+_K = len(THETA) - 1
+_STEPS = 5
+#: The spread of factors, relative to what was expected of it, with its weight before the data.
+_SPREADS = 2.0 ** np.arange(-2.0, 2.0, 0.5)
+_SPREAD_SIGMA = 0.7  #: of the logarithm
+
+
+@dataclass(frozen=True)
+class Rows:
+    """n windows of one domain, zone after zone, each in order of time.
+
+    `power_w` (n,); `known` (n,) whether it was measured; `zone` (n,); `active` (n,) share of the
+    window with any core busy; `cores` (n,) busy cores on average; `features` (n, g + 1, 8) per ns
+    of window, by class, the last of all classes that are not in `classes` (g,).
+    `edge_w` (zones,): standard error of one window edge as power.
+    """
+
+    power_w: F64
+    known: Bool
+    zone: I64
+    active: F64
+    cores: F64
+    features: F64
+    classes: I64
+    edge_w: F64
+    step_s: float
+
+
+@dataclass(frozen=True)
+class Belief:
+    """Gaussian knowledge of (idle_w, shared_w, theta) and how far factors spread around 1."""
+
+    mean: F64
+    precision: F64
+    spread: float
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What windows told of (idle_w, shared_w, theta, factor): precision (p, p), moment (p,)."""
+
+    precision: F64
+    moment: F64
+
+    @staticmethod
+    def none(size: int) -> Evidence:
+        return Evidence(np.zeros((size, size)), np.zeros(size))
+
+
+@dataclass(frozen=True)
+class BlockFit:
+    """`value` (p,) and `covariance` of all parameters, and what this block alone told."""
+
+    value: F64
+    covariance: F64
+    spread: float
+    evidence: Evidence
+    misfit: float  #: mean squared error of the prior's prediction over that of the fit
+    levels: F64
+
+
+def predict(rows: Rows, value: F64) -> tuple[F64, F64]:
+    """Power (n,) and its derivative (n, p) by all parameters."""
+    zones, fixed = len(rows.edge_w), 2 * len(rows.edge_w) + len(THETA)
+    theta, factor = value[2 * zones : fixed], np.append(value[fixed:], 1.0)
+    here = rows.zone[:, None] == np.arange(zones)
+    saturation = 1.0 / (1.0 + theta[_K] * rows.cores)
+    each = rows.features @ basis(theta) * saturation[:, None]
+    whole = each @ factor
+    together = np.einsum("ngf,g->nf", rows.features, factor)
+    slopes = together @ basis_slopes(theta) * saturation[:, None]
+    slopes[:, _K] = -rows.cores * saturation * whole
+    jacobian = np.hstack([here, here * rows.active[:, None], slopes, each[:, :-1]])
+    power = here @ value[:zones] + rows.active * (here @ value[zones : 2 * zones]) + whole
+    return power, jacobian * rows.known[:, None]
+
+
+def fit_block(rows: Rows, belief: Belief, before: Evidence) -> BlockFit:
+    """Fits a block under `belief` and the evidence of blocks `before`."""
+    fixed, size = len(belief.mean), len(belief.mean) + len(rows.classes)
+    value = np.append(belief.mean, np.ones(size - fixed))
+    spread = belief.spread
+    zones = [rows.zone == z for z in range(len(rows.edge_w))]
+    parts = [noise.components(int(mine.sum()), rows.step_s) for mine in zones]
+    levels = np.stack([_first_levels(rows, z, mine) for z, mine in enumerate(zones)])
+    floors = levels * np.array([0.25, 1e-3, 1e-4, 1e-4])
+    told, spread_cov, misfit = before, np.zeros((size, size)), 1.0
+    for step in range(_STEPS):
+        power, slopes = predict(rows, value)
+        target = np.where(rows.known, rows.power_w - power, 0.0) + slopes @ value
+        x = np.vstack([noise.transform(slopes[mine]) for mine in zones])
+        y = np.concatenate([noise.transform(target[mine]) for mine in zones])
+        spectrum = np.concatenate([p @ level for p, level in zip(parts, levels, strict=True)])
+        mine_told = Evidence((x / spectrum[:, None]).T @ x, x.T @ (y / spectrum))
+        if step == 0:
+            first = float(((y - x @ value) ** 2 / spectrum).sum())
+        told = Evidence(before.precision + mine_told.precision, before.moment + mine_told.moment)
+        value, spread_cov, spread = _solve(told, belief, fixed, size)
+        error = y - x @ value
+        misfit = first / max(float((error**2 / spectrum).sum()), 1e-300)
+        if step < _STEPS - 1:
+            power2 = error**2 + np.einsum("np,np->n", x @ spread_cov, x)
+            for z, mine in enumerate(zones):
+                at = np.flatnonzero(mine)
+                levels[z] = noise.fit_spectrum(parts[z], power2[at], levels[z], floors[z])
+    return BlockFit(value, spread_cov, spread, mine_told, misfit, levels)
+
+
+def _first_levels(rows: Rows, zone: int, mine: Bool) -> F64:
+    """Where the search for the noise begins: a few per cent of the power in every component."""
+    mean_w = float(np.abs(rows.power_w[mine & rows.known]).mean()) if rows.known[mine].any() else 1
+    edge = max(float(rows.edge_w[zone]) ** 2, (1e-4 * mean_w) ** 2, 1e-12)
+    return np.array([edge, *(np.array([0.03, 0.03, 0.02]) * max(mean_w, 1e-6)) ** 2])
+
+
+def _solve(told: Evidence, belief: Belief, fixed: int, size: int) -> tuple[F64, F64, float]:
+    """Values, covariance, and spread of the factors, averaged over how far factors may spread."""
+    mean = np.append(belief.mean, np.ones(size - fixed))
+    spreads = belief.spread * (_SPREADS if size > fixed else np.ones(1))
+    logs, values, covariances = [], [], []
+    for spread in spreads:
+        precision = np.zeros((size, size))
+        precision[:fixed, :fixed] = belief.precision
+        index = np.arange(fixed, size)
+        precision[index, index] = spread**-2.0
+        gram, moment = told.precision + precision, told.moment + precision @ mean
+        inverse = covariance(gram)
+        best = inverse @ moment
+        log = 0.5 * (best @ gram @ best - mean @ precision @ mean - log_determinant(gram))
+        log -= (size - fixed) * np.log(spread)
+        log -= 0.5 * (np.log(spread / belief.spread) / _SPREAD_SIGMA) ** 2
+        logs.append(log)
+        values.append(solve_nonnegative(gram, moment))
+        covariances.append(inverse)
+    share = np.exp(np.array(logs) - max(logs))
+    share /= share.sum()
+    value = np.einsum("s,sp->p", share, np.stack(values))
+    apart = np.stack(values) - value
+    total = np.einsum("s,spq->pq", share, np.stack(covariances))
+    total += np.einsum("s,sp,sq->pq", share, apart, apart)
+    return value, total, float(np.sqrt(share @ spreads**2))

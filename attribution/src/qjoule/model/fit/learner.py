@@ -1,0 +1,176 @@
+"""What a trace teaches of its machine, block by block, with earlier blocks fading."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from qjoule.model.arrays import F64, WindowBatch
+from qjoule.model.coefficients import THETA, Coefficients
+from qjoule.model.counters import I64, Series
+from qjoule.model.fit.beliefs import belief_of
+from qjoule.model.fit.block import BlockFit, Evidence, Rows, fit_block
+from qjoule.model.fit.rows import ClassOf, Source, itself, make_rows
+from qjoule.model.power_model import PowerModel
+from qjoule.model.zones import zones
+
+#: What is kept of a block's evidence at the end of the next: a minute at blocks of 30 s.
+_KEEP = 0.7
+_KEEP_DRIFTED = 0.2
+#: Classes with a factor of their own, and the least share of all weight that they need.
+_MAX_CLASSES = 64
+_MIN_SHARE = 1e-3
+_MIN_WINDOWS = 25  #: fewer known windows tell nothing
+#: Memory of servers draws less than three times what their packages do; more is a wrong unit.
+_MAX_DRAM_RATIO = 3.0
+#: A block that the model of the blocks before predicts this much worse than its own: drift.
+_DRIFT_RATIO = 2.0
+
+
+@dataclass
+class _Memory:
+    """Evidence of the blocks before, over the fixed parameters and these classes."""
+
+    evidence: Evidence
+    classes: I64
+    spread: float
+
+
+@dataclass
+class Learner:
+    """Learns a power model per domain. `class_of` maps groups to classes that share a factor."""
+
+    series: tuple[Series, ...]
+    packages: tuple[int, ...]
+    coefficients: Coefficients
+    period_ns: int
+    class_of: ClassOf = itself
+    notes: dict[str, int] = field(default_factory=dict)  #: what happened, and in how many blocks
+    _memory: dict[str, _Memory] = field(default_factory=dict)
+
+    def learn(self, batches: Sequence[WindowBatch], *, keep: bool) -> dict[str, PowerModel]:
+        """Models by domain for one block of consecutive windows; remembered if `keep`."""
+        models = {}
+        domains = tuple(dict.fromkeys(s.domain for s in self.series))
+        watts = {domain: self._mean_w(batches, domain) for domain in domains}
+        for domain in domains:
+            if domain == "dram" and watts["dram"] > _MAX_DRAM_RATIO * watts.get("package", np.inf):
+                if keep:
+                    self._note("dram implausible against package")
+                continue
+            if (model := self._learn(domain, batches, keep)) is not None:
+                models[domain] = model
+        return models
+
+    def _note(self, text: str) -> None:
+        self.notes[text] = self.notes.get(text, 0) + 1
+
+    def _mean_w(self, batches: Sequence[WindowBatch], domain: str) -> float:
+        nj = ns = 0.0
+        for s, one in enumerate(self.series):
+            if one.domain == domain:
+                for batch in batches:
+                    known = batch.energy.known[s]
+                    nj += float(batch.energy.energy_nj[s][known].sum())
+                    ns += float(np.diff(batch.energy.boundaries_ns)[known].sum())
+        return nj / ns if ns else 0.0
+
+    def _learn(self, domain: str, batches: Sequence[WindowBatch], keep: bool) -> PowerModel | None:
+        places = zones(self.series, self.packages, domain)
+        weights = self.coefficients.of(domain)
+        source = Source(self.series, places, weights, self.class_of, self.period_ns)
+        rows, counters = make_rows(batches, source)
+        packages = [zone.package for zone in places]
+        prior = PowerModel.of(self.coefficients, domain, packages, counters=counters)
+        if int(rows.known.sum()) < _MIN_WINDOWS * len(places) or not rows.features.any():
+            return None
+        rows = _limit_classes(rows, prior)
+        weights = self.coefficients.of(domain, counters=counters)
+        belief = belief_of(prior, rows, weights, dram=domain == "dram")
+        before = self._recall(domain, rows.classes, len(belief.mean))
+        fit = fit_block(rows, belief, before)
+        if keep:
+            self._remember(domain, rows, before, fit)
+        return PowerModel(
+            *_parts(fit.value, len(places)),
+            rows.classes,
+            fit.value[len(belief.mean) :].astype(np.float32).astype(np.float64),
+            fit.covariance,
+            fit.spread,
+            learned=True,
+        )
+
+    def _recall(self, domain: str, classes: I64, fixed: int) -> Evidence:
+        """Evidence of earlier blocks over the parameters of this one."""
+        size = fixed + len(classes)
+        known = self._memory.get(domain)
+        out = Evidence.none(size)
+        if known is None:
+            return out
+        stays = np.isin(known.classes, classes)
+        here = np.concatenate([np.ones(fixed, bool), stays])
+        old = _forget_classes(known, here)
+        at = np.concatenate(
+            [np.arange(fixed), fixed + np.searchsorted(classes, known.classes[stays])]
+        ).astype(np.int64)
+        out.precision[np.ix_(at, at)] = old.precision
+        out.moment[at] = old.moment
+        return out
+
+    def _remember(self, domain: str, rows: Rows, before: Evidence, fit: BlockFit) -> None:
+        keep = _KEEP
+        if domain in self._memory and fit.misfit > _DRIFT_RATIO:
+            keep = _KEEP_DRIFTED
+            self._note(f"{domain} power drifted")
+        told = Evidence(
+            keep * before.precision + fit.evidence.precision,
+            keep * before.moment + fit.evidence.moment,
+        )
+        self._memory[domain] = _Memory(told, rows.classes, fit.spread)
+
+
+def _parts(value: F64, count: int) -> tuple[F64, F64, F64]:
+    """Idle, shared and theta, as single floats: a last bit of the solver decides no nanojoule."""
+    plain = value.astype(np.float32).astype(np.float64)
+    return plain[:count], plain[count : 2 * count], plain[2 * count : 2 * count + len(THETA)]
+
+
+def _forget_classes(known: _Memory, stays: F64) -> Evidence:
+    """Evidence with the parameters that are not in `stays` integrated out."""
+    gone = ~stays.astype(bool)
+    kept = ~gone
+    if not gone.any():
+        return known.evidence
+    matrix, moment = known.evidence.precision, known.evidence.moment
+    own = matrix[np.ix_(gone, gone)] + np.eye(int(gone.sum())) * known.spread**-2.0
+    cross = matrix[np.ix_(kept, gone)]
+    solved = np.linalg.solve(own, np.column_stack([cross.T, moment[gone] + known.spread**-2.0]))
+    return Evidence(
+        matrix[np.ix_(kept, kept)] - cross @ solved[:, :-1], moment[kept] - cross @ solved[:, -1]
+    )
+
+
+def _limit_classes(rows: Rows, prior: PowerModel) -> Rows:
+    """Rows with factors only for the classes that weigh most; all others in the last column."""
+    weight = rows.features[:, :-1].sum(axis=0) @ prior.basis
+    total = float(weight.sum())
+    order = np.argsort(-weight, kind="stable")[:_MAX_CLASSES]
+    kept = np.sort(order[weight[order] > _MIN_SHARE * total])
+    rest = np.ones(rows.features.shape[1], bool)
+    rest[kept] = False
+    features = np.concatenate(
+        [rows.features[:, kept], rows.features[:, rest].sum(axis=1, keepdims=True)], axis=1
+    )
+    return Rows(
+        rows.power_w,
+        rows.known,
+        rows.zone,
+        rows.active,
+        rows.cores,
+        features,
+        rows.classes[kept],
+        rows.edge_w,
+        rows.step_s,
+    )

@@ -1,0 +1,139 @@
+"""Window batches to the rows of a regression."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from qjoule.model.arrays import F64, Entries, WindowBatch
+from qjoule.model.coefficients import Weights
+from qjoule.model.counters import I64, Bool, Series
+from qjoule.model.features import FEATURES, by_counters, entry_features
+from qjoule.model.fit.block import Rows
+from qjoule.model.zones import Load, Zone
+
+#: Classes that have a column each, before anything is known of their weight.
+_MOST_CLASSES = 256
+
+ClassOf = Callable[[I64], I64]
+
+
+def itself(groups: I64) -> I64:
+    """Every group is its own class."""
+    return groups
+
+
+@dataclass(frozen=True)
+class Source:
+    """What rows are made of: a domain's counters and zones, its weights, and the classes."""
+
+    series: tuple[Series, ...]
+    places: tuple[Zone, ...]
+    weights: Weights
+    class_of: ClassOf
+    period_ns: int
+
+
+def make_rows(batches: Sequence[WindowBatch], source: Source) -> tuple[Rows, bool]:
+    """All windows of a domain's zones as rows, and whether counters were read.
+
+    The classes that ran longest have a column each, all others share the last one.
+    """
+    taken = [[zone.take(batch) for batch in batches] for zone in source.places]
+    flat = [entries for zone in taken for entries, _ in zone]
+    counters = any(by_counters(entries, source.weights) for entries in flat)
+    classes, index = np.unique(
+        np.concatenate([source.class_of(entries.group) for entries in flat]), return_inverse=True
+    )
+    if len(classes) > _MOST_CLASSES:
+        ns = np.concatenate([entries.cpu_ns for entries in flat])
+        spent = np.bincount(index.reshape(-1), ns)
+        classes = np.sort(classes[np.argsort(-spent, kind="stable")[:_MOST_CLASSES]])
+    made = [_zone_columns(batches, source, z, taken[z], classes) for z in range(len(source.places))]
+    power, known, active, cores, features = (
+        np.concatenate([getattr(one, name) for one in made])
+        for name in ("power_w", "known", "active", "cores", "features")
+    )
+    lengths_ns = np.diff(batches[0].energy.boundaries_ns)
+    rows = Rows(
+        power,
+        known,
+        np.repeat(np.arange(len(made)), [len(one.power_w) for one in made]),
+        active,
+        cores,
+        features,
+        classes,
+        np.array([one.edge_w for one in made]),
+        max(float(np.median(lengths_ns)) * 1e-9, 1e-9) if len(lengths_ns) else 1.0,
+    )
+    return rows, counters
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """One zone's part of `Rows`."""
+
+    power_w: F64
+    known: Bool
+    active: F64
+    cores: F64
+    features: F64
+    edge_w: float
+
+
+def _zone_columns(
+    batches: Sequence[WindowBatch],
+    source: Source,
+    z: int,
+    taken: Sequence[tuple[Entries, Load]],
+    classes: I64,
+) -> _Columns:
+    numbers = list(source.places[z].series)
+    dt_ns = np.concatenate([load.dt_ns for _, load in taken]).astype(np.float64)
+    safe_ns = np.maximum(dt_ns, 1.0)
+    # A window that lost somebody's time cannot tell who drew its power.
+    whole = np.concatenate([(load.lost_ns == 0) & (load.dt_ns > 0) for _, load in taken])
+    known = whole & np.concatenate([b.energy.known[numbers].all(axis=0) for b in batches])
+    nj = np.concatenate([b.energy.energy_nj[numbers].sum(axis=0) for b in batches])
+    half_ns = np.concatenate([b.energy.half_width_ns[numbers].max(axis=0) for b in batches])
+    by_class = np.concatenate(
+        [_by_class(entries, len(load.dt_ns), classes, source.class_of) for entries, load in taken]
+    )
+    power = np.where(known, nj, 0) / safe_ns
+    return _Columns(
+        power,
+        known,
+        np.concatenate([load.active_ns for _, load in taken]) / safe_ns,
+        np.concatenate([load.core_ns for _, load in taken]) / safe_ns,
+        by_class / safe_ns[:, None, None],
+        _edge_w(source, numbers, power[known], dt_ns[known], half_ns[known]),
+    )
+
+
+def _edge_w(source: Source, numbers: list[int], power_w: F64, dt_ns: F64, half_ns: I64) -> float:
+    """Standard error of a window edge, as power: update period, width of reading, unit."""
+    if not len(power_w):
+        return 0.0
+    mean_w = float(power_w.mean())
+    units = [source.series[s].unit_j * 1e9 for s in numbers if source.series[s].has_unit]
+    variance = (mean_w * source.period_ns) ** 2 / 12 + (mean_w * half_ns.mean()) ** 2 / 3
+    return float(np.sqrt(variance + sum(unit**2 for unit in units) / 12) / dt_ns.mean())
+
+
+def _by_class(entries: Entries, windows: int, classes: I64, class_of: ClassOf) -> F64:
+    """(windows, classes + 1, 8) sums of features; the last column is all other classes'."""
+    values = entry_features(entries, windows)
+    size = len(classes) + 1
+    which = class_of(entries.group)
+    at = np.zeros(len(which), np.int64)
+    if len(classes):
+        at = np.minimum(np.searchsorted(classes, which), len(classes) - 1)
+        at = np.where(classes[at] == which, at, len(classes))
+    key = entries.window * size + at
+    out = np.stack(
+        [np.bincount(key, values[:, i], minlength=windows * size) for i in range(len(FEATURES))],
+        axis=1,
+    )
+    return out.reshape(windows, size, len(FEATURES))

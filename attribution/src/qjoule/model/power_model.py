@@ -1,0 +1,95 @@
+"""What is believed of a domain's power while one stretch of windows is split, and how firmly."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from qjoule.model.arrays import F64
+from qjoule.model.coefficients import THETA, Coefficients, Weights
+from qjoule.model.counters import I64
+from qjoule.model.features import basis
+
+#: Variance of power that was never calibrated is no number: whoever ran pays for it all.
+_UNKNOWN = np.nan
+
+
+@dataclass(frozen=True)
+class PowerModel:
+    """One domain's model. A zone is what one counter covers: a package, or the platform.
+
+    `idle_w` (zones,): power at rest, NaN where nothing is known. `shared_w` (zones,): drawn once
+    while any core is busy. `theta`: as `Weights.vector`. `classes` (g,), sorted, draw `factor` (g,)
+    times what their weight says; all others draw 1 times it, to within `spread` (1 sigma).
+    `covariance` is of (idle_w, shared_w, theta, factor) in that order, `learned` whether windows of
+    the trace itself had a part in it.
+    """
+
+    idle_w: F64
+    shared_w: F64
+    theta: F64
+    classes: I64
+    factor: F64
+    covariance: F64
+    spread: float
+    learned: bool = False
+
+    @property
+    def zones(self) -> int:
+        return len(self.idle_w)
+
+    @property
+    def fixed(self) -> int:
+        """Number of parameters before the factors."""
+        return 2 * self.zones + len(THETA)
+
+    @property
+    def basis(self) -> F64:
+        """What one unit of each of `features.FEATURES` weighs."""
+        return basis(self.theta)
+
+    def column(self, classes: I64) -> I64:
+        """Position of each class among `classes`; -1 for those without a factor of their own."""
+        if not len(self.classes):
+            return np.full(len(classes), -1, np.int64)
+        at = np.minimum(np.searchsorted(self.classes, classes), len(self.classes) - 1)
+        return np.where(self.classes[at] == classes, at, -1).astype(np.int64)
+
+    def factor_sigma(self, column: int) -> float:
+        """Standard error of one class's factor."""
+        at = self.fixed + column
+        return float(np.sqrt(max(self.covariance[at, at], 0.0)))
+
+    @staticmethod
+    def of(
+        coefficients: Coefficients, domain: str, packages: Sequence[int], *, counters: bool
+    ) -> PowerModel:
+        """The model before any window was seen; `packages` has one per zone."""
+        weights = coefficients.of(domain, counters=counters)
+        keys = [(package, domain) for package in packages]
+        zones, size = len(keys), 2 * len(keys) + len(THETA)
+        idle = [coefficients.idle_w.get(key) for key in keys]
+        covariance = np.zeros((size, size))
+        for z, key in enumerate(keys):
+            power = idle[z]
+            covariance[z, z] = power.sigma_w**2 if power else 0.0
+            at = zones + z
+            covariance[at, at] = coefficients.shared_error_w.get(key, 0.0) ** 2
+        if weights.covariance:
+            covariance[2 * zones :, 2 * zones :] = np.array(weights.covariance)
+        return PowerModel(
+            np.array([power.value_w if power else _UNKNOWN for power in idle]),
+            np.array([coefficients.shared_w.get(key, 0.0) for key in keys]),
+            vector(weights),
+            np.zeros(0, np.int64),
+            np.zeros(0),
+            covariance,
+            weights.error / 1.96,
+        )
+
+
+def vector(weights: Weights) -> F64:
+    """The values of `THETA` as an array."""
+    return np.array(weights.vector, np.float64)

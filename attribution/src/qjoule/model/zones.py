@@ -1,0 +1,101 @@
+"""Zones: what one energy counter covers, and who ran there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from qjoule.model.arrays import COUNTERS, F64, Entries, WindowBatch
+from qjoule.model.counters import I64, Series
+from qjoule.model.pieces import real_sums
+
+
+@dataclass(frozen=True)
+class Load:
+    """What is needed of the n windows of one zone.
+
+    `active_ns`: time with any core busy, `core_ns`: busy cores added up; both may be unknown (0)
+    for lost time.
+    """
+
+    dt_ns: I64
+    idle_ns: I64
+    lost_ns: I64
+    active_ns: I64
+    core_ns: I64
+
+
+@dataclass(frozen=True)
+class Zone:
+    """Counters `series` (more than one where a package has several dies) over package slots."""
+
+    package: int
+    series: tuple[int, ...]
+    slots: tuple[int, ...]
+
+    def take(self, batch: WindowBatch) -> tuple[Entries, Load]:
+        """The zone's entries and load in a batch."""
+        dt_ns = np.diff(batch.energy.boundaries_ns)
+        if not self.slots:
+            nothing = np.zeros(len(dt_ns), np.int64)
+            empty = batch.entries.take(np.zeros(0, np.int64))
+            return empty, Load(dt_ns, nothing, nothing, nothing, nothing)
+        at = list(self.slots)
+        idle, lost, active, cores = (
+            values[:, at].sum(axis=1)
+            for values in (batch.idle_ns, batch.lost_ns, batch.active_ns, batch.core_ns)
+        )
+        load = Load(dt_ns, idle, lost, active, cores)
+        if len(at) == len(batch.packages) == 1:
+            return batch.entries, load
+        if len(at) > 1:
+            return _merge(batch.entries), load
+        return batch.entries.take(np.flatnonzero(batch.entries.package == at[0])), load
+
+
+def zones(series: Sequence[Series], packages: tuple[int, ...], domain: str) -> tuple[Zone, ...]:
+    """Zones of a domain, by package.
+
+    A platform counter, if there is but one, is of all packages. A counter of a package without any
+    CPU is a zone where nobody runs.
+    """
+    mine: dict[int, list[int]] = {}
+    for s, one in enumerate(series):
+        if one.domain == domain:
+            mine.setdefault(one.package, []).append(s)
+    whole = domain == "psys" and sum(map(len, mine.values())) == 1
+    out = []
+    for package, numbers in sorted(mine.items()):
+        slots = (packages.index(package),) if package in packages else ()
+        out.append(Zone(package, tuple(numbers), tuple(range(len(packages))) if whole else slots))
+    return tuple(out)
+
+
+def _merge(entries: Entries) -> Entries:
+    """Entries summed over packages."""
+    groups = int(entries.group.max(initial=0)) + 1
+    key, index = np.unique(entries.window * groups + entries.group, return_inverse=True)
+
+    def total(values: F64 | I64) -> F64:
+        return real_sums(index, values, len(key))
+
+    def whole(values: I64) -> I64:
+        return total(values).astype(np.int64)
+
+    def columns(values: F64) -> F64:
+        return np.stack([total(values[:, i]) for i in range(COUNTERS)], axis=1)
+
+    return Entries(
+        window=key // groups,
+        package=np.zeros(len(key), np.int64),
+        group=key % groups,
+        cpu_ns=whole(entries.cpu_ns),
+        overlap_ns=whole(entries.overlap_ns),
+        shared_ns=total(entries.shared_ns),
+        counters=columns(entries.counters),
+        counted_ns=columns(entries.counted_ns),
+        overlap_counters=columns(entries.overlap_counters),
+        scaled_ns=total(entries.scaled_ns),
+    )
