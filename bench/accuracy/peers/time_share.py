@@ -1,0 +1,44 @@
+"""Energy in proportion to CPU time, as most tools in the field divide it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bench.accuracy.peers.observed import Observed
+from bench.accuracy.peers.shares import divide
+from bench.accuracy.recording import F64
+
+#: Weight of CPU time beside a busy sibling: half of what HaPPy measured for both, 1.1 of one
+#: (Zhai et al., USENIX ATC 2014).
+SIBLING_WEIGHT = 0.55
+
+
+def kepler(seen: Observed) -> F64:
+    """Kepler 0.10 and later: active = energy * usage ratio of all CPUs; active energy by CPU time.
+
+    The rest is its idle, and in nobody's figure (sustainable-computing-io/kepler,
+    internal/monitor/node.go and process.go). It needs no power at rest, and knows none.
+    """
+    busy_ns = seen.cpu_ns.sum(axis=2).T
+    usage = np.minimum(busy_ns / np.maximum(seen.dt_ns * seen.cpus[:, None], 1.0), 1.0)
+    return divide(seen.energy_nj * usage, seen.cpu_ns)
+
+
+def scaphandre(seen: Observed) -> F64:
+    """All energy, idle power with it, by share of the CPU time in use (Scaphandre's book,
+    "How scaphandre computes per process power consumption")."""
+    return divide(seen.energy_nj, seen.cpu_ns)
+
+
+def above_idle(seen: Observed) -> F64:
+    """Energy above the measured power at rest, by CPU time: Kepler and Scaphandre at their best."""
+    return divide(seen.above_idle_nj(), seen.cpu_ns)
+
+
+def smt_time(seen: Observed) -> F64:
+    """As `above_idle`, with HaPPy's weight for time beside a busy sibling.
+
+    No tool publishes this for CPU time; it is what a careful user of them could do.
+    """
+    weight = seen.cpu_ns - (1 - SIBLING_WEIGHT) * seen.overlap_ns
+    return divide(seen.above_idle_nj(), weight)
