@@ -6,7 +6,6 @@
 #ifndef QJOULE_OVERLAP_BPF_H
 #define QJOULE_OVERLAP_BPF_H
 
-#include "busy_clock.h"
 #include "state.bpf.h"
 
 /* IBM POWER has eight threads a core; the verifier wants to know where a loop ends. */
@@ -16,13 +15,6 @@
 static __always_inline bool tells_overlap(void)
 {
 	return plan.mode == QJ_MODE_LIVE && plan.core_threads > 1;
-}
-
-/* From `now` on this CPU is busy, or idle. */
-static __always_inline void busy_clock_set(struct qj_cpu_state *cpu, bool busy, __u64 now)
-{
-	if (tells_overlap() && !!(cpu->busy_clock & QJ_CLOCK_RUNS) != busy)
-		cpu->busy_clock = qj_busy_set(cpu->busy_clock, busy, now);
 }
 
 /* Busy time so far of the other CPUs of this core, added up. */

@@ -45,7 +45,7 @@ int BPF_PROG(on_tick)
 
 	if (!t0) {
 		label_stretch(cpu, bpf_get_current_task_btf(), now);
-		cpu->t0_ns = now;
+		restart_stretch_alone(cpu, now);
 	} else {
 		check_label(cpu, now);
 		if (cpu->owner_kind == QJ_OWNER_IDLE)

@@ -6,6 +6,7 @@
 #ifndef QJOULE_SHARED_H
 #define QJOULE_SHARED_H
 
+#include "busy_clock.h"
 #include "counted.h"
 #include "qjoule.h"
 
@@ -69,11 +70,10 @@ struct qj_cpu_state {
 	__u64 t0_ns; /* start of the open stretch; 0 until the first event on this CPU */
 	__u64 query;
 	__u64 shape;
-	__u64 busy_ns;
-	__u64 idle_ns;
+	__u64 since_ns;	  /* first event on this CPU */
+	__u64 busy_clock; /* see busy_clock.h */
 	__u64 lost_ns;
 	__u64 ids;			     /* query and session ids made on this CPU */
-	__u64 busy_clock;		     /* see busy_clock.h; live view with SMT only */
 	__u64 threads_busy_ns;		     /* of the core's other CPUs, at t0_ns */
 	struct qj_reading read[QJ_COUNTERS]; /* at t0_ns */
 	__u32 pid;

@@ -223,12 +223,8 @@ static __always_inline __u64 restart_stretch(struct qj_cpu_state *cpu, __u64 now
 	/* A tick that came since `now` was read has accounted for the time up to its own. */
 	if (t0 > now)
 		cpu->t0_ns = t0;
-	if (t0 && t0 < now) {
-		if (cpu->owner_kind == QJ_OWNER_IDLE)
-			__sync_fetch_and_add(&cpu->idle_ns, now - t0);
-		else
-			__sync_fetch_and_add(&cpu->busy_ns, now - t0);
-	}
+	if (!t0)
+		cpu->since_ns = now;
 	return t0;
 }
 
@@ -238,12 +234,8 @@ static __always_inline __u64 restart_stretch_alone(struct qj_cpu_state *cpu, __u
 	__u64 t0 = cpu->t0_ns;
 
 	cpu->t0_ns = now;
-	if (t0 && t0 < now) {
-		if (cpu->owner_kind == QJ_OWNER_IDLE)
-			cpu->idle_ns += now - t0;
-		else
-			cpu->busy_ns += now - t0;
-	}
+	if (!t0)
+		cpu->since_ns = now;
 	return t0;
 }
 
@@ -252,8 +244,10 @@ static __always_inline void label_stretch(struct qj_cpu_state *cpu, struct task_
 					  __u64 now)
 {
 	struct thread_state *thread;
+	bool busy = task->pid;
 
-	busy_clock_set(cpu, task->pid, now);
+	if (!!(cpu->busy_clock & QJ_CLOCK_RUNS) != busy)
+		cpu->busy_clock = qj_busy_set(cpu->busy_clock, busy, now);
 	cpu->pid = task->pid;
 	cpu->tgid = task->tgid;
 	cpu->server = 0;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 #include "cpu_books.h"
 
-#include <stdbool.h>
 #include <time.h>
 
 #include "probes.h"
@@ -22,25 +21,22 @@ struct cpu_books {
 
 /*
  * Busy and idle time of a CPU up to now, the open stretch included: that of an idle CPU may last
- * for a second, since nothing wakes it.
+ * for a second, since nothing wakes it. The time is taken between two looks at the clock that
+ * show the same: so it is not before the clock was set, and sums never step back.
  */
-static struct cpu_books cpu_books(const volatile struct qj_cpu_state *state)
+static struct cpu_books cpu_books(const struct qj_cpu_state *state)
 {
 	struct cpu_books books;
-	uint64_t t0;
+	uint64_t clock, since, all;
 
-	/* A switch in between would count a stretch twice: look again. */
 	do {
-		uint64_t open;
-		bool idle;
-
-		t0 = state->t0_ns;
-		idle = state->owner_kind == QJ_OWNER_IDLE;
+		clock = __atomic_load_n(&state->busy_clock, __ATOMIC_ACQUIRE);
+		since = __atomic_load_n(&state->since_ns, __ATOMIC_ACQUIRE);
 		books.t_ns = now_ns();
-		open = t0 && t0 < books.t_ns ? books.t_ns - t0 : 0;
-		books.busy_ns = state->busy_ns + (idle ? 0 : open);
-		books.idle_ns = state->idle_ns + (idle ? open : 0);
-	} while (state->t0_ns != t0);
+	} while (__atomic_load_n(&state->busy_clock, __ATOMIC_ACQUIRE) != clock);
+	all = since && since < books.t_ns ? books.t_ns - since : 0;
+	books.busy_ns = qj_busy_at(clock, books.t_ns);
+	books.idle_ns = all > books.busy_ns ? all - books.busy_ns : 0;
 	return books;
 }
 
