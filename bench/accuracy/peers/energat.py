@@ -9,7 +9,6 @@ interval is 50 ms at least. DRAM is credited by resident memory, which no CPU tr
 from __future__ import annotations
 
 import numpy as np
-
 from bench.accuracy.peers.observed import Observed
 from bench.accuracy.peers.shares import divide
 from bench.accuracy.recording import F64

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-
 from bench.accuracy.recording import F64, Case, Phase, Recording
+
 from qjoule.model.arrays import COUNTERS, Entries
 from qjoule.model.counters import Bool, WindowEnergy, window_energy
 from qjoule.model.windows import SegmentWindows

@@ -14,11 +14,10 @@ takes the model of all layers together.
 from __future__ import annotations
 
 import numpy as np
-from scipy.optimize import nnls
-
 from bench.accuracy.peers.observed import Observed
 from bench.accuracy.peers.shares import divide
 from bench.accuracy.recording import F64
+from scipy.optimize import nnls
 
 REPORT_NS = 500_000_000
 LAYER_GHZ = 0.1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-
 from bench.accuracy.peers.observed import Observed
 from bench.accuracy.peers.shares import divide
 from bench.accuracy.recording import F64
