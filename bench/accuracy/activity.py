@@ -50,7 +50,10 @@ class Activity:
 
 
 def draw_activity(
-    random: np.random.Generator, memory_bound: npt.ArrayLike, hidden: float
+    random: np.random.Generator,
+    memory_bound: npt.ArrayLike,
+    hidden: float,
+    overlap: tuple[float, float] = (1.5, 8.0),
 ) -> Activity:
     """Behaviours from compute-bound (`memory_bound` 0) to memory-bound (1).
 
@@ -58,15 +61,14 @@ def draw_activity(
     and a scan or a probe of a large table, near 0.3 and 20 to 40 misses per thousand: what database
     operators show (Ailamaki et al., "DBMSs on a modern processor", VLDB 1999; Sirin and Ailamaki,
     "Micro-architectural Analysis of OLAP", VLDB 2020). `hidden` bounds |intensity - 1|.
+    `overlap` is how many misses wait at once: a scan prefetches, a probe waits for each.
     """
     bound = np.asarray(memory_bound, np.float64)
     n = bound.shape
     misses = 1e-3 * 0.1 * (300 ** (bound * random.uniform(0.9, 1.1, n)))
-    # Overlapped misses: a scan prefetches, a probe of a hash table waits for each.
-    overlap = random.uniform(2, 8, n)
     return Activity(
         core_cpi=random.uniform(0.33, 0.6, n) * (1 + 0.4 * bound),
-        stall_ns=misses * random.uniform(80, 110, n) / overlap,
+        stall_ns=misses * random.uniform(80, 110, n) / random.uniform(*overlap, n),
         misses=misses,
         intensity=1 + hidden * random.uniform(-1, 1, n),
         writes=random.uniform(0, 0.6, n),

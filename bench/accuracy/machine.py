@@ -97,15 +97,15 @@ def draw_machine(random: np.random.Generator, topology: Topology) -> PhysicalMac
     """A machine of this topology.
 
     Ranges: power at rest from a tenth of full power (recent Xeons) to half of it (older servers);
-    `maintenance_w` such that running two halves of the machine one by one exceeds both together by
-    15 to 60 % of one alone; the clock takes 30 to 55 % of a core (Bertran et al., "A Systematic
+    `maintenance_w` such that two loads measured alone add up to 15 to 60 % more than both together,
+    idle counted once, as was seen on a desktop and a two-socket server; the clock takes 20 to 50 % of a core (Bertran et al., "A Systematic
     Methodology to Generate Decomposable and Responsive Power Models for CMPs", IEEE TC 2013, find
     similar shares of base and activity power); a core that streams adds up to half of a core's
     power in the uncore.
     """
     core_w = random.uniform(4, 12)
     max_ghz = random.uniform(2.8, 4.2)
-    clock = random.uniform(0.30, 0.55)
+    clock = random.uniform(0.20, 0.50)
     full_w = core_w * topology.cores_per_package
     residual = random.uniform(0.15, 0.60)
     idle_w = max(6.0, full_w * random.uniform(0.15, 0.8))

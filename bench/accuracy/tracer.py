@@ -13,7 +13,7 @@ from bench.accuracy.recording import F64, I64, Group, Recording, Truth
 from qjoule.model.arrays import LostTime, Machine, Segments
 
 #: Records that are lost together when a buffer is full.
-BURST = 40
+BURST = 20
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def _lose(
     if share <= 0:
         return (), np.arange(n)
     order = np.lexsort((times[0], cpu))
-    starts = np.flatnonzero(random.random(n) < share / BURST)
+    starts = random.integers(0, n, max(1, round(n * share / BURST)))
     change = np.zeros(n + BURST + 1, np.int64)
     np.add.at(change, starts, 1)
     np.add.at(change, starts + BURST, -1)
