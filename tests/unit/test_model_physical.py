@@ -47,10 +47,10 @@ class Machine:
                     together_w=(awake_w + self.a_w + self.b_w) * jitter[2],
                     split_a=split_a * 80.0,
                     split_b=(1 - split_a) * 80.0,
-                    rate_alone_a=20.0,
-                    rate_alone_b=15.0,
-                    rate_together_a=19.8,
-                    rate_together_b=14.7,
+                    alone_a_calls_per_s=20.0,
+                    alone_b_calls_per_s=15.0,
+                    together_a_calls_per_s=19.8,
+                    together_b_calls_per_s=14.7,
                 )
             )
         return found
@@ -134,14 +134,14 @@ def test_a_load_that_adds_nothing_is_not_judged() -> None:
 
 
 def test_loads_that_slow_each_other_down_are_not_judged() -> None:
-    rounds = [replace(one, rate_together_b=12.0) for one in machine(0.3, 0.5).rounds(0.5)]
+    rounds = [replace(one, together_b_calls_per_s=12.0) for one in machine(0.3, 0.5).rounds(0.5)]
     test = judge(rounds)
     assert test.verdict is Verdict.CANNOT_TELL
     assert "-20%" in test.why
 
 
 def test_a_load_that_never_ran_is_not_judged() -> None:
-    rounds = [replace(one, rate_alone_a=0.0) for one in machine(0.3, 0.5).rounds(0.5)]
+    rounds = [replace(one, alone_a_calls_per_s=0.0) for one in machine(0.3, 0.5).rounds(0.5)]
     assert judge(rounds).verdict is Verdict.CANNOT_TELL
 
 

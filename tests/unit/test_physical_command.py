@@ -27,10 +27,10 @@ ROUND = Round(
     together_w=100.0,
     split_a=55.0,
     split_b=45.0,
-    rate_alone_a=20.0,
-    rate_alone_b=12.0,
-    rate_together_a=19.9,
-    rate_together_b=11.8,
+    alone_a_calls_per_s=20.0,
+    alone_b_calls_per_s=12.0,
+    together_a_calls_per_s=19.9,
+    together_b_calls_per_s=11.8,
 )
 ROUNDS = tuple(replace(ROUND, together_w=100.0 + x) for x in (-0.05, 0.0, 0.05))
 MIB = 1 << 20

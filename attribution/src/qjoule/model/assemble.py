@@ -144,6 +144,7 @@ def _rows(
                     n: (float(intervals[n][0][g]), float(intervals[n][1][g])) for n in others
                 },
                 power_factor=_power_factor(ledger, g, label),
+                shared_nj=int(main.shared_nj[g]) if main else None,
             )
         )
     present = {row.kind for row in rows}

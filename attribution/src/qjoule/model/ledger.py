@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from qjoule.model.arrays import COUNTERS, F64, Entries, WindowBatch
+from qjoule.model.arrays import COUNTERS, F64, WindowBatch
 from qjoule.model.coefficients import Coefficients, IdlePolicy
 from qjoule.model.counters import I64, UPDATE_PERIOD_NS, Cause, Series, WindowEnergy
 from qjoule.model.features import by_counters, entry_features
@@ -16,9 +17,9 @@ from qjoule.model.fit.rows import ClassOf, itself
 from qjoule.model.interval import Z95, GroupErrors, edge_sigma_nj
 from qjoule.model.pieces import real_sums
 from qjoule.model.power_model import PowerModel
-from qjoule.model.sensitivity import Sensitivity, add_series
+from qjoule.model.sensitivity import Portion, Sensitivity, add_portion
 from qjoule.model.split import Split, split, unknown_static_nj
-from qjoule.model.zones import Load, zones
+from qjoule.model.zones import zones
 
 #: The domain that rows are about: the first of these that the machine has.
 MAIN_DOMAINS = ("package", "psys", "core")
@@ -31,9 +32,10 @@ def main_domain(names: Sequence[str]) -> str:
 
 @dataclass
 class DomainSums:
-    """Sums of one domain over its packages. `energy_nj` is per group."""
+    """Sums of one domain over its packages. `energy_nj` and `shared_nj` of it are per group."""
 
     energy_nj: I64
+    shared_nj: I64 = field(default_factory=lambda: np.zeros(0, np.int64))
     errors: GroupErrors = field(default_factory=GroupErrors)
     measured_nj: int = 0
     idle_nj: int = 0
@@ -94,15 +96,15 @@ class Ledger:
             self.grow(int(batch.entries.group.max(initial=-1)) + 1)
             self._add_time(batch)
             self._add_causes(batch.energy)
-        present = np.unique(np.concatenate([b.entries.group for b in batches] or [[]]))
-        splits: list[list[Split]] = [[None] * len(self.series) for _ in batches]  # type: ignore[list-item]
+        none = np.zeros(0, np.int64)
+        present = np.unique(np.concatenate([none, *(b.entries.group for b in batches)]))
+        splits: list[dict[int, Split]] = [{} for _ in batches]
         for domain in self.domain_names:
-            block = _Block(self, domain, batches, models.get(domain), present.astype(np.int64))
-            for b, batch in enumerate(batches):
-                for s, out in block.add(batch):
-                    splits[b][s] = out
+            block = _Block(self, domain, batches, models.get(domain), present)
+            for batch, found in zip(batches, splits, strict=True):
+                found.update(block.add(batch))
             block.close()
-        return splits
+        return [[found[s] for s in range(len(self.series))] for found in splits]
 
     def grow(self, groups: int) -> None:
         """Makes room for `groups` groups."""
@@ -114,12 +116,21 @@ class Ledger:
         self.counted_ns = np.vstack([self.counted_ns, np.zeros((missing, COUNTERS))])
         for sums in self.domains.values():
             sums.energy_nj = np.append(sums.energy_nj, np.zeros(missing, np.int64))
+            sums.shared_nj = np.append(sums.shared_nj, np.zeros(missing, np.int64))
             sums.errors.grow(groups)
+
+    def copy(self) -> Ledger:
+        """A ledger with the same sums, which goes on by itself."""
+        out = copy.copy(self)
+        for name in ("cpu_ns", "counters", "counted_ns", "causes", "models", "notes"):
+            setattr(out, name, copy.copy(getattr(self, name)))
+        out.domains = copy.deepcopy(self.domains)
+        return out
 
     def move(self, source: int, target: int) -> None:
         """What was one group's is another's from now on: its energy, time and errors."""
         self.grow(max(source, target) + 1)
-        energies = (sums.energy_nj for sums in self.domains.values())
+        energies = (e for sums in self.domains.values() for e in (sums.energy_nj, sums.shared_nj))
         for sums in (self.cpu_ns, self.counters, self.counted_ns, *energies):
             sums[target] += sums[source]
             sums[source] = 0
@@ -193,35 +204,24 @@ class _Block:
             entries, load = zone.take(batch)
             features = entry_features(entries, len(load.dt_ns))
             column = self._model.column(self._ledger.class_of(entries.group))
-            factor = np.ones(len(column))
-            factor[column >= 0] = self._model.factor[column[column >= 0]]
-            weight = (features @ self._model.basis) * factor
-            rows = (np.searchsorted(self._groups, entries.group), column)
+            weight = (features @ self._model.basis) * self._model.factors(column)
+            row = np.searchsorted(self._groups, entries.group)
+            part = 1.0 / len(zone.series)
             for s in zone.series:
-                known = batch.energy.known[s]
                 found = split(
                     batch.energy.energy_nj[s],
-                    known,
+                    batch.energy.known[s],
                     load,
                     entries,
                     weight,
-                    idle_w=float(np.nan_to_num(self._model.idle_w[z])) / len(zone.series),
-                    shared_w=float(self._model.shared_w[z]) / len(zone.series),
+                    idle_w=float(np.nan_to_num(self._model.idle_w[z])) * part,
+                    shared_w=float(self._model.shared_w[z]) * part,
                     policy=self._ledger.idle,
                 )
-                add_series(
-                    self._moves,
-                    self._model,
-                    z,
-                    rows,
-                    entries,
-                    features,
-                    weight,
-                    load,
-                    found,
-                    1.0 / len(zone.series) if self._ledger.idle == "separate" else 0.0,
-                )
-                self._add_sums(s, z, batch, entries, load, weight, found)
+                one = Portion(z, entries, load, row, column, features, weight, found, part)
+                apart = self._ledger.idle == "separate"
+                add_portion(self._moves, self._model, one, rest_apart=apart)
+                self._add_sums(s, batch, one)
                 out.append((s, found))
         return out
 
@@ -235,24 +235,15 @@ class _Block:
             for side in (0, 1):
                 self._sums.idle_slack_nj[side] += Z95 * max(variance, 0.0) ** 0.5
 
-    def _add_sums(
-        self,
-        s: int,
-        z: int,
-        batch: WindowBatch,
-        entries: Entries,
-        load: Load,
-        weight: F64,
-        out: Split,
-    ) -> None:
+    def _add_sums(self, s: int, batch: WindowBatch, one: Portion) -> None:
         """The energies of one series, and what the interval needs beside the model's errors."""
-        energy, sums = batch.energy, self._sums
+        energy, sums, entries, out = batch.energy, self._sums, one.entries, one.out
         total = np.where(energy.known[s], energy.energy_nj[s], 0)
         np.add.at(sums.energy_nj, entries.group, out.entry_nj)
         sums.measured_nj += int(total.sum())
         sums.idle_nj += int(out.idle_nj.sum())
         sums.residual_nj += int(out.residual_nj.sum())
-        w, count = entries.window, len(total)
+        w, count, weight = entries.window, len(total), one.weight
         e = out.entry_nj.astype(np.float64)
         active_nj = real_sums(w, e, count)
         among = e / np.maximum(active_nj[w], 1.0)
@@ -276,8 +267,8 @@ class _Block:
         errors.add("loss_nj", entries.group, of_weight * out.residual_nj[w])
         busy_ns = real_sums(w, entries.cpu_ns, count)
         some = np.bincount(w, minlength=count) > 0
-        self._static_ns[z] += float(load.dt_ns[some].sum())
-        if np.isnan(self._model.idle_w[z]) and self._ledger.idle == "separate":
-            down = unknown_static_nj(total, load, busy_ns)
+        self._static_ns[one.zone] += float(one.load.dt_ns[some].sum()) * one.part
+        if np.isnan(self._model.idle_w[one.zone]) and self._ledger.idle == "separate":
+            down = unknown_static_nj(total, one.load, busy_ns)
             errors.add("static_down_nj", entries.group, among * down[w])
             sums.idle_slack_nj[1] += float(down[some].sum())

@@ -55,10 +55,10 @@ class Round:
     together_w: float
     split_a: float
     split_b: float
-    rate_alone_a: float
-    rate_alone_b: float
-    rate_together_a: float
-    rate_together_b: float
+    alone_a_calls_per_s: float
+    alone_b_calls_per_s: float
+    together_a_calls_per_s: float
+    together_b_calls_per_s: float
 
 
 @dataclass(frozen=True)
@@ -186,8 +186,8 @@ def _physical_share(a: float, b: float, together: float, *, is_a: bool) -> tuple
 
 
 def _rate_change(rounds: Sequence[Round], *, is_a: bool) -> float:
-    alone = sum(r.rate_alone_a if is_a else r.rate_alone_b for r in rounds)
-    together = sum(r.rate_together_a if is_a else r.rate_together_b for r in rounds)
+    alone = sum(r.alone_a_calls_per_s if is_a else r.alone_b_calls_per_s for r in rounds)
+    together = sum(r.together_a_calls_per_s if is_a else r.together_b_calls_per_s for r in rounds)
     return together / alone - 1.0 if alone > 0 else math.nan
 
 

@@ -30,7 +30,7 @@ class Row:
     `energy_by_domain_ci95` their intervals in nJ. `power_factor` is (value, low, high): how many
     times its weight this group's power is, learned from the windows; None: it was not learned.
     `shared_nj`: how much of `energy_nj` is of the power that a package draws once, however many of
-    its cores are busy.
+    its cores are busy; None: unknown.
     """
 
     keys: dict[str, str]
@@ -54,7 +54,7 @@ class Row:
     energy_by_domain_nj: dict[str, int] = field(default_factory=dict)
     energy_by_domain_ci95: dict[str, tuple[float, float]] = field(default_factory=dict)
     power_factor: tuple[float, float, float] | None = None
-    shared_nj: int = 0
+    shared_nj: int | None = None
 
     @property
     def j_per_call(self) -> float | None:

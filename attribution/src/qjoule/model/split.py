@@ -31,6 +31,7 @@ class Split:
     residual_nj: I64
     dynamic_nj: I64
     static_nj: I64
+    entry_shared_nj: I64  #: the part of `entry_nj` that is shared power
 
 
 def apportion(total_nj: I64, window: I64, weight: F64) -> I64:
@@ -106,8 +107,10 @@ def split(
     dynamic = energy - static - shared
     window, weight, is_lost = _with_lost(entries.window, weight, load, busy_ns, weight_sum)
     got = apportion(dynamic, window, weight)
+    of_shared = np.zeros(len(window), np.int64)
     if shared.any():
-        got += apportion(shared, window, _shared_ns(entries, load, busy_ns, is_lost, window))
+        of_shared = apportion(shared, window, _shared_ns(entries, load, busy_ns, is_lost, window))
+        got += of_shared
     if policy != "separate" and static.any():
         even = (~is_lost).astype(np.float64)
         got += apportion(static, window, even if policy == "even" else np.where(is_lost, 0, weight))
@@ -120,7 +123,7 @@ def split(
     nowhere = (busy_ns == 0) & (load.idle_ns == 0) & (load.lost_ns == 0)
     residual[nowhere] += rest[nowhere]
     rest[nowhere] = 0
-    return Split(entry_nj, rest, residual, dynamic, static)
+    return Split(entry_nj, rest, residual, dynamic, static, of_shared[~is_lost])
 
 
 def _shared_ns(entries: Entries, load: Load, busy_ns: F64, is_lost: Bool, window: I64) -> F64:

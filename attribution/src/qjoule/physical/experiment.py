@@ -124,10 +124,10 @@ class _Bench:
             together_w=reading.load_power_w(both, run_both),
             split_a=divided.dynamic_nj["A"],
             split_b=divided.dynamic_nj["B"],
-            rate_alone_a=run_a.rate("A"),
-            rate_alone_b=run_b.rate("B"),
-            rate_together_a=run_both.rate("A"),
-            rate_together_b=run_both.rate("B"),
+            alone_a_calls_per_s=run_a.rate("A"),
+            alone_b_calls_per_s=run_b.rate("B"),
+            together_a_calls_per_s=run_both.rate("A"),
+            together_b_calls_per_s=run_both.rate("B"),
         ), divided.attribution
 
     def _recorded(self, queries: tuple[Query, ...]) -> tuple[Trace, Run]:

@@ -58,6 +58,6 @@ def division(trace: Trace, queries: tuple[Query, ...]) -> Division:
         if not rows:
             raise QjouleError(f"the trace has no query of load {query.name}: see 'qjoule doctor'")
         energy[query.name] = sum(row.energy_nj for row in rows)
-        dynamic[query.name] = sum(row.energy_nj - row.shared_nj for row in rows)
+        dynamic[query.name] = sum(row.energy_nj - (row.shared_nj or 0) for row in rows)
         calls[query.name] = sum(row.calls for row in rows)
     return Division(dynamic, energy, calls, result)

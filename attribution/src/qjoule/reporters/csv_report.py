@@ -36,6 +36,7 @@ def _flat(attribution: Attribution, row: Row, keys: list[str]) -> dict[str, Any]
     known = bool(attribution.domains)
     ends = row.energy_nj_ci95 if known else (None, None)
     per_call = (row.j_per_call_ci95 if known else None) or (None, None)
+    factor = row.power_factor or (None, None, None)
     record: dict[str, Any] = {key: row.keys.get(key) for key in keys}
     record |= {
         "kind": row.kind,
@@ -49,6 +50,7 @@ def _flat(attribution: Attribution, row: Row, keys: list[str]) -> dict[str, Any]
         "j_per_call_low95": per_call[0],
         "j_per_call_high95": per_call[1],
         "share": row.share if known else None,
+        "shared_j": row.shared_nj / 1e9 if known and row.shared_nj is not None else None,
         "cpu_ns": row.cpu_ns,
         "latency_ns_mean": row.latency_ns_mean,
         "latency_ns_p50": row.latency_ns_p50,
@@ -57,12 +59,21 @@ def _flat(attribution: Attribution, row: Row, keys: list[str]) -> dict[str, Any]
         "cycles": row.cycles,
         "instructions": row.instructions,
         "llc_misses": row.llc_misses,
+        "power_factor": factor[0],
+        "power_factor_low95": factor[1],
+        "power_factor_high95": factor[2],
         "rung": row.rung,
         "flags": " ".join(row.flags),
     }
     for domain in attribution.domains[1:]:
-        record[f"energy_j_{domain.name}"] = row.energy_by_domain_nj.get(domain.name, 0) / 1e9
+        low, high = row.energy_by_domain_ci95.get(domain.name, (None, None))
+        record |= {
+            f"energy_j_{domain.name}": row.energy_by_domain_nj.get(domain.name, 0) / 1e9,
+            f"energy_j_{domain.name}_low95": None if low is None else low / 1e9,
+            f"energy_j_{domain.name}_high95": None if high is None else high / 1e9,
+        }
     record["domain"] = attribution.energy_source.main_domain
     record["grade"] = attribution.energy_source.grade
+    record["calibrated"] = "yes" if attribution.model.calibrated else "no"
     record["idle_policy"] = attribution.policy["idle"]
     return record

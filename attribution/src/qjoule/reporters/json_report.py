@@ -8,6 +8,7 @@ from typing import Any
 from qjoule.errors import QjouleError
 from qjoule.model.gpsup import Form
 from qjoule.model.result import PARTS, Attribution, Domain, Row
+from qjoule.reporters.power import unavailable
 
 SCHEMA = "qjoule.attribution/1"
 
@@ -42,6 +43,7 @@ def document(attribution: Attribution) -> dict[str, Any]:
             "grade": source.grade,
             "reason": source.reason,
             "domains": list(source.domains),
+            "unavailable": list(unavailable(attribution)),
             "main_domain": source.main_domain,
         },
         "policy": attribution.policy,
@@ -49,7 +51,10 @@ def document(attribution: Attribution) -> dict[str, Any]:
             "weight": model.weight,
             "coefficients": model.coefficients,
             "calibrated": model.calibrated,
+            "calibration": model.calibration,
+            "calibration_flags": list(model.calibration_flags),
             "held_out_error": model.held_out_error,
+            "held_out_errors": model.held_out_errors,
             "notes": list(model.notes),
         },
         "coverage": attribution.coverage,
@@ -75,6 +80,7 @@ def row_document(row: Row, known: bool = True) -> dict[str, Any]:
         "j_per_call": row.j_per_call if known else None,
         "j_per_call_ci95": row.j_per_call_ci95 if known else None,
         "share": row.share if known else None,
+        "shared_j": row.shared_nj / 1e9 if known and row.shared_nj is not None else None,
         "cpu_ns": row.cpu_ns,
         "latency_ns_mean": row.latency_ns_mean,
         "latency_ns_p50": row.latency_ns_p50,
@@ -83,9 +89,16 @@ def row_document(row: Row, known: bool = True) -> dict[str, Any]:
     }
     counters = {name: getattr(row, name) for name in ("cycles", "instructions", "llc_misses")}
     out |= {name: value for name, value in counters.items() if value is not None}
+    if row.power_factor:
+        factor, low, high = row.power_factor
+        out |= {"power_factor": factor, "power_factor_ci95": [low, high]}
     out |= {"rung": row.rung, "flags": list(row.flags)}
     if row.energy_by_domain_nj:
         out["energy_by_domain_j"] = {n: nj / 1e9 for n, nj in row.energy_by_domain_nj.items()}
+    if row.energy_by_domain_ci95:
+        out["energy_by_domain_j_ci95"] = {
+            name: [end / 1e9 for end in ends] for name, ends in row.energy_by_domain_ci95.items()
+        }
     return out
 
 

@@ -10,6 +10,7 @@ from qjoule.model.result import Attribution, Row
 from qjoule.reporters import format as fmt
 from qjoule.reporters.labels import fingerprint, query_label
 from qjoule.reporters.live_frame import Line, Span, flow, place, wrap
+from qjoule.reporters.power import factor
 from qjoule.reporters.provenance import has_energy
 
 _NAME = 18  #: cells of the figures' names
@@ -92,7 +93,11 @@ def _figures(row: Row, attribution: Attribution) -> Iterator[tuple[str, str]]:
     yield "power", fmt.si(power, "W")
     yield "share of energy", fmt.share(row.share if energy else None)
     for domain, domain_nj in row.energy_by_domain_nj.items():
-        yield f"energy, {fmt.one_line(domain)}", fmt.joules(domain_nj * 1e-9)
+        yield f"energy, {fmt.one_line(domain)}", _domain_energy(row, domain, domain_nj)
+    if row.power_factor:
+        yield "power / weight", factor(row)
+    if row.shared_nj:
+        yield "of it shared", fmt.joules(row.shared_nj * 1e-9)
     yield "calls", fmt.count(calls)
     yield "calls per second", fmt.rate(calls / seconds if seconds > 0 else None)
     yield "CPU time", fmt.duration(row.cpu_ns)
@@ -106,3 +111,10 @@ def _figures(row: Row, attribution: Attribution) -> Iterator[tuple[str, str]]:
     ipc = row.instructions / row.cycles if row.instructions and row.cycles else None
     yield "IPC", fmt.significant(ipc)
     yield "LLC misses", fmt.si(row.llc_misses, "")
+
+
+def _domain_energy(row: Row, domain: str, energy_nj: int) -> str:
+    ends = row.energy_by_domain_ci95.get(domain)
+    if ends is None:
+        return fmt.joules(energy_nj * 1e-9)
+    return fmt.with_interval(energy_nj * 1e-9, (ends[0] * 1e-9, ends[1] * 1e-9))

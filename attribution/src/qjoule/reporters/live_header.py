@@ -70,6 +70,7 @@ def _provenance(attribution: Attribution, width: int) -> Line:
         [
             (fmt.one_line(source.name), "dim") if named else ("", ""),
             (f"idle {fmt.one_line(attribution.policy.get('idle', fmt.UNKNOWN))}", "dim"),
+            ("calibrated" if attribution.model.calibrated else "not calibrated", "dim"),
             (f"coverage {fmt.share(attribution.coverage)}", "dim"),
             (_tracer(attribution), "dim"),
             (f"{fmt.count(gaps)} windows without energy", "bad") if gaps else ("", ""),

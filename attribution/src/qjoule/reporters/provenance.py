@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from qjoule.model.labels import SEVERAL
 from qjoule.model.result import PARTS, Attribution, Domain
 from qjoule.reporters import format as fmt
-from qjoule.reporters import missing
+from qjoule.reporters import missing, power
 
 #: What each idle policy does, for people.
 IDLE_POLICIES = {
@@ -21,6 +21,7 @@ _GRADES = {
     "simulated": "simulated by a test source: these are not real joules",
     "none": "no energy source: energies are unknown",
 }
+_UNAVAILABLE = "unavailable: no counter here; what it draws is in no row"
 
 
 def has_energy(attribution: Attribution) -> bool:
@@ -47,6 +48,7 @@ def footing(attribution: Attribution) -> list[tuple[str, str]]:
     """What a reader must know to judge the figures: (name, text) lines."""
     lines = [
         *(("domain", _other_domain(domain)) for domain in attribution.domains[1:]),
+        *((name, _UNAVAILABLE) for name in power.unavailable(attribution)),
         ("rung", rungs(attribution)),
         (
             "coverage",
@@ -59,7 +61,8 @@ def footing(attribution: Attribution) -> list[tuple[str, str]]:
         lines.append(("windows", windows))
     if anomalies := missing.anomalies(attribution):
         lines.append(("oddities", anomalies))
-    lines.append(("model", _model(attribution)))
+    lines.append(("model", power.model(attribution)))
+    lines += power.calibration_flags(attribution)
     lines += [("", note) for note in attribution.model.notes]
     return [(name, fmt.one_line(text)) for name, text in lines]
 
@@ -127,19 +130,6 @@ def _completeness(attribution: Attribution) -> str:
             " windows without a usable energy reading: their energy is in no row"
         )
     return text
-
-
-def _model(attribution: Attribution) -> str:
-    model = attribution.model
-    weight = {"cpu_time": "weighted by CPU time", "counters": "weighted by hardware counters"}
-    error = model.held_out_error
-    return " · ".join(
-        (
-            weight.get(model.weight, model.weight),
-            "calibrated on this machine" if model.calibrated else "not calibrated",
-            *([] if error is None else [f"held-out error {fmt.share(error)}"]),
-        )
-    )
 
 
 def _start(start: str) -> str:

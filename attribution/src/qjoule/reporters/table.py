@@ -15,6 +15,7 @@ from rich.text import Text
 
 from qjoule.model.result import PARTS, Attribution, Row
 from qjoule.reporters import format as fmt
+from qjoule.reporters import power
 from qjoule.reporters.columns import Column, fit
 from qjoule.reporters.labels import FIXED_NAMES, fingerprint, fixed_label, query_label
 from qjoule.reporters.provenance import flag_letters, footing, has_energy, heading
@@ -96,8 +97,8 @@ def render(
     console.print(_table(table_lines, cells, unit, width))
     console.print()
     legend = "  ".join(f"{letter} {fmt.one_line(flag)}" for flag, letter in flags.items())
-    notes = footing(attribution)
-    console.print(_notes([*([("flags", legend)] if legend else []), *notes]))
+    notes = [("flags", legend)] if legend else []
+    console.print(_notes([*notes, *power.factors(attribution, limit), *footing(attribution)]))
     text = console.file.getvalue()  # type: ignore[attr-defined]
     return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
 
