@@ -14,8 +14,7 @@ from bench.accuracy.recording import F64, I64
 
 from qjoule.model.arrays import Machine
 
-#: Frequencies may change this often (P-state requests take effect within 0.5 to 10 ms: Hackenberg
-#: et al., "An Energy Efficiency Feature Survey of the Intel Haswell Processor", IPDPSW 2015).
+#: Temperature and frequency limits move in steps of this; turbo follows the busy cores at once.
 GRID_NS = 10_000_000
 
 
@@ -52,8 +51,8 @@ class PhysicalMachine:
     - `maintenance_w`: drawn by a package while any of its cores is busy (Shen et al., "Power
       Containers", ASPLOS 2013); the part `maintenance_scaled` of it follows V**2 f.
     - `saturation`: dynamic power x of a package becomes x / (1 + saturation * x / full_w).
-    - `sibling_rate`: instructions per cycle of a thread beside a busy sibling, over those alone
-      (HaPPy, Zhai et al., ATC 2014: two threads of a core draw about 1.1 times one).
+    - `sibling_rate`: instructions per cycle of a thread beside a busy sibling, over those alone.
+      With it two threads of a core draw 1.0 to 1.3 times one (HaPPy, Zhai et al., ATC 2014: 1.1).
     - `sibling_misses`: factor on its misses per instruction, the cache being shared.
     - `drift`: amplitude of slow changes of power with temperature, (idle, dynamic).
     """
@@ -96,12 +95,11 @@ class PhysicalMachine:
 def draw_machine(random: np.random.Generator, topology: Topology) -> PhysicalMachine:
     """A machine of this topology.
 
-    Ranges: power at rest from a tenth of full power (recent Xeons) to half of it (older servers);
-    `maintenance_w` such that two loads measured alone add up to 15 to 60 % more than both together,
-    idle counted once, as was seen on a desktop and a two-socket server; the clock takes 20 to 50 % of a core (Bertran et al., "A Systematic
-    Methodology to Generate Decomposable and Responsive Power Models for CMPs", IEEE TC 2013, find
-    similar shares of base and activity power); a core that streams adds up to half of a core's
-    power in the uncore.
+    Power at rest is from a tenth of full power (recent Xeons) to half of it (older servers).
+    `maintenance_w` is such that two loads measured alone add up to about 15 to 55 % more than both
+    together, idle counted once, as on a desktop and on a two-socket server. The clock takes 20 to
+    50 % of a core that retires two instructions per cycle; a core that streams adds up to half of
+    that core's power in the uncore.
     """
     core_w = random.uniform(4, 12)
     max_ghz = random.uniform(2.8, 4.2)

@@ -187,10 +187,19 @@ def siblings(random: np.random.Generator, topology: Topology, hidden: float) -> 
 def two_packages(random: np.random.Generator, topology: Topology, hidden: float) -> list[Source]:
     """Parallel queries with workers on both packages, others wherever their client is."""
     made = server(random, topology.cpus, hidden, random.uniform(0.25, 0.45))
+    # A scheduler spreads workers: neighbours in this order are on different packages.
+    per = topology.cores_per_package
+    spread = tuple(
+        t * topology.cores + p * per + c
+        for t in range(topology.threads_per_core)
+        for c in range(per)
+        for p in range(topology.packages)
+    )
     for i, one in enumerate(made[:3]):
-        # Wide enough to be worth the start of workers.
+        # Long enough to be worth the start of workers.
         call_ns = max(one.call_ns, 5e6)
-        made[i] = replace(one, workers=int(random.choice([2, 4])), call_ns=call_ns)
+        workers = int(random.choice([2, 4]))
+        made[i] = replace(one, workers=workers, call_ns=call_ns, cpus=spread)
     return made
 
 

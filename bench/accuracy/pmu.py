@@ -2,7 +2,8 @@
 
 With fewer counters than events the kernel rotates them, every millisecond by default; what it then
 delivers, scaled by enabled over running time, is exact only for work that does not change
-(perf_event_open(2); Mathur and Cook, "Improving accuracy of counters under multiplexing", 2005).
+(perf_event_open(2); Mathur and Cook, "Improved estimation for software multiplexing of performance
+counters", MASCOTS 2005).
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def _none(rows: Bool) -> Bool:
 def _running(random: np.random.Generator, counted: float, cut: Segments) -> F64:
     """Share of each segment in which its CPU's events were counted.
 
-    Every CPU's events have the first part of every turn, of as many rotations as make `counted`.
+    Three rotations make a turn; on every CPU the events are counted in its first part.
     """
     turn_ns = 3 * ROTATION_NS
     on_ns = counted * turn_ns

@@ -71,13 +71,13 @@ def _equal_time(random: np.random.Generator) -> Plan:
     topology, hidden = _topology(random), _hidden(random)
     load, call_ns = topology.cpus * random.uniform(0.1, 0.25), random.uniform(3e5, 1e7)
     call_ns = max(call_ns, load / mixes.RUNS_PER_S * 4e9)
-    compute, memory = (
+    sort, probe = (
         mixes.shape(random, name, hidden, load=load, call_ns=call_ns, bound=0)
         for name in ("sort", "probe")
     )
     slow = draw_activity(random, random.uniform(0.85, 1.0, 1), hidden, overlap=(1.0, 2.5))
-    memory = replace(memory, activity=slow)
-    made = [compute, memory, *mixes.background(random, hidden, 0.02 * topology.cpus)]
+    probe = replace(probe, activity=slow)
+    made = [sort, probe, *mixes.background(random, hidden, 0.02 * topology.cpus)]
     return Plan(topology, made + mixes.rest(random, hidden, 0.03 * topology.cpus), hidden)
 
 

@@ -165,8 +165,7 @@ def _stretches(random: np.random.Generator, source: Source, calls: _Calls, cpus:
     parts = 1 + random.poisson(max(source.parts - 1, 0.0), len(call))
     parts = np.maximum(parts, np.ceil(need / SLICE_NS).astype(np.int64))
     allowed = np.array(source.cpus or range(cpus))
-    spread_out = max(1, len(allowed) // max(workers, 1))
-    place = calls.client[call] + worker * spread_out
+    place = calls.client[call] + worker
     moved = random.random(len(call)) < 0.15
     place[moved] = random.integers(0, len(allowed), int(moved.sum()))
     row = np.repeat(np.arange(len(call)), parts)
