@@ -180,13 +180,13 @@ def summarise(
     trace: Trace, machine: Identity, done: Sequence[Done], quick: bool = False
 ) -> Calibration:
     """Fits the recorded phases. Raises `QjouleError` if nothing could be measured."""
-    from qjoule.live.phases import phase_batches, phase_power_w  # noqa: PLC0415 (slow to import)
+    from qjoule.live.phases import all_windows, phase_power_w  # noqa: PLC0415 (slow to import)
     from qjoule.model.fit.calibration import fit_calibration  # noqa: PLC0415
 
     phases = [one.phase for one in done]
-    batches, series = phase_batches(trace, phases)
-    if not batches or not series:
-        raise QjouleError("nothing was measured: the energy counters gave no whole window")
+    batches, series = all_windows(trace)
+    if not series:
+        raise QjouleError("nothing was measured: the energy counters gave no reading")
     fit = fit_calibration(batches, series, phases)
     power = phase_power_w(batches, series, phases)
     summaries = tuple(
@@ -209,7 +209,7 @@ def summarise(
         phases=summaries,
         held_out_error=dict(fit.held_out_error),
         identified={
-            name: Found(one.value, one.low, one.high, one.ok, one.why)
+            name: Found(float(one.value), float(one.low), float(one.high), bool(one.ok), one.why)
             for name, one in fit.identified.items()
         },
         notes=(*fit.notes, *notes(trace, done, summaries)),

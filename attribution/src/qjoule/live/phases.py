@@ -1,4 +1,4 @@
-"""The windows of a recorded calibration run, phase by phase."""
+"""The windows of a recorded calibration run, and what was drawn in each phase."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from qjoule.live.batches import cut, windows
 from qjoule.model import recorded, tables
 from qjoule.model.arrays import WindowBatch
-from qjoule.model.counters import I64, Cause, Series
+from qjoule.model.counters import Cause, Series
 from qjoule.model.fit.calibration import Phase
 from qjoule.model.groups import group_owners, group_queries
 from qjoule.model.labels import LabelIndex
@@ -17,13 +16,8 @@ from qjoule.model.windows import SegmentWindows
 from qjoule.trace.reader import Trace
 
 
-def phase_batches(
-    trace: Trace, phases: Sequence[Phase]
-) -> tuple[list[WindowBatch], tuple[Series, ...]]:
-    """The windows that lie in one phase as a whole, in order, and the counters they are of.
-
-    Windows of other times, and those that straddle two phases, are left out.
-    """
+def all_windows(trace: Trace) -> tuple[list[WindowBatch], tuple[Series, ...]]:
+    """Every window of a trace, in consecutive batches, and the counters that they are of."""
     energy = recorded.windows(trace)
     index, names = LabelIndex(), recorded.server_names(trace.meta)
     owners = group_owners(trace.table("owners"), names, index)
@@ -34,23 +28,7 @@ def phase_batches(
     lost = tables.lost_time(trace.table("loss"), trace.begin_ns)
     stream = SegmentWindows(recorded.machine(trace), energy, lost)
     segments = (reader.read(table) for table in trace.iter_segments(columns=reader.columns))
-    batches = [*map(stream.add, segments), stream.finish()]
-    spans = [_span(energy.boundaries_ns, phase) for phase in phases]
-    found = []
-    for batch in batches:
-        for first, last in spans:
-            low = max(first - batch.first, 0)
-            high = min(last - batch.first, windows(batch))
-            if low < high:
-                found.append(cut(batch, low, high))
-    return found, energy.series
-
-
-def _span(boundaries_ns: I64, phase: Phase) -> tuple[int, int]:
-    """The windows from the first to before the last that lie in the phase as a whole."""
-    first = np.searchsorted(boundaries_ns, phase.t0_ns, "left")
-    last = np.searchsorted(boundaries_ns, phase.t1_ns, "right") - 1
-    return int(first), int(last)
+    return [*map(stream.add, segments), stream.finish()], energy.series
 
 
 def phase_power_w(
