@@ -244,19 +244,21 @@ static __always_inline void label_stretch(struct qj_cpu_state *cpu, struct task_
 					  __u64 now)
 {
 	struct thread_state *thread;
-	bool busy = task->pid;
+	__u64 clock = cpu->busy_clock;
 
-	if (!!(cpu->busy_clock & QJ_CLOCK_RUNS) != busy)
-		cpu->busy_clock = qj_busy_set(cpu->busy_clock, busy, now);
 	cpu->pid = task->pid;
 	cpu->tgid = task->tgid;
 	cpu->server = 0;
 	cpu->query = 0;
 	cpu->shape = 0;
 	if (!task->pid) {
+		if (clock & QJ_CLOCK_RUNS)
+			cpu->busy_clock = qj_busy_set(clock, 0, now);
 		cpu->owner_kind = QJ_OWNER_IDLE;
 		return;
 	}
+	if (!(clock & QJ_CLOCK_RUNS))
+		cpu->busy_clock = qj_busy_set(clock, 1, now);
 	thread = thread_of(task);
 	if (thread) {
 		cpu->server = thread->server;
