@@ -1,0 +1,261 @@
+"""Runs every method on cases whose truth is known, and keeps what it got wrong.
+
+The error of a method on a case is the energy-weighted mean absolute percentage error over query
+shapes: the sum of |estimate - truth| over the sum of truths, in the package domain. Truth is what a
+shape caused of dynamic and maintenance power (`bench.accuracy.physics`); idle power is nobody's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+from bench.accuracy.peers import PEERS
+from bench.accuracy.peers.observed import DOMAIN, observe
+from bench.accuracy.recording import F64, I64, Case, Recording
+from bench.accuracy.scenarios import make_case
+
+from qjoule.model.arrays import Segments
+from qjoule.model.coefficients import Coefficients
+from qjoule.model.counters import Bool, window_energy
+from qjoule.model.engine import Engine
+from qjoule.model.fit.calibration import Phase, fit_calibration
+from qjoule.model.ledger import Ledger
+from qjoule.model.windows import SegmentWindows
+
+#: How qjoule runs: with coefficients of the case's calibration run or without, learning or not.
+OWN = {"qjoule": (True, True), "uncalibrated": (False, True), "no_refit": (True, False)}
+METHODS = (*OWN, *(peer.name for peer in PEERS))
+
+
+class NotConserved(Exception):
+    """A ledger whose parts do not add up to what was measured."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One method on one case. `errors` is by domain, "queries" by query instance.
+
+    Intervals are those of query shapes, by domain: how many there are, how many hold the truth, and
+    half their widths over the truth.
+    """
+
+    method: str
+    errors: dict[str, float] = field(default_factory=dict)
+    intervals: dict[str, int] = field(default_factory=dict)
+    covered: dict[str, int] = field(default_factory=dict)
+    widths: dict[str, list[float]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """All methods on one case. `spread`: the error of a division by CPU time that knew the sum.
+
+    `digest` is of every figure of qjoule; `repeats` says whether a second run gave the same bytes,
+    None where there was none.
+    """
+
+    scenario: str
+    seed: int
+    spread: float
+    outcomes: tuple[Outcome, ...]
+    digest: str
+    repeats: bool | None = None
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What to run: `methods`, and for which seeds also by query, and twice."""
+
+    methods: tuple[str, ...] = METHODS
+    by_query_below: int = 10
+    twice_below: int = 1
+
+
+def run_all(
+    scenarios: Sequence[str],
+    seeds: Iterable[int],
+    wanted: Wanted,
+    jobs: int = 1,
+    make: Callable[[str, int], Case] = make_case,
+) -> Iterator[CaseResult]:
+    """Results of all scenarios and seeds, in order, as they come."""
+    pairs = [(scenario, seed) for seed in seeds for scenario in scenarios]
+    one = partial(_run_pair, wanted=wanted, make=make)
+    if jobs <= 1:
+        yield from map(one, pairs)
+        return
+    with ProcessPoolExecutor(jobs) as pool:
+        yield from pool.map(one, pairs, chunksize=4)
+
+
+def _run_pair(
+    pair: tuple[str, int], wanted: Wanted, make: Callable[[str, int], Case]
+) -> CaseResult:
+    return run_case(make(*pair), wanted)
+
+
+def run_case(case: Case, wanted: Wanted) -> CaseResult:
+    """Every wanted method on one case. Raises `NotConserved` if a ledger does not add up."""
+    own = [name for name in wanted.methods if name in OWN]
+    digest = hashlib.sha256()
+    fitted = _fitted(case, own)
+    ledgers = _own_ledgers(case, own, fitted)
+    outcomes = [_own_outcome(case, name, ledgers[name], digest) for name in own]
+    repeats = None
+    if own and case.seed < wanted.twice_below:
+        again = hashlib.sha256()
+        for name, ledger in _own_ledgers(case, own, _fitted(case, own)).items():
+            _own_outcome(case, name, ledger, again)
+        repeats = digest.digest() == again.digest()
+    if own and case.seed < wanted.by_query_below:
+        outcomes[0].errors["queries"] = _query_error(case, own[0], fitted)
+    peers = [peer for peer in PEERS if peer.name in wanted.methods]
+    seen = observe(case) if peers else None
+    for peer in peers:
+        estimate = peer.estimate(seen) if seen is not None else None
+        errors = {} if estimate is None else {DOMAIN: shape_error(case, estimate)}
+        outcomes.append(Outcome(peer.name, errors))
+    return CaseResult(
+        case.scenario, case.seed, time_error(case), tuple(outcomes), digest.hexdigest(), repeats
+    )
+
+
+def shapes(case: Case) -> Bool:
+    """(groups,) which groups are query shapes that caused energy."""
+    queries = np.array([group.kind == "queries" for group in case.recording.groups])
+    result: Bool = queries & (case.truth.group_nj[DOMAIN] > 0)
+    return result
+
+
+def shape_error(case: Case, estimate_nj: F64, domain: str = DOMAIN) -> float:
+    """Sum of |estimate - truth| over the sum of truths, of query shapes."""
+    rows = shapes(case)
+    return relative_error(estimate_nj[rows], case.truth.group_nj[domain][rows])
+
+
+def relative_error(estimate_nj: F64, truth_nj: F64) -> float:
+    """Energy-weighted mean absolute percentage error, as a fraction."""
+    return float(np.abs(estimate_nj - truth_nj).sum() / truth_nj.sum())
+
+
+def time_error(case: Case) -> float:
+    """Error of the shapes' true sum divided by CPU time: how much power and time differ."""
+    segments, rows = case.recording.segments, shapes(case)
+    spent = np.bincount(
+        segments.group, segments.t1_ns - segments.t0_ns, minlength=len(case.recording.groups)
+    )
+    truth_nj = case.truth.group_nj[DOMAIN]
+    return shape_error(case, spent * truth_nj[rows].sum() / spent[rows].sum())
+
+
+def calibrated(case: Case) -> Coefficients:
+    """Coefficients of the case's calibration run, as `qjoule calibrate` fits them."""
+    recording = case.calibration
+    if recording is None:
+        return Coefficients()
+    energy = window_energy(
+        recording.readings, recording.series, recording.begin_ns, recording.end_ns
+    )
+    stream = SegmentWindows(recording.machine, energy, recording.lost)
+    batches = [stream.add(recording.segments), stream.finish()]
+    phases = [Phase(**vars(phase)) for phase in case.calibration_phases]
+    return fit_calibration(batches, recording.series, phases).coefficients
+
+
+def attribute(
+    recording: Recording,
+    coefficients: Coefficients,
+    *,
+    refit: bool,
+    group: I64 | None = None,
+    factor_of: I64 | None = None,
+) -> Ledger:
+    """The engine's ledger of a recording; `group` (n,) charges segments to others than theirs.
+
+    Raises `NotConserved` unless its parts add up to the measured energy, in whole nanojoules.
+    """
+    energy = window_energy(
+        recording.readings, recording.series, recording.begin_ns, recording.end_ns
+    )
+    segments = recording.segments
+    if group is not None:
+        segments = Segments(**{**vars(segments), "group": group})
+    engine = Engine(
+        recording.machine,
+        energy,
+        recording.lost,
+        coefficients,
+        factor_of=factor_of,
+        refit=refit,
+    )
+    engine.add(segments)
+    ledger = engine.finish()
+    measured: dict[str, int] = {}
+    for s, series in enumerate(energy.series):
+        nj = int(energy.energy_nj[s][energy.known[s]].sum())
+        measured[series.domain] = measured.get(series.domain, 0) + nj
+    check_conserved(ledger, measured)
+    return ledger
+
+
+def check_conserved(ledger: Ledger, measured_nj: dict[str, int]) -> None:
+    """Raises `NotConserved` if groups, idle and residual are not exactly what was measured."""
+    for domain, total in measured_nj.items():
+        sums = ledger.domains[domain]
+        parts = int(sums.energy_nj.sum()) + sums.idle_nj + sums.residual_nj
+        if parts != total or sums.measured_nj != total:
+            raise NotConserved(f"{domain}: {parts} nJ attributed of {total} nJ measured")
+
+
+def _fitted(case: Case, names: Sequence[str]) -> Coefficients:
+    """The case's calibration, if one of the methods uses it."""
+    return calibrated(case) if any(OWN[name][0] for name in names) else Coefficients()
+
+
+def _own_ledgers(case: Case, names: Sequence[str], fitted: Coefficients) -> dict[str, Ledger]:
+    ledgers = {}
+    for name in names:
+        with_calibration, refit = OWN[name]
+        coefficients = fitted if with_calibration else Coefficients()
+        ledgers[name] = attribute(case.recording, coefficients, refit=refit)
+    return ledgers
+
+
+def _own_outcome(case: Case, name: str, ledger: Ledger, digest: hashlib._Hash) -> Outcome:
+    """Errors and intervals of a ledger; its figures go into `digest`."""
+    outcome, rows = Outcome(name), shapes(case)
+    ledger.grow(len(rows))
+    for domain, truth_nj in case.truth.group_nj.items():
+        if domain not in ledger.domains:
+            continue
+        estimate_nj = ledger.domains[domain].energy_nj
+        low, high = ledger.ci95(domain)
+        for array in (estimate_nj, low, high):
+            digest.update(array.tobytes())
+        inside = (low[rows] <= truth_nj[rows]) & (truth_nj[rows] <= high[rows])
+        outcome.errors[domain] = shape_error(case, estimate_nj.astype(np.float64), domain)
+        outcome.intervals[domain] = int(rows.sum())
+        outcome.covered[domain] = int(inside.sum())
+        widths = (high - low)[rows] / 2 / np.maximum(truth_nj[rows], 1.0)
+        outcome.widths[domain] = widths.tolist()
+    return outcome
+
+
+def _query_error(case: Case, name: str, fitted: Coefficients) -> float:
+    """Error over query instances, each a group of its own that shares its shape's factor."""
+    with_calibration, refit = OWN[name]
+    recording, size = case.recording, len(case.recording.groups)
+    truth_nj = case.truth.query_nj[DOMAIN]
+    group = np.where(recording.query >= 0, recording.query + size, recording.segments.group)
+    factor = np.concatenate([np.arange(size), np.maximum(case.truth.query_group, 0)])
+    coefficients = fitted if with_calibration else Coefficients()
+    ledger = attribute(recording, coefficients, refit=refit, group=group, factor_of=factor)
+    ledger.grow(size + len(truth_nj))
+    estimate_nj = ledger.domains[DOMAIN].energy_nj[size : size + len(truth_nj)]
+    some = truth_nj > 0
+    return relative_error(estimate_nj[some].astype(np.float64), truth_nj[some])
