@@ -1,26 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 #include "options.h"
 
-#include <errno.h>
 #include <getopt.h>
-#include <linux/perf_event.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "plan_options.h"
 #include "topology.h"
-
-const char *const probe_role_names[PROBE_ROLES] = {
-    [PROBE_MYSQL_BEGIN_COMMAND_FIRST] = "mysql-begin-command-first",
-    [PROBE_MYSQL_BEGIN_THD_FIRST] = "mysql-begin-thd-first",
-    [PROBE_MYSQL_END] = "mysql-end",
-    [PROBE_PG_ACTIVITY] = "pg-activity",
-    [PROBE_PG_PORTAL_RUN] = "pg-portal-run",
-    [PROBE_PG_LAUNCH_WORKERS] = "pg-launch-workers",
-    [PROBE_PG_JOIN_LEADER] = "pg-join-leader",
-};
-
-const char *const counter_names[QJ_COUNTERS] = {"cycles", "instructions", "llc-misses"};
 
 static const char usage[] =
     "usage: qjoule-tracer [options] >stream\n"
@@ -57,142 +44,11 @@ static int fail(const char *option, const char *value)
 	return -1;
 }
 
-static bool number(const char *text, char stop, uint64_t max, uint64_t *out, const char **rest)
-{
-	char *end;
-
-	errno = 0;
-	if (*text < '0' || *text > '9')
-		return false;
-	*out = strtoull(text, &end, 0);
-	if (errno || *end != stop || *out > max)
-		return false;
-	if (rest)
-		*rest = end + (stop != '\0');
-	return true;
-}
-
-/* The first word of `*text`, up to a colon, as an index into `names`. */
-static int word(const char **text, const char *const *names, int count)
-{
-	size_t length = strcspn(*text, ":");
-
-	for (int i = 0; i < count; i++) {
-		if (names[i] && strlen(names[i]) == length && !strncmp(*text, names[i], length)) {
-			*text += length + ((*text)[length] == ':');
-			return i;
-		}
-	}
-	return -1;
-}
-
-static int parse_server(struct options *o, const char *value)
-{
-	static const char *const kinds[] = {NULL, "mysql", "postgres"};
-	static const char *const rungs[] = {NULL, "socket", "symbol"};
-	uint64_t id;
-	int kind, rung;
-
-	if (!number(value, ':', QJ_MAX_SERVERS, &id, &value) || id != o->server_count + 1)
-		return -1;
-	kind = word(&value, kinds, 3);
-	rung = word(&value, rungs, 3);
-	if (kind < 0 || rung < 0 || *value != '/')
-		return -1;
-	o->server_path[o->server_count] = value;
-	o->servers[o->server_count].kind = kind;
-	o->servers[o->server_count].rung = rung;
-	o->server_count++;
-	return 0;
-}
-
-static int parse_running(struct options *o, const char *value)
-{
-	uint64_t id, tgid;
-
-	if (o->running_count == QJ_MAX_RUNNING ||
-	    !number(value, ':', o->server_count, &id, &value) || !id ||
-	    !number(value, '\0', UINT32_MAX, &tgid, NULL))
-		return -1;
-	o->running[o->running_count].server = id;
-	o->running[o->running_count++].tgid = tgid;
-	return 0;
-}
-
-static int parse_probe(struct options *o, const char *value)
-{
-	struct probe *probe = &o->probes[o->probe_count];
-	uint64_t id;
-	int role;
-
-	if (o->probe_count == MAX_PROBES || !number(value, ':', o->server_count, &id, &value) ||
-	    !id)
-		return -1;
-	role = word(&value, probe_role_names, PROBE_ROLES);
-	if (role < 0 || !number(value, '\0', UINT64_MAX, &probe->offset, NULL))
-		return -1;
-	probe->server = id;
-	probe->role = role;
-	o->probe_count++;
-	return 0;
-}
-
-static int parse_pg_states(struct options *o, const char *value)
-{
-	uint64_t id, state[5];
-	struct qj_server_plan *server;
-
-	if (!number(value, ':', o->server_count, &id, &value) || !id)
-		return -1;
-	for (int i = 0; i < 5; i++)
-		if (!number(value, i < 4 ? ':' : '\0', UINT8_MAX, &state[i], &value))
-			return -1;
-	server = &o->servers[id - 1];
-	server->pg_idle = state[0];
-	server->pg_running = state[1];
-	server->pg_idle_in_transaction = state[2];
-	server->pg_fastpath = state[3];
-	server->pg_aborted = state[4];
-	return 0;
-}
-
-static int parse_pool(struct options *o, const char *value)
-{
-	uint64_t id;
-
-	if (!number(value, '\0', o->server_count, &id, NULL) || !id)
-		return -1;
-	o->servers[id - 1].pool = 1;
-	return 0;
-}
-
-static int parse_counter(struct options *o, const char *value)
-{
-	static const uint64_t hardware[] = {PERF_COUNT_HW_CPU_CYCLES, PERF_COUNT_HW_INSTRUCTIONS,
-					    PERF_COUNT_HW_CACHE_MISSES};
-	size_t length = strcspn(value, "=");
-	uint64_t type = PERF_TYPE_HARDWARE, config;
-
-	for (int i = 0; i < QJ_COUNTERS; i++) {
-		if (strlen(counter_names[i]) != length || strncmp(counter_names[i], value, length))
-			continue;
-		config = hardware[i];
-		value += length;
-		if (*value && (!number(value + 1, ':', UINT32_MAX - 1, &type, &value) ||
-			       !number(value, '\0', UINT64_MAX, &config, NULL)))
-			return -1;
-		o->counters[i].type = type;
-		o->counters[i].config = config;
-		return 0;
-	}
-	return -1;
-}
-
 static int parse_unsigned(const char *value, unsigned min, unsigned max, unsigned *out)
 {
 	uint64_t n;
 
-	if (!number(value, '\0', max, &n, NULL) || n < min)
+	if (!plan_number(value, '\0', max, &n, NULL) || n < min)
 		return -1;
 	*out = n;
 	return 0;
@@ -287,23 +143,23 @@ static int parse_one(struct options *o, int option, const char *value)
 		o->curve_label = value;
 		return 0;
 	case OPT_SERVER:
-		return parse_server(o, value);
+		return plan_server(o, value);
 	case OPT_RUNNING:
-		return parse_running(o, value);
+		return plan_running(o, value);
 	case OPT_ONLY_RUNNING:
 		o->only_running = true;
 		return 0;
 	case OPT_POOL:
-		return parse_pool(o, value);
+		return plan_pool(o, value);
 	case OPT_PROBE:
-		return parse_probe(o, value);
+		return plan_probe(o, value);
 	case OPT_PG_STATES:
-		return parse_pg_states(o, value);
+		return plan_pg_states(o, value);
 	case OPT_CPU_TOPOLOGY:
 		o->cpu_topology = value;
 		return 0;
 	case OPT_COUNTER:
-		return parse_counter(o, value);
+		return plan_counter(o, value);
 	case OPT_READER:
 		err = parse_unsigned(value, 1, INT32_MAX, &n);
 		o->reader = n;

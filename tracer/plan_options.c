@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+#include "plan_options.h"
+
+#include <errno.h>
+#include <linux/perf_event.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *const probe_role_names[PROBE_ROLES] = {
+    [PROBE_MYSQL_BEGIN_COMMAND_FIRST] = "mysql-begin-command-first",
+    [PROBE_MYSQL_BEGIN_THD_FIRST] = "mysql-begin-thd-first",
+    [PROBE_MYSQL_END] = "mysql-end",
+    [PROBE_PG_ACTIVITY] = "pg-activity",
+    [PROBE_PG_PORTAL_RUN] = "pg-portal-run",
+    [PROBE_PG_LAUNCH_WORKERS] = "pg-launch-workers",
+    [PROBE_PG_JOIN_LEADER] = "pg-join-leader",
+};
+
+const char *const counter_names[QJ_COUNTERS] = {"cycles", "instructions", "llc-misses"};
+
+bool plan_number(const char *text, char stop, uint64_t max, uint64_t *out, const char **rest)
+{
+	char *end;
+
+	errno = 0;
+	if (*text < '0' || *text > '9')
+		return false;
+	*out = strtoull(text, &end, 0);
+	if (errno || *end != stop || *out > max)
+		return false;
+	if (rest)
+		*rest = end + (stop != '\0');
+	return true;
+}
+
+/* The first word of `*text`, up to a colon, as an index into `names`. */
+static int word(const char **text, const char *const *names, int count)
+{
+	size_t length = strcspn(*text, ":");
+
+	for (int i = 0; i < count; i++) {
+		if (names[i] && strlen(names[i]) == length && !strncmp(*text, names[i], length)) {
+			*text += length + ((*text)[length] == ':');
+			return i;
+		}
+	}
+	return -1;
+}
+
+int plan_server(struct options *o, const char *value)
+{
+	static const char *const kinds[] = {NULL, "mysql", "postgres"};
+	static const char *const rungs[] = {NULL, "socket", "symbol"};
+	uint64_t id;
+	int kind, rung;
+
+	if (!plan_number(value, ':', QJ_MAX_SERVERS, &id, &value) || id != o->server_count + 1)
+		return -1;
+	kind = word(&value, kinds, 3);
+	rung = word(&value, rungs, 3);
+	if (kind < 0 || rung < 0 || *value != '/')
+		return -1;
+	o->server_path[o->server_count] = value;
+	o->servers[o->server_count].kind = kind;
+	o->servers[o->server_count].rung = rung;
+	o->server_count++;
+	return 0;
+}
+
+int plan_running(struct options *o, const char *value)
+{
+	uint64_t id, tgid;
+
+	if (o->running_count == QJ_MAX_RUNNING ||
+	    !plan_number(value, ':', o->server_count, &id, &value) || !id ||
+	    !plan_number(value, '\0', UINT32_MAX, &tgid, NULL))
+		return -1;
+	o->running[o->running_count].server = id;
+	o->running[o->running_count++].tgid = tgid;
+	return 0;
+}
+
+int plan_probe(struct options *o, const char *value)
+{
+	struct probe *probe = &o->probes[o->probe_count];
+	uint64_t id;
+	int role;
+
+	if (o->probe_count == MAX_PROBES ||
+	    !plan_number(value, ':', o->server_count, &id, &value) || !id)
+		return -1;
+	role = word(&value, probe_role_names, PROBE_ROLES);
+	if (role < 0 || !plan_number(value, '\0', UINT64_MAX, &probe->offset, NULL))
+		return -1;
+	probe->server = id;
+	probe->role = role;
+	o->probe_count++;
+	return 0;
+}
+
+int plan_pg_states(struct options *o, const char *value)
+{
+	uint64_t id, state[5];
+	struct qj_server_plan *server;
+
+	if (!plan_number(value, ':', o->server_count, &id, &value) || !id)
+		return -1;
+	for (int i = 0; i < 5; i++)
+		if (!plan_number(value, i < 4 ? ':' : '\0', UINT8_MAX, &state[i], &value))
+			return -1;
+	server = &o->servers[id - 1];
+	server->pg_idle = state[0];
+	server->pg_running = state[1];
+	server->pg_idle_in_transaction = state[2];
+	server->pg_fastpath = state[3];
+	server->pg_aborted = state[4];
+	return 0;
+}
+
+int plan_pool(struct options *o, const char *value)
+{
+	uint64_t id;
+
+	if (!plan_number(value, '\0', o->server_count, &id, NULL) || !id)
+		return -1;
+	o->servers[id - 1].pool = 1;
+	return 0;
+}
+
+int plan_counter(struct options *o, const char *value)
+{
+	static const uint64_t hardware[] = {PERF_COUNT_HW_CPU_CYCLES, PERF_COUNT_HW_INSTRUCTIONS,
+					    PERF_COUNT_HW_CACHE_MISSES};
+	size_t length = strcspn(value, "=");
+	uint64_t type = PERF_TYPE_HARDWARE, config;
+
+	for (int i = 0; i < QJ_COUNTERS; i++) {
+		if (strlen(counter_names[i]) != length || strncmp(counter_names[i], value, length))
+			continue;
+		config = hardware[i];
+		value += length;
+		if (*value && (!plan_number(value + 1, ':', UINT32_MAX - 1, &type, &value) ||
+			       !plan_number(value, '\0', UINT64_MAX, &config, NULL)))
+			return -1;
+		o->counters[i].type = type;
+		o->counters[i].config = config;
+		return 0;
+	}
+	return -1;
+}
