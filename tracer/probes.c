@@ -1,109 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 #include "probes.h"
 
-#include "counters.h"
-#include "topology.h"
-
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
-#include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <unistd.h>
 
-#define KERNEL_BTF "/sys/kernel/btf/vmlinux"
-
-static int complain(const char *what, int err)
-{
-	fprintf(stderr, "qjoule-tracer: %s: %s\n", what, strerror(-err));
-	return err;
-}
-
-/* One ring for a few CPUs each, all together within --ring-mb. */
-static unsigned rings_for(unsigned cpus)
-{
-	unsigned rings = 1;
-
-	while (rings < cpus && rings < QJ_MAX_RINGS)
-		rings *= 2;
-	return rings;
-}
-
-static int fill_servers(struct qj_plan *plan, const struct options *options)
-{
-	for (unsigned i = 0; i < options->server_count; i++) {
-		struct stat st;
-
-		if (stat(options->server_path[i], &st)) {
-			fprintf(stderr, "qjoule-tracer: cannot read the executable %s: %s\n",
-				options->server_path[i], strerror(errno));
-			return -errno;
-		}
-		plan->servers[i] = options->servers[i];
-		plan->servers[i].inode = st.st_ino;
-		/* MKDEV() of the kernel: include/linux/kdev_t.h */
-		plan->servers[i].device = major(st.st_dev) << 20 | minor(st.st_dev);
-	}
-	memcpy(plan->running, options->running, sizeof(plan->running));
-	plan->only_running = options->only_running;
-	return 0;
-}
-
-static int fill_plan(struct qj_plan *plan, struct probes *probes, const struct options *options,
-		     const struct qj_cpu *cpus, unsigned cpu_count)
-{
-	if (getrandom(&plan->seed, sizeof(plan->seed), 0) != sizeof(plan->seed))
-		return complain("no random numbers", -errno);
-	plan->mode = options->mode;
-	plan->slice_ns = (uint64_t)options->window_ms * 1000000;
-	plan->rings = probes->ring_count;
-	plan->counters = counters_mask(probes->counters);
-	plan->tracer_tgid = getpid();
-	plan->reader_tgid = options->reader;
-	/* A CPU that comes online later belongs to none that we know. */
-	memset(plan->package_of, 0xff, sizeof(plan->package_of));
-	for (unsigned i = 0; i < cpu_count; i++)
-		plan->package_of[cpus[i].cpu % QJ_MAX_CPUS] = cpus[i].package;
-	plan->core_threads = topology_rings(cpus, cpu_count, plan->next_thread);
-	return fill_servers(plan, options);
-}
-
-static struct bpf_program *program_of(struct qjoule_bpf *skeleton, enum probe_role role)
-{
-	switch (role) {
-	case PROBE_MYSQL_BEGIN_COMMAND_FIRST:
-		return skeleton->progs.on_command_command_first;
-	case PROBE_MYSQL_BEGIN_THD_FIRST:
-		return skeleton->progs.on_command_thd_first;
-	case PROBE_MYSQL_END:
-		return skeleton->progs.on_command_end;
-	case PROBE_PG_ACTIVITY:
-		return skeleton->progs.on_activity;
-	case PROBE_PG_PORTAL_RUN:
-		return skeleton->progs.on_portal_run;
-	case PROBE_PG_LAUNCH_WORKERS:
-		return skeleton->progs.on_launch_workers;
-	case PROBE_PG_JOIN_LEADER:
-		return skeleton->progs.on_join_leader;
-	case PROBE_ROLES:
-		break;
-	}
-	return NULL;
-}
-
-/* Programs are opt-in: what no server needs is not loaded. */
-static void choose_programs(struct qjoule_bpf *skeleton, const struct options *options)
-{
-	for (unsigned i = 0; i < options->server_count; i++)
-		if (options->servers[i].rung == QJ_RUNG_SOCKET)
-			bpf_program__set_autoload(skeleton->progs.on_recv, true);
-	for (unsigned i = 0; i < options->probe_count; i++)
-		bpf_program__set_autoload(program_of(skeleton, options->probes[i].role), true);
-}
+#include "counters.h"
+#include "programs.h"
 
 /* CPUs have numbers below this, those included that are offline now. */
 static unsigned limit_of(const struct qj_cpu *cpus, unsigned cpu_count)
@@ -117,16 +23,14 @@ static unsigned limit_of(const struct qj_cpu *cpus, unsigned cpu_count)
 	return limit < QJ_MAX_CPUS ? limit : QJ_MAX_CPUS;
 }
 
-static void size_maps(struct qjoule_bpf *skeleton, const struct options *options, unsigned cpus)
+/* One ring for a few CPUs each, all together within --ring-mb. */
+static unsigned rings_for(unsigned cpus)
 {
-	if (options->mode != QJ_MODE_LIVE) {
-		bpf_map__set_max_entries(skeleton->maps.sums_even, 1);
-		bpf_map__set_max_entries(skeleton->maps.sums_odd, 1);
-	}
-	bpf_map__set_max_entries(skeleton->maps.batches, cpus);
-	bpf_map__set_max_entries(skeleton->maps.cycles, cpus);
-	bpf_map__set_max_entries(skeleton->maps.instructions, cpus);
-	bpf_map__set_max_entries(skeleton->maps.llc_misses, cpus);
+	unsigned rings = 1;
+
+	while (rings < cpus && rings < QJ_MAX_RINGS)
+		rings *= 2;
+	return rings;
 }
 
 static int make_rings(struct probes *probes, const struct options *options)
@@ -141,10 +45,11 @@ static int make_rings(struct probes *probes, const struct options *options)
 		int fd = bpf_map_create(BPF_MAP_TYPE_RINGBUF, "ring", 0, 0, bytes, NULL);
 
 		if (fd < 0)
-			return complain("cannot make a ring buffer; try a smaller --ring-mb", fd);
+			return programs_complain(
+			    "cannot make a ring buffer; try a smaller --ring-mb", fd);
 		probes->ring_fds[i] = fd;
 		if (bpf_map_update_elem(outer, &i, &fd, 0))
-			return complain("cannot set up the ring buffers", -errno);
+			return programs_complain("cannot set up the ring buffers", -errno);
 	}
 	return 0;
 }
@@ -155,7 +60,7 @@ static int keep(struct probes *probes, struct bpf_link *link, const char *what)
 		char line[128];
 
 		snprintf(line, sizeof(line), "cannot attach %s", what);
-		return complain(line, -errno);
+		return programs_complain(line, -errno);
 	}
 	probes->links[probes->link_count++] = link;
 	return 0;
@@ -173,8 +78,8 @@ static int attach_probe(struct probes *probes, const struct options *options,
 
 	/* By inode, for every process: a server that restarts is probed from its first query. */
 	return keep(probes,
-		    bpf_program__attach_uprobe_opts(program_of(probes->skeleton, probe->role), -1,
-						    options->server_path[probe->server - 1],
+		    bpf_program__attach_uprobe_opts(programs_of_role(probes->skeleton, probe->role),
+						    -1, options->server_path[probe->server - 1],
 						    probe->offset, &opts),
 		    probe_role_names[probe->role]);
 }
@@ -187,10 +92,10 @@ static int open_iterator(struct bpf_program *program)
 	int fd;
 
 	if (!link)
-		return complain("cannot iterate over tasks", -errno);
+		return programs_complain("cannot iterate over tasks", -errno);
 	fd = bpf_iter_create(bpf_link__fd(link));
 	if (fd < 0)
-		complain("cannot iterate over tasks", fd);
+		programs_complain("cannot iterate over tasks", fd);
 	bpf_link__destroy(link); /* the iterator keeps what it needs */
 	return fd;
 }
@@ -248,51 +153,6 @@ static int attach_all(struct probes *probes, const struct options *options)
 	return err;
 }
 
-/* The verifier's log is long: --verbose shows it, everybody else gets one line from us. */
-static int quiet(enum libbpf_print_level level, const char *format, va_list args)
-{
-	(void)level;
-	(void)format;
-	(void)args;
-	return 0;
-}
-
-static int open_and_load(struct probes *probes, const struct options *options,
-			 const struct qj_cpu *cpus)
-{
-	int err;
-
-	if (!options->verbose)
-		libbpf_set_print(quiet);
-	if (access(KERNEL_BTF, R_OK)) {
-		fputs("qjoule-tracer: no " KERNEL_BTF
-		      ": the kernel needs CONFIG_DEBUG_INFO_BTF=y\n",
-		      stderr);
-		return -ENOENT;
-	}
-	probes->skeleton = qjoule_bpf__open();
-	if (!probes->skeleton)
-		return complain("cannot open the BPF programs", -errno);
-	err = fill_plan(&probes->skeleton->rodata->plan, probes, options, cpus, probes->cpu_count);
-	if (err)
-		return err;
-	choose_programs(probes->skeleton, options);
-	size_maps(probes->skeleton, options, probes->cpu_limit);
-	err = qjoule_bpf__load(probes->skeleton);
-	if (err == -ESRCH && bpf_program__autoload(probes->skeleton->progs.on_recv)) {
-		fputs("qjoule-tracer: the socket rung needs Linux 6.3 (tracepoint "
-		      "sock_recv_length); use the symbol rung\n",
-		      stderr);
-		return err;
-	}
-	if (err == -EPERM)
-		return complain("the kernel refuses BPF programs; run as root", err);
-	if (err)
-		return complain("the kernel cannot load the BPF programs; see `qjoule doctor`",
-				err);
-	return 0;
-}
-
 int probes_attach(struct probes *probes, const struct options *options, const struct qj_cpu *cpus,
 		  unsigned cpu_count)
 {
@@ -305,9 +165,9 @@ int probes_attach(struct probes *probes, const struct options *options, const st
 	probes->cpu_limit = limit_of(cpus, cpu_count);
 	probes->ring_count = rings_for(cpu_count);
 	probes->counters = counters_open(options, cpus, cpu_count);
-	err = probes->counters ? 0 : complain("cannot open the counters", -ENOMEM);
+	err = probes->counters ? 0 : programs_complain("cannot open the counters", -ENOMEM);
 	if (!err)
-		err = open_and_load(probes, options, cpus);
+		err = programs_load(probes, options, cpus);
 	if (!err)
 		err = make_rings(probes, options);
 	if (!err)

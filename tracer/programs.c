@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+#include "programs.h"
+
+#include <bpf/libbpf.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "counters.h"
+#include "topology.h"
+
+#define KERNEL_BTF "/sys/kernel/btf/vmlinux"
+
+int programs_complain(const char *what, int err)
+{
+	fprintf(stderr, "qjoule-tracer: %s: %s\n", what, strerror(-err));
+	return err;
+}
+
+static int fill_servers(struct qj_plan *plan, const struct options *options)
+{
+	for (unsigned i = 0; i < options->server_count; i++) {
+		struct stat st;
+
+		if (stat(options->server_path[i], &st)) {
+			fprintf(stderr, "qjoule-tracer: cannot read the executable %s: %s\n",
+				options->server_path[i], strerror(errno));
+			return -errno;
+		}
+		plan->servers[i] = options->servers[i];
+		plan->servers[i].inode = st.st_ino;
+		/* MKDEV() of the kernel: include/linux/kdev_t.h */
+		plan->servers[i].device = major(st.st_dev) << 20 | minor(st.st_dev);
+	}
+	memcpy(plan->running, options->running, sizeof(plan->running));
+	plan->only_running = options->only_running;
+	return 0;
+}
+
+static int fill_plan(struct qj_plan *plan, struct probes *probes, const struct options *options,
+		     const struct qj_cpu *cpus, unsigned cpu_count)
+{
+	if (getrandom(&plan->seed, sizeof(plan->seed), 0) != sizeof(plan->seed))
+		return programs_complain("no random numbers", -errno);
+	plan->mode = options->mode;
+	plan->slice_ns = (uint64_t)options->window_ms * 1000000;
+	plan->rings = probes->ring_count;
+	plan->counters = counters_mask(probes->counters);
+	plan->tracer_tgid = getpid();
+	plan->reader_tgid = options->reader;
+	/* A CPU that comes online later belongs to none that we know. */
+	memset(plan->package_of, 0xff, sizeof(plan->package_of));
+	for (unsigned i = 0; i < cpu_count; i++)
+		plan->package_of[cpus[i].cpu % QJ_MAX_CPUS] = cpus[i].package;
+	plan->core_threads = topology_rings(cpus, cpu_count, plan->next_thread);
+	return fill_servers(plan, options);
+}
+
+struct bpf_program *programs_of_role(struct qjoule_bpf *skeleton, enum probe_role role)
+{
+	switch (role) {
+	case PROBE_MYSQL_BEGIN_COMMAND_FIRST:
+		return skeleton->progs.on_command_command_first;
+	case PROBE_MYSQL_BEGIN_THD_FIRST:
+		return skeleton->progs.on_command_thd_first;
+	case PROBE_MYSQL_END:
+		return skeleton->progs.on_command_end;
+	case PROBE_PG_ACTIVITY:
+		return skeleton->progs.on_activity;
+	case PROBE_PG_PORTAL_RUN:
+		return skeleton->progs.on_portal_run;
+	case PROBE_PG_LAUNCH_WORKERS:
+		return skeleton->progs.on_launch_workers;
+	case PROBE_PG_JOIN_LEADER:
+		return skeleton->progs.on_join_leader;
+	case PROBE_ROLES:
+		break;
+	}
+	return NULL;
+}
+
+/* Programs are opt-in: what no server needs is not loaded. */
+static void choose_programs(struct qjoule_bpf *skeleton, const struct options *options)
+{
+	for (unsigned i = 0; i < options->server_count; i++)
+		if (options->servers[i].rung == QJ_RUNG_SOCKET)
+			bpf_program__set_autoload(skeleton->progs.on_recv, true);
+	for (unsigned i = 0; i < options->probe_count; i++)
+		bpf_program__set_autoload(programs_of_role(skeleton, options->probes[i].role),
+					  true);
+}
+
+static void size_maps(struct qjoule_bpf *skeleton, const struct options *options, unsigned cpus)
+{
+	if (options->mode != QJ_MODE_LIVE) {
+		bpf_map__set_max_entries(skeleton->maps.sums_even, 1);
+		bpf_map__set_max_entries(skeleton->maps.sums_odd, 1);
+	}
+	bpf_map__set_max_entries(skeleton->maps.batches, cpus);
+	bpf_map__set_max_entries(skeleton->maps.cycles, cpus);
+	bpf_map__set_max_entries(skeleton->maps.instructions, cpus);
+	bpf_map__set_max_entries(skeleton->maps.llc_misses, cpus);
+}
+
+/* The verifier's log is long: --verbose shows it, everybody else gets one line from us. */
+static int quiet(enum libbpf_print_level level, const char *format, va_list args)
+{
+	(void)level;
+	(void)format;
+	(void)args;
+	return 0;
+}
+
+int programs_load(struct probes *probes, const struct options *options, const struct qj_cpu *cpus)
+{
+	int err;
+
+	if (!options->verbose)
+		libbpf_set_print(quiet);
+	if (access(KERNEL_BTF, R_OK)) {
+		fputs("qjoule-tracer: no " KERNEL_BTF
+		      ": the kernel needs CONFIG_DEBUG_INFO_BTF=y\n",
+		      stderr);
+		return -ENOENT;
+	}
+	probes->skeleton = qjoule_bpf__open();
+	if (!probes->skeleton)
+		return programs_complain("cannot open the BPF programs", -errno);
+	err = fill_plan(&probes->skeleton->rodata->plan, probes, options, cpus, probes->cpu_count);
+	if (err)
+		return err;
+	choose_programs(probes->skeleton, options);
+	size_maps(probes->skeleton, options, probes->cpu_limit);
+	err = qjoule_bpf__load(probes->skeleton);
+	if (err == -ESRCH && bpf_program__autoload(probes->skeleton->progs.on_recv)) {
+		fputs("qjoule-tracer: the socket rung needs Linux 6.3 (tracepoint "
+		      "sock_recv_length); use the symbol rung\n",
+		      stderr);
+		return err;
+	}
+	if (err == -EPERM)
+		return programs_complain("the kernel refuses BPF programs; run as root", err);
+	if (err)
+		return programs_complain(
+		    "the kernel cannot load the BPF programs; see `qjoule doctor`", err);
+	return 0;
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* The BPF programs as one configuration needs them: opened, told the plan, loaded. */
+#ifndef QJ_PROGRAMS_H
+#define QJ_PROGRAMS_H
+
+#include "probes.h"
+
+/*
+ * Makes probes->skeleton, for probes->counters, CPUs and rings. Returns 0, or a negative errno
+ * after one line on stderr.
+ */
+int programs_load(struct probes *probes, const struct options *options, const struct qj_cpu *cpus);
+
+struct bpf_program *programs_of_role(struct qjoule_bpf *skeleton, enum probe_role role);
+
+/* Says on stderr what went wrong; returns `err`, a negative errno. */
+int programs_complain(const char *what, int err);
+
+#endif /* QJ_PROGRAMS_H */
