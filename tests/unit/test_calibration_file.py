@@ -142,6 +142,8 @@ def test_age() -> None:
     made = calibration(date=(now - timedelta(days=181)).isoformat())
     assert match(made, MACHINE, None, now).flagged == ("is 181 days old",)
     assert not match(made, MACHINE, None, now - timedelta(days=1)).flagged
+    later = match(made, MACHINE, None, now - timedelta(days=500)).flagged
+    assert later == ("was made 319 days later",)
 
 
 def test_another_energy() -> None:

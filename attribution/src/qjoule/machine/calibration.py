@@ -176,6 +176,8 @@ def match(
     age = ((moment or datetime.now(UTC)) - calibration.moment).days
     if age > STALE_DAYS:
         flagged.append(f"is {age} days old")
+    elif age < -STALE_DAYS:
+        flagged.append(f"was made {-age} days later")
     if meta is not None:
         more_refused, more_flagged = _energy(calibration, meta)
         refused += more_refused

@@ -27,6 +27,7 @@ _MEANINGS = {
     "b": ("an instruction", "nJ"),
     "c": ("a last-level cache miss", "nJ"),
     "t": ("a busy CPU, whatever it does", "W"),
+    "k": ("how much less each further busy core draws", ""),
     "alpha": ("share of its clock's cost while the SMT sibling is busy", ""),
 }
 
