@@ -26,8 +26,10 @@ SANITIZE       := -fsanitize=address,undefined -fno-omit-frame-pointer -U_FORTIF
 LOAD_SOURCES := $(wildcard tracer/load/*.c)
 LOAD_FLAGS   := -std=gnu11 -g -O3 -D_GNU_SOURCE -fstack-protector-strong -Wall -Wextra -Werror -pthread
 
+SWEEP_SOURCES := $(wildcard attribution/sweep/*.c attribution/sweep/*.h)
+
 PY_SOURCES := attribution/src tests bench examples
-C_SOURCES  := $(wildcard bpf/*.c bpf/*.h tracer/*.c tracer/*.h tracer/load/*.c tracer/load/*.h bench/overhead/*.c tests/*/*.c)
+C_SOURCES  := $(wildcard bpf/*.c bpf/*.h tracer/*.c tracer/*.h tracer/load/*.c tracer/load/*.h bench/overhead/*.c tests/*/*.c) $(SWEEP_SOURCES)
 
 .PHONY: help
 help: ## This list
@@ -41,7 +43,8 @@ $(BUILD)/installed: packaging/debian-packages.txt packaging/install
 	packaging/install $<
 	@mkdir -p $(@D) && touch $@
 
-$(VENV)/installed: attribution/pyproject.toml | $(BUILD)/installed
+# The part of the model that is C is built by pip: see attribution/setup.py.
+$(VENV)/installed: attribution/pyproject.toml attribution/setup.py $(SWEEP_SOURCES) | $(BUILD)/installed
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check -e 'attribution[test]'
 	@touch $@
@@ -111,6 +114,10 @@ bench-overhead: build ## What tracing costs a server, paired and interleaved
 bench-engine: $(VENV)/installed ## How fast and in how much memory traces are attributed
 	$(VENV)/bin/python bench/bench_engine.py $(BENCH_ARGS)
 
+.PHONY: bench-accuracy
+bench-accuracy: $(VENV)/installed ## How true the joules are beside other methods, where the truth is known
+	$(VENV)/bin/python bench/bench_accuracy.py $(BENCH_ARGS)
+
 .PHONY: clean
 clean: ## Remove what was built
-	rm -rf $(BUILD) $(VENV)
+	rm -rf $(BUILD) $(VENV) attribution/build attribution/src/qjoule/model/_sweep*.so

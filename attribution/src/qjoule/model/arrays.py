@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -28,13 +29,19 @@ class Machine:
     def packages(self) -> tuple[int, ...]:
         return tuple(int(p) for p in np.unique(self.cpu_package))
 
-    def slots(self, cpu: npt.NDArray[np.integer]) -> I64:
+    def slots(self, cpu: npt.NDArray[np.integer]) -> npt.NDArray[np.int32]:
         """Position of each CPU id in `cpu_ids`; -1 where there is no such CPU."""
-        table = np.full(int(self.cpu_ids.max(initial=0)) + 2, -1, np.int64)
-        table[self.cpu_ids] = np.arange(len(self.cpu_ids))
-        inside = np.minimum(cpu, len(table) - 1).astype(np.int64)
-        found: I64 = table[inside]
-        return found
+        table = self._slot_of
+        if cpu.dtype.kind != "u":
+            cpu = np.where(cpu < 0, len(table), cpu)
+        return table.take(cpu, mode="clip")
+
+    @cached_property
+    def _slot_of(self) -> npt.NDArray[np.int32]:
+        """By CPU id; the last, which is no CPU, stands for all ids beyond."""
+        table = np.full(int(self.cpu_ids.max(initial=0)) + 2, -1, np.int32)
+        table[self.cpu_ids] = np.arange(len(self.cpu_ids), dtype=np.int32)
+        return table
 
     def package_slots(self) -> I64:
         """Position in `packages` of each CPU's package."""

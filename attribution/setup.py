@@ -1,0 +1,22 @@
+"""The part of qjoule that is C: the sweep over segments. All else is in pyproject.toml."""
+
+from __future__ import annotations
+
+from setuptools import Extension, setup
+
+setup(
+    ext_modules=[
+        Extension(
+            "qjoule.model._sweep",
+            sources=["sweep/module.c", "sweep/sweep.c", "sweep/events.c", "sweep/entries.c"],
+            depends=["sweep/sweep.h", "sweep/events.h", "sweep/entries.h"],
+            define_macros=[("Py_LIMITED_API", "0x030B0000")],
+            extra_compile_args=[
+                *("-std=gnu11", "-O2", "-Wall", "-Wextra"),
+                "-ffp-contract=off",  # the same trace gives the same bytes on every machine
+                "-fvisibility=hidden",  # libc's names are not ours
+            ],
+            py_limited_api=True,
+        )
+    ]
+)

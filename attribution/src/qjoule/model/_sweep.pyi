@@ -1,0 +1,51 @@
+"""The sweep over segments, in C (attribution/sweep): `qjoule.model.windows` is its face."""
+
+from typing import final
+
+import numpy as np
+import numpy.typing as npt
+
+I32 = npt.NDArray[np.int32]
+I64 = npt.NDArray[np.int64]
+
+@final
+class Sweep:
+    """A stream of segments in order of `t0_ns`, to complete windows.
+
+    Arrays are C-contiguous. `boundaries_ns` ascends strictly; `cpu_core`, `core_package` and
+    `cpu_watched` hold numbers from 0 up, `cpu_watched` -1 for CPUs whose busy time nobody asks
+    for. More than `most_per_ns` counts per nanosecond are not believed. Raises `ValueError` for
+    arrays that do not fit together; after a `MemoryError` it can only be thrown away.
+    """
+
+    def __init__(
+        self,
+        boundaries_ns: I64,
+        cpu_core: I32,
+        core_package: I32,
+        cpu_watched: I32,
+        packages: int,
+        watched: int,
+        most_per_ns: float,
+    ) -> None: ...
+    def add(
+        self,
+        t0_ns: I64,
+        t1_ns: I64,
+        cpu: I32,
+        group: I64,
+        counters: npt.NDArray[np.uint64] | None,
+        valid: npt.NDArray[np.bool_] | None,
+        scaled: npt.NDArray[np.float32] | None,
+        /,
+    ) -> None:
+        """Takes n segments; `cpu` is a number of the machine, anything else is unknown; `counters`
+        and `valid` (n, 3). Lets other threads run meanwhile, but none in this sweep."""
+
+    def finish(self) -> None:
+        """Ends all windows that are open."""
+
+    def take(self) -> tuple[int, bytes, bytes, bytes, tuple[int, int, int, int, int, int, int]]:
+        """What was completed since the last call: the number of windows, `struct sweep_window` per
+        window and package, busy ns per window and watched CPU, `struct sweep_entry` (window from
+        the first of all); and `struct sweep_anomalies` of the whole stream. See sweep.h."""

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/*
+ * One pass over segments in order of their beginning: who ran how long in each window, beside whom.
+ *
+ * Time moves from event to event: a segment begins, a segment ends, a window ends. A CPU runs one
+ * segment at a time, so at most one per CPU is open, and an event costs a heap operation and a
+ * lookup, however many CPUs there are. Nothing is held but open segments, those that wait for their
+ * CPU, and sums that were not taken yet.
+ *
+ * Results are a function of the stream of segments alone, to the bit: where it is cut into calls of
+ * sweep_add() leaves no trace.
+ */
+#ifndef QJOULE_SWEEP_H
+#define QJOULE_SWEEP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define SWEEP_COUNTERS 3 /* cycles, instructions, LLC misses */
+
+/* Which CPUs share a core and a package. `cpu_watched`: a number for CPUs whose busy time is wanted
+ * per window (counted from 0, each once), -1 for others. */
+struct sweep_machine {
+	uint32_t cpus, cores, packages, watched;
+	const int32_t *cpu_core;     /* [cpus] */
+	const int32_t *core_package; /* [cores] */
+	const int32_t *cpu_watched;  /* [cpus] */
+};
+
+/* n segments, a column each. Without counters all of the last three are NULL; `scaled` may be. */
+struct sweep_segments {
+	size_t n;
+	const int64_t *t0_ns, *t1_ns;
+	const int32_t *cpu;   /* number in the machine; anything else is unknown */
+	const int64_t *group; /* who it is charged to */
+	const uint64_t (*counters)[SWEEP_COUNTERS];
+	const uint8_t (*valid)[SWEEP_COUNTERS]; /* not 0: was read */
+	const float *scaled;			/* share of the time in which they counted */
+};
+
+/* Sums of one group on one package in one window. Counts are whole numbers. */
+struct sweep_entry {
+	int64_t window, package, group;
+	uint64_t cpu_ns;
+	uint64_t overlap_ns; /* with another thread of the core busy */
+	double
+	    shared_ns; /* integral of dt / (busy cores of the package * busy threads of the core) */
+	double counters[SWEEP_COUNTERS];
+	double counted_ns[SWEEP_COUNTERS];	 /* time over which they were read */
+	double overlap_counters[SWEEP_COUNTERS]; /* counts times share of overlap */
+	double scaled_ns; /* time in which multiplexed counters did not count */
+};
+
+/* Sums of one package in one window. */
+struct sweep_window {
+	uint64_t busy_ns;   /* over its CPUs */
+	uint64_t core_ns;   /* time with any thread busy, over its cores */
+	uint64_t active_ns; /* time with any CPU busy */
+};
+
+/* What a stream should not contain. Sums of time stop at INT64_MAX. */
+struct sweep_anomalies {
+	uint64_t overlapping, overlap_ns; /* began before another on its CPU had ended; cut off */
+	uint64_t late;			  /* began before one that came earlier in the stream */
+	uint64_t inverted, unknown_cpu;
+	uint64_t outside_ns; /* before or after all windows, or late */
+	uint64_t implausible_counters;
+};
+
+/* Complete windows, in order: `windows` * packages sums, `windows` * watched busy times, and
+ * entries sorted by window, package and group. Valid until the next call. */
+struct sweep_result {
+	size_t windows, packages, watched, entries;
+	const struct sweep_window *window;
+	const uint64_t *watched_ns;
+	const struct sweep_entry *entry;
+	struct sweep_anomalies anomalies;
+};
+
+struct sweep;
+
+/* `boundaries_ns` ascend strictly; `most_per_ns`: more counts per nanosecond than that are a lie.
+ * Copies its arguments. NULL: out of memory, or a number out of range. */
+struct sweep *sweep_new(const struct sweep_machine *machine, const int64_t *boundaries_ns,
+			size_t boundaries, double most_per_ns);
+void sweep_free(struct sweep *sweep);
+
+/* Both return false if memory ran out; the sweep is of no use then. */
+bool sweep_add(struct sweep *sweep, const struct sweep_segments *segments);
+/* Ends all windows that are still open. */
+bool sweep_finish(struct sweep *sweep);
+/* What is complete and was not forgotten yet, and the anomalies of the whole stream. */
+struct sweep_result sweep_done(const struct sweep *sweep);
+void sweep_forget(struct sweep *sweep);
+
+#endif

@@ -1,0 +1,161 @@
+"""The sweep in C against a referee in plain Python, and against itself cut into other batches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from qjoule.model.arrays import COUNTERS, Anomalies, Entries, Machine, Segments, WindowBatch
+from qjoule.model.counters import WindowEnergy
+from qjoule.model.windows import SegmentWindows
+from sweep_reference import Found, reference
+
+TIMES = ("idle_ns", "lost_ns", "active_ns", "core_ns")
+
+
+@dataclass(frozen=True)
+class Drawn:
+    machine: Machine
+    bounds: list[int]
+    segments: Segments
+
+
+def windows(drawn: Drawn) -> SegmentWindows:
+    bounds = np.array(drawn.bounds, np.int64)
+    shape = (0, max(len(bounds) - 1, 0))
+    nothing = np.zeros(shape, np.int64)
+    energy = WindowEnergy((), bounds, nothing, np.zeros(shape, np.uint8), nothing)
+    return SegmentWindows(drawn.machine, energy)
+
+
+def rows(segments: Segments, part: slice) -> Segments:
+    columns: Any = [getattr(segments, column.name) for column in fields(Segments)]
+    taken: list[Any] = [None if column is None else column[part] for column in columns]
+    return Segments(*taken)
+
+
+def run(drawn: Drawn, cuts: list[int]) -> tuple[list[WindowBatch], Anomalies]:
+    stream = windows(drawn)
+    edges = [0, *sorted(cuts), len(drawn.segments.t0_ns)]
+    batches = [stream.add(rows(drawn.segments, slice(a, b))) for a, b in pairwise(edges)]
+    return [*batches, stream.finish()], stream.anomalies
+
+
+def joined(batches: list[WindowBatch]) -> dict[str, bytes]:
+    """All columns of all windows, as bytes."""
+    out = {}
+    for column in fields(Entries):
+        parts = [getattr(batch.entries, column.name) for batch in batches]
+        if column.name == "window":
+            parts = [part + batch.first for part, batch in zip(parts, batches, strict=True)]
+        out[column.name] = b"".join(part.tobytes() for part in parts)
+    for name in TIMES:
+        out[name] = b"".join(getattr(batch, name).tobytes() for batch in batches)
+    return out
+
+
+@st.composite
+def drawings(draw: st.DrawFn, *, ordered: bool = True) -> Drawn:
+    """Up to two packages of cores of one to three threads, and segments near the windows."""
+    cores = draw(st.lists(st.tuples(st.sampled_from([0, 3]), st.integers(1, 3)), max_size=3))
+    package = [p for p, threads in cores for _ in range(threads)]
+    core = [i for i, (_, threads) in enumerate(cores) for _ in range(threads)]
+    ids = sorted(draw(st.sets(st.integers(0, 9), min_size=len(core), max_size=len(core))))
+    machine = Machine(*(np.array(x, np.int64) for x in (ids, package, core)))
+    start = draw(st.sampled_from([0, -50, 10**15, 2**62]))
+    steps = draw(st.lists(st.integers(1, 30) | st.just(10**9), max_size=5))
+    bounds = [start, *(start + np.cumsum(steps, dtype=np.int64)).tolist()]
+    bounds = bounds[draw(st.integers(0, 1)) :]
+    t_ns = st.integers(start - 5, start + 60) | st.sampled_from([start, *bounds])
+    huge = st.sampled_from([-(2**63), 2**63 - 1])
+    cpu, group = st.integers(0, 9), st.sampled_from([0, 1, 2, 2**62, -5])
+    row = st.tuples(t_ns, t_ns | huge, cpu, group)
+    made = draw(st.lists(row | st.tuples(t_ns | huge, t_ns, cpu, group), max_size=30))
+    made = sorted(made, key=lambda r: r[0]) if ordered else made
+    t0, t1, cpus, groups = np.array(made, np.int64).reshape(-1, 4).T
+    return Drawn(
+        machine, bounds, Segments(t0, t1, cpus.astype(np.int32), groups, *_counts(draw, made))
+    )
+
+
+def _counts(draw: st.DrawFn, made: list[Any]) -> tuple[Any, Any, Any]:
+    if draw(st.booleans()):
+        return None, None, None
+    count = st.integers(0, 10**5) | st.sampled_from([2**53 + 1, 2**64 - 1])
+    n = len(made)
+    counts = draw(st.lists(count, min_size=n * COUNTERS, max_size=n * COUNTERS))
+    valid = draw(st.lists(st.booleans(), min_size=n * COUNTERS, max_size=n * COUNTERS))
+    share = st.floats(0, 1, width=32) | st.sampled_from([float("nan"), -1.0, 2.0])
+    scaled = draw(st.none() | st.lists(share, min_size=n, max_size=n))
+    return (
+        np.array(counts, np.uint64).reshape(-1, COUNTERS),
+        np.array(valid, bool).reshape(-1, COUNTERS),
+        None if scaled is None else np.array(scaled, np.float32),
+    )
+
+
+def compare(batches: list[WindowBatch], expected: Found) -> None:
+    """Whole numbers exactly; reals to what adding doubles costs."""
+    keys = []
+    for batch in batches:
+        e = batch.entries
+        for i in range(len(e.window)):
+            key = (int(e.window[i]) + batch.first, int(e.package[i]), int(e.group[i]))
+            want = expected.entries[key]
+            keys.append(key)
+            assert (e.cpu_ns[i], e.overlap_ns[i]) == (want.cpu_ns, want.overlap_ns)
+            assert e.shared_ns[i] == pytest.approx(float(want.shared_ns), rel=1e-12, abs=1e-6)
+            assert e.scaled_ns[i] == pytest.approx(float(want.scaled_ns), rel=1e-12, abs=1e-6)
+            assert e.counters[i].tolist() == pytest.approx(want.counters, rel=1e-15)
+            assert e.counted_ns[i].tolist() == want.counted_ns
+            overlap = [float(count) for count in want.overlap_counters]
+            assert e.overlap_counters[i] == pytest.approx(overlap, rel=1e-12, abs=1e-6)
+        for name in ("active_ns", "core_ns"):
+            for (k, p), ns in np.ndenumerate(getattr(batch, name)):
+                assert ns == getattr(expected, name)[k + batch.first, p]
+    assert keys == sorted(expected.entries)
+
+
+@given(drawings())
+@settings(deadline=None, max_examples=400)
+def test_it_finds_what_the_referee_finds(drawn: Drawn) -> None:
+    batches, anomalies = run(drawn, [])
+    expected = reference(drawn.machine, drawn.bounds, drawn.segments)
+    compare(batches, expected)
+    found, limit = vars(anomalies), 2**63 - 1
+    assert found == {name: min(value, limit) for name, value in vars(expected.anomalies).items()}
+
+
+@given(drawings(ordered=False))
+@settings(deadline=None, max_examples=200)
+def test_broken_order_is_cut_and_counted(drawn: Drawn) -> None:
+    batches, anomalies = run(drawn, [])
+    expected = reference(drawn.machine, drawn.bounds, drawn.segments)
+    compare(batches, expected)
+    assert anomalies.late == expected.anomalies.late
+
+
+@given(drawings(ordered=False) | drawings(), st.lists(st.integers(0, 30), max_size=6))
+@settings(deadline=None, max_examples=200)
+def test_batches_leave_no_trace_to_the_bit(drawn: Drawn, cuts: list[int]) -> None:
+    cuts = [min(cut, len(drawn.segments.t0_ns)) for cut in cuts]
+    (whole, anomalies), (parts, again) = run(drawn, []), run(drawn, cuts)
+    assert joined(whole) == joined(parts)
+    assert anomalies == again
+
+
+@given(drawings())
+@settings(deadline=None, max_examples=100)
+def test_shared_time_adds_up_to_the_time_anybody_ran(drawn: Drawn) -> None:
+    for batch in run(drawn, [])[0]:
+        shared = np.zeros(batch.active_ns.shape)
+        np.add.at(shared, (batch.entries.window, batch.entries.package), batch.entries.shared_ns)
+        assert shared == pytest.approx(batch.active_ns, rel=1e-12, abs=1e-6)
+        assert (batch.active_ns <= batch.core_ns).all()
+        assert (batch.entries.overlap_ns <= batch.entries.cpu_ns).all()

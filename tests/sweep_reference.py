@@ -1,0 +1,133 @@
+"""What `SegmentWindows` should find, slowly: every stretch of time between two events by itself."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import pairwise
+
+from qjoule.model.arrays import COUNTERS, Anomalies, Machine, Segments
+from qjoule.model.windows import MAX_COUNTS_PER_NS
+
+Key = tuple[int, int, int]  #: window, package slot, group
+
+
+@dataclass
+class Sums:
+    """One entry, in whole numbers and fractions."""
+
+    cpu_ns: int = 0
+    overlap_ns: int = 0
+    shared_ns: Fraction = Fraction(0)
+    scaled_ns: Fraction = Fraction(0)
+    counters: list[int] = field(default_factory=lambda: [0] * COUNTERS)
+    counted_ns: list[int] = field(default_factory=lambda: [0] * COUNTERS)
+    overlap_counters: list[Fraction] = field(default_factory=lambda: [Fraction(0)] * COUNTERS)
+
+
+@dataclass
+class Stretch:
+    """A segment after cutting: it is what its CPU runs from `begin` to `end`."""
+
+    row: int
+    cpu: int
+    begin: int
+    end: int
+    valid: list[bool]
+
+
+@dataclass
+class Found:
+    entries: dict[Key, Sums]
+    active_ns: dict[tuple[int, int], int]
+    core_ns: dict[tuple[int, int], int]
+    anomalies: Anomalies
+
+
+def reference(machine: Machine, bounds: list[int], segments: Segments) -> Found:
+    """All windows of a whole stream of segments."""
+    anomalies = Anomalies()
+    stretches = _clean(machine, bounds, segments, anomalies)
+    found = Found(defaultdict(Sums), defaultdict(int), defaultdict(int), anomalies)
+    package, core = machine.package_slots().tolist(), machine.core_slots().tolist()
+    overlap: dict[tuple[int, int], int] = defaultdict(int)
+    edges = {t for stretch in stretches for t in (stretch.begin, stretch.end)}
+    for a, b in pairwise(sorted(edges | set(bounds))):
+        running = [stretch for stretch in stretches if stretch.begin <= a and b <= stretch.end]
+        window = sum(bound <= a for bound in bounds) - 1
+        for p in {package[stretch.cpu] for stretch in running}:
+            mine = [stretch for stretch in running if package[stretch.cpu] == p]
+            cores = {core[stretch.cpu] for stretch in mine}
+            found.active_ns[window, p] += b - a
+            found.core_ns[window, p] += (b - a) * len(cores)
+            for stretch in mine:
+                threads = sum(core[other.cpu] == core[stretch.cpu] for other in mine)
+                sums = found.entries[window, p, int(segments.group[stretch.row])]
+                sums.cpu_ns += b - a
+                sums.shared_ns += Fraction(b - a, len(cores) * threads)
+                sums.overlap_ns += (b - a) * (threads > 1)
+                overlap[window, id(stretch)] += (b - a) * (threads > 1)
+    for stretch in stretches:
+        for window, (a, b) in enumerate(pairwise(bounds)):
+            begin, end = max(a, stretch.begin), min(b, stretch.end)
+            if begin < end:
+                sums = found.entries[window, package[stretch.cpu], int(segments.group[stretch.row])]
+                share = Fraction(overlap[window, id(stretch)], end - begin)
+                _count(sums, segments, stretch, (begin, end), share)
+    return found
+
+
+def _clean(
+    machine: Machine, bounds: list[int], segments: Segments, anomalies: Anomalies
+) -> list[Stretch]:
+    low, high = (bounds[0], bounds[-1]) if len(bounds) > 1 else (0, 0)
+    slot_of = {int(cpu): slot for slot, cpu in enumerate(machine.cpu_ids)}
+    now, busy_until, out = low, dict.fromkeys(slot_of, -(2**64)), []
+    columns = (segments.t0_ns, segments.t1_ns, segments.cpu)
+    for row, (t0, t1, cpu) in enumerate(zip(*(c.tolist() for c in columns), strict=True)):
+        anomalies.unknown_cpu += cpu not in slot_of
+        anomalies.inverted += t1 < t0
+        if cpu not in slot_of or t1 <= t0:
+            continue
+        valid = _valid(segments, row, t1 - t0, anomalies)
+        free = max(t0, min(busy_until[cpu], t1))
+        anomalies.overlapping += free > t0
+        anomalies.overlap_ns += free - t0
+        busy_until[cpu] = max(busy_until[cpu], t1)
+        begin, end = (min(max(t, now), high) for t in (free, t1))
+        anomalies.late += low < now > free
+        anomalies.outside_ns += (t1 - free) - (end - begin)
+        if begin < end:
+            now = max(now, t0)
+            out.append(Stretch(row, slot_of[cpu], begin, end, valid))
+    return out
+
+
+def _valid(segments: Segments, row: int, ns: int, anomalies: Anomalies) -> list[bool]:
+    if segments.counters is None or segments.valid is None:
+        return [False] * COUNTERS
+    most = MAX_COUNTS_PER_NS * (ns + 1000.0)
+    lies = [float(count) > most for count in segments.counters[row].tolist()]
+    read = segments.valid[row].tolist()
+    anomalies.implausible_counters += any(r and lie for r, lie in zip(read, lies, strict=True))
+    return [r and not lie for r, lie in zip(read, lies, strict=True)]
+
+
+def _count(
+    sums: Sums, segments: Segments, stretch: Stretch, part: tuple[int, int], overlap: Fraction
+) -> None:
+    begin, end = part
+    t0, t1 = int(segments.t0_ns[stretch.row]), int(segments.t1_ns[stretch.row])
+    for c in (c for c in range(COUNTERS) if stretch.valid[c]):
+        assert segments.counters is not None
+        whole = int(segments.counters[stretch.row, c])
+        count = whole * (end - t0) // (t1 - t0) - whole * (begin - t0) // (t1 - t0)
+        sums.counters[c] += count
+        sums.counted_ns[c] += end - begin
+        sums.overlap_counters[c] += count * overlap
+    if segments.scaled is not None and any(stretch.valid):
+        scaled = float(segments.scaled[stretch.row])
+        counted = min(max(scaled, 0.0), 1.0) if not math.isnan(scaled) else 0.0
+        sums.scaled_ns += (end - begin) * (1 - Fraction(counted))
