@@ -12,12 +12,12 @@ from click.testing import CliRunner
 
 import attribute_trace
 from qjoule.commands import doctor, physical
-from qjoule.errors import QjouleError
+from qjoule.errors import QjouleError, UsageError
 from qjoule.machine.check import Check
 from qjoule.model.attribute import attribute
 from qjoule.model.physical import PhysicalTest, Round, Verdict, judge
 from qjoule.physical import load
-from qjoule.physical.experiment import Experiment, last_cache_bytes, table_bytes
+from qjoule.physical.experiment import Experiment, Plan, last_cache_bytes, table_bytes
 from qjoule.physical.reading import division, mean_power_w
 from qjoule.trace.reader import Trace
 
@@ -107,13 +107,13 @@ def test_without_a_measuring_counter_it_says_so_and_starts_nothing(
     monkeypatch.setattr(physical, "perf_pmu", lambda: nothing)
     monkeypatch.setattr(physical, "experiment", lambda *_: pytest.fail("it started"))
     with pytest.raises(QjouleError, match="cannot test: this needs an energy counter"):
-        physical.physical(threshold=0.11, rounds=3, seconds=1, energy="auto", as_json=False)
+        physical.physical(Plan(3, 1), threshold=0.11, as_json=False)
 
 
 def test_it_needs_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     with pytest.raises(QjouleError, match="sudo"):
-        physical.physical(threshold=0.11, rounds=3, seconds=1, energy="auto", as_json=False)
+        physical.physical(Plan(3, 1), threshold=0.11, as_json=False)
 
 
 @pytest.mark.parametrize(("threshold", "code"), [("11", 0), ("0.5", 1)])
@@ -131,6 +131,12 @@ def test_the_threshold_is_the_exit_code(
 @pytest.mark.parametrize("wrong", [("--threshold", "0"), ("--rounds", "2"), ("--seconds", "0")])
 def test_wrong_arguments(wrong: tuple[str, str]) -> None:
     assert CliRunner().invoke(doctor.command, ["--physical", *wrong]).exit_code == 2
+
+
+def test_its_options_mean_nothing_without_it() -> None:
+    result = CliRunner().invoke(doctor.command, ["--threshold", "5"])
+    assert isinstance(result.exception, UsageError)
+    assert "add --physical" in str(result.exception)
 
 
 def test_the_two_loads_are_told_apart() -> None:

@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
+from qjoule.commands import options
+from qjoule.errors import UsageError
 from qjoule.machine.check import Check
 from qjoule.servers.discovery import Discovery
 from qjoule.servers.plan import AttachPlan, PlannedServer
@@ -108,6 +111,7 @@ the threshold, or that cannot be told, as where no energy counter measures.
     metavar="SOURCE",
     help="Of --physical: as of 'qjoule record'.",
 )
+@options.calibration
 @click.pass_context
 def command(
     context: click.Context,
@@ -119,6 +123,7 @@ def command(
     rounds: int,
     seconds: float,
     energy: str,
+    calibration: str | None,
 ) -> None:
     """Say what can be traced on this machine, and how to mend what is missing.
 
@@ -127,16 +132,11 @@ def command(
     """
     if physical:
         from qjoule.commands.physical import physical as test  # noqa: PLC0415
+        from qjoule.physical.experiment import Plan  # noqa: PLC0415
 
-        context.exit(
-            test(
-                threshold=threshold / 100,
-                rounds=rounds,
-                seconds=seconds,
-                energy=energy,
-                as_json=as_json,
-            )
-        )
+        plan = Plan(rounds, seconds, energy, calibration)
+        context.exit(test(plan, threshold=threshold / 100, as_json=as_json))
+    _no_options_of_physical(context)
     findings = examine(host_root)
     if as_json:
         click.echo(json.dumps(to_json(findings), indent=2))
@@ -147,6 +147,13 @@ def command(
         for line in render(findings, width):
             click.echo(line, color=colour)
     context.exit(1 if findings.problems else 0)
+
+
+def _no_options_of_physical(context: click.Context) -> None:
+    """Raises `UsageError` for an option that would have no effect."""
+    for name in ("threshold", "rounds", "seconds", "energy", "calibration"):
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise UsageError(f"--{name} is of the physical test: add --physical")
 
 
 def examine(host_root: Path | None = None) -> Findings:

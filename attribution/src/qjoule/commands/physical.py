@@ -19,7 +19,7 @@ from qjoule.errors import QjouleError
 from qjoule.machine.sources import perf_pmu, powercap_tree
 from qjoule.model.physical import Estimate, PhysicalTest, Side, Verdict, judge, share_above_rest
 from qjoule.physical import load
-from qjoule.physical.experiment import NOTHING_TO_MEASURE, Experiment, experiment
+from qjoule.physical.experiment import NOTHING_TO_MEASURE, Experiment, Plan, experiment
 from qjoule.reporters import format as fmt
 from qjoule.shapes.safe_text import sanitise
 
@@ -29,17 +29,17 @@ _TOO_WIDE = 10.0  #: an error whose interval is this wide says nothing
 _COLOURS = {Verdict.AGREES: "green", Verdict.DIFFERS: "red", Verdict.CANNOT_TELL: "yellow"}
 
 
-def physical(*, threshold: float, rounds: int, seconds: float, energy: str, as_json: bool) -> int:
+def physical(plan: Plan, *, threshold: float, as_json: bool) -> int:
     """Runs the test, prints what it says; the exit code: 0 it agrees, 1 it does not or cannot tell.
 
     `threshold` is relative. Raises `QjouleError` where there is nothing to measure.
     """
     if os.geteuid() != 0:
         raise QjouleError("the physical test records, which needs root: run it again with sudo")
-    if energy == "auto" and not (powercap_tree().ok or perf_pmu().ok):
+    if plan.energy == "auto" and not (powercap_tree().ok or perf_pmu().ok):
         raise QjouleError(f"{NOTHING_TO_MEASURE}, and this machine shows none: see 'qjoule doctor'")
     with _ending_in_order():
-        done = experiment(rounds, seconds, energy, _say)
+        done = experiment(plan, _say)
     try:
         test = judge(done.rounds, threshold)
     except ValueError as error:

@@ -32,6 +32,19 @@ _CACHES = "sys/devices/system/cpu/cpu0/cache"
 
 
 @dataclass(frozen=True)
+class Plan:
+    """How often and how long, from which source of energy, split by which calibration.
+
+    `energy` and `calibration` as in the options of `qjoule record` and `qjoule attribute`.
+    """
+
+    rounds: int
+    seconds: float
+    energy: str = "auto"
+    calibration: str | None = None
+
+
+@dataclass(frozen=True)
 class Experiment:
     """What was measured. `last` is the attribution of the last joint run."""
 
@@ -60,7 +73,7 @@ def last_cache_bytes(root: Path = Path("/")) -> int | None:
     return max(sizes, default=None)
 
 
-def experiment(rounds: int, seconds: float, energy: str, say: Callable[[str], None]) -> Experiment:
+def experiment(plan: Plan, say: Callable[[str], None]) -> Experiment:
     """Runs it all on a server of its own; `say` is told of each step.
 
     Raises `QjouleError` if there is no energy to measure, or a part of it fails. Nothing is left
@@ -72,13 +85,13 @@ def experiment(rounds: int, seconds: float, energy: str, say: Callable[[str], No
         options = load.server_options(size)
         with throwaway_mariadb(directory, "physical", "physical", options) as server:
             say("at rest")
-            bench = _Bench(directory, server, energy, rows, seconds)
+            bench = _Bench(directory, server, plan, rows)
             rest_w = bench.rest_w()
             say(f"a table of {size >> 20} MiB for load B")
             load.prepare(server, size)
             found = []
-            for number in range(rounds):
-                say(f"round {number + 1} of {rounds}")
+            for number in range(plan.rounds):
+                say(f"round {number + 1} of {plan.rounds}")
                 one, last = bench.round(number)
                 found.append(one)
     return Experiment(tuple(found), rest_w, size, cache, last)
@@ -90,15 +103,14 @@ class _Bench:
 
     directory: Path
     server: MariaDB
-    energy: str
+    plan: Plan
     rows: int
-    seconds: float
     _traces: int = 0
 
     def rest_w(self) -> float:
         """Power with nothing to do but to be recorded. Raises if there is nothing to measure."""
         path = self._path()
-        with recording(path, self.server.pid, self.energy):
+        with recording(path, self.server.pid, self.plan.energy):
             start_ns = time.monotonic_ns()
             time.sleep(_REST_S)
             end_ns = time.monotonic_ns()
@@ -117,7 +129,7 @@ class _Bench:
         ordered = [plans[(number + i) % 3] for i in range(3)]
         done = {queries: self._recorded(queries) for queries in ordered}
         (a, run_a), (b, run_b), (both, run_both) = (done[queries] for queries in plans)
-        divided = reading.division(both, (load.A, load.B))
+        divided = reading.division(both, (load.A, load.B), self.plan.calibration)
         return Round(
             alone_a_w=reading.load_power_w(a, run_a),
             alone_b_w=reading.load_power_w(b, run_b),
@@ -132,8 +144,8 @@ class _Bench:
 
     def _recorded(self, queries: tuple[Query, ...]) -> tuple[Trace, Run]:
         path = self._path()
-        with recording(path, self.server.pid, self.energy):
-            run = load.run(self.server, queries, self.rows, self.seconds)
+        with recording(path, self.server.pid, self.plan.energy):
+            run = load.run(self.server, queries, self.rows, self.plan.seconds)
         return Trace(path), run
 
     def _path(self) -> Path:

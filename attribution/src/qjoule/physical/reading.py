@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from qjoule.errors import QjouleError
+from qjoule.machine.in_force import for_trace
 from qjoule.model import recorded
 from qjoule.model.attribute import attribute
 from qjoule.model.ledger import main_domain
@@ -49,9 +50,12 @@ def load_power_w(trace: Trace, run: Run) -> float:
     return mean_power_w(trace, min(run.t0_ns + SETTLE_NS, run.t1_ns), run.t1_ns)
 
 
-def division(trace: Trace, queries: tuple[Query, ...]) -> Division:
-    """The attribution of a run to each of its loads. Raises `QjouleError` if one is missing."""
-    result = attribute(trace)
+def division(trace: Trace, queries: tuple[Query, ...], calibration: str | None = None) -> Division:
+    """The attribution of a run to each of its loads. Raises `QjouleError` if one is missing.
+
+    `calibration`: a file, or "none"; by default what the trace took along from the machine.
+    """
+    result = attribute(trace, calibrated=for_trace(trace, calibration))
     dynamic, energy, calls = {}, {}, {}
     for query in queries:
         rows = [row for row in result.rows if row.keys.get("fingerprint") == query.fingerprint]

@@ -39,7 +39,7 @@ def calibrated(attribution: Attribution) -> str:
 def calibration_flags(attribution: Attribution) -> Iterator[tuple[str, str]]:
     """What of the calibration does not fit this trace: (name, text) lines."""
     for flag in attribution.model.calibration_flags:
-        yield ("", f"calibration: {flag}")
+        yield ("", f"the calibration {flag}")
 
 
 def unavailable(attribution: Attribution) -> tuple[str, ...]:
