@@ -1,0 +1,37 @@
+"""The referee itself: a package of known power follows the kernel's own books."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from root.support.animated_rapl import animated_rapl
+
+pytestmark = pytest.mark.root
+
+
+def busy_s() -> float:
+    """Busy time of all CPUs as /proc/stat has it, in steps of a tick."""
+    first = Path("/proc/stat").read_text().splitlines()[0]
+    user, nice, system, _idle, _iowait, irq, softirq, steal, *_ = map(int, first.split()[1:])
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+
+
+def test_it_draws_for_what_the_kernel_says_was_busy() -> None:
+    with animated_rapl(idle_w=10.0, shared_w=5.0, cpu_w=2.0) as rapl:
+        before_s = busy_s()
+        subprocess.run(["timeout", "1", "sh", "-c", "while :; do :; done"], check=False)
+        kernel_s = busy_s() - before_s
+        energy = (rapl.root / "intel-rapl:0" / "energy_uj").read_text()
+    totals = rapl.totals
+    assert totals is not None
+    # A tick per CPU, and what runs for less than a tick and so is in no tick.
+    assert totals.cpu_busy_s == pytest.approx(kernel_s, rel=0.1, abs=0.1)
+    assert 1 <= totals.any_busy_s <= totals.seconds
+    assert totals.any_busy_s <= totals.cpu_busy_s + 1e-6
+    drawn_uj = 1e6 * (10 * totals.seconds + 5 * totals.any_busy_s + 2 * totals.cpu_busy_s)
+    assert totals.energy_uj == pytest.approx(drawn_uj, rel=1e-3)
+    assert 0 < int(energy) <= totals.energy_uj
