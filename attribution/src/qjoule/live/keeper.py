@@ -87,6 +87,7 @@ class Keeper:
         try:
             os.close(self._to_keeper)
             os.close(self._answers)
+            os.umask(0o022)  # others are to find it, whatever root's shell says
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
                 signal.signal(number, signal.SIG_IGN)  # the end of the pipe is the end
             with os.fdopen(from_parent, "rb") as pipe:

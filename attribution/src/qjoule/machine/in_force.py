@@ -15,7 +15,7 @@ from qjoule.trace.meta import Meta
 from qjoule.trace.reader import Trace
 
 NONE = "none"
-_FIX = "sudo qjoule calibrate"
+_FIX = "sudo qjoule calibrate, on a machine whose energy is measured"
 
 
 def for_trace(trace: Trace, choice: str | None = None) -> Calibrated:

@@ -110,8 +110,14 @@ def _told(meaning: str, found: Found) -> Text:
 
 def _footing(calibration: Calibration) -> list[tuple[str, str]]:
     lines = [
-        ("held out", f"{fmt.one_line(domain)}: {fmt.share(error)} mean error on loads left out")
+        ("held out", f"{_fit(domain)}: {fmt.share(error)} mean error on loads left out")
         for domain, error in calibration.held_out_error.items()
     ]
     lines += [("note", fmt.one_line(note)) for note in calibration.notes]
     return lines
+
+
+def _fit(domain: str) -> str:
+    """`package`, or `package/time`: the fit for traces without hardware counters."""
+    name, slash, _ = fmt.one_line(domain).partition("/")
+    return f"{name}, by CPU time alone" if slash else name
