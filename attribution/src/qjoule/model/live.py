@@ -9,9 +9,10 @@ import numpy.typing as npt
 
 from qjoule.contract import LATENCY_BUCKETS, OwnerKind
 from qjoule.model import latency
-from qjoule.model.arrays import COUNTERS, Anomalies, Entries, Machine, WindowBatch
+from qjoule.model.arrays import COUNTERS, F64, Anomalies, Entries, Machine, WindowBatch
 from qjoule.model.counters import I64, WindowEnergy
 from qjoule.model.live_groups import Records
+from qjoule.model.pieces import real_sums
 from qjoule.model.split import apportion
 
 
@@ -31,6 +32,10 @@ def from_aggregates(
     since the ledger began. `lost_ns`: (windows, packages). Idle is what is left of the CPUs' time,
     so that owners + lost + idle = the windows' length times the CPUs, to the ns. Sums beyond it are
     cut in proportion: those of window 0 ran before tracing began, others are counted as overlap.
+
+    Sums do not tell who ran at the same instant. So a package is taken as active for as long as it
+    can have been (its busy time, at most the window), and that is shared by CPU time. The cores'
+    time counts overlap once per pair of threads.
     """
     bounds, packages = energy.boundaries_ns, machine.packages
     count = max(len(bounds) - 1, 0)
@@ -45,7 +50,7 @@ def from_aggregates(
     sizes = np.bincount(machine.package_slots(), minlength=len(packages))
     capacity = np.diff(bounds)[:, None] * sizes[None, :]
     entries, beyond_ns = _cut(entries, capacity)
-    busy = _busy(entries, capacity.shape)
+    busy = _per_window(entries, entries.cpu_ns, capacity.shape)
     lost = np.zeros_like(busy) if lost_ns is None else np.minimum(lost_ns, capacity - busy)
     if anomalies is not None:
         anomalies.unknown_cpu += int((kept & (slot < 0)).sum())
@@ -54,58 +59,74 @@ def from_aggregates(
         anomalies.outside_ns += int(beyond_ns[:begun].sum())
         anomalies.overlap_ns += int(beyond_ns[begun:].sum())
     active = np.minimum(busy, np.diff(bounds)[:, None])
-    return WindowBatch(first, energy, packages, capacity - busy - lost, lost, entries, active, busy)
+    per_ns = (active / np.maximum(busy, 1))[entries.window, entries.package]
+    entries = replace(entries, shared_ns=entries.cpu_ns * per_ns)
+    overlap = _per_window(entries, entries.overlap_ns, busy.shape)
+    return WindowBatch(
+        first,
+        energy,
+        packages,
+        capacity - busy - lost,
+        lost,
+        entries,
+        active,
+        busy - overlap // 2,
+    )
 
 
-def _busy(entries: Entries, shape: tuple[int, ...]) -> I64:
-    busy = np.zeros(shape, np.int64)
-    np.add.at(busy, (entries.window, entries.package), entries.cpu_ns)
-    return busy
+def _per_window(entries: Entries, ns: I64, shape: tuple[int, ...]) -> I64:
+    """Sums of entries' times per window and package."""
+    sums = np.zeros(shape, np.int64)
+    np.add.at(sums, (entries.window, entries.package), ns)
+    return sums
 
 
 def _cut(entries: Entries, capacity_ns: I64) -> tuple[Entries, I64]:
     """Entries that leave no window and package more time than it has, and what was cut off."""
-    busy = _busy(entries, capacity_ns.shape)
+    busy = _per_window(entries, entries.cpu_ns, capacity_ns.shape)
     beyond = np.maximum(busy - capacity_ns, 0)
     if not beyond.any():
         return entries, beyond
     key = entries.window * capacity_ns.shape[1] + entries.package
     fits = np.minimum(busy, capacity_ns).ravel()
     cpu_ns = apportion(fits, key, entries.cpu_ns.astype(np.float64))
-    some = cpu_ns > 0
-    return replace(entries, cpu_ns=cpu_ns).take(some), beyond
+    overlap_ns = np.minimum(entries.overlap_ns, cpu_ns)
+    return replace(entries, cpu_ns=cpu_ns, overlap_ns=overlap_ns).take(cpu_ns > 0), beyond
 
 
 def _sum(records: Records, window: I64, slot: I64, group: I64, packages: int) -> Entries:
+    """Records by window, package and group. What is part of something is at most all of it."""
     groups = int(group.max(initial=0)) + 1
     key = (window * packages + slot) * groups + group
     present, index = np.unique(key, return_inverse=True)
-    cpu_ns = np.zeros(len(present), np.int64)
-    np.add.at(cpu_ns, index, records["cpu_ns"].astype(np.int64))
-    counts = np.zeros((len(present), COUNTERS))
-    counted = np.zeros((len(present), COUNTERS))
-    for i in range(COUNTERS):
-        valid = (records["valid"] >> i) & 1 == 1
-        values = np.where(valid, records["counters"][:, i], 0).astype(np.float64)
-        counts[:, i] = np.bincount(index, values, minlength=len(present))
-        ns = np.where(valid, records["cpu_ns"], 0).astype(np.float64)
-        counted[:, i] = np.bincount(index, ns, minlength=len(present))
-    some = cpu_ns > 0
     pair, who = np.divmod(present, groups)
-    window, package = np.divmod(pair, packages)
-    nothing = np.zeros(len(present), np.int64)
+    cpu = records["cpu_ns"]
+    overlap = np.minimum(records["overlap_ns"], cpu)
+
+    def whole(values: npt.NDArray[np.uint64]) -> I64:
+        sums = np.zeros(len(present), np.int64)
+        np.add.at(sums, index, values.astype(np.int64))
+        return sums
+
+    def real(values: npt.NDArray[np.uint64]) -> F64:
+        return real_sums(index, values.astype(np.float64), len(present))
+
+    def columns(values: npt.NDArray[np.uint64]) -> F64:
+        return np.stack([real(values[:, i]) for i in range(COUNTERS)], axis=1)
+
+    cpu_ns = whole(cpu)
     return Entries(
-        window,
-        package,
+        pair // packages,
+        pair % packages,
         who,
         cpu_ns,
-        nothing,
+        whole(overlap),
         cpu_ns.astype(np.float64),
-        counts,
-        counted,
-        np.zeros_like(counts),
-        nothing.astype(np.float64),
-    ).take(some)
+        columns(records["counters"]),
+        columns(np.minimum(records["counted_ns"], cpu[:, None])),
+        columns(np.minimum(records["overlap_counters"], records["counters"])),
+        real(np.minimum(records["scaled_ns"], cpu)),
+    ).take(cpu_ns > 0)
 
 
 @dataclass

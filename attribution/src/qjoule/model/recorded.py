@@ -43,6 +43,11 @@ def update_period_ns(meta: Meta) -> int:
     return 0 if meta.energy.source == "estimated" else UPDATE_PERIOD_NS
 
 
+def learns(grade: str) -> bool:
+    """Whether windows can teach who draws what: an estimated total was made from the load."""
+    return grade in ("measured", "simulated")
+
+
 def windows(trace: Trace) -> WindowEnergy:
     """The trace's windows; without any energy reading, regular ones that hold only time."""
     found, series = tables.readings(trace.table("energy"))
@@ -59,7 +64,9 @@ def windows(trace: Trace) -> WindowEnergy:
 
 def machine(trace: Trace) -> Machine:
     """The CPUs that meta.json names, or those of the segments where it lost the topology."""
-    return tables.machine([(c.cpu, c.package) for c in trace.meta.cpus], _unnamed_cpus(trace))
+    cpus = trace.meta.cpus
+    siblings = {c.cpu: c.sibling for c in cpus}
+    return tables.machine([(c.cpu, c.package) for c in cpus], _unnamed_cpus(trace), siblings)
 
 
 def _unnamed_cpus(trace: Trace) -> I64:
@@ -131,7 +138,7 @@ class SegmentReader:
 
     @property
     def columns(self) -> list[str]:
-        extra = tables.COUNTER_COLUMNS if self.with_counters else ()
+        extra = (*tables.COUNTER_COLUMNS, tables.SHARE_COLUMN) if self.with_counters else ()
         return ["t0_ns", "t1_ns", "cpu", "owner", "query", *extra]
 
     @property
@@ -154,5 +161,4 @@ class SegmentReader:
         cpu = table.column("cpu").to_numpy()
         if not self.with_counters:
             return Segments(t0_ns, t1_ns, cpu, group)
-        values, valid = tables.counters(table)
-        return Segments(t0_ns, t1_ns, cpu, group, values, valid)
+        return Segments(t0_ns, t1_ns, cpu, group, *tables.counters(table))

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from qjoule.model.arrays import COUNTERS, LostTime, Machine
-from qjoule.model.counters import I64, Readings, Series
+from qjoule.model.counters import I64, Bool, Readings, Series
 from qjoule.trace.arrow import pc
 
+_CPUS = 2**16  #: as wide as a segment's `cpu`
 _MOST_LOST_NS = 2**53  #: 104 days: more is no sum of lost time, and floats hold no more exactly
 COUNTER_COLUMNS = ("cycles", "instructions", "llc_misses")
+SHARE_COLUMN = "counted"  #: share of a segment in which its counters counted
 
 
 def readings(energy: pa.Table) -> tuple[Readings, tuple[Series, ...]]:
@@ -43,11 +48,19 @@ def readings(energy: pa.Table) -> tuple[Readings, tuple[Series, ...]]:
     )
 
 
-def machine(cpus: list[tuple[int, int]], segments_cpus: I64) -> Machine:
-    """CPUs as (cpu, package); without a topology, the CPUs that segments name, as package 0."""
+def machine(
+    cpus: list[tuple[int, int]], segments_cpus: I64, siblings: Mapping[int, int] | None = None
+) -> Machine:
+    """CPUs as (cpu, package); without a topology, the CPUs that segments name, as package 0.
+
+    `siblings`: the lowest CPU of each one's core; whoever is not in it has a core of its own.
+    """
     known = dict(cpus) or {int(cpu): 0 for cpu in segments_cpus}
-    ids = sorted(cpu for cpu in known if 0 <= cpu < 2**16)  # as wide as a segment's cpu
-    return Machine(np.array(ids, np.int64), np.array([known[i] for i in ids], np.int64))
+    ids = sorted(cpu for cpu in known if 0 <= cpu < _CPUS)
+    core = [(siblings or {}).get(cpu, cpu) for cpu in ids]
+    core = [first if 0 <= first < _CPUS else cpu for first, cpu in zip(core, ids, strict=True)]
+    package = [known[cpu] for cpu in ids]
+    return Machine(*(np.array(column, np.int64) for column in (ids, package, core)))
 
 
 def lost_time(loss: pa.Table, begin_ns: int) -> list[LostTime]:
@@ -70,11 +83,17 @@ def lost_time(loss: pa.Table, begin_ns: int) -> list[LostTime]:
     return out
 
 
-def counters(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
-    """Counters of segments, (n, 3), and which were read."""
+def counters(
+    table: pa.Table,
+) -> tuple[npt.NDArray[np.uint64], Bool, npt.NDArray[np.float32]]:
+    """Counters of n segments (n, 3), which were read, and the share of the time they counted.
+
+    Where the share is not known they are taken as counting all the time.
+    """
     values = np.zeros((table.num_rows, COUNTERS), np.uint64)
     valid = np.zeros((table.num_rows, COUNTERS), bool)
     for i, name in enumerate(COUNTER_COLUMNS):
-        values[:, i] = pc.fill_null(table.column(name), 0).to_numpy()
-        valid[:, i] = table.column(name).is_valid().to_numpy()
-    return values, valid
+        column = table.column(name)
+        values[:, i] = pc.fill_null(column, 0).to_numpy()
+        valid[:, i] = column.is_valid().to_numpy()
+    return values, valid, pc.fill_null(table.column(SHARE_COLUMN), 1.0).to_numpy()
