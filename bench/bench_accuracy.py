@@ -1,12 +1,13 @@
 """How true attributed joules are, beside other methods, where the truth is known.
 
     python bench/bench_accuracy.py [--seeds N] [--scenarios A,B] [--methods A,B] [--jobs N]
-                                   [--trace DIR] [--record] [--skip-power] [--json FILE]
+                                   [--trace DIR | --record SECONDS] [--json FILE]
 
 Machines, servers and their clients are drawn by seed; a simulated machine runs them by published
 physics and shows what a real one would: energy counters, segments, hardware counters. Every method
-attributes that, and is compared with what each query shape caused. A second part fits the power of
-a real server that others have recorded. Nothing passes or fails here.
+attributes that, and is compared with what each query shape caused. The scenario `recorded` takes
+the schedule of a real server, recorded now or by `--trace`. Another part fits the power of a real
+machine that others have recorded. Nothing passes or fails here.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from types import FrameType
 
 # Small matrices: threads of the algebra library would only wait for each other.
 for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -28,23 +31,32 @@ for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from bench.accuracy import report  # noqa: E402
+from bench.accuracy import power_fit, report  # noqa: E402
 from bench.accuracy.harness import METHODS, CaseResult, Wanted, run_all  # noqa: E402
+from bench.accuracy.real_traces import SCENARIO, a_schedule, shortened  # noqa: E402
 from bench.accuracy.scenarios import SCENARIOS  # noqa: E402
+
+RECORDED_SEEDS = 40  #: machines under the one recorded schedule
+LONGEST_S = 30.0  #: of a trace
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=(__doc__ or "").splitlines()[0],
-        epilog=f"scenarios: {', '.join(SCENARIOS)}; methods: {', '.join(METHODS)}",
+        epilog=f"scenarios: {', '.join([*SCENARIOS, SCENARIO])}; methods: {', '.join(METHODS)}",
     )
     parser.add_argument("--seeds", type=int, default=200, help="of each scenario [%(default)s]")
-    parser.add_argument("--scenarios", type=_names, default=list(SCENARIOS), metavar="A,B")
+    parser.add_argument("--scenarios", type=_names, default=[*SCENARIOS, SCENARIO], metavar="A,B")
     parser.add_argument("--methods", type=_names, default=list(METHODS), metavar="A,B")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="[%(default)s]")
     parser.add_argument("--json", type=Path, metavar="FILE", help="all figures, by case")
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument("--trace", type=Path, metavar="DIR", help="schedule of this trace")
+    source.add_argument(
+        "--record", type=float, default=10, metavar="SECONDS", help="of a server; 0: none [10]"
+    )
     chosen = parser.parse_args()
-    for kind, known in (("scenarios", list(SCENARIOS)), ("methods", list(METHODS))):
+    for kind, known in (("scenarios", [*SCENARIOS, SCENARIO]), ("methods", list(METHODS))):
         if unknown := [name for name in getattr(chosen, kind) if name not in known]:
             parser.error(f"no such {kind}: {', '.join(unknown)}")
     if chosen.seeds < 1 or chosen.jobs < 1:
@@ -66,24 +78,46 @@ def counted(results: Iterable[CaseResult], total: int) -> Iterator[CaseResult]:
             print(f"\r{number} of {total} cases, {left_s:.0f} s left ", end="", file=sys.stderr)
             last = now
         yield result
-    print(file=sys.stderr)
+    if total:
+        print(file=sys.stderr)
+
+
+def simulated(chosen: argparse.Namespace) -> Iterator[CaseResult]:
+    """All cases of the chosen scenarios; the recorded one comes last."""
+    wanted = Wanted(tuple(name for name in METHODS if name in chosen.methods))
+    scenarios = [name for name in chosen.scenarios if name != SCENARIO]
+    total = chosen.seeds * len(scenarios)
+    yield from counted(run_all(scenarios, range(chosen.seeds), wanted, chosen.jobs), total)
+    if SCENARIO not in chosen.scenarios or not (chosen.trace or chosen.record > 0):
+        return
+    schedule = a_schedule(chosen.trace, chosen.record)
+    if isinstance(schedule, str):
+        print(f"{SCENARIO}: left out: {schedule}", file=sys.stderr)
+        return
+    seeds = min(chosen.seeds, RECORDED_SEEDS)
+    make = shortened(schedule, LONGEST_S).case
+    cases = run_all([SCENARIO], range(seeds), wanted, chosen.jobs, make)
+    yield from counted(cases, seeds)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
 
 
 def main() -> int:
     chosen = arguments()
-    wanted = Wanted(tuple(name for name in METHODS if name in chosen.methods))
-    total = chosen.seeds * len(chosen.scenarios)
-    results = run_all(chosen.scenarios, range(chosen.seeds), wanted, chosen.jobs)
-    document: dict[str, Any] = {}
+    signal.signal(signal.SIGTERM, _interrupt)
     try:
-        summary = report.Summary(counted(results, total))
+        real = power_fit.compare(power_fit.load())
+        print("\n".join(power_fit.render(real)), end="\n\n", flush=True)
+        summary = report.Summary(simulated(chosen))
     except KeyboardInterrupt:
         print("\nbench_accuracy: interrupted", file=sys.stderr)
         return 130
     width = shutil.get_terminal_size((100, 24)).columns
     print("\n".join(report.render(summary, width)))
-    document["simulated"] = report.document(summary)
     if chosen.json:
+        document = {"real_power": [asdict(one) for one in real], **report.document(summary)}
         chosen.json.write_text(json.dumps(document, indent=1) + "\n")
     return 0
 

@@ -8,6 +8,7 @@ shape caused of dynamic and maintenance power (`bench.accuracy.physics`); idle p
 from __future__ import annotations
 
 import hashlib
+import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
@@ -89,7 +90,9 @@ def run_all(
     if jobs <= 1:
         yield from map(one, pairs)
         return
-    with ProcessPoolExecutor(jobs) as pool:
+    # Ctrl-C is for the parent: it lets the cases that run come to their end.
+    ignore = (signal.SIGINT, signal.SIG_IGN)
+    with ProcessPoolExecutor(jobs, initializer=signal.signal, initargs=ignore) as pool:
         yield from pool.map(one, pairs, chunksize=4)
 
 

@@ -144,7 +144,10 @@ def _error_table(summary: Summary, width: int) -> list[str]:
 
 
 def _percents(errors: Errors | None) -> str:
-    return "n/a" if errors is None else f"{100 * errors.mean:.1f}/{100 * errors.p95:.1f}"
+    if errors is None:
+        return "n/a"
+    # Nobody needs the tenths of what is wrong by its own size.
+    return "/".join(f"{100 * e:.{int(e < 1)}f}" for e in (errors.mean, errors.p95))
 
 
 def _interval_table(summary: Summary, width: int) -> list[str]:
