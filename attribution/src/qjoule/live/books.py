@@ -4,29 +4,58 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from qjoule.model.account import Account
 from qjoule.model.arrays import WindowBatch
 from qjoule.model.ledger import Ledger
 
 
 class Books:
-    """`new_ledger` makes an empty ledger of the session's series, packages and policy."""
+    """`new_account` makes an empty account of the session's series, packages and policy.
 
-    def __init__(self, new_ledger: Callable[[], Ledger]) -> None:
-        self._new_ledger = new_ledger
-        self.interval = new_ledger()
-        self.total = new_ledger()
+    Both ledgers are split by what the account has learned so far, the interval's open windows too.
+    """
+
+    def __init__(self, new_account: Callable[[], Account]) -> None:
+        self._new_account = new_account
+        self._account = new_account()
+        self._batches: list[WindowBatch] = []  #: of the current interval
+        self._moves: list[tuple[int, int]] = []
+        self._total: Ledger | None = None
+        self._interval: Ledger | None = None
+
+    @property
+    def total(self) -> Ledger:
+        if self._total is None:
+            self._total = self._account.look()
+        return self._total
+
+    @property
+    def interval(self) -> Ledger:
+        if self._interval is None:
+            self._interval = self._account.split(self._batches)
+            for source, target in self._moves:
+                self._interval.move(source, target)
+        return self._interval
 
     def add(self, batch: WindowBatch) -> None:
-        self.interval.add(batch)
-        self.total.add(batch)
+        self._batches.append(batch)
+        self.catch_up(batch)
 
     def catch_up(self, batch: WindowBatch) -> None:
         """Adds what earlier intervals have shown already."""
-        self.total.add(batch)
+        self._account.add(batch)
+        self._total = self._interval = None
+
+    def move(self, source: int, target: int) -> None:
+        """What was one group's is another's from now on."""
+        self._account.move(source, target)
+        self._moves.append((source, target))
+        self._total = self._interval = None
 
     def next_interval(self) -> None:
-        self.interval = self._new_ledger()
+        self._batches, self._interval = [], None
+        self._moves.clear()
 
     def reset(self) -> None:
-        self.interval = self._new_ledger()
-        self.total = self._new_ledger()
+        self._account, self._total = self._new_account(), None
+        self.next_interval()

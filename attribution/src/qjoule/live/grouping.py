@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from qjoule.live.books import Books
+from qjoule.model.account import Account
 from qjoule.model.arrays import WindowBatch
 from qjoule.model.counters import I64
 from qjoule.model.labels import GroupLabel
@@ -14,12 +15,12 @@ from qjoule.model.live_groups import Identity, LiveGroups, LiveNames, Records
 
 
 class Grouping:
-    """`by`: one of `live_groups.GROUPS`. `new_ledger` makes an empty ledger of the session."""
+    """`by`: one of `live_groups.GROUPS`. `new_account` makes an empty account of the session."""
 
-    def __init__(self, by: str, names: LiveNames, new_ledger: Callable[[], Ledger]) -> None:
+    def __init__(self, by: str, names: LiveNames, new_account: Callable[[], Account]) -> None:
         self.by = by
         self._groups = LiveGroups(names, by)
-        self._books = Books(new_ledger)
+        self._books = Books(new_account)
         self._interval_calls, self._total_calls = LiveCalls(), LiveCalls()
 
     @property
@@ -44,7 +45,7 @@ class Grouping:
     def learn(self) -> None:
         """Statements whose text has come since get their name, and one row each."""
         for source, target in self._groups.learn():
-            for one in (*self.sums(True), *self.sums(False)):
+            for one in (self._books, self._total_calls, self._interval_calls):
                 one.move(source, target)
 
     def reset(self) -> None:

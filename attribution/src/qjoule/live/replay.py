@@ -11,13 +11,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from qjoule.live.batches import cut, windows
 from qjoule.live.books import Books
 from qjoule.live.loss import LossSums
 from qjoule.live.snapshot import Controls, Snapshot
 from qjoule.model import assemble, latency, recorded, tables
+from qjoule.model.account import Account, cut, windows
 from qjoule.model.arrays import WindowBatch
 from qjoule.model.calibrated import UNCALIBRATED, Calibrated
+from qjoule.model.classes import classes
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.model.groups import QueryGroups, check_keys, group_owners, group_queries
 from qjoule.model.labels import LabelIndex
@@ -161,7 +162,8 @@ class _Pass:
         self._reader = recorded.SegmentReader(found, owners, bool(self._trace.meta.counters))
         lost = tables.lost_time(self._trace.table("loss"), self._trace.begin_ns)
         self._windows = SegmentWindows(source._machine, source._energy, lost)
-        self.books = Books(self._ledger)
+        self._class_of = classes(self._index.labels)
+        self.books = Books(self._account)
 
     def batches(self) -> Iterator[WindowBatch]:
         for table in self._trace.iter_segments(columns=self._reader.columns):
@@ -201,12 +203,14 @@ class _Pass:
         shapes = self._trace.table("shapes")
         return group_queries(queries, shapes, self._names, self._keys, self._index)
 
-    def _ledger(self) -> Ledger:
+    def _account(self) -> Account:
         series, meta = self._source._energy.series, self._trace.meta
-        return Ledger(
+        return Account(
             series,
             self._source._machine.packages,
             self._source._calibrated.coefficients or recorded.default_coefficients(meta, series),
             self._source._idle,
             recorded.update_period_ns(meta),
+            class_of=self._class_of,
+            refit=recorded.learns(meta.energy.grade),
         )

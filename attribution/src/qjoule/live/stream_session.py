@@ -14,14 +14,14 @@ from qjoule.live.names import Names
 from qjoule.live.rounds import Chunk, Records, Rounds
 from qjoule.live.snapshot import Controls, Snapshot
 from qjoule.model import assemble, tables
+from qjoule.model.account import Account
 from qjoule.model.arrays import Anomalies
 from qjoule.model.calibrated import UNCALIBRATED, Calibrated
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.model.counters import Series
-from qjoule.model.ledger import Ledger
 from qjoule.model.live import from_aggregates
 from qjoule.model.live_groups import GROUPS, identities
-from qjoule.model.recorded import default_coefficients, update_period_ns
+from qjoule.model.recorded import default_coefficients, learns, update_period_ns
 from qjoule.model.result import Attribution, TraceInfo
 from qjoule.trace.meta import DomainInfo, EnergyInfo, Meta
 from qjoule.trace.rows import domains
@@ -117,7 +117,7 @@ class StreamSession:
         self._rounds = Rounds(series, self._machine, self._begin_ns)
         self._names, self._live_meta, self._idle = names, meta, idle
         live = names.live_names()
-        self._groupings = {by: Grouping(by, live, self._ledger) for by in GROUPS}
+        self._groupings = {by: Grouping(by, live, self._account) for by in GROUPS}
         self._losses: dict[tuple[int, int], tuple[int, int]] = {}
         self._windows = 0
         self._resets = controls.resets
@@ -231,13 +231,14 @@ class StreamSession:
         result = assemble.attribution(ledger, labels, calls.stats(len(labels)), about)
         return self._calibrated.said_in(result)
 
-    def _ledger(self) -> Ledger:
+    def _account(self) -> Account:
         series = self._rounds.series
         meta = self._meta
-        return Ledger(
+        return Account(
             series,
             self._machine.packages,
             self._calibrated.coefficients or default_coefficients(meta, series),
             self._idle,
             update_period_ns(meta),
+            refit=learns(meta.energy.grade),
         )

@@ -6,13 +6,13 @@ if its block ended here.
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 
-from qjoule.model.arrays import WindowBatch
+from qjoule.model.arrays import Entries, WindowBatch
 from qjoule.model.coefficients import Coefficients, IdlePolicy
 from qjoule.model.counters import I64, UPDATE_PERIOD_NS, Series
 from qjoule.model.fit.learner import Learner
@@ -65,14 +65,16 @@ class Account:
         class_of: ClassOf = itself,
         refit: bool = True,
     ) -> None:
-        self._new = lambda: Ledger(series, packages, coefficients, idle, period_ns, self._class)
-        self._class_of, self._targets = class_of, {}  # type: ignore[var-annotated]
+        self._class_of = class_of
+        self._targets: dict[int, int] = {}
+        self._empty = Ledger(series, packages, coefficients, idle, period_ns, self._class)
         self._refit = refit and bool(series)
         self._learner = Learner(series, packages, coefficients, period_ns, self._class)
         self._closed = self._new()
         self._open: list[WindowBatch] = []
         self._open_ns = self._open_entries = 0
         self._moves: list[tuple[int, int]] = []
+        self._models: Mapping[str, PowerModel] | None = None  #: of the open block, if up to date
 
     def add(self, batch: WindowBatch) -> None:
         """Adds consecutive windows; closes the blocks that they fill."""
@@ -96,7 +98,7 @@ class Account:
 
     def look(self) -> Ledger:
         """What `finish` would say now. The account goes on as if nobody had looked."""
-        out = copy.deepcopy(self._closed)
+        out = self._closed.copy()
         out.notes = dict(self._learner.notes)
         if self._open:
             out.add_block([joined(self._open)], self.models())
@@ -104,17 +106,41 @@ class Account:
             out.move(source, target)
         return out
 
-    def models(self) -> dict[str, PowerModel]:
+    def split(self, batches: Sequence[WindowBatch]) -> Ledger:
+        """A ledger of `batches` alone, split by what is believed now."""
+        out = self._new()
+        out.notes = dict(self._learner.notes)
+        if batches:
+            out.add_block([joined(batches)], self.models())
+        return out
+
+    def models(self) -> Mapping[str, PowerModel]:
         """What is believed now, by domain, with what the open block tells."""
-        if not (self._refit and self._open):
-            return dict(self._closed.models)
-        return self._learner.learn([joined(self._open)], keep=False)
+        if not self._refit:
+            return {}
+        if not self._open:
+            return self._learner.last
+        if self._models is None:
+            self._models = self._learner.learn([joined(self._open)], keep=False)
+        return self._models
 
     def move(self, source: int, target: int) -> None:
         """What was one group's is another's from now on."""
         self._closed.move(source, target)
         self._moves.append((source, target))
         self._targets[source] = target
+        self._models = None
+
+    def _new(self) -> Ledger:
+        empty = self._empty
+        return Ledger(
+            empty.series,
+            empty.packages,
+            empty.coefficients,
+            empty.idle,
+            empty.period_ns,
+            self._class,
+        )
 
     def _class(self, groups: I64) -> I64:
         if self._targets:
@@ -135,6 +161,7 @@ class Account:
         return first + int(at[0]) + 1 if len(at) else windows(batch) + 1
 
     def _hold(self, batch: WindowBatch) -> None:
+        self._models = None
         if windows(batch):
             self._open.append(batch)
             self._open_ns += int(batch.energy.boundaries_ns[-1] - batch.energy.boundaries_ns[0])
@@ -147,7 +174,7 @@ class Account:
         for source, target in self._moves:
             self._closed.move(source, target)
         self._moves.clear()
-        self._open, self._open_ns, self._open_entries = [], 0, 0
+        self._open, self._open_ns, self._open_entries, self._models = [], 0, 0, None
 
 
 def joined(batches: Sequence[WindowBatch]) -> WindowBatch:
@@ -160,27 +187,32 @@ def joined(batches: Sequence[WindowBatch]) -> WindowBatch:
         replace(batch.entries, window=batch.entries.window + batch.first - firsts[0])
         for batch in batches
     ]
-    names = list(vars(entries[0]))
     edges = [one.boundaries_ns[1:] for one in energies]
+
+    def stacked(name: str) -> Any:
+        return np.concatenate([getattr(batch, name) for batch in batches])
+
+    def along(name: str) -> Any:
+        return np.concatenate([getattr(one, name) for one in energies], axis=1)
+
     return WindowBatch(
-        firsts[0],
-        replace(
+        first=firsts[0],
+        energy=replace(
             energies[0],
             boundaries_ns=np.concatenate([energies[0].boundaries_ns[:1], *edges]),
-            energy_nj=np.concatenate([one.energy_nj for one in energies], axis=1),
-            cause=np.concatenate([one.cause for one in energies], axis=1),
-            half_width_ns=np.concatenate([one.half_width_ns for one in energies], axis=1),
+            energy_nj=along("energy_nj"),
+            cause=along("cause"),
+            half_width_ns=along("half_width_ns"),
         ),
-        batches[0].packages,
-        *(
-            np.concatenate([getattr(batch, name) for batch in batches])
-            for name in ("idle_ns", "lost_ns")
+        packages=batches[0].packages,
+        idle_ns=stacked("idle_ns"),
+        lost_ns=stacked("lost_ns"),
+        entries=Entries(
+            **{
+                item.name: np.concatenate([getattr(one, item.name) for one in entries])
+                for item in fields(Entries)
+            }
         ),
-        type(entries[0])(
-            **{name: np.concatenate([getattr(one, name) for one in entries]) for name in names}
-        ),
-        *(
-            np.concatenate([getattr(batch, name) for batch in batches])
-            for name in ("active_ns", "core_ns")
-        ),
+        active_ns=stacked("active_ns"),
+        core_ns=stacked("core_ns"),
     )

@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 
 from qjoule.errors import UsageError
 from qjoule.model import assemble, recorded, tables
+from qjoule.model.account import Account
 from qjoule.model.calibrated import UNCALIBRATED, Calibrated
+from qjoule.model.classes import classes
 from qjoule.model.coefficients import IDLE_POLICIES, Coefficients, IdlePolicy
 from qjoule.model.groups import check_keys, group_owners, group_queries
 from qjoule.model.labels import LabelIndex
-from qjoule.model.ledger import Ledger
 from qjoule.model.result import Attribution
 from qjoule.model.windows import SegmentWindows
 from qjoule.trace.reader import Trace
@@ -47,14 +48,22 @@ def attribute(
     machine = recorded.machine(trace)
     lost = tables.lost_time(trace.table("loss"), trace.begin_ns)
     windows = SegmentWindows(machine, energy, lost)
-    period_ns = recorded.update_period_ns(trace.meta)
-    ledger = Ledger(energy.series, machine.packages, coefficients, idle, period_ns)
+    account = Account(
+        energy.series,
+        machine.packages,
+        coefficients,
+        idle,
+        recorded.update_period_ns(trace.meta),
+        class_of=classes(index.labels),
+        refit=recorded.learns(trace.meta.energy.grade),
+    )
     reader = recorded.SegmentReader(queries, owners, bool(trace.meta.counters))
     for table in trace.iter_segments(columns=reader.columns):
-        ledger.add(windows.add(reader.read(table)))
+        account.add(windows.add(reader.read(table)))
         if progress:
             progress(table.num_rows)
-    ledger.add(windows.finish())
+    account.add(windows.finish())
+    ledger = account.finish()
     about = assemble.Provenance(
         trace=recorded.trace_info(trace),
         source=trace.meta.energy.source or "none",

@@ -86,7 +86,7 @@ class Weights:
 class Coefficients:
     """All that is known of a machine's power. Keys of the dicts are (package, domain).
 
-    a, b, c, t, v, alpha, k: as in `Weights`, of the main domain (package); `others` holds the weights
+    a, b, c, t, v, alpha, k: as in `Weights`, of the main domain (package); `others` holds those
     of other domains, where they are known. `idle_w`: power at rest. `shared_w`: power drawn once
     while any CPU of the package is busy. `weight_error`: relative 95 % error of one owner's weight.
     Raises `UsageError` if a value is negative or not finite.
@@ -123,7 +123,7 @@ class Coefficients:
     def main_weights(self) -> Weights:
         """The main domain's weights."""
         return Weights(
-            *(getattr(self, name) for name in THETA),
+            **{name: getattr(self, name) for name in THETA},
             covariance=self.covariance,
             error=self.weight_error,
             calibrated=self.calibrated,
@@ -184,7 +184,7 @@ class Coefficients:
 
 def _weights(plain: dict[str, Any]) -> dict[str, Any]:
     """Numbers as floats, the covariance as tuples."""
-    made = {
+    made: dict[str, Any] = {
         name: float(value) if isinstance(value, int) and not isinstance(value, bool) else value
         for name, value in plain.items()
     }

@@ -19,8 +19,7 @@ _A, _B, _C, _T, _V, _ALPHA, _K = range(len(THETA))
 
 def counted(entries: Entries) -> Bool:
     """(3,) whether each counter was ever read and moved: one that stands says nothing."""
-    result: Bool = (entries.counted_ns > 0).any(axis=0) & entries.counters.any(axis=0)
-    return result
+    return np.asarray((entries.counted_ns > 0).any(axis=0) & (entries.counters > 0).any(axis=0))
 
 
 def by_counters(entries: Entries, weights: Weights) -> bool:

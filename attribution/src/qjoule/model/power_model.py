@@ -12,7 +12,7 @@ from qjoule.model.coefficients import THETA, Coefficients, Weights
 from qjoule.model.counters import I64
 from qjoule.model.features import basis
 
-#: Variance of power that was never calibrated is no number: whoever ran pays for it all.
+#: Power at rest of a machine that nobody calibrated: whoever ran pays for it all.
 _UNKNOWN = np.nan
 
 
@@ -56,6 +56,10 @@ class PowerModel:
             return np.full(len(classes), -1, np.int64)
         at = np.minimum(np.searchsorted(self.classes, classes), len(self.classes) - 1)
         return np.where(self.classes[at] == classes, at, -1).astype(np.int64)
+
+    def factors(self, column: I64) -> F64:
+        """Factor of each column that `column` gave, 1 where it gave none."""
+        return np.append(self.factor, 1.0)[column]
 
     def factor_sigma(self, column: int) -> float:
         """Standard error of one class's factor."""

@@ -7,15 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from qjoule.model.arrays import F64, Entries
-from qjoule.model.coefficients import THETA
 from qjoule.model.counters import I64
 from qjoule.model.features import basis_slopes
 from qjoule.model.pieces import real_sums
 from qjoule.model.power_model import PowerModel
 from qjoule.model.split import Split
 from qjoule.model.zones import Load
-
-_CHUNK = 1 << 22  #: elements of a dense block of derivatives
 
 
 @dataclass
@@ -35,86 +32,73 @@ class Sensitivity:
 
     def sigma_nj(self, model: PowerModel) -> F64:
         """(groups,) standard error of each group's energy."""
-        variance = np.einsum(
-            "gp,pq,gq->g", self.slopes, model.covariance, self.slopes, optimize=True
-        )
-        return np.sqrt(np.maximum(variance, 0.0) + (model.spread * self.own) ** 2)
+        variance = ((self.slopes @ model.covariance) * self.slopes).sum(axis=1)
+        own = model.spread * self.own
+        return np.asarray(np.sqrt(np.maximum(variance, 0.0) + own**2))
 
 
-def add_series(
-    sums: Sensitivity,
-    model: PowerModel,
-    zone: int,
-    rows: tuple[I64, I64],
-    entries: Entries,
-    features: F64,
-    weight: F64,
-    load: Load,
-    out: Split,
-    part: float,
-) -> None:
-    """Adds one counter's split. `rows`: number of each entry's group in `sums`, and its class.
+@dataclass(frozen=True)
+class Portion:
+    """One counter's energy as it was split over the m entries of its zone.
 
-    `part`: share of the zone's power that this counter measures, where a package has several.
+    `row` (m,): number of each entry's group in `Sensitivity`; `column` (m,): of its class in the
+    model, -1 without. `features` (m, 8), `weight` (m,). `part`: share of the zone's idle and
+    shared power that this counter measures, where a package has several.
     """
-    row, column = rows
-    count, size = len(load.dt_ns), len(sums.own)
-    w = entries.window
-    dynamic = out.dynamic_nj.astype(np.float64)
-    whole = real_sums(w, weight, count)
+
+    zone: int
+    entries: Entries
+    load: Load
+    row: I64
+    column: I64
+    features: F64
+    weight: F64
+    out: Split
+    part: float
+
+
+def add_portion(sums: Sensitivity, model: PowerModel, one: Portion, *, rest_apart: bool) -> None:
+    """Adds one counter's split. `rest_apart`: power at rest is in no group's energy."""
+    entries, load, count = one.entries, one.load, len(one.load.dt_ns)
+    w, size = entries.window, len(sums.own)
+    dynamic = one.out.dynamic_nj.astype(np.float64)
+    whole = real_sums(w, one.weight, count)
+    per_weight = 1.0 / np.where(whole > 0, whole, np.inf)
+    share = one.weight * per_weight[w]
     # Lost time takes its part of the dynamic energy by the window's mean weight.
     busy_ns = real_sums(w, entries.cpu_ns, count)
-    kept = busy_ns / np.maximum(busy_ns + load.lost_ns, 1.0)
-    share = weight / np.where(whole > 0, whole, 1.0)[w]
-    each = (dynamic * kept)[w] * share
+    kept = dynamic * busy_ns / np.maximum(busy_ns + load.lost_ns, 1.0)
+    each = kept[w] * share
 
     def total(values: F64) -> F64:
-        return real_sums(row, values, size)
+        return real_sums(one.row, values, size)
 
-    full = (dynamic > 0)[w]
-    dt_ns = load.dt_ns.astype(np.float64)
-    if not np.isnan(model.idle_w[zone]):
-        sums.slopes[:, zone] -= total(part * dt_ns[w] * share * full)
+    some = one.part * (dynamic > 0)[w]
+    if rest_apart and not np.isnan(model.idle_w[one.zone]):
+        sums.slopes[:, one.zone] -= total(some * load.dt_ns.astype(np.float64)[w] * share)
     active = np.minimum(load.dt_ns, load.active_ns).astype(np.float64)
-    of_shared = entries.shared_ns - active[w] * share
-    sums.slopes[:, model.zones + zone] += total(part * of_shared * full)
-    factor = np.ones(len(w))
-    known = column >= 0
-    factor[known] = model.factor[column[known]]
-    per = np.where(weight > 0, each / np.where(weight > 0, weight, 1.0), 0.0)
+    sums.slopes[:, model.zones + one.zone] += total(some * (entries.shared_ns - active[w] * share))
     slopes = basis_slopes(model.theta)
-    for i in range(len(THETA)):
-        if not slopes[:, i].any():
-            continue
-        mine = (features @ slopes[:, i]) * factor
-        mean = real_sums(w, mine, count)[w]
-        sums.slopes[:, 2 * model.zones + i] += total(
-            per * mine - each * mean / np.where(whole > 0, whole, 1.0)[w]
-        )
-    sums.own += total(np.where(known, 0.0, each * (1.0 - share)))
+    factor = model.factors(one.column)
+    for i in np.flatnonzero(slopes.any(axis=0)):
+        mine = (one.features @ slopes[:, i]) * factor
+        others = share * real_sums(w, mine, count)[w]
+        sums.slopes[:, 2 * model.zones + i] += total((kept * per_weight)[w] * (mine - others))
+    sums.own += total(np.where(one.column >= 0, 0.0, each * (1.0 - share)))
     if len(model.classes):
-        _add_factors(sums, model, row, column, w, share, each, count)
+        _add_factors(sums, model, one, share, each)
 
 
-def _add_factors(
-    sums: Sensitivity,
-    model: PowerModel,
-    row: I64,
-    column: I64,
-    window: I64,
-    share: F64,
-    each: F64,
-    count: int,
-) -> None:
+def _add_factors(sums: Sensitivity, model: PowerModel, one: Portion, share: F64, each: F64) -> None:
     """Derivatives by the classes' factors: a class that draws more takes it from all others."""
     from scipy.sparse import csr_array  # noqa: PLC0415 - slow to import
 
-    classes, size = len(model.classes), len(sums.own)
-    known = column >= 0
+    classes, count, window = len(model.classes), len(one.load.dt_ns), one.entries.window
+    known = one.column >= 0
     of_class = np.bincount(
-        window[known] * classes + column[known], share[known], minlength=count * classes
+        window[known] * classes + one.column[known], share[known], minlength=count * classes
     ).reshape(count, classes)
-    per_group = csr_array((each, (row, window)), shape=(size, count))
+    per_group = csr_array((each, (one.row, window)), shape=(len(sums.own), count))
     slopes = -np.asarray(per_group @ of_class)
-    np.add.at(slopes, (row[known], column[known]), each[known])
+    np.add.at(slopes, (one.row[known], one.column[known]), each[known])
     sums.slopes[:, model.fixed :] += slopes / np.maximum(model.factor, 1e-3)

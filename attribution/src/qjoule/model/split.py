@@ -164,4 +164,4 @@ def unknown_static_nj(energy_nj: I64, load: Load, busy_ns: F64) -> F64:
     By as much as idle CPUs would draw if they drew like busy ones.
     """
     capacity = busy_ns + load.idle_ns + load.lost_ns
-    return energy_nj * load.idle_ns / np.where(capacity > 0, capacity, 1.0)
+    return energy_nj * (load.idle_ns / np.where(capacity > 0, capacity, 1.0))

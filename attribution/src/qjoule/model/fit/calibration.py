@@ -16,7 +16,7 @@ from qjoule.model.coefficients import (
     PowerInterval,
     Weights,
 )
-from qjoule.model.counters import I64, Bool, Series
+from qjoule.model.counters import I64, Series
 from qjoule.model.fit.beliefs import belief_of
 from qjoule.model.fit.block import BlockFit, Evidence, Rows, fit_block, predict
 from qjoule.model.fit.rows import Source, itself, make_rows
@@ -78,13 +78,13 @@ def fit_calibration(
     """
     whole = joined(batches)
     kernels = sorted({phase.name for phase in phases if phase.name != _IDLE})
-    phase_of = _phase_of(whole.energy.boundaries_ns, phases)
+    kernel = _kernel_of(whole.energy.boundaries_ns, phases, kernels)
     main = main_domain([one.domain for one in series])
     made: dict[str, _DomainFit] = {}
     notes: list[str] = []
     for domain in dict.fromkeys(one.domain for one in series):
         for counters in (True, False):
-            fit = _fit_domain(whole, tuple(series), domain, phases, phase_of, kernels, counters)
+            fit = _fit_domain(whole, tuple(series), domain, kernel, len(kernels), counters=counters)
             name = domain if counters else f"{domain}/time"
             if fit is None:
                 notes.append(f"{domain}: too few windows of the phases were measured")
@@ -96,12 +96,16 @@ def fit_calibration(
     return _result(made, main, notes)
 
 
-def _phase_of(bounds_ns: I64, phases: Sequence[Phase]) -> I64:
-    """Number of the phase that holds each window wholly, -1 for none."""
-    out = np.full(max(len(bounds_ns) - 1, 0), -1, np.int64)
-    for number, phase in enumerate(phases):
+#: What a window holds that is not one kernel's.
+_AT_REST, _OUTSIDE = -1, -2
+
+
+def _kernel_of(bounds_ns: I64, phases: Sequence[Phase], kernels: Sequence[str]) -> I64:
+    """Number of the kernel that ran in each window; `_OUTSIDE` where no phase holds it wholly."""
+    out = np.full(max(len(bounds_ns) - 1, 0), _OUTSIDE, np.int64)
+    for phase in phases:
         inside = (bounds_ns[:-1] >= phase.t0_ns) & (bounds_ns[1:] <= phase.t1_ns)
-        out[inside] = number
+        out[inside] = kernels.index(phase.name) if phase.name in kernels else _AT_REST
     return out
 
 
@@ -121,9 +125,9 @@ def _fit_domain(
     whole: WindowBatch,
     series: tuple[Series, ...],
     domain: str,
-    phases: Sequence[Phase],
-    phase_of: I64,
-    kernels: Sequence[str],
+    kernel: I64,
+    kernels: int,
+    *,
     counters: bool,
 ) -> _DomainFit | None:
     places = zones(series, whole.packages, domain)
@@ -131,8 +135,7 @@ def _fit_domain(
     weights = Coefficients().of(domain, counters=counters)
     # Time weighs all alike, so it has no counters to go by.
     rows, read = make_rows([whole], Source(series, places, weights, itself, 1_000_000))
-    number = np.array([kernels.index(p.name) if p.name in kernels else -1 for p in phases] + [-1])
-    rows = _by_kernel(rows, number[phase_of], len(kernels), phase_of >= 0)
+    rows = _by_kernel(rows, kernel, kernels)
     if int(rows.known.sum()) < 50 * len(places) or not rows.features.any():
         return None
     if not counters or not read:
@@ -142,8 +145,8 @@ def _fit_domain(
     before = Evidence.none(len(belief.mean) + len(rows.classes))
     fit = fit_block(rows, belief, before)
     errors = []
-    for kernel in rows.classes.tolist():
-        error = _held_out(rows, kernel, model, weights, domain)
+    for one in rows.classes.tolist():
+        error = _held_out(rows, one, model, weights, domain)
         if error is not None:
             errors.append(error)
     held_out = float(np.sqrt(np.mean(np.square(errors)))) if errors else None
@@ -155,14 +158,15 @@ def _fit_domain(
 _TIME_ALONE = np.array([0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0])
 
 
-def _by_kernel(rows: Rows, kernel: I64, kernels: int, inside: Bool) -> Rows:
+def _by_kernel(rows: Rows, kernel: I64, kernels: int) -> Rows:
     """Rows with one class per kernel: all that ran while it did; windows of no phase unknown."""
-    zones_here = len(rows.edge_w)
-    kernel, inside = np.tile(kernel, zones_here), np.tile(inside, zones_here)
+    kernel = np.tile(kernel, len(rows.edge_w))
     total = rows.features.sum(axis=1)
     features = np.zeros((len(total), kernels + 1, total.shape[1]))
     features[np.arange(len(total)), np.where(kernel >= 0, kernel, kernels)] = total
-    return replace(rows, known=rows.known & inside, features=features, classes=np.arange(kernels))
+    return replace(
+        rows, known=rows.known & (kernel != _OUTSIDE), features=features, classes=np.arange(kernels)
+    )
 
 
 def _held_out(

@@ -48,6 +48,7 @@ class Learner:
     period_ns: int
     class_of: ClassOf = itself
     notes: dict[str, int] = field(default_factory=dict)  #: what happened, and in how many blocks
+    last: dict[str, PowerModel] = field(default_factory=dict)  #: of the last block kept
     _memory: dict[str, _Memory] = field(default_factory=dict)
 
     def learn(self, batches: Sequence[WindowBatch], *, keep: bool) -> dict[str, PowerModel]:
@@ -85,7 +86,7 @@ class Learner:
         packages = [zone.package for zone in places]
         prior = PowerModel.of(self.coefficients, domain, packages, counters=counters)
         if int(rows.known.sum()) < _MIN_WINDOWS * len(places) or not rows.features.any():
-            return None
+            return self.last.get(domain)
         rows = _limit_classes(rows, prior)
         weights = self.coefficients.of(domain, counters=counters)
         belief = belief_of(prior, rows, weights, dram=domain == "dram")
@@ -93,7 +94,7 @@ class Learner:
         fit = fit_block(rows, belief, before)
         if keep:
             self._remember(domain, rows, before, fit)
-        return PowerModel(
+        model = PowerModel(
             *_parts(fit.value, len(places)),
             rows.classes,
             fit.value[len(belief.mean) :].astype(np.float32).astype(np.float64),
@@ -101,6 +102,9 @@ class Learner:
             fit.spread,
             learned=True,
         )
+        if keep:
+            self.last[domain] = model
+        return model
 
     def _recall(self, domain: str, classes: I64, fixed: int) -> Evidence:
         """Evidence of earlier blocks over the parameters of this one."""

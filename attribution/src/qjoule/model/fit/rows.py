@@ -136,4 +136,4 @@ def _by_class(entries: Entries, windows: int, classes: I64, class_of: ClassOf) -
         [np.bincount(key, values[:, i], minlength=windows * size) for i in range(len(FEATURES))],
         axis=1,
     )
-    return out.reshape(windows, size, len(FEATURES))
+    return out.astype(np.float64).reshape(windows, size, len(FEATURES))
