@@ -14,10 +14,11 @@ import attribute_trace
 from qjoule.commands import doctor, physical
 from qjoule.errors import QjouleError, UsageError
 from qjoule.machine.check import Check
+from qjoule.machine.cpu import Cpu, CpuInfo
 from qjoule.model.attribute import attribute
 from qjoule.model.physical import PhysicalTest, Round, Verdict, judge
 from qjoule.physical import load
-from qjoule.physical.experiment import Experiment, Plan, last_cache_bytes, table_bytes
+from qjoule.physical.experiment import Experiment, Plan, last_cache_bytes, one_package, table_bytes
 from qjoule.physical.reading import division, mean_power_w
 from qjoule.trace.reader import Trace
 
@@ -158,6 +159,27 @@ def test_mean_power_is_of_whole_known_windows(trace: Trace) -> None:
     )
     with pytest.raises(QjouleError, match="no energy readings"):
         mean_power_w(trace, 1, 2)
+
+
+def machine(*cores: tuple[int, tuple[int, ...]]) -> CpuInfo:
+    """A machine of cores, each (package, its logical CPUs)."""
+    cpus = [
+        Cpu(cpu, package, core, siblings)
+        for core, (package, siblings) in enumerate(cores)
+        for cpu in siblings
+    ]
+    return CpuInfo("GenuineIntel", 6, 85, 4, "Xeon", False, tuple(cpus))
+
+
+def test_the_loads_share_a_package_but_no_core() -> None:
+    two = machine((0, (0, 4)), (1, (1, 5)), (0, (2, 6)), (1, (3, 7)), (1, (8, 9)))
+    assert one_package(two) == {1, 3, 8}
+
+
+@pytest.mark.parametrize("cores", [[(0, (0, 1))], [(0, (0,)), (1, (1,))]])
+def test_two_loads_need_two_cores_of_a_package(cores: list[tuple[int, tuple[int, ...]]]) -> None:
+    with pytest.raises(QjouleError, match="two cores of one package"):
+        one_package(machine(*cores))
 
 
 def caches(root: Path, sizes: dict[str, str], available_kib: int) -> Path:

@@ -7,12 +7,14 @@ warms up) does not side with one of them.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from qjoule.errors import QjouleError
+from qjoule.machine.cpu import CpuInfo, read_cpu_info
 from qjoule.model.physical import Round
 from qjoule.model.result import Attribution
 from qjoule.physical import load, reading
@@ -26,6 +28,7 @@ from qjoule.trace.reader import Trace
 TESTABLE_GRADES = ("measured", "simulated")
 NOTHING_TO_MEASURE = "cannot test: this needs an energy counter that measures (RAPL)"
 _REST_S = 2.0
+_LEAST_CORES = 2
 _LEAST_TABLE_BYTES = 64 << 20
 _MOST_TABLE_BYTES = 1 << 30
 _CACHES = "sys/devices/system/cpu/cpu0/cache"
@@ -73,6 +76,29 @@ def last_cache_bytes(root: Path = Path("/")) -> int | None:
     return max(sizes, default=None)
 
 
+def one_package(info: CpuInfo) -> set[int]:
+    """One CPU of each core of the package with most cores: where the loads may run.
+
+    On two packages the joint run would wake both of them, and a solo run one; on one core, both
+    loads would share its clock. Raises `QjouleError` where there are not two such cores.
+    """
+    cores: dict[int, set[int]] = {}
+    for cpu in info.cpus:
+        cores.setdefault(cpu.package, set()).add(min(cpu.siblings))
+    most = max(cores.values(), key=len, default=set())
+    if len(most) < _LEAST_CORES:
+        raise QjouleError("cannot test: the two loads need two cores of one package")
+    return most
+
+
+def _pin(pid: int, cpus: set[int]) -> None:
+    """The server's main thread: the threads that serve connections are made by it, and inherit."""
+    try:
+        os.sched_setaffinity(pid, cpus)
+    except OSError as error:
+        raise QjouleError(f"the server may not run on one package: {error.strerror}") from error
+
+
 def experiment(plan: Plan, say: Callable[[str], None]) -> Experiment:
     """Runs it all on a server of its own; `say` is told of each step.
 
@@ -83,7 +109,9 @@ def experiment(plan: Plan, say: Callable[[str], None]) -> Experiment:
     rows = size // load.ROW_BYTES
     with temporary_directory("physical") as directory:
         options = load.server_options(size)
+        cpus = one_package(read_cpu_info())
         with throwaway_mariadb(directory, "physical", "physical", options) as server:
+            _pin(server.pid, cpus)
             say("at rest")
             bench = _Bench(directory, server, plan, rows)
             rest_w = bench.rest_w()
