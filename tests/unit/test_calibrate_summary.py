@@ -1,0 +1,196 @@
+"""From the trace of a calibration run to the calibration, on a machine whose power is known.
+
+The machine here is one package of four cores with two threads each. It draws IDLE_W always,
+SHARED_W while any CPU is busy, and CYCLE_NJ (ALPHA of it while both siblings run), INSTRUCTION_NJ
+and MISS_NJ for what its threads count. Its counter moves once a millisecond.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attribute_trace import rows
+from calibrations import MACHINE
+from qjoule.commands.calibrate import summarise
+from qjoule.errors import QjouleError
+from qjoule.live.calibrating import Done
+from qjoule.machine.calibration import Calibration, parse
+from qjoule.machine.cpu import Cpu as MachineCpu
+from qjoule.machine.cpu import CpuInfo
+from qjoule.machine.load import IDLE, Step, plan_steps
+from qjoule.model.fit.calibration import Phase
+from qjoule.trace.meta import Cpu, DomainInfo, EnergyInfo, Meta
+from qjoule.trace.reader import Trace
+from qjoule.trace.writer import TraceWriter
+
+MS = 1_000_000
+WINDOW_NS = 20 * MS
+BEGIN_NS = 5_000 * MS
+IDLE_W, SHARED_W = 20.0, 8.0
+CYCLE_NJ, INSTRUCTION_NJ, MISS_NJ, ALPHA = 1.2, 0.5, 25.0, 0.55
+#: Cycles, instructions and misses per ns of a thread that has its core for itself.
+RATES = {
+    "integer": (3.0, 9.0, 0.0),
+    "floating_point": (3.0, 6.0, 0.0),
+    "cache": (3.0, 4.0, 0.0005),
+    "stream": (3.0, 2.0, 0.03),
+    "chase": (3.0, 0.15, 0.012),
+}
+BESIDE_A_SIBLING = 0.6  #: what is left of its instructions and misses per ns
+BETWEEN_NS = 110 * MS  #: from one phase to the next, in which a thousand watts are drawn
+INFO = CpuInfo(
+    *("GenuineIntel", 6, 85, 7, "Example", False),
+    tuple(MachineCpu(n, 0, n % 4, (n % 4, n % 4 + 4)) for n in range(8)),
+)
+
+
+def counts(step: Step, cpu: int, length_ns: int) -> tuple[int, ...]:
+    both = sum(other % 4 == cpu % 4 for other in step.cpus) > 1
+    cycles, *others = RATES[step.kernel]
+    kept = BESIDE_A_SIBLING if both else 1.0
+    return tuple(round(rate * length_ns) for rate in (cycles, *(kept * rate for rate in others)))
+
+
+def power_w(step: Step) -> float:
+    total = IDLE_W + (SHARED_W if step.cpus else 0.0)
+    for cpu in step.cpus:
+        cycles, instructions, misses = counts(step, cpu, MS)
+        both = sum(other % 4 == cpu % 4 for other in step.cpus) > 1
+        of_clock = CYCLE_NJ * cycles * (ALPHA if both else 1.0)
+        total += (of_clock + INSTRUCTION_NJ * instructions + MISS_NJ * misses) / MS
+    return total
+
+
+@cache
+def story() -> tuple[tuple[Done, ...], int]:
+    """The phases of a quick run, and when it ends."""
+    t_ns, done = BEGIN_NS + 7 * MS, []
+    for step in plan_steps(INFO, quick=True):
+        end_ns = t_ns + round(step.seconds * 1e9)
+        phase = Phase(step.kernel, t_ns, end_ns, len(step.cpus), step.smt)
+        done.append(Done(step, phase, float(len(step.cpus)), True))
+        t_ns = end_ns + BETWEEN_NS
+    return tuple(done), t_ns
+
+
+def drawn_uj(times_ns: Sequence[int]) -> list[int]:
+    """What the counter says at these times: the energy as of the last whole millisecond."""
+    edges, powers = [BEGIN_NS], []
+    for one in story()[0]:
+        edges += [one.phase.t0_ns, one.phase.t1_ns]
+        powers += [1000.0, power_w(one.step)]
+    edges.append(story()[1])
+    powers.append(1000.0)
+    steps_nj = [watts * (b - a) for watts, (a, b) in zip(powers, pairwise(edges), strict=True)]
+    total_nj = np.concatenate([[0.0], np.cumsum(steps_nj)])
+    whole_ms = np.array(times_ns) // MS * MS
+    found: list[int] = (np.interp(whole_ms, edges, total_nj) / 1000).astype(np.int64).tolist()
+    return found
+
+
+def segments(counted: bool) -> list[dict[str, Any]]:
+    found = []
+    for one in story()[0]:
+        for cpu in one.step.cpus:
+            for t0_ns in range(one.phase.t0_ns, one.phase.t1_ns, 10 * MS):
+                t1_ns = min(t0_ns + 10 * MS, one.phase.t1_ns)
+                row = {"t0_ns": t0_ns, "t1_ns": t1_ns, "cpu": cpu, "package": 0, "owner": 1}
+                if counted:
+                    names = ("cycles", "instructions", "llc_misses")
+                    row |= zip(names, counts(one.step, cpu, t1_ns - t0_ns), strict=True)
+                found.append(row)
+    return sorted(found, key=lambda row: row["t0_ns"])
+
+
+def record(directory: Path, *, counted: bool, energy: bool = True) -> Trace:
+    names = ("cycles", "instructions", "llc_misses")
+    domains = (DomainInfo(0, "package", 1e-6, 1 << 40),) if energy else ()
+    meta = Meta(
+        complete=True,
+        begin_ns=BEGIN_NS,
+        end_ns=story()[1],
+        window_ns=WINDOW_NS,
+        counters=names if counted else (),
+        energy=EnergyInfo("powercap", "measured"),
+        domains=domains,
+        cpus=tuple(Cpu(n, 0, n % 4, n % 4) for n in range(8)),
+    )
+    times = list(range(BEGIN_NS, story()[1], WINDOW_NS))
+    fixed = {"package": 0, "domain": "package", "unit_j": 1e-6, "range": 1 << 40, "status": 0}
+    readings = [
+        {"t_ns": t_ns, "half_width_ns": 500, "raw": raw} | fixed
+        for t_ns, raw in zip(times, drawn_uj(times), strict=True)
+    ]
+    load = {"pid": 9, "tgid": 9, "comm": "qjoule-load", "process_comm": "qjoule-load"}
+    tables = {
+        "owners": [{"owner": 0, "kind": "idle"}, {"owner": 1, "kind": "process"} | load],
+        "segments": segments(counted),
+        "energy": readings if energy else [],
+    }
+    writer = TraceWriter(directory, meta)
+    writer.write({name: rows(name, records) for name, records in tables.items() if records})
+    writer.close(meta)
+    return Trace(directory)
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["counters", "time"])
+def made(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[bool, Calibration]:
+    directory = tmp_path_factory.mktemp("run") / "t"
+    trace = record(directory, counted=request.param)
+    return request.param, summarise(trace, MACHINE, story()[0], quick=True)
+
+
+def test_what_is_drawn_at_rest_and_once(made: tuple[bool, Calibration]) -> None:
+    found = made[1].identified
+    for name, truth in (("idle_w.package.0", IDLE_W), ("shared_w.package.0", SHARED_W)):
+        assert found[name].low <= truth <= found[name].high, (name, found[name])
+    idle = found["idle_w.package.0"]
+    assert idle.ok
+    assert idle.high - idle.low < 0.05 * IDLE_W
+    assert abs(idle.value - IDLE_W) < 0.02 * IDLE_W
+
+
+def test_what_counts_cost(made: tuple[bool, Calibration]) -> None:
+    counted, calibration = made
+    if not counted:
+        assert "no hardware counters: only CPU time could be weighed" in calibration.notes
+        return
+    truth = {"a": CYCLE_NJ, "b": INSTRUCTION_NJ, "c": MISS_NJ, "alpha": ALPHA}
+    for name, value in truth.items():
+        found = calibration.identified[f"{name}.package"]
+        assert found.low <= value <= found.high, (name, found)
+    assert calibration.held_out_error["package"] < 0.10
+
+
+def test_phases_hold_their_own_windows_alone(made: tuple[bool, Calibration]) -> None:
+    """A thousand watts between them would show in every one of them."""
+    for phase, one in zip(made[1].phases, story()[0], strict=True):
+        assert phase.kernel == one.step.kernel
+        assert phase.seconds == pytest.approx(one.step.seconds)
+        assert abs(phase.windows - one.step.seconds / 0.02) <= 2
+        expected = power_w(one.step)
+        assert phase.power_w["package.0"] == pytest.approx(expected, rel=0.01), phase
+    assert not [note for note in made[1].notes if "drifted" in note]
+
+
+def test_the_result_is_a_file(made: tuple[bool, Calibration]) -> None:
+    assert parse(made[1].to_json().encode()) == made[1]
+
+
+def test_without_energy_there_is_nothing_to_fit(tmp_path: Path) -> None:
+    trace = record(tmp_path / "t", counted=False, energy=False)
+    with pytest.raises(QjouleError, match="no reading"):
+        summarise(trace, MACHINE, story()[0])
+
+
+def test_every_kernel_has_its_rates() -> None:
+    assert {one.step.kernel for one in story()[0]} == {IDLE, *RATES}
