@@ -209,7 +209,8 @@ def test_law6_numbers_carry_their_unit_in_their_name() -> None:
         # counts, ids, indices and ratios
         *("calls", "windows", "unattributed_windows", "share", "coverage", "held_out_error"),
         *("alpha", "weight_error", "package", "packages", "range", "first", "unknown", "a", "b"),
-        *("c", "t", "v", "k", "covariance", "error", "others", "cores", "active", "features"),
+        *("c", "t", "v", "k", "covariance", "error", "others", "features", "theta"),
+        *("classes", "factor", "spread", "slopes", "part", "zone", "row", "column", "weight"),
         *("c", "record_loss", "cycles", "instructions", "llc_misses", "window", "group", "cpu"),
         *("overlapping", "late", "inverted", "unknown_cpu", "implausible_counters", "counters"),
         *("cpu_package", "cpu_ids", "cause", "series", "raw", "codes", "ids", "histogram"),

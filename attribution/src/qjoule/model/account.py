@@ -20,8 +20,9 @@ from qjoule.model.fit.rows import ClassOf, itself
 from qjoule.model.ledger import Ledger
 from qjoule.model.power_model import PowerModel
 
-#: A block holds this much time, unless it has more entries than memory should hold.
+#: A block holds this much time and so many windows, or as many entries as memory should hold.
 BLOCK_NS = 30_000_000_000
+BLOCK_WINDOWS = 512
 BLOCK_ENTRIES = 1 << 18
 
 
@@ -72,12 +73,15 @@ class Account:
         self._learner = Learner(series, packages, coefficients, period_ns, self._class)
         self._closed = self._new()
         self._open: list[WindowBatch] = []
-        self._open_ns = self._open_entries = 0
+        self._open_ns = self._open_entries = self._open_windows = 0
         self._moves: list[tuple[int, int]] = []
         self._models: Mapping[str, PowerModel] | None = None  #: of the open block, if up to date
 
     def add(self, batch: WindowBatch) -> None:
         """Adds consecutive windows; closes the blocks that they fill."""
+        if not self._refit:
+            self._closed.add(batch)
+            return
         at = 0
         while at < windows(batch):
             end = self._block_end(batch, at)
@@ -156,7 +160,10 @@ class Account:
         last = len(batch.entries.window)
         ends = np.searchsorted(batch.entries.window, np.arange(first, windows(batch)), "right")
         begin = int(np.searchsorted(batch.entries.window, first)) if last else 0
-        full = (ns >= BLOCK_NS) | (self._open_entries + ends - begin >= BLOCK_ENTRIES)
+        count = self._open_windows + 1 + np.arange(len(ns))
+        full = ((ns >= BLOCK_NS) & (count >= BLOCK_WINDOWS)) | (
+            self._open_entries + ends - begin >= BLOCK_ENTRIES
+        )
         at = np.flatnonzero(full)
         return first + int(at[0]) + 1 if len(at) else windows(batch) + 1
 
@@ -164,17 +171,19 @@ class Account:
         self._models = None
         if windows(batch):
             self._open.append(batch)
-            self._open_ns += int(batch.energy.boundaries_ns[-1] - batch.energy.boundaries_ns[0])
+            self._open_ns += int(batch.energy.boundaries_ns[-1]) - int(batch.energy.boundaries_ns[0])
             self._open_entries += len(batch.entries.window)
+            self._open_windows += windows(batch)
 
     def _close(self) -> None:
         block = [joined(self._open)]
-        models = self._learner.learn(block, keep=True) if self._refit else {}
+        models = self._learner.learn(block, keep=True)
         self._closed.add_block(block, models)
         for source, target in self._moves:
             self._closed.move(source, target)
         self._moves.clear()
-        self._open, self._open_ns, self._open_entries, self._models = [], 0, 0, None
+        self._open, self._models = [], None
+        self._open_ns = self._open_entries = self._open_windows = 0
 
 
 def joined(batches: Sequence[WindowBatch]) -> WindowBatch:

@@ -19,12 +19,12 @@ from qjoule.model.zones import Load
 class Sensitivity:
     """Sums of derivatives of `groups` groups' energy (nJ) by the parameters of one model.
 
-    `slopes` (groups, p), in the order of `PowerModel.covariance`; `own` (groups,): by a factor of
+    `slopes` (groups, p), in the order of `PowerModel.covariance`; `own_nj` (groups,): by a factor of
     its own, for groups whose class has none in the model.
     """
 
     slopes: F64
-    own: F64
+    own_nj: F64
 
     @staticmethod
     def none(groups: int, model: PowerModel) -> Sensitivity:
@@ -33,7 +33,7 @@ class Sensitivity:
     def sigma_nj(self, model: PowerModel) -> F64:
         """(groups,) standard error of each group's energy."""
         variance = ((self.slopes @ model.covariance) * self.slopes).sum(axis=1)
-        own = model.spread * self.own
+        own = model.spread * self.own_nj
         return np.asarray(np.sqrt(np.maximum(variance, 0.0) + own**2))
 
 
@@ -60,7 +60,7 @@ class Portion:
 def add_portion(sums: Sensitivity, model: PowerModel, one: Portion, *, rest_apart: bool) -> None:
     """Adds one counter's split. `rest_apart`: power at rest is in no group's energy."""
     entries, load, count = one.entries, one.load, len(one.load.dt_ns)
-    w, size = entries.window, len(sums.own)
+    w, size = entries.window, len(sums.own_nj)
     dynamic = one.out.dynamic_nj.astype(np.float64)
     whole = real_sums(w, one.weight, count)
     per_weight = 1.0 / np.where(whole > 0, whole, np.inf)
@@ -84,7 +84,7 @@ def add_portion(sums: Sensitivity, model: PowerModel, one: Portion, *, rest_apar
         mine = (one.features @ slopes[:, i]) * factor
         others = share * real_sums(w, mine, count)[w]
         sums.slopes[:, 2 * model.zones + i] += total((kept * per_weight)[w] * (mine - others))
-    sums.own += total(np.where(one.column >= 0, 0.0, each * (1.0 - share)))
+    sums.own_nj += total(np.where(one.column >= 0, 0.0, each * (1.0 - share)))
     if len(model.classes):
         _add_factors(sums, model, one, share, each)
 
@@ -98,7 +98,7 @@ def _add_factors(sums: Sensitivity, model: PowerModel, one: Portion, share: F64,
     of_class = np.bincount(
         window[known] * classes + one.column[known], share[known], minlength=count * classes
     ).reshape(count, classes)
-    per_group = csr_array((each, (one.row, window)), shape=(len(sums.own), count))
+    per_group = csr_array((each, (one.row, window)), shape=(len(sums.own_nj), count))
     slopes = -np.asarray(per_group @ of_class)
     np.add.at(slopes, (one.row[known], one.column[known]), each[known])
     sums.slopes[:, model.fixed :] += slopes / np.maximum(model.factor, 1e-3)
