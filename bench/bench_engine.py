@@ -2,37 +2,39 @@
 
     python bench/bench_engine.py [--segments N] [--arrays-only]
 
-Two parts: the model on arrays that are already in memory, and `attribute` on a trace on disk.
-Prints each rate beside the time that this machine takes to copy the same arrays, so that runs on
-different machines can be compared. Nothing passes or fails here.
+Two parts, both with hardware counters: the model on arrays that are already in memory, and
+`attribute` on a trace on disk. Prints each rate beside the time that this machine takes to copy the
+same arrays, so that runs on different machines can be compared. Nothing passes or fails here.
 """
 
 from __future__ import annotations
 
 import argparse
 import resource
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from qjoule.model.arrays import Machine, Segments
+from qjoule.model import tables
+from qjoule.model.arrays import COUNTERS, Machine, Segments
 from qjoule.model.attribute import attribute
 from qjoule.model.counters import Series, WindowEnergy
-from qjoule.model.ledger import Ledger
+from qjoule.model.engine import Engine
 from qjoule.model.windows import SegmentWindows
 from qjoule.trace.meta import Cpu, DomainInfo, EnergyInfo, Meta, Server
 from qjoule.trace.reader import Trace
 from qjoule.trace.schema import TABLES, conform
 from qjoule.trace.writer import TraceWriter
 
-CPUS, GROUPS, SHAPES = 8, 300, 200
+CPUS, THREADS, GROUPS, SHAPES = 8, 2, 300, 200
 SEGMENT_NS, WINDOW_NS = 20_000, 20_000_000
 BATCH = 1 << 18
-TARGET_RSS_MB = 2000
 
 
 def batches(segments: int) -> Iterator[dict[str, np.ndarray]]:
@@ -41,38 +43,63 @@ def batches(segments: int) -> Iterator[dict[str, np.ndarray]]:
     for first in range(0, segments, BATCH):
         number = np.arange(first, min(first + BATCH, segments))
         t0 = number // CPUS * SEGMENT_NS + number % CPUS * (SEGMENT_NS // CPUS)
+        ns = random.integers(SEGMENT_NS * 8 // 10, SEGMENT_NS, len(number))
+        group = random.integers(0, GROUPS, len(number))
+        counts = np.stack([3 * ns, 2 * ns, ns // 50 * (group % 3)], axis=1)
         yield {
             "t0_ns": t0,
-            "t1_ns": t0 + random.integers(SEGMENT_NS * 8 // 10, SEGMENT_NS, len(number)),
+            "t1_ns": t0 + ns,
             "cpu": (number % CPUS).astype(np.uint16),
-            "group": random.integers(0, GROUPS, len(number)),
+            "group": group,
+            "counters": counts.astype(np.uint64),
+            "valid": np.ones((len(number), COUNTERS), bool),
+            "scaled": np.ones(len(number), np.float32),
         }
 
 
-def bench_arrays(segments: int) -> tuple[float, float]:
-    """Seconds of the model, and of copying its input, over arrays in memory."""
+def bench_arrays(segments: int) -> dict[str, float]:
+    """Seconds of CPU time of each part of the model over arrays in memory, and of copying them."""
     parts = list(batches(segments))
     end_ns = int(parts[-1]["t1_ns"].max())
     bounds = np.arange(0, end_ns + WINDOW_NS, WINDOW_NS)
     shape = (1, len(bounds) - 1)
-    nj = np.full(shape, 10**9, np.int64)
+    nj = np.random.default_rng(2).integers(9 * 10**8, 11 * 10**8, shape)
     series = (Series(0, "package", 2.0**-14, 2**32),)
     nothing = np.zeros(shape, np.int64)
     energy = WindowEnergy(series, bounds, nj, np.zeros(shape, np.uint8), nothing)
-    machine = Machine(np.arange(CPUS), np.zeros(CPUS, np.int64))
-    copying = time.perf_counter()
-    for part in parts:
-        for column in part.values():
-            column.copy()
-    copying = time.perf_counter() - copying
-    begin = time.perf_counter()
-    stream, ledger = SegmentWindows(machine, energy), Ledger(series, machine.packages)
-    for part in parts:
-        ledger.add(stream.add(Segments(**part)))
-    ledger.add(stream.finish())
-    seconds = time.perf_counter() - begin
-    assert ledger.domains["package"].measured_nj == int(nj.sum())
-    return seconds, copying
+    cpus = np.arange(CPUS)
+    machine = Machine(cpus, np.zeros(CPUS, np.int64), cpus // THREADS)
+
+    def copy() -> None:
+        for part in parts:
+            for column in part.values():
+                column.copy()
+
+    def sweep() -> None:
+        stream = SegmentWindows(machine, energy)
+        for part in parts:
+            stream.add(Segments(**part))
+        stream.finish()
+
+    def engine(refit: bool) -> None:
+        engine = Engine(machine, energy, refit=refit)
+        for part in parts:
+            engine.add(Segments(**part))
+        assert engine.finish().domains["package"].measured_nj == int(nj.sum())
+
+    return {
+        "copying": _cpu_seconds(copy),
+        "windows": _cpu_seconds(sweep),
+        "windows and split": _cpu_seconds(lambda: engine(False)),
+        "windows, learning and split": _cpu_seconds(lambda: engine(True)),
+    }
+
+
+def _cpu_seconds(run: Callable[[], None]) -> float:
+    """CPU time of all threads: a rate per core, whatever else the machine does."""
+    begin = time.process_time()
+    run()
+    return time.process_time() - begin
 
 
 def write_trace(directory: Path, segments: int) -> None:
@@ -85,7 +112,8 @@ def write_trace(directory: Path, segments: int) -> None:
         window_ns=WINDOW_NS,
         energy=EnergyInfo("replay", "simulated", "a benchmark"),
         domains=(DomainInfo(0, "package", 2.0**-14, 2**32),),
-        cpus=tuple(Cpu(i, 0, i, i) for i in range(CPUS)),
+        cpus=tuple(Cpu(i, 0, i // THREADS, i // THREADS * THREADS) for i in range(CPUS)),
+        counters=tables.COUNTER_COLUMNS,
         servers=(Server(1, "bench", "mysql"),),
     )
     writer = TraceWriter(directory, meta)
@@ -118,8 +146,8 @@ def write_trace(directory: Path, segments: int) -> None:
             "text": [f"SELECT {i}" for i in range(SHAPES)],
         }
     )
-    tables = {"energy": energy, "owners": owners, "shapes": shapes}
-    writer.write({name: conform(name, table) for name, table in tables.items()})
+    written = {"energy": energy, "owners": owners, "shapes": shapes}
+    writer.write({name: conform(name, table) for name, table in written.items()})
     for part in batches(segments):
         writer.write(_segments_and_queries(part, names))
     writer.close(meta)
@@ -135,6 +163,8 @@ def _segments_and_queries(part: dict[str, np.ndarray], names: list[str]) -> dict
             "cpu": part["cpu"],
             "owner": (part["cpu"] + 1).astype(np.uint32),
             "query": pa.array(query, mask=query == 0),
+            tables.SHARE_COLUMN: part["scaled"],
+            **{name: part["counters"][:, i] for i, name in enumerate(tables.COUNTER_COLUMNS)},
         }
     )
     ids, rows = np.unique(query, return_index=True)
@@ -155,32 +185,45 @@ def _segments_and_queries(part: dict[str, np.ndarray], names: list[str]) -> dict
     return {"segments": conform("segments", segments), "queries": conform("queries", queries)}
 
 
+def attribute_trace(directory: Path) -> None:
+    """Attributes a trace, and prints how long it took and how much memory."""
+    trace = Trace(directory)
+    before_mb, segments = _peak_rss_mb(), trace.rows("segments")
+    begin = time.perf_counter()
+    result = attribute(trace)
+    seconds = time.perf_counter() - begin
+    assert sum(result.main.parts_nj.values()) == result.main.measured_nj
+    print(
+        f"trace   {segments:,} segments, {trace.rows('queries'):,} queries in {seconds:.2f} s: "
+        f"{segments / seconds / 1e6:.1f} M segments/s of one process; "
+        f"peak RSS {_peak_rss_mb():.0f} MB ({before_mb:.0f} before)",
+        flush=True,
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--segments", type=int, default=10_000_000)
     parser.add_argument("--arrays-only", action="store_true", help="leave out the trace on disk")
+    parser.add_argument("--attribute", type=Path, help="only this trace, in this process")
     options = parser.parse_args()
+    if options.attribute:
+        attribute_trace(options.attribute)
+        return
     if not options.arrays_only:
         with tempfile.TemporaryDirectory(prefix="qjoule-bench-") as scratch:
             directory = Path(scratch) / "trace"
             write_trace(directory, options.segments)
-            base_mb = _peak_rss_mb()
-            begin = time.perf_counter()
-            result = attribute(Trace(directory))
-            seconds = time.perf_counter() - begin
-        assert sum(result.main.parts_nj.values()) == result.main.measured_nj
-        rate = options.segments / seconds / 1e6
+            # A process of its own: what writing the trace took is not attribution's.
+            subprocess.run([sys.executable, __file__, "--attribute", str(directory)], check=True)
+    seconds = bench_arrays(options.segments)
+    copying = seconds.pop("copying")
+    for what, spent in seconds.items():
+        rate = options.segments / spent / 1e6
         print(
-            f"trace   {options.segments:,} segments in {seconds:.2f} s: {rate:.1f} M segments/s "
-            f"of one process; peak RSS {_peak_rss_mb():.0f} MB (target < {TARGET_RSS_MB}; "
-            f"{base_mb:.0f} before)"
+            f"arrays  {options.segments:,} segments with counters, {what}: {rate:.1f} M segments/s "
+            f"and core; {spent / copying:.0f} times the copying of its input"
         )
-    seconds, copying = bench_arrays(options.segments)
-    rate = options.segments / seconds / 1e6
-    print(
-        f"arrays  {options.segments:,} segments in {seconds:.2f} s: {rate:.1f} M segments/s on one "
-        f"core; {seconds / copying:.0f} times the copying of its input"
-    )
 
 
 def _peak_rss_mb() -> float:
