@@ -209,7 +209,7 @@ def render(errors: Sequence[PowerError]) -> list[str]:
     """The table, with the target beside qjoule's figures."""
     names = list(dict.fromkeys(one.method for one in errors))
     lines = [
-        "Power of a real server, last third predicted from the first two: mean error, % of mean",
+        "Power of a real server, its last third predicted: mean error, % of mean",
         "",
         f"{'':<18}" + "".join(f"{domain:>10}{'validated':>11}" for domain in DOMAINS),
     ]

@@ -1,0 +1,134 @@
+"""The other methods, on cases small enough for pencil and paper."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from bench.accuracy.peers import PEERS, cycles, energat, smartwatts, time_share
+from bench.accuracy.peers.observed import Observed, idle_power, observe
+from bench.accuracy.recording import F64
+from bench.accuracy.scenarios import make_case
+
+MS = 1e6
+
+
+def seen(
+    cpu_ns: list[list[float]],
+    energy_nj: list[float],
+    *,
+    cycles_of: list[list[float]] | None = None,
+    overlap_ns: list[list[float]] | None = None,
+    overlap_cycles: list[list[float]] | None = None,
+    idle_w: float = 0.0,
+) -> Observed:
+    """Windows of 20 ms of one package of two CPUs; rows are windows, columns groups."""
+    time = np.array(cpu_ns, np.float64)[:, None, :]
+
+    def counts(of: list[list[float]] | None) -> F64 | None:
+        if cycles_of is None:
+            return None
+        plain = np.zeros((*time.shape, 3))
+        if of is not None:
+            plain[..., 0] = np.array(of)[:, None, :]
+        return plain
+
+    return Observed(
+        dt_ns=np.full(len(cpu_ns), 20 * MS),
+        energy_nj=np.array([energy_nj], np.float64),
+        known=np.ones((1, len(cpu_ns)), bool),
+        cpus=np.array([2.0]),
+        idle_w=np.array([idle_w]),
+        cpu_ns=time,
+        overlap_ns=np.zeros(time.shape) if overlap_ns is None else np.array(overlap_ns)[:, None, :],
+        counts=counts(cycles_of),
+        overlap_counts=counts(overlap_cycles),
+    )
+
+
+TWO_WINDOWS = seen([[5 * MS, 15 * MS], [10 * MS, 0]], [1000.0, 400.0])
+
+
+def test_scaphandre_charges_all_energy_by_time() -> None:
+    assert time_share.scaphandre(TWO_WINDOWS).tolist() == [250 + 400, 750]
+
+
+def test_kepler_charges_the_used_part_of_the_machine() -> None:
+    # Of 40 ms of CPU time 20 are used in the first window, and 10 in the second.
+    assert time_share.kepler(TWO_WINDOWS).tolist() == [125 + 100, 375]
+
+
+def test_power_at_rest_is_taken_off_but_never_more_than_there_is() -> None:
+    idle = seen([[5 * MS, 15 * MS], [10 * MS, 0]], [1000.0, 400.0], idle_w=30e-6)
+    assert time_share.above_idle(idle).tolist() == pytest.approx([100, 300])
+
+
+def test_time_beside_a_sibling_weighs_less() -> None:
+    smt = seen([[10 * MS, 10 * MS]], [1550.0], overlap_ns=[[10 * MS, 0]])
+    assert time_share.smt_time(smt).tolist() == pytest.approx([550, 1000])
+
+
+def test_energat_takes_shares_to_the_power_of_gamma() -> None:
+    credit = np.array([0.25**0.3, 0.75**0.3])
+    one = seen([[5 * MS, 15 * MS]], [1000.0])
+    assert energat.as_published(one).tolist() == pytest.approx(1000 * credit)
+    assert energat.normalised(one).tolist() == pytest.approx(1000 * credit / credit.sum())
+
+
+def test_energat_looks_every_50_ms() -> None:
+    # Three windows of 20 ms begin in the first 50 ms, and two in the second.
+    five = seen([[20 * MS, 0]] * 2 + [[0, 20 * MS]] + [[0, 20 * MS]] * 2, [100.0] * 5)
+    expected = [300 * (2 / 3) ** 0.3, 300 * (1 / 3) ** 0.3 + 200]
+    assert energat.as_published(five).tolist() == pytest.approx(expected)
+
+
+def test_cycles_and_their_weight_beside_a_sibling() -> None:
+    made = seen([[1, 1]], [2000.0], cycles_of=[[300, 100]], overlap_cycles=[[200, 0]], idle_w=2e-5)
+    assert cycles.all_energy(made).tolist() == [1500, 500]  # type: ignore[union-attr]
+    assert cycles.above_idle(made).tolist() == pytest.approx([1200, 400])  # type: ignore[union-attr]
+    weights = np.array([300 - 0.45 * 200, 100])
+    shares = weights / weights.sum()
+    assert cycles.deep_mon(made).tolist() == pytest.approx(2000 * shares)  # type: ignore[union-attr]
+    assert cycles.happy(made).tolist() == pytest.approx(1600 * shares)  # type: ignore[union-attr]
+
+
+def test_smartwatts_finds_what_an_event_costs() -> None:
+    """Power is 2 nJ per cycle and 5 per instruction: so is each target's, whatever it does."""
+    random = np.random.default_rng(1)
+    windows = 25 * 20
+    made = seen([[10 * MS, 10 * MS]] * windows, [0.0] * windows, cycles_of=[[1, 1]] * windows)
+    assert made.counts is not None
+    made.counts[..., 0] = 3e7
+    made.counts[..., 1] = np.repeat(random.uniform(1e7, 6e7, (20, 1, 2)), 25, axis=0)
+    cost = 2 * made.counts[..., 0] + 5 * made.counts[..., 1]
+    made.energy_nj[0] = cost.sum(axis=(1, 2))
+    found = smartwatts.shares(made)
+    assert found is not None
+    assert found == pytest.approx(cost.sum(axis=(0, 1)), rel=1e-6)
+
+
+@pytest.mark.parametrize("peer", PEERS, ids=lambda peer: str(peer.name))
+def test_who_needs_counters_says_so(peer) -> None:  # type: ignore[no-untyped-def]
+    assert (peer.estimate(TWO_WINDOWS) is None) == peer.by_counters
+
+
+def test_what_is_seen_of_a_case_is_what_happened() -> None:
+    case = make_case("two_packages", 3)
+    one = observe(case)
+    segments = case.recording.segments
+    spent = np.bincount(segments.group, segments.t1_ns - segments.t0_ns)
+    assert one.cpu_ns.sum(axis=(0, 1)) == pytest.approx(spent, rel=1e-6)
+    assert one.energy_nj.sum() == pytest.approx(case.truth.total_nj["package"], rel=0.01)
+    assert one.counts is not None and segments.counters is not None
+    assert one.counts.sum(axis=(0, 1, 2)) == pytest.approx(segments.counters.sum(axis=0), rel=1e-3)
+    true_w = [case.truth.idle_w[package, "package"] for package in (0, 1)]
+    assert idle_power(case) == pytest.approx(true_w, rel=0.1)
+    assert (one.overlap_ns <= one.cpu_ns).all()
+
+
+def test_multiplexed_counts_are_completed() -> None:
+    """What was not counted is guessed at the group's own rate, so cycles are near the true ones."""
+    case = make_case("multiplexed", 0)
+    one = observe(case)
+    assert one.counts is not None
+    ghz = one.counts[..., 0].sum(axis=(0, 1)) / one.cpu_ns.sum(axis=(0, 1))
+    assert (ghz > 0.5).all() and (ghz < 5).all()
