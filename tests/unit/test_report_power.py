@@ -17,6 +17,7 @@ from qjoule.reporters import power
 from qjoule.reporters.csv_report import to_csv
 from qjoule.reporters.json_report import to_json
 from qjoule.reporters.live_detail import _figures
+from qjoule.reporters.live_header import _calibration
 from qjoule.reporters.parquet_report import to_table
 from qjoule.reporters.provenance import footing
 from qjoule.reporters.table import render
@@ -156,3 +157,10 @@ def test_the_drill_down_of_the_live_view_has_them() -> None:
     assert figures["of it shared"] == "1.00 J"
     assert figures["energy, dram"] == "2.00 ± 0.50 J"
     assert "of it shared" not in dict(_figures(found.rows[1], found))
+
+
+def test_the_live_header_doubts_a_calibration_that_does_not_fit() -> None:
+    fits = dataclasses.replace(CALIBRATED, calibration_flags=())
+    assert _calibration(modelled()) == ("calibrated, in doubt", "warn")
+    assert _calibration(dataclasses.replace(modelled(), model=fits)) == ("calibrated", "dim")
+    assert _calibration(typical()) == ("not calibrated", "dim")

@@ -70,7 +70,7 @@ def _provenance(attribution: Attribution, width: int) -> Line:
         [
             (fmt.one_line(source.name), "dim") if named else ("", ""),
             (f"idle {fmt.one_line(attribution.policy.get('idle', fmt.UNKNOWN))}", "dim"),
-            ("calibrated" if attribution.model.calibrated else "not calibrated", "dim"),
+            _calibration(attribution),
             (f"coverage {fmt.share(attribution.coverage)}", "dim"),
             (_tracer(attribution), "dim"),
             (f"{fmt.count(gaps)} windows without energy", "bad") if gaps else ("", ""),
@@ -80,6 +80,14 @@ def _provenance(attribution: Attribution, width: int) -> Line:
         ],
         width,
     )
+
+
+def _calibration(attribution: Attribution) -> tuple[str, str]:
+    """In a word; the reports say what of a calibration does not fit."""
+    model = attribution.model
+    if model.calibrated and model.calibration_flags:
+        return "calibrated, in doubt", "warn"
+    return ("calibrated" if model.calibrated else "not calibrated"), "dim"
 
 
 def _tracer(attribution: Attribution) -> str:
