@@ -96,6 +96,10 @@ def _zone_columns(
     # A window that lost somebody's time cannot tell who drew its power.
     whole = np.concatenate([(load.lost_ns == 0) & (load.dt_ns > 0) for _, load in taken])
     known = whole & np.concatenate([b.energy.known[numbers].all(axis=0) for b in batches])
+    # Edge errors are taken to be alike. Of a reading that came late and the next one, which came in
+    # time, the window may be shorter than the counter's own period: its power says nothing.
+    if known.any():
+        known &= dt_ns >= 0.5 * np.median(dt_ns[known])
     nj = np.concatenate([b.energy.energy_nj[numbers].sum(axis=0) for b in batches])
     half_ns = np.concatenate([b.energy.half_width_ns[numbers].max(axis=0) for b in batches])
     by_class = np.concatenate(
