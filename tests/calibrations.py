@@ -34,7 +34,7 @@ def calibration(identity: Identity = MACHINE, **changes: object) -> Calibration:
         "energy": MEASURED,
         "domains": DOMAINS,
         "counters": ("cycles", "instructions", "llc_misses"),
-        "phases": (PhaseSummary("idle", 0, False, 12.0, 599, {"package.0": 21.0}),),
+        "phases": (PhaseSummary("idle", 0, False, 10**9, 13 * 10**9, 599, {"package.0": 21.0}),),
         "held_out_error": {"package": 0.04},
         "identified": {
             "idle_w.package.0": Found(21.0, 20.0, 22.0, True),

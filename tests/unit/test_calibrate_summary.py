@@ -44,6 +44,7 @@ RATES = {
     "chase": (3.0, 0.15, 0.012),
 }
 BESIDE_A_SIBLING = 0.6  #: what is left of its instructions and misses per ns
+LATE_NS = 15_000
 BETWEEN_NS = 110 * MS  #: from one phase to the next, in which a thousand watts are drawn
 INFO = CpuInfo(
     *("GenuineIntel", 6, 85, 7, "Example", False),
@@ -123,6 +124,8 @@ def record(directory: Path, *, counted: bool, energy: bool = True) -> Trace:
         cpus=tuple(Cpu(n, 0, n % 4, n % 4) for n in range(8)),
     )
     times = list(range(BEGIN_NS, story()[1], WINDOW_NS))
+    # Some readings came late, so that the next came at once: between them the counter moved.
+    times = sorted([*times, *(t_ns - LATE_NS for t_ns in times[50::50])])
     fixed = {"package": 0, "domain": "package", "unit_j": 1e-6, "range": 1 << 40, "status": 0}
     readings = [
         {"t_ns": t_ns, "half_width_ns": 500, "raw": raw} | fixed
@@ -176,7 +179,7 @@ def test_phases_hold_their_own_windows_alone(made: tuple[bool, Calibration]) -> 
     for phase, one in zip(made[1].phases, story()[0], strict=True):
         assert phase.kernel == one.step.kernel
         assert phase.seconds == pytest.approx(one.step.seconds)
-        assert abs(phase.windows - one.step.seconds / 0.02) <= 2
+        assert abs(phase.windows - one.step.seconds / 0.02) <= 5
         expected = power_w(one.step)
         assert phase.power_w["package.0"] == pytest.approx(expected, rel=0.01), phase
     assert not [note for note in made[1].notes if "drifted" in note]

@@ -194,7 +194,8 @@ def summarise(
             one.step.kernel,
             one.phase.threads,
             one.phase.smt,
-            (one.phase.t1_ns - one.phase.t0_ns) * 1e-9,
+            one.phase.t0_ns,
+            one.phase.t1_ns,
             windows,
             watts,
         )

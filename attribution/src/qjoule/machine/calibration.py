@@ -39,14 +39,22 @@ class DomainName:
 
 @dataclass(frozen=True)
 class PhaseSummary:
-    """One phase: `threads` kernels ran; power_w is the mean by "domain.package"."""
+    """One phase: `threads` kernels ran; power_w is the mean by "domain.package".
+
+    Times are of the run's trace (CLOCK_MONOTONIC), if that was kept.
+    """
 
     kernel: str
     threads: int
     smt: bool
-    seconds: float
+    t0_ns: int
+    t1_ns: int
     windows: int
     power_w: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def seconds(self) -> float:
+        return (self.t1_ns - self.t0_ns) * 1e-9
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from qjoule.reporters import format as fmt
 
 _RULE = box.Box("    \n    \n ── \n    \n    \n    \n    \n    \n")
 _MIN_WIDTH = 60
+_NOTHING = 1e-5
 _FALLBACK = (100, 24)  #: where nothing tells the terminal's size
 
 #: Meaning and unit of a coefficient, by the first word of its name (`qjoule.model.coefficients`).
@@ -90,15 +91,16 @@ def _table(calibration: Calibration) -> Table:
         table.add_row(
             Text(fmt.one_line(name)),
             Text(_figure(found.value, unit)),
-            Text(f"{fmt.significant(found.low)} … {fmt.significant(found.high)}"),
+            Text(f"{_figure(found.low)} … {_figure(found.high)}"),
             _told(meaning, found),
             style=None if found.ok else Style(dim=True),
         )
     return table
 
 
-def _figure(value: float, unit: str) -> str:
-    return f"{fmt.significant(value)} {unit}".rstrip()
+def _figure(value: float, unit: str = "") -> str:
+    """Of watts and nanojoules a millionth is nothing: what a fit leaves of a zero."""
+    return f"{fmt.significant(value if abs(value) > _NOTHING else 0.0)} {unit}".rstrip()
 
 
 def _told(meaning: str, found: Found) -> Text:
