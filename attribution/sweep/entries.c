@@ -38,10 +38,12 @@ static struct place *find_place(const struct entries *e, int64_t package, int64_
 {
 	for (size_t i = hash(package, group) & e->mask;; i = (i + 1) & e->mask) {
 		struct place *place = &e->places[i];
-		const struct sweep_entry *entry = &e->open[place->row];
+		const struct sweep_entry *entry;
 
-		if (place->window != e->window ||
-		    (entry->group == group && entry->package == package))
+		if (place->window != e->window)
+			return place;
+		entry = &e->open[place->row];
+		if (entry->group == group && entry->package == package)
 			return place;
 	}
 }

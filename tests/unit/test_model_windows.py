@@ -1,0 +1,146 @@
+"""Segments to windows by hand: small enough to check with a pencil."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from model_cases import energy, segments
+from qjoule.model._sweep import Sweep
+from qjoule.model.arrays import LostTime, Machine, Segments, WindowBatch
+from qjoule.model.windows import SegmentWindows
+
+#: One package of two cores with two threads each.
+TWO_CORES = Machine(np.arange(4), np.zeros(4, np.int64), np.array([0, 0, 1, 1]))
+
+
+def run(bounds: list[int], given: Segments, lost: tuple[LostTime, ...] = ()) -> list[WindowBatch]:
+    """The windows between `bounds` on `TWO_CORES`, as they are completed."""
+    made = energy(bounds, {(0, "package"): [0] * (len(bounds) - 1)})
+    stream = SegmentWindows(TWO_CORES, made, lost)
+    return [stream.add(given), stream.finish()]
+
+
+def counted(given: Segments, counts: list[Any], **more: Any) -> Segments:
+    """With the same count in all three counters."""
+    values = np.array(counts, np.uint64)[:, None].repeat(3, 1)
+    return replace(given, counters=values, valid=np.ones(values.shape, bool), **more)
+
+
+def test_a_package_is_shared_by_cores_and_a_core_by_its_threads() -> None:
+    #     0   2   4   6   8
+    # 0   aaaaaaaaaaaa           core 0
+    # 1       bbbbbbbb           core 0
+    # 2           cccccccccc     core 1
+    given = segments([(0, 6, 0, 1), (2, 6, 1, 2), (4, 9, 2, 3)])
+    batch = run([0, 10], given)[1]
+    entries = batch.entries
+    assert entries.group.tolist() == [1, 2, 3]
+    assert entries.cpu_ns.tolist() == [6, 4, 5]
+    assert entries.overlap_ns.tolist() == [4, 4, 0]
+    # 0-2: a alone; 2-4: a and b on one core; 4-6: both cores busy; 6-9: c alone.
+    assert entries.shared_ns.tolist() == [2 + 1 + 0.5, 1 + 0.5, 1 + 3]
+    assert (batch.active_ns.tolist(), batch.core_ns.tolist()) == ([[9]], [[11]])
+    assert batch.idle_ns.tolist() == [[25]]
+
+
+def test_windows_come_as_soon_as_no_later_segment_can_touch_them() -> None:
+    first, rest = run([0, 10, 20, 30], segments([(0, 5, 0, 1), (12, 40, 1, 1), (20, 21, 0, 1)]))
+    assert (len(first.idle_ns), first.first, rest.first) == (2, 0, 2)
+    assert first.entries.cpu_ns.tolist() == [5, 8]
+    assert rest.entries.cpu_ns.tolist() == [11]
+
+
+def test_counts_are_cut_in_whole_counts_that_add_up() -> None:
+    given = counted(segments([(0, 30, 0, 1)]), [100])
+    entries = run([0, 7, 14, 30], given)[1].entries
+    assert entries.counters[:, 0].tolist() == [23, 23, 54]
+    assert entries.counted_ns[:, 0].tolist() == [7, 7, 16]
+
+
+def test_counts_go_with_the_overlap_of_their_own_segment() -> None:
+    alone, beside, sibling = (0, 10, 0, 1), (10, 20, 0, 1), (15, 20, 1, 2)
+    given = counted(segments([alone, beside, sibling]), [1000, 40, 8])
+    entries = run([0, 20], given)[1].entries
+    assert entries.counters[:, 1].tolist() == [1040, 8]
+    assert entries.overlap_counters[:, 1].tolist() == [20, 8]
+
+
+def test_time_in_which_multiplexed_counters_did_not_count() -> None:
+    given = segments([(0, 8, 0, 1), (8, 12, 0, 1), (12, 20, 0, 2)])
+    shares = np.array([0.25, 1, np.nan], np.float32)
+    entries = run([0, 20], counted(given, [1, 1, 1], scaled=shares))[1].entries
+    assert entries.scaled_ns.tolist() == [6, 8]  # nothing is known of the last
+    assert run([0, 20], given)[1].entries.scaled_ns.tolist() == [0, 0]
+
+
+def test_an_impossible_count_is_as_if_it_had_not_been_read() -> None:
+    stream = SegmentWindows(TWO_CORES, energy([0, 20], {(0, "package"): [0]}))
+    given = counted(segments([(0, 10, 0, 1), (10, 20, 0, 1)]), [2**64 - 1, 7])
+    stream.add(given)
+    entries = stream.finish().entries
+    assert entries.counters.tolist() == [[7, 7, 7]]
+    assert entries.counted_ns.tolist() == [[10, 10, 10]]
+    assert stream.anomalies.counts() == {"implausible_counters": 1}
+
+
+def test_lost_time_has_no_more_room_than_its_cpu_left_free() -> None:
+    lost = LostTime(2, np.array([0, 10]), np.array([0, 8]))
+    batch = run([0, 10, 20], segments([(0, 7, 2, 1)]), (lost,))[1]
+    assert batch.lost_ns.tolist() == [[3], [5]]
+    assert batch.active_ns.tolist() == [[7], [0]]  # what was lost ran, but nobody knows when
+
+
+def test_segments_on_one_cpu_queue_up_in_their_order() -> None:
+    given = segments([(0, 10, 0, 1), (1, 20, 0, 2), (2, 30, 0, 3)])
+    entries = run([0, 20, 40], given)[1].entries
+    found = zip(entries.window, entries.group, entries.cpu_ns, strict=True)
+    assert [tuple(map(int, row)) for row in found] == [(0, 1, 10), (0, 2, 10), (1, 3, 10)]
+
+
+def test_cpu_numbers_that_no_machine_has_are_unknown() -> None:
+    machine = Machine(np.array([1, 5]), np.zeros(2, np.int64))
+    assert machine.slots(np.array([1, 5, 4, 6, 2**40, -1, -2])).tolist() == [0, 1, *[-1] * 5]
+    assert machine.slots(np.array([5, 0, 65535], np.uint16)).tolist() == [1, -1, -1]
+
+
+BOUNDS, ZERO = np.array([0, 10]), np.zeros(1, np.int32)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (np.array([0, 0]), ZERO, ZERO, ZERO, 1, 1),
+        (np.array([10, 0]), ZERO, ZERO, ZERO, 1, 1),
+        (BOUNDS, ZERO + 1, ZERO, ZERO, 1, 1),
+        (BOUNDS, ZERO - 1, ZERO, ZERO, 1, 1),
+        (BOUNDS, ZERO, ZERO + 1, ZERO, 1, 1),
+        (BOUNDS, ZERO, ZERO, ZERO, 1, 0),
+        (BOUNDS, ZERO, ZERO, np.zeros(2, np.int32), 1, 1),
+        (np.zeros(9, np.int8), ZERO, ZERO, ZERO, 1, 1),
+    ],
+)
+def test_a_machine_that_contradicts_itself_is_refused(arguments: Any) -> None:
+    with pytest.raises(ValueError):
+        Sweep(*arguments, most_per_ns=100.0)
+
+
+def test_columns_of_other_lengths_are_refused() -> None:
+    sweep = Sweep(BOUNDS, ZERO, ZERO, ZERO, 1, 1, 100.0)
+    one, two = np.zeros(1, np.int64), np.zeros(2, np.int64)
+    slot, valid = ZERO, np.ones((1, 3), bool)
+    wrong: list[Any] = [
+        (one, two, slot, one, None, None, None),
+        (one, one, slot, two, None, None, None),
+        (one, one, slot, one, two.astype(np.uint64), valid, None),
+        (one, one, slot, one, None, valid, None),
+        (one, None, slot, one, None, None, None),
+        (np.zeros(4, np.int64)[::2], two, np.zeros(2, np.int32), two, None, None, None),
+    ]
+    for columns in wrong:
+        with pytest.raises(ValueError):
+            sweep.add(*columns)
+    assert sweep.take()[0] == 0

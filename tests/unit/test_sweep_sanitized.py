@@ -1,0 +1,42 @@
+"""The sweep in C under the address and undefined behaviour sanitizers, on what a fuzzer invents."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SOURCES = ("sweep", "events", "entries")
+RUNS, SEED = 20_000, 1
+
+
+def test_a_fuzzer_finds_no_fault_and_no_trace_of_batches(tmp_path: Path) -> None:
+    """The same inputs each time: searching on is for tests/fuzz/sweep_fuzz.c by hand."""
+    sweep = ROOT / "attribution" / "sweep"
+    program = tmp_path / "sweep_fuzz"
+    subprocess.run(
+        [
+            *("clang", "-g", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{sweep}"),
+            *("-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all"),
+            str(ROOT / "tests" / "fuzz" / "sweep_fuzz.c"),
+            *(str(sweep / f"{name}.c") for name in SOURCES),
+            *("-o", str(program)),
+        ],
+        check=True,
+    )
+    command = [str(program), f"-runs={RUNS}", f"-seed={SEED}", "-max_len=1024", "-len_control=5"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+
+
+def test_it_builds_without_a_warning(tmp_path: Path) -> None:
+    include = subprocess.run(
+        ["/usr/bin/python3", "-c", "import sysconfig; print(sysconfig.get_path('include'))"],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.strip()
+    for source in sorted((ROOT / "attribution" / "sweep").glob("*.c")):
+        flags = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", f"-I{include}"]
+        flags += ["-DPy_LIMITED_API=0x030B0000", "-c", str(source), "-o", str(tmp_path / "o")]
+        subprocess.run(["gcc", *flags], check=True)
