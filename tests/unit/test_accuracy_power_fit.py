@@ -12,11 +12,14 @@ from bench.accuracy.power_fit import (
     Node,
     PowerError,
     error,
+    least_squares,
     load,
     of_columns,
+    per_frequency,
     render,
     robust_fit,
     thirds,
+    window_model,
 )
 
 
@@ -52,7 +55,7 @@ def test_the_last_third_has_no_part_in_the_fit() -> None:
     power = node.power_w["package"].copy()
     power[test] += 1000
     other = replace(node, power_w={"package": power})
-    change = error(other, "package", fit, test, of_columns("cycles"))
+    change = error(other, "package", fit, test, least_squares(of_columns("cycles")))
     assert change == pytest.approx(
         1 - (power[test] - 1000 + _miss(node, fit, test)).mean() / power[test].mean(), abs=1e-9
     )
@@ -68,8 +71,42 @@ def test_the_physical_features_reach_the_target() -> None:
     node = load()
     fit, test = thirds(len(node))
     for domain, others in (("package", 0.12), ("dram", 0.14)):
-        best = error(node, domain, fit, test, GRID[6])
-        assert best < 0.1 < others < error(node, domain, fit, test, of_columns("cycles"))
+        best = error(node, domain, fit, test, least_squares(GRID[6]))
+        plain = error(node, domain, fit, test, least_squares(of_columns("cycles")))
+        assert best < 0.1 < others < plain
+
+
+def test_the_window_model_follows_the_load() -> None:
+    node = load()
+    fit, test = thirds(len(node))
+    for domain in ("package", "dram"):
+        predicted = window_model(node, domain, fit, test)
+        assert np.corrcoef(predicted, node.power_w[domain][test])[0, 1] > 0.8
+
+
+def test_a_model_per_frequency_tells_frequencies_apart() -> None:
+    """At 3 GHz a cycle costs twice what it does at 2 GHz: one model for both cannot say so."""
+    random = np.random.default_rng(3)
+    cpus, ghz = random.uniform(1, 16, 600), np.repeat([2.05, 3.05], 300)
+    power = 20 + cpus * ghz * np.where(ghz > 2.5, 4.0, 2.0)
+    cycles = cpus * ghz
+    order = random.permutation(600)
+    columns = (cycles, cycles * random.uniform(0.5, 2, 600), cycles, cpus)
+    node = Node(*(column[order] for column in columns), {"package": power[order]})
+    fit, test = thirds(600)
+    together = least_squares(of_columns("cycles", "instructions", "misses"))
+    assert error(node, "package", fit, test, per_frequency) < 1e-3
+    assert error(node, "package", fit, test, together) > 0.05
+
+
+def test_the_window_model_finds_a_machine_of_its_own_kind() -> None:
+    random = np.random.default_rng(2)
+    cycles = np.repeat(random.uniform(0, 40, 60), 10)
+    node = Node(cycles, cycles * random.uniform(0.5, 2), cycles * 0.1, cycles / 3, {})
+    node.power_w["package"] = 30 + 10 * (1 - np.exp(-cycles / 3)) + 2.5 * cycles
+    node.power_w["package"] += random.normal(0, 0.3, len(cycles))
+    fit, test = thirds(len(cycles))
+    assert error(node, "package", fit, test, window_model) < 0.02
 
 
 def test_missing_cpu_time_makes_no_frequency() -> None:
