@@ -227,7 +227,7 @@ def _rows(node: Node, domain: str, rows: I64) -> Rows:
         known=np.ones(len(rows), bool),
         zone=np.zeros(len(rows), np.int64),
         active=1 - np.exp(-cycles / AWAKE_CYCLES),
-        cores=cpus,
+        crowd=np.maximum(cpus, 1.0)[:, None],
         features=features[:, None, :],
         classes=np.zeros(0, np.int64),
         edge_w=np.full(1, EDGE_W),

@@ -91,8 +91,9 @@ def test_a_model_per_frequency_tells_frequencies_apart() -> None:
     power = 20 + cpus * ghz * np.where(ghz > 2.5, 4.0, 2.0)
     cycles = cpus * ghz
     order = random.permutation(600)
-    columns = (cycles, cycles * random.uniform(0.5, 2, 600), cycles, cpus)
-    node = Node(*(column[order] for column in columns), {"package": power[order]})
+    instructions = cycles * random.uniform(0.5, 2, 600)
+    cycles, instructions, cpus = cycles[order], instructions[order], cpus[order]
+    node = Node(cycles, instructions, cycles, cpus, {"package": power[order]})
     fit, test = thirds(600)
     together = least_squares(of_columns("cycles", "instructions", "misses"))
     assert error(node, "package", fit, test, per_frequency) < 1e-3
