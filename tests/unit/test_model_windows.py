@@ -123,9 +123,9 @@ BOUNDS, ZERO = np.array([0, 10]), np.zeros(1, np.int32)
         (np.zeros(9, np.int8), ZERO, ZERO, ZERO, 1, 1),
     ],
 )
-def test_a_machine_that_contradicts_itself_is_refused(arguments: Any) -> None:
+def test_a_machine_that_contradicts_itself_is_refused(arguments: list[Any]) -> None:
     with pytest.raises(ValueError):
-        Sweep(*arguments, most_per_ns=100.0)
+        Sweep(*arguments, 100.0)  # type: ignore[call-arg]
 
 
 def test_columns_of_other_lengths_are_refused() -> None:
