@@ -119,13 +119,18 @@ class Summary:
 def render(summary: Summary, width: int = 80) -> list[str]:
     """The whole report as lines of at most `width` columns, or 72 where it is less."""
     width = max(width, 72)
+    if not summary.results:
+        return ["No case was run."]
     lines = ["Error over query shapes, package energy, %: mean / 95th percentile", ""]
     lines += _error_table(summary, width)
+    if not set(OWN) & set(summary.methods):
+        return lines
     lines += ["", "95 % intervals of query shapes: share that holds the truth, half width", ""]
     lines += _interval_table(summary)
-    lines += ["", "DRAM and single queries: mean error, %", "", *_other_table(summary)]
-    lines += ["", *targets(summary), "", *_sameness(summary)]
-    return lines
+    if "qjoule" in summary.methods:
+        lines += ["", "DRAM and single queries: mean error, %", "", *_other_table(summary)]
+        lines += ["", *targets(summary)]
+    return [*lines, "", *_sameness(summary)]
 
 
 def _error_table(summary: Summary, width: int) -> list[str]:

@@ -80,3 +80,10 @@ def test_the_document_is_json() -> None:
     assert made["methods"]["qjoule"]["busy"]["coverage"]["share"] == 0.95
     assert made["methods"]["cycles"]["no_counters"]["error"] is None
     assert len(made["cases"]) == 3
+
+
+def test_only_what_was_run_is_shown() -> None:
+    assert render(Summary([])) == ["No case was run."]
+    peers = CaseResult("busy", 0, 0.0, (Outcome("cycles", {"package": 0.1}),), "00")
+    text = "\n".join(render(Summary([peers])))
+    assert "10.0/10.0" in text and "intervals" not in text and "conserved" not in text
