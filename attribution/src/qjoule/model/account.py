@@ -171,7 +171,9 @@ class Account:
         self._models = None
         if windows(batch):
             self._open.append(batch)
-            self._open_ns += int(batch.energy.boundaries_ns[-1]) - int(batch.energy.boundaries_ns[0])
+            self._open_ns += int(batch.energy.boundaries_ns[-1]) - int(
+                batch.energy.boundaries_ns[0]
+            )
             self._open_entries += len(batch.entries.window)
             self._open_windows += windows(batch)
 

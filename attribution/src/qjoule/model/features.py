@@ -62,6 +62,13 @@ def entry_features(entries: Entries, windows: int) -> F64:
     return np.stack(columns, axis=1)
 
 
+def crowd(entries: Entries) -> F64:
+    """(m,) busy cores while each entry ran, its own counted: the harmonic mean over its time."""
+    core_ns = entries.cpu_ns - 0.5 * np.minimum(entries.overlap_ns, entries.cpu_ns)
+    shared_ns = entries.shared_ns
+    return np.maximum(core_ns / np.where(shared_ns > 0, shared_ns, np.inf), 1.0)
+
+
 def basis(theta: F64) -> F64:
     """(8,): what one unit of each feature weighs, from the vector of `THETA`."""
     a, b, c, t, v, alpha = theta[:_K]

@@ -12,7 +12,7 @@ import numpy as np
 from qjoule.model.arrays import COUNTERS, F64, WindowBatch
 from qjoule.model.coefficients import Coefficients, IdlePolicy
 from qjoule.model.counters import I64, UPDATE_PERIOD_NS, Cause, Series, WindowEnergy
-from qjoule.model.features import by_counters, entry_features
+from qjoule.model.features import by_counters, crowd, entry_features
 from qjoule.model.fit.rows import ClassOf, itself
 from qjoule.model.interval import Z95, GroupErrors, edge_sigma_nj
 from qjoule.model.pieces import real_sums
@@ -204,7 +204,8 @@ class _Block:
             entries, load = zone.take(batch)
             features = entry_features(entries, len(load.dt_ns))
             column = self._model.column(self._ledger.class_of(entries.group))
-            weight = (features @ self._model.basis) * self._model.factors(column)
+            busy = crowd(entries)
+            weight = self._model.weight(features, busy, column)
             row = np.searchsorted(self._groups, entries.group)
             part = 1.0 / len(zone.series)
             for s in zone.series:
@@ -218,7 +219,7 @@ class _Block:
                     shared_w=float(self._model.shared_w[z]) * part,
                     policy=self._ledger.idle,
                 )
-                one = Portion(z, entries, load, row, column, features, weight, found, part)
+                one = Portion(z, entries, load, row, column, features, busy, weight, found, part)
                 apart = self._ledger.idle == "separate"
                 add_portion(self._moves, self._model, one, rest_apart=apart)
                 self._add_sums(s, batch, one)

@@ -50,6 +50,15 @@ class PowerModel:
         """What one unit of each of `features.FEATURES` weighs."""
         return basis(self.theta)
 
+    def saturation(self, crowd: F64) -> F64:
+        """What is left of a weight while so many cores are busy."""
+        return 1.0 / (1.0 + self.theta[-1] * crowd)
+
+    def weight(self, features: F64, crowd: F64, column: I64) -> F64:
+        """Weights of entries with `features` (m, 8), `crowd` (m,), and classes at `column` (m,)."""
+        weight: F64 = (features @ self.basis) * self.saturation(crowd) * self.factors(column)
+        return weight
+
     def column(self, classes: I64) -> I64:
         """Position of each class among `classes`; -1 for those without a factor of their own."""
         if not len(self.classes):

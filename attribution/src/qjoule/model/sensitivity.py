@@ -17,7 +17,7 @@ from qjoule.model.zones import Load
 
 @dataclass
 class Sensitivity:
-    """Sums of derivatives of `groups` groups' energy (nJ) by the parameters of one model.
+    """Sums of derivatives of the groups' energy (nJ) by the parameters of one model.
 
     `slopes` (groups, p), in the order of `PowerModel.covariance`; `own_nj` (groups,): by a factor of
     its own, for groups whose class has none in the model.
@@ -42,7 +42,7 @@ class Portion:
     """One counter's energy as it was split over the m entries of its zone.
 
     `row` (m,): number of each entry's group in `Sensitivity`; `column` (m,): of its class in the
-    model, -1 without. `features` (m, 8), `weight` (m,). `part`: share of the zone's idle and
+    model, -1 without. `features` (m, 8), `crowd` (m,), `weight` (m,). `part`: share of the zone's idle and
     shared power that this counter measures, where a package has several.
     """
 
@@ -52,6 +52,7 @@ class Portion:
     row: I64
     column: I64
     features: F64
+    crowd: F64
     weight: F64
     out: Split
     part: float
@@ -78,15 +79,21 @@ def add_portion(sums: Sensitivity, model: PowerModel, one: Portion, *, rest_apar
         sums.slopes[:, one.zone] -= total(some * load.dt_ns.astype(np.float64)[w] * share)
     active = np.minimum(load.dt_ns, load.active_ns).astype(np.float64)
     sums.slopes[:, model.zones + one.zone] += total(some * (entries.shared_ns - active[w] * share))
-    slopes = basis_slopes(model.theta)
-    factor = model.factors(one.column)
-    for i in np.flatnonzero(slopes.any(axis=0)):
-        mine = (one.features @ slopes[:, i]) * factor
+    for i, mine in enumerate(_weight_slopes(model, one)):
         others = share * real_sums(w, mine, count)[w]
         sums.slopes[:, 2 * model.zones + i] += total((kept * per_weight)[w] * (mine - others))
     sums.own_nj += total(np.where(one.column >= 0, 0.0, each * (1.0 - share)))
     if len(model.classes):
         _add_factors(sums, model, one, share, each)
+
+
+def _weight_slopes(model: PowerModel, one: Portion) -> F64:
+    """(7, m): derivative of the entries' weights by each of `THETA`."""
+    saturation = model.saturation(one.crowd)
+    scale = saturation * model.factors(one.column)
+    slopes = (one.features @ basis_slopes(model.theta)).T * scale
+    slopes[-1] = -one.crowd * saturation * one.weight
+    return np.asarray(slopes)
 
 
 def _add_factors(sums: Sensitivity, model: PowerModel, one: Portion, share: F64, each: F64) -> None:

@@ -162,10 +162,18 @@ def _by_kernel(rows: Rows, kernel: I64, kernels: int) -> Rows:
     """Rows with one class per kernel: all that ran while it did; windows of no phase unknown."""
     kernel = np.tile(kernel, len(rows.edge_w))
     total = rows.features.sum(axis=1)
+    here = np.arange(len(total)), np.where(kernel >= 0, kernel, kernels)
     features = np.zeros((len(total), kernels + 1, total.shape[1]))
-    features[np.arange(len(total)), np.where(kernel >= 0, kernel, kernels)] = total
+    features[here] = total
+    ns = rows.features[:, :, 4:6].sum(axis=2)
+    crowd = np.zeros(features.shape[:2])
+    crowd[here] = (rows.crowd * ns).sum(axis=1) / np.maximum(ns.sum(axis=1), 1e-30)
     return replace(
-        rows, known=rows.known & (kernel != _OUTSIDE), features=features, classes=np.arange(kernels)
+        rows,
+        known=rows.known & (kernel != _OUTSIDE),
+        features=features,
+        crowd=crowd,
+        classes=np.arange(kernels),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -164,17 +164,14 @@ def _limit_classes(rows: Rows, prior: PowerModel) -> Rows:
     kept = np.sort(order[weight[order] > _MIN_SHARE * total])
     rest = np.ones(rows.features.shape[1], bool)
     rest[kept] = False
-    features = np.concatenate(
-        [rows.features[:, kept], rows.features[:, rest].sum(axis=1, keepdims=True)], axis=1
-    )
-    return Rows(
-        rows.power_w,
-        rows.known,
-        rows.zone,
-        rows.active,
-        rows.cores,
-        features,
-        rows.classes[kept],
-        rows.edge_w,
-        rows.step_s,
+    others = rows.features[:, rest]
+    weights = others @ prior.basis
+    busy = (weights * rows.crowd[:, rest]).sum(axis=1) / np.maximum(weights.sum(axis=1), 1e-30)
+    return replace(
+        rows,
+        features=np.concatenate(
+            [rows.features[:, kept], others.sum(axis=1, keepdims=True)], axis=1
+        ),
+        crowd=np.column_stack([rows.crowd[:, kept], busy]),
+        classes=rows.classes[kept],
     )

@@ -10,7 +10,7 @@ import numpy as np
 from qjoule.model.arrays import F64, Entries, WindowBatch
 from qjoule.model.coefficients import Weights
 from qjoule.model.counters import I64, Bool, Series
-from qjoule.model.features import FEATURES, by_counters, entry_features
+from qjoule.model.features import FEATURES, by_counters, crowd, entry_features
 from qjoule.model.fit.block import Rows
 from qjoule.model.zones import Load, Zone
 
@@ -52,9 +52,9 @@ def make_rows(batches: Sequence[WindowBatch], source: Source) -> tuple[Rows, boo
         spent = np.bincount(index.reshape(-1), ns)
         classes = np.sort(classes[np.argsort(-spent, kind="stable")[:_MOST_CLASSES]])
     made = [_zone_columns(batches, source, z, taken[z], classes) for z in range(len(source.places))]
-    power, known, active, cores, features = (
+    power, known, active, crowds, features = (
         np.concatenate([getattr(one, name) for one in made])
-        for name in ("power_w", "known", "active", "cores", "features")
+        for name in ("power_w", "known", "active", "crowd", "features")
     )
     lengths_ns = np.diff(batches[0].energy.boundaries_ns)
     rows = Rows(
@@ -62,7 +62,7 @@ def make_rows(batches: Sequence[WindowBatch], source: Source) -> tuple[Rows, boo
         known,
         np.repeat(np.arange(len(made)), [len(one.power_w) for one in made]),
         active,
-        cores,
+        crowds,
         features,
         classes,
         np.array([one.edge_w for one in made]),
@@ -78,7 +78,7 @@ class _Columns:
     power_w: F64
     known: Bool
     active: F64
-    cores: F64
+    crowd: F64
     features: F64
     edge_w: float
 
@@ -110,8 +110,8 @@ def _zone_columns(
         power,
         known,
         np.concatenate([load.active_ns for _, load in taken]) / safe_ns,
-        np.concatenate([load.core_ns for _, load in taken]) / safe_ns,
-        by_class / safe_ns[:, None, None],
+        by_class[:, :, -1],
+        by_class[:, :, :-1] / safe_ns[:, None, None],
         _edge_w(source, numbers, power[known], dt_ns[known], half_ns[known]),
     )
 
@@ -127,7 +127,10 @@ def _edge_w(source: Source, numbers: list[int], power_w: F64, dt_ns: F64, half_n
 
 
 def _by_class(entries: Entries, windows: int, classes: I64, class_of: ClassOf) -> F64:
-    """(windows, classes + 1, 8) sums of features; the last column is all other classes'."""
+    """(windows, classes + 1, 9): sums of features, and how many cores were busy meanwhile.
+
+    The last class is all others together.
+    """
     values = entry_features(entries, windows)
     size = len(classes) + 1
     which = class_of(entries.group)
@@ -136,8 +139,9 @@ def _by_class(entries: Entries, windows: int, classes: I64, class_of: ClassOf) -
         at = np.minimum(np.searchsorted(classes, which), len(classes) - 1)
         at = np.where(classes[at] == which, at, len(classes))
     key = entries.window * size + at
-    out = np.stack(
-        [np.bincount(key, values[:, i], minlength=windows * size) for i in range(len(FEATURES))],
-        axis=1,
-    )
-    return out.astype(np.float64).reshape(windows, size, len(FEATURES))
+    ns = entries.cpu_ns.astype(np.float64)
+    columns = (*values.T, crowd(entries) * ns, ns)
+    sums = [np.bincount(key, column, minlength=windows * size) for column in columns]
+    busy = sums[-2] / np.maximum(sums[-1], 1.0)
+    out = np.stack([*sums[:-2], busy], axis=1)
+    return out.reshape(windows, size, len(FEATURES) + 1)
