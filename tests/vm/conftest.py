@@ -1,0 +1,45 @@
+"""Tests in virtual machines: `make test-vm`, or `pytest tests/vm`. Other test runs leave them out.
+
+They need the packages of packaging/debian-packages-vm.txt. Every machine runs once; the tests look
+at what it left behind.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from vm.support import machine
+from vm.support.fake_rapl import POWER_MW, REST_S, UNIT_NJ
+from vm.support.replayed import COMPETITORS, replay_text
+
+HERE = Path(__file__).parent
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:  # noqa: ARG001
+    """Machines are emulated only for who asks for them."""
+    asked = (config.invocation_params.dir / arg.partition("::")[0] for arg in config.args)
+    if any(path.resolve().is_relative_to(HERE) for path in asked):
+        return None
+    return True
+
+
+@pytest.fixture(scope="session")
+def amd64(tmp_path_factory: pytest.TempPathFactory) -> machine.Run:
+    """Two packages with SMT and energy counters, after `guest/amd64.sh`."""
+    machine.build("amd64")
+    milliwatts = ",".join(map(str, POWER_MW.values()))
+    variables: dict[str, str | int] = {"POWER_MW": milliwatts, "UNIT_NJ": UNIT_NJ, "REST_S": REST_S}
+    directory = tmp_path_factory.mktemp("amd64")
+    return machine.run("amd64", HERE / "guest" / "amd64.sh", directory, variables)
+
+
+@pytest.fixture(scope="session")
+def arm64(tmp_path_factory: pytest.TempPathFactory) -> machine.Run:
+    """A machine with hardware counters, after `guest/arm64.sh`."""
+    machine.build("arm64")
+    directory = tmp_path_factory.mktemp("arm64")
+    (directory / "replay").write_text(replay_text())
+    variables: dict[str, str | int] = {"REPLAY": "/share/replay", "COMPETITORS": COMPETITORS}
+    return machine.run("arm64", HERE / "guest" / "arm64.sh", directory, variables)

@@ -1,0 +1,18 @@
+# Two packages of one core with two threads each, with energy counters of known power.
+insmod /modules/fake_rapl.ko "power_mw=$POWER_MW" "unit_nj=$UNIT_NJ"
+stat -c '%a %u %n' /sys/class/powercap/intel-rapl:*/energy_uj >/share/out/permissions
+
+start recorded --mode record
+start live --mode live --energy none
+grep '^[UG]id' "/proc/$(cat /tmp/recorded.pid)/status" >/share/out/ids
+
+# Alone on its core at first, then with its sibling, with the other package, and alone again.
+counted_load 0 2000 >/share/out/first.json &
+first=$!
+sleep 0.5
+counted_load 1 600 >/share/out/sibling.json
+counted_load 2 300 >/share/out/other.json
+wait $first
+sleep "$REST_S"
+stop live
+stop recorded

@@ -1,0 +1,69 @@
+# What the virtual machines of tests/vm are made of, below build/vm: kernels and libraries from
+# Debian's packages, which are unpacked and not installed, and programs built for them.
+# usage, at the top of the tree: make -f tests/vm/guests.mk amd64 arm64
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+
+VM    := build/vm
+HERE  := tests/vm
+FLAGS := -std=gnu11 -O2 -D_GNU_SOURCE -Wall -Wextra -Werror -static
+
+# The module is built against installed headers, so the kernel must be the same.
+KERNEL  := $(shell dpkg-query -W -f '$${Depends}' linux-headers-amd64 | grep -o '[0-9][^ ,]*-amd64' | head -n 1)
+HEADERS := /usr/src/linux-headers-$(KERNEL)
+
+ARM64_ROOT      := $(VM)/arm64/root
+ARM64_LIBRARIES := libbpf-dev libcap-dev libelf-dev libseccomp-dev zlib1g-dev
+ARM64_CC        := aarch64-linux-gnu-gcc -static -isystem $(ARM64_ROOT)/usr/include \
+                   -isystem $(ARM64_ROOT)/usr/include/aarch64-linux-gnu \
+                   -L$(ARM64_ROOT)/usr/lib/aarch64-linux-gnu
+
+.PHONY: amd64 arm64
+amd64: $(VM)/amd64/initramfs
+arm64: $(VM)/arm64/initramfs
+
+$(VM)/amd64/initramfs: $(VM)/amd64/fetched-$(KERNEL) build/qjoule-tracer $(VM)/amd64/counted_load \
+                       $(VM)/amd64/fake_rapl/fake_rapl.ko $(HERE)/initramfs $(HERE)/guest/init
+	$(HERE)/initramfs $(VM)/amd64/root $@ $(filter build/%tracer %load %.ko,$^)
+
+$(VM)/arm64/initramfs: $(VM)/arm64/fetched $(VM)/arm64/qjoule-tracer $(VM)/arm64/counted_load \
+                       $(HERE)/initramfs $(HERE)/guest/init
+	$(HERE)/initramfs $(ARM64_ROOT) $@ $(filter %tracer %load,$^)
+
+$(VM)/amd64/fetched-$(KERNEL): $(HERE)/fetch
+	$(HERE)/fetch amd64 $(@D) linux-image-$(KERNEL) busybox-static
+	touch $@
+
+$(VM)/arm64/fetched: $(HERE)/fetch
+	$(HERE)/fetch arm64 $(@D) linux-image-arm64 busybox-static $(ARM64_LIBRARIES)
+	touch $@
+
+# ---- programs ------------------------------------------------------------------------------------
+
+build/qjoule-tracer: FORCE
+	$(MAKE) $@
+
+$(VM)/amd64/counted_load: $(HERE)/guest/counted_load.c | $(VM)/amd64/fetched-$(KERNEL)
+	gcc $(FLAGS) $< -o $@
+
+$(VM)/amd64/fake_rapl/fake_rapl.ko: $(wildcard $(HERE)/fake_rapl/*) | $(VM)/amd64/fetched-$(KERNEL)
+	mkdir -p $(@D)
+	cp $^ $(@D)
+	$(MAKE) -C $(HEADERS) M=$(abspath $(@D)) modules
+
+$(VM)/arm64/counted_load: $(HERE)/guest/counted_load.c | $(VM)/arm64/fetched
+	$(ARM64_CC) $(FLAGS) $< -o $@
+
+# The tracer as the Makefile builds it, with another machine's compiler, libraries and kernel types.
+$(VM)/arm64/qjoule-tracer: $(VM)/arm64/bpf/vmlinux.h FORCE
+	$(MAKE) BUILD=$(VM)/arm64 BPF_ARCH=arm64 CC='$(ARM64_CC)' $@
+
+$(VM)/arm64/bpf/vmlinux.h: $(VM)/arm64/fetched $(HERE)/kernel_btf.py
+	mkdir -p $(@D)
+	$(HERE)/kernel_btf.py $(ARM64_ROOT)/boot/vmlinuz-* >$(VM)/arm64/vmlinux.btf
+	bpftool btf dump file $(VM)/arm64/vmlinux.btf format c >$@
+
+.PHONY: FORCE
+FORCE:

@@ -1,0 +1,112 @@
+"""Virtual machines in software emulation: what they are made of, and a run of one script in one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parents[1]
+TREE = HERE.parents[1]
+BUILT = TREE / "build" / "vm"
+BUILD_TIMEOUT_S = 900
+RUN_TIMEOUT_S = 600
+MEMORY_MB = 768
+
+#: Two packages of one core with two threads each, which only Intel's emulated CPUs can say.
+AMD64 = (
+    "qemu-system-x86_64",
+    *("-machine", "q35", "-accel", "tcg", "-cpu", "max,vendor=GenuineIntel"),
+    *("-smp", "4,sockets=2,cores=1,threads=2"),
+)
+#: One instruction takes one nanosecond, and idle time passes at once ("icount" of qemu(1)), so that
+#: the machine has counters of cycles and instructions.
+ARM64 = (
+    "qemu-system-aarch64",
+    *("-machine", "virt", "-accel", "tcg", "-cpu", "max"),
+    *("-smp", "1", "-icount", "shift=0,sleep=off"),
+)
+EMULATORS = {"amd64": (AMD64, "ttyS0"), "arm64": (ARM64, "ttyAMA0")}
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a machine left behind: the files that its script wrote into /share/out."""
+
+    out: Path
+    console: Path
+
+    def text(self, name: str) -> str:
+        return (self.out / name).read_text()
+
+
+def build(architecture: str) -> None:
+    """Brings kernel and initramfs up to date. Skips the test if apt has not what they need."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS"))}
+    done = subprocess.run(
+        ["make", "-f", "tests/vm/guests.mk", architecture],
+        cwd=TREE,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=BUILD_TIMEOUT_S,
+    )
+    unavailable = BUILT / architecture / "unavailable"
+    if unavailable.exists():
+        pytest.skip(unavailable.read_text().strip())
+    assert done.returncode == 0, done.stdout
+
+
+def run(
+    architecture: str, script: Path, directory: Path, variables: Mapping[str, str | int]
+) -> Run:
+    """Boots a machine, runs `guest/lib.sh` and `script` in it as root, and waits for its end.
+
+    `directory` is /share in the machine. The script stops at its first failing command, which
+    fails the test, as does a machine that does not end by itself.
+    """
+    (directory / "out").mkdir()
+    assignments = "".join(f"{name}='{value}'\n" for name, value in variables.items())
+    parts = (assignments, (HERE / "guest" / "lib.sh").read_text(), script.read_text())
+    (directory / "run").write_text("".join(parts))
+    found = Run(directory / "out", directory / "console")
+    _emulate(architecture, directory, found.console)
+    status = found.out / "status"
+    assert status.exists(), f"the machine died:\n{found.console.read_text(errors='replace')}"
+    assert status.read_text() == "0\n", found.text("log") + _complaints(found.out)
+    return found
+
+
+def _emulate(architecture: str, share: Path, console: Path) -> None:
+    emulator, terminal = EMULATORS[architecture]
+    built = BUILT / architecture
+    (kernel,) = (built / "root" / "boot").glob("vmlinuz-*")
+    command = [
+        # Whatever happens to us, the emulator does not outlive us.
+        *("setpriv", "--pdeathsig", "KILL", "--", *emulator),
+        *("-m", str(MEMORY_MB), "-kernel", str(kernel), "-initrd", str(built / "initramfs")),
+        *("-append", f"console={terminal} loglevel=4 panic=-1"),
+        *("-no-reboot", "-nodefaults", "-display", "none", "-serial", f"file:{console}"),
+        *("-fsdev", f"local,id=share,path={share},security_model=none"),
+        *("-device", "virtio-9p-pci,fsdev=share,mount_tag=share"),
+    ]
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        timeout=RUN_TIMEOUT_S,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def _complaints(out: Path) -> str:
+    return "".join(f"{path.name}: {path.read_text()}" for path in sorted(out.glob("*.err")))
