@@ -1,7 +1,7 @@
 """A power model fitted to a real server's recorded power, and tested on the time after it.
 
 The first two thirds of the recording are for fitting, and for every choice between models, by
-cross-validation on stretches of it; the last third is predicted once.
+cross-validation on stretches of it; the last third is only predicted.
 
 `qjoule` is the engine's regression (`qjoule.model.fit.power`, non-negative least squares, here with
 Huber's loss) on what draws power in a machine. `qjoule_windows` is the model that attribution fits
@@ -10,7 +10,7 @@ to windows (`qjoule.model.fit.block`), which divides energy among owners and so 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -38,8 +38,8 @@ HUBER = 0.7
 ROUNDS = 12
 #: Reports of one frequency that a model of its own needs, and how wide a layer is (SmartWatts).
 LAYER_ROWS, LAYER_GHZ = 10, 0.1
-#: A row belongs to a change of load if power changes by more than this before or after it.
-STEADY = 0.1
+#: Changes of power that `window_model` may leave out of the fit, from 5 % to none.
+STEADY = (0.05, 0.1, 0.2, np.inf)
 #: Of `window_model`: no core is faster; cycles (10^9/s) that keep the package awake; watts that a
 #: row's ends are off by, at 1 ms and 100 W over 3 s; seconds between rows.
 MAX_GHZ, AWAKE_CYCLES, EDGE_W, ROW_S = 4.0, 3.0, 0.01, 3.0
@@ -144,11 +144,9 @@ def compare(node: Node) -> list[PowerError]:
     fit, test = thirds(len(node))
     results = []
     for domain in DOMAINS:
-        grid = [least_squares(features) for features in GRID]
-        scores = [validate(node, domain, fit, predictor) for predictor in grid]
         methods: dict[str, Predictor] = {
-            "qjoule": grid[int(np.argmin(scores))],
-            "qjoule_windows": window_model,
+            "qjoule": best(node, domain, fit, map(least_squares, GRID)),
+            "qjoule_windows": best(node, domain, fit, map(window_model, STEADY)),
             "cpu_time": least_squares(of_columns("cpus")),
             "cycles": least_squares(of_columns("cycles")),
             "counters": least_squares(of_columns("cycles", "instructions", "misses")),
@@ -174,6 +172,11 @@ def validate(node: Node, domain: str, fit: I64, predictor: Predictor) -> float:
     return float(np.mean([error(node, domain, *rows, predictor) for rows in folds]))
 
 
+def best(node: Node, domain: str, fit: I64, predictors: Iterable[Predictor]) -> Predictor:
+    """The one with the least error in cross-validation. It sees no row outside `fit`."""
+    return min(predictors, key=lambda one: validate(node, domain, fit, one))
+
+
 def error(node: Node, domain: str, fit: I64, test: I64, predictor: Predictor) -> float:
     """Error on `test` of what was fitted to `fit`."""
     power_w = node.power_w[domain][test]
@@ -191,22 +194,28 @@ def least_squares(features: Features) -> Predictor:
     return predict_rows
 
 
-def window_model(node: Node, domain: str, fit: I64, test: I64) -> F64:
+def window_model(steady: float) -> Predictor:
     """The model that windows of a trace are fitted by, uncalibrated, on the node as one owner.
 
-    As in a calibration run, rows in which the load changes are not fitted. What a trace knows and
-    this recording does not is left out: siblings, and for how long any core was awake (guessed).
+    As in a calibration run, rows in which the load changes are not fitted: those whose power moves
+    by more than `steady` of it. What a trace knows and this recording does not is left out:
+    siblings, and for how long any core was awake (guessed).
     """
-    known = np.ones(len(fit), bool)
-    change = np.abs(np.diff(node.power_w[domain][fit])) > STEADY * node.power_w[domain][fit][1:]
-    known[1:] &= ~change
-    known[:-1] &= ~change
-    rows = replace(_rows(node, domain, fit), known=known)
-    coefficients = Coefficients()
-    prior = PowerModel.of(coefficients, domain, [0], counters=True)
-    belief = belief_of(prior, rows, coefficients.of(domain), dram=domain == "dram")
-    fitted = fit_block(rows, belief, Evidence.none(len(belief.mean)))
-    return predict(_rows(node, domain, test), fitted.value)[0]
+
+    def predict_rows(node: Node, domain: str, fit: I64, test: I64) -> F64:
+        known = np.ones(len(fit), bool)
+        power_w = node.power_w[domain][fit]
+        change = np.abs(np.diff(power_w)) > steady * power_w[1:]
+        known[1:] &= ~change
+        known[:-1] &= ~change
+        rows = replace(_rows(node, domain, fit), known=known)
+        coefficients = Coefficients()
+        prior = PowerModel.of(coefficients, domain, [0], counters=True)
+        belief = belief_of(prior, rows, coefficients.of(domain), dram=domain == "dram")
+        fitted = fit_block(rows, belief, Evidence.none(len(belief.mean)))
+        return predict(_rows(node, domain, test), fitted.value)[0]
+
+    return predict_rows
 
 
 def _rows(node: Node, domain: str, rows: I64) -> Rows:

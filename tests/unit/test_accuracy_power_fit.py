@@ -11,6 +11,7 @@ from bench.accuracy.power_fit import (
     GRID,
     Node,
     PowerError,
+    best,
     error,
     least_squares,
     load,
@@ -80,8 +81,20 @@ def test_the_window_model_follows_the_load() -> None:
     node = load()
     fit, test = thirds(len(node))
     for domain in ("package", "dram"):
-        predicted = window_model(node, domain, fit, test)
+        predicted = window_model(0.1)(node, domain, fit, test)
         assert np.corrcoef(predicted, node.power_w[domain][test])[0, 1] > 0.8
+
+
+def test_choosing_sees_only_the_rows_to_fit() -> None:
+    """With other power in the last third the same model is chosen, by the same score."""
+    node = load()
+    fit, test = thirds(len(node))
+    power = node.power_w["package"].copy()
+    power[test] = power[test][::-1]
+    other = replace(node, power_w={"package": power})
+    some = [least_squares(of_columns("cpus")), least_squares(of_columns("cycles"))]
+    chosen = [best(one, "package", fit, some) for one in (node, other)]
+    assert chosen[0] is chosen[1] is some[1]
 
 
 def test_a_model_per_frequency_tells_frequencies_apart() -> None:
@@ -107,7 +120,7 @@ def test_the_window_model_finds_a_machine_of_its_own_kind() -> None:
     node.power_w["package"] = 30 + 10 * (1 - np.exp(-cycles / 3)) + 2.5 * cycles
     node.power_w["package"] += random.normal(0, 0.3, len(cycles))
     fit, test = thirds(len(cycles))
-    assert error(node, "package", fit, test, window_model) < 0.02
+    assert error(node, "package", fit, test, window_model(0.1)) < 0.02
 
 
 def test_missing_cpu_time_makes_no_frequency() -> None:
