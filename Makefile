@@ -29,7 +29,7 @@ LOAD_FLAGS   := -std=gnu11 -g -O3 -D_GNU_SOURCE -fstack-protector-strong -Wall -
 SWEEP_SOURCES := $(wildcard attribution/sweep/*.c attribution/sweep/*.h)
 
 PY_SOURCES := attribution/src tests bench examples
-C_SOURCES  := $(wildcard bpf/*.c bpf/*.h tracer/*.c tracer/*.h tracer/load/*.c tracer/load/*.h bench/overhead/*.c tests/*/*.c) $(SWEEP_SOURCES)
+C_SOURCES  := $(wildcard bpf/*.c bpf/*.h tracer/*.c tracer/*.h tracer/load/*.c tracer/load/*.h bench/overhead/*.c tests/*/*.c tests/vm/*/*.c) $(SWEEP_SOURCES)
 
 .PHONY: help
 help: ## This list
@@ -98,6 +98,14 @@ test: build $(BUILD)/qjoule-tracer-asan ## All tests, those with BPF and real se
 .PHONY: test-unit
 test-unit: $(VENV)/installed ## Tests that need neither root nor servers
 	$(VENV)/bin/python -m pytest -m 'not root and not server' $(PYTEST_ARGS)
+
+.PHONY: test-vm
+test-vm: build $(BUILD)/vm/installed ## Tests on emulated machines: x86-64 with energy counters and SMT, arm64 with a PMU
+	$(VENV)/bin/python -m pytest tests/vm -v --durations=8 $(PYTEST_ARGS)
+
+$(BUILD)/vm/installed: packaging/debian-packages-vm.txt packaging/install
+	packaging/install $<
+	@mkdir -p $(@D) && touch $@
 
 .PHONY: lint
 lint: $(VENV)/installed $(SKELETON) ## Style and types, warnings as errors
