@@ -12,9 +12,14 @@ import pytest
 
 from vm.support import machine
 from vm.support.fake_rapl import POWER_MW, REST_S, UNIT_NJ
+from vm.support.mariadb import copy_server, plan_arguments, statements_text
 from vm.support.replayed import COMPETITORS, replay_text
 
 HERE = Path(__file__).parent
+MODULE_VARIABLES: dict[str, str | int] = {
+    "POWER_MW": ",".join(map(str, POWER_MW.values())),
+    "UNIT_NJ": UNIT_NJ,
+}
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:  # noqa: ARG001
@@ -29,10 +34,20 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def amd64(tmp_path_factory: pytest.TempPathFactory) -> machine.Run:
     """Two packages with SMT and energy counters, after `guest/amd64.sh`."""
     machine.build("amd64")
-    milliwatts = ",".join(map(str, POWER_MW.values()))
-    variables: dict[str, str | int] = {"POWER_MW": milliwatts, "UNIT_NJ": UNIT_NJ, "REST_S": REST_S}
     directory = tmp_path_factory.mktemp("amd64")
+    variables = {**MODULE_VARIABLES, "REST_S": REST_S}
     return machine.run("amd64", HERE / "guest" / "amd64.sh", directory, variables)
+
+
+@pytest.fixture(scope="session")
+def mariadb_vm(tmp_path_factory: pytest.TempPathFactory) -> machine.Run:
+    """The same machine with a MariaDB, after `guest/mariadb.sh`."""
+    machine.build("amd64")
+    directory = tmp_path_factory.mktemp("mariadb_vm")
+    executable = copy_server(directory / "server")
+    (directory / "statements").write_text(statements_text())
+    variables = {**MODULE_VARIABLES, "PLAN": plan_arguments(executable)}
+    return machine.run("amd64", HERE / "guest" / "mariadb.sh", directory, variables)
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,66 @@
+"""The installed MariaDB as a virtual machine gets it, and what it is asked there."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from qjoule.contract import Rung
+from qjoule.servers.kernel_facts import KernelFacts
+from qjoule.servers.plan import build_plan
+from qjoule.servers.types import Fact, Flavour, Server
+
+PROGRAMS = ("mariadbd", "mariadb")
+IN_MACHINE = "/tmp/server"
+MESSAGES = Path("/usr/share/mysql")
+
+#: Marker (the name of the result), statement, and how often it is sent.
+STATEMENTS = (
+    ("m_light", "select 1 as m_light", 300),
+    ("m_heavy", "select benchmark(10000, md5('x')) as m_heavy", 40),
+)
+
+
+def statements_text() -> str:
+    return "".join(f"{statement};\n" * times for _, statement, times in STATEMENTS)
+
+
+def copy_server(directory: Path) -> Path:
+    """The server, its client, their libraries and messages. Skips the test if there is none."""
+    server, client = (shutil.which(name, path="/usr/sbin:/usr/bin") for name in PROGRAMS)
+    if server is None or client is None:
+        pytest.skip("MariaDB is not installed (packages of packaging/debian-packages.txt)")
+    (directory / "lib").mkdir(parents=True)
+    for program in (server, client):
+        shutil.copy(program, directory)
+        listed = subprocess.run(["ldd", program], capture_output=True, text=True, check=True)
+        for library in re.findall(r"=> (/\S+)", listed.stdout):
+            shutil.copy(library, directory / "lib")
+    shutil.copytree(MESSAGES / "charsets", directory / "share" / "charsets")
+    shutil.copy(MESSAGES / "english" / "errmsg.sys", directory / "share")
+    return directory / PROGRAMS[0]
+
+
+def plan_arguments(executable: Path) -> str:
+    """The attach plan of a server that will start in the machine, by its kernel's abilities."""
+    status = executable.stat()
+    server = Server(
+        id=1,
+        flavour=Flavour.MARIADB,
+        version="",
+        exe_path=executable,
+        exe_name=str(executable),
+        exe_id=(status.st_dev, status.st_ino),
+        tgids=(),
+        ports=(),
+        sockets=(),
+        encryption=Fact(False, "its options"),
+        thread_pool=Fact(False, "its options"),
+    )
+    plan = build_plan([server], KernelFacts(socket_tracepoints=False, uprobes=True))
+    assert [planned.choice.rung for planned in plan.servers] == [Rung.SYMBOL]
+    return " ".join(plan.arguments()).replace(str(executable.parent), IN_MACHINE)

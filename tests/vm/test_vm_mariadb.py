@@ -1,0 +1,64 @@
+"""Joules per query on a stock kernel: a MariaDB traced by its symbols, energy from powercap."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from root.support.recording import Run as Queries
+from root.support.recording import attribute
+from vm.support.machine import Run
+from vm.support.mariadb import STATEMENTS
+from vm.support.streams import recorded
+
+pytestmark = pytest.mark.timeout(1800)
+
+
+@pytest.fixture(scope="module")
+def trace_path(mariadb_vm: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("queries") / "trace"
+    recorded(mariadb_vm, "queries").trace(directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def rows(trace_path: Path) -> dict[str, dict[str, Any]]:
+    """By marker, of the statements that were sent."""
+    found = attribute(trace_path)["rows"]
+    return {
+        marker: next(row for row in found if marker in row["shape"]) for marker, _, _ in STATEMENTS
+    }
+
+
+def test_every_execution_is_seen_and_no_other(mariadb_vm: Run, trace_path: Path) -> None:
+    queries = Queries(trace_path)
+    assert not queries.loss
+    assert set(queries.queries["rung"]) == {"symbol"}
+    for marker, _, times in STATEMENTS:
+        assert int(queries.having(marker)["executions"].sum()) == times
+    selects = int(mariadb_vm.text("selects").split()[-1])
+    assert int(queries.having("select")["executions"].sum()) == selects
+
+
+def test_energy_follows_the_work(rows: dict[str, dict[str, Any]]) -> None:
+    for marker, _, times in STATEMENTS:
+        assert rows[marker]["calls"] == times
+        assert rows[marker]["energy_j"] > 0
+        assert rows[marker]["cpu_ns"] > 0
+    light, heavy = rows["m_light"], rows["m_heavy"]
+    assert heavy["j_per_call"] > light["j_per_call"]
+    assert heavy["cpu_ns"] / heavy["calls"] > light["cpu_ns"] / light["calls"]
+
+
+def test_every_joule_has_one_owner(trace_path: Path) -> None:
+    document = attribute(trace_path)
+    assert document["energy_source"]["grade"] == "measured"
+    for totals in document["domains_j"].values():
+        parts = {part: round(joules * 1e9) for part, joules in totals.items()}
+        measured_nj = parts.pop("measured")
+        assert measured_nj > 0
+        assert sum(parts.values()) == measured_nj
+    of_rows = sum(round(row["energy_j"] * 1e9) for row in document["rows"])
+    assert of_rows == round(document["totals_j"]["queries"] * 1e9)
