@@ -7,7 +7,7 @@ instead, and its energy is in no sum.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from fractions import Fraction
 
@@ -123,6 +123,21 @@ def window_energy(
         out = (energy[s], cause[s], half[s])
         _series_energy(one, times_ns, readings, (use[mine], index[mine]), out)
     return _with_edges(tuple(series), times_ns, (energy, cause, half), begin_ns, end_ns)
+
+
+def as_counted(energy: WindowEnergy, period_ns: int) -> WindowEnergy:
+    """The same windows, bounded by when their energy was drawn and not by when it was read.
+
+    A counter that is updated every `period_ns` shows, when it is read, what was drawn up to its
+    last update: half a period ago on average. The first and last boundary stay where they are.
+    """
+    bounds_ns = energy.boundaries_ns.copy()
+    if len(bounds_ns) > 2 and period_ns > 0:
+        earlier = bounds_ns[1:-1] - period_ns // 2
+        # Boundaries keep their order, each a nanosecond after the one before if need be.
+        least = bounds_ns[0] + np.arange(1, len(bounds_ns) - 1)
+        bounds_ns[1:-1] = np.maximum(earlier, least)
+    return replace(energy, boundaries_ns=bounds_ns)
 
 
 def _rounds(

@@ -10,7 +10,7 @@ import numpy as np
 from qjoule.model.account import Account
 from qjoule.model.arrays import LostTime, Machine, Segments
 from qjoule.model.coefficients import Coefficients, IdlePolicy
-from qjoule.model.counters import I64, UPDATE_PERIOD_NS, WindowEnergy
+from qjoule.model.counters import I64, UPDATE_PERIOD_NS, WindowEnergy, as_counted
 from qjoule.model.fit.rows import ClassOf, itself
 from qjoule.model.ledger import Ledger
 from qjoule.model.windows import SegmentWindows
@@ -41,7 +41,8 @@ class Engine:
     refit: bool = True
 
     def __post_init__(self) -> None:
-        self.windows = SegmentWindows(self.machine, self.energy, self.lost)
+        energy = as_counted(self.energy, self.period_ns)
+        self.windows = SegmentWindows(self.machine, energy, self.lost)
         self._account = Account(
             self.energy.series,
             self.machine.packages,

@@ -208,6 +208,7 @@ class _Block:
             weight = self._model.weight(features, busy, column)
             row = np.searchsorted(self._groups, entries.group)
             part = 1.0 / len(zone.series)
+            rest_w = self._model.rest_w(z, batch.first, len(load.dt_ns))
             for s in zone.series:
                 found = split(
                     batch.energy.energy_nj[s],
@@ -215,7 +216,7 @@ class _Block:
                     load,
                     entries,
                     weight,
-                    idle_w=float(np.nan_to_num(self._model.idle_w[z])) * part,
+                    idle_w=rest_w * part,
                     shared_w=float(self._model.shared_w[z]) * part,
                     policy=self._ledger.idle,
                 )

@@ -24,7 +24,8 @@ class PowerModel:
     while any core is busy. `theta`: as `Weights.vector`. `classes` (g,), sorted, draw `factor` (g,)
     times what their weight says; all others draw 1 times it, to within `spread` (1 sigma).
     `covariance` is of (idle_w, shared_w, theta, factor) in that order, `learned` whether windows of
-    the trace itself had a part in it.
+    the trace itself had a part in it. `drift_w` (zones, n): what power at rest had more or less in
+    the n windows from number `first` on, as temperature changed.
     """
 
     idle_w: F64
@@ -35,6 +36,17 @@ class PowerModel:
     covariance: F64
     spread: float
     learned: bool = False
+    drift_w: F64 | None = None
+    first: int = 0
+
+    def rest_w(self, zone: int, first: int, count: int) -> F64:
+        """(count,) power at rest in windows `first` on; 0 where nothing is known of it."""
+        idle_w = np.full(count, float(np.nan_to_num(self.idle_w[zone])))
+        if self.drift_w is not None:
+            window = np.arange(first, first + count) - self.first
+            inside = (window >= 0) & (window < self.drift_w.shape[1])
+            idle_w[inside] += self.drift_w[zone, window[inside]]
+        return np.asarray(np.maximum(idle_w, 0.0))
 
     @property
     def zones(self) -> int:
@@ -52,12 +64,12 @@ class PowerModel:
 
     def saturation(self, crowd: F64) -> F64:
         """What is left of a weight while so many cores are busy."""
-        return 1.0 / (1.0 + self.theta[-1] * crowd)
+        return np.asarray(1.0 / (1.0 + self.theta[-1] * crowd))
 
     def weight(self, features: F64, crowd: F64, column: I64) -> F64:
         """Weights of entries with `features` (m, 8), `crowd` (m,), and classes at `column` (m,)."""
-        weight: F64 = (features @ self.basis) * self.saturation(crowd) * self.factors(column)
-        return weight
+        plain = features @ self.basis
+        return np.asarray(plain * self.saturation(crowd) * self.factors(column))
 
     def column(self, classes: I64) -> I64:
         """Position of each class among `classes`; -1 for those without a factor of their own."""

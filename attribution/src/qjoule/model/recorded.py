@@ -11,7 +11,14 @@ import pyarrow as pa
 from qjoule.model import tables
 from qjoule.model.arrays import Machine, Segments
 from qjoule.model.coefficients import Coefficients, PowerInterval
-from qjoule.model.counters import I64, UPDATE_PERIOD_NS, Series, WindowEnergy, window_energy
+from qjoule.model.counters import (
+    I64,
+    UPDATE_PERIOD_NS,
+    Series,
+    WindowEnergy,
+    as_counted,
+    window_energy,
+)
 from qjoule.model.groups import OwnerGroups, QueryGroups
 from qjoule.model.ledger import Ledger
 from qjoule.model.result import TraceInfo
@@ -53,7 +60,9 @@ def windows(trace: Trace) -> WindowEnergy:
     found, series = tables.readings(trace.table("energy"))
     energy = window_energy(found, series, trace.begin_ns, trace.end_ns)
     if series or trace.end_ns <= trace.begin_ns:
-        return energy
+        # Only hardware is late: what is played or computed is so at the time it is read.
+        late = trace.meta.energy.grade == "measured"
+        return as_counted(energy, update_period_ns(trace.meta) if late else 0)
     length = max(trace.end_ns - trace.begin_ns, 1)
     step = max(trace.meta.window_ns or DEFAULT_WINDOW_NS, length // _MAX_WINDOWS, 1)
     bounds = np.append(np.arange(trace.begin_ns, trace.end_ns, step), trace.end_ns)

@@ -19,8 +19,8 @@ from qjoule.model.zones import Load
 class Sensitivity:
     """Sums of derivatives of the groups' energy (nJ) by the parameters of one model.
 
-    `slopes` (groups, p), in the order of `PowerModel.covariance`; `own_nj` (groups,): by a factor of
-    its own, for groups whose class has none in the model.
+    `slopes` (groups, p), in the order of `PowerModel.covariance`; `own_nj` (groups,): by a factor
+    of its own, for groups whose class has none in the model.
     """
 
     slopes: F64
@@ -42,8 +42,8 @@ class Portion:
     """One counter's energy as it was split over the m entries of its zone.
 
     `row` (m,): number of each entry's group in `Sensitivity`; `column` (m,): of its class in the
-    model, -1 without. `features` (m, 8), `crowd` (m,), `weight` (m,). `part`: share of the zone's idle and
-    shared power that this counter measures, where a package has several.
+    model, -1 without. `features` (m, 8), `crowd` (m,), `weight` (m,). `part`: share of the
+    zone's idle and shared power that this counter measures, where a package has several.
     """
 
     zone: int

@@ -82,15 +82,15 @@ def split(
     entries: Entries,
     weight: F64,
     *,
-    idle_w: float,
+    idle_w: float | F64,
     shared_w: float,
     policy: IdlePolicy,
 ) -> Split:
     """Splits n windows of one zone over the m entries that ran there.
 
-    With an idle power of 0 all energy of a window is dynamic: whoever ran pays for it, and a
-    window in which nobody ran is idle's. Lost CPU time takes its part, at the window's mean
-    weight per nanosecond, as residual. Unknown windows are split as 0.
+    `idle_w`: of all windows, or of each (n,). With 0 all energy of a window is dynamic: whoever
+    ran pays for it, and a window in which nobody ran is idle's. Lost CPU time takes its part, at
+    the window's mean weight per nanosecond, as residual. Unknown windows are split as 0.
     """
     energy = np.where(known, energy_nj, 0)
     count = len(energy)
@@ -138,7 +138,7 @@ def _shared_ns(entries: Entries, load: Load, busy_ns: F64, is_lost: Bool, window
     return out
 
 
-def _energy_nj(power_w: float, dt_ns: I64 | F64) -> I64:
+def _energy_nj(power_w: float | F64, dt_ns: I64 | F64) -> I64:
     """Watts are nanojoules per nanosecond."""
     limit = float(2**62)
     return np.minimum(np.rint(power_w * np.asarray(dt_ns, np.float64)), limit).astype(np.int64)

@@ -26,10 +26,6 @@ _STEPS = 5
 #: The spread of factors, relative to what was expected of it, with its weight before the data.
 _SPREADS = 2.0 ** np.arange(-2.0, 2.0, 0.5)
 _SPREAD_SIGMA = 0.7  #: of the logarithm
-#: Power models that are linear in counters miss by a few per cent of the power above idle, more
-#: on some loads (McCullough et al., "Evaluating the effectiveness of model-based power
-#: characterization", USENIX ATC 2011).
-_BEND = 0.02
 _KNOTS = np.array([0.0, 0.15, 0.35, 0.65, 1.0])  #: of the power above idle, in the highest seen
 _SMOOTH = 5  #: windows over which errors of edges have cancelled
 _DEGREES = 4.0  #: of freedom of Student's t
@@ -42,7 +38,8 @@ class Rows:
     `power_w` (n,); `known` (n,) whether it was measured; `zone` (n,); `active` (n,) share of the
     window with any core busy; `features` (n, g + 1, 8) per ns of window, by class, the last of all
     classes that are not in `classes` (g,); `crowd` (n, g + 1) busy cores while each class ran.
-    `edge_w` (zones,): standard error of one window edge as power.
+    `edge_w` (zones,): standard error of one window edge as power. `bend`: how far the model may
+    miss, relative to the power above idle.
     """
 
     power_w: F64
@@ -54,6 +51,7 @@ class Rows:
     classes: I64
     edge_w: F64
     step_s: float
+    bend: float = 0.02
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,7 @@ class BlockFit:
     spread: float
     evidence: Evidence
     misfit: float  #: mean squared error of the prior's prediction over that of the fit
-    levels: F64
+    drift_w: F64  #: (n,) slow wandering of power around what the fit says
 
 
 def predict(rows: Rows, value: F64) -> tuple[F64, F64]:
@@ -139,7 +137,14 @@ def fit_block(rows: Rows, belief: Belief, before: Evidence) -> BlockFit:
             for z, mine in enumerate(zones):
                 at = np.flatnonzero(mine)
                 levels[z] = noise.fit_spectrum(parts[z], power2[at], levels[z], floors[z])
-    return BlockFit(value, spread_cov, spread, mine_told, misfit, levels)
+    power, _ = predict(rows, value)
+    residual = np.where(rows.known, rows.power_w - power, 0.0) - curve @ bend(value)
+    drift = np.zeros(len(residual))
+    for z, mine in enumerate(zones):
+        noisy = np.where(rows.known[mine], scale[mine] ** 2 * levels[z, 1:3].sum(), np.inf)
+        step = levels[z, 3] * parts[z][0, 0] * parts[z][0, 3]
+        drift[mine] = noise.slow_part(residual[mine], noisy, float(step))
+    return BlockFit(value, spread_cov, spread, mine_told, misfit, drift)
 
 
 def noise_scale(rows: Rows, residual: F64, power: F64, value: F64) -> F64:
@@ -178,7 +183,7 @@ def _curve(rows: Rows, power: F64, value: F64) -> tuple[F64, F64]:
     above = _above_idle(rows, power, value)
     top = max(float(np.quantile(above[rows.known], 0.98)), 1e-9) if rows.known.any() else 1.0
     hats = np.stack([np.interp(above / top, _KNOTS, row) for row in np.eye(len(_KNOTS))[1:]], 1)
-    return hats * rows.known[:, None], _BEND * top * _KNOTS[1:]
+    return hats * rows.known[:, None], rows.bend * top * _KNOTS[1:]
 
 
 def _without_curve(told: Evidence, size: int, sigma: F64) -> tuple[Evidence, Callable[[F64], F64]]:

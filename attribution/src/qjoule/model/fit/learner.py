@@ -101,6 +101,8 @@ class Learner:
             fit.covariance,
             fit.spread,
             learned=True,
+            drift_w=_rest_drift_w(rows, fit, len(places)),
+            first=batches[0].first,
         )
         if keep:
             self.last[domain] = model
@@ -139,6 +141,17 @@ def _parts(value: F64, count: int) -> tuple[F64, F64, F64]:
     """Idle, shared and theta, as single floats: a last bit of the solver decides no nanojoule."""
     plain = value.astype(np.float32).astype(np.float64)
     return plain[:count], plain[count : 2 * count], plain[2 * count : 2 * count + len(THETA)]
+
+
+def _rest_drift_w(rows: Rows, fit: BlockFit, count: int) -> F64:
+    """(zones, n) the part of the drift that is power at rest: its share in the mean power."""
+    out = np.zeros((count, len(rows.power_w) // max(count, 1)))
+    for z in range(count):
+        mine = rows.zone == z
+        mean_w = float(rows.power_w[mine & rows.known].mean()) if rows.known[mine].any() else 0.0
+        share = min(fit.value[z] / mean_w, 1.0) if mean_w > 0 else 0.0
+        out[z] = share * fit.drift_w[mine]
+    return out.astype(np.float32).astype(np.float64)
 
 
 def _forget_classes(known: _Memory, stays: F64) -> Evidence:

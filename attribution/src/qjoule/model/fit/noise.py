@@ -51,3 +51,22 @@ def fit_spectrum(parts: F64, power: F64, level: F64, floor: F64) -> F64:
         down = parts.T @ (1.0 / spectrum)
         level = np.maximum(level * np.sqrt(up / np.maximum(down, 1e-300)), floor)
     return level
+
+
+def slow_part(residual: F64, variance: F64, step_variance: float) -> F64:
+    """(n,) the random walk in `residual` (n,), whose own noise has `variance` (n,), inf: unknown.
+
+    The mean that a Kalman smoother gives: least squares of residuals against the walk's steps.
+    """
+    from scipy.linalg import solveh_banded  # noqa: PLC0415 - slow to import
+
+    if len(residual) < 2 or step_variance <= 0:
+        return np.zeros(len(residual))
+    information = np.where(np.isfinite(variance), 1.0 / np.maximum(variance, 1e-30), 0.0)
+    stiffness = 1.0 / step_variance
+    bands = np.full((2, len(residual)), -stiffness)
+    bands[1] = information + 2.0 * stiffness
+    bands[1, [0, -1]] -= stiffness
+    bands[1] += 1e-9 * (information.mean() + stiffness)
+    out: F64 = solveh_banded(bands, information * residual)
+    return out
