@@ -19,13 +19,15 @@ from qjoule.model.coefficients import (
 from qjoule.model.counters import I64, Series
 from qjoule.model.fit.beliefs import belief_of
 from qjoule.model.fit.block import BlockFit, Evidence, Rows, fit_block, predict
-from qjoule.model.fit.rows import Source, itself, make_rows
+from qjoule.model.fit.rows import Source, itself, make_rows, thinned
 from qjoule.model.interval import Z95
 from qjoule.model.ledger import main_domain
 from qjoule.model.power_model import PowerModel
 from qjoule.model.zones import zones
 
 _IDLE = "idle"
+_MOST_ROWS = 600  #: per zone: a kernel runs alike for a second, so longer windows lose nothing
+_LEAST_ROWS = 30
 #: A coefficient counts as told where its standard error is less than this share of it.
 _TOLD = 0.35
 #: Kernels differ by what counters do not see; workloads are believed to differ at least so much.
@@ -135,8 +137,8 @@ def _fit_domain(
     weights = Coefficients().of(domain, counters=counters)
     # Time weighs all alike, so it has no counters to go by.
     rows, read = make_rows([whole], Source(series, places, weights, itself, 1_000_000))
-    rows = _by_kernel(rows, kernel, kernels)
-    if int(rows.known.sum()) < 50 * len(places) or not rows.features.any():
+    rows = thinned(_by_kernel(rows, kernel, kernels), _MOST_ROWS)
+    if int(rows.known.sum()) < _LEAST_ROWS * len(places) or not rows.features.any():
         return None
     if not counters or not read:
         rows = replace(rows, features=rows.features * _TIME_ALONE)
@@ -184,7 +186,7 @@ def _held_out(
     mine = rows.known & (rows.features[:, kernel].sum(axis=1) > 0)
     mine &= rows.features[:, kernel].sum(axis=1) > 0.5 * rows.features.sum(axis=(1, 2))
     others = replace(rows, known=rows.known & ~mine)
-    if not mine.any() or int(others.known.sum()) < 50 * model.zones:
+    if not mine.any() or int(others.known.sum()) < _LEAST_ROWS * model.zones:
         return None
     belief = belief_of(model, others, weights, dram=domain == "dram")
     fit = fit_block(others, belief, Evidence.none(len(belief.mean) + len(rows.classes)))

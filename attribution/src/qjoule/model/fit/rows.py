@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from qjoule.model.coefficients import Weights
 from qjoule.model.counters import I64, Bool, Series
 from qjoule.model.features import FEATURES, by_counters, crowd, entry_features
 from qjoule.model.fit.block import Rows
+from qjoule.model.pieces import real_sums
 from qjoule.model.zones import Load, Zone
 
 #: Classes that have a column each, before anything is known of their weight.
@@ -21,6 +22,9 @@ _MOST_CLASSES = 256
 #: on some loads (McCullough et al., "Evaluating the effectiveness of model-based power
 #: characterization", USENIX ATC 2011); time alone knows nothing of frequency and contention.
 _BEND_COUNTERS, _BEND_TIME = 0.02, 0.05
+
+#: Windows that lost more than this share of their busy time are not learned from.
+_MOST_LOST = 0.1
 
 ClassOf = Callable[[I64], I64]
 
@@ -99,9 +103,14 @@ def _zone_columns(
     numbers = list(source.places[z].series)
     dt_ns = np.concatenate([load.dt_ns for _, load in taken]).astype(np.float64)
     safe_ns = np.maximum(dt_ns, 1.0)
-    # A window that lost somebody's time cannot tell who drew its power.
-    whole = np.concatenate([(load.lost_ns == 0) & (load.dt_ns > 0) for _, load in taken])
-    known = whole & np.concatenate([b.energy.known[numbers].all(axis=0) for b in batches])
+    # Lost time ran like the rest of its window, as far as we know; too much of it says nothing.
+    lost_ns = np.concatenate([load.lost_ns for _, load in taken])
+    busy_ns = np.concatenate(
+        [real_sums(entries.window, entries.cpu_ns, len(load.dt_ns)) for entries, load in taken]
+    )
+    with_lost = 1.0 + lost_ns / np.where(busy_ns > 0, busy_ns, 1.0)
+    known = (dt_ns > 0) & (lost_ns <= _MOST_LOST * busy_ns)
+    known &= np.concatenate([b.energy.known[numbers].all(axis=0) for b in batches])
     # Edge errors are taken to be alike. Of a reading that came late and the next one, which came in
     # time, the window may be shorter than the counter's own period: its power says nothing.
     if known.any():
@@ -117,7 +126,7 @@ def _zone_columns(
         known,
         np.concatenate([load.active_ns for _, load in taken]) / safe_ns,
         by_class[:, :, -1],
-        by_class[:, :, :-1] / safe_ns[:, None, None],
+        by_class[:, :, :-1] * (with_lost / safe_ns)[:, None, None],
         _edge_w(source, numbers, power[known], dt_ns[known], half_ns[known]),
     )
 
@@ -151,3 +160,31 @@ def _by_class(entries: Entries, windows: int, classes: I64, class_of: ClassOf) -
     busy = sums[-2] / np.maximum(sums[-1], 1.0)
     out = np.stack([*sums[:-2], busy], axis=1)
     return out.reshape(windows, size, len(FEATURES) + 1)
+
+
+def thinned(rows: Rows, most: int) -> Rows:
+    """Rows of which as many neighbours are one as bring each zone to at most `most` rows.
+
+    A row that is not wholly known is unknown.
+    """
+    count = max(int((rows.zone == z).sum()) for z in range(len(rows.edge_w)))
+    width = -(-count // most)
+    if width < 2:
+        return rows
+    whole = np.concatenate(
+        [
+            mine[: len(mine) // width * width].reshape(-1, width)
+            for mine in (np.flatnonzero(rows.zone == z) for z in range(len(rows.edge_w)))
+        ]
+    )
+    return replace(
+        rows,
+        power_w=rows.power_w[whole].mean(axis=1),
+        known=rows.known[whole].all(axis=1),
+        zone=rows.zone[whole[:, 0]],
+        active=rows.active[whole].mean(axis=1),
+        crowd=rows.crowd[whole].mean(axis=1),
+        features=rows.features[whole].mean(axis=1),
+        edge_w=rows.edge_w / width,
+        step_s=rows.step_s * width,
+    )
