@@ -27,6 +27,8 @@ _STEPS = 5
 _SPREADS = 2.0 ** np.arange(-2.0, 2.0, 0.5)
 _SPREAD_SIGMA = 0.7  #: of the logarithm
 _KNOTS = np.array([0.0, 0.15, 0.35, 0.65, 1.0])  #: of the power above idle, in the highest seen
+#: Leakage follows temperature: power at rest wanders by about a per cent within a block.
+_WANDER, _WAVES, _BELIEVED = 0.01, 12, 4.0
 _SMOOTH = 5  #: windows over which errors of edges have cancelled
 _DEGREES = 4.0  #: of freedom of Student's t
 
@@ -112,24 +114,28 @@ def fit_block(rows: Rows, belief: Belief, before: Evidence) -> BlockFit:
     levels = np.stack([_first_levels(rows, z, mine) for z, mine in enumerate(zones)])
     floors = levels * np.array([0.25, 1e-3, 1e-4, 1e-4])
     scale, first, misfit = np.ones(len(rows.power_w)), 0.0, 1.0
+    wander_w = np.full(len(zones), _WANDER) * _mean_w(rows)
     for step in range(_STEPS):
         power, slopes = predict(rows, value)
         residual = np.where(rows.known, rows.power_w - power, 0.0)
         if step in (1, 2):
             scale = noise_scale(rows, residual, power, value)
         curve, curve_sigma = _curve(rows, power, value)
-        whole = np.hstack([slopes, curve]) / scale[:, None]
+        waves, wave_sigma = _waves(rows, wander_w)
+        whole = np.hstack([slopes, curve, waves]) / scale[:, None]
         target = (residual + slopes @ value) / scale
         x = np.vstack([noise.transform(whole[mine]) for mine in zones])
         y = np.concatenate([noise.transform(target[mine]) for mine in zones])
         spectrum = np.concatenate([p @ level for p, level in zip(parts, levels, strict=True)])
         everything = Evidence((x / spectrum[:, None]).T @ x, x.T @ (y / spectrum))
-        mine_told, bend = _without_curve(everything, size, curve_sigma)
+        mine_told, bend = _without_curve(everything, size, np.append(curve_sigma, wave_sigma))
         if step == 0:
             first = float(((y - x[:, :size] @ value) ** 2 / spectrum).sum())
         told = Evidence(before.precision + mine_told.precision, before.moment + mine_told.moment)
         value, spread_cov, spread = _solve(told, belief, fixed, size)
-        error = y - x @ np.append(value, bend(value))
+        rest = bend(value)
+        error = y - x @ np.append(value, rest)
+        wander_w = _wandered(rest[curve.shape[1] :].reshape(len(zones), -1), wander_w)
         misfit = first / max(float((error**2 / spectrum).sum()), 1e-300)
         if step < _STEPS - 1:
             x = x[:, :size]
@@ -138,12 +144,13 @@ def fit_block(rows: Rows, belief: Belief, before: Evidence) -> BlockFit:
                 at = np.flatnonzero(mine)
                 levels[z] = noise.fit_spectrum(parts[z], power2[at], levels[z], floors[z])
     power, _ = predict(rows, value)
-    residual = np.where(rows.known, rows.power_w - power, 0.0) - curve @ bend(value)
-    drift = np.zeros(len(residual))
+    drift = waves @ bend(value)[curve.shape[1] :]
+    residual = np.where(rows.known, rows.power_w - power, 0.0) - drift
+    residual -= curve @ bend(value)[: curve.shape[1]]
     for z, mine in enumerate(zones):
         noisy = np.where(rows.known[mine], scale[mine] ** 2 * levels[z, 1:3].sum(), np.inf)
         step = levels[z, 3] * parts[z][0, 0] * parts[z][0, 3]
-        drift[mine] = noise.slow_part(residual[mine], noisy, float(step))
+        drift[mine] += noise.slow_part(residual[mine], noisy, float(step))
     return BlockFit(value, spread_cov, spread, mine_told, misfit, drift)
 
 
@@ -184,6 +191,31 @@ def _curve(rows: Rows, power: F64, value: F64) -> tuple[F64, F64]:
     top = max(float(np.quantile(above[rows.known], 0.98)), 1e-9) if rows.known.any() else 1.0
     hats = np.stack([np.interp(above / top, _KNOTS, row) for row in np.eye(len(_KNOTS))[1:]], 1)
     return hats * rows.known[:, None], rows.bend * top * _KNOTS[1:]
+
+
+def _mean_w(rows: Rows) -> F64:
+    """(zones,) mean power."""
+    zones = range(len(rows.edge_w))
+    means = [rows.power_w[(rows.zone == z) & rows.known] for z in zones]
+    return np.array([max(float(mine.mean()), 1e-9) if len(mine) else 1e-9 for mine in means])
+
+
+def _waves(rows: Rows, wander_w: F64) -> tuple[F64, F64]:
+    """Slow waves of power at rest, (n, zones * 12), and their sigma in W: that of a random walk."""
+    order = np.arange(1, _WAVES + 1)
+    out = np.zeros((len(rows.power_w), len(wander_w), _WAVES))
+    for z in range(len(wander_w)):
+        mine = np.flatnonzero(rows.zone == z)
+        phase = np.pi * np.arange(1, len(mine) + 1) / (len(mine) + 1)
+        out[mine, z] = np.sin(np.outer(phase, order)) * rows.known[mine, None]
+    return out.reshape(len(out), -1), (wander_w[:, None] / order).ravel()
+
+
+def _wandered(coefficients: F64, before_w: F64) -> F64:
+    """How far power wanders, from the waves (zones, 12) found and what was believed before."""
+    seen = (coefficients * np.arange(1, _WAVES + 1)) ** 2
+    variance = (_BELIEVED * before_w**2 + seen.sum(axis=1)) / (_BELIEVED + _WAVES)
+    return np.asarray(np.sqrt(variance))
 
 
 def _without_curve(told: Evidence, size: int, sigma: F64) -> tuple[Evidence, Callable[[F64], F64]]:
