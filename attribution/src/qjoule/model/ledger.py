@@ -19,7 +19,7 @@ from qjoule.model.pieces import real_sums
 from qjoule.model.power_model import PowerModel
 from qjoule.model.sensitivity import Portion, Sensitivity, add_portion
 from qjoule.model.split import Split, split, unknown_static_nj
-from qjoule.model.zones import zones
+from qjoule.model.zones import Load, zones
 
 #: The domain that rows are about: the first of these that the machine has.
 MAIN_DOMAINS = ("package", "psys", "core")
@@ -202,30 +202,63 @@ class _Block:
         out = []
         for z, zone in enumerate(self._zones):
             entries, load = zone.take(batch)
-            features = entry_features(entries, len(load.dt_ns))
+            n = len(load.dt_ns)
+            features = entry_features(entries, n)
             column = self._model.column(self._ledger.class_of(entries.group))
             busy = crowd(entries)
             weight = self._model.weight(features, busy, column)
             row = np.searchsorted(self._groups, entries.group)
             part = 1.0 / len(zone.series)
-            rest_w = self._model.rest_w(z, batch.first, len(load.dt_ns))
             for s in zone.series:
+                rest_w, trust = self._rest(s, z, batch, load, real_sums(entries.window, weight, n))
                 found = split(
                     batch.energy.energy_nj[s],
                     batch.energy.known[s],
                     load,
                     entries,
                     weight,
-                    idle_w=rest_w * part,
+                    idle_w=rest_w,
                     shared_w=float(self._model.shared_w[z]) * part,
                     policy=self._ledger.idle,
                 )
-                one = Portion(z, entries, load, row, column, features, busy, weight, found, part)
+                one = Portion(
+                    z, entries, load, row, column, features, busy, weight, found, part, trust
+                )
                 apart = self._ledger.idle == "separate"
                 add_portion(self._moves, self._model, one, rest_apart=apart)
                 self._add_sums(s, batch, one)
                 out.append((s, found))
         return out
+
+    def _rest(self, s: int, z: int, batch: WindowBatch, load: Load, weight: F64) -> tuple[F64, F64]:
+        """(n,) power at rest in each window, and how far a surprise in its energy is trusted.
+
+        A window's energy is off by the errors of its edges. If all of that were dynamic, whoever
+        ran in a nearly idle window would pay whenever it is too high, and get nothing back
+        when it is too low. So a surprise is split by how likely it is the edges' or the owners'.
+        """
+        model, part = self._model, 1.0 / len(self._zones[z].series)
+        rest_w = model.rest_w(z, batch.first, len(load.dt_ns)) * part
+        if not model.learned or self._ledger.idle != "separate":
+            return rest_w, np.ones(len(rest_w))
+        series = self._ledger.series[s]
+        dt_ns = np.maximum(load.dt_ns, 1).astype(np.float64)
+        above = part * (model.shared_w[z] * load.active_ns + weight)
+        expected = rest_w * dt_ns + above
+        edge = edge_sigma_nj(
+            expected,
+            np.ones(len(dt_ns)),
+            dt_ns,
+            period_ns=float(self._ledger.period_ns),
+            half_width_ns=batch.energy.half_width_ns[s].astype(np.float64),
+            unit_nj=series.unit_j * 1e9 if series.has_unit else 0.0,
+        )
+        own = (model.spread * above) ** 2
+        trust = own / np.maximum(own + 2.0 * edge**2, 1e-30)
+        surprise = batch.energy.energy_nj[s] - expected
+        # Nobody ran: all of it is at rest anyway.
+        trust[above <= 0] = 1.0
+        return np.maximum(rest_w + (1.0 - trust) * surprise / dt_ns, 0.0), trust
 
     def close(self) -> None:
         """Adds what is common to the block."""

@@ -43,7 +43,8 @@ class Portion:
 
     `row` (m,): number of each entry's group in `Sensitivity`; `column` (m,): of its class in the
     model, -1 without. `features` (m, 8), `crowd` (m,), `weight` (m,). `part`: share of the
-    zone's idle and shared power that this counter measures, where a package has several.
+    zone's idle and shared power that this counter measures, where a package has several. `trust`
+    (n,): what of a surprise in a window's energy was taken for dynamic.
     """
 
     zone: int
@@ -56,6 +57,7 @@ class Portion:
     weight: F64
     out: Split
     part: float
+    trust: F64
 
 
 def add_portion(sums: Sensitivity, model: PowerModel, one: Portion, *, rest_apart: bool) -> None:
@@ -74,14 +76,17 @@ def add_portion(sums: Sensitivity, model: PowerModel, one: Portion, *, rest_apar
     def total(values: F64) -> F64:
         return real_sums(one.row, values, size)
 
-    some = one.part * (dynamic > 0)[w]
+    some = one.part * (one.trust * (dynamic > 0))[w]
     if rest_apart and not np.isnan(model.idle_w[one.zone]):
         sums.slopes[:, one.zone] -= total(some * load.dt_ns.astype(np.float64)[w] * share)
     active = np.minimum(load.dt_ns, load.active_ns).astype(np.float64)
-    sums.slopes[:, model.zones + one.zone] += total(some * (entries.shared_ns - active[w] * share))
+    sums.slopes[:, model.zones + one.zone] += total(
+        one.part * (dynamic > 0)[w] * (entries.shared_ns - (one.trust * active)[w] * share)
+    )
     for i, mine in enumerate(_weight_slopes(model, one)):
         others = share * real_sums(w, mine, count)[w]
-        sums.slopes[:, 2 * model.zones + i] += total((kept * per_weight)[w] * (mine - others))
+        moved = (kept * per_weight)[w] * (mine - others) + (1.0 - one.trust)[w] * others
+        sums.slopes[:, 2 * model.zones + i] += total(moved)
     sums.own_nj += total(np.where(one.column >= 0, 0.0, each * (1.0 - share)))
     if len(model.classes):
         _add_factors(sums, model, one, share, each)
@@ -105,7 +110,8 @@ def _add_factors(sums: Sensitivity, model: PowerModel, one: Portion, share: F64,
     of_class = np.bincount(
         window[known] * classes + one.column[known], share[known], minlength=count * classes
     ).reshape(count, classes)
-    per_group = csr_array((each, (one.row, window)), shape=(len(sums.own_nj), count))
+    taken = each - (1.0 - one.trust)[window] * one.weight
+    per_group = csr_array((taken, (one.row, window)), shape=(len(sums.own_nj), count))
     slopes = -np.asarray(per_group @ of_class)
     np.add.at(slopes, (one.row[known], one.column[known]), each[known])
     sums.slopes[:, model.fixed :] += slopes / np.maximum(model.factor, 1e-3)
