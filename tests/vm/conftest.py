@@ -11,15 +11,11 @@ from pathlib import Path
 import pytest
 
 from vm.support import machine
-from vm.support.fake_rapl import POWER_MW, REST_S, UNIT_NJ
+from vm.support.fake_rapl import CPU_MW, IDLE_MW, POWER_MW, REST_S, module_parameters
 from vm.support.mariadb import copy_server, plan_arguments, statements_text
 from vm.support.replayed import COMPETITORS, replay_text
 
 HERE = Path(__file__).parent
-MODULE_VARIABLES: dict[str, str | int] = {
-    "POWER_MW": ",".join(map(str, POWER_MW.values())),
-    "UNIT_NJ": UNIT_NJ,
-}
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:  # noqa: ARG001
@@ -32,21 +28,22 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.fixture(scope="session")
 def amd64(tmp_path_factory: pytest.TempPathFactory) -> machine.Run:
-    """Two packages with SMT and energy counters, after `guest/amd64.sh`."""
+    """Two packages with SMT and energy counters of constant power, after `guest/amd64.sh`."""
     machine.build("amd64")
     directory = tmp_path_factory.mktemp("amd64")
-    variables = {**MODULE_VARIABLES, "REST_S": REST_S}
+    variables = {"RAPL": module_parameters(POWER_MW, {}), "REST_S": str(REST_S)}
     return machine.run("amd64", HERE / "guest" / "amd64.sh", directory, variables)
 
 
 @pytest.fixture(scope="session")
 def mariadb_vm(tmp_path_factory: pytest.TempPathFactory) -> machine.Run:
-    """The same machine with a MariaDB, after `guest/mariadb.sh`."""
+    """The same machine with a MariaDB and power that follows the CPUs, after `guest/mariadb.sh`."""
     machine.build("amd64")
     directory = tmp_path_factory.mktemp("mariadb_vm")
     executable = copy_server(directory / "server")
     (directory / "statements").write_text(statements_text())
-    variables = {**MODULE_VARIABLES, "PLAN": plan_arguments(executable)}
+    rapl = module_parameters(IDLE_MW, CPU_MW)
+    variables = {"RAPL": rapl, "PLAN": plan_arguments(executable)}
     return machine.run("amd64", HERE / "guest" / "mariadb.sh", directory, variables)
 
 
@@ -56,5 +53,5 @@ def arm64(tmp_path_factory: pytest.TempPathFactory) -> machine.Run:
     machine.build("arm64")
     directory = tmp_path_factory.mktemp("arm64")
     (directory / "replay").write_text(replay_text())
-    variables: dict[str, str | int] = {"REPLAY": "/share/replay", "COMPETITORS": COMPETITORS}
+    variables = {"REPLAY": "/share/replay", "COMPETITORS": str(COMPETITORS)}
     return machine.run("arm64", HERE / "guest" / "arm64.sh", directory, variables)

@@ -1,4 +1,8 @@
-"""Joules per query on a stock kernel: a MariaDB traced by its symbols, energy from powercap."""
+"""Joules per query on a stock kernel: a MariaDB traced by its symbols, energy from powercap.
+
+The packages draw a constant power and so much for every busy CPU. Nobody tells qjoule these
+figures; what it finds has to come near them.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ import pytest
 
 from root.support.recording import Run as Queries
 from root.support.recording import attribute
+from vm.support.fake_rapl import CPU_MW, IDLE_MW
 from vm.support.machine import Run
 from vm.support.mariadb import STATEMENTS
 from vm.support.streams import recorded
@@ -40,6 +45,22 @@ def test_every_execution_is_seen_and_no_other(mariadb_vm: Run, trace_path: Path)
         assert int(queries.having(marker)["executions"].sum()) == times
     selects = int(mariadb_vm.text("selects").split()[-1])
     assert int(queries.having("select")["executions"].sum()) == selects
+
+
+def test_queries_cost_what_their_cpus_draw(rows: dict[str, dict[str, Any]]) -> None:
+    """Within 15 %: what was idle power is learned from the windows of a few seconds."""
+    watts = CPU_MW[0, "package"] / 1000
+    assert CPU_MW[1, "package"] / 1000 == watts
+    heavy = rows["m_heavy"]
+    assert heavy["cpu_ns"] > 1e9
+    assert heavy["energy_j"] / (heavy["cpu_ns"] / 1e9) == pytest.approx(watts, rel=0.15)
+
+
+def test_idle_is_what_the_machine_draws_anyway(trace_path: Path) -> None:
+    document = attribute(trace_path)
+    idle_w = (IDLE_MW[0, "package"] + IDLE_MW[1, "package"]) / 1000
+    expected_j = idle_w * document["trace"]["duration_s"]
+    assert document["totals_j"]["idle"] == pytest.approx(expected_j, rel=0.15)
 
 
 def test_energy_follows_the_work(rows: dict[str, dict[str, Any]]) -> None:

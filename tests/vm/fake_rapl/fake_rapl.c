@@ -3,15 +3,18 @@
  * RAPL counters for a virtual machine that has none: the zones that intel_rapl_msr registers on a
  * machine of two packages, in the kernel's own powercap tree, for tests. Each counts
  *
- *     power_mw * floor(CLOCK_MONOTONIC in ms) microjoules
+ *     power_mw * (CLOCK_MONOTONIC in whole ms) + cpu_mw * (busy time of the package's CPUs in ms)
  *
- * as hardware does: in 32 bits of unit_nj, renewed once a millisecond
- * (drivers/powercap/intel_rapl_common.c).
+ * microjoules, as hardware does: in 32 bits of unit_nj (drivers/powercap/intel_rapl_common.c). A
+ * CPU is busy unless its idle thread runs, by the kernel's own account.
  */
+#include <linux/cpumask.h>
 #include <linux/ktime.h>
 #include <linux/math64.h>
 #include <linux/module.h>
+#include <linux/mutex.h>
 #include <linux/powercap.h>
+#include <linux/tick.h>
 
 enum {
 	PACKAGE_0,
@@ -25,6 +28,10 @@ static unsigned int power_mw[ZONES] = {60000, 40000, 5000, 30000};
 module_param_array(power_mw, uint, NULL, 0444);
 MODULE_PARM_DESC(power_mw, "Milliwatts of package-0, its core, its dram, package-1");
 
+static unsigned int cpu_mw[ZONES];
+module_param_array(cpu_mw, uint, NULL, 0444);
+MODULE_PARM_DESC(cpu_mw, "Milliwatts that each busy CPU adds to them");
+
 static unsigned int unit_nj = 61035;
 module_param(unit_nj, uint, 0444);
 MODULE_PARM_DESC(unit_nj, "Nanojoules of one count; counters wrap after 2^32 counts");
@@ -32,6 +39,8 @@ MODULE_PARM_DESC(unit_nj, "Nanojoules of one count; counters wrap after 2^32 cou
 static struct powercap_control_type *control;
 static struct powercap_zone zones[ZONES];
 static int registered; /* of the zones, in order */
+static u64 shown_nj[ZONES];
+static DEFINE_MUTEX(shown_lock);
 
 static u64 microjoules(u64 counts)
 {
@@ -44,11 +53,32 @@ static int max_energy(struct powercap_zone *zone, u64 *out)
 	return 0;
 }
 
+static u64 busy_us(int package)
+{
+	u64 busy = 0;
+	int cpu;
+
+	for_each_online_cpu(cpu)
+	{
+		if (topology_physical_package_id(cpu) == package)
+			busy += div_u64(ktime_get_ns(), NSEC_PER_USEC) -
+				get_cpu_idle_time_us(cpu, NULL);
+	}
+	return busy;
+}
+
 static int energy(struct powercap_zone *zone, u64 *out)
 {
-	u64 ms = div_u64(ktime_get_ns(), NSEC_PER_MSEC);
+	int i = zone - zones;
+	u64 nj = div_u64(ktime_get_ns(), NSEC_PER_MSEC) * power_mw[i] * 1000;
 
-	*out = microjoules((u32)div_u64(ms * power_mw[zone - zones] * 1000, unit_nj));
+	if (cpu_mw[i])
+		nj += busy_us(i == PACKAGE_1) * cpu_mw[i];
+	/* Idle time of another CPU is read without a lock, and may step back a little. */
+	mutex_lock(&shown_lock);
+	nj = shown_nj[i] = max(nj, shown_nj[i]);
+	mutex_unlock(&shown_lock);
+	*out = microjoules((u32)div_u64(nj, unit_nj));
 	return 0;
 }
 

@@ -1,5 +1,5 @@
 # Two packages of one core with two threads each, with energy counters of known power.
-insmod /modules/fake_rapl.ko "power_mw=$POWER_MW" "unit_nj=$UNIT_NJ"
+insmod /modules/fake_rapl.ko $RAPL
 stat -c '%a %u %n' /sys/class/powercap/intel-rapl:*/energy_uj >/share/out/permissions
 
 start recorded --mode record

@@ -1,6 +1,6 @@
 # A server that starts while it is traced, by probes on its functions: this kernel is too old for
 # the tracepoints of the socket rung.
-insmod /modules/fake_rapl.ko "power_mw=$POWER_MW" "unit_nj=$UNIT_NJ"
+insmod /modules/fake_rapl.ko $RAPL
 cp -r /share/server /tmp/server
 mkdir -p /tmp/data /etc
 echo 'root:x:0:0::/:/bin/sh' >/etc/passwd
@@ -10,8 +10,7 @@ ask() {
 	/tmp/server/mariadb --no-defaults --socket=/tmp/socket --skip-column-names "$@"
 }
 
-# shellcheck disable=SC2086 # the plan is a list of words
-start queries --mode record --window-ms 100 $PLAN
+start queries --mode record $PLAN
 /tmp/server/mariadbd --no-defaults --user=root --datadir=/tmp/data --socket=/tmp/socket \
 	--skip-networking --skip-grant-tables --skip-innodb --default-storage-engine=Aria \
 	--lc-messages-dir=/tmp/server/share --character-sets-dir=/tmp/server/share/charsets \
