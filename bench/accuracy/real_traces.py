@@ -25,8 +25,9 @@ from bench.overhead.workloads import WORKLOADS, command, started
 from qjoule.errors import QjouleError
 from qjoule.model import recorded
 from qjoule.model.arrays import Machine, Segments
-from qjoule.model.groups import group_owners, group_queries
+from qjoule.model.groups import group_owners
 from qjoule.model.labels import GroupLabel, LabelIndex
+from qjoule.model.query_groups import QueryGroups
 from qjoule.trace.reader import Trace
 from root.support.recording import Recorder
 from servers.process import DatabaseServer, Unavailable
@@ -73,8 +74,8 @@ def schedule_of(directory: Path) -> Schedule:
     names = recorded.server_names(trace.meta)
     index = LabelIndex()
     owners = group_owners(trace.table("owners"), names, index)
-    queries, _ = group_queries(
-        trace.table("queries"), trace.table("shapes"), names, ("fingerprint",), index
+    queries = QueryGroups(
+        trace.row_groups("queries"), trace.table("shapes"), names, ("fingerprint",), index
     )
     reader = recorded.SegmentReader(queries, owners, with_counters=False)
     table = trace.table("segments")

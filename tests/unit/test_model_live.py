@@ -134,10 +134,10 @@ def test_calls_and_latencies_add_up_over_batches() -> None:
 
 
 def test_exact_quantiles_are_latencies_that_happened() -> None:
-    latencies = np.arange(1, 101) * 1000
-    stats = latency.from_queries(
-        np.zeros(100, np.int64), latencies[::-1], np.ones(100, np.int64), 2
-    )
+    latencies = latency.Latencies()
+    some = np.arange(1, 101) * 1000
+    latencies.add(np.zeros(100, np.int64), some[::-1], np.ones(100, np.int64))
+    stats = latencies.stats(2)
     assert stats.latency_ns_quantiles[0].tolist() == [50_000, 95_000, 99_000]
     assert stats.latency_ns_mean[0] == pytest.approx(50_500)
     assert np.isnan(stats.latency_ns_quantiles[1]).all()

@@ -10,8 +10,9 @@ from qjoule.model import recorded, tables
 from qjoule.model.arrays import WindowBatch
 from qjoule.model.counters import Cause, Series
 from qjoule.model.fit.calibration import Phase
-from qjoule.model.groups import group_owners, group_queries
+from qjoule.model.groups import group_owners
 from qjoule.model.labels import LabelIndex
+from qjoule.model.query_groups import QueryGroups
 from qjoule.model.windows import SegmentWindows
 from qjoule.trace.reader import Trace
 
@@ -21,8 +22,8 @@ def all_windows(trace: Trace) -> tuple[list[WindowBatch], tuple[Series, ...]]:
     energy = recorded.windows(trace)
     index, names = LabelIndex(), recorded.server_names(trace.meta)
     owners = group_owners(trace.table("owners"), names, index)
-    queries, _ = group_queries(
-        trace.table("queries"), trace.table("shapes"), names, ("fingerprint",), index
+    queries = QueryGroups(
+        trace.row_groups("queries"), trace.table("shapes"), names, ("fingerprint",), index
     )
     reader = recorded.SegmentReader(queries, owners, bool(trace.meta.counters))
     lost = tables.lost_time(trace.table("loss"), trace.begin_ns)

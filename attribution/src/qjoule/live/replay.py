@@ -5,24 +5,25 @@ At the end the snapshot's `total` is what `attribute` says of the whole trace.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import pyarrow as pa
 
 from qjoule.live.books import Books
 from qjoule.live.loss import LossSums
 from qjoule.live.snapshot import Controls, Snapshot
-from qjoule.model import assemble, latency, recorded, tables
+from qjoule.model import assemble, recorded, tables
 from qjoule.model.account import Account, cut, windows
 from qjoule.model.arrays import WindowBatch
 from qjoule.model.calibrated import UNCALIBRATED, Calibrated
 from qjoule.model.classes import classes
 from qjoule.model.coefficients import IdlePolicy
-from qjoule.model.groups import QueryGroups, check_keys, group_owners, group_queries
+from qjoule.model.groups import check_keys, group_owners
 from qjoule.model.labels import LabelIndex
+from qjoule.model.latency import Latencies
 from qjoule.model.ledger import Ledger
+from qjoule.model.query_groups import Calls, CallsByEnd, QueryGroups
 from qjoule.model.result import Attribution
 from qjoule.model.windows import SegmentWindows
 from qjoule.trace.reader import Trace
@@ -69,10 +70,6 @@ class ReplaySource:
         self._bounds_ns = self._energy.boundaries_ns
         self._machine = recorded.machine(trace)
         self._loss = LossSums(trace.table("loss"))
-        queries = trace.table("queries")
-        order = np.argsort(queries.column("end_ns").to_numpy(), kind="stable")
-        self._queries = queries.take(pa.array(order)).combine_chunks()
-        self._ends_ns = self._queries.column("end_ns").to_numpy()
 
     def close(self) -> None:
         """Nothing to unblock: reading a trace does not wait."""
@@ -101,13 +98,13 @@ class ReplaySource:
                 yield self._snapshot(place, grouped)
                 if controls.resets != place.resets:
                     place.resets, place.reset = controls.resets, place.window
-                    grouped.books.reset()
+                    grouped.reset()
                 if controls.group != grouped.group and not place.done:
                     return
         if not place.done:  # a trace without a single window
             place.done = True
             span_ns = (self._trace.begin_ns, self._trace.end_ns)
-            empty = grouped.attribution(grouped.books.total, span_ns)
+            empty = grouped.attribution(grouped.books.total, Latencies(), span_ns)
             yield Snapshot(empty, empty, (span_ns[1] - span_ns[0]) * 1e-9, ended=True)
 
     def _catch_up(self, batch: WindowBatch, place: _Place, books: Books) -> int:
@@ -141,8 +138,9 @@ class ReplaySource:
             0,
             place.end >= len(self._bounds_ns) - 1,
         )
-        interval = grouped.attribution(grouped.books.interval, (begin, end))
-        total = grouped.attribution(grouped.books.total, (reset, end))
+        calls = grouped.calls_until(reset, begin, end)
+        interval = grouped.attribution(grouped.books.interval, calls, (begin, end))
+        total = grouped.attribution(grouped.books.total, grouped.calls, (reset, end))
         grouped.books.next_interval()
         return Snapshot(interval, total, (end - self._trace.begin_ns) * 1e-9, place.done)
 
@@ -158,8 +156,16 @@ class _Pass:
         self._index = LabelIndex()
         self._names = recorded.server_names(self._trace.meta)
         owners = group_owners(self._trace.table("owners"), self._names, self._index)
-        found, _ = self._grouped(source._queries)
-        self._reader = recorded.SegmentReader(found, owners, bool(self._trace.meta.counters))
+        queries = QueryGroups(
+            self._trace.row_groups("queries"),
+            self._trace.table("shapes"),
+            self._names,
+            self._keys,
+            self._index,
+        )
+        self._reader = recorded.SegmentReader(queries, owners, bool(self._trace.meta.counters))
+        self._ended = CallsByEnd(queries)
+        self.calls = Latencies()  #: of the total
         lost = tables.lost_time(self._trace.table("loss"), self._trace.begin_ns)
         self._windows = SegmentWindows(source._machine, source._energy, lost)
         self._class_of = classes(self._index.labels)
@@ -170,15 +176,28 @@ class _Pass:
             yield self._windows.add(self._reader.read(table))
         yield self._windows.finish()
 
-    def attribution(self, ledger: Ledger, span_ns: tuple[int, int]) -> Attribution:
+    def reset(self) -> None:
+        """Begins the total anew."""
+        self.books.reset()
+        self.calls = Latencies()
+
+    def calls_until(self, reset_ns: int, begin_ns: int, end_ns: int) -> Latencies:
+        """The calls of an interval, which are the total's too, as those since `reset_ns`."""
+        reset_ns, _ = self._span(reset_ns, end_ns)
+        begin_ns, end_ns = self._span(begin_ns, end_ns)
+        self._ended.until(reset_ns)
+        _add(self._ended.until(begin_ns), self.calls)
+        interval = Latencies()
+        _add(self._ended.until(end_ns), self.calls, interval)
+        return interval
+
+    def attribution(
+        self, ledger: Ledger, calls: Latencies, span_ns: tuple[int, int]
+    ) -> Attribution:
         """What a ledger says, with the calls that ended and what was lost in its span of time."""
         begin_ns, end_ns = span_ns
         trace, meta = self._trace, self._trace.meta
-        # The trace's first and last span take in what lies outside of it, as `attribute` does.
-        first = begin_ns if begin_ns > trace.begin_ns else _EVER.min
-        last = end_ns if end_ns < trace.end_ns else _EVER.max
-        low, high = np.searchsorted(self._source._ends_ns, (first, last), "right")
-        _, stats = self._grouped(self._source._queries.slice(low, high - low))
+        first, last = self._span(begin_ns, end_ns)
         loss, lost_cpu_ns = self._source._loss.between(first, last)
         about = assemble.Provenance(
             trace=replace(
@@ -196,12 +215,13 @@ class _Pass:
             notes=tuple(trace.problems),
         )
         labels = self._index.labels
-        result = assemble.attribution(ledger, labels, stats(len(labels)), about)
+        result = assemble.attribution(ledger, labels, calls.stats(len(labels)), about)
         return self._source._calibrated.said_in(result)
 
-    def _grouped(self, queries: pa.Table) -> tuple[QueryGroups, Callable[[int], latency.CallStats]]:
-        shapes = self._trace.table("shapes")
-        return group_queries(queries, shapes, self._names, self._keys, self._index)
+    def _span(self, begin_ns: int, end_ns: int) -> tuple[int, int]:
+        """The trace's first and last span take in what lies outside of it, as `attribute` does."""
+        first = begin_ns if begin_ns > self._trace.begin_ns else int(_EVER.min)
+        return first, end_ns if end_ns < self._trace.end_ns else int(_EVER.max)
 
     def _account(self) -> Account:
         series, meta = self._source._energy.series, self._trace.meta
@@ -214,3 +234,9 @@ class _Pass:
             class_of=self._class_of,
             refit=recorded.learns(meta.energy.grade),
         )
+
+
+def _add(taken: Iterable[Calls], *sums: Latencies) -> None:
+    for calls in taken:
+        for one in sums:
+            one.add(calls.group, calls.latency_ns, calls.executions)

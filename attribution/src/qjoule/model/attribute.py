@@ -10,8 +10,9 @@ from qjoule.model.account import Account
 from qjoule.model.calibrated import UNCALIBRATED, Calibrated
 from qjoule.model.classes import classes
 from qjoule.model.coefficients import IDLE_POLICIES, Coefficients, IdlePolicy
-from qjoule.model.groups import check_keys, group_owners, group_queries
+from qjoule.model.groups import check_keys, group_owners
 from qjoule.model.labels import LabelIndex
+from qjoule.model.query_groups import QueryGroups
 from qjoule.model.result import Attribution
 from qjoule.model.windows import SegmentWindows
 from qjoule.trace.reader import Trace
@@ -42,9 +43,7 @@ def attribute(
     index = LabelIndex()
     names = recorded.server_names(trace.meta)
     owners = group_owners(trace.table("owners"), names, index)
-    queries, stats = group_queries(
-        trace.table("queries"), trace.table("shapes"), names, keys, index
-    )
+    queries = QueryGroups(trace.row_groups("queries"), trace.table("shapes"), names, keys, index)
     machine = recorded.machine(trace)
     lost = tables.lost_time(trace.table("loss"), trace.begin_ns)
     windows = SegmentWindows(machine, energy, lost)
@@ -75,5 +74,5 @@ def attribute(
         anomalies=windows.anomalies,
         notes=tuple(trace.problems),
     )
-    result = assemble.attribution(ledger, index.labels, stats(len(index.labels)), about)
+    result = assemble.attribution(ledger, index.labels, queries.stats(len(index.labels)), about)
     return calibrated.said_in(result)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from qjoule.contract import LATENCY_BUCKETS
 from qjoule.model.arrays import F64
-from qjoule.model.counters import I64
+from qjoule.model.counters import I64, Bool
 
 QUANTILES = (0.50, 0.95, 0.99)
+#: Significant bits of a latency that is kept rounded, and distinct latencies kept as they are.
+DIGITS, EXACT = 8, 100
+_MERGE_ROWS = 1 << 18
+_T = TypeVar("_T", bound=np.generic)
 
 
 @dataclass(frozen=True)
@@ -29,23 +34,136 @@ class CallStats:
         )
 
 
-def from_queries(group: I64, latency_ns: I64, executions: I64, groups: int) -> CallStats:
-    """Exact statistics from one row per query that ended.
+@dataclass
+class Latencies:
+    """Calls and latencies per group as they come, in memory that does not grow with the calls.
 
-    A quantile is the smallest latency that at least that share of the queries does not exceed.
+    Mean and count are exact. So are the quantiles of a group with up to `EXACT` distinct latencies;
+    beyond, its latencies are kept to `DIGITS` significant bits, which moves a quantile by at most
+    2^-DIGITS (0.4 %): HdrHistogram's buckets (G. Tene, http://hdrhistogram.org), but only those in
+    use. The statistics depend on the calls alone, not on their order or how they are cut.
     """
-    stats = CallStats.none(groups)
-    stats.calls[:] = np.bincount(group, executions, minlength=groups).astype(np.int64)
-    count = np.bincount(group, minlength=groups)
-    total = np.bincount(group, latency_ns, minlength=groups)
-    some = count > 0
-    stats.latency_ns_mean[some] = total[some] / count[some]
-    ordered = latency_ns[np.lexsort((latency_ns, group))]
-    starts = np.cumsum(count) - count
-    for i, q in enumerate(QUANTILES):
-        nth = np.maximum(np.ceil(q * count[some]).astype(np.int64) - 1, 0)
-        stats.latency_ns_quantiles[some, i] = ordered[starts[some] + nth]
-    return stats
+
+    _calls: F64 = field(default_factory=lambda: np.zeros(0))
+    _total_ns: F64 = field(default_factory=lambda: np.zeros(0))
+    _rounded: Bool = field(default_factory=lambda: np.zeros(0, bool))
+    _counts: list[_Counts] = field(default_factory=list)
+    _waiting: int = 0  #: rows that were appended since the first of `_counts` was made
+
+    def add(self, group: I64, latency_ns: I64, executions: I64) -> None:
+        """Takes one row per query that ended: its group, its latency >= 0, its executions."""
+        size = max(int(group.max(initial=-1)) + 1, len(self._calls))
+        self._calls = _grown(self._calls, size) + np.bincount(group, executions, size)
+        self._total_ns = _grown(self._total_ns, size) + np.bincount(group, latency_ns, size)
+        self._rounded = _grown(self._rounded, size)
+        rounded = self._rounded[group]
+        self._append(_buckets(group[rounded], latency_ns[rounded]))
+        exact = ~rounded
+        ones = np.ones(int(exact.sum()), np.int64)
+        self._append(_Counts(group[exact], latency_ns[exact], ones))
+        if self._waiting > max(_MERGE_ROWS, len(self._counts[0].group)):
+            self._merge()
+
+    def stats(self, groups: int, group_of: I64 | None = None) -> CallStats:
+        """Statistics of groups 0 to `groups` - 1; `group_of`: the final group of each one so far.
+
+        A quantile is the smallest latency that at least that share of the queries does not exceed.
+        """
+        whole = self if group_of is None else self._regrouped(group_of)
+        whole._merge()
+        (counts,) = whole._counts
+        stats = CallStats.none(groups)
+        stats.calls[:] = _grown(whole._calls, groups).astype(np.int64)
+        count = np.bincount(counts.group, counts.count, groups).astype(np.int64)
+        some = np.flatnonzero(count)
+        stats.latency_ns_mean[some] = whole._total_ns[some] / count[some]
+        running = np.cumsum(counts.count)
+        before = (np.cumsum(count) - count)[some]
+        for i, q in enumerate(QUANTILES):
+            rank = np.maximum(np.ceil(q * count[some]).astype(np.int64), 1)
+            row = np.searchsorted(running, before + rank)
+            stats.latency_ns_quantiles[some, i] = counts.latency_ns[row]
+        return stats
+
+    def _append(self, counts: _Counts) -> None:
+        self._counts.append(counts)
+        self._waiting += len(counts.group) if len(self._counts) > 1 else 0
+
+    def _merge(self) -> None:
+        """All counts as one; groups that have become too many latencies are rounded from here."""
+        nothing = np.zeros(0, np.int64)
+        groups, latencies_ns, numbers = (
+            np.concatenate([getattr(one, name) for one in self._counts] or [nothing])
+            for name in ("group", "latency_ns", "count")
+        )
+        order = np.lexsort((latencies_ns, groups))
+        merged = _Counts(groups[order], latencies_ns[order], numbers[order]).summed()
+        distinct = np.bincount(merged.group, minlength=len(self._rounded))
+        self._rounded = self._rounded | (distinct > EXACT)
+        # Rounding keeps the order.
+        latency_ns = np.where(
+            self._rounded[merged.group], _rounded(merged.latency_ns), merged.latency_ns
+        )
+        self._counts = [_Counts(merged.group, latency_ns, merged.count).summed()]
+        self._waiting = 0
+
+    def _regrouped(self, group_of: I64) -> Latencies:
+        target = group_of[: len(self._calls)]
+        size = int(target.max(initial=-1)) + 1
+        return Latencies(
+            np.bincount(target, self._calls, size).astype(np.float64),
+            np.bincount(target, self._total_ns, size).astype(np.float64),
+            np.bincount(target, self._rounded, size) > 0,
+            [_Counts(target[one.group], one.latency_ns, one.count) for one in self._counts],
+        )
+
+
+@dataclass(frozen=True)
+class _Counts:
+    """How many queries of a group took how long, (n,) each."""
+
+    group: I64
+    latency_ns: I64
+    count: I64
+
+    def summed(self) -> _Counts:
+        """Neighbours of one group and latency as one row."""
+        if not len(self.group):
+            return self
+        changes = (np.diff(self.group) != 0) | (np.diff(self.latency_ns) != 0)
+        heads = np.flatnonzero(np.append(True, changes))
+        return _Counts(
+            self.group[heads], self.latency_ns[heads], np.add.reduceat(self.count, heads)
+        )
+
+
+def _buckets(group: I64, latency_ns: I64) -> _Counts:
+    """Rounded latencies, counted: a few rows for many queries."""
+    shift = _shift(latency_ns)
+    bucket = (((group << 6) | shift) << DIGITS) | (latency_ns >> shift)
+    bucket, count = np.unique(bucket, return_counts=True)
+    shift = (bucket >> DIGITS) & 63
+    middle = ((bucket & ((1 << DIGITS) - 1)) << shift) + ((np.int64(1) << shift) >> 1)
+    return _Counts(bucket >> (DIGITS + 6), middle, count.astype(np.int64))
+
+
+def _rounded(latency_ns: I64) -> I64:
+    shift = _shift(latency_ns)
+    return ((latency_ns >> shift) << shift) + ((np.int64(1) << shift) >> 1)
+
+
+def _shift(latency_ns: I64) -> I64:
+    """How many low bits a latency loses."""
+    bits = np.frexp(latency_ns.astype(np.float64))[1].astype(np.int64)
+    # As a float it may have been rounded up to a power of two.
+    bits -= (latency_ns >> np.maximum(bits - 1, 0)) == 0
+    return np.maximum(bits - DIGITS, 0)
+
+
+def _grown(values: npt.NDArray[_T], size: int) -> npt.NDArray[_T]:
+    return np.append(values, np.zeros(max(size - len(values), 0), values.dtype))[
+        : max(size, len(values))
+    ]
 
 
 def bucket_edges_ns() -> F64:

@@ -19,8 +19,9 @@ from qjoule.model.counters import (
     as_counted,
     window_energy,
 )
-from qjoule.model.groups import OwnerGroups, QueryGroups
+from qjoule.model.groups import OwnerGroups
 from qjoule.model.ledger import Ledger
+from qjoule.model.query_groups import QueryGroups
 from qjoule.model.result import TraceInfo
 from qjoule.trace.arrow import pc
 from qjoule.trace.meta import Meta

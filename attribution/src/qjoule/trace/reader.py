@@ -11,6 +11,7 @@ for segments in trace.iter_segments():   # pyarrow tables in order of time
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -36,6 +37,17 @@ from qjoule.trace.schema import TABLES, Mismatch, conform
 from qjoule.trace.sweep import Group, in_time_order
 
 BATCH_ROWS = 1 << 18
+
+
+@dataclass(frozen=True)
+class RowGroup:
+    """A row group: `read(columns)` is None if it cannot be read, which the trace has noted.
+
+    As in `Trace.table`, `queries` has the fingerprints of shapes whose text came late, if both
+    `fingerprint` and `shape` are asked for.
+    """
+
+    read: Callable[[Sequence[str]], pa.Table | None]
 
 
 class Trace:
@@ -88,6 +100,14 @@ class Trace:
                 table = self._read_group(name, wanted, footer, group)
                 if table is not None and table.num_rows:
                     yield table
+
+    def row_groups(self, name: str) -> list[RowGroup]:
+        """The row groups of a table, to be read in any order and as often as need be."""
+        return [
+            RowGroup(partial(self._read_row_group, name, footer, group))
+            for footer in self._footers[name]
+            for group in footer.groups
+        ]
 
     def iter_segments(
         self, batch_rows: int = BATCH_ROWS, columns: Sequence[str] | None = None
@@ -174,6 +194,13 @@ class Trace:
             self._problem(footer.part, f"is damaged in row group {group}; skipped")
             return None
         return self._forward(footer.part, table) if name == "segments" else table
+
+    def _read_row_group(
+        self, name: str, footer: Footer, group: int, columns: Sequence[str]
+    ) -> pa.Table | None:
+        table = self._read_group(name, list(dict.fromkeys(columns)), footer, group)
+        late = table is not None and name == "queries" and {"fingerprint", "shape"} <= set(columns)
+        return self._late_fingerprints(table) if late else table
 
     def _forward(self, part: Part, table: pa.Table) -> pa.Table:
         """`table` without the segments that end before they begin."""

@@ -1,0 +1,84 @@
+"""Where each query's record lies, by its id, without keeping the ids.
+
+Whoever records queries numbers them in sequence, so the ids of neighbouring records are nearly
+all consecutive: a run of them is kept as its ends. Ids out of any order cost a run each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from qjoule.model.counters import I64
+
+U64 = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class IdRuns:
+    """Disjoint runs of ids, in order: `first[i]` is number `at[i]` among the ids of `part[i]`."""
+
+    first: U64
+    last: U64  #: inclusive
+    part: I64
+    at: I64
+
+    def find(self, ids: U64) -> tuple[I64, I64]:
+        """Part that holds each id, -1 if none does, and the place among that part's sorted ids."""
+        if not len(self.first):
+            return np.full(len(ids), -1, np.int64), np.zeros(len(ids), np.int64)
+        run = np.searchsorted(self.first, ids, "right") - 1
+        held = (run >= 0) & (ids <= self.last[run])
+        run = np.maximum(run, 0)
+        since = (ids - self.first[run]).view(np.int64)
+        return np.where(held, self.part[run], -1), self.at[run] + since
+
+
+def runs_of(ids: U64, part: int) -> IdRuns:
+    """The runs of a part's ids, which are sorted and each there once."""
+    heads = np.flatnonzero(np.append(True, np.diff(ids) != 1)[: len(ids)])
+    tails = np.append(heads[1:], len(ids))[: len(heads)] - 1
+    return IdRuns(ids[heads], ids[tails], np.full(len(heads), part, np.int64), heads)
+
+
+def joined(parts: list[IdRuns]) -> IdRuns:
+    """The runs of all parts. An id that several hold is the first part's."""
+    first, last, part, at = (
+        np.concatenate([getattr(one, name) for one in parts] or [np.zeros(0, kind)])
+        for name, kind in (
+            *(("first", np.uint64), ("last", np.uint64)),
+            *(("part", np.int64), ("at", np.int64)),
+        )
+    )
+    order = np.argsort(first, kind="stable")
+    runs = IdRuns(first[order], last[order], part[order], at[order])
+    if not len(first):
+        return runs
+    reached = np.maximum.accumulate(runs.last)
+    cluster = np.cumsum(np.append(True, runs.first[1:] > reached[:-1]))
+    shared = np.bincount(cluster)[cluster] > 1
+    if not shared.any():
+        return runs
+    plain, cut = _take(runs, ~shared), _first_come(_take(runs, shared))
+    return joined([plain, cut])
+
+
+def _take(runs: IdRuns, rows: npt.NDArray[np.bool_]) -> IdRuns:
+    return IdRuns(runs.first[rows], runs.last[rows], runs.part[rows], runs.at[rows])
+
+
+def _first_come(runs: IdRuns) -> IdRuns:
+    """Overlapping runs as disjoint ones: each id goes to the least part that holds it."""
+    length = (runs.last - runs.first).astype(np.int64) + 1
+    run = np.repeat(np.arange(len(length)), length)
+    since = np.arange(len(run)) - np.repeat(np.cumsum(length) - length, length)
+    ids = runs.first[run] + since.astype(np.uint64)
+    order = np.lexsort((runs.part[run], ids))
+    order = order[np.append(True, np.diff(ids[order]) != 0)]
+    ids, part, at = ids[order], runs.part[run][order], (runs.at[run] + since)[order]
+    goes_on = (np.diff(ids) == 1) & (np.diff(part) == 0) & (np.diff(at) == 1)
+    heads = np.flatnonzero(np.append(True, ~goes_on))
+    tails = np.append(heads[1:], len(ids)) - 1
+    return IdRuns(ids[heads], ids[tails], part[heads], at[heads])

@@ -1,0 +1,183 @@
+"""Group of each query, looked up by its id in query records that are too many to be held.
+
+One pass over the records makes the labels, the call statistics and the runs of ids in each part
+of the table (a row group). Of a part that segments refer to only a small number per record is
+held, in order of id, and of those parts only as many as `HELD_ROWS` allow: where they do not fit,
+those that were not asked for the longest are dropped, and read again if they are. So nothing
+depends on the times that a record states, which another writer may not have kept to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from qjoule.model import id_runs
+from qjoule.model.counters import I64, Bool
+from qjoule.model.id_runs import U64, IdRuns
+from qjoule.model.labels import LabelIndex
+from qjoule.model.latency import CallStats, Latencies
+from qjoule.model.query_labels import CALLS, I32, QueryLabels, coded
+from qjoule.trace.arrow import pc
+
+#: Records whose variants are held, 4 bytes each.
+HELD_ROWS = 1 << 22
+_CALL_COLUMNS = ("begin_ns", "end_ns", "command", "status", "executions")
+
+
+class Part(Protocol):
+    """A part of the `queries` table: a row group."""
+
+    def read(self, columns: Sequence[str]) -> pa.Table | None:
+        """The part's records; None, or none, if they cannot be read."""
+
+
+@dataclass(frozen=True)
+class Calls:
+    """Queries that ended as calls do: group, when they ended, latency, executions; (n,) each."""
+
+    group: I64
+    end_ns: I64
+    latency_ns: I64
+    executions: I64
+
+    def take(self, rows: Bool) -> Calls:
+        return Calls(
+            self.group[rows], self.end_ns[rows], self.latency_ns[rows], self.executions[rows]
+        )
+
+
+class QueryGroups:
+    """Groups by query id, labelled by the keys `by`; new labels go to `index`."""
+
+    def __init__(
+        self,
+        parts: Sequence[Part],
+        shapes: pa.Table,
+        server_name: Callable[[int | None], str],
+        by: Sequence[str],
+        index: LabelIndex,
+        *,
+        held_rows: int = HELD_ROWS,
+    ) -> None:
+        self._parts = parts
+        self._labels = QueryLabels(shapes, server_name, by)
+        self._room = held_rows
+        self._held: dict[int, I32] = {}  #: by part, least recently used first
+        self._latencies = Latencies()
+        self.ends_ns: list[tuple[int, int] | None] = []  #: per part: earliest and latest call's end
+        runs = []
+        for number, part in enumerate(parts):
+            runs.append(self._first_pass(number, part))
+        self._runs = id_runs.joined([one for one in runs if one is not None])
+        self._labels.finish(index)
+
+    @property
+    def held_rows(self) -> int:
+        """Records that are held now."""
+        return sum(map(len, self._held.values()))
+
+    def find(self, query: U64) -> tuple[I64, Bool]:
+        """Group of each query id, -1 if it has no record; and whether its statement is known."""
+        part, at = self._runs.find(query)
+        variant = np.full(len(query), -1, np.int64)
+        for number in np.unique(part).tolist():
+            if number >= 0:
+                rows = np.flatnonzero(part == number)
+                variants = self._variants(number)
+                rows = rows[at[rows] < len(variants)]
+                variant[rows] = variants[at[rows]]
+        if not len(self._labels.group):
+            return variant, np.zeros(len(query), bool)
+        found = variant >= 0
+        return np.where(found, self._labels.group[variant], -1), found & self._labels.named[variant]
+
+    def stats(self, groups: int) -> CallStats:
+        """Calls and latencies of the whole trace, of groups 0 to `groups` - 1."""
+        return self._latencies.stats(groups, self._labels.group)
+
+    def calls(self, part: int) -> Calls:
+        """The calls of a part; none if it can no longer be read."""
+        table = self._parts[part].read([*self._labels.columns, *_CALL_COLUMNS])
+        if table is None:
+            return Calls(*np.zeros((4, 0), np.int64))
+        calls = _calls(self._labels.variants(table), table)
+        calls = calls.take(calls.group >= 0)
+        return replace(calls, group=self._labels.group[calls.group])
+
+    def _first_pass(self, number: int, part: Part) -> IdRuns | None:
+        table = part.read(["query", *_CALL_COLUMNS, *self._labels.columns])
+        if table is None or not table.num_rows:
+            self.ends_ns.append(None)
+            return None
+        variants = self._labels.variants(table)
+        calls = _calls(variants, table)
+        self._latencies.add(calls.group, calls.latency_ns, calls.executions)
+        ends = calls.end_ns
+        self.ends_ns.append((int(ends.min()), int(ends.max())) if len(ends) else None)
+        ids, rows = _by_id(table)
+        # The first are asked for first, and what fits is not read twice.
+        if self.held_rows + len(ids) <= self._room:
+            self._held[number] = variants[rows]
+        return id_runs.runs_of(ids, number)
+
+    def _variants(self, number: int) -> I32:
+        """The variants of a part by id; none if it can no longer be read."""
+        variants = self._held.pop(number, None)
+        if variants is None:
+            variants = self._read_variants(number)
+            while self._held and self.held_rows + len(variants) > self._room:
+                del self._held[next(iter(self._held))]
+        self._held[number] = variants
+        return variants
+
+    def _read_variants(self, number: int) -> I32:
+        table = self._parts[number].read(["query", *self._labels.columns])
+        if table is None or not table.num_rows:
+            return np.zeros(0, np.int32)
+        return self._labels.variants(table)[_by_id(table)[1]]
+
+
+class CallsByEnd:
+    """The calls of `groups` in order of time, holding the parts that overlap."""
+
+    def __init__(self, groups: QueryGroups) -> None:
+        self._groups = groups
+        spans = [(*span, part) for part, span in enumerate(groups.ends_ns) if span]
+        self._ahead = sorted(spans, reverse=True)
+        self._held: list[Calls] = []
+
+    def until(self, end_ns: int) -> list[Calls]:
+        """The calls that ended at `end_ns` or before, and were not taken yet."""
+        while self._ahead and self._ahead[-1][0] <= end_ns:
+            self._held.append(self._groups.calls(self._ahead.pop()[2]))
+        taken = [calls.take(calls.end_ns <= end_ns) for calls in self._held]
+        left = [calls.take(calls.end_ns > end_ns) for calls in self._held]
+        self._held = [calls for calls in left if len(calls.end_ns)]
+        return taken
+
+
+def _by_id(table: pa.Table) -> tuple[U64, I64]:
+    """The part's ids, sorted, each once, and the first row of each."""
+    ids = table.column("query").to_numpy()
+    if len(ids) < 2 or bool((ids[1:] > ids[:-1]).all()):
+        return ids, np.arange(len(ids))
+    order = np.argsort(ids, kind="stable")
+    ids = ids[order]
+    once = np.append(True, ids[1:] != ids[:-1])
+    return ids[once], order[once]
+
+
+def _calls(variants: I32, table: pa.Table) -> Calls:
+    """By variant. A PREPARE's time counts, but it is no call; nor is what had not ended."""
+    end_ns = table.column("end_ns").to_numpy()
+    lasted_ns = end_ns - table.column("begin_ns").to_numpy()
+    called = coded(table.column("command"), "query").among(CALLS)
+    unfinished = coded(table.column("status"), "").among(("unfinished",))
+    rows = np.flatnonzero(called & ~unfinished & (lasted_ns >= 0))
+    executions = pc.fill_null(table.column("executions"), 1).to_numpy().astype(np.int64)
+    return Calls(variants[rows].astype(np.int64), end_ns[rows], lasted_ns[rows], executions[rows])

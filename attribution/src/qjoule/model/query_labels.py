@@ -1,0 +1,238 @@
+"""What query records are called: labels of the groups that they fall into, in one pass over them.
+
+A label is made of few columns, and few of their combinations occur. Each distinct one is a
+*variant*; a record is then one small number, and everything else is decided per variant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from qjoule.contract import QueryFlag
+from qjoule.model.counters import I64, Bool
+from qjoule.model.labels import (
+    NONE_LABEL,
+    PREPARED_BEFORE,
+    SESSION_OVERHEAD,
+    SEVERAL,
+    GroupLabel,
+    LabelIndex,
+    background,
+)
+from qjoule.trace.arrow import pc
+
+I32 = npt.NDArray[np.int32]
+KEYS = ("fingerprint", "query", "server", "database", "user", "session", "thread")
+STATEMENTS = ("query", "prepare", "execute")
+CALLS = ("query", "execute")
+_SHOWN = QueryFlag.OPEN | QueryFlag.PIPELINED | QueryFlag.TRUNCATED
+#: Combinations of codes that are looked up in a table rather than sorted.
+_TABLE_SIZE = 1 << 20
+
+_Value = str | int | None  #: an int: the shape's hash stands for a fingerprint that never came
+_Variant = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Coded:
+    """A column as codes into `values`, which may hold some that do not occur."""
+
+    codes: I64
+    values: Sequence[_Value]
+
+    def among(self, wanted: Sequence[str]) -> Bool:
+        return np.array([value in wanted for value in self.values])[self.codes]
+
+
+class QueryLabels:
+    """Variants of query records, and after `finish` the group of each.
+
+    `columns`: those of `queries` that are needed. Statements (also prepared ones) are grouped by
+    the keys `by`. Login, ping and the like are the server's background, as `(session overhead)`.
+    """
+
+    def __init__(
+        self, shapes: pa.Table, server_name: Callable[[int | None], str], by: Sequence[str]
+    ) -> None:
+        self._by = by
+        self._server_name = server_name
+        self._texts: dict[str, str] = {}
+        texts = zip(
+            shapes.column("fingerprint").to_pylist(), shapes.column("text").to_pylist(), strict=True
+        )
+        for name, text in texts:
+            self._texts.setdefault(name, text)
+        self._fields = tuple(dict.fromkeys((*by, "fingerprint", "server", "rung")))
+        self._known: dict[str, dict[_Value, int]] = {name: {} for name in self._fields}
+        self._numbers: dict[_Variant, int] = {}
+        self._finished = False
+        self.group: I64 = np.zeros(0, np.int64)  #: per variant
+        self.named: Bool = np.zeros(0, bool)  #: per variant: its statement is known
+
+    @property
+    def columns(self) -> list[str]:
+        special = {"thread": "pid"} | {k: "tags" for k in self._by if k.startswith("tag:")}
+        keys = [special.get(field, field) for field in self._fields]
+        return list(dict.fromkeys([*keys, "shape", "command", "flags"]))
+
+    def variants(self, queries: pa.Table) -> I32:
+        """The variant of each record, (n,); -1 for one that was not there before `finish`."""
+        command = coded(queries.column("command"), "query")
+        statement = command.among(STATEMENTS)
+        flags = pc.fill_null(queries.column("flags"), 0).to_numpy().astype(np.int64) & int(_SHOWN)
+        columns = [self._column(queries, field) for field in self._fields]
+        joint = flags * 2 + statement
+        size = 2 * int(_SHOWN) + 2
+        for column in columns:
+            joint, size = _joined(joint, size, column)
+        row_of, place = _distinct(joint, size)
+        codes = [
+            self._codes(field, column)[column.codes[row_of]]
+            for field, column in zip(self._fields, columns, strict=True)
+        ]
+        rows = np.stack([statement[row_of].astype(np.int64), flags[row_of], *codes], axis=1)
+        numbers = [self._number(tuple(row)) for row in rows.tolist()]
+        return np.array(numbers, np.int32)[place]
+
+    def finish(self, index: LabelIndex) -> None:
+        """Numbers the groups in `index`; from now on there are no new variants."""
+        self._finished = True
+        variants = list(self._numbers)
+        self.group = np.zeros(len(variants), np.int64)
+        values = {field: list(known) for field, known in self._known.items()}
+        at = self._place("fingerprint")
+        texts = [isinstance(value, str) for value in values["fingerprint"]]
+        self.named = np.array([bool(one[0]) and texts[one[at]] for one in variants], bool)
+        by_keys: dict[tuple[int, ...], list[int]] = {}
+        for number, variant in enumerate(variants):
+            if variant[0]:
+                keys = tuple(variant[self._place(key)] for key in self._by)
+                by_keys.setdefault(keys, []).append(number)
+        ranks = [_ranks(values[key]) for key in self._by]
+        for keys in sorted(by_keys, key=lambda k: [r[c] for r, c in zip(ranks, k, strict=True)]):
+            numbers = by_keys[keys]
+            label = self._label(keys, [variants[number] for number in numbers], values)
+            self.group[numbers] = index.number(label)
+        overhead = [number for number, variant in enumerate(variants) if not variant[0]]
+        place = self._place("server")
+        for number in sorted(overhead, key=lambda number: variants[number][place]):
+            server = self._name("server", values["server"][variants[number][place]])
+            self.group[number] = index.number(background(server, SESSION_OVERHEAD))
+
+    def _place(self, field: str) -> int:
+        return 2 + self._fields.index(field)
+
+    def _number(self, variant: _Variant) -> int:
+        if self._finished:
+            return self._numbers.get(variant, -1)
+        return self._numbers.setdefault(variant, len(self._numbers))
+
+    def _column(self, queries: pa.Table, field: str) -> Coded:
+        if field == "fingerprint":
+            return _fingerprints(queries)
+        if field.startswith("tag:"):
+            tags = pc.map_lookup(queries.column("tags"), pa.scalar(field[4:]), "first")
+            return coded(tags, NONE_LABEL)
+        name = {"thread": "pid"}.get(field, field)
+        return coded(queries.column(name), "" if field in ("rung", "server") else NONE_LABEL)
+
+    def _codes(self, field: str, column: Coded) -> I64:
+        """Codes in `_known` of a column's values, numbered in order of first appearance."""
+        known = self._known[field]
+        rows = len(column.codes)
+        first = np.full(len(column.values), rows, np.int64)
+        first[column.codes[::-1]] = np.arange(rows - 1, -1, -1)
+        out = np.full(len(column.values), -1, np.int64)
+        for code in np.argsort(first, kind="stable")[: np.count_nonzero(first < rows)].tolist():
+            value = column.values[code]
+            out[code] = (
+                known.get(value, -1) if self._finished else known.setdefault(value, len(known))
+            )
+        return out
+
+    def _label(
+        self, keys: tuple[int, ...], variants: list[_Variant], values: dict[str, list[_Value]]
+    ) -> GroupLabel:
+        shared = {}
+        for field in ("fingerprint", "server", "rung"):
+            codes = {variant[self._place(field)] for variant in variants}
+            one = values[field][codes.pop()]
+            shared[field] = SEVERAL if codes else self._name(field, one)
+        flags = 0
+        for variant in variants:
+            flags |= variant[1]
+        fingerprint, rung = shared["fingerprint"], shared["rung"]
+        named = zip(self._by, keys, strict=True)
+        return GroupLabel(
+            "queries",
+            tuple((key, self._name(key, values[key][code])) for key, code in named),
+            self._texts.get(fingerprint, fingerprint if fingerprint == PREPARED_BEFORE else ""),
+            shared["server"],
+            "" if rung == SEVERAL else rung,
+            tuple(flag.name.lower() for flag in _SHOWN if flags & flag and flag.name),
+            fingerprint != PREPARED_BEFORE,
+        )
+
+    def _name(self, field: str, value: _Value) -> str:
+        if field == "server":
+            return self._server_name(int(value) if value else None)
+        if value is None:
+            return PREPARED_BEFORE
+        return f"{value:016x}" if isinstance(value, int) else value
+
+
+def coded(column: pa.ChunkedArray, missing: str) -> Coded:
+    """A column's values as strings; null is `missing`."""
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    column = column.unify_dictionaries().combine_chunks()
+    words = [missing if value is None else str(value) for value in column.dictionary.to_pylist()]
+    codes = pc.fill_null(column.indices, len(words)).to_numpy().astype(np.int64)
+    return Coded(codes, [*words, missing])
+
+
+def _fingerprints(queries: pa.Table) -> Coded:
+    """Fingerprints; where the text never came the shape's hash, or None."""
+    column = queries.column("fingerprint")
+    named = column.is_valid().to_numpy()
+    names = coded(column, "")
+    shape = pc.fill_null(queries.column("shape"), 0).to_numpy()
+    lacking = ~named & (shape != 0)
+    hashes, place = np.unique(shape[lacking], return_inverse=True)
+    codes = np.where(named, names.codes, len(names.values))
+    codes[lacking] = len(names.values) + 1 + place.reshape(-1)
+    return Coded(codes, [*names.values, None, *hashes.tolist()])
+
+
+def _joined(joint: I64, size: int, column: Coded) -> tuple[I64, int]:
+    """Codes of pairs, below the returned size."""
+    width = len(column.values)
+    if size * width >= 1 << 62:
+        rows, joint = _distinct(joint, size)
+        size = len(rows)
+    return joint * width + column.codes, size * width
+
+
+def _distinct(codes: I64, size: int) -> tuple[I64, I64]:
+    """(a row of each distinct code, the place of each row's code among them)."""
+    if size > max(_TABLE_SIZE, len(codes)):
+        rows, place = np.unique(codes, return_index=True, return_inverse=True)[1:]
+        return rows, place.reshape(-1)
+    row_of = np.full(size, -1, np.int64)
+    row_of[codes] = np.arange(len(codes))
+    used = np.flatnonzero(row_of >= 0)
+    table = np.zeros(size, np.int64)
+    table[used] = np.arange(len(used))
+    return row_of[used], table[codes]
+
+
+def _ranks(values: list[_Value]) -> list[int]:
+    """Order of the groups of one key: names as they appeared, then hashes by size."""
+    hashes = sorted(value for value in values if isinstance(value, int))
+    place = {value: len(values) + i for i, value in enumerate(hashes)}
+    return [place.get(v, i) if isinstance(v, int) else i for i, v in enumerate(values)]
