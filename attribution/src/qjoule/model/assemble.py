@@ -10,7 +10,7 @@ import numpy as np
 
 from qjoule.model.arrays import Anomalies
 from qjoule.model.coefficients import TOTAL_ERROR
-from qjoule.model.interval import Z95
+from qjoule.model.findings import Findings, model_info
 from qjoule.model.labels import GroupLabel
 from qjoule.model.latency import CallStats
 from qjoule.model.ledger import Ledger
@@ -19,13 +19,9 @@ from qjoule.model.result import (
     Attribution,
     Domain,
     EnergySource,
-    ModelInfo,
     Row,
     TraceInfo,
 )
-
-#: A factor counts as learned where windows left less than this of what was unknown before.
-_LEARNED = 0.8
 
 
 @dataclass(frozen=True)
@@ -55,7 +51,8 @@ def attribution(
     `labels` and `calls` are per group number and may hold groups that never ran.
     """
     ledger.grow(len(labels))
-    rows = _rows(ledger, labels, calls, about)
+    findings = Findings.of(ledger)
+    rows = _rows(ledger, labels, calls, about, findings)
     names = (ledger.main, *(n for n in ledger.domain_names if n != ledger.main))
     present = tuple(n for n in names if n in ledger.domains)
     kinds = [label.kind for label in labels]
@@ -74,7 +71,7 @@ def attribution(
             about.source, about.grade, about.reason, present, ledger.main if present else ""
         ),
         policy={"idle": ledger.idle, "by": ",".join(about.by)},
-        model=_model(ledger, about),
+        model=model_info(ledger, (*findings.notes(labels), *about.notes), about.grade),
         domains=tuple(_domain(ledger, name, kinds) for name in present),
         rows=tuple(queries),
         fixed=tuple(fixed),
@@ -97,7 +94,11 @@ def _domain(ledger: Ledger, name: str, kinds: Sequence[str]) -> Domain:
 
 
 def _rows(
-    ledger: Ledger, labels: Sequence[GroupLabel], calls: CallStats, about: Provenance
+    ledger: Ledger,
+    labels: Sequence[GroupLabel],
+    calls: CallStats,
+    about: Provenance,
+    findings: Findings,
 ) -> list[Row]:
     main = ledger.domains.get(ledger.main)
     energy = main.energy_nj if main else np.zeros(len(labels), np.int64)
@@ -138,12 +139,12 @@ def _rows(
                 instructions=counters[1],
                 llc_misses=counters[2],
                 rung=label.rung,
-                flags=_flags(ledger, g, label),
+                flags=(*_flags(ledger, g, label), *findings.flags(g)),
                 energy_by_domain_nj={n: int(ledger.domains[n].energy_nj[g]) for n in others},
                 energy_by_domain_ci95={
                     n: (float(intervals[n][0][g]), float(intervals[n][1][g])) for n in others
                 },
-                power_factor=_power_factor(ledger, g, label),
+                power_factor=findings.power_factor(g),
                 shared_nj=int(main.shared_nj[g]) if main else None,
             )
         )
@@ -185,20 +186,6 @@ def _flags(ledger: Ledger, g: int, label: GroupLabel) -> tuple[str, ...]:
     return (*label.flags, "below_resolution") if short and ledger.series else label.flags
 
 
-def _power_factor(ledger: Ledger, g: int, label: GroupLabel) -> tuple[float, float, float] | None:
-    """What windows say of a group's power against its weight; None where they say nothing."""
-    model = ledger.models.get(ledger.main)
-    if model is None or label.kind == "idle":
-        return None
-    at = int(model.column(ledger.class_of(np.array([g])))[0])
-    if at < 0:
-        return None
-    value, sigma = float(model.factor[at]), model.factor_sigma(at)
-    if sigma >= _LEARNED * model.spread:
-        return None
-    return value, max(value - Z95 * sigma, 0.0), value + Z95 * sigma
-
-
 def _number(value: float) -> float | None:
     return None if math.isnan(value) else float(value)
 
@@ -210,49 +197,3 @@ def coverage(ledger: Ledger, labels: Sequence[GroupLabel]) -> float:
     total = int(ledger.cpu_ns[servers].sum())
     named = int(ledger.cpu_ns[[i for i in servers if labels[i].named]].sum())
     return named / total if total else 0.0
-
-
-def _model(ledger: Ledger, about: Provenance) -> ModelInfo:
-    coefficients = ledger.coefficients
-    values = {
-        "a": coefficients.a,
-        "b": coefficients.b,
-        "c": coefficients.c,
-        "alpha": coefficients.alpha,
-        "weight_error": coefficients.weight_error,
-    }
-    for (package, domain), power in sorted(coefficients.idle_w.items()):
-        values[f"idle_w.{domain}.{package}"] = power.value_w
-    for (package, domain), watts in sorted(coefficients.shared_w.items()):
-        values[f"shared_w.{domain}.{package}"] = watts
-    return ModelInfo(
-        weight="counters" if ledger.used_counters else "cpu_time",
-        coefficients=values,
-        calibrated=coefficients.calibrated,
-        held_out_error=coefficients.held_out_error,
-        notes=(*_notes(ledger, about), *about.notes),
-    )
-
-
-def _notes(ledger: Ledger, about: Provenance) -> list[str]:
-    """What a reader must know to judge the intervals."""
-    if not ledger.series:
-        return ["no energy source: only CPU time and latency are known"]
-    coefficients, notes = ledger.coefficients, []
-    if not coefficients.calibrated:
-        notes.append(
-            f"weights are taken to be within ±{coefficients.weight_error:.0%}, "
-            "the same for all calls of a statement"
-        )
-    if not any(domain == ledger.main for _, domain in coefficients.idle_w):
-        notes.append(
-            "idle power is unknown: whoever ran pays for the whole window, intervals reach down "
-            "to what is left if idle CPUs draw like busy ones"
-        )
-    if (error := TOTAL_ERROR.get(about.grade, 0.0)) > 0:
-        notes.append(f"the {about.grade} total is taken to be within ±{error:.0%}")
-    if not ledger.used_counters:
-        notes.append("no hardware counters: SMT and memory-bound work weigh like any CPU time")
-        if "dram" in ledger.domain_names:
-            notes.append("DRAM energy is split by CPU time: LLC misses were not counted")
-    return notes

@@ -298,7 +298,9 @@ class _Block:
         errors = sums.errors
         errors.add_random(s, w + batch.first, entries.group, x)
         uncounted = entries.scaled_ns / np.maximum(entries.cpu_ns, 1)
-        errors.add("scaled_nj", entries.group, self._model.spread * Z95 * uncounted * e)
+        # Time that was not counted is like the time that was, to within what counters leave open.
+        unsure = self._model.spread * uncounted * e * (1.0 - among)
+        errors.add("scaled_nj", entries.group, unsure)
         errors.add("loss_nj", entries.group, of_weight * out.residual_nj[w])
         busy_ns = real_sums(w, entries.cpu_ns, count)
         some = np.bincount(w, minlength=count) > 0

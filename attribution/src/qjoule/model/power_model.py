@@ -8,10 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from qjoule.model.arrays import F64
-from qjoule.model.coefficients import THETA, Coefficients, Weights
+from qjoule.model.coefficients import THETA, Coefficients, PowerInterval, Weights
 from qjoule.model.counters import I64
 from qjoule.model.features import basis
 
+#: How far a calibrated machine moves: leakage follows temperature, by several per cent.
+_IDLE_DRIFT = 0.02
+_SHARED_DRIFT = 0.05
+_SCALE_DRIFT = 0.03
 #: Power at rest of a machine that nobody calibrated: whoever ran pays for it all.
 _UNKNOWN = np.nan
 
@@ -104,6 +108,8 @@ class PowerModel:
             covariance[at, at] = coefficients.shared_error_w.get(key, 0.0) ** 2
         if weights.covariance:
             covariance[2 * zones :, 2 * zones :] = np.array(weights.covariance)
+        if weights.calibrated:
+            covariance += _since_calibration(idle, keys, coefficients, weights)
         return PowerModel(
             np.array([power.value_w if power else _UNKNOWN for power in idle]),
             np.array([coefficients.shared_w.get(key, 0.0) for key in keys]),
@@ -113,6 +119,24 @@ class PowerModel:
             covariance,
             weights.error / 1.96,
         )
+
+
+def _since_calibration(
+    idle: Sequence[PowerInterval | None],
+    keys: Sequence[tuple[int, str]],
+    coefficients: Coefficients,
+    weights: Weights,
+) -> F64:
+    """Covariance of how far a machine may have moved since it was calibrated."""
+    idle_w = [power.value_w if power else 0.0 for power in idle]
+    shared_w = [coefficients.shared_w.get(key, 0.0) for key in keys]
+    alone = [_IDLE_DRIFT * w for w in idle_w] + [_SHARED_DRIFT * w for w in shared_w]
+    together = _SCALE_DRIFT * vector(weights)
+    together[-2:] = 0.0  # alpha and saturation are ratios
+    out = np.zeros((len(alone) + len(together),) * 2)
+    np.fill_diagonal(out[: len(alone), : len(alone)], np.square(alone))
+    out[len(alone) :, len(alone) :] = np.outer(together, together)
+    return out
 
 
 def vector(weights: Weights) -> F64:

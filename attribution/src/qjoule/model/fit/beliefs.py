@@ -28,10 +28,6 @@ _SHARED = (0.1, 0.15)  #: of the mean power: what a package that is awake draws 
 _SHARED_DRAM = (0.05, 0.1)
 _IDLE = (0.5, 0.3)  #: of the least power seen: it lies between nothing and all of it
 _SATURATION_SIGMA = 0.3  #: all cores busy may draw this much less than the sum of each alone
-#: How far a calibrated machine moves: leakage follows temperature, by several per cent.
-_IDLE_DRIFT = 0.02
-_SHARED_DRIFT = 0.05
-_SCALE_DRIFT = 0.03
 _LEAST = 0.02  #: quantile that is taken for the least power
 
 
@@ -65,7 +61,7 @@ def _levels(rows: Rows, zones: int) -> tuple[F64, F64]:
 def _idle(prior: PowerModel, least_w: F64) -> tuple[F64, F64]:
     unknown = np.isnan(prior.idle_w)
     value = np.where(unknown, _IDLE[0] * least_w, prior.idle_w)
-    variance = np.diag(prior.covariance)[: prior.zones] + (_IDLE_DRIFT * value) ** 2
+    variance = np.diag(prior.covariance)[: prior.zones]
     return value, np.where(unknown, (_IDLE[1] * least_w) ** 2, np.maximum(variance, 1e-12))
 
 
@@ -75,18 +71,16 @@ def _shared(prior: PowerModel, mean_w: F64, *, weak: bool, dram: bool) -> tuple[
     if weak and not value.any():
         part = _SHARED_DRAM if dram else _SHARED
         return part[0] * mean_w, (part[1] * mean_w) ** 2
-    return value, variance + (_SHARED_DRIFT * value) ** 2 + (1e-4 * mean_w) ** 2
+    return value, variance + (1e-4 * mean_w) ** 2
 
 
 def _theta(
     prior: PowerModel, rows: Rows, weights: Weights, mean_w: float, *, dram: bool
 ) -> tuple[F64, F64]:
     if weights.calibrated:
-        drift = _SCALE_DRIFT * prior.theta
-        drift[-2:] = 0.0
         least = np.diag((1e-3 * np.abs(prior.theta) + 1e-9) ** 2)
         theta_cov = prior.covariance[2 * prior.zones :, 2 * prior.zones :]
-        return prior.theta, theta_cov + np.outer(drift, drift) + least
+        return prior.theta, theta_cov + least
     by_time = not (prior.theta[[0, 1, 2, 4]] > 0).any()
     terms = _BY_TIME if by_time else _DRAM if dram else _BY_COUNTERS
     mean_features = rows.features[rows.known].sum(axis=1).mean(axis=0)

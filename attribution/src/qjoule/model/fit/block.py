@@ -85,8 +85,11 @@ class BlockFit:
     covariance: F64
     spread: float
     evidence: Evidence
-    misfit: float  #: mean squared error of the prior's prediction over that of the fit
     drift_w: F64  #: (n,) slow wandering of power around what the fit says
+    #: Squared error of what was believed before the block (with the evidence of blocks before, and
+    #: without it) over that of the fit.
+    misfit: float
+    misfit_without: float
 
 
 def predict(rows: Rows, value: F64) -> tuple[F64, F64]:
@@ -113,7 +116,7 @@ def fit_block(rows: Rows, belief: Belief, before: Evidence) -> BlockFit:
     parts = [noise.components(int(mine.sum()), rows.step_s) for mine in zones]
     levels = np.stack([_first_levels(rows, z, mine) for z, mine in enumerate(zones)])
     floors = levels * np.array([0.25, 1e-3, 1e-4, 1e-4])
-    scale, first, misfit = np.ones(len(rows.power_w)), 0.0, 1.0
+    scale = np.ones(len(rows.power_w))
     wander_w = np.full(len(zones), _WANDER) * _mean_w(rows)
     for step in range(_STEPS):
         power, slopes = predict(rows, value)
@@ -129,14 +132,11 @@ def fit_block(rows: Rows, belief: Belief, before: Evidence) -> BlockFit:
         spectrum = np.concatenate([p @ level for p, level in zip(parts, levels, strict=True)])
         everything = Evidence((x / spectrum[:, None]).T @ x, x.T @ (y / spectrum))
         mine_told, bend = _without_curve(everything, size, np.append(curve_sigma, wave_sigma))
-        if step == 0:
-            first = float(((y - x[:, :size] @ value) ** 2 / spectrum).sum())
         told = Evidence(before.precision + mine_told.precision, before.moment + mine_told.moment)
         value, spread_cov, spread = _solve(told, belief, fixed, size)
         rest = bend(value)
         error = y - x @ np.append(value, rest)
         wander_w = _wandered(rest[curve.shape[1] :].reshape(len(zones), -1), wander_w)
-        misfit = first / max(float((error**2 / spectrum).sum()), 1e-300)
         if step < _STEPS - 1:
             x = x[:, :size]
             power2 = error**2 + ((x @ spread_cov) * x).sum(axis=1)
@@ -151,7 +151,21 @@ def fit_block(rows: Rows, belief: Belief, before: Evidence) -> BlockFit:
         noisy = np.where(rows.known[mine], scale[mine] ** 2 * levels[z, 1:3].sum(), np.inf)
         step = levels[z, 3] * parts[z][0, 0] * parts[z][0, 3]
         drift[mine] += noise.slow_part(residual[mine], noisy, float(step))
-    return BlockFit(value, spread_cov, spread, mine_told, misfit, drift)
+    plain = np.append(belief.mean, np.ones(size - fixed))
+    guesses = (value, _solve(before, belief, fixed, size)[0], plain)
+    fitted, remembered, without = (
+        _misfit(rows, guess, scale, zones, spectrum) for guess in guesses
+    )
+    return BlockFit(
+        value, spread_cov, spread, mine_told, drift, remembered / fitted, without / fitted
+    )
+
+
+def _misfit(rows: Rows, value: F64, scale: F64, zones: list[Bool], spectrum: F64) -> float:
+    """Squared error of a prediction, each frequency in units of its noise."""
+    error = np.where(rows.known, rows.power_w - predict(rows, value)[0], 0.0) / scale
+    each = np.concatenate([noise.transform(error[mine]) for mine in zones])
+    return max(float((each**2 / spectrum).sum()), 1e-300)
 
 
 def noise_scale(rows: Rows, residual: F64, power: F64, value: F64) -> F64:

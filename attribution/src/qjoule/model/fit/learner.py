@@ -22,11 +22,14 @@ _KEEP_DRIFTED = 0.2
 #: Classes with a factor of their own, and the least share of all weight that they need.
 _MAX_CLASSES = 64
 _MIN_SHARE = 1e-3
+_UNSEEN = 2.0  #: times that a model may bend more which was never held against known loads
 _MIN_WINDOWS = 25  #: fewer known windows tell nothing
 #: Memory of servers draws less than three times what their packages do; more is a wrong unit.
 _MAX_DRAM_RATIO = 3.0
 #: A block that the model of the blocks before predicts this much worse than its own: drift.
 _DRIFT_RATIO = 2.0
+#: What was learned is dropped where it predicts a block this much worse than the prior does.
+_HARMS = 1.1
 
 
 @dataclass
@@ -88,10 +91,18 @@ class Learner:
         if int(rows.known.sum()) < _MIN_WINDOWS * len(places) or not rows.features.any():
             return self.last.get(domain)
         rows = _limit_classes(rows, prior)
+        if not weights.calibrated:
+            rows = replace(rows, bend=_UNSEEN * rows.bend)
         weights = self.coefficients.of(domain, counters=counters)
         belief = belief_of(prior, rows, weights, dram=domain == "dram")
         before = self._recall(domain, rows.classes, len(belief.mean))
         fit = fit_block(rows, belief, before)
+        if fit.misfit > _HARMS * fit.misfit_without:
+            # What was learned predicts worse than what was believed before anything was.
+            before = Evidence.none(len(before.moment))
+            fit = fit_block(rows, belief, before)
+            if keep:
+                self._note(f"{domain} power is not what it was: learned anew")
         if keep:
             self._remember(domain, rows, before, fit)
         model = PowerModel(

@@ -1,0 +1,154 @@
+"""What was learned of power, as the values, flags and notes of a result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from qjoule.model.coefficients import THETA, TOTAL_ERROR
+from qjoule.model.counters import I64
+from qjoule.model.interval import Z95
+from qjoule.model.labels import GroupLabel
+from qjoule.model.ledger import Ledger
+from qjoule.model.power_model import PowerModel
+from qjoule.model.result import ModelInfo
+
+#: A factor counts as learned where windows left less than this of what was unknown before.
+_LEARNED = 0.8
+#: Two factors that can only be told together: the correlation of what is not known of them, and
+#: how much of what was unknown before is left.
+_TOGETHER = -0.8
+_UNTOLD = 0.4
+_MOST_NAMES = 5  #: pairs that a note names
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What the last block's model of the main domain says of each group."""
+
+    model: PowerModel | None
+    column: I64  #: of each group's class in the model, -1 without
+    partner: I64  #: column that each of the model's classes cannot be told from, -1: none
+
+    @staticmethod
+    def of(ledger: Ledger) -> Findings:
+        model = ledger.models.get(ledger.main)
+        if model is None:
+            nothing = np.zeros(0, np.int64)
+            return Findings(None, np.full(ledger.groups, -1, np.int64), nothing)
+        column = model.column(ledger.class_of(np.arange(ledger.groups)))
+        return Findings(model, column, _partners(model))
+
+    def power_factor(self, group: int) -> tuple[float, float, float] | None:
+        """Times its weight that a group draws, with its 95 % interval; None: was not learned."""
+        at = int(self.column[group])
+        if self.model is None or at < 0:
+            return None
+        value, sigma = float(self.model.factor[at]), self.model.factor_sigma(at)
+        if self.partner[at] >= 0 or sigma >= _LEARNED * self.model.spread:
+            return None
+        return value, max(value - Z95 * sigma, 0.0), value + Z95 * sigma
+
+    def flags(self, group: int) -> tuple[str, ...]:
+        at = int(self.column[group])
+        return ("not_separable",) if at >= 0 and self.partner[at] >= 0 else ()
+
+    def notes(self, labels: Sequence[GroupLabel]) -> list[str]:
+        """Names those whose power cannot be told apart."""
+        pairs = {tuple(sorted((a, int(b)))) for a, b in enumerate(self.partner) if b >= 0}
+        first = {int(column): g for g, column in reversed(list(enumerate(self.column)))}
+        names = [
+            " and ".join(_name(labels[first[at]]) for at in pair)
+            for pair in sorted(pairs)
+            if all(at in first and first[at] < len(labels) for at in pair)
+        ]
+        shown = [f"{name} always ran together: their power cannot be told apart" for name in names]
+        more = len(shown) - _MOST_NAMES
+        return shown[:_MOST_NAMES] + ([f"so did {more} more pairs"] if more > 0 else [])
+
+
+def _partners(model: PowerModel) -> I64:
+    """The column that each factor is most confused with, -1 where it stands by itself."""
+    out = np.full(len(model.classes), -1, np.int64)
+    if not model.learned or len(model.classes) < 2:
+        return out
+    covariance = model.covariance[model.fixed :, model.fixed :]
+    sigma = np.sqrt(np.maximum(np.diag(covariance), 1e-300))
+    alike = covariance / np.outer(sigma, sigma)
+    nearest = alike.argmin(axis=1)
+    together = (alike.min(axis=1) < _TOGETHER) & (sigma > _UNTOLD * model.spread)
+    out[together] = nearest[together]
+    return out
+
+
+def _name(label: GroupLabel) -> str:
+    return label.shape or ", ".join(value for _, value in label.keys) or label.kind
+
+
+def model_info(ledger: Ledger, notes: Sequence[str], grade: str) -> ModelInfo:
+    """The coefficients that the last windows were split by, and what to know of them."""
+    coefficients, model = ledger.coefficients, ledger.models.get(ledger.main)
+    weights = coefficients.main_weights()
+    values = dict(zip(THETA, weights.vector, strict=True))
+    values["weight_error"] = coefficients.weight_error
+    for (package, domain), power in sorted(coefficients.idle_w.items()):
+        values[f"idle_w.{domain}.{package}"] = power.value_w
+    for (package, domain), watts in sorted(coefficients.shared_w.items()):
+        values[f"shared_w.{domain}.{package}"] = watts
+    if model is not None and model.learned:
+        values |= dict(zip(THETA, model.theta.tolist(), strict=True))
+        values["weight_error"] = Z95 * model.spread
+    for domain, learned in sorted(ledger.models.items()):
+        if learned.learned:
+            for z, zone in enumerate(ledger.zones[domain]):
+                values[f"idle_w.{domain}.{zone.package}"] = float(learned.idle_w[z])
+                values[f"shared_w.{domain}.{zone.package}"] = float(learned.shared_w[z])
+    return ModelInfo(
+        weight="counters" if ledger.used_counters else "cpu_time",
+        coefficients=values,
+        calibrated=coefficients.calibrated,
+        held_out_error=coefficients.held_out_error,
+        notes=(*_notes(ledger, grade), *notes),
+    )
+
+
+def _notes(ledger: Ledger, grade: str) -> list[str]:
+    """What a reader must know to judge the intervals."""
+    if not ledger.series:
+        return ["no energy source: only CPU time and latency are known"]
+    coefficients, notes = ledger.coefficients, []
+    model = ledger.models.get(ledger.main)
+    learned = model is not None and model.learned
+    if not coefficients.calibrated and not learned:
+        notes.append(
+            f"weights are taken to be within ±{coefficients.weight_error:.0%}, "
+            "the same for all calls of a statement"
+        )
+    if model is not None and learned:
+        notes += _learned_notes(ledger, model)
+    elif not any(domain == ledger.main for _, domain in coefficients.idle_w):
+        notes.append(
+            "idle power is unknown: whoever ran pays for the whole window, intervals reach down "
+            "to what is left if idle CPUs draw like busy ones"
+        )
+    if (error := TOTAL_ERROR.get(grade, 0.0)) > 0:
+        notes.append(f"the {grade} total is taken to be within ±{error:.0%}")
+    if not ledger.used_counters:
+        notes.append("no hardware counters: SMT and memory-bound work weigh like any CPU time")
+        if "dram" in ledger.domain_names:
+            notes.append("DRAM energy is split by CPU time: LLC misses were not counted")
+    notes += [f"{what} ({times} times)" for what, times in sorted(ledger.notes.items())]
+    return notes
+
+
+def _learned_notes(ledger: Ledger, model: PowerModel) -> list[str]:
+    """Power at rest as it was learned, with its interval."""
+    parts = []
+    for z, zone in enumerate(ledger.zones[ledger.main]):
+        value, sigma = float(model.idle_w[z]), float(model.covariance[z, z]) ** 0.5
+        low, high = max(value - Z95 * sigma, 0.0), value + Z95 * sigma
+        parts.append(f"{value:.1f} W [{low:.1f}, {high:.1f}] of {ledger.main} {zone.package}")
+    since = "calibration and windows" if ledger.coefficients.calibrated else "windows alone"
+    return [f"power at rest, as {since} tell it: {'; '.join(parts)}"]
