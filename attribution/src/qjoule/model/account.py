@@ -156,7 +156,11 @@ class Account:
 
     def _block_end(self, batch: WindowBatch, first: int) -> int:
         """The window (of the batch) that the open block ends before; past the batch: not yet."""
-        ns = self._open_ns + np.cumsum(np.diff(batch.energy.boundaries_ns[first:]))
+        # Differences first: times of a hostile trace would not fit when added up.
+        ns = np.minimum(
+            batch.energy.boundaries_ns[first + 1 :] - batch.energy.boundaries_ns[first], BLOCK_NS
+        )
+        ns = ns + self._open_ns
         last = len(batch.entries.window)
         ends = np.searchsorted(batch.entries.window, np.arange(first, windows(batch)), "right")
         begin = int(np.searchsorted(batch.entries.window, first)) if last else 0
@@ -171,9 +175,8 @@ class Account:
         self._models = None
         if windows(batch):
             self._open.append(batch)
-            self._open_ns += int(batch.energy.boundaries_ns[-1]) - int(
-                batch.energy.boundaries_ns[0]
-            )
+            bounds = batch.energy.boundaries_ns
+            self._open_ns = min(self._open_ns + int(bounds[-1]) - int(bounds[0]), BLOCK_NS)
             self._open_entries += len(batch.entries.window)
             self._open_windows += windows(batch)
 
