@@ -217,6 +217,8 @@ def test_law6_numbers_carry_their_unit_in_their_name() -> None:
             "slopes",
             "part",
             "zone",
+            "partner",
+            "trust",
             "row",
             "column",
             "weight",

@@ -9,6 +9,7 @@ import numpy as np
 
 from qjoule.model.coefficients import THETA, TOTAL_ERROR
 from qjoule.model.counters import I64
+from qjoule.model.fit.power import covariance
 from qjoule.model.interval import Z95
 from qjoule.model.labels import GroupLabel
 from qjoule.model.ledger import Ledger
@@ -17,8 +18,8 @@ from qjoule.model.result import ModelInfo
 
 #: A factor counts as learned where windows left less than this of what was unknown before.
 _LEARNED = 0.8
-#: Two factors that can only be told together: the correlation of what is not known of them, and
-#: how much of what was unknown before is left.
+#: Two factors that can only be told together: the partial correlation of what is not known of
+#: them, and how much of what was unknown before is left.
 _TOGETHER = -0.8
 _UNTOLD = 0.4
 _MOST_NAMES = 5  #: pairs that a note names
@@ -74,9 +75,14 @@ def _partners(model: PowerModel) -> I64:
     out = np.full(len(model.classes), -1, np.int64)
     if not model.learned or len(model.classes) < 2:
         return out
-    covariance = model.covariance[model.fixed :, model.fixed :]
-    sigma = np.sqrt(np.maximum(np.diag(covariance), 1e-300))
-    alike = covariance / np.outer(sigma, sigma)
+    own = model.covariance[model.fixed :, model.fixed :]
+    sigma = np.sqrt(np.maximum(np.diag(own), 1e-300))
+    # Of two factors with all others held: else the machine's coefficients, which move all factors
+    # alike, would hide it.
+    told = covariance(own)
+    width = np.sqrt(np.maximum(np.diag(told), 1e-300))
+    alike = -told / np.outer(width, width)
+    np.fill_diagonal(alike, 1.0)
     nearest = alike.argmin(axis=1)
     together = (alike.min(axis=1) < _TOGETHER) & (sigma > _UNTOLD * model.spread)
     out[together] = nearest[together]
