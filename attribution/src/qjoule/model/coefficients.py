@@ -160,6 +160,8 @@ class Coefficients:
     @classmethod
     def from_json_dict(cls, plain: Any) -> Coefficients:
         """The inverse of `to_json_dict`. Raises `UsageError` for anything that is not its kind."""
+        if not isinstance(plain, dict):
+            raise UsageError("these are no coefficients: not a table of names and values")
         try:
             known = {item.name for item in fields(cls)}
             if unknown := sorted(set(plain) - known):
