@@ -8,8 +8,10 @@ setup(
     ext_modules=[
         Extension(
             "qjoule.model._sweep",
-            sources=["sweep/module.c", "sweep/sweep.c", "sweep/events.c", "sweep/entries.c"],
-            depends=["sweep/sweep.h", "sweep/events.h", "sweep/entries.h"],
+            sources=[
+                f"sweep/{name}.c" for name in ("module", "sweep", "events", "ends", "entries")
+            ],
+            depends=[f"sweep/{name}.h" for name in ("sweep", "events", "ends", "entries")],
             define_macros=[("Py_LIMITED_API", "0x030B0000")],
             extra_compile_args=[
                 *("-std=gnu11", "-O2", "-Wall", "-Wextra"),

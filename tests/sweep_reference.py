@@ -108,8 +108,8 @@ def _clean(
 def _valid(segments: Segments, row: int, ns: int, anomalies: Anomalies) -> list[bool]:
     if segments.counters is None or segments.valid is None:
         return [False] * COUNTERS
-    most = MAX_COUNTS_PER_NS * (ns + 1000.0)
-    lies = [float(count) > most for count in segments.counters[row].tolist()]
+    most = min(MAX_COUNTS_PER_NS * (ns + 1000), 2**53)
+    lies = [count > most for count in segments.counters[row].tolist()]
     read = segments.valid[row].tolist()
     anomalies.implausible_counters += any(r and lie for r, lie in zip(read, lies, strict=True))
     return [r and not lie for r, lie in zip(read, lies, strict=True)]

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define FIRST_BITS 10
+
 bool sweep_make_room(void **items, size_t *room, size_t need, size_t size)
 {
 	size_t more = *room ? *room : 64;
@@ -18,86 +20,82 @@ bool sweep_make_room(void **items, size_t *room, size_t need, size_t size)
 	}
 	if (more > SIZE_MAX / size)
 		return false;
-	grown = realloc(*items, more * size);
+	grown = aligned_alloc(64, more * size); /* `more` is a multiple of 64 */
 	if (!grown)
 		return false;
+	if (*items)
+		memcpy(grown, *items, *room * size);
+	free(*items);
 	*items = grown;
 	*room = more;
 	return true;
 }
 
-static size_t hash(int64_t package, int64_t group)
+/* ---- finding -------------------------------------------------------------------------------- */
+
+/* The place of a group, or the free one where it belongs. */
+static uint32_t *find_place(const struct entries *e, int64_t package, int64_t group)
 {
-	uint64_t x = ((uint64_t)group ^ (uint64_t)package << 48) * 0x9E3779B97F4A7C15ull;
+	size_t mask = ((size_t)1 << e->bits) - 1;
 
-	return (size_t)(x ^ x >> 32);
-}
+	for (size_t i = sweep_entries_hash(e, package, group);; i = (i + 1) & mask) {
+		const struct sweep_entry *entry = &e->known[e->places[i]];
 
-/* The place of a group's entry in the open window, or the free one where it belongs. */
-static struct place *find_place(const struct entries *e, int64_t package, int64_t group)
-{
-	for (size_t i = hash(package, group) & e->mask;; i = (i + 1) & e->mask) {
-		struct place *place = &e->places[i];
-		const struct sweep_entry *entry;
-
-		if (place->window != e->window)
-			return place;
-		entry = &e->open[place->row];
-		if (entry->group == group && entry->package == package)
-			return place;
+		if (!e->places[i] || (entry->group == group && entry->package == package))
+			return &e->places[i];
 	}
 }
 
-/* A table at most half full: twice as large, or the first. */
-static bool grow_table(struct entries *e)
+/* Makes a hash table of 2^bits places that holds all that is known. */
+static bool make_table(struct entries *e, unsigned bits)
 {
-	size_t places = e->places ? 2 * (e->mask + 1) : 1024;
-	struct place *table = places <= UINT32_MAX ? calloc(places, sizeof(*table)) : NULL;
+	uint32_t *places = bits < 32 ? calloc((size_t)1 << bits, sizeof(*places)) : NULL;
 
-	if (!table)
+	if (!places)
 		return false;
 	free(e->places);
-	e->places = table;
-	e->mask = places - 1;
-	e->window = 1;
-	for (size_t row = 0; row < e->opened; row++) {
-		const struct sweep_entry *entry = &e->open[row];
-
-		*find_place(e, entry->package, entry->group) =
-		    (struct place){e->window, (uint32_t)row};
-	}
+	e->places = places;
+	e->bits = bits;
+	for (size_t i = 0; i < e->n; i++)
+		*find_place(e, e->order[i].package, e->order[i].group) = e->order[i].row;
 	return true;
 }
 
-struct sweep_entry *sweep_entries_find(struct entries *e, int64_t package, int64_t group)
+bool sweep_entries_init(struct entries *e)
 {
-	struct place *place;
-	struct sweep_entry *entry;
+	if (!sweep_make_room((void **)&e->known, &e->known_room, 1, sizeof(*e->known)) ||
+	    !make_table(e, FIRST_BITS))
+		return false;
+	e->known[0] = (struct sweep_entry){.package = -1};
+	return true;
+}
 
-	if (!e->places && !grow_table(e))
-		return NULL;
-	place = find_place(e, package, group);
-	if (place->window == e->window)
-		return &e->open[place->row];
-	if (2 * (e->opened + 1) > e->mask) {
-		if (!grow_table(e))
+struct sweep_entry *sweep_entries_seek(struct entries *e, int64_t package, int64_t group)
+{
+	uint32_t *place = find_place(e, package, group), row = (uint32_t)e->n + 1;
+
+	if (*place)
+		return &e->known[*place];
+	if (4 * (e->n + 1) > (size_t)1 << e->bits) { /* at most a quarter full */
+		if (!make_table(e, e->bits + 1))
 			return NULL;
 		place = find_place(e, package, group);
 	}
-	if (!sweep_make_room((void **)&e->open, &e->open_room, e->opened + 1, sizeof(*e->open)))
+	if (!sweep_make_room((void **)&e->known, &e->known_room, row + 1, sizeof(*e->known)) ||
+	    !sweep_make_room((void **)&e->order, &e->order_room, row, sizeof(*e->order)))
 		return NULL;
-	*place = (struct place){e->window, (uint32_t)e->opened};
-	entry = &e->open[e->opened++];
-	memset(entry, 0, sizeof(*entry));
-	entry->package = package;
-	entry->group = group;
-	return entry;
+	*place = row;
+	e->order[e->n++] = (struct key){package, group, row};
+	e->known[row] = (struct sweep_entry){.package = package, .group = group};
+	e->unsorted++;
+	return &e->known[row];
 }
+
+/* ---- closing -------------------------------------------------------------------------------- */
 
 static int in_order(const void *one, const void *other)
 {
-	const struct sweep_entry *a = *(struct sweep_entry *const *)one;
-	const struct sweep_entry *b = *(struct sweep_entry *const *)other;
+	const struct key *a = one, *b = other;
 
 	if (a->package != b->package)
 		return a->package < b->package ? -1 : 1;
@@ -106,31 +104,34 @@ static int in_order(const void *one, const void *other)
 
 bool sweep_entries_close(struct entries *e, int64_t window)
 {
-	if (!e->opened)
-		return true;
-	if (!sweep_make_room((void **)&e->order, &e->order_room, e->opened, sizeof(*e->order)) ||
-	    !sweep_make_room((void **)&e->done, &e->done_room, e->finished + e->opened,
+	size_t before = e->finished;
+
+	if (!sweep_make_room((void **)&e->done, &e->done_room, e->finished + e->n,
 			     sizeof(*e->done)))
 		return false;
-	for (size_t i = 0; i < e->opened; i++)
-		e->order[i] = &e->open[i];
-	qsort(e->order, e->opened, sizeof(*e->order), in_order);
-	for (size_t i = 0; i < e->opened; i++) {
-		e->done[e->finished] = *e->order[i];
-		e->done[e->finished++].window = window;
+	if (e->unsorted)
+		qsort(e->order, e->n, sizeof(*e->order), in_order);
+	e->unsorted = 0;
+	for (size_t i = 0; i < e->n; i++) {
+		struct sweep_entry *entry = &e->known[e->order[i].row];
+
+		if (!entry->cpu_ns)
+			continue;
+		entry->window = window;
+		e->done[e->finished++] = *entry;
+		*entry = (struct sweep_entry){.package = entry->package, .group = entry->group};
 	}
-	e->opened = 0;
-	if (++e->window == 0) { /* all places hold numbers of the past: start over */
-		memset(e->places, 0, (e->mask + 1) * sizeof(*e->places));
-		e->window = 1;
+	if (e->n > 1024 + 4 * (e->finished - before)) {
+		e->n = 0;
+		return make_table(e, FIRST_BITS);
 	}
 	return true;
 }
 
 void sweep_entries_free(struct entries *e)
 {
-	free(e->open);
-	free(e->done);
+	free(e->known);
 	free(e->order);
 	free(e->places);
+	free(e->done);
 }

@@ -3,17 +3,20 @@
 #ifndef QJOULE_SWEEP_EVENTS_H
 #define QJOULE_SWEEP_EVENTS_H
 
+#include "ends.h"
 #include "entries.h"
 #include "sweep.h"
 
 #define NONE UINT32_MAX
 
-/* A segment: its times as recorded, and where it ends once it is cut. */
+/* A segment: its beginning and length as recorded, and where it ends once it is cut. */
 struct segment {
-	int64_t t0_ns, t1_ns, end_ns, group;
-	uint64_t counters[SWEEP_COUNTERS];
-	bool valid[SWEEP_COUNTERS];
-	double uncounted; /* share of the time in which counters did not count */
+	int64_t t0_ns, end_ns, group;
+	uint64_t full_ns;
+	double counters[SWEEP_COUNTERS]; /* whole numbers; 0 if not read */
+	double read[SWEEP_COUNTERS];	 /* 1 if read, 0 if not */
+	double uncounted;		 /* share of the time in which counters did not count */
+	bool counted;			 /* any counter was read */
 };
 
 struct waiting {
@@ -23,7 +26,8 @@ struct waiting {
 
 /* `since_ns`: from here on the open segment is in no sum yet; what the core's integrals were. */
 struct cpu {
-	uint32_t core, watched;
+	struct core *core;
+	uint32_t watched;
 	bool open;
 	uint32_t first_waiting, last_waiting;
 	int64_t busy_until_ns; /* when all of its segments so far have ended */
@@ -33,9 +37,10 @@ struct cpu {
 	struct segment segment;
 };
 
-/* Integrals since the core became busy or the window began. */
+/* Integrals since the window began. */
 struct core {
-	uint32_t package, threads; /* busy ones */
+	struct package *package;
+	uint32_t threads; /* busy ones */
 	int64_t at_ns;
 	double package_share_ns; /* the package's `share_ns` at `at_ns` */
 	double shared_ns;	 /* of dt / (busy cores * busy threads): what each thread gets */
@@ -44,27 +49,24 @@ struct core {
 
 /* Integrals since the window began. */
 struct package {
-	uint32_t cores; /* busy ones */
+	uint32_t number, cores; /* busy ones */
 	int64_t at_ns;
 	double share_ns; /* of dt / busy cores: what each core gets */
 	struct sweep_window sums;
 };
 
-struct end {
-	int64_t t_ns;
-	uint32_t cpu;
-};
-
 struct sweep {
-	uint32_t cpus, packages, watched, open_cpus;
+	uint32_t cpus, packages, watched;
 	int64_t *boundaries_ns;
 	size_t boundaries, window; /* the open one */
 	int64_t first_ns, last_ns, now_ns;
-	double most_per_ns;
+	int64_t window_end_ns; /* SWEEP_NEVER once no window is left */
+	uint64_t most_per_ns;
+	double *inverse; /* 1 / n, and 0 for 0: among how many cores or threads time is shared */
 	struct cpu *cpu;
 	struct core *core;
 	struct package *package;
-	struct end *ends; /* of open segments: a heap, the earliest first */
+	struct ends ends; /* of open segments */
 	struct waiting *waiting;
 	size_t waiting_used, waiting_room;
 	uint32_t free_waiting;
@@ -81,9 +83,64 @@ static inline uint64_t between(int64_t a, int64_t b)
 	return (uint64_t)b - (uint64_t)a;
 }
 
-/* Makes the CPU, which is idle, run the segment from now on. */
-void sweep_begin(struct sweep *sweep, uint32_t cpu, const struct segment *segment);
-/* All events up to `t_ns`, those at that time included. False: no memory. */
-bool sweep_advance(struct sweep *sweep, int64_t t_ns);
+/* ---- integrals over time ----------------------------------------------------------------------
+ *
+ * Whether a core or package is idle, or shared, is as good as random: these functions do not
+ * branch.
+ */
+
+static inline void move_package(const struct sweep *s, struct package *package, int64_t t_ns)
+{
+	int64_t ns = t_ns - package->at_ns;
+
+	package->at_ns = t_ns;
+	package->share_ns += (double)ns * s->inverse[package->cores];
+	package->sums.active_ns += package->cores ? (uint64_t)ns : 0;
+	package->sums.core_ns += (uint64_t)ns * package->cores;
+}
+
+static inline void move_core(const struct sweep *s, struct core *core, int64_t t_ns)
+{
+	struct package *package = core->package;
+
+	move_package(s, package, t_ns);
+	core->shared_ns += (package->share_ns - core->package_share_ns) * s->inverse[core->threads];
+	core->overlap_ns += core->threads > 1 ? between(core->at_ns, t_ns) : 0;
+	core->package_share_ns = package->share_ns;
+	core->at_ns = t_ns;
+}
+
+/* From here on the CPU's segment is in no sum. */
+static inline void mark(struct cpu *cpu, int64_t t_ns)
+{
+	cpu->since_ns = t_ns;
+	cpu->shared_since_ns = cpu->core->shared_ns;
+	cpu->overlap_since_ns = cpu->core->overlap_ns;
+}
+
+/* Makes the CPU, which is idle, run its `segment` from now on. */
+static inline void sweep_begin(struct sweep *s, uint32_t number)
+{
+	struct cpu *cpu = &s->cpu[number];
+
+	move_core(s, cpu->core, s->now_ns);
+	cpu->core->package->cores += cpu->core->threads++ == 0;
+	cpu->open = true;
+	mark(cpu, s->now_ns);
+	sweep_ends_add(&s->ends, number, cpu->segment.end_ns);
+}
+
+/* Events up to `t_ns`, those at that time included, while there are any. False: no memory. */
+bool sweep_events(struct sweep *sweep, int64_t t_ns);
+
+/* Moves time to `t_ns`. False: no memory. */
+static inline bool sweep_advance(struct sweep *s, int64_t t_ns)
+{
+	if ((sweep_ends_first(&s->ends).t_ns <= t_ns || s->window_end_ns <= t_ns) &&
+	    !sweep_events(s, t_ns))
+		return false;
+	s->now_ns = t_ns;
+	return true;
+}
 
 #endif

@@ -22,7 +22,7 @@ static Py_ssize_t items(const Py_buffer *buffer, size_t bytes, size_t align, con
 }
 
 static int make(PyObject *self, const struct sweep_machine *machine, const Py_buffer *bounds,
-		double most_per_ns)
+		uint32_t most_per_ns)
 {
 	struct object *object = (struct object *)self;
 
@@ -49,7 +49,7 @@ static int init(PyObject *self, PyObject *args, PyObject *kwargs)
 	};
 	Py_buffer in[BUFFERS] = {{0}};
 	struct sweep_machine machine;
-	double most_per_ns;
+	unsigned int most_per_ns;
 	Py_ssize_t cpus, cores;
 	int result = -1;
 
@@ -57,7 +57,7 @@ static int init(PyObject *self, PyObject *args, PyObject *kwargs)
 		PyErr_SetString(PyExc_RuntimeError, "already made");
 		return -1;
 	}
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y*y*y*y*IId", names, &in[BOUNDS],
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y*y*y*y*III", names, &in[BOUNDS],
 					 &in[CPU_CORE], &in[CORE_PACKAGE], &in[CPU_WATCHED],
 					 &machine.packages, &machine.watched, &most_per_ns))
 		return -1;

@@ -6,6 +6,8 @@
 
 #include "events.h"
 
+#define MOST_COUNTS ((uint64_t)1 << 53)
+
 /* ---- input ------------------------------------------------------------------------------------
  */
 
@@ -19,28 +21,54 @@ static int64_t clamp(int64_t t, int64_t low, int64_t high)
 	return t < low ? low : t > high ? high : t;
 }
 
-/* Counters of input row `i`. Those that no CPU can reach are as if they had not been read. */
-static void read_counters(struct sweep *s, const struct sweep_segments *in, size_t i,
-			  struct segment *segment)
+/* The greatest count that is believed of so long a segment: a CPU can reach it, and a double holds
+ * it exactly. */
+static uint64_t most_counts(const struct sweep *s, uint64_t ns)
 {
-	double most = s->most_per_ns * ((double)between(segment->t0_ns, segment->t1_ns) + 1000);
-	double counted = in->scaled ? in->scaled[i] : 1;
-	bool lies = false;
+	uint64_t most;
 
+	if (__builtin_add_overflow(ns, 1000, &most) ||
+	    __builtin_mul_overflow(most, s->most_per_ns, &most) || most > MOST_COUNTS)
+		return MOST_COUNTS;
+	return most;
+}
+
+/* Counters of input row `i`. Those that lie are as if they had not been read. */
+static inline void read_counters(struct sweep *s, const struct sweep_segments *in, size_t i,
+				 struct segment *segment)
+{
+	double counted = in->scaled ? in->scaled[i] : 1;
+	uint64_t most = most_counts(s, segment->full_ns);
+	bool any = false;
+
+#pragma GCC unroll 3
 	for (int c = 0; c < SWEEP_COUNTERS; c++) {
-		segment->counters[c] = in->counters[i][c];
-		segment->valid[c] = in->valid[i][c];
-		if (segment->valid[c] && (double)segment->counters[c] > most) {
-			segment->valid[c] = false;
-			lies = true;
-		}
+		uint64_t count = in->counters[i][c];
+		bool read = in->valid[i][c] && count <= most;
+
+		segment->counters[c] = read ? (double)(int64_t)count : 0;
+		segment->read[c] = read;
+		any |= read;
 	}
-	s->anomalies.implausible_counters += lies;
+	segment->counted = any;
 	/* The comparison fails for NaN: then nothing is known to have been counted. */
 	segment->uncounted = counted >= 0 ? 1 - (counted < 1 ? counted : 1) : 1;
 }
 
-static bool wait_for_cpu(struct sweep *s, struct cpu *cpu, const struct segment *segment)
+static inline bool any_lies(const struct sweep *s, const struct sweep_segments *in, size_t i,
+			    uint64_t ns)
+{
+	uint64_t most = most_counts(s, ns);
+	bool lies = false;
+
+#pragma GCC unroll 3
+	for (int c = 0; c < SWEEP_COUNTERS; c++)
+		lies |= in->counters[i][c] > most && in->valid[i][c];
+	return lies;
+}
+
+/* Where the next segment of the CPU waits, which is busy. NULL: no memory. */
+static struct segment *wait_for_cpu(struct sweep *s, struct cpu *cpu)
 {
 	uint32_t place = s->free_waiting;
 
@@ -50,54 +78,81 @@ static bool wait_for_cpu(struct sweep *s, struct cpu *cpu, const struct segment 
 		if (s->waiting_used >= NONE ||
 		    !sweep_make_room((void **)&s->waiting, &s->waiting_room, s->waiting_used + 1,
 				     sizeof(*s->waiting)))
-			return false;
+			return NULL;
 		place = (uint32_t)s->waiting_used++;
 	}
-	s->waiting[place] = (struct waiting){*segment, NONE};
+	s->waiting[place].next = NONE;
 	if (cpu->first_waiting == NONE)
 		cpu->first_waiting = place;
 	else
 		s->waiting[cpu->last_waiting].next = place;
 	cpu->last_waiting = place;
-	return true;
+	return &s->waiting[place].segment;
+}
+
+/* What of a segment is left once it is cut, and the time at which it is opened. */
+struct cut {
+	int64_t from_ns, end_ns, open_ns;
+};
+
+/* Of a segment that overlaps another on its CPU, comes late or leaves the windows. */
+static struct cut cut(struct sweep *s, const struct cpu *cpu, int64_t t0_ns, int64_t t1_ns)
+{
+	int64_t begin_ns = t0_ns;
+	struct cut left;
+
+	if (begin_ns < cpu->busy_until_ns) {
+		begin_ns = clamp(cpu->busy_until_ns, begin_ns, t1_ns);
+		s->anomalies.overlapping++;
+		add_time(&s->anomalies.overlap_ns, between(t0_ns, begin_ns));
+	}
+	s->anomalies.late += begin_ns < s->now_ns && s->now_ns > s->first_ns;
+	left.from_ns = clamp(begin_ns, s->now_ns, s->last_ns);
+	left.end_ns = clamp(t1_ns, s->now_ns, s->last_ns);
+	left.open_ns = clamp(t0_ns, s->now_ns, s->last_ns);
+	add_time(&s->anomalies.outside_ns,
+		 between(begin_ns, t1_ns) - between(left.from_ns, left.end_ns));
+	return left;
 }
 
 /* Cleans and cuts input row `i`, moves time to its beginning and opens it. */
-static bool add_segment(struct sweep *s, const struct sweep_segments *in, size_t i)
+static inline bool add_segment(struct sweep *s, const struct sweep_segments *in, size_t i)
 {
-	struct segment segment = {.t0_ns = in->t0_ns[i], .t1_ns = in->t1_ns[i]};
-	int64_t begin_ns = segment.t0_ns, last_ns = s->last_ns, from_ns;
-	bool known = (uint32_t)in->cpu[i] < s->cpus;
+	int64_t t0_ns = in->t0_ns[i], t1_ns = in->t1_ns[i];
+	struct cut left = {t0_ns, t1_ns, t0_ns};
+	uint32_t number = (uint32_t)in->cpu[i];
+	struct segment *segment;
 	struct cpu *cpu;
 
-	s->anomalies.unknown_cpu += !known;
-	s->anomalies.inverted += segment.t1_ns < segment.t0_ns;
-	if (!known || segment.t1_ns <= segment.t0_ns)
+	if (number >= s->cpus || t1_ns <= t0_ns) {
+		s->anomalies.unknown_cpu += number >= s->cpus;
+		s->anomalies.inverted += t1_ns < t0_ns;
 		return true;
-	cpu = &s->cpu[in->cpu[i]];
-	if (in->counters)
-		read_counters(s, in, i, &segment);
-	if (begin_ns < cpu->busy_until_ns) {
-		begin_ns = clamp(cpu->busy_until_ns, begin_ns, segment.t1_ns);
-		s->anomalies.overlapping++;
-		add_time(&s->anomalies.overlap_ns, between(segment.t0_ns, begin_ns));
 	}
-	if (cpu->busy_until_ns < segment.t1_ns)
-		cpu->busy_until_ns = segment.t1_ns;
-	s->anomalies.late += begin_ns < s->now_ns && s->now_ns > s->first_ns;
-	from_ns = clamp(begin_ns, s->now_ns, last_ns);
-	segment.end_ns = clamp(segment.t1_ns, s->now_ns, last_ns);
-	add_time(&s->anomalies.outside_ns,
-		 between(begin_ns, segment.t1_ns) - between(from_ns, segment.end_ns));
-	if (from_ns >= segment.end_ns)
+	cpu = &s->cpu[number];
+	if (in->counters && any_lies(s, in, i, between(t0_ns, t1_ns)))
+		s->anomalies.implausible_counters++;
+	if (t0_ns < cpu->busy_until_ns || t0_ns < s->now_ns || t1_ns > s->last_ns)
+		left = cut(s, cpu, t0_ns, t1_ns);
+	if (cpu->busy_until_ns < t1_ns)
+		cpu->busy_until_ns = t1_ns;
+	if (left.from_ns >= left.end_ns)
 		return true;
-	segment.group = in->group[i];
-	if (!sweep_advance(s, clamp(segment.t0_ns, s->now_ns, last_ns)))
+	if (!sweep_advance(s, left.open_ns))
 		return false;
 	/* Whoever overlaps begins where its predecessor ends. */
-	if (cpu->open)
-		return wait_for_cpu(s, cpu, &segment);
-	sweep_begin(s, (uint32_t)in->cpu[i], &segment);
+	segment = cpu->open ? wait_for_cpu(s, cpu) : &cpu->segment;
+	if (!segment)
+		return false;
+	segment->t0_ns = t0_ns;
+	segment->end_ns = left.end_ns;
+	segment->full_ns = between(t0_ns, t1_ns);
+	segment->group = in->group[i];
+	segment->counted = false;
+	if (in->counters)
+		read_counters(s, in, i, segment);
+	if (!cpu->open)
+		sweep_begin(s, number);
 	return true;
 }
 
@@ -154,34 +209,41 @@ static bool in_range(const int32_t *numbers, size_t n, int64_t low, uint32_t end
 static bool ascend(const int64_t *values, size_t n)
 {
 	for (size_t i = 1; i < n; i++)
-		if (values[i] <= values[i - 1])
+		if (values[i] <= values[i - 1] || between(values[i - 1], values[i]) > INT64_MAX)
 			return false;
 	return true;
 }
 
 static bool allocate(struct sweep *s, const struct sweep_machine *machine)
 {
+	uint32_t most = machine->cpus; /* threads of a core, or busy cores */
+
 	/* One more than needed: calloc(0) may give NULL. */
 	s->boundaries_ns = calloc(s->boundaries + 1, sizeof(*s->boundaries_ns));
 	s->cpu = calloc((size_t)machine->cpus + 1, sizeof(*s->cpu));
 	s->core = calloc((size_t)machine->cores + 1, sizeof(*s->core));
 	s->package = calloc((size_t)machine->packages + 1, sizeof(*s->package));
-	s->ends = calloc((size_t)machine->cpus + 1, sizeof(*s->ends));
-	return s->boundaries_ns && s->cpu && s->core && s->package && s->ends &&
+	s->inverse = calloc((size_t)most + 1, sizeof(*s->inverse));
+	for (uint32_t i = 1; s->inverse && i <= most; i++)
+		s->inverse[i] = 1.0 / i;
+	return s->boundaries_ns && s->cpu && s->core && s->package && s->inverse &&
+	       sweep_ends_init(&s->ends, machine->cpus) && sweep_entries_init(&s->entries) &&
 	       sweep_make_room((void **)&s->watched_ns, &s->watched_room, (size_t)s->watched + 1,
 			       sizeof(*s->watched_ns)) &&
 	       memset(s->watched_ns, 0, ((size_t)s->watched + 1) * sizeof(*s->watched_ns));
 }
 
 struct sweep *sweep_new(const struct sweep_machine *machine, const int64_t *boundaries_ns,
-			size_t boundaries, double most_per_ns)
+			size_t boundaries, uint32_t most_per_ns)
 {
 	struct sweep *s;
 
 	if (!in_range(machine->cpu_core, machine->cpus, 0, machine->cores) ||
 	    !in_range(machine->core_package, machine->cores, 0, machine->packages) ||
 	    !in_range(machine->cpu_watched, machine->cpus, -1, machine->watched) ||
-	    !ascend(boundaries_ns, boundaries) || !(s = calloc(1, sizeof(*s))))
+	    !ascend(boundaries_ns, boundaries) ||
+	    (boundaries && boundaries_ns[boundaries - 1] == SWEEP_NEVER) ||
+	    !(s = calloc(1, sizeof(*s))))
 		return NULL;
 	s->cpus = machine->cpus;
 	s->packages = machine->packages;
@@ -199,17 +261,18 @@ struct sweep *sweep_new(const struct sweep_machine *machine, const int64_t *boun
 		s->last_ns = boundaries_ns[boundaries - 1];
 	}
 	s->now_ns = s->first_ns;
+	s->window_end_ns = boundaries > 1 ? boundaries_ns[1] : SWEEP_NEVER;
 	for (uint32_t i = 0; i < machine->cpus; i++)
 		s->cpu[i] = (struct cpu){
-		    .core = (uint32_t)machine->cpu_core[i],
+		    .core = &s->core[machine->cpu_core[i]],
 		    .watched = (uint32_t)machine->cpu_watched[i],
 		    .first_waiting = NONE,
 		    .busy_until_ns = INT64_MIN,
 		};
 	for (uint32_t i = 0; i < machine->cores; i++)
-		s->core[i].package = (uint32_t)machine->core_package[i];
+		s->core[i].package = &s->package[machine->core_package[i]];
 	for (uint32_t i = 0; i < machine->packages; i++)
-		s->package[i].at_ns = s->first_ns;
+		s->package[i] = (struct package){.number = i, .at_ns = s->first_ns};
 	return s;
 }
 
@@ -221,7 +284,8 @@ void sweep_free(struct sweep *s)
 	free(s->cpu);
 	free(s->core);
 	free(s->package);
-	free(s->ends);
+	free(s->inverse);
+	sweep_ends_free(&s->ends);
 	free(s->waiting);
 	free(s->done);
 	free(s->watched_ns);

@@ -3,9 +3,9 @@
  * One pass over segments in order of their beginning: who ran how long in each window, beside whom.
  *
  * Time moves from event to event: a segment begins, a segment ends, a window ends. A CPU runs one
- * segment at a time, so at most one per CPU is open, and an event costs a heap operation and a
- * lookup, however many CPUs there are. Nothing is held but open segments, those that wait for their
- * CPU, and sums that were not taken yet.
+ * segment at a time, so at most one per CPU is open, and an event costs a look at who ends first
+ * and at one entry, however many CPUs there are. Nothing is held but open segments, those that wait
+ * for their CPU, groups that ran lately, and sums that were not taken yet.
  *
  * Results are a function of the stream of segments alone, to the bit: where it is cut into calls of
  * sweep_add() leaves no trace.
@@ -80,10 +80,11 @@ struct sweep_result {
 
 struct sweep;
 
-/* `boundaries_ns` ascend strictly; `most_per_ns`: more counts per nanosecond than that are a lie.
- * Copies its arguments. NULL: out of memory, or a number out of range. */
+/* `boundaries_ns` ascend strictly, by at most INT64_MAX, and end before it. More counts per
+ * nanosecond than `most_per_ns`, or than 2^53 at once, are a lie. Copies its arguments. NULL: out
+ * of memory, or a number out of range. */
 struct sweep *sweep_new(const struct sweep_machine *machine, const int64_t *boundaries_ns,
-			size_t boundaries, double most_per_ns);
+			size_t boundaries, uint32_t most_per_ns);
 void sweep_free(struct sweep *sweep);
 
 /* Both return false if memory ran out; the sweep is of no use then. */

@@ -3,7 +3,7 @@
  * The sweep on any machine, windows and segments whatsoever, under the sanitizers.
  *
  *	clang -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all
- *-Iattribution/sweep \ tests/fuzz/sweep_fuzz.c attribution/sweep/{sweep,events,entries}.c -o
+ *-Iattribution/sweep \ tests/fuzz/sweep_fuzz.c attribution/sweep/{sweep,events,ends,entries}.c -o
  *sweep_fuzz
  *	./sweep_fuzz -max_total_time=60 -max_len=4096
  *

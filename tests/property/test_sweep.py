@@ -159,3 +159,39 @@ def test_shared_time_adds_up_to_the_time_anybody_ran(drawn: Drawn) -> None:
         assert shared == pytest.approx(batch.active_ns, rel=1e-12, abs=1e-6)
         assert (batch.active_ns <= batch.core_ns).all()
         assert (batch.entries.overlap_ns <= batch.entries.cpu_ns).all()
+
+
+@pytest.mark.parametrize("cpus", [8, 9, 64, 65, 200])
+def test_any_number_of_cpus(cpus: int) -> None:
+    random, n = np.random.default_rng(cpus), 250
+    cpu = np.arange(cpus)
+    machine = Machine(cpu, cpu * 2 // cpus, cpu // 2)
+    t0 = np.sort(random.integers(0, 1000, n))
+    counts = random.integers(0, 10**4, (n, COUNTERS)).astype(np.uint64)
+    segments = Segments(
+        t0,
+        t0 + random.integers(1, 300, n),
+        random.integers(0, cpus, n),
+        random.integers(0, 20, n),
+        counts,
+        np.ones((n, COUNTERS), bool),
+    )
+    drawn = Drawn(machine, [0, 200, 400, 1000, 1500], segments)
+    compare(run(drawn, [])[0], reference(machine, drawn.bounds, segments))
+
+
+def test_groups_that_no_longer_run_leave_no_trace() -> None:
+    """Thousands at once, then a few for so long that the others are forgotten, then all again."""
+    random, window_ns, many = np.random.default_rng(3), 10_000, 5000
+    crowd, few = random.permutation(many), np.arange(3)
+    parts = [crowd, few, few + 1, crowd[::-1], few]
+    group = np.concatenate(parts)
+    t0 = np.concatenate([k * window_ns + np.arange(len(part)) for k, part in enumerate(parts)])
+    machine = Machine(np.zeros(1, np.int64), np.zeros(1, np.int64))
+    segments = Segments(t0, t0 + 1, np.zeros(len(t0), np.int32), group)
+    bounds = list(range(0, (len(parts) + 1) * window_ns, window_ns))
+    batches, _ = run(Drawn(machine, bounds, segments), [many])
+    entries = [batch.entries for batch in batches]
+    found = [np.concatenate([getattr(e, name) for e in entries]) for name in ("group", "cpu_ns")]
+    assert found[0].tolist() == [int(g) for part in parts for g in np.sort(part)]
+    assert (found[1] == 1).all()

@@ -115,6 +115,8 @@ BOUNDS, ZERO = np.array([0, 10]), np.zeros(1, np.int32)
     [
         (np.array([0, 0]), ZERO, ZERO, ZERO, 1, 1),
         (np.array([10, 0]), ZERO, ZERO, ZERO, 1, 1),
+        (np.array([0, 2**63 - 1]), ZERO, ZERO, ZERO, 1, 1),
+        (np.array([-(2**63), 0]), ZERO, ZERO, ZERO, 1, 1),
         (BOUNDS, ZERO + 1, ZERO, ZERO, 1, 1),
         (BOUNDS, ZERO - 1, ZERO, ZERO, 1, 1),
         (BOUNDS, ZERO, ZERO + 1, ZERO, 1, 1),
@@ -125,11 +127,11 @@ BOUNDS, ZERO = np.array([0, 10]), np.zeros(1, np.int32)
 )
 def test_a_machine_that_contradicts_itself_is_refused(arguments: list[Any]) -> None:
     with pytest.raises(ValueError):
-        Sweep(*arguments, 100.0)  # type: ignore[call-arg]
+        Sweep(*arguments, 100)  # type: ignore[call-arg]
 
 
 def test_columns_of_other_lengths_are_refused() -> None:
-    sweep = Sweep(BOUNDS, ZERO, ZERO, ZERO, 1, 1, 100.0)
+    sweep = Sweep(BOUNDS, ZERO, ZERO, ZERO, 1, 1, 100)
     one, two = np.zeros(1, np.int64), np.zeros(2, np.int64)
     slot, valid = ZERO, np.ones((1, 3), bool)
     wrong: list[Any] = [

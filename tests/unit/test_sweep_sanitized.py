@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-SOURCES = ("sweep", "events", "entries")
+SOURCES = ("sweep", "events", "ends", "entries")
 RUNS, SEED = 20_000, 1
 
 

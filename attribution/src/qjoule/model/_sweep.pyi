@@ -14,7 +14,7 @@ class Sweep:
 
     Arrays are C-contiguous. `boundaries_ns` ascends strictly; `cpu_core`, `core_package` and
     `cpu_watched` hold numbers from 0 up, `cpu_watched` -1 for CPUs whose busy time nobody asks
-    for. More than `most_per_ns` counts per nanosecond are not believed. Raises `ValueError` for
+    for. More than `most_per_ns` counts per nanosecond, or 2^53, are not believed. Raises `ValueError` for
     arrays that do not fit together; after a `MemoryError` it can only be thrown away.
     """
 
@@ -26,7 +26,7 @@ class Sweep:
         cpu_watched: I32,
         packages: int,
         watched: int,
-        most_per_ns: float,
+        most_per_ns: int,
     ) -> None: ...
     def add(
         self,
