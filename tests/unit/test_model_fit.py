@@ -39,6 +39,14 @@ def test_no_step_from_the_solution_makes_it_better(seed: int, size: int) -> None
     assert (np.abs(slope[best > 1e-9]) < scale * 100).all()
 
 
+def test_a_matrix_that_rounding_made_indefinite_is_solved_all_the_same() -> None:
+    x = np.array([[1.0, 1.0, 2.0], [1.0, 1.0, 2.0], [2.0, 2.0, 4.0]])
+    gram = x - np.eye(3) * 1e-9
+    best = solve_nonnegative(gram, np.array([1.0, -1.0, 0.5]))
+    assert np.isfinite(best).all()
+    assert (best >= 0).all()
+
+
 def test_a_prior_decides_where_data_cannot() -> None:
     x = np.ones((50, 2))
     prior = Prior(np.array([3.0, 1.0]), np.eye(2) * 1e-3)

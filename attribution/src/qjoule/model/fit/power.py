@@ -51,13 +51,23 @@ def solve_nonnegative(gram: F64, moment: F64) -> F64:
     from scipy.optimize import nnls  # noqa: PLC0415 - slow to import, and not every command fits
 
     plain, scale = scaled(gram)
-    root = np.linalg.cholesky(plain)
     free = np.linalg.solve(plain, moment / scale)
     if (free >= 0).all():
         return np.asarray(free / scale)
-    target = np.linalg.solve(root, moment / scale)
+    root = _root(plain)
+    target = np.linalg.lstsq(root, moment / scale, rcond=None)[0]
     found: F64 = nnls(root.T, target)[0] / scale
     return found
+
+
+def _root(gram: F64) -> F64:
+    """A matrix whose product with its own transpose is `gram`, or next to it."""
+    try:
+        return np.asarray(np.linalg.cholesky(gram))
+    except np.linalg.LinAlgError:
+        # Rounding made it indefinite: what is below nothing is nothing.
+        values, vectors = np.linalg.eigh(gram)
+        return np.asarray(vectors * np.sqrt(np.maximum(values, _RIDGE * values[-1])))
 
 
 def covariance(gram: F64) -> F64:
