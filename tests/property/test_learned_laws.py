@@ -25,7 +25,7 @@ def hostile(draw: st.DrawFn) -> Account:
     case = known(int(random.integers(2**31)), factors, windows=count, counters=draw(st.booleans()))
     energy = case.batch.energy.energy_nj.copy()
     odd = random.random(count) < draw(st.sampled_from([0.0, 0.1, 1.0]))
-    energy[0, odd] = random.choice([0, 1, 10**6, 10**12, 2**53 + 1, 2**60], odd.sum())
+    energy[0, odd] = random.choice([0, 1, 10**6, 10**12, 2**53 + 1, 2**55], odd.sum())
     cause = case.batch.energy.cause.copy()
     cause[0, random.random(count) < draw(st.sampled_from([0.0, 0.5, 0.98]))] = Cause.GAP
     batch = with_energy(case, energy)
