@@ -14,7 +14,7 @@ HERE = Path(__file__).parents[1]
 TREE = HERE.parents[1]
 BUILT = TREE / "build" / "vm"
 BUILD_TIMEOUT_S = 900
-RUN_TIMEOUT_S = 600
+RUN_TIMEOUT_S = 300
 MEMORY_MB = 768
 
 #: Two packages of one core with two threads each, which only Intel's emulated CPUs can say.
@@ -89,7 +89,7 @@ def _emulate(architecture: str, share: Path, console: Path) -> None:
         # Whatever happens to us, the emulator does not outlive us.
         *("setpriv", "--pdeathsig", "KILL", "--", *emulator),
         *("-m", str(MEMORY_MB), "-kernel", str(kernel), "-initrd", str(built / "initramfs")),
-        *("-append", f"console={terminal} loglevel=4 panic=-1"),
+        *("-append", f"console={terminal} loglevel=5 panic=-1 softlockup_panic=1"),
         *("-no-reboot", "-nodefaults", "-display", "none", "-serial", f"file:{console}"),
         *("-fsdev", f"local,id=share,path={share},security_model=none"),
         *("-device", "virtio-9p-pci,fsdev=share,mount_tag=share"),
