@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -36,11 +37,27 @@ class OwnerGroups:
     unknown: int  #: group of owners that were never announced
 
     def find(self, owner: I64) -> tuple[I64, Bool]:
-        if not len(self.ids):
-            return np.full(len(owner), self.unknown, np.int64), np.zeros(len(owner), bool)
-        at = np.minimum(np.searchsorted(self.ids, owner), len(self.ids) - 1)
-        found = self.ids[at] == owner
-        return np.where(found, self.group[at], self.unknown), found & self.of_server[at]
+        """Group of each owner id, and whether it runs for a traced server."""
+        place = self._places(owner)
+        return np.append(self.group, self.unknown)[place], np.append(self.of_server, False)[place]
+
+    def _places(self, owner: I64) -> I64:
+        """Where each owner is among `ids`; past their end if nowhere."""
+        count = len(self.ids)
+        if self._table is not None:
+            return self._table[np.minimum(owner, len(self._table) - 1)]
+        at = np.searchsorted(self.ids, owner)
+        return np.where(np.append(self.ids, -1)[at] == owner, at, count)
+
+    @cached_property
+    def _table(self) -> I64 | None:
+        """Places by id, if ids are numbers in sequence as whoever records gives them; else None."""
+        size = int(self.ids.max(initial=-1)) + 2
+        if size > 2 * len(self.ids) + 1024 or int(self.ids.min(initial=0)) < 0:
+            return None
+        table = np.full(size, len(self.ids), np.int64)
+        table[self.ids] = np.arange(len(self.ids))
+        return table
 
 
 def group_owners(

@@ -61,18 +61,13 @@ class QueryGroups:
         server_name: Callable[[int | None], str],
         by: Sequence[str],
         index: LabelIndex,
-        *,
-        held_rows: int = HELD_ROWS,
     ) -> None:
         self._parts = parts
         self._labels = QueryLabels(shapes, server_name, by)
-        self._room = held_rows
         self._held: dict[int, I32] = {}  #: by part, least recently used first
         self._latencies = Latencies()
         self.ends_ns: list[tuple[int, int] | None] = []  #: per part: earliest and latest call's end
-        runs = []
-        for number, part in enumerate(parts):
-            runs.append(self._first_pass(number, part))
+        runs = [self._first_pass(number, part) for number, part in enumerate(parts)]
         self._runs = id_runs.joined([one for one in runs if one is not None])
         self._labels.finish(index)
 
@@ -85,12 +80,11 @@ class QueryGroups:
         """Group of each query id, -1 if it has no record; and whether its statement is known."""
         part, at = self._runs.find(query)
         variant = np.full(len(query), -1, np.int64)
-        for number in np.unique(part).tolist():
-            if number >= 0:
-                rows = np.flatnonzero(part == number)
-                variants = self._variants(number)
-                rows = rows[at[rows] < len(variants)]
-                variant[rows] = variants[at[rows]]
+        for number in np.flatnonzero(np.bincount(part + 1, minlength=1)[1:]).tolist():
+            rows = np.flatnonzero(part == number)
+            variants = self._variants(number)
+            rows = rows[at[rows] < len(variants)]
+            variant[rows] = variants[at[rows]]
         if not len(self._labels.group):
             return variant, np.zeros(len(query), bool)
         found = variant >= 0
@@ -121,7 +115,7 @@ class QueryGroups:
         self.ends_ns.append((int(ends.min()), int(ends.max())) if len(ends) else None)
         ids, rows = _by_id(table)
         # The first are asked for first, and what fits is not read twice.
-        if self.held_rows + len(ids) <= self._room:
+        if self.held_rows + len(ids) <= HELD_ROWS:
             self._held[number] = variants[rows]
         return id_runs.runs_of(ids, number)
 
@@ -130,7 +124,7 @@ class QueryGroups:
         variants = self._held.pop(number, None)
         if variants is None:
             variants = self._read_variants(number)
-            while self._held and self.held_rows + len(variants) > self._room:
+            while self._held and self.held_rows + len(variants) > HELD_ROWS:
                 del self._held[next(iter(self._held))]
         self._held[number] = variants
         return variants

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -94,6 +95,14 @@ def counters(
     valid = np.zeros((table.num_rows, COUNTERS), bool)
     for i, name in enumerate(COUNTER_COLUMNS):
         column = table.column(name)
-        values[:, i] = pc.fill_null(column, 0).to_numpy()
-        valid[:, i] = column.is_valid().to_numpy()
-    return values, valid, pc.fill_null(table.column(SHARE_COLUMN), 1.0).to_numpy()
+        values[:, i] = filled(column, 0)
+        valid[:, i] = column.is_valid().to_numpy() if column.null_count else True
+    return values, valid, filled(table.column(SHARE_COLUMN), 1.0)
+
+
+def filled(column: pa.ChunkedArray, missing: float) -> npt.NDArray[Any]:
+    """A column with `missing` for null. Copies only what has nulls, or several chunks."""
+    found: npt.NDArray[Any] = (
+        pc.fill_null(column, missing) if column.null_count else column
+    ).to_numpy()
+    return found

@@ -120,4 +120,4 @@ def read_group(footer: Footer, group: int, columns: list[str] | None = None) -> 
     wanted = None if columns is None else [name for name in columns if name in footer.columns]
     options = {"metadata": footer.metadata, "page_checksum_verification": True}
     with pq.ParquetFile(footer.part.path, **options) as file:
-        return cast(pa.Table, file.read_row_group(group, columns=wanted, use_threads=False))
+        return cast(pa.Table, file.read_row_group(group, columns=wanted, use_threads=True))

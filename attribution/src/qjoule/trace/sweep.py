@@ -49,7 +49,7 @@ def in_time_order(
         pending = _sorted(table if pending is None else pa.concat_tables([pending, table]))
         ready = int(np.searchsorted(pending.column("t0_ns").to_numpy(), limit_ns))
         yield from _slices(pending.slice(0, ready), batch_rows)
-        pending = pending.slice(ready)
+        pending = pending.slice(ready) if ready < pending.num_rows else None
         emitted_ns = limit_ns
     if pending is not None:
         yield from _slices(pending, batch_rows)
