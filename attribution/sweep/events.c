@@ -13,8 +13,8 @@ static uint64_t part(uint64_t count, uint64_t ns, uint64_t full_ns)
 }
 
 /* The counts of `ns` of a segment, of which `before_ns` are counted already. */
-static void cut_counters(double cut[SWEEP_COUNTERS], const struct segment *segment,
-			 uint64_t before_ns, uint64_t ns)
+static SELDOM void cut_counters(double cut[SWEEP_COUNTERS], const struct segment *segment,
+				uint64_t before_ns, uint64_t ns)
 {
 	for (int i = 0; i < SWEEP_COUNTERS; i++) {
 		uint64_t count = (uint64_t)(int64_t)segment->counters[i];
@@ -24,6 +24,17 @@ static void cut_counters(double cut[SWEEP_COUNTERS], const struct segment *segme
 	}
 }
 
+/* Two doubles that are added, and multiplied, at once. */
+typedef double pair __attribute__((vector_size(16), aligned(8), may_alias));
+
+static inline void add_product(double sum[SWEEP_COUNTERS], const double value[SWEEP_COUNTERS],
+			       double factor)
+{
+	_Static_assert(SWEEP_COUNTERS == 3, "a pair, and one");
+	*(pair *)sum += *(const pair *)value * factor;
+	sum[2] += value[2] * factor;
+}
+
 static inline void add_counters(struct sweep_entry *entry, const struct cpu *cpu, int64_t ns,
 				double overlap)
 {
@@ -31,21 +42,19 @@ static inline void add_counters(struct sweep_entry *entry, const struct cpu *cpu
 	const double *counters = segment->counters;
 	double cut[SWEEP_COUNTERS];
 
-	if ((uint64_t)ns != segment->full_ns) {
+	if (RARELY((uint64_t)ns != segment->full_ns)) {
 		cut_counters(cut, segment, between(segment->t0_ns, cpu->since_ns), (uint64_t)ns);
 		counters = cut;
 	}
-#pragma GCC unroll 3
-	for (int i = 0; i < SWEEP_COUNTERS; i++) {
-		entry->counters[i] += counters[i];
-		entry->counted_ns[i] += (double)ns * segment->read[i];
-		entry->overlap_counters[i] += counters[i] * overlap;
-	}
+	add_product(entry->counters, counters, 1);
+	add_product(entry->counted_ns, segment->read, (double)ns);
+	add_product(entry->overlap_counters, counters, overlap);
 	entry->scaled_ns += (double)ns * segment->uncounted;
 }
 
 /* Adds what the CPU's open segment has run since `since_ns` to its entry. Its core is there. */
-static inline bool flush(struct sweep *s, struct cpu *cpu, int64_t t_ns)
+static inline __attribute__((always_inline)) bool flush(struct sweep *s, struct cpu *cpu,
+							int64_t t_ns)
 {
 	const struct core *core = cpu->core;
 	struct package *package = core->package;
@@ -53,7 +62,7 @@ static inline bool flush(struct sweep *s, struct cpu *cpu, int64_t t_ns)
 	int64_t overlap_ns = (int64_t)(core->overlap_ns - cpu->overlap_since_ns);
 	struct sweep_entry *entry;
 
-	if (!ns) /* it waited for its CPU, and the window ends as it begins */
+	if (RARELY(!ns)) /* it waited for its CPU, and the window ends as it begins */
 		return true;
 	entry = sweep_entries_find(&s->entries, package->number, cpu->segment.group);
 	if (!entry)
@@ -64,7 +73,7 @@ static inline bool flush(struct sweep *s, struct cpu *cpu, int64_t t_ns)
 	if (cpu->segment.counted)
 		add_counters(entry, cpu, ns, (double)overlap_ns / (double)ns);
 	package->sums.busy_ns += (uint64_t)ns;
-	if (cpu->watched != NONE)
+	if (RARELY(cpu->watched != NONE))
 		s->watched_ns[s->done_windows * s->watched + cpu->watched] += (uint64_t)ns;
 	return true;
 }
@@ -83,14 +92,14 @@ static void next_waiting(struct sweep *s, struct cpu *cpu)
 }
 
 /* Ends the segment that ends first. One that waited for its CPU follows at once. */
-static bool end_segment(struct sweep *s, struct end end)
+static inline bool end_segment(struct sweep *s, struct end end)
 {
 	struct cpu *cpu = &s->cpu[end.cpu];
 
 	move_core(s, cpu->core, end.t_ns);
 	if (!flush(s, cpu, end.t_ns))
 		return false;
-	if (cpu->first_waiting != NONE) {
+	if (RARELY(cpu->first_waiting != NONE)) {
 		next_waiting(s, cpu);
 		mark(cpu, end.t_ns);
 		sweep_ends_move_first(&s->ends, cpu->segment.end_ns);

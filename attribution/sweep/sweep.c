@@ -39,36 +39,27 @@ static inline void read_counters(struct sweep *s, const struct sweep_segments *i
 {
 	double counted = in->scaled ? in->scaled[i] : 1;
 	uint64_t most = most_counts(s, segment->full_ns);
-	bool any = false;
+	bool any = false, lies = false;
 
 #pragma GCC unroll 3
 	for (int c = 0; c < SWEEP_COUNTERS; c++) {
 		uint64_t count = in->counters[i][c];
-		bool read = in->valid[i][c] && count <= most;
+		bool valid = in->valid[i][c], read = valid & (count <= most);
 
-		segment->counters[c] = read ? (double)(int64_t)count : 0;
 		segment->read[c] = read;
+		segment->counters[c] = (double)(int64_t)count * read;
+		lies |= valid & !read;
 		any |= read;
 	}
+	if (RARELY(lies))
+		s->anomalies.implausible_counters++;
 	segment->counted = any;
 	/* The comparison fails for NaN: then nothing is known to have been counted. */
 	segment->uncounted = counted >= 0 ? 1 - (counted < 1 ? counted : 1) : 1;
 }
 
-static inline bool any_lies(const struct sweep *s, const struct sweep_segments *in, size_t i,
-			    uint64_t ns)
-{
-	uint64_t most = most_counts(s, ns);
-	bool lies = false;
-
-#pragma GCC unroll 3
-	for (int c = 0; c < SWEEP_COUNTERS; c++)
-		lies |= in->counters[i][c] > most && in->valid[i][c];
-	return lies;
-}
-
 /* Where the next segment of the CPU waits, which is busy. NULL: no memory. */
-static struct segment *wait_for_cpu(struct sweep *s, struct cpu *cpu)
+static SELDOM struct segment *wait_for_cpu(struct sweep *s, struct cpu *cpu)
 {
 	uint32_t place = s->free_waiting;
 
@@ -96,7 +87,7 @@ struct cut {
 };
 
 /* Of a segment that overlaps another on its CPU, comes late or leaves the windows. */
-static struct cut cut(struct sweep *s, const struct cpu *cpu, int64_t t0_ns, int64_t t1_ns)
+static SELDOM struct cut cut(struct sweep *s, const struct cpu *cpu, int64_t t0_ns, int64_t t1_ns)
 {
 	int64_t begin_ns = t0_ns;
 	struct cut left;
@@ -123,25 +114,30 @@ static inline bool add_segment(struct sweep *s, const struct sweep_segments *in,
 	uint32_t number = (uint32_t)in->cpu[i];
 	struct segment *segment;
 	struct cpu *cpu;
+	bool waits;
 
-	if (number >= s->cpus || t1_ns <= t0_ns) {
+	if (RARELY(number >= s->cpus || t1_ns <= t0_ns)) {
 		s->anomalies.unknown_cpu += number >= s->cpus;
 		s->anomalies.inverted += t1_ns < t0_ns;
 		return true;
 	}
 	cpu = &s->cpu[number];
-	if (in->counters && any_lies(s, in, i, between(t0_ns, t1_ns)))
-		s->anomalies.implausible_counters++;
-	if (t0_ns < cpu->busy_until_ns || t0_ns < s->now_ns || t1_ns > s->last_ns)
+	if (RARELY(t0_ns < cpu->busy_until_ns || t0_ns < s->now_ns || t1_ns > s->last_ns))
 		left = cut(s, cpu, t0_ns, t1_ns);
 	if (cpu->busy_until_ns < t1_ns)
 		cpu->busy_until_ns = t1_ns;
-	if (left.from_ns >= left.end_ns)
+	if (RARELY(left.from_ns >= left.end_ns)) {
+		struct segment lost = {.full_ns = between(t0_ns, t1_ns)};
+
+		if (in->counters) /* whether they lie */
+			read_counters(s, in, i, &lost);
 		return true;
+	}
 	if (!sweep_advance(s, left.open_ns))
 		return false;
 	/* Whoever overlaps begins where its predecessor ends. */
-	segment = cpu->open ? wait_for_cpu(s, cpu) : &cpu->segment;
+	waits = cpu->open;
+	segment = RARELY(waits) ? wait_for_cpu(s, cpu) : &cpu->segment;
 	if (!segment)
 		return false;
 	segment->t0_ns = t0_ns;
@@ -151,7 +147,7 @@ static inline bool add_segment(struct sweep *s, const struct sweep_segments *in,
 	segment->counted = false;
 	if (in->counters)
 		read_counters(s, in, i, segment);
-	if (!cpu->open)
+	if (!waits)
 		sweep_begin(s, number);
 	return true;
 }
