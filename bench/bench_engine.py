@@ -3,7 +3,8 @@
     python bench/bench_engine.py [--segments N] [--arrays-only]
 
 Two parts, both with hardware counters: the model on arrays that are already in memory, and
-`attribute` on a trace on disk. Prints each rate beside the time that this machine takes to copy the
+`attribute` on traces on disk, one a quarter as long as the other: their peak memory should be
+alike. Prints each rate beside the time that this machine takes to copy the
 same arrays, so that runs on different machines can be compared. Nothing passes or fails here.
 """
 
@@ -188,13 +189,14 @@ def attribute_trace(directory: Path) -> None:
     """Attributes a trace, and prints how long it took and how much memory."""
     trace = Trace(directory)
     before_mb, segments = _peak_rss_mb(), trace.rows("segments")
-    begin = time.perf_counter()
+    begin, begin_cpu = time.perf_counter(), time.process_time()
     result = attribute(trace)
-    seconds = time.perf_counter() - begin
+    seconds, cpu_seconds = time.perf_counter() - begin, time.process_time() - begin_cpu
     assert sum(result.main.parts_nj.values()) == result.main.measured_nj
     print(
         f"trace   {segments:,} segments, {trace.rows('queries'):,} queries in {seconds:.2f} s: "
-        f"{segments / seconds / 1e6:.1f} M segments/s of one process; "
+        f"{segments / seconds / 1e6:.1f} M segments/s of one process, "
+        f"{segments / cpu_seconds / 1e6:.1f} M per second of CPU time; "
         f"peak RSS {_peak_rss_mb():.0f} MB ({before_mb:.0f} before)",
         flush=True,
     )
@@ -209,10 +211,10 @@ def main() -> None:
     if options.attribute:
         attribute_trace(options.attribute)
         return
-    if not options.arrays_only:
+    for segments in () if options.arrays_only else (options.segments // 4, options.segments):
         with tempfile.TemporaryDirectory(prefix="qjoule-bench-") as scratch:
             directory = Path(scratch) / "trace"
-            write_trace(directory, options.segments)
+            write_trace(directory, segments)
             # A process of its own: what writing the trace took is not attribution's.
             subprocess.run([sys.executable, __file__, "--attribute", str(directory)], check=True)
     seconds = bench_arrays(options.segments)

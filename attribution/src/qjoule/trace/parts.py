@@ -112,12 +112,15 @@ def stated_range(footer: Footer, group: int, column: str) -> tuple[int, int] | N
     return None
 
 
-def read_group(footer: Footer, group: int, columns: list[str] | None = None) -> pa.Table:
+def read_group(
+    footer: Footer, group: int, columns: list[str] | None = None, *, use_threads: bool = False
+) -> pa.Table:
     """Row group `group`; columns that the file lacks are left out. Raises PARQUET_ERRORS.
 
+    `use_threads`: decodes columns in parallel, which recording must not do beside its servers.
     Not memory-mapped: a file cut short under a mapping kills the process with SIGBUS.
     """
     wanted = None if columns is None else [name for name in columns if name in footer.columns]
     options = {"metadata": footer.metadata, "page_checksum_verification": True}
     with pq.ParquetFile(footer.part.path, **options) as file:
-        return cast(pa.Table, file.read_row_group(group, columns=wanted, use_threads=True))
+        return cast(pa.Table, file.read_row_group(group, columns=wanted, use_threads=use_threads))

@@ -185,7 +185,8 @@ class Trace:
         self, name: str, columns: list[str] | None, footer: Footer, group: int
     ) -> pa.Table | None:
         try:
-            table = conform(name, read_group(footer, group, columns), columns)
+            read = read_group(footer, group, columns, use_threads=True)
+            table = conform(name, read, columns)
             table.validate(full=True)
         except Mismatch as error:
             self._problem(footer.part, f"does not follow the trace format: {error}; skipped")
