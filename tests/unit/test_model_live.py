@@ -141,3 +141,12 @@ def test_exact_quantiles_are_latencies_that_happened() -> None:
     assert stats.latency_ns_quantiles[0].tolist() == [50_000, 95_000, 99_000]
     assert stats.latency_ns_mean[0] == pytest.approx(50_500)
     assert np.isnan(stats.latency_ns_quantiles[1]).all()
+
+
+def test_rounded_latencies_are_near_and_rounded_once() -> None:
+    """Also where a latency as a float is the next power of two."""
+    latencies, some = latency.Latencies(), 2**62 - 1 - np.arange(latency.EXACT + 1)
+    latencies.add(np.zeros(len(some), np.int64), some, np.ones(len(some), np.int64))
+    before = latencies.stats(1).latency_ns_quantiles
+    assert before[0].tolist() == pytest.approx([2**62] * 3, rel=2.0**-latency.DIGITS)
+    assert latencies.stats(1).latency_ns_quantiles.tolist() == before.tolist()

@@ -104,7 +104,8 @@ class ReplaySource:
         if not place.done:  # a trace without a single window
             place.done = True
             span_ns = (self._trace.begin_ns, self._trace.end_ns)
-            empty = grouped.attribution(grouped.books.total, Latencies(), span_ns)
+            calls = grouped.calls_until(span_ns[0], *span_ns)
+            empty = grouped.attribution(grouped.books.total, calls, span_ns)
             yield Snapshot(empty, empty, (span_ns[1] - span_ns[0]) * 1e-9, ended=True)
 
     def _catch_up(self, batch: WindowBatch, place: _Place, books: Books) -> int:
