@@ -12,6 +12,7 @@ from tracer_parts.parts import busy_at, busy_between, busy_set, counted, scaled
 HOUR_NS = 3600 * 10**9
 SHORT_NS = 1 << 32  #: stretches below this are computed without rounding times
 times = st.integers(1, SHORT_NS - 1)
+LEAST_NS = 10_000  #: less counted than this, and than half of the stretch, is a sliver
 Reading = tuple[int, int, int]  #: counter, enabled_ns, running_ns
 starts = st.tuples(*[st.integers(0, 1 << 62)] * 3)
 
@@ -20,6 +21,12 @@ starts = st.tuples(*[st.integers(0, 1 << 62)] * 3)
 def _compiled() -> None:
     """Before the first example: each has its time."""
     scaled(1, 1, 1)
+
+
+def _least_ns(enabled: int) -> int:
+    """Time of a stretch that must be counted, written apart from the programs."""
+    one_per_cent = -(-enabled * (WHOLE // 100) // WHOLE)
+    return max(one_per_cent, min(LEAST_NS, -(-enabled // 2)))
 
 
 def _after(start: Reading, count: int, enabled: int, running: int) -> tuple[int, int, int]:
@@ -32,23 +39,51 @@ def test_an_event_that_ran_all_the_time_is_exact(start: Reading, count: int, ena
     assert counted(start, now) == (WHOLE, count)
 
 
-@given(starts, st.integers(0, 1 << 44), times, st.data())
+@given(starts, st.integers(0, 1 << 44), st.integers(2, SHORT_NS - 1), st.data())
 @example((0, 0, 0), 3 * 10**9, SHORT_NS - 1, None)
 def test_an_event_that_ran_for_a_part_is_scaled(
     start: Reading, count: int, enabled: int, data: st.DataObject | None
 ) -> None:
-    running = data.draw(st.integers(0, enabled - 1)) if data else enabled - 1
+    running = data.draw(st.integers(_least_ns(enabled), enabled - 1)) if data else enabled - 1
     share, increment = counted(start, _after(start, count, enabled, running))
     assert share == running * WHOLE // enabled
     assert share < WHOLE
-    assert increment == (count * enabled // running if share else 0)
+    assert increment == count * enabled // running
+
+
+@given(starts, st.integers(0, 1 << 44), times, st.data())
+@example((0, 0, 0), 10**6, 12_000_000, None)
+def test_an_event_that_ran_for_a_sliver_did_not_count(
+    start: Reading, count: int, enabled: int, data: st.DataObject | None
+) -> None:
+    most = _least_ns(enabled) - 1
+    running = data.draw(st.integers(0, most)) if data else enabled * 12 // 10_000
+    assert counted(start, _after(start, count, enabled, running)) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("enabled", "running", "counts"),
+    [
+        (12_000_000, 119_000, False),
+        (12_000_000, 121_000, True),
+        (100_000, 9_999, False),
+        (100_000, 10_000, True),
+        (8_000, 3_999, False),
+        (8_000, 4_000, True),
+        (3, 1, False),
+        (1, 1, True),
+    ],
+)
+def test_how_much_of_a_stretch_must_be_counted(enabled: int, running: int, counts: bool) -> None:
+    share, _ = counted((0, 0, 0), (1000, enabled, running))
+    assert (share > 0) is counts
 
 
 @given(st.integers(0, 1 << 46), st.integers(SHORT_NS, 78 * HOUR_NS), st.data())
 def test_so_is_a_long_stretch_but_for_what_65_us_are_of_it(
     count: int, enabled: int, data: st.DataObject
 ) -> None:
-    running = data.draw(st.integers(enabled // 1000, enabled - 1))
+    running = data.draw(st.integers(enabled // 99, enabled - 1))
     share, increment = counted((0, 0, 0), (count, enabled, running))
     assert abs(share - running * WHOLE / enabled) <= 2 + 65_536 * WHOLE / enabled
     exact = count * enabled // running
