@@ -230,7 +230,7 @@ def test_law6_numbers_carry_their_unit_in_their_name() -> None:
         *("window_causes", "anomalies", "loss", "of_server", "valid", "coefficients", "idle"),
         *("cpu_core", "overlap_counters", "scaled"),
         *("held_out_errors", "energy_by_domain_ci95", "power_factor", "threshold", "rounds"),
-        *("value", "low", "high", "split_a", "split_b", "rate_change", "slots"),
+        *("value", "low", "high", "split_a", "split_b", "rate_change", "slots", "executions"),
         *("speedup", "greenup", "powerup", "speedup_ci95", "greenup_ci95", "powerup_ci95"),
     }
     units = (

@@ -31,6 +31,7 @@ NOTHING: dict[str, Any] = dict.fromkeys(("segments", "queries", "energy", "owner
         {"meta": {"begin_ns": hand.at(40), "end_ns": hand.at(0)}},
         {"meta": {"begin_ns": hand.at(0), "end_ns": hand.at(0)}},
         {"meta": {"begin_ns": 0, "end_ns": 2**62}, "energy": []},
+        {"meta": {"begin_ns": -(2**63), "end_ns": 2**63 - 1}, "energy": []},
         {"segments": [SEGMENTS[0] | {"t0_ns": -(2**63), "t1_ns": 2**63 - 1}, *SEGMENTS]},
         {"segments": []},
         NOTHING,

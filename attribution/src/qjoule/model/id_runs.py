@@ -18,12 +18,12 @@ U64 = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class IdRuns:
-    """Disjoint runs of ids, in order: `first[i]` is number `at[i]` among the ids of `part[i]`."""
+    """Disjoint runs of ids, in order: `first[i]` is number `row[i]` among the ids of `part[i]`."""
 
     first: U64
     last: U64  #: inclusive
     part: I64
-    at: I64
+    row: I64
 
     def find(self, ids: U64) -> tuple[I64, I64]:
         """Part that holds each id, -1 if none does, and the place among that part's sorted ids."""
@@ -33,7 +33,7 @@ class IdRuns:
         held = (run >= 0) & (ids <= self.last[run])
         run = np.maximum(run, 0)
         since = (ids - self.first[run]).view(np.int64)
-        return np.where(held, self.part[run], -1), self.at[run] + since
+        return np.where(held, self.part[run], -1), self.row[run] + since
 
 
 def runs_of(ids: U64, part: int) -> IdRuns:
@@ -49,7 +49,7 @@ def joined(parts: list[IdRuns]) -> IdRuns:
         np.concatenate([getattr(one, name) for one in parts] or [np.zeros(0, kind)])
         for name, kind in (
             *(("first", np.uint64), ("last", np.uint64)),
-            *(("part", np.int64), ("at", np.int64)),
+            *(("part", np.int64), ("row", np.int64)),
         )
     )
     order = np.argsort(first, kind="stable")
@@ -66,7 +66,7 @@ def joined(parts: list[IdRuns]) -> IdRuns:
 
 
 def _take(runs: IdRuns, rows: npt.NDArray[np.bool_]) -> IdRuns:
-    return IdRuns(runs.first[rows], runs.last[rows], runs.part[rows], runs.at[rows])
+    return IdRuns(runs.first[rows], runs.last[rows], runs.part[rows], runs.row[rows])
 
 
 def _first_come(runs: IdRuns) -> IdRuns:
@@ -77,7 +77,7 @@ def _first_come(runs: IdRuns) -> IdRuns:
     ids = runs.first[run] + since.astype(np.uint64)
     order = np.lexsort((runs.part[run], ids))
     order = order[np.append(True, np.diff(ids[order]) != 0)]
-    ids, part, at = ids[order], runs.part[run][order], (runs.at[run] + since)[order]
+    ids, part, at = ids[order], runs.part[run][order], (runs.row[run] + since)[order]
     goes_on = (np.diff(ids) == 1) & (np.diff(part) == 0) & (np.diff(at) == 1)
     heads = np.flatnonzero(np.append(True, ~goes_on))
     tails = np.append(heads[1:], len(ids)) - 1

@@ -29,6 +29,7 @@ from qjoule.trace.reader import Trace
 
 DEFAULT_WINDOW_NS = 20_000_000
 _MAX_WINDOWS = 10_000_000
+_FAR_NS = 2**62 - 1  #: no clock shows 146 years; differences of times up to it fit 64 bits
 
 
 def default_coefficients(meta: Meta, series: Sequence[Series]) -> Coefficients:
@@ -59,14 +60,15 @@ def learns(grade: str) -> bool:
 def windows(trace: Trace) -> WindowEnergy:
     """The trace's windows; without any energy reading, regular ones that hold only time."""
     found, series = tables.readings(trace.table("energy"))
-    energy = window_energy(found, series, trace.begin_ns, trace.end_ns)
-    if series or trace.end_ns <= trace.begin_ns:
+    begin_ns, end_ns = max(trace.begin_ns, -_FAR_NS), min(trace.end_ns, _FAR_NS)
+    energy = window_energy(found, series, begin_ns, end_ns)
+    if series or end_ns <= begin_ns:
         # Only hardware is late: what is played or computed is so at the time it is read.
         late = trace.meta.energy.grade == "measured"
         return as_counted(energy, update_period_ns(trace.meta) if late else 0)
-    length = max(trace.end_ns - trace.begin_ns, 1)
+    length = max(end_ns - begin_ns, 1)
     step = max(trace.meta.window_ns or DEFAULT_WINDOW_NS, length // _MAX_WINDOWS, 1)
-    bounds = np.append(np.arange(trace.begin_ns, trace.end_ns, step), trace.end_ns)
+    bounds = np.append(np.arange(begin_ns, end_ns, step), end_ns)
     shape = (0, len(bounds) - 1)
     nothing = np.zeros(shape, np.int64)
     return WindowEnergy((), bounds, nothing, np.zeros(shape, np.uint8), nothing)
