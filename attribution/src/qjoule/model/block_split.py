@@ -59,7 +59,9 @@ class BlockSplit:
             row = np.searchsorted(self._groups, entries.group)
             part = 1.0 / len(zone.series)
             for s in zone.series:
-                rest_w, trust = self._rest(s, z, batch, load, real_sums(entries.window, weight, n))
+                of_weight = real_sums(entries.window, weight, n)
+                busy_ns = real_sums(entries.window, entries.cpu_ns, n)
+                rest_w, trust = self._rest(s, z, batch, load, (busy_ns, of_weight))
                 found = split(
                     batch.energy.energy_nj[s],
                     batch.energy.known[s],
@@ -79,12 +81,15 @@ class BlockSplit:
                 out.append((s, found))
         return out
 
-    def _rest(self, s: int, z: int, batch: WindowBatch, load: Load, weight: F64) -> tuple[F64, F64]:
+    def _rest(
+        self, s: int, z: int, batch: WindowBatch, load: Load, ran: tuple[F64, F64]
+    ) -> tuple[F64, F64]:
         """(n,) power at rest in each window, and how far a surprise in its energy is trusted.
 
         A window's energy is off by the errors of its edges. If all of that were dynamic, whoever
         ran in a nearly idle window would pay whenever it is too high, and get nothing back
         when it is too low. So a surprise is split by how likely it is the edges' or the owners'.
+        `ran`: busy time and weight of each window.
         """
         model, part = self._model, 1.0 / len(self._zones[z].series)
         rest_w = model.rest_w(z, batch.first, len(load.dt_ns)) * part
@@ -92,7 +97,9 @@ class BlockSplit:
             return rest_w, np.ones(len(rest_w))
         series = self._ledger.series[s]
         dt_ns = np.maximum(load.dt_ns, 1).astype(np.float64)
-        above = part * (model.shared_w[z] * load.active_ns + weight)
+        lost_nj, lost_sigma_nj = _lost_nj(load, *ran)
+        active = np.minimum(load.active_ns + load.lost_ns, load.dt_ns)
+        above = part * (model.shared_w[z] * active + ran[1] + lost_nj)
         expected = rest_w * dt_ns + above
         edge = edge_sigma_nj(
             expected,
@@ -102,7 +109,7 @@ class BlockSplit:
             half_width_ns=batch.energy.half_width_ns[s].astype(np.float64),
             unit_nj=series.unit_j * 1e9 if series.has_unit else 0.0,
         )
-        own = (model.spread * above) ** 2
+        own = (model.spread * above) ** 2 + (part * lost_sigma_nj) ** 2
         trust = own / np.maximum(own + 2.0 * edge**2, 1e-30)
         surprise = batch.energy.energy_nj[s] - expected
         # Nobody ran: all of it is at rest anyway.
@@ -158,3 +165,16 @@ class BlockSplit:
             down = unknown_static_nj(total, one.load, busy_ns)
             errors.add("static_down_nj", entries.group, among * down[w])
             sums.idle_slack_nj[1] += float(down[some].sum())
+
+
+def _lost_nj(load: Load, busy_ns: F64, weight: F64) -> tuple[F64, F64]:
+    """(n,) weight of the time that each window lost, and its standard error.
+
+    A loss is told when it is over, and spread over the time since the one before. In truth a CPU's
+    records of one moment are all there or all gone: the variance is that of a yes or no.
+    """
+    busy, dt_ns = busy_ns > 0, load.dt_ns.astype(np.float64)
+    mean = float(weight[busy].sum()) / max(float(busy_ns[busy].sum()), 1.0)
+    per_ns = np.where(busy, weight / np.where(busy, busy_ns, 1.0), mean)
+    lost_ns = load.lost_ns.astype(np.float64)
+    return per_ns * lost_ns, per_ns * np.sqrt(lost_ns * np.maximum(dt_ns, lost_ns))

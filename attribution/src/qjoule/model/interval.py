@@ -90,10 +90,11 @@ class GroupErrors:
         """
         variance = np.maximum(self.random_nj2, 0.0) + self.model_nj**2
         total = total_error * energy_nj
-        half = np.sqrt(Z95**2 * variance + self.scaled_nj**2 + total**2)
-        loss = self.loss_nj + record_loss * energy_nj
-        low = energy_nj - half - loss - self.static_down_nj
-        high = energy_nj + half + loss
+        # What was lost is on top of what was seen: none of it, all that can be expected, or twice.
+        half = np.sqrt(Z95**2 * variance + self.scaled_nj**2 + total**2 + self.loss_nj**2)
+        middle, unnamed = energy_nj + self.loss_nj, record_loss * energy_nj
+        low = middle - half - unnamed - self.static_down_nj
+        high = middle + half + unnamed
         return np.floor(np.maximum(low, 0.0)), np.ceil(high)
 
 
