@@ -113,15 +113,43 @@ energies = st.integers(-(10**9), 10**16) | st.just(0)
 @given(st.lists(energies, min_size=1, max_size=40))
 def test_printed_energies_add_up_to_the_printed_total(parts_nj: list[int]) -> None:
     column = fmt.energy_column(parts_nj)
-    assert sum(map(Decimal, column.figures)) == Decimal(column.total)
+    figures, total = list(map(_decimal, column.figures)), _decimal(column.total)
+    assert sum(figures) == total
     exponent = {"n": -9, "µ": -6, "m": -3, "J": 0, "k": 3, "M": 6, "G": 9}[column.unit[0]]
     quantum_nj = Decimal(10) ** (exponent + 9) * (
-        Decimal(1).scaleb(Decimal(column.total).as_tuple().exponent)  # type: ignore[arg-type]
+        Decimal(1).scaleb(total.as_tuple().exponent)  # type: ignore[arg-type]
     )
-    for part_nj, figure in zip(parts_nj, column.figures, strict=True):
-        assert abs(Decimal(figure) * Decimal(10) ** (exponent + 9) - part_nj) < quantum_nj
+    for part_nj, figure in zip(parts_nj, figures, strict=True):
+        assert abs(figure * Decimal(10) ** (exponent + 9) - part_nj) < quantum_nj
         if part_nj == 0:
-            assert Decimal(figure) == 0
+            assert figure == 0
+
+
+def _decimal(figure: str) -> Decimal:
+    return Decimal(figure.replace(",", ""))
+
+
+@pytest.mark.parametrize(
+    ("parts_nj", "unit", "figures"),
+    [
+        ((14_105 * 10**9, 2 * 10**6), "J", ("14,105.000", "0.002")),
+        ((999_998 * 10**9, 4 * 10**8), "J", ("999,998.000", "0.400")),
+        ((2_000_000 * 10**9, 3 * 10**9), "kJ", ("2,000.000", "0.003")),
+        ((999 * 10**9, 4 * 10**6), "J", ("999.000", "0.004")),
+        ((5 * 10**8, 10**3), "mJ", ("500.000", "0.001")),
+        ((-1_234_567 * 10**6, 0), "J", ("-1,234.567", "0.000")),
+    ],
+)
+def test_small_parts_are_seen_beside_a_large_total(
+    parts_nj: tuple[int, ...], unit: str, figures: tuple[str, ...]
+) -> None:
+    column = fmt.energy_column(parts_nj)
+    assert (column.unit, column.figures) == (unit, figures)
+
+
+def test_a_narrow_column_has_three_digits_before_the_point() -> None:
+    column = fmt.energy_column([14_105 * 10**9, 2 * 10**9], narrow=True)
+    assert (column.unit, column.figures, column.total) == ("kJ", ("14.105", "0.002"), "14.107")
 
 
 def test_an_empty_column_is_zero() -> None:

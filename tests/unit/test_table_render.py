@@ -67,7 +67,7 @@ def _energy_cells(text: str) -> list[Decimal]:
         if not line:
             break
         if not line.startswith("─"):
-            figures.append(Decimal(line[:end].split()[-1]))
+            figures.append(Decimal(line[:end].split()[-1].replace(",", "")))
     return figures
 
 

@@ -135,16 +135,22 @@ class EnergyColumn:
     total: str
 
 
-def energy_column(parts_nj: Sequence[int], decimals: int = 3) -> EnergyColumn:
+def energy_column(
+    parts_nj: Sequence[int], decimals: int = 3, *, narrow: bool = False
+) -> EnergyColumn:
     """Round energies in nJ to one unit; the rounded figures add up to the rounded total.
 
+    Kilojoules begin at a million joules, and so on: up to six digits before the point, in groups
+    of three, so that beside a large total small parts are seen. `narrow`: up to three digits.
     The total is rounded to nearest; what the parts' floors leave of it goes to the largest
     remainders (Hamilton's method), so no figure is off by a whole last digit or more, and a
     part of exactly 0 stays 0.
     """
     total_nj = sum(parts_nj)
     largest = max([abs(total_nj), *(abs(part) for part in parts_nj)], default=0)
-    exponent = max(-9, _exponent(largest * 1e-9) if largest else 0)
+    exponent = max(-9, _exponent(largest * 1e-9, digits=6) if largest else 0)
+    if exponent > 0 and not narrow:
+        exponent -= 3
     decimals = min(decimals, exponent + 9)
     quantum_nj = 10 ** (exponent + 9 - decimals)
     total = (2 * total_nj + quantum_nj) // (2 * quantum_nj)
@@ -221,8 +227,8 @@ def _fixed(value: float, decimals: int) -> str:
 def _decimal(figure: int, decimals: int) -> str:
     """An integer number of the last decimal's quantum as decimal text, exact for any size."""
     sign = "-" if figure < 0 else ""
-    digits = str(abs(figure)).rjust(decimals + 1, "0")
-    return sign + (f"{digits[:-decimals]}.{digits[-decimals:]}" if decimals else digits)
+    whole, rest = divmod(abs(figure), 10**decimals)
+    return f"{sign}{whole:,}" + (f".{rest:0{decimals}d}" if decimals else "")
 
 
 def _no_negative_zero(text: str) -> str:

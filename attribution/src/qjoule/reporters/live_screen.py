@@ -115,7 +115,7 @@ def _power(attribution: Attribution, rows: Sequence[Row]) -> tuple[list[str], st
     hidden_nj = parts.get("queries", 0) - sum(row.energy_nj for row in rows)
     energies = [row.energy_nj for row in rows] + [hidden_nj]
     energies += [parts.get(part, 0) for part in PARTS[1:]]
-    column = fmt.energy_column([round(energy / seconds) for energy in energies])
+    column = fmt.energy_column([round(energy / seconds) for energy in energies], narrow=True)
     return list(column.figures), column.total, column.unit.replace("J", "W")
 
 
