@@ -17,6 +17,21 @@ from qjoule.trace.reader import Trace
 SEGMENTS = [hand.segment(*row) for row in hand.SEGMENTS]
 QUERIES = [hand.query(*row) for row in hand.QUERIES]
 ENERGY = [hand.energy(t, raw) for t, raw in ((0, 0), (20, 10**9), (40, 3 * 10**9))]
+#: Clocks that disagree: energy read before, after, and in another order than the segments ran.
+CLOCKS = (
+    [40, 20, 0],
+    [0, 30, 10, 40],
+    [0, 0, 0],
+    [-500, -480, -460],
+    [15, 10, 5, 25],
+    [900, 20, 40],
+)
+
+
+def read_at(*times: float) -> dict[str, Any]:
+    return {"energy": [hand.energy(t, i * 10**9) for i, t in enumerate(times)]}
+
+
 LOST = {"t_ns": -(2**62), "cpu": 0, "cause": "segment", "count": 2**63, "lost_ns": 2**64 - 1}
 NOTHING: dict[str, Any] = dict.fromkeys(("segments", "queries", "energy", "owners", "shapes"), ())
 
@@ -40,6 +55,8 @@ NOTHING: dict[str, Any] = dict.fromkeys(("segments", "queries", "energy", "owner
         *({"energy": [row | {"unit_j": unit} for row in ENERGY]} for unit in (0, 5e-324, 1e308)),
         {"energy": [row | {"unit_j": float("nan")} for row in ENERGY]},
         {"energy": [row | {"range": 2**64 - 1} for row in ENERGY]},
+        *(read_at(*times) for times in CLOCKS),
+        *(read_at(*times) | {"meta": {"begin_ns": None, "end_ns": None}} for times in CLOCKS),
         {"queries": [*QUERIES, *QUERIES]},
         {"queries": [QUERIES[0] | {"begin_ns": 2**62, "end_ns": -(2**62)}]},
         {"loss": [LOST, LOST | {"cpu": 5000, "t_ns": hand.at(3), "lost_ns": MS}]},
