@@ -222,6 +222,7 @@ def test_law6_numbers_carry_their_unit_in_their_name() -> None:
             "row",
             "column",
             "weight",
+            "window_weight",
             "crowd",
         ),
         *("c", "record_loss", "cycles", "instructions", "llc_misses", "window", "group", "cpu"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -116,6 +117,11 @@ class WindowBatch:
     entries: Entries
     active_ns: I64
     core_ns: I64
+
+    @cached_property
+    def by_slots(self) -> dict[tuple[int, ...], Any]:
+        """What zones made of the batch, by their slots: learning and splitting share it."""
+        return {}
 
 
 @dataclass

@@ -9,7 +9,7 @@ import numpy as np
 
 from qjoule.model.arrays import F64, WindowBatch
 from qjoule.model.counters import I64
-from qjoule.model.features import by_counters, crowd, entry_features
+from qjoule.model.features import by_counters
 from qjoule.model.interval import Z95, edge_sigma_nj
 from qjoule.model.pieces import real_sums
 from qjoule.model.power_model import PowerModel
@@ -50,18 +50,15 @@ class BlockSplit:
         """Splits the domain's counters; returns each with its number among the series."""
         out = []
         for z, zone in enumerate(self._zones):
-            entries, load = zone.take(batch)
-            n = len(load.dt_ns)
-            features = entry_features(entries, n)
+            taken = zone.take(batch)
+            entries, load = taken.entries, taken.load
             column = self._model.column(self._ledger.class_of(entries.group))
-            busy = crowd(entries)
-            weight = self._model.weight(features, busy, column)
+            weight = self._model.weight(taken.features, taken.crowd, column)
+            of_window = real_sums(entries.window, weight, len(load.dt_ns))
             row = np.searchsorted(self._groups, entries.group)
             part = 1.0 / len(zone.series)
             for s in zone.series:
-                of_weight = real_sums(entries.window, weight, n)
-                busy_ns = real_sums(entries.window, entries.cpu_ns, n)
-                rest_w, trust = self._rest(s, z, batch, load, (busy_ns, of_weight))
+                rest_w, trust = self._rest(s, z, batch, load, (taken.busy_ns, of_window))
                 found = split(
                     batch.energy.energy_nj[s],
                     batch.energy.known[s],
@@ -72,9 +69,7 @@ class BlockSplit:
                     shared_w=float(self._model.shared_w[z]) * part,
                     policy=self._ledger.idle,
                 )
-                one = Portion(
-                    z, entries, load, row, column, features, busy, weight, found, part, trust
-                )
+                one = Portion(z, taken, row, column, weight, of_window, found, part, trust)
                 apart = self._ledger.idle == "separate"
                 add_portion(self._moves, self._model, one, rest_apart=apart)
                 self._add_sums(s, batch, one)
@@ -128,41 +123,42 @@ class BlockSplit:
 
     def _add_sums(self, s: int, batch: WindowBatch, one: Portion) -> None:
         """The energies of one series, and what the interval needs beside the model's errors."""
-        energy, sums, entries, out = batch.energy, self._sums, one.entries, one.out
+        energy, sums, out = batch.energy, self._sums, one.out
+        entries, load = one.taken.entries, one.taken.load
         total = np.where(energy.known[s], energy.energy_nj[s], 0)
         np.add.at(sums.energy_nj, entries.group, out.entry_nj)
         sums.measured_nj += int(total.sum())
         sums.idle_nj += int(out.idle_nj.sum())
         sums.residual_nj += int(out.residual_nj.sum())
-        w, count, weight = entries.window, len(total), one.weight
-        e = out.entry_nj.astype(np.float64)
-        active_nj = real_sums(w, e, count)
-        among = e / np.maximum(active_nj[w], 1.0)
-        # What was lost was split by weight, not by energies that rounding may have left at 0.
-        weight_sum = real_sums(w, weight, count)[w]
-        of_weight = weight / np.where(weight_sum > 0, weight_sum, 1.0)
-        of_weight = np.where(weight_sum > 0, of_weight, among)
+        w, e = entries.window, out.entry_nj.astype(np.float64)
+        among = e / np.maximum(real_sums(w, e, len(total)), 1.0)[w]
         series = self._ledger.series[s]
-        x = edge_sigma_nj(
-            e,
-            e / np.maximum(total.astype(np.float64)[w], 1.0),
-            np.diff(energy.boundaries_ns).astype(np.float64)[w],
+        # An edge moves all entries of a window in proportion.
+        of_edge = edge_sigma_nj(
+            np.ones(len(total)),
+            1.0 / np.maximum(total, 1),
+            load.dt_ns.astype(np.float64),
             period_ns=float(self._ledger.period_ns),
-            half_width_ns=energy.half_width_ns[s].astype(np.float64)[w],
+            half_width_ns=energy.half_width_ns[s].astype(np.float64),
             unit_nj=series.unit_j * 1e9 if series.has_unit else 0.0,
         )
         errors = sums.errors
-        errors.add_random(s, w + batch.first, entries.group, x)
-        uncounted = entries.scaled_ns / np.maximum(entries.cpu_ns, 1)
-        # Time that was not counted is like the time that was, to within what counters leave open.
-        unsure = self._model.spread * uncounted * e * (1.0 - among)
-        errors.add("scaled_nj", entries.group, unsure)
-        errors.add("loss_nj", entries.group, of_weight * out.residual_nj[w])
-        busy_ns = real_sums(w, entries.cpu_ns, count)
-        some = np.bincount(w, minlength=count) > 0
-        self._static_ns[one.zone] += float(one.load.dt_ns[some].sum()) * one.part
+        errors.add_random(s, w + batch.first, entries.group, e * of_edge[w])
+        if entries.scaled_ns.any():
+            uncounted = entries.scaled_ns / np.maximum(entries.cpu_ns, 1)
+            # Time that was not counted is like the time that was, to within what counters leave
+            # open.
+            unsure = self._model.spread * uncounted * e * (1.0 - among)
+            errors.add("scaled_nj", entries.group, unsure)
+        if out.residual_nj.any():
+            # It was split by weight, not by energies that rounding may have left at 0.
+            whole = one.window_weight[w]
+            of_weight = np.where(whole > 0, one.weight / np.where(whole > 0, whole, 1.0), among)
+            errors.add("loss_nj", entries.group, of_weight * out.residual_nj[w])
+        some = one.taken.busy_ns > 0
+        self._static_ns[one.zone] += float(load.dt_ns[some].sum()) * one.part
         if np.isnan(self._model.idle_w[one.zone]) and self._ledger.idle == "separate":
-            down = unknown_static_nj(total, one.load, busy_ns)
+            down = unknown_static_nj(total, load, one.taken.busy_ns)
             errors.add("static_down_nj", entries.group, among * down[w])
             sums.idle_slack_nj[1] += float(down[some].sum())
 

@@ -37,29 +37,38 @@ def entry_features(entries: Entries, windows: int) -> F64:
     mean rate of its window.
     """
     cpu_ns = entries.cpu_ns.astype(np.float64)
-    shared_ns = np.minimum(entries.overlap_ns.astype(np.float64), cpu_ns)
-    counts, shared = np.zeros((len(cpu_ns), COUNTERS)), np.zeros((len(cpu_ns), COUNTERS))
+    shared_ns = np.minimum(entries.overlap_ns, entries.cpu_ns).astype(np.float64)
+    # Each feature in one piece: most of what is done with them is done to one at a time.
+    out = np.empty((len(FEATURES), len(cpu_ns)))
     for i in range(COUNTERS):
-        read_ns = entries.counted_ns[:, i]
-        read = read_ns > 0
-        counts[:, i] = entries.counters[:, i]
-        shared[:, i] = np.minimum(entries.overlap_counters[:, i], entries.counters[:, i])
-        if (read_ns >= cpu_ns).all():
+        counts, shared = _counts(entries, i, cpu_ns, shared_ns, windows)
+        if i > 0:
+            out[1 + i] = counts
             continue
-        window_ns = real_sums(entries.window, read_ns, windows)
-        window_counts = real_sums(entries.window, entries.counters[:, i], windows)
-        mean = window_counts / np.where(window_ns > 0, window_ns, 1.0)
-        scale = cpu_ns / np.where(read, read_ns, 1.0)
-        guess = mean[entries.window]
-        counts[:, i] = np.where(read, counts[:, i] * scale, guess * cpu_ns)
-        shared[:, i] = np.where(read, shared[:, i] * scale, guess * shared_ns)
-    frequency = counts[:, 0] / np.maximum(cpu_ns, 1.0)
-    columns = (
-        *(counts[:, 0] - shared[:, 0], shared[:, 0], counts[:, 1], counts[:, 2]),
-        *(cpu_ns - shared_ns, shared_ns),
-        *((counts[:, 0] - shared[:, 0]) * frequency**2, shared[:, 0] * frequency**2),
+        frequency2 = (counts / np.maximum(cpu_ns, 1.0)) ** 2
+        np.subtract(counts, shared, out=out[0])
+        out[1] = shared
+        np.multiply(out[:2], frequency2, out=out[6:])
+    np.subtract(cpu_ns, shared_ns, out=out[4])
+    out[5] = shared_ns
+    return out.T
+
+
+def _counts(entries: Entries, i: int, cpu_ns: F64, shared_ns: F64, windows: int) -> tuple[F64, F64]:
+    """(m,) counts of one counter, and of them those beside a busy sibling."""
+    counts, read_ns = entries.counters[:, i].copy(), entries.counted_ns[:, i]
+    shared = np.minimum(entries.overlap_counters[:, i], counts)
+    if (read_ns >= cpu_ns).all():
+        return counts, shared
+    read = read_ns > 0
+    window_ns = real_sums(entries.window, read_ns, windows)
+    mean = real_sums(entries.window, counts, windows) / np.where(window_ns > 0, window_ns, 1.0)
+    scale = cpu_ns / np.where(read, read_ns, 1.0)
+    guess = mean[entries.window]
+    return (
+        np.where(read, counts * scale, guess * cpu_ns),
+        np.where(read, shared * scale, guess * shared_ns),
     )
-    return np.stack(columns, axis=1)
 
 
 def crowd(entries: Entries) -> F64:

@@ -45,7 +45,7 @@ class GroupErrors:
             )
 
     def add_random(self, key: int, window: I64, group: I64, sigma_nj: F64) -> None:
-        """Adds entries of one series (`key`), `sigma_nj` each: error of one window edge.
+        """Adds entries of one series (`key`) in order of `window`; `sigma_nj`: of one window edge.
 
         A window's energy is the difference of two edges. With x the edge error that reaches the
         group in a window, its variance over all windows is sum(2 x[k]^2 - 2 x[k-1] x[k]): adjacent
@@ -55,7 +55,8 @@ class GroupErrors:
         last_x, last_window = self._last.setdefault(
             key, (np.zeros(size), np.full(size, -2, np.int64))
         )
-        order = np.lexsort((window, group))
+        # Windows are in order. Short numbers are sorted by radix.
+        order = np.argsort(group.astype(np.uint16) if size <= 1 << 16 else group, kind="stable")
         w, g, x = window[order], group[order], sigma_nj[order]
         before_w, before_x = np.empty_like(w), np.empty_like(x)
         before_w[1:], before_x[1:] = w[:-1], x[:-1]

@@ -149,8 +149,9 @@ class Ledger:
     def _add_time(self, batch: WindowBatch) -> None:
         entries = batch.entries
         np.add.at(self.cpu_ns, entries.group, entries.cpu_ns)
-        np.add.at(self.counters, entries.group, entries.counters)
-        np.add.at(self.counted_ns, entries.group, entries.counted_ns)
+        for i in range(COUNTERS):
+            np.add.at(self.counters[:, i], entries.group, entries.counters[:, i])
+            np.add.at(self.counted_ns[:, i], entries.group, entries.counted_ns[:, i])
         self.idle_ns += int(batch.idle_ns.sum())
         self.lost_ns += int(batch.lost_ns.sum())
         dt_ns = np.diff(batch.energy.boundaries_ns)

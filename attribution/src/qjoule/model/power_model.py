@@ -72,7 +72,11 @@ class PowerModel:
 
     def weight(self, features: F64, crowd: F64, column: I64) -> F64:
         """Weights of entries with `features` (m, 8), `crowd` (m,), and classes at `column` (m,)."""
-        plain = features @ self.basis
+        plain = np.zeros(len(features))
+        # One by one: a product of matrices may round an entry by where in the batch it stands.
+        for unit, values in zip(self.basis.tolist(), features.T, strict=True):
+            if unit:
+                plain += unit * values
         return np.asarray(plain * self.saturation(crowd) * self.factors(column))
 
     def column(self, classes: I64) -> I64:

@@ -45,23 +45,38 @@ def apportion(total_nj: I64, window: I64, weight: F64) -> I64:
         return np.zeros(0, np.int64)
     # Scaling by the largest weight keeps sums of huge weights finite.
     starts = np.flatnonzero(np.diff(window, prepend=-1))
-    which = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(window)))
+    counts = np.diff(starts, append=len(window))
     peak = np.maximum.reduceat(weight, starts)
-    scaled = weight / np.where(peak > 0, peak, 1.0)[which]
+    scaled = weight / np.repeat(np.where(peak > 0, peak, 1.0), counts)
     sums = np.add.reduceat(scaled, starts)
     totals = np.where(peak > 0, total_nj[window[starts]], 0)
-    quota = totals[which] * (scaled / np.where(sums > 0, sums, 1.0)[which])
-    share = np.floor(quota).astype(np.int64)
+    quota = np.repeat(totals, counts) * (scaled / np.repeat(np.where(sums > 0, sums, 1.0), counts))
+    whole = np.floor(quota)
+    share: I64 = whole.astype(np.int64)
     left = totals - np.add.reduceat(share, starts)
-    order = np.lexsort((share - quota, which))
-    rank = np.arange(len(window)) - starts[which]
-    share[order] += rank < left[which]
-    counts = np.diff(starts, append=len(window))
+    share += _largest(quota - whole, left, starts, counts)
     for i in np.flatnonzero((left < 0) | (left > counts)):
         # Beyond 2**53 nJ floats no longer count whole nanojoules.
         part = slice(starts[i], starts[i] + counts[i])
         share[part] = _apportion_exactly(int(totals[i]), scaled[part])
     return share
+
+
+def _largest(remainder: F64, left: I64, starts: I64, counts: I64) -> Bool:
+    """(m,) whether a remainder is among the `left` largest of its window; of equals the first."""
+    # One key for window and remainder, so that plain values are sorted: no order, no second key.
+    key = np.repeat(np.arange(1.0, len(starts) + 1), counts) - remainder
+    last = np.sort(key)[starts + np.clip(left, 1, counts) - 1]
+    last = np.repeat(np.where(left > 0, last, 0.0), counts)
+    out = key <= last
+    extra = np.add.reduceat(out, starts, dtype=np.int64) - left
+    if (left < counts).any() and (extra > 0).any():
+        equal = key == last
+        seen = np.cumsum(equal)
+        before = seen[starts] - equal[starts]
+        keep = np.add.reduceat(equal, starts, dtype=np.int64) - extra
+        out &= ~equal | (seen <= np.repeat(before + keep, counts))
+    return np.asarray(out)
 
 
 def _apportion_exactly(total_nj: int, weight: F64) -> list[int]:

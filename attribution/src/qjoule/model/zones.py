@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from qjoule.model.arrays import COUNTERS, F64, Entries, WindowBatch
 from qjoule.model.counters import I64, Series
+from qjoule.model.features import crowd, entry_features
 from qjoule.model.pieces import real_sums
 
 
@@ -28,6 +30,29 @@ class Load:
 
 
 @dataclass(frozen=True)
+class Part:
+    """A zone's part of a batch: m entries, and the load of its n windows."""
+
+    entries: Entries
+    load: Load
+
+    @cached_property
+    def features(self) -> F64:
+        """(m, 8): `entry_features`."""
+        return entry_features(self.entries, len(self.load.dt_ns))
+
+    @cached_property
+    def crowd(self) -> F64:
+        """(m,): `crowd`."""
+        return crowd(self.entries)
+
+    @cached_property
+    def busy_ns(self) -> F64:
+        """(n,) CPU time of all entries."""
+        return real_sums(self.entries.window, self.entries.cpu_ns, len(self.load.dt_ns))
+
+
+@dataclass(frozen=True)
 class Zone:
     """Counters `series` (more than one where a package has several dies) over package slots."""
 
@@ -35,8 +60,14 @@ class Zone:
     series: tuple[int, ...]
     slots: tuple[int, ...]
 
-    def take(self, batch: WindowBatch) -> tuple[Entries, Load]:
-        """The zone's entries and load in a batch."""
+    def take(self, batch: WindowBatch) -> Part:
+        """The zone's part of a batch; the same one however often it is asked for."""
+        if self.slots not in batch.by_slots:
+            batch.by_slots[self.slots] = Part(*self._take(batch))
+        part: Part = batch.by_slots[self.slots]
+        return part
+
+    def _take(self, batch: WindowBatch) -> tuple[Entries, Load]:
         dt_ns = np.diff(batch.energy.boundaries_ns)
         if not self.slots:
             nothing = np.zeros(len(dt_ns), np.int64)

@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from qjoule.model.arrays import F64, Entries, WindowBatch
+from qjoule.model.arrays import F64, WindowBatch
 from qjoule.model.coefficients import Weights
 from qjoule.model.counters import I64, Bool, Series
-from qjoule.model.features import FEATURES, by_counters, crowd, entry_features
+from qjoule.model.features import FEATURES, by_counters
 from qjoule.model.fit.block import Rows
-from qjoule.model.pieces import real_sums
-from qjoule.model.zones import Load, Zone
+from qjoule.model.zones import Part, Zone
 
 #: Classes that have a column each, before anything is known of their weight.
 _MOST_CLASSES = 256
@@ -51,7 +50,7 @@ def make_rows(batches: Sequence[WindowBatch], source: Source) -> tuple[Rows, boo
     The classes that ran longest have a column each, all others share the last one.
     """
     taken = [[zone.take(batch) for batch in batches] for zone in source.places]
-    flat = [entries for zone in taken for entries, _ in zone]
+    flat = [part.entries for zone in taken for part in zone]
     counters = any(by_counters(entries, source.weights) for entries in flat)
     classes, index = np.unique(
         np.concatenate([source.class_of(entries.group) for entries in flat]), return_inverse=True
@@ -97,17 +96,15 @@ def _zone_columns(
     batches: Sequence[WindowBatch],
     source: Source,
     z: int,
-    taken: Sequence[tuple[Entries, Load]],
+    taken: Sequence[Part],
     classes: I64,
 ) -> _Columns:
     numbers = list(source.places[z].series)
-    dt_ns = np.concatenate([load.dt_ns for _, load in taken]).astype(np.float64)
+    dt_ns = np.concatenate([part.load.dt_ns for part in taken]).astype(np.float64)
     safe_ns = np.maximum(dt_ns, 1.0)
     # Lost time ran like the rest of its window, as far as we know; too much of it says nothing.
-    lost_ns = np.concatenate([load.lost_ns for _, load in taken])
-    busy_ns = np.concatenate(
-        [real_sums(entries.window, entries.cpu_ns, len(load.dt_ns)) for entries, load in taken]
-    )
+    lost_ns = np.concatenate([part.load.lost_ns for part in taken])
+    busy_ns = np.concatenate([part.busy_ns for part in taken])
     with_lost = 1.0 + lost_ns / np.where(busy_ns > 0, busy_ns, 1.0)
     known = (dt_ns > 0) & (lost_ns <= _MOST_LOST * busy_ns)
     known &= np.concatenate([b.energy.known[numbers].all(axis=0) for b in batches])
@@ -117,14 +114,12 @@ def _zone_columns(
         known &= dt_ns >= 0.5 * np.median(dt_ns[known])
     nj = np.concatenate([b.energy.energy_nj[numbers].sum(axis=0) for b in batches])
     half_ns = np.concatenate([b.energy.half_width_ns[numbers].max(axis=0) for b in batches])
-    by_class = np.concatenate(
-        [_by_class(entries, len(load.dt_ns), classes, source.class_of) for entries, load in taken]
-    )
+    by_class = np.concatenate([_by_class(part, classes, source.class_of) for part in taken])
     power = np.where(known, nj, 0) / safe_ns
     return _Columns(
         power,
         known,
-        np.concatenate([load.active_ns for _, load in taken]) / safe_ns,
+        np.concatenate([part.load.active_ns for part in taken]) / safe_ns,
         by_class[:, :, -1],
         by_class[:, :, :-1] * (with_lost / safe_ns)[:, None, None],
         _edge_w(source, numbers, power[known], dt_ns[known], half_ns[known]),
@@ -141,13 +136,12 @@ def _edge_w(source: Source, numbers: list[int], power_w: F64, dt_ns: F64, half_n
     return float(np.sqrt(variance + sum(unit**2 for unit in units) / 12) / dt_ns.mean())
 
 
-def _by_class(entries: Entries, windows: int, classes: I64, class_of: ClassOf) -> F64:
+def _by_class(part: Part, classes: I64, class_of: ClassOf) -> F64:
     """(windows, classes + 1, 9): sums of features, and how many cores were busy meanwhile.
 
     The last class is all others together.
     """
-    values = entry_features(entries, windows)
-    size = len(classes) + 1
+    entries, windows, size = part.entries, len(part.load.dt_ns), len(classes) + 1
     which = class_of(entries.group)
     at = np.zeros(len(which), np.int64)
     if len(classes):
@@ -155,10 +149,10 @@ def _by_class(entries: Entries, windows: int, classes: I64, class_of: ClassOf) -
         at = np.where(classes[at] == which, at, len(classes))
     key = entries.window * size + at
     ns = entries.cpu_ns.astype(np.float64)
-    columns = (*values.T, crowd(entries) * ns, ns)
-    sums = [np.bincount(key, column, minlength=windows * size) for column in columns]
-    busy = sums[-2] / np.maximum(sums[-1], 1.0)
-    out = np.stack([*sums[:-2], busy], axis=1)
+    out = np.empty((windows * size, len(FEATURES) + 1))
+    for i, column in enumerate((*part.features.T, part.crowd * ns)):
+        out[:, i] = np.bincount(key, column, minlength=len(out))
+    out[:, -1] /= np.maximum(np.bincount(key, ns, minlength=len(out)), 1.0)
     return out.reshape(windows, size, len(FEATURES) + 1)
 
 
