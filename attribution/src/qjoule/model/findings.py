@@ -75,14 +75,13 @@ def _partners(model: PowerModel) -> I64:
     out = np.full(len(model.classes), -1, np.int64)
     if not model.learned or len(model.classes) < 2:
         return out
-    own = model.covariance[model.fixed :, model.fixed :]
-    sigma = np.sqrt(np.maximum(np.diag(own), 1e-300))
-    # Of two factors with all others held: else the machine's coefficients, which move all factors
-    # alike, would hide it.
-    told = covariance(own)
+    # Of two factors with all else held: else the machine's coefficients, which move all factors
+    # alike, would hide it, or confuse those whose sums with the coefficients are well known.
+    told = covariance(model.covariance)[model.fixed :, model.fixed :]
     width = np.sqrt(np.maximum(np.diag(told), 1e-300))
     alike = -told / np.outer(width, width)
     np.fill_diagonal(alike, 1.0)
+    sigma = 1.0 / (width * np.sqrt(np.maximum(1.0 - alike.min(axis=1) ** 2, 1e-12)))
     nearest = alike.argmin(axis=1)
     together = (alike.min(axis=1) < _TOGETHER) & (sigma > _UNTOLD * model.spread)
     out[together] = nearest[together]
@@ -155,6 +154,6 @@ def _learned_notes(ledger: Ledger, model: PowerModel) -> list[str]:
     for z, zone in enumerate(ledger.zones[ledger.main]):
         value, sigma = float(model.idle_w[z]), float(model.covariance[z, z]) ** 0.5
         low, high = max(value - Z95 * sigma, 0.0), value + Z95 * sigma
-        parts.append(f"{value:.1f} W [{low:.1f}, {high:.1f}] of {ledger.main} {zone.package}")
+        parts.append(f"{value:.2f} W [{low:.2f}, {high:.2f}] of {ledger.main} {zone.package}")
     since = "calibration and windows" if ledger.coefficients.calibrated else "windows alone"
     return [f"power at rest, as {since} tell it: {'; '.join(parts)}"]
