@@ -19,7 +19,7 @@ from qjoule.model.coefficients import THETA
 from qjoule.model.counters import I64, Bool
 from qjoule.model.features import basis, basis_slopes
 from qjoule.model.fit import noise
-from qjoule.model.fit.power import covariance, log_determinant, solve_nonnegative
+from qjoule.model.fit.power import optima, solve_nonnegative
 
 _K = len(THETA) - 1
 _STEPS = 5
@@ -29,6 +29,7 @@ _SPREAD_SIGMA = 0.7  #: of the logarithm
 _KNOTS = np.array([0.0, 0.15, 0.35, 0.65, 1.0])  #: of the power above idle, in the highest seen
 #: Leakage follows temperature: power at rest wanders by about a per cent within a block.
 _WANDER, _WAVES, _BELIEVED = 0.01, 12, 4.0
+_ORDER = np.arange(1, _WAVES + 1)
 _SMOOTH = 5  #: windows over which errors of edges have cancelled
 _DEGREES = 4.0  #: of freedom of Student's t
 
@@ -94,18 +95,30 @@ class BlockFit:
 
 def predict(rows: Rows, value: F64) -> tuple[F64, F64]:
     """Power (n,) and its derivative (n, p) by all parameters."""
-    zones, fixed = len(rows.edge_w), 2 * len(rows.edge_w) + len(THETA)
-    theta, factor = value[2 * zones : fixed], np.append(value[fixed:], 1.0)
+    zones = len(rows.edge_w)
+    theta, factor, saturation, each = _weights(rows, value)
     here = rows.zone[:, None] == np.arange(zones)
-    saturation = 1.0 / (1.0 + theta[_K] * rows.crowd)
-    each = rows.features @ basis(theta) * saturation
-    whole = each @ factor
     together = np.einsum("ngf,ng->nf", rows.features, saturation * factor)
     slopes = together @ basis_slopes(theta)
     slopes[:, _K] = -((rows.crowd * saturation * each) @ factor)
     jacobian = np.hstack([here, here * rows.active[:, None], slopes, each[:, :-1]])
-    power = here @ value[:zones] + rows.active * (here @ value[zones : 2 * zones]) + whole
-    return power, jacobian * rows.known[:, None]
+    return _power(rows, value, each @ factor), jacobian * rows.known[:, None]
+
+
+def _weights(rows: Rows, value: F64) -> tuple[F64, F64, F64, F64]:
+    """Theta, factors (g + 1,), saturation and weights (n, g + 1)."""
+    fixed = 2 * len(rows.edge_w) + len(THETA)
+    theta, factor = value[fixed - len(THETA) : fixed], np.append(value[fixed:], 1.0)
+    saturation = 1.0 / (1.0 + theta[_K] * rows.crowd)
+    plain = rows.features.reshape(-1, rows.features.shape[2]) @ basis(theta)
+    return theta, factor, saturation, plain.reshape(saturation.shape) * saturation
+
+
+def _power(rows: Rows, value: F64, dynamic_w: F64) -> F64:
+    zones = len(rows.edge_w)
+    return np.asarray(
+        value[:zones][rows.zone] + rows.active * value[zones : 2 * zones][rows.zone] + dynamic_w
+    )
 
 
 def fit_block(rows: Rows, belief: Belief, before: Evidence) -> BlockFit:
@@ -118,13 +131,14 @@ def fit_block(rows: Rows, belief: Belief, before: Evidence) -> BlockFit:
     floors = levels * np.array([0.25, 1e-3, 1e-4, 1e-4])
     scale = np.ones(len(rows.power_w))
     wander_w = np.full(len(zones), _WANDER) * _mean_w(rows)
+    waves = _waves(rows)
     for step in range(_STEPS):
         power, slopes = predict(rows, value)
         residual = np.where(rows.known, rows.power_w - power, 0.0)
         if step in (1, 2):
             scale = noise_scale(rows, residual, power, value)
         curve, curve_sigma = _curve(rows, power, value)
-        waves, wave_sigma = _waves(rows, wander_w)
+        wave_sigma = (wander_w[:, None] / _ORDER).ravel()
         whole = np.hstack([slopes, curve, waves]) / scale[:, None]
         target = (residual + slopes @ value) / scale
         x = np.vstack([noise.transform(whole[mine]) for mine in zones])
@@ -163,7 +177,9 @@ def fit_block(rows: Rows, belief: Belief, before: Evidence) -> BlockFit:
 
 def _misfit(rows: Rows, value: F64, scale: F64, zones: list[Bool], spectrum: F64) -> float:
     """Squared error of a prediction, each frequency in units of its noise."""
-    error = np.where(rows.known, rows.power_w - predict(rows, value)[0], 0.0) / scale
+    _, factor, _, each = _weights(rows, value)
+    power = _power(rows, value, each @ factor)
+    error = np.where(rows.known, rows.power_w - power, 0.0) / scale
     each = np.concatenate([noise.transform(error[mine]) for mine in zones])
     return max(float((each**2 / spectrum).sum()), 1e-300)
 
@@ -214,20 +230,20 @@ def _mean_w(rows: Rows) -> F64:
     return np.array([max(float(mine.mean()), 1e-9) if len(mine) else 1e-9 for mine in means])
 
 
-def _waves(rows: Rows, wander_w: F64) -> tuple[F64, F64]:
-    """Slow waves of power at rest, (n, zones * 12), and their sigma in W: that of a random walk."""
-    order = np.arange(1, _WAVES + 1)
-    out = np.zeros((len(rows.power_w), len(wander_w), _WAVES))
-    for z in range(len(wander_w)):
+def _waves(rows: Rows) -> F64:
+    """Slow waves of power at rest, (n, zones * 12); a random walk has 1 / `_ORDER` of each."""
+    zones = len(rows.edge_w)
+    out = np.zeros((len(rows.power_w), zones, _WAVES))
+    for z in range(zones):
         mine = np.flatnonzero(rows.zone == z)
         phase = np.pi * np.arange(1, len(mine) + 1) / (len(mine) + 1)
-        out[mine, z] = np.sin(np.outer(phase, order)) * rows.known[mine, None]
-    return out.reshape(len(out), -1), (wander_w[:, None] / order).ravel()
+        out[mine, z] = np.sin(np.outer(phase, _ORDER)) * rows.known[mine, None]
+    return out.reshape(len(out), -1)
 
 
 def _wandered(coefficients: F64, before_w: F64) -> F64:
     """How far power wanders, from the waves (zones, 12) found and what was believed before."""
-    seen = (coefficients * np.arange(1, _WAVES + 1)) ** 2
+    seen = (coefficients * _ORDER) ** 2
     variance = (_BELIEVED * before_w**2 + seen.sum(axis=1)) / (_BELIEVED + _WAVES)
     return np.asarray(np.sqrt(variance))
 
@@ -259,25 +275,19 @@ def _solve(told: Evidence, belief: Belief, fixed: int, size: int) -> tuple[F64, 
     """Values, covariance, and spread of the factors, averaged over how far factors may spread."""
     mean = np.append(belief.mean, np.ones(size - fixed))
     spreads = belief.spread * (_SPREADS if size > fixed else np.ones(1))
-    logs, values, covariances = [], [], []
-    for spread in spreads:
-        precision = np.zeros((size, size))
-        precision[:fixed, :fixed] = belief.precision
-        index = np.arange(fixed, size)
-        precision[index, index] = spread**-2.0
-        gram, moment = told.precision + precision, told.moment + precision @ mean
-        inverse = covariance(gram)
-        best = inverse @ moment
-        log = 0.5 * (best @ gram @ best - mean @ precision @ mean - log_determinant(gram))
-        log -= (size - fixed) * np.log(spread)
-        log -= 0.5 * (np.log(spread / belief.spread) / _SPREAD_SIGMA) ** 2
-        logs.append(log)
-        values.append(solve_nonnegative(gram, moment))
-        covariances.append(inverse)
-    share = np.exp(np.array(logs) - max(logs))
+    precision = np.zeros((len(spreads), size, size))
+    precision[:, :fixed, :fixed] = belief.precision
+    index = np.arange(fixed, size)
+    precision[:, index, index] = spreads[:, None] ** -2.0
+    grams = told.precision + precision
+    found = optima(grams, told.moment + precision @ mean)
+    logs = np.einsum("sp,spq,sq->s", found.free, grams, found.free)
+    logs -= precision @ mean @ mean + found.log_determinant
+    logs = 0.5 * logs - (size - fixed) * np.log(spreads)
+    logs -= 0.5 * (np.log(spreads / belief.spread) / _SPREAD_SIGMA) ** 2
+    share = np.exp(logs - logs.max())
     share /= share.sum()
-    value = np.einsum("s,sp->p", share, np.stack(values))
-    apart = np.stack(values) - value
-    total = np.einsum("s,spq->pq", share, np.stack(covariances))
-    total += np.einsum("s,sp,sq->pq", share, apart, apart)
+    value = share @ found.value
+    apart = found.value - value
+    total = np.tensordot(share, found.covariance, 1) + (apart.T * share) @ apart
     return value, total, float(np.sqrt(share @ spreads**2))

@@ -1,7 +1,8 @@
 """The regression that every fit uses: non-negative least squares with Gaussian priors.
 
-Minimises sum_k w_k (y_k - x_k theta)^2 + (theta - mean)' P (theta - mean) over theta >= 0, solved
-by the active-set method of Lawson and Hanson ("Solving Least Squares Problems", 1974, chapter 23).
+Minimises sum_k w_k (y_k - x_k theta)^2 + (theta - mean)' P (theta - mean) over theta >= 0. Most
+optima need no bound, or few; where that does not settle it, the active-set method of Lawson and
+Hanson does ("Solving Least Squares Problems", 1974, chapter 23).
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from qjoule.model.arrays import F64
+from qjoule.model.counters import Bool
 
 #: Ridge on the scaled normal equations: what makes them solvable where features are collinear.
 _RIDGE = 1e-10
+_PIVOTS = 20
 
 
 @dataclass(frozen=True)
@@ -39,24 +42,94 @@ class PowerFit:
         return np.asarray(features, np.float64) @ self.coef
 
 
-def scaled(gram: F64) -> tuple[F64, F64]:
-    """`gram` with a unit diagonal and a small ridge, and the scale (p,) that was taken out."""
-    diagonal = np.diag(gram)
-    scale = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
-    return gram / np.outer(scale, scale) + _RIDGE * np.eye(len(gram)), scale
+@dataclass(frozen=True)
+class Optimum:
+    """What `optima` finds for each of s problems of p parameters.
+
+    `free` (s, p) minimises, `value` (s, p) does so among what is not negative; `covariance`
+    (s, p, p) is the inverse of each gram, `log_determinant` (s,) the logarithm of its determinant.
+    """
+
+    free: F64
+    value: F64
+    covariance: F64
+    log_determinant: F64
+
+
+def optima(grams: F64, moments: F64) -> Optimum:
+    """argmin theta' gram theta - 2 moment' theta of symmetric `grams` (s, p, p), moments (s, p)."""
+    plain, scale = _scaled(grams)
+    target = moments / scale
+    size = plain.shape[1]
+    identity = np.broadcast_to(np.eye(size), plain.shape)
+    right = np.concatenate([target[:, :, None], identity], axis=2)
+    solved = np.asarray(np.linalg.solve(plain, right), np.float64)
+    free, inverse = solved[:, :, 0], solved[:, :, 1:]
+    value, zero = np.empty_like(free), free[0] < 0
+    for i, one in enumerate(zip(plain, target, free, inverse, strict=True)):
+        # Of problems that are alike the same parameters are 0, as a rule.
+        value[i] = _nonnegative(*one, zero)
+        zero = value[i] == 0
+    covariances = inverse / (scale[:, :, None] * scale[:, None, :])
+    return Optimum(
+        free / scale,
+        value / scale,
+        (covariances + covariances.transpose(0, 2, 1)) / 2,
+        np.linalg.slogdet(plain)[1] + 2.0 * np.log(scale).sum(axis=1),
+    )
 
 
 def solve_nonnegative(gram: F64, moment: F64) -> F64:
     """argmin theta' gram theta - 2 moment' theta over theta >= 0, of a symmetric `gram` >= 0."""
-    from scipy.optimize import nnls  # noqa: PLC0415 - slow to import, and not every command fits
+    plain, scale = _scaled(gram)
+    target = moment / scale
+    free: F64 = np.linalg.solve(plain, target).astype(np.float64, copy=False)
+    if (free < 0).any():
+        inverse: F64 = np.linalg.inv(plain).astype(np.float64, copy=False)
+        free = _nonnegative(plain, target, free, inverse, free < 0)
+    return np.asarray(free / scale)
 
-    plain, scale = scaled(gram)
-    free = np.linalg.solve(plain, moment / scale)
-    if (free >= 0).all():
-        return np.asarray(free / scale)
-    root = _root(plain)
-    target = np.linalg.lstsq(root, moment / scale, rcond=None)[0]
-    found: F64 = nnls(root.T, target)[0] / scale
+
+def covariance(gram: F64) -> F64:
+    """Inverse of `gram`."""
+    plain, scale = _scaled(gram)
+    out: F64 = np.linalg.inv(plain) / np.outer(scale, scale)
+    return (out + out.T) / 2
+
+
+def _scaled(gram: F64) -> tuple[F64, F64]:
+    """Grams (..., p, p) with a unit diagonal and a small ridge, and the scale (..., p) of each."""
+    diagonal = np.diagonal(gram, axis1=-2, axis2=-1)
+    scale = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+    plain = gram / (scale[..., :, None] * scale[..., None, :])
+    at = np.arange(gram.shape[-1])
+    plain[..., at, at] += _RIDGE
+    return plain, scale
+
+
+def _nonnegative(gram: F64, moment: F64, free: F64, inverse: F64, zero: Bool) -> F64:
+    """The optimum (p,) >= 0, from the one without bounds, the inverse of `gram`, a guess of zeros.
+
+    Block principal pivoting (Kim and Park, SIAM J. Sci. Comput. 33, 2011): all that violates the
+    conditions of an optimum changes sides at once. It may go round in circles, seldom; nnls never.
+    """
+    if not (free < 0).any():
+        return free
+    rounds = _PIVOTS if (np.diagonal(inverse) > 0).all() else 0
+    for _ in range(rounds):
+        pull = np.zeros(len(free))
+        pull[zero] = np.linalg.solve(inverse[zero][:, zero], free[zero])
+        below = (free - inverse @ pull < 0) & ~zero
+        if not below.any() and (pull <= 0).all():
+            out = np.zeros(len(free))
+            out[~zero] = np.linalg.solve(gram[~zero][:, ~zero], moment[~zero])
+            return np.maximum(out, 0.0)
+        zero = (zero | below) & ~(pull > 0)
+    from scipy.optimize import nnls  # noqa: PLC0415 - slow to import, and seldom needed
+
+    root = _root(gram)
+    target = np.linalg.lstsq(root, moment, rcond=None)[0]
+    found: F64 = nnls(root.T, target)[0]
     return found
 
 
@@ -68,19 +141,6 @@ def _root(gram: F64) -> F64:
         # Rounding made it indefinite: what is below nothing is nothing.
         values, vectors = np.linalg.eigh(gram)
         return np.asarray(vectors * np.sqrt(np.maximum(values, _RIDGE * values[-1])))
-
-
-def covariance(gram: F64) -> F64:
-    """Inverse of `gram`."""
-    plain, scale = scaled(gram)
-    out: F64 = np.linalg.inv(plain) / np.outer(scale, scale)
-    return (out + out.T) / 2
-
-
-def log_determinant(gram: F64) -> float:
-    """Logarithm of the determinant of `gram`."""
-    plain, scale = scaled(gram)
-    return float(np.linalg.slogdet(plain)[1] + 2.0 * np.log(scale).sum())
 
 
 def fit_power(
