@@ -6,14 +6,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from qjoule.model.account import Account
 from qjoule.model.arrays import F64, Entries, WindowBatch
+from qjoule.model.coefficients import Coefficients, PowerInterval
 from qjoule.model.counters import I64, Cause, Series, WindowEnergy
+from qjoule.model.ledger import Ledger
 from qjoule.model.pieces import real_sums
 
 WINDOW_NS = 20_000_000
 IDLE_W, SHARED_W = 20.0, 8.0
 #: nJ per cycle, instruction, LLC miss
 CYCLE_NJ, INSTRUCTION_NJ, MISS_NJ = 1.5, 0.4, 30.0
+FACTORS = (1.25, 0.8, 1.0, 1.1)  #: of four statements
 
 
 @dataclass(frozen=True)
@@ -102,3 +106,21 @@ def _batch(
 def with_energy(case: Known, energy_nj: I64) -> WindowBatch:
     """The batch with other energies, (series, windows)."""
     return replace(case.batch, energy=replace(case.batch.energy, energy_nj=energy_nj))
+
+
+def learned(case: Known, coefficients: Coefficients | None = None, *, refit: bool = True) -> Ledger:
+    """The ledger of a case once it was learned from, or split by the coefficients alone."""
+    account = Account(case.series, (0,), coefficients or Coefficients(), refit=refit)
+    account.add(case.batch)
+    return account.finish()
+
+
+def calibrated(**changed: object) -> Coefficients:
+    """What a calibration would know of this machine."""
+    plain: dict[str, object] = {"a": 1.5, "b": 0.4, "c": 30.0, "calibrated": True}
+    covariance = np.diag([0.05, 0.02, 2.0, 0.01, 0.01, 0.05, 0.01]) ** 2
+    plain["covariance"] = tuple(tuple(map(float, row)) for row in covariance)
+    plain["idle_w"] = {(0, "package"): PowerInterval(IDLE_W, IDLE_W - 0.4, IDLE_W + 0.4)}
+    plain["shared_w"] = {(0, "package"): SHARED_W}
+    plain["shared_error_w"] = {(0, "package"): 0.5}
+    return Coefficients(**{**plain, **changed})  # type: ignore[arg-type]

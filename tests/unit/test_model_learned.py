@@ -7,33 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from power_cases import IDLE_W, SHARED_W, Known, known, with_energy
+from power_cases import FACTORS, IDLE_W, calibrated, known, learned
 from qjoule.model.account import Account, cut, windows
-from qjoule.model.coefficients import Coefficients, PowerInterval, Weights
-from qjoule.model.counters import Cause, Series
+from qjoule.model.coefficients import Coefficients, Weights
 from qjoule.model.findings import Findings
 from qjoule.model.labels import GroupLabel
-from qjoule.model.ledger import Ledger
 
-FACTORS = (1.25, 0.8, 1.0, 1.1)
 LABELS = [GroupLabel("queries", (("fingerprint", f"f{g}"),), f"f{g}") for g in range(4)]
-
-
-def learned(case: Known, coefficients: Coefficients | None = None, *, refit: bool = True) -> Ledger:
-    account = Account(case.series, (0,), coefficients or Coefficients(), refit=refit)
-    account.add(case.batch)
-    return account.finish()
-
-
-def calibrated(**changed: object) -> Coefficients:
-    """What a calibration would know of the machine of `power_cases`."""
-    plain: dict[str, object] = {"a": 1.5, "b": 0.4, "c": 30.0, "calibrated": True}
-    covariance = np.diag([0.05, 0.02, 2.0, 0.01, 0.01, 0.05, 0.01]) ** 2
-    plain["covariance"] = tuple(tuple(map(float, row)) for row in covariance)
-    plain["idle_w"] = {(0, "package"): PowerInterval(IDLE_W, IDLE_W - 0.4, IDLE_W + 0.4)}
-    plain["shared_w"] = {(0, "package"): SHARED_W}
-    plain["shared_error_w"] = {(0, "package"): 0.5}
-    return Coefficients(**{**plain, **changed})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("counters", [True, False])
@@ -156,109 +136,6 @@ def test_a_machine_that_changed_is_learned_anew_and_said_to_have() -> None:
     assert any("package power" in note for note in ledger.notes)
     total = before.energy_nj + after.energy_nj
     assert ledger.domains["package"].energy_nj == pytest.approx(total, rel=0.04)
-
-
-# ---- bad inputs -------------------------------------------------------------------------------
-
-
-def check(ledger: Ledger, measured: int) -> None:
-    """Every figure is a number, none is negative, and all of them add up."""
-    sums = ledger.domains["package"]
-    low, high = ledger.ci95()
-    assert np.isfinite(low).all()
-    assert np.isfinite(high).all()
-    assert (low >= 0).all()
-    assert (low <= sums.energy_nj).all()
-    assert (sums.energy_nj <= high).all()
-    assert int(sums.energy_nj.sum()) + sums.idle_nj + sums.residual_nj == measured
-
-
-def total(case: Known) -> int:
-    return int(case.batch.energy.energy_nj.sum())
-
-
-def test_counters_that_stop_or_are_missing_on_some_cpus() -> None:
-    case = known(12, FACTORS)
-    entries = case.batch.entries
-    for broken in (entries.window > 700, entries.group == 2, entries.window % 3 == 0):
-        counted = np.where(broken[:, None], 0.0, entries.counted_ns)
-        counters = np.where(broken[:, None], 0.0, entries.counters)
-        batch = replace(case.batch, entries=replace(entries, counters=counters, counted_ns=counted))
-        ledger = learned(replace(case, batch=batch))
-        check(ledger, total(case))
-        assert ledger.domains["package"].energy_nj == pytest.approx(case.energy_nj, rel=0.25)
-
-
-def test_idle_power_above_what_was_measured() -> None:
-    case = known(13, FACTORS)
-    much = {(0, "package"): PowerInterval(500.0, 499.0, 501.0)}
-    for refit in (True, False):
-        check(learned(case, calibrated(idle_w=much), refit=refit), total(case))
-
-
-def test_windows_with_energy_and_without_any_event() -> None:
-    case = known(14, FACTORS)
-    entries = replace(case.batch.entries, counters=np.zeros_like(case.batch.entries.counters))
-    check(learned(replace(case, batch=replace(case.batch, entries=entries))), total(case))
-
-
-def test_nobody_ever_runs_and_one_alone_always_runs() -> None:
-    case = known(15, FACTORS)
-    nobody = replace(case.batch, entries=case.batch.entries.take(slice(0, 0)))
-    check(learned(replace(case, batch=nobody)), total(case))
-    alone = known(16, (1.3,))
-    ledger = learned(alone, calibrated())
-    check(ledger, total(alone))
-    assert ledger.domains["package"].energy_nj == pytest.approx(alone.energy_nj, rel=0.03)
-
-
-def test_energies_that_jump_and_a_package_that_goes_away() -> None:
-    case = known(17, FACTORS)
-    energy = case.batch.energy.energy_nj.copy()
-    energy[0, ::97] *= 40
-    energy[0, 5::97] = 0
-    ledger = learned(replace(case, batch=with_energy(case, energy)), calibrated())
-    check(ledger, int(energy.sum()))
-    cause = case.batch.energy.cause.copy()
-    cause[0, 600:] = Cause.MISSING
-    gone = replace(case.batch, energy=replace(case.batch.energy, cause=cause))
-    ledger = learned(replace(case, batch=gone), calibrated())
-    check(ledger, int(case.batch.energy.energy_nj[0, :600].sum()))
-    assert ledger.causes["missing"] == 900
-
-
-def test_dram_of_thirty_times_its_power_is_not_believed() -> None:
-    case = known(18, FACTORS)
-    series = (*case.series, Series(0, "dram", 2.0**-14, 2**32))
-    package = case.batch.energy.energy_nj[0]
-
-    def both(dram: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> Ledger:
-        energy = replace(
-            case.batch.energy,
-            series=series,
-            energy_nj=np.stack([package, dram]),
-            cause=np.repeat(case.batch.energy.cause, 2, axis=0),
-            half_width_ns=np.repeat(case.batch.energy.half_width_ns, 2, axis=0),
-        )
-        batch = replace(case.batch, energy=energy)
-        return learned(Known(batch, series, case.energy_nj))
-
-    sane, wrong = both(package // 5), both(package // 5 * 30)
-    assert sane.models["dram"].learned
-    assert not sane.notes
-    assert not wrong.models["dram"].learned
-    assert "dram implausible against package" in wrong.notes
-    plain = sane.domains["package"].energy_nj.tolist()
-    assert wrong.domains["package"].energy_nj.tolist() == plain
-
-
-def test_multiplexed_counters_widen_the_interval() -> None:
-    case = known(19, FACTORS)
-    entries = case.batch.entries
-    half = replace(entries, scaled_ns=(entries.cpu_ns * 0.5).astype(np.float64))
-    plain = learned(case, calibrated())
-    ledger = learned(replace(case, batch=replace(case.batch, entries=half)), calibrated())
-    assert (np.subtract(*ledger.ci95()[::-1]) > np.subtract(*plain.ci95()[::-1])).all()
 
 
 def test_weights_of_another_domain_are_its_own() -> None:
