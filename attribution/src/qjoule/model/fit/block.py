@@ -19,6 +19,7 @@ from qjoule.model.coefficients import THETA
 from qjoule.model.counters import I64, Bool
 from qjoule.model.features import basis, basis_slopes
 from qjoule.model.fit import noise
+from qjoule.model.fit.discrepancy import discrepancy
 from qjoule.model.fit.power import optima, solve_nonnegative
 
 _K = len(THETA) - 1
@@ -26,7 +27,6 @@ _STEPS = 5
 #: The spread of factors, relative to what was expected of it, with its weight before the data.
 _SPREADS = 2.0 ** np.arange(-2.0, 2.0, 0.5)
 _SPREAD_SIGMA = 0.7  #: of the logarithm
-_KNOTS = np.array([0.0, 0.15, 0.35, 0.65, 1.0])  #: of the power above idle, in the highest seen
 #: Leakage follows temperature: power at rest wanders by about a per cent within a block.
 _WANDER, _WAVES, _BELIEVED = 0.01, 12, 4.0
 _ORDER = np.arange(1, _WAVES + 1)
@@ -137,7 +137,9 @@ def fit_block(rows: Rows, belief: Belief, before: Evidence) -> BlockFit:
         residual = np.where(rows.known, rows.power_w - power, 0.0)
         if step in (1, 2):
             scale = noise_scale(rows, residual, power, value)
-        curve, curve_sigma = _curve(rows, power, value)
+        above_w = _above_idle(rows, power, value)
+        curve, curve_mean, curve_sigma = discrepancy(rows, above_w, value)
+        residual -= curve @ curve_mean
         wave_sigma = (wander_w[:, None] / _ORDER).ravel()
         whole = np.hstack([slopes, curve, waves]) / scale[:, None]
         target = (residual + slopes @ value) / scale
@@ -160,7 +162,7 @@ def fit_block(rows: Rows, belief: Belief, before: Evidence) -> BlockFit:
     power, _ = predict(rows, value)
     drift = waves @ bend(value)[curve.shape[1] :]
     residual = np.where(rows.known, rows.power_w - power, 0.0) - drift
-    residual -= curve @ bend(value)[: curve.shape[1]]
+    residual -= curve @ (curve_mean + bend(value)[: curve.shape[1]])
     for z, mine in enumerate(zones):
         noisy = np.where(rows.known[mine], scale[mine] ** 2 * levels[z, 1:3].sum(), np.inf)
         step = levels[z, 3] * parts[z][0, 0] * parts[z][0, 3]
@@ -209,18 +211,6 @@ def noise_scale(rows: Rows, residual: F64, power: F64, value: F64) -> F64:
 
 def _above_idle(rows: Rows, power: F64, value: F64) -> F64:
     return np.maximum(power - value[: len(rows.edge_w)][rows.zone], 0.0) * rows.known
-
-
-def _curve(rows: Rows, power: F64, value: F64) -> tuple[F64, F64]:
-    """What the model cannot follow: a bend of power over load, (n, 4) hats and their sigma in W.
-
-    A discrepancy of its own (Kennedy and O'Hagan, JRSS B 63, 2001), else many windows would make
-    a simple model sure of what it is only nearly right about.
-    """
-    above = _above_idle(rows, power, value)
-    top = max(float(np.quantile(above[rows.known], 0.98)), 1e-9) if rows.known.any() else 1.0
-    hats = np.stack([np.interp(above / top, _KNOTS, row) for row in np.eye(len(_KNOTS))[1:]], 1)
-    return hats * rows.known[:, None], rows.bend * top * _KNOTS[1:]
 
 
 def _mean_w(rows: Rows) -> F64:

@@ -20,7 +20,7 @@ _MOST_CLASSES = 256
 #: Power models that are linear in counters miss by a few per cent of the power above idle, more
 #: on some loads (McCullough et al., "Evaluating the effectiveness of model-based power
 #: characterization", USENIX ATC 2011); time alone knows nothing of frequency and contention.
-_BEND_COUNTERS, _BEND_TIME = 0.02, 0.05
+_BEND_COUNTERS, _BEND_TIME = 0.02, 0.08
 
 #: Windows that lost more than this share of their busy time are not learned from.
 _MOST_LOST = 0.1

@@ -1,0 +1,69 @@
+"""What the power model cannot follow, as columns of a regression with Gaussian priors.
+
+A discrepancy of its own (Kennedy and O'Hagan, JRSS B 63, 2001), else many windows would make a
+simple model sure of what it is only nearly right about.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from qjoule.model.arrays import F64
+from qjoule.model.coefficients import THETA
+from qjoule.model.features import basis
+
+if TYPE_CHECKING:
+    from qjoule.model.fit.block import Rows
+
+_K = len(THETA) - 1
+_KNOTS = np.array([0.0, 0.15, 0.35, 0.65, 1.0])  #: of the power above idle, in the highest seen
+#: Saturation by the cores' power: from none of it to all.
+_BY_POWER = (0.5, 0.5)
+#: Voltage has a floor and steps; coefficients of f and f**3 follow its slope, not how it bends.
+_OVER_FREQUENCY = 0.5
+
+
+def discrepancy(rows: Rows, above_w: F64, value: F64) -> tuple[F64, F64, F64]:
+    """Columns (n, 6), mean (6,) and standard error (6,) of their coefficients.
+
+    `above_w` (n,): fitted power above idle. Power may bend over load, and over frequency, and
+    saturate by the cores' power as well as by their number.
+    """
+    some = rows.known.any()
+    top = max(float(np.quantile(above_w[rows.known], 0.98)), 1e-9) if some else 1.0
+    hats = np.stack([np.interp(above_w / top, _KNOTS, row) for row in np.eye(len(_KNOTS))[1:]], 1)
+    faster = _faster(rows) ** 2
+    bent = above_w * (faster - (float(faster[rows.known].mean()) if some else 0.0))
+    columns = np.column_stack([hats, bent, _by_power(rows, value)]) * rows.known[:, None]
+    mean = np.append(np.zeros(len(_KNOTS)), _BY_POWER[0])
+    return columns, mean, np.append(rows.bend * top * _KNOTS[1:], (_OVER_FREQUENCY, _BY_POWER[1]))
+
+
+def _faster(rows: Rows) -> F64:
+    """(n,) frequency of those who ran, over its mean, minus 1; 0 where no cycles were counted."""
+    cycles, cpu_ns = (rows.features[:, :, i : i + 2].sum(axis=(1, 2)) for i in (0, 4))
+    counted = rows.known & (cycles > 0) & (cpu_ns > 0)
+    if not counted.any():
+        return np.zeros(len(cycles))
+    mean = cycles[counted].sum() / cpu_ns[counted].sum()
+    return np.where(counted, cycles / np.where(counted, cpu_ns, 1.0) / mean - 1.0, 0.0)
+
+
+def _by_power(rows: Rows, value: F64) -> F64:
+    """(n,) what power would have more if it saturated by the cores' power, not by their number.
+
+    Cores share voltage, which falls with their current (a regulator's load line), and frequency,
+    which falls with their number. Loads of one kind cannot tell these apart, and yet it decides how
+    much less a window draws in which some cores wait for memory.
+    """
+    fixed = 2 * len(rows.edge_w) + len(THETA)
+    theta, factor = value[fixed - len(THETA) : fixed], np.append(value[fixed:], 1.0)
+    each = (rows.features @ basis(theta)) * factor
+    dense = theta[_K] * (each * rows.crowd).sum(axis=1) / np.maximum(each.sum(axis=1), 1e-30)
+    power = (each / (1.0 + theta[_K] * rows.crowd)).sum(axis=1)
+    cores = rows.features[:, :, 4].sum(axis=1) + 0.5 * rows.features[:, :, 5].sum(axis=1)
+    mean = float(power[rows.known].sum()) / max(float(cores[rows.known].sum()), 1e-30)
+    ratio = power / np.maximum(cores, 1e-9) / max(mean, 1e-30)
+    return np.asarray(-power * dense / (1.0 + dense) * (ratio - 1.0))
