@@ -168,10 +168,11 @@ def fit_block(rows: Rows, belief: Belief, before: Evidence) -> BlockFit:
         step = levels[z, 3] * parts[z][0, 0] * parts[z][0, 3]
         drift[mine] += noise.slow_part(residual[mine], noisy, float(step))
     plain = np.append(belief.mean, np.ones(size - fixed))
-    guesses = (value, _solve(before, belief, fixed, size)[0], plain)
-    fitted, remembered, without = (
-        _misfit(rows, guess, scale, zones, spectrum) for guess in guesses
-    )
+    fitted, without = (_misfit(rows, guess, scale, zones, spectrum) for guess in (value, plain))
+    remembered = without
+    if before.precision.any():
+        guess = _solve(before, belief, fixed, size)[0]
+        remembered = _misfit(rows, guess, scale, zones, spectrum)
     return BlockFit(
         value, spread_cov, spread, mine_told, drift, remembered / fitted, without / fitted
     )
