@@ -19,7 +19,8 @@ _A, _B, _C, _T, _V, _ALPHA, _K = range(len(THETA))
 
 def counted(entries: Entries) -> Bool:
     """(3,) whether each counter was ever read and moved: one that stands says nothing."""
-    return np.asarray((entries.counted_ns > 0).any(axis=0) & (entries.counters > 0).any(axis=0))
+    columns = zip(entries.counted_ns.T, entries.counters.T, strict=True)
+    return np.array([(ns > 0).any() and (counts > 0).any() for ns, counts in columns], bool)
 
 
 def by_counters(entries: Entries, weights: Weights) -> bool:
