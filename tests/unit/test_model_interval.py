@@ -57,3 +57,14 @@ def test_the_models_error_does_not_shrink_with_the_number_of_calls() -> None:
         widths.append((high[0] - low[0]) / energy[0])
     assert widths[0] == pytest.approx(widths[1], rel=0.01)
     assert widths[0] == pytest.approx(2 * 1.96 * 0.05, rel=0.01)
+
+
+def test_what_was_lost_is_on_top_of_what_was_seen() -> None:
+    found = GroupErrors()
+    found.grow(3)
+    found.add("loss_nj", np.array([0, 1]), np.array([300.0, 300.0]))
+    found.add("model_nj", np.array([1, 2]), np.array([200.0, 200.0]))
+    low, high = found.ci95(np.full(3, 10_000))
+    assert (low[0], high[0]) == (10_000, 10_600)
+    assert low[2] < low[1] < 10_000
+    assert high[1] > max(high[0], high[2])
