@@ -14,8 +14,9 @@ class Sweep:
 
     Arrays are C-contiguous. `boundaries_ns` ascends strictly; `cpu_core`, `core_package` and
     `cpu_watched` hold numbers from 0 up, `cpu_watched` -1 for CPUs whose busy time nobody asks
-    for. More than `most_per_ns` counts per nanosecond, or 2^53, are not believed. Raises `ValueError` for
-    arrays that do not fit together; after a `MemoryError` it can only be thrown away.
+    for. More than `most_per_ns` counts per nanosecond, or 2^53, are not believed. Raises
+    `ValueError` for arrays that do not fit together; after a `MemoryError` it can only be thrown
+    away.
     """
 
     def __init__(
