@@ -66,9 +66,6 @@ def test_the_known_powers_lie_about_the_printed_intervals(
     for name, watts in truth.items():
         found = document["identified"][name]
         assert abs(found["value"] - watts) <= found["high"] - found["low"], (name, found)
-    whole = rapl.idle_w + rapl.shared_w
-    told = sum(document["identified"][name]["value"] for name in truth)
-    assert abs(told - whole) < 0.25 * whole, "what an awake package draws is told on any machine"
 
 
 def test_a_quiet_machine_tells_them_narrowly(
@@ -86,6 +83,8 @@ def test_a_quiet_machine_tells_them_narrowly(
     assert found["high"] - found["low"] < 0.3 * rapl.idle_w
     shared = document["identified"]["shared_w.package.0"]
     assert shared["high"] - shared["low"] < rapl.shared_w
+    awake_w = rapl.idle_w + rapl.shared_w
+    assert found["value"] + shared["value"] == pytest.approx(awake_w, rel=0.25)
 
 
 def test_every_kernel_was_measured(calibrated: tuple[Path, Path, dict[str, Any]]) -> None:
