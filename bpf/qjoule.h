@@ -17,7 +17,7 @@
 #include <linux/types.h>
 #endif
 
-#define QJ_CONTRACT_VERSION 2
+#define QJ_CONTRACT_VERSION 3
 
 #define QJ_COMM_BYTES	   16
 #define QJ_COUNTERS	   3	 /* cycles, instructions, LLC misses, in this order */
@@ -40,6 +40,7 @@ enum qj_server_kind {
 	QJ_SERVER_NONE = 0,
 	QJ_SERVER_MYSQL = 1, /* MySQL and MariaDB: the same wire protocol */
 	QJ_SERVER_POSTGRES = 2,
+	QJ_SERVER_GENERIC = 15, /* any other: no protocol, so no queries; CPU time by thread */
 };
 
 enum qj_rung {

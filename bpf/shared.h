@@ -19,11 +19,20 @@
 
 _Static_assert(QJ_LOSS_MAX <= QJ_LOSS_SLOTS, "a loss cause has no slot");
 
+/* Which later processes of its executable are the server, started again. */
+enum qj_restart {
+	QJ_RESTART_ANY = 0, /* all: the executable is a database server and nothing else */
+	QJ_RESTART_SAME =
+	    1, /* those with its arguments: the executable may be a language runtime */
+	QJ_RESTART_NEVER = 2,
+};
+
 /* One executable that serves queries. */
 struct qj_server_plan {
 	__u64 inode;
-	__u32 device; /* as the kernel keeps it: major << 20 | minor */
-	__u8 kind;    /* enum qj_server_kind; 0 ends the list */
+	__u64 arguments; /* of QJ_RESTART_SAME: see arguments.bpf.h */
+	__u32 device;	 /* as the kernel keeps it: major << 20 | minor */
+	__u8 kind;	 /* enum qj_server_kind; 0 ends the list */
 	__u8 rung;
 	__u8 pool; /* thread pool: a command may be suspended and resumed elsewhere */
 	/* PostgreSQL's BackendState numbers, which moved in version 18. */
@@ -32,7 +41,8 @@ struct qj_server_plan {
 	__u8 pg_idle_in_transaction;
 	__u8 pg_fastpath;
 	__u8 pg_aborted;
-	__u8 reserved[4];
+	__u8 restart; /* enum qj_restart */
+	__u8 reserved[3];
 };
 
 struct qj_running {
@@ -51,6 +61,8 @@ struct qj_plan {
 	__u32 reader_tgid;
 	__u32 only_running; /* only `running` processes and their children are servers */
 	__u32 core_threads; /* CPUs of the largest core; 1: no SMT, nothing to look at */
+	__u32 arguments;    /* some server is told by its arguments */
+	__u32 reserved;
 	struct qj_server_plan servers[QJ_MAX_SERVERS]; /* server id - 1 */
 	struct qj_running running[QJ_MAX_RUNNING];
 	__u16 package_of[QJ_MAX_CPUS];

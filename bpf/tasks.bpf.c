@@ -1,21 +1,57 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /* Which tasks are server threads, and what tasks are called. */
+#include "arguments.bpf.h"
 #include "query.bpf.h"
 
-/* The server whose executable this process runs: its id in the plan, 0 none. */
-static __always_inline __u16 server_by_executable(struct task_struct *task)
+struct file_id {
+	__u64 inode;
+	__u32 device;
+};
+
+static __always_inline struct file_id executable_of(struct task_struct *task)
 {
 	struct inode *inode = BPF_CORE_READ(task, mm, exe_file, f_inode);
-	__u64 number = BPF_CORE_READ(inode, i_ino);
-	__u32 device = BPF_CORE_READ(inode, i_sb, s_dev);
+	struct file_id id = {.inode = BPF_CORE_READ(inode, i_ino),
+			     .device = BPF_CORE_READ(inode, i_sb, s_dev)};
+
+	return id;
+}
+
+/* The server whose executable this process runs, with these arguments where that matters: its id
+ * in the plan, 0 none. */
+static __always_inline __u16 server_by_executable(struct task_struct *task, __u64 arguments)
+{
+	struct file_id file = executable_of(task);
 
 	for (int i = 0; i < QJ_MAX_SERVERS; i++) {
 		if (!plan.servers[i].kind)
 			break;
-		if (plan.servers[i].inode == number && plan.servers[i].device == device)
+		if (plan.servers[i].inode != file.inode || plan.servers[i].device != file.device)
+			continue;
+		if (plan.servers[i].restart == QJ_RESTART_ANY ||
+		    (plan.servers[i].restart == QJ_RESTART_SAME && arguments &&
+		     plan.servers[i].arguments == arguments))
 			return i + 1;
 	}
 	return 0;
+}
+
+static __always_inline bool is_generic(__u16 server)
+{
+	return server &&
+	       plan.servers[(server - 1) & (QJ_MAX_SERVERS - 1)].kind == QJ_SERVER_GENERIC;
+}
+
+/*
+ * A child of a generic server is its worker if it runs the same executable: anything that listens
+ * may be a generic server, also what starts all the others.
+ */
+static __always_inline bool runs_file_of(struct task_struct *child, __u16 server)
+{
+	__u32 i = (server - 1) & (QJ_MAX_SERVERS - 1);
+	struct file_id file = executable_of(child);
+
+	return plan.servers[i].inode == file.inode && plan.servers[i].device == file.device;
 }
 
 static __always_inline __u16 server_by_tgid(__u32 tgid)
@@ -34,10 +70,13 @@ static __always_inline __u16 server_of_running(struct task_struct *task)
 {
 	__u16 server = server_by_tgid(task->tgid);
 
-	if (!server) /* a backend of a running postmaster */
+	if (!server) { /* a backend of a running postmaster */
 		server = server_by_tgid(BPF_CORE_READ(task, real_parent, tgid));
+		if (is_generic(server) && !runs_file_of(task, server))
+			server = 0;
+	}
 	if (!server && !plan.only_running)
-		server = server_by_executable(task);
+		server = server_by_executable(task, 0);
 	return server;
 }
 
@@ -98,14 +137,27 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 	return 0;
 }
 
+static __always_inline __u16 server_after_exec(struct task_struct *task)
+{
+	struct thread_state *forked = thread_of(task);
+	__u16 server = 0;
+
+	if (!plan.only_running)
+		server = server_by_executable(task, plan.arguments ? arguments_of(task) : 0);
+	if (!server && forked && is_generic(forked->server) && runs_file_of(task, forked->server))
+		server = forked->server;
+	return server;
+}
+
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(on_exec, struct task_struct *task, pid_t old_pid, struct linux_binprm *bprm)
 {
 	struct qj_cpu_state *cpu = this_cpu();
-	__u16 server = plan.only_running ? 0 : server_by_executable(task);
 	__u64 now = bpf_ktime_get_ns();
+	__u16 server;
 
 	end_stretch(cpu, now);
+	server = server_after_exec(task);
 	if (server)
 		adopt(task, server, PHASE_STARTUP);
 	else

@@ -49,16 +49,22 @@ static int word(const char **text, const char *const *names, int count)
 
 int plan_server(struct options *o, const char *value)
 {
-	static const char *const kinds[] = {NULL, "mysql", "postgres"};
-	static const char *const rungs[] = {NULL, "socket", "symbol"};
+	static const char *const kinds[] = {
+	    [QJ_SERVER_MYSQL] = "mysql",
+	    [QJ_SERVER_POSTGRES] = "postgres",
+	    [QJ_SERVER_GENERIC] = "generic",
+	};
+	static const char *const rungs[] = {"none", "socket", "symbol"};
 	uint64_t id;
 	int kind, rung;
 
 	if (!plan_number(value, ':', QJ_MAX_SERVERS, &id, &value) || id != o->server_count + 1)
 		return -1;
-	kind = word(&value, kinds, 3);
-	rung = word(&value, rungs, 3);
+	kind = word(&value, kinds, sizeof(kinds) / sizeof(kinds[0]));
+	rung = word(&value, rungs, sizeof(rungs) / sizeof(rungs[0]));
 	if (kind < 0 || rung < 0 || *value != '/')
+		return -1;
+	if ((kind == QJ_SERVER_GENERIC) != (rung == QJ_RUNG_NONE))
 		return -1;
 	o->server_path[o->server_count] = value;
 	o->servers[o->server_count].kind = kind;
@@ -124,6 +130,21 @@ int plan_pool(struct options *o, const char *value)
 	if (!plan_number(value, '\0', o->server_count, &id, NULL) || !id)
 		return -1;
 	o->servers[id - 1].pool = 1;
+	return 0;
+}
+
+int plan_restart(struct options *o, const char *value)
+{
+	uint64_t id, arguments = 0;
+	bool never;
+
+	if (!plan_number(value, ':', o->server_count, &id, &value) || !id)
+		return -1;
+	never = !strcmp(value, "never");
+	if (!never && !plan_number(value, '\0', UINT64_MAX, &arguments, NULL))
+		return -1;
+	o->servers[id - 1].restart = never ? QJ_RESTART_NEVER : QJ_RESTART_SAME;
+	o->servers[id - 1].arguments = arguments;
 	return 0;
 }
 

@@ -33,6 +33,7 @@ static int fill_servers(struct qj_plan *plan, const struct options *options)
 		}
 		plan->servers[i] = options->servers[i];
 		plan->servers[i].inode = st.st_ino;
+		plan->arguments |= plan->servers[i].restart == QJ_RESTART_SAME;
 		/* MKDEV() of the kernel: include/linux/kdev_t.h */
 		plan->servers[i].device = major(st.st_dev) << 20 | minor(st.st_dev);
 	}

@@ -9,7 +9,7 @@ from enum import IntEnum, IntFlag
 
 import numpy as np
 
-CONTRACT_VERSION = 2
+CONTRACT_VERSION = 3
 BLOCK_MAGIC = 0x31424A51
 COUNTER_NAMES = ("cycles", "instructions", "llc_misses")
 WHOLE = 65535  #: as a share (`counted` of a segment): all of it
@@ -35,6 +35,7 @@ class ServerKind(IntEnum):
     NONE = 0
     MYSQL = 1
     POSTGRES = 2
+    GENERIC = 15
 
 
 class Rung(IntEnum):

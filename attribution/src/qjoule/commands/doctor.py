@@ -14,11 +14,12 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from qjoule.commands import options
+from qjoule.commands import doctor_generic, options
 from qjoule.errors import UsageError
 from qjoule.machine.check import Check
 from qjoule.servers.discovery import Discovery
 from qjoule.servers.plan import AttachPlan, PlannedServer
+from qjoule.servers.types import Server
 from qjoule.shapes.safe_text import sanitise
 
 SCHEMA = "qjoule.doctor/1"
@@ -39,6 +40,7 @@ class Findings:
     power: str  #: one line: what the estimate would be based on
     plan: AttachPlan
     discovery: Discovery
+    generic: tuple[Server, ...] = ()  #: what else listens
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -165,6 +167,7 @@ def examine(host_root: Path | None = None) -> Findings:
     from qjoule.machine.kernel import check_machine  # noqa: PLC0415
     from qjoule.machine.power_table import estimate_curve  # noqa: PLC0415
     from qjoule.servers.discovery import discover  # noqa: PLC0415
+    from qjoule.servers.generic import find_generic  # noqa: PLC0415
     from qjoule.servers.kernel_facts import read_kernel_facts  # noqa: PLC0415
     from qjoule.servers.plan import build_plan  # noqa: PLC0415
 
@@ -175,6 +178,7 @@ def examine(host_root: Path | None = None) -> Findings:
         power=f"{curve.w0:.1f} W idle, {curve.w100:.1f} W busy ({curve.label})",
         plan=build_plan(discovery.servers, read_kernel_facts()),
         discovery=discovery,
+        generic=tuple(find_generic(discovery.servers)),
     )
 
 
@@ -187,6 +191,7 @@ def to_json(findings: Findings) -> dict[str, Any]:
         "checks": [asdict(check) for check in findings.checks],
         "estimated_power": findings.power,
         "servers": [planned.summary() for planned in findings.plan.servers],
+        "generic_servers": [doctor_generic.to_json(server) for server in findings.generic],
         "hidden_processes": findings.discovery.hidden,
         "unreadable_executables": list(findings.discovery.unreadable),
     }
@@ -212,6 +217,11 @@ def render(findings: Findings, width: int) -> Iterator[str]:
         hidden = findings.discovery.hidden
         yield from _wrap(f"  {hidden} processes of other users are hidden: run as root", width, 4)
     yield ""
+    if findings.generic:
+        yield click.style("Other servers", bold=True)
+        for line in doctor_generic.lines(findings.generic):
+            yield from _wrap(line, width, 5)
+        yield ""
     yield from _verdict(findings, width)
 
 

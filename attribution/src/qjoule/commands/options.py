@@ -19,3 +19,9 @@ idle = click.option(
     show_default=True,
     help="Idle energy: a row of its own, spread evenly over owners, or by their weights.",
 )
+
+generic = click.option(
+    "--generic",
+    is_flag=True,
+    help="Also trace every other process that listens, by thread name: it has no queries.",
+)

@@ -25,12 +25,14 @@ from qjoule.live.privileges import drop_root, unprivileged_user
 from qjoule.live.tracer import (
     Settings,
     Tracer,
+    left_out,
     plan_tracing,
     start_tracer,
 )
 from qjoule.machine.calibration import TRACE_FILE, Calibration
 from qjoule.machine.cpu import read_cpu_info
 from qjoule.machine.in_force import to_record
+from qjoule.model.labels import BY_THREAD
 from qjoule.servers.plan import AttachPlan
 from qjoule.shapes import fingerprint
 from qjoule.trace.durable import write_whole
@@ -46,6 +48,7 @@ from qjoule.trace.writer import TraceWriter
 Examples:
   sudo qjoule record -d 60
   sudo qjoule record -o shop.qjoule --pid 812
+  sudo qjoule record -d 60 --generic
   sudo qjoule record -o load.qjoule -- pgbench -T 30 shop
 """,
 )
@@ -65,8 +68,10 @@ Examples:
     type=click.IntRange(min=1),
     multiple=True,
     metavar="PID",
-    help="Only this server; may be repeated. [default: all that are found]",
+    help="Only this server; may be repeated. Any process may be named: a server that qjoule does "
+    "not know is traced by thread name. [default: all known servers]",
 )
+@options.generic
 @click.option(
     "--rung",
     type=click.Choice(["auto", "socket", "symbol"]),
@@ -112,6 +117,7 @@ def command(
     output: Path | None,
     duration: float | None,
     pids: tuple[int, ...],
+    generic: bool,
     rung: str,
     energy: str,
     calibration: str | None,
@@ -126,7 +132,9 @@ def command(
     if os.geteuid() != 0:
         raise QjouleError("recording needs root: run it again with sudo")
     chosen = None if rung == "auto" else Rung[rung.upper()]
-    plan = plan_tracing(pids, chosen)
+    plan = plan_tracing(pids, chosen, generic=generic)
+    for words in left_out(plan):
+        _say(words)
     settings = Settings(
         Mode.RECORD,
         window_ms=window_ms,
@@ -239,7 +247,10 @@ def _start(job: _Job, tracer: Tracer) -> subprocess.Popen[bytes]:
 
 
 def _servers(meta: Meta) -> str:
-    return ", ".join(f"{server.name} ({server.rung})" for server in meta.servers)
+    return ", ".join(
+        f"{server.name} ({'by thread' if server.rung == BY_THREAD else server.rung})"
+        for server in meta.servers
+    )
 
 
 def _until(job: _Job) -> str:

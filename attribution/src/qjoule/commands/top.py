@@ -40,6 +40,7 @@ Keys: e c l n sort, < turn, / filter, Space pause, Enter detail, g group,
 Examples:
   sudo qjoule top
   sudo qjoule top --pid 812 --by server
+  sudo qjoule top --generic
   sudo qjoule top -b -n 10 -d 5 --json | jq .interval.totals_j
   qjoule top --replay shop.qjoule
   qjoule top --replay shop.qjoule -b -d 10 --csv > shop.csv
@@ -86,7 +87,15 @@ Examples:
     help="Rows of queries in a printed table (-b).",
 )
 @click.option("--energy", metavar="SOURCE", help="Energy source. [default: auto]")
-@click.option("--pid", "pids", type=click.IntRange(min=1), multiple=True, help="Only this server.")
+@click.option(
+    "--pid",
+    "pids",
+    type=click.IntRange(min=1),
+    multiple=True,
+    metavar="PID",
+    help="Only this server; any process may be named. Repeatable.",
+)
+@options.generic
 @click.option("--rung", type=click.Choice(_RUNGS), help="How query boundaries are found.")
 def command(
     *,
@@ -103,6 +112,7 @@ def command(
     limit: int,
     energy: str | None,
     pids: tuple[int, ...],
+    generic: bool,
     rung: str | None,
 ) -> None:
     """Show which queries draw how much power now, in a full-screen view.
@@ -113,8 +123,10 @@ def command(
     keys = check_keys([key.strip() for key in by.split(",")])
     source: SnapshotSource
     if replay is not None:
-        if energy or pids or rung:
-            raise UsageError("--energy, --pid and --rung are for live tracing, not for --replay")
+        if energy or pids or rung or generic:
+            raise UsageError(
+                "--energy, --pid, --generic and --rung are for live tracing, not for --replay"
+            )
         pace = speed if speed is not None else 0.0 if batch else 1.0
         trace = Trace(replay)
         source = ReplaySource(
@@ -132,7 +144,14 @@ def command(
                 f"the live view groups by {' or '.join(GROUPS)}: for --by {','.join(keys)}, "
                 "record a trace and use --replay"
             )
-        source = _live(cast(IdlePolicy, idle), energy or "auto", pids, rung or "auto", calibration)
+        source = _live(
+            idle=cast(IdlePolicy, idle),
+            energy=energy or "auto",
+            pids=pids,
+            generic=generic,
+            rung=rung or "auto",
+            calibration=calibration,
+        )
     controls = Controls(delay, ",".join(keys))
     try:
         if batch:
@@ -155,12 +174,20 @@ def _check(batch: bool, as_json: bool, as_csv: bool, snapshots: int | None) -> N
 
 
 def _live(
-    idle: IdlePolicy, energy: str, pids: tuple[int, ...], rung: str, calibration: str | None
+    *,
+    idle: IdlePolicy,
+    energy: str,
+    pids: tuple[int, ...],
+    generic: bool,
+    rung: str,
+    calibration: str | None,
 ) -> SnapshotSource:
     from qjoule.live.session import LiveSession  # noqa: PLC0415 (what a replay does not need)
 
     chosen = None if rung == "auto" else Rung[rung.upper()]
-    return LiveSession(idle=idle, energy=energy, pids=pids, rung=chosen, calibration=calibration)
+    return LiveSession(
+        idle=idle, energy=energy, pids=pids, rung=chosen, generic=generic, calibration=calibration
+    )
 
 
 def _print(

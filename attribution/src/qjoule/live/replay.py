@@ -156,7 +156,8 @@ class _Pass:
         self._keys = check_keys(group.split(","))
         self._index = LabelIndex()
         self._names = recorded.server_names(self._trace.meta)
-        owners = group_owners(self._trace.table("owners"), self._names, self._index)
+        by_thread = recorded.servers_by_thread(self._trace.meta)
+        owners = group_owners(self._trace.table("owners"), self._names, self._index, by_thread)
         queries = QueryGroups(
             self._trace.row_groups("queries"),
             self._trace.table("shapes"),

@@ -36,10 +36,11 @@ class LiveSession(StreamSource):
         energy: str = "auto",
         pids: Collection[int] = (),
         rung: Rung | None = None,
+        generic: bool = False,
         calibration: str | None = None,
     ) -> None:
         choose = for_machine(calibration)  # before root is given up
-        plan = plan_tracing(pids, rung)
+        plan = plan_tracing(pids, rung, generic=generic)
         settings = Settings(Mode.LIVE, window_ms=WINDOW_MS, energy=energy)
         self._tracer: Tracer = start_tracer(plan, settings, pids)
         names = ", ".join(planned.server.label for planned in plan.traced)

@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from qjoule.machine.counters import hardware_counters
 from qjoule.machine.cpu import read_cpu_info
 from qjoule.machine.power_table import estimate_curve
 from qjoule.servers.discovery import find_servers
+from qjoule.servers.generic import with_generic
 from qjoule.servers.kernel_facts import read_kernel_facts
 from qjoule.servers.plan import AttachPlan, build_plan
 
@@ -92,13 +93,26 @@ class Tracer:
         return lines[-1].removeprefix("qjoule-tracer: ") if lines else ""
 
 
-def plan_tracing(pids: Collection[int] = (), rung: Rung | None = None) -> AttachPlan:
-    """The attach plan of this machine.
+def plan_tracing(
+    pids: Collection[int] = (), rung: Rung | None = None, *, generic: bool = False
+) -> AttachPlan:
+    """The attach plan of this machine: of all known servers, or of the processes `pids`.
+
+    Args:
+        rung: the user's choice for all servers that have queries.
+        generic: also of everything else that listens, by thread.
 
     Raises:
         QjouleError: no server can be traced, with the reason.
     """
-    plan = build_plan(find_servers(), read_kernel_facts(), rung, pids or None)
+    servers = with_generic(find_servers(), pids, generic)
+    plan = build_plan(servers, read_kernel_facts(), rung, pids or None)
+    unknown = next((one for one in plan.traced if one.choice.by_thread), None)
+    if pids and rung is not None and unknown is not None:
+        raise QjouleError(
+            f"{unknown.server.label} has no {rung.name.lower()} rung: {unknown.choice.why}; "
+            "leave out --rung"
+        )
     if plan.traced:
         return plan
     if plan.servers:
@@ -106,7 +120,18 @@ def plan_tracing(pids: Collection[int] = (), rung: Rung | None = None) -> Attach
         raise QjouleError(f"cannot trace {first.server.label}: {first.choice.why}")
     raise QjouleError(
         "no MariaDB, MySQL or PostgreSQL found, running or installed: see 'qjoule doctor'"
+        + ("" if generic else "; --generic traces whatever listens, by thread")
     )
+
+
+def left_out(plan: AttachPlan) -> Iterator[str]:
+    """Lines that name the running servers which are not traced, and why."""
+    reasons: dict[str, list[str]] = {}
+    for one in plan.servers:
+        if one.server.running and not one.traced:
+            reasons.setdefault(one.choice.why, []).append(one.server.label)
+    for why, labels in reasons.items():
+        yield f"left out: {', '.join(labels)} ({why})"
 
 
 def start_tracer(plan: AttachPlan, settings: Settings, pids: Collection[int] = ()) -> Tracer:

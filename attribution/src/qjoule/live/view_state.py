@@ -87,14 +87,14 @@ class ViewState:
         return self.filter if self.typing is None else self.typing
 
     def rows(self) -> list[Row]:
-        """Query rows as filtered and sorted; ties keep the model's order."""
+        """Rows of queries and threads as filtered and sorted; ties keep the model's order."""
         attribution = self.attribution
         if attribution is None:
             return []
         wanted = self.wanted.casefold()
         rows = [
             row
-            for row in attribution.rows
+            for row in attribution.tabled
             if not wanted
             or wanted in query_label(row).casefold()
             or wanted in fingerprint(row).casefold()
@@ -241,7 +241,7 @@ class ViewState:
         self.power_w.append(interval.main.measured_nj * 1e-9 / seconds if known else math.nan)
         watts = {
             row_key(row): row.energy_nj * 1e-9 / seconds if known else math.nan
-            for row in interval.rows
+            for row in interval.tabled
         }
         for key, series in self.history_w.items():
             if key not in watts:

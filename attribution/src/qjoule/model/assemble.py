@@ -11,7 +11,7 @@ import numpy as np
 from qjoule.model.arrays import Anomalies
 from qjoule.model.coefficients import TOTAL_ERROR
 from qjoule.model.findings import Findings, model_info
-from qjoule.model.labels import GroupLabel
+from qjoule.model.labels import BY_THREAD, GroupLabel
 from qjoule.model.latency import CallStats
 from qjoule.model.ledger import Ledger
 from qjoule.model.result import (
@@ -191,9 +191,16 @@ def _number(value: float) -> float | None:
 
 
 def coverage(ledger: Ledger, labels: Sequence[GroupLabel]) -> float:
-    """Share of the servers' CPU time that has a query whose statement is known."""
+    """Share of the servers' CPU time that has a query whose statement is known.
+
+    Servers that have no queries do not count.
+    """
     ledger.grow(len(labels))
-    servers = [i for i, one in enumerate(labels) if one.kind in ("queries", "background")]
+    servers = [
+        i
+        for i, one in enumerate(labels)
+        if one.kind in ("queries", "background") and one.rung != BY_THREAD
+    ]
     total = int(ledger.cpu_ns[servers].sum())
     named = int(ledger.cpu_ns[[i for i in servers if labels[i].named]].sum())
     return named / total if total else 0.0

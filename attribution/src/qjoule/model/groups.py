@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from qjoule.errors import UsageError
 from qjoule.model.counters import I64, Bool
-from qjoule.model.labels import KERNEL, TRACER, LabelIndex, background, process
+from qjoule.model.labels import BY_THREAD, KERNEL, TRACER, LabelIndex, background, process
 from qjoule.model.query_labels import KEYS
 
 _UNKNOWN_PROCESS = "(unknown)"
@@ -33,7 +33,7 @@ class OwnerGroups:
 
     ids: I64  #: sorted
     group: I64
-    of_server: Bool  #: runs for a traced server, in or outside a query
+    of_server: Bool  #: runs for a traced server that has queries, in or outside one
     unknown: int  #: group of owners that were never announced
 
     def find(self, owner: I64) -> tuple[I64, Bool]:
@@ -61,9 +61,14 @@ class OwnerGroups:
 
 
 def group_owners(
-    owners: pa.Table, server_name: Callable[[int | None], str], index: LabelIndex
+    owners: pa.Table,
+    server_name: Callable[[int | None], str],
+    index: LabelIndex,
+    by_thread: Collection[int] = (),
 ) -> OwnerGroups:
     """Background by server and thread role, other processes by name; new labels go to `index`.
+
+    `by_thread`: ids of servers that have no queries. They count neither for nor against coverage.
 
     A query's thread without a query record (lost, or waiting for its next request) is background.
     """
@@ -72,10 +77,12 @@ def group_owners(
     groups, of_server = [], []
     for row in rows:
         kind = row["kind"]
-        of_server.append(kind in ("query", "server"))
-        if of_server[-1]:
+        without_queries = row["server"] in by_thread
+        of_server.append(kind in ("query", "server") and not without_queries)
+        if kind in ("query", "server"):
             role = row["role"] or row["comm"] or _UNKNOWN_PROCESS
-            label = background(server_name(row["server"]), role)
+            rung = BY_THREAD if without_queries else ""
+            label = background(server_name(row["server"]), role, rung)
         elif kind == "kernel":
             label = KERNEL
         elif kind == "tracer":

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 NONE_LABEL = "(none)"  #: a key that nobody set
 PREPARED_BEFORE = "(prepared before tracing began)"
 SESSION_OVERHEAD = "(session overhead)"  #: login, ping, quit: server work that is no statement
+BY_THREAD = "none"  #: rung of a server without query boundaries: its rows are roles of threads
 SEVERAL = "(several)"  #: a group that is no one server's, or rung's
 OTHER_SHAPES = "other"  #: statements beyond the bound on distinct shapes
 
@@ -49,8 +50,9 @@ class LabelIndex:
         return owner
 
 
-def background(server: str, role: str) -> GroupLabel:
-    return GroupLabel("background", (("server", server), ("role", role)), role, server)
+def background(server: str, role: str, rung: str = "") -> GroupLabel:
+    """`rung`: given where the server has no queries, as `BY_THREAD`."""
+    return GroupLabel("background", (("server", server), ("role", role)), role, server, rung)
 
 
 def process(name: str) -> GroupLabel:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from qjoule.contract import SHAPE_OTHER, SHAPE_UNKNOWN, OwnerKind
 from qjoule.model.counters import I64
 from qjoule.model.labels import (
+    BY_THREAD,
     KERNEL,
     OTHER_SHAPES,
     PREPARED_BEFORE,
@@ -22,6 +23,7 @@ from qjoule.model.labels import (
     background,
     process,
 )
+from qjoule.trace.roles import thread_role
 
 Records = npt.NDArray[Any]  #: of `contract.AGGREGATE`
 
@@ -46,7 +48,7 @@ class LiveNames:
     """Shape hash to (fingerprint, text); None as long as its text has not come."""
     server: Callable[[int], str]
     process: Callable[[int], str]  #: by tgid
-    thread: Callable[[int], str]  #: role, by pid
+    thread: Callable[[int], str]  #: by pid
     rung: Callable[[str], str] = _no_rung  #: by the server's name
 
 
@@ -100,7 +102,9 @@ class LiveGroups:
             return self._query(shape, self.names.server(server))
         if kind == OwnerKind.SERVER:
             name = self.names.server(server)
-            return self.index.number(background(name, self.names.thread(pid)))
+            role = thread_role(self.names.thread(pid), self.names.process(tgid))
+            rung = self.names.rung(name)
+            return self.index.number(background(name, role, rung if rung == BY_THREAD else ""))
         if kind == OwnerKind.KERNEL:
             return self.index.number(KERNEL)
         if kind == OwnerKind.TRACER:

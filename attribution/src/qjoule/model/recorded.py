@@ -20,6 +20,7 @@ from qjoule.model.counters import (
     window_energy,
 )
 from qjoule.model.groups import OwnerGroups
+from qjoule.model.labels import BY_THREAD
 from qjoule.model.ledger import Ledger
 from qjoule.model.query_groups import QueryGroups
 from qjoule.model.result import TraceInfo
@@ -100,6 +101,11 @@ def server_names(meta: Meta) -> Callable[[int | None], str]:
         return names.get(server) or f"server {server}"
 
     return name
+
+
+def servers_by_thread(meta: Meta) -> frozenset[int]:
+    """Ids of the servers that were traced without query boundaries."""
+    return frozenset(server.id for server in meta.servers if server.rung == BY_THREAD)
 
 
 def trace_info(trace: Trace) -> TraceInfo:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from qjoule.model.labels import BY_THREAD
+
 #: The parts of the total, in the order in which they are shown.
 PARTS = ("queries", "background", "other_processes", "kernel", "tracer", "idle", "residual")
 
@@ -55,6 +57,11 @@ class Row:
     energy_by_domain_ci95: dict[str, tuple[float, float]] = field(default_factory=dict)
     power_factor: tuple[float, float, float] | None = None
     shared_nj: int | None = None
+
+    @property
+    def by_thread(self) -> bool:
+        """Threads of one role, of a server that was traced without query boundaries."""
+        return self.kind == "background" and self.rung == BY_THREAD
 
     @property
     def j_per_call(self) -> float | None:
@@ -125,6 +132,11 @@ class Attribution:
     unattributed_windows: int = 0  #: gaps, resets, failed reads: their energy is in no row
     window_causes: dict[str, int] = field(default_factory=dict)  #: flagged windows by cause
     anomalies: dict[str, int] = field(default_factory=dict)  #: what the trace should not hold
+
+    @property
+    def tabled(self) -> tuple[Row, ...]:
+        """Rows that are looked at one by one: of queries, and of threads where that is all."""
+        return (*self.rows, *(row for row in self.fixed if row.by_thread))
 
     @property
     def main(self) -> Domain:

@@ -18,7 +18,12 @@ NO_TEXT = "(text not seen)"
 
 
 def query_label(row: Row) -> str:
-    """A group of queries on one line: other keys than the fingerprint, then the shape."""
+    """A group of queries on one line: other keys than the fingerprint, then the shape.
+
+    Of a row of threads: the server and what its threads are called.
+    """
+    if row.by_thread:
+        return fmt.one_line(f"{row.server}  {row.shape}")
     others = {name: value for name, value in row.keys.items() if name != "fingerprint"}
     if "fingerprint" not in row.keys and not row.shape:
         if len(others) == 1:

@@ -41,7 +41,7 @@ def detail(state: ViewState, width: int) -> list[Line]:
 
 
 def _find(attribution: Attribution, key: str) -> Row | None:
-    return next((row for row in attribution.rows if row_key(row) == key), None)
+    return next((row for row in attribution.tabled if row_key(row) == key), None)
 
 
 def _identity(row: Row, width: int) -> Line:

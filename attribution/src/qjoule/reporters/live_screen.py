@@ -58,7 +58,7 @@ def _compose(state: ViewState, width: int, height: int) -> list[Line]:
 
 
 def visible_rows(state: ViewState, height: int) -> list[Row]:
-    """The query rows that `compose` shows on a table screen of `height` lines."""
+    """The rows of queries and threads that `compose` shows on a table screen of `height` lines."""
     rows = state.rows()
     room = max(1, height - HEADER_LINES - 2 - _fixed_height(height))
     first = max(0, state.cursor(rows) - room + 1)
@@ -104,35 +104,37 @@ def _table(state: ViewState, width: int, room: int) -> list[Line]:
 
 
 def _power(attribution: Attribution, rows: Sequence[Row]) -> tuple[list[str], str, str]:
-    """Watts of the rows shown, the queries not shown and the other parts; their sum; the unit.
+    """Watts of the rows shown, and what they leave of the parts; their sum; the unit.
 
     Rounded together, so that the figures on the screen add up to the total on the screen.
     """
     seconds = attribution.trace.duration_s
     if not has_energy(attribution) or seconds <= 0:
         return [fmt.UNKNOWN] * (len(rows) + len(PARTS)), fmt.UNKNOWN, "W"
-    parts = attribution.main.parts_nj
-    hidden_nj = parts.get("queries", 0) - sum(row.energy_nj for row in rows)
-    energies = [row.energy_nj for row in rows] + [hidden_nj]
-    energies += [parts.get(part, 0) for part in PARTS[1:]]
+    energies = [row.energy_nj for row in rows]
+    energies += [_left_nj(attribution, rows, part) for part in PARTS]
     column = fmt.energy_column([round(energy / seconds) for energy in energies], narrow=True)
     return list(column.figures), column.total, column.unit.replace("J", "W")
+
+
+def _left_nj(attribution: Attribution, rows: Sequence[Row], part: str) -> int:
+    """What the rows shown leave of a part."""
+    shown_nj = sum(row.energy_nj for row in rows if row.kind == part)
+    return attribution.main.parts_nj.get(part, 0) - shown_nj
 
 
 def _fixed(
     attribution: Attribution, rows: Sequence[Row], figures: Sequence[str], total: str
 ) -> list[dict[str, str]]:
     """Cells of the queries not shown, of the other parts, and of the total."""
-    hidden = max(0, len(attribution.rows) - len(rows))
+    shown = sum(row.kind == "queries" for row in rows)
+    hidden = max(0, len(attribution.rows) - shown)
     names = [f"other queries ({fmt.count(hidden)})"]
     names += [FIXED_NAMES[part] for part in PARTS[1:-1]] + ["residual (unattributed)"]
     measured_nj = attribution.main.measured_nj if has_energy(attribution) else 0
     cells = []
     for index, name in enumerate(names):
-        energy_nj = 0
-        if measured_nj:
-            energy_nj = attribution.main.parts_nj.get(PARTS[index], 0)
-            energy_nj -= sum(row.energy_nj for row in rows) if index == 0 else 0
+        energy_nj = _left_nj(attribution, rows, PARTS[index]) if measured_nj else 0
         share = fmt.share(energy_nj / measured_nj if measured_nj else None)
         cells.append({"query": name, "power": figures[len(rows) + index], "share": share})
     grade = fmt.one_line(attribution.energy_source.grade)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from qjoule.model.labels import SEVERAL
+from qjoule.model.labels import BY_THREAD, SEVERAL
 from qjoule.model.result import PARTS, Attribution, Domain
 from qjoule.reporters import format as fmt
 from qjoule.reporters import missing, power
@@ -21,6 +21,7 @@ _GRADES = {
     "simulated": "simulated by a test source: these are not real joules",
     "none": "no energy source: energies are unknown",
 }
+_RUNGS = {BY_THREAD: "none (by thread)"}
 _UNAVAILABLE = "unavailable: no counter here; what it draws is in no row"
 
 
@@ -50,10 +51,7 @@ def footing(attribution: Attribution) -> list[tuple[str, str]]:
         *(("domain", _other_domain(domain)) for domain in attribution.domains[1:]),
         *((name, _UNAVAILABLE) for name in power.unavailable(attribution)),
         ("rung", rungs(attribution)),
-        (
-            "coverage",
-            f"{fmt.share(attribution.coverage)} of the servers' CPU time has a named query",
-        ),
+        ("coverage", _coverage(attribution)),
         ("loss", missing.loss(attribution)),
         ("complete", _completeness(attribution)),
     ]
@@ -70,16 +68,22 @@ def footing(attribution: Attribution) -> list[tuple[str, str]]:
 def rungs(attribution: Attribution) -> str:
     """How query boundaries were found, per server: `mariadb:3306 symbol · postgres:5432 socket`."""
     found: dict[str, set[str]] = {}
-    for row in attribution.rows:
+    for row in attribution.tabled:
         if row.rung:
             found.setdefault(row.server, set()).add(row.rung)
     if len(found) > 1:
         found.pop(SEVERAL, None)  # a statement of several servers: each has rows of its own
     named = (
-        f"{server or 'all servers'} {'+'.join(sorted(names))}"
+        f"{server or 'all servers'} {'+'.join(_RUNGS.get(name, name) for name in sorted(names))}"
         for server, names in sorted(found.items())
     )
     return fmt.one_line(" · ".join(named)) or fmt.UNKNOWN
+
+
+def _coverage(attribution: Attribution) -> str:
+    if not attribution.rows and any(row.by_thread for row in attribution.fixed):
+        return "no server with queries: CPU time and energy are by thread name"
+    return f"{fmt.share(attribution.coverage)} of the servers' CPU time has a named query"
 
 
 def flag_letters(attribution: Attribution, shown: int) -> dict[str, str]:

@@ -116,7 +116,7 @@ def lines(attribution: Attribution, limit: int, flags: dict[str, str]) -> list[L
         )
         result.append(_rest_line(label, rest_nj, hidden, attribution))
     for part in PARTS[1:]:
-        result += _fixed_lines(part, parts.get(part, 0), attribution, flags)
+        result += _fixed_lines(part, parts.get(part, 0), attribution, flags, limit)
     measured_nj = attribution.main.measured_nj if attribution.domains else 0
     missing_nj = measured_nj - sum(line.energy_nj for line in result)
     if missing_nj:
@@ -158,11 +158,15 @@ def _rest_line(
 
 
 def _fixed_lines(
-    part: str, part_nj: int, attribution: Attribution, flags: dict[str, str]
+    part: str, part_nj: int, attribution: Attribution, flags: dict[str, str], limit: int
 ) -> list[Line]:
-    """A part's largest rows, and one line for what they leave of the part."""
+    """A part's largest rows, and one line for what they leave of the part.
+
+    Where threads are all that is known of a server, as many as of queries.
+    """
     rows = sorted((r for r in attribution.fixed if r.kind == part), key=lambda r: -r.energy_nj)
-    shown = rows if len(rows) <= _FIXED_ROWS_PER_PART else rows[: _FIXED_ROWS_PER_PART - 1]
+    most = max(limit if any(row.by_thread for row in rows) else 0, _FIXED_ROWS_PER_PART)
+    shown = rows if len(rows) <= most else rows[: most - 1]
     result = []
     for row in shown:
         line = _line("fixed", fixed_label(row), row.energy_nj, attribution, row.share)

@@ -12,6 +12,7 @@ from qjoule.servers.config_mysql import mysql_facts
 from qjoule.servers.config_postgres import NO_POOL, postgres_encryption
 from qjoule.servers.elf import open_executable
 from qjoule.servers.identify import identify
+from qjoule.servers.listening import SocketTables
 from qjoule.servers.procfs import Process, file_id, processes
 from qjoule.servers.types import Fact, Flavour, Server
 
@@ -103,7 +104,7 @@ def _running(
         encryption, pool = postgres_encryption(main), NO_POOL
     else:
         encryption, pool = mysql_facts(main, flavour, version)
-    ports, sockets = main.listening()
+    listening = SocketTables().of(main)
     tgids = tuple(member.pid for member in members)
     return Server(
         0,
@@ -113,8 +114,8 @@ def _running(
         main.exe_name,
         main.exe_id,
         tgids,
-        ports,
-        sockets,
+        listening.tcp,
+        listening.unix,
         encryption,
         pool,
     )

@@ -1,8 +1,9 @@
 """The attach plan: what `qjoule-tracer` attaches to, as its arguments.
 
-    --server ID:KIND:RUNG:PATH   a server; KIND mysql or postgres, RUNG socket or symbol. PATH is
-                                 its executable: processes that start from it later belong to
-                                 the first server listed with it
+    --server ID:KIND:RUNG:PATH   a server; KIND mysql or postgres, RUNG socket or symbol; or
+                                 generic and none. PATH is its executable: processes that start
+                                 from it later belong to the first server listed with it
+    --restart ID:never|HASH      which of them are this very server (`servers.restart`)
     --running ID:TGID            the main process of the server, which runs already; its children
                                  are the server's too
     --probe ID:ROLE:OFFSET       a uprobe at this offset of the server's executable file (0x...);
@@ -62,13 +63,11 @@ class Probe:
 
 @dataclass(frozen=True)
 class PlannedServer:
-    """A server with its decision. `choice.rung` NONE: left out of the arguments."""
+    """A server with its decision. Not `choice.traced`: left out of the arguments."""
 
     server: Server
     choice: Choice
-    probes: tuple[
-        Probe, ...
-    ] = ()  #: what its executable needs, also when another server lists them
+    probes: tuple[Probe, ...] = ()  #: of its executable, also when another server lists them
     states: BackendStates | None = None
     notes: tuple[str, ...] = ()  #: what will be less than complete, one line each
     lists_probes: bool = False
@@ -76,7 +75,7 @@ class PlannedServer:
 
     @property
     def traced(self) -> bool:
-        return self.choice.rung is not Rung.NONE
+        return self.choice.traced
 
     @property
     def boundary_cost_ns(self) -> int:
@@ -99,8 +98,10 @@ class PlannedServer:
             "executable": str(server.exe_path),
             "pids": list(server.tgids),
             "ports": list(server.ports),
+            "udp_ports": list(server.udp_ports),
             "sockets": list(server.sockets),
             "rung": self.choice.rung.name.lower(),
+            "by_thread": self.choice.by_thread,
             "exact": self.choice.exact,
             "why": self.choice.why,
             "other": self.choice.other,
@@ -155,7 +156,7 @@ def build_plan(
     }
     ids = count(1)
     for server, resolution, choice in zip(chosen, resolved, choices, strict=True):
-        if choice.rung is Rung.NONE:
+        if not choice.traced:
             planned.append(PlannedServer(replace(server, id=0), choice))
             continue
         on_symbols = choice.rung is Rung.SYMBOL
@@ -202,6 +203,8 @@ def _with_pids(servers: Sequence[Server], pids: Collection[int] | None) -> list[
 
 def _resolve(server: Server) -> _Resolution:
     resolution = _Resolution(server.exe_id, notes=_blind_spots(server))
+    if server.flavour is Flavour.GENERIC:
+        return resolution
     try:
         executable = open_executable(server.exe_path)
         # The same image in two containers is one file of the layer below, with one inode number
@@ -220,6 +223,8 @@ def _resolve(server: Server) -> _Resolution:
 
 
 def _blind_spots(server: Server) -> tuple[str, ...]:
+    if server.flavour is Flavour.GENERIC:
+        return (server.restart.why,)
     if server.flavour is Flavour.MYSQL and _X_PROTOCOL_PORT in server.ports:
         return (f"sessions of the X Protocol (port {_X_PROTOCOL_PORT}) count as server background",)
     return ()
@@ -271,9 +276,7 @@ def _at_most(limit: int, choices: list[Choice]) -> list[Choice]:
     """The tracer has room for so many servers; what goes beyond is named, not dropped silently."""
     full = Choice(Rung.NONE, f"at most {limit} servers at a time: choose with --pid", exact=False)
     seen = count(1)
-    return [
-        choice if choice.rung is Rung.NONE or next(seen) <= limit else full for choice in choices
-    ]
+    return [choice if not choice.traced or next(seen) <= limit else full for choice in choices]
 
 
 def _arguments(planned: PlannedServer) -> list[str]:
@@ -282,6 +285,8 @@ def _arguments(planned: PlannedServer) -> list[str]:
     arguments = ["--server", f"{server.id}:{kind}:{rung}:{server.exe_path}"]
     if server.running:
         arguments += ["--running", f"{server.id}:{server.tgids[0]}"]
+    if server.restart.argument:
+        arguments += ["--restart", f"{server.id}:{server.restart.argument}"]
     if planned.lists_probes:
         for probe in planned.probes:
             arguments += ["--probe", f"{server.id}:{probe.role}:{probe.site.offset:#x}"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
@@ -11,7 +10,6 @@ from functools import cached_property
 from pathlib import Path
 
 DELETED = " (deleted)"  #: the kernel appends it to the name of an unlinked executable
-_FILES_MAX = 100_000
 _TEXT_BYTES_MAX = 4 << 20
 
 
@@ -44,6 +42,17 @@ class Process:
         return {name: value for name, _, value in pairs}
 
     @property
+    def name(self) -> str:
+        """As `ps` shows it: what the process calls itself, at most 15 bytes."""
+        return read_text(self.directory / "comm").rstrip("\n") or self.base_name
+
+    @property
+    def cpu_ticks(self) -> int:
+        """CPU time so far, of all its threads that ever were (proc(5): utime + stime)."""
+        fields = read_text(self.directory / "stat").rpartition(")")[2].split()
+        return sum(map(int, fields[11:13])) if len(fields) > 12 else 0
+
+    @property
     def working_directory(self) -> str:
         """As the process sees it; empty when it cannot be read."""
         try:
@@ -59,22 +68,6 @@ class Process:
                 if file_id(path) == self.exe_id:
                     return path
         return self.directory / "exe"
-
-    def listening(self) -> tuple[tuple[int, ...], tuple[str, ...]]:
-        """TCP ports and unix sockets this process listens on."""
-        owned = set(_socket_inodes(self.directory / "fd"))
-        ports = {
-            port
-            for table in ("tcp", "tcp6")
-            for inode, port in _tcp_listeners(self.directory / "net" / table)
-            if inode in owned
-        }
-        paths = {
-            path
-            for inode, path in _unix_listeners(self.directory / "net" / "unix")
-            if inode in owned
-        }
-        return tuple(sorted(ports)), tuple(sorted(paths))
 
 
 def processes(proc: Path, hidden: list[int] | None = None) -> Iterator[Process]:
@@ -115,37 +108,11 @@ def _parent(entry: Path) -> int:
 
 
 def _strings(path: Path) -> tuple[str, ...]:
-    return tuple(_text(path).rstrip("\0").split("\0")) if _text(path) else ()
+    return tuple(read_text(path).rstrip("\0").split("\0")) if read_text(path) else ()
 
 
-def _text(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """The file's text, empty when it cannot be read; bytes that are no UTF-8 are kept."""
     with suppress(OSError), path.open("rb") as stream:
         return stream.read(_TEXT_BYTES_MAX).decode(errors="surrogateescape")
     return ""
-
-
-def _socket_inodes(directory: Path) -> Iterator[int]:
-    with suppress(OSError), os.scandir(directory) as entries:
-        for count, entry in enumerate(entries):
-            if count == _FILES_MAX:
-                return
-            with suppress(OSError, ValueError):
-                target = os.readlink(entry.path)  # noqa: PTH115 - thousands of them
-                if target.startswith("socket:["):
-                    yield int(target[8:-1])
-
-
-def _tcp_listeners(table: Path) -> Iterator[tuple[int, int]]:
-    for line in _text(table).splitlines()[1:]:
-        with suppress(ValueError, IndexError):
-            fields = line.split()
-            if fields[3] == "0A":  # TCP_LISTEN
-                yield int(fields[9]), int(fields[1].rpartition(":")[2], 16)
-
-
-def _unix_listeners(table: Path) -> Iterator[tuple[int, str]]:
-    for line in _text(table).splitlines()[1:]:
-        with suppress(ValueError, IndexError):
-            fields = line.split(maxsplit=7)
-            if int(fields[3], 16) & 0x10000:  # __SO_ACCEPTCON
-                yield int(fields[6]), fields[7]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from qjoule.contract import Rung
 from qjoule.errors import QjouleError
 from qjoule.servers.kernel_facts import KernelFacts
-from qjoule.servers.types import Server
+from qjoule.servers.types import Flavour, Server
 
 _NO_TRACEPOINTS = "the kernel lacks the sock_recv_length and sock_send_length tracepoints (6.3)"
 
@@ -21,10 +21,20 @@ _NO_TRACEPOINTS = "the kernel lacks the sock_recv_length and sock_send_length tr
 class Choice:
     """`why` is one line; `other` says what the other rung would need."""
 
-    rung: Rung  #: NONE: this server cannot be traced, `why` says what is missing
+    rung: Rung  #: NONE: no query boundaries; `why` says what is missing
     why: str
     other: str = ""
     exact: bool = True
+    by_thread: bool = False  #: traced without query boundaries: CPU time by thread name
+
+    @property
+    def traced(self) -> bool:
+        return self.rung is not Rung.NONE or self.by_thread
+
+
+_BY_THREAD = Choice(
+    Rung.NONE, "its protocol is not known: CPU time by thread name, no queries", by_thread=True
+)
 
 
 def choose_rung(
@@ -44,6 +54,8 @@ def choose_rung(
     Raises:
         QjouleError: the server runs and the wanted rung is not possible.
     """
+    if server.flavour is Flavour.GENERIC:
+        return _BY_THREAD
     hidden = _what_hides_queries(server)
     missing = "" if kernel.socket_tracepoints else _NO_TRACEPOINTS
     moves = _what_moves_queries(server)

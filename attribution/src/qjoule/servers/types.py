@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Literal
 
 from qjoule.contract import ServerKind
 
@@ -13,11 +14,21 @@ class Flavour(StrEnum):
     MARIADB = "mariadb"
     MYSQL = "mysql"
     POSTGRES = "postgres"
+    GENERIC = "generic"  #: any other process: no protocol is known, so no queries
 
     @property
     def kind(self) -> ServerKind:
         """The wire protocol and probe layout: MariaDB and MySQL share one."""
-        return ServerKind.POSTGRES if self is Flavour.POSTGRES else ServerKind.MYSQL
+        return _KINDS[self]
+
+
+_KINDS = {
+    Flavour.MARIADB: ServerKind.MYSQL,
+    Flavour.MYSQL: ServerKind.MYSQL,
+    Flavour.POSTGRES: ServerKind.POSTGRES,
+    Flavour.GENERIC: ServerKind.GENERIC,
+}
+_PORTS_IN_LABEL = 3
 
 
 @dataclass(frozen=True)
@@ -26,6 +37,22 @@ class Fact:
 
     value: bool | None
     source: str
+
+
+@dataclass(frozen=True)
+class Restart:
+    """Which processes that start later are this server again. `why` is one line for people."""
+
+    how: Literal["executable", "arguments", "never"]
+    why: str = ""
+    arguments: int = 0  #: hash of the command line, of `arguments`
+
+    @property
+    def argument(self) -> str:
+        """As `qjoule-tracer --restart` takes it; empty: the executable is enough."""
+        if self.how == "executable":
+            return ""
+        return f"{self.arguments:#x}" if self.how == "arguments" else "never"
 
 
 @dataclass(frozen=True)
@@ -43,6 +70,9 @@ class Server:
     sockets: tuple[str, ...]
     encryption: Fact  #: may a session be encrypted?
     thread_pool: Fact  #: may a session change its thread?
+    name: str = ""  #: of a generic server: what the process is called
+    udp_ports: tuple[int, ...] = ()  #: looked for in generic servers only
+    restart: Restart = Restart("executable")
 
     @property
     def kind(self) -> ServerKind:
@@ -60,9 +90,14 @@ class Server:
 
     @property
     def label(self) -> str:
-        """A short name for people: `mariadb:3306`."""
-        if self.ports:
-            return f"{self.flavour}:{self.ports[0]}"
+        """A short name for people: `mariadb:3306`, `java:7000,7199,9042`."""
+        name = self.name or str(self.flavour)
+        ports = self.ports or self.udp_ports
+        if ports and self.flavour is Flavour.GENERIC:
+            shown = ",".join(map(str, ports[:_PORTS_IN_LABEL]))
+            return f"{name}:{shown}{',…' if len(ports) > _PORTS_IN_LABEL else ''}"
+        if ports:
+            return f"{name}:{ports[0]}"
         if self.tgids:
-            return f"{self.flavour}:pid-{self.tgids[0]}"
-        return str(self.flavour)
+            return f"{name}:pid-{self.tgids[0]}"
+        return name

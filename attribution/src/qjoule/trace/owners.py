@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from qjoule.contract import OwnerKind, TaskEvent
 from qjoule.trace.columns import Array, distinct, strings
+from qjoule.trace.roles import thread_role
 from qjoule.trace.schema import IDLE_OWNER, OWNER_KINDS, OWNERS, UNKNOWN_COMM
 
 #: A thread's last stretches run after its exit event, while the kernel takes it apart.
@@ -93,7 +94,9 @@ class Owners:
         lives = [life for _, (life, _, _) in rows]
         kinds = [OWNER_KINDS[kind] for _, (_, kind, _) in rows]
         roles = [
-            life.comm if kind == OwnerKind.SERVER and life.comm != UNKNOWN_COMM else None
+            thread_role(life.comm, self._process_comm(life) or "")
+            if kind == OwnerKind.SERVER and life.comm != UNKNOWN_COMM
+            else None
             for _, (life, kind, _) in rows
         ]
         columns = [

@@ -1,0 +1,64 @@
+"""How a generic server is known again after a restart.
+
+The executable alone would do for a program that is nothing but this server. But it may be a
+runtime (java, python3) that anything else runs too, and no list of those is ever complete. So the
+command line has to be the same as well: the kernel hashes it when a process starts, and compares.
+A server that has written a title over its command line (redis-server, nginx) is known by its
+executable if the title speaks of it, and else not at all: better to miss a restart, and say so,
+than to take a stranger for the server.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from qjoule.servers.procfs import Process, file_id
+from qjoule.servers.types import Restart
+
+#: FNV-1a (RFC 9923), over 64-bit words; the same in bpf/arguments.bpf.h.
+_OFFSET, _PRIME = 0xCBF29CE484222325, 0x100000001B3
+_HASHED_BYTES = 65536
+_U64 = (1 << 64) - 1
+
+
+def arguments_hash(command_line: bytes) -> int:
+    """Of a command line as the kernel keeps it: each word ends with a zero byte."""
+    value = (_OFFSET ^ len(command_line)) * _PRIME & _U64
+    hashed = command_line[:_HASHED_BYTES]
+    for start in range(0, len(hashed), 8):
+        word = int.from_bytes(hashed[start : start + 8], "little")
+        value = (value ^ word) * _PRIME & _U64
+    return value
+
+
+def restart_of(process: Process) -> Restart:
+    """What will be taken for this process, started again."""
+    command_line = _command_line(process.directory / "cmdline")
+    words = command_line.removesuffix(b"\0").split(b"\0")
+    if command_line.endswith(b"\0") and words[0] and words[-1] and not _is_title(words):
+        why = "a restart is known by its executable and arguments"
+        return Restart("arguments", why, arguments_hash(command_line))
+    if _names_executable(words[0].split(b" ")[0].rstrip(b":").decode(errors="replace"), process):
+        return Restart("executable", "a restart is known by its executable")
+    return Restart("never", "a restart is not seen: its command line is not what it started with")
+
+
+def _is_title(words: list[bytes]) -> bool:
+    """One word that holds several, as setproctitle() leaves it."""
+    return len(words) == 1 and b" " in words[0]
+
+
+def _names_executable(word: str, process: Process) -> bool:
+    """`/usr/bin/redis-server` or `nginx`; the executable may be a link's target."""
+    if not word or "\0" in word:
+        return False
+    beside = process.exe_name.rpartition("/")[0] + "/" + word.rpartition("/")[2]
+    paths = (word if word.startswith("/") else beside, beside)
+    return any(file_id(process.root / path.lstrip("/")) == process.exe_id for path in paths)
+
+
+def _command_line(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
