@@ -40,6 +40,8 @@ class _Life:
     begin_ns: int | None
     settled: bool = False
     comm: str = UNKNOWN_COMM
+    role: str = ""  #: its name while it was a server's thread, before it ran another program
+    role_before: str = ""
     end_ns: int | None = None
     first_seen_ns: int | None = None
     owners: dict[tuple[int, int], int] = field(default_factory=dict)  #: (kind, server) to id
@@ -58,8 +60,8 @@ class Owners:
     def apply(self, tasks: Array) -> None:
         """Takes in task events (`contract.TASK`), whenever they arrive."""
         ordered = tasks[np.argsort(tasks["t_ns"], kind="stable")]
-        for t_ns, pid, tgid, _parent, _server, event, _kind, comm in ordered.tolist():
-            self._apply_one(t_ns, (pid, tgid), event, comm.decode("utf-8", "replace"))
+        for t_ns, pid, tgid, _parent, server, event, _kind, comm in ordered.tolist():
+            self._apply_one(t_ns, (pid, tgid), event, server, comm.decode("utf-8", "replace"))
 
     def resolve(self, segments: Array) -> Array:
         """Owner id (uint32) of each of some segments (`contract.SEGMENT`) in order of t0_ns.
@@ -94,10 +96,7 @@ class Owners:
         lives = [life for _, (life, _, _) in rows]
         kinds = [OWNER_KINDS[kind] for _, (_, kind, _) in rows]
         roles = [
-            thread_role(life.comm, self._process_comm(life) or "")
-            if kind == OwnerKind.SERVER and life.comm != UNKNOWN_COMM
-            else None
-            for _, (life, kind, _) in rows
+            self._role(life) if kind == OwnerKind.SERVER else None for _, (life, kind, _) in rows
         ]
         columns = [
             pa.array([owner for owner, _ in rows], pa.uint32()),
@@ -134,7 +133,9 @@ class Owners:
 
     # ---- lives --------------------------------------------------------------------------------
 
-    def _apply_one(self, t_ns: int, thread: tuple[int, int], event: int, comm: str) -> None:
+    def _apply_one(
+        self, t_ns: int, thread: tuple[int, int], event: int, server: int, comm: str
+    ) -> None:
         lives = self._lives.setdefault(thread, [])
         life = lives[-1] if lives else None
         if event == TaskEvent.FORK:
@@ -152,6 +153,10 @@ class Owners:
             self._ended.append(life)
         if comm and (event != TaskEvent.EXIT or life.comm == UNKNOWN_COMM):
             life.comm = comm
+            if server:
+                life.role_before, life.role = life.role, comm
+            elif event == TaskEvent.EXEC:  # was renamed a moment ago, still the server's
+                life.role = life.role_before
         self._touch(life)
 
     def _owner(self, life: _Life, role: tuple[int, int]) -> int:
@@ -165,6 +170,12 @@ class Owners:
     def _touch(self, life: _Life) -> None:
         for role, owner in life.owners.items():
             self._changed[owner] = (life, *role)
+
+    def _role(self, life: _Life) -> str | None:
+        name = life.role or life.comm
+        if name == UNKNOWN_COMM:
+            return None
+        return name if life.pid == life.tgid else thread_role(name, self._process_comm(life) or "")
 
     def _process_comm(self, life: _Life) -> str | None:
         if life.pid == life.tgid:
