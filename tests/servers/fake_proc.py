@@ -27,6 +27,9 @@ class FakeProc:
         cwd: str = "/",
         environment: Sequence[str] = (),
         name: str = "x",
+        comm: str = "",
+        ticks: int = 0,
+        command_line: bytes | None = None,
     ) -> Path:
         """A process. `exe` is the full path of a real file here: an ordinary link has no other."""
         entry = self.tree / str(pid)
@@ -34,15 +37,30 @@ class FakeProc:
         (entry / "exe").symlink_to(exe)
         (entry / "root").symlink_to(root or self.host)
         (entry / "cwd").symlink_to(cwd)
-        (entry / "stat").write_text(f"{pid} ({name}) S {parent} {pid} {pid} 0 -1")
+        (entry / "stat").write_text(
+            f"{pid} ({name}) S {parent} {pid} {pid} 0 -1 0 0 0 0 0 {ticks} {ticks}"
+        )
         words = [exe, *arguments]
-        (entry / "cmdline").write_text("".join(f"{word}\0" for word in words))
+        if command_line is None:
+            command_line = "".join(f"{word}\0" for word in words).encode()
+        (entry / "cmdline").write_bytes(command_line)
+        if comm:
+            (entry / "comm").write_text(f"{comm}\n")
         (entry / "environ").write_text("".join(f"{word}\0" for word in environment))
         (entry / "fd").mkdir()
         (entry / "net").mkdir()
         return entry
 
-    def listen(self, pid: int, *, port: int | None = None, unix: str = "", inode: int = 77) -> None:
+    def listen(
+        self,
+        pid: int,
+        *,
+        port: int | None = None,
+        udp: int | None = None,
+        unix: str = "",
+        inode: int = 77,
+    ) -> None:
+        """One socket. Its tables replace those of the last call for this process."""
         entry = self.tree / str(pid)
         (entry / "fd" / str(inode)).symlink_to(f"socket:[{inode}]")
         if port is not None:
@@ -51,6 +69,12 @@ class FakeProc:
                 f"   0: 0100007F:{port:04X} 00000000:0000 0A 0:0 0:0 0 0 0 {inode} 1 0\n"
                 f"   1: 0100007F:{port:04X} 0100007F:CAFE 01 0:0 0:0 0 0 0 {inode + 1} 1 0\n"
                 "   2: 0100007F:0050 00000000:0000 0A 0:0 0:0 0 0 0 4711 1 0\n"
+            )
+        if udp is not None:
+            (entry / "net" / "udp").write_text(
+                "  sl  local_address rem_address   st tx_queue tr tm->when retrnsmt   uid\n"
+                f"   0: 00000000:{udp:04X} 00000000:0000 07 0:0 0:0 0 0 0 {inode} 1 0\n"
+                f"   1: 00000000:{udp + 1:04X} 0100007F:0035 01 0:0 0:0 0 0 0 {inode} 1 0\n"
             )
         if unix:
             (entry / "net" / "unix").write_text(

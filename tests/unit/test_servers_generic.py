@@ -1,0 +1,212 @@
+"""Servers of unknown protocol in a /proc made of files: which there are, and their names."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from qjoule.contract import Rung
+from qjoule.errors import QjouleError
+from qjoule.servers.discovery import find_servers
+from qjoule.servers.generic import find_generic, with_generic
+from qjoule.servers.kernel_facts import KernelFacts
+from qjoule.servers.plan import SERVERS_MAX, build_plan
+from qjoule.servers.restart import arguments_hash
+from qjoule.servers.types import Server
+from servers.fake_proc import FakeProc
+from servers.toy_elf import MYSQL_8, toy_server
+
+KERNEL = KernelFacts(socket_tracepoints=True, uprobes=True)
+ITSELF = 999_999
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> FakeProc:
+    return FakeProc(tmp_path)
+
+
+@pytest.fixture
+def runtime(tmp_path: Path) -> str:
+    """An executable of that name: what is in it does not matter."""
+    path = tmp_path / "java"
+    shutil.copy("/bin/true", path)
+    return str(path)
+
+
+def generic(fake: FakeProc) -> list[Server]:
+    return find_generic([], fake.tree, Path("/"), ITSELF)
+
+
+def test_whatever_listens_is_named_by_process_and_port(fake: FakeProc, runtime: str) -> None:
+    fake.add(100, runtime, comm="java")
+    fake.listen(100, port=9042, unix="/run/one.sock")
+    fake.add(101, runtime, comm="unbound")
+    fake.listen(101, udp=53, inode=78)
+    fake.add(102, runtime, comm="dbus")
+    fake.listen(102, unix="/run/dbus", inode=79)
+    fake.add(103, runtime, comm="worker")  # listens on nothing
+    found = {server.tgids: server for server in generic(fake)}
+    assert {tgids: server.label for tgids, server in found.items()} == {
+        (100,): "java:9042",
+        (101,): "unbound:53",
+        (102,): "dbus:pid-102",
+    }
+    assert (found[(100,)].ports, found[(100,)].sockets) == ((9042,), ("/run/one.sock",))
+    assert (found[(101,)].ports, found[(101,)].udp_ports) == ((), (53,))
+
+
+def test_a_port_that_the_kernel_gave_out_is_a_clients(fake: FakeProc, runtime: str) -> None:
+    fake.add(100, runtime)
+    fake.listen(100, udp=40000)
+    assert generic(fake) == []
+    (fake.tree / "sys/net/ipv4").mkdir(parents=True)
+    (fake.tree / "sys/net/ipv4/ip_local_port_range").write_text("50000\t60000\n")
+    assert [server.udp_ports for server in generic(fake)] == [(40000,)]
+
+
+def test_each_network_namespace_has_ports_of_its_own(fake: FakeProc, runtime: str) -> None:
+    """Two containers listen on the same port; a third process shares the first one's network."""
+    for pid, namespace in ((100, "net:[1]"), (101, "net:[2]"), (102, "net:[1]")):
+        entry = fake.add(pid, runtime, comm=f"c{pid}")
+        (entry / "ns").mkdir()
+        (entry / "ns/net").symlink_to(namespace)
+        fake.listen(pid, port=6379, inode=500 + pid % 2)
+    (fake.tree / "102/net/tcp").unlink()  # read once for each namespace
+    assert {s.label for s in generic(fake)} == {"c100:6379", "c101:6379", "c102:6379"}
+
+
+def test_workers_are_of_the_server_that_forked_them(
+    fake: FakeProc, runtime: str, tmp_path: Path
+) -> None:
+    other = tmp_path / "node"
+    shutil.copy(runtime, other)
+    fake.add(100, runtime, comm="nginx")
+    fake.add(101, runtime, parent=100)
+    fake.add(102, runtime, parent=101)
+    fake.add(103, runtime, parent=100, comm="another")  # listens where its parent does not
+    fake.add(104, str(other), parent=100, comm="node")  # was handed the socket
+    for pid in (100, 101, 102, 104):
+        fake.listen(pid, port=80)
+    fake.listen(103, port=81, inode=78)
+    assert sorted(server.tgids for server in generic(fake)) == [(100, 101, 102), (103,), (104,)]
+
+
+def test_who_works_most_comes_first_and_who_has_no_port_last(fake: FakeProc, runtime: str) -> None:
+    for pid, ticks in ((100, 10), (101, 500), (102, 70)):
+        fake.add(pid, runtime, ticks=ticks)
+        fake.listen(pid, port=8000 + pid, inode=pid)
+    fake.add(103, runtime, ticks=9000)
+    fake.listen(103, unix="/run/x", inode=103)
+    assert [server.tgids[0] for server in generic(fake)] == [101, 102, 100, 103]
+
+
+def test_left_out(fake: FakeProc, runtime: str, tmp_path: Path) -> None:
+    """Itself, its tracer, the service manager with everybody's sockets, and known servers."""
+    for pid, name in ((100, "systemd"), (101, "qjoule-tracer")):
+        path = tmp_path / name
+        shutil.copy(runtime, path)
+        fake.add(pid, str(path))
+    fake.add(ITSELF, runtime)
+    mysqld = toy_server(tmp_path / "mysqld", [MYSQL_8], banner="MySQL 8.0.36 ")
+    fake.add(103, str(mysqld))
+    for pid in (100, 101, ITSELF, 103):
+        fake.listen(pid, port=3306, inode=pid)
+    known = [server for server in find_servers(fake.tree, Path("/")) if server.running]
+    assert [server.tgids for server in known] == [(103,)]
+    assert find_generic(known, fake.tree, Path("/"), ITSELF) == []
+
+
+def test_names_that_processes_chose_are_harmless(fake: FakeProc, runtime: str) -> None:
+    fake.add(100, runtime, comm="\x1b[2J\u202e")
+    fake.listen(100, port=1)
+    (server,) = generic(fake)
+    assert not set(server.label) & set("\x1b\u202e")
+
+
+def test_only_what_was_asked_for(fake: FakeProc, runtime: str) -> None:
+    fake.add(100, runtime, comm="a")
+    fake.listen(100, port=1)
+    fake.add(101, runtime, comm="b")
+    fake.listen(101, port=2, inode=78)
+    fake.add(102, runtime, comm="quiet")
+
+    def labels(*pids: int, everything: bool = False) -> set[str]:
+        servers = with_generic([], pids, everything, fake.tree, Path("/"))
+        return {server.label for server in servers}
+
+    assert labels() == set()
+    assert labels(everything=True) == {"a:1", "b:2"}
+    assert labels(101) == {"b:2"}
+    assert labels(102) == {"quiet:pid-102"}
+    with pytest.raises(QjouleError, match="no process 4711 to trace"):
+        labels(4711)
+
+
+# ---- the plan ------------------------------------------------------------------------------------
+
+
+def test_the_plan_traces_threads_without_a_rung(fake: FakeProc, runtime: str) -> None:
+    fake.add(100, runtime, arguments=["-jar", "x.jar"])
+    fake.listen(100, port=1)
+    (server,) = generic(fake)
+    (planned,) = build_plan([server], KERNEL).traced
+    line = f"{runtime}\0-jar\0x.jar\0".encode()
+    assert build_plan([server], KERNEL).arguments() == [
+        *("--server", f"1:generic:none:{runtime}"),
+        *("--running", "1:100"),
+        *("--restart", f"1:{arguments_hash(line):#x}"),
+    ]
+    assert (planned.choice.rung, planned.choice.by_thread) == (Rung.NONE, True)
+    assert planned.notes == ("a restart is known by its executable and arguments",)
+
+
+def test_known_servers_have_room_before_generic_ones(
+    fake: FakeProc, runtime: str, tmp_path: Path
+) -> None:
+    for pid in range(100, 100 + SERVERS_MAX):
+        fake.add(pid, runtime)
+        fake.listen(pid, port=pid, inode=pid)
+    mysqld = toy_server(tmp_path / "mysqld", [MYSQL_8], banner="MySQL 8.0.36 ", flags=("-O0",))
+    fake.add(300, str(mysqld))
+    known = [server for server in find_servers(fake.tree, Path("/")) if server.running]
+    plan = build_plan(with_generic(known, (), True, fake.tree, Path("/")), KERNEL)
+    assert len(plan.traced) == SERVERS_MAX
+    assert plan.traced[0].server.tgids == (300,)
+    (left_out,) = (one for one in plan.servers if not one.traced)
+    assert "at most 16 servers at a time" in left_out.choice.why
+
+
+# ---- restarts ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("command_line", "how"),
+    [
+        (b"/usr/bin/java\0-jar\0x.jar\0", "arguments"),
+        (b"memcached\0", "arguments"),
+        (b"java *:6379\0\0\0\0", "executable"),  # a title that begins with the executable's name
+        (b"java: master process\0", "executable"),
+        (b"other-name *:6379\0\0\0", "executable"),  # a link beside the executable, as redis-server
+        (b"gunicorn: master [app]\0\0", "never"),  # runs java, says something else
+        (b"title without an end", "never"),
+        (b"", "never"),
+    ],
+)
+def test_what_a_restart_is_known_by(
+    fake: FakeProc, runtime: str, command_line: bytes, how: str
+) -> None:
+    (Path(runtime).parent / "other-name").symlink_to(runtime)
+    fake.add(100, runtime, command_line=command_line, root=Path("/"))
+    fake.listen(100, port=1)
+    (server,) = generic(fake)
+    assert server.restart.how == how
+    assert server.restart.why
+    assert bool(server.restart.arguments) == (how == "arguments")
+
+
+def test_hashes_tell_command_lines_apart() -> None:
+    lines = [b"a\0", b"a\0\0", b"b\0", b"", b"a\0b\0", b"x" * 70000, b"x" * 70001, b"x" * 65536]
+    assert len({arguments_hash(line) for line in lines}) == len(lines)
+    assert arguments_hash(b"x" * 69999 + b"1") == arguments_hash(b"x" * 69999 + b"2")
