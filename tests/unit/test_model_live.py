@@ -18,7 +18,7 @@ NAMES = LiveNames(
     lambda shape: (f"fp{shape // 10}", "select"),
     lambda server: f"db{server}",
     lambda tgid: f"process{tgid}",
-    lambda pid: f"role{pid}",
+    lambda pid: f"role-{pid}",
 )
 
 
@@ -59,7 +59,7 @@ def test_groups_are_those_of_a_recorded_trace() -> None:
     assert dict(labels[2].keys)["fingerprint"] == "(prepared before tracing began)"
     assert not labels[2].named
     assert dict(labels[3].keys)["fingerprint"] == "other"
-    assert dict(labels[4].keys) == {"server": "db2", "role": "role3"}
+    assert dict(labels[4].keys) == {"server": "db2", "role": "role-?"}
 
 
 def test_a_statement_of_two_servers_is_one_row_of_no_server_and_a_row_of_each() -> None:

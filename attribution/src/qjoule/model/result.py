@@ -139,5 +139,11 @@ class Attribution:
         return (*self.rows, *(row for row in self.fixed if row.by_thread))
 
     @property
+    def only_threads(self) -> bool:
+        """Whether no server that was traced has queries."""
+        servers = [row for row in self.fixed if row.kind == "background" and row.server]
+        return not self.rows and bool(servers) and all(row.by_thread for row in servers)
+
+    @property
     def main(self) -> Domain:
         return self.domains[0]

@@ -71,7 +71,7 @@ def _provenance(attribution: Attribution, width: int) -> Line:
             (fmt.one_line(source.name), "dim") if named else ("", ""),
             (f"idle {fmt.one_line(attribution.policy.get('idle', fmt.UNKNOWN))}", "dim"),
             _calibration(attribution),
-            (f"coverage {fmt.share(attribution.coverage)}", "dim"),
+            (_coverage(attribution), "dim"),
             (_tracer(attribution), "dim"),
             (f"{fmt.count(gaps)} windows without energy", "bad") if gaps else ("", ""),
             (f"lost: {lost}", "dim" if lost == missing.NOTHING else "warn"),
@@ -124,3 +124,9 @@ def _span(state: ViewState) -> str:
     if state.cumulative:
         return f"{fmt.duration(state.shown.total.trace.duration_s * 1e9)} since reset, at {elapsed}"
     return f"last {fmt.duration(state.shown.interval.trace.duration_s * 1e9)}, at {elapsed}"
+
+
+def _coverage(attribution: Attribution) -> str:
+    if attribution.only_threads:
+        return "by thread, no queries"
+    return f"coverage {fmt.share(attribution.coverage)}"

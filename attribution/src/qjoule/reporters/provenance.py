@@ -81,7 +81,7 @@ def rungs(attribution: Attribution) -> str:
 
 
 def _coverage(attribution: Attribution) -> str:
-    if not attribution.rows and any(row.by_thread for row in attribution.fixed):
+    if attribution.only_threads:
         return "no server with queries: CPU time and energy are by thread name"
     return f"{fmt.share(attribution.coverage)} of the servers' CPU time has a named query"
 

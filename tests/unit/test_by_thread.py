@@ -1,0 +1,179 @@
+"""A server without query boundaries in a trace: rows of threads, and nothing said of queries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import attribute_trace as hand
+from attribute_trace import MS
+from qjoule.contract import AGGREGATE, SEGMENT, TASK, Block, OwnerKind, TaskEvent
+from qjoule.live.names import Names
+from qjoule.live.replay import ReplaySource
+from qjoule.live.snapshot import Controls, Snapshot
+from qjoule.live.view_state import ViewState
+from qjoule.model.attribute import attribute
+from qjoule.model.live_groups import LiveGroups, identities
+from qjoule.reporters.live_screen import compose
+from qjoule.reporters.table import render
+from qjoule.trace.meta import Server
+from qjoule.trace.owners import Owners
+from qjoule.trace.reader import Trace
+from qjoule.trace.stream import Frame
+
+GENERIC = Server(2, "java:9042", "generic", rung="none")
+KNOWN = Server(1, "shop-db", "mysql")
+#: Threads of the generic server: 5 ms of garbage collection, 10 ms of a stage.
+THREADS = [
+    {"owner": 7, "kind": "server", "pid": 71, "tgid": 70, "server": 2, "role": "GC Thread#?"},
+    {"owner": 8, "kind": "server", "pid": 72, "tgid": 70, "server": 2, "role": "ReadStage-?"},
+]
+WORK: list[tuple[float, float, int, int, int | None]] = [
+    (5, 10, 1, 7, None),
+    (10, 20, 1, 8, None),
+]
+
+
+@pytest.fixture
+def beside(tmp_path: Path) -> Trace:
+    """The hand-written trace, with the generic server where its second CPU was idle."""
+    return Trace(write(tmp_path / "t", hand.SEGMENTS + WORK))
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Trace:
+    return Trace(write(tmp_path / "alone", WORK, queries=[]))
+
+
+def write(
+    directory: Path, work: list[tuple[float, float, int, int, int | None]], **more: Any
+) -> Path:
+    return hand.write(
+        directory,
+        owners=hand.OWNERS + THREADS,
+        segments=[hand.segment(*row) for row in sorted(work)],
+        meta={"servers": (KNOWN, GENERIC)},
+        **more,
+    )
+
+
+def test_its_threads_are_background_and_do_not_count_for_coverage(beside: Trace) -> None:
+    found = attribute(beside)
+    threads = {row.shape: row for row in found.fixed if row.by_thread}
+    assert {role: row.cpu_ns for role, row in threads.items()} == {
+        "GC Thread#?": 5 * MS,
+        "ReadStage-?": 10 * MS,
+    }
+    assert all(row.server == "java:9042" and row.rung == "none" for row in threads.values())
+    assert found.coverage == pytest.approx(30 / 40)  # as without it
+    assert sum(found.main.parts_nj.values()) == found.main.measured_nj
+    purge = next(row for row in found.fixed if row.shape == "purge")
+    assert not purge.by_thread
+
+
+def test_a_played_trace_says_the_same(beside: Trace) -> None:
+    *_, last = ReplaySource(beside, by=("fingerprint",), speed=0).snapshots(
+        Controls(1.0, "fingerprint")
+    )
+    assert [row for row in last.total.fixed if row.by_thread] == [
+        row for row in attribute(beside).fixed if row.by_thread
+    ]
+    assert last.total.coverage == pytest.approx(30 / 40)
+
+
+def test_a_table_of_threads_says_that_there_are_no_queries(alone: Trace, beside: Trace) -> None:
+    text = render(attribute(alone), width=120)
+    assert "server background: GC Thread#?" in text
+    assert "java:9042 none (by thread)" in text
+    assert "no server with queries" in text
+    both = render(attribute(beside), width=120)
+    assert "coverage  75.0 %" in both
+    assert "java:9042 none (by thread)" in both
+
+
+def test_as_many_threads_as_queries_are_listed(tmp_path: Path) -> None:
+    roles = [f"stage {name}" for name in "abcdefghij"]
+    owners = [
+        {**THREADS[0], "owner": 100 + i, "pid": 100 + i, "role": role}
+        for i, role in enumerate(roles)
+    ]
+    work = [hand.segment(2 * i, 2 * i + 2, 0, 100 + i, None) for i in range(len(roles))]
+    trace = hand.write(
+        tmp_path / "t", owners=owners, segments=work, queries=[], meta={"servers": (GENERIC,)}
+    )
+    found = attribute(Trace(trace))
+    assert all(role in render(found, width=120) for role in roles)
+    few = render(found, width=120, limit=4)
+    assert sum(role in few for role in roles) == 3
+    assert "server background: others" in few
+
+
+def screen(state: ViewState) -> list[str]:
+    return [line.plain() for line in compose(state, 120, 40)]
+
+
+def test_the_live_screen_lists_threads_and_looks_into_them(alone: Trace) -> None:
+    found = attribute(alone)
+    state = ViewState(title="x")
+    state.accept(Snapshot(found, found, 1.0))
+    lines = screen(state)
+    assert any("java:9042 ReadStage-?" in line for line in lines)
+    assert "by thread, no queries" in "\n".join(lines)
+    assert "coverage" not in "\n".join(lines)
+    (rest,) = (line for line in lines if "server background" in line)
+    assert "0.0 %" in rest  # all of it is in rows of its own
+    state.press("enter")
+    text = "\n".join(screen(state))
+    assert "java:9042" in text
+    assert "10.0 ms" in text  # its CPU time
+
+
+# ---- live names ----------------------------------------------------------------------------------
+
+
+def test_live_rows_are_those_of_a_recording() -> None:
+    names = Names(lambda *_: pytest.fail("no text"), {2: "java:9042"}, {"java:9042": "none"})
+    tasks = np.zeros(3, TASK)
+    for task, (pid, comm) in zip(
+        tasks, ((70, b"java"), (71, b"GC Thread#0"), (72, b"GC Thread#1")), strict=True
+    ):
+        task["pid"], task["tgid"], task["comm"] = pid, 70, comm
+        task["event"] = TaskEvent.ALIVE
+    names.add_tasks(Frame(Block.TASK, 0, tasks))
+    groups = LiveGroups(names.live_names())
+    sums = np.zeros(3, AGGREGATE)
+    sums["owner_kind"], sums["server"], sums["tgid"] = OwnerKind.SERVER, 2, 70
+    sums["pid"] = 70, 71, 72
+    owners, which = identities(sums)
+    found = [groups.index.labels[g] for g in groups.numbers(owners)[which]]
+    assert [label.shape for label in found] == ["java", "GC Thread#?", "GC Thread#?"]
+    assert {label.rung for label in found} == {"none"}
+
+
+def test_a_child_that_runs_another_program_leaves_its_role_behind() -> None:
+    """The kernel renames it before it says that the program has changed."""
+    events = [
+        (1, TaskEvent.FORK, 2, b"server"),
+        (2, TaskEvent.RENAME, 2, b"awk"),
+        (3, TaskEvent.EXEC, 0, b"awk"),
+    ]
+    tasks = np.zeros(len(events), TASK)
+    for task, (t_ns, event, server, comm) in zip(tasks, events, strict=True):
+        task["t_ns"], task["event"], task["server"], task["comm"] = t_ns, event, server, comm
+        task["pid"] = task["tgid"] = 80
+    owners = Owners()
+    owners.apply(tasks)
+    segments = np.zeros(2, SEGMENT)
+    segments["t0_ns"], segments["t1_ns"] = (1, 3), (2, 4)
+    segments["pid"] = segments["tgid"] = 80
+    segments["server"] = 2, 0
+    segments["owner_kind"] = OwnerKind.SERVER, OwnerKind.PROCESS
+    owners.resolve(segments)
+    rows = [row for row in owners.take_changes().to_pylist() if row["pid"] == 80]
+    assert [(row["kind"], row["role"], row["comm"]) for row in rows] == [
+        ("server", "server", "awk"),
+        ("process", None, "awk"),
+    ]
