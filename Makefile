@@ -114,6 +114,11 @@ lint: $(VENV)/installed $(SKELETON) ## Style and types, warnings as errors
 	$(VENV)/bin/mypy $(PY_SOURCES)
 	clang-format --dry-run --Werror $(C_SOURCES)
 
+.PHONY: docs
+docs: $(VENV)/installed ## Pages that are made from code: docs/servers.md
+	$(VENV)/bin/python -m qjoule.servers.support_table >docs/servers.md.new
+	mv docs/servers.md.new docs/servers.md
+
 .PHONY: bench-overhead
 bench-overhead: build ## What tracing costs a server, paired and interleaved
 	$(VENV)/bin/python bench/bench_overhead.py $(BENCH_ARGS)

@@ -15,7 +15,7 @@ from qjoule.machine.check import Check
 from qjoule.servers.discovery import Discovery
 from qjoule.servers.kernel_facts import KernelFacts
 from qjoule.servers.plan import build_plan
-from qjoule.servers.types import Fact, Flavour, Server
+from qjoule.servers.types import Fact, Flavour, Restart, Server
 from servers.toy_elf import MARIADB_10_11, toy_server
 
 GOOD = (
@@ -134,6 +134,36 @@ def test_json(monkeypatch: pytest.MonkeyPatch, maria: Path) -> None:
         "mysql-begin-command-first",
         "mysql-end",
     ]
+
+
+def test_what_else_listens(monkeypatch: pytest.MonkeyPatch, maria: Path) -> None:
+    """Listed apart: nothing stands in its way, and nothing is traced unasked."""
+    restart = Restart("arguments", "a restart is known by its executable and arguments", 1)
+    java = server(
+        maria,
+        flavour=Flavour.GENERIC,
+        name="java\x1b[2J",
+        ports=(7000, 9042),
+        udp_ports=(53,),
+        tgids=(12, 13),
+        restart=restart,
+    )
+    unix = replace(java, name="dbus", ports=(), udp_ports=(), tgids=(14,))
+    found = replace(findings(server(maria)), generic=(java, unix, *(unix,) * 20))
+    flat = " ".join(run(monkeypatch, found).output.split())
+    for text in (
+        "Other servers not traced unless asked for, with --generic or --pid",
+        "pid 12 and 1 more, port 7000, port 9042, UDP port 53; a restart is known by",
+        "dbus, pid 14, /run/mysqld.sock; a restart",
+        "and 6 more: see --json",
+        "Ready: 1 running server.",
+    ):
+        assert text in flat
+    assert "\x1b" not in flat
+    report = json.loads(run(monkeypatch, found, "--json").output)
+    assert len(report["generic_servers"]) == 22
+    assert report["generic_servers"][0]["ports"] == [7000, 9042]
+    assert len(report["servers"]) == 1
 
 
 def test_names_that_processes_chose_are_harmless(maria: Path) -> None:

@@ -33,25 +33,37 @@ class CannotResolve(QjouleError):
 
 _DISPATCH = "_Z16dispatch_command"
 
-#: sql/sql_parse.h of each version.
-_MYSQL_BEGIN = {
-    # MySQL to 5.6, MariaDB to 10.1
-    f"{_DISPATCH}19enum_server_commandP3THDPcj": Role.MYSQL_BEGIN_COMMAND_FIRST,
-    # MariaDB 10.2 to 10.5: is_com_multi, is_next_command
-    f"{_DISPATCH}19enum_server_commandP3THDPcjbb": Role.MYSQL_BEGIN_COMMAND_FIRST,
-    # MariaDB from 10.6: blocking
-    f"{_DISPATCH}19enum_server_commandP3THDPcjb": Role.MYSQL_BEGIN_COMMAND_FIRST,
-    # MySQL from 5.7
-    f"{_DISPATCH}P3THDPK8COM_DATA19enum_server_command": Role.MYSQL_BEGIN_THD_FIRST,
-}
+#: sql/sql_parse.h of each version: (versions, mangled name, role).
+MYSQL_SIGNATURES = (
+    (
+        "MySQL to 5.6, MariaDB to 10.1",
+        f"{_DISPATCH}19enum_server_commandP3THDPcj",
+        Role.MYSQL_BEGIN_COMMAND_FIRST,
+    ),
+    (  # is_com_multi, is_next_command
+        "MariaDB 10.2 to 10.5",
+        f"{_DISPATCH}19enum_server_commandP3THDPcjbb",
+        Role.MYSQL_BEGIN_COMMAND_FIRST,
+    ),
+    (  # blocking
+        "MariaDB from 10.6",
+        f"{_DISPATCH}19enum_server_commandP3THDPcjb",
+        Role.MYSQL_BEGIN_COMMAND_FIRST,
+    ),
+    (
+        "MySQL from 5.7",
+        f"{_DISPATCH}P3THDPK8COM_DATA19enum_server_command",
+        Role.MYSQL_BEGIN_THD_FIRST,
+    ),
+)
 
 #: C functions have no types in their names; the arguments read are the same from 13 to 18
 #: (src/include/utils/backend_status.h, tcop/pquery.h, access/parallel.h, storage/proc.h).
-_POSTGRES = {
+POSTGRES_FUNCTIONS = {
     Role.PG_ACTIVITY: "pgstat_report_activity",
     Role.PG_PORTAL_RUN: "PortalRun",
 }
-_POSTGRES_PARALLEL = {
+POSTGRES_PARALLEL = {
     Role.PG_LAUNCH_WORKERS: "LaunchParallelWorkers",
     Role.PG_JOIN_LEADER: "BecomeLockGroupMember",
 }
@@ -95,7 +107,7 @@ def boundary_functions(executable: Executable, kind: ServerKind) -> dict[Role, S
     """
     if kind is ServerKind.MYSQL:
         return _mysql(executable)
-    return {role: _the_one(executable, name) for role, name in _POSTGRES.items()}
+    return {role: _the_one(executable, name) for role, name in POSTGRES_FUNCTIONS.items()}
 
 
 def parallel_functions(executable: Executable) -> dict[Role, Symbol]:
@@ -104,11 +116,11 @@ def parallel_functions(executable: Executable) -> dict[Role, Symbol]:
     Raises:
         CannotResolve: as `boundary_functions`.
     """
-    return {role: _the_one(executable, name) for role, name in _POSTGRES_PARALLEL.items()}
+    return {role: _the_one(executable, name) for role, name in POSTGRES_PARALLEL.items()}
 
 
 def _mysql(executable: Executable) -> dict[Role, Symbol]:
-    present = {name: role for name, role in _MYSQL_BEGIN.items() if executable.functions(name)}
+    present = {name: role for _, name, role in MYSQL_SIGNATURES if executable.functions(name)}
     if len(present) > 1:
         raise CannotResolve(f"two signatures of dispatch_command: {' and '.join(present)}")
     if not present:

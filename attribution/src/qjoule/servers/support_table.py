@@ -1,0 +1,149 @@
+"""Writes docs/servers.md: what is traced how, by asking the code that decides.
+
+python -m qjoule.servers.support_table >docs/servers.md        (make docs)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from qjoule.contract import Rung
+from qjoule.servers.kernel_facts import KernelFacts
+from qjoule.servers.plan import SERVERS_MAX
+from qjoule.servers.rungs import Choice, choose_rung
+from qjoule.servers.signatures import MYSQL_SIGNATURES, POSTGRES_FUNCTIONS, POSTGRES_MAJORS
+from qjoule.servers.types import Fact, Flavour, Server
+
+#: Versions that the tests run for real, as discovery reads them from the executable.
+RUN_IN_TESTS = {
+    Flavour.MARIADB: "10.11",
+    Flavour.MYSQL: "8.0.15",
+    Flavour.POSTGRES: "15",
+}
+_NAMES = {
+    Flavour.MARIADB: "MariaDB",
+    Flavour.MYSQL: "MySQL",
+    Flavour.POSTGRES: "PostgreSQL",
+    Flavour.GENERIC: "any other process",
+}
+_PLAIN, _UNKNOWN, _TLS, _POOL = "plain text", "configuration unknown", "TLS possible", "thread pool"
+#: (encryption, thread pool) of each mode; None: it could not be found out.
+_MODES: dict[str, tuple[bool | None, bool | None]] = {
+    _PLAIN: (False, False),
+    _TLS: (True, False),
+    _POOL: (False, True),
+    f"{_POOL}, {_TLS}": (True, True),
+    _UNKNOWN: (None, None),
+}
+_MODES_OF = {
+    Flavour.MARIADB: tuple(_MODES),
+    Flavour.MYSQL: tuple(_MODES),
+    Flavour.POSTGRES: (_PLAIN, _TLS, _UNKNOWN),  # a process for each connection, always
+    Flavour.GENERIC: (_UNKNOWN,),
+}
+_TODAY = KernelFacts(socket_tracepoints=True, uprobes=True)
+_BEFORE_6_3 = KernelFacts(socket_tracepoints=False, uprobes=True)
+#: Column titles, kernel, and why there is no symbol rung.
+_CIRCUMSTANCES = (
+    ("Linux 6.3 and later", _TODAY, ""),
+    ("before 6.3", _BEFORE_6_3, ""),
+    ("6.3, function not found", _TODAY, "not found"),
+    ("before, not found", _BEFORE_6_3, "not found"),
+)
+_HEAD = """# Servers
+
+Made by `make docs` from the code that decides (`qjoule/servers`); a test compares.
+
+What is traced how depends on the server, its configuration and the kernel. qjoule takes the cheapest *rung* that is exact:
+**socket**, the serving thread's own traffic (needs the tracepoint `sock_recv_length`, Linux 6.3), or **symbol**, probes on the
+server's functions (about ten times as dear). *Not exact*: sessions that are encrypted are counted, not seen. *Not traced*: it
+would have to guess, so it refuses; `qjoule doctor` says why, and what is missing. *Function not found*: a stripped executable,
+or a version that is not in the second table.
+"""
+_TAIL = """## Any other server
+
+`--generic` traces every other process that listens (TCP, UDP, unix sockets, also in containers), `--pid` any process. There are no
+queries: CPU time and energy are rows of the server's background, by the name of the thread with the number of a worker left
+out (`worker-12`: `worker-?`, `GC Thread#3`: `GC Thread#?`). At most {servers} servers are traced at a time, known ones first, then those that
+used most CPU time; who is left out is named. Nothing is hooked for them beyond the context switches that are hooked anyway.
+
+Children that run the same executable are the server's, others are not. With `--generic` a restart is followed: a process is the
+server again if it has its executable and arguments. If the server has written a title over its arguments, its executable
+alone counts if the title begins with its name (`redis-server *:6379`), and else a restart is not seen; `qjoule doctor` says which.
+"""
+
+
+def document() -> str:
+    """The whole of docs/servers.md."""
+    return "\n".join(
+        [
+            _HEAD,
+            *_rungs(),
+            "",
+            "## Versions, and the functions of the symbol rung",
+            "",
+            *_versions(),
+            "",
+            _TAIL.format(servers=SERVERS_MAX),
+        ]
+    )
+
+
+def _rungs() -> Iterator[str]:
+    yield from _row("server", "mode", *(title for title, _, _ in _CIRCUMSTANCES))
+    yield from _row(*["---"] * (2 + len(_CIRCUMSTANCES)))
+    for flavour, modes in _MODES_OF.items():
+        for mode in modes:
+            encryption, pool = _MODES[mode]
+            server = _server(flavour, encryption, False if flavour is Flavour.POSTGRES else pool)
+            cells = (
+                _said(choose_rung(server, kernel, problem)) for _, kernel, problem in _CIRCUMSTANCES
+            )
+            shown = "–" if flavour is Flavour.GENERIC else mode
+            yield from _row(_NAMES[flavour], shown, *cells)
+
+
+def _versions() -> Iterator[str]:
+    yield from _row("versions", "functions", "run in the tests")
+    yield from _row("---", "---", "---")
+    for versions, name, _role in MYSQL_SIGNATURES:
+        tested = [
+            f"{_NAMES[flavour]} {RUN_IN_TESTS[flavour]}"
+            for flavour in (Flavour.MARIADB, Flavour.MYSQL)
+            if versions.startswith(f"{_NAMES[flavour]} from")  # both lines end in the newest
+        ]
+        yield from _row(versions, f"`{name}`", ", ".join(tested) or "–")
+    majors = f"PostgreSQL {POSTGRES_MAJORS[0]} to {POSTGRES_MAJORS[-1]}"
+    functions = ", ".join(f"`{name}`" for name in POSTGRES_FUNCTIONS.values())
+    yield from _row(majors, functions, f"PostgreSQL {RUN_IN_TESTS[Flavour.POSTGRES]}")
+
+
+def _said(choice: Choice) -> str:
+    if choice.rung is not Rung.NONE:
+        return f"{choice.rung.name.lower()}, {'exact' if choice.exact else 'not exact'}"
+    return "by thread, no queries" if choice.by_thread else "not traced"
+
+
+def _server(flavour: Flavour, encryption: bool | None, pool: bool | None) -> Server:
+    return Server(
+        id=0,
+        flavour=flavour,
+        version="",
+        exe_path=Path("/"),
+        exe_name="/",
+        exe_id=(0, 0),
+        tgids=(1,),
+        ports=(),
+        sockets=(),
+        encryption=Fact(encryption, ""),
+        thread_pool=Fact(pool, ""),
+    )
+
+
+def _row(*cells: str) -> Iterator[str]:
+    yield f"| {' | '.join(cells)} |"
+
+
+if __name__ == "__main__":
+    print(document(), end="")

@@ -1,0 +1,33 @@
+"""docs/servers.md says what the code does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from qjoule.servers.signatures import MYSQL_SIGNATURES
+from qjoule.servers.support_table import document
+
+PAGE = Path(__file__).parents[2] / "docs/servers.md"
+
+
+def test_the_page_is_up_to_date() -> None:
+    assert PAGE.read_text() == document(), "run 'make docs'"
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        "| MariaDB | plain text | socket, exact | symbol, exact | socket, exact | not traced |",
+        "| MySQL | thread pool | symbol, exact | symbol, exact | not traced | not traced |",
+        "| PostgreSQL | TLS possible | symbol, exact | symbol, exact | socket, not exact | not",
+        "| any other process | – | by thread, no queries |",
+    ],
+)
+def test_rows_worked_out_by_hand(row: str) -> None:
+    assert row in document()
+
+
+def test_every_signature_is_listed() -> None:
+    assert all(f"`{name}`" in document() for _, name, _ in MYSQL_SIGNATURES)
