@@ -22,7 +22,7 @@ def test_the_page_is_up_to_date() -> None:
         "| MariaDB | plain text | socket, exact | symbol, exact | socket, exact | not traced |",
         "| MySQL | thread pool | symbol, exact | symbol, exact | not traced | not traced |",
         "| PostgreSQL | TLS possible | symbol, exact | symbol, exact | socket, not exact | not",
-        "| any other process | – | by thread, no queries |",
+        "| any other process | all | by thread, no queries |",
     ],
 )
 def test_rows_worked_out_by_hand(row: str) -> None:

@@ -55,22 +55,27 @@ _HEAD = """# Servers
 
 Made by `make docs` from the code that decides (`qjoule/servers`); a test compares.
 
-What is traced how depends on the server, its configuration and the kernel. qjoule takes the cheapest *rung* that is exact:
-**socket**, the serving thread's own traffic (needs the tracepoint `sock_recv_length`, Linux 6.3), or **symbol**, probes on the
-server's functions (about ten times as dear). *Not exact*: sessions that are encrypted are counted, not seen. *Not traced*: it
-would have to guess, so it refuses; `qjoule doctor` says why, and what is missing. *Function not found*: a stripped executable,
-or a version that is not in the second table.
+What is traced how depends on the server, its configuration and the kernel. qjoule takes the
+cheapest *rung* that is exact: **socket**, the serving thread's own traffic (needs the tracepoint
+`sock_recv_length`, Linux 6.3), or **symbol**, probes on the server's functions (about ten times as
+dear). *Not exact*: sessions that are encrypted are counted, not seen. *Not traced*: qjoule would
+have to guess, so it refuses; `qjoule doctor` says why, and what is missing. *Function not found*: a
+stripped executable, or a version that is not in the second table.
 """
 _TAIL = """## Any other server
 
-`--generic` traces every other process that listens (TCP, UDP, unix sockets, also in containers), `--pid` any process. There are no
-queries: CPU time and energy are rows of the server's background, by the name of the thread with the number of a worker left
-out (`worker-12`: `worker-?`, `GC Thread#3`: `GC Thread#?`). At most {servers} servers are traced at a time, known ones first, then those that
-used most CPU time; who is left out is named. Nothing is hooked for them beyond the context switches that are hooked anyway.
+`--generic` traces every other process that listens (TCP, UDP, unix sockets, in whatever network
+namespace), `--pid` any process. There are no queries: CPU time and energy are rows of the server's
+background, by the name of the thread with the number of a worker left out (`worker-12`: `worker-?`,
+`GC Thread#3`: `GC Thread#?`). At most {servers} servers are traced at a time: known ones first,
+then those with ports, who used most CPU time before who used less; who is left out is named.
+Nothing is hooked for them beyond context switches and the tasks' fork, exec, rename and exit, which
+are hooked anyway. A thread's name has 15 bytes (`Native-Transpor`), and the kernel knows no other.
 
-Children that run the same executable are the server's, others are not. With `--generic` a restart is followed: a process is the
-server again if it has its executable and arguments. If the server has written a title over its arguments, its executable
-alone counts if the title begins with its name (`redis-server *:6379`), and else a restart is not seen; `qjoule doctor` says which.
+Children that run the same executable are the server's, others are not. With `--generic` a restart
+is followed: a process is the server again if it has its executable and arguments. If the server has
+written a title over its arguments, its executable alone counts if the title begins with its name
+(`redis-server *:6379`), and else a restart is not seen. `qjoule doctor` says which.
 """
 
 
@@ -100,7 +105,7 @@ def _rungs() -> Iterator[str]:
             cells = (
                 _said(choose_rung(server, kernel, problem)) for _, kernel, problem in _CIRCUMSTANCES
             )
-            shown = "–" if flavour is Flavour.GENERIC else mode
+            shown = "all" if flavour is Flavour.GENERIC else mode
             yield from _row(_NAMES[flavour], shown, *cells)
 
 
@@ -113,7 +118,7 @@ def _versions() -> Iterator[str]:
             for flavour in (Flavour.MARIADB, Flavour.MYSQL)
             if versions.startswith(f"{_NAMES[flavour]} from")  # both lines end in the newest
         ]
-        yield from _row(versions, f"`{name}`", ", ".join(tested) or "–")
+        yield from _row(versions, f"`{name}`", ", ".join(tested) or "no")
     majors = f"PostgreSQL {POSTGRES_MAJORS[0]} to {POSTGRES_MAJORS[-1]}"
     functions = ", ".join(f"`{name}`" for name in POSTGRES_FUNCTIONS.values())
     yield from _row(majors, functions, f"PostgreSQL {RUN_IN_TESTS[Flavour.POSTGRES]}")
