@@ -9,6 +9,7 @@ import pytest
 
 from qjoule.contract import Rung
 from qjoule.errors import QjouleError
+from qjoule.live.tracer import left_out
 from qjoule.servers.discovery import find_servers
 from qjoule.servers.generic import find_generic, with_generic
 from qjoule.servers.kernel_facts import KernelFacts
@@ -174,8 +175,9 @@ def test_known_servers_have_room_before_generic_ones(
     plan = build_plan(with_generic(known, (), True, fake.tree, Path("/")), KERNEL)
     assert len(plan.traced) == SERVERS_MAX
     assert plan.traced[0].server.tgids == (300,)
-    (left_out,) = (one for one in plan.servers if not one.traced)
-    assert "at most 16 servers at a time" in left_out.choice.why
+    (not_traced,) = (one for one in plan.servers if not one.traced)
+    (words,) = left_out(plan)
+    assert words.startswith(f"left out: {not_traced.server.label} (at most 16 servers at a time")
 
 
 # ---- restarts ------------------------------------------------------------------------------------

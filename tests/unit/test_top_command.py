@@ -85,6 +85,7 @@ def test_tables(trace: Path) -> None:
         (("-b", "--by", "user"), "record a trace"),
         (("-b", "--by", "nonsense"), "cannot group by"),
         (("-b", "--replay", "x", "--pid", "1"), "live tracing"),
+        (("-b", "--replay", "x", "--generic"), "live tracing"),
     ],
 )
 def test_usage_errors_are_one_line(arguments: tuple[str, ...], words: str) -> None:

@@ -185,9 +185,12 @@ def _live(
     from qjoule.live.session import LiveSession  # noqa: PLC0415 (what a replay does not need)
 
     chosen = None if rung == "auto" else Rung[rung.upper()]
-    return LiveSession(
+    session = LiveSession(
         idle=idle, energy=energy, pids=pids, rung=chosen, generic=generic, calibration=calibration
     )
+    for words in session.left_out:
+        click.echo(f"qjoule: {words}", err=True)
+    return session
 
 
 def _print(
