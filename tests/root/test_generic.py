@@ -195,7 +195,7 @@ def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
             "record", "-o", str(tmp_path / "t"), "--pid", str(server.pid), "--rung", "symbol"
         )
     assert done.returncode == 1
-    assert f"{server.port} has no symbol rung: its protocol is not known" in done.stderr
+    assert f"{server.port} has no symbol rung: where its queries begin is not known" in done.stderr
     done = qjoule("record", "-o", str(tmp_path / "t"), "--pid", "2")
     assert done.returncode == 1
     assert "there is no process 2 to trace" in done.stderr

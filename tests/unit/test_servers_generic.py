@@ -11,7 +11,7 @@ from qjoule.contract import Rung
 from qjoule.errors import QjouleError
 from qjoule.live.tracer import left_out
 from qjoule.servers.discovery import find_servers
-from qjoule.servers.generic import find_generic, with_generic
+from qjoule.servers.generic import by_thread_instead, find_generic, with_generic
 from qjoule.servers.kernel_facts import KernelFacts
 from qjoule.servers.plan import SERVERS_MAX, build_plan
 from qjoule.servers.restart import arguments_hash
@@ -178,6 +178,24 @@ def test_known_servers_have_room_before_generic_ones(
     (not_traced,) = (one for one in plan.servers if not one.traced)
     (words,) = left_out(plan)
     assert words.startswith(f"left out: {not_traced.server.label} (at most 16 servers at a time")
+
+
+def test_a_known_server_whose_queries_cannot_be_told(fake: FakeProc, tmp_path: Path) -> None:
+    mysqld = toy_server(tmp_path / "mysqld", [MYSQL_8], banner="MySQL 8.0.36 ", flags=("-O0",))
+    fake.add(300, str(mysqld))
+    fake.listen(300, port=3306)
+    servers = [server for server in find_servers(fake.tree, Path("/")) if server.running]
+    nothing = KernelFacts(socket_tracepoints=False, uprobes=False)
+    plan = build_plan(servers, nothing)
+    assert plan.traced == ()
+    again = build_plan(by_thread_instead(servers, plan), nothing)
+    assert again.arguments() == [
+        *("--server", f"1:generic:none:{mysqld}"),
+        *("--running", "1:300"),
+    ]
+    assert again.traced[0].server.label == "mysql:3306"
+    # Where it can be traced, nothing changes.
+    assert by_thread_instead(servers, build_plan(servers, KERNEL)) == servers
 
 
 # ---- restarts ------------------------------------------------------------------------------------

@@ -23,5 +23,6 @@ idle = click.option(
 generic = click.option(
     "--generic",
     is_flag=True,
-    help="Also trace every other process that listens, by thread name: it has no queries.",
+    help="Also trace every other process that listens, by thread name: it has no queries. And so "
+    "a known server whose queries cannot be told.",
 )

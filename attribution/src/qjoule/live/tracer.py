@@ -20,7 +20,7 @@ from qjoule.machine.counters import hardware_counters
 from qjoule.machine.cpu import read_cpu_info
 from qjoule.machine.power_table import estimate_curve
 from qjoule.servers.discovery import find_servers
-from qjoule.servers.generic import with_generic
+from qjoule.servers.generic import by_thread_instead, with_generic
 from qjoule.servers.kernel_facts import read_kernel_facts
 from qjoule.servers.plan import AttachPlan, build_plan
 
@@ -100,13 +100,17 @@ def plan_tracing(
 
     Args:
         rung: the user's choice for all servers that have queries.
-        generic: also of everything else that listens, by thread.
+        generic: also of everything else that listens, and of servers whose queries cannot be
+            told, by thread.
 
     Raises:
         QjouleError: no server can be traced, with the reason.
     """
     servers = with_generic(find_servers(), pids, generic)
-    plan = build_plan(servers, read_kernel_facts(), rung, pids or None)
+    kernel = read_kernel_facts()
+    plan = build_plan(servers, kernel, rung, pids or None)
+    if generic and len(plan.traced) < len(plan.servers):
+        plan = build_plan(by_thread_instead(servers, plan), kernel, rung, pids or None)
     unknown = next((one for one in plan.traced if one.choice.by_thread), None)
     if pids and rung is not None and unknown is not None:
         raise QjouleError(

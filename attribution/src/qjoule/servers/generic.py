@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from qjoule.errors import QjouleError
 from qjoule.servers.listening import Listening, SocketTables
+from qjoule.servers.plan import AttachPlan
 from qjoule.servers.procfs import Process, processes
 from qjoule.servers.restart import restart_of
-from qjoule.servers.types import Fact, Flavour, Server
+from qjoule.servers.types import Fact, Flavour, Restart, Server
 from qjoule.shapes.safe_text import sanitise
 
 _TRACER = "qjoule-tracer"
 #: A service manager holds the sockets of services that it has not started yet; their work is not
 #: its own.
 _SERVICE_MANAGERS = ("systemd", "init")
+_BY_EXECUTABLE = Restart("executable", "a restart is known by its executable")
 _NO_PROTOCOL = Fact(False, "no protocol is known")
 
 
@@ -89,6 +91,17 @@ def with_generic(
         pid = min(strangers)
         raise QjouleError(f"there is no process {pid} to trace: it has ended, or is the kernel's")
     return servers
+
+
+def by_thread_instead(servers: Sequence[Server], plan: AttachPlan) -> list[Server]:
+    """The same servers; those that run and that `plan` cannot trace become generic ones."""
+    hopeless = {one.server.tgids for one in plan.servers if not one.traced} - {()}
+    return [
+        replace(server, flavour=Flavour.GENERIC, name=str(server.flavour), restart=_BY_EXECUTABLE)
+        if server.tgids in hopeless and server.flavour is not Flavour.GENERIC
+        else server
+        for server in servers
+    ]
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,9 @@ class Choice:
 
 
 _BY_THREAD = Choice(
-    Rung.NONE, "its protocol is not known: CPU time by thread name, no queries", by_thread=True
+    Rung.NONE,
+    "where its queries begin is not known: CPU time and energy by thread name",
+    by_thread=True,
 )
 
 
