@@ -70,8 +70,8 @@ background, by the name of the thread with the number of a worker left out (`wor
 `GC Thread#3`: `GC Thread#?`). At most {servers} servers are traced at a time: known ones first,
 then those with ports, who used most CPU time before who used less; who is left out is named.
 Nothing is hooked for them beyond context switches and the tasks' fork, exec, rename and exit, which
-are hooked anyway. With `--generic`, what is *not traced* above is traced so too. A thread's name has
-15 bytes (`Native-Transpor`), and the kernel knows no other.
+are hooked anyway. With `--generic`, what is *not traced* above is traced so too. A thread's name
+has 15 bytes (`Native-Transpor`), and the kernel knows no other.
 
 Children that run the same executable are the server's, others are not. With `--generic` a restart
 is followed: a process is the server again if it has its executable and arguments. If the server has
