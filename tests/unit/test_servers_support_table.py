@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from qjoule.servers import support_table
 from qjoule.servers.signatures import MYSQL_SIGNATURES
-from qjoule.servers.support_table import document
+from qjoule.servers.support_table import RUN_IN_TESTS, document
+from qjoule.servers.types import Flavour
 
 PAGE = Path(__file__).parents[2] / "docs/servers.md"
 
@@ -27,6 +29,13 @@ def test_the_page_is_up_to_date() -> None:
 )
 def test_rows_worked_out_by_hand(row: str) -> None:
     assert row in document()
+
+
+def test_every_server_has_a_row() -> None:
+    names = support_table.NAMES
+    assert set(names) == set(Flavour)
+    assert all(f"\n| {name} | " in document() for name in names.values())
+    assert set(RUN_IN_TESTS) == set(Flavour) - {Flavour.GENERIC}
 
 
 def test_every_signature_is_listed() -> None:

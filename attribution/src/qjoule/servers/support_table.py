@@ -21,7 +21,7 @@ RUN_IN_TESTS = {
     Flavour.MYSQL: "8.0.15",
     Flavour.POSTGRES: "15",
 }
-_NAMES = {
+NAMES = {
     Flavour.MARIADB: "MariaDB",
     Flavour.MYSQL: "MySQL",
     Flavour.POSTGRES: "PostgreSQL",
@@ -107,7 +107,7 @@ def _rungs() -> Iterator[str]:
                 _said(choose_rung(server, kernel, problem)) for _, kernel, problem in _CIRCUMSTANCES
             )
             shown = "all" if flavour is Flavour.GENERIC else mode
-            yield from _row(_NAMES[flavour], shown, *cells)
+            yield from _row(NAMES[flavour], shown, *cells)
 
 
 def _versions() -> Iterator[str]:
@@ -115,9 +115,9 @@ def _versions() -> Iterator[str]:
     yield from _row("---", "---", "---")
     for versions, name, _role in MYSQL_SIGNATURES:
         tested = [
-            f"{_NAMES[flavour]} {RUN_IN_TESTS[flavour]}"
+            f"{NAMES[flavour]} {RUN_IN_TESTS[flavour]}"
             for flavour in (Flavour.MARIADB, Flavour.MYSQL)
-            if versions.startswith(f"{_NAMES[flavour]} from")  # both lines end in the newest
+            if versions.startswith(f"{NAMES[flavour]} from")  # both lines end in the newest
         ]
         yield from _row(versions, f"`{name}`", ", ".join(tested) or "no")
     majors = f"PostgreSQL {POSTGRES_MAJORS[0]} to {POSTGRES_MAJORS[-1]}"
