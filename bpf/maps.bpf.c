@@ -3,6 +3,7 @@
 #include "batch.bpf.h"
 #include "statement.bpf.h"
 #include "parallel.bpf.h"
+#include "redis_state.bpf.h"
 
 const volatile struct qj_plan plan = {};
 struct qj_control control = {};
@@ -20,5 +21,7 @@ struct seen_map seen SEC(".maps");
 struct prepared_map prepared SEC(".maps");
 struct leaders_map leaders SEC(".maps");
 struct suspended_map suspended SEC(".maps");
+struct redis_connections_map redis_connections SEC(".maps");
+struct redis_texts_map redis_texts SEC(".maps");
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

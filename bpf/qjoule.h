@@ -40,6 +40,7 @@ enum qj_server_kind {
 	QJ_SERVER_NONE = 0,
 	QJ_SERVER_MYSQL = 1, /* MySQL and MariaDB: the same wire protocol */
 	QJ_SERVER_POSTGRES = 2,
+	QJ_SERVER_REDIS = 3,
 	QJ_SERVER_GENERIC = 15, /* any other: no protocol, so no queries; CPU time by thread */
 };
 
@@ -110,6 +111,7 @@ enum qj_session_event {
 enum qj_dialect {
 	QJ_DIALECT_MYSQL = 1,
 	QJ_DIALECT_POSTGRES = 2,
+	QJ_DIALECT_REDIS = 3,
 };
 
 /* ---- records ------------------------------------------------------------------------------ */

@@ -60,6 +60,7 @@ struct qj_plan {
 	__u32 tracer_tgid;
 	__u32 reader_tgid;
 	__u32 only_running; /* only `running` processes and their children are servers */
+	__u32 redis;	    /* one of the servers is a Redis */
 	__u32 core_threads; /* CPUs of the largest core; 1: no SMT, nothing to look at */
 	__u32 arguments;    /* some server is told by its arguments */
 	__u32 reserved;

@@ -67,12 +67,14 @@ struct thread_state {
 	__u64 socket; /* address of the client's struct sock ... */
 	__u64 cookie; /* ... and its cookie: together its identity */
 	__u64 text_addr;
+	__u64 sleeps;	  /* Redis: how often it had slept when it last read a request */
 	struct qj_shape_state text;
 	__u32 text_left; /* bytes of the statement still to be hashed */
 	__u32 need;	 /* bytes of the current message still to come */
 	__u32 statement_bytes;
 	__u32 executions;
 	__u32 flags;
+	__u32 unanswered; /* Redis: requests of this turn */
 	__u16 server;
 	__u8 server_kind;
 	__u8 rung;

@@ -239,6 +239,21 @@ static __always_inline __u64 restart_stretch_alone(struct qj_cpu_state *cpu, __u
 	return t0;
 }
 
+/*
+ * A Redis thread does not sleep while it executes commands: if it has slept, then what it last
+ * read has been done, or blocks (BLPOP) and will be woken by others.
+ */
+static __always_inline void forget_if_slept(struct thread_state *thread, struct task_struct *task)
+{
+	if (thread->server_kind != QJ_SERVER_REDIS || thread->sleeps == task->nvcsw)
+		return;
+	thread->sleeps = task->nvcsw;
+	thread->query = 0;
+	thread->shape = 0;
+	thread->begin_ns = 0;
+	thread->unanswered = 0;
+}
+
 /* Labels the stretch that is open since `now` with the thread that runs. */
 static __always_inline void label_stretch(struct qj_cpu_state *cpu, struct task_struct *task,
 					  __u64 now)
@@ -261,6 +276,8 @@ static __always_inline void label_stretch(struct qj_cpu_state *cpu, struct task_
 		cpu->busy_clock = qj_busy_set(clock, 1, now);
 	thread = thread_of(task);
 	if (thread) {
+		if (plan.redis)
+			forget_if_slept(thread, task);
 		cpu->server = thread->server;
 		cpu->query = thread->query;
 		cpu->shape = thread->shape;

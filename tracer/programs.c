@@ -34,6 +34,7 @@ static int fill_servers(struct qj_plan *plan, const struct options *options)
 		plan->servers[i] = options->servers[i];
 		plan->servers[i].inode = st.st_ino;
 		plan->arguments |= plan->servers[i].restart == QJ_RESTART_SAME;
+		plan->redis |= plan->servers[i].kind == QJ_SERVER_REDIS;
 		/* MKDEV() of the kernel: include/linux/kdev_t.h */
 		plan->servers[i].device = major(st.st_dev) << 20 | minor(st.st_dev);
 	}
@@ -88,8 +89,12 @@ struct bpf_program *programs_of_role(struct qjoule_bpf *skeleton, enum probe_rol
 static void choose_programs(struct qjoule_bpf *skeleton, const struct options *options)
 {
 	for (unsigned i = 0; i < options->server_count; i++)
-		if (options->servers[i].rung == QJ_RUNG_SOCKET)
+		if (options->servers[i].kind == QJ_SERVER_REDIS) {
+			bpf_program__set_autoload(skeleton->progs.on_redis_recv, true);
+			bpf_program__set_autoload(skeleton->progs.on_redis_send, true);
+		} else if (options->servers[i].rung == QJ_RUNG_SOCKET) {
 			bpf_program__set_autoload(skeleton->progs.on_recv, true);
+		}
 	for (unsigned i = 0; i < options->probe_count; i++)
 		bpf_program__set_autoload(programs_of_role(skeleton, options->probes[i].role),
 					  true);
@@ -137,7 +142,8 @@ int programs_load(struct probes *probes, const struct options *options, const st
 	choose_programs(probes->skeleton, options);
 	size_maps(probes->skeleton, options, probes->cpu_limit);
 	err = qjoule_bpf__load(probes->skeleton);
-	if (err == -ESRCH && bpf_program__autoload(probes->skeleton->progs.on_recv)) {
+	if (err == -ESRCH && (bpf_program__autoload(probes->skeleton->progs.on_recv) ||
+			      bpf_program__autoload(probes->skeleton->progs.on_redis_recv))) {
 		fputs("qjoule-tracer: the socket rung needs Linux 6.3 (tracepoint "
 		      "sock_recv_length); use the symbol rung\n",
 		      stderr);

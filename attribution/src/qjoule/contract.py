@@ -35,6 +35,7 @@ class ServerKind(IntEnum):
     NONE = 0
     MYSQL = 1
     POSTGRES = 2
+    REDIS = 3
     GENERIC = 15
 
 
@@ -100,6 +101,7 @@ class SessionEvent(IntEnum):
 class Dialect(IntEnum):
     MYSQL = 1
     POSTGRES = 2
+    REDIS = 3
 
 
 class Grade(IntEnum):

@@ -10,6 +10,7 @@ from pathlib import Path
 from qjoule.errors import QjouleError
 from qjoule.servers.config_mysql import mysql_facts
 from qjoule.servers.config_postgres import NO_POOL, postgres_encryption
+from qjoule.servers.config_redis import is_redis_server, redis_encryption, redis_io_threads
 from qjoule.servers.elf import open_executable
 from qjoule.servers.identify import identify
 from qjoule.servers.listening import SocketTables
@@ -17,7 +18,7 @@ from qjoule.servers.procfs import Process, file_id, processes
 from qjoule.servers.types import Fact, Flavour, Server
 
 #: A first sieve; what is inside the executable decides.
-_NAMES = re.compile(r"(mariadbd|mysqld|(edb-)?postgres|postmaster)([-_.].*)?")
+_NAMES = re.compile(r"(mariadbd|mysqld|(edb-)?postgres|postmaster|redis-server|redis-check-(rdb|aof))([-_.].*)?")
 #: Where packages put servers (Debian, Red Hat, upstream). A server that starts later is recognised
 #: in the kernel by its executable's inode, so the executable is enough.
 _INSTALLED = (
@@ -28,6 +29,8 @@ _INSTALLED = (
     "usr/lib/postgresql/*/bin/postgres",
     "usr/pgsql-*/bin/postgres",
     "usr/bin/postgres",
+    "usr/bin/redis-server",
+    "usr/local/bin/redis-server",
 )
 _NOT_RUNNING = "not running, so its configuration is not known"
 
@@ -100,8 +103,12 @@ def _running(
     if known is None:
         return None
     flavour, version = known
+    if flavour is Flavour.REDIS and not is_redis_server(main):
+        return None
     if flavour is Flavour.POSTGRES:
         encryption, pool = postgres_encryption(main), NO_POOL
+    elif flavour is Flavour.REDIS:
+        encryption, pool = redis_encryption(main), redis_io_threads(main)
     else:
         encryption, pool = mysql_facts(main, flavour, version)
     listening = SocketTables().of(main)

@@ -16,6 +16,9 @@ _MARIADB = re.compile(
 _MYSQL = re.compile(rb"(?:mysql-|MySQL |percona-server-)(\d{1,2}\.\d{1,2}\.\d{1,3})[^\d.]")
 _POSTGRES = re.compile(rb"\0PostgreSQL (\d{2}(?:\.\d{1,3})?)[^\d.]")
 
+_REDIS = b"Redis version=%s, bits=%d"  # server.c; its forks spell their own name
+_REDIS_VERSION = re.compile(rb"\0([2-9]\.\d{1,2}\.\d{1,3})(?=\0)")
+
 
 @lru_cache(maxsize=64)
 def identify(executable: Executable) -> tuple[Flavour, str] | None:
@@ -26,6 +29,10 @@ def identify(executable: Executable) -> tuple[Flavour, str] | None:
     strings = executable.constants()
     if match := _POSTGRES.search(strings):
         return Flavour.POSTGRES, match[1].decode()
+    if _REDIS in strings:
+        # Its table of commands says since when there is which: none is newer than itself.
+        since = [tuple(map(int, found.split(b"."))) for found in _REDIS_VERSION.findall(strings)]
+        return Flavour.REDIS, ".".join(map(str, max(since))) if since else ""
     if match := _MARIADB.search(strings):
         return Flavour.MARIADB, (match[1] or match[2]).decode()
     if executable.names_with_prefix("_Z16dispatch_command") or b"mysql_native_password" in strings:

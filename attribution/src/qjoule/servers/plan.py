@@ -1,6 +1,6 @@
 """The attach plan: what `qjoule-tracer` attaches to, as its arguments.
 
-    --server ID:KIND:RUNG:PATH   a server; KIND mysql or postgres, RUNG socket or symbol; or
+    --server ID:KIND:RUNG:PATH   a server; KIND mysql, postgres or redis, RUNG socket or symbol; or
                                  generic and none. PATH is its executable: processes that start
                                  from it later belong to the first server listed with it
     --restart ID:never|HASH      which of them are this very server (`servers.restart`)
@@ -211,6 +211,8 @@ def _resolve(server: Server) -> _Resolution:
         # but several devices, and a uprobe goes to that one file.
         file: _FileKey = (executable.build_id or server.exe_id[0], server.exe_id[1])
         resolution = replace(resolution, file=file)
+        if server.kind is ServerKind.REDIS:
+            return replace(resolution, problem="Redis has none")
         if executable.machine != "x64":
             raise QjouleError(f"probe sites are checked on x86-64 only, not {executable.machine}")
         resolution = _resolve_parallel(server, executable, resolution)

@@ -58,6 +58,8 @@ def choose_rung(
     """
     if server.flavour is Flavour.GENERIC:
         return _BY_THREAD
+    if server.flavour is Flavour.REDIS:
+        return _redis_rung(server, kernel, wanted)
     hidden = _what_hides_queries(server)
     missing = "" if kernel.socket_tracepoints else _NO_TRACEPOINTS
     moves = _what_moves_queries(server)
@@ -75,6 +77,27 @@ def choose_rung(
     # Encrypted sessions are recognised and counted as loss, so plain ones can be had honestly.
     why = f"{symbol_problem}; sessions that are encrypted are counted, not seen ({blocked})"
     return Choice(Rung.SOCKET, why, _symbol_needs(symbol_problem), exact=False)
+
+
+def _redis_rung(server: Server, kernel: KernelFacts, wanted: Rung | None) -> Choice:
+    """Commands take less time than a probe on each would: there is the socket rung, or none.
+
+    TLS sessions, and requests that io-threads read, are recognised when they come, and counted.
+    """
+    missing = "" if kernel.socket_tracepoints else _NO_TRACEPOINTS
+    if wanted is not None:
+        return _as_wanted(server, wanted, "Redis has none", missing, "")
+    if missing:
+        return Choice(Rung.NONE, missing, exact=False)
+    why = "one thread executes all commands; those of one read are one request"
+    doubts = []
+    if server.encryption.value is not False:
+        doubts.append("with TLS")
+    if server.thread_pool.value is not False:
+        doubts.append("that io-threads read")
+    if doubts:
+        why += f"; requests {' or '.join(doubts)} would be counted as loss, not seen"
+    return Choice(Rung.SOCKET, why, "symbol: Redis has none")
 
 
 def _as_wanted(

@@ -14,6 +14,7 @@ class Flavour(StrEnum):
     MARIADB = "mariadb"
     MYSQL = "mysql"
     POSTGRES = "postgres"
+    REDIS = "redis"
     GENERIC = "generic"  #: any other process: no protocol is known, so no queries
 
     @property
@@ -26,6 +27,7 @@ _KINDS = {
     Flavour.MARIADB: ServerKind.MYSQL,
     Flavour.MYSQL: ServerKind.MYSQL,
     Flavour.POSTGRES: ServerKind.POSTGRES,
+    Flavour.REDIS: ServerKind.REDIS,
     Flavour.GENERIC: ServerKind.GENERIC,
 }
 _PORTS_IN_LABEL = 3

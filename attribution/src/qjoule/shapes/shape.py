@@ -16,9 +16,10 @@ from qjoule.contract import Dialect
 from qjoule.shapes.lists import lists_collapsed, values_folded
 from qjoule.shapes.mysql_digest import digest_like, digest_text
 from qjoule.shapes.percona import percona_checksum, percona_fingerprint
+from qjoule.shapes.redis import redis_shape
 from qjoule.shapes.reduction import reduce_statement
 from qjoule.shapes.rendering import render
-from qjoule.shapes.safe_text import ELLIPSIS, shorten
+from qjoule.shapes.safe_text import ELLIPSIS, sanitise, shorten
 from qjoule.shapes.summary import summary_of
 from qjoule.shapes.tokens import strip_ellipsis, tokens
 
@@ -65,6 +66,8 @@ def summary(shape: Shape) -> str:
 
 
 def _shape(text: bytes, dialect: Dialect, truncated: bool, length: int) -> Shape:
+    if dialect is Dialect.REDIS:
+        return _redis_shape(text, truncated, length)
     reduced, cut = reduce_statement(text, dialect)
     reduced, stripped = strip_ellipsis(reduced)
     truncated = truncated or cut or stripped
@@ -82,6 +85,22 @@ def _shape(text: bytes, dialect: Dialect, truncated: bool, length: int) -> Shape
         pt_checksum=percona_checksum(percona),
         truncated=truncated,
         dialect=dialect,
+    )
+
+
+def _redis_shape(text: bytes, truncated: bool, length: int) -> Shape:
+    """Commands are no SQL: there is one text, and no id of another tool's."""
+    shape_text = sanitise(redis_shape(text, truncated))
+    shown = shorten(shape_text, length)
+    return Shape(
+        fingerprint=hashlib.blake2b(shape_text.encode(), digest_size=8).hexdigest(),
+        text=shown,
+        digest_text=shown,
+        mysql_digest_like="",
+        pt_fingerprint=shown,
+        pt_checksum="",
+        truncated=truncated,
+        dialect=Dialect.REDIS,
     )
 
 

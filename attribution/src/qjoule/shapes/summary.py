@@ -44,7 +44,9 @@ _NO_TARGET = _OPERATIONS | frozenset(["set", "values", "value", "where", "on", "
 
 
 def summary_of(text: str, dialect: Dialect) -> str:
-    """The summary of a shape text."""
+    """The summary of a shape text; of Redis commands it is the text itself."""
+    if dialect is Dialect.REDIS:
+        return _bounded(text.split(" "))
     reduced, _ = strip_ellipsis(reduce_statement(text.encode(), dialect)[0])
     stream = [t for t in tokens(reduced, dialect) if t.kind is not Kind.HINT]
     words: list[str] = []

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/*
+ * Redis: one thread reads requests of many connections, executes them, and writes the replies of a
+ * turn of its event loop at the turn's end. What it reads tells which request it works for from
+ * then on; a reply that is not the turn's first is work for the request that it answers; between
+ * its sleeps and the next read it works for the server.
+ *
+ * A request is all commands of one read: nothing on the socket tells their shares apart.
+ */
+#include "redis_wire.bpf.h"
+#include "syscall.bpf.h"
+
+int redis_hash(struct redis_command *command, __u64 *shape)
+{
+	struct qj_redis_pattern p = {};
+	__u64 name_bytes, key_bytes;
+
+	if (!command || !shape)
+		return 0;
+	p.key = qj_redis_key(plan.seed);
+	p.hash = qj_shape_mix(plan.seed ^ p.key ^ QJ_DIALECT_REDIS);
+	name_bytes = command->name_bytes;
+	key_bytes = command->key_bytes;
+	for (__u32 i = 0; i < QJ_REDIS_NAME; i++) {
+		if (i >= name_bytes)
+			break;
+		p.hash = qj_redis_name_byte(p.hash, command->name[i], p.key);
+	}
+	if (command->has_key) {
+		p.hash = qj_shape_step(p.hash, QJ_REDIS_ARG, p.key);
+		for (__u32 i = 0; i < QJ_REDIS_KEY; i++) {
+			if (i >= key_bytes)
+				break;
+			qj_redis_byte(&p, command->key[i]);
+		}
+		qj_redis_word_end(&p);
+		if (key_bytes >= QJ_REDIS_KEY)
+			p.hash = qj_shape_step(p.hash, QJ_REDIS_CUT, p.key);
+	}
+	*shape = qj_redis_end(p.hash);
+	return 0;
+}
+
+/* The thread that executes commands; others read, write or free memory for it. */
+static __always_inline struct thread_state *redis_thread(struct task_struct *task)
+{
+	struct thread_state *thread = task->pid == task->tgid ? thread_of(task) : 0;
+
+	return thread && thread->server_kind == QJ_SERVER_REDIS ? thread : 0;
+}
+
+static __always_inline bool is_redis_io(struct task_struct *task)
+{
+	struct thread_state *thread = thread_of(task);
+
+	return thread && thread->server_kind == QJ_SERVER_REDIS;
+}
+
+static __always_inline bool is_open(const struct qj_cpu_state *cpu)
+{
+	return cpu->owner_kind == QJ_OWNER_SERVER && !cpu->query;
+}
+
+/* The open stretch belongs to this request: all of it, if nobody has claimed it so far. */
+static __always_inline void redis_claim(struct qj_cpu_state *cpu, struct thread_state *thread,
+					const struct redis_connection *request, __u64 now)
+{
+	check_label(cpu, now);
+	if (!is_open(cpu) && cpu->query != request->query)
+		end_stretch(cpu, now);
+	cpu->query = request->query;
+	cpu->shape = request->shape;
+	cpu->owner_kind = QJ_OWNER_QUERY;
+	thread->query = request->query;
+	thread->shape = request->shape;
+	thread->begin_ns = request->begin_ns;
+}
+
+/* From now on the thread works for no request that we know. */
+static __always_inline void redis_release(struct qj_cpu_state *cpu, struct thread_state *thread,
+					  bool closes, __u64 now)
+{
+	thread->query = 0;
+	thread->shape = 0;
+	thread->begin_ns = 0;
+	if (!closes)
+		return;
+	end_stretch(cpu, now);
+	cpu->query = 0;
+	cpu->shape = 0;
+	cpu->owner_kind = QJ_OWNER_SERVER;
+}
+
+/* Tells a request that has been answered, or that the next one follows. */
+static __always_inline void redis_answered(struct qj_cpu_state *cpu, struct thread_state *thread,
+					   struct redis_connection *request, __u64 now)
+{
+	__u64 query = thread->query, begin_ns = thread->begin_ns, shape = thread->shape;
+
+	thread->query = request->query;
+	thread->begin_ns = request->begin_ns;
+	thread->session = request->session;
+	thread->shape = request->shape;
+	thread->executions = request->executions;
+	thread->flags = request->flags;
+	thread->statement_bytes = request->statement_bytes;
+	thread->command = QJ_COMMAND_QUERY;
+	if (request->runs > 1)
+		thread->flags |= QJ_QUERY_PIPELINED;
+	query_end(cpu, thread, now);
+	request->waits = 0;
+	thread->query = query;
+	thread->begin_ns = begin_ns;
+	thread->shape = shape;
+}
+
+static __always_inline void redis_request(struct qj_cpu_state *cpu,
+					  struct redis_connection *request, __u64 now)
+{
+	request->query = new_id(cpu);
+	request->begin_ns = now;
+	request->shape = 0;
+	request->last_shape = 0;
+	request->executions = 0;
+	request->flags = 0;
+	request->statement_bytes = 0;
+	request->runs = 0;
+	request->waits = 1;
+}
+
+static __always_inline void redis_emit_text(struct qj_cpu_state *cpu, struct thread_state *thread,
+					    const struct redis_connection *request,
+					    const struct redis_text *text)
+{
+	static const __u8 yes = 1;
+	__u64 shape = request->shape;
+	struct qj_ring_text *r;
+	__u32 bytes = at_most(text->used, REDIS_TEXT_BYTES);
+
+	if (!shape || bpf_map_lookup_elem(&seen, &shape))
+		return;
+	r = reserve(sizeof(*r));
+	if (!r) {
+		count_loss(cpu, QJ_LOSS_TEXT);
+		return;
+	}
+	bpf_probe_read_kernel(r->bytes, REDIS_TEXT_BYTES, text->bytes);
+	r->head.block = QJ_BLOCK_TEXT;
+	r->head.text_bytes = bytes;
+	__builtin_memset(&r->text, 0, sizeof(r->text));
+	r->text.shape = shape;
+	r->text.statement_bytes = bytes + (request->flags & QJ_QUERY_TRUNCATED ? 1 : 0);
+	r->text.text_bytes = bytes;
+	r->text.server = thread->server;
+	r->text.dialect = QJ_DIALECT_REDIS;
+	submit(r);
+	bpf_map_update_elem(&seen, &shape, &yes, BPF_ANY);
+}
+
+/* Takes commands off what was read, up to `most`, for the connection's request. */
+static __always_inline __u32 redis_take(struct qj_cpu_state *cpu, struct thread_state *thread,
+					struct redis_connection *request, __u64 addr, __u32 bytes,
+					__u32 most)
+{
+	__u32 zero = 0;
+	struct redis_text *text = bpf_map_lookup_elem(&redis_texts, &zero);
+	struct redis_walk walk = {
+	    .cpu = cpu,
+	    .connection = request,
+	    .text = text,
+	    .addr = addr,
+	    .left = bytes,
+	    .most = most,
+	};
+
+	if (!text)
+		return 0;
+	text->used = 0;
+	bpf_loop(REDIS_WALK_MAX, redis_step, &walk, 0);
+	if (walk.lost || (walk.left && walk.commands != most)) {
+		count_loss(cpu, QJ_LOSS_FRAMING);
+		request->command.at = REDIS_AT_UNKNOWN;
+		walk.left = 0;
+	}
+	request->statement_bytes += bytes - walk.left;
+	if (request->runs)
+		redis_emit_text(cpu, thread, request, text);
+	return bytes - walk.left;
+}
+
+static __always_inline struct redis_connection *redis_connect(struct qj_cpu_state *cpu,
+							      struct thread_state *thread,
+							      struct sock *sk)
+{
+	struct redis_connection *connection = bpf_sk_storage_get(
+	    &redis_connections, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+
+	if (!connection) {
+		count_loss(cpu, QJ_LOSS_STATE);
+		return 0;
+	}
+	if (!connection->session) {
+		connection->session = new_id(cpu);
+		if (thread->phase == PHASE_STARTUP)
+			redis_next_command(&connection->command);
+	}
+	return connection;
+}
+
+/*
+ * Whether what is read now continues what was read before, or can be begun with. A connection that
+ * was open before tracing is joined between two commands.
+ */
+static __always_inline bool redis_in_step(struct qj_cpu_state *cpu, struct thread_state *thread,
+					  struct redis_connection *connection, __u64 addr,
+					  __u32 bytes)
+{
+	__u8 first = 0;
+
+	bpf_probe_read_user(&first, sizeof(first), (const void *)addr);
+	if (!connection->query && first == REDIS_TLS_HANDSHAKE) {
+		thread->session = connection->session;
+		connection->opaque = 1;
+		count_loss(cpu, QJ_LOSS_OPAQUE_SESSION);
+		emit_session(cpu, thread, QJ_SESSION_OPAQUE, 0, 0);
+		return true;
+	}
+	if (connection->command.at == REDIS_AT_UNKNOWN && redis_begins(addr, bytes))
+		redis_next_command(&connection->command);
+	return connection->command.at != REDIS_AT_UNKNOWN;
+}
+
+SEC("?tp_btf/sock_recv_length")
+int BPF_PROG(on_redis_recv, struct sock *sk, int got, int flags)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct thread_state *thread = redis_thread(task);
+	struct redis_connection *connection;
+	struct qj_cpu_state *cpu;
+	__u64 addr, now;
+
+	if (got <= 0 || (flags & MSG_PEEK) || (!thread && !is_redis_io(task)))
+		return 0;
+	cpu = this_cpu();
+	if (!thread) { /* io-threads-do-reads */
+		count_loss(cpu, QJ_LOSS_FRAMING);
+		return 0;
+	}
+	connection = redis_connect(cpu, thread, sk);
+	if (!connection)
+		return 0;
+	if (connection->opaque)
+		return 0;
+	addr = received_at(task);
+	now = bpf_ktime_get_ns();
+	if (!addr || !redis_in_step(cpu, thread, connection, addr, got)) {
+		count_loss(cpu, QJ_LOSS_FRAMING);
+		return 0;
+	}
+	if (connection->opaque)
+		return 0;
+	if (connection->waits && connection->executions) /* more, before the reply has gone */
+		redis_answered(cpu, thread, connection, now);
+	if (!connection->waits) {
+		redis_request(cpu, connection, now);
+		thread->unanswered++;
+	}
+	redis_claim(cpu, thread, connection, now);
+	thread->sleeps = task->nvcsw;
+	redis_take(cpu, thread, connection, addr, got, ~0U);
+	cpu->shape = connection->shape;
+	thread->shape = connection->shape;
+	return 0;
+}
+
+/*
+ * A reply: its connection's request has been served. The first reply of a turn is written when the
+ * last command has been executed, and the stretch stays with that command; the stretches of the
+ * following ones belong to whom they answer.
+ */
+SEC("?tp_btf/sock_send_length")
+int BPF_PROG(on_redis_send, struct sock *sk, int sent, int flags)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct thread_state *thread = redis_thread(task);
+	struct redis_connection *connection;
+	struct qj_cpu_state *cpu;
+	__u64 now;
+
+	if (!thread || sent <= 0)
+		return 0;
+	connection = bpf_sk_storage_get(&redis_connections, sk, 0, 0);
+	if (!connection || !connection->query)
+		return 0;
+	cpu = this_cpu();
+	now = bpf_ktime_get_ns();
+	if (!thread->query && is_open(cpu))
+		redis_claim(cpu, thread, connection, now);
+	if (connection->waits) {
+		if (thread->unanswered)
+			thread->unanswered--;
+		redis_answered(cpu, thread, connection, now);
+	}
+	redis_release(cpu, thread, thread->unanswered != 0, now);
+	return 0;
+}
