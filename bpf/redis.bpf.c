@@ -10,37 +10,6 @@
 #include "redis_wire.bpf.h"
 #include "syscall.bpf.h"
 
-int redis_hash(struct redis_command *command, __u64 *shape)
-{
-	struct qj_redis_pattern p = {};
-	__u64 name_bytes, key_bytes;
-
-	if (!command || !shape)
-		return 0;
-	p.key = qj_redis_key(plan.seed);
-	p.hash = qj_shape_mix(plan.seed ^ p.key ^ QJ_DIALECT_REDIS);
-	name_bytes = command->name_bytes;
-	key_bytes = command->key_bytes;
-	for (__u32 i = 0; i < QJ_REDIS_NAME; i++) {
-		if (i >= name_bytes)
-			break;
-		p.hash = qj_redis_name_byte(p.hash, command->name[i], p.key);
-	}
-	if (command->has_key) {
-		p.hash = qj_shape_step(p.hash, QJ_REDIS_ARG, p.key);
-		for (__u32 i = 0; i < QJ_REDIS_KEY; i++) {
-			if (i >= key_bytes)
-				break;
-			qj_redis_byte(&p, command->key[i]);
-		}
-		qj_redis_word_end(&p);
-		if (key_bytes >= QJ_REDIS_KEY)
-			p.hash = qj_shape_step(p.hash, QJ_REDIS_CUT, p.key);
-	}
-	*shape = qj_redis_end(p.hash);
-	return 0;
-}
-
 /* The thread that executes commands; others read, write or free memory for it. */
 static __always_inline struct thread_state *redis_thread(struct task_struct *task)
 {
@@ -157,10 +126,9 @@ static __always_inline void redis_emit_text(struct qj_cpu_state *cpu, struct thr
 	bpf_map_update_elem(&seen, &shape, &yes, BPF_ANY);
 }
 
-/* Takes commands off what was read, up to `most`, for the connection's request. */
-static __always_inline __u32 redis_take(struct qj_cpu_state *cpu, struct thread_state *thread,
-					struct redis_connection *request, __u64 addr, __u32 bytes,
-					__u32 most)
+/* Adds the commands in what was read to the connection's request. */
+static __always_inline void redis_take(struct qj_cpu_state *cpu, struct thread_state *thread,
+				       struct redis_connection *request, __u64 addr, __u32 bytes)
 {
 	__u32 zero = 0;
 	struct redis_text *text = bpf_map_lookup_elem(&redis_texts, &zero);
@@ -170,22 +138,19 @@ static __always_inline __u32 redis_take(struct qj_cpu_state *cpu, struct thread_
 	    .text = text,
 	    .addr = addr,
 	    .left = bytes,
-	    .most = most,
 	};
 
 	if (!text)
-		return 0;
+		return;
 	text->used = 0;
 	bpf_loop(REDIS_WALK_MAX, redis_step, &walk, 0);
-	if (walk.lost || (walk.left && walk.commands != most)) {
+	if (walk.lost || walk.left) {
 		count_loss(cpu, QJ_LOSS_FRAMING);
 		request->command.at = REDIS_AT_UNKNOWN;
-		walk.left = 0;
 	}
-	request->statement_bytes += bytes - walk.left;
+	request->statement_bytes += bytes;
 	if (request->runs)
 		redis_emit_text(cpu, thread, request, text);
-	return bytes - walk.left;
 }
 
 static __always_inline struct redis_connection *redis_connect(struct qj_cpu_state *cpu,
@@ -267,7 +232,7 @@ int BPF_PROG(on_redis_recv, struct sock *sk, int got, int flags)
 	}
 	redis_claim(cpu, thread, connection, now);
 	thread->sleeps = task->nvcsw;
-	redis_take(cpu, thread, connection, addr, got, ~0U);
+	redis_take(cpu, thread, connection, addr, got);
 	cpu->shape = connection->shape;
 	thread->shape = connection->shape;
 	return 0;

@@ -106,6 +106,25 @@ static __always_inline void qj_redis_byte(struct qj_redis_pattern *p, __u8 byte)
 	p->hash = qj_shape_step(p->hash, byte, p->key);
 }
 
+static __always_inline void qj_redis_pattern_begin(struct qj_redis_pattern *p, __u64 hash,
+						   __u64 key)
+{
+	p->key = key;
+	p->hash = p->before = p->stem = p->marked = hash;
+	p->length = 0;
+	p->word = 0;
+	p->joined = 0;
+	p->mark = 0;
+	p->reserved = 0;
+}
+
+/* `bytes`: how long the argument is, as far as it was looked at. */
+static __always_inline __u64 qj_redis_pattern_end(struct qj_redis_pattern *p, __u32 bytes)
+{
+	qj_redis_word_end(p);
+	return bytes < QJ_REDIS_KEY ? p->hash : qj_shape_step(p->hash, QJ_REDIS_CUT, p->key);
+}
+
 /* Names are the same in upper and lower case. */
 static __always_inline __u64 qj_redis_name_byte(__u64 hash, __u8 byte, __u64 key)
 {

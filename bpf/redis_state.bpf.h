@@ -66,6 +66,7 @@ extern struct redis_connections_map redis_connections SEC(".maps");
 
 /* The text of the request that is being read: its different commands, as RESP. */
 struct redis_text {
+	struct qj_redis_pattern pattern; /* scratch */
 	__u32 used;
 	__u32 reserved;
 	__u8 bytes[REDIS_TEXT_BYTES];

@@ -7,16 +7,13 @@
 #ifndef QJOULE_REDIS_WIRE_BPF_H
 #define QJOULE_REDIS_WIRE_BPF_H
 
-#include "redis_state.bpf.h"
+#include "redis_lines.bpf.h"
 #include "statement.bpf.h"
 
 #define REDIS_WALK_MAX	    (1 << 16)	 /* steps in one read, one for a line or an argument's part */
 #define REDIS_ARGUMENTS_MAX (1u << 30)	 /* networking.c: INT_MAX; proto-max-bulk-len is 512 MB */
 #define REDIS_BULK_MAX	    (1ULL << 32)
-#define REDIS_DIGITS_MAX    10
 #define REDIS_TLS_HANDSHAKE 0x16 /* RFC 8446, ContentType */
-#define REDIS_LINE	    16 /* "*1234567890\r\n" fits */
-#define REDIS_INLINE_PIECE  QJ_REDIS_NAME
 
 struct redis_walk {
 	struct qj_cpu_state *cpu;
@@ -24,13 +21,8 @@ struct redis_walk {
 	struct redis_text *text;
 	__u64 addr;
 	__u32 left;
-	__u32 most; /* commands to take */
-	__u32 commands;
 	__u8 lost; /* these bytes are no commands */
 };
-
-/* The hash of a name and an argument's pattern; in redis.bpf.c. Returns 0. */
-extern int redis_hash(struct redis_command *command, __u64 *shape);
 
 static __always_inline void redis_next_command(struct redis_command *c)
 {
@@ -91,11 +83,11 @@ static __always_inline void redis_command_done(struct redis_walk *walk)
 {
 	struct redis_connection *request = walk->connection;
 	struct redis_command *c = &request->command;
-	__u64 shape = 0;
+	__u64 shape;
 
-	walk->commands++;
 	request->executions++;
-	redis_hash(c, &shape);
+	redis_hash(c, &walk->text->pattern);
+	shape = walk->text->pattern.hash;
 	if (request->runs && shape == request->last_shape)
 		return;
 	request->last_shape = shape;
@@ -155,59 +147,44 @@ static __always_inline void redis_line_done(struct redis_walk *walk)
 	c->at = REDIS_AT_BULK;
 }
 
+static __always_inline __u32 redis_piece(struct redis_walk *walk, struct redis_piece *piece)
+{
+	__u64 bytes = at_most(walk->left, REDIS_PIECE);
+
+	bpf_probe_read_user(piece->bytes, bytes, (const void *)walk->addr);
+	return bytes;
+}
+
+static __always_inline void redis_taken(struct redis_walk *walk, __u32 taken)
+{
+	taken &= 0xff;
+	if (taken > walk->left)
+		taken = walk->left;
+	walk->addr += taken;
+	walk->left -= taken;
+}
+
 /* The next bytes of such a line. */
 static __always_inline void redis_line(struct redis_walk *walk)
 {
 	struct redis_command *c = &walk->connection->command;
-	__u8 line[REDIS_LINE] = {};
-	__u32 bytes = walk->left < REDIS_LINE ? walk->left : REDIS_LINE, taken = 0;
-	__u8 type = c->type, digits = c->digits, wanted = c->at == REDIS_AT_LENGTH ? '$' : '*';
-	__u64 number = c->number;
-	bool whole = false;
+	struct redis_piece piece = {};
+	__u32 bytes = redis_piece(walk, &piece);
+	int result = redis_line_bytes(c, &piece, bytes);
 
-	bpf_probe_read_user(line, at_most(bytes, REDIS_LINE), (const void *)walk->addr);
-	for (__u32 i = 0; i < REDIS_LINE; i++) {
-		__u8 byte = line[i];
-
-		if (i >= bytes)
-			break;
-		taken++;
-		if (byte == '\n') {
-			whole = true;
-			break;
-		}
-		if (!type) {
-			type = byte;
-		} else if (byte >= '0' && byte <= '9') {
-			number = number * 10 + byte - '0';
-			digits++;
-		} else if (byte == '-') {
-			c->negative = 1;
-		} else if (byte != '\r') {
-			walk->lost = 1;
-		}
+	if (result & REDIS_IS_LINE) {
+		redis_next_command(c);
+		c->at = REDIS_AT_INLINE;
+		c->index = 0;
+		c->name_bytes = 0;
+		c->key_bytes = 0;
+		c->has_key = 0;
+		return;
 	}
-	if (type && type != wanted) {
+	redis_taken(walk, result);
+	if (result & REDIS_LOST)
 		walk->lost = 1;
-		if (wanted == '*' && type != '$') { /* a plain line, perhaps an empty one */
-			walk->lost = 0;
-			redis_next_command(c);
-			c->at = REDIS_AT_INLINE;
-			c->name_bytes = 0;
-			c->key_bytes = 0;
-			c->has_key = 0;
-			c->index = 0;
-			return;
-		}
-	}
-	c->type = type;
-	c->digits = digits;
-	c->number = number;
-	walk->addr += taken;
-	walk->left -= taken;
-	if (digits > REDIS_DIGITS_MAX)
-		walk->lost = 1;
-	if (whole && !walk->lost)
+	else if (result & REDIS_WHOLE)
 		redis_line_done(walk);
 }
 
@@ -248,37 +225,14 @@ static __always_inline void redis_bulk(struct redis_walk *walk)
 static __always_inline void redis_inline(struct redis_walk *walk)
 {
 	struct redis_command *c = &walk->connection->command;
-	__u8 piece[REDIS_INLINE_PIECE] = {};
-	__u32 bytes = walk->left < REDIS_INLINE_PIECE ? walk->left : REDIS_INLINE_PIECE, taken = 0;
-	__u32 kept = c->name_bytes;
-	bool whole = false, word = !c->index;
+	struct redis_piece piece = {};
+	__u32 bytes = redis_piece(walk, &piece);
+	int result = redis_inline_bytes(c, &piece, bytes);
 
-	bpf_probe_read_user(piece, at_most(bytes, REDIS_INLINE_PIECE), (const void *)walk->addr);
-	for (__u32 i = 0; i < REDIS_INLINE_PIECE; i++) {
-		__u8 byte = piece[i];
-
-		if (i >= bytes)
-			break;
-		taken++;
-		if (byte == '\n') {
-			whole = true;
-			break;
-		}
-		if (byte == ' ' || byte == '\t' || byte == '\r') {
-			if (kept)
-				word = false;
-		} else if (word && kept < QJ_REDIS_NAME) {
-			c->name[kept & (QJ_REDIS_NAME - 1)] = byte;
-			kept++;
-		}
-	}
-	c->name_bytes = kept;
-	c->index = !word;
-	walk->addr += taken;
-	walk->left -= taken;
-	if (!whole)
+	redis_taken(walk, result);
+	if (!(result & REDIS_WHOLE))
 		return;
-	if (kept)
+	if (c->name_bytes)
 		redis_command_done(walk);
 	redis_next_command(c);
 }
@@ -287,7 +241,7 @@ static long redis_step(__u32 i, struct redis_walk *walk)
 {
 	struct redis_command *c = &walk->connection->command;
 
-	if (!walk->left || walk->lost || walk->commands == walk->most)
+	if (!walk->left || walk->lost)
 		return 1;
 	if (c->at == REDIS_AT_BULK)
 		redis_bulk(walk);
