@@ -128,12 +128,18 @@ static __always_inline void emit_task(struct task_struct *task, __u8 event, __u1
 SEC("tp_btf/sched_process_fork")
 int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 {
+	static const char redis_fork[] = "redis-fork";
 	struct thread_state *from = thread_of(parent);
+	const char *comm = child->comm;
 	__u16 server = from ? from->server : 0;
 
 	if (server)
 		adopt(child, server, PHASE_STARTUP);
-	emit_task(child, QJ_TASK_FORK, server, child->comm);
+	/* A Redis forks to write a snapshot or a new log, under its own name. */
+	if (plan.redis && from && from->server_kind == QJ_SERVER_REDIS &&
+	    child->pid == child->tgid)
+		comm = redis_fork;
+	emit_task(child, QJ_TASK_FORK, server, comm);
 	return 0;
 }
 

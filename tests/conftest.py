@@ -13,6 +13,7 @@ from servers.mariadb import mariadb_server
 from servers.mysql import mysql_server
 from servers.postgres import postgres_server
 from servers.process import DatabaseServer, Unavailable
+from servers.redis import redis_server
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -48,6 +49,12 @@ def mysql80(no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: ARG00
 def postgres(no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: ARG001
     """PostgreSQL with pg_stat_statements loaded."""
     yield from _session(postgres_server)
+
+
+@pytest.fixture(scope="session")
+def redis(no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: ARG001
+    """Redis with one thread."""
+    yield from _session(redis_server)
 
 
 def _session(

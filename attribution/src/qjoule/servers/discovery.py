@@ -29,8 +29,6 @@ _INSTALLED = (
     "usr/lib/postgresql/*/bin/postgres",
     "usr/pgsql-*/bin/postgres",
     "usr/bin/postgres",
-    "usr/bin/redis-server",
-    "usr/local/bin/redis-server",
 )
 _NOT_RUNNING = "not running, so its configuration is not known"
 

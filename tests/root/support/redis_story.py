@@ -1,0 +1,124 @@
+"""What clients do to a Redis in the tests, and what the server says it did."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from servers.process import DatabaseServer
+from servers.redis import command_stats
+
+CLIENTS = 64
+PLAIN = 50_000  #: SETs, and as many GETs, one at a time
+PIPELINED = 32_000  #: INCRs, 16 in a pipeline
+TRANSACTIONS = 300
+SCRIPTS = 200
+BLOCKED = 50
+PUBLISHED = 100
+LONG_VALUE = 1_500_000
+
+SCRIPT = "for i = 1, 5 do redis.call('incr', KEYS[1]) end return 1"
+IN_SCRIPT = 5  #: INCRs of each run
+
+
+@dataclass
+class Story:
+    before: dict[str, dict[str, float]]
+    after: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    @property
+    def calls(self) -> Counter[str]:
+        """How often the server called each command meanwhile; INFO is the referee's own."""
+        counts: Counter[str] = Counter()
+        for name, row in self.after.items():
+            counts[name] += int(row["calls"] - self.before.get(name, {"calls": 0})["calls"])
+        counts.pop("info", None)
+        return +counts
+
+
+def tell(server: DatabaseServer, referee: Any) -> Story:
+    """The whole story; returns once the server has done it all."""
+    story = Story(command_stats(referee))
+    _benchmark(server, "-n", str(PLAIN), "-r", "100000", "set", "user:__rand_int__:name", "x")
+    _benchmark(server, "-n", str(PLAIN), "-r", "100000", "get", "user:__rand_int__:name")
+    _benchmark(server, "-n", str(PIPELINED), "-P", "16", "incr", "hits:42")
+    _transactions(server)
+    _scripts(server)
+    _blocking(server)
+    _publishing(server)
+    _pieces(server)
+    story.after = command_stats(referee)
+    return story
+
+
+def _benchmark(server: DatabaseServer, *arguments: str) -> None:
+    where = ["-h", "127.0.0.1", "-p", str(server.port), "-c", str(CLIENTS), "-q"]
+    subprocess.run(
+        ["redis-benchmark", *where, *arguments],
+        check=True,
+        stdout=subprocess.DEVNULL,
+        stdin=subprocess.DEVNULL,
+        timeout=60,
+    )
+
+
+def _transactions(server: DatabaseServer) -> None:
+    with server.connect() as client:
+        for number in range(TRANSACTIONS):
+            pipe = client.pipeline(transaction=True)
+            pipe.set(f"order:{number}", "secret-value")
+            pipe.lpush("orders:open", number)
+            pipe.execute()
+
+
+def _scripts(server: DatabaseServer) -> None:
+    with server.connect(tcp=True) as client:
+        for _ in range(SCRIPTS):
+            client.eval(SCRIPT, 1, "scripted")
+
+
+def _blocking(server: DatabaseServer) -> None:
+    """One waits for what the other pushes, and nearly always before it is there."""
+
+    def wait() -> None:
+        with server.connect() as client:
+            for _ in range(BLOCKED):
+                assert client.blpop(["queue:1"], timeout=30)
+
+    waiter = threading.Thread(target=wait)
+    waiter.start()
+    with server.connect() as client:
+        for number in range(BLOCKED):
+            client.rpush("queue:1", number)
+    waiter.join()
+
+
+def _publishing(server: DatabaseServer) -> None:
+    with server.connect() as client, server.connect() as reader:
+        subscription = reader.pubsub()
+        subscription.subscribe("news:sport")
+        assert subscription.get_message(timeout=10)
+        for number in range(PUBLISHED):
+            assert client.publish("news:sport", f"secret-value {number}") == 1
+        for _ in range(PUBLISHED):
+            assert subscription.get_message(timeout=10)
+        subscription.close()
+
+
+def _pieces(server: DatabaseServer) -> None:
+    """Commands in pieces, as plain lines, with long and with odd arguments; and refused ones."""
+    with server.connect() as client:
+        client.set("long:1", b"v" * LONG_VALUE)
+        client.set(b"session:3f2b8c1e-ab12-beef-9c1d-aabbccddeeff", "secret-value")
+        client.set(b"k" * 5000, "secret-value")
+        client.set(b"\xff\x00binary\r\n$3\r\n:9", "secret-value")
+        connection = client.connection
+        for byte in b"*3\r\n$3\r\nSET\r\n$8\r\npiece:77\r\n$1\r\nv\r\n":
+            connection._sock.sendall(bytes([byte]))
+        assert connection.read_response() == b"OK"
+        connection._sock.sendall(b"\r\nset inline:5 secret-value\r\nping\r\n")
+        assert connection.read_response() == b"OK"
+        assert connection.read_response() in (b"PONG", "PONG")
