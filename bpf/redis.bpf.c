@@ -99,15 +99,18 @@ static __always_inline void redis_request(struct qj_cpu_state *cpu,
 
 static __always_inline void redis_emit_text(struct qj_cpu_state *cpu, struct thread_state *thread,
 					    const struct redis_connection *request,
-					    const struct redis_text *text)
+					    struct redis_text *text)
 {
 	static const __u8 yes = 1;
 	__u64 shape = request->shape;
 	struct qj_ring_text *r;
-	__u32 bytes = at_most(text->used, REDIS_TEXT_BYTES);
+	__u32 bytes;
 
 	if (!shape || bpf_map_lookup_elem(&seen, &shape))
 		return;
+	if (!text->used)
+		redis_tell(text, &request->command);
+	bytes = at_most(text->used, REDIS_TEXT_BYTES);
 	r = reserve(sizeof(*r));
 	if (!r) {
 		count_loss(cpu, QJ_LOSS_TEXT);

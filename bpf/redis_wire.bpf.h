@@ -91,7 +91,7 @@ static __always_inline void redis_command_done(struct redis_walk *walk)
 	if (request->runs && shape == request->last_shape)
 		return;
 	request->last_shape = shape;
-	if (request->runs == REDIS_RUNS_MAX || !redis_tell(walk->text, c)) {
+	if (request->runs == REDIS_RUNS_MAX || (request->runs && !redis_tell(walk->text, c))) {
 		request->flags |= QJ_QUERY_TRUNCATED;
 		return;
 	}
@@ -118,6 +118,22 @@ static __always_inline void redis_argument_done(struct redis_walk *walk)
 	redis_next_command(c);
 }
 
+/*
+ * Another command begins, in the place of the last one. The first of a request is told only now:
+ * most requests have no second, and a shape that has been told before.
+ */
+static __always_inline void redis_overwrite(struct redis_walk *walk)
+{
+	struct redis_command *c = &walk->connection->command;
+
+	if (walk->connection->runs == 1 && !walk->text->used)
+		redis_tell(walk->text, c);
+	c->index = 0;
+	c->name_bytes = 0;
+	c->key_bytes = 0;
+	c->has_key = 0;
+}
+
 /* A line "*N" or "$LENGTH" is whole. */
 static __always_inline void redis_line_done(struct redis_walk *walk)
 {
@@ -129,11 +145,8 @@ static __always_inline void redis_line_done(struct redis_walk *walk)
 	if (counts) {
 		if (negative || !number) /* the server takes it for nothing */
 			return;
+		redis_overwrite(walk);
 		c->arguments = number;
-		c->index = 0;
-		c->name_bytes = 0;
-		c->key_bytes = 0;
-		c->has_key = 0;
 		c->at = REDIS_AT_LENGTH;
 		return;
 	}
@@ -173,12 +186,9 @@ static __always_inline void redis_line(struct redis_walk *walk)
 	int result = redis_line_bytes(c, &piece, bytes);
 
 	if (result & REDIS_IS_LINE) {
+		redis_overwrite(walk);
 		redis_next_command(c);
 		c->at = REDIS_AT_INLINE;
-		c->index = 0;
-		c->name_bytes = 0;
-		c->key_bytes = 0;
-		c->has_key = 0;
 		return;
 	}
 	redis_taken(walk, result);
