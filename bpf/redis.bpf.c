@@ -18,11 +18,12 @@ static __always_inline struct thread_state *redis_thread(struct task_struct *tas
 	return thread && thread->server_kind == QJ_SERVER_REDIS ? thread : 0;
 }
 
-static __always_inline bool is_redis_io(struct task_struct *task)
+/* Another thread of a Redis: one that reads or writes for it (io-threads). */
+static __always_inline struct thread_state *redis_io_thread(struct task_struct *task)
 {
-	struct thread_state *thread = thread_of(task);
+	struct thread_state *thread = task->pid != task->tgid ? thread_of(task) : 0;
 
-	return thread && thread->server_kind == QJ_SERVER_REDIS;
+	return thread && thread->server_kind == QJ_SERVER_REDIS ? thread : 0;
 }
 
 static __always_inline bool is_open(const struct qj_cpu_state *cpu)
@@ -156,12 +157,11 @@ static __always_inline void redis_take(struct qj_cpu_state *cpu, struct thread_s
 		redis_emit_text(cpu, thread, request, text);
 }
 
-static __always_inline struct redis_connection *redis_connect(struct qj_cpu_state *cpu,
-							      struct thread_state *thread,
-							      struct sock *sk)
+static __always_inline struct redis_connection *
+redis_connect(struct qj_cpu_state *cpu, struct thread_state *thread, struct sock *sk)
 {
-	struct redis_connection *connection = bpf_sk_storage_get(
-	    &redis_connections, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	struct redis_connection *connection =
+	    bpf_sk_storage_get(&redis_connections, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 
 	if (!connection) {
 		count_loss(cpu, QJ_LOSS_STATE);
@@ -198,6 +198,23 @@ static __always_inline bool redis_in_step(struct qj_cpu_state *cpu, struct threa
 	return connection->command.at != REDIS_AT_UNKNOWN;
 }
 
+/*
+ * The client has gone, perhaps without a reply; or an io-thread has read, and what it read is
+ * executed when we are not told.
+ */
+static __always_inline void redis_unread(struct qj_cpu_state *cpu, struct thread_state *thread,
+					 struct redis_connection *connection, int got)
+{
+	if (got) {
+		count_loss(cpu, QJ_LOSS_FRAMING);
+		if (connection)
+			connection->command.at = REDIS_AT_UNKNOWN;
+	} else if (thread && connection && connection->waits && connection->executions) {
+		connection->flags |= QJ_QUERY_OPEN;
+		redis_answered(cpu, thread, connection, bpf_ktime_get_ns());
+	}
+}
+
 SEC("?tp_btf/sock_recv_length")
 int BPF_PROG(on_redis_recv, struct sock *sk, int got, int flags)
 {
@@ -207,17 +224,15 @@ int BPF_PROG(on_redis_recv, struct sock *sk, int got, int flags)
 	struct qj_cpu_state *cpu;
 	__u64 addr, now;
 
-	if (got <= 0 || (flags & MSG_PEEK) || (!thread && !is_redis_io(task)))
+	if (got < 0 || (flags & MSG_PEEK) || (!thread && !redis_io_thread(task)))
 		return 0;
 	cpu = this_cpu();
-	if (!thread) { /* io-threads-do-reads */
-		count_loss(cpu, QJ_LOSS_FRAMING);
+	if (!thread || !got) {
+		redis_unread(cpu, thread, bpf_sk_storage_get(&redis_connections, sk, 0, 0), got);
 		return 0;
 	}
 	connection = redis_connect(cpu, thread, sk);
-	if (!connection)
-		return 0;
-	if (connection->opaque)
+	if (!connection || connection->opaque)
 		return 0;
 	addr = received_at(task);
 	now = bpf_ktime_get_ns();
@@ -250,18 +265,26 @@ SEC("?tp_btf/sock_send_length")
 int BPF_PROG(on_redis_send, struct sock *sk, int sent, int flags)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	struct thread_state *thread = redis_thread(task);
+	struct thread_state *thread = redis_thread(task), *io = 0;
 	struct redis_connection *connection;
 	struct qj_cpu_state *cpu;
 	__u64 now;
 
-	if (!thread || sent <= 0)
+	if (!thread)
+		io = redis_io_thread(task);
+	if ((!thread && !io) || sent <= 0)
 		return 0;
 	connection = bpf_sk_storage_get(&redis_connections, sk, 0, 0);
 	if (!connection || !connection->query)
 		return 0;
 	cpu = this_cpu();
 	now = bpf_ktime_get_ns();
+	if (!thread) {
+		/* The main thread waits for it, and has no hand in this connection until then. */
+		if (connection->waits)
+			redis_answered(cpu, io, connection, now);
+		return 0;
+	}
 	if (!thread->query && is_open(cpu))
 		redis_claim(cpu, thread, connection, now);
 	if (connection->waits) {

@@ -5,8 +5,8 @@
 
 #include "redis_state.bpf.h"
 
-#define REDIS_DIGITS_MAX    10
-#define REDIS_PIECE	    16	 /* "*1234567890\r\n" fits */
+#define REDIS_DIGITS_MAX 10
+#define REDIS_PIECE	 16 /* "*1234567890\r\n" fits */
 
 /* A few bytes of what was read. */
 struct redis_piece {

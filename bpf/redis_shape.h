@@ -5,25 +5,24 @@
  * are one mark each. qjoule.shapes.redis makes the same pattern as text; equal hashes imply equal
  * patterns, up to chance. Works inside BPF programs and on the host, as shape_hash.h does.
  *
- * A pattern's words are runs of letters, digits, control characters and bytes from 0x80 on. A word is
- *	a mark		if a digit stands before a letter, if it has bytes that are neither, or if it
- *			is hexadecimal and either long or joined by "-" to a mark before;
- *	letters, mark	if it is letters and then digits;
- *	itself		if it is letters only.
- * A mark that is joined by "-" to a mark is one with it: a UUID is one mark.
+ * A pattern's words are runs of letters, digits, control characters and bytes from 0x80 on. A word
+ *is a mark		if a digit stands before a letter, if it has bytes that are neither, or if
+ *it is hexadecimal and either long or joined by "-" to a mark before; letters, mark	if it is
+ *letters and then digits; itself		if it is letters only. A mark that is joined by "-"
+ *to a mark is one with it: a UUID is one mark.
  */
 #ifndef QJ_REDIS_SHAPE_H
 #define QJ_REDIS_SHAPE_H
 
 #include "shape_hash.h"
 
-#define QJ_REDIS_NAME	 32	/* bytes of a command's name that are looked at */
-#define QJ_REDIS_KEY	 64	/* bytes of its first argument */
-#define QJ_REDIS_HEX_MIN 8	/* a word of so many hexadecimal digits is an identifier */
-#define QJ_REDIS_MARK	 0x100	/* symbols beside the 256 bytes */
-#define QJ_REDIS_ARG	 0x101	/* an argument follows */
-#define QJ_REDIS_CUT	 0x102	/* the argument goes on */
-#define QJ_REDIS_NEXT	 0x103	/* another command of the pipeline follows */
+#define QJ_REDIS_NAME	 32    /* bytes of a command's name that are looked at */
+#define QJ_REDIS_KEY	 64    /* bytes of its first argument */
+#define QJ_REDIS_HEX_MIN 8     /* a word of so many hexadecimal digits is an identifier */
+#define QJ_REDIS_MARK	 0x100 /* symbols beside the 256 bytes */
+#define QJ_REDIS_ARG	 0x101 /* an argument follows */
+#define QJ_REDIS_CUT	 0x102 /* the argument goes on */
+#define QJ_REDIS_NEXT	 0x103 /* another command of the pipeline follows */
 
 enum qj_redis_word {
 	QJ_REDIS_DIGIT = 1,  /* the word has a digit */
@@ -57,7 +56,8 @@ static __always_inline void qj_redis_word_end(struct qj_redis_pattern *p)
 	if (!p->length)
 		return;
 	hex = !(p->word & QJ_REDIS_NO_HEX) && (p->length >= QJ_REDIS_HEX_MIN || p->joined);
-	whole = hex || (p->word & QJ_REDIS_MIXED) || ((p->word & QJ_REDIS_DIGIT) && p->stem == p->before);
+	whole = hex || (p->word & QJ_REDIS_MIXED) ||
+		((p->word & QJ_REDIS_DIGIT) && p->stem == p->before);
 	p->mark = whole || (p->word & QJ_REDIS_DIGIT);
 	if (whole && p->joined)
 		p->hash = p->marked;

@@ -9,9 +9,9 @@
 #include "query.bpf.h"
 #include "redis_shape.h"
 
-#define REDIS_TEXT_BYTES  1024
-#define REDIS_RECORD_MAX  128 /* a command in a text: headers, name, argument */
-#define REDIS_RUNS_MAX	  8   /* different commands of one request that are told */
+#define REDIS_TEXT_BYTES 1024
+#define REDIS_RECORD_MAX 128 /* a command in a text: headers, name, argument */
+#define REDIS_RUNS_MAX	 8   /* different commands of one request that are told */
 
 /* Where a connection is in the client's side of RESP. */
 enum redis_at {
@@ -49,8 +49,8 @@ struct redis_connection {
 	__u32 executions;
 	__u32 flags;
 	__u32 statement_bytes;
-	__u8 waits; /* for a reply to that request */
-	__u8 runs;  /* stretches of equal commands in the request */
+	__u8 waits;  /* for a reply to that request */
+	__u8 runs;   /* stretches of equal commands in the request */
 	__u8 opaque; /* TLS */
 	__u8 reserved;
 	struct redis_command command;

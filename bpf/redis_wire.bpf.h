@@ -10,8 +10,8 @@
 #include "redis_lines.bpf.h"
 #include "statement.bpf.h"
 
-#define REDIS_WALK_MAX	    (1 << 16)	 /* steps in one read, one for a line or an argument's part */
-#define REDIS_ARGUMENTS_MAX (1u << 30)	 /* networking.c: INT_MAX; proto-max-bulk-len is 512 MB */
+#define REDIS_WALK_MAX	    (1 << 16)  /* steps in one read, one for a line or an argument's part */
+#define REDIS_ARGUMENTS_MAX (1u << 30) /* networking.c: INT_MAX; proto-max-bulk-len is 512 MB */
 #define REDIS_BULK_MAX	    (1ULL << 32)
 #define REDIS_TLS_HANDSHAKE 0x16 /* RFC 8446, ContentType */
 
@@ -99,8 +99,8 @@ static __always_inline void redis_command_done(struct redis_walk *walk)
 	if (request->runs == 1)
 		request->shape = shape;
 	else
-		request->shape = qj_redis_end(qj_shape_step(
-		    request->shape, QJ_REDIS_NEXT, (shape | 1) * qj_redis_key(plan.seed)));
+		request->shape = qj_redis_end(qj_shape_step(request->shape, QJ_REDIS_NEXT,
+							    (shape | 1) * qj_redis_key(plan.seed)));
 }
 
 static __always_inline void redis_argument_done(struct redis_walk *walk)

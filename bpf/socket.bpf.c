@@ -73,8 +73,8 @@ int BPF_PROG(on_recv, struct sock *sk, int got, int flags)
 	struct qj_cpu_state *cpu;
 	__u64 addr, now;
 
-	if (!thread || thread->rung != QJ_RUNG_SOCKET ||
-	    thread->server_kind == QJ_SERVER_REDIS || (flags & MSG_PEEK))
+	if (!thread || thread->rung != QJ_RUNG_SOCKET || thread->server_kind == QJ_SERVER_REDIS ||
+	    (flags & MSG_PEEK))
 		return 0;
 	cpu = this_cpu();
 	if (!is_clients_socket(cpu, thread, sk, got) || thread->phase == PHASE_OPAQUE)

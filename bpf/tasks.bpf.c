@@ -136,8 +136,7 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 	if (server)
 		adopt(child, server, PHASE_STARTUP);
 	/* A Redis forks to write a snapshot or a new log, under its own name. */
-	if (plan.redis && from && from->server_kind == QJ_SERVER_REDIS &&
-	    child->pid == child->tgid)
+	if (plan.redis && from && from->server_kind == QJ_SERVER_REDIS && child->pid == child->tgid)
 		comm = redis_fork;
 	emit_task(child, QJ_TASK_FORK, server, comm);
 	return 0;

@@ -42,9 +42,9 @@ class Story:
 def tell(server: DatabaseServer, referee: Any) -> Story:
     """The whole story; returns once the server has done it all."""
     story = Story(command_stats(referee))
-    _benchmark(server, "-n", str(PLAIN), "-r", "100000", "set", "user:__rand_int__:name", "x")
-    _benchmark(server, "-n", str(PLAIN), "-r", "100000", "get", "user:__rand_int__:name")
-    _benchmark(server, "-n", str(PIPELINED), "-P", "16", "incr", "hits:42")
+    benchmark(server, "-n", str(PLAIN), "-r", "100000", "set", "user:__rand_int__:name", "x")
+    benchmark(server, "-n", str(PLAIN), "-r", "100000", "get", "user:__rand_int__:name")
+    benchmark(server, "-n", str(PIPELINED), "-P", "16", "incr", "hits:42")
     _transactions(server)
     _scripts(server)
     _blocking(server)
@@ -54,7 +54,7 @@ def tell(server: DatabaseServer, referee: Any) -> Story:
     return story
 
 
-def _benchmark(server: DatabaseServer, *arguments: str) -> None:
+def benchmark(server: DatabaseServer, *arguments: str) -> None:
     where = ["-h", "127.0.0.1", "-p", str(server.port), "-c", str(CLIENTS), "-q"]
     subprocess.run(
         ["redis-benchmark", *where, *arguments],

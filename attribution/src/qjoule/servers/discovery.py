@@ -18,7 +18,9 @@ from qjoule.servers.procfs import Process, file_id, processes
 from qjoule.servers.types import Fact, Flavour, Server
 
 #: A first sieve; what is inside the executable decides.
-_NAMES = re.compile(r"(mariadbd|mysqld|(edb-)?postgres|postmaster|redis-server|redis-check-(rdb|aof))([-_.].*)?")
+_NAMES = re.compile(
+    r"(mariadbd|mysqld|(edb-)?postgres|postmaster|redis-server|redis-check-(rdb|aof))([-_.].*)?"
+)
 #: Where packages put servers (Debian, Red Hat, upstream). A server that starts later is recognised
 #: in the kernel by its executable's inode, so the executable is enough.
 _INSTALLED = (
