@@ -67,7 +67,7 @@ struct thread_state {
 	__u64 socket; /* address of the client's struct sock ... */
 	__u64 cookie; /* ... and its cookie: together its identity */
 	__u64 text_addr;
-	__u64 sleeps;	  /* Redis: how often it had slept when it last read a request */
+	__u64 sleeps; /* Redis: how often it had slept when it last read a request */
 	struct qj_shape_state text;
 	__u32 text_left; /* bytes of the statement still to be hashed */
 	__u32 need;	 /* bytes of the current message still to come */

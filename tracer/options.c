@@ -23,7 +23,7 @@ static const char usage[] =
     "  --host-root DIR               for auto: a powercap-like tree given by the hypervisor\n"
     "  --curve W0,W10,W50,W100       for auto: package watts at these loads, the last resort\n"
     "  --curve-label TEXT            where the curve is from\n"
-    "  --server ID:KIND:RUNG:PATH    an executable: mysql|postgres, socket|symbol,\n"
+    "  --server ID:KIND:RUNG:PATH    an executable: mysql|postgres|redis, socket|symbol,\n"
     "                                or generic:none, of which threads are told, no queries\n"
     "  --running ID:TGID             a process of that server that runs already\n"
     "  --only-running                no other processes than those (and their children)\n"

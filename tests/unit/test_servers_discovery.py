@@ -16,6 +16,7 @@ BANNERS = {
     "mariadbd": ("10.11.19-MariaDB", [MARIADB_10_11]),
     "mysqld": ("MySQL 8.0.36 ", [MYSQL_8]),
     "postgres": ("PostgreSQL 15.20 (Debian) on x86_64", POSTGRES),
+    "redis-server": ('Redis version=%s, bits=%d\\0" "2.6.12\\0" "7.0.15\\0" "7.0.3', []),
 }
 
 
@@ -46,8 +47,9 @@ def test_one_of_each(fake: FakeProc, toys: dict[str, Path]) -> None:
         Flavour.MARIADB: ("10.11.19", (100,)),
         Flavour.MYSQL: ("8.0.36", (101,)),
         Flavour.POSTGRES: ("15.20", (102,)),
+        Flavour.REDIS: ("7.0.15", (103,)),
     }
-    assert sorted(server.id for server in found.values()) == [1, 2, 3]
+    assert sorted(server.id for server in found.values()) == [1, 2, 3, 4]
     assert found[Flavour.MARIADB].exe_path == toys["mariadbd"]
 
 
@@ -158,3 +160,38 @@ def test_installed_servers_come_after_running_ones(fake: FakeProc, toys: dict[st
 
 def test_nothing_runs(fake: FakeProc) -> None:
     assert find_servers(fake.tree, fake.host) == []
+
+
+def test_a_redis_is_known_by_its_file_whatever_that_is_called(
+    fake: FakeProc, toys: dict[str, Path], tmp_path: Path
+) -> None:
+    """In Debian, redis-server is a link to redis-check-rdb, and so are the other tools."""
+    exe = tmp_path / "redis-check-rdb"
+    shutil.copy(toys["redis-server"], exe)
+    titles = {
+        400: "redis-server *:6379",
+        401: "/usr/bin/redis-check-rdb",
+        402: "redis-sentinel *:26379 [sentinel]",
+        403: "cache-a",  # proc-title-template
+    }
+    for pid, title in titles.items():
+        entry = fake.add(pid, str(exe))
+        (entry / "cmdline").write_text(title + "\0" * 20)
+    assert [server.tgids for server in running(fake)] == [(400,), (403,)]
+
+
+def test_a_redis_is_looked_at_from_outside(fake: FakeProc, toys: dict[str, Path]) -> None:
+    def one(pid: int, libraries: str, *threads: str) -> Server:
+        entry = fake.add(pid, str(toys["redis-server"]))
+        (entry / "maps").write_text(f"7f00-7f01 r-xp 0 08:01 1 {libraries}\n")
+        for number, comm in enumerate(("redis-server", *threads)):
+            (entry / "task" / str(pid + number)).mkdir(parents=True)
+            (entry / "task" / str(pid + number) / "comm").write_text(comm + "\n")
+        (server,) = (server for server in running(fake) if server.tgids == (pid,))
+        return server
+
+    plain = one(500, "/lib/libc.so.6", "bio_aof_fsync")
+    assert (plain.encryption.value, plain.thread_pool.value) == (False, False)
+    other = one(600, "/lib/libssl.so.3", "io_thd_1", "io_thd_2")
+    assert (other.encryption.value, other.thread_pool.value) == (None, True)
+    assert other.thread_pool.source == "2 io-threads"

@@ -127,3 +127,32 @@ def test_kernel_facts_need_both_tracepoints(tmp_path: Path) -> None:
     btf.write_bytes(both.replace(b"send_length", b"send_lengthy"))
     assert not read_kernel_facts(tmp_path).socket_tracepoints
     assert not read_kernel_facts(tmp_path).uprobes
+
+
+def redis(encryption: bool | None = False, pool: bool | None = False) -> Server:
+    return replace(server(encryption, pool), flavour=Flavour.REDIS, ports=(6379,))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "encryption", "pool", "rung", "why"),
+    [
+        (NEW, False, False, Rung.SOCKET, "those of one read are one request"),
+        (NO_UPROBES, False, False, Rung.SOCKET, "those of one read are one request"),
+        (NEW, None, False, Rung.SOCKET, "request; requests with TLS would be counted as loss"),
+        (NEW, False, True, Rung.SOCKET, "requests that io-threads read would be counted as loss"),
+        (NEW, None, True, Rung.SOCKET, "with TLS or that io-threads read would be counted"),
+        (OLD, False, False, Rung.NONE, "kernel lacks"),
+    ],
+)
+def test_redis_has_the_socket_rung_or_none(
+    kernel: KernelFacts, encryption: bool | None, pool: bool | None, rung: Rung, why: str
+) -> None:
+    choice = choose_rung(redis(encryption, pool), kernel, "Redis has none")
+    assert (choice.rung, choice.exact) == (rung, rung is Rung.SOCKET)
+    assert why in choice.why
+
+
+def test_redis_has_no_symbol_rung() -> None:
+    assert choose_rung(redis(), NEW, "", Rung.SOCKET).rung is Rung.SOCKET
+    with pytest.raises(QjouleError, match="cannot use the symbol rung: Redis has none"):
+        choose_rung(redis(), NEW, "", Rung.SYMBOL)

@@ -11,14 +11,17 @@ from contextlib import suppress
 from qjoule.servers.procfs import Process
 from qjoule.servers.types import Fact
 
-_TITLES = ("redis-server",)
+_TOOLS = ("redis-check-rdb", "redis-check-aof", "redis-sentinel")
 
 
 def is_redis_server(process: Process) -> bool:
-    """Not one of the tools that are the same executable: redis-check-rdb, redis-sentinel."""
+    """Not one of the tools that are the same executable under another name.
+
+    The title may be any (proc-title-template), so it is the tools that are recognised.
+    """
     title = (process.arguments or ("",))[0]
-    name = title.split(" ")[0].rpartition("/")[2].rstrip(":")
-    return name in _TITLES and "[sentinel]" not in title
+    name = title.split(" ")[0].rpartition("/")[2]
+    return name not in _TOOLS and "[sentinel]" not in title
 
 
 def redis_encryption(process: Process) -> Fact:

@@ -51,7 +51,7 @@ def redis_shape(text: bytes, truncated: bool) -> str:
 
 
 def command_shape(name: bytes, key: bytes | None) -> str:
-    """The shape of one command; `key` is its first argument, cut at KEY_BYTES, None: it has none."""
+    """The shape of one command; `key` is its first argument, cut at KEY_BYTES, None if none."""
     command = name.decode("latin-1").lower()
     pattern = None if key is None else key_pattern(key)
     if command in NOTHING_FIRST:
