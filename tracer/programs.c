@@ -88,13 +88,16 @@ struct bpf_program *programs_of_role(struct qjoule_bpf *skeleton, enum probe_rol
 /* Programs are opt-in: what no server needs is not loaded. */
 static void choose_programs(struct qjoule_bpf *skeleton, const struct options *options)
 {
+	bool redis = skeleton->rodata->plan.redis;
+
+	bpf_map__set_autocreate(skeleton->maps.redis_connections, redis);
+	bpf_map__set_autocreate(skeleton->maps.redis_texts, redis);
+	bpf_program__set_autoload(skeleton->progs.on_redis_recv, redis);
+	bpf_program__set_autoload(skeleton->progs.on_redis_send, redis);
 	for (unsigned i = 0; i < options->server_count; i++)
-		if (options->servers[i].kind == QJ_SERVER_REDIS) {
-			bpf_program__set_autoload(skeleton->progs.on_redis_recv, true);
-			bpf_program__set_autoload(skeleton->progs.on_redis_send, true);
-		} else if (options->servers[i].rung == QJ_RUNG_SOCKET) {
+		if (options->servers[i].rung == QJ_RUNG_SOCKET &&
+		    options->servers[i].kind != QJ_SERVER_REDIS)
 			bpf_program__set_autoload(skeleton->progs.on_recv, true);
-		}
 	for (unsigned i = 0; i < options->probe_count; i++)
 		bpf_program__set_autoload(programs_of_role(skeleton, options->probes[i].role),
 					  true);
