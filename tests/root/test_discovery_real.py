@@ -64,6 +64,19 @@ def test_mariadb(mariadb: DatabaseServer) -> None:
     assert roles(planned(mariadb, Rung.SYMBOL)) == ["mysql-begin-command-first", "mysql-end"]
 
 
+def test_redis(redis: DatabaseServer) -> None:
+    server = found(redis)
+    assert server.flavour == "redis"
+    with redis.connect() as client:
+        assert server.version == client.info("server")["redis_version"]
+    assert server.ports == (redis.port,)
+    assert server.sockets == (str(redis.socket),)
+    assert server.thread_pool.value is False
+    plan = planned(redis)
+    assert (plan.choice.rung, plan.choice.exact) == (Rung.SOCKET, True), plan.choice
+    assert plan.probes == ()
+
+
 def test_mariadb_with_a_pool(mariadb_pool: DatabaseServer) -> None:
     plan = planned(mariadb_pool)
     assert plan.choice.rung is Rung.SYMBOL

@@ -1,0 +1,185 @@
+"""Redis connections that are not plain: cut, old, hostile, encrypted, served by other threads."""
+
+from __future__ import annotations
+
+import fcntl
+import random
+import socket
+import subprocess
+import termios
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from qjoule.contract import Block, Mode, OwnerKind
+from root.support import redis_story as day
+from root.support.recording import Run, recording
+from root.support.tracer import tracing
+from servers.process import DatabaseServer, Unavailable, free_port
+from servers.redis import redis_server
+
+pytestmark = [pytest.mark.root, pytest.mark.server]
+
+
+def test_redis_commands_in_random_pieces(redis: DatabaseServer, tmp_path: Path) -> None:
+    """Whatever is cut where, also of a connection that was open before: the counts stay."""
+    rng = random.Random(7)
+    commands = [_resp(b"SET", b"cut:%d" % n, b"v" * rng.choice((0, 1, 9, 900))) for n in range(400)]
+    stream = b"".join(commands)
+    with redis.connect() as client:
+        wire = client.connection._sock
+        with recording(tmp_path / "t", "--pid", str(redis.pid)):
+            wire.sendall(commands[0])  # a clear beginning: whole in one read
+            assert client.connection.read_response() == b"OK"
+            at = 0
+            while at < len(stream):
+                size = rng.choice((1, 2, 3, 5, 17, 64, 300, 4000))
+                wire.sendall(stream[at : at + size])
+                at += size
+            for _ in range(len(commands)):
+                assert client.connection.read_response() == b"OK"
+    run = Run(tmp_path / "t")
+    assert run.loss == {}
+    assert run.executions() == {"SET cut:?": len(commands) + 1}
+
+
+def test_redis_attached_in_the_middle_of_a_command(redis: DatabaseServer, tmp_path: Path) -> None:
+    """The rest of that command is no command: it is lost, and said so; the next one counts."""
+    with redis.connect() as client:
+        wire = client.connection._sock
+        wire.sendall(b"*3\r\n$3\r\nSET\r\n$4\r\nhalf\r\n$9\r\n*3\r")
+        wait_until_read(wire)
+        with recording(tmp_path / "t", "--pid", str(redis.pid)):
+            wire.sendall(b"\n$1234\r\n")
+            assert client.connection.read_response() == b"OK"
+            wire.sendall(_resp(b"GET", b"whole:1"))
+            client.connection.read_response()
+    run = Run(tmp_path / "t")
+    assert run.loss == {"framing": 1}
+    assert run.executions() == {"GET whole:?": 1}
+
+
+def test_redis_nonsense_is_refused_and_harms_nobody(redis: DatabaseServer, tmp_path: Path) -> None:
+    nonsense = [
+        b"*1\r\n$99999999999999999999\r\n",
+        b"*-5\r\n*1\r\n$-1\r\n",
+        b"*99999999999\r\n",
+        b"*1\r\n!4\r\nPING\r\n",
+        b"*2\r\n$4\r\nPING\r\n*1\r\n",
+        b"\x00\xff" * 5000 + b"\r\n",
+        b"*" + b"1" * 100 + b"\r\n",
+    ]
+    with recording(tmp_path / "t", "--pid", str(redis.pid)):
+        for bytes_ in nonsense:
+            with socket.create_connection(("127.0.0.1", redis.port), timeout=5) as wire:
+                wire.sendall(bytes_)
+                wire.shutdown(socket.SHUT_WR)
+                while wire.recv(4096):
+                    pass
+        with redis.connect() as client:
+            for _ in range(50):
+                client.get("sane:1")
+    run = Run(tmp_path / "t")
+    assert run.executions()["GET sane:?"] == 50
+    assert set(run.loss) <= {"framing"}
+
+
+def test_redis_io_threads_that_write(tmp_path: Path) -> None:
+    with served("--io-threads", "2") as server:
+        with recording(tmp_path / "t", "--pid", str(server.pid)):
+            day.benchmark(server, "-n", "4000", "-P", "4", "get", "x:1")
+        run = Run(tmp_path / "t")
+    assert run.loss == {}
+    assert run.executions()["GET x:?"] == 4000
+    owners = run.trace.pandas("owners")
+    assert "io_thd_1" in set(owners[owners["kind"] == "server"]["role"])
+
+
+def test_redis_io_threads_that_read_are_loss(tmp_path: Path) -> None:
+    """What they read cannot be told apart, so nothing is made of it, and it is said."""
+    options = ("--io-threads", "2", "--io-threads-do-reads", "yes")
+    with served(*options) as server:
+        with recording(tmp_path / "t", "--pid", str(server.pid)):
+            day.benchmark(server, "-n", "3000", "get", "x:1")
+        run = Run(tmp_path / "t")
+    assert run.loss["framing"] > 0
+    asked = 2  # CONFIG GET, by the benchmark itself
+    assert run.executions().total() + run.loss["framing"] == 3000 + asked
+
+
+def test_redis_restarted_while_recording(tmp_path: Path) -> None:
+    with served() as server:
+        with recording(tmp_path / "t"):
+            for run in range(2):
+                with server.connect() as client:
+                    client.get(f"{'ab'[run]}:1")
+                server.stop()
+                server.start()
+        counted = Run(tmp_path / "t").executions()
+    assert (counted["GET a:?"], counted["GET b:?"]) == (1, 1)
+
+
+def test_redis_live_view_counts_the_same(redis: DatabaseServer) -> None:
+    with tracing(Mode.LIVE, *_plan(redis), "--energy", "none") as session:
+        day.benchmark(redis, "-n", "20000", "get", "x:1")
+        session.finish()
+    sums = session.records(Block.AGGREGATE)
+    queries = sums[sums["owner_kind"] == OwnerKind.QUERY]
+    by_shape = Counter[int]()
+    for row in queries:
+        by_shape[int(row["shape"])] += int(row["calls"])
+    assert 20_000 in by_shape.values()
+
+
+def _plan(server: DatabaseServer) -> list[str]:
+    return ["--server", f"1:redis:socket:{server.executable}", "--running", f"1:{server.pid}"]
+
+
+def _resp(*parts: bytes) -> bytes:
+    return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%s\r\n" % (len(p), p) for p in parts)
+
+
+def wait_until_read(wire: socket.socket) -> None:
+    """Until the other side has taken what was sent."""
+    unsent = bytearray(4)
+    while True:
+        fcntl.ioctl(wire, termios.TIOCOUTQ, unsent)
+        if not any(unsent):
+            return
+        time.sleep(0.001)
+
+
+@contextmanager
+def served(*options: str) -> Iterator[DatabaseServer]:
+    try:
+        with redis_server(*options) as server:
+            yield server
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+
+
+def test_redis_sessions_with_tls_are_loss(tmp_path: Path) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
+    new = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+    files = ["-nodes", "-subj", "/CN=test", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run([*new, *files], check=True, capture_output=True)
+    port = free_port()
+    pems = ("--tls-cert-file", str(certificate), "--tls-key-file", str(key))
+    more = ("--tls-ca-cert-file", str(certificate), "--tls-auth-clients", "no")
+    with served("--tls-port", str(port), *pems, *more) as server:
+        with recording(tmp_path / "t", "--pid", str(server.pid)):
+            with server.connect(
+                tcp=True, port=port, ssl=True, ssl_cert_reqs="none", ssl_check_hostname=False
+            ) as client:
+                client.get("hidden:1")
+            with server.connect() as client:
+                client.get("plain:1")
+        run = Run(tmp_path / "t")
+    assert run.loss == {"opaque_session": 1}
+    counted = run.executions()
+    assert counted["GET plain:?"] == 1
+    assert "GET hidden:?" not in counted
