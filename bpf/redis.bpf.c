@@ -137,7 +137,6 @@ static __always_inline void redis_take(struct qj_cpu_state *cpu, struct thread_s
 	__u32 zero = 0;
 	struct redis_text *text = bpf_map_lookup_elem(&redis_texts, &zero);
 	struct redis_walk walk = {
-	    .cpu = cpu,
 	    .connection = request,
 	    .text = text,
 	    .addr = addr,
@@ -200,7 +199,7 @@ static __always_inline bool redis_in_step(struct qj_cpu_state *cpu, struct threa
 
 /*
  * The client has gone, perhaps without a reply; or an io-thread has read, and what it read is
- * executed when we are not told.
+ * executed where nothing tells us.
  */
 static __always_inline void redis_unread(struct qj_cpu_state *cpu, struct thread_state *thread,
 					 struct redis_connection *connection, int got)

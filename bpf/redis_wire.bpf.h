@@ -10,13 +10,10 @@
 #include "redis_lines.bpf.h"
 #include "statement.bpf.h"
 
-#define REDIS_WALK_MAX	    (1 << 16)  /* steps in one read, one for a line or an argument's part */
-#define REDIS_ARGUMENTS_MAX (1u << 30) /* networking.c: INT_MAX; proto-max-bulk-len is 512 MB */
-#define REDIS_BULK_MAX	    (1ULL << 32)
-#define REDIS_TLS_HANDSHAKE 0x16 /* RFC 8446, ContentType */
+#define REDIS_WALK_MAX	    (1 << 16) /* steps in one read, one for a line or an argument's part */
+#define REDIS_TLS_HANDSHAKE 0x16      /* RFC 8446, ContentType */
 
 struct redis_walk {
-	struct qj_cpu_state *cpu;
 	struct redis_connection *connection;
 	struct redis_text *text;
 	__u64 addr;
