@@ -25,40 +25,15 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
-from qjoule.contract import Rung, ServerKind
+from qjoule.contract import Rung
 from qjoule.errors import QjouleError
-from qjoule.servers.elf import Executable, Symbol, open_executable
 from qjoule.servers.kernel_facts import KernelFacts
-from qjoule.servers.probe_site import CODE_BYTES, ProbeSite, inspect_site
+from qjoule.servers.resolve import FileKey, Probe, Resolution, resolve
 from qjoule.servers.rungs import Choice, choose_rung
-from qjoule.servers.signatures import (
-    BackendStates,
-    Role,
-    backend_states,
-    boundary_functions,
-    parallel_functions,
-)
-from qjoule.servers.types import Flavour, Server
+from qjoule.servers.signatures import BackendStates, Role
+from qjoule.servers.types import Server
 
-_X_PROTOCOL_PORT = 33060  # MySQL manual, "X Plugin Options and System Variables"
 SERVERS_MAX = 16  #: QJ_MAX_SERVERS of bpf/shared.h
-
-
-@dataclass(frozen=True)
-class Probe:
-    role: Role
-    symbol: Symbol
-    site: ProbeSite
-
-    def summary(self) -> dict[str, Any]:
-        return {
-            "role": str(self.role),
-            "symbol": self.symbol.name,
-            "table": self.symbol.table,
-            "offset": self.site.offset,
-            "instruction": self.site.instruction,
-            "site": self.site.reason,
-        }
 
 
 @dataclass(frozen=True)
@@ -145,10 +120,10 @@ def build_plan(
         QjouleError: a pid is of no server, or a running one cannot use the chosen rung.
     """
     chosen = _with_pids(servers, pids)
-    resolved = [_resolve(server) for server in chosen]
+    resolved = [resolve(server) for server in chosen]
     choices = _at_most(SERVERS_MAX, _decide(chosen, resolved, kernel, rung_choice))
     planned: list[PlannedServer] = []
-    listed: set[_FileKey] = set()
+    listed: set[FileKey] = set()
     pooled = {
         resolution.file
         for server, resolution in zip(chosen, resolved, strict=True)
@@ -175,20 +150,6 @@ def build_plan(
     return AttachPlan(tuple(planned))
 
 
-#: What a uprobe is attached to: (build id, else device; inode).
-_FileKey = tuple[str | int, int]
-
-
-@dataclass(frozen=True)
-class _Resolution:
-    file: _FileKey
-    boundary: tuple[Probe, ...] = ()
-    parallel: tuple[Probe, ...] = ()
-    states: BackendStates | None = None
-    problem: str = ""  #: why there is no symbol rung
-    notes: tuple[str, ...] = ()
-
-
 def _with_pids(servers: Sequence[Server], pids: Collection[int] | None) -> list[Server]:
     if not pids:
         return list(servers)
@@ -201,69 +162,15 @@ def _with_pids(servers: Sequence[Server], pids: Collection[int] | None) -> list[
     return [server for server in servers if set(server.tgids) & set(pids)]
 
 
-def _resolve(server: Server) -> _Resolution:
-    resolution = _Resolution(server.exe_id, notes=_blind_spots(server))
-    if server.flavour is Flavour.GENERIC:
-        return resolution
-    try:
-        executable = open_executable(server.exe_path)
-        # The same image in two containers is one file of the layer below, with one inode number
-        # but several devices, and a uprobe goes to that one file.
-        file: _FileKey = (executable.build_id or server.exe_id[0], server.exe_id[1])
-        resolution = replace(resolution, file=file)
-        if server.kind is ServerKind.REDIS:
-            return replace(resolution, problem="Redis has none")
-        if executable.machine != "x64":
-            raise QjouleError(f"probe sites are checked on x86-64 only, not {executable.machine}")
-        resolution = _resolve_parallel(server, executable, resolution)
-        boundary = _probes(executable, boundary_functions(executable, server.kind))
-        is_postgres = server.kind is ServerKind.POSTGRES
-        states = backend_states(server.major) if is_postgres else None
-    except QjouleError as error:
-        return replace(resolution, problem=str(error))
-    return replace(resolution, boundary=boundary, states=states)
-
-
-def _blind_spots(server: Server) -> tuple[str, ...]:
-    if server.flavour is Flavour.GENERIC:
-        return (server.restart.why,)
-    if server.flavour is Flavour.MYSQL and _X_PROTOCOL_PORT in server.ports:
-        return (f"sessions of the X Protocol (port {_X_PROTOCOL_PORT}) count as server background",)
-    return ()
-
-
-def _resolve_parallel(
-    server: Server, executable: Executable, resolution: _Resolution
-) -> _Resolution:
-    if server.kind is not ServerKind.POSTGRES:
-        return resolution
-    try:
-        return replace(resolution, parallel=_probes(executable, parallel_functions(executable)))
-    except QjouleError as error:
-        note = f"parallel workers count as server background: {error}"
-        return replace(resolution, notes=(*resolution.notes, note))
-
-
-def _probes(executable: Executable, functions: dict[Role, Symbol]) -> tuple[Probe, ...]:
-    probes = []
-    for role, symbol in functions.items():
-        offset = executable.file_offset(symbol.vaddr)
-        if offset is None:
-            raise QjouleError(f"{symbol.name} is not in the code of {executable.path}")
-        size = min(symbol.size, CODE_BYTES) if symbol.size else CODE_BYTES
-        probes.append(Probe(role, symbol, inspect_site(executable.read(offset, size), offset)))
-    return tuple(probes)
-
-
 def _decide(
     servers: Sequence[Server],
-    resolved: Sequence[_Resolution],
+    resolved: Sequence[Resolution],
     kernel: KernelFacts,
     wanted: Rung | None,
 ) -> list[Choice]:
     """Servers that run one file share its rung: once probed, it is probed for all of them."""
     pairs = list(zip(servers, resolved, strict=True))
-    probed: dict[_FileKey, str] = {}
+    probed: dict[FileKey, str] = {}
     for server, resolution in pairs:
         if choose_rung(server, kernel, resolution.problem, wanted).rung is Rung.SYMBOL:
             why = f"{server.label} runs the same executable and needs its probes"
