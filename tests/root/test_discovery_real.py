@@ -73,7 +73,8 @@ def test_redis(redis: DatabaseServer) -> None:
     assert server.sockets == (str(redis.socket),)
     assert server.thread_pool.value is False
     plan = planned(redis)
-    assert (plan.choice.rung, plan.choice.exact) == (Rung.SOCKET, True), plan.choice
+    assert plan.choice.rung is Rung.SOCKET
+    assert plan.choice.exact is (server.encryption.value is False), plan.choice
     assert plan.probes == ()
 
 

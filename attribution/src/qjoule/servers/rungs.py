@@ -60,6 +60,16 @@ def choose_rung(
         return _BY_THREAD
     if server.flavour is Flavour.REDIS:
         return _redis_rung(server, kernel, wanted)
+    return _sql_rung(server, kernel, symbol_problem, wanted, shared_executable)
+
+
+def _sql_rung(
+    server: Server,
+    kernel: KernelFacts,
+    symbol_problem: str,
+    wanted: Rung | None,
+    shared_executable: str,
+) -> Choice:
     hidden = _what_hides_queries(server)
     missing = "" if kernel.socket_tracepoints else _NO_TRACEPOINTS
     moves = _what_moves_queries(server)
@@ -97,7 +107,7 @@ def _redis_rung(server: Server, kernel: KernelFacts, wanted: Rung | None) -> Cho
         doubts.append("that io-threads read")
     if doubts:
         why += f"; requests {' or '.join(doubts)} would be counted as loss, not seen"
-    return Choice(Rung.SOCKET, why, "symbol: Redis has none")
+    return Choice(Rung.SOCKET, why, "symbol: Redis has none", exact=not doubts)
 
 
 def _as_wanted(
