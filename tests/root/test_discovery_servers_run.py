@@ -28,7 +28,7 @@ def test_each_server_answers(name: str, tcp: bool, request: pytest.FixtureReques
     assert server.tgids[0] == server.pid
 
 
-@pytest.mark.parametrize("name", ["mariadb", "mysql80", "postgres"])
+@pytest.mark.parametrize("name", ["mariadb", "mysql80", "postgres", "redis"])
 def test_docs_name_the_versions_that_are_run(name: str, request: pytest.FixtureRequest) -> None:
     server: DatabaseServer = request.getfixturevalue(name)
     (found,) = (one for one in find_servers() if server.pid in one.tgids)

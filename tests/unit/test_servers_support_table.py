@@ -24,6 +24,8 @@ def test_the_page_is_up_to_date() -> None:
         "| MariaDB | plain text | socket, exact | symbol, exact | socket, exact | not traced |",
         "| MySQL | thread pool | symbol, exact | symbol, exact | not traced | not traced |",
         "| PostgreSQL | TLS possible | symbol, exact | symbol, exact | socket, not exact | not",
+        "| Redis | plain text | socket, exact | not traced | socket, exact | not traced |",
+        "| Redis | io-threads | socket, not exact | not traced |",
         "| any other process | all | by thread, no queries |",
     ],
 )

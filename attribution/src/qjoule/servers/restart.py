@@ -3,7 +3,7 @@
 The executable alone would do for a program that is nothing but this server. But it may be a
 runtime (java, python3) that anything else runs too, and no list of those is ever complete. So the
 command line has to be the same as well: the kernel hashes it when a process starts, and compares.
-A server that has written a title over its command line (redis-server, nginx) is known by its
+A server that has written a title over its command line (nginx, sshd) is known by its
 executable if the title speaks of it, and else not at all: better to miss a restart, and say so,
 than to take a stranger for the server.
 """
@@ -49,7 +49,7 @@ def _is_title(words: list[bytes]) -> bool:
 
 
 def _names_executable(word: str, process: Process) -> bool:
-    """`/usr/bin/redis-server` or `nginx`; the executable may be a link's target."""
+    """`/usr/sbin/nginx` or `sshd`; the executable may be a link's target."""
     if not word or "\0" in word:
         return False
     beside = process.exe_name.rpartition("/")[0] + "/" + word.rpartition("/")[2]

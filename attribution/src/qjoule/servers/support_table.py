@@ -20,26 +20,32 @@ RUN_IN_TESTS = {
     Flavour.MARIADB: "10.11",
     Flavour.MYSQL: "8.0.15",
     Flavour.POSTGRES: "15",
+    Flavour.REDIS: "7.0",
 }
 NAMES = {
     Flavour.MARIADB: "MariaDB",
     Flavour.MYSQL: "MySQL",
     Flavour.POSTGRES: "PostgreSQL",
+    Flavour.REDIS: "Redis",
     Flavour.GENERIC: "any other process",
 }
 _PLAIN, _UNKNOWN, _TLS, _POOL = "plain text", "configuration unknown", "TLS possible", "thread pool"
-#: (encryption, thread pool) of each mode; None: it could not be found out.
+_IO_THREADS = "io-threads"
+#: (encryption, thread pool or io-threads) of each mode; None: it could not be found out.
 _MODES: dict[str, tuple[bool | None, bool | None]] = {
     _PLAIN: (False, False),
     _TLS: (True, False),
     _POOL: (False, True),
     f"{_POOL}, {_TLS}": (True, True),
+    _IO_THREADS: (False, True),
     _UNKNOWN: (None, None),
 }
+_MODES_OF_MYSQL = (_PLAIN, _TLS, _POOL, f"{_POOL}, {_TLS}", _UNKNOWN)
 _MODES_OF = {
-    Flavour.MARIADB: tuple(_MODES),
-    Flavour.MYSQL: tuple(_MODES),
+    Flavour.MARIADB: _MODES_OF_MYSQL,
+    Flavour.MYSQL: _MODES_OF_MYSQL,
     Flavour.POSTGRES: (_PLAIN, _TLS, _UNKNOWN),  # a process for each connection, always
+    Flavour.REDIS: (_PLAIN, _TLS, _IO_THREADS, _UNKNOWN),
     Flavour.GENERIC: (_UNKNOWN,),
 }
 _TODAY = KernelFacts(socket_tracepoints=True, uprobes=True)
@@ -58,9 +64,10 @@ Made by `make docs` from the code that decides (`qjoule/servers`); a test compar
 What is traced how depends on the server, its configuration and the kernel. qjoule takes the
 cheapest *rung* that is exact: **socket**, the serving thread's own traffic (needs the tracepoint
 `sock_recv_length`, Linux 6.3), or **symbol**, probes on the server's functions (about ten times as
-dear). *Not exact*: sessions that are encrypted are counted, not seen. *Not traced*: qjoule would
-have to guess, so it refuses; `qjoule doctor` says why, and what is missing. *Function not found*: a
-stripped executable, or a version that is not in the second table.
+dear). *Not exact*: sessions that are encrypted, and requests that a Redis lets its io-threads read,
+are counted, not seen. *Not traced*: qjoule would have to guess, so it refuses; `qjoule doctor` says
+why, and what is missing. *Function not found*: a stripped executable, or a version that is not in
+the second table.
 """
 _TAIL = """## Any other server
 
@@ -76,7 +83,7 @@ has 15 bytes (`Native-Transpor`), and the kernel knows no other.
 Children that run the same executable are the server's, others are not. With `--generic` a restart
 is followed: a process is the server again if it has its executable and arguments. If the server has
 written a title over its arguments, its executable alone counts if the title begins with its name
-(`redis-server *:6379`), and else a restart is not seen. `qjoule doctor` says which.
+(`nginx: master process`), and else a restart is not seen. `qjoule doctor` says which.
 """
 
 
@@ -123,6 +130,7 @@ def _versions() -> Iterator[str]:
     majors = f"PostgreSQL {POSTGRES_MAJORS[0]} to {POSTGRES_MAJORS[-1]}"
     functions = ", ".join(f"`{name}`" for name in POSTGRES_FUNCTIONS.values())
     yield from _row(majors, functions, f"PostgreSQL {RUN_IN_TESTS[Flavour.POSTGRES]}")
+    yield from _row("Redis", "none: no symbol rung", f"Redis {RUN_IN_TESTS[Flavour.REDIS]}")
 
 
 def _said(choice: Choice) -> str:
