@@ -48,6 +48,12 @@ int sock_recv_length(void *ctx)
 	return 0;
 }
 
+SEC("?tp_btf/sock_send_length")
+int sock_send_length(void *ctx)
+{
+	return 0;
+}
+
 SEC("?uprobe")
 int entry(void *ctx)
 {

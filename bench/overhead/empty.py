@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from qjoule.contract import Rung
+from qjoule.contract import Rung, ServerKind
 from qjoule.errors import QjouleError
 from qjoule.servers.plan import AttachPlan
 from qjoule.servers.signatures import Role
@@ -26,14 +26,20 @@ ALWAYS = (
     "hrtimer_expire_entry",
     "sched_switch",
 )
-SOCKET = "sock_recv_length"  #: bpf/socket.bpf.c
+SOCKET = "sock_recv_length"  #: bpf/socket.bpf.c, bpf/redis.bpf.c
+REDIS_SEND = "sock_send_length"  #: bpf/redis.bpf.c
 
 
 def hooks(plan: AttachPlan) -> list[str]:
-    """Arguments of `empty-loader` for the hooks that the tracer would take for this plan."""
+    """Arguments of `empty-loader` for the hooks that the tracer would take for this plan.
+
+    Each hook once, though a Redis beside other servers has a program of its own on `SOCKET`.
+    """
     arguments = [word for name in ALWAYS for word in ("--program", name)]
     if any(planned.choice.rung is Rung.SOCKET for planned in plan.traced):
         arguments += ["--program", SOCKET]
+    if any(planned.server.kind is ServerKind.REDIS for planned in plan.traced):
+        arguments += ["--program", REDIS_SEND]
     for planned in plan.traced:
         if not planned.lists_probes:
             continue
