@@ -12,6 +12,8 @@ from qjoule.contract import Dialect
 from qjoule.shapes.c_tables import BYTE, EMIT, entry
 from qjoule.shapes.reduction import symbols
 
+#: Those of the kernel's automaton; Redis commands have another (test_redis_shape_laws.py).
+SQL_DIALECTS = (Dialect.MYSQL, Dialect.POSTGRES)
 ROOT = Path(__file__).resolve().parents[2]
 CHUNK = 64
 _WORD = (1 << 64) - 1

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from fuzz.shape_library import ROOT, c_hash
-from qjoule.contract import TEXT_BYTES, Dialect
+from fuzz.shape_library import ROOT, SQL_DIALECTS, c_hash
+from qjoule.contract import TEXT_BYTES
 
 pytestmark = pytest.mark.root
 
@@ -55,7 +55,7 @@ def test_the_kernel_computes_the_hosts_hash(runner: list[str]) -> None:
     jobs = [
         (seed, dialect, text[:TEXT_BYTES])
         for seed, text in enumerate(_statements())
-        for dialect in Dialect
+        for dialect in SQL_DIALECTS
     ]
     stream = b"".join(
         struct.pack("<QII", seed, len(text), dialect) + text for seed, dialect, text in jobs
