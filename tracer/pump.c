@@ -84,7 +84,20 @@ static int take_record(void *ctx, void *data, size_t bytes)
 				(const char *)record + sizeof(struct qj_session), head->text_bytes);
 		break;
 	}
-	return 0;
+	return stream_pending(pump->stream) > PENDING_BYTES ? -ENOBUFS : 0;
+}
+
+/* Written as it is taken: a full ring is not copied whole into our memory first. */
+static int take_records(struct pump *pump, uint64_t t_ns)
+{
+	int err;
+
+	while ((err = ring_buffer__consume(pump->rings)) == -ENOBUFS) {
+		err = stream_write(pump->stream, t_ns, 0, false);
+		if (err)
+			return err;
+	}
+	return err < 0 ? err : 0;
 }
 
 struct pump *pump_new(struct probes *probes, struct energy_source *energy, struct stream *stream,
@@ -234,14 +247,10 @@ int pump_window(struct pump *pump)
 	/* Batches first: one that is sent in between is then in the ring. */
 	if (due)
 		batches_take(pump->batches);
-	err = ring_buffer__consume(pump->rings);
-	if (err < 0)
+	err = take_records(pump, t_ns);
+	if (err || !due)
 		return err;
-	if (due)
-		return flush(pump, t_ns);
-	if (stream_pending(pump->stream) > PENDING_BYTES)
-		return stream_write(pump->stream, t_ns, 0, false);
-	return 0;
+	return flush(pump, t_ns);
 }
 
 int pump_finish(struct pump *pump, int reason)
@@ -259,7 +268,7 @@ int pump_finish(struct pump *pump, int reason)
 	else
 		probes_tell_open_queries(pump->probes);
 	batches_take(pump->batches);
-	ring_buffer__consume(pump->rings);
+	err = take_records(pump, end.t_ns) ?: err;
 	report_loss(pump, end.t_ns);
 	cpu_books_report(pump->probes, pump->stream, pump->cpus, pump->cpu_count);
 	stream_add(pump->stream, QJ_BLOCK_END, &end, sizeof(end));

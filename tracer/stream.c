@@ -10,7 +10,7 @@
 
 #define KINDS (QJ_BLOCK_END + 1)
 /* A reader may be this far behind before we wait for it, and records wait in the rings. */
-#define WAITING_BYTES (12u << 20)
+#define WAITING_BYTES (8u << 20)
 
 struct buffer {
 	char *data;
