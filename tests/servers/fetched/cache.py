@@ -1,0 +1,105 @@
+"""The cache of fetched servers: folders that are complete or absent."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from servers.process import Unavailable
+
+VARIABLE = "QJOULE_SERVERS_CACHE"
+#: Enough for a slow line and a busy machine; a tool that hangs is still ended.
+TOOL_TIMEOUT_S = 1800
+
+
+def cache() -> Path:
+    """Where the servers are: $QJOULE_SERVERS_CACHE, else ~/.cache/qjoule/servers."""
+    return Path(os.environ.get(VARIABLE) or Path.home() / ".cache" / "qjoule" / "servers")
+
+
+def folder(name: str, identity: str, fill: Callable[[Path], None]) -> Path:
+    """The folder `name` of the cache, filled by `fill` unless it is there.
+
+    It is filled beside its place and then renamed, so what is there is complete; a lock keeps two
+    test runs from filling it at once.
+
+    Args:
+        identity: everything that what is in the folder is made from (hashes, options). Another
+            identity is another folder.
+        fill: puts the contents into the empty directory that it is given.
+
+    Raises:
+        Unavailable: `fill` could not, or the cache cannot be written.
+    """
+    place = cache() / f"{name}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
+    if place.is_dir():
+        return place
+    try:
+        with _locked(name):
+            if not place.is_dir():
+                with tempfile.TemporaryDirectory(dir=cache(), prefix=f".{name}-") as scratch:
+                    contents = Path(scratch) / "contents"
+                    contents.mkdir()
+                    fill(contents)
+                    contents.rename(place)
+    except OSError as error:
+        raise Unavailable(
+            f"{name} cannot be put below {cache()}: {error.strerror or error} "
+            f"(set {VARIABLE} to a directory with room)"
+        ) from None
+    return place
+
+
+def check_sha256(file: Path, expected: str) -> None:
+    """Refuse a file that is not the one that was meant.
+
+    Raises:
+        Unavailable: it has another SHA-256.
+    """
+    with file.open("rb") as opened:
+        found = hashlib.file_digest(opened, "sha256").hexdigest()
+    if found != expected:
+        raise Unavailable(f"{file.name} has SHA-256 {found}, expected {expected}: not used")
+
+
+def run_tool(
+    argv: Sequence[str], cwd: Path, task: str, environment: Mapping[str, str] | None = None
+) -> str:
+    """Standard output of a registry's or a build tool.
+
+    Raises:
+        Unavailable: the tool failed or hung; the message has `task` and the tool's last line.
+    """
+    try:
+        done = subprocess.run(
+            argv,
+            cwd=cwd,
+            env={**os.environ, **(environment or {})},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=TOOL_TIMEOUT_S,
+        )
+    except subprocess.TimeoutExpired:
+        raise Unavailable(f"{task}: {argv[0]} did not end in {TOOL_TIMEOUT_S} s") from None
+    if done.returncode:
+        said = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()
+        error = next((line for line in said if "ERROR" in line), said[-1])
+        raise Unavailable(f"{task}: {Path(argv[0]).name} failed: {error} (offline? then try again)")
+    return done.stdout
+
+
+@contextmanager
+def _locked(name: str) -> Iterator[None]:
+    cache().mkdir(parents=True, exist_ok=True)
+    with (cache() / f".{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

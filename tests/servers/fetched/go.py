@@ -1,0 +1,95 @@
+"""Go modules, fetched and built by the `go` tool, which checks every one against a hash."""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+import shutil
+import subprocess
+import zipfile
+from pathlib import Path, PurePosixPath
+
+from servers.fetched.cache import folder, run_tool
+from servers.process import Unavailable
+
+MINIMUM = (1, 24)
+TOOLCHAIN = "v0.0.1-go1.24.13.linux-amd64"
+TOOLCHAIN_SUM = "h1:5sgfUhn9QCgVl4UYj32GrIYFHI3bi2UX55tNfupXwxc="
+
+
+def module(path: str, version: str, h1: str, cwd: Path) -> Path:
+    """The zip of a module, in Go's own cache.
+
+    Args:
+        h1: the module's hash as `go.sum` has it: of every file's name and content.
+
+    Raises:
+        Unavailable: no `go`, no connection, or another hash.
+    """
+    name = f"{path}@{version}"
+    told = json.loads(run_tool([_any_go(), "mod", "download", "-json", name], cwd, name))
+    if told["Sum"] != h1:
+        raise Unavailable(f"{name} has hash {told['Sum']}, expected {h1}: not used")
+    return Path(told["Zip"])
+
+
+def unpack_module(archive: Path, directory: Path) -> None:
+    """A module's files below `directory`, without the `path@version` that its zip puts first."""
+    with zipfile.ZipFile(archive) as opened:
+        for member in opened.infolist():
+            # `path@version/…`, and the path has slashes: the first part with an `@` ends it.
+            parts = PurePosixPath(member.filename).parts
+            after = next(i for i, part in enumerate(parts) if "@" in part) + 1
+            target = directory.joinpath(*parts[after:])
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with opened.open(member) as source, target.open("wb") as sink:
+                shutil.copyfileobj(source, sink)
+
+
+def build(source: Path, package: str, output: Path, task: str) -> None:
+    """Build a command of an unpacked module.
+
+    What it depends on is checked against the `go.sum` in `source`, which is of the module's hash.
+
+    Raises:
+        Unavailable: no Go that is new enough, or the build failed.
+    """
+    environment = {
+        "GOTOOLCHAIN": "local",
+        "GOFLAGS": "-mod=readonly -buildvcs=false -trimpath",
+        "CGO_ENABLED": "0",
+        "GOWORK": "off",
+    }
+    run_tool([recent_go(), "build", "-o", str(output), package], source, task, environment)
+
+
+def recent_go() -> str:
+    """A `go` that is new enough: the machine's, else the toolchain, which is a module too."""
+    go = _any_go()
+    if go_version(go) >= MINIMUM:
+        return go
+    if platform.machine() != "x86_64":
+        raise Unavailable(f"{go} is too old: install Go {MINIMUM[0]}.{MINIMUM[1]} or later")
+    return str(folder(TOOLCHAIN, TOOLCHAIN_SUM, _fill_toolchain) / "bin" / "go")
+
+
+def go_version(go: str) -> tuple[int, int]:
+    """(1, 24) for go1.24.3, and (0, 0) for what does not say."""
+    said = subprocess.run([go, "version"], capture_output=True, text=True, check=False).stdout
+    found = re.search(r"\bgo(\d+)\.(\d+)", said)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def _fill_toolchain(directory: Path) -> None:
+    unpack_module(module("golang.org/toolchain", TOOLCHAIN, TOOLCHAIN_SUM, directory), directory)
+    # A module's zip has no permissions.
+    for program in [*directory.glob("bin/*"), *directory.glob("pkg/tool/*/*")]:
+        program.chmod(0o755)
+
+
+def _any_go() -> str:
+    go = shutil.which("go")
+    if go is None:
+        raise Unavailable("go is not installed: install the package golang-go")
+    return go
