@@ -26,7 +26,7 @@ from servers.uprobe import open_uprobe
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
 
-KERNEL = KernelFacts(socket_tracepoints=True, uprobes=True)
+KERNEL = KernelFacts(recv_tracepoint=True, send_tracepoint=True, uprobes=True)
 
 
 def found(server: DatabaseServer) -> Server:

@@ -47,7 +47,7 @@ def server(path: Path, **changes: object) -> Server:
 
 
 def findings(*servers: Server, checks: tuple[Check, ...] = GOOD) -> doctor.Findings:
-    plan = build_plan(servers, KernelFacts(True, True))
+    plan = build_plan(servers, KernelFacts(True, True, True))
     return doctor.Findings(checks, "1.6 W idle", plan, Discovery(servers, 0, ()))
 
 

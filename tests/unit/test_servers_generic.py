@@ -19,7 +19,7 @@ from qjoule.servers.types import Server
 from servers.fake_proc import FakeProc
 from servers.toy_elf import MYSQL_8, toy_server
 
-KERNEL = KernelFacts(socket_tracepoints=True, uprobes=True)
+KERNEL = KernelFacts(recv_tracepoint=True, send_tracepoint=True, uprobes=True)
 ITSELF = 999_999
 
 
@@ -185,7 +185,7 @@ def test_a_known_server_whose_queries_cannot_be_told(fake: FakeProc, tmp_path: P
     fake.add(300, str(mysqld))
     fake.listen(300, port=3306)
     servers = [server for server in find_servers(fake.tree, Path("/")) if server.running]
-    nothing = KernelFacts(socket_tracepoints=False, uprobes=False)
+    nothing = KernelFacts(recv_tracepoint=False, send_tracepoint=False, uprobes=False)
     plan = build_plan(servers, nothing)
     assert plan.traced == ()
     again = build_plan(by_thread_instead(servers, plan), nothing)

@@ -16,7 +16,7 @@ from qjoule.servers.plan import SERVERS_MAX, build_plan
 from qjoule.servers.types import Fact, Flavour, Server
 from servers.toy_elf import MARIADB_10_11, MYSQL_8, POSTGRES, strip, toy_server
 
-KERNEL = KernelFacts(socket_tracepoints=True, uprobes=True)
+KERNEL = KernelFacts(recv_tracepoint=True, send_tracepoint=True, uprobes=True)
 FULL = ("-O0", "-fcf-protection=full")
 
 

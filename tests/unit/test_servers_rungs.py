@@ -13,8 +13,9 @@ from qjoule.servers.kernel_facts import KernelFacts, read_kernel_facts
 from qjoule.servers.rungs import choose_rung
 from qjoule.servers.types import Fact, Flavour, Server
 
-NEW, OLD = KernelFacts(True, True), KernelFacts(False, True)
-NO_UPROBES = KernelFacts(True, False)
+NEW = KernelFacts(recv_tracepoint=True, send_tracepoint=True, uprobes=True)
+OLD = KernelFacts(recv_tracepoint=False, send_tracepoint=False, uprobes=True)
+NO_SENDS, NO_UPROBES = replace(NEW, send_tracepoint=False), replace(NEW, uprobes=False)
 
 
 def server(encryption: bool | None = False, pool: bool | None = False) -> Server:
@@ -117,16 +118,20 @@ def test_another_server_of_the_same_file_decides() -> None:
     assert (choice.rung, choice.why) == (Rung.SYMBOL, "mariadb:3307 runs it too")
 
 
-def test_kernel_facts_need_both_tracepoints(tmp_path: Path) -> None:
+def test_kernel_facts_tell_the_tracepoints_apart(tmp_path: Path) -> None:
     btf = tmp_path / "sys/kernel/btf/vmlinux"
     btf.parent.mkdir(parents=True)
     both = b"\x9f\xeb\0btf_trace_sock_recv_length\0btf_trace_sock_send_length\0"
-    assert not read_kernel_facts(tmp_path).socket_tracepoints
+    assert read_kernel_facts(tmp_path) == KernelFacts(False, False, False)
     btf.write_bytes(both)
-    assert read_kernel_facts(tmp_path).socket_tracepoints
+    assert read_kernel_facts(tmp_path) == KernelFacts(True, True, False)
     btf.write_bytes(both.replace(b"send_length", b"send_lengthy"))
-    assert not read_kernel_facts(tmp_path).socket_tracepoints
-    assert not read_kernel_facts(tmp_path).uprobes
+    assert read_kernel_facts(tmp_path) == KernelFacts(True, False, False)
+
+
+def test_only_who_is_traced_by_its_sends_needs_their_tracepoint() -> None:
+    assert choose_rung(server(), NO_SENDS, "").rung is Rung.SOCKET
+    assert choose_rung(redis(), NO_SENDS, "").why.endswith("sock_send_length (6.3)")
 
 
 def redis(encryption: bool | None = False, pool: bool | None = False) -> Server:
@@ -142,6 +147,7 @@ def redis(encryption: bool | None = False, pool: bool | None = False) -> Server:
         (NEW, False, True, Rung.SOCKET, "requests that io-threads read would be counted as loss"),
         (NEW, None, True, Rung.SOCKET, "with TLS or that io-threads read would be counted"),
         (OLD, False, False, Rung.NONE, "kernel lacks"),
+        (NO_SENDS, False, False, Rung.NONE, "kernel lacks"),
     ],
 )
 def test_redis_has_the_socket_rung_or_none(

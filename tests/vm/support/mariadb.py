@@ -61,6 +61,8 @@ def plan_arguments(executable: Path) -> str:
         encryption=Fact(False, "its options"),
         thread_pool=Fact(False, "its options"),
     )
-    plan = build_plan([server], KernelFacts(socket_tracepoints=False, uprobes=True))
+    plan = build_plan(
+        [server], KernelFacts(recv_tracepoint=False, send_tracepoint=False, uprobes=True)
+    )
     assert [planned.choice.rung for planned in plan.servers] == [Rung.SYMBOL]
     return " ".join(plan.arguments()).replace(str(executable.parent), IN_MACHINE)

@@ -23,7 +23,7 @@ TRACEPOINTS = {
     "sched_switch": "CPU time cannot be traced; use a kernel with CONFIG_DEBUG_INFO_BTF",
     "sched_process_exit": "CPU time cannot be traced; use a kernel with CONFIG_DEBUG_INFO_BTF",
     "sock_recv_length": "kernel 6.3 or later has it; queries are found by symbols (uprobes)",
-    "sock_send_length": "kernel 6.3 or later has it; queries are found by symbols (uprobes)",
+    "sock_send_length": "kernel 6.3 or later has it; Redis is not traced without it",
 }
 
 

@@ -10,7 +10,8 @@ from qjoule.machine import kernel
 
 @dataclass(frozen=True)
 class KernelFacts:
-    socket_tracepoints: bool  #: sock_recv_length and sock_send_length, for the socket rung
+    recv_tracepoint: bool  #: sock_recv_length, for the socket rung
+    send_tracepoint: bool  #: sock_send_length, for the socket rung of servers that need it
     uprobes: bool  #: for the symbol rung
 
 
@@ -18,8 +19,7 @@ def read_kernel_facts(root: Path = Path("/")) -> KernelFacts:
     """Ask the kernel whose /sys is under `root`. What cannot be told counts as absent."""
     checks = {check.name: check.ok is True for check in kernel.tracepoints(root)}
     return KernelFacts(
-        socket_tracepoints=all(
-            checks[f"tracepoint {name}"] for name in ("sock_recv_length", "sock_send_length")
-        ),
+        recv_tracepoint=checks["tracepoint sock_recv_length"],
+        send_tracepoint=checks["tracepoint sock_send_length"],
         uprobes=kernel.uprobes(root).ok is True,
     )

@@ -14,7 +14,8 @@ from qjoule.errors import QjouleError
 from qjoule.servers.kernel_facts import KernelFacts
 from qjoule.servers.types import Flavour, Server
 
-_NO_TRACEPOINTS = "the kernel lacks the sock_recv_length and sock_send_length tracepoints (6.3)"
+_NO_RECV = "the kernel lacks the tracepoint sock_recv_length (6.3)"
+_NO_SEND = "the kernel lacks the tracepoint sock_send_length (6.3)"
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def _sql_rung(
     shared_executable: str,
 ) -> Choice:
     hidden = _what_hides_queries(server)
-    missing = "" if kernel.socket_tracepoints else _NO_TRACEPOINTS
+    missing = "" if kernel.recv_tracepoint else _NO_RECV
     moves = _what_moves_queries(server)
     if not kernel.uprobes:
         symbol_problem = symbol_problem or "the kernel has no uprobes"
@@ -94,7 +95,9 @@ def _redis_rung(server: Server, kernel: KernelFacts, wanted: Rung | None) -> Cho
 
     TLS sessions, and requests that io-threads read, are recognised when they come, and counted.
     """
-    missing = "" if kernel.socket_tracepoints else _NO_TRACEPOINTS
+    missing = "" if kernel.recv_tracepoint else _NO_RECV
+    if not missing and not kernel.send_tracepoint:
+        missing = _NO_SEND
     if wanted is not None:
         return _as_wanted(server, wanted, "Redis has none", missing, "")
     if missing:

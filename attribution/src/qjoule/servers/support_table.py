@@ -48,8 +48,8 @@ _MODES_OF = {
     Flavour.REDIS: (_PLAIN, _TLS, _IO_THREADS, _UNKNOWN),
     Flavour.GENERIC: (_UNKNOWN,),
 }
-_TODAY = KernelFacts(socket_tracepoints=True, uprobes=True)
-_BEFORE_6_3 = KernelFacts(socket_tracepoints=False, uprobes=True)
+_TODAY = KernelFacts(recv_tracepoint=True, send_tracepoint=True, uprobes=True)
+_BEFORE_6_3 = KernelFacts(recv_tracepoint=False, send_tracepoint=False, uprobes=True)
 #: Column titles, kernel, and why there is no symbol rung.
 _CIRCUMSTANCES = (
     ("Linux 6.3 and later", _TODAY, ""),
