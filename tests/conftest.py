@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, ExitStack
 import pytest
 
 from servers import process
+from servers.cassandra import cassandra_server
 from servers.mariadb import mariadb_server
 from servers.mysql import mysql_server
 from servers.postgres import postgres_server
@@ -55,6 +56,12 @@ def postgres(no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: ARG0
 def redis(no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: ARG001
     """Redis with one thread."""
     yield from _session(redis_server)
+
+
+@pytest.fixture(scope="session")
+def cassandra(no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: ARG001
+    """Cassandra 5.0 of one node."""
+    yield from _session(cassandra_server)
 
 
 def _session(

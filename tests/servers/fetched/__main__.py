@@ -10,11 +10,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from servers.fetched import ferretdb, mysql80
+from servers.fetched import cassandra, ferretdb, mysql80
 from servers.process import Unavailable
 
 #: By name. Large ones that few tests need are in OPTIONAL: fetched when named.
 SERVERS: dict[str, Callable[[], Path]] = {
+    "cassandra-5.0.9": cassandra.installation,
     "mysql-8.0.15": mysql80.installation,
     "ferretdb": ferretdb.installation,
 }

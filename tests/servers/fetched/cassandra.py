@@ -1,0 +1,19 @@
+"""Cassandra 5.0.9: the jars of its published project, and what they depend on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from servers.fetched.maven import jars
+
+HERE = Path(__file__).parent
+JAMM = "jamm-0.4.0.jar"  #: Cassandra needs it as a Java agent
+
+
+def installation() -> Path:
+    """The folder of its jars: a class path.
+
+    Raises:
+        Unavailable: they cannot be fetched.
+    """
+    return jars("cassandra-5.0.9", HERE / "cassandra.xml", HERE / "cassandra.sha256")
