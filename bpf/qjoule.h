@@ -17,7 +17,7 @@
 #include <linux/types.h>
 #endif
 
-#define QJ_CONTRACT_VERSION 3
+#define QJ_CONTRACT_VERSION 4
 
 #define QJ_COMM_BYTES	   16
 #define QJ_COUNTERS	   3	 /* cycles, instructions, LLC misses, in this order */
@@ -41,6 +41,7 @@ enum qj_server_kind {
 	QJ_SERVER_MYSQL = 1, /* MySQL and MariaDB: the same wire protocol */
 	QJ_SERVER_POSTGRES = 2,
 	QJ_SERVER_REDIS = 3,
+	QJ_SERVER_CASSANDRA = 5,
 	QJ_SERVER_GENERIC = 15, /* any other: no protocol, so no queries; CPU time by thread */
 };
 
@@ -70,6 +71,7 @@ enum qj_query_flag {
 	    1 << 2, /* several executions in one boundary; `executions` counts them */
 	QJ_QUERY_RESUMED = 1 << 3,   /* suspended and resumed at least once (thread pool) */
 	QJ_QUERY_TRUNCATED = 1 << 4, /* statement longer than QJ_TEXT_BYTES */
+	QJ_QUERY_NO_END = 1 << 5,    /* its reply is not looked for: `end_ns` is `begin_ns` */
 };
 
 /* Why something is missing. Counted per CPU in the kernel, or by the tracer. */
@@ -112,6 +114,9 @@ enum qj_dialect {
 	QJ_DIALECT_MYSQL = 1,
 	QJ_DIALECT_POSTGRES = 2,
 	QJ_DIALECT_REDIS = 3,
+	QJ_DIALECT_CQL = 5,
+	QJ_DIALECT_CQL_ID = 7,	  /* 16 bytes: id of a statement prepared before */
+	QJ_DIALECT_CQL_BATCH = 8, /* struct qj_cql_batch */
 };
 
 /* ---- records ------------------------------------------------------------------------------ */

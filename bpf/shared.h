@@ -42,7 +42,8 @@ struct qj_server_plan {
 	__u8 pg_fastpath;
 	__u8 pg_aborted;
 	__u8 restart; /* enum qj_restart */
-	__u8 reserved[3];
+	__u8 reserved;
+	__u16 cql_port; /* Cassandra: where its clients connect; 0: any */
 };
 
 struct qj_running {

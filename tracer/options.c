@@ -23,12 +23,14 @@ static const char usage[] =
     "  --host-root DIR               for auto: a powercap-like tree given by the hypervisor\n"
     "  --curve W0,W10,W50,W100       for auto: package watts at these loads, the last resort\n"
     "  --curve-label TEXT            where the curve is from\n"
-    "  --server ID:KIND:RUNG:PATH    an executable: mysql|postgres|redis, socket|symbol,\n"
-    "                                or generic:none, of which threads are told, no queries\n"
+    "  --server ID:KIND:RUNG:PATH    an executable: mysql|postgres|redis, socket|symbol;\n"
+    "                                cassandra:statistical; generic|cassandra:none, of which\n"
+    "                                threads are told, no queries\n"
     "  --running ID:TGID             a process of that server that runs already\n"
     "  --only-running                no other processes than those (and their children)\n"
     "  --restart ID:never|HASH       no later process of that executable is this server, or\n"
     "                                only those whose arguments have this hash\n"
+    "  --cql-port ID:PORT            where that Cassandra's clients connect\n"
     "  --pool ID                     that server runs a thread pool\n"
     "  --probe ID:ROLE:OFFSET        a probe point, by offset in the server's file\n"
     "  --pg-states ID:I:R:T:F:A      numbers of idle, running, idle in transaction, fastpath,\n"
@@ -70,6 +72,7 @@ enum {
 	OPT_RUNNING,
 	OPT_ONLY_RUNNING,
 	OPT_RESTART,
+	OPT_CQL_PORT,
 	OPT_POOL,
 	OPT_PROBE,
 	OPT_PG_STATES,
@@ -96,6 +99,7 @@ static const struct option long_options[] = {
     {"running", required_argument, NULL, OPT_RUNNING},
     {"only-running", no_argument, NULL, OPT_ONLY_RUNNING},
     {"restart", required_argument, NULL, OPT_RESTART},
+    {"cql-port", required_argument, NULL, OPT_CQL_PORT},
     {"pool", required_argument, NULL, OPT_POOL},
     {"probe", required_argument, NULL, OPT_PROBE},
     {"pg-states", required_argument, NULL, OPT_PG_STATES},
@@ -158,6 +162,8 @@ static int parse_one(struct options *o, int option, const char *value)
 		return plan_restart(o, value);
 	case OPT_POOL:
 		return plan_pool(o, value);
+	case OPT_CQL_PORT:
+		return plan_cql_port(o, value);
 	case OPT_PROBE:
 		return plan_probe(o, value);
 	case OPT_PG_STATES:

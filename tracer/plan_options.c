@@ -47,15 +47,30 @@ static int word(const char **text, const char *const *names, int count)
 	return -1;
 }
 
+static bool has_rung(int kind, int rung)
+{
+	if (kind == QJ_SERVER_GENERIC)
+		return rung == QJ_RUNG_NONE;
+	if (kind == QJ_SERVER_CASSANDRA)
+		return rung == QJ_RUNG_NONE || rung == QJ_RUNG_STATISTICAL;
+	return rung == QJ_RUNG_SOCKET || rung == QJ_RUNG_SYMBOL;
+}
+
 int plan_server(struct options *o, const char *value)
 {
 	static const char *const kinds[] = {
 	    [QJ_SERVER_MYSQL] = "mysql",
 	    [QJ_SERVER_POSTGRES] = "postgres",
 	    [QJ_SERVER_REDIS] = "redis",
+	    [QJ_SERVER_CASSANDRA] = "cassandra",
 	    [QJ_SERVER_GENERIC] = "generic",
 	};
-	static const char *const rungs[] = {"none", "socket", "symbol"};
+	static const char *const rungs[] = {
+	    [QJ_RUNG_NONE] = "none",
+	    [QJ_RUNG_SOCKET] = "socket",
+	    [QJ_RUNG_SYMBOL] = "symbol",
+	    [QJ_RUNG_STATISTICAL] = "statistical",
+	};
 	uint64_t id;
 	int kind, rung;
 
@@ -63,9 +78,7 @@ int plan_server(struct options *o, const char *value)
 		return -1;
 	kind = word(&value, kinds, sizeof(kinds) / sizeof(kinds[0]));
 	rung = word(&value, rungs, sizeof(rungs) / sizeof(rungs[0]));
-	if (kind < 0 || rung < 0 || *value != '/')
-		return -1;
-	if ((kind == QJ_SERVER_GENERIC) != (rung == QJ_RUNG_NONE))
+	if (kind < 0 || rung < 0 || *value != '/' || !has_rung(kind, rung))
 		return -1;
 	o->server_path[o->server_count] = value;
 	o->servers[o->server_count].kind = kind;
@@ -131,6 +144,17 @@ int plan_pool(struct options *o, const char *value)
 	if (!plan_number(value, '\0', o->server_count, &id, NULL) || !id)
 		return -1;
 	o->servers[id - 1].pool = 1;
+	return 0;
+}
+
+int plan_cql_port(struct options *o, const char *value)
+{
+	uint64_t id, port;
+
+	if (!plan_number(value, ':', o->server_count, &id, &value) || !id ||
+	    !plan_number(value, '\0', UINT16_MAX, &port, NULL) || !port)
+		return -1;
+	o->servers[id - 1].cql_port = port;
 	return 0;
 }
 

@@ -9,7 +9,7 @@ from enum import IntEnum, IntFlag
 
 import numpy as np
 
-CONTRACT_VERSION = 3
+CONTRACT_VERSION = 4
 BLOCK_MAGIC = 0x31424A51
 COUNTER_NAMES = ("cycles", "instructions", "llc_misses")
 WHOLE = 65535  #: as a share (`counted` of a segment): all of it
@@ -36,6 +36,7 @@ class ServerKind(IntEnum):
     MYSQL = 1
     POSTGRES = 2
     REDIS = 3
+    CASSANDRA = 5
     GENERIC = 15
 
 
@@ -65,6 +66,7 @@ class QueryFlag(IntFlag):
     PIPELINED = 4
     RESUMED = 8
     TRUNCATED = 16
+    NO_END = 32
 
 
 class Loss(IntEnum):
@@ -102,6 +104,9 @@ class Dialect(IntEnum):
     MYSQL = 1
     POSTGRES = 2
     REDIS = 3
+    CQL = 5
+    CQL_ID = 7
+    CQL_BATCH = 8
 
 
 class Grade(IntEnum):

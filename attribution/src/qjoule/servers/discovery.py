@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from qjoule.errors import QjouleError
+from qjoule.servers.cassandra import cassandra_version, configuration, is_cassandra
 from qjoule.servers.config_mysql import mysql_facts
 from qjoule.servers.config_postgres import NO_POOL, postgres_encryption
 from qjoule.servers.config_redis import is_redis_server, redis_encryption, redis_io_threads
@@ -15,6 +16,7 @@ from qjoule.servers.elf import open_executable
 from qjoule.servers.identify import identify
 from qjoule.servers.listening import SocketTables
 from qjoule.servers.procfs import Process, file_id, processes
+from qjoule.servers.restart import restart_of
 from qjoule.servers.types import Fact, Flavour, Server
 
 #: A first sieve; what is inside the executable decides.
@@ -56,8 +58,10 @@ def discover(proc: Path = Path("/proc"), root: Path = Path("/")) -> Discovery:
     """
     hidden: list[int] = []
     unreadable: list[str] = []
-    candidates = [p for p in processes(proc, hidden) if _NAMES.fullmatch(p.base_name)]
-    running = [
+    every = list(processes(proc, hidden))
+    candidates = [p for p in every if _NAMES.fullmatch(p.base_name)]
+    running = [_cassandra(p, root) for p in every if is_cassandra(p)]
+    running += [
         server
         for main, members in _families(candidates)
         if (server := _running(main, members, root, unreadable)) is not None
@@ -125,6 +129,27 @@ def _running(
         listening.unix,
         encryption,
         pool,
+    )
+
+
+def _cassandra(process: Process, root: Path) -> Server:
+    found = configuration(process)
+    listening = SocketTables().of(process)
+    others = tuple(port for port in listening.tcp if port != found.port)
+    return Server(
+        0,
+        Flavour.CASSANDRA,
+        cassandra_version(process),
+        process.openable_executable(root),
+        process.exe_name,
+        process.exe_id,
+        (process.pid,),
+        (found.port, *others) if found.port in listening.tcp else listening.tcp,
+        listening.unix,
+        found.encryption,
+        Fact(True, "its stages have threads of their own"),
+        restart=restart_of(process),
+        cql_port=found.port,
     )
 
 

@@ -1,7 +1,7 @@
 """The attach plan: what `qjoule-tracer` attaches to, as its arguments.
 
-    --server ID:KIND:RUNG:PATH   a server; KIND mysql, postgres or redis, RUNG socket or symbol; or
-                                 generic and none. PATH is its executable: processes that start
+    --server ID:KIND:RUNG:PATH   a server; KIND mysql, postgres or redis, RUNG socket or symbol;
+                                 cassandra and statistical; or any by threads alone: none. PATH is its executable: processes that start
                                  from it later belong to the first server listed with it
     --restart ID:never|HASH      which of them are this very server (`servers.restart`)
     --running ID:TGID            the main process of the server, which runs already; its children
@@ -10,6 +10,7 @@
                                  ROLE as in `signatures.Role`
     --pg-states ID:IDLE:RUNNING:IDLE_IN_TRANSACTION:FASTPATH:ABORTED
                                  this PostgreSQL's BackendState values
+    --cql-port ID:PORT           where this Cassandra's clients connect
     --pool ID                    this server may run a thread pool
 
 Ids count from 1 in the order of the options. A uprobe belongs to a file, not to a process: servers
@@ -201,6 +202,8 @@ def _arguments(planned: PlannedServer) -> list[str]:
             arguments += ["--probe", f"{server.id}:{probe.role}:{probe.site.offset:#x}"]
     if planned.states is not None:
         arguments += ["--pg-states", f"{server.id}:{planned.states.argument()}"]
+    if server.cql_port:
+        arguments += ["--cql-port", f"{server.id}:{server.cql_port}"]
     if planned.pool:
         arguments += ["--pool", str(server.id)]
     return arguments

@@ -55,7 +55,7 @@ class Resolution:
 def resolve(server: Server) -> Resolution:
     """What is found in the executable of `server`; what is not is said in `problem` or `notes`."""
     resolution = Resolution(server.exe_id, notes=_blind_spots(server))
-    if server.flavour is Flavour.GENERIC:
+    if server.flavour in (Flavour.GENERIC, Flavour.CASSANDRA):
         return resolution
     try:
         executable = open_executable(server.exe_path)

@@ -15,6 +15,7 @@ from qjoule.servers.kernel_facts import KernelFacts
 from qjoule.servers.types import Flavour, Server
 
 _NO_RECV = "the kernel lacks the tracepoint sock_recv_length (6.3)"
+_OWN_STAGES = "a request goes from stage to stage, each with threads of its own"
 _NO_SEND = "the kernel lacks the tracepoint sock_send_length (6.3)"
 
 
@@ -61,6 +62,8 @@ def choose_rung(
         return _BY_THREAD
     if server.flavour is Flavour.REDIS:
         return _redis_rung(server, kernel, wanted)
+    if server.flavour is Flavour.CASSANDRA:
+        return _cassandra_rung(server, wanted)
     return _sql_rung(server, kernel, symbol_problem, wanted, shared_executable)
 
 
@@ -111,6 +114,13 @@ def _redis_rung(server: Server, kernel: KernelFacts, wanted: Rung | None) -> Cho
     if doubts:
         why += f"; requests {' or '.join(doubts)} would be counted as loss, not seen"
     return Choice(Rung.SOCKET, why, "symbol: Redis has none", exact=not doubts)
+
+
+def _cassandra_rung(server: Server, wanted: Rung | None) -> Choice:
+    """A request goes through several threads, none of which shows whom it works for."""
+    if wanted is not None:
+        return _as_wanted(server, wanted, _OWN_STAGES, _OWN_STAGES, "")
+    return Choice(Rung.NONE, f"CPU time and energy by stage: {_OWN_STAGES}", by_thread=True)
 
 
 def _as_wanted(

@@ -21,12 +21,14 @@ RUN_IN_TESTS = {
     Flavour.MYSQL: "8.0.15",
     Flavour.POSTGRES: "15",
     Flavour.REDIS: "7.0",
+    Flavour.CASSANDRA: "5.0.9",
 }
 NAMES = {
     Flavour.MARIADB: "MariaDB",
     Flavour.MYSQL: "MySQL",
     Flavour.POSTGRES: "PostgreSQL",
     Flavour.REDIS: "Redis",
+    Flavour.CASSANDRA: "Cassandra",
     Flavour.GENERIC: "any other process",
 }
 _PLAIN, _UNKNOWN, _TLS, _POOL = "plain text", "configuration unknown", "TLS possible", "thread pool"
@@ -46,6 +48,7 @@ _MODES_OF = {
     Flavour.MYSQL: _MODES_OF_MYSQL,
     Flavour.POSTGRES: (_PLAIN, _TLS, _UNKNOWN),  # a process for each connection, always
     Flavour.REDIS: (_PLAIN, _TLS, _IO_THREADS, _UNKNOWN),
+    Flavour.CASSANDRA: (_PLAIN, _TLS, _UNKNOWN),
     Flavour.GENERIC: (_UNKNOWN,),
 }
 _TODAY = KernelFacts(recv_tracepoint=True, send_tracepoint=True, uprobes=True)
@@ -130,7 +133,9 @@ def _versions() -> Iterator[str]:
     majors = f"PostgreSQL {POSTGRES_MAJORS[0]} to {POSTGRES_MAJORS[-1]}"
     functions = ", ".join(f"`{name}`" for name in POSTGRES_FUNCTIONS.values())
     yield from _row(majors, functions, f"PostgreSQL {RUN_IN_TESTS[Flavour.POSTGRES]}")
-    yield from _row("Redis", "none: no symbol rung", f"Redis {RUN_IN_TESTS[Flavour.REDIS]}")
+    for flavour in (Flavour.REDIS, Flavour.CASSANDRA):
+        tested = f"{NAMES[flavour]} {RUN_IN_TESTS[flavour]}"
+        yield from _row(NAMES[flavour], "none: no symbol rung", tested)
 
 
 def _said(choice: Choice) -> str:

@@ -15,6 +15,7 @@ class Flavour(StrEnum):
     MYSQL = "mysql"
     POSTGRES = "postgres"
     REDIS = "redis"
+    CASSANDRA = "cassandra"
     GENERIC = "generic"  #: any other process: no protocol is known, so no queries
 
     @property
@@ -28,6 +29,7 @@ _KINDS = {
     Flavour.MYSQL: ServerKind.MYSQL,
     Flavour.POSTGRES: ServerKind.POSTGRES,
     Flavour.REDIS: ServerKind.REDIS,
+    Flavour.CASSANDRA: ServerKind.CASSANDRA,
     Flavour.GENERIC: ServerKind.GENERIC,
 }
 _PORTS_IN_LABEL = 3
@@ -75,6 +77,7 @@ class Server:
     name: str = ""  #: of a generic server: what the process is called
     udp_ports: tuple[int, ...] = ()  #: looked for in generic servers only
     restart: Restart = Restart("executable")
+    cql_port: int = 0  #: of a Cassandra: where its clients connect; 0: unknown
 
     @property
     def kind(self) -> ServerKind:

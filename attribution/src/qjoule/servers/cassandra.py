@@ -1,0 +1,151 @@
+"""Apache Cassandra: a JVM that runs CassandraDaemon, and what its cassandra.yaml says.
+
+The command line names the main class, the class path (whose jars bear the version) and perhaps the
+configuration (`-Dcassandra.config`, a URL); else the first `cassandra.yaml` in a directory of the
+class path counts (org.apache.cassandra.config.YamlConfigurationLoader).
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import yaml
+
+from qjoule.servers.in_root import Unreadable, list_directory, read_text
+from qjoule.servers.procfs import Process
+from qjoule.servers.types import Fact
+
+MAIN_CLASS = "org.apache.cassandra.service.CassandraDaemon"
+DEFAULT_PORT = 9042  # conf/cassandra.yaml, native_transport_port
+
+#: Options of `java` that take the next argument (java(1), JDK 8 to 21).
+_WITH_VALUE = frozenset(
+    """-cp -classpath --class-path -p --module-path --upgrade-module-path --add-modules
+    --add-exports --add-opens --add-reads --patch-module --limit-modules --describe-module -d
+    --source""".split()
+)
+_CLASS_PATH = frozenset(("-cp", "-classpath", "--class-path"))
+_JAR = re.compile(r"(?:apache-)?cassandra(?:-all)?-(\d{1,2}\.\d{1,3}(?:\.\d{1,3})?[\w.-]{0,20})\.jar")
+_CONFIG = "-Dcassandra.config="
+_ON = ("true", "yes", "on")
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """What tracing must know of cassandra.yaml. `problem` says why the rest was not found."""
+
+    port: int = 0  #: of the native transport; 0: unknown
+    encryption: Fact = Fact(None, "its configuration is not known")
+    problem: str = ""
+
+
+def is_cassandra(process: Process) -> bool:
+    """Whether this is a JVM that was started to be a Cassandra node."""
+    return process.base_name == "java" and main_class(process.arguments) == MAIN_CLASS
+
+
+def main_class(arguments: Sequence[str]) -> str:
+    """The class that a command line of `java` runs; empty for -jar, -m and none at all."""
+    rest = iter(arguments[1:])
+    for argument in rest:
+        if argument in _WITH_VALUE:
+            next(rest, None)
+        elif argument in ("-jar", "-m", "--module"):
+            return ""
+        elif not argument.startswith(("-", "@")):
+            return argument
+    return ""
+
+
+def cassandra_version(process: Process) -> str:
+    """As its jar on the class path is called, "" if that does not tell."""
+    for entry in _class_path(process):
+        directory, name = posixpath.split(entry)
+        try:
+            names = list_directory(process.root, directory) if name == "*" else [name]
+        except Unreadable:
+            continue
+        for jar in names:
+            if match := _JAR.fullmatch(jar):
+                return match[1]
+    return ""
+
+
+def configuration(process: Process) -> Configuration:
+    """What its cassandra.yaml says, read below its own root directory."""
+    try:
+        text, path = _find(process)
+        settings = yaml.safe_load(text)
+        if not isinstance(settings, dict):
+            raise Unreadable(f"{path} is no mapping")
+        port = _port(settings)
+    except (Unreadable, yaml.YAMLError, ValueError, RecursionError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        return Configuration(encryption=Fact(None, reason), problem=reason)
+    return Configuration(port, _encryption(settings.get("client_encryption_options"), path))
+
+
+def _port(settings: dict[Any, Any]) -> int:
+    port = settings.get("native_transport_port", DEFAULT_PORT)
+    if isinstance(port, bool) or not isinstance(port, int) or not 0 < port < 1 << 16:
+        raise ValueError("native_transport_port is no port number")
+    return port
+
+
+def _encryption(options: Any, path: str) -> Fact:
+    if options is None:
+        return Fact(False, "client_encryption_options are off by default")
+    enabled = options.get("enabled", False) if isinstance(options, dict) else None
+    if isinstance(enabled, str):
+        enabled = enabled.lower() in _ON
+    if not isinstance(enabled, bool):
+        return Fact(None, f"client_encryption_options of {path} are not understood")
+    return Fact(enabled, f"client_encryption_options.enabled = {str(enabled).lower()}: {path}")
+
+
+def _find(process: Process) -> tuple[str, str]:
+    """(text, path) of its cassandra.yaml."""
+    for path in _candidates(process):
+        text = read_text(process.root, path)
+        if text is not None:
+            return text, path
+    raise Unreadable("its cassandra.yaml is not where its command line says")
+
+
+def _candidates(process: Process) -> Iterator[str]:
+    given = [a.removeprefix(_CONFIG) for a in process.arguments if a.startswith(_CONFIG)]
+    if given:
+        url = urlsplit(given[-1])
+        if url.scheme == "file":
+            yield unquote(url.path)
+            return
+        if url.scheme:
+            raise Unreadable(f"its configuration is at a {url.scheme} address")
+        name = given[-1]
+    else:
+        name = "cassandra.yaml"
+    for entry in _class_path(process):
+        if not entry.endswith((".jar", "*")):
+            yield posixpath.join(entry, name)
+
+
+def _class_path(process: Process) -> list[str]:
+    """Its entries, as absolute paths in its root directory."""
+    given = process.environment.get("CLASSPATH", "")
+    rest = iter(process.arguments[1:])
+    for argument in rest:
+        if argument in _CLASS_PATH:
+            given = next(rest, "")
+        elif argument.startswith("--class-path="):
+            given = argument.partition("=")[2]
+        elif argument in _WITH_VALUE:
+            next(rest, None)
+        elif not argument.startswith(("-", "@")):
+            break
+    base = process.working_directory or "/"
+    return [posixpath.join(base, entry) for entry in given.split(":") if entry]

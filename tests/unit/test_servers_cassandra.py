@@ -1,0 +1,160 @@
+"""Finding Cassandra among JVMs: main class, version, cassandra.yaml."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from qjoule.servers.cassandra import MAIN_CLASS, Configuration, configuration, main_class
+from qjoule.servers.discovery import find_servers
+from qjoule.servers.procfs import processes
+from qjoule.servers.types import Flavour, Server
+from servers.fake_proc import FakeProc
+
+OPTIONS = ("-Xmx1G", "-ea", "--add-opens", "java.base/java.lang=ALL-UNNAMED", "-javaagent:j.jar")
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> FakeProc:
+    return FakeProc(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def java(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("jdk") / "java"
+    shutil.copy("/bin/true", path)
+    return str(path)
+
+
+def node(fake: FakeProc, java: str, *arguments: str, pid: int = 100, cwd: str = "/") -> None:
+    """A node whose root is `fake.host`."""
+    words = [*OPTIONS, *arguments]
+    if MAIN_CLASS not in words:
+        words += ["-cp", "/etc/cassandra:/lib/apache-cassandra-5.0.9.jar", MAIN_CLASS]
+    fake.add(pid, java, arguments=words, cwd=cwd)
+
+
+def write(fake: FakeProc, text: str, path: str = "etc/cassandra/cassandra.yaml") -> None:
+    (fake.host / path).parent.mkdir(parents=True, exist_ok=True)
+    (fake.host / path).write_text(text)
+
+
+def configured(fake: FakeProc) -> Configuration:
+    (process,) = processes(fake.tree)
+    return configuration(process)
+
+
+def running(fake: FakeProc) -> list[Server]:
+    return [server for server in find_servers(fake.tree, fake.host) if server.running]
+
+
+def test_a_node_is_found(fake: FakeProc, java: str) -> None:
+    write(fake, "native_transport_port: 9142\ncluster_name: x\n")
+    node(fake, java)
+    fake.listen(100, port=9142)
+    fake.add(101, java, arguments=["-cp", "x", "org.example.Main", MAIN_CLASS])
+    (server,) = running(fake)
+    assert (server.flavour, server.version) == (Flavour.CASSANDRA, "5.0.9")
+    assert (server.ports, server.cql_port, server.label) == ((9142,), 9142, "cassandra:9142")
+    assert server.encryption.value is False
+    assert server.restart.how == "arguments"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["java", MAIN_CLASS], MAIN_CLASS),
+        (["java", "-cp", MAIN_CLASS, "other.Main"], "other.Main"),
+        (["java", "--add-exports", "a/b=c", "-Dx=y", "M", "arg"], "M"),
+        (["java", "@options", "--class-path=x", "M"], "M"),
+        (["java", "-jar", "x.jar", MAIN_CLASS], ""),
+        (["java", "-m", "module/" + MAIN_CLASS], ""),
+        (["java", "-cp"], ""),
+        (["java"], ""),
+        ([], ""),
+    ],
+)
+def test_main_class(arguments: list[str], expected: str) -> None:
+    assert main_class(arguments) == expected
+
+
+def test_version_from_a_directory_of_jars(fake: FakeProc, java: str) -> None:
+    write(fake, "", "srv/lib/cassandra-driver-core-3.12.1.jar")
+    write(fake, "", "srv/lib/cassandra-all-4.1.3-SNAPSHOT.jar")
+    node(fake, java, "-cp", "conf:lib/*", MAIN_CLASS, cwd="/srv")
+    assert running(fake)[0].version == "4.1.3-SNAPSHOT"
+
+
+def test_configuration_by_url_wins(fake: FakeProc, java: str) -> None:
+    write(fake, "native_transport_port: 1\n")
+    write(fake, "native_transport_port: 2\n", "opt/my conf.yaml")
+    node(fake, java, "-Dcassandra.config=file:///opt/my%20conf.yaml")
+    assert configured(fake).port == 2
+
+
+def test_configuration_from_the_environments_class_path(fake: FakeProc, java: str) -> None:
+    write(fake, "client_encryption_options:\n  enabled: true\n", "c/cassandra.yaml")
+    entry = fake.add(
+        100, java, arguments=[*OPTIONS, MAIN_CLASS], environment=["CLASSPATH=/a.jar:/c"]
+    )
+    assert entry.exists()
+    found = configured(fake)
+    assert (found.port, found.encryption.value) == (9042, True)
+    assert found.encryption.source.endswith("/c/cassandra.yaml")
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ("", False),
+        ("client_encryption_options:\n", False),
+        ("client_encryption_options:\n  optional: false\n", False),
+        ("client_encryption_options:\n  enabled: false\n", False),
+        ("client_encryption_options:\n  enabled: 'true'\n", True),
+        ("client_encryption_options: {enabled: yes}\n", True),
+        ("client_encryption_options:\n  enabled: 7\n", None),
+        ("client_encryption_options: x\n", None),
+    ],
+)
+def test_encryption(fake: FakeProc, java: str, options: str, expected: bool | None) -> None:
+    write(fake, "cluster_name: x\n" + options)
+    node(fake, java)
+    assert configured(fake).encryption.value is expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "native_transport_port: 0\n",
+        "native_transport_port: true\n",
+        "native_transport_port: 99999999999999999999\n",
+        "native_transport_port: [1]\n",
+        "just words\n",
+        "- a\n",
+        "",
+        "a: [\n",
+        "a: !!python/object/apply:os.system [id]\n",
+        "[" * 20_000,
+        "\0",
+        "x" * (2 << 20),
+    ],
+    ids=range(12),
+)
+def test_a_bad_configuration_is_unknown(fake: FakeProc, java: str, text: str) -> None:
+    write(fake, text)
+    node(fake, java)
+    found = configured(fake)
+    assert (found.port, found.encryption.value) == (0, None)
+    assert found.problem
+    assert "\n" not in found.problem
+    assert running(fake)[0].flavour is Flavour.CASSANDRA
+
+
+@pytest.mark.parametrize("url", ["https://host/x.yaml", "file:///nowhere.yaml", "no.yaml"])
+def test_a_configuration_that_is_not_there(fake: FakeProc, java: str, url: str) -> None:
+    write(fake, "native_transport_port: 1\n")
+    node(fake, java, f"-Dcassandra.config={url}")
+    found = configured(fake)
+    assert (found.port, found.encryption.value) == (0, None)
