@@ -59,10 +59,8 @@ static bool has_rung(int kind, int rung)
 int plan_server(struct options *o, const char *value)
 {
 	static const char *const kinds[] = {
-	    [QJ_SERVER_MYSQL] = "mysql",
-	    [QJ_SERVER_POSTGRES] = "postgres",
-	    [QJ_SERVER_REDIS] = "redis",
-	    [QJ_SERVER_CASSANDRA] = "cassandra",
+	    [QJ_SERVER_MYSQL] = "mysql",     [QJ_SERVER_POSTGRES] = "postgres",
+	    [QJ_SERVER_REDIS] = "redis",     [QJ_SERVER_CASSANDRA] = "cassandra",
 	    [QJ_SERVER_GENERIC] = "generic",
 	};
 	static const char *const rungs[] = {

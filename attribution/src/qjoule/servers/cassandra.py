@@ -25,14 +25,17 @@ DEFAULT_PORT = 9042  # conf/cassandra.yaml, native_transport_port
 
 #: Options of `java` that take the next argument (java(1), JDK 8 to 21).
 _WITH_VALUE = frozenset(
-    """-cp -classpath --class-path -p --module-path --upgrade-module-path --add-modules
-    --add-exports --add-opens --add-reads --patch-module --limit-modules --describe-module -d
-    --source""".split()
+    (
+        *("-cp", "-classpath", "--class-path", "-p", "--module-path", "--upgrade-module-path"),
+        *("--add-modules", "--add-exports", "--add-opens", "--add-reads", "--patch-module"),
+        *("--limit-modules", "--describe-module", "-d", "--source"),
+    )
 )
 _CLASS_PATH = frozenset(("-cp", "-classpath", "--class-path"))
-_JAR = re.compile(r"(?:apache-)?cassandra(?:-all)?-(\d{1,2}\.\d{1,3}(?:\.\d{1,3})?[\w.-]{0,20})\.jar")
+_JAR = re.compile(r"(?:apache-)?cassandra(?:-all)?-(\d{1,2}\.\d{1,3}[\w.-]{0,20})\.jar")
 _CONFIG = "-Dcassandra.config="
 _ON = ("true", "yes", "on")
+_NOT_KNOWN = Fact(None, "its configuration is not known")
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class Configuration:
     """What tracing must know of cassandra.yaml. `problem` says why the rest was not found."""
 
     port: int = 0  #: of the native transport; 0: unknown
-    encryption: Fact = Fact(None, "its configuration is not known")
+    encryption: Fact = _NOT_KNOWN
     problem: str = ""
 
 

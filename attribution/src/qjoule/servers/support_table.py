@@ -134,8 +134,8 @@ def _versions() -> Iterator[str]:
     functions = ", ".join(f"`{name}`" for name in POSTGRES_FUNCTIONS.values())
     yield from _row(majors, functions, f"PostgreSQL {RUN_IN_TESTS[Flavour.POSTGRES]}")
     for flavour in (Flavour.REDIS, Flavour.CASSANDRA):
-        tested = f"{NAMES[flavour]} {RUN_IN_TESTS[flavour]}"
-        yield from _row(NAMES[flavour], "none: no symbol rung", tested)
+        run = f"{NAMES[flavour]} {RUN_IN_TESTS[flavour]}"
+        yield from _row(NAMES[flavour], "none: no symbol rung", run)
 
 
 def _said(choice: Choice) -> str:
