@@ -1,89 +1,116 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
  * The client side of the MySQL protocol, as MySQL and MariaDB read it: a header of four bytes
- * (length, sequence number), then the packet. A packet with sequence number 0 is a command;
- * others continue a login, a LOAD DATA or a command of more than 16 MB.
+ * (length, sequence number), then the packet. A packet with sequence number 0 is a command, but
+ * for what continues a command of 16 MB or more, and the file of a LOAD DATA LOCAL, whose packets
+ * are numbered on, over 255 to 0. Others continue a login.
  * MySQL 8.0 Reference, "MySQL Packets"; MariaDB Knowledge Base, "0 - Packet".
  */
 #ifndef QJOULE_MYSQL_WIRE_BPF_H
 #define QJOULE_MYSQL_WIRE_BPF_H
 
-#include "statement.bpf.h"
+#include "mysql_command.bpf.h"
 
-#define MYSQL_HEADER	      4
-#define MYSQL_QUERY	      0x03
-#define MYSQL_STMT_PREPARE    0x16
-#define MYSQL_STMT_EXECUTE    0x17
-#define MYSQL_STMT_FETCH      0x1c
-#define MARIADB_BULK_EXECUTE  0xfa
-#define MARIADB_LAST_PREPARED 0xffffffff
+#define MYSQL_PACKET_MAX 0xffffff /* a packet of this length is continued in the next */
 
-#define MYSQL_CLIENT_COMPRESS	      (1u << 5)
-#define MYSQL_CLIENT_SSL	      (1u << 11)
-#define MYSQL_CLIENT_ZSTD	      (1u << 26)
-#define MYSQL_CLIENT_QUERY_ATTRIBUTES (1u << 27)
+/* RFC 8446, section 5.1: a record's type, version 3 and a minor one, length. */
+#define MYSQL_TLS_HANDSHAKE 22
+#define MYSQL_TLS_DATA	    23
+#define MYSQL_TLS_HEADER    5
+/* MySQL Source Code Documentation, "Compressed Packet": length, number, length before. */
+#define MYSQL_COMPRESSED_HEADER 7
 
-/* thread->synced tells which part of a packet is next. */
-enum mysql_expect {
-	MYSQL_SKIP = 0,
-	MYSQL_COMMAND,
-	MYSQL_LOGIN,
-	MYSQL_TEXT,
+/* thread->more: what goes on although its packet has ended. */
+enum mysql_more {
+	MYSQL_NO_MORE = 0,
+	MYSQL_MORE_LONG, /* a command of 16 MB or more */
+	MYSQL_MORE_FILE, /* a file, to its empty packet */
 };
-
-/*
- * The reply to a PREPARE bears the statement's id, and is still in the connection's buffer when
- * the server reads the next header into its start (NET::buff serves both ways in MySQL's and
- * MariaDB's net_serv.cc): OK packets of PREPARE are 12 bytes, 0, id, columns, parameters, 0, ….
- * `buffer` has the reply's own header, or four bytes of the next request over it.
- */
-static __always_inline void mysql_learn_prepared(struct qj_cpu_state *cpu,
-						 struct thread_state *thread, __u64 buffer)
-{
-	struct __attribute__((packed)) {
-		__u8 header[MYSQL_HEADER];
-		__u8 status;
-		__u32 id;
-		__u16 columns, parameters;
-		__u8 filler;
-	} reply;
-
-	if (!thread->shape)
-		return;
-	if (bpf_probe_read_user(&reply, sizeof(reply), (const void *)buffer)) {
-		count_loss(cpu, QJ_LOSS_PREPARED);
-		return;
-	}
-	if (reply.status == 0xff) /* the server refused the statement */
-		return;
-	if (reply.status || reply.filler || !reply.id) {
-		count_loss(cpu, QJ_LOSS_PREPARED);
-		return;
-	}
-	prepared_learn(thread, reply.id);
-	prepared_learn(thread, MARIADB_LAST_PREPARED);
-}
-
-/* What an execution's packet says after its command byte: the statement's id. */
-static __always_inline void mysql_execute(struct thread_state *thread, __u8 command, __u32 id)
-{
-	thread->command = QJ_COMMAND_EXECUTE;
-	thread->executions = command != MYSQL_STMT_FETCH;
-	prepared_recall(thread, id);
-}
 
 /* The server waits for its client: the query is over, unless the client owes it data. */
 static __always_inline void mysql_wait(struct qj_cpu_state *cpu, struct thread_state *thread,
 				       __u64 buffer, __u64 now)
 {
+	struct mysql_reply reply = {};
+
+	if (thread->phase == PHASE_UNKNOWN) { /* whatever we took for a packet */
+		thread->need = 0;
+		thread->head_bytes = 0;
+		return;
+	}
 	if (!thread->begin_ns || thread->need || thread->head_bytes)
 		return;
-	if (thread->command == QJ_COMMAND_PREPARE)
-		mysql_learn_prepared(cpu, thread, buffer);
-	if (thread->may_continue)
+	if (thread->more) {
+		if (thread->more == MYSQL_MORE_FILE)
+			thread->end_ns = now;
+		return;
+	}
+	mysql_read_reply(buffer, &reply);
+	if (thread->command == QJ_COMMAND_QUERY && reply.start == MYSQL_LOCAL_FILE) {
+		thread->more = MYSQL_MORE_FILE;
+		thread->sequence = reply.sequence + 1;
 		thread->end_ns = now;
-	else
+	} else if (thread->command == QJ_COMMAND_CONNECT &&
+		   (reply.start == MYSQL_AUTH_SWITCH || reply.start == MYSQL_AUTH_MORE)) {
+		thread->end_ns = now;
+	} else {
+		mysql_answered(cpu, thread, &reply);
 		query_end(cpu, thread, now);
+	}
+}
+
+/*
+ * The next request is here already, so the server did not wait: four bytes of it lie over the
+ * header of the reply. What else the reply is known by must do.
+ */
+static __always_inline void mysql_overtaken(struct qj_cpu_state *cpu, struct thread_state *thread,
+					    __u64 buffer, __u64 now)
+{
+	struct mysql_reply reply = {};
+
+	if (!thread->begin_ns)
+		return;
+	if (!thread->end_ns && (thread->command == QJ_COMMAND_PREPARE || thread->changes)) {
+		mysql_read_reply(buffer, &reply);
+		reply.sequence = 1;
+		reply.length[0] = MYSQL_PREPARED_BYTES;
+		reply.length[1] = reply.length[2] = 0;
+		mysql_answered(cpu, thread, &reply);
+		thread->flags &= ~QJ_QUERY_OK;
+	}
+	query_end(cpu, thread, thread->end_ns ?: now);
+}
+
+/* A client may send the file before the server waits for it; the reply that asks for it is whole
+ * but for its header. */
+static __always_inline void mysql_file_begins(struct thread_state *thread, __u64 buffer,
+					      __u8 sequence)
+{
+	struct mysql_reply reply = {};
+
+	if (thread->command != QJ_COMMAND_QUERY || thread->end_ns)
+		return;
+	mysql_read_reply(buffer, &reply);
+	if (reply.start != MYSQL_LOCAL_FILE)
+		return;
+	thread->more = MYSQL_MORE_FILE;
+	thread->sequence = sequence;
+}
+
+/* True if this packet continues a command: `thread->need` is its length. */
+static __always_inline bool mysql_continues(struct thread_state *thread, __u64 buffer,
+					    __u8 sequence)
+{
+	if (thread->begin_ns && sequence && !thread->more)
+		mysql_file_begins(thread, buffer, sequence);
+	if (!thread->more || sequence != thread->sequence) {
+		thread->more = MYSQL_NO_MORE;
+		return false;
+	}
+	thread->sequence++;
+	if (thread->more == MYSQL_MORE_LONG ? thread->need != MYSQL_PACKET_MAX : !thread->need)
+		thread->more = MYSQL_NO_MORE;
+	return true;
 }
 
 static __always_inline void mysql_header(struct qj_cpu_state *cpu, struct thread_state *thread,
@@ -92,18 +119,25 @@ static __always_inline void mysql_header(struct qj_cpu_state *cpu, struct thread
 	__u8 sequence = thread->head[3];
 
 	thread->need = thread->head[0] | thread->head[1] << 8 | thread->head[2] << 16;
+	thread->length = thread->need;
 	thread->head_bytes = 0;
 	thread->synced = MYSQL_SKIP;
+	if (mysql_continues(thread, buffer, sequence)) {
+		thread->end_ns = 0;
+		return;
+	}
+	if (thread->dumps)
+		mysql_dumped(cpu, thread);
 	if (sequence == 0) {
-		if (thread->begin_ns) {
-			if (thread->command == QJ_COMMAND_PREPARE)
-				mysql_learn_prepared(cpu, thread, buffer);
-			query_end(cpu, thread, thread->end_ns ?: now);
-		}
+		mysql_overtaken(cpu, thread, buffer, now);
 		thread->phase = PHASE_READY;
 		query_begin(cpu, thread, now);
 		thread->synced = MYSQL_COMMAND;
-	} else if (thread->phase == PHASE_STARTUP && sequence == 1) {
+		if (thread->need == MYSQL_PACKET_MAX) {
+			thread->more = MYSQL_MORE_LONG;
+			thread->sequence = 1;
+		}
+	} else if (thread->phase != PHASE_READY && sequence == 1) {
 		query_begin(cpu, thread, now);
 		thread->command = QJ_COMMAND_CONNECT;
 		thread->synced = MYSQL_LOGIN;
@@ -111,70 +145,16 @@ static __always_inline void mysql_header(struct qj_cpu_state *cpu, struct thread
 	thread->end_ns = 0;
 }
 
-static __always_inline void mysql_login(struct qj_cpu_state *cpu, struct thread_state *thread,
-					__u64 addr, __u32 bytes)
-{
-	__u32 capabilities = 0;
-
-	thread->synced = MYSQL_SKIP;
-	if (bpf_probe_read_user(&capabilities, sizeof(capabilities), (const void *)addr))
-		return;
-	if (capabilities & (MYSQL_CLIENT_SSL | MYSQL_CLIENT_COMPRESS | MYSQL_CLIENT_ZSTD)) {
-		session_opaque(cpu, thread);
-		return;
-	}
-	emit_session(cpu, thread, QJ_SESSION_OPEN, addr, bytes);
-}
-
-/* With query attributes (MySQL 8.0.23) a count of them, and of their sets, precedes the text. */
-static __always_inline __u32 mysql_skip_attributes(const __u8 *start)
-{
-	return start[1] == 0 && start[2] == 1 ? 2 : 0;
-}
-
-static __always_inline void mysql_command(struct qj_cpu_state *cpu, struct thread_state *thread,
-					  __u64 addr, __u32 bytes)
-{
-	__u8 start[8] = {};
-	__u32 length = thread->need, text = 1;
-
-	thread->synced = MYSQL_SKIP;
-	/* The buffer is larger than any command's fixed part: bytes behind the packet are stale. */
-	bpf_probe_read_user(start, sizeof(start), (const void *)addr);
-	switch (start[0]) {
-	case MYSQL_QUERY:
-		thread->command = QJ_COMMAND_QUERY;
-		thread->executions = 1;
-		text += mysql_skip_attributes(start);
-		break;
-	case MYSQL_STMT_PREPARE:
-		thread->command = QJ_COMMAND_PREPARE;
-		break;
-	case MYSQL_STMT_EXECUTE:
-	case MARIADB_BULK_EXECUTE:
-	case MYSQL_STMT_FETCH:
-		mysql_execute(thread, start[0],
-			      start[1] | start[2] << 8 | start[3] << 16 | (__u32)start[4] << 24);
-		cpu->shape = thread->shape;
-		return;
-	default:
-		return;
-	}
-	if (length < text || bytes < text)
-		return;
-	statement_begin(thread, QJ_DIALECT_MYSQL, addr + text, length - text);
-	if (!statement_feed(cpu, thread, addr + text, bytes - text))
-		thread->synced = MYSQL_TEXT;
-	cpu->shape = thread->shape;
-}
-
+/* A packet may come in pieces, which the server puts together: `before` bytes precede `addr`. */
 static __always_inline void mysql_body(struct qj_cpu_state *cpu, struct thread_state *thread,
 				       __u64 addr, __u32 bytes)
 {
+	__u32 before = thread->length - thread->need;
+
 	if (thread->synced == MYSQL_COMMAND) {
-		mysql_command(cpu, thread, addr, bytes);
+		mysql_command(cpu, thread, addr - before, before + bytes);
 	} else if (thread->synced == MYSQL_LOGIN) {
-		mysql_login(cpu, thread, addr, bytes);
+		mysql_login(cpu, thread, addr - before, before + bytes);
 	} else if (thread->synced == MYSQL_TEXT) {
 		if (statement_feed(cpu, thread, addr, bytes))
 			thread->synced = MYSQL_SKIP;
@@ -202,12 +182,36 @@ static __always_inline __u32 mysql_take_header(struct thread_state *thread, __u6
 	return take;
 }
 
+/*
+ * A connection that was open before us is joined where the server reads four bytes, as it does of
+ * no packet but a plain one's header. TLS is read by its records, compressed packets have another
+ * header: neither is ever joined.
+ */
+static __always_inline bool mysql_joins(struct qj_cpu_state *cpu, struct thread_state *thread,
+					__u64 addr, __u32 bytes)
+{
+	__u8 start[2] = {};
+
+	if (thread->need || bytes == MYSQL_HEADER)
+		return true;
+	bpf_probe_read_user(start, sizeof(start), (const void *)addr);
+	if (bytes == MYSQL_COMPRESSED_HEADER ||
+	    (bytes == MYSQL_TLS_HEADER &&
+	     (start[0] == MYSQL_TLS_DATA || start[0] == MYSQL_TLS_HANDSHAKE) && start[1] == 3))
+		session_opaque(cpu, thread);
+	else
+		count_loss(cpu, QJ_LOSS_FRAMING);
+	return false;
+}
+
 /* `bytes` have come in at `addr`: a header, or (a part of) the packet it announced. */
 static __always_inline void mysql_received(struct qj_cpu_state *cpu, struct thread_state *thread,
 					   __u64 addr, __u32 bytes, __u64 now)
 {
 	__u64 buffer = addr;
 
+	if (thread->phase == PHASE_UNKNOWN && !mysql_joins(cpu, thread, addr, bytes))
+		return;
 	if (!thread->need) {
 		__u32 take = mysql_take_header(thread, addr, bytes);
 

@@ -72,6 +72,8 @@ enum qj_query_flag {
 	QJ_QUERY_RESUMED = 1 << 3,   /* suspended and resumed at least once (thread pool) */
 	QJ_QUERY_TRUNCATED = 1 << 4, /* statement longer than QJ_TEXT_BYTES */
 	QJ_QUERY_NO_END = 1 << 5,    /* its reply is not looked for: `end_ns` is `begin_ns` */
+	QJ_QUERY_OK = 1 << 6,	     /* the reply was seen, and says that it was done */
+	QJ_QUERY_ERROR = 1 << 7,     /* the reply was seen, and says that it failed */
 };
 
 /* Why something is missing. Counted per CPU in the kernel, or by the tracer. */
@@ -106,8 +108,11 @@ enum qj_task_event {
 };
 
 enum qj_session_event {
-	QJ_SESSION_OPEN = 1,   /* startup bytes follow */
-	QJ_SESSION_OPAQUE = 2, /* TLS or compression from here on */
+	QJ_SESSION_OPEN = 1,	 /* startup bytes follow */
+	QJ_SESSION_OPAQUE = 2,	 /* TLS or compression from here on */
+	QJ_SESSION_USER = 3,	 /* another user: its MySQL command follows */
+	QJ_SESSION_DATABASE = 4, /* another default database: its name follows */
+	QJ_SESSION_KEPT = 5,	 /* the server refused the last change */
 };
 
 enum qj_dialect {
@@ -186,6 +191,8 @@ struct qj_session {
 	__u16 server;
 	__u8 event;
 	__u8 server_kind;
+	__u8 address[16]; /* the client's, IPv4 as ::ffff:a.b.c.d; zeros: unix socket, or not known
+			   */
 };
 
 /* ---- records that only the tracer writes --------------------------------------------------- */
@@ -333,7 +340,7 @@ QJ_ASSERT_SIZE(qj_segment_counters, 64);
 QJ_ASSERT_SIZE(qj_query, 64);
 QJ_ASSERT_SIZE(qj_text, 24);
 QJ_ASSERT_SIZE(qj_task, 40);
-QJ_ASSERT_SIZE(qj_session, 32);
+QJ_ASSERT_SIZE(qj_session, 48);
 QJ_ASSERT_SIZE(qj_energy, 32);
 QJ_ASSERT_SIZE(qj_loss_count, 32);
 QJ_ASSERT_SIZE(qj_cpu_time, 32);

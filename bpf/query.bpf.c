@@ -25,6 +25,9 @@ int query_reset(struct qj_cpu_state *cpu, struct thread_state *thread)
 	thread->synced = 0;
 	thread->bound = 0;
 	thread->may_continue = 0;
+	thread->more = 0;
+	thread->changes = 0;
+	thread->reply_addr = 0;
 	return 0;
 }
 
@@ -129,6 +132,50 @@ int query_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_n
 	return query_reset(cpu, thread);
 }
 
+/* The client's address, as of an IPv6 socket; zeros of another. */
+static __always_inline void client_address(struct thread_state *thread, __u8 address[16])
+{
+	const struct sock *sk = (const struct sock *)thread->socket;
+	__u16 family = sk ? BPF_CORE_READ(sk, __sk_common.skc_family) : 0;
+
+	__builtin_memset(address, 0, 16);
+	if (family == AF_INET) {
+		address[10] = address[11] = 0xff;
+		BPF_CORE_READ_INTO((__u32 *)(address + 12), sk, __sk_common.skc_daddr);
+	} else if (family == AF_INET6) {
+		BPF_CORE_READ_INTO((struct in6_addr *)address, sk, __sk_common.skc_v6_daddr);
+	}
+}
+
+/* A thread is another's helper for a while: its time is shown under this name. */
+int emit_role(struct qj_cpu_state *cpu, struct thread_state *thread)
+{
+	static const char dumps[] = "binlog-dump";
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct qj_ring_task *r;
+
+	if (!cpu || !thread)
+		return 0;
+	r = reserve(sizeof(*r));
+	if (!r) {
+		count_loss(cpu, QJ_LOSS_TASK);
+		return 0;
+	}
+	__builtin_memset(r, 0, sizeof(*r));
+	r->head.block = QJ_BLOCK_TASK;
+	r->task.t_ns = bpf_ktime_get_ns();
+	r->task.pid = task->pid;
+	r->task.tgid = task->tgid;
+	r->task.parent_tgid = task->real_parent->tgid;
+	r->task.server = thread->server;
+	r->task.event = QJ_TASK_RENAME;
+	r->task.owner_kind = QJ_OWNER_SERVER;
+	bpf_probe_read_kernel_str(r->task.comm, sizeof(r->task.comm),
+				  thread->dumps ? dumps : task->comm);
+	submit(r);
+	return 0;
+}
+
 int emit_session(struct qj_cpu_state *cpu, struct thread_state *thread, __u32 event, __u64 addr,
 		 __u32 length)
 {
@@ -154,6 +201,7 @@ int emit_session(struct qj_cpu_state *cpu, struct thread_state *thread, __u32 ev
 	r->session.server = thread->server;
 	r->session.event = event;
 	r->session.server_kind = thread->server_kind;
+	client_address(thread, r->session.address);
 	submit(r);
 	return 0;
 }

@@ -14,6 +14,7 @@ extern int query_open(struct qj_cpu_state *cpu, struct thread_state *thread, __u
 extern int query_reset(struct qj_cpu_state *cpu, struct thread_state *thread);
 extern int query_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_ns);
 extern int send_ended(struct qj_cpu_state *cpu, struct thread_state *thread);
+extern int emit_role(struct qj_cpu_state *cpu, struct thread_state *thread);
 extern int emit_session(struct qj_cpu_state *cpu, struct thread_state *thread, __u32 event,
 			__u64 addr, __u32 length);
 
@@ -44,6 +45,18 @@ static __always_inline void claim_stretch(struct qj_cpu_state *cpu, struct threa
 	cpu->query = thread->query;
 	cpu->shape = thread->shape;
 	cpu->owner_kind = QJ_OWNER_QUERY;
+}
+
+/* Leaves the thread to the server: it works for no query now. */
+static __always_inline void release(struct qj_cpu_state *cpu, struct thread_state *thread,
+				    __u64 now)
+{
+	end_stretch(cpu, now);
+	query_reset(cpu, thread);
+	thread->query = 0;
+	cpu->query = 0;
+	cpu->shape = 0;
+	cpu->owner_kind = QJ_OWNER_SERVER;
 }
 
 static __always_inline void query_begin(struct qj_cpu_state *cpu, struct thread_state *thread,

@@ -51,7 +51,8 @@ static __always_inline bool is_clients_socket(struct qj_cpu_state *cpu, struct t
 	query_abandon(cpu, thread, bpf_ktime_get_ns());
 	/* A PostgreSQL backend has one client: if we came in the middle, it has logged in already.
 	 */
-	if (thread->server_kind == QJ_SERVER_MYSQL)
+	if (thread->server_kind == QJ_SERVER_MYSQL &&
+	    (thread->socket || thread->phase != PHASE_UNKNOWN))
 		thread->phase = PHASE_STARTUP;
 	thread->socket = (__u64)sk;
 	thread->cookie = bpf_get_socket_cookie(sk);

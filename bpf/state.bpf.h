@@ -22,6 +22,8 @@
 #define PF_IO_WORKER 0x00000010
 #define EAGAIN	     11
 #define MSG_PEEK     2 /* include/linux/socket.h */
+#define AF_INET	     2
+#define AF_INET6     10
 
 /* Set before load, constant after: the verifier removes what a configuration does not need. */
 extern const volatile struct qj_plan plan;
@@ -67,10 +69,12 @@ struct thread_state {
 	__u64 socket; /* address of the client's struct sock ... */
 	__u64 cookie; /* ... and its cookie: together its identity */
 	__u64 text_addr;
-	__u64 sleeps; /* Redis: how often it had slept when it last read a request */
+	__u64 reply_addr; /* MySQL, symbol rung: where the reply will be; 0 not known */
+	__u64 sleeps;	  /* Redis: how often it had slept when it last read a request */
 	struct qj_shape_state text;
 	__u32 text_left; /* bytes of the statement still to be hashed */
 	__u32 need;	 /* bytes of the current message still to come */
+	__u32 length;	 /* MySQL: of the current packet */
 	__u32 statement_bytes;
 	__u32 executions;
 	__u32 flags;
@@ -84,7 +88,11 @@ struct thread_state {
 	__u8 head[5];
 	__u8 synced;	       /* PostgreSQL: the client has ended its request */
 	__u8 bound;	       /* PostgreSQL: a Bind without its Execute */
-	__u8 may_continue;     /* COPY or LOAD DATA: the client may send data before the end */
+	__u8 may_continue;     /* COPY: the client may send data before the end */
+	__u8 more;	       /* MySQL: enum mysql_more */
+	__u8 sequence;	       /* MySQL: number of the packet that goes on */
+	__u8 changes;	       /* MySQL: user or database, if the server agrees */
+	__u8 dumps;	       /* MySQL: sends its binary log to a replica */
 	__u8 borrowed;	       /* serves another thread's query (parallel worker) */
 	struct qj_query ended; /* not sent yet; query 0: none */
 	__u64 recent_session;

@@ -102,14 +102,14 @@ static long statement_chunk(__u32 i, struct statement_walk *walk)
 	return walk->ended ? 1 : 0;
 }
 
-/* COPY and LOAD DATA: after a first reply the client sends data, and the query goes on. */
+/* COPY: after a first reply the client sends data, and the query goes on. */
 static __always_inline void note_first_word(struct thread_state *thread, __u64 addr)
 {
 	__u32 word = 0;
 
 	bpf_probe_read_user(&word, sizeof(word), (const void *)addr);
 	word |= 0x20202020;
-	thread->may_continue = word == 0x79706f63 /* copy */ || word == 0x64616f6c /* load */;
+	thread->may_continue = word == 0x79706f63; /* copy */
 }
 
 static __always_inline void statement_begin(struct thread_state *thread, __u8 dialect, __u64 addr,
@@ -123,7 +123,6 @@ static __always_inline void statement_begin(struct thread_state *thread, __u8 di
 		thread->text_left = QJ_TEXT_BYTES;
 		thread->flags |= QJ_QUERY_TRUNCATED;
 	}
-	note_first_word(thread, addr);
 }
 
 static __always_inline void statement_done(struct qj_cpu_state *cpu, struct thread_state *thread,
@@ -176,6 +175,7 @@ static __always_inline __u32 statement_string(struct qj_cpu_state *cpu, struct t
 	};
 
 	statement_begin(thread, QJ_DIALECT_POSTGRES, addr, 0);
+	note_first_word(thread, addr);
 	bpf_loop(STATEMENT_CHUNKS + 1, statement_chunk, &walk, 0);
 	if (!walk.ended) {
 		/* Cut off before its end: what is there would pass for another statement. */

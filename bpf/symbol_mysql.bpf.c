@@ -3,7 +3,7 @@
  * The symbol rung for MySQL and MariaDB: dispatch_command() is entered with every command's plain
  * text, whatever the transport, and left when its reply has been sent.
  */
-#include "mysql_wire.bpf.h"
+#include "mysql_command.bpf.h"
 #include "parallel.bpf.h"
 
 #define MARIADB_WOULD_BLOCK 2 /* enum dispatch_command_return, sql/sql_parse.h */
@@ -39,6 +39,7 @@ static __always_inline bool resume(struct qj_cpu_state *cpu, struct thread_state
 	thread->query = was->query;
 	thread->begin_ns = was->begin_ns;
 	thread->shape = was->shape;
+	thread->reply_addr = was->reply_addr;
 	thread->executions = was->executions;
 	thread->flags = was->flags | QJ_QUERY_RESUMED;
 	thread->statement_bytes = was->statement_bytes;
@@ -48,18 +49,6 @@ static __always_inline bool resume(struct qj_cpu_state *cpu, struct thread_state
 	return true;
 }
 
-/* Leaves the thread to the server: between commands it works for no query. */
-static __always_inline void release(struct qj_cpu_state *cpu, struct thread_state *thread,
-				    __u64 now)
-{
-	end_stretch(cpu, now);
-	query_reset(cpu, thread);
-	thread->query = 0;
-	cpu->query = 0;
-	cpu->shape = 0;
-	cpu->owner_kind = QJ_OWNER_SERVER;
-}
-
 static __always_inline void suspend(struct qj_cpu_state *cpu, struct thread_state *thread,
 				    __u64 now)
 {
@@ -67,6 +56,7 @@ static __always_inline void suspend(struct qj_cpu_state *cpu, struct thread_stat
 	    .query = thread->query,
 	    .begin_ns = thread->begin_ns,
 	    .shape = thread->shape,
+	    .reply_addr = thread->reply_addr,
 	    .executions = thread->executions,
 	    .flags = thread->flags,
 	    .statement_bytes = thread->statement_bytes,
@@ -97,12 +87,35 @@ static __always_inline struct thread_state *begin(__u64 thd, struct qj_cpu_state
 static __always_inline void text_command(struct qj_cpu_state *cpu, struct thread_state *thread,
 					 __u8 command, __u64 text, __u32 length)
 {
-	thread->command = command;
-	thread->executions = command == QJ_COMMAND_QUERY;
+	thread->command = command == MYSQL_QUERY ? QJ_COMMAND_QUERY : QJ_COMMAND_PREPARE;
+	thread->executions = command == MYSQL_QUERY;
 	statement_begin(thread, QJ_DIALECT_MYSQL, text, length);
 	statement_feed(cpu, thread, text, length);
-	thread->may_continue = 0;
 	cpu->shape = thread->shape;
+}
+
+/* Commands that bear no statement's text. `id`: of a prepared statement, for those that name one.
+ */
+static __always_inline void other_command(struct qj_cpu_state *cpu, struct thread_state *thread,
+					  __u32 command, __u32 id)
+{
+	switch (command) {
+	case MYSQL_STMT_EXECUTE:
+	case MARIADB_STMT_BULK_EXECUTE:
+	case MYSQL_STMT_FETCH:
+	case MYSQL_STMT_RESET:
+	case MYSQL_STMT_CLOSE:
+	case MYSQL_STMT_SEND_LONG_DATA:
+		mysql_execute(cpu, thread, command, id);
+		break;
+	case MYSQL_CHANGE_USER:
+		thread->command = QJ_COMMAND_CONNECT;
+		break;
+	case MYSQL_BINLOG_DUMP:
+	case MYSQL_BINLOG_DUMP_GTID:
+		mysql_dump(cpu, thread, bpf_ktime_get_ns());
+		break;
+	}
 }
 
 /* MariaDB, MySQL 5.6: dispatch_command(command, THD *, char *packet, length, ...). */
@@ -116,22 +129,29 @@ int BPF_KPROBE(on_command_command_first, __u32 command, __u64 thd, __u64 packet,
 
 	if (!thread || resumed)
 		return 0;
-	switch (command) {
-	case MYSQL_QUERY:
-		text_command(cpu, thread, QJ_COMMAND_QUERY, packet, length);
-		break;
-	case MYSQL_STMT_PREPARE:
-		text_command(cpu, thread, QJ_COMMAND_PREPARE, packet, length);
-		break;
-	case MYSQL_STMT_EXECUTE:
-	case MYSQL_STMT_FETCH:
-	case MARIADB_BULK_EXECUTE:
-		bpf_probe_read_user(&id, sizeof(id), (const void *)packet);
-		mysql_execute(thread, command, id);
-		cpu->shape = thread->shape;
-		break;
+	thread->reply_addr = packet - 1;
+	if (command == MYSQL_QUERY || command == MYSQL_STMT_PREPARE) {
+		text_command(cpu, thread, command, packet, length);
+		return 0;
 	}
+	bpf_probe_read_user(&id, sizeof(id), (const void *)packet);
+	other_command(cpu, thread, command, id);
 	return 0;
+}
+
+/*
+ * The text is in the connection's buffer behind the command byte, or behind a count of query
+ * attributes and of their sets if there are none. 0 where neither is so.
+ */
+static __always_inline __u64 buffer_of(__u64 text)
+{
+	__u8 before[3] = {};
+
+	if (bpf_probe_read_user(before, sizeof(before), (const void *)(text - sizeof(before))))
+		return 0;
+	if (before[2] == MYSQL_QUERY || before[2] == MYSQL_STMT_PREPARE)
+		return text - 1;
+	return before[0] == MYSQL_QUERY && !before[1] && before[2] == 1 ? text - sizeof(before) : 0;
 }
 
 /* MySQL 5.7 and later: dispatch_command(THD *, const COM_DATA *, command). */
@@ -146,22 +166,34 @@ int BPF_KPROBE(on_command_thd_first, __u64 thd, __u64 com_data, __u32 command)
 
 	if (!thread || resumed)
 		return 0;
-	switch (command) {
-	case MYSQL_QUERY:
-	case MYSQL_STMT_PREPARE:
+	if (command == MYSQL_QUERY || command == MYSQL_STMT_PREPARE) {
 		bpf_probe_read_user(&query, sizeof(query), (const void *)com_data);
-		text_command(cpu, thread,
-			     command == MYSQL_QUERY ? QJ_COMMAND_QUERY : QJ_COMMAND_PREPARE,
-			     query.text, query.length);
-		break;
-	case MYSQL_STMT_EXECUTE:
-	case MYSQL_STMT_FETCH:
-		bpf_probe_read_user(&execute, sizeof(execute), (const void *)com_data);
-		mysql_execute(thread, command, execute.statement_id);
-		cpu->shape = thread->shape;
-		break;
+		text_command(cpu, thread, command, query.text, query.length);
+		thread->reply_addr = buffer_of(query.text);
+		return 0;
 	}
+	bpf_probe_read_user(&execute, sizeof(execute), (const void *)com_data);
+	other_command(cpu, thread, command, execute.statement_id);
 	return 0;
+}
+
+/*
+ * With compression the command was read behind a header of its own, while the reply is put together
+ * at the buffer's start: a reply that is none is looked for there.
+ */
+static __always_inline void answered(struct qj_cpu_state *cpu, struct thread_state *thread)
+{
+	struct mysql_reply reply = {};
+
+	if (!thread->reply_addr) {
+		if (thread->command == QJ_COMMAND_PREPARE)
+			count_loss(cpu, QJ_LOSS_PREPARED);
+		return;
+	}
+	mysql_read_reply(thread->reply_addr, &reply);
+	if (!mysql_is_prepared(&reply) && !mysql_is_error(&reply) && !mysql_is_ok(&reply))
+		mysql_read_reply(thread->reply_addr - MYSQL_HEADER, &reply);
+	mysql_answered(cpu, thread, &reply);
 }
 
 SEC("?uretprobe")
@@ -171,16 +203,18 @@ int BPF_KRETPROBE(on_command_end, int result)
 	struct qj_cpu_state *cpu = this_cpu();
 	__u64 now;
 
-	if (!thread || thread->rung != QJ_RUNG_SYMBOL || !thread->begin_ns)
+	if (!thread || thread->rung != QJ_RUNG_SYMBOL)
+		return 0;
+	if (thread->dumps)
+		mysql_dumped(cpu, thread);
+	if (!thread->begin_ns)
 		return 0;
 	now = bpf_ktime_get_ns();
 	if (is_pool(thread) && result == MARIADB_WOULD_BLOCK) {
 		suspend(cpu, thread, now);
 		return 0;
 	}
-	/* The text was read behind the command byte, at the start of the connection's buffer. */
-	if (thread->command == QJ_COMMAND_PREPARE)
-		mysql_learn_prepared(cpu, thread, thread->text_addr - 1);
+	answered(cpu, thread);
 	query_end(cpu, thread, now);
 	release(cpu, thread, now);
 	return 0;

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 from qjoule.contract import ServerKind
-from qjoule.trace.startup import MAX_NAME_BYTES, Startup, parse_startup
+from qjoule.trace.startup import MAX_NAME_BYTES, Startup, parse_change, parse_startup
 
 PROTOCOL_41 = 0x200
 CONNECT_WITH_DB = 0x8
@@ -82,3 +82,15 @@ def test_a_length_beyond_the_message_is_no_allocation() -> None:
 
 def test_another_kind_of_server_has_no_names() -> None:
     assert parse_startup(ServerKind.NONE, postgres(b"user", b"carol")) == Startup()
+
+
+def test_every_cut_of_a_change_of_user_is_parsed_as_far_as_it_goes() -> None:
+    attributes = b"\x0cprogram_name\x05mysql"
+    message = b"bob\0" + b"\x03xyz" + b"stock\0" + struct.pack("<H", 45) + b"plugin\0"
+    message += bytes([len(attributes)]) + attributes
+    assert parse_change(ServerKind.MYSQL, message) == Startup("bob", "stock", "mysql")
+    assert parse_change(ServerKind.POSTGRES, message) == Startup()
+    for size in range(len(message)):
+        found = parse_change(ServerKind.MYSQL, message[:size])
+        assert found.user in (None, "bob")
+        assert found.database in (None, "stock")

@@ -67,6 +67,8 @@ class QueryFlag(IntFlag):
     RESUMED = 8
     TRUNCATED = 16
     NO_END = 32
+    OK = 64
+    ERROR = 128
 
 
 class Loss(IntEnum):
@@ -98,6 +100,9 @@ class TaskEvent(IntEnum):
 class SessionEvent(IntEnum):
     OPEN = 1
     OPAQUE = 2
+    USER = 3
+    DATABASE = 4
+    KEPT = 5
 
 
 class Dialect(IntEnum):
@@ -205,6 +210,7 @@ SESSION = np.dtype(
         ("server", "<u2"),
         ("event", "u1"),
         ("server_kind", "u1"),
+        ("address", "u1", (16,)),
     ]
 )
 ENERGY = np.dtype(

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from qjoule.contract import COUNTER_NAMES, Block, Grade, Loss
+from qjoule.contract import COUNTER_NAMES, Block, Grade, Loss, QueryFlag, Rung
 from qjoule.trace import rows
 from qjoule.trace.columns import Array
 from qjoule.trace.meta import Cpu, DomainInfo, EnergyInfo, Meta
@@ -102,7 +102,7 @@ class Ingest:
     def flush(self, *, everything: bool = False) -> None:
         """Hands over what is pending: segments up to the last FLUSH block, or `everything`."""
         tables = {
-            "queries": self._take_queries(),
+            "queries": self._take_queries(everything),
             "segments": self._take_segments(everything),
             "energy": self._take_energy(),
             "cpu_time": rows.cpu_time_rows(self._take_timed(Block.CPU_TIME)),
@@ -201,12 +201,35 @@ class Ingest:
         owners = self._owners.resolve(segments)
         return rows.segment_rows(segments, counters, owners, self._packages)
 
-    def _take_queries(self) -> pa.Table:
+    def _take_queries(self, everything: bool) -> pa.Table:
+        """Those that ended before what has been sent: then all of their sessions' are here."""
         queries = self._pending.take(Block.QUERY)
         queries = self._keep(queries, rows.forward(queries["begin_ns"], queries["end_ns"]))
+        if not everything:
+            sent = queries["end_ns"] < self._sent_ns
+            self._pending.add(Block.QUERY, queries[~sent])
+            queries = queries[sent]
+        self._follow_databases(queries)
         fingerprints = self._statements.fingerprints(queries["shape"])
-        users, databases = self._sessions.users_databases(queries["session"])
+        users, databases = self._sessions.users_databases(queries["session"], queries["end_ns"])
+        self._sessions.settle(self._sent_ns)
         return rows.query_rows(queries, fingerprints, users, databases)
+
+    def _follow_databases(self, queries: Array) -> None:
+        """A `USE` changes its session's database, if it was done.
+
+        On the symbol rung a session's id may serve a later connection again, so nothing is
+        remembered of it.
+        """
+        databases = self._statements.databases
+        if not databases:
+            return
+        changes = np.isin(queries["shape"], np.fromiter(databases, np.uint64))
+        changes &= (queries["flags"] & QueryFlag.ERROR == 0) & (queries["rung"] == Rung.SOCKET)
+        for one in queries[changes]:
+            done = int(one["flags"]) & QueryFlag.OK
+            name = databases[int(one["shape"])] if done else None
+            self._sessions.use(int(one["session"]), int(one["end_ns"]) + 1, name)
 
     def _take_energy(self) -> pa.Table:
         readings = self._take_timed(Block.ENERGY)

@@ -87,9 +87,11 @@ def query_rows(
     users: pa.DictionaryArray,
     databases: pa.DictionaryArray,
 ) -> pa.Table:
-    """The contract has no outcome of a query; only that it was cut off is known."""
-    unfinished = queries["flags"] & QueryFlag.OPEN != 0
-    status = np.where(unfinished, STATUSES.index("unfinished"), -1)
+    """The outcome is known where the reply was seen, or the query was cut off."""
+    status = np.full(queries.size, -1, np.int64)
+    outcomes = (QueryFlag.OK, "ok"), (QueryFlag.ERROR, "error"), (QueryFlag.OPEN, "unfinished")
+    for flag, outcome in outcomes:
+        status[queries["flags"] & flag != 0] = STATUSES.index(outcome)
     known = {
         "begin_ns": instants(queries["begin_ns"]),
         "end_ns": instants(queries["end_ns"]),

@@ -125,17 +125,19 @@ SHAPES = _table(
     ("server", _u16, "?"),  # the first that sent it
     ("truncated", pa.bool_(), "?"),
 )
-#: One row per connection that was opened, and one when it becomes opaque (TLS, compression).
+#: One row per connection that was opened, when it becomes opaque (TLS, compression), and when its
+#: user or database is to change; `kept`: the server refused the change before.
 SESSIONS = _table(
     ("session", _u64),
     ("t_ns", _i64),
-    ("event", NAME),  # open, opaque
+    ("event", NAME),  # SESSION_EVENTS
     ("server", _u16, "?"),
     ("pid", _u32, "?"),
     ("tgid", _u32, "?"),
     ("user", NAME, "?"),
     ("database", NAME, "?"),
     ("application", NAME, "?"),
+    ("address", NAME, "?"),  # the client's; null: unix socket, or not known
 )
 #: Running sums since the trace began: the last row of a (cpu, cause) is the total.
 LOSS = _table(

@@ -1,19 +1,55 @@
-"""Which user and database a session belongs to, for the queries that run in it."""
+"""Which user and database a session belongs to, for the queries that run in it.
+
+A session may change both as it goes on, so what a query is given is what held when it ended: a
+`USE` runs in the database that it leaves.
+"""
 
 from __future__ import annotations
+
+from bisect import bisect_right, insort
+from dataclasses import dataclass, field
+from ipaddress import IPv6Address
 
 import numpy as np
 import pyarrow as pa
 
+from qjoule.contract import SessionEvent
 from qjoule.trace.columns import Array, distinct, names
 from qjoule.trace.schema import SESSION_EVENTS, SESSIONS
-from qjoule.trace.startup import Startup, parse_startup
+from qjoule.trace.startup import Startup, parse_change, parse_startup
 from qjoule.trace.stream import Frame
 
 #: Sessions remembered; applications that connect for each query must not cost memory for ever.
 MAX_SESSIONS = 100_000
+#: Changes of one session between two batches; what is beyond them leaves it unknown.
+MAX_CHANGES = 100_000
 MAX_NAMES = 100_000
-_OPEN = SESSION_EVENTS.index("open")
+#: The server has refused a change by then, or never will.
+REFUSAL_NS = 10_000_000_000
+_UNKNOWN, _SAME = -1, -2  #: codes: of no name, and as it was before
+
+
+@dataclass(slots=True)
+class _Session:
+    user: int = _UNKNOWN
+    database: int = _UNKNOWN
+    #: (t_ns, event, user, database), in order of time: what came since.
+    changes: list[tuple[int, int, int, int]] = field(default_factory=list)
+
+    def states(self) -> tuple[list[int], list[tuple[int, int]]]:
+        """(times, what holds from each on); the first holds before all times."""
+        held = [(self.user, self.database)]
+        before = held[0]
+        for _, event, user, database in self.changes:
+            now = held[-1]
+            if event == SessionEvent.KEPT:
+                held.append(before)
+            else:
+                before = now
+                held.append(
+                    (now[0] if user == _SAME else user, now[1] if database == _SAME else database)
+                )
+        return [change[0] for change in self.changes], held
 
 
 class Sessions:
@@ -21,7 +57,8 @@ class Sessions:
 
     def __init__(self, max_sessions: int = MAX_SESSIONS) -> None:
         self._max_sessions = max_sessions
-        self._startups: dict[int, tuple[int, int]] = {}  #: session to codes of user, database
+        self._sessions: dict[int, _Session] = {}
+        self._changing: set[int] = set()
         self._vocabulary: list[str | None] = []
         self._codes: dict[str, int] = {}
         self._rows: list[dict[str, object]] = []
@@ -29,18 +66,28 @@ class Sessions:
     def add(self, frame: Frame) -> bool:
         """Takes in a SESSION block; false if it makes no sense."""
         record = frame.records[0]
-        event = int(record["event"])
-        if not 0 < event < len(SESSION_EVENTS) or int(record["t_ns"]) >= 1 << 63:
+        event, t_ns, kind = int(record["event"]), int(record["t_ns"]), int(record["server_kind"])
+        if not 0 < event < len(SESSION_EVENTS) or t_ns >= 1 << 63:
             return False
         session = int(record["session"])
         startup = Startup()
-        if event == _OPEN:
-            startup = parse_startup(int(record["server_kind"]), frame.text)
-            self._remember(session, (self._code(startup.user), self._code(startup.database)))
+        if event == SessionEvent.OPEN:
+            startup = parse_startup(kind, frame.text)
+            user, database = self._code(startup.user), self._code(startup.database)
+            self._remember(session, _Session(user, database))
+        elif event == SessionEvent.USER:
+            startup = parse_change(kind, frame.text)
+            codes = (self._code(startup.user), self._code(startup.database))
+            self._change(session, t_ns, event, *codes)
+        elif event == SessionEvent.DATABASE:
+            startup = Startup(database=frame.text.decode("utf-8", "replace") or None)
+            self._change(session, t_ns, event, _SAME, self._code(startup.database))
+        elif event == SessionEvent.KEPT:
+            self._change(session, t_ns, event, _SAME, _SAME)
         self._rows.append(
             {
                 "session": session,
-                "t_ns": int(record["t_ns"]),
+                "t_ns": t_ns,
                 "event": SESSION_EVENTS[event],
                 "server": int(record["server"]) or None,
                 "pid": int(record["pid"]),
@@ -48,43 +95,92 @@ class Sessions:
                 "user": startup.user,
                 "database": startup.database,
                 "application": startup.application,
+                "address": _address(record["address"]),
             }
         )
         return True
 
-    def users_databases(self, sessions: Array) -> tuple[pa.DictionaryArray, pa.DictionaryArray]:
-        """User and database of each session; null where unknown."""
+    def use(self, session: int, t_ns: int, database: str | None) -> None:
+        """A statement has changed the default database; None: to one that is not known."""
+        self._change(session, t_ns, SessionEvent.DATABASE, _SAME, self._code(database))
+
+    def users_databases(
+        self, sessions: Array, at_ns: Array
+    ) -> tuple[pa.DictionaryArray, pa.DictionaryArray]:
+        """User and database of each session at its time; null where unknown."""
         codes, uniques = distinct(sessions)
         found = [self._recall(session) for session in uniques.tolist()]
-        pairs = np.array(found, np.int64).reshape(-1, 2)
-        users = names(pairs[:, 0], self._vocabulary, codes)
-        return users, names(pairs[:, 1], self._vocabulary, codes)
+        pairs = np.array([(one.user, one.database) for one in found], np.int64).reshape(-1, 2)
+        users, databases = pairs[codes, 0], pairs[codes, 1]
+        changing = [code for code, session in enumerate(found) if session.changes]
+        order = np.argsort(codes, kind="stable") if changing else codes
+        bounds = np.searchsorted(codes[order], np.arange(len(found) + 1)) if changing else codes
+        for code in changing:
+            rows = order[bounds[code] : bounds[code + 1]]
+            times, states = found[code].states()
+            place = np.searchsorted(np.array(times, np.uint64), at_ns[rows], side="right")
+            held = np.array(states, np.int64)[place]
+            users[rows], databases[rows] = held[:, 0], held[:, 1]
+        return names(users, self._vocabulary), names(databases, self._vocabulary)
+
+    def settle(self, before_ns: int) -> None:
+        """Forgets what sessions were before: no query that ended earlier will be asked for."""
+        for number in list(self._changing):
+            session = self._sessions.get(number)
+            if session is None:
+                self._changing.discard(number)
+                continue
+            times, states = session.states()
+            done = bisect_right(times, before_ns)
+            if done and times[done - 1] + REFUSAL_NS > before_ns:
+                done -= 1
+            session.user, session.database = states[done]
+            del session.changes[:done]
+            if not session.changes:
+                self._changing.discard(number)
 
     def take_rows(self) -> pa.Table:
         """Rows of `sessions` since the last call."""
         rows, self._rows = self._rows, []
         return pa.Table.from_pylist(rows, SESSIONS)
 
-    def _remember(self, session: int, startup: tuple[int, int]) -> None:
-        self._startups.pop(session, None)
-        self._startups[session] = startup
-        if len(self._startups) > self._max_sessions:
-            self._startups.pop(next(iter(self._startups)))
+    def _change(self, number: int, t_ns: int, event: int, user: int, database: int) -> None:
+        session = self._recall(number)
+        if len(session.changes) >= MAX_CHANGES:
+            user = database = _UNKNOWN
+            session.changes.clear()
+        insort(session.changes, (t_ns, event, user, database))
+        self._changing.add(number)
+        self._remember(number, session)
 
-    def _recall(self, session: int) -> tuple[int, int]:
-        startup = self._startups.get(session)
-        if startup is None:
-            return (-1, -1)
-        self._remember(session, startup)
-        return startup
+    def _remember(self, number: int, session: _Session) -> None:
+        self._sessions.pop(number, None)
+        self._sessions[number] = session
+        if len(self._sessions) > self._max_sessions:
+            self._sessions.pop(next(iter(self._sessions)))
+
+    def _recall(self, number: int) -> _Session:
+        session = self._sessions.get(number)
+        if session is None:
+            return _Session()
+        self._remember(number, session)
+        return session
 
     def _code(self, name: str | None) -> int:
         if name is None:
-            return -1
+            return _UNKNOWN
         code = self._codes.get(name)
         if code is None:
             if len(self._vocabulary) >= MAX_NAMES:
-                return -1
+                return _UNKNOWN
             code = self._codes[name] = len(self._vocabulary)
             self._vocabulary.append(name)
         return code
+
+
+def _address(octets: Array) -> str | None:
+    """`192.0.2.7`, `2001:db8::1`; None for a unix socket, or where it is not known."""
+    address = IPv6Address(octets.tobytes())
+    if not int(address):
+        return None
+    return str(address.ipv4_mapped or address)

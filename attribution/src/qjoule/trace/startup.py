@@ -84,6 +84,28 @@ def parse_startup(kind: int, message: bytes) -> Startup:
     return Startup(**found)
 
 
+def parse_change(kind: int, message: bytes) -> Startup:
+    """The names in a command that makes a session another user's: MySQL's COM_CHANGE_USER.
+
+    `message` is the packet behind its command byte. Of a client that spoke no 4.1 protocol, the
+    database is not found. Never raises.
+    """
+    found: dict[str, str] = {}
+    if kind != ServerKind.MYSQL:
+        return Startup()
+    cursor = _Cursor(message)
+    try:
+        _note(found, "user", cursor.cstring())
+        cursor.take(cursor.uint(1))  # the answer to the server's challenge
+        _note(found, "database", cursor.cstring())
+        cursor.take(2)  # character set
+        cursor.cstring()  # authentication plugin
+        _mysql_attributes(_Cursor(cursor.take(cursor.lenenc())), found)
+    except _Short:
+        pass
+    return Startup(**found)
+
+
 def _mysql(cursor: _Cursor, found: dict[str, str]) -> None:
     flags = cursor.uint(2)
     if not flags & _PROTOCOL_41:

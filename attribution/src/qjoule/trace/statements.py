@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Protocol
 
@@ -16,6 +17,19 @@ from qjoule.trace.stream import Frame
 MAX_SHAPES = 50_000
 #: Hashes are finer than fingerprints; this many of them for each fingerprint, on average.
 HASHES_PER_SHAPE = 4
+
+
+#: Of MySQL's statement, alone or among several that were sent as one.
+_USE = re.compile(r"(?:^|; *)use (.*)", re.IGNORECASE)
+_NAME = re.compile(r"`((?:[^`]|``)+)` *;?|([^\s`;?]+) *;?")
+
+
+def _database(name: str) -> str | None:
+    """The database of a `USE`; None where the name is followed by more than its end."""
+    found = _NAME.fullmatch(name.strip())
+    if not found:
+        return None
+    return found[2] or found[1].replace("``", "`")
 
 
 class Shape(Protocol):
@@ -63,6 +77,8 @@ class Statements:
         self._full = self._hashes_full = False
         self._shapes: list[dict[str, object]] = []
         self._statements: list[dict[str, object]] = []
+        #: Shapes of statements that change their session's default database, and to which.
+        self.databases: dict[int, str | None] = {}
 
     def add(self, frame: Frame) -> None:
         """Takes in the text of a shape (a TEXT block). Repeated hashes cost a lookup."""
@@ -81,6 +97,8 @@ class Statements:
         named = self._fingerprint(frame.text, dialect, truncated)
         code = self._code(named.fingerprint)
         self._by_hash[shape] = code
+        if dialect is Dialect.MYSQL and (used := _USE.search(named.text)):
+            self.databases[shape] = _database(used[1])
         server = int(record["server"]) or None
         if code:
             row: dict[str, object] = {

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* What a MySQL client's packets ask for: commands, and the login. */
+#ifndef QJOULE_MYSQL_COMMAND_BPF_H
+#define QJOULE_MYSQL_COMMAND_BPF_H
+
+#include "mysql_reply.bpf.h"
+
+/* enum enum_server_command, include/my_command.h */
+#define MYSQL_INIT_DB		  0x02
+#define MYSQL_QUERY		  0x03
+#define MYSQL_CHANGE_USER	  0x11
+#define MYSQL_BINLOG_DUMP	  0x12
+#define MYSQL_STMT_PREPARE	  0x16
+#define MYSQL_STMT_EXECUTE	  0x17
+#define MYSQL_STMT_SEND_LONG_DATA 0x18
+#define MYSQL_STMT_CLOSE	  0x19
+#define MYSQL_STMT_RESET	  0x1a
+#define MYSQL_STMT_FETCH	  0x1c
+#define MYSQL_BINLOG_DUMP_GTID	  0x1e
+#define MARIADB_STMT_BULK_EXECUTE 0xfa
+
+/* Of every command, what is read of it lies in its first bytes. */
+#define MYSQL_FIXED_BYTES 8
+
+#define MYSQL_CLIENT_COMPRESS	 (1u << 5)
+#define MYSQL_CLIENT_PROTOCOL_41 (1u << 9)
+#define MYSQL_CLIENT_SSL	 (1u << 11)
+#define MYSQL_CLIENT_ZSTD	 (1u << 26)
+
+/* thread->synced tells which part of a packet is next. */
+enum mysql_expect {
+	MYSQL_SKIP = 0,
+	MYSQL_COMMAND,
+	MYSQL_LOGIN,
+	MYSQL_TEXT,
+};
+
+/*
+ * A prepared statement is executed, or else served: fetching from it, closing it and the like are
+ * its work, but no execution of it.
+ */
+static __always_inline void mysql_execute(struct qj_cpu_state *cpu, struct thread_state *thread,
+					  __u8 command, __u32 id)
+{
+	thread->command = QJ_COMMAND_EXECUTE;
+	thread->executions = command == MYSQL_STMT_EXECUTE || command == MARIADB_STMT_BULK_EXECUTE;
+	prepared_recall(thread, id);
+	cpu->shape = thread->shape;
+}
+
+/* A replica has asked for the binary log: until it goes, its thread works for no query. */
+static __always_inline void mysql_dump(struct qj_cpu_state *cpu, struct thread_state *thread,
+				       __u64 now)
+{
+	thread->dumps = 1;
+	emit_role(cpu, thread);
+	release(cpu, thread, now);
+}
+
+static __always_inline void mysql_dumped(struct qj_cpu_state *cpu, struct thread_state *thread)
+{
+	thread->dumps = 0;
+	emit_role(cpu, thread);
+}
+
+/* True once there are `wanted` bytes of a packet, or all that it has. */
+static __always_inline bool mysql_is_here(const struct thread_state *thread, __u32 bytes,
+					  __u32 wanted)
+{
+	return bytes >= wanted || bytes >= thread->length;
+}
+
+/* The handshake's response has 23 unused bytes, of which MariaDB uses the last four. */
+#define MYSQL_LOGIN_UNUSED_AT	 9
+#define MYSQL_LOGIN_UNUSED_WORDS 2 /* of 8 bytes */
+
+static __always_inline void mysql_login(struct qj_cpu_state *cpu, struct thread_state *thread,
+					__u64 addr, __u32 bytes)
+{
+	__u64 unused[MYSQL_LOGIN_UNUSED_WORDS] = {};
+	__u32 capabilities = 0, hidden = MYSQL_CLIENT_SSL | MYSQL_CLIENT_COMPRESS;
+	bool is_41;
+
+	if (!mysql_is_here(thread, bytes, QJ_STARTUP_BYTES))
+		return;
+	thread->synced = MYSQL_SKIP;
+	bpf_probe_read_user(&capabilities, sizeof(capabilities), (const void *)addr);
+	bpf_probe_read_user(unused, sizeof(unused), (const void *)(addr + MYSQL_LOGIN_UNUSED_AT));
+	is_41 = capabilities & MYSQL_CLIENT_PROTOCOL_41;
+	/* The packet may be any, where we came in the middle. */
+	if (thread->phase == PHASE_UNKNOWN &&
+	    (!is_41 || bytes < MYSQL_LOGIN_UNUSED_AT + sizeof(unused) || unused[0] || unused[1])) {
+		release(cpu, thread, bpf_ktime_get_ns());
+		return;
+	}
+	thread->phase = PHASE_STARTUP;
+	if (is_41) /* before, capabilities had 16 bits */
+		hidden |= MYSQL_CLIENT_ZSTD;
+	if (capabilities & hidden)
+		session_opaque(cpu, thread);
+	else
+		emit_session(cpu, thread, QJ_SESSION_OPEN, addr, bytes);
+}
+
+/*
+ * With query attributes (MySQL 8.0.23) a count of them and of their sets precedes the text: 0 and 1
+ * if there are none. No statement begins with such bytes.
+ */
+static __always_inline __u32 mysql_skip_attributes(const __u8 *start)
+{
+	return start[1] == 0 && start[2] == 1 ? 2 : 0;
+}
+
+static __always_inline bool mysql_has_attributes(const __u8 *start)
+{
+	return start[1] > 0 && start[1] < '\t' && start[2] == 1;
+}
+
+/* A text's first bytes are at `addr`, `bytes` of its `length`. */
+static __always_inline void mysql_text(struct qj_cpu_state *cpu, struct thread_state *thread,
+				       __u64 addr, __u32 bytes, __u32 length)
+{
+	statement_begin(thread, QJ_DIALECT_MYSQL, addr, length);
+	if (!statement_feed(cpu, thread, addr, bytes))
+		thread->synced = MYSQL_TEXT;
+	cpu->shape = thread->shape;
+}
+
+static __always_inline void mysql_query(struct qj_cpu_state *cpu, struct thread_state *thread,
+					const __u8 *start, __u64 addr, __u32 bytes)
+{
+	__u32 length = thread->length, text = 1 + mysql_skip_attributes(start);
+
+	thread->command = QJ_COMMAND_QUERY;
+	thread->executions = 1;
+	if (length < text || bytes < text)
+		return;
+	if (mysql_has_attributes(start)) {
+		count_loss(cpu, QJ_LOSS_TEXT);
+		thread->flags |= QJ_QUERY_NO_TEXT;
+		return;
+	}
+	mysql_text(cpu, thread, addr + text, bytes - text, length - text);
+}
+
+/* The name of a database, or a user's login, is to hold from here on if the server agrees. */
+static __always_inline void mysql_changes(struct qj_cpu_state *cpu, struct thread_state *thread,
+					  __u32 event, __u64 addr, __u32 bytes)
+{
+	thread->changes = 1;
+	emit_session(cpu, thread, event, addr + 1, bytes - 1);
+}
+
+static __always_inline void mysql_command(struct qj_cpu_state *cpu, struct thread_state *thread,
+					  __u64 addr, __u32 bytes)
+{
+	__u8 start[MYSQL_FIXED_BYTES] = {};
+
+	if (!mysql_is_here(thread, bytes, MYSQL_FIXED_BYTES))
+		return;
+	/* The buffer is larger than any command's fixed part: bytes behind the packet are stale. */
+	bpf_probe_read_user(start, sizeof(start), (const void *)addr);
+	if ((start[0] == MYSQL_INIT_DB || start[0] == MYSQL_CHANGE_USER) &&
+	    !mysql_is_here(thread, bytes, QJ_STARTUP_BYTES))
+		return;
+	thread->synced = MYSQL_SKIP;
+	switch (start[0]) {
+	case MYSQL_QUERY:
+		mysql_query(cpu, thread, start, addr, bytes);
+		break;
+	case MYSQL_STMT_PREPARE:
+		thread->command = QJ_COMMAND_PREPARE;
+		mysql_text(cpu, thread, addr + 1, bytes - 1, thread->length - 1);
+		break;
+	case MYSQL_STMT_EXECUTE:
+	case MARIADB_STMT_BULK_EXECUTE:
+	case MYSQL_STMT_FETCH:
+	case MYSQL_STMT_RESET:
+	case MYSQL_STMT_CLOSE:
+	case MYSQL_STMT_SEND_LONG_DATA:
+		mysql_execute(cpu, thread, start[0],
+			      start[1] | start[2] << 8 | start[3] << 16 | (__u32)start[4] << 24);
+		break;
+	case MYSQL_INIT_DB:
+		mysql_changes(cpu, thread, QJ_SESSION_DATABASE, addr, bytes);
+		break;
+	case MYSQL_CHANGE_USER:
+		thread->command = QJ_COMMAND_CONNECT;
+		mysql_changes(cpu, thread, QJ_SESSION_USER, addr, bytes);
+		break;
+	case MYSQL_BINLOG_DUMP:
+	case MYSQL_BINLOG_DUMP_GTID:
+		mysql_dump(cpu, thread, bpf_ktime_get_ns());
+		break;
+	}
+}
+
+#endif

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/*
+ * The server's side of the MySQL protocol, without a hook on what it sends: a connection has one
+ * buffer for both ways (NET::buff in MySQL's and MariaDB's net_serv.cc), so the start of a reply is
+ * still there when the server comes back to read, or leaves its command.
+ *
+ * Of a reply that is longer than the buffer the start is gone, and what stands there may be a
+ * client's own data. So a packet is believed if all of it fits: its length, its number, its marks.
+ * MySQL Source Code Documentation, "Generic Response Packets", "COM_STMT_PREPARE Response".
+ */
+#ifndef QJOULE_MYSQL_REPLY_BPF_H
+#define QJOULE_MYSQL_REPLY_BPF_H
+
+#include "statement.bpf.h"
+
+#define MYSQL_HEADER	      4
+#define MARIADB_LAST_PREPARED 0xffffffff
+#define MARIADB_PROGRESS      0xffff /* an ERR packet that reports progress */
+
+#define MYSQL_OK_BYTES_MIN    7
+#define MYSQL_ERROR_BYTES_MIN 9
+#define MYSQL_SHORT_REPLY_MAX 1024 /* messages have 512 bytes at most */
+/* The reply to a PREPARE, and with CLIENT_OPTIONAL_RESULTSET_METADATA. */
+#define MYSQL_PREPARED_BYTES	  12
+#define MYSQL_PREPARED_BYTES_MORE 13
+
+enum mysql_reply_start {
+	MYSQL_OK = 0x00,
+	MYSQL_AUTH_MORE = 0x01,
+	MYSQL_LOCAL_FILE = 0xfb, /* LOAD DATA LOCAL: the client is to send a file */
+	MYSQL_AUTH_SWITCH = 0xfe,
+	MYSQL_ERROR = 0xff,
+};
+
+struct __attribute__((packed)) mysql_reply {
+	__u8 length[3];
+	__u8 sequence;
+	__u8 start; /* of the packet: enum mysql_reply_start, or a count of columns */
+	union {
+		struct __attribute__((packed)) {
+			__u32 id;
+			__u16 columns, parameters;
+			__u8 filler;
+		} prepared;
+		struct __attribute__((packed)) {
+			__u16 code;
+			__u8 mark; /* '#' */
+			__u8 state[5];
+		} error;
+	};
+};
+
+static __always_inline __u32 mysql_length(const struct mysql_reply *reply)
+{
+	return reply->length[0] | reply->length[1] << 8 | reply->length[2] << 16;
+}
+
+static __always_inline bool mysql_is_error(const struct mysql_reply *reply)
+{
+	__u32 length = mysql_length(reply);
+
+	return reply->start == MYSQL_ERROR && length >= MYSQL_ERROR_BYTES_MIN &&
+	       length <= MYSQL_SHORT_REPLY_MAX && reply->error.mark == '#' &&
+	       reply->error.code != MARIADB_PROGRESS;
+}
+
+static __always_inline bool mysql_is_ok(const struct mysql_reply *reply)
+{
+	__u32 length = mysql_length(reply);
+
+	return reply->start == MYSQL_OK && length >= MYSQL_OK_BYTES_MIN &&
+	       length <= MYSQL_SHORT_REPLY_MAX && reply->sequence;
+}
+
+static __always_inline bool mysql_is_prepared(const struct mysql_reply *reply)
+{
+	__u32 length = mysql_length(reply);
+
+	return reply->start == MYSQL_OK && reply->sequence == 1 && !reply->prepared.filler &&
+	       reply->prepared.id &&
+	       (length == MYSQL_PREPARED_BYTES || length == MYSQL_PREPARED_BYTES_MORE);
+}
+
+/* What stands at the start of a connection's buffer; zeros, which mean nothing, if unreadable. */
+static __always_inline void mysql_read_reply(__u64 buffer, struct mysql_reply *reply)
+{
+	bpf_probe_read_user(reply, sizeof(*reply), (const void *)buffer);
+}
+
+/* The reply to a PREPARE bears the statement's id. */
+static __always_inline void mysql_learn_prepared(struct qj_cpu_state *cpu,
+						 struct thread_state *thread,
+						 const struct mysql_reply *reply)
+{
+	if (!thread->shape || mysql_is_error(reply))
+		return;
+	if (!mysql_is_prepared(reply)) {
+		count_loss(cpu, QJ_LOSS_PREPARED);
+		return;
+	}
+	prepared_learn(thread, reply->prepared.id);
+	prepared_learn(thread, MARIADB_LAST_PREPARED);
+}
+
+/* Commands of no reply, and those of rows from a cursor: what is in the buffer is not theirs. */
+static __always_inline bool mysql_is_answered(const struct thread_state *thread)
+{
+	return thread->command != QJ_COMMAND_EXECUTE || thread->executions;
+}
+
+/* Takes what a reply says of the command that it answers. */
+static __always_inline void mysql_answered(struct qj_cpu_state *cpu, struct thread_state *thread,
+					   const struct mysql_reply *reply)
+{
+	if (thread->command == QJ_COMMAND_PREPARE)
+		mysql_learn_prepared(cpu, thread, reply);
+	if (!mysql_is_answered(thread))
+		return;
+	if (mysql_is_error(reply))
+		thread->flags |= QJ_QUERY_ERROR;
+	else if (mysql_is_ok(reply))
+		thread->flags |= QJ_QUERY_OK;
+	if (thread->changes && thread->flags & QJ_QUERY_ERROR)
+		emit_session(cpu, thread, QJ_SESSION_KEPT, 0, 0);
+}
+
+#endif

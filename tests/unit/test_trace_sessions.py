@@ -1,0 +1,158 @@
+"""User and database of a session as it goes on."""
+
+from __future__ import annotations
+
+import io
+import struct
+from ipaddress import IPv6Address
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fake_tracer as ft
+from qjoule.contract import Block, ServerKind, SessionEvent
+from qjoule.shapes import fingerprint
+from qjoule.trace import sessions as module
+from qjoule.trace.sessions import Sessions
+from qjoule.trace.statements import Statements
+from qjoule.trace.stream import Frame, Stream
+
+FLAGS = 0x200 | 0x8 | 0x8000  # PROTOCOL_41, CONNECT_WITH_DB, SECURE_CONNECTION
+LOGIN = struct.pack("<IIB23x", FLAGS, 1 << 24, 45) + b"alice\0\0shop\0"
+
+
+def event(kind: SessionEvent, t_ns: int, text: bytes = b"", session: int = 7) -> bytes:
+    record = {
+        "session": session,
+        "t_ns": t_ns,
+        "text_bytes": len(text),
+        "event": kind,
+        "server_kind": ServerKind.MYSQL,
+    }
+    return ft.block(Block.SESSION, record, text=text)
+
+
+def told(*events: bytes) -> Sessions:
+    sessions = Sessions()
+    for frame in Stream(io.BytesIO(ft.head() + b"".join(events))):
+        if frame.kind is Block.SESSION:
+            assert sessions.add(frame)
+    return sessions
+
+
+def at(sessions: Sessions, *times: int, session: int = 7) -> list[tuple[str | None, str | None]]:
+    many = np.full(len(times), session, np.uint64)
+    users, databases = sessions.users_databases(many, np.array(times, np.uint64))
+    return list(zip(users.to_pylist(), databases.to_pylist(), strict=True))
+
+
+def test_a_database_holds_from_its_change_on() -> None:
+    sessions = told(
+        event(SessionEvent.OPEN, 10, LOGIN),
+        event(SessionEvent.DATABASE, 20, b"books"),
+    )
+    sessions.use(7, 30, "games")
+    assert at(sessions, 15, 19, 20, 29, 30, 99) == [
+        ("alice", "shop"),
+        ("alice", "shop"),
+        ("alice", "books"),
+        ("alice", "books"),
+        ("alice", "games"),
+        ("alice", "games"),
+    ]
+
+
+def test_a_change_that_was_refused_did_not_happen() -> None:
+    """Whatever order the events come in: each CPU sends its own."""
+    events = [
+        event(SessionEvent.OPEN, 10, LOGIN),
+        event(SessionEvent.DATABASE, 20, b"books"),
+        event(SessionEvent.DATABASE, 30, b"missing"),
+        event(SessionEvent.KEPT, 31),
+    ]
+    for order in ((0, 1, 2, 3), (0, 3, 2, 1)):
+        sessions = told(*(events[i] for i in order))
+        assert at(sessions, 25, 30, 40)[::2] == [("alice", "books"), ("alice", "books")]
+
+
+def test_change_user_changes_both() -> None:
+    command = b"bob\0" + b"\x02xy" + b"stock\0" + struct.pack("<H", 45) + b"plugin\0"
+    sessions = told(
+        event(SessionEvent.OPEN, 10, LOGIN),
+        event(SessionEvent.USER, 20, command),
+        event(SessionEvent.USER, 30, b"carol\0\0\0"),
+    )
+    assert at(sessions, 15, 25, 35) == [("alice", "shop"), ("bob", "stock"), ("carol", None)]
+
+
+def test_a_session_that_was_open_before_has_only_what_it_changed() -> None:
+    sessions = told(event(SessionEvent.DATABASE, 20, b"books"))
+    assert at(sessions, 10, 20) == [(None, None), (None, "books")]
+    assert at(sessions, 10, session=8) == [(None, None)]
+
+
+def test_settled_changes_are_kept_as_the_state() -> None:
+    sessions = told(event(SessionEvent.OPEN, 0, LOGIN))
+    for t_ns in range(1, 1000):
+        sessions.use(7, t_ns, f"d{t_ns}")
+    sessions.settle(500)
+    late = module.REFUSAL_NS + 2000
+    assert at(sessions, 700, late) == [("alice", "d700"), ("alice", "d999")]
+    sessions.settle(late)
+    assert at(sessions, late) == [("alice", "d999")]
+    assert not sessions._sessions[7].changes, "nothing is held for a session that changes no more"
+
+
+def test_changes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_CHANGES", 10)
+    sessions = Sessions()
+    for t_ns in range(100):
+        sessions.use(7, t_ns, "d")
+        assert len(sessions._sessions[7].changes) <= 10
+
+
+def test_addresses() -> None:
+    sessions = Sessions()
+    for text in ("::ffff:192.0.2.7", "2001:db8::1", "::"):
+        record: dict[str, Any] = {"session": 1, "event": SessionEvent.OPEN, "t_ns": 1}
+        record["address"] = np.frombuffer(IPv6Address(text).packed, np.uint8)
+        (frame,) = (
+            frame
+            for frame in Stream(io.BytesIO(ft.head() + ft.block(Block.SESSION, record)))
+            if frame.kind is Block.SESSION
+        )
+        sessions.add(frame)
+    found = sessions.take_rows().column("address").to_pylist()
+    assert found == ["192.0.2.7", "2001:db8::1", None]
+
+
+@pytest.mark.parametrize(
+    ("statement", "database"),
+    [
+        (b"use shop", "shop"),
+        (b"/* app */ USE `my shop`;", "my shop"),
+        (b"select 1; use `a``b`", "a`b"),
+        (b"use shop; select 1", None),
+        (b"use 1st", None),
+    ],
+)
+def test_statements_that_change_the_database(statement: bytes, database: str | None) -> None:
+    statements = Statements(fingerprint)
+    statements.add(text(statement))
+    assert statements.databases == {1: database}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [b"select '; use shop'", b"user shop", b"select `; use x`", b"prepare p from 'use x'"],
+)
+def test_statements_that_do_not(statement: bytes) -> None:
+    statements = Statements(fingerprint)
+    statements.add(text(statement))
+    assert not any(statements.databases.values())
+
+
+def text(statement: bytes) -> Frame:
+    stream = ft.head() + ft.text(1, statement)
+    return next(frame for frame in Stream(io.BytesIO(stream)) if frame.kind is Block.TEXT)
