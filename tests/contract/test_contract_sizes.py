@@ -103,7 +103,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     subprocess.run(
         [compiler, *flags, "-o", folder / "sizes", folder / "sizes.c"], check=True, timeout=60
     )
-    out = subprocess.run([folder / "sizes"], check=True, capture_output=True, timeout=10)
+    out = subprocess.run([folder / "sizes"], check=True, capture_output=True, timeout=60)
     result: dict[str, Any] = json.loads(out.stdout)
     return result
 

@@ -119,11 +119,11 @@ def test_prepared_before_attach_is_a_labelled_row(told: Told) -> None:
 
 
 def test_load_data_is_one_query_to_its_end(told: Told) -> None:
-    load = told.run.having("m_loaded")
-    assert len(load) == 1
-    after = told.run.having("m_after_load")
-    assert load["end_ns"].item() <= after["begin_ns"].item()
-    assert after["begin_ns"].item() - load["end_ns"].item() < 200e6, "its data belongs to it"
+    (load,) = told.run.having("m_loaded").to_dict("records")
+    (after,) = told.run.having("m_after_load").to_dict("records")
+    assert load["end_ns"] <= after["begin_ns"]
+    # Its data comes behind the statement and takes nearly all of the time: it belongs to it.
+    assert after["begin_ns"] - load["end_ns"] < load["end_ns"] - load["begin_ns"]
 
 
 def test_long_statements_are_marked(told: Told) -> None:

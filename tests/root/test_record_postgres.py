@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -96,7 +97,8 @@ def test_copy_is_one_query_to_its_end(told: Told) -> None:
     coming, going = (row for row in copies if row["text"].startswith("copy"))
     (after,) = (row for row in copies if "m_after_copy" in row["text"])
     assert coming["end_ns"] <= going["begin_ns"] < going["end_ns"] <= after["begin_ns"]
-    assert going["begin_ns"] - coming["end_ns"] < 200e6, "the data belongs to it"
+    # Its data comes behind the statement and takes nearly all of the time: it belongs to it.
+    assert going["begin_ns"] - coming["end_ns"] < coming["end_ns"] - coming["begin_ns"]
 
 
 def test_parallel_workers_work_for_their_leaders_query(told: Told) -> None:
@@ -146,9 +148,12 @@ def test_messages_cut_by_the_servers_buffer(postgres: DatabaseServer, tmp_path: 
 
 
 def test_a_query_that_outlives_the_recording(postgres: DatabaseServer, tmp_path: Path) -> None:
-    with postgres_client(postgres.port) as client:
+    its_backend = "pg_stat_activity where query like '%m_long%' and pid != pg_backend_pid()"
+    with postgres_client(postgres.port) as client, closing(postgres.connect()) as observer:
         with recording(tmp_path / "t", "--pid", str(postgres.pid)):
-            client.send(query(b"select count(*) as m_long from generate_series(1, 30000000)"))
-            time.sleep(0.5)
+            client.send(query(b"select pg_sleep(60) as m_long"))
+            while not observer.execute(f"select 1 from {its_backend}").fetchone():
+                time.sleep(0.01)
+        observer.execute(f"select pg_cancel_backend(pid) from {its_backend}")
         client.replies()
     assert list(Run(tmp_path / "t").having("m_long")["status"]) == ["unfinished"]

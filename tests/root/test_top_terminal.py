@@ -34,7 +34,7 @@ class Terminal:
 
     def _run(self, *arguments: str) -> str:
         done = subprocess.run(
-            [*self._tmux, *arguments], capture_output=True, text=True, check=True, timeout=20
+            [*self._tmux, *arguments], capture_output=True, text=True, check=True, timeout=60
         )
         return done.stdout
 
@@ -77,7 +77,7 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
         terminal.close()
 
 
-@pytest.mark.timeout(30)
+@pytest.mark.timeout(120)
 def test_keys_resize_and_a_restored_terminal(terminal: Terminal) -> None:
     screen = terminal.screen()
     assert "TOTAL simulated" in screen
@@ -107,14 +107,14 @@ def test_keys_resize_and_a_restored_terminal(terminal: Terminal) -> None:
     assert " echo " in settings
 
 
-@pytest.mark.timeout(30)
+@pytest.mark.timeout(120)
 def test_ctrl_c_restores_the_terminal(terminal: Terminal) -> None:
     terminal.type("C-c")
     terminal.until(lambda screen: "code=0" in screen)
     assert not terminal.alternate()
 
 
-@pytest.mark.timeout(30)
+@pytest.mark.timeout(120)
 def test_sigterm_restores_the_terminal(terminal: Terminal) -> None:
     pane = terminal._run("list-panes", "-F", "#{pane_pid}").strip()
     children = Path(f"/proc/{pane}/task/{pane}/children").read_text().split()

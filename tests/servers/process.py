@@ -19,7 +19,7 @@ import psutil
 
 PREFIX = "qjoule-test-"
 START_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 20.0
+STOP_TIMEOUT_S = 60.0
 
 
 class Unavailable(Exception):

@@ -24,7 +24,7 @@ from qjoule.machine.load import IDLE, KERNELS, BusyWatch, Step, plan_steps, runn
 
 SOURCES = Path(__file__).parents[2] / "tracer" / "load"
 SANITIZE = ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
-WAIT_S = 30.0
+WAIT_S = 60.0
 MASK = 2**64 - 1
 LINE = 64
 CPU = min(os.sched_getaffinity(0))

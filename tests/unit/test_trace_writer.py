@@ -203,7 +203,7 @@ def test_kill_9_loses_at_most_the_last_second(
     recorder.stdin.flush()
     # The writer owes all but the last second of what it was sent.
     owed_ns = ft.BEGIN_NS + 5_000 * MS
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while _reached_ns(tmp_path / "t") < owed_ns:
         assert time.monotonic() < deadline, "the recorder fell behind"
         assert recorder.poll() is None

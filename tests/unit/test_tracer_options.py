@@ -66,7 +66,7 @@ BAD_OF_A_SERVER = {
 
 def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [TRACER, *arguments], capture_output=True, text=True, check=False, timeout=20
+        [TRACER, *arguments], capture_output=True, text=True, check=False, timeout=60
     )
 
 
@@ -122,7 +122,7 @@ def test_help_names_every_option() -> None:
 
 def test_a_terminal_gets_no_binary() -> None:
     command = ["script", "-qec", f"{shlex.quote(str(TRACER))} --energy none", "/dev/null"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 2
     assert "the stream is binary" in done.stdout
 

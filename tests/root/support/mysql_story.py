@@ -248,12 +248,17 @@ def _expect_to_fail(connection: Any, marker: str) -> None:
 
 
 def _wait_for(connection: Any, marker: str) -> None:
+    while not _runs(connection, marker):
+        time.sleep(0.01)
+
+
+def _runs(connection: Any, marker: str) -> bool:
     with connection.cursor() as cursor:
-        while not cursor.execute(
+        found: int = cursor.execute(
             "select 1 from information_schema.processlist where info like %s and id != %s",
             (f"select sleep%{marker}%", connection.thread_id()),
-        ):
-            time.sleep(0.01)
+        )
+    return found > 0
 
 
 def _vanished(server: DatabaseServer, story: Story) -> None:
@@ -261,7 +266,9 @@ def _vanished(server: DatabaseServer, story: Story) -> None:
     with mysql_client(server.socket) as client:
         client.send(wire.COM_QUERY, b"select sleep(0.2) as m_vanished")
         time.sleep(0.05)
-    time.sleep(0.4)
+    with closing(_connect(server)) as observer:
+        while _runs(observer, "m_vanished"):
+            time.sleep(0.01)
     story.sent["m_vanished"] += 1
 
 

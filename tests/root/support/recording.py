@@ -21,7 +21,7 @@ from qjoule.contract import QueryFlag
 from qjoule.trace.reader import Trace
 
 QJOULE = str(Path(sys.executable).parent / "qjoule")
-ATTACH_TIMEOUT_S = 30.0
+ATTACH_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
 
 

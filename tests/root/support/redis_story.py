@@ -86,7 +86,7 @@ def _blocking(server: DatabaseServer) -> None:
     def wait() -> None:
         with server.connect() as client:
             for _ in range(BLOCKED):
-                assert client.blpop(["queue:1"], timeout=30)
+                assert client.blpop(["queue:1"], timeout=60)
 
     waiter = threading.Thread(target=wait)
     waiter.start()
@@ -100,11 +100,11 @@ def _publishing(server: DatabaseServer) -> None:
     with server.connect() as client, server.connect() as reader:
         subscription = reader.pubsub()
         subscription.subscribe("news:sport")
-        assert subscription.get_message(timeout=10)
+        assert subscription.get_message(timeout=60)
         for number in range(PUBLISHED):
             assert client.publish("news:sport", f"secret-value {number}") == 1
         for _ in range(PUBLISHED):
-            assert subscription.get_message(timeout=10)
+            assert subscription.get_message(timeout=60)
         subscription.close()
 
 
