@@ -22,6 +22,7 @@ pytestmark = [
     pytest.mark.root,
     pytest.mark.skipif(not {0, 1} <= os.sched_getaffinity(0), reason="needs CPUs 0 and 1"),
 ]
+COMPUTED_NS = 50e6  #: on each of CPUs 0 and 1, by the program's own clock
 CLOCK = ("--counter", "cycles=1:0")  #: PERF_COUNT_SW_CPU_CLOCK: ns of the CPU
 UNKNOWN_PACKAGE = 0xFFFF
 COMPUTE = """
@@ -61,7 +62,7 @@ def test_a_cpu_that_comes_online_later_is_recorded(tmp_path: Path) -> None:
     segments = session.records(Block.SEGMENT)
     mine = segments[segments["pid"] == pid]
     for cpu in (0, 1):
-        assert _cpu_ns(mine[mine["cpu"] == cpu]) > 45e6
+        assert _cpu_ns(mine[mine["cpu"] == cpu]) > 0.5 * COMPUTED_NS
         assert not _loss(session, Loss.SEGMENT, cpu)
 
 
@@ -74,7 +75,7 @@ def test_it_has_no_counters_and_that_is_counted(tmp_path: Path) -> None:
     here, there = (mine & (segments["cpu"] == cpu) for cpu in (0, 1))
     assert set(segments["valid"][here]) == {1}
     assert set(segments["counted"][here]) == {WHOLE}
-    assert _cpu_ns(segments[there]) > 45e6
+    assert _cpu_ns(segments[there]) > 0.5 * COMPUTED_NS
     assert not segments["valid"][there].any()
     assert not segments["counted"][there].any()
     assert not records["counters"][there].any()
@@ -89,10 +90,10 @@ def test_in_the_live_view_it_is_of_no_known_package(tmp_path: Path) -> None:
     mine = sums[sums["tgid"] == pid]
     known, unknown = (mine[mine["package"] == p] for p in (0, UNKNOWN_PACKAGE))
     assert len(known) + len(unknown) == len(mine)
-    assert known["cpu_ns"].sum() > 45e6
+    assert known["cpu_ns"].sum() > 0.5 * COMPUTED_NS
     assert (known["counted_ns"][:, 0] == known["cpu_ns"]).all()
     assert set(known["valid"]) == {1}
-    assert unknown["cpu_ns"].sum() > 45e6
+    assert unknown["cpu_ns"].sum() > 0.5 * COMPUTED_NS
     assert not unknown["counted_ns"].any()
     assert not unknown["valid"].any()
 

@@ -79,7 +79,8 @@ def test_very_many_shapes(mariadb: DatabaseServer, tmp_path: Path) -> None:
     assert run.queries["executions"].sum() + lost == SHAPES
     assert run.trace.rows("shapes") < SHAPES
     assert "other" in set(run.queries["fingerprint"].dropna())
-    assert tracer_kb < 40 << 10
+    # Rings and a few MB that wait for the reader. The texts, at 4 KB a record, took 400 MB of them.
+    assert tracer_kb < 64 << 10
     assert reader_kb < 1 << 20
     document = attribute(tmp_path / "t")
     assert sum(row["calls"] for row in document["rows"]) == SHAPES - lost

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.root
 
 PROGRAM = Path(__file__).parent.parent / "servers/named_threads.py"
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
-START_TIMEOUT_S = 20.0
+START_TIMEOUT_S = 60.0
 
 
 class Unknown:
@@ -125,8 +125,11 @@ def test_cpu_time_and_joules_by_role(tmp_path: Path) -> None:
     assert document["totals_j"]["background"] == pytest.approx(
         sum(row["energy_j"] for row in rows.values())
     )
-    ratio = rows["worker-?"]["energy_j"] / document["totals_j"]["measured"]
-    assert 0.05 < ratio < 1
+    # A busy CPU draws more than an idle one: more energy than its share of all CPUs' time, which
+    # is as small as this machine is busy with other things.
+    time_share = roles["worker-?"] / (document["trace"]["duration_s"] * (os.cpu_count() or 1))
+    energy_share = rows["worker-?"]["energy_j"] / document["totals_j"]["measured"]
+    assert 0.6 * time_share < energy_share < 1
 
 
 def test_children_are_its_own_as_long_as_they_run_its_executable(tmp_path: Path) -> None:

@@ -77,14 +77,14 @@ def test_on_a_package_of_known_power() -> None:
     assert len(found["measured"]) == 3
     for one in found["measured"]:
         # A load keeps one CPU busy, and both together two, whatever else runs.
-        assert IDLE_W + SHARED_W + 0.9 * CPU_W < one["alone_a_w"] < most_w + 0.5
-        assert IDLE_W + SHARED_W + 0.9 * CPU_W < one["alone_b_w"] < most_w + 0.5
-        assert IDLE_W + SHARED_W + min(cpus, 2) * 0.9 * CPU_W < one["together_w"] < most_w + 0.5
+        assert IDLE_W + SHARED_W + 0.5 * CPU_W < one["alone_a_w"] < most_w + CPU_W
+        assert IDLE_W + SHARED_W + 0.5 * CPU_W < one["alone_b_w"] < most_w + CPU_W
+        assert IDLE_W + SHARED_W + min(cpus, 2) * 0.5 * CPU_W < one["together_w"] < most_w + CPU_W
         assert one["split_a"] > 0
         assert one["split_b"] > 0
         assert one["alone_a_calls_per_s"] > 0
         assert one["together_b_calls_per_s"] > 0
-    assert IDLE_W - 0.5 < found["rest_w"] < most_w + 0.5
+    assert 0.9 * IDLE_W < found["rest_w"] < most_w + CPU_W
     _residual_is_what_is_drawn_once(found, rapl)
 
 
@@ -94,7 +94,7 @@ def _residual_is_what_is_drawn_once(found: dict[str, dict[str, float]], rapl: An
     assert residual_w > rapl.idle_w + rapl.shared_w - 3 * rapl.cpu_w
     assert rapl.totals is not None
     others_w = rapl.cpu_w * (psutil.cpu_count() or 1)
-    assert residual_w < rapl.idle_w + rapl.shared_w + others_w + 0.5
+    assert residual_w < rapl.idle_w + rapl.shared_w + others_w + 3 * rapl.cpu_w
 
 
 @pytest.mark.skipif(

@@ -102,7 +102,9 @@ def undisturbed(pid: int) -> Iterator[None]:
 
 def test_redis_cpu_time_equals_the_servers_own(redis: DatabaseServer, tmp_path: Path) -> None:
     """Commands that take much longer than reading and answering them. The server's usec are by the
-    clock: they are CPU time as long as nothing else gets its CPU."""
+    clock: they are CPU time as long as nothing else gets its CPU. A twentieth of it the kernel
+    keeps for ordinary processes, where they want it (Documentation/scheduler/sched-rt-group.rst).
+    """
     with undisturbed(redis.pid), redis.connect() as client:
         client.eval(
             "for i = 1, 20000 do redis.call('rpush', KEYS[1], i * 7919 % 20011) end", 1, "n"
@@ -120,7 +122,7 @@ def test_redis_cpu_time_equals_the_servers_own(redis: DatabaseServer, tmp_path: 
     for text, name in (("SORT n", "sort"), ("EVAL", "eval")):
         mine = cpu_ns.reindex(run.queries[run.queries["text"] == text]["query"]).sum()
         said_us = after[name]["usec"] - before.get(name, {"usec": 0})["usec"]
-        assert mine / 1e3 == pytest.approx(said_us, rel=0.03), name
+        assert 0.9 * said_us < mine / 1e3 < 1.05 * said_us, name
 
 
 def test_redis_snapshot_is_background(redis: DatabaseServer, tmp_path: Path) -> None:
