@@ -5,61 +5,24 @@ python -m qjoule.servers.support_table >docs/servers.md        (make docs)
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 
 from qjoule.contract import Rung
 from qjoule.servers.kernel_facts import KernelFacts
+from qjoule.servers.measured import MeasuredCost, read_costs
 from qjoule.servers.plan import SERVERS_MAX
-from qjoule.servers.rungs import Choice, choose_rung
-from qjoule.servers.signatures import MYSQL_SIGNATURES, POSTGRES_FUNCTIONS, POSTGRES_MAJORS
-from qjoule.servers.types import Fact, Flavour, Server
+from qjoule.servers.rungs import Choice
+from qjoule.servers.supported import SUPPORTED
 
-#: Versions that the tests run for real, as discovery reads them from the executable.
-RUN_IN_TESTS = {
-    Flavour.MARIADB: "10.11",
-    Flavour.MYSQL: "8.0.15",
-    Flavour.POSTGRES: "15",
-    Flavour.REDIS: "7.0",
-    Flavour.CASSANDRA: "5.0.9",
-}
-NAMES = {
-    Flavour.MARIADB: "MariaDB",
-    Flavour.MYSQL: "MySQL",
-    Flavour.POSTGRES: "PostgreSQL",
-    Flavour.REDIS: "Redis",
-    Flavour.CASSANDRA: "Cassandra",
-    Flavour.GENERIC: "any other process",
-}
-_PLAIN, _UNKNOWN, _TLS, _POOL = "plain text", "configuration unknown", "TLS possible", "thread pool"
-_IO_THREADS = "io-threads"
-#: (encryption, thread pool or io-threads) of each mode; None: it could not be found out.
-_MODES: dict[str, tuple[bool | None, bool | None]] = {
-    _PLAIN: (False, False),
-    _TLS: (True, False),
-    _POOL: (False, True),
-    f"{_POOL}, {_TLS}": (True, True),
-    _IO_THREADS: (False, True),
-    _UNKNOWN: (None, None),
-}
-_MODES_OF_MYSQL = (_PLAIN, _TLS, _POOL, f"{_POOL}, {_TLS}", _UNKNOWN)
-_MODES_OF = {
-    Flavour.MARIADB: _MODES_OF_MYSQL,
-    Flavour.MYSQL: _MODES_OF_MYSQL,
-    Flavour.POSTGRES: (_PLAIN, _TLS, _UNKNOWN),  # a process for each connection, always
-    Flavour.REDIS: (_PLAIN, _TLS, _IO_THREADS, _UNKNOWN),
-    Flavour.CASSANDRA: (_PLAIN, _TLS, _UNKNOWN),
-    Flavour.GENERIC: (_UNKNOWN,),
-}
 _TODAY = KernelFacts(recv_tracepoint=True, send_tracepoint=True, uprobes=True)
 _BEFORE_6_3 = KernelFacts(recv_tracepoint=False, send_tracepoint=False, uprobes=True)
-#: Column titles, kernel, and why there is no symbol rung.
-_CIRCUMSTANCES = (
-    ("Linux 6.3 and later", _TODAY, ""),
-    ("before 6.3", _BEFORE_6_3, ""),
-    ("6.3, function not found", _TODAY, "not found"),
-    ("before, not found", _BEFORE_6_3, "not found"),
+#: Column titles, kernel, and why there is no symbol rung, where things are not as they should be.
+_OTHERWISE = (
+    ("Linux before 6.3", _BEFORE_6_3, ""),
+    ("function not found", _TODAY, "not found"),
+    ("both", _BEFORE_6_3, "not found"),
 )
+_COLUMNS = ("server", "tested", "mode", "rung", "exactness", "measured cost per query")
 _HEAD = """# Servers
 
 Made by `make docs` from the code that decides (`qjoule/servers`); a test compares.
@@ -69,8 +32,12 @@ cheapest *rung* that is exact: **socket**, the serving thread's own traffic (nee
 `sock_recv_length`, Linux 6.3), or **symbol**, probes on the server's functions (about ten times as
 dear). *Not exact*: sessions that are encrypted, and requests that a Redis lets its io-threads read,
 are counted, not seen. *Not traced*: qjoule would have to guess, so it refuses; `qjoule doctor` says
-why, and what is missing. *Function not found*: a stripped executable, or a version that is not in
-the second table.
+why, and what is missing. *Tested*: the versions that the tests run for real. The last three columns
+say what becomes of a server on a kernel before 6.3 and where the symbol rung's functions are not
+found: a stripped executable, or a version that is not in the second table.
+"""
+_COST = """CPU time that `qjoule record` adds to the server's own for each query: the median of
+interleaved pairs, with its 95 % interval, by `make bench-rungs`. An empty cell was not measured.
 """
 _TAIL = """## Any other server
 
@@ -92,11 +59,16 @@ written a title over its arguments, its executable alone counts if the title beg
 
 def document() -> str:
     """The whole of docs/servers.md."""
+    costs = read_costs()
     return "\n".join(
         [
             _HEAD,
-            *_rungs(),
+            *_servers(costs),
             "",
+            "## Cost per query",
+            "",
+            _COST,
+            *_machines(costs),
             "## Versions, and the functions of the symbol rung",
             "",
             *_versions(),
@@ -106,58 +78,79 @@ def document() -> str:
     )
 
 
-def _rungs() -> Iterator[str]:
-    yield from _row("server", "mode", *(title for title, _, _ in _CIRCUMSTANCES))
-    yield from _row(*["---"] * (2 + len(_CIRCUMSTANCES)))
-    for flavour, modes in _MODES_OF.items():
-        for mode in modes:
-            encryption, pool = _MODES[mode]
-            server = _server(flavour, encryption, False if flavour is Flavour.POSTGRES else pool)
-            cells = (
-                _said(choose_rung(server, kernel, problem)) for _, kernel, problem in _CIRCUMSTANCES
+def _servers(costs: Mapping[tuple[str, str], MeasuredCost]) -> Iterator[str]:
+    titles = (*_COLUMNS, *(title for title, _, _ in _OTHERWISE))
+    yield from _row(*titles)
+    yield from _row(*["---"] * len(titles))
+    for server in SUPPORTED:
+        for mode in server.modes:
+            choice = mode.choice(server.flavour, _TODAY, "")
+            cost = costs.get((str(server.flavour), choice.rung.name.lower()))
+            yield from _row(
+                server.name,
+                ", ".join(server.tested),
+                mode.title,
+                _rung(choice),
+                _exactness(choice),
+                _spoken(cost) if cost else "",
+                *(
+                    _said(mode.choice(server.flavour, kernel, problem))
+                    for _, kernel, problem in _OTHERWISE
+                ),
             )
-            shown = "all" if flavour is Flavour.GENERIC else mode
-            yield from _row(NAMES[flavour], shown, *cells)
+
+
+def _machines(costs: Mapping[tuple[str, str], MeasuredCost]) -> Iterator[str]:
+    """Where and when each cost was measured, and of which query."""
+    if not costs:
+        yield "None has been measured for this table yet.\n"
+        return
+    yield from _row("server", "rung", "cost", "query", "measured on")
+    yield from _row(*["---"] * 5)
+    for cost in costs.values():
+        where = f"{cost.cpu}, Linux {cost.kernel}, {cost.date}"
+        name = f"{_name(cost.server)} {cost.version}"
+        yield from _row(name, cost.rung, _spoken(cost), f"`{cost.query}`", where)
+    yield ""
+
+
+def _name(flavour: str) -> str:
+    return next((one.name for one in SUPPORTED if one.flavour == flavour), flavour)
 
 
 def _versions() -> Iterator[str]:
     yield from _row("versions", "functions", "run in the tests")
     yield from _row("---", "---", "---")
-    for versions, name, _role in MYSQL_SIGNATURES:
-        tested = [
-            f"{NAMES[flavour]} {RUN_IN_TESTS[flavour]}"
-            for flavour in (Flavour.MARIADB, Flavour.MYSQL)
-            if versions.startswith(f"{NAMES[flavour]} from")  # both lines end in the newest
-        ]
-        yield from _row(versions, f"`{name}`", ", ".join(tested) or "no")
-    majors = f"PostgreSQL {POSTGRES_MAJORS[0]} to {POSTGRES_MAJORS[-1]}"
-    functions = ", ".join(f"`{name}`" for name in POSTGRES_FUNCTIONS.values())
-    yield from _row(majors, functions, f"PostgreSQL {RUN_IN_TESTS[Flavour.POSTGRES]}")
-    for flavour in (Flavour.REDIS, Flavour.CASSANDRA):
-        run = f"{NAMES[flavour]} {RUN_IN_TESTS[flavour]}"
-        yield from _row(NAMES[flavour], "none: no symbol rung", run)
+    listed: set[str] = set()
+    for server in SUPPORTED:
+        for one in server.functions:
+            if one.versions not in listed:  # MySQL and MariaDB have their oldest in common
+                names = ", ".join(f"`{name}`" for name in one.names)
+                yield from _row(one.versions, names or "none: no symbol rung", one.tested)
+            listed.add(one.versions)
 
 
 def _said(choice: Choice) -> str:
+    exactness = _exactness(choice)
+    return f"{_rung(choice)}, {exactness}" if exactness else _rung(choice)
+
+
+def _rung(choice: Choice) -> str:
     if choice.rung is not Rung.NONE:
-        return f"{choice.rung.name.lower()}, {'exact' if choice.exact else 'not exact'}"
-    return "by thread, no queries" if choice.by_thread else "not traced"
+        return choice.rung.name.lower()
+    return "by thread" if choice.by_thread else "not traced"
 
 
-def _server(flavour: Flavour, encryption: bool | None, pool: bool | None) -> Server:
-    return Server(
-        id=0,
-        flavour=flavour,
-        version="",
-        exe_path=Path("/"),
-        exe_name="/",
-        exe_id=(0, 0),
-        tgids=(1,),
-        ports=(),
-        sockets=(),
-        encryption=Fact(encryption, ""),
-        thread_pool=Fact(pool, ""),
-    )
+def _exactness(choice: Choice) -> str:
+    if choice.rung is not Rung.NONE:
+        return "exact" if choice.exact else "not exact"
+    return "no queries" if choice.by_thread else ""
+
+
+def _spoken(cost: MeasuredCost) -> str:
+    figures = (cost.cost_ns, cost.low_ns, cost.high_ns)
+    median, low, high = (f"{ns / 1000:.2f}" for ns in figures)
+    return f"{median} µs ({low} to {high})"
 
 
 def _row(*cells: str) -> Iterator[str]:

@@ -1,0 +1,71 @@
+"""What a query was measured to cost on each rung: `measured_costs.csv`, by `make bench-rungs`."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+from importlib.resources import files
+
+from qjoule.errors import QjouleError
+
+FILE = "measured_costs.csv"
+
+
+@dataclass(frozen=True)
+class MeasuredCost:
+    """CPU time that tracing adds to the server for each query: a median and its 95 % interval."""
+
+    server: str  #: as `types.Flavour`
+    version: str
+    rung: str  #: as `contract.Rung`, in lower case
+    cost_ns: int
+    low_ns: int
+    high_ns: int
+    query: str  #: what was run
+    cpu: str
+    kernel: str
+    date: str  #: ISO 8601
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.server, self.rung
+
+
+def read_costs(text: str | None = None) -> dict[tuple[str, str], MeasuredCost]:
+    """By (server, rung). `text`: of such a file; that of this package unless given.
+
+    Raises:
+        QjouleError: the file is not one of costs.
+    """
+    if text is None:
+        text = files(__package__).joinpath(FILE).read_text(encoding="utf-8")
+    names = [field.name for field in fields(MeasuredCost)]
+    reader = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
+    if reader.fieldnames != names:
+        raise QjouleError(f"{FILE}: its columns are not {', '.join(names)}")
+    costs = [_cost(row, number) for number, row in enumerate(reader, 1)]
+    return {cost.key: cost for cost in costs}
+
+
+def write_costs(costs: Iterable[MeasuredCost]) -> str:
+    """The text of such a file, in a fixed order."""
+    text = io.StringIO()
+    text.write("# CPU time that tracing adds to a server's query, by `make bench-rungs`.\n")
+    names = [field.name for field in fields(MeasuredCost)]
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(asdict(cost) for cost in sorted(costs, key=lambda cost: cost.key))
+    return text.getvalue()
+
+
+def _cost(row: dict[str, str | None], number: int) -> MeasuredCost:
+    try:
+        ns = {name: int(row[name] or "") for name in ("cost_ns", "low_ns", "high_ns")}
+        words = {f.name: row[f.name] for f in fields(MeasuredCost) if f.name not in ns}
+    except ValueError as error:
+        raise QjouleError(f"{FILE}, row {number}: {error}") from None
+    if None in row or None in words.values() or not all(words.values()):
+        raise QjouleError(f"{FILE}, row {number}: not as many values as columns")
+    return MeasuredCost(**words, **ns)  # type: ignore[arg-type]

@@ -1,0 +1,50 @@
+"""The file of measured costs: what is written is read, and what is broken is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from qjoule.errors import QjouleError
+from qjoule.servers.measured import MeasuredCost, read_costs, write_costs
+from qjoule.servers.supported import SUPPORTED
+
+COST = MeasuredCost(
+    "redis", "7.0.15", "socket", 820, -40, 1100, "GET k", "X, 2 GHz", "6.18.5", "2026-11-21"
+)
+
+
+def test_what_is_written_is_read() -> None:
+    costs = [COST, replace(COST, server="mariadb", query="SELECT 'a,b'")]
+    assert read_costs(write_costs(costs)) == {cost.key: cost for cost in costs}
+
+
+def test_the_order_is_fixed() -> None:
+    costs = [COST, replace(COST, rung="agent"), replace(COST, server="mysql")]
+    assert write_costs(costs) == write_costs(reversed(costs))
+
+
+def test_the_package_has_such_a_file_of_servers_that_it_knows() -> None:
+    known = {str(server.flavour) for server in SUPPORTED}
+    assert {cost.server for cost in read_costs().values()} <= known
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("820", "fast"), "row 1: invalid literal"),
+        (("820,", ""), "row 1: "),
+        (("GET k", "GET k,more"), "row 1: not as many values"),
+        (("6.18.5", ""), "row 1: not as many values"),
+        (("cost_ns", "cost"), "its columns are not"),
+    ],
+)
+def test_a_broken_file_is_refused(change: tuple[str, str], message: str) -> None:
+    with pytest.raises(QjouleError, match=message):
+        read_costs(write_costs([COST]).replace(*change))
+
+
+def test_an_empty_file_is_refused() -> None:
+    with pytest.raises(QjouleError, match="columns"):
+        read_costs("")
