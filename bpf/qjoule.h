@@ -41,6 +41,7 @@ enum qj_server_kind {
 	QJ_SERVER_MYSQL = 1, /* MySQL and MariaDB: the same wire protocol */
 	QJ_SERVER_POSTGRES = 2,
 	QJ_SERVER_REDIS = 3,
+	QJ_SERVER_MONGODB = 4,
 	QJ_SERVER_CASSANDRA = 5,
 	QJ_SERVER_GENERIC = 15, /* any other: no protocol, so no queries; CPU time by thread */
 };
@@ -119,6 +120,7 @@ enum qj_dialect {
 	QJ_DIALECT_MYSQL = 1,
 	QJ_DIALECT_POSTGRES = 2,
 	QJ_DIALECT_REDIS = 3,
+	QJ_DIALECT_MONGODB = 4,
 	QJ_DIALECT_CQL = 5,
 	QJ_DIALECT_CQL_ID = 7,	  /* 16 bytes: id of a statement prepared before */
 	QJ_DIALECT_CQL_BATCH = 8, /* struct qj_cql_batch */

@@ -36,6 +36,7 @@ class ServerKind(IntEnum):
     MYSQL = 1
     POSTGRES = 2
     REDIS = 3
+    MONGODB = 4
     CASSANDRA = 5
     GENERIC = 15
 
@@ -109,6 +110,7 @@ class Dialect(IntEnum):
     MYSQL = 1
     POSTGRES = 2
     REDIS = 3
+    MONGODB = 4
     CQL = 5
     CQL_ID = 7
     CQL_BATCH = 8

@@ -14,6 +14,7 @@ from functools import lru_cache
 
 from qjoule.contract import Dialect
 from qjoule.shapes.lists import lists_collapsed, values_folded
+from qjoule.shapes.mongodb import mongodb_shape
 from qjoule.shapes.mysql_digest import digest_like, digest_text
 from qjoule.shapes.percona import percona_checksum, percona_fingerprint
 from qjoule.shapes.redis import redis_shape
@@ -67,7 +68,9 @@ def summary(shape: Shape) -> str:
 
 def _shape(text: bytes, dialect: Dialect, truncated: bool, length: int) -> Shape:
     if dialect is Dialect.REDIS:
-        return _redis_shape(text, truncated, length)
+        return _of_no_sql(redis_shape(text, truncated), dialect, truncated, length)
+    if dialect is Dialect.MONGODB:
+        return _of_no_sql(mongodb_shape(text), dialect, truncated, length)
     reduced, cut = reduce_statement(text, dialect)
     reduced, stripped = strip_ellipsis(reduced)
     truncated = truncated or cut or stripped
@@ -88,9 +91,9 @@ def _shape(text: bytes, dialect: Dialect, truncated: bool, length: int) -> Shape
     )
 
 
-def _redis_shape(text: bytes, truncated: bool, length: int) -> Shape:
-    """Commands are no SQL: there is one text, and no id of another tool's."""
-    shape_text = sanitise(redis_shape(text, truncated))
+def _of_no_sql(named: str, dialect: Dialect, truncated: bool, length: int) -> Shape:
+    """Commands of other languages have one text, and no id of another tool's."""
+    shape_text = sanitise(named)
     shown = shorten(shape_text, length)
     return Shape(
         fingerprint=hashlib.blake2b(shape_text.encode(), digest_size=8).hexdigest(),
@@ -100,7 +103,7 @@ def _redis_shape(text: bytes, truncated: bool, length: int) -> Shape:
         pt_fingerprint=shown,
         pt_checksum="",
         truncated=truncated,
-        dialect=Dialect.REDIS,
+        dialect=dialect,
     )
 
 

@@ -44,9 +44,14 @@ _NO_TARGET = _OPERATIONS | frozenset(["set", "values", "value", "where", "on", "
 
 
 def summary_of(text: str, dialect: Dialect) -> str:
-    """The summary of a shape text; of Redis commands it is the text itself."""
+    """The summary of a shape text; of Redis commands it is the text itself.
+
+    Of MongoDB commands it is the command and what it works on.
+    """
     if dialect is Dialect.REDIS:
         return _bounded(text.split(" "))
+    if dialect is Dialect.MONGODB:  # namespace, command
+        return _bounded([text] if text.startswith("(") else text.split(" ")[1::-1])
     reduced, _ = strip_ellipsis(reduce_statement(text.encode(), dialect)[0])
     stream = [t for t in tokens(reduced, dialect) if t.kind is not Kind.HINT]
     words: list[str] = []

@@ -1,0 +1,164 @@
+"""Shapes of MongoDB commands: namespace, command, and the keys of its documents.
+
+`shop.orders find {customer: ?, total: {$gt: ?}} sort {date: ?}`. Values are left out, operators are
+keys and stay. Keys are sorted where their order means nothing; equal neighbours in an array are
+one. What every command may bear beside its work (sessions, deadlines, concerns, `comment`) is left
+out, and so are the arguments of the commands by which drivers watch a server.
+
+Which argument of a command is what: MongoDB manual, "Database Commands".
+"""
+
+from __future__ import annotations
+
+import re
+
+from qjoule.shapes.mongodb_commands import BARE, LEFT_OUT, MAIN, ORDERED, REPLACED
+from qjoule.shapes.mongodb_message import (
+    VALUE,
+    Array,
+    Document,
+    Message,
+    Node,
+    Opcode,
+    State,
+    Text,
+    Value,
+    read,
+)
+from qjoule.shapes.safe_text import ELLIPSIS
+
+MARK = "?"
+UNKNOWN = "(unknown command)"
+COMPRESSORS = {0: "none", 1: "snappy", 2: "zlib", 3: "zstd"}  #: MessageCompressorId
+_LEGACY = {
+    Opcode.UPDATE: "update",
+    Opcode.INSERT: "insert",
+    Opcode.GET_MORE: "getMore",
+    Opcode.DELETE: "delete",
+    Opcode.KILL_CURSORS: "killCursors",
+}
+
+_COMMAND = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+_PLAIN = re.compile(r"[^\s\"{}\[\],:\\]+")
+_IDENTIFIER = re.compile(
+    r"[0-9]+|[0-9a-fA-F]{24}|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+)
+
+
+def mongodb_shape(told: bytes) -> str:
+    """The shape of a message as the kernel tells it (`mongodb_message`). Never raises."""
+    message = read(told)
+    if message.opcode == Opcode.COMPRESSED:
+        return f"(compressed by {COMPRESSORS.get(message.compressor or 0, 'another compressor')})"
+    if message.opcode in _LEGACY:
+        return f"(legacy {_LEGACY[Opcode(message.opcode)]})"
+    words = _command(message)
+    if message.state is State.CUT:
+        words.append(ELLIPSIS)
+    elif message.state is State.BAD:
+        words.append("(malformed)")
+    return " ".join(words)
+
+
+def _command(message: Message) -> list[str]:
+    """The words of a command; of OP_QUERY it is a document asked of the collection `$cmd`."""
+    body, database = message.body, _text(message.body.get(b"$db"))
+    if message.opcode == Opcode.QUERY:
+        database, _, collection = message.namespace.partition(b".")
+        wrapped = body.get(b"$query") or body.get(b"query")
+        if collection != b"$cmd":
+            return [_namespace(database, collection), "find", _rendered(wrapped or body)]
+        body = wrapped if isinstance(wrapped, Document) else body
+    if not body.elements:
+        return [UNKNOWN]
+    first, target = body.elements[0]
+    name = first.decode("latin-1")
+    if not _COMMAND.fullmatch(name):
+        return [UNKNOWN]
+    arguments = body.elements[1:] + message.sections
+    names = _text(target) if name in MAIN else b""
+    if name == "getMore":
+        names = _text(body.get(b"collection"))
+    words = [_namespace(database, names), name]
+    if name == "bulkWrite":
+        words[0] = _bulk_namespaces(message) or words[0]
+    if name == "distinct":
+        words.append(_name(_text(body.get(b"key"))))
+    if name not in BARE:
+        words += _arguments(name, arguments)
+    return [word for word in words if word]
+
+
+def _arguments(command: str, arguments: list[tuple[bytes, Node]]) -> list[str]:
+    """What is asked for, by itself; then the other arguments with their names."""
+    main = b"ops" if command == "bulkWrite" else MAIN.get(command)
+    words = []
+    for key, node in arguments:
+        if key == main and key not in LEFT_OUT and not _is_empty(node):
+            words.append(_rendered(node, key))
+    others = [
+        f"{_name(key)} {_rendered(node, key)}"
+        for key, node in arguments
+        if key != main and key not in LEFT_OUT
+    ]
+    return words + sorted(others)
+
+
+def _bulk_namespaces(message: Message) -> str:
+    """Which collections a bulkWrite is about."""
+    found: list[str] = []
+    for name, node in message.sections + message.body.elements:
+        if name != b"nsInfo" or not isinstance(node, Array):
+            continue
+        for item in node.items:
+            if isinstance(item, Document):
+                found.append(_name(_text(item.get(b"ns"))))
+    return ",".join(dict.fromkeys(one for one in found if one))
+
+
+def _rendered(node: Node, key: bytes = b"") -> str:
+    if isinstance(node, Value):
+        return MARK
+    if isinstance(node, Text):
+        return MARK  # a name only where the command says so
+    if key in REPLACED and isinstance(node, Document) and not _has_operators(node):
+        return MARK
+    if isinstance(node, Array):
+        items: list[str] = []
+        for item in node.items:
+            shown = _rendered(item, key if key in REPLACED else b"")
+            if key == b"pipeline" or not items or items[-1] != shown:
+                items.append(shown)
+        return f"[{', '.join(items)}]"
+    elements = [f"{_name(name)}: {_rendered(child, name)}" for name, child in node.elements]
+    if key not in ORDERED:
+        elements.sort()
+    return f"{{{', '.join(elements)}}}"
+
+
+def _has_operators(node: Document) -> bool:
+    return bool(node.elements) and node.elements[0][0].startswith(b"$")
+
+
+def _is_empty(node: Node) -> bool:
+    return isinstance(node, Document) and not node.elements
+
+
+def _namespace(database: bytes, collection: bytes) -> str:
+    return ".".join(_name(part) for part in (database, collection) if part)
+
+
+def _name(name: bytes) -> str:
+    """A key or a name; numbers and identifiers in a path are values: `items.3.price`."""
+    parts = name.decode("utf-8", "replace").split(".")
+    path = ".".join(MARK if _IDENTIFIER.fullmatch(part) else part for part in parts)
+    if _PLAIN.fullmatch(path) or not path:
+        return path
+    return '"' + path.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _text(node: Node | None) -> bytes:
+    return node.text if isinstance(node, Text) else b""
+
+
+__all__ = ["COMPRESSORS", "MARK", "UNKNOWN", "VALUE", "mongodb_shape"]

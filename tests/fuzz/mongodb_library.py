@@ -1,0 +1,74 @@
+"""mongodb_shape.h compiled for the host, and messages to feed it with."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import bson
+
+from qjoule.shapes.mongodb_message import BODY_BYTES, Opcode
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    with tempfile.TemporaryDirectory() as directory:
+        library = Path(directory) / "libmongodb.so"
+        flags = ["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
+        source = ROOT / "tests/fuzz/mongodb_host.c"
+        subprocess.run(
+            ["cc", *flags, f"-I{ROOT / 'bpf'}", str(source), "-o", str(library)], check=True
+        )
+        loaded = ctypes.CDLL(str(library))
+    loaded.mongodb_host.restype = ctypes.c_uint64
+    loaded.mongodb_host.argtypes = [
+        ctypes.c_char_p,
+        ctypes.c_size_t,
+        ctypes.c_size_t,
+        ctypes.c_uint64,
+    ]
+    return loaded
+
+
+def kernel_hash(message: bytes, step: int = 0) -> int:
+    """The hash of a whole message, fed in pieces of `step` bytes; 0: no request. `step` 0: as the
+    kernel does it, without a look at values."""
+    return int(_library().mongodb_host(message, len(message), step, 1))
+
+
+def message(body: bytes, opcode: int = Opcode.MSG, response_to: int = 0) -> bytes:
+    return struct.pack("<IIII", 16 + len(body), 7, response_to, opcode) + body
+
+
+def op_msg(
+    command: Mapping[str, Any],
+    sections: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
+    *,
+    checksum: bool = False,
+    flags: int = 0,
+) -> bytes:
+    """A command as OP_MSG; `sections` are sent as sequences of documents."""
+    body = struct.pack("<I", flags | checksum) + b"\0" + bson.encode(command)
+    for name, documents in (sections or {}).items():
+        rest = name.encode() + b"\0" + b"".join(map(bson.encode, documents))
+        body += b"\1" + struct.pack("<I", 4 + len(rest)) + rest
+    return message(body + (b"abcd" if checksum else b""))
+
+
+def op_query(namespace: str, document: Mapping[str, Any]) -> bytes:
+    head = struct.pack("<I", 4) + namespace.encode() + b"\0" + struct.pack("<ii", 0, -1)
+    return message(head + bson.encode(document), Opcode.QUERY)
+
+
+def told(whole: bytes) -> bytes:
+    """What the kernel tells of a message."""
+    opcode = struct.unpack_from("<I", whole, 12)[0]
+    return struct.pack("<II", opcode, len(whole) - 16) + whole[16 : 16 + BODY_BYTES]

@@ -1,0 +1,160 @@
+"""What MongoDB commands are shown as."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import bson
+import pytest
+
+from fuzz.mongodb_library import kernel_hash, message, op_msg, op_query, told
+from qjoule.contract import Dialect
+from qjoule.shapes import fingerprint, summary
+from qjoule.shapes.mongodb import mongodb_shape
+from qjoule.shapes.mongodb_message import Opcode
+
+LSID = {"lsid": {"id": bson.Binary(b"0" * 16, 4)}, "$db": "shop"}
+COMMANDS: list[tuple[dict[str, Any], str]] = [
+    (
+        {
+            "find": "orders",
+            "filter": {"total": {"$gt": 5}, "customer": "ann"},
+            "sort": {"date": -1, "_id": 1},
+            "limit": 3,
+            "batchSize": 9,
+            "comment": "checkout",
+        },
+        "shop.orders find {customer: ?, total: {$gt: ?}} limit ? sort {date: ?, _id: ?}",
+    ),
+    ({"find": "orders", "filter": {}}, "shop.orders find"),
+    ({"find": "orders", "filter": {"a": {"$in": [1, "x", 3]}}}, "shop.orders find {a: {$in: [?]}}"),
+    (
+        {"find": "o", "filter": {"items.17.id": 1, "by.5f2b8c1e0123456789abcdef": 2}},
+        "shop.o find {by.?: ?, items.?.id: ?}",
+    ),
+    (
+        {"find": "o", "filter": {"a b": 1, 'q"': {"x,y": 2}}},
+        'shop.o find {"a b": ?, "q\\"": {"x,y": ?}}',
+    ),
+    (
+        {
+            "aggregate": "orders",
+            "pipeline": [
+                {"$match": {"status": "open"}},
+                {"$group": {"_id": "$customer", "n": {"$sum": 1}}},
+                {"$sort": {"n": -1}},
+            ],
+            "cursor": {"batchSize": 100},
+        },
+        "shop.orders aggregate [{$match: {status: ?}}, {$group: {_id: ?, n: {$sum: ?}}}, "
+        "{$sort: {n: ?}}]",
+    ),
+    ({"aggregate": 1, "pipeline": [{"$currentOp": {}}]}, "shop aggregate [{$currentOp: {}}]"),
+    ({"count": "orders", "query": {"a": 1}}, "shop.orders count {a: ?}"),
+    (
+        {"distinct": "orders", "key": "customer", "query": {"a": 1}},
+        "shop.orders distinct customer {a: ?}",
+    ),
+    (
+        {"findAndModify": "o", "query": {"_id": 1}, "update": {"$inc": {"n": 1}}, "new": True},
+        "shop.o findAndModify {_id: ?} new ? update {$inc: {n: ?}}",
+    ),
+    (
+        {"findAndModify": "o", "query": {"_id": 1}, "update": {"n": 1, "name": "x"}},
+        "shop.o findAndModify {_id: ?} update ?",
+    ),
+    ({"getMore": bson.Int64(77), "collection": "orders", "batchSize": 5}, "shop.orders getMore"),
+    ({"killCursors": "orders", "cursors": [bson.Int64(77)]}, "shop.orders killCursors"),
+    ({"insert": "o", "documents": [{"a": 1}, {"b": 2}]}, "shop.o insert"),
+    (
+        {"update": "o", "updates": [{"q": {"a": 1}, "u": {"$set": {"b": 1}}}]},
+        "shop.o update [{q: {a: ?}, u: {$set: {b: ?}}}]",
+    ),
+    (
+        {"delete": "o", "deletes": [{"q": {"a": 1}, "limit": 0}]},
+        "shop.o delete [{limit: ?, q: {a: ?}}]",
+    ),
+    (
+        {"createIndexes": "o", "indexes": [{"key": {"b": 1, "a": 1}, "name": "b_1_a_1"}]},
+        "shop.o createIndexes [{key: {b: ?, a: ?}, name: ?}]",
+    ),
+    (
+        {"hello": 1, "client": {"driver": {"name": "x"}}, "topologyVersion": {"counter": 1}},
+        "shop hello",
+    ),
+    ({"ping": 1}, "shop ping"),
+    ({"usersInfo": "alice"}, "shop usersInfo"),
+    ({"no such command!": 1}, "(unknown command)"),
+]
+
+
+@pytest.mark.parametrize(("command", "shown"), COMMANDS)
+def test_commands(command: dict[str, Any], shown: str) -> None:
+    assert mongodb_shape(told(op_msg({**command, **LSID}))) == shown
+
+
+def test_documents_of_a_section_are_those_of_the_body() -> None:
+    """Drivers send them either way."""
+    updates = [{"q": {"a": n}, "u": {"$set": {"b": n}}} for n in range(5)]
+    apart = op_msg({"update": "o", "$db": "shop"}, {"updates": updates})
+    assert (
+        mongodb_shape(told(apart))
+        == mongodb_shape(told(op_msg({"update": "o", "updates": updates, "$db": "shop"})))
+        == "shop.o update [{q: {a: ?}, u: {$set: {b: ?}}}]"
+    )
+
+
+def test_bulk_write() -> None:
+    ops: list[dict[str, Any]] = [
+        {"insert": 0, "document": {"a": 1}},
+        {"insert": 0, "document": {"b": 1, "c": 2}},
+        {"update": 1, "filter": {"a": 1}, "updateMods": {"$set": {"b": 2}}, "multi": False},
+        {"delete": 0, "filter": {"a": 1}, "multi": False},
+    ]
+    names = [{"ns": "shop.orders"}, {"ns": "shop.log"}]
+    whole = op_msg({"bulkWrite": 1, "$db": "admin"}, {"ops": ops, "nsInfo": names})
+    assert mongodb_shape(told(whole)) == (
+        "shop.orders,shop.log bulkWrite [{document: ?, insert: ?}, "
+        "{filter: {a: ?}, multi: ?, update: ?, updateMods: {$set: {b: ?}}}, "
+        "{delete: ?, filter: {a: ?}, multi: ?}]"
+    )
+
+
+def test_large_inserts_are_whole_and_one_shape() -> None:
+    few, many = (
+        op_msg({"insert": "o", "$db": "d"}, {"documents": [{"a": "x" * 50}] * n}) for n in (1, 2000)
+    )
+    assert kernel_hash(few) == kernel_hash(many)
+    assert mongodb_shape(told(many)) == "d.o insert"
+
+
+def test_what_is_too_long_says_so() -> None:
+    whole = op_msg({"find": "o", "filter": {"a": "x" * 5000, "b": 1}, "$db": "d"})
+    assert mongodb_shape(told(whole)) == "o find {a: ?} …"
+
+
+def test_the_legacy_handshake() -> None:
+    whole = op_query("admin.$cmd", {"isMaster": 1, "helloOk": True, "client": {"x": 1}})
+    assert mongodb_shape(told(whole)) == "admin isMaster"
+    assert mongodb_shape(told(op_query("shop.o", {"$query": {"a": 1}}))) == "shop.o find {a: ?}"
+    assert mongodb_shape(told(message(b"x" * 40, Opcode.INSERT))) == "(legacy insert)"
+
+
+@pytest.mark.parametrize(("number", "name"), [(1, "snappy"), (2, "zlib"), (3, "zstd")])
+def test_compressed_messages_say_so(number: int, name: str) -> None:
+    body = (2013).to_bytes(4, "little") + (99).to_bytes(4, "little") + bytes([number]) + b"\7" * 30
+    whole = message(body, Opcode.COMPRESSED)
+    assert mongodb_shape(told(whole)) == f"(compressed by {name})"
+    other = message(body[:9] + b"\1" * 70, Opcode.COMPRESSED)
+    assert kernel_hash(whole) == kernel_hash(other)
+
+
+def test_replies_and_nonsense_are_no_requests() -> None:
+    assert kernel_hash(message(b"\0" * 30, response_to=5)) == 0
+    assert kernel_hash(message(b"\0" * 30, opcode=1)) == 0
+    assert kernel_hash(b"GET / HTTP/1.1\r\n\r\n") == 0
+
+
+def test_a_summary_is_command_and_namespace() -> None:
+    shape = fingerprint(told(op_msg({"find": "o", "$db": "d", "sort": {"a": 1}})), Dialect.MONGODB)
+    assert summary(shape) == "find d.o"
