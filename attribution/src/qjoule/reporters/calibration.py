@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import io
-import shutil
-
-from rich import box
-from rich.console import Console
 from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
 from qjoule.machine.calibration import Calibration, Found
 from qjoule.reporters import format as fmt
+from qjoule.reporters.plain import Page, page_width, ruled_table
 
-_RULE = box.Box("    \n    \n ── \n    \n    \n    \n    \n    \n")
 _MIN_WIDTH = 60
 _NOTHING = 1e-5
-_FALLBACK = (100, 24)  #: where nothing tells the terminal's size
+_FALLBACK = 100  #: where nothing tells the terminal's width
 
 #: Meaning and unit of a coefficient, by the first word of its name (`qjoule.model.coefficients`).
 _MEANINGS = {
@@ -41,25 +36,15 @@ def render(calibration: Calibration, *, width: int | None = None, color: bool = 
         width: terminal cells; by default the terminal's.
         color: write ANSI colours.
     """
-    console = Console(
-        file=io.StringIO(),
-        width=max(_MIN_WIDTH, width or shutil.get_terminal_size(_FALLBACK).columns),
-        color_system="standard" if color else None,
-        force_terminal=color,
-        legacy_windows=False,
-        highlight=False,
-        markup=False,
-        emoji=False,
-    )
+    page = Page(page_width(width, _MIN_WIDTH, _FALLBACK), color)
     for name, text in _heading(calibration):
-        console.print(Text(f"{name:<9}", style="dim").append(text, style="none"))
-    console.print()
-    console.print(_table(calibration))
-    console.print()
+        page.print(Text(f"{name:<9}", style="dim").append(text, style="none"))
+    page.print()
+    page.print(_table(calibration))
+    page.print()
     for name, text in _footing(calibration):
-        console.print(Text(f"{name:<9}", style="dim").append(text, style="none"))
-    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
-    return "\n".join(line.rstrip() for line in lines) + "\n"
+        page.print(Text(f"{name:<9}", style="dim").append(text, style="none"))
+    return page.text()
 
 
 def _heading(calibration: Calibration) -> list[tuple[str, str]]:
@@ -74,14 +59,7 @@ def _heading(calibration: Calibration) -> list[tuple[str, str]]:
 
 
 def _table(calibration: Calibration) -> Table:
-    table = Table(
-        box=_RULE,
-        show_edge=False,
-        pad_edge=False,
-        padding=(0, 0, 0, 1),
-        header_style=Style(bold=True),
-        border_style=Style(dim=True),
-    )
+    table = ruled_table()
     table.add_column("coefficient", overflow="fold", min_width=11)
     table.add_column("value", justify="right", no_wrap=True)
     table.add_column("95 % interval", justify="right", no_wrap=True)

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import io
 import math
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rich import box
-from rich.console import Console
 from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
 from qjoule.model.gpsup import Comparison, Interval
 from qjoule.reporters import format as fmt
+from qjoule.reporters.plain import Page, page_width, ruled_table
 
-_RULE = box.Box("    \n    \n ── \n    \n    \n    \n    \n    \n")
 _MIN_WIDTH = 60
-_FALLBACK = (120, 24)  #: where nothing tells the terminal's size
+_FALLBACK = 120  #: where nothing tells the terminal's width
 _LEGEND = (
     "How many times faster {new} is (speedup), how much more power it draws while it runs "
     "(powerup), how much less energy it needs (greenup); below each, its 95 % interval."
@@ -55,34 +51,16 @@ def render(
         width: terminal cells; by default the terminal's, 120 where there is none.
         color: write ANSI colours.
     """
-    console = Console(
-        file=io.StringIO(),
-        width=max(_MIN_WIDTH, width or shutil.get_terminal_size(_FALLBACK).columns),
-        color_system="standard" if color else None,
-        force_terminal=color,
-        legacy_windows=False,
-        highlight=False,
-        markup=False,
-        emoji=False,
-    )
-    console.print(_table(pairs, heading))
-    console.print()
+    page = Page(page_width(width, _MIN_WIDTH, _FALLBACK), color)
+    page.print(_table(pairs, heading))
+    page.print()
     legend = f"{_LEGEND.format(new=new)} Energy: {fmt.one_line(grade)}, apportioned."
-    console.print(Text(legend, style="dim"))
-    text = console.file.getvalue()  # type: ignore[attr-defined]
-    return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
+    page.print(Text(legend, style="dim"))
+    return page.text()
 
 
 def _table(pairs: Sequence[NamedPair], heading: str) -> Table:
-    table = Table(
-        box=_RULE,
-        show_edge=False,
-        pad_edge=False,
-        padding=(0, 0, 0, 1),
-        leading=1,
-        header_style=Style(bold=True),
-        border_style=Style(dim=True),
-    )
+    table = ruled_table(leading=1)
     table.add_column(heading, overflow="fold", min_width=18)
     for name in ("speedup", "powerup", "greenup"):
         table.add_column(name, justify="right", no_wrap=True)

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import io
-import shutil
 from dataclasses import dataclass
 
-from rich import box
 from rich.cells import cell_len
-from rich.console import Console
 from rich.style import Style
 from rich.table import Table
 from rich.text import Text
@@ -18,11 +14,11 @@ from qjoule.reporters import format as fmt
 from qjoule.reporters import power
 from qjoule.reporters.columns import Column, fit
 from qjoule.reporters.labels import FIXED_NAMES, fingerprint, fixed_label, query_label
+from qjoule.reporters.plain import Page, page_width, ruled_table
 from qjoule.reporters.provenance import flag_letters, footing, has_energy, heading
 
-_RULES = box.Box("    \n    \n ── \n    \n ── \n    \n    \n    \n")
 _MIN_WIDTH = 40
-_FALLBACK = (120, 24)  #: where nothing tells the terminal's size
+_FALLBACK = 120  #: where nothing tells the terminal's width
 _FIXED_ROWS_PER_PART = 3
 
 _TITLES = {
@@ -77,30 +73,20 @@ def render(
         color: write ANSI colours. The caller decides (a terminal, NO_COLOR).
         limit: query rows shown; the rest becomes one row, `other queries`.
     """
-    width = max(_MIN_WIDTH, width or shutil.get_terminal_size(_FALLBACK).columns)
+    width = page_width(width, _MIN_WIDTH, _FALLBACK)
     limit = max(0, limit)
     flags = flag_letters(attribution, limit)
     table_lines = lines(attribution, limit, flags)
     unit, cells = _with_energies(attribution, table_lines)
-    console = Console(
-        file=io.StringIO(),
-        width=width,
-        color_system="standard" if color else None,
-        force_terminal=color,
-        legacy_windows=False,
-        highlight=False,
-        markup=False,
-        emoji=False,
-    )
-    console.print(_notes(heading(attribution)))
-    console.print()
-    console.print(_table(table_lines, cells, unit, width))
-    console.print()
+    page = Page(width, color)
+    page.print(_notes(heading(attribution)))
+    page.print()
+    page.print(_table(table_lines, cells, unit, width))
+    page.print()
     legend = "  ".join(f"{letter} {fmt.one_line(flag)}" for flag, letter in flags.items())
     notes = [("flags", legend)] if legend else []
-    console.print(_notes([*notes, *power.factors(attribution, limit), *footing(attribution)]))
-    text = console.file.getvalue()  # type: ignore[attr-defined]
-    return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
+    page.print(_notes([*notes, *power.factors(attribution, limit), *footing(attribution)]))
+    return page.text()
 
 
 def lines(attribution: Attribution, limit: int, flags: dict[str, str]) -> list[Line]:
@@ -213,14 +199,7 @@ def _table(table_lines: list[Line], energies: list[str], unit: str, width: int) 
     for line, energy in zip(table_lines, energies, strict=True):
         line.cells["energy"] = energy
     layout = fit(_columns(table_lines, unit), width)
-    table = Table(
-        box=_RULES,
-        show_edge=False,
-        pad_edge=False,
-        padding=(0, 0, 0, 1),
-        header_style=Style(bold=True),
-        border_style=Style(dim=True),
-    )
+    table = ruled_table(total=True)
     for column, cells in layout:
         table.add_column(
             Text(column.title),
