@@ -246,7 +246,7 @@ def test_the_phases_of_a_machine(info: CpuInfo, expected: list[tuple[int, bool]]
 
 
 def test_a_step_runs_as_long_as_its_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(load, "load_path", build)
+    monkeypatch.setattr(load, "installed_program", lambda _: build())
     watch = BusyWatch()
     with running(Step("integer", (CPU,), False, 1.0)) as started:
         assert started.exceeds_cache
@@ -257,10 +257,10 @@ def test_a_step_runs_as_long_as_its_block(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_load_that_cannot_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(load, "load_path", build)
+    monkeypatch.setattr(load, "installed_program", lambda _: build())
     with pytest.raises(QjouleError, match="CPU 1023"), running(Step("cache", (1023,), False, 1.0)):
         pytest.fail("it started")
-    monkeypatch.setattr(load, "load_path", lambda: tmp_path / "absent")
+    monkeypatch.setattr(load, "installed_program", lambda _: tmp_path / "absent")
     with pytest.raises(QjouleError, match="cannot start"), running(Step("cache", (0,), False, 1.0)):
         pytest.fail("it started")
 
@@ -269,7 +269,7 @@ def test_a_load_that_ends_by_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     program = tmp_path / "load"
     program.write_text('#!/bin/sh\necho \'{"ready": true, "exceeds_cache": true}\'\n')
     program.chmod(0o755)
-    monkeypatch.setattr(load, "load_path", lambda: program)
+    monkeypatch.setattr(load, "installed_program", lambda _: program)
     children = Path(f"/proc/self/task/{os.getpid()}/children")
     before = set(children.read_text().split())  # servers of other tests
     with (

@@ -5,17 +5,15 @@ from __future__ import annotations
 import fcntl
 import io
 import os
-import shutil
 import subprocess
-import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import cast
 
 from qjoule.contract import Mode, Rung
 from qjoule.errors import QjouleError
+from qjoule.installed import installed_program
 from qjoule.machine.counters import hardware_counters
 from qjoule.machine.cpu import read_cpu_info
 from qjoule.machine.power_table import estimate_curve
@@ -147,7 +145,11 @@ def start_tracer(plan: AttachPlan, settings: Settings, pids: Collection[int] = (
     if os.geteuid() != 0:
         raise QjouleError("tracing needs root: run it again with sudo")
     read_end, write_end = os.pipe()
-    command = [str(tracer_path()), *_arguments(settings, read_end), *plan.arguments()]
+    command = [
+        str(installed_program("qjoule-tracer")),
+        *_arguments(settings, read_end),
+        *plan.arguments(),
+    ]
     if pids:
         command.append("--only-running")
     try:
@@ -173,17 +175,6 @@ def _widen(process: subprocess.Popen[bytes]) -> None:
     if process.stdout is not None:
         with suppress(OSError):  # more than this user may have (pipe(7), pipe-max-size)
             fcntl.fcntl(process.stdout, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
-
-
-def tracer_path() -> Path:
-    """Beside the Python that runs us, as `make build` puts it, or on root's PATH."""
-    beside = Path(sys.executable).parent / "qjoule-tracer"
-    if beside.exists():
-        return beside
-    found = shutil.which("qjoule-tracer")
-    if found is None:
-        raise QjouleError(f"qjoule-tracer is not installed beside {sys.executable}: run 'make'")
-    return Path(found)
 
 
 def _arguments(settings: Settings, control: int) -> Sequence[str]:

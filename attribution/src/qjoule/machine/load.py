@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -14,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from qjoule.errors import QjouleError
+from qjoule.installed import installed_program
 from qjoule.machine.cpu import CpuInfo
 
 KERNELS = ("integer", "floating_point", "cache", "stream", "chase")  #: of tracer/load/kernels.c
@@ -97,7 +96,7 @@ def running(step: Step) -> Iterator[Running]:
         return
     cpus = ",".join(map(str, step.cpus))
     # Its own limit is for the case that nobody is left to stop it.
-    command = [str(load_path()), step.kernel, cpus, f"{step.seconds + 60:.0f}"]
+    command = [str(installed_program("qjoule-load")), step.kernel, cpus, f"{step.seconds + 60:.0f}"]
     try:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -125,17 +124,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             process.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
-
-
-def load_path() -> Path:
-    """Beside the Python that runs us, as `make build` puts it, or on PATH."""
-    beside = Path(sys.executable).parent / "qjoule-load"
-    if beside.exists():
-        return beside
-    found = shutil.which("qjoule-load")
-    if found is None:
-        raise QjouleError(f"qjoule-load is not installed beside {sys.executable}: run 'make'")
-    return Path(found)
 
 
 class BusyWatch:
