@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from qjoule.machine.cpu import CpuInfo, read_cpu_info
+from qjoule.machine.files import read_text
 from qjoule.trace.meta import Meta
 
 ROOT = Path("/")
@@ -68,7 +69,7 @@ def this_machine(root: Path = ROOT) -> Identity:
         packages=_packages((cpu.package, (cpu.package, *cpu.siblings)) for cpu in info.cpus),
         governor=",".join(_each_cpu(root, info, "scaling_governor")),
         frequency=_frequency(root, info),
-        kernel=_text(root / "proc/sys/kernel/osrelease"),
+        kernel=read_text(root / "proc/sys/kernel/osrelease"),
     )
 
 
@@ -142,7 +143,7 @@ def _major(kernel: str) -> str:
 
 
 def _machine_hash(root: Path) -> str:
-    machine_id = _text(root / "etc/machine-id")
+    machine_id = read_text(root / "etc/machine-id")
     if not re.fullmatch(r"[0-9a-f]{32}", machine_id):
         return ""
     digest = hmac.new(bytes.fromhex(machine_id), _MACHINE_KEY, hashlib.sha256)
@@ -150,7 +151,7 @@ def _machine_hash(root: Path) -> str:
 
 
 def _microcode(root: Path) -> str:
-    for line in _text(root / "proc/cpuinfo").splitlines():
+    for line in read_text(root / "proc/cpuinfo").splitlines():
         name, _, value = line.partition(":")
         if name.strip() == "microcode":
             return value.strip()
@@ -166,9 +167,9 @@ def _frequency(root: Path, info: CpuInfo) -> Frequency | None:
     if not (least and most):
         return None
     folder = root / "sys/devices/system/cpu"
-    no_turbo = _text(folder / "intel_pstate/no_turbo")
+    no_turbo = read_text(folder / "intel_pstate/no_turbo")
     boost = {"0": "on", "1": "off"}.get(no_turbo) or {"1": "on", "0": "off"}.get(
-        _text(folder / "cpufreq/boost"), ""
+        read_text(folder / "cpufreq/boost"), ""
     )
     return Frequency(min(least), max(most), boost)
 
@@ -176,12 +177,5 @@ def _frequency(root: Path, info: CpuInfo) -> Frequency | None:
 def _each_cpu(root: Path, info: CpuInfo, file: str) -> list[str]:
     """What cpufreq's `file` says, each different text once."""
     folder = root / "sys/devices/system/cpu"
-    texts = {_text(folder / f"cpu{cpu.cpu}/cpufreq/{file}") for cpu in info.cpus}
+    texts = {read_text(folder / f"cpu{cpu.cpu}/cpufreq/{file}") for cpu in info.cpus}
     return sorted(texts - {""})
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return ""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from qjoule.machine.check import Check
 from qjoule.machine.counters import hardware_counters
+from qjoule.machine.files import read_text
 from qjoule.machine.sources import host_tree, perf_pmu, powercap_tree
 
 ROOT = Path("/")
@@ -46,14 +47,14 @@ def check_machine(root: Path = ROOT, host_root: Path | None = None) -> tuple[Che
 
 
 def kernel_release(root: Path = ROOT) -> Check:
-    release = _text(root / "proc/sys/kernel/osrelease")
+    release = read_text(root / "proc/sys/kernel/osrelease")
     return Check("kernel", True if release else None, release or "unknown: is /proc mounted?")
 
 
 def privileges(root: Path = ROOT) -> Check:
     """Enough is CAP_SYS_ADMIN, or CAP_BPF with CAP_PERFMON and CAP_SYS_PTRACE."""
     bits: int | None = None
-    for line in _text(root / "proc/self/status").splitlines():
+    for line in read_text(root / "proc/self/status").splitlines():
         if line.startswith("CapEff:"):
             bits = int(line.split()[1], 16)
     if bits is None:
@@ -102,7 +103,7 @@ def uprobes(root: Path = ROOT) -> Check:
 
 def lockdown(root: Path = ROOT) -> Check:
     """In mode `confidentiality` BPF may not read kernel memory (kernel_lockdown(7))."""
-    text = _text(root / "sys/kernel/security/lockdown")
+    text = read_text(root / "sys/kernel/security/lockdown")
     if not text:
         fix = "mount -t securityfs none /sys/kernel/security shows it"
         return Check("lockdown", None, "unknown: securityfs is not mounted", fix)
@@ -113,7 +114,7 @@ def lockdown(root: Path = ROOT) -> Check:
 
 def bpf_jit(root: Path = ROOT) -> Check:
     """The interpreter costs every hook several times as much."""
-    text = _text(root / "proc/sys/net/core/bpf_jit_enable")
+    text = read_text(root / "proc/sys/net/core/bpf_jit_enable")
     if not text:
         return Check("bpf jit", None, "unknown: no net.core.bpf_jit_enable")
     on = text != "0"
@@ -124,16 +125,8 @@ def bpf_jit(root: Path = ROOT) -> Check:
 
 def unprivileged_bpf(root: Path = ROOT) -> Check:
     """A fact about hardening; tracing works either way."""
-    text = _text(root / "proc/sys/kernel/unprivileged_bpf_disabled")
+    text = read_text(root / "proc/sys/kernel/unprivileged_bpf_disabled")
     meaning = {"0": "allowed", "1": "disabled until reboot", "2": "disabled"}
     return Check(
         "unprivileged bpf", True if text in meaning else None, meaning.get(text, "unknown")
     )
-
-
-def _text(path: Path) -> str:
-    """The file's text without surrounding space; empty where it cannot be read."""
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return ""
