@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from qjoule.model.account import Account
-from qjoule.model.arrays import F64, Entries, WindowBatch
+from qjoule.model.arrays import F64, Entries, WindowBatch, real_sums
 from qjoule.model.coefficients import Coefficients, PowerInterval
 from qjoule.model.counters import I64, Cause, Series, WindowEnergy
 from qjoule.model.ledger import Ledger
-from qjoule.model.pieces import real_sums
 
 WINDOW_NS = 20_000_000
 IDLE_W, SHARED_W = 20.0, 8.0

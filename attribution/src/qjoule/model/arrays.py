@@ -15,6 +15,11 @@ F64 = npt.NDArray[np.float64]
 COUNTERS = 3
 
 
+def real_sums(index: I64, values: npt.NDArray[np.generic], size: int) -> F64:
+    """Sums of `values` (n,) by `index` (n,), as an array of length `size`."""
+    return np.bincount(index, values, minlength=size).astype(np.float64, copy=False)
+
+
 @dataclass(frozen=True)
 class Machine:
     """CPU ids with the package of each, and the core.

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from qjoule.model.arrays import F64, WindowBatch
+from qjoule.model.arrays import F64, WindowBatch, real_sums
 from qjoule.model.counters import I64
 from qjoule.model.features import by_counters
 from qjoule.model.interval import Z95, edge_sigma_nj
-from qjoule.model.pieces import real_sums
 from qjoule.model.power_model import PowerModel
 from qjoule.model.sensitivity import Portion, Sensitivity, add_portion
 from qjoule.model.split import Split, split, unknown_static_nj

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from qjoule.model.arrays import COUNTERS, F64, Entries
+from qjoule.model.arrays import COUNTERS, F64, Entries, real_sums
 from qjoule.model.coefficients import THETA, Weights
 from qjoule.model.counters import Bool
-from qjoule.model.pieces import real_sums
 
 #: Columns of `entry_features`; `_shared`: beside a busy SMT sibling. Cycles times f**2 in GHz**2.
 FEATURES = (

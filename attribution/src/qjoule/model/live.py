@@ -9,10 +9,9 @@ import numpy.typing as npt
 
 from qjoule.contract import LATENCY_BUCKETS, OwnerKind
 from qjoule.model import latency
-from qjoule.model.arrays import COUNTERS, F64, Anomalies, Entries, Machine, WindowBatch
+from qjoule.model.arrays import COUNTERS, F64, Anomalies, Entries, Machine, WindowBatch, real_sums
 from qjoule.model.counters import I64, WindowEnergy
 from qjoule.model.live_groups import Records
-from qjoule.model.pieces import real_sums
 from qjoule.model.split import apportion
 
 

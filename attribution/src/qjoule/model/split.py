@@ -11,10 +11,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from qjoule.model.arrays import F64, Entries
+from qjoule.model.arrays import F64, Entries, real_sums
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.model.counters import I64, Bool
-from qjoule.model.pieces import real_sums
 from qjoule.model.zones import Load
 
 

@@ -8,10 +8,9 @@ from functools import cached_property
 
 import numpy as np
 
-from qjoule.model.arrays import COUNTERS, F64, Entries, WindowBatch
+from qjoule.model.arrays import COUNTERS, F64, Entries, WindowBatch, real_sums
 from qjoule.model.counters import I64, Series
 from qjoule.model.features import crowd, entry_features
-from qjoule.model.pieces import real_sums
 
 
 @dataclass(frozen=True)
