@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from qjoule.errors import QjouleError
@@ -16,17 +16,25 @@ def inside(directory: Path) -> Iterator[None]:
     """A new directory that belongs to who will write it, as the working directory.
 
     As the working directory it can be written once root is given up, even below /root.
+    If the block fails before it has written anything, a directory that was made here goes again.
     Raises `QjouleError` if it cannot be made, or is not empty.
     """
     user = unprivileged_user()
     before = os.open(".", os.O_RDONLY)
+    made = not directory.exists()
     try:
         directory.mkdir(parents=True, exist_ok=True)
         if any(directory.iterdir()):
             raise QjouleError(f"{directory} is not empty: give another directory")
         os.chown(directory, user.pw_uid, user.pw_gid)
         os.chdir(directory)
-        yield
+        try:
+            yield
+        except BaseException:
+            if made:
+                with suppress(OSError):  # not empty
+                    Path.cwd().rmdir()
+            raise
     except OSError as error:
         raise QjouleError(f"cannot write to {directory}: {error.strerror or error}") from error
     finally:

@@ -1,0 +1,40 @@
+"""The directory of a trace: there when something was written, gone when nothing was."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from qjoule.errors import QjouleError
+from qjoule.live.directory import inside
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a directory away")
+
+
+def test_a_recording_that_never_began_leaves_no_directory(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="refused"), inside(tmp_path / "t"):
+        raise ValueError("refused")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_was_written_stays(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="late"), inside(tmp_path / "t"):
+        Path("meta.json").write_text("{}")
+        raise ValueError("late")
+    assert (tmp_path / "t/meta.json").exists()
+
+
+def test_a_directory_of_the_users_stays(tmp_path: Path) -> None:
+    (tmp_path / "t").mkdir()
+    with pytest.raises(ValueError, match="refused"), inside(tmp_path / "t"):
+        raise ValueError("refused")
+    assert (tmp_path / "t").is_dir()
+
+
+def test_a_directory_in_use_is_refused_and_stays(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("data")
+    with pytest.raises(QjouleError, match="not empty"), inside(tmp_path):
+        pytest.fail("it began")
+    assert (tmp_path / "precious").exists()
