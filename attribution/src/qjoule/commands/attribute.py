@@ -30,7 +30,7 @@ FORMATS = ("table", "json", "csv", "parquet")
 Examples:
   qjoule attribute shop.qjoule
   qjoule attribute shop.qjoule --by database,user --idle proportional
-  qjoule attribute shop.qjoule --by tag:endpoint --format json -o endpoints.json
+  qjoule attribute shop.qjoule --by tag:endpoint --format csv -o endpoints.csv
   qjoule attribute shop.qjoule --top 20 --calibration other-run.json
 """,
 )

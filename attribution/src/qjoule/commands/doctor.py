@@ -66,8 +66,9 @@ Examples:
 
 \b
 Exit code 0: a recording can be made. 1: something it needs is missing.
-With --physical, 0: the split agrees with the machine. 1: it is off by more than
-the threshold, or that cannot be told, as where no energy counter measures.
+With --physical, 0: the split agrees with the machine. 1: it is off by more
+than the threshold, or that cannot be told, as where no energy counter
+measures.
 """,
 )
 @click.option(

@@ -48,7 +48,11 @@ Examples:
 )
 @click.option("-b", "--batch", is_flag=True, help="Print snapshots instead of a screen.")
 @click.option(
-    "-n", "snapshots", type=click.IntRange(min=1), help="Stop after N snapshots (with -b)."
+    "-n",
+    "snapshots",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Stop after N snapshots (with -b).",
 )
 @click.option(
     "-d",
@@ -84,9 +88,12 @@ Examples:
     type=click.IntRange(min=1),
     default=20,
     show_default=True,
+    metavar="N",
     help="Rows of queries in a printed table (-b).",
 )
-@click.option("--energy", metavar="SOURCE", help="Energy source. [default: auto]")
+@click.option(
+    "--energy", metavar="SOURCE", help="Energy source, as of 'qjoule record'. [default: auto]"
+)
 @click.option(
     "--pid",
     "pids",
