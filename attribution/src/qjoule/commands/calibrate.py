@@ -16,6 +16,7 @@ from types import FrameType
 
 import click
 
+from qjoule.commands import options
 from qjoule.contract import Mode
 from qjoule.errors import QjouleError
 from qjoule.live.calibrating import SETTLE_S, Done, recording, run_steps
@@ -63,13 +64,7 @@ Exit code 1: nothing was calibrated, and no file was written.
 )
 @click.option("--quick", is_flag=True, help="About 20 seconds, with wider intervals.")
 @click.option("--busy", is_flag=True, help="Go on although other programs run.")
-@click.option(
-    "--energy",
-    default="auto",
-    show_default=True,
-    metavar="SOURCE",
-    help="auto, powercap[:ROOT], perf[:SYSFS], host:ROOT or replay:FILE.",
-)
+@options.energy("auto, powercap[:ROOT], perf[:SYSFS], host:ROOT or replay:FILE.")
 @click.option(
     "--keep",
     type=click.Path(path_type=Path, file_okay=False),

@@ -107,13 +107,7 @@ measures.
     metavar="S",
     help="Of --physical: time of each load.",
 )
-@click.option(
-    "--energy",
-    default="auto",
-    show_default=True,
-    metavar="SOURCE",
-    help="Of --physical: as of 'qjoule record'.",
-)
+@options.energy("Of --physical: as of 'qjoule record'.")
 @options.calibration
 @click.pass_context
 def command(

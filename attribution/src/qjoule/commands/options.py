@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import click
 
 from qjoule.model.coefficients import IDLE_POLICIES
@@ -26,3 +29,8 @@ generic = click.option(
     help="Also trace every other process that listens, by thread name: it has no queries. And so "
     "a known server whose queries cannot be told.",
 )
+
+
+def energy(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The energy source; `what` says which there are for the command."""
+    return click.option("--energy", default="auto", show_default=True, metavar="SOURCE", help=what)

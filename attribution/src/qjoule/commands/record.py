@@ -79,13 +79,9 @@ Examples:
     show_default=True,
     help="How query boundaries are found.",
 )
-@click.option(
-    "--energy",
-    default="auto",
-    show_default=True,
-    metavar="SOURCE",
-    help="auto, none, powercap[:ROOT], perf[:SYSFS], host:ROOT, estimated:W0,W10,W50,W100 "
-    "or replay:FILE.",
+@options.energy(
+    "auto, none, powercap[:ROOT], perf[:SYSFS], host:ROOT, estimated:W0,W10,W50,W100 "
+    "or replay:FILE."
 )
 @options.calibration
 @click.option("--host-root", metavar="DIR", help="For auto: counters given by the hypervisor.")
