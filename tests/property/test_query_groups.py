@@ -62,7 +62,7 @@ def records(draw: st.DrawFn) -> list[Record]:
                         "shape": st.sampled_from([None, 0, 1, 0xFF]),
                         "command": st.sampled_from([None, "query", "execute", "prepare", "other"]),
                         "status": st.sampled_from([None, "ok", "unfinished"]),
-                        "executions": st.sampled_from([None, 1, 3]),
+                        "executions": st.sampled_from([None, 0, 1, 3]),
                         "flags": st.integers(0, 31),
                         "rung": st.sampled_from([None, "socket", "symbol"]),
                         "user": st.sampled_from([None, "ann"]),
@@ -97,7 +97,7 @@ def keys_of(record: Record, by: Sequence[str]) -> tuple[str, tuple[tuple[str, st
 
 def is_call(record: Record) -> bool:
     called = record["command"] not in ("prepare", "other") and record["status"] != "unfinished"
-    return called and record["end_ns"] >= record["begin_ns"]
+    return called and record["end_ns"] >= record["begin_ns"] and record["executions"] != 0
 
 
 def cut(rows: list[Record], places: list[int]) -> list[list[Record]]:

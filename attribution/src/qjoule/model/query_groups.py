@@ -167,11 +167,12 @@ def _by_id(table: pa.Table) -> tuple[U64, I64]:
 
 
 def _calls(variants: I32, table: pa.Table) -> Calls:
-    """By variant. A PREPARE's time counts, but it is no call; nor is what had not ended."""
+    """By variant. A PREPARE's time counts, but it is no call; nor is what had not ended, or a part
+    of a call that is told elsewhere."""
     end_ns = table.column("end_ns").to_numpy()
     lasted_ns = end_ns - table.column("begin_ns").to_numpy()
     called = coded(table.column("command"), "query").among(CALLS)
     unfinished = coded(table.column("status"), "").among(("unfinished",))
-    rows = np.flatnonzero(called & ~unfinished & (lasted_ns >= 0))
     executions = pc.fill_null(table.column("executions"), 1).to_numpy().astype(np.int64)
+    rows = np.flatnonzero(called & ~unfinished & (lasted_ns >= 0) & (executions > 0))
     return Calls(variants[rows].astype(np.int64), end_ns[rows], lasted_ns[rows], executions[rows])
