@@ -34,7 +34,7 @@ _SYMBOL = np.dtype(
         ("size", "<u8"),
     ]
 )
-_STT_FUNC = 2
+_STT_OBJECT, _STT_FUNC = 1, 2
 _TABLE_BYTES_MAX = 1 << 30
 _CONSTANTS_BYTES_MAX = 128 << 20
 _DEBUGDATA_BYTES_MAX = 256 << 20
@@ -94,12 +94,12 @@ class _Table:
     strings: bytes
     symbols: npt.NDArray[np.void]
 
-    def at(self, position: int) -> npt.NDArray[np.void]:
+    def at(self, position: int, kind: int = _STT_FUNC) -> npt.NDArray[np.void]:
         """Defined functions whose name begins at this position of the string table."""
         found: npt.NDArray[np.void] = self.symbols[self.symbols["name"] == position]
         defined = (found["section"] != 0) & (found["value"] != 0)
-        functions: npt.NDArray[np.void] = found[defined & ((found["info"] & 0xF) == _STT_FUNC)]
-        return functions
+        chosen: npt.NDArray[np.void] = found[defined & ((found["info"] & 0xF) == kind)]
+        return chosen
 
 
 class Executable:
@@ -132,6 +132,14 @@ class Executable:
                     vaddr, size = int(symbol["value"]), int(symbol["size"])
                     found.setdefault(vaddr, Symbol(name, vaddr, size, table.name))
         return tuple(found.values())
+
+    def variable(self, name: str) -> int | None:
+        """The address of a global variable of exactly this name."""
+        for table in self._tables:
+            for position in _occurrences(table.strings, name.encode() + b"\0"):
+                for symbol in table.at(position, _STT_OBJECT):
+                    return int(symbol["value"])
+        return None
 
     def names_with_prefix(self, prefix: str) -> tuple[str, ...]:
         """Function names that begin so: a function's clones, a signature's relatives."""

@@ -1,0 +1,258 @@
+"""Where a running HotSpot JVM keeps the fields of its objects.
+
+The JVM lays objects out as it starts, and describes its own structures in its memory for
+debuggers: `gHotSpotVMStructs` and its relatives (src/hotspot/share/runtime/vmStructs.cpp). From
+there a class is found by its name, and in it the offset of a field. Java 11 to 20 keep fields as
+`InstanceKlass::_fields`; others do not, and are refused.
+
+Nothing is written, no code runs in the JVM, and it is not stopped. What is read may change
+meanwhile: all loops are bounded, and what makes no sense is an error.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from qjoule.errors import QjouleError
+from qjoule.servers.elf import open_executable
+from qjoule.servers.maps import Mapping, mapped_files
+
+_ENTRIES_MAX = 20_000  #: of one of the JVM's tables: Java 17 has 801 fields, 769 types
+_CLASSES_MAX = 1_000_000
+_NAME_BYTES_MAX = 512
+_STATIC = 0x0008  # JVM specification, table 4.5-A
+_SLOTS = 6  #: u2 per field: access, name, signature, value, offset low and high (fieldInfo.hpp)
+_TAG_BITS = 2  #: below the offset (the same file)
+
+
+class CannotRead(QjouleError):
+    """The JVM does not say what is asked, or not in a way that is known."""
+
+
+class Memory:
+    """Another process's memory. `/proc/PID/mem` needs the right to trace that process."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def read(self, address: int, size: int) -> bytes:
+        """Exactly `size` bytes.
+
+        Raises:
+            CannotRead: they are not all there.
+        """
+        try:
+            content = os.pread(self._descriptor, size, address)
+        except (OSError, OverflowError) as error:
+            raise CannotRead(f"no memory at {address:#x}: {error}") from error
+        if len(content) != size:
+            raise CannotRead(f"no {size} bytes of memory at {address:#x}")
+        return content
+
+    def number(self, address: int, size: int = 8) -> int:
+        return int.from_bytes(self.read(address, size), "little")
+
+    def string(self, address: int) -> str:
+        """A C string of at most 512 bytes; empty at address 0."""
+        if not address:
+            return ""
+        content = b""
+        while b"\0" not in content and len(content) < _NAME_BYTES_MAX:
+            at = address + len(content)
+            content += self.read(at, 64 - at % 64)  # never across the end of a page
+        return content.partition(b"\0")[0].decode("latin-1")
+
+
+@dataclass(frozen=True)
+class _Field:
+    static: bool
+    offset: int
+    address: int
+
+
+class HotSpot:
+    """One JVM, while it runs. Build it with `open_hotspot`."""
+
+    def __init__(self, memory: Memory, library: Mapping) -> None:
+        self._memory = memory
+        self._library = open_executable(library.path)
+        self._base = library.base
+        self._fields = dict(self._read_fields())
+        self._sizes = dict(self._read_sizes())
+        self._flags = dict(self._read_flags())
+
+    def flag(self, name: str) -> bool:
+        """A flag of the command line that is on or off; one that this JVM lacks is off."""
+        address = self._flags.get(name)
+        return address is not None and self._memory.number(address, 1) != 0
+
+    def static(self, *names: tuple[str, str]) -> int:
+        """Address of the first of these static fields, (type, field), that there is."""
+        for name in names:
+            field = self._fields.get(name)
+            if field is not None and field.static:
+                return field.address
+        raise CannotRead(f"this JVM does not show {names[0][0]}::{names[0][1]}")
+
+    def offset(self, type_name: str, field_name: str) -> int:
+        """Where a field is in one of the JVM's own structures."""
+        field = self._fields.get((type_name, field_name))
+        if field is None or field.static:
+            raise CannotRead(f"this JVM does not show {type_name}::{field_name}")
+        return field.offset
+
+    def size(self, type_name: str) -> int:
+        if type_name not in self._sizes:
+            raise CannotRead(f"this JVM does not show the size of {type_name}")
+        return self._sizes[type_name]
+
+    def classes(self, names: set[str]) -> dict[str, int]:
+        """Addresses of the loaded classes of these names, `java/lang/String`.
+
+        Raises:
+            CannotRead: one is not loaded, or loaded twice.
+        """
+        found: dict[str, int] = {}
+        for name, klass in self._loaded(max(map(len, names))):
+            if name in names:
+                if name in found:
+                    raise CannotRead(f"two classes are named {name}")
+                found[name] = klass
+        missing = sorted(names - found.keys())
+        if missing:
+            raise CannotRead(f"the JVM has not loaded {missing[0]} (yet)")
+        return found
+
+    def field_offsets(self, klass: int, wanted: set[str]) -> dict[str, int]:
+        """Offsets of fields in the objects of a class, by name; those that it declares itself."""
+        memory = self._memory
+        constants = memory.number(klass + self.offset("InstanceKlass", "_constants"))
+        symbols = constants + self.size("ConstantPool")
+        fields = memory.number(klass + self.offset("InstanceKlass", "_fields"))
+        count = memory.number(klass + self.offset("InstanceKlass", "_java_fields_count"), 2)
+        at = fields + self.offset("Array<u2>", "_data")
+        words = struct.unpack(f"<{count * _SLOTS}H", memory.read(at, count * _SLOTS * 2))
+        offsets: dict[str, int] = {}
+        for access, name, _, _, low, high in zip(*[iter(words)] * _SLOTS, strict=True):
+            if access & _STATIC:
+                continue
+            text = self._symbol(memory.number(symbols + 8 * name), _NAME_BYTES_MAX)
+            if text in wanted:
+                offsets[text] = (high << 16 | low) >> _TAG_BITS
+        missing = sorted(wanted - offsets.keys())
+        if missing:
+            raise CannotRead(f"its class has no field {missing[0]}")
+        return offsets
+
+    def _loaded(self, longest: int) -> Iterator[tuple[str, int]]:
+        """Names and addresses; "" for names that are longer than `longest`."""
+        memory, seen = self._memory, 0
+        next_loader = self.offset("ClassLoaderData", "_next")
+        classes = self.offset("ClassLoaderData", "_klasses")
+        name = self.offset("Klass", "_name")
+        next_class = self.offset("Klass", "_next_link")
+        loader = memory.number(self.static(("ClassLoaderDataGraph", "_head")))
+        while loader:
+            klass = memory.number(loader + classes)
+            while klass:
+                seen += 1
+                if seen > _CLASSES_MAX:
+                    raise CannotRead("the JVM's list of classes has no end")
+                content = memory.read(klass, max(name, next_class) + 8)
+                (symbol,) = struct.unpack_from("<Q", content, name)
+                if symbol:
+                    yield self._symbol(symbol, longest), klass
+                (klass,) = struct.unpack_from("<Q", content, next_class)
+            seen += 1
+            loader = memory.number(loader + next_loader)
+
+    def _symbol(self, address: int, longest: int) -> str:
+        length = self._memory.number(address + self.offset("Symbol", "_length"), 2)
+        if length > longest:
+            return ""
+        body = address + self.offset("Symbol", "_body")
+        return self._memory.read(body, length).decode("latin-1")
+
+    def _read_fields(self) -> Iterator[tuple[tuple[str, str], _Field]]:
+        memory = self._memory
+        entries, (stride, owner, name, static, offset, address) = self._table(
+            "gHotSpotVMStruct",
+            "TypeNameOffset",
+            "FieldNameOffset",
+            "IsStaticOffset",
+            "OffsetOffset",
+            "AddressOffset",
+        )
+        for entry in range(entries, entries + stride * _ENTRIES_MAX, stride):
+            type_name = memory.string(memory.number(entry + owner))
+            if not type_name:
+                return
+            yield (
+                (type_name, memory.string(memory.number(entry + name))),
+                _Field(
+                    memory.number(entry + static, 4) != 0,
+                    memory.number(entry + offset),
+                    memory.number(entry + address),
+                ),
+            )
+
+    def _read_sizes(self) -> Iterator[tuple[str, int]]:
+        memory = self._memory
+        entries, (stride, name, size) = self._table(
+            "gHotSpotVMType", "TypeNameOffset", "SizeOffset"
+        )
+        for entry in range(entries, entries + stride * _ENTRIES_MAX, stride):
+            type_name = memory.string(memory.number(entry + name))
+            if not type_name:
+                return
+            yield type_name, memory.number(entry + size)
+
+    def _table(self, prefix: str, *columns: str) -> tuple[int, list[int]]:
+        """The address of a table, and its stride and columns."""
+        names = ["ArrayStride", *columns]
+        return self._variable(f"{prefix}s"), [self._variable(f"{prefix}Entry{n}") for n in names]
+
+    def _variable(self, name: str) -> int:
+        vaddr = self._library.variable(name)
+        if vaddr is None:
+            raise CannotRead(f"no {name} in {self._library.path}")
+        return self._memory.number(self._base + vaddr)
+
+    def _read_flags(self) -> Iterator[tuple[str, int]]:
+        """JVMFlag (src/hotspot/share/runtime/flags/jvmFlag.hpp): where each flag's value is."""
+        memory = self._memory
+        flags = memory.number(self.static(("JVMFlag", "flags")))
+        count = memory.number(self.static(("JVMFlag", "numFlags")))
+        stride = self.size("JVMFlag")
+        name, address = self.offset("JVMFlag", "_name"), self.offset("JVMFlag", "_addr")
+        for flag in range(flags, flags + stride * min(count, _ENTRIES_MAX), stride):
+            yield memory.string(memory.number(flag + name)), memory.number(flag + address)
+
+
+@contextmanager
+def open_hotspot(process: Path) -> Iterator[tuple[HotSpot, Memory]]:
+    """The JVM that runs in a process.
+
+    Args:
+        process: its directory in /proc.
+
+    Raises:
+        CannotRead: it is no HotSpot, or its memory may not be read.
+    """
+    library = mapped_files(process, "libjvm.so")
+    if not library:
+        raise CannotRead("no libjvm.so is mapped: no HotSpot, or only root may look")
+    try:
+        descriptor = os.open(process / "mem", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise CannotRead(f"its memory may not be read: {error.strerror}") from error
+    try:
+        memory = Memory(descriptor)
+        yield HotSpot(memory, library[0]), memory
+    finally:
+        os.close(descriptor)
