@@ -4,6 +4,7 @@
 #include "statement.bpf.h"
 #include "parallel.bpf.h"
 #include "redis_state.bpf.h"
+#include "voltdb.bpf.h"
 
 const volatile struct qj_plan plan = {};
 struct qj_control control = {};
@@ -23,5 +24,6 @@ struct leaders_map leaders SEC(".maps");
 struct suspended_map suspended SEC(".maps");
 struct redis_connections_map redis_connections SEC(".maps");
 struct redis_texts_map redis_texts SEC(".maps");
+struct voltdb_begun_map voltdb_begun SEC(".maps");
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -43,6 +43,7 @@ enum qj_server_kind {
 	QJ_SERVER_REDIS = 3,
 	QJ_SERVER_MONGODB = 4,
 	QJ_SERVER_CASSANDRA = 5,
+	QJ_SERVER_VOLTDB = 6,
 	QJ_SERVER_GENERIC = 15, /* any other: no protocol, so no queries; CPU time by thread */
 };
 
@@ -124,6 +125,7 @@ enum qj_dialect {
 	QJ_DIALECT_CQL = 5,
 	QJ_DIALECT_CQL_ID = 7,	  /* 16 bytes: id of a statement prepared before */
 	QJ_DIALECT_CQL_BATCH = 8, /* struct qj_cql_batch */
+	QJ_DIALECT_VOLTDB = 6,	  /* names of procedures */
 };
 
 /* ---- records ------------------------------------------------------------------------------ */

@@ -9,6 +9,19 @@ static __always_inline bool in_batches(void)
 	return plan.mode == QJ_MODE_RECORD && !plan.counters;
 }
 
+/*
+ * A VoltDB site thread that gives up its CPU after a batch of fragments has done with their
+ * transaction, as far as can be told now.
+ */
+static __always_inline void end_if_done(struct qj_cpu_state *cpu, struct thread_state *thread)
+{
+	if (!thread || thread->server_kind != QJ_SERVER_VOLTDB || !thread->begin_ns ||
+	    !thread->end_ns)
+		return;
+	query_end(cpu, thread, thread->end_ns);
+	cpu->has_ended = 0;
+}
+
 SEC("tp_btf/sched_switch")
 int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
@@ -20,6 +33,8 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	if (cpu->has_ended) {
 		cpu->has_ended = 0;
 		thread = thread_of(prev);
+		if (plan.voltdb && !preempt)
+			end_if_done(cpu, thread);
 	}
 	if (t0 && cpu->pid != (__u32)prev->pid)
 		count_loss(cpu, QJ_LOSS_SWITCH);

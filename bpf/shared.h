@@ -27,6 +27,20 @@ enum qj_restart {
 	QJ_RESTART_NEVER = 2,
 };
 
+/* Where a JVM keeps the fields of objects, in bytes: bpf/hotspot.bpf.h. */
+struct qj_hotspot {
+	__u64 oop_base;	    /* of a compressed reference */
+	__u32 procedure;    /* ExecutionEngine.m_currentProcedureName */
+	__u32 statements;   /* ExecutionEngine.m_sqlTexts */
+	__u32 string_value; /* String.value */
+	__u32 string_coder; /* String.coder */
+	__u8 oop_shift;
+	__u8 oop_bytes; /* of a reference: 4 compressed, 8 plain */
+	__u8 array_length;
+	__u8 array_data;
+	__u8 reserved[4];
+};
+
 /* One executable that serves queries. */
 struct qj_server_plan {
 	__u64 inode;
@@ -43,7 +57,8 @@ struct qj_server_plan {
 	__u8 pg_aborted;
 	__u8 restart; /* enum qj_restart */
 	__u8 reserved;
-	__u16 cql_port; /* Cassandra: where its clients connect; 0: any */
+	__u16 cql_port;		   /* Cassandra: where its clients connect; 0: any */
+	struct qj_hotspot hotspot; /* VoltDB */
 };
 
 struct qj_running {
@@ -64,7 +79,7 @@ struct qj_plan {
 	__u32 redis;	    /* one of the servers is a Redis */
 	__u32 core_threads; /* CPUs of the largest core; 1: no SMT, nothing to look at */
 	__u32 arguments;    /* some server is told by its arguments */
-	__u32 reserved;
+	__u32 voltdb;	    /* one of the servers is a VoltDB */
 	struct qj_server_plan servers[QJ_MAX_SERVERS]; /* server id - 1 */
 	struct qj_running running[QJ_MAX_RUNNING];
 	__u16 package_of[QJ_MAX_CPUS];

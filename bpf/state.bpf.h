@@ -69,8 +69,11 @@ struct thread_state {
 	__u64 socket; /* address of the client's struct sock ... */
 	__u64 cookie; /* ... and its cookie: together its identity */
 	__u64 text_addr;
-	__u64 reply_addr; /* MySQL, symbol rung: where the reply will be; 0 not known */
-	__u64 sleeps;	  /* Redis: how often it had slept when it last read a request */
+	__u64 reply_addr;  /* MySQL, symbol rung: where the reply will be; 0 not known */
+	__u64 sleeps;	   /* Redis: how often it had slept when it last read a request */
+	__u64 transaction; /* VoltDB: the last one executed here, ... */
+	__u32 batch;	   /* ... its last batch, from 0, ... */
+	__u32 fragments;   /* ... and how many plan fragments that had */
 	struct qj_shape_state text;
 	__u32 text_left; /* bytes of the statement still to be hashed */
 	__u32 need;	 /* bytes of the current message still to come */

@@ -278,6 +278,9 @@ static __always_inline void label_stretch(struct qj_cpu_state *cpu, struct task_
 	if (thread) {
 		if (plan.redis)
 			forget_if_slept(thread, task);
+		/* Preempted after a batch: it may sleep on this CPU. */
+		if (plan.voltdb && thread->end_ns)
+			cpu->has_ended = 1;
 		cpu->server = thread->server;
 		cpu->query = thread->query;
 		cpu->shape = thread->shape;

@@ -24,8 +24,8 @@ static const char usage[] =
     "  --curve W0,W10,W50,W100       for auto: package watts at these loads, the last resort\n"
     "  --curve-label TEXT            where the curve is from\n"
     "  --server ID:KIND:RUNG:PATH    an executable: mysql|postgres|redis, socket|symbol;\n"
-    "                                cassandra:statistical; generic|cassandra:none, of which\n"
-    "                                threads are told, no queries\n"
+    "                                voltdb:symbol; cassandra:statistical;\n"
+    "                                generic|cassandra|voltdb:none: threads are told, no queries\n"
     "  --running ID:TGID             a process of that server that runs already\n"
     "  --only-running                no other processes than those (and their children)\n"
     "  --restart ID:never|HASH       no later process of that executable is this server, or\n"
@@ -33,6 +33,8 @@ static const char usage[] =
     "  --cql-port ID:PORT            where that Cassandra's clients connect\n"
     "  --pool ID                     that server runs a thread pool\n"
     "  --probe ID:ROLE:OFFSET        a probe point, by offset in the server's file\n"
+    "  --library ID:PATH             that server's probes are in this file\n"
+    "  --hotspot ID:NUMBERS          where its JVM keeps what is read, as struct qj_hotspot\n"
     "  --pg-states ID:I:R:T:F:A      numbers of idle, running, idle in transaction, fastpath,\n"
     "                                aborted in PostgreSQL's BackendState\n"
     "  --cpu-topology DIR            a tree like /sys/devices/system/cpu to take cores from\n"
@@ -75,6 +77,8 @@ enum {
 	OPT_CQL_PORT,
 	OPT_POOL,
 	OPT_PROBE,
+	OPT_LIBRARY,
+	OPT_HOTSPOT,
 	OPT_PG_STATES,
 	OPT_CPU_TOPOLOGY,
 	OPT_COUNTER,
@@ -102,6 +106,8 @@ static const struct option long_options[] = {
     {"cql-port", required_argument, NULL, OPT_CQL_PORT},
     {"pool", required_argument, NULL, OPT_POOL},
     {"probe", required_argument, NULL, OPT_PROBE},
+    {"library", required_argument, NULL, OPT_LIBRARY},
+    {"hotspot", required_argument, NULL, OPT_HOTSPOT},
     {"pg-states", required_argument, NULL, OPT_PG_STATES},
     {"cpu-topology", required_argument, NULL, OPT_CPU_TOPOLOGY},
     {"counter", required_argument, NULL, OPT_COUNTER},
@@ -166,6 +172,10 @@ static int parse_one(struct options *o, int option, const char *value)
 		return plan_cql_port(o, value);
 	case OPT_PROBE:
 		return plan_probe(o, value);
+	case OPT_LIBRARY:
+		return plan_library(o, value);
+	case OPT_HOTSPOT:
+		return plan_hotspot(o, value);
 	case OPT_PG_STATES:
 		return plan_pg_states(o, value);
 	case OPT_CPU_TOPOLOGY:

@@ -19,6 +19,8 @@ enum probe_role {
 	PROBE_PG_PORTAL_RUN,
 	PROBE_PG_LAUNCH_WORKERS,
 	PROBE_PG_JOIN_LEADER,
+	PROBE_VOLTDB_BEGIN,
+	PROBE_VOLTDB_END,
 	PROBE_ROLES,
 };
 
@@ -39,6 +41,7 @@ struct options {
 	const char *curve;
 	const char *curve_label;
 	const char *server_path[QJ_MAX_SERVERS];
+	const char *library_path[QJ_MAX_SERVERS]; /* that its probes are in; NULL: the server */
 	struct qj_server_plan servers[QJ_MAX_SERVERS];
 	unsigned server_count;
 	struct qj_running running[QJ_MAX_RUNNING];

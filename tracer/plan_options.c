@@ -14,6 +14,8 @@ const char *const probe_role_names[PROBE_ROLES] = {
     [PROBE_PG_PORTAL_RUN] = "pg-portal-run",
     [PROBE_PG_LAUNCH_WORKERS] = "pg-launch-workers",
     [PROBE_PG_JOIN_LEADER] = "pg-join-leader",
+    [PROBE_VOLTDB_BEGIN] = "voltdb-begin",
+    [PROBE_VOLTDB_END] = "voltdb-end",
 };
 
 const char *const counter_names[QJ_COUNTERS] = {"cycles", "instructions", "llc-misses"};
@@ -51,6 +53,8 @@ static bool has_rung(int kind, int rung)
 {
 	if (kind == QJ_SERVER_GENERIC)
 		return rung == QJ_RUNG_NONE;
+	if (kind == QJ_SERVER_VOLTDB)
+		return rung == QJ_RUNG_NONE || rung == QJ_RUNG_SYMBOL;
 	if (kind == QJ_SERVER_CASSANDRA)
 		return rung == QJ_RUNG_NONE || rung == QJ_RUNG_STATISTICAL;
 	return rung == QJ_RUNG_SOCKET || rung == QJ_RUNG_SYMBOL;
@@ -59,9 +63,9 @@ static bool has_rung(int kind, int rung)
 int plan_server(struct options *o, const char *value)
 {
 	static const char *const kinds[] = {
-	    [QJ_SERVER_MYSQL] = "mysql",     [QJ_SERVER_POSTGRES] = "postgres",
-	    [QJ_SERVER_REDIS] = "redis",     [QJ_SERVER_CASSANDRA] = "cassandra",
-	    [QJ_SERVER_GENERIC] = "generic",
+	    [QJ_SERVER_MYSQL] = "mysql",   [QJ_SERVER_POSTGRES] = "postgres",
+	    [QJ_SERVER_REDIS] = "redis",   [QJ_SERVER_CASSANDRA] = "cassandra",
+	    [QJ_SERVER_VOLTDB] = "voltdb", [QJ_SERVER_GENERIC] = "generic",
 	};
 	static const char *const rungs[] = {
 	    [QJ_RUNG_NONE] = "none",
@@ -168,6 +172,44 @@ int plan_restart(struct options *o, const char *value)
 		return -1;
 	o->servers[id - 1].restart = never ? QJ_RESTART_NEVER : QJ_RESTART_SAME;
 	o->servers[id - 1].arguments = arguments;
+	return 0;
+}
+
+int plan_library(struct options *o, const char *value)
+{
+	uint64_t id;
+
+	if (!plan_number(value, ':', o->server_count, &id, &value) || !id || *value != '/')
+		return -1;
+	o->library_path[id - 1] = value;
+	return 0;
+}
+
+int plan_hotspot(struct options *o, const char *value)
+{
+	static const uint64_t most[] = {UINT64_MAX, 7,		8,	   UINT16_MAX, UINT16_MAX,
+					UINT16_MAX, UINT16_MAX, UINT8_MAX, UINT8_MAX};
+	enum {
+		NUMBERS = sizeof(most) / sizeof(most[0])
+	};
+	uint64_t id, n[NUMBERS];
+
+	if (!plan_number(value, ':', o->server_count, &id, &value) || !id)
+		return -1;
+	for (int i = 0; i < NUMBERS; i++)
+		if (!plan_number(value, i < NUMBERS - 1 ? ':' : '\0', most[i], &n[i], &value))
+			return -1;
+	if (n[2] != 4 && n[2] != 8)
+		return -1;
+	o->servers[id - 1].hotspot = (struct qj_hotspot){.oop_base = n[0],
+							 .oop_shift = n[1],
+							 .oop_bytes = n[2],
+							 .procedure = n[3],
+							 .statements = n[4],
+							 .string_value = n[5],
+							 .string_coder = n[6],
+							 .array_length = n[7],
+							 .array_data = n[8]};
 	return 0;
 }
 

@@ -19,6 +19,8 @@ int plan_pg_states(struct options *options, const char *value);
 int plan_pool(struct options *options, const char *value);
 int plan_cql_port(struct options *options, const char *value);
 int plan_restart(struct options *options, const char *value);
+int plan_library(struct options *options, const char *value);
+int plan_hotspot(struct options *options, const char *value);
 int plan_counter(struct options *options, const char *value);
 
 #endif /* QJ_PLAN_OPTIONS_H */

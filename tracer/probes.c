@@ -74,13 +74,15 @@ static int attach_program(struct probes *probes, struct bpf_program *program)
 static int attach_probe(struct probes *probes, const struct options *options,
 			const struct probe *probe)
 {
-	LIBBPF_OPTS(bpf_uprobe_opts, opts, .retprobe = probe->role == PROBE_MYSQL_END);
+	const char *library = options->library_path[probe->server - 1];
+	LIBBPF_OPTS(bpf_uprobe_opts, opts,
+		    .retprobe = probe->role == PROBE_MYSQL_END || probe->role == PROBE_VOLTDB_END);
 
 	/* By inode, for every process: a server that restarts is probed from its first query. */
 	return keep(probes,
-		    bpf_program__attach_uprobe_opts(programs_of_role(probes->skeleton, probe->role),
-						    -1, options->server_path[probe->server - 1],
-						    probe->offset, &opts),
+		    bpf_program__attach_uprobe_opts(
+			programs_of_role(probes->skeleton, probe->role), -1,
+			library ?: options->server_path[probe->server - 1], probe->offset, &opts),
 		    probe_role_names[probe->role]);
 }
 

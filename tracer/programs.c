@@ -35,6 +35,7 @@ static int fill_servers(struct qj_plan *plan, const struct options *options)
 		plan->servers[i].inode = st.st_ino;
 		plan->arguments |= plan->servers[i].restart == QJ_RESTART_SAME;
 		plan->redis |= plan->servers[i].kind == QJ_SERVER_REDIS;
+		plan->voltdb |= plan->servers[i].kind == QJ_SERVER_VOLTDB;
 		/* MKDEV() of the kernel: include/linux/kdev_t.h */
 		plan->servers[i].device = major(st.st_dev) << 20 | minor(st.st_dev);
 	}
@@ -79,6 +80,10 @@ struct bpf_program *programs_of_role(struct qjoule_bpf *skeleton, enum probe_rol
 		return skeleton->progs.on_launch_workers;
 	case PROBE_PG_JOIN_LEADER:
 		return skeleton->progs.on_join_leader;
+	case PROBE_VOLTDB_BEGIN:
+		return skeleton->progs.on_fragments;
+	case PROBE_VOLTDB_END:
+		return skeleton->progs.on_fragments_end;
 	case PROBE_ROLES:
 		break;
 	}
@@ -92,6 +97,7 @@ static void choose_programs(struct qjoule_bpf *skeleton, const struct options *o
 
 	bpf_map__set_autocreate(skeleton->maps.redis_connections, redis);
 	bpf_map__set_autocreate(skeleton->maps.redis_texts, redis);
+	bpf_map__set_autocreate(skeleton->maps.voltdb_begun, skeleton->rodata->plan.voltdb);
 	bpf_program__set_autoload(skeleton->progs.on_redis_recv, redis);
 	bpf_program__set_autoload(skeleton->progs.on_redis_send, redis);
 	for (unsigned i = 0; i < options->server_count; i++)

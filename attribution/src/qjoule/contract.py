@@ -38,6 +38,7 @@ class ServerKind(IntEnum):
     REDIS = 3
     MONGODB = 4
     CASSANDRA = 5
+    VOLTDB = 6
     GENERIC = 15
 
 
@@ -114,6 +115,7 @@ class Dialect(IntEnum):
     CQL = 5
     CQL_ID = 7
     CQL_BATCH = 8
+    VOLTDB = 6
 
 
 class Grade(IntEnum):

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/*
+ * Strings in the heap of a HotSpot JVM, read while one of its threads is in native code.
+ *
+ * A collector may move what is read, for it does not wait for such threads. It moves while all
+ * threads that run Java stand still, and writes the new addresses to all references before they go
+ * on; only then is the old place used for something else. So what was read is right if all
+ * references on the way to it are the same after reading as before: see java_still().
+ */
+#ifndef QJOULE_HOTSPOT_BPF_H
+#define QJOULE_HOTSPOT_BPF_H
+
+#include "state.bpf.h"
+
+#define JAVA_LATIN1 0 /* java.lang.String, coder: one byte a character */
+
+/* The way to a string's bytes. All zero: there is none. */
+struct java_string {
+	__u64 owner; /* address of the object whose field the way begins at */
+	__u64 list;  /* of the array, where it is an array's first element */
+	__u64 string;
+	__u64 array;
+	__u32 elements; /* of the list */
+	__u32 bytes;
+	__u8 latin1;
+};
+
+static __always_inline __u64 java_reference(const volatile struct qj_hotspot *jvm, __u64 at)
+{
+	__u64 reference = 0;
+	__u32 narrow = 0;
+
+	if (jvm->oop_bytes == 8) {
+		bpf_probe_read_user(&reference, sizeof(reference), (const void *)at);
+		return reference;
+	}
+	bpf_probe_read_user(&narrow, sizeof(narrow), (const void *)at);
+	return narrow ? jvm->oop_base + ((__u64)narrow << (jvm->oop_shift & 7)) : 0;
+}
+
+/*
+ * Follows a JNI handle to its object and the reference at `field` of it, to a String or, if `list`,
+ * to an array of them. False: there is no string, or its memory is not there to be read.
+ */
+static __always_inline bool java_find(const volatile struct qj_hotspot *jvm, __u64 handle,
+				      __u32 field, bool list, struct java_string *out)
+{
+	__u64 at;
+	__u8 coder = 1;
+
+	__builtin_memset(out, 0, sizeof(*out));
+	if (bpf_probe_read_user(&out->owner, sizeof(out->owner), (const void *)handle))
+		return false;
+	at = out->owner + field;
+	if (list) {
+		out->list = java_reference(jvm, at);
+		if (!out->list ||
+		    bpf_probe_read_user(&out->elements, sizeof(out->elements),
+					(const void *)(out->list + jvm->array_length)) ||
+		    !out->elements)
+			return false;
+		at = out->list + jvm->array_data;
+	}
+	out->string = java_reference(jvm, at);
+	if (!out->string || bpf_probe_read_user(&coder, sizeof(coder),
+						(const void *)(out->string + jvm->string_coder)))
+		return false;
+	out->latin1 = coder == JAVA_LATIN1;
+	out->array = java_reference(jvm, out->string + jvm->string_value);
+	return out->array && !bpf_probe_read_user(&out->bytes, sizeof(out->bytes),
+						  (const void *)(out->array + jvm->array_length));
+}
+
+static __always_inline __u64 java_bytes(const volatile struct qj_hotspot *jvm,
+					const struct java_string *string)
+{
+	return string->array + jvm->array_data;
+}
+
+/* Whether the way to the string is still what it was, so that its bytes were. */
+static __always_inline bool java_still(const volatile struct qj_hotspot *jvm, __u64 handle,
+				       __u32 field, bool list, const struct java_string *was)
+{
+	struct java_string is;
+
+	return java_find(jvm, handle, field, list, &is) && is.owner == was->owner &&
+	       is.list == was->list && is.string == was->string && is.array == was->array &&
+	       is.elements == was->elements && is.bytes == was->bytes;
+}
+
+#endif
