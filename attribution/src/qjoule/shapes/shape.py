@@ -71,6 +71,9 @@ def _shape(text: bytes, dialect: Dialect, truncated: bool, length: int) -> Shape
         return _of_no_sql(redis_shape(text, truncated), dialect, truncated, length)
     if dialect is Dialect.MONGODB:
         return _of_no_sql(mongodb_shape(text), dialect, truncated, length)
+    if dialect is Dialect.VOLTDB:
+        name = _ended(text.decode("latin-1"), truncated)
+        return _of_no_sql(name, dialect, truncated, length)
     reduced, cut = reduce_statement(text, dialect)
     reduced, stripped = strip_ellipsis(reduced)
     truncated = truncated or cut or stripped

@@ -44,11 +44,11 @@ _NO_TARGET = _OPERATIONS | frozenset(["set", "values", "value", "where", "on", "
 
 
 def summary_of(text: str, dialect: Dialect) -> str:
-    """The summary of a shape text; of Redis commands it is the text itself.
+    """The summary of a shape text; of Redis commands and VoltDB procedures it is the text itself.
 
     Of MongoDB commands it is the command and what it works on.
     """
-    if dialect is Dialect.REDIS:
+    if dialect in (Dialect.REDIS, Dialect.VOLTDB):
         return _bounded(text.split(" "))
     if dialect is Dialect.MONGODB:  # namespace, command
         return _bounded([text] if text.startswith("(") else text.split(" ")[1::-1])
