@@ -15,6 +15,7 @@ from servers.mysql import mysql_server
 from servers.postgres import postgres_server
 from servers.process import DatabaseServer, Unavailable
 from servers.redis import redis_server
+from servers.voltdb import voltdb_server
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -62,6 +63,12 @@ def redis(no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: ARG001
 def cassandra(no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: ARG001
     """Cassandra 5.0 of one node."""
     yield from _session(cassandra_server)
+
+
+@pytest.fixture(scope="session")
+def voltdb(no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: ARG001
+    """VoltDB with two partitions, in a small heap that is collected often."""
+    yield from _session(lambda: voltdb_server("-Xmn16m"))
 
 
 def _session(

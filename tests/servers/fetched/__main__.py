@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from servers.fetched import cassandra, ferretdb, mysql80
+from servers.fetched import cassandra, ferretdb, mysql80, voltdb
 from servers.process import Unavailable
 
 #: By name. Large ones that few tests need are in OPTIONAL: fetched when named.
@@ -18,6 +18,7 @@ SERVERS: dict[str, Callable[[], Path]] = {
     "cassandra-5.0.9": cassandra.installation,
     "mysql-8.0.15": mysql80.installation,
     "ferretdb": ferretdb.installation,
+    "voltdb-10.0": voltdb.installation,
 }
 OPTIONAL: dict[str, Callable[[], Path]] = {}
 

@@ -1,0 +1,178 @@
+"""VoltDB 10.0 on loopback, from its published jars (`servers.fetched.voltdb`)."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from voltdbclient import FastSerializer, VoltProcedure
+
+from servers.fetched import voltdb
+from servers.process import (
+    DatabaseServer,
+    Unavailable,
+    free_port,
+    run_quietly,
+    running,
+    server_directory,
+)
+
+PARTITIONS = 2
+GC_LOG = "gc.log"
+PROCEDURE_TIMEOUT_S = 60
+#: What the server's own start script opens of the JDK's modules.
+_OPENS = """
+java.base/java.lang java.base/java.net java.base/java.nio java.base/java.util
+java.base/jdk.internal.misc java.base/jdk.internal.ref java.base/sun.nio.ch
+"""
+_DEPLOYMENT = f"""<?xml version="1.0"?>
+<deployment>
+  <cluster kfactor="0" sitesperhost="{PARTITIONS}"/>
+  <httpd enabled="false"/>
+</deployment>
+"""
+_LOG4J = """
+log4j.rootLogger=INFO, OUT
+log4j.appender.OUT=org.apache.log4j.ConsoleAppender
+log4j.appender.OUT.layout=org.apache.log4j.PatternLayout
+log4j.appender.OUT.layout.ConversionPattern=%d{HH:mm:ss,SSS} %p %c{1}: %m%n
+"""
+_TYPES = {
+    int: FastSerializer.VOLTTYPE_BIGINT,
+    str: FastSerializer.VOLTTYPE_STRING,
+    bytes: FastSerializer.VOLTTYPE_VARBINARY,
+}
+_SUCCESS = 1  #: ClientResponse.SUCCESS
+
+
+class VoltError(Exception):
+    """The server refused a procedure, with its words."""
+
+
+class Client:
+    """One connection. `call` runs a procedure and returns the rows of its tables."""
+
+    def __init__(self, port: int) -> None:
+        self._wire = FastSerializer("127.0.0.1", port, procedure_timeout=PROCEDURE_TIMEOUT_S)
+
+    def call(self, procedure: str, *arguments: int | str | bytes) -> list[list[Any]]:
+        types = [_TYPES[type(argument)] for argument in arguments]
+        response = VoltProcedure(self._wire, procedure, types).call(list(arguments))
+        if response.status != _SUCCESS:
+            raise VoltError(f"{procedure}: {response.statusString}")
+        return [row for table in response.tables for row in table.tuples]
+
+    def sql(self, text: str) -> list[list[Any]]:
+        """Ad hoc: one or more statements."""
+        return self.call("@AdHoc", text)
+
+    def invocations(self) -> dict[str, int]:
+        """How often each procedure ran, by the server's own count (@Statistics PROCEDURE).
+
+        Names are without their package, as the engine has them.
+        """
+        counts: dict[str, int] = {}
+        for row in self.call("@Statistics", "PROCEDURE", 0):
+            name = row[5].removeprefix("org.voltdb.sysprocs.")
+            counts[name] = counts.get(name, 0) + row[6]
+        return counts
+
+    def close(self) -> None:
+        self._wire.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+@contextmanager
+def voltdb_server(*jvm_options: str) -> Iterator[DatabaseServer]:
+    """A VoltDB of one node and two partitions, ready for clients.
+
+    Raises:
+        Unavailable: no Java, or its jars cannot be fetched.
+    """
+    java = shutil.which("java")
+    if java is None:
+        raise Unavailable("Java is not installed (package openjdk-17-jre-headless)")
+    jars = voltdb.installation()
+    with server_directory() as directory:
+        (directory / "deployment.xml").write_text(_DEPLOYMENT)
+        (directory / "log4j.properties").write_text(_LOG4J)
+        program = [
+            java,
+            *("-Xms256m", "-Xmx256m"),
+            *(word for module in _OPENS.split() for word in _opened(module)),
+            f"-Djava.io.tmpdir={directory}",  # it unpacks its native library there
+            f"-Dlog4j.configuration={(directory / 'log4j.properties').as_uri()}",
+            f"-Xlog:gc:file={directory / GC_LOG}",
+            *jvm_options,
+            *("-cp", f"{jars}/*"),
+            "org.voltdb.VoltDB",
+        ]
+        where = ["voltdbroot", str(directory)]
+        deployment = ["deployment", str(directory / "deployment.xml")]
+        run_quietly([*program, "initialize", *where, *deployment], directory)
+        port, internal = free_port(), free_port()
+        argv = [
+            *program,
+            *("probe", *where),
+            *("mesh", f"localhost:{internal}", "internalport", str(internal)),
+            *("hostcount", "1"),
+            *("externalinterface", "127.0.0.1", "internalinterface", "127.0.0.1"),
+            *("port", str(port), "adminport", str(free_port())),
+            *("zkport", f"127.0.0.1:{free_port()}", "replicationport", str(free_port())),
+        ]
+        none = directory / "none"  # it has no unix socket
+        with running(
+            DatabaseServer("voltdb", directory, argv, port, none, connect_voltdb)
+        ) as started:
+            yield started
+
+
+def connect_voltdb(server: DatabaseServer, _tcp: bool, _arguments: dict[str, Any]) -> Client:
+    socket.create_connection(("127.0.0.1", server.port)).close()  # the driver waits long
+    client = Client(server.port)
+    try:
+        client.call("@Ping")
+    except BaseException:
+        client.close()
+        raise
+    return client
+
+
+def load_procedure(server: DatabaseServer, client: Client, source: Path) -> None:
+    """Compile one Java class and give it to the server.
+
+    Raises:
+        Unavailable: no Java compiler.
+    """
+    compiler = shutil.which("javac")
+    if compiler is None:
+        raise Unavailable("no Java compiler (package openjdk-17-jdk-headless)")
+    jars = voltdb.installation()
+    classes = server.directory / "classes"
+    classes.mkdir(exist_ok=True)
+    options = ["--release", "8", "-Xlint:-options", "-cp", f"{jars}/*", "-d", str(classes)]
+    run_quietly([compiler, *options, str(source)], server.directory)
+    jar = classes / "procedures.jar"
+    with zipfile.ZipFile(jar, "w") as archive:
+        for file in classes.glob("*.class"):
+            archive.write(file, file.name)
+    client.call("@UpdateClasses", jar.read_bytes(), "")
+
+
+def collections(server: DatabaseServer) -> int:
+    """How often the JVM has moved objects so far."""
+    return (server.directory / GC_LOG).read_text().count("Pause Young")
+
+
+def _opened(module: str) -> Iterator[str]:
+    yield from ("--add-opens", f"{module}=ALL-UNNAMED")
