@@ -31,6 +31,7 @@ def test_the_page_is_up_to_date() -> None:
         ("| PostgreSQL | 15 | TLS possible | symbol | exact |", "not exact | not traced |"),
         ("| Redis | 7.0 | plain text | socket | exact |", "not traced |"),
         ("| Redis | 7.0 | io-threads | socket | not exact |", "not traced |"),
+        ("| VoltDB | 10.0 | all | symbol | exact |", "by thread, no queries |"),
         ("| any other process |  | all | by thread | no queries |", "by thread, no queries |"),
     ],
 )

@@ -18,6 +18,7 @@ from qjoule.servers.listening import SocketTables
 from qjoule.servers.procfs import Process, file_id, processes
 from qjoule.servers.restart import restart_of
 from qjoule.servers.types import Fact, Flavour, Server
+from qjoule.servers.voltdb import client_port, is_voltdb, voltdb_version
 
 #: A first sieve; what is inside the executable decides.
 _NAMES = re.compile(
@@ -61,6 +62,7 @@ def discover(proc: Path = Path("/proc"), root: Path = Path("/")) -> Discovery:
     every = list(processes(proc, hidden))
     candidates = [p for p in every if _NAMES.fullmatch(p.base_name)]
     running = [_cassandra(p, root) for p in every if is_cassandra(p)]
+    running += [_voltdb(p, root) for p in every if is_voltdb(p)]
     running += [
         server
         for main, members in _families(candidates)
@@ -150,6 +152,26 @@ def _cassandra(process: Process, root: Path) -> Server:
         Fact(True, "its stages have threads of their own"),
         restart=restart_of(process),
         cql_port=found.port,
+    )
+
+
+def _voltdb(process: Process, root: Path) -> Server:
+    listening = SocketTables().of(process)
+    first = client_port(process.arguments)
+    ports = sorted(listening.tcp, key=lambda port: (port != first, port))
+    return Server(
+        0,
+        Flavour.VOLTDB,
+        voltdb_version(process),
+        process.openable_executable(root),
+        process.exe_name,
+        process.exe_id,
+        (process.pid,),
+        tuple(ports),
+        listening.unix,
+        Fact(None, "procedures are seen behind it"),
+        Fact(False, "a procedure's SQL stays on the threads of its partitions"),
+        restart=restart_of(process),
     )
 
 

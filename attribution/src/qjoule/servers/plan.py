@@ -1,9 +1,9 @@
 """The attach plan: what `qjoule-tracer` attaches to, as its arguments.
 
     --server ID:KIND:RUNG:PATH   a server; KIND mysql, postgres or redis, RUNG socket or symbol;
-                                 cassandra and statistical; cassandra or generic and none. PATH is
-                                 its executable: processes that start from it later belong to the
-                                 first server listed with it
+                                 voltdb and symbol; cassandra and statistical; voltdb, cassandra or
+                                 generic and none. PATH is its executable: processes that start
+                                 from it later belong to the first server listed with it
     --restart ID:never|HASH      which of them are this very server (`servers.restart`)
     --running ID:TGID            the main process of the server, which runs already; its children
                                  are the server's too
@@ -13,6 +13,8 @@
                                  this PostgreSQL's BackendState values
     --cql-port ID:PORT           where this Cassandra's clients connect
     --pool ID                    this server may run a thread pool
+    --library ID:PATH            its probes are in this file, not in its executable
+    --hotspot ID:LAYOUT          where its JVM keeps what the probes read (`voltdb.HeapLayout`)
 
 Ids count from 1 in the order of the options. A uprobe belongs to a file, not to a process: servers
 that run the same file share one rung, its probes are listed once, under the first of them, and a
@@ -25,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 from qjoule.contract import Rung
@@ -34,6 +37,7 @@ from qjoule.servers.resolve import FileKey, Probe, Resolution, resolve
 from qjoule.servers.rungs import Choice, choose_rung
 from qjoule.servers.signatures import BackendStates, Role
 from qjoule.servers.types import Server
+from qjoule.servers.voltdb import HeapLayout
 
 SERVERS_MAX = 16  #: QJ_MAX_SERVERS of bpf/shared.h
 
@@ -48,6 +52,8 @@ class PlannedServer:
     states: BackendStates | None = None
     notes: tuple[str, ...] = ()  #: what will be less than complete, one line each
     lists_probes: bool = False
+    library: Path | None = None  #: that its probes are in, if it is not the executable
+    heap: HeapLayout | None = None
     pool: bool = False  #: it, or another server of its file, may run a thread pool
 
     @property
@@ -60,6 +66,8 @@ class PlannedServer:
         by_role = {probe.role: probe.site.cost for probe in self.probes}
         if Role.MYSQL_END in by_role:
             return by_role[Role.MYSQL_END].both_ns
+        if Role.VOLTDB_END in by_role:
+            return by_role[Role.VOLTDB_END].both_ns
         activity, portal = by_role.get(Role.PG_ACTIVITY), by_role.get(Role.PG_PORTAL_RUN)
         # Activity is reported twice: running, then idle.
         return (2 * activity.entry_ns if activity else 0) + (portal.entry_ns if portal else 0)
@@ -143,6 +151,8 @@ def build_plan(
                 choice,
                 probes=(resolution.boundary if on_symbols else ()) + resolution.parallel,
                 states=resolution.states if on_symbols else None,
+                library=resolution.library,
+                heap=resolution.heap,
                 notes=resolution.notes,
                 lists_probes=resolution.file not in listed,
                 pool=resolution.file in pooled,
@@ -198,6 +208,10 @@ def _arguments(planned: PlannedServer) -> list[str]:
         arguments += ["--running", f"{server.id}:{server.tgids[0]}"]
     if server.restart.argument:
         arguments += ["--restart", f"{server.id}:{server.restart.argument}"]
+    if planned.library is not None:
+        arguments += ["--library", f"{server.id}:{planned.library}"]
+    if planned.heap is not None:
+        arguments += ["--hotspot", f"{server.id}:{planned.heap.argument()}"]
     if planned.lists_probes:
         for probe in planned.probes:
             arguments += ["--probe", f"{server.id}:{probe.role}:{probe.site.offset:#x}"]

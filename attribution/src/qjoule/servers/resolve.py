@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from qjoule.contract import ServerKind
@@ -17,6 +18,7 @@ from qjoule.servers.signatures import (
     parallel_functions,
 )
 from qjoule.servers.types import Flavour, Server
+from qjoule.servers.voltdb import VOLTDB_NOTES, HeapLayout, heap_layout, native_library
 
 _X_PROTOCOL_PORT = 33060  # MySQL manual, "X Plugin Options and System Variables"
 #: What a uprobe is attached to: (build id, else device; inode).
@@ -48,6 +50,8 @@ class Resolution:
     boundary: tuple[Probe, ...] = ()
     parallel: tuple[Probe, ...] = ()
     states: BackendStates | None = None
+    library: Path | None = None  #: that the probes are in, if it is not the executable
+    heap: HeapLayout | None = None
     problem: str = ""  #: why there is no symbol rung
     notes: tuple[str, ...] = ()
 
@@ -57,6 +61,8 @@ def resolve(server: Server) -> Resolution:
     resolution = Resolution(server.exe_id, notes=_blind_spots(server))
     if server.flavour in (Flavour.GENERIC, Flavour.CASSANDRA):
         return resolution
+    if server.flavour is Flavour.VOLTDB:
+        return _resolve_voltdb(server, resolution)
     try:
         executable = open_executable(server.exe_path)
         # The same image in two containers is one file of the layer below, with one inode number
@@ -76,9 +82,29 @@ def resolve(server: Server) -> Resolution:
     return replace(resolution, boundary=boundary, states=states)
 
 
+def _resolve_voltdb(server: Server, resolution: Resolution) -> Resolution:
+    process = Path("/proc") / str(server.tgids[0])
+    try:
+        path = native_library(process, server.version).path
+        library = open_executable(path)
+        if library.machine != "x64":
+            raise QjouleError(f"probe sites are checked on x86-64 only, not {library.machine}")
+        boundary = _probes(library, boundary_functions(library, server.kind))
+        heap = heap_layout(process)
+        status = path.stat()
+    except QjouleError as error:
+        return replace(resolution, problem=str(error))
+    except OSError as error:
+        return replace(resolution, problem=f"its native library: {error.strerror}")
+    file = (status.st_dev, status.st_ino)
+    return replace(resolution, file=file, boundary=boundary, library=path, heap=heap)
+
+
 def _blind_spots(server: Server) -> tuple[str, ...]:
     if server.flavour is Flavour.GENERIC:
         return (server.restart.why,)
+    if server.flavour is Flavour.VOLTDB:
+        return VOLTDB_NOTES
     if server.flavour is Flavour.MYSQL and _X_PROTOCOL_PORT in server.ports:
         return (f"sessions of the X Protocol (port {_X_PROTOCOL_PORT}) count as server background",)
     return ()

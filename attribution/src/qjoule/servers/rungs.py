@@ -16,6 +16,7 @@ from qjoule.servers.types import Flavour, Server
 
 _NO_RECV = "the kernel lacks the tracepoint sock_recv_length (6.3)"
 _OWN_STAGES = "a request goes from stage to stage, each with threads of its own"
+_OTHER_THREADS = "procedures run on other threads than connections"
 _NO_SEND = "the kernel lacks the tracepoint sock_send_length (6.3)"
 
 
@@ -64,6 +65,8 @@ def choose_rung(
         return _redis_rung(server, kernel, wanted)
     if server.flavour is Flavour.CASSANDRA:
         return _cassandra_rung(server, wanted)
+    if server.flavour is Flavour.VOLTDB:
+        return _voltdb_rung(server, kernel, symbol_problem, wanted)
     return _sql_rung(server, kernel, symbol_problem, wanted, shared_executable)
 
 
@@ -121,6 +124,21 @@ def _cassandra_rung(server: Server, wanted: Rung | None) -> Choice:
     if wanted is not None:
         return _as_wanted(server, wanted, _OWN_STAGES, _OWN_STAGES, "")
     return Choice(Rung.NONE, f"CPU time and energy by stage: {_OWN_STAGES}", by_thread=True)
+
+
+def _voltdb_rung(
+    server: Server, kernel: KernelFacts, symbol_problem: str, wanted: Rung | None
+) -> Choice:
+    """Connections are served by other threads than procedures, so sockets tell nothing of them."""
+    if not kernel.uprobes:
+        symbol_problem = symbol_problem or "the kernel has no uprobes"
+    if wanted is not None:
+        return _as_wanted(server, wanted, symbol_problem, _OTHER_THREADS, "")
+    if symbol_problem:
+        why = f"CPU time and energy by thread name: {symbol_problem}"
+        return Choice(Rung.NONE, why, exact=False, by_thread=True)
+    why = "one site thread executes a procedure's SQL, all of it through one native function"
+    return Choice(Rung.SYMBOL, why, f"socket: not possible, {_OTHER_THREADS}")
 
 
 def _as_wanted(

@@ -25,6 +25,8 @@ class Role(StrEnum):
     PG_PORTAL_RUN = "pg-portal-run"  # (Portal, ...)
     PG_LAUNCH_WORKERS = "pg-launch-workers"  # (ParallelContext *), in the leader
     PG_JOIN_LEADER = "pg-join-leader"  # (PGPROC *leader, int pid), in the worker
+    VOLTDB_BEGIN = "voltdb-begin"  # (JNIEnv *, jobject engine, ...), see bpf/voltdb.bpf.c
+    VOLTDB_END = "voltdb-end"  # return of the same function
 
 
 class CannotResolve(QjouleError):
@@ -70,6 +72,11 @@ POSTGRES_PARALLEL = {
 POSTGRES_MAJORS = range(13, 19)
 
 
+#: JNI's name of a method (JNI specification, "Resolving Native Method Names") has no types either;
+#: its arguments are those of VoltDB 10 (org/voltdb/jni/ExecutionEngine.java).
+VOLTDB_FUNCTION = "Java_org_voltdb_jni_ExecutionEngine_nativeExecutePlanFragments"
+
+
 @dataclass(frozen=True)
 class BackendStates:
     """PostgreSQL's enum BackendState, as `pgstat_report_activity` gets it."""
@@ -107,6 +114,9 @@ def boundary_functions(executable: Executable, kind: ServerKind) -> dict[Role, S
     """
     if kind is ServerKind.MYSQL:
         return _mysql(executable)
+    if kind is ServerKind.VOLTDB:
+        fragments = _the_one(executable, VOLTDB_FUNCTION)
+        return {Role.VOLTDB_BEGIN: fragments, Role.VOLTDB_END: fragments}
     return {role: _the_one(executable, name) for role, name in POSTGRES_FUNCTIONS.items()}
 
 

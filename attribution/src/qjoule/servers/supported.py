@@ -11,8 +11,14 @@ from pathlib import Path
 from qjoule.contract import Rung
 from qjoule.servers.kernel_facts import KernelFacts
 from qjoule.servers.rungs import Choice, choose_rung
-from qjoule.servers.signatures import MYSQL_SIGNATURES, POSTGRES_FUNCTIONS, POSTGRES_MAJORS
+from qjoule.servers.signatures import (
+    MYSQL_SIGNATURES,
+    POSTGRES_FUNCTIONS,
+    POSTGRES_MAJORS,
+    VOLTDB_FUNCTION,
+)
 from qjoule.servers.types import Fact, Flavour, Server
+from qjoule.servers.voltdb import VERSIONS as VOLTDB_VERSIONS
 
 
 @dataclass(frozen=True)
@@ -72,6 +78,7 @@ _MYSQL_MODES = (
 )
 _MARIADB_TESTED, _MYSQL_TESTED, _POSTGRES_TESTED = "10.11", "8.0.15", "15"
 _REDIS_TESTED, _CASSANDRA_TESTED = "7.0", "5.0.9"
+_VOLTDB_TESTED = "10.0"
 _POSTGRES_VERSIONS = f"PostgreSQL {POSTGRES_MAJORS[0]} to {POSTGRES_MAJORS[-1]}"
 
 
@@ -127,6 +134,19 @@ SUPPORTED = (
         (_PLAIN, _TLS, _UNKNOWN),
         (_CASSANDRA_TESTED,),
         (Functions("Cassandra", (), f"Cassandra {_CASSANDRA_TESTED}"),),
+    ),
+    Supported(
+        Flavour.VOLTDB,
+        "VoltDB",
+        (Mode("all", encryption=None),),
+        (_VOLTDB_TESTED,),
+        (
+            Functions(
+                f"VoltDB {', '.join(f'{n}x' for n in VOLTDB_VERSIONS)} on Java 11 to 20",
+                (VOLTDB_FUNCTION,),
+                f"VoltDB {_VOLTDB_TESTED}, Java 17",
+            ),
+        ),
     ),
     Supported(Flavour.GENERIC, "any other process", (Mode("all"),)),
 )

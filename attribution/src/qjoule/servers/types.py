@@ -16,6 +16,7 @@ class Flavour(StrEnum):
     POSTGRES = "postgres"
     REDIS = "redis"
     CASSANDRA = "cassandra"
+    VOLTDB = "voltdb"
     GENERIC = "generic"  #: any other process: no protocol is known, so no queries
 
     @property
@@ -30,6 +31,7 @@ _KINDS = {
     Flavour.POSTGRES: ServerKind.POSTGRES,
     Flavour.REDIS: ServerKind.REDIS,
     Flavour.CASSANDRA: ServerKind.CASSANDRA,
+    Flavour.VOLTDB: ServerKind.VOLTDB,
     Flavour.GENERIC: ServerKind.GENERIC,
 }
 _PORTS_IN_LABEL = 3

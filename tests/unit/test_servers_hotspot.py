@@ -1,0 +1,125 @@
+"""Where a JVM keeps fields, read from a small program that looks like one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from qjoule.servers import hotspot
+from qjoule.servers.hotspot import CannotRead, HotSpot, Memory, open_hotspot
+from qjoule.servers.maps import Mapping, mapped_files
+from qjoule.servers.voltdb import HeapLayout, layout_of
+
+SOURCE = Path(__file__).parents[1] / "servers" / "toy_jvm.c"
+ENGINE, STRING = "org/voltdb/jni/ExecutionEngine", "java/lang/String"
+
+
+@contextmanager
+def memory_of(process: int) -> Iterator[Memory]:
+    descriptor = os.open(f"/proc/{process}/mem", os.O_RDONLY)
+    try:
+        yield Memory(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def toy(directory: Path, *options: str) -> Iterator[tuple[Memory, Mapping]]:
+    """The program, running; its addresses are those of its file."""
+    path = directory / "toy"
+    flags = ["-no-pie", "-rdynamic", "-Wno-override-init"]
+    subprocess.run(["gcc", *flags, *options, "-o", path, SOURCE], check=True)
+    with subprocess.Popen([path], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        try:
+            process.stdout.read(1)  # it is there
+            with memory_of(process.pid) as memory:
+                yield memory, Mapping(str(path), path, 0)
+        finally:
+            process.kill()
+
+
+def test_the_layout_of_a_heap(tmp_path: Path) -> None:
+    with toy(tmp_path) as (memory, library):
+        layout = layout_of(HotSpot(memory, library), memory)
+    assert layout == HeapLayout(
+        oop_base=0x800000000,
+        oop_shift=3,
+        oop_bytes=4,
+        procedure=104,
+        statements=70000,
+        string_value=20,
+        string_coder=16,
+        array_length=12,
+        array_data=16,
+    )
+    assert layout.argument() == "34359738368:3:4:104:70000:20:16:12:16"
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("-DTWICE", "two classes are named java/lang/String"),
+        ("-DWILD", "memory at 0x8"),
+        ("-DFEWER", "no field coder"),
+        ("-DNO_LOADERS", "does not show ClassLoaderDataGraph::_head"),
+        ("-DNO_TYPES", "no gHotSpotVMTypes"),
+        ("-DCONCURRENT", "ZGC moves objects"),
+    ],
+)
+def test_what_is_not_as_expected_is_said(option: str, words: str, tmp_path: Path) -> None:
+    with toy(tmp_path, option) as (memory, library), pytest.raises(CannotRead, match=words):
+        layout_of(HotSpot(memory, library), memory)
+
+
+def test_a_list_without_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hotspot, "_CLASSES_MAX", 1000)
+    with toy(tmp_path, "-DENDLESS") as (memory, library):
+        jvm = HotSpot(memory, library)
+        with pytest.raises(CannotRead, match="has no end"):
+            jvm.classes({"no/Such"})
+
+
+def test_a_class_that_is_not_loaded(tmp_path: Path) -> None:
+    with toy(tmp_path) as (memory, library), pytest.raises(CannotRead, match="not loaded no/Such"):
+        HotSpot(memory, library).classes({"no/Such", STRING})
+
+
+def test_memory_that_is_not_there() -> None:
+    with memory_of(os.getpid()) as memory:
+        assert memory.string(0) == ""
+        for address in (1, 1 << 47, 1 << 63, (1 << 64) - 1):
+            with pytest.raises(CannotRead):
+                memory.read(address, 8)
+
+
+def test_a_process_that_is_no_jvm() -> None:
+    with pytest.raises(CannotRead, match="no HotSpot"), open_hotspot(Path("/proc/self")):
+        pass
+
+
+MAPS = """\
+7f0000000000-7f0000010000 r--p 00000000 fe:00 11 /tmp/a-libx.so (deleted)
+7f0000010000-7f0000020000 r-xp 00010000 fe:00 11 /tmp/a-libx.so (deleted)
+0f0000000000-0f0000010000 r-xp 00000000 fe:00 12 /tmp/with a space/b-libx.so
+7f0000030000-7f0000040000 r--p 00000000 fe:00 13 /tmp/libxy.so
+7f0000040000-7f0000050000 rw-p 00000000 00:00 0
+7f0000060000-7f0000070000 rw-p 00000000 00:00 0 [heap]
+not a line
+"""
+
+
+def test_mapped_files_by_their_last_name(tmp_path: Path) -> None:
+    (tmp_path / "maps").write_text(MAPS)
+    found = mapped_files(tmp_path, r"[ab]-libx\.so")
+    areas = tmp_path / "map_files"
+    assert found == [
+        Mapping("/tmp/a-libx.so", areas / "7f0000000000-7f0000010000", 0x7F0000000000),
+        Mapping("/tmp/with a space/b-libx.so", areas / "f0000000000-f0000010000", 0xF0000000000),
+    ]
+    assert mapped_files(tmp_path / "none", ".*") == []

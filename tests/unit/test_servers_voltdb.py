@@ -1,0 +1,164 @@
+"""VoltDB as discovery, rung and plan have it; its heap is read in test_servers_hotspot."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from qjoule.contract import Dialect, Rung
+from qjoule.errors import QjouleError
+from qjoule.servers import resolve as resolving
+from qjoule.servers.discovery import find_servers
+from qjoule.servers.kernel_facts import KernelFacts
+from qjoule.servers.maps import Mapping
+from qjoule.servers.plan import build_plan
+from qjoule.servers.resolve import resolve
+from qjoule.servers.signatures import VOLTDB_FUNCTION
+from qjoule.servers.types import Fact, Flavour, Server
+from qjoule.servers.voltdb import HeapLayout, client_port, native_library
+from qjoule.shapes.shape import fingerprint
+from servers.fake_proc import FakeProc
+from servers.toy_elf import toy_server
+
+KERNEL = KernelFacts(recv_tracepoint=True, send_tracepoint=True, uprobes=True)
+LAYOUT = HeapLayout(0, 3, 4, 104, 108, 20, 16, 12, 16)
+LIBRARY = "voltdb-a884b457-c08e-458c-9c28-f4787f29f977-libvoltdb-10.0.so"
+MAPS_LINE = "7f0000000000-7f0000010000 r-xp 00000000 fe:00 11 /tmp/{}\n"
+
+
+@pytest.fixture
+def java(tmp_path: Path) -> Path:
+    return toy_server(tmp_path / "java", [])
+
+
+def voltdb(java: Path, tgid: int = 100, version: str = "10.0") -> Server:
+    status = java.stat()
+    return Server(
+        id=1,
+        flavour=Flavour.VOLTDB,
+        version=version,
+        exe_path=java,
+        exe_name=str(java),
+        exe_id=(status.st_dev, status.st_ino),
+        tgids=(tgid,),
+        ports=(21212,),
+        sockets=(),
+        encryption=Fact(None, ""),
+        thread_pool=Fact(False, ""),
+    )
+
+
+def found(fake: FakeProc) -> list[Server]:
+    return [s for s in find_servers(fake.tree, Path("/")) if s.flavour is Flavour.VOLTDB]
+
+
+def test_a_jvm_with_its_main_class(tmp_path: Path, java: Path) -> None:
+    fake = FakeProc(tmp_path)
+    options = ["-Xmx1g", "-cp", "lib/*"]
+    entry = fake.add(
+        100, str(java), arguments=[*options, "org.voltdb.VoltDB", "probe", "port", "1"]
+    )
+    (entry / "maps").write_text(MAPS_LINE.format(LIBRARY))
+    fake.add(101, str(java), arguments=[*options, "org.voltdb.VoltDB", "initialize", "voltdbroot"])
+    fake.add(102, str(java), arguments=[*options, "org.example.Main"])
+    fake.add(103, str(toy_server(tmp_path / "python3", [])), arguments=["org.voltdb.VoltDB"])
+    starting = fake.add(104, str(java), arguments=["org.voltdb.VoltDB"])
+    (starting / "maps").write_text(MAPS_LINE.format("libvoltdb-x.so"))
+    assert [(s.tgids, s.version) for s in found(fake)] == [((100,), "10.0"), ((104,), "")]
+    assert [s.restart.how for s in found(fake)] == ["arguments", "arguments"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "port"),
+    [
+        (("probe", "port", "4000"), 4000),
+        (("probe", "port", "127.0.0.1:4000", "adminport", "4001"), 4000),
+        (("probe", "adminport", "4001"), 21212),
+        (("port",), 21212),
+        (("port", "x", "port", "5"), 5),
+    ],
+)
+def test_the_port_of_its_clients(arguments: tuple[str, ...], port: int) -> None:
+    assert client_port(arguments) == port
+
+
+def test_its_plan(tmp_path: Path, java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The probes are in the library, the restart is known by the executable."""
+    library = toy_server(tmp_path / LIBRARY, [VOLTDB_FUNCTION], flags=("-O0",))
+    mapping = Mapping(str(library), library, 0)
+    monkeypatch.setattr(resolving, "native_library", lambda _process, _version: mapping)
+    monkeypatch.setattr(resolving, "heap_layout", lambda _process: LAYOUT)
+    (planned,) = build_plan([voltdb(java)], KERNEL).servers
+    assert planned.choice.rung is Rung.SYMBOL
+    assert planned.choice.exact
+    assert planned.boundary_cost_ns > 0
+    assert any("no SQL" in note for note in planned.notes)
+    arguments = build_plan([voltdb(java)], KERNEL).arguments()
+    offset = arguments[-1].rpartition(":")[2]
+    assert int(offset, 16) > 0
+    assert arguments == [
+        *("--server", f"1:voltdb:symbol:{java}"),
+        *("--running", "1:100"),
+        *("--library", f"1:{library}"),
+        *("--hotspot", "1:0:3:4:104:108:20:16:12:16"),
+        *("--probe", f"1:voltdb-begin:{offset}"),
+        *("--probe", f"1:voltdb-end:{offset}"),
+    ]
+    with pytest.raises(QjouleError, match="other threads than connections"):
+        build_plan([voltdb(java)], KERNEL, Rung.SOCKET)
+
+
+def test_what_cannot_be_probed_is_traced_by_thread(java: Path) -> None:
+    """This process has no VoltDB in it: as one that is only starting."""
+    server = voltdb(java, os.getpid())
+    (planned,) = build_plan([server], KERNEL).servers
+    assert planned.choice.rung is Rung.NONE
+    assert planned.choice.by_thread
+    assert not planned.choice.exact
+    assert "native library is not loaded" in planned.choice.why
+    assert planned.probes == ()
+    assert build_plan([server], KERNEL).arguments() == [
+        *("--server", f"1:voltdb:none:{java}"),
+        *("--running", f"1:{os.getpid()}"),
+    ]
+    with pytest.raises(QjouleError, match="native library is not loaded"):
+        build_plan([server], KERNEL, Rung.SYMBOL)
+    (old,) = build_plan([voltdb(java)], replace(KERNEL, uprobes=False)).servers
+    assert old.choice.rung is Rung.NONE
+
+
+def test_another_version_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "maps").write_text(MAPS_LINE.format("libvoltdb-9.3.so"))
+    with pytest.raises(QjouleError, match=r"VoltDB 9\.3: .* known for 10\.x"):
+        native_library(tmp_path, "9.3")
+
+
+def test_a_library_without_the_function(
+    tmp_path: Path, java: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = toy_server(tmp_path / LIBRARY, ["another"])
+    mapping = Mapping(str(library), library, 0)
+    monkeypatch.setattr(resolving, "native_library", lambda _process, _version: mapping)
+    resolution = resolve(voltdb(java))
+    assert f"no {VOLTDB_FUNCTION}" in resolution.problem
+    assert resolution.boundary == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "truncated", "shape"),
+    [
+        (b"T.insert", False, "T.insert"),
+        (b"Vote2", False, "Vote2"),
+        (b"a" * 256, True, "a" * 256 + "…"),
+        (b"caf\xe9", False, "café"),
+        (b"\x1b[31m\n", False, "\ufffd[31m "),
+        (b"", False, ""),
+    ],
+)
+def test_the_shape_of_a_procedure_is_its_name(text: bytes, truncated: bool, shape: str) -> None:
+    found = fingerprint(text, Dialect.VOLTDB, truncated)
+    assert found.text == shape
+    assert found.pt_checksum == ""
