@@ -1,0 +1,113 @@
+"""A day in the life of a VoltDB: procedures of one and of all partitions, ad hoc SQL, failures."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from servers.process import DatabaseServer
+from servers.voltdb import Client, VoltError, load_procedure
+
+CLIENTS = 64
+#: Calls of all clients together. With QJOULE_VOLTDB_CALLS=100000 the test takes minutes.
+CALLS = int(os.environ.get("QJOULE_VOLTDB_CALLS", "10000"))
+#: What each client does in turn; its first call of a round has the number 0.
+ROUND = 20
+SOURCE = Path(__file__).with_name("Batches.java")
+SCHEMA = """
+create table t(id bigint not null primary key, v varchar(64));
+partition table t on column id;
+create table everywhere(id bigint not null primary key, v varchar(64));
+create procedure get partition on table t column id as select v from t where id = ?;
+create procedure total as select sum(id) from t;
+create procedure again_with_a_name_that_is_longer_than_sixty_four_bytes_and_a_few
+  partition on table t column id as select v from t where id = ?;
+"""
+LONG_NAME = "again_with_a_name_that_is_longer_than_sixty_four_bytes_and_a_few"
+#: Ad hoc statements with a value each, and their shapes.
+AD_HOC = {
+    "select v from t where id = {} and v = 'secret-value'": (
+        "select v from t where id = ? and v = ?"
+    ),
+    "select count(*) from t where v = 'secret-value' and id > {}": (
+        "select count(*) from t where v = ? and id > ?"
+    ),
+    "delete from everywhere where id = {}": "delete from everywhere where id = ?",
+}
+
+
+def prepare(server: DatabaseServer) -> None:
+    """The schema, once per server."""
+    with server.connect() as client:
+        client.sql(SCHEMA)
+        load_procedure(server, client, SOURCE)
+        client.sql("create procedure partition on table t column id from class Batches")
+        client.call("T.upsert", 1, "one")
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the server counted meanwhile, by procedure, and what was asked of it."""
+
+    invocations: Counter[str]
+    ad_hoc: Counter[str]  #: by shape
+
+
+def tell(server: DatabaseServer, calls: int = CALLS) -> Told:
+    """The whole story; returns once the server has done it all."""
+    with server.connect() as referee:
+        before = referee.invocations()
+        failures: list[Exception] = []
+        share = calls // CLIENTS
+        threads = [
+            threading.Thread(target=_guarded, args=(server, number, share, failures))
+            for number in range(CLIENTS)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if failures:
+            raise failures[0]
+        after = Counter(referee.invocations())
+    after.subtract(before)
+    rounds = CLIENTS * len(range(0, share, ROUND))
+    return Told(+after, Counter(dict.fromkeys(AD_HOC.values(), rounds)))
+
+
+def _guarded(server: DatabaseServer, number: int, share: int, failures: list[Exception]) -> None:
+    try:
+        with server.connect() as client:
+            for call in range(share):
+                _one(client, number * share + call, call % ROUND)
+    except Exception as error:
+        failures.append(error)
+
+
+def _one(client: Client, key: int, turn: int) -> None:
+    """One call of each turn, and some more of the first."""
+    if turn == 0:
+        client.call("total")
+        for statement in AD_HOC:
+            client.sql(statement.format(key))
+        client.call("Batches", key, 3, 2)
+        _fails(client)
+    elif turn == 1:
+        client.call("Batches", key, 1, 250)
+    elif turn == 2:
+        client.call(LONG_NAME, key)
+    elif turn % 2:
+        client.call("T.upsert", key, "secret-value")
+    else:
+        client.call("get", key)
+
+
+def _fails(client: Client) -> None:
+    try:
+        client.call("T.insert", 1, "is there already")
+    except VoltError:
+        return
+    raise AssertionError("a key was inserted twice")
