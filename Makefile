@@ -10,7 +10,7 @@ PYTHON := /usr/bin/python3
 CLANG  := clang
 CC     := gcc
 
-BPF_CONCERNS := maps query statement segments tasks socket symbol_mysql symbol_postgres redis redis_lines voltdb
+BPF_CONCERNS := maps query statement segments tasks socket symbol_mysql symbol_postgres redis redis_lines voltdb agent
 BPF_OBJECTS  := $(BPF_CONCERNS:%=$(BUILD)/bpf/%.bpf.o)
 BPF_ARCH     := $(shell uname -m | sed 's/x86_64/x86/; s/aarch64/arm64/')
 BPF_FLAGS    := -g -O2 -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_ARCH) -Wall -Wextra \
@@ -29,7 +29,7 @@ LOAD_FLAGS   := -std=gnu11 -g -O3 -D_GNU_SOURCE -fstack-protector-strong -Wall -
 SWEEP_SOURCES := $(wildcard attribution/sweep/*.c attribution/sweep/*.h)
 
 PY_SOURCES := attribution/src tests bench examples
-C_SOURCES  := $(wildcard bpf/*.c bpf/*.h tracer/*.c tracer/*.h tracer/load/*.c tracer/load/*.h bench/overhead/*.c tests/*/*.c tests/vm/*/*.c) $(SWEEP_SOURCES)
+C_SOURCES  := $(wildcard agent/jni/*.c bpf/*.c bpf/*.h tracer/*.c tracer/*.h tracer/load/*.c tracer/load/*.h bench/overhead/*.c tests/*/*.c tests/vm/*/*.c) $(SWEEP_SOURCES)
 
 .PHONY: help
 help: ## This list
@@ -49,10 +49,12 @@ $(VENV)/installed: attribution/pyproject.toml attribution/setup.py $(SWEEP_SOURC
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check -e 'attribution[test]'
 	@touch $@
 
+include agent/agent.mk
+
 # ---- build -------------------------------------------------------------------------------------
 
 .PHONY: build
-build: $(VENV)/bin/qjoule-tracer $(VENV)/bin/qjoule-load $(VENV)/installed ## The command in .venv/bin/qjoule, its tracer beside it
+build: $(VENV)/bin/qjoule-tracer $(VENV)/bin/qjoule-load $(AGENT_FILES:%=$(VENV)/lib/qjoule/%) $(VENV)/installed ## The command in .venv/bin/qjoule, its tracer beside it
 
 $(BUILD)/bpf/vmlinux.h: | $(BUILD)/installed
 	@mkdir -p $(@D)

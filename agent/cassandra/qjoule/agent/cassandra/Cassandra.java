@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+package qjoule.agent.cassandra;
+
+import java.io.IOException;
+import java.io.InputStream;
+import java.lang.instrument.Instrumentation;
+import java.net.URLClassLoader;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import qjoule.agent.Entry;
+import qjoule.agent.Hooks;
+
+/** Marks requests of a running Cassandra 5.0, and takes all of it out again. */
+public final class Cassandra extends Hooks {
+    private static final String ASM = "jdk.internal.org.objectweb.asm";
+
+    private final Path directory;
+    private final Instrumentation jvm;
+    private final InputStream lease;
+    private final ClassLoader own = Cassandra.class.getClassLoader();
+    private Requests requests;
+
+    public Cassandra(Path directory, Instrumentation jvm, InputStream lease) {
+        this.directory = directory;
+        this.jvm = jvm;
+        this.lease = lease;
+    }
+
+    @Override
+    public void install() throws Exception {
+        Class<?>[] targets = targets();
+        openAsm();
+        System.load(directory.resolve("libqjoule_agent.so").toString());
+        requests = new Requests();
+        requests.loadClasses();
+        Instrumenter instrumenter = new Instrumenter(targets[0].getClassLoader());
+        jvm.addTransformer(instrumenter, true);
+        try {
+            jvm.retransformClasses(targets);
+            if (instrumenter.changed().size() != targets.length) {
+                throw new IllegalStateException(
+                        "this Cassandra handles requests in a way that is not known (5.0 is)",
+                        instrumenter.problem());
+            }
+        } catch (Throwable reason) {
+            remove(instrumenter, targets);
+            throw reason;
+        }
+        watch(instrumenter, targets);
+    }
+
+    @Override
+    public void requestBegins(Object channel, Object request) {
+        requests.begins(channel, request);
+    }
+
+    @Override
+    public void requestEnds() {
+        requests.ends();
+    }
+
+    @Override
+    public Object queued(Object task) {
+        return requests.queued(task);
+    }
+
+    private Class<?>[] targets() {
+        List<Class<?>> found = new ArrayList<>();
+        for (String name : List.of(Instrumenter.PROCESSOR, Instrumenter.EXECUTOR)) {
+            try {
+                Class<?> target =
+                        Class.forName(name.replace('/', '.'), false, own.getParent());
+                if (!jvm.isModifiableClass(target)) {
+                    throw new IllegalStateException(name + " cannot be changed");
+                }
+                found.add(target);
+            } catch (ClassNotFoundException absent) {
+                throw new IllegalStateException("no Cassandra 5.0: it has no " + name);
+            }
+        }
+        return found.toArray(new Class<?>[0]);
+    }
+
+    /** The JDK's own copy of ASM knows the class files of its JVM; that of Java 11 is too old. */
+    private void openAsm() {
+        Module base = Object.class.getModule();
+        int java = Runtime.version().feature();
+        if (java < 17 || !base.getPackages().contains(ASM)) {
+            throw new IllegalStateException(
+                    "it runs on Java " + java + ", the agent needs Java 17 to 23");
+        }
+        jvm.redefineModule(base, Set.of(), Map.of(ASM, Set.of(own.getUnnamedModule())),
+                Map.of(), Set.of(), Map.of());
+    }
+
+    /** Whoever holds the other end of the pipe may end in any way: then this is taken out. */
+    private void watch(Instrumenter instrumenter, Class<?>[] targets) {
+        Thread watcher = new Thread(() -> {
+            try {
+                while (lease.read() >= 0) {
+                    // nothing is said on it
+                }
+            } catch (IOException broken) {
+                // as good as closed
+            }
+            remove(instrumenter, targets);
+        }, "qjoule-agent");
+        watcher.setDaemon(true);
+        watcher.setContextClassLoader(null);
+        watcher.start();
+    }
+
+    private void remove(Instrumenter instrumenter, Class<?>[] targets) {
+        Entry.release();
+        jvm.removeTransformer(instrumenter);
+        try {
+            jvm.retransformClasses(targets);
+        } catch (Throwable refused) {
+            // the calls that are left do nothing
+        }
+        try {
+            lease.close();
+            ((URLClassLoader) own).close();
+        } catch (IOException ignored) {
+            // closed all the same
+        }
+    }
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+package qjoule.agent.cassandra;
+
+import java.util.concurrent.atomic.AtomicLong;
+import org.apache.cassandra.transport.messages.BatchMessage;
+import org.apache.cassandra.transport.messages.ExecuteMessage;
+import org.apache.cassandra.transport.messages.PrepareMessage;
+import org.apache.cassandra.transport.messages.QueryMessage;
+import qjoule.agent.cassandra.Statements.Statement;
+
+/** Which request each thread works for, told to the markers. */
+final class Requests {
+    /** What a thread's array holds: it has no request; it has one; or that request's number. */
+    private static final long NONE = 0;
+    private static final long UNNUMBERED = -1;
+
+    private static final String PREPARE = "PREPARE ";
+
+    private final Statements statements = new Statements();
+    private final AtomicLong numbers = new AtomicLong();
+
+    /** Of a type that the JDK loads: threads of the server keep it longer than we live. */
+    private final ThreadLocal<long[]> current = new ThreadLocal<>();
+
+    /** While our jar is there: once its class loader is closed nothing more can be loaded. */
+    void loadClasses() throws ClassNotFoundException {
+        ClassLoader own = Requests.class.getClassLoader();
+        for (String name : new String[] {"Marker", "Statements$Statement", "Carried$Debuggable"}) {
+            Class.forName("qjoule.agent.cassandra." + name, true, own);
+        }
+        // As a first request would: all that this version of Cassandra may lack.
+        Class.forName("org.apache.cassandra.utils.MD5Digest", false, own);
+    }
+
+    void begins(Object channel, Object request) {
+        long[] mine = current.get();
+        if (mine == null) {
+            mine = new long[1];
+            current.set(mine);
+        }
+        mine[0] = UNNUMBERED;
+        long session = (long) System.identityHashCode(channel) << 32
+                | channel.hashCode() & 0xffffffffL;
+        if (request instanceof ExecuteMessage) {
+            Statement statement = statements.prepared(((ExecuteMessage) request).statementId);
+            if (statement == null) { // the server will ask for it to be prepared again
+                Marker.requestBegins(null, 0, session, Marker.EXECUTE, 0);
+            } else {
+                Marker.requestBegins(
+                        statement.text, statement.number, session, Marker.EXECUTE, 1);
+            }
+        } else if (request instanceof QueryMessage) {
+            Marker.requestBegins(((QueryMessage) request).query, 0, session, Marker.QUERY, 1);
+        } else if (request instanceof BatchMessage) {
+            String text = statements.batch((BatchMessage) request);
+            Marker.requestBegins(text, 0, session, Marker.QUERY, 1);
+        } else if (request instanceof PrepareMessage) {
+            Marker.requestBegins(textOf(request), 0, session, Marker.PREPARE, 0);
+        } else {
+            Marker.requestBegins(null, 0, session, Marker.OTHER, 0);
+        }
+    }
+
+    void ends() {
+        long[] mine = current.get();
+        if (mine != null && mine[0] != NONE) {
+            mine[0] = NONE;
+            Marker.requestEnds();
+        }
+    }
+
+    Object queued(Object task) {
+        long[] mine = current.get();
+        if (mine == null || mine[0] == NONE || !(task instanceof Runnable)) {
+            return task;
+        }
+        if (mine[0] == UNNUMBERED) {
+            mine[0] = numbers.incrementAndGet();
+        }
+        Marker.taskQueued(mine[0]);
+        return Carried.of((Runnable) task, mine[0]);
+    }
+
+    /** Its text is private: but that is what it describes itself by. */
+    private static String textOf(Object prepare) {
+        String described = prepare.toString();
+        return described.startsWith(PREPARE) ? described.substring(PREPARE.length()) : null;
+    }
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/*
+ * The markers: functions that do nothing, called from Java where a thread takes up or leaves a
+ * request. qjoule's probes are at their first instruction, which is a no-op that the kernel
+ * emulates. Without a probe they cost a call; nothing here can fail or be waited for.
+ *
+ * Needs no C library: the server may run in a container that has another one.
+ */
+#include <jni.h>
+#include <stdint.h>
+
+#define TEXT_CHARACTERS 4096 /* QJ_TEXT_BYTES of bpf/qjoule.h: no more is looked at */
+#define UTF8_BYTES_MAX	3    /* of a UTF-16 unit, in the JVM's modified UTF-8 */
+
+#if defined(__x86_64__)
+#define PROBE_SITE ".byte 0x0f, 0x1f, 0x44, 0x00, 0x00" /* a no-op of 5 bytes */
+#else
+#define PROBE_SITE "nop"
+#endif
+
+#define MARKER __attribute__((noinline, noclone, used, visibility("default")))
+
+/* `what`: enum qj_command, and above its 8 bits the number of executions. */
+MARKER void qjoule_request_begins(const char *text, uint64_t bytes, uint64_t statement,
+				  uint64_t session, uint64_t what)
+{
+	__asm__ volatile(PROBE_SITE ::"r"(text), "r"(bytes), "r"(statement), "r"(session), "r"(what)
+			 : "memory");
+}
+
+MARKER void qjoule_request_ends(void)
+{
+	__asm__ volatile(PROBE_SITE);
+}
+
+MARKER void qjoule_task_queued(uint64_t request)
+{
+	__asm__ volatile(PROBE_SITE ::"r"(request));
+}
+
+MARKER void qjoule_task_begins(uint64_t request)
+{
+	__asm__ volatile(PROBE_SITE ::"r"(request));
+}
+
+MARKER void qjoule_task_ends(uint64_t request)
+{
+	__asm__ volatile(PROBE_SITE ::"r"(request));
+}
+
+/* A string of the JVM holds no zero byte in modified UTF-8 but the one behind it. */
+static uint64_t bytes_of(const char *text)
+{
+	uint64_t bytes = 0;
+
+	while (text[bytes])
+		bytes++;
+	return bytes;
+}
+
+JNIEXPORT void JNICALL Java_qjoule_agent_cassandra_Marker_requestBegins(JNIEnv *env, jclass type,
+									jstring text,
+									jlong statement,
+									jlong session, jint command,
+									jint executions)
+{
+	char copy[TEXT_CHARACTERS * UTF8_BYTES_MAX + 1];
+	uint64_t bytes = 0;
+	jsize characters;
+
+	(void)type;
+	copy[0] = '\0';
+	if (text) {
+		characters = (*env)->GetStringLength(env, text);
+		(*env)->GetStringUTFRegion(
+		    env, text, 0, characters < TEXT_CHARACTERS ? characters : TEXT_CHARACTERS,
+		    copy);
+		bytes = bytes_of(copy);
+		if (characters > TEXT_CHARACTERS && bytes < (uint64_t)characters)
+			bytes = characters;
+	}
+	qjoule_request_begins(text ? copy : 0, bytes, statement, session,
+			      (uint64_t)(uint32_t)executions << 8 | (uint8_t)command);
+}
+
+JNIEXPORT void JNICALL Java_qjoule_agent_cassandra_Marker_requestEnds(JNIEnv *env, jclass type)
+{
+	(void)env;
+	(void)type;
+	qjoule_request_ends();
+}
+
+JNIEXPORT void JNICALL Java_qjoule_agent_cassandra_Marker_taskQueued(JNIEnv *env, jclass type,
+								     jlong request)
+{
+	(void)env;
+	(void)type;
+	qjoule_task_queued(request);
+}
+
+JNIEXPORT void JNICALL Java_qjoule_agent_cassandra_Marker_taskBegins(JNIEnv *env, jclass type,
+								     jlong request)
+{
+	(void)env;
+	(void)type;
+	qjoule_task_begins(request);
+}
+
+JNIEXPORT void JNICALL Java_qjoule_agent_cassandra_Marker_taskEnds(JNIEnv *env, jclass type,
+								   jlong request)
+{
+	(void)env;
+	(void)type;
+	qjoule_task_ends(request);
+}

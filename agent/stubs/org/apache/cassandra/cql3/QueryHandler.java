@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/* As much of Cassandra 5.0 as the agent is compiled against; not part of what is loaded. */
+package org.apache.cassandra.cql3;
+
+import org.apache.cassandra.utils.MD5Digest;
+
+public interface QueryHandler {
+    Prepared getPrepared(MD5Digest id);
+
+    abstract class Prepared {
+        public final String rawCQLStatement = null;
+    }
+}
