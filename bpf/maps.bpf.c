@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /* Everything the programs share is defined here, once; the other objects declare it extern. */
+#include "agent.bpf.h"
 #include "batch.bpf.h"
 #include "statement.bpf.h"
 #include "parallel.bpf.h"
@@ -22,6 +23,8 @@ struct seen_map seen SEC(".maps");
 struct prepared_map prepared SEC(".maps");
 struct leaders_map leaders SEC(".maps");
 struct suspended_map suspended SEC(".maps");
+struct agent_statements_map agent_statements SEC(".maps");
+struct agent_requests_map agent_requests SEC(".maps");
 struct redis_connections_map redis_connections SEC(".maps");
 struct redis_texts_map redis_texts SEC(".maps");
 struct voltdb_begun_map voltdb_begun SEC(".maps");

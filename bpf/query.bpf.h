@@ -68,6 +68,18 @@ static __always_inline void query_begin(struct qj_cpu_state *cpu, struct thread_
 	claim_stretch(cpu, thread, now);
 }
 
+/* Leaves the thread to the server: between requests it works for no query. */
+static __always_inline void query_release(struct qj_cpu_state *cpu, struct thread_state *thread,
+					  __u64 now)
+{
+	end_stretch(cpu, now);
+	query_reset(cpu, thread);
+	thread->query = 0;
+	cpu->query = 0;
+	cpu->shape = 0;
+	cpu->owner_kind = QJ_OWNER_SERVER;
+}
+
 /*
  * The thread exits, or has another client: a query that it still served was cut off, by KILL or
  * because its client went away. When it stopped, nobody told us.

@@ -157,7 +157,7 @@ static __always_inline bool statement_feed(struct qj_cpu_state *cpu, struct thre
 	thread->text_left -= whole;
 	if (thread->text_left)
 		return false;
-	statement_done(cpu, thread, QJ_DIALECT_MYSQL,
+	statement_done(cpu, thread, thread->text.dialect,
 		       thread->statement_bytes < QJ_TEXT_BYTES ? thread->statement_bytes
 							       : QJ_TEXT_BYTES);
 	return true;

@@ -64,7 +64,7 @@ static __always_inline void suspend(struct qj_cpu_state *cpu, struct thread_stat
 	};
 
 	bpf_map_update_elem(&suspended, &thread->session, &is, BPF_ANY);
-	release(cpu, thread, now);
+	query_release(cpu, thread, now);
 }
 
 static __always_inline struct thread_state *begin(__u64 thd, struct qj_cpu_state **cpu,
@@ -216,6 +216,6 @@ int BPF_KRETPROBE(on_command_end, int result)
 	}
 	answered(cpu, thread);
 	query_end(cpu, thread, now);
-	release(cpu, thread, now);
+	query_release(cpu, thread, now);
 	return 0;
 }

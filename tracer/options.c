@@ -24,7 +24,7 @@ static const char usage[] =
     "  --curve W0,W10,W50,W100       for auto: package watts at these loads, the last resort\n"
     "  --curve-label TEXT            where the curve is from\n"
     "  --server ID:KIND:RUNG:PATH    an executable: mysql|postgres|redis, socket|symbol;\n"
-    "                                voltdb:symbol; cassandra:statistical;\n"
+    "                                voltdb:symbol; cassandra:statistical|agent;\n"
     "                                generic|cassandra|voltdb:none: threads are told, no queries\n"
     "  --running ID:TGID             a process of that server that runs already\n"
     "  --only-running                no other processes than those (and their children)\n"
@@ -71,6 +71,7 @@ enum {
 	OPT_CURVE,
 	OPT_CURVE_LABEL,
 	OPT_SERVER,
+	OPT_LIBRARY,
 	OPT_RUNNING,
 	OPT_ONLY_RUNNING,
 	OPT_RESTART,
@@ -100,6 +101,7 @@ static const struct option long_options[] = {
     {"curve", required_argument, NULL, OPT_CURVE},
     {"curve-label", required_argument, NULL, OPT_CURVE_LABEL},
     {"server", required_argument, NULL, OPT_SERVER},
+    {"library", required_argument, NULL, OPT_LIBRARY},
     {"running", required_argument, NULL, OPT_RUNNING},
     {"only-running", no_argument, NULL, OPT_ONLY_RUNNING},
     {"restart", required_argument, NULL, OPT_RESTART},
@@ -159,6 +161,8 @@ static int parse_one(struct options *o, int option, const char *value)
 		return 0;
 	case OPT_SERVER:
 		return plan_server(o, value);
+	case OPT_LIBRARY:
+		return plan_library(o, value);
 	case OPT_RUNNING:
 		return plan_running(o, value);
 	case OPT_ONLY_RUNNING:

@@ -16,6 +16,11 @@ const char *const probe_role_names[PROBE_ROLES] = {
     [PROBE_PG_JOIN_LEADER] = "pg-join-leader",
     [PROBE_VOLTDB_BEGIN] = "voltdb-begin",
     [PROBE_VOLTDB_END] = "voltdb-end",
+    [PROBE_AGENT_REQUEST_BEGINS] = "agent-request-begins",
+    [PROBE_AGENT_REQUEST_ENDS] = "agent-request-ends",
+    [PROBE_AGENT_TASK_QUEUED] = "agent-task-queued",
+    [PROBE_AGENT_TASK_BEGINS] = "agent-task-begins",
+    [PROBE_AGENT_TASK_ENDS] = "agent-task-ends",
 };
 
 const char *const counter_names[QJ_COUNTERS] = {"cycles", "instructions", "llc-misses"};
@@ -56,7 +61,7 @@ static bool has_rung(int kind, int rung)
 	if (kind == QJ_SERVER_VOLTDB)
 		return rung == QJ_RUNG_NONE || rung == QJ_RUNG_SYMBOL;
 	if (kind == QJ_SERVER_CASSANDRA)
-		return rung == QJ_RUNG_NONE || rung == QJ_RUNG_STATISTICAL;
+		return rung == QJ_RUNG_NONE || rung == QJ_RUNG_STATISTICAL || rung == QJ_RUNG_AGENT;
 	return rung == QJ_RUNG_SOCKET || rung == QJ_RUNG_SYMBOL;
 }
 
@@ -71,6 +76,7 @@ int plan_server(struct options *o, const char *value)
 	    [QJ_RUNG_NONE] = "none",
 	    [QJ_RUNG_SOCKET] = "socket",
 	    [QJ_RUNG_SYMBOL] = "symbol",
+	    [QJ_RUNG_AGENT] = "agent",
 	    [QJ_RUNG_STATISTICAL] = "statistical",
 	};
 	uint64_t id;
@@ -86,6 +92,16 @@ int plan_server(struct options *o, const char *value)
 	o->servers[o->server_count].kind = kind;
 	o->servers[o->server_count].rung = rung;
 	o->server_count++;
+	return 0;
+}
+
+int plan_library(struct options *o, const char *value)
+{
+	uint64_t id;
+
+	if (!plan_number(value, ':', o->server_count, &id, &value) || !id || *value != '/')
+		return -1;
+	o->library_path[id - 1] = value;
 	return 0;
 }
 

@@ -84,6 +84,16 @@ struct bpf_program *programs_of_role(struct qjoule_bpf *skeleton, enum probe_rol
 		return skeleton->progs.on_fragments;
 	case PROBE_VOLTDB_END:
 		return skeleton->progs.on_fragments_end;
+	case PROBE_AGENT_REQUEST_BEGINS:
+		return skeleton->progs.on_request_begins;
+	case PROBE_AGENT_REQUEST_ENDS:
+		return skeleton->progs.on_request_ends;
+	case PROBE_AGENT_TASK_QUEUED:
+		return skeleton->progs.on_task_queued;
+	case PROBE_AGENT_TASK_BEGINS:
+		return skeleton->progs.on_task_begins;
+	case PROBE_AGENT_TASK_ENDS:
+		return skeleton->progs.on_task_ends;
 	case PROBE_ROLES:
 		break;
 	}
@@ -93,13 +103,18 @@ struct bpf_program *programs_of_role(struct qjoule_bpf *skeleton, enum probe_rol
 /* Programs are opt-in: what no server needs is not loaded. */
 static void choose_programs(struct qjoule_bpf *skeleton, const struct options *options)
 {
-	bool redis = skeleton->rodata->plan.redis;
+	bool redis = skeleton->rodata->plan.redis, agent = false;
+
+	for (unsigned i = 0; i < options->server_count; i++)
+		agent |= options->servers[i].rung == QJ_RUNG_AGENT;
 
 	bpf_map__set_autocreate(skeleton->maps.redis_connections, redis);
 	bpf_map__set_autocreate(skeleton->maps.redis_texts, redis);
 	bpf_map__set_autocreate(skeleton->maps.voltdb_begun, skeleton->rodata->plan.voltdb);
 	bpf_program__set_autoload(skeleton->progs.on_redis_recv, redis);
 	bpf_program__set_autoload(skeleton->progs.on_redis_send, redis);
+	bpf_map__set_autocreate(skeleton->maps.agent_statements, agent);
+	bpf_map__set_autocreate(skeleton->maps.agent_requests, agent);
 	for (unsigned i = 0; i < options->server_count; i++)
 		if (options->servers[i].rung == QJ_RUNG_SOCKET &&
 		    options->servers[i].kind != QJ_SERVER_REDIS)

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/*
+ * The agent rung: Java code that was put into the server calls empty native functions where a
+ * thread takes up a request and where it is done with it, and where a task of the request goes to
+ * another thread (agent/jni/marker.c). Probes are on these.
+ */
+#include "agent.bpf.h"
+
+static __always_inline struct thread_state *marked_thread(void)
+{
+	struct thread_state *thread = thread_of(bpf_get_current_task_btf());
+
+	return thread && thread->rung == QJ_RUNG_AGENT ? thread : 0;
+}
+
+static __always_inline struct agent_key agent_key(__u64 number)
+{
+	struct agent_key key = {.number = number, .tgid = bpf_get_current_pid_tgid() >> 32};
+
+	return key;
+}
+
+/* Gives the thread's query the shape of a statement that came before, under the same number. */
+static __always_inline bool recall(struct thread_state *thread, __u64 statement)
+{
+	struct agent_key key = agent_key(statement);
+	struct prepared_statement *known = bpf_map_lookup_elem(&agent_statements, &key);
+
+	if (!known)
+		return false;
+	thread->shape = known->shape;
+	thread->statement_bytes = known->statement_bytes;
+	thread->flags |= known->flags;
+	return true;
+}
+
+static __always_inline void learn(const struct thread_state *thread, __u64 statement)
+{
+	struct agent_key key = agent_key(statement);
+	struct prepared_statement value = {
+	    .shape = thread->shape,
+	    .statement_bytes = thread->statement_bytes,
+	    .flags = thread->flags & QJ_QUERY_TRUNCATED,
+	};
+
+	/* A text that was lost on its way up has to be read again. */
+	if (thread->shape && bpf_map_lookup_elem(&seen, &thread->shape))
+		bpf_map_update_elem(&agent_statements, &key, &value, BPF_ANY);
+}
+
+/* `what`: enum qj_command, and above its 8 bits the number of executions. */
+SEC("?uprobe")
+int BPF_KPROBE(on_request_begins, __u64 text, __u64 bytes, __u64 statement, __u64 session,
+	       __u64 what)
+{
+	struct thread_state *thread = marked_thread();
+	struct qj_cpu_state *cpu = this_cpu();
+	__u64 now;
+
+	if (!thread)
+		return 0;
+	now = bpf_ktime_get_ns();
+	query_abandon(cpu, thread, now); /* where an end was missed */
+	thread->session = (session ^ plan.seed) * 0x9e3779b97f4a7c15ULL;
+	query_begin(cpu, thread, now);
+	thread->command = what;
+	thread->executions = what >> 8;
+	if (!text) {
+		if (thread->command != QJ_COMMAND_OTHER)
+			thread->flags |= QJ_QUERY_NO_TEXT;
+	} else if (!statement || !recall(thread, statement)) {
+		statement_begin(thread, QJ_DIALECT_CQL, text, bytes);
+		statement_feed(cpu, thread, text, bytes);
+		thread->may_continue = 0;
+		if (statement)
+			learn(thread, statement);
+	}
+	cpu->shape = thread->shape;
+	return 0;
+}
+
+SEC("?uprobe")
+int BPF_KPROBE(on_request_ends)
+{
+	struct thread_state *thread = marked_thread();
+	struct qj_cpu_state *cpu = this_cpu();
+	__u64 now;
+
+	if (!thread || !thread->begin_ns || thread->borrowed)
+		return 0;
+	now = bpf_ktime_get_ns();
+	query_end(cpu, thread, now);
+	query_release(cpu, thread, now);
+	return 0;
+}
+
+SEC("?uprobe")
+int BPF_KPROBE(on_task_queued, __u64 request)
+{
+	struct thread_state *thread = marked_thread();
+	struct agent_key key = agent_key(request);
+	struct leader leader = {};
+
+	if (!thread || !thread->begin_ns)
+		return 0;
+	leader.query = thread->query;
+	leader.shape = thread->shape;
+	leader.session = thread->session;
+	bpf_map_update_elem(&agent_requests, &key, &leader, BPF_ANY);
+	return 0;
+}
+
+SEC("?uprobe")
+int BPF_KPROBE(on_task_begins, __u64 request)
+{
+	struct thread_state *thread = marked_thread();
+	struct agent_key key = agent_key(request);
+	struct leader *leader = bpf_map_lookup_elem(&agent_requests, &key);
+
+	/* Queued before tracing began, or too long ago: the server's background. */
+	if (!thread || !leader || thread->begin_ns)
+		return 0;
+	thread->query = leader->query;
+	thread->shape = leader->shape;
+	thread->session = leader->session;
+	thread->begin_ns = bpf_ktime_get_ns();
+	thread->borrowed = 1;
+	claim_stretch(this_cpu(), thread, thread->begin_ns);
+	return 0;
+}
+
+SEC("?uprobe")
+int BPF_KPROBE(on_task_ends)
+{
+	struct thread_state *thread = marked_thread();
+
+	if (!thread || !thread->borrowed)
+		return 0;
+	thread->borrowed = 0;
+	query_release(this_cpu(), thread, bpf_ktime_get_ns());
+	return 0;
+}
