@@ -71,7 +71,6 @@ enum {
 	OPT_CURVE,
 	OPT_CURVE_LABEL,
 	OPT_SERVER,
-	OPT_LIBRARY,
 	OPT_RUNNING,
 	OPT_ONLY_RUNNING,
 	OPT_RESTART,
@@ -101,7 +100,6 @@ static const struct option long_options[] = {
     {"curve", required_argument, NULL, OPT_CURVE},
     {"curve-label", required_argument, NULL, OPT_CURVE_LABEL},
     {"server", required_argument, NULL, OPT_SERVER},
-    {"library", required_argument, NULL, OPT_LIBRARY},
     {"running", required_argument, NULL, OPT_RUNNING},
     {"only-running", no_argument, NULL, OPT_ONLY_RUNNING},
     {"restart", required_argument, NULL, OPT_RESTART},
@@ -161,8 +159,6 @@ static int parse_one(struct options *o, int option, const char *value)
 		return 0;
 	case OPT_SERVER:
 		return plan_server(o, value);
-	case OPT_LIBRARY:
-		return plan_library(o, value);
 	case OPT_RUNNING:
 		return plan_running(o, value);
 	case OPT_ONLY_RUNNING:

@@ -191,16 +191,6 @@ int plan_restart(struct options *o, const char *value)
 	return 0;
 }
 
-int plan_library(struct options *o, const char *value)
-{
-	uint64_t id;
-
-	if (!plan_number(value, ':', o->server_count, &id, &value) || !id || *value != '/')
-		return -1;
-	o->library_path[id - 1] = value;
-	return 0;
-}
-
 int plan_hotspot(struct options *o, const char *value)
 {
 	static const uint64_t most[] = {UINT64_MAX, 7,		8,	   UINT16_MAX, UINT16_MAX,

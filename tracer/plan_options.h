@@ -13,7 +13,6 @@ bool plan_number(const char *text, char stop, uint64_t max, uint64_t *out, const
 
 /* Each takes in one option's value; -1: it is not one. A server comes before what speaks of it. */
 int plan_server(struct options *options, const char *value);
-int plan_library(struct options *options, const char *value);
 int plan_running(struct options *options, const char *value);
 int plan_probe(struct options *options, const char *value);
 int plan_pg_states(struct options *options, const char *value);

@@ -30,6 +30,13 @@ generic = click.option(
     "a known server whose queries cannot be told.",
 )
 
+agent = click.option(
+    "--agent",
+    is_flag=True,
+    help="Put an agent into each running Cassandra, which changes two of its methods while it "
+    "runs, until tracing ends: its requests are then told exactly, with their texts.",
+)
+
 
 def energy(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """The energy source; `what` says which there are for the command."""

@@ -25,6 +25,7 @@ from qjoule.live.privileges import drop_root, unprivileged_user
 from qjoule.live.tracer import (
     Settings,
     Tracer,
+    find_and_put_agents,
     left_out,
     plan_tracing,
     start_tracer,
@@ -49,6 +50,7 @@ Examples:
   sudo qjoule record -d 60
   sudo qjoule record -o shop.qjoule --pid 812
   sudo qjoule record -d 60 --generic
+  sudo qjoule record -d 60 --agent
   sudo qjoule record -o load.qjoule -- pgbench -T 30 shop
 """,
 )
@@ -72,6 +74,7 @@ Examples:
     "not know is traced by thread name. [default: all known servers]",
 )
 @options.generic
+@options.agent
 @click.option(
     "--rung",
     type=click.Choice(["auto", "socket", "symbol"]),
@@ -114,6 +117,7 @@ def command(
     duration: float | None,
     pids: tuple[int, ...],
     generic: bool,
+    agent: bool,
     rung: str,
     energy: str,
     calibration: str | None,
@@ -128,7 +132,8 @@ def command(
     if os.geteuid() != 0:
         raise QjouleError("recording needs root: run it again with sudo")
     chosen = None if rung == "auto" else Rung[rung.upper()]
-    plan = plan_tracing(pids, chosen, generic=generic)
+    agents = find_and_put_agents(pids) if agent else {}
+    plan = plan_tracing(pids, chosen, generic=generic, agents=agents)
     for words in left_out(plan):
         _say(words)
     settings = Settings(
@@ -144,7 +149,7 @@ def command(
     calibrated, flags = to_record(calibration)
     job = _Job(directory, duration, program, Path.cwd(), calibrated, flags)
     with inside(directory):
-        tracer = start_tracer(plan, settings, pids)
+        tracer = start_tracer(plan, settings, pids, agents)
         try:
             return _record(tracer, job, meta)
         finally:

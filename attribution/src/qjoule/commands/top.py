@@ -103,6 +103,7 @@ Examples:
     help="Only this server; any process may be named. Repeatable.",
 )
 @options.generic
+@options.agent
 @click.option("--rung", type=click.Choice(_RUNGS), help="How query boundaries are found.")
 def command(
     *,
@@ -120,6 +121,7 @@ def command(
     energy: str | None,
     pids: tuple[int, ...],
     generic: bool,
+    agent: bool,
     rung: str | None,
 ) -> None:
     """Show which queries draw how much power now, in a full-screen view.
@@ -130,9 +132,10 @@ def command(
     keys = check_keys([key.strip() for key in by.split(",")])
     source: SnapshotSource
     if replay is not None:
-        if energy or pids or rung or generic:
+        if energy or pids or rung or generic or agent:
             raise UsageError(
-                "--energy, --pid, --generic and --rung are for live tracing, not for --replay"
+                "--energy, --pid, --generic, --agent and --rung are for live tracing, "
+                "not for --replay"
             )
         pace = speed if speed is not None else 0.0 if batch else 1.0
         trace = Trace(replay)
@@ -156,6 +159,7 @@ def command(
             energy=energy or "auto",
             pids=pids,
             generic=generic,
+            agent=agent,
             rung=rung or "auto",
             calibration=calibration,
         )
@@ -186,6 +190,7 @@ def _live(
     energy: str,
     pids: tuple[int, ...],
     generic: bool,
+    agent: bool,
     rung: str,
     calibration: str | None,
 ) -> SnapshotSource:
@@ -193,7 +198,13 @@ def _live(
 
     chosen = None if rung == "auto" else Rung[rung.upper()]
     session = LiveSession(
-        idle=idle, energy=energy, pids=pids, rung=chosen, generic=generic, calibration=calibration
+        idle=idle,
+        energy=energy,
+        pids=pids,
+        rung=chosen,
+        generic=generic,
+        agent=agent,
+        calibration=calibration,
     )
     for words in session.left_out:
         click.echo(f"qjoule: {words}", err=True)

@@ -12,7 +12,14 @@ from qjoule.errors import QjouleError
 from qjoule.live.privileges import drop_root
 from qjoule.live.source import StreamSource
 from qjoule.live.stream_session import LiveMeta
-from qjoule.live.tracer import Settings, Tracer, left_out, plan_tracing, start_tracer
+from qjoule.live.tracer import (
+    Settings,
+    Tracer,
+    find_and_put_agents,
+    left_out,
+    plan_tracing,
+    start_tracer,
+)
 from qjoule.machine.cpu import read_cpu_info
 from qjoule.machine.in_force import for_machine
 from qjoule.model.coefficients import IdlePolicy
@@ -37,13 +44,15 @@ class LiveSession(StreamSource):
         pids: Collection[int] = (),
         rung: Rung | None = None,
         generic: bool = False,
+        agent: bool = False,
         calibration: str | None = None,
     ) -> None:
         choose = for_machine(calibration)  # before root is given up
-        plan = plan_tracing(pids, rung, generic=generic)
+        agents = find_and_put_agents(pids) if agent else {}
+        plan = plan_tracing(pids, rung, generic=generic, agents=agents)
         settings = Settings(Mode.LIVE, window_ms=WINDOW_MS, energy=energy)
         self.left_out = tuple(left_out(plan))  #: running servers that are not traced, and why
-        self._tracer: Tracer = start_tracer(plan, settings, pids)
+        self._tracer: Tracer = start_tracer(plan, settings, pids, agents)
         names = ", ".join(planned.server.label for planned in plan.traced)
         super().__init__(
             self._tracer.stream,

@@ -6,7 +6,7 @@ import fcntl
 import io
 import os
 import subprocess
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import cast
@@ -17,6 +17,7 @@ from qjoule.installed import installed_program
 from qjoule.machine.counters import hardware_counters
 from qjoule.machine.cpu import read_cpu_info
 from qjoule.machine.power_table import estimate_curve
+from qjoule.servers.agent import Agent, put_agents
 from qjoule.servers.discovery import find_servers
 from qjoule.servers.generic import by_thread_instead, with_generic
 from qjoule.servers.kernel_facts import read_kernel_facts
@@ -42,12 +43,15 @@ class Settings:
 class Tracer:
     """A running `qjoule-tracer`. `stream` is its binary output (bpf/qjoule.h)."""
 
-    def __init__(self, process: subprocess.Popen[bytes], control: int) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], control: int, agents: Iterable[Agent] = ()
+    ) -> None:
         assert process.stdout is not None
         self.stream: io.BufferedReader = cast(io.BufferedReader, process.stdout)
         self.pid = process.pid
         self._process = process
         self._control: int | None = control
+        self._agents = tuple(agents)
 
     def stop(self) -> None:
         """Asks the tracer to end its stream; may be called twice, and from a signal handler.
@@ -62,6 +66,8 @@ class Tracer:
         """Ends the tracer. Raises `QjouleError` with its own words if it failed."""
         self.stop()
         self.stream.close()
+        for agent in self._agents:
+            agent.close()
         try:
             code = self._process.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired:
@@ -91,8 +97,23 @@ class Tracer:
         return lines[-1].removeprefix("qjoule-tracer: ") if lines else ""
 
 
+def find_and_put_agents(pids: Collection[int] = ()) -> dict[int, Agent]:
+    """Puts the agent into the Cassandras that run here, or into those of `pids`.
+
+    Raises:
+        QjouleError: not root, there is none, or one cannot have an agent.
+    """
+    if os.geteuid() != 0:
+        raise QjouleError("an agent needs root: run it again with sudo")
+    return put_agents(find_servers(), pids)
+
+
 def plan_tracing(
-    pids: Collection[int] = (), rung: Rung | None = None, *, generic: bool = False
+    pids: Collection[int] = (),
+    rung: Rung | None = None,
+    *,
+    generic: bool = False,
+    agents: Mapping[int, Agent] | None = None,
 ) -> AttachPlan:
     """The attach plan of this machine: of all known servers, or of the processes `pids`.
 
@@ -100,15 +121,16 @@ def plan_tracing(
         rung: the user's choice for all servers that have queries.
         generic: also of everything else that listens, and of servers whose queries cannot be
             told, by thread.
+        agents: as `find_and_put_agents` gives them.
 
     Raises:
         QjouleError: no server can be traced, with the reason.
     """
     servers = with_generic(find_servers(), pids, generic)
     kernel = read_kernel_facts()
-    plan = build_plan(servers, kernel, rung, pids or None)
+    plan = build_plan(servers, kernel, rung, pids or None, agents)
     if generic and len(plan.traced) < len(plan.servers):
-        plan = build_plan(by_thread_instead(servers, plan), kernel, rung, pids or None)
+        plan = build_plan(by_thread_instead(servers, plan), kernel, rung, pids or None, agents)
     unknown = next((one for one in plan.traced if one.choice.by_thread), None)
     if pids and rung is not None and unknown is not None:
         raise QjouleError(
@@ -136,8 +158,15 @@ def left_out(plan: AttachPlan) -> Iterator[str]:
         yield f"left out: {', '.join(labels)} ({why})"
 
 
-def start_tracer(plan: AttachPlan, settings: Settings, pids: Collection[int] = ()) -> Tracer:
+def start_tracer(
+    plan: AttachPlan,
+    settings: Settings,
+    pids: Collection[int] = (),
+    agents: Mapping[int, Agent] | None = None,
+) -> Tracer:
     """Starts the tracer with this plan; the caller then reads `Tracer.stream`.
+
+    `agents` are taken out of their servers when the tracer is closed.
 
     Raises:
         QjouleError: not root, or the tracer is not installed.
@@ -167,7 +196,7 @@ def start_tracer(plan: AttachPlan, settings: Settings, pids: Collection[int] = (
     finally:
         os.close(read_end)
     _widen(process)
-    return Tracer(process, write_end)
+    return Tracer(process, write_end, (agents or {}).values())
 
 
 def _widen(process: subprocess.Popen[bytes]) -> None:

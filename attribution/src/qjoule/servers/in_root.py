@@ -68,6 +68,18 @@ def list_directory(root: Path, path: str) -> list[str]:
     return sorted(names)
 
 
+def open_directory(root: Path, path: str) -> int:
+    """A descriptor of a directory, to reach what is in it by name.
+
+    Raises:
+        Unreadable: permission, no such directory.
+    """
+    descriptor = _open(root, path, os.O_PATH | os.O_DIRECTORY)
+    if descriptor is None:
+        raise Unreadable(f"{path} is no directory")
+    return descriptor
+
+
 def _open(root: Path, path: str, flags: int) -> int | None:
     # struct open_how: flags, mode, resolve
     how = struct.pack("=QQQ", flags | os.O_CLOEXEC, 0, _RESOLVE_IN_ROOT | _RESOLVE_NO_MAGICLINKS)

@@ -1,8 +1,8 @@
 """The attach plan: what `qjoule-tracer` attaches to, as its arguments.
 
     --server ID:KIND:RUNG:PATH   a server; KIND mysql, postgres or redis, RUNG socket or symbol;
-                                 voltdb and symbol; cassandra and statistical; voltdb, cassandra or
-                                 generic and none. PATH is its executable: processes that start
+                                 voltdb and symbol; cassandra and statistical or agent; voltdb,
+                                 cassandra or generic and none. PATH is its executable: processes that start
                                  from it later belong to the first server listed with it
     --restart ID:never|HASH      which of them are this very server (`servers.restart`)
     --running ID:TGID            the main process of the server, which runs already; its children
@@ -24,7 +24,7 @@ because whichever restarts counts for the first.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -32,6 +32,7 @@ from typing import Any
 
 from qjoule.contract import Rung
 from qjoule.errors import QjouleError
+from qjoule.servers.agent import Agent
 from qjoule.servers.kernel_facts import KernelFacts
 from qjoule.servers.resolve import FileKey, Probe, Resolution, resolve
 from qjoule.servers.rungs import Choice, choose_rung
@@ -68,6 +69,9 @@ class PlannedServer:
             return by_role[Role.MYSQL_END].both_ns
         if Role.VOLTDB_END in by_role:
             return by_role[Role.VOLTDB_END].both_ns
+        if Role.AGENT_REQUEST_ENDS in by_role:
+            ends = (Role.AGENT_REQUEST_BEGINS, Role.AGENT_REQUEST_ENDS)
+            return sum(by_role[role].entry_ns for role in ends)
         activity, portal = by_role.get(Role.PG_ACTIVITY), by_role.get(Role.PG_PORTAL_RUN)
         # Activity is reported twice: running, then idle.
         return (2 * activity.entry_ns if activity else 0) + (portal.entry_ns if portal else 0)
@@ -117,6 +121,7 @@ def build_plan(
     kernel: KernelFacts,
     rung_choice: Rung | None = None,
     pids: Collection[int] | None = None,
+    agents: Mapping[int, Agent] | None = None,
 ) -> AttachPlan:
     """Decide for each server how its queries are found, and resolve the probes that needs.
 
@@ -125,13 +130,15 @@ def build_plan(
             replaced by those of the plan, 0 for a server that cannot be traced.
         rung_choice: the user's choice for all servers.
         pids: trace only the servers with one of these processes; none or empty: all.
+        agents: those that have been put into servers, by process.
 
     Raises:
         QjouleError: a pid is of no server, or a running one cannot use the chosen rung.
     """
     chosen = _with_pids(servers, pids)
     resolved = [resolve(server) for server in chosen]
-    choices = _at_most(SERVERS_MAX, _decide(chosen, resolved, kernel, rung_choice))
+    inside = [(agents or {}).get(server.tgids[0]) if server.tgids else None for server in chosen]
+    choices = _at_most(SERVERS_MAX, _decide(chosen, resolved, kernel, rung_choice, inside))
     planned: list[PlannedServer] = []
     listed: set[FileKey] = set()
     pooled = {
@@ -140,9 +147,12 @@ def build_plan(
         if server.thread_pool.value is not False
     }
     ids = count(1)
-    for server, resolution, choice in zip(chosen, resolved, choices, strict=True):
+    for server, resolution, choice, agent in zip(chosen, resolved, choices, inside, strict=True):
         if not choice.traced:
             planned.append(PlannedServer(replace(server, id=0), choice))
+            continue
+        if agent is not None:
+            planned.append(_with_agent(replace(server, id=next(ids)), choice, agent))
             continue
         on_symbols = choice.rung is Rung.SYMBOL
         planned.append(
@@ -162,6 +172,19 @@ def build_plan(
     return AttachPlan(tuple(planned))
 
 
+def _with_agent(server: Server, choice: Choice, agent: Agent) -> PlannedServer:
+    """Its probes are in a file of its own, so no other server shares them."""
+    note = "restarted, it has no agent: its requests then count as its background"
+    return PlannedServer(
+        server,
+        choice,
+        probes=agent.probes,
+        notes=(note,),
+        lists_probes=True,
+        library=agent.library,
+    )
+
+
 def _with_pids(servers: Sequence[Server], pids: Collection[int] | None) -> list[Server]:
     if not pids:
         return list(servers)
@@ -179,6 +202,7 @@ def _decide(
     resolved: Sequence[Resolution],
     kernel: KernelFacts,
     wanted: Rung | None,
+    agents: Sequence[Agent | None],
 ) -> list[Choice]:
     """Servers that run one file share its rung: once probed, it is probed for all of them."""
     pairs = list(zip(servers, resolved, strict=True))
@@ -188,8 +212,15 @@ def _decide(
             why = f"{server.label} runs the same executable and needs its probes"
             probed.setdefault(resolution.file, why)
     return [
-        choose_rung(server, kernel, resolution.problem, wanted, probed.get(resolution.file, ""))
-        for server, resolution in pairs
+        choose_rung(
+            server,
+            kernel,
+            resolution.problem,
+            wanted,
+            probed.get(resolution.file, ""),
+            agent=agent is not None,
+        )
+        for (server, resolution), agent in zip(pairs, agents, strict=True)
     ]
 
 

@@ -41,6 +41,11 @@ _BY_THREAD = Choice(
     by_thread=True,
 )
 
+_WITH_AGENT = Choice(
+    Rung.AGENT, "as asked for: an agent in its JVM tells which thread works for which request"
+)
+_NEEDS_AGENT = "agent: exact, and dearer: with --agent, which changes its code while it runs"
+
 
 def choose_rung(
     server: Server,
@@ -48,6 +53,8 @@ def choose_rung(
     symbol_problem: str,
     wanted: Rung | None = None,
     shared_executable: str = "",
+    *,
+    agent: bool = False,
 ) -> Choice:
     """Decide for one server.
 
@@ -55,6 +62,7 @@ def choose_rung(
         symbol_problem: why the symbol rung is not possible, empty when it is.
         wanted: the user's choice.
         shared_executable: why another server that runs the same file needs probes in it.
+        agent: qjoule's agent has been put into it.
 
     Raises:
         QjouleError: the server runs and the wanted rung is not possible.
@@ -63,6 +71,8 @@ def choose_rung(
         return _BY_THREAD
     if server.flavour is Flavour.REDIS:
         return _redis_rung(server, kernel, wanted)
+    if agent:
+        return _WITH_AGENT
     if server.flavour is Flavour.CASSANDRA:
         return _cassandra_rung(server, wanted)
     if server.flavour is Flavour.VOLTDB:
@@ -123,7 +133,9 @@ def _cassandra_rung(server: Server, wanted: Rung | None) -> Choice:
     """A request goes through several threads, none of which shows whom it works for."""
     if wanted is not None:
         return _as_wanted(server, wanted, _OWN_STAGES, _OWN_STAGES, "")
-    return Choice(Rung.NONE, f"CPU time and energy by stage: {_OWN_STAGES}", by_thread=True)
+    return Choice(
+        Rung.NONE, f"CPU time and energy by stage: {_OWN_STAGES}", _NEEDS_AGENT, by_thread=True
+    )
 
 
 def _voltdb_rung(

@@ -27,6 +27,11 @@ class Role(StrEnum):
     PG_JOIN_LEADER = "pg-join-leader"  # (PGPROC *leader, int pid), in the worker
     VOLTDB_BEGIN = "voltdb-begin"  # (JNIEnv *, jobject engine, ...), see bpf/voltdb.bpf.c
     VOLTDB_END = "voltdb-end"  # return of the same function
+    AGENT_REQUEST_BEGINS = "agent-request-begins"  # agent/jni/marker.c: (text, bytes, statement, …)
+    AGENT_REQUEST_ENDS = "agent-request-ends"
+    AGENT_TASK_QUEUED = "agent-task-queued"  # (request), in the thread that has the request
+    AGENT_TASK_BEGINS = "agent-task-begins"  # (request), in another one
+    AGENT_TASK_ENDS = "agent-task-ends"
 
 
 class CannotResolve(QjouleError):
