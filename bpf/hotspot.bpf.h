@@ -5,12 +5,17 @@
  * A collector may move what is read, for it does not wait for such threads. It moves while all
  * threads that run Java stand still, and writes the new addresses to all references before they go
  * on; only then is the old place used for something else. So what was read is right if all
- * references on the way to it are the same after reading as before: see java_still().
+ * references on the way to it are the same after reading as before: see java_still(). Two
+ * collections within one reading, of which the second brings an object back to its old place, would
+ * deceive it.
+ *
+ * Works inside BPF programs (include vmlinux.h and bpf_helpers.h first) and, for tests, on the
+ * host.
  */
 #ifndef QJOULE_HOTSPOT_BPF_H
 #define QJOULE_HOTSPOT_BPF_H
 
-#include "state.bpf.h"
+#include "shared.h"
 
 #define JAVA_LATIN1 0 /* java.lang.String, coder: one byte a character */
 

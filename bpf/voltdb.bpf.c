@@ -8,8 +8,8 @@
  * the thread sleeps after a batch. If it then comes back, what follows is a second part, of no
  * execution. A transaction of several partitions has a part on the site thread of each.
  */
-#include "hotspot.bpf.h"
 #include "statement.bpf.h"
+#include "hotspot.bpf.h"
 #include "voltdb.bpf.h"
 
 /* Behind the six arguments in registers (System V AMD64 ABI): a return address, then these. */

@@ -34,6 +34,10 @@ struct fields {
 #define AT(offset) (uint16_t)((offset) << 2 | 1), (uint16_t)((offset) >> 14)
 static struct fields engine_fields = {
     18, {{8, 4, 0, 0, AT(7)}, {0, 0, 0, 0, AT(104)}, {2, 1, 0, 0, AT(70000)}}};
+#ifdef UNSET
+#undef AT
+#define AT(offset) 0, 0
+#endif
 static struct fields string_fields = {12, {{2, 2, 0, 0, AT(20)}, {2, 3, 0, 0, AT(16)}}};
 
 struct klass {

@@ -66,6 +66,7 @@ def test_the_layout_of_a_heap(tmp_path: Path) -> None:
     [
         ("-DTWICE", "two classes are named java/lang/String"),
         ("-DWILD", "memory at 0x8"),
+        ("-DUNSET", "value has no offset"),
         ("-DFEWER", "no field coder"),
         ("-DNO_LOADERS", "does not show ClassLoaderDataGraph::_head"),
         ("-DNO_TYPES", "no gHotSpotVMTypes"),

@@ -27,6 +27,7 @@ _CLASSES_MAX = 1_000_000
 _NAME_BYTES_MAX = 512
 _STATIC = 0x0008  # JVM specification, table 4.5-A
 _SLOTS = 6  #: u2 per field: access, name, signature, value, offset low and high (fieldInfo.hpp)
+_OFFSET_IS_SET = 1  # FIELDINFO_TAG_OFFSET (the same file)
 _TAG_BITS = 2  #: below the offset (the same file)
 
 
@@ -143,6 +144,8 @@ class HotSpot:
                 continue
             text = self._symbol(memory.number(symbols + 8 * name), _NAME_BYTES_MAX)
             if text in wanted:
+                if not low & _OFFSET_IS_SET:
+                    raise CannotRead(f"{text} has no offset yet")
                 offsets[text] = (high << 16 | low) >> _TAG_BITS
         missing = sorted(wanted - offsets.keys())
         if missing:

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/*
+ * hotspot.bpf.h for the host, on a heap of a few KiB whose collector moves objects between two
+ * reads and has the old places used for something else at once.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "shared.h"
+
+enum {
+	HEAP_BYTES = 4096,
+	HANDLE = 16, /* where the reference to the owner is */
+	OBJECTS = 4, /* owner, list, string, array */
+	SLOT = 256,
+};
+
+static struct {
+	uint8_t bytes[HEAP_BYTES];
+	uint64_t at[OBJECTS];
+	uint64_t to[OBJECTS];
+	uint32_t moved; /* bit i: the collector moves object i */
+	int reads_left; /* until it comes; below 0: it does not */
+	uint8_t garbage[SLOT];
+	const struct qj_hotspot *jvm;
+	bool list;
+} heap;
+
+static void collect(void);
+
+static long bpf_probe_read_user(void *to, uint32_t size, const void *from)
+{
+	uint64_t at = (uint64_t)from;
+
+	if (heap.reads_left-- == 0)
+		collect();
+	if (at >= HEAP_BYTES || HEAP_BYTES - at < size) {
+		memset(to, 0, size); /* as the kernel's does */
+		return -14;
+	}
+	memcpy(to, heap.bytes + at, size);
+	return 0;
+}
+
+#include "hotspot.bpf.h"
+
+static void refer(uint64_t at, uint64_t object)
+{
+	const struct qj_hotspot *jvm = heap.jvm;
+	uint64_t reference =
+	    jvm->oop_bytes == 8 ? object : (object - jvm->oop_base) >> jvm->oop_shift;
+
+	memcpy(heap.bytes + at, &reference, jvm->oop_bytes);
+}
+
+static void write_references(void)
+{
+	const struct qj_hotspot *jvm = heap.jvm;
+
+	memcpy(heap.bytes + HANDLE, &heap.at[0], sizeof(heap.at[0]));
+	refer(heap.at[0] + jvm->procedure, heap.list ? heap.at[1] : heap.at[2]);
+	refer(heap.at[1] + jvm->array_data, heap.at[2]);
+	refer(heap.at[2] + jvm->string_value, heap.at[3]);
+}
+
+static void collect(void)
+{
+	for (int i = 0; i < OBJECTS; i++) {
+		if (!(heap.moved & (1u << i)))
+			continue;
+		memcpy(heap.bytes + heap.to[i], heap.bytes + heap.at[i], SLOT);
+		memcpy(heap.bytes + heap.at[i], heap.garbage, SLOT);
+		heap.at[i] = heap.to[i];
+	}
+	write_references();
+}
+
+static void set_up(const struct qj_hotspot *jvm, const uint8_t *text, uint32_t bytes, bool list)
+{
+	const uint32_t one = 1;
+
+	memset(&heap, 0, sizeof(heap));
+	heap.jvm = jvm;
+	heap.list = list;
+	for (int i = 0; i < OBJECTS; i++) {
+		heap.at[i] = 512 + i * SLOT;
+		heap.to[i] = 2048 + i * SLOT;
+	}
+	memcpy(heap.bytes + heap.at[1] + jvm->array_length, &one, sizeof(one));
+	memcpy(heap.bytes + heap.at[3] + jvm->array_length, &bytes, sizeof(bytes));
+	memcpy(heap.bytes + heap.at[3] + jvm->array_data, text, bytes);
+	write_references();
+}
+
+/*
+ * Reads a text of at most 128 bytes while a collector moves some objects before the read of this
+ * number. Returns its length, or -1 if what was read is not to be trusted.
+ */
+int hotspot_host(const struct qj_hotspot *jvm, const uint8_t *text, uint32_t bytes, int list,
+		 int reads, uint32_t moved, const uint8_t *garbage, uint8_t *out)
+{
+	struct java_string found;
+
+	set_up(jvm, text, bytes, list);
+	memcpy(heap.garbage, garbage, SLOT);
+	heap.moved = moved;
+	heap.reads_left = reads;
+	if (!java_find(jvm, HANDLE, jvm->procedure, list, &found) || !found.latin1 ||
+	    found.bytes > 128 ||
+	    bpf_probe_read_user(out, found.bytes, (const void *)java_bytes(jvm, &found)) ||
+	    !java_still(jvm, HANDLE, jvm->procedure, list, &found))
+		return -1;
+	return found.bytes;
+}
+
+#ifdef FUZZ
+/* A heap of any bytes: what was found twice is the same, and nothing else is touched. */
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct qj_hotspot jvm;
+	struct java_string first, second;
+	bool list;
+
+	if (size < sizeof(jvm) + 1)
+		return 0;
+	memcpy(&jvm, data, sizeof(jvm));
+	list = data[sizeof(jvm)] & 1;
+	data += sizeof(jvm) + 1;
+	size -= sizeof(jvm) + 1;
+	memset(&heap, 0, sizeof(heap));
+	heap.reads_left = -1;
+	memcpy(heap.bytes, data, size < HEAP_BYTES ? size : HEAP_BYTES);
+	if (!java_find(&jvm, HANDLE, jvm.procedure, list, &first))
+		return 0;
+	if (!java_find(&jvm, HANDLE, jvm.procedure, list, &second) ||
+	    memcmp(&first, &second, sizeof(first)) ||
+	    !java_still(&jvm, HANDLE, jvm.procedure, list, &first))
+		__builtin_trap();
+	/* Another heap: the same way is there only if all of it still is. */
+	for (size_t i = HANDLE; i < HANDLE + 8; i++)
+		heap.bytes[i] ^= data[i % size];
+	if (java_still(&jvm, HANDLE, jvm.procedure, list, &first) &&
+	    memcmp(heap.bytes + HANDLE, &first.owner, sizeof(first.owner)))
+		__builtin_trap();
+	return 0;
+}
+#endif

@@ -1,0 +1,99 @@
+"""Names read from a JVM's heap: right, or not at all, whenever the collector comes."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+ROOT = Path(__file__).resolve().parents[2]
+SLOT = 256  #: bytes of an object, in hotspot_host.c
+MOVES_ALL = 0b1111
+READS_MAX = 24  #: more than one text takes
+
+
+class HotSpot(ctypes.Structure):
+    """`struct qj_hotspot` of bpf/shared.h."""
+
+    _fields_ = (
+        ("oop_base", ctypes.c_uint64),
+        ("procedure", ctypes.c_uint32),
+        ("statements", ctypes.c_uint32),
+        ("string_value", ctypes.c_uint32),
+        ("string_coder", ctypes.c_uint32),
+        ("oop_shift", ctypes.c_uint8),
+        ("oop_bytes", ctypes.c_uint8),
+        ("array_length", ctypes.c_uint8),
+        ("array_data", ctypes.c_uint8),
+        ("reserved", ctypes.c_uint8 * 4),
+    )
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    with tempfile.TemporaryDirectory() as directory:
+        library = Path(directory) / "libhotspot.so"
+        source = ROOT / "tests/fuzz/hotspot_host.c"
+        flags = ["-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", f"-I{ROOT / 'bpf'}"]
+        subprocess.run(["gcc", *flags, str(source), "-o", str(library)], check=True)
+        return ctypes.CDLL(str(library))
+
+
+def read(
+    jvm: HotSpot, text: bytes, *, in_list: bool, reads: int, moved: int, garbage: bytes
+) -> bytes | None:
+    """The text as the probe reads it, None where it does not trust what it has read."""
+    out = ctypes.create_string_buffer(SLOT)
+    got = _library().hotspot_host(
+        ctypes.byref(jvm), text, len(text), int(in_list), reads, moved, garbage, out
+    )
+    return None if got < 0 else out.raw[:got]
+
+
+layouts = st.one_of(
+    st.builds(  # compressed, the base below the heap
+        lambda base, shift: HotSpot(base, 104, 108, 20, 16, shift, 4, 12, 16),
+        st.sampled_from([0, 256]),
+        st.integers(0, 3),
+    ),
+    st.just(HotSpot(0, 112, 120, 24, 16, 0, 8, 16, 24)),
+)
+texts = st.binary(min_size=1, max_size=128)
+garbage = st.one_of(
+    st.binary(min_size=SLOT, max_size=SLOT), st.just(b"\0" * SLOT), st.just(b"\xff" * SLOT)
+)
+
+
+@settings(deadline=None)
+@given(layouts, texts, st.booleans(), garbage)
+def test_without_a_collector_every_text_is_read(
+    jvm: HotSpot, text: bytes, in_list: bool, garbage: bytes
+) -> None:
+    assert read(jvm, text, in_list=in_list, reads=-1, moved=0, garbage=garbage) == text
+
+
+@settings(deadline=None)
+@given(layouts, texts, st.booleans(), garbage)
+def test_what_moves_while_it_is_read_is_right_or_not_told(
+    jvm: HotSpot, text: bytes, in_list: bool, garbage: bytes
+) -> None:
+    """Before each of the reads, any of the objects on the way."""
+    for reads in range(READS_MAX):
+        for moved in range(1, MOVES_ALL + 1):
+            found = read(jvm, text, in_list=in_list, reads=reads, moved=moved, garbage=garbage)
+            assert found in (text, None), (reads, moved)
+
+
+@settings(deadline=None)
+@given(layouts, texts, st.booleans(), garbage)
+def test_a_collection_before_or_after_does_not_matter(
+    jvm: HotSpot, text: bytes, in_list: bool, garbage: bytes
+) -> None:
+    for reads in (0, READS_MAX):
+        found = read(jvm, text, in_list=in_list, reads=reads, moved=MOVES_ALL, garbage=garbage)
+        assert found == text
