@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -187,6 +188,15 @@ def test_voltdb_other_collector_and_plain_references(tmp_path: Path) -> None:
     assert run.loss == {}
     assert set(run.executions()) == PROCEDURES | set(story.ad_hoc)
     assert run.executions().total() == story.invocations.total()
+
+
+def test_voltdb_as_doctor_shows_it(prepared: DatabaseServer) -> None:
+    servers = json.loads(qjoule("doctor", "--json").stdout)["servers"]
+    (found,) = [server for server in servers if server["pids"] == [prepared.pid]]
+    assert found["label"] == f"voltdb:{prepared.port}"
+    assert (found["version"], found["rung"], found["exact"]) == ("10.0", "symbol", True)
+    assert {probe["role"] for probe in found["probes"]} == {"voltdb-begin", "voltdb-end"}
+    assert 0 < found["boundary_cost_ns"] < 5000
 
 
 def test_voltdb_has_no_socket_rung(prepared: DatabaseServer, tmp_path: Path) -> None:
