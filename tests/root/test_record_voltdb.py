@@ -171,7 +171,7 @@ def plan_arguments(pid: int) -> list[str]:
 def test_voltdb_sums_of_the_live_view_count_the_same(prepared: DatabaseServer) -> None:
     arguments = ("--energy", "none", "--only-running", *plan_arguments(prepared.pid))
     with tracing(Mode.LIVE, *arguments) as session:
-        story = day.tell(prepared, calls=2000)
+        story = day.tell(prepared, calls=1280)
         session.finish()
         sums = session.records(Block.AGGREGATE)
     assert int(sums["calls"].sum()) == story.invocations.total()
@@ -183,7 +183,7 @@ def test_voltdb_other_collector_and_plain_references(tmp_path: Path) -> None:
     with voltdb_server("-XX:+UseParallelGC", "-Xmn16m", *plain) as server:
         day.prepare(server)
         with recording(tmp_path / "t", "--pid", str(server.pid), "--ring-mb", "64"):
-            story = day.tell(server, calls=2000)
+            story = day.tell(server, calls=1280)
     run = Run(tmp_path / "t")
     assert run.loss == {}
     assert set(run.executions()) == PROCEDURES | set(story.ad_hoc)

@@ -13,7 +13,7 @@ from servers.voltdb import Client, VoltError, load_procedure
 
 CLIENTS = 64
 #: Calls of all clients together. With QJOULE_VOLTDB_CALLS=100000 the test takes minutes.
-CALLS = int(os.environ.get("QJOULE_VOLTDB_CALLS", "10000"))
+CALLS = int(os.environ.get("QJOULE_VOLTDB_CALLS", "12000"))
 #: What each client does in turn; its first call of a round has the number 0.
 ROUND = 20
 SOURCE = Path(__file__).with_name("Batches.java")
