@@ -59,9 +59,14 @@ static __always_inline bool mysql_is_error(const struct mysql_reply *reply)
 {
 	__u32 length = mysql_length(reply);
 
-	return reply->start == MYSQL_ERROR && length >= MYSQL_ERROR_BYTES_MIN &&
-	       length <= MYSQL_SHORT_REPLY_MAX && reply->error.mark == '#' &&
-	       reply->error.code != MARIADB_PROGRESS;
+	if (reply->start != MYSQL_ERROR || length < MYSQL_ERROR_BYTES_MIN ||
+	    length > MYSQL_SHORT_REPLY_MAX || reply->error.mark != '#' ||
+	    reply->error.code == MARIADB_PROGRESS)
+		return false;
+	for (int i = 0; i < 5; i++) /* of digits and capitals */
+		if (reply->error.state[i] < '0' || reply->error.state[i] > 'Z')
+			return false;
+	return true;
 }
 
 static __always_inline bool mysql_is_ok(const struct mysql_reply *reply)

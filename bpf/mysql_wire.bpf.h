@@ -61,7 +61,7 @@ static __always_inline void mysql_wait(struct qj_cpu_state *cpu, struct thread_s
 
 /*
  * The next request is here already, so the server did not wait: four bytes of it lie over the
- * header of the reply. What else the reply is known by must do.
+ * header of the reply. What else the reply is known by must do: no rows begin with a 0.
  */
 static __always_inline void mysql_overtaken(struct qj_cpu_state *cpu, struct thread_state *thread,
 					    __u64 buffer, __u64 now)
@@ -70,13 +70,12 @@ static __always_inline void mysql_overtaken(struct qj_cpu_state *cpu, struct thr
 
 	if (!thread->begin_ns)
 		return;
-	if (!thread->end_ns && (thread->command == QJ_COMMAND_PREPARE || thread->changes)) {
+	if (!thread->end_ns) {
 		mysql_read_reply(buffer, &reply);
 		reply.sequence = 1;
 		reply.length[0] = MYSQL_PREPARED_BYTES;
 		reply.length[1] = reply.length[2] = 0;
 		mysql_answered(cpu, thread, &reply);
-		thread->flags &= ~QJ_QUERY_OK;
 	}
 	query_end(cpu, thread, thread->end_ns ?: now);
 }

@@ -107,6 +107,7 @@ enum qj_task_event {
 	QJ_TASK_EXEC = 3,
 	QJ_TASK_EXIT = 4,
 	QJ_TASK_RENAME = 5,
+	QJ_TASK_ROLE = 6, /* a server's thread does something else from here on; comm says what */
 };
 
 enum qj_session_event {

@@ -147,7 +147,7 @@ static __always_inline void client_address(struct thread_state *thread, __u8 add
 	}
 }
 
-/* A thread is another's helper for a while: its time is shown under this name. */
+/* What the thread does from here on, for a row of its own. */
 int emit_role(struct qj_cpu_state *cpu, struct thread_state *thread)
 {
 	static const char dumps[] = "binlog-dump";
@@ -168,7 +168,7 @@ int emit_role(struct qj_cpu_state *cpu, struct thread_state *thread)
 	r->task.tgid = task->tgid;
 	r->task.parent_tgid = task->real_parent->tgid;
 	r->task.server = thread->server;
-	r->task.event = QJ_TASK_RENAME;
+	r->task.event = QJ_TASK_ROLE;
 	r->task.owner_kind = QJ_OWNER_SERVER;
 	bpf_probe_read_kernel_str(r->task.comm, sizeof(r->task.comm),
 				  thread->dumps ? dumps : task->comm);

@@ -10,6 +10,7 @@ import pytest
 
 from servers import process
 from servers.cassandra import cassandra_server
+from servers.fetched import mysql8033 as mysql8033_fetched
 from servers.mariadb import mariadb_server
 from servers.mysql import mysql_server
 from servers.postgres import postgres_server
@@ -45,6 +46,12 @@ def mariadb_pool(no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: 
 def mysql80(no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: ARG001
     """MySQL 8.0.15."""
     yield from _session(mysql_server)
+
+
+@pytest.fixture(scope="session")
+def mysql8033(no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: ARG001
+    """MySQL 8.0.33, if it is asked for."""
+    yield from _session(lambda: mysql_server(installation=mysql8033_fetched.wanted_installation))
 
 
 @pytest.fixture(scope="session")

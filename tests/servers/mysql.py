@@ -1,10 +1,10 @@
-"""MySQL 8.0.15, where the distribution has only MariaDB."""
+"""MySQL, where the distribution has only MariaDB."""
 
 from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,13 +21,15 @@ from servers.process import (
 
 
 @contextmanager
-def mysql_server(*options: str) -> Iterator[DatabaseServer]:
-    """A MySQL 8.0.15 with these further options.
+def mysql_server(
+    *options: str, installation: Callable[[], Path] = mysql80.installation
+) -> Iterator[DatabaseServer]:
+    """A MySQL with these further options: 8.0.15 unless another is given.
 
     Raises:
         Unavailable: it cannot be fetched, or lacks a library of the system.
     """
-    base = mysql_installation()
+    base = mysql_installation(installation)
     executable = str(base / "bin" / "mysqld")
     user = ["--user=root"] if os.geteuid() == 0 else []
     with server_directory() as directory:
@@ -50,13 +52,13 @@ def mysql_server(*options: str) -> Iterator[DatabaseServer]:
             yield started
 
 
-def mysql_installation() -> Path:
+def mysql_installation(fetched: Callable[[], Path] = mysql80.installation) -> Path:
     """The unpacked server, fetched on first use, if the system has the libraries that it needs."""
-    base = mysql80.installation()
+    base = fetched()
     missing = subprocess.run(
         ["ldd", str(base / "bin" / "mysqld")], capture_output=True, text=True, check=False
     ).stdout
     lacking = [line.split()[0] for line in missing.splitlines() if "not found" in line]
     if lacking:
-        raise Unavailable(f"MySQL 8.0.15 lacks {', '.join(lacking)} (packages libaio1, libnuma1)")
+        raise Unavailable(f"MySQL lacks {', '.join(lacking)} (packages libaio1, libnuma1)")
     return base

@@ -97,6 +97,7 @@ class TaskEvent(IntEnum):
     EXEC = 3
     EXIT = 4
     RENAME = 5
+    ROLE = 6
 
 
 class SessionEvent(IntEnum):

@@ -6,24 +6,29 @@ MySQL 8.0 Source Code Documentation, "Client/Server Protocol"; MariaDB Knowledge
 
 from __future__ import annotations
 
+import io
 import socket
 import struct
-from collections.abc import Iterator
+import time
+import zlib
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 CHUNK = 0xFFFFFF  #: the longest packet; a longer command goes on in the next
-LONG_PASSWORD, CONNECT_WITH_DB, LOCAL_FILES, PROTOCOL_41 = 1, 8, 128, 512
+LONG_PASSWORD, CONNECT_WITH_DB, ZLIB, LOCAL_FILES, PROTOCOL_41 = 1, 8, 32, 128, 512
 TRANSACTIONS, SECURE, MULTI_STATEMENTS, MULTI_RESULTS = 1 << 13, 1 << 15, 1 << 16, 1 << 17
-PLUGIN_AUTH = 1 << 19
+PLUGIN_AUTH, CONNECT_ATTRIBUTES = 1 << 19, 1 << 20
+ZSTD, QUERY_ATTRIBUTES, BULK = 1 << 26, 1 << 27, 1 << 34
 CAPABILITIES = (LONG_PASSWORD | LOCAL_FILES | PROTOCOL_41 | TRANSACTIONS | SECURE) | (
     MULTI_STATEMENTS | MULTI_RESULTS | PLUGIN_AUTH
 )
-COM_QUIT, COM_QUERY, COM_STATISTICS, COM_PING, COM_CHANGE_USER = 0x01, 0x03, 0x09, 0x0E, 0x11
+COM_QUIT, COM_INIT_DB, COM_QUERY, COM_STATISTICS = 0x01, 0x02, 0x03, 0x09
+COM_PING, COM_CHANGE_USER, COM_BINLOG_DUMP, COM_LONG_DATA = 0x0E, 0x11, 0x12, 0x18
 COM_PREPARE, COM_EXECUTE, COM_CLOSE, COM_RESET, COM_FETCH = 0x16, 0x17, 0x19, 0x1A, 0x1C
-COM_RESET_CONNECTION = 0x1F
+COM_RESET_CONNECTION, COM_BULK_EXECUTE = 0x1F, 0xFA
 CURSOR_READ_ONLY = 1
-TYPE_LONGLONG = 8
+TYPE_LONGLONG, TYPE_BLOB = 8, 252
 MORE_RESULTS, CURSOR_EXISTS, LAST_ROW_SENT = 0x08, 0x40, 0x80
 
 
@@ -32,9 +37,15 @@ class MysqlError(Exception):
 
 
 class MysqlClient:
-    """One connection as root without a password. Every call waits for the whole reply."""
+    """One connection as root without a password. Every call waits for the whole reply.
 
-    def __init__(self, unix: Path | None = None, port: int = 0, database: str = "") -> None:
+    `flags`: further capabilities. With ZLIB or ZSTD packets are sent in compressed ones, of ZSTD
+    only such as are too short to be worth it: so have its replies to be.
+    """
+
+    def __init__(
+        self, unix: Path | None = None, port: int = 0, database: str = "", flags: int = 0
+    ) -> None:
         if unix is not None:
             self._socket = socket.socket(socket.AF_UNIX)
             self._socket.connect(str(unix))
@@ -44,12 +55,21 @@ class MysqlClient:
         self._socket.settimeout(60)
         self._in = self._socket.makefile("rb")
         self._sequence = 0
+        self._frames: _Frames | None = None
+        self.pause_s = 0.0  #: after each byte, of clients that are slow
         self._read()
-        flags = CAPABILITIES | (CONNECT_WITH_DB if database else 0)
-        login = struct.pack("<IIB23x", flags, CHUNK, 45) + b"root\0" + b"\0"
+        flags |= CAPABILITIES | (CONNECT_WITH_DB if database else 0)
+        if flags >> 32:  # MariaDB's own are heard of clients that are not MySQL's
+            flags &= ~LONG_PASSWORD
+        login = struct.pack("<IIB19xI", flags & 0xFFFFFFFF, CHUNK, 45, flags >> 32)
+        login += b"root\0" + b"\0"
         login += (database.encode() + b"\0") if database else b""
-        self._write(login + b"mysql_native_password\0")
+        login += b"mysql_native_password\0"
+        if flags & CONNECT_ATTRIBUTES:
+            login += b"\x17\x0cprogram_name\x09m_wire_py"
+        self._write(login + (b"\3" if flags & ZSTD else b""))
         self._finish_login()
+        self._frames = _Frames(self._socket) if flags & (ZLIB | ZSTD) else None
 
     # ---- commands -------------------------------------------------------------------------
 
@@ -81,6 +101,43 @@ class MysqlClient:
         self.send(COM_FETCH, struct.pack("<II", statement_id, rows))
         return self._skip_to_eof()[0]
 
+    def init_db(self, database: bytes) -> None:
+        self.send(COM_INIT_DB, database)
+        self._checked()
+
+    def long_data(self, statement_id: int, parameter: int, part: bytes) -> None:
+        """A part of a parameter; has no reply."""
+        self.send(COM_LONG_DATA, struct.pack("<IH", statement_id, parameter) + part)
+
+    def execute_long(self, statement_id: int) -> int:
+        """Execute with one parameter, sent by `long_data` before."""
+        body = struct.pack("<IBI", statement_id, 0, 1) + b"\0\1" + bytes([TYPE_BLOB, 0])
+        self.send(COM_EXECUTE, body)
+        return self.results(binary=True)
+
+    def reset_statement(self, statement_id: int) -> None:
+        self.send(COM_RESET, struct.pack("<I", statement_id))
+        self._checked()
+
+    def bulk_execute(self, statement_id: int, values: Iterable[int]) -> None:
+        """One row for each value (MariaDB: COM_STMT_BULK_EXECUTE, with types)."""
+        body = struct.pack("<IHBB", statement_id, 128, TYPE_LONGLONG, 0)
+        self.send(COM_BULK_EXECUTE, body + b"".join(b"\0" + struct.pack("<q", v) for v in values))
+        self._checked()
+
+    def load_file(self, statement: bytes, parts: Iterable[bytes], *, early: bool = False) -> None:
+        """LOAD DATA LOCAL with a file in these packets; `early`: sent before it is asked for."""
+        self.send(COM_QUERY, statement)
+        if not early:
+            assert self._checked()[0] == 0xFB
+        else:
+            self._sequence = 2
+        for part in [*parts, b""]:
+            self._write(part)
+        if early:
+            assert self._checked()[0] == 0xFB
+        self._checked()
+
     def close_statement(self, statement_id: int) -> None:
         self.send(COM_CLOSE, struct.pack("<I", statement_id))  # has no reply
 
@@ -89,11 +146,14 @@ class MysqlClient:
         self.send(command, b"")
         self._checked()
 
-    def change_user(self) -> None:
-        self.send(
-            COM_CHANGE_USER, b"root\0\0\0" + struct.pack("<H", 45) + b"mysql_native_password\0"
-        )
+    def change_user(self, user: bytes = b"root", database: bytes = b"") -> None:
+        names = user + b"\0\0" + database + b"\0"
+        self.send(COM_CHANGE_USER, names + struct.pack("<H", 45) + b"mysql_native_password\0")
         self._finish_login()
+
+    def next_packet(self) -> bytes:
+        """Of a reply that never ends, as a replica has it."""
+        return self._checked()
 
     def quit(self) -> None:
         self.send(COM_QUIT, b"")
@@ -157,14 +217,49 @@ class MysqlClient:
             self._sequence += 1
             if len(part) < CHUNK:
                 break
-        self._socket.sendall(b"".join(packets))
+        if self.pause_s:
+            for byte in b"".join(packets):
+                self._socket.sendall(bytes([byte]))
+                time.sleep(self.pause_s)
+        elif self._frames is None:
+            self._socket.sendall(b"".join(packets))
+        else:
+            self._frames.send(b"".join(packets))
 
     def _read(self) -> bytes:
-        header = self._in.read(4)
+        header = self._take(4)
         if len(header) < 4:
             raise MysqlError("the server closed the connection")
         self._sequence = header[3] + 1
-        return self._in.read(int.from_bytes(header[:3], "little"))
+        return self._take(int.from_bytes(header[:3], "little"))
+
+    def _take(self, size: int) -> bytes:
+        return self._in.read(size) if self._frames is None else self._frames.read(self._in, size)
+
+
+class _Frames:
+    """Compressed packets ("Compressed Packet Header"): what we send is not, as one may."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        self._socket = connected
+        self._plain = io.BytesIO()
+
+    def send(self, packets: bytes) -> None:
+        for number, start in enumerate(range(0, len(packets), CHUNK)):
+            part = packets[start : start + CHUNK]
+            header = len(part).to_bytes(3, "little") + bytes([number & 255]) + bytes(3)
+            self._socket.sendall(header + part)
+
+    def read(self, stream: io.BufferedReader, size: int) -> bytes:
+        out = self._plain.read(size)
+        while len(out) < size:
+            header = stream.read(7)
+            if len(header) < 7:
+                raise MysqlError("the server closed the connection")
+            body = stream.read(int.from_bytes(header[:3], "little"))
+            self._plain = io.BytesIO(zlib.decompress(body) if any(header[4:]) else body)
+            out += self._plain.read(size - len(out))
+        return out
 
 
 def _ok_status(packet: bytes) -> int:
@@ -176,9 +271,9 @@ def _ok_status(packet: bytes) -> int:
 
 @contextmanager
 def mysql_client(
-    unix: Path | None = None, port: int = 0, database: str = ""
+    unix: Path | None = None, port: int = 0, database: str = "", flags: int = 0
 ) -> Iterator[MysqlClient]:
-    client = MysqlClient(unix, port, database)
+    client = MysqlClient(unix, port, database, flags)
     try:
         yield client
     finally:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from servers.fetched import cassandra, ferretdb, mysql80, voltdb
+from servers.fetched import cassandra, ferretdb, mysql80, mysql8033, voltdb
 from servers.process import Unavailable
 
 #: By name. Large ones that few tests need are in OPTIONAL: fetched when named.
@@ -20,7 +20,7 @@ SERVERS: dict[str, Callable[[], Path]] = {
     "ferretdb": ferretdb.installation,
     "voltdb-10.0": voltdb.installation,
 }
-OPTIONAL: dict[str, Callable[[], Path]] = {}
+OPTIONAL: dict[str, Callable[[], Path]] = {"mysql-8.0.33": mysql8033.installation}
 
 
 def main(names: list[str]) -> int:

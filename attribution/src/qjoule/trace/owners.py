@@ -1,7 +1,8 @@
 """Who ran: owner ids for segments, resolved by thread and time so that a reused pid is two owners.
 
 A thread's life is found from task events (fork, exec, exit, rename, or alive when tracing
-began). An owner is one thread's life in one role: a server thread is one owner while it serves
+began); where a server gives a thread something else to do (role), another begins. An owner is one
+thread's life in one role: a server thread is one owner while it serves
 queries and another while it works in the background.
 
 Segments may be resolved before or after the events of the same moment arrive: a life that was
@@ -147,6 +148,10 @@ class Owners:
             life = _begin(lives, thread, None)
         elif life.end_ns is not None and t_ns > life.end_ns:
             life = _begin(lives, thread, t_ns)  # its fork was lost
+        elif event == TaskEvent.ROLE:  # what it did before is another owner's
+            life.end_ns = t_ns
+            self._ended.append(life)
+            life = _begin(lives, thread, t_ns)
         life.settled |= event in (TaskEvent.FORK, TaskEvent.ALIVE)
         if event == TaskEvent.EXIT and life.end_ns is None:
             life.end_ns = t_ns

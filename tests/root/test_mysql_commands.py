@@ -1,0 +1,275 @@
+"""What MySQL's commands come to beyond counts: outcomes, files, long data, users, replicas."""
+
+from __future__ import annotations
+
+import struct
+import time
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from root.support import mysql_client as wire
+from root.support import mysql_story as day
+from root.support.mysql_client import MysqlClient, MysqlError, mysql_client
+from root.support.recording import Run, both_rungs, recording
+from servers.process import DatabaseServer
+
+pytestmark = [pytest.mark.root, pytest.mark.server]
+
+FAKE = b"\x03select 1 as m_fake\n"  #: would be a command in a packet of number 0
+PARTS = 600  #: of a file: their numbers go over 255 to 0, twice
+LONG = b"x" * 100_000
+WAIT_S = 60
+
+
+@dataclass
+class Told:
+    run: Run
+    rung: str
+    flavour: str
+    counted: dict[str, int] = field(default_factory=dict)
+
+
+def _set_up(server: DatabaseServer) -> None:
+    with closing(server.connect(ssl_disabled=True)) as connection, connection.cursor() as cursor:
+        cursor.execute("set global local_infile = 1")
+        for database in ("m_one", "m_two"):
+            cursor.execute(f"drop database if exists {database}")
+            cursor.execute(f"create database {database}")
+        cursor.execute("create table m_one.t (a bigint, b longblob)")
+        cursor.execute("create table m_one.k (a int primary key)")
+        cursor.execute("drop user if exists m_user")
+        cursor.execute("create user m_user identified with mysql_native_password")
+        cursor.execute("grant all on *.* to m_user")
+
+
+def _tell(server: DatabaseServer) -> None:
+    with mysql_client(server.socket, database="m_one", flags=wire.CONNECT_ATTRIBUTES) as client:
+        _outcomes(client)
+        _files(client)
+        _long_data(client)
+        if server.name == "mariadb":
+            with mysql_client(server.socket, database="m_one", flags=wire.BULK) as bulk:
+                statement = bulk.prepare(b"insert into t (a) /* m */ values (?) -- bulk\n")
+                bulk.bulk_execute(statement, range(100))
+                bulk.bulk_execute(statement, range(50))
+    with mysql_client(port=server.port, database="m_one") as client:
+        _changes(client)
+
+
+def _outcomes(client: MysqlClient) -> None:
+    client.query(b"insert into k values (1), (2) /* m */")
+    for statement in (b"insert into k (a) values (1)", b"select * from m_missing"):
+        with suppress(MysqlError):
+            client.query(statement)
+    client.query(b"select 1 as m_rows")
+    statement = client.prepare(b"insert into k /* m_exec */ (k.a) values (?)")
+    client.execute(statement, 3)
+    with suppress(MysqlError):
+        client.execute(statement, 3)
+
+
+def _files(client: MysqlClient) -> None:
+    for early in (False, True):
+        statement = b"/* first */ load data local infile 'm' into table t character set binary (b)"
+        client.load_file(statement, [FAKE] * PARTS, early=early)
+        client.query(b"select 1 as m_after_file")
+
+
+def _long_data(client: MysqlClient) -> None:
+    statement = client.prepare(b"insert into t (b) values (concat(?, 'm_long'))")
+    for _ in range(3):
+        client.long_data(statement, 0, LONG)
+        client.long_data(statement, 0, LONG)
+        client.execute_long(statement)
+    client.reset_statement(statement)
+    client.close_statement(statement)
+    client.simple(wire.COM_PING)
+
+
+def _changes(client: MysqlClient) -> None:
+    client.query(b"select 1 as m_in_one")
+    client.init_db(b"m_two")
+    client.query(b"select 1 as m_in_two")
+    for refused in (lambda: client.init_db(b"m_none"), lambda: client.query(b"use m_none")):
+        with suppress(MysqlError):
+            refused()
+        client.query(b"select 1 as m_still_two")
+    client.query(b"/* app */ USE `m_one`")
+    client.query(b"select 1 as m_again_one")
+    client.query(b"select 1; use m_two")
+    client.query(b"select 1 as m_again_two")
+    client.simple(wire.COM_RESET_CONNECTION)
+    client.query(b"select 1 as m_reset_two")
+    client.change_user(b"m_user", b"m_one")
+    client.query(b"select 1 as m_user_one")
+
+
+def _told(server: DatabaseServer, directory: Path, flavour: str) -> dict[str, Told]:
+    _set_up(server)
+    before = day.status(server)
+    with both_rungs(directory, server.pid):
+        _tell(server)
+    after = day.status(server)
+    counted = {name: after[name] - before.get(name, 0) for name in after}
+    return {
+        rung: Told(Run(directory / rung), rung, flavour, counted) for rung in ("socket", "symbol")
+    }
+
+
+@pytest.fixture(scope="module")
+def on_mariadb(
+    mariadb: DatabaseServer, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Told]:
+    return _told(mariadb, tmp_path_factory.mktemp("mariadb"), "mariadb")
+
+
+@pytest.fixture(scope="module")
+def on_mysql80(
+    mysql80: DatabaseServer, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Told]:
+    return _told(mysql80, tmp_path_factory.mktemp("mysql"), "mysql")
+
+
+@pytest.fixture(
+    params=[(server, rung) for server in ("mariadb", "mysql80") for rung in ("socket", "symbol")],
+    ids="-".join,
+)
+def told(request: pytest.FixtureRequest) -> Told:
+    server, rung = request.param
+    result: Told = request.getfixturevalue(f"on_{server}")[rung]
+    return result
+
+
+def _statuses(told: Told, shape: str) -> list[str | None]:
+    """In order, None where it is not known."""
+    found = told.run.queries
+    found = found[(found["text"] == shape) & (found["executions"] > 0)].sort_values("begin_ns")
+    return [None if pd.isna(status) else status for status in found["status"]]
+
+
+def test_nothing_is_lost(told: Told) -> None:
+    assert told.run.loss == {}
+
+
+def test_outcomes_are_told_where_the_reply_says(told: Told) -> None:
+    assert _statuses(told, "insert into k values (?+)") == ["ok"]
+    assert _statuses(told, "insert into k(a) values (?+)") == ["error"]
+    assert _statuses(told, "select * from m_missing") == ["error"]
+    assert _statuses(told, "select ? as m_rows") == [None], "rows may yet end in an error"
+    # MySQL hands executions over without saying where the connection's buffer is.
+    seen = told.rung == "socket" or told.flavour == "mariadb"
+    expected = ["ok", "error"] if seen else [None, None]
+    assert _statuses(told, "insert into k(k.a) values (?+)") == expected
+
+
+def test_a_file_is_part_of_its_statement(told: Told) -> None:
+    """Also if it is longer than 255 packets, is sent early, and a comment precedes LOAD."""
+    assert told.run.having("m_fake").empty
+    loads = told.run.having("load data local").sort_values("begin_ns")
+    assert len(loads) == 2
+    assert told.run.having("m_after_file")["executions"].sum() == 2
+    assert list(loads["status"]) == ["ok", "ok"]
+    for load, after in zip(
+        loads.itertuples(), told.run.having("m_after_file").itertuples(), strict=True
+    ):
+        assert load.end_ns <= after.begin_ns
+
+
+def test_what_serves_a_statement_is_its_work_and_no_execution(told: Told) -> None:
+    rows = told.run.having("insert into t(b)")
+    assert rows["executions"].sum() == 3
+    executed = rows[rows["command"] == "execute"]
+    assert len(executed) == 3 + 6 + 2, "executions, long data, RESET and CLOSE"
+
+
+def test_a_bulk_is_one_execution_as_the_server_counts(told: Told) -> None:
+    if told.flavour != "mariadb":
+        pytest.skip("COM_STMT_BULK_EXECUTE is MariaDB's")
+    bulks = told.run.having("insert into t(a)")
+    assert bulks["executions"].sum() == 2
+    executed = told.run.queries[told.run.queries["command"] == "execute"]
+    assert executed["executions"].sum() == told.counted["Com_stmt_execute"]
+
+
+def test_database_and_user_follow_the_session(on_mariadb: dict[str, Told]) -> None:
+    _check_names(on_mariadb)
+
+
+def test_database_and_user_follow_the_session_on_mysql(on_mysql80: dict[str, Told]) -> None:
+    _check_names(on_mysql80)
+
+
+def _check_names(on: dict[str, Told]) -> None:
+    queries = on["socket"].run.queries
+    marked = queries[queries["text"].str.contains(" as m_", na=False)]
+    found = {(one.text.split()[-1], one.user, one.database) for one in marked.itertuples()}
+    expected = {
+        ("m_in_one", "root", "m_one"),
+        ("m_in_two", "root", "m_two"),
+        ("m_still_two", "root", "m_two"),
+        ("m_again_one", "root", "m_one"),
+        ("m_again_two", "root", "m_two"),
+        ("m_reset_two", "root", "m_two"),
+        ("m_user_one", "m_user", "m_one"),
+        ("m_rows", "root", "m_one"),
+        ("m_after_file", "root", "m_one"),
+    }
+    assert found == expected
+    sessions = on["socket"].run.trace.pandas("sessions")
+    assert set(sessions["application"].dropna()) == {"m_wire_py"}
+    opened = sessions[sessions["event"] == "open"]
+    assert set(opened["address"].dropna()) == {"127.0.0.1"}
+    assert opened["address"].isna().any(), "unix sockets have none"
+    assert on["symbol"].run.trace.pandas("sessions").empty
+
+
+def test_a_replicas_thread_is_background(mysql80: DatabaseServer, tmp_path: Path) -> None:
+    _set_up(mysql80)
+    with recording(tmp_path / "t", "--pid", str(mysql80.pid), "--rung", "socket"):
+        _follow_binlog(mysql80)
+    _check_replica(Run(tmp_path / "t"))
+
+
+def test_a_replicas_thread_is_background_by_symbols(
+    mysql80: DatabaseServer, tmp_path: Path
+) -> None:
+    _set_up(mysql80)
+    with recording(tmp_path / "t", "--pid", str(mysql80.pid), "--rung", "symbol"):
+        _follow_binlog(mysql80)
+    _check_replica(Run(tmp_path / "t"))
+
+
+def _follow_binlog(server: DatabaseServer) -> None:
+    with mysql_client(server.socket) as replica, mysql_client(server.socket) as writer:
+        replica.query(b"set @master_binlog_checksum = 'CRC32'")
+        replica.send(wire.COM_BINLOG_DUMP, struct.pack("<IHI", 4, 0, 99))
+        for number in range(50):
+            writer.query(b"insert into m_one.t (a) values (%d)" % number)
+        events = 0
+        while events < 100:  # some for each transaction
+            assert replica.next_packet()[0] == 0
+            events += 1
+    # The server learns that the replica has gone when it next sends to it.
+    deadline = time.monotonic() + WAIT_S
+    with closing(server.connect(ssl_disabled=True)) as connection, connection.cursor() as cursor:
+        while cursor.execute(
+            "select 1 from information_schema.processlist where command = 'Binlog Dump'"
+        ):
+            assert time.monotonic() < deadline
+            cursor.execute("insert into m_one.t (a) values (0)")
+            time.sleep(0.05)
+
+
+def _check_replica(run: Run) -> None:
+    owners = run.trace.pandas("owners")
+    segments = run.trace.pandas("segments")
+    (dump,) = owners[owners["role"].isin(["binlog-dump"])].itertuples()
+    mine = segments[segments["owner"] == dump.owner]
+    assert (mine["t1_ns"] - mine["t0_ns"]).sum() > 0
+    assert dump.kind == "server"
+    assert not run.queries[run.queries["pid"] == dump.pid]["status"].isin(["unfinished"]).any()
+    assert run.loss == {}
