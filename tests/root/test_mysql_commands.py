@@ -62,9 +62,9 @@ def _tell(server: DatabaseServer) -> None:
 
 def _outcomes(client: MysqlClient) -> None:
     client.query(b"insert into k values (1), (2) /* m */")
-    for statement in (b"insert into k (a) values (1)", b"select * from m_missing"):
+    for text in (b"insert into k (a) values (1)", b"select * from m_missing"):
         with suppress(MysqlError):
-            client.query(statement)
+            client.query(text)
     client.query(b"select 1 as m_rows")
     statement = client.prepare(b"insert into k /* m_exec */ (k.a) values (?)")
     client.execute(statement, 3)
@@ -173,10 +173,8 @@ def test_a_file_is_part_of_its_statement(told: Told) -> None:
     assert len(loads) == 2
     assert told.run.having("m_after_file")["executions"].sum() == 2
     assert list(loads["status"]) == ["ok", "ok"]
-    for load, after in zip(
-        loads.itertuples(), told.run.having("m_after_file").itertuples(), strict=True
-    ):
-        assert load.end_ns <= after.begin_ns
+    after = told.run.having("m_after_file").sort_values("begin_ns")
+    assert (loads["end_ns"].to_numpy() <= after["begin_ns"].to_numpy()).all()
 
 
 def test_what_serves_a_statement_is_its_work_and_no_execution(told: Told) -> None:
@@ -206,7 +204,8 @@ def test_database_and_user_follow_the_session_on_mysql(on_mysql80: dict[str, Tol
 def _check_names(on: dict[str, Told]) -> None:
     queries = on["socket"].run.queries
     marked = queries[queries["text"].str.contains(" as m_", na=False)]
-    found = {(one.text.split()[-1], one.user, one.database) for one in marked.itertuples()}
+    markers = marked["text"].str.split().str[-1]
+    found = set(zip(markers, marked["user"], marked["database"], strict=True))
     expected = {
         ("m_in_one", "root", "m_one"),
         ("m_in_two", "root", "m_two"),

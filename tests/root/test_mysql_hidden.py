@@ -55,8 +55,8 @@ def test_compressed_sessions(server: DatabaseServer, tmp_path: Path) -> None:
 
 
 def _talk(client: MysqlClient) -> None:
-    for statement in STATEMENTS:
-        client.query(statement)
+    for text in STATEMENTS:
+        client.query(text)
     one, two = (client.prepare(b"set @m_%s = 1" % name) for name in (b"one", b"two"))
     for statement in (one, two, two, one):
         client.execute(statement)

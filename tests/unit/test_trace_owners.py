@@ -11,7 +11,7 @@ import fake_tracer as ft
 from qjoule.contract import Block, OwnerKind, TaskEvent
 from qjoule.trace.owners import EXIT_TAIL_NS, Owners, newest_owners
 
-ALIVE, FORK, EXEC, EXIT, RENAME = TaskEvent
+ALIVE, FORK, EXEC, EXIT, RENAME, ROLE = TaskEvent
 
 
 def tasks(*events: tuple[int, int, TaskEvent, bytes]) -> ft.Records:
@@ -45,6 +45,21 @@ def test_a_reused_pid_is_two_owners() -> None:
     one, two = found[int(ids[0])], found[int(ids[2])]
     assert (one["comm"], one["t0_ns"], one["t1_ns"]) == ("one", 10, 20)
     assert (two["comm"], two["t0_ns"], two["t1_ns"]) == ("two", 30, None)
+
+
+def test_another_role_is_another_owner_for_as_long_as_it_lasts() -> None:
+    owners = Owners()
+    owners.apply(tasks((0, 4, ALIVE, b"mysqld"), (10, 5, FORK, b"mysqld")))
+    changes = tasks((20, 5, ROLE, b"binlog-dump"), (30, 5, ROLE, b"mysqld"))
+    changes["server"], changes["tgid"] = 1, 5
+    owners.apply(changes)
+    served = {"owner_kind": OwnerKind.SERVER, "server": 1}
+    ids = owners.resolve(segments((15, 5), (20, 5), (29, 5), (31, 5), **served)).tolist()
+    assert ids[1] == ids[2]
+    assert len(set(ids)) == 3
+    found = rows(owners)
+    names = [(found[i]["comm"], found[i]["t0_ns"], found[i]["t1_ns"]) for i in sorted(set(ids))]
+    assert set(names) == {("mysqld", 10, 20), ("binlog-dump", 20, 30), ("mysqld", 30, None)}
 
 
 def test_reuse_within_many_others_is_resolved_by_time() -> None:

@@ -1,0 +1,94 @@
+"""64 clients at once, each with its own texts: every statement counted, none under another's text.
+
+20,000 statements a server and rung, or as many as $QJOULE_TEST_STATEMENTS says.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from root.support import mysql_story as day
+from root.support.mysql_client import MysqlClient
+from root.support.recording import Run, both_rungs, recording
+from servers.process import DatabaseServer
+
+pytestmark = [pytest.mark.root, pytest.mark.server]
+
+CLIENTS = 64
+STATEMENTS = int(os.environ.get("QJOULE_TEST_STATEMENTS", "20000"))
+ROUNDS = STATEMENTS // CLIENTS // 4
+MARKER = re.compile(r"m_client_\d+")
+
+
+def _client(server: DatabaseServer, number: int, ready: threading.Barrier) -> None:
+    """Texts and prepared statements in turn. The statements' ids are the same in all sessions."""
+    client = MysqlClient(port=server.port) if number % 2 else MysqlClient(server.socket)
+    ready.wait()
+    marker = b"m_client_%d" % number
+    prepared = client.prepare(b"select ? + 1 as " + marker)
+    other = client.prepare(b"set @" + marker + b" = ?")
+    for value in range(ROUNDS):
+        client.query(b"select %d as %s" % (value, marker))
+        client.execute(prepared, value)
+        client.query(b"set @%s = %d" % (marker, value))
+        client.execute(other, value)
+    client.quit()
+
+
+def _load(server: DatabaseServer) -> Counter[str]:
+    """Runs the clients; what the server itself counted of them."""
+    before = day.status(server)
+    ready = threading.Barrier(CLIENTS)
+    clients = [
+        threading.Thread(target=_client, args=(server, number, ready)) for number in range(CLIENTS)
+    ]
+    for client in clients:
+        client.start()
+    for client in clients:
+        client.join()
+    after = day.status(server)
+    names = ("Com_select", "Com_set_option", "Com_stmt_execute", "Com_stmt_prepare")
+    return Counter({name: after[name] - before[name] for name in names})
+
+
+def _check(run: Run, counted: Counter[str]) -> None:
+    queries = run.queries
+    queries["marker"] = [
+        found[0] if isinstance(text, str) and (found := MARKER.search(text)) else None
+        for text in queries["text"]
+    ]
+    marked = queries[queries["marker"].notna()]
+    executions = marked.groupby("marker")["executions"].sum()
+    assert dict(executions) == {f"m_client_{n}": 4 * ROUNDS for n in range(CLIENTS)}
+    assert marked["executions"].sum() == CLIENTS * ROUNDS * 4
+    by_session = marked.groupby("session")["marker"].nunique()
+    assert (by_session == 1).all(), "a text in another's session"
+    assert counted["Com_stmt_prepare"] == (marked["command"] == "prepare").sum()
+    executed = marked[marked["command"] == "execute"]["executions"].sum()
+    assert counted["Com_stmt_execute"] == executed
+    selects = marked[marked["text"].str.startswith("select")]["executions"].sum()
+    sets = marked[marked["text"].str.startswith("set @")]["executions"].sum()
+    assert counted["Com_select"] == selects
+    assert counted["Com_set_option"] >= sets == selects, "drivers set options of their own"
+    assert run.loss == {}
+
+
+@pytest.mark.parametrize("server", ["mariadb", "mysql80"])
+def test_many_clients(server: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    running: DatabaseServer = request.getfixturevalue(server)
+    with both_rungs(tmp_path, running.pid):
+        counted = _load(running)
+    for rung in ("socket", "symbol"):
+        _check(Run(tmp_path / rung), counted)
+
+
+def test_many_clients_of_a_pool(mariadb_pool: DatabaseServer, tmp_path: Path) -> None:
+    with recording(tmp_path / "t", "--pid", str(mariadb_pool.pid), "--ring-mb", "64"):
+        counted = _load(mariadb_pool)
+    _check(Run(tmp_path / "t"), counted)
