@@ -2,6 +2,7 @@
 /* Which tasks are server threads, and what tasks are called. */
 #include "arguments.bpf.h"
 #include "query.bpf.h"
+#include "redis_arguments.bpf.h"
 
 struct file_id {
 	__u64 inode;
@@ -36,10 +37,14 @@ static __always_inline __u16 server_by_executable(struct task_struct *task, __u6
 	return 0;
 }
 
+static __always_inline bool is_of_kind(__u16 server, __u8 kind)
+{
+	return server && plan.servers[(server - 1) & (QJ_MAX_SERVERS - 1)].kind == kind;
+}
+
 static __always_inline bool is_generic(__u16 server)
 {
-	return server &&
-	       plan.servers[(server - 1) & (QJ_MAX_SERVERS - 1)].kind == QJ_SERVER_GENERIC;
+	return is_of_kind(server, QJ_SERVER_GENERIC);
 }
 
 /*
@@ -75,9 +80,11 @@ static __always_inline __u16 server_of_running(struct task_struct *task)
 		if (is_generic(server) && !runs_file_of(task, server))
 			server = 0;
 	}
-	if (!server && !plan.only_running)
-		server = server_by_executable(task, 0);
-	return server;
+	if (server || plan.only_running)
+		return server;
+	server = server_by_executable(task, 0);
+	/* Each Redis that ran when the plan was made is listed; else its file runs as a tool. */
+	return is_of_kind(server, QJ_SERVER_REDIS) ? 0 : server;
 }
 
 static __always_inline void adopt(struct task_struct *task, __u16 server, __u8 phase)
@@ -149,6 +156,8 @@ static __always_inline __u16 server_after_exec(struct task_struct *task)
 
 	if (!plan.only_running)
 		server = server_by_executable(task, plan.arguments ? arguments_of(task) : 0);
+	if (plan.redis && is_of_kind(server, QJ_SERVER_REDIS) && !is_redis_server(task))
+		server = 0;
 	if (!server && forked && is_generic(forked->server) && runs_file_of(task, forked->server))
 		server = forked->server;
 	return server;

@@ -24,10 +24,12 @@ def toy_server(
     functions: Iterable[str],
     *,
     banner: str = "",
+    variables: Iterable[str] = (),
     flags: tuple[str, ...] = (),
     exported: bool = True,
 ) -> Path:
-    """An executable with these functions (any name an assembler takes) and this string inside.
+    """An executable with these functions (any name an assembler takes), this string inside, and
+    these pointers.
 
     Started with an argument, it waits to be killed.
     """
@@ -39,6 +41,7 @@ def toy_server(
         lines.append(
             f"int f{number}(int a, void *b) {{ counter += a; return counter + (b != 0); }}"
         )
+    lines += [f"void *{name};" for name in variables]
     source = path.with_suffix(".c")
     source.write_text("\n".join(lines))
     export = ["-rdynamic"] if exported else []

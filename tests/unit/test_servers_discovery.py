@@ -173,25 +173,9 @@ def test_a_redis_is_known_by_its_file_whatever_that_is_called(
         401: "/usr/bin/redis-check-rdb",
         402: "redis-sentinel *:26379 [sentinel]",
         403: "cache-a",  # proc-title-template
+        404: "cache-b",
     }
     for pid, title in titles.items():
-        entry = fake.add(pid, str(exe))
+        entry = fake.add(pid, str(exe), comm="redis-sentinel" if pid == 404 else "redis-server")
         (entry / "cmdline").write_text(title + "\0" * 20)
     assert [server.tgids for server in running(fake)] == [(400,), (403,)]
-
-
-def test_a_redis_is_looked_at_from_outside(fake: FakeProc, toys: dict[str, Path]) -> None:
-    def one(pid: int, libraries: str, *threads: str) -> Server:
-        entry = fake.add(pid, str(toys["redis-server"]))
-        (entry / "maps").write_text(f"7f00-7f01 r-xp 0 08:01 1 {libraries}\n")
-        for number, comm in enumerate(("redis-server", *threads)):
-            (entry / "task" / str(pid + number)).mkdir(parents=True)
-            (entry / "task" / str(pid + number) / "comm").write_text(comm + "\n")
-        (server,) = (server for server in running(fake) if server.tgids == (pid,))
-        return server
-
-    plain = one(500, "/lib/libc.so.6", "bio_aof_fsync")
-    assert (plain.encryption.value, plain.thread_pool.value) == (False, False)
-    other = one(600, "/lib/libssl.so.3", "io_thd_1", "io_thd_2")
-    assert (other.encryption.value, other.thread_pool.value) == (None, True)
-    assert other.thread_pool.source == "2 io-threads"

@@ -111,13 +111,13 @@ def _running(
     flavour, version = known
     if flavour is Flavour.REDIS and not is_redis_server(main):
         return None
+    listening = SocketTables().of(main)
     if flavour is Flavour.POSTGRES:
         encryption, pool = postgres_encryption(main), NO_POOL
     elif flavour is Flavour.REDIS:
-        encryption, pool = redis_encryption(main), redis_io_threads(main)
+        encryption, pool = redis_encryption(main, listening), redis_io_threads(main)
     else:
         encryption, pool = mysql_facts(main, flavour, version)
-    listening = SocketTables().of(main)
     tgids = tuple(member.pid for member in members)
     return Server(
         0,

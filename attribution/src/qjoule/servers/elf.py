@@ -111,6 +111,7 @@ class Executable:
         self.machine: str = elf.get_machine_arch()
         if elf.elfclass != 64 or not elf.little_endian:
             raise NotAnExecutable(f"{path}: only 64-bit little-endian executables can be traced")
+        self.is_fixed = elf["e_type"] == "ET_EXEC"  #: its addresses do not move when it starts
         self.build_id = _build_id(elf)
         self._segments = tuple(_load_segments(elf))
         self._tables = tuple(_tables(elf, stream))

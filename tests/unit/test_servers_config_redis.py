@@ -1,0 +1,125 @@
+"""What a Redis may do, by its executable, sockets, memory and threads."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from qjoule.servers.config_redis import redis_encryption, redis_io_threads
+from qjoule.servers.elf import open_executable
+from qjoule.servers.listening import Listening
+from qjoule.servers.procfs import Process, file_id
+from qjoule.servers.types import Fact
+from servers.fake_proc import FakeProc
+from servers.toy_elf import toy_server
+
+BASE = 0x40000
+TCP, UNIX = Listening(tcp=(6379,), inodes=frozenset({1})), Listening(unix=("/s",))
+FIXED = ("-no-pie",)
+
+
+@pytest.fixture(scope="module")
+def builds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    directory = tmp_path_factory.mktemp("redis")
+    tls, context = "tls-cert-file", ["redis_tls_ctx"]
+    return {
+        "without TLS": toy_server(directory / "a", []),
+        "with TLS": toy_server(directory / "b", [], banner=tls, variables=context),
+        "fixed": toy_server(directory / "c", [], banner=tls, variables=context, flags=FIXED),
+        "unexported": toy_server(directory / "d", [], banner=tls),
+    }
+
+
+@pytest.fixture
+def start(tmp_path: Path, builds: dict[str, Path]) -> Callable[..., Process]:
+    fake = FakeProc(tmp_path)
+
+    def one(build: str, context: int | None = 0, mapped: bool = True) -> Process:
+        """A process with this pointer in its memory; None: its memory ends before that."""
+        path = builds[build]
+        entry = fake.add(500, str(path))
+        line = f"{BASE:012x}-{BASE + 4096:012x} r--p 00000000 08:01 1    {path}\n"
+        (entry / "maps").write_text(line if mapped else "")
+        executable = open_executable(path)
+        address = (executable.variable("redis_tls_ctx") or 0) + BASE * (not executable.is_fixed)
+        with (entry / "mem").open("wb") as memory:
+            memory.seek(address)
+            memory.write(b"" if context is None else context.to_bytes(8, "little"))
+        identity = file_id(path)
+        assert identity is not None
+        return Process(500, 1, entry, str(path), False, identity)
+
+    return one
+
+
+@pytest.mark.parametrize("build", ["with TLS", "fixed"])
+@pytest.mark.parametrize(("context", "encrypted"), [(0, False), (0x7F00DEAD0000, True)])
+def test_its_memory_says_whether_tls_is_configured(
+    start: Callable[..., Process], build: str, context: int, encrypted: bool
+) -> None:
+    fact = redis_encryption(start(build, context), TCP)
+    assert fact == Fact(encrypted, f"TLS is {'' if encrypted else 'not '}configured")
+
+
+def test_a_build_without_tls_needs_no_look(start: Callable[..., Process]) -> None:
+    assert redis_encryption(start("without TLS", None), TCP) == Fact(False, "built without TLS")
+
+
+def test_unix_sockets_have_no_tls(start: Callable[..., Process]) -> None:
+    process = start("with TLS", 1)
+    assert redis_encryption(process, UNIX).value is False
+    assert redis_encryption(process, Listening(tcp=(6379,), unix=("/s",))).value is True
+    assert redis_encryption(process, Listening()).value is True  # its sockets cannot be seen
+
+
+@pytest.mark.parametrize(
+    ("build", "options", "why"),
+    [
+        ("unexported", {}, "its executable lacks the symbol redis_tls_ctx"),
+        ("with TLS", {"mapped": False}, "its executable is not mapped"),
+        ("with TLS", {"context": None}, "nothing is at redis_tls_ctx"),
+    ],
+)
+def test_what_cannot_be_read_is_not_known(
+    start: Callable[..., Process], build: str, options: dict[str, object], why: str
+) -> None:
+    fact = redis_encryption(start(build, **options), TCP)
+    assert fact.value is None
+    assert fact.source.endswith(why)
+
+
+def test_memory_of_others_is_not_known(start: Callable[..., Process]) -> None:
+    process = start("with TLS")
+    (process.directory / "mem").unlink()
+    fact = redis_encryption(process, TCP)
+    assert fact.value is None
+    assert fact.source.endswith("No such file or directory")
+
+
+def test_a_damaged_executable_is_not_known(start: Callable[..., Process], tmp_path: Path) -> None:
+    process = start("with TLS")
+    (process.directory / "exe").unlink()
+    shutil.copy(__file__, tmp_path / "script")
+    (process.directory / "exe").symlink_to(tmp_path / "script")
+    assert redis_encryption(process, TCP).value is None
+
+
+@pytest.mark.parametrize(
+    ("threads", "fact"),
+    [
+        (("bio_aof_fsync",), Fact(False, "one thread serves all")),
+        (("io_thd_1", "io_thd_2"), Fact(True, "2 io-threads")),
+    ],
+)
+def test_io_threads_are_seen(
+    start: Callable[..., Process], threads: tuple[str, ...], fact: Fact
+) -> None:
+    process = start("without TLS")
+    for number, comm in enumerate(("redis-server", *threads)):
+        task = process.directory / "task" / str(500 + number)
+        task.mkdir(parents=True)
+        (task / "comm").write_text(comm + "\n")
+    assert redis_io_threads(process) == fact
