@@ -86,6 +86,12 @@ def test_voltdb_every_procedure_counts(told: Told) -> None:
     assert told.run.executions().total() == invocations.total() >= day.CALLS * 0.95
 
 
+def test_voltdb_failures_are_told(told: Told) -> None:
+    failed = told.run.queries[told.run.queries["status"] == "error"]
+    assert Counter(failed["text"]) == told.story.failures
+    assert set(told.run.queries["status"]) == {"ok", "error"}
+
+
 def test_voltdb_ad_hoc_sql_is_told_by_statement(told: Told) -> None:
     counts = told.run.executions()
     assert {text: counts[text] for text in told.story.ad_hoc} == told.story.ad_hoc

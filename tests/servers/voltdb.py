@@ -82,6 +82,15 @@ class Client:
             counts[name] = counts.get(name, 0) + row[6]
         return counts
 
+    def failures(self) -> dict[str, int]:
+        """How often each procedure failed, by the server's own count, where it did."""
+        counts: dict[str, int] = {}
+        for row in self.call("@Statistics", "PROCEDURE", 0):
+            name, failed = row[5], row[17] + row[18]  # ABORTS, FAILURES
+            if failed:
+                counts[name] = counts.get(name, 0) + failed
+        return counts
+
     def close(self) -> None:
         self._wire.close()
 

@@ -50,16 +50,17 @@ def prepare(server: DatabaseServer) -> None:
 
 @dataclass(frozen=True)
 class Told:
-    """What the server counted meanwhile, by procedure, and what was asked of it."""
+    """What the server counted meanwhile, by procedure, and the ad hoc SQL asked of it."""
 
     invocations: Counter[str]
+    failures: Counter[str]
     ad_hoc: Counter[str]  #: by shape
 
 
 def tell(server: DatabaseServer, calls: int = CALLS) -> Told:
     """The whole story; returns once the server has done it all."""
     with server.connect() as referee:
-        before = referee.invocations()
+        before, failed_before = referee.invocations(), referee.failures()
         failures: list[Exception] = []
         share = calls // CLIENTS
         threads = [
@@ -72,10 +73,11 @@ def tell(server: DatabaseServer, calls: int = CALLS) -> Told:
             thread.join()
         if failures:
             raise failures[0]
-        after = Counter(referee.invocations())
+        after, failed = Counter(referee.invocations()), Counter(referee.failures())
     after.subtract(before)
+    failed.subtract(failed_before)
     rounds = CLIENTS * len(range(0, share, ROUND))
-    return Told(+after, Counter(dict.fromkeys(AD_HOC.values(), rounds)))
+    return Told(+after, +failed, Counter(dict.fromkeys(AD_HOC.values(), rounds)))
 
 
 def _guarded(server: DatabaseServer, number: int, share: int, failures: list[Exception]) -> None:
