@@ -142,10 +142,10 @@ def test_voltdb_attached_in_the_middle(prepared: DatabaseServer, tmp_path: Path)
         recording(tmp_path / "t", "--pid", str(prepared.pid)),
         prepared.connect() as client,
     ):
-        for key in range(500):
+        for key in range(200):
             client.call("Batches", key, 2, 1)
     counts = Run(tmp_path / "t").executions()
-    assert counts["Batches"] == 500
+    assert counts["Batches"] == 200
     assert set(counts) == {"get", "Batches"}
 
 
