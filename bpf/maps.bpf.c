@@ -6,6 +6,7 @@
 #include "parallel.bpf.h"
 #include "redis_state.bpf.h"
 #include "voltdb.bpf.h"
+#include "cassandra.bpf.h"
 
 const volatile struct qj_plan plan = {};
 struct qj_control control = {};
@@ -28,5 +29,8 @@ struct agent_requests_map agent_requests SEC(".maps");
 struct redis_connections_map redis_connections SEC(".maps");
 struct redis_texts_map redis_texts SEC(".maps");
 struct voltdb_begun_map voltdb_begun SEC(".maps");
+struct cql_connections_map cql_connections SEC(".maps");
+struct cql_texts_map cql_texts SEC(".maps");
+struct cql_scratch_map cql_scratch SEC(".maps");
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -74,8 +74,8 @@ static __always_inline void qj_shape_begin(struct qj_shape_state *s, __u64 seed,
 /* Feeds the first n bytes of a chunk; n above QJ_SHAPE_CHUNK counts as QJ_SHAPE_CHUNK. */
 static __always_inline void qj_shape_feed(struct qj_shape_state *s, const __u8 *chunk, __u32 n)
 {
-	/* enum qj_dialect: 1 MySQL, 2 PostgreSQL */
-	const __u16 *moves = qj_shape_moves + (s->dialect == 2 ? QJ_SHAPE_DIALECT : 0);
+	/* enum qj_dialect: 1 MySQL; PostgreSQL, and others that are read by its table */
+	const __u16 *moves = qj_shape_moves + (s->dialect == 1 ? 0 : QJ_SHAPE_DIALECT);
 	const __u64 key = s->key;
 	__u64 hash = s->hash;
 	__u64 entry = s->entry;
@@ -109,7 +109,7 @@ static __always_inline void qj_shape_feed(struct qj_shape_state *s, const __u8 *
 /* The hash of what was fed: never 0 (unknown text) and never ~0 (the `other` row). */
 static __always_inline __u64 qj_shape_end(struct qj_shape_state *s)
 {
-	const __u8 *finals = qj_shape_finals + (s->dialect == 2 ? 64 : 0);
+	const __u8 *finals = qj_shape_finals + (s->dialect == 1 ? 0 : 64);
 	__u64 state = (s->entry & QJ_SHAPE_STATE) >> 5;
 	__u64 last = finals[state] | (s->truncated ? 0x100 : 0);
 	__u64 hash = qj_shape_mix(qj_shape_step(s->hash, last, s->key));

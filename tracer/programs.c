@@ -101,6 +101,18 @@ struct bpf_program *programs_of_role(struct qjoule_bpf *skeleton, enum probe_rol
 }
 
 /* Programs are opt-in: what no server needs is not loaded. */
+static void choose_cassandra(struct qjoule_bpf *skeleton, const struct options *options)
+{
+	bool counted = false;
+
+	for (unsigned i = 0; i < options->server_count; i++)
+		counted |= options->servers[i].rung == QJ_RUNG_STATISTICAL;
+	bpf_map__set_autocreate(skeleton->maps.cql_connections, counted);
+	bpf_map__set_autocreate(skeleton->maps.cql_texts, counted);
+	bpf_map__set_autocreate(skeleton->maps.cql_scratch, counted);
+	bpf_program__set_autoload(skeleton->progs.on_cassandra_recv, counted);
+}
+
 static void choose_programs(struct qjoule_bpf *skeleton, const struct options *options)
 {
 	bool redis = skeleton->rodata->plan.redis, agent = false;
@@ -115,6 +127,7 @@ static void choose_programs(struct qjoule_bpf *skeleton, const struct options *o
 	bpf_program__set_autoload(skeleton->progs.on_redis_send, redis);
 	bpf_map__set_autocreate(skeleton->maps.agent_statements, agent);
 	bpf_map__set_autocreate(skeleton->maps.agent_requests, agent);
+	choose_cassandra(skeleton, options);
 	for (unsigned i = 0; i < options->server_count; i++)
 		if (options->servers[i].rung == QJ_RUNG_SOCKET &&
 		    options->servers[i].kind != QJ_SERVER_REDIS)
@@ -167,7 +180,8 @@ int programs_load(struct probes *probes, const struct options *options, const st
 	size_maps(probes->skeleton, options, probes->cpu_limit);
 	err = qjoule_bpf__load(probes->skeleton);
 	if (err == -ESRCH && (bpf_program__autoload(probes->skeleton->progs.on_recv) ||
-			      bpf_program__autoload(probes->skeleton->progs.on_redis_recv))) {
+			      bpf_program__autoload(probes->skeleton->progs.on_redis_recv) ||
+			      bpf_program__autoload(probes->skeleton->progs.on_cassandra_recv))) {
 		fputs("qjoule-tracer: the socket rung needs Linux 6.3 (tracepoint "
 		      "sock_recv_length); use the symbol rung\n",
 		      stderr);

@@ -77,7 +77,7 @@ Examples:
 @options.agent
 @click.option(
     "--rung",
-    type=click.Choice(["auto", "socket", "symbol"]),
+    type=click.Choice(["auto", "socket", "symbol", "statistical"]),
     default="auto",
     show_default=True,
     help="How query boundaries are found.",

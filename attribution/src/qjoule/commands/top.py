@@ -27,7 +27,7 @@ from qjoule.model.live_groups import GROUPS
 from qjoule.reporters.table import render
 from qjoule.trace.reader import Trace
 
-_RUNGS = ("auto", "socket", "symbol")
+_RUNGS = ("auto", "socket", "symbol", "statistical")
 
 
 @click.command(

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from qjoule.contract import TaskEvent
 from qjoule.model.labels import OTHER_SHAPES
 from qjoule.model.live_groups import LiveNames
+from qjoule.shapes.cql import Batches
 from qjoule.trace.statements import (
     HASHES_PER_SHAPE,
     MAX_SHAPES,
@@ -40,6 +41,7 @@ class Names:
         self._max_shapes = max_shapes
         self._by_hash: dict[int, tuple[str, str]] = {}
         self._fingerprints: set[str] = set()
+        self._batches = Batches()
         self._comms: OrderedDict[int, str] = OrderedDict()
 
     def add_text(self, frame: Frame) -> None:
@@ -50,7 +52,9 @@ class Names:
         dialect = dialect_of(frame)
         if dialect is None:
             return
-        named = self._fingerprint(frame.text, dialect, is_truncated(frame))
+        text, read_as = self._batches.statement(frame.text, dialect)
+        named = self._fingerprint(text, read_as, is_truncated(frame))
+        self._batches.learn(shape, dialect, named.text)
         if named.fingerprint not in self._fingerprints:
             if len(self._fingerprints) >= self._max_shapes:
                 self._by_hash[shape] = (OTHER_SHAPES, OTHER_SHAPES)

@@ -51,9 +51,11 @@ class Latencies:
     _waiting: int = 0  #: rows that were appended since the first of `_counts` was made
 
     def add(self, group: I64, latency_ns: I64, executions: I64) -> None:
-        """Takes one row per query that ended: its group, its latency >= 0, its executions."""
+        """Takes one row per query that ended: its group, latency (< 0: unknown), executions."""
         size = max(int(group.max(initial=-1)) + 1, len(self._calls))
         self._calls = _grown(self._calls, size) + np.bincount(group, executions, size)
+        timed = latency_ns >= 0
+        group, latency_ns = group[timed], latency_ns[timed]
         self._total_ns = _grown(self._total_ns, size) + np.bincount(group, latency_ns, size)
         self._rounded = _grown(self._rounded, size)
         rounded = self._rounded[group]

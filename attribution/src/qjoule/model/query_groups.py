@@ -16,6 +16,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
+from qjoule.contract import QueryFlag
 from qjoule.model import id_runs
 from qjoule.model.counters import I64, Bool
 from qjoule.model.id_runs import U64, IdRuns
@@ -26,7 +27,7 @@ from qjoule.trace.arrow import pc
 
 #: Records whose variants are held, 4 bytes each.
 HELD_ROWS = 1 << 22
-_CALL_COLUMNS = ("begin_ns", "end_ns", "command", "status", "executions")
+_CALL_COLUMNS = ("begin_ns", "end_ns", "command", "status", "executions", "flags")
 
 
 class Part(Protocol):
@@ -38,7 +39,10 @@ class Part(Protocol):
 
 @dataclass(frozen=True)
 class Calls:
-    """Queries that ended as calls do: group, when they ended, latency, executions; (n,) each."""
+    """Queries that ended as calls do: group, when they ended, latency, executions; (n,) each.
+
+    A latency below 0 is not known: the query ended unseen.
+    """
 
     group: I64
     end_ns: I64
@@ -96,7 +100,7 @@ class QueryGroups:
 
     def calls(self, part: int) -> Calls:
         """The calls of a part; none if it can no longer be read."""
-        table = self._parts[part].read([*self._labels.columns, *_CALL_COLUMNS])
+        table = self._parts[part].read(list(dict.fromkeys([*self._labels.columns, *_CALL_COLUMNS])))
         if table is None:
             return Calls(*np.zeros((4, 0), np.int64))
         calls = _calls(self._labels.variants(table), table)
@@ -104,7 +108,7 @@ class QueryGroups:
         return replace(calls, group=self._labels.group[calls.group])
 
     def _first_pass(self, number: int, part: Part) -> IdRuns | None:
-        table = part.read(["query", *_CALL_COLUMNS, *self._labels.columns])
+        table = part.read(list(dict.fromkeys(["query", *_CALL_COLUMNS, *self._labels.columns])))
         if table is None or not table.num_rows:
             self.ends_ns.append(None)
             return None
@@ -173,6 +177,8 @@ def _calls(variants: I32, table: pa.Table) -> Calls:
     lasted_ns = end_ns - table.column("begin_ns").to_numpy()
     called = coded(table.column("command"), "query").among(CALLS)
     unfinished = coded(table.column("status"), "").among(("unfinished",))
+    flags = pc.fill_null(table.column("flags"), 0).to_numpy()
     executions = pc.fill_null(table.column("executions"), 1).to_numpy().astype(np.int64)
     rows = np.flatnonzero(called & ~unfinished & (lasted_ns >= 0) & (executions > 0))
+    lasted_ns = np.where(flags & QueryFlag.NO_END, -1, lasted_ns)
     return Calls(variants[rows].astype(np.int64), end_ns[rows], lasted_ns[rows], executions[rows])

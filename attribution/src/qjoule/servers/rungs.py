@@ -74,7 +74,7 @@ def choose_rung(
     if agent:
         return _WITH_AGENT
     if server.flavour is Flavour.CASSANDRA:
-        return _cassandra_rung(server, wanted)
+        return _cassandra_rung(server, kernel, wanted)
     if server.flavour is Flavour.VOLTDB:
         return _voltdb_rung(server, kernel, symbol_problem, wanted)
     return _sql_rung(server, kernel, symbol_problem, wanted, shared_executable)
@@ -129,13 +129,18 @@ def _redis_rung(server: Server, kernel: KernelFacts, wanted: Rung | None) -> Cho
     return Choice(Rung.SOCKET, why, "symbol: Redis has none", exact=not doubts)
 
 
-def _cassandra_rung(server: Server, wanted: Rung | None) -> Choice:
+def _cassandra_rung(server: Server, kernel: KernelFacts, wanted: Rung | None) -> Choice:
     """A request goes through several threads, none of which shows whom it works for."""
-    if wanted is not None:
+    missing = "" if kernel.recv_tracepoint else _NO_RECV
+    if wanted is not None and wanted is not Rung.STATISTICAL:
         return _as_wanted(server, wanted, _OWN_STAGES, _OWN_STAGES, "")
-    return Choice(
-        Rung.NONE, f"CPU time and energy by stage: {_OWN_STAGES}", _NEEDS_AGENT, by_thread=True
-    )
+    if missing:
+        why = f"CPU time and energy by stage: requests cannot be counted, {missing}"
+        return Choice(Rung.NONE, why, _NEEDS_AGENT, exact=False, by_thread=True)
+    why = "requests are counted on its sockets; joules by regression on their counts"
+    if server.encryption.value is not False:
+        why += f"; encrypted sessions are counted, not seen ({server.encryption.source})"
+    return Choice(Rung.STATISTICAL, why, _NEEDS_AGENT, exact=False)
 
 
 def _voltdb_rung(

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from qjoule.contract import Dialect
+from qjoule.shapes.cql import constants_folded, id_shape
 from qjoule.shapes.lists import lists_collapsed, values_folded
 from qjoule.shapes.mongodb import mongodb_shape
 from qjoule.shapes.mysql_digest import digest_like, digest_text
@@ -74,13 +75,18 @@ def _shape(text: bytes, dialect: Dialect, truncated: bool, length: int) -> Shape
     if dialect is Dialect.VOLTDB:
         name = _ended(text.decode("latin-1"), truncated)
         return _of_no_sql(name, dialect, truncated, length)
-    reduced, cut = reduce_statement(text, dialect)
+    if dialect is Dialect.CQL_ID:
+        return _of_no_sql(id_shape(text), dialect, truncated, length)
+    lexed = Dialect.POSTGRES if dialect is Dialect.CQL else dialect
+    reduced, cut = reduce_statement(text, lexed)
+    if dialect is Dialect.CQL:
+        reduced = constants_folded(reduced)
     reduced, stripped = strip_ellipsis(reduced)
     truncated = truncated or cut or stripped
-    folded = values_folded(tokens(reduced, dialect))
-    digest_tokens = values_folded(tokens(reduced, dialect), _DIGEST_CONSTANTS)
-    shape_text = _ended(render(lists_collapsed(folded, truncated), dialect), truncated)
-    digest = _ended(digest_text(digest_tokens, dialect), truncated)
+    folded = values_folded(tokens(reduced, lexed))
+    digest_tokens = values_folded(tokens(reduced, lexed), _DIGEST_CONSTANTS)
+    shape_text = _ended(render(lists_collapsed(folded, truncated), lexed), truncated)
+    digest = _ended(digest_text(digest_tokens, lexed), truncated)
     percona = _ended(percona_fingerprint(reduced), truncated)
     return Shape(
         fingerprint=hashlib.blake2b(shape_text.encode(), digest_size=8).hexdigest(),

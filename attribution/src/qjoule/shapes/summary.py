@@ -52,6 +52,10 @@ def summary_of(text: str, dialect: Dialect) -> str:
         return _bounded(text.split(" "))
     if dialect is Dialect.MONGODB:  # namespace, command
         return _bounded([text] if text.startswith("(") else text.split(" ")[1::-1])
+    if dialect is Dialect.CQL_ID:
+        return text
+    if dialect is Dialect.CQL:
+        dialect = Dialect.POSTGRES
     reduced, _ = strip_ellipsis(reduce_statement(text.encode(), dialect)[0])
     stream = [t for t in tokens(reduced, dialect) if t.kind is not Kind.HINT]
     words: list[str] = []

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from qjoule.contract import SHAPE_OTHER, Dialect
+from qjoule.shapes.cql import Batches
 from qjoule.trace.columns import Array, distinct, names
 from qjoule.trace.schema import DIALECTS, OTHER_FINGERPRINT, SHAPES, STATEMENTS
 from qjoule.trace.stream import Frame
@@ -71,6 +72,7 @@ class Statements:
         self._fingerprint = fingerprint
         self._max_shapes = max_shapes
         self._capture = capture
+        self._batches = Batches()
         self._vocabulary: list[str | None] = [OTHER_FINGERPRINT]
         self._codes: dict[str, int] = {OTHER_FINGERPRINT: 0}
         self._by_hash: dict[int, int] = {0: -1, SHAPE_OTHER: 0}
@@ -94,7 +96,8 @@ class Statements:
         if dialect is None:
             return
         truncated = is_truncated(frame)
-        named = self._fingerprint(frame.text, dialect, truncated)
+        named = self._fingerprint(*self._batches.statement(frame.text, dialect), truncated)
+        self._batches.learn(shape, dialect, named.text)
         code = self._code(named.fingerprint)
         self._by_hash[shape] = code
         if dialect is Dialect.MYSQL and (used := _USE.search(named.text)):

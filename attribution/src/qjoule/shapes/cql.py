@@ -1,0 +1,66 @@
+"""Shapes of CQL: as PostgreSQL's lexical rules see it, and what its wire protocol adds.
+
+The kernel hashes CQL by PostgreSQL's table: strings without escapes, `$$` quotes, names in double
+quotes. What CQL has more is folded here, so several hashes may share a shape, never the reverse:
+UUIDs (`123e4567-e89b-…`), durations (`2h30m`) and other constants that begin with a digit.
+Source: cassandra src/antlr/Lexer.g.
+
+A text of `Dialect.CQL_ID` is the id of a statement that was prepared before tracing began, 16
+bytes, or empty for a compressed request. One of `Dialect.CQL_BATCH` is the hashes of the batch's
+statements, 8 bytes each, equal ones in a row once: they have been told before.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+
+from qjoule.contract import Dialect
+from qjoule.shapes.automaton import NUMBER, STRING
+
+COMPRESSED = "(compressed request)"
+_PREPARED = "(prepared before tracing began)"
+_UNKNOWN = "(statement not seen)"
+_DIGITS = rf"[0-9a-fA-F{NUMBER}]"
+_UUID = re.compile(
+    rf"(?<![\w$\"{NUMBER}-])(?=[^ ]*{NUMBER}){_DIGITS}{{1,8}}"
+    rf"(?:-{_DIGITS}{{1,4}}){{2,3}}-{_DIGITS}{{1,12}}(?![\w$\"{NUMBER}-])"
+)
+_WITH_UNITS = re.compile(rf"{NUMBER}[{NUMBER}0-9A-Za-z_\xb5\xc2]+")
+
+
+def constants_folded(reduced: str) -> str:
+    """A reduced statement (`reduction.reduce_statement`) with CQL's own constants as values."""
+    return _WITH_UNITS.sub(NUMBER, _UUID.sub(STRING, reduced))
+
+
+def id_shape(text: bytes) -> str:
+    """What stands for a statement of which only the id is known."""
+    if not text:
+        return COMPRESSED
+    return f"{_PREPARED[:-1]}: 0x{text.hex()})"
+
+
+class Batches:
+    """Texts of CQL shapes by hash, so that a batch can be told by its statements.
+
+    It holds one text for each hash that it is given: whoever gives them bounds them.
+    """
+
+    def __init__(self) -> None:
+        self._texts: dict[int, str] = {}
+
+    def learn(self, shape: int, dialect: Dialect, text: str) -> None:
+        """The shape's text, once it has been made."""
+        if dialect is Dialect.CQL:
+            self._texts[shape] = text
+        elif dialect is Dialect.CQL_ID:
+            self._texts[shape] = _PREPARED
+
+    def statement(self, text: bytes, dialect: Dialect) -> tuple[bytes, Dialect]:
+        """A batch's record as one CQL statement; any other as it is."""
+        if dialect is not Dialect.CQL_BATCH:
+            return text, dialect
+        hashes = struct.unpack(f"<{len(text) // 8}Q", text[: len(text) // 8 * 8])
+        parts = [self._texts.get(shape, _UNKNOWN) for shape in hashes]
+        return "; ".join(["BEGIN BATCH", *parts, "APPLY BATCH"]).encode(), Dialect.CQL

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* Pieces that cql_wire.h is made of: numbers, envelope headers, segments. */
+#ifndef QJ_CQL_FRAME_H
+#define QJ_CQL_FRAME_H
+
+#include "cql_state.h"
+
+#define CQL_HEADER   9
+#define CQL_TRAILER  4
+#define CQL_BODY_MAX (256u << 20) /* native_protocol_v5.spec, 2.4.1.6 */
+
+/* Opcodes of requests (2.4.1.5). */
+#define CQL_STARTUP	  0x01
+#define CQL_OPTIONS	  0x05
+#define CQL_QUERY	  0x07
+#define CQL_PREPARE	  0x09
+#define CQL_EXECUTE	  0x0a
+#define CQL_REGISTER	  0x0b
+#define CQL_BATCH	  0x0d
+#define CQL_AUTH_RESPONSE 0x0f
+#define CQL_REQUESTS                                                                               \
+	(1u << CQL_STARTUP | 1u << CQL_OPTIONS | 1u << CQL_QUERY | 1u << CQL_PREPARE |             \
+	 1u << CQL_EXECUTE | 1u << CQL_REGISTER | 1u << CQL_BATCH | 1u << CQL_AUTH_RESPONSE)
+#define CQL_STATEMENTS                                                                             \
+	(1u << CQL_QUERY | 1u << CQL_PREPARE | 1u << CQL_EXECUTE | 1u << CQL_BATCH)
+
+/* Flags of an envelope (2.4.1.3). */
+#define CQL_COMPRESSED	  0x01
+#define CQL_PAYLOAD	  0x04
+#define CQL_FLAGS	  0x1f
+#define CQL_WITH_KEYSPACE 0x01 /* PREPARE's (4.1.5) */
+#define CQL_COMPRESSION	  "COMPRESSION"
+#define CQL_TLS_HANDSHAKE 0x16 /* RFC 8446, ContentType */
+
+/* What one read has brought, and what becomes of it. */
+struct cql_walk {
+	struct cql_connection *connection;
+	__u64 seed;
+	__u64 addr;
+	__u64 text_addr; /* where the present text began; 0: in an earlier read */
+	__u32 left;
+	__u16 server;
+	__u8 lost; /* these bytes are no CQL */
+};
+
+/* Given by the includer. */
+static __always_inline bool cql_get(struct cql_walk *walk, void *to, __u32 bytes, __u64 addr);
+static __always_inline void cql_text(struct cql_walk *walk, __u32 here);
+static __always_inline void cql_text_done(struct cql_walk *walk);
+static __always_inline void cql_recall(struct cql_walk *walk, const __u8 *id);
+static __always_inline void cql_learn(struct cql_walk *walk, const __u8 *keyspace, __u32 bytes);
+static __always_inline void cql_told_request(struct cql_walk *walk, __u8 command);
+static __always_inline void cql_told_compressed(struct cql_walk *walk);
+
+static __always_inline __u32 cql_be16(const __u8 *b)
+{
+	return (__u32)b[0] << 8 | b[1];
+}
+
+static __always_inline __u32 cql_be32(const __u8 *b)
+{
+	return cql_be16(b) << 16 | cql_be16(b + 2);
+}
+
+/* Of [bytes] or [value]: negative is none. */
+static __always_inline __u32 cql_length(const __u8 *b)
+{
+	return b[0] & 0x80 ? 0 : cql_be32(b);
+}
+
+static __always_inline bool cql_is_statement(__u8 opcode)
+{
+	return opcode < 32 && (CQL_STATEMENTS >> opcode & 1);
+}
+
+static __always_inline bool cql_is_envelope(const __u8 *b)
+{
+	return b[0] >= 3 && b[0] <= 6 && !(b[1] & ~CQL_FLAGS) && !(b[2] & 0x80) && b[4] < 32 &&
+	       (CQL_REQUESTS >> b[4] & 1) && cql_be32(b + 5) <= CQL_BODY_MAX;
+}
+
+static __always_inline bool cql_is_compression(const __u8 *b)
+{
+	for (__u32 i = 0; i < sizeof(CQL_COMPRESSION) - 1; i++)
+		if (b[i] != CQL_COMPRESSION[i])
+			return false;
+	return true;
+}
+
+static __always_inline bool cql_is_lz4(const __u8 *b)
+{
+	return (b[0] | 0x20) == 'l' && (b[1] | 0x20) == 'z' && b[2] == '4';
+}
+
+static __always_inline void cql_rest(struct cql_connection *c)
+{
+	c->at = CQL_AT_REST;
+	c->skip = c->body_left;
+	c->have = 0;
+}
+
+/* The next bytes of the body mean nothing to us. */
+static __always_inline void cql_skip(struct cql_connection *c, __u32 bytes)
+{
+	c->skip = bytes < c->body_left ? bytes : c->body_left;
+}
+
+/* After those, `want` bytes are a part; a body that has not so many is malformed. */
+static __always_inline void cql_next(struct cql_connection *c, __u8 at, __u32 want)
+{
+	if (want > c->body_left - c->skip) {
+		cql_rest(c);
+		return;
+	}
+	c->at = at;
+	c->want = want;
+	c->have = 0;
+}
+
+static __always_inline void cql_took(struct cql_walk *walk, __u32 bytes, bool of_body)
+{
+	struct cql_connection *c = walk->connection;
+
+	walk->addr += bytes;
+	walk->left -= bytes;
+	if (c->framing)
+		c->segment_left -= bytes;
+	if (of_body)
+		c->body_left -= bytes;
+}
+
+/* Adds bytes to a part; returns how many. */
+static __always_inline __u32 cql_fill(struct cql_walk *walk, __u8 *to, __u64 have, __u64 want,
+				      __u32 here, __u64 max)
+{
+	__u64 take = want - have;
+
+	if (take > here)
+		take = here;
+	take = at_most(take, max);
+	have = at_most(have, max);
+	if (take && !cql_get(walk, to + have, take, walk->addr))
+		walk->lost = 1;
+	return take;
+}
+
+static __always_inline __u32 cql_gather(struct cql_walk *walk, __u32 here)
+{
+	struct cql_connection *c = walk->connection;
+	__u32 taken = cql_fill(walk, c->bytes, c->have, c->want, here, CQL_GATHER);
+
+	c->have += taken;
+	return taken;
+}
+
+/* CRC24 of a segment's header: org.apache.cassandra.utils.Crc. */
+static __always_inline __u32 cql_crc24(const __u8 *bytes, __u32 count)
+{
+	__u32 crc = 0x875060;
+
+	for (__u32 i = 0; i < count; i++) {
+		crc ^= (__u32)bytes[i] << 16;
+		for (__u32 bit = 0; bit < 8; bit++) {
+			crc <<= 1;
+			crc ^= (crc >> 24 & 1) * 0x1974f0b; /* no branch for the verifier */
+		}
+	}
+	return crc & 0xffffff;
+}
+
+static __always_inline __u32 cql_le24(const __u8 *b)
+{
+	return b[0] | (__u32)b[1] << 8 | (__u32)b[2] << 16;
+}
+
+/* Whether this is a segment's header: 6 bytes, of LZ4 8. */
+static __always_inline bool cql_is_segment(const __u8 *b, __u8 framing)
+{
+	if (framing == CQL_SEGMENTS_LZ4)
+		return cql_crc24(b, 5) == cql_le24(b + 5);
+	return cql_crc24(b, 3) == cql_le24(b + 3);
+}
+
+static __always_inline void cql_expect_envelope(struct cql_connection *c)
+{
+	c->at = CQL_AT_ENVELOPE;
+	c->want = CQL_HEADER;
+	c->have = 0;
+	c->skip = 0;
+	c->body_left = 0;
+}
+
+static __always_inline void cql_begin_segment(struct cql_walk *walk)
+{
+	struct cql_connection *c = walk->connection;
+	const __u8 *b = c->segment + CQL_TRAILER;
+	bool lz4 = c->framing == CQL_SEGMENTS_LZ4, inflates;
+	bool whole = lz4 ? b[4] & 4 : b[2] & 2;
+
+	c->segment_have = 0;
+	if (!cql_is_segment(b, c->framing)) {
+		walk->lost = 1;
+		return;
+	}
+	c->segment_left = cql_le24(b) & 0x1ffff;
+	inflates = lz4 && ((cql_le24(b + 2) >> 1) & 0x1ffff);
+	if (inflates || whole)
+		cql_expect_envelope(c);
+	if (inflates)
+		cql_told_compressed(walk);
+	if (whole)
+		c->in_parts = 0;
+	else if (inflates)
+		c->in_parts = 1;
+	c->skip_segment = inflates || c->in_parts;
+}
+
+/* The last segment's trailer and the next one's header. */
+static __always_inline void cql_segment(struct cql_walk *walk)
+{
+	struct cql_connection *c = walk->connection;
+	__u32 want = CQL_TRAILER + (c->framing == CQL_SEGMENTS_LZ4 ? 8 : 6), taken;
+
+	taken = cql_fill(walk, c->segment, c->segment_have, want, walk->left, CQL_SEGMENT);
+	c->segment_have += taken;
+	walk->addr += taken;
+	walk->left -= taken;
+	if (c->segment_have == want)
+		cql_begin_segment(walk);
+}
+
+/* A batch's statements, equal ones in a row once. */
+static __always_inline void cql_add_run(struct cql_connection *c)
+{
+	if (c->run_count && c->shape == c->last_shape)
+		return;
+	c->last_shape = c->shape;
+	if (c->run_count == CQL_RUNS_MAX) {
+		c->flags |= QJ_QUERY_TRUNCATED;
+		return;
+	}
+	c->runs[c->run_count & (CQL_RUNS_MAX - 1)] = c->shape;
+	c->run_count++;
+}
+
+static __always_inline __u64 cql_batch_shape(const struct cql_connection *c, __u64 seed)
+{
+	__u64 key = qj_shape_mix(seed + QJ_DIALECT_CQL_BATCH) | 1;
+	__u64 hash = qj_shape_mix(seed ^ key);
+
+	for (__u32 i = 0; i < CQL_RUNS_MAX; i++)
+		if (i < c->run_count)
+			hash = qj_shape_step(hash, c->runs[i], key);
+	hash = qj_shape_mix(qj_shape_step(hash, c->flags & QJ_QUERY_TRUNCATED, key));
+	return hash + 1 < 2 ? 1 : hash;
+}
+
+#endif

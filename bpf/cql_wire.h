@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/*
+ * The client side of CQL's native protocol, versions 3 to 5: envelopes, in 5 within segments.
+ * Cassandra doc/native_protocol_v{3,4,5}.spec; org.apache.cassandra.net.FrameDecoder*.
+ *
+ * Whoever includes this gives it its surroundings: cql_get(to, bytes, addr) reads, at_most() bounds,
+ * and cql_told_*() take what was found. The bytes may come in any pieces.
+ */
+#ifndef QJ_CQL_WIRE_H
+#define QJ_CQL_WIRE_H
+
+#include "cql_frame.h"
+
+static __always_inline void cql_begin_text(struct cql_walk *walk)
+{
+	struct cql_connection *c = walk->connection;
+	__u32 bytes = cql_be32(c->bytes);
+
+	if (bytes > c->body_left) {
+		cql_rest(c);
+		return;
+	}
+	qj_shape_begin(&c->text, walk->seed, QJ_DIALECT_CQL);
+	c->text_bytes = bytes;
+	c->text_left = bytes;
+	c->text.truncated = bytes > QJ_TEXT_BYTES;
+	walk->text_addr = walk->addr;
+	c->at = CQL_AT_TEXT;
+	c->want = 0;
+	if (!bytes)
+		cql_text_done(walk);
+}
+
+static __always_inline void cql_begin_body(struct cql_walk *walk)
+{
+	struct cql_connection *c = walk->connection;
+
+	switch (c->opcode) {
+	case CQL_QUERY:
+	case CQL_PREPARE:
+		cql_next(c, CQL_AT_TEXT_LENGTH, 4);
+		break;
+	case CQL_EXECUTE:
+		cql_next(c, CQL_AT_ID, 2 + QJ_MD5_DIGEST);
+		break;
+	case CQL_BATCH:
+		cql_next(c, CQL_AT_BATCH_HEAD, 3);
+		break;
+	case CQL_STARTUP:
+		cql_next(c, CQL_AT_STARTUP_COUNT, 2);
+		break;
+	default:
+		cql_rest(c);
+	}
+}
+
+static __always_inline void cql_begin_envelope(struct cql_walk *walk)
+{
+	struct cql_connection *c = walk->connection;
+
+	if (!cql_is_envelope(c->bytes)) {
+		walk->lost = 1;
+		return;
+	}
+	c->version = c->bytes[0];
+	c->opcode = c->bytes[4];
+	c->body_left = cql_be32(c->bytes + 5);
+	c->shape = 0;
+	c->flags = 0;
+	c->run_count = 0;
+	if (c->bytes[1] & CQL_COMPRESSED) {
+		if (cql_is_statement(c->opcode))
+			cql_told_compressed(walk);
+		cql_rest(c);
+	} else if (c->bytes[1] & CQL_PAYLOAD) {
+		cql_next(c, CQL_AT_PAYLOAD_COUNT, 2);
+	} else {
+		cql_begin_body(walk);
+	}
+}
+
+/* The entries of a custom payload: [string] and [bytes] each. */
+static __always_inline void cql_payload(struct cql_walk *walk)
+{
+	struct cql_connection *c = walk->connection;
+
+	if (c->at == CQL_AT_PAYLOAD_KEY) {
+		cql_skip(c, cql_be16(c->bytes));
+		cql_next(c, CQL_AT_PAYLOAD_VALUE, 4);
+		return;
+	}
+	if (c->at == CQL_AT_PAYLOAD_COUNT) {
+		c->entries = cql_be16(c->bytes);
+	} else {
+		cql_skip(c, cql_length(c->bytes));
+		c->entries--;
+	}
+	if (c->entries)
+		cql_next(c, CQL_AT_PAYLOAD_KEY, 2);
+	else
+		cql_begin_body(walk);
+}
+
+/* Whether the server's answer to this connection's STARTUP will be compressed segments. */
+static __always_inline void cql_startup(struct cql_walk *walk)
+{
+	struct cql_connection *c = walk->connection;
+	__u32 length = cql_be16(c->bytes);
+
+	switch (c->at) {
+	case CQL_AT_STARTUP_COUNT:
+		c->entries = length;
+		c->lz4 = 0;
+		break;
+	case CQL_AT_STARTUP_KEY_LENGTH:
+		c->compression = 0;
+		if (length == sizeof(CQL_COMPRESSION) - 1) {
+			cql_next(c, CQL_AT_STARTUP_KEY, length);
+			return;
+		}
+		cql_skip(c, length);
+		cql_next(c, CQL_AT_STARTUP_VALUE_LENGTH, 2);
+		return;
+	case CQL_AT_STARTUP_KEY:
+		c->compression = cql_is_compression(c->bytes);
+		cql_next(c, CQL_AT_STARTUP_VALUE_LENGTH, 2);
+		return;
+	case CQL_AT_STARTUP_VALUE_LENGTH:
+		c->entries--;
+		if (c->compression && length == 3) {
+			cql_next(c, CQL_AT_STARTUP_VALUE, length);
+			return;
+		}
+		cql_skip(c, length);
+		break;
+	default:
+		c->lz4 = cql_is_lz4(c->bytes);
+	}
+	if (c->entries)
+		cql_next(c, CQL_AT_STARTUP_KEY_LENGTH, 2);
+	else
+		cql_rest(c);
+}
+
+static __always_inline void cql_batch(struct cql_walk *walk)
+{
+	struct cql_connection *c = walk->connection;
+
+	switch (c->at) {
+	case CQL_AT_BATCH_HEAD:
+		c->entries = cql_be16(c->bytes + 1);
+		break;
+	case CQL_AT_BATCH_KIND:
+		if (c->bytes[0])
+			cql_next(c, CQL_AT_ID, 2 + QJ_MD5_DIGEST);
+		else
+			cql_next(c, CQL_AT_TEXT_LENGTH, 4);
+		return;
+	case CQL_AT_BATCH_VALUES:
+		c->values = cql_be16(c->bytes);
+		break;
+	default:
+		cql_skip(c, cql_length(c->bytes));
+		c->values--;
+	}
+	if (c->at != CQL_AT_BATCH_HEAD && c->values) {
+		cql_next(c, CQL_AT_BATCH_VALUE, 4);
+		return;
+	}
+	if (c->at != CQL_AT_BATCH_HEAD)
+		c->entries--;
+	if (c->entries) {
+		cql_next(c, CQL_AT_BATCH_KIND, 1);
+		return;
+	}
+	c->shape = cql_batch_shape(c, walk->seed);
+	cql_told_request(walk, QJ_COMMAND_QUERY);
+	cql_rest(c);
+}
+
+/* An EXECUTE's id, or that of a batch's statement. */
+static __always_inline void cql_id(struct cql_walk *walk)
+{
+	struct cql_connection *c = walk->connection;
+
+	if (cql_be16(c->bytes) != QJ_MD5_DIGEST) {
+		cql_rest(c);
+		return;
+	}
+	cql_recall(walk, c->bytes + 2);
+	if (c->opcode == CQL_BATCH) {
+		cql_add_run(c);
+		cql_next(c, CQL_AT_BATCH_VALUES, 2);
+		return;
+	}
+	cql_told_request(walk, QJ_COMMAND_EXECUTE);
+	cql_rest(c);
+}
+
+/* PREPARE's own options (protocol 5): a keyspace for this statement. */
+static __always_inline void cql_prepare(struct cql_walk *walk)
+{
+	struct cql_connection *c = walk->connection;
+	__u32 length;
+
+	if (c->at == CQL_AT_PREPARE_FLAGS && cql_be32(c->bytes) & CQL_WITH_KEYSPACE) {
+		cql_next(c, CQL_AT_PREPARE_KEYSPACE_LENGTH, 2);
+		return;
+	}
+	if (c->at == CQL_AT_PREPARE_KEYSPACE_LENGTH) {
+		length = cql_be16(c->bytes);
+		if (length && length <= CQL_KEYSPACE)
+			cql_next(c, CQL_AT_PREPARE_KEYSPACE, length);
+		else
+			cql_rest(c);
+		return;
+	}
+	if (c->at == CQL_AT_PREPARE_KEYSPACE)
+		cql_learn(walk, c->bytes, c->want);
+	cql_rest(c);
+}
+
+/* A part has been gathered. */
+static __always_inline void cql_act(struct cql_walk *walk)
+{
+	struct cql_connection *c = walk->connection;
+	__u8 at = c->at;
+
+	c->have = 0;
+	if (at == CQL_AT_ENVELOPE)
+		cql_begin_envelope(walk);
+	else if (at == CQL_AT_TEXT_LENGTH)
+		cql_begin_text(walk);
+	else if (at == CQL_AT_ID)
+		cql_id(walk);
+	else if (at <= CQL_AT_PAYLOAD_VALUE)
+		cql_payload(walk);
+	else if (at <= CQL_AT_PREPARE_KEYSPACE)
+		cql_prepare(walk);
+	else if (at <= CQL_AT_BATCH_VALUE)
+		cql_batch(walk);
+	else
+		cql_startup(walk);
+}
+
+/*
+ * A connection that nothing is known of: a read may begin with an envelope or a segment. A segment
+ * that is part of a large envelope is passed over, for it may not be the first.
+ */
+static __always_inline void cql_join(struct cql_walk *walk)
+{
+	struct cql_connection *c = walk->connection;
+	__u8 *b = c->bytes;
+	__u32 taken = cql_fill(walk, b, c->have, CQL_HEADER, walk->left, CQL_GATHER);
+
+	c->have += taken;
+	/* Protocol 5 has bare envelopes only before it is started. */
+	if (c->have == CQL_HEADER && cql_is_envelope(b) &&
+	    (b[0] < 5 || b[4] == CQL_STARTUP || b[4] == CQL_OPTIONS)) {
+		walk->addr += taken;
+		walk->left -= taken;
+		cql_expect_envelope(c);
+		cql_begin_envelope(walk);
+	} else if (c->have == CQL_HEADER) {
+		c->framing = cql_is_segment(b, CQL_SEGMENTS)	   ? CQL_SEGMENTS
+			     : cql_is_segment(b, CQL_SEGMENTS_LZ4) ? CQL_SEGMENTS_LZ4
+								   : CQL_PLAIN;
+		/* What was looked at in this read is read again; what came before can not be. */
+		if (!c->framing || taken != CQL_HEADER)
+			walk->lost = 1;
+		cql_expect_envelope(c);
+		c->segment_have = CQL_TRAILER; /* there is none before the first */
+		c->in_parts = 1;
+	} else {
+		walk->addr += taken;
+		walk->left -= taken;
+	}
+}
+
+/* The envelope is whole: what it has started counts from the next one. */
+static __always_inline void cql_envelope_done(struct cql_connection *c)
+{
+	if (c->opcode == CQL_STARTUP && c->version >= 5 && !c->framing) {
+		c->framing = c->lz4 ? CQL_SEGMENTS_LZ4 : CQL_SEGMENTS;
+		c->segment_have = CQL_TRAILER;
+		c->segment_left = 0;
+	}
+	cql_expect_envelope(c);
+}
+
+/* The next bytes of an envelope. */
+static __always_inline void cql_take(struct cql_walk *walk, __u32 here)
+{
+	struct cql_connection *c = walk->connection;
+	__u32 taken;
+
+	if (c->skip) {
+		taken = here < c->skip ? here : c->skip;
+		c->skip -= taken;
+		cql_took(walk, taken, true);
+	} else if (c->at == CQL_AT_TEXT) {
+		cql_text(walk, here);
+	} else {
+		taken = cql_gather(walk, here);
+		cql_took(walk, taken, c->at != CQL_AT_ENVELOPE);
+		if (c->have == c->want)
+			cql_act(walk);
+	}
+}
+
+static long cql_step(__u32 i, struct cql_walk *walk)
+{
+	struct cql_connection *c = walk->connection;
+	__u32 here;
+
+	(void)i;
+	if (!walk->left || walk->lost)
+		return 1;
+	here = c->framing && walk->left > c->segment_left ? c->segment_left : walk->left;
+	if (c->at == CQL_AT_UNKNOWN)
+		cql_join(walk);
+	else if (c->framing && !c->segment_left)
+		cql_segment(walk);
+	else if (c->framing && c->skip_segment)
+		cql_took(walk, here, false);
+	else
+		cql_take(walk, here);
+	if (c->at > CQL_AT_ENVELOPE && !c->body_left)
+		cql_envelope_done(c);
+	return 0;
+}
+
+#endif
