@@ -186,8 +186,8 @@ static long cql_digest_block(__u32 i, struct cql_digest *d)
 }
 
 /* MD5 of the keyspace and the text, which lies in `message` already. */
-static __always_inline void cql_digest(struct cql_scratch *scratch,
-				       const struct cql_name *keyspace, __u64 prefix, __u64 bytes)
+static __always_inline void cql_digest(struct cql_scratch *scratch, const struct cql_name *keyspace,
+				       __u64 prefix, __u64 bytes)
 {
 	static const __u8 end[2 * QJ_MD5_BLOCK] = {0x80};
 	struct cql_digest d = {.scratch = scratch};
@@ -227,12 +227,12 @@ int cql_learn_id(struct cql_connection *c, __u64 addr, const struct cql_name *ke
 	session = c->session;
 	bytes = at_most(c->text_bytes, QJ_TEXT_BYTES);
 	if (addr) {
-		failed = bpf_probe_read_user(scratch->message + CQL_MESSAGE, bytes,
-					     (const void *)addr);
+		failed =
+		    bpf_probe_read_user(scratch->message + CQL_MESSAGE, bytes, (const void *)addr);
 	} else {
 		kept = bpf_map_lookup_elem(&cql_texts, &session);
-		failed = !kept || bpf_probe_read_kernel(scratch->message + CQL_MESSAGE, bytes,
-							kept->bytes);
+		failed = !kept ||
+			 bpf_probe_read_kernel(scratch->message + CQL_MESSAGE, bytes, kept->bytes);
 	}
 	if (failed || c->text_bytes > QJ_TEXT_BYTES || c->flags & QJ_QUERY_NO_TEXT) {
 		count_loss(this_cpu(), QJ_LOSS_PREPARED);

@@ -21,8 +21,7 @@
 #define CQL_REQUESTS                                                                               \
 	(1u << CQL_STARTUP | 1u << CQL_OPTIONS | 1u << CQL_QUERY | 1u << CQL_PREPARE |             \
 	 1u << CQL_EXECUTE | 1u << CQL_REGISTER | 1u << CQL_BATCH | 1u << CQL_AUTH_RESPONSE)
-#define CQL_STATEMENTS                                                                             \
-	(1u << CQL_QUERY | 1u << CQL_PREPARE | 1u << CQL_EXECUTE | 1u << CQL_BATCH)
+#define CQL_STATEMENTS (1u << CQL_QUERY | 1u << CQL_PREPARE | 1u << CQL_EXECUTE | 1u << CQL_BATCH)
 
 /* Flags of an envelope (2.4.1.3). */
 #define CQL_COMPRESSED	  0x01

@@ -55,7 +55,7 @@ struct cql_name {
 struct cql_connection {
 	__u64 session;
 	__u64 read_ns; /* when the last bytes came */
-	__u64 shape; /* of the request, as far as it is known */
+	__u64 shape;   /* of the request, as far as it is known */
 	__u64 last_shape;
 	__u64 runs[CQL_RUNS_MAX];
 	struct qj_shape_state text;

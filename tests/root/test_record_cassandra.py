@@ -1,0 +1,161 @@
+"""Counts and shapes on a real Cassandra: what the server counts is what the trace says."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qjoule.contract import QueryFlag
+from root.support import cql_story as day
+from root.support.recording import Run, recording
+from servers.process import DatabaseServer
+
+pytestmark = [pytest.mark.root, pytest.mark.server]
+
+
+@dataclass
+class Told:
+    story: day.Story
+    run: Run
+
+
+@pytest.fixture(scope="module")
+def told(cassandra: DatabaseServer, tmp_path_factory: pytest.TempPathFactory) -> Told:
+    directory = tmp_path_factory.mktemp("cassandra") / "trace"
+    with cassandra.connect() as referee:
+        day.set_up(referee)
+        with recording(directory, "--pid", str(cassandra.pid), "--ring-mb", "64"):
+            story = day.tell(cassandra, referee)
+    return Told(story, Run(directory))
+
+
+def test_cassandra_nothing_is_lost(told: Told) -> None:
+    assert told.run.loss == {}
+    assert told.run.trace.complete
+    assert set(told.run.queries["rung"]) == {"statistical"}
+
+
+def test_cassandra_requests_count_under_their_own_shape(told: Told) -> None:
+    counted = told.run.executions()
+    assert {text: counted[text] for text in told.story.calls} == told.story.calls
+
+
+def test_cassandra_the_server_counts_the_same(told: Told) -> None:
+    """Its metrics count statements: a batch is six, a PREPARE and what failed is none."""
+    run, story = told.run, told.story
+    batches = run.executions()[f"begin batch; {day.INSERT}; {day.DELETE}; apply batch"]
+    prepared = run.executions(command="execute").total()
+    assert prepared == story.counted["prepared_statements_executed"]
+    # An answer counts its own question: that of the first is in the trace, and not in between.
+    regular = run.executions(command="query").total() - batches - 1
+    assert regular == story.counted["regular_statements_executed"]
+
+
+def test_cassandra_no_literal_is_told(told: Told) -> None:
+    texts = told.run.trace.pandas("shapes")["text"]
+    assert not [text for text in texts if "secret" in text]
+    assert len(told.run.trace.pandas("statements")) == 0
+
+
+def test_cassandra_requests_own_no_cpu_time(told: Told) -> None:
+    """No thread shows which request it works for, so none is charged to one; nor is it timed."""
+    trace = told.run.trace
+    assert trace.pandas("segments")["query"].isna().all()
+    queries = told.run.queries
+    assert all(int(flags) & QueryFlag.NO_END for flags in queries["flags"])
+    assert (queries["begin_ns"] == queries["end_ns"]).all()
+
+
+def test_cassandra_stages_have_rows(told: Told) -> None:
+    owners = told.run.trace.pandas("owners")[["owner", "kind", "role"]]
+    segments = told.run.trace.pandas("segments").merge(owners, on="owner")
+    mine = segments[segments["kind"] == "server"]
+    spent = (mine["t1_ns"] - mine["t0_ns"]).groupby(mine["role"].astype(str)).sum()
+    for stage in ("Native-Transpor", "epollEventLoopG", "ReadStage-?", "MutationStage-?"):
+        assert spent.get(stage, 0) > 0, stage
+
+
+@pytest.mark.parametrize("options", [{"protocol_version": 3}, {"protocol_version": 4}])
+def test_cassandra_older_protocols(
+    cassandra: DatabaseServer, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    counted = _few(cassandra, tmp_path / "t", options)
+    assert counted.loss == {}
+    assert _of_table(counted.executions()) == {day.INSERT: 300, day.SELECT: 300}
+
+
+def test_cassandra_what_is_compressed_says_so(cassandra: DatabaseServer, tmp_path: Path) -> None:
+    """Every envelope of protocol 4 is compressed, and its header is not: the count is right."""
+    run = _few(cassandra, tmp_path / "t", {"protocol_version": 4, "compression": "lz4"})
+    assert run.loss["opaque_session"] >= 1
+    assert _of_table(run.executions()) == {}
+    assert run.executions()["(compressed request)"] >= 600
+
+
+def test_cassandra_segments_that_lz4_leaves_alone(
+    cassandra: DatabaseServer, tmp_path: Path
+) -> None:
+    """In protocol 5, what would not be shorter is sent as it is."""
+    run = _few(cassandra, tmp_path / "t", {"compression": "lz4"}, note="x" * 4000)
+    counted = run.executions()
+    # A key of zeroes is shorter when compressed; hardly another is.
+    assert 290 <= counted[day.SELECT] <= 300
+    assert set(_of_table(counted)) == {day.SELECT}
+    assert counted[day.SELECT] + counted["(compressed request)"] >= 600
+    assert run.loss["opaque_session"] >= 1
+
+
+def test_cassandra_a_keyspace_is_part_of_an_id(cassandra: DatabaseServer, tmp_path: Path) -> None:
+    """Statements that name none are prepared in that of USE: the same text in two is two ids."""
+    with cassandra.connect() as client:
+        day.set_up(client)
+        client.execute(
+            'create keyspace if not exists "Shop" with replication ='
+            " {'class': 'SimpleStrategy', 'replication_factor': 1}"
+        )
+        client.execute('create table if not exists "Shop".orders (id int primary key)')
+        with recording(tmp_path / "t", "--pid", str(cassandra.pid)):
+            for keyspace in ("shop", '"Shop"'):
+                with cassandra.connect() as other:
+                    other.execute(f"USE {keyspace}")
+                    select = other.session.prepare("SELECT id FROM orders WHERE id = ?")
+                    day.together(other, select, ((i,) for i in range(50)))
+    counted = Run(tmp_path / "t").executions(command="execute")
+    assert counted == {"select id from orders where id = ?": 100}
+
+
+def test_cassandra_prepared_before_is_known_by_its_id(
+    cassandra: DatabaseServer, tmp_path: Path
+) -> None:
+    with cassandra.connect() as client:
+        day.set_up(client)
+        select = client.session.prepare("SELECT id, note FROM shop.orders WHERE id = ?")
+        with recording(tmp_path / "t", "--pid", str(cassandra.pid)):
+            day.together(client, select, ((i,) for i in range(200)))
+        counted = Run(tmp_path / "t").executions(command="execute")
+        assert counted == {f"(prepared before tracing began: 0x{select.query_id.hex()})": 200}
+
+
+def _few(
+    server: DatabaseServer, directory: Path, options: dict[str, Any], note: str = "note"
+) -> Run:
+    """300 writes and 300 reads, prepared while tracing."""
+    with server.connect() as client:
+        day.set_up(client)
+    with (
+        recording(directory, "--pid", str(server.pid)),
+        server.connect(**options) as client,
+    ):
+        insert = client.session.prepare("INSERT INTO shop.orders (id, note) VALUES (?, ?)")
+        select = client.session.prepare("SELECT note FROM shop.orders WHERE id = ?")
+        day.together(client, insert, ((i, note) for i in range(300)))
+        day.together(client, select, ((i,) for i in range(300)))
+    return Run(directory)
+
+
+def _of_table(counted: Counter[str]) -> dict[str, int]:
+    return {text: n for text, n in counted.items() if "shop.orders" in text}
