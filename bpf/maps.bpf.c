@@ -7,6 +7,7 @@
 #include "redis_state.bpf.h"
 #include "voltdb.bpf.h"
 #include "cassandra.bpf.h"
+#include "mongodb_state.bpf.h"
 
 const volatile struct qj_plan plan = {};
 struct qj_control control = {};
@@ -32,5 +33,6 @@ struct voltdb_begun_map voltdb_begun SEC(".maps");
 struct cql_connections_map cql_connections SEC(".maps");
 struct cql_texts_map cql_texts SEC(".maps");
 struct cql_scratch_map cql_scratch SEC(".maps");
+struct mongodb_connections_map mongodb_connections SEC(".maps");
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

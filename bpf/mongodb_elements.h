@@ -155,6 +155,8 @@ static __always_inline void qj_mongodb_keyed(struct qj_mongodb *m)
 	int first = top && m->first;
 	__u32 fixed = qj_mongodb_fixed(m->type);
 
+	if (first)
+		m->command = m->name;
 	m->first = 0;
 	m->kept = 0;
 	m->digits = 0;

@@ -161,11 +161,19 @@ static __always_inline void qj_mongodb_cut(struct qj_mongodb *m)
 	m->skip = m->left;
 }
 
+/* Nothing that follows can change the shape: all has been seen that is looked at. */
+static __always_inline int qj_mongodb_is_seen(struct qj_mongodb *m)
+{
+	if (m->body - m->left < QJ_MONGODB_BODY)
+		return 0;
+	qj_mongodb_cut(m);
+	return 1;
+}
+
 /* How many of the next bytes need not be looked at. */
 static __always_inline __u32 qj_mongodb_unseen(struct qj_mongodb *m)
 {
-	if (m->body - m->left >= QJ_MONGODB_BODY)
-		qj_mongodb_cut(m);
+	qj_mongodb_is_seen(m);
 	return m->skip < m->left ? m->skip : m->left;
 }
 

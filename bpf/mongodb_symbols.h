@@ -60,14 +60,15 @@ struct qj_mongodb {
 	__u64 arrays;	 /* bit of a depth: it is an array */
 	__u64 values;	 /* bit of a depth: the last thing in this array was a value */
 	__u32 opcode;
-	__u32 body;  /* bytes of the message behind its header */
-	__u32 left;  /* of them, still to come */
-	__u32 skip;  /* bytes to pass over */
-	__u32 items; /* value of `left` where the section ends */
-	__u32
-	    number; /* little-endian, so far as it was read; or how many bytes of a text are left */
-	__u32 name; /* hash of the present key */
+	__u32 body;   /* bytes of the message behind its header */
+	__u32 left;   /* of them, still to come */
+	__u32 skip;   /* bytes to pass over */
+	__u32 items;  /* value of `left` where the section ends */
+	__u32 number; /* little-endian, so far; or how many bytes of a text are left */
+	__u32 name;   /* hash of the present key */
 	__u32 flags;
+	__u32 command; /* hash of the body's first key */
+	__u32 reserved;
 	__u8 at;     /* enum qj_mongodb_at */
 	__u8 digits; /* of `number` */
 	__u8 type;   /* of the element */
@@ -75,7 +76,7 @@ struct qj_mongodb {
 	__u8 first;  /* the body's next element is its first */
 	__u8 kept;   /* the value is a text that is kept */
 	__u8 in_items;
-	__u8 reserved;
+	__u8 spare;
 };
 
 /* Keys are told apart by FNV-1a, 32 bits; qjoule.shapes.mongodb does the same. */
@@ -103,6 +104,12 @@ static __always_inline int qj_mongodb_is_value(__u32 name)
 	return name == 0x009017e5u || name == 0x96234bd4u || name == 0x67a6c45eu ||
 	       name == 0x67fac355u || name == 0x66442be2u || name == 0x8f929c1eu ||
 	       name == 0x3ac30b1du;
+}
+
+/* A client's first command: hello, isMaster, ismaster. */
+static __always_inline int qj_mongodb_is_hello(const struct qj_mongodb *m)
+{
+	return m->command == 0x4f9f2cabu || m->command == 0x7428ce83u || m->command == 0x86cd9163u;
 }
 
 static __always_inline void qj_mongodb_emit(struct qj_mongodb *m, __u64 symbol)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /* Who runs on each CPU: every context switch, and the timer tick for those who run on. */
 #include "batch.bpf.h"
+#include "mongodb_wait.bpf.h"
 #include "query.bpf.h"
 
 /* Recording without counters: the common case, and the one that is worth batches. */
@@ -30,6 +31,8 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	__u64 now = bpf_ktime_get_ns();
 	__u64 t0 = restart_stretch_alone(cpu, now);
 
+	if (plan.mongodb && !preempt)
+		end_if_waiting(cpu, prev, now);
 	if (cpu->has_ended) {
 		cpu->has_ended = 0;
 		thread = thread_of(prev);

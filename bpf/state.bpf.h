@@ -82,6 +82,8 @@ struct thread_state {
 	__u32 executions;
 	__u32 flags;
 	__u32 unanswered; /* Redis: requests of this turn */
+	__u32 client_fd;  /* MongoDB: where the thread reads its requests */
+	__u32 nested;	  /* MongoDB: requests that its request makes of the server itself */
 	__u16 server;
 	__u8 server_kind;
 	__u8 rung;

@@ -7,12 +7,14 @@
 
 #if defined(__TARGET_ARCH_x86) /* arch/x86/entry/syscalls/syscall_64.tbl */
 #define SYSCALL_NUMBER(regs) ((regs)->orig_ax)
+#define SYSCALL_FD(regs)     ((regs)->di)
 #define SYSCALL_BUFFER(regs) ((regs)->si)
 #define SYS_READ	     0
 #define SYS_RECVFROM	     45
 #define SYS_RECVMSG	     47
 #elif defined(__TARGET_ARCH_arm64) /* include/uapi/asm-generic/unistd.h */
 #define SYSCALL_NUMBER(regs) ((regs)->syscallno)
+#define SYSCALL_FD(regs)     ((regs)->orig_x0)
 #define SYSCALL_BUFFER(regs) ((regs)->regs[1])
 #define SYS_READ	     63
 #define SYS_RECVFROM	     207
@@ -20,6 +22,23 @@
 #else
 #error "unknown architecture"
 #endif
+
+/* The file that this system call reads from. */
+static __always_inline __u32 received_from(struct task_struct *task)
+{
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+
+	return SYSCALL_FD(regs);
+}
+
+static __always_inline bool is_reading(struct task_struct *task, __u32 fd)
+{
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+	__u64 number = SYSCALL_NUMBER(regs);
+
+	return (number == SYS_RECVMSG || number == SYS_RECVFROM || number == SYS_READ) &&
+	       (__u32)SYSCALL_FD(regs) == fd;
+}
 
 /* Address of the bytes just received, 0 if this system call has no single buffer we know. */
 static __always_inline __u64 received_at(struct task_struct *task)

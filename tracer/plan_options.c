@@ -21,6 +21,8 @@ const char *const probe_role_names[PROBE_ROLES] = {
     [PROBE_AGENT_TASK_QUEUED] = "agent-task-queued",
     [PROBE_AGENT_TASK_BEGINS] = "agent-task-begins",
     [PROBE_AGENT_TASK_ENDS] = "agent-task-ends",
+    [PROBE_MONGODB_REQUEST] = "mongodb-request",
+    [PROBE_MONGODB_DONE] = "mongodb-done",
 };
 
 const char *const counter_names[QJ_COUNTERS] = {"cycles", "instructions", "llc-misses"};
@@ -62,15 +64,18 @@ static bool has_rung(int kind, int rung)
 		return rung == QJ_RUNG_NONE || rung == QJ_RUNG_SYMBOL;
 	if (kind == QJ_SERVER_CASSANDRA)
 		return rung == QJ_RUNG_NONE || rung == QJ_RUNG_STATISTICAL || rung == QJ_RUNG_AGENT;
+	if (kind == QJ_SERVER_MONGODB && rung == QJ_RUNG_STATISTICAL)
+		return true;
 	return rung == QJ_RUNG_SOCKET || rung == QJ_RUNG_SYMBOL;
 }
 
 int plan_server(struct options *o, const char *value)
 {
 	static const char *const kinds[] = {
-	    [QJ_SERVER_MYSQL] = "mysql",   [QJ_SERVER_POSTGRES] = "postgres",
-	    [QJ_SERVER_REDIS] = "redis",   [QJ_SERVER_CASSANDRA] = "cassandra",
-	    [QJ_SERVER_VOLTDB] = "voltdb", [QJ_SERVER_GENERIC] = "generic",
+	    [QJ_SERVER_MYSQL] = "mysql",	 [QJ_SERVER_POSTGRES] = "postgres",
+	    [QJ_SERVER_REDIS] = "redis",	 [QJ_SERVER_MONGODB] = "mongodb",
+	    [QJ_SERVER_CASSANDRA] = "cassandra", [QJ_SERVER_VOLTDB] = "voltdb",
+	    [QJ_SERVER_GENERIC] = "generic",
 	};
 	static const char *const rungs[] = {
 	    [QJ_RUNG_NONE] = "none",

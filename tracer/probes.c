@@ -76,7 +76,8 @@ static int attach_probe(struct probes *probes, const struct options *options,
 {
 	const char *library = options->library_path[probe->server - 1];
 	LIBBPF_OPTS(bpf_uprobe_opts, opts,
-		    .retprobe = probe->role == PROBE_MYSQL_END || probe->role == PROBE_VOLTDB_END);
+		    .retprobe = probe->role == PROBE_MYSQL_END || probe->role == PROBE_VOLTDB_END ||
+				probe->role == PROBE_MONGODB_DONE);
 
 	/* By inode, for every process: a server that restarts is probed from its first query. */
 	return keep(probes,
@@ -139,7 +140,8 @@ static int attach_all(struct probes *probes, const struct options *options)
 	struct bpf_program *tasks[] = {s->progs.on_fork, s->progs.on_exec, s->progs.on_rename,
 				       s->progs.on_exit};
 	struct bpf_program *sockets[] = {s->progs.on_recv, s->progs.on_redis_recv,
-					 s->progs.on_redis_send, s->progs.on_cassandra_recv};
+					 s->progs.on_redis_send, s->progs.on_cassandra_recv,
+					 s->progs.on_mongodb_recv};
 	int err = 0;
 
 	for (unsigned i = 0; !err && i < sizeof(tasks) / sizeof(tasks[0]); i++)

@@ -36,6 +36,8 @@ static int fill_servers(struct qj_plan *plan, const struct options *options)
 		plan->arguments |= plan->servers[i].restart == QJ_RESTART_SAME;
 		plan->redis |= plan->servers[i].kind == QJ_SERVER_REDIS;
 		plan->voltdb |= plan->servers[i].kind == QJ_SERVER_VOLTDB;
+		plan->mongodb |= plan->servers[i].kind == QJ_SERVER_MONGODB &&
+				 plan->servers[i].rung == QJ_RUNG_SOCKET;
 		/* MKDEV() of the kernel: include/linux/kdev_t.h */
 		plan->servers[i].device = major(st.st_dev) << 20 | minor(st.st_dev);
 	}
@@ -94,10 +96,22 @@ struct bpf_program *programs_of_role(struct qjoule_bpf *skeleton, enum probe_rol
 		return skeleton->progs.on_task_begins;
 	case PROBE_AGENT_TASK_ENDS:
 		return skeleton->progs.on_task_ends;
+	case PROBE_MONGODB_REQUEST:
+		return skeleton->progs.on_mongodb_request;
+	case PROBE_MONGODB_DONE:
+		return skeleton->progs.on_mongodb_done;
 	case PROBE_ROLES:
 		break;
 	}
 	return NULL;
+}
+
+static void choose_redis(struct qjoule_bpf *skeleton, bool wanted)
+{
+	bpf_map__set_autocreate(skeleton->maps.redis_connections, wanted);
+	bpf_map__set_autocreate(skeleton->maps.redis_texts, wanted);
+	bpf_program__set_autoload(skeleton->progs.on_redis_recv, wanted);
+	bpf_program__set_autoload(skeleton->progs.on_redis_send, wanted);
 }
 
 /* Programs are opt-in: what no server needs is not loaded. */
@@ -106,7 +120,8 @@ static void choose_cassandra(struct qjoule_bpf *skeleton, const struct options *
 	bool counted = false;
 
 	for (unsigned i = 0; i < options->server_count; i++)
-		counted |= options->servers[i].rung == QJ_RUNG_STATISTICAL;
+		counted |= options->servers[i].kind == QJ_SERVER_CASSANDRA &&
+			   options->servers[i].rung == QJ_RUNG_STATISTICAL;
 	bpf_map__set_autocreate(skeleton->maps.cql_connections, counted);
 	bpf_map__set_autocreate(skeleton->maps.cql_texts, counted);
 	bpf_map__set_autocreate(skeleton->maps.cql_scratch, counted);
@@ -115,23 +130,25 @@ static void choose_cassandra(struct qjoule_bpf *skeleton, const struct options *
 
 static void choose_programs(struct qjoule_bpf *skeleton, const struct options *options)
 {
-	bool redis = skeleton->rodata->plan.redis, agent = false;
+	bool agent = false, mongodb = false, sockets = false;
 
-	for (unsigned i = 0; i < options->server_count; i++)
-		agent |= options->servers[i].rung == QJ_RUNG_AGENT;
+	for (unsigned i = 0; i < options->server_count; i++) {
+		const struct qj_server_plan *server = &options->servers[i];
 
-	bpf_map__set_autocreate(skeleton->maps.redis_connections, redis);
-	bpf_map__set_autocreate(skeleton->maps.redis_texts, redis);
+		agent |= server->rung == QJ_RUNG_AGENT;
+		if (server->kind == QJ_SERVER_MONGODB)
+			mongodb |= server->rung != QJ_RUNG_SYMBOL;
+		else if (server->kind != QJ_SERVER_REDIS)
+			sockets |= server->rung == QJ_RUNG_SOCKET;
+	}
+	choose_redis(skeleton, skeleton->rodata->plan.redis);
 	bpf_map__set_autocreate(skeleton->maps.voltdb_begun, skeleton->rodata->plan.voltdb);
-	bpf_program__set_autoload(skeleton->progs.on_redis_recv, redis);
-	bpf_program__set_autoload(skeleton->progs.on_redis_send, redis);
 	bpf_map__set_autocreate(skeleton->maps.agent_statements, agent);
 	bpf_map__set_autocreate(skeleton->maps.agent_requests, agent);
 	choose_cassandra(skeleton, options);
-	for (unsigned i = 0; i < options->server_count; i++)
-		if (options->servers[i].rung == QJ_RUNG_SOCKET &&
-		    options->servers[i].kind != QJ_SERVER_REDIS)
-			bpf_program__set_autoload(skeleton->progs.on_recv, true);
+	bpf_map__set_autocreate(skeleton->maps.mongodb_connections, mongodb);
+	bpf_program__set_autoload(skeleton->progs.on_mongodb_recv, mongodb);
+	bpf_program__set_autoload(skeleton->progs.on_recv, sockets);
 	for (unsigned i = 0; i < options->probe_count; i++)
 		bpf_program__set_autoload(programs_of_role(skeleton, options->probes[i].role),
 					  true);
@@ -182,6 +199,7 @@ int programs_load(struct probes *probes, const struct options *options, const st
 	if (err == -ESRCH && (bpf_program__autoload(probes->skeleton->progs.on_recv) ||
 			      bpf_program__autoload(probes->skeleton->progs.on_redis_recv) ||
 			      bpf_program__autoload(probes->skeleton->progs.on_cassandra_recv))) {
+			      bpf_program__autoload(probes->skeleton->progs.on_mongodb_recv))) {
 		fputs("qjoule-tracer: the socket rung needs Linux 6.3 (tracepoint "
 		      "sock_recv_length); use the symbol rung\n",
 		      stderr);

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* What is kept of each connection to a MongoDB server, and of a message while it comes in. */
+#ifndef QJOULE_MONGODB_STATE_BPF_H
+#define QJOULE_MONGODB_STATE_BPF_H
+
+#include "query.bpf.h"
+#include "statement.bpf.h"
+#include "mongodb_shape.h"
+
+enum mongodb_phase {
+	MONGODB_UNKNOWN = 0, /* wait for a read that begins with what looks like a header */
+	MONGODB_READY,
+	MONGODB_IGNORED, /* TLS; or not a client: the server has connected to another itself */
+};
+
+struct mongodb_connection {
+	__u64 session;	 /* 0: not a connection that we know */
+	__u64 text_addr; /* of the body, which this process keeps in one piece; 0 if not so */
+	__u64 next_addr; /* where its next byte would be; 0 before the first */
+	/* Rung statistical: the request that waits for its reply, whichever thread serves it. */
+	__u64 begin_ns;
+	__u64 shape;
+	__u32 message_bytes;
+	__u8 waits;
+	__u8 phase;	   /* enum mongodb_phase */
+	__u8 header_bytes; /* that have been read */
+	__u8 shaped;	   /* all that is looked at of the message has been seen */
+	__u8 greeted;	   /* the client has said who it is */
+	__u8 reserved[3];
+	__u32 header[8]; /* room for a piece wherever it begins */
+	struct qj_mongodb message;
+};
+
+struct mongodb_connections_map {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct mongodb_connection);
+};
+extern struct mongodb_connections_map mongodb_connections SEC(".maps");
+
+/* In mongodb_text.bpf.c, so that the verifier walks through a chunk once. Returns what was taken.
+ */
+extern int feed_mongodb(struct qj_mongodb *message, struct shape_chunk *chunk, __u32 bytes);
+/* Tells what a shape was made from, if it has not been told: the body's bytes at `addr`. */
+extern int tell_mongodb(struct qj_cpu_state *cpu, struct thread_state *thread,
+			struct qj_mongodb *message, __u64 addr);
+
+#endif

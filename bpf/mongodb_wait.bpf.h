@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* Where a thread that reads in a system call that waits has answered its client. */
+#ifndef QJOULE_MONGODB_WAIT_BPF_H
+#define QJOULE_MONGODB_WAIT_BPF_H
+
+#include "query.bpf.h"
+#include "syscall.bpf.h"
+
+/*
+ * mongod's sockets block (SyncAsioSession::ensureSync()), so no read ever finds nothing, and
+ * nothing fires until the next request has come. A thread that falls asleep while it reads from
+ * its client, with the last request read whole, has answered that one.
+ */
+static __always_inline void end_if_waiting(struct qj_cpu_state *cpu, struct task_struct *prev,
+					   __u64 now)
+{
+	struct thread_state *thread;
+
+	if (cpu->owner_kind != QJ_OWNER_QUERY ||
+	    plan.servers[(cpu->server - 1) & (QJ_MAX_SERVERS - 1)].kind != QJ_SERVER_MONGODB)
+		return;
+	thread = thread_of(prev);
+	if (thread && thread->server_kind == QJ_SERVER_MONGODB && thread->rung == QJ_RUNG_SOCKET &&
+	    thread->begin_ns && thread->synced && is_reading(prev, thread->client_fd))
+		query_end(cpu, thread, now);
+}
+
+#endif
