@@ -81,6 +81,7 @@ struct qj_plan {
 	__u32 arguments;    /* some server is told by its arguments */
 	__u32 voltdb;	    /* one of the servers is a VoltDB */
 	__u32 mongodb;	    /* one of the servers is a MongoDB on the socket rung */
+	__u32 reserved;
 	struct qj_server_plan servers[QJ_MAX_SERVERS]; /* server id - 1 */
 	struct qj_running running[QJ_MAX_RUNNING];
 	__u16 package_of[QJ_MAX_CPUS];

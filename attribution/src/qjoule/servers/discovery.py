@@ -9,12 +9,14 @@ from pathlib import Path
 
 from qjoule.errors import QjouleError
 from qjoule.servers.cassandra import cassandra_version, configuration, is_cassandra
+from qjoule.servers.config_ferretdb import NO_OWN_THREADS, ferretdb_encryption
+from qjoule.servers.config_mongodb import mongodb_facts
 from qjoule.servers.config_mysql import mysql_facts
 from qjoule.servers.config_postgres import NO_POOL, postgres_encryption
 from qjoule.servers.config_redis import is_redis_server, redis_encryption, redis_io_threads
 from qjoule.servers.elf import open_executable
 from qjoule.servers.identify import identify
-from qjoule.servers.listening import SocketTables
+from qjoule.servers.listening import Listening, SocketTables
 from qjoule.servers.procfs import Process, file_id, processes
 from qjoule.servers.restart import restart_of
 from qjoule.servers.types import Fact, Flavour, Server
@@ -22,7 +24,8 @@ from qjoule.servers.voltdb import client_port, is_voltdb, voltdb_version
 
 #: A first sieve; what is inside the executable decides.
 _NAMES = re.compile(
-    r"(mariadbd|mysqld|(edb-)?postgres|postmaster|redis-server|redis-check-(rdb|aof))([-_.].*)?"
+    r"(mariadbd|mysqld|(edb-)?postgres|postmaster|redis-server|redis-check-(rdb|aof)"
+    r"|mongod|ferretdb)([-_.].*)?"
 )
 #: Where packages put servers (Debian, Red Hat, upstream). A server that starts later is recognised
 #: in the kernel by its executable's inode, so the executable is enough.
@@ -34,6 +37,7 @@ _INSTALLED = (
     "usr/lib/postgresql/*/bin/postgres",
     "usr/pgsql-*/bin/postgres",
     "usr/bin/postgres",
+    "usr/bin/mongod",
 )
 _NOT_RUNNING = "not running, so its configuration is not known"
 
@@ -112,12 +116,7 @@ def _running(
     if flavour is Flavour.REDIS and not is_redis_server(main):
         return None
     listening = SocketTables().of(main)
-    if flavour is Flavour.POSTGRES:
-        encryption, pool = postgres_encryption(main), NO_POOL
-    elif flavour is Flavour.REDIS:
-        encryption, pool = redis_encryption(main, listening), redis_io_threads(main)
-    else:
-        encryption, pool = mysql_facts(main, flavour, version)
+    encryption, pool, compression = _facts(main, flavour, version, listening)
     tgids = tuple(member.pid for member in members)
     return Server(
         0,
@@ -131,7 +130,25 @@ def _running(
         listening.unix,
         encryption,
         pool,
+        compression=compression,
     )
+
+
+def _facts(
+    main: Process, flavour: Flavour, version: str, listening: Listening
+) -> tuple[Fact, Fact, Fact]:
+    """(may sessions be encrypted, may they change threads, may requests be compressed)."""
+    plain = Fact(False, "")
+    if flavour is Flavour.POSTGRES:
+        return postgres_encryption(main), NO_POOL, plain
+    if flavour is Flavour.REDIS:
+        return redis_encryption(main, listening), redis_io_threads(main), plain
+    if flavour is Flavour.MONGODB:
+        found = mongodb_facts(main)
+        return found.encryption, found.thread_pool, found.compression
+    if flavour is Flavour.FERRETDB:
+        return ferretdb_encryption(main), NO_OWN_THREADS, plain
+    return (*mysql_facts(main, flavour, version), plain)
 
 
 def _cassandra(process: Process, root: Path) -> Server:

@@ -1,9 +1,10 @@
 """The attach plan: what `qjoule-tracer` attaches to, as its arguments.
 
-    --server ID:KIND:RUNG:PATH   a server; KIND mysql, postgres or redis, RUNG socket or symbol;
-                                 voltdb and symbol; cassandra and statistical or agent; voltdb,
-                                 cassandra or generic and none. PATH is its executable: processes
-                                 that start from it later belong to the first server listed with it
+    --server ID:KIND:RUNG:PATH   a server; KIND mysql, postgres, redis, mongodb, RUNG socket or
+                                 symbol; voltdb and symbol; mongodb, cassandra and statistical;
+                                 cassandra and agent; voltdb, cassandra or generic and none. PATH is
+                                 its executable: processes that start from it later belong to the
+                                 first server listed with it
     --restart ID:never|HASH      which of them are this very server (`servers.restart`)
     --running ID:TGID            the main process of the server, which runs already; its children
                                  are the server's too
@@ -72,6 +73,8 @@ class PlannedServer:
         if Role.AGENT_REQUEST_ENDS in by_role:
             ends = (Role.AGENT_REQUEST_BEGINS, Role.AGENT_REQUEST_ENDS)
             return sum(by_role[role].entry_ns for role in ends)
+        if Role.MONGODB_DONE in by_role:
+            return by_role[Role.MONGODB_DONE].both_ns
         activity, portal = by_role.get(Role.PG_ACTIVITY), by_role.get(Role.PG_PORTAL_RUN)
         # Activity is reported twice: running, then idle.
         return (2 * activity.entry_ns if activity else 0) + (portal.entry_ns if portal else 0)

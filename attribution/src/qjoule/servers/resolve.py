@@ -71,6 +71,8 @@ def resolve(server: Server) -> Resolution:
         resolution = replace(resolution, file=file)
         if server.kind is ServerKind.REDIS:
             return replace(resolution, problem="Redis has none")
+        if server.flavour is Flavour.FERRETDB:
+            return replace(resolution, problem="FerretDB has none")
         if executable.machine != "x64":
             raise QjouleError(f"probe sites are checked on x86-64 only, not {executable.machine}")
         resolution = _resolve_parallel(server, executable, resolution)
@@ -105,6 +107,11 @@ def _blind_spots(server: Server) -> tuple[str, ...]:
         return (server.restart.why,)
     if server.flavour is Flavour.VOLTDB:
         return VOLTDB_NOTES
+    if server.compression.value is not False:
+        return (
+            f"requests that a driver compresses have no text on the socket rung "
+            f"({server.compression.source})",
+        )
     if server.flavour is Flavour.MYSQL and _X_PROTOCOL_PORT in server.ports:
         return (f"sessions of the X Protocol (port {_X_PROTOCOL_PORT}) count as server background",)
     return ()

@@ -77,6 +77,8 @@ def choose_rung(
         return _cassandra_rung(server, kernel, wanted)
     if server.flavour is Flavour.VOLTDB:
         return _voltdb_rung(server, kernel, symbol_problem, wanted)
+    if server.flavour is Flavour.FERRETDB:
+        return _ferretdb_rung(server, kernel, wanted)
     return _sql_rung(server, kernel, symbol_problem, wanted, shared_executable)
 
 
@@ -130,6 +132,21 @@ def _redis_rung(server: Server, kernel: KernelFacts, wanted: Rung | None) -> Cho
 
 
 def _cassandra_rung(server: Server, kernel: KernelFacts, wanted: Rung | None) -> Choice:
+def _ferretdb_rung(server: Server, kernel: KernelFacts, wanted: Rung | None) -> Choice:
+    """Requests are seen; their threads serve others in between, so their CPU time is not."""
+    missing = "" if kernel.recv_tracepoint else _NO_RECV
+    moves = server.thread_pool.source
+    if wanted not in (None, Rung.STATISTICAL):
+        return _as_wanted(server, wanted, moves, moves, "")
+    if missing:
+        return Choice(Rung.NONE, missing, exact=False)
+    why = f"requests are counted and timed; {moves}, so none owns CPU time"
+    if server.encryption.value is not False:
+        why += "; those with TLS would be counted as loss, not seen"
+    return Choice(Rung.STATISTICAL, why, "symbol: FerretDB has none", exact=False)
+
+
+def _cassandra_rung(server: Server, wanted: Rung | None) -> Choice:
     """A request goes through several threads, none of which shows whom it works for."""
     missing = "" if kernel.recv_tracepoint else _NO_RECV
     if wanted is not None and wanted is not Rung.STATISTICAL:

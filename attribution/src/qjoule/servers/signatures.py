@@ -32,6 +32,8 @@ class Role(StrEnum):
     AGENT_TASK_QUEUED = "agent-task-queued"  # (request), in the thread that has the request
     AGENT_TASK_BEGINS = "agent-task-begins"  # (request), in another one
     AGENT_TASK_ENDS = "agent-task-ends"
+    MONGODB_REQUEST = "mongodb-request"  # (result *, this, OperationContext *, const Message &)
+    MONGODB_DONE = "mongodb-done"  # return of the same function
 
 
 class CannotResolve(QjouleError):
@@ -80,6 +82,20 @@ POSTGRES_MAJORS = range(13, 19)
 #: JNI's name of a method (JNI specification, "Resolving Native Method Names") has no types either;
 #: its arguments are those of VoltDB 10 (org/voltdb/jni/ExecutionEngine.java).
 VOLTDB_FUNCTION = "Java_org_voltdb_jni_ExecutionEngine_nativeExecutePlanFragments"
+_HANDLE = "13handleRequestEPNS_16OperationContextERKNS_7MessageE"
+
+#: src/mongo/db/service_entry_point_mongod.h, later service_entry_point_shard_role.h: the result,
+#: DbResponse or Future<DbResponse>, is no part of the name; both are returned in memory. After 8.0
+#: it is also told when the request came.
+MONGODB_SIGNATURES = (
+    ("MongoDB 3.6 to 7", f"_ZN5mongo23ServiceEntryPointMongod{_HANDLE}"),
+    ("MongoDB 8.0", f"_ZN5mongo26ServiceEntryPointShardRole{_HANDLE}"),
+    ("MongoDB after 8.0", f"_ZN5mongo26ServiceEntryPointShardRole{_HANDLE}NS_6Date_tE"),
+)
+_MONGODB_PREFIXES = (
+    "_ZN5mongo23ServiceEntryPointMongod13handleRequest",
+    "_ZN5mongo26ServiceEntryPointShardRole13handleRequest",
+)
 
 
 @dataclass(frozen=True)
@@ -122,6 +138,8 @@ def boundary_functions(executable: Executable, kind: ServerKind) -> dict[Role, S
     if kind is ServerKind.VOLTDB:
         fragments = _the_one(executable, VOLTDB_FUNCTION)
         return {Role.VOLTDB_BEGIN: fragments, Role.VOLTDB_END: fragments}
+    if kind is ServerKind.MONGODB:
+        return _mongodb(executable)
     return {role: _the_one(executable, name) for role, name in POSTGRES_FUNCTIONS.items()}
 
 
@@ -148,6 +166,21 @@ def _mysql(executable: Executable) -> dict[Role, Symbol]:
     ((name, role),) = present.items()
     function = _the_one(executable, name)
     return {role: function, Role.MYSQL_END: function}
+
+
+def _mongodb(executable: Executable) -> dict[Role, Symbol]:
+    present = [name for _, name in MONGODB_SIGNATURES if executable.functions(name)]
+    if len(present) > 1:
+        raise CannotResolve(f"two signatures of handleRequest: {' and '.join(present)}")
+    if not present:
+        for prefix in _MONGODB_PREFIXES:
+            if strangers := executable.names_with_prefix(prefix)[:1]:
+                raise CannotResolve(
+                    f"handleRequest has a signature that is not known: {strangers[0]}"
+                )
+        raise CannotResolve(f"no handleRequest of a mongod in {_tables_of(executable)}")
+    function = _the_one(executable, present[0])
+    return {Role.MONGODB_REQUEST: function, Role.MONGODB_DONE: function}
 
 
 def _the_one(executable: Executable, name: str) -> Symbol:

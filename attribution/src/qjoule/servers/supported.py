@@ -12,6 +12,7 @@ from qjoule.contract import Rung
 from qjoule.servers.kernel_facts import KernelFacts
 from qjoule.servers.rungs import Choice, choose_rung
 from qjoule.servers.signatures import (
+    MONGODB_SIGNATURES,
     MYSQL_SIGNATURES,
     POSTGRES_FUNCTIONS,
     POSTGRES_MAJORS,
@@ -77,7 +78,7 @@ _MYSQL_MODES = (
     _UNKNOWN,
 )
 _MARIADB_TESTED, _MYSQL_TESTED, _POSTGRES_TESTED = "10.11", "8.0.15", "15"
-_REDIS_TESTED, _CASSANDRA_TESTED = "7.0", "5.0.9"
+_REDIS_TESTED, _CASSANDRA_TESTED, _FERRETDB_TESTED = "7.0", "5.0.9", "1.24.2"
 _VOLTDB_TESTED = "10.0"
 _POSTGRES_VERSIONS = f"PostgreSQL {POSTGRES_MAJORS[0]} to {POSTGRES_MAJORS[-1]}"
 
@@ -127,6 +128,20 @@ SUPPORTED = (
         (_PLAIN, _TLS, Mode("io-threads", thread_pool=True), _UNKNOWN),
         (_REDIS_TESTED,),
         (Functions("Redis", (), f"Redis {_REDIS_TESTED}"),),
+    ),
+    Supported(
+        Flavour.MONGODB,
+        "MongoDB",
+        _MYSQL_MODES,
+        ("stand-in",),  # tests/servers/mongod_like: it reads, and is called, as a mongod does
+        tuple(Functions(versions, (name,)) for versions, name in MONGODB_SIGNATURES),
+    ),
+    Supported(
+        Flavour.FERRETDB,
+        "FerretDB",
+        (Mode(_PLAIN.title, thread_pool=True), Mode(_TLS.title, encryption=True, thread_pool=True)),
+        (_FERRETDB_TESTED,),
+        (Functions("FerretDB", (), f"FerretDB {_FERRETDB_TESTED}"),),
     ),
     Supported(
         Flavour.CASSANDRA,

@@ -15,6 +15,8 @@ class Flavour(StrEnum):
     MYSQL = "mysql"
     POSTGRES = "postgres"
     REDIS = "redis"
+    MONGODB = "mongodb"
+    FERRETDB = "ferretdb"  #: speaks the protocol of MongoDB
     CASSANDRA = "cassandra"
     VOLTDB = "voltdb"
     GENERIC = "generic"  #: any other process: no protocol is known, so no queries
@@ -30,6 +32,8 @@ _KINDS = {
     Flavour.MYSQL: ServerKind.MYSQL,
     Flavour.POSTGRES: ServerKind.POSTGRES,
     Flavour.REDIS: ServerKind.REDIS,
+    Flavour.MONGODB: ServerKind.MONGODB,
+    Flavour.FERRETDB: ServerKind.MONGODB,
     Flavour.CASSANDRA: ServerKind.CASSANDRA,
     Flavour.VOLTDB: ServerKind.VOLTDB,
     Flavour.GENERIC: ServerKind.GENERIC,
@@ -78,6 +82,7 @@ class Server:
     thread_pool: Fact  #: may a session change its thread?
     name: str = ""  #: of a generic server: what the process is called
     udp_ports: tuple[int, ...] = ()  #: looked for in generic servers only
+    compression: Fact = Fact(False, "")  #: may requests be compressed? MongoDB
     restart: Restart = Restart("executable")
     cql_port: int = 0  #: of a Cassandra: where its clients connect; 0: unknown
 

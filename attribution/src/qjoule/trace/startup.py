@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from qjoule.contract import ServerKind
+from qjoule.trace.startup_mongodb import mongodb_names
 
 MAX_NAME_BYTES = 128
 
@@ -70,8 +71,8 @@ class _Cursor:
 def parse_startup(kind: int, message: bytes) -> Startup:
     """The names in the first message of a session with a server of `kind` (a `ServerKind`).
 
-    `message` is what the server read at once: of MySQL the packet without its header, of
-    PostgreSQL the whole message. Never raises.
+    `message` is what the server read at once: of MySQL the packet, of MongoDB the message, both
+    without header, of PostgreSQL the whole message. Never raises.
     """
     found: dict[str, str] = {}
     try:
@@ -79,6 +80,9 @@ def parse_startup(kind: int, message: bytes) -> Startup:
             _mysql(_Cursor(message), found)
         elif kind == ServerKind.POSTGRES:
             _postgres(_Cursor(message), found)
+        elif kind == ServerKind.MONGODB:
+            for name, value in mongodb_names(message).items():
+                _note(found, name, value)
     except _Short:
         pass
     return Startup(**found)

@@ -1,0 +1,138 @@
+"""What a mongod is configured to do: its configuration file, then its command line.
+
+MongoDB manual, "Configuration File Options", "mongod"; a file that is no YAML has lines
+`name = value`, as before 2.6. Options are never abbreviated (util/options_parser).
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from qjoule.servers.in_root import Unreadable, read_text
+from qjoule.servers.procfs import Process
+from qjoule.servers.types import Fact
+
+_DEPTH_MAX = 8
+_DEFAULT_COMPRESSORS = "snappy,zstd,zlib"
+#: Command line and old files: option to its path in a configuration file.
+_PATHS = {
+    "tlsMode": "net.tls.mode",
+    "sslMode": "net.ssl.mode",
+    "sslOnNormalPorts": "net.ssl.sslOnNormalPorts",
+    "serviceExecutor": "net.serviceExecutor",
+    "networkMessageCompressors": "net.compression.compressors",
+}
+_TLS = ("net.tls.mode", "net.ssl.mode")
+#: Parameters by which connections share threads (5.0 to 8.0), and the value that says so.
+_SHARED_THREADS = {
+    "initialServiceExecutorThreadingModel": "borrowed",
+    "initialServiceExecutorUseDedicatedThread": "false",
+}
+
+
+@dataclass(frozen=True)
+class MongodbFacts:
+    encryption: Fact  #: may sessions be encrypted?
+    thread_pool: Fact  #: do connections share threads?
+    compression: Fact  #: may requests be compressed?
+
+
+def mongodb_facts(process: Process) -> MongodbFacts:
+    """What its command line and its configuration file say. Never raises."""
+    try:
+        options = _options(process)
+    except (Unreadable, yaml.YAMLError, RecursionError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        unknown = Fact(None, reason)
+        return MongodbFacts(unknown, unknown, unknown)
+    return MongodbFacts(_encryption(options), _thread_pool(options), _compression(options))
+
+
+def _encryption(options: Mapping[str, str]) -> Fact:
+    if options.get("net.ssl.sslOnNormalPorts", "false") != "false":
+        return Fact(True, "sslOnNormalPorts")
+    for path in _TLS:
+        mode = options.get(path, "disabled")
+        if mode != "disabled":
+            return Fact(True, f"{path}: {mode}")
+    return Fact(False, "TLS is not turned on")
+
+
+def _thread_pool(options: Mapping[str, str]) -> Fact:
+    executor = options.get("net.serviceExecutor", "synchronous")
+    if executor != "synchronous":
+        return Fact(True, f"net.serviceExecutor: {executor}")
+    for name, shared in _SHARED_THREADS.items():
+        if options.get(f"setParameter.{name}", "").lower() == shared:
+            return Fact(True, f"setParameter {name}={shared}")
+    return Fact(False, "one thread per connection")
+
+
+def _compression(options: Mapping[str, str]) -> Fact:
+    compressors = options.get("net.compression.compressors", _DEFAULT_COMPRESSORS)
+    if compressors == "disabled":
+        return Fact(False, "net.compression.compressors: disabled")
+    return Fact(True, f"it offers {compressors}")
+
+
+def _options(process: Process) -> dict[str, str]:
+    if not process.arguments:
+        raise Unreadable("its command line cannot be read")
+    given = dict(_command_line(process.arguments[1:]))
+    options: dict[str, str] = {}
+    if file := given.get("config"):
+        options = _file(process, posixpath.join(process.working_directory, file))
+    for name, value in given.items():
+        options[_PATHS.get(name, name)] = value
+    return options
+
+
+def _command_line(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """(name, value); a `--setParameter name=value` as `setParameter.name`."""
+    rest = iter(arguments)
+    for argument in rest:
+        if not argument.startswith("-"):
+            continue
+        name, equals, value = argument.lstrip("-").partition("=")
+        name = "config" if name == "f" else name
+        if not equals and (name in _PATHS or name in ("config", "setParameter")):
+            value = "true" if name == "sslOnNormalPorts" else next(rest, "")
+        if name == "setParameter":
+            parameter, _, value = value.partition("=")
+            name = f"setParameter.{parameter}"
+        yield name, value
+
+
+def _file(process: Process, path: str) -> dict[str, str]:
+    text = read_text(process.root, path)
+    if text is None:
+        raise Unreadable(f"{path} is not there")
+    settings = yaml.safe_load(text)
+    if settings is None:
+        return {}
+    if not isinstance(settings, dict):
+        pairs = (line.partition("#")[0].partition("=") for line in text.splitlines())
+        lines = ((name.strip(), value.strip()) for name, equals, value in pairs if equals)
+        return {_PATHS.get(name, name): value for name, value in lines}
+    return dict(_flattened(settings, "", path, 0))
+
+
+def _flattened(
+    settings: dict[Any, Any], prefix: str, path: str, depth: int
+) -> Iterator[tuple[str, str]]:
+    """`net: {tls: {mode: x}}` and `net.tls.mode: x` are the same."""
+    if depth > _DEPTH_MAX:
+        raise Unreadable(f"{path} is nested too deeply")
+    for key, value in settings.items():
+        if key in ("__rest", "__exec"):
+            raise Unreadable(f"{path} takes {prefix or 'all'} from elsewhere ({key})")
+        name = f"{prefix}.{key}" if prefix else str(key)
+        if isinstance(value, dict):
+            yield from _flattened(value, name, path, depth + 1)
+        else:
+            yield name, str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,75 @@
+"""Who a MongoDB client says it is, in the first message of a connection (hello, isMaster).
+
+Its application (`client.application.name`), and its user where it asks for the user's mechanisms
+(`saslSupportedMechs: "database.user"`) or logs in at once (`speculativeAuthenticate`, whose payload
+begins with `n,,n=user,` by RFC 5802). Nothing is believed beyond its own length.
+
+MongoDB specifications, "MongoDB Handshake", "Authentication"; bsonspec.org.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+_OP_QUERY_START = re.compile(rb".{4}admin\.\$cmd\0.{8}", re.DOTALL)
+_OP_MSG_START = re.compile(rb".{4}\0", re.DOTALL)
+_SCRAM_USER = re.compile(rb"n,,n=([^,]+),")
+_DEPTH_MAX = 8
+_STRING, _DOCUMENT, _ARRAY, _BINARY = 2, 3, 4, 5
+_FIXED = {1: 8, 6: 0, 7: 12, 8: 1, 9: 8, 10: 0, 16: 4, 17: 8, 18: 8, 19: 16}
+
+
+def mongodb_names(message: bytes) -> dict[str, bytes]:
+    """`user`, `database`, `application`, as far as the body of a message says. Never raises.
+
+    Args:
+        message: behind the header, perhaps cut.
+    """
+    start = _OP_QUERY_START.match(message) or _OP_MSG_START.match(message)
+    if start is None:
+        return {}
+    found: dict[str, bytes] = {}
+    for path, value in _texts(message, start.end() + 4):
+        if path == b"client.application.name":
+            found["application"] = value
+        elif path == b"saslSupportedMechs":
+            database, _, user = value.partition(b".")
+            found |= {"database": database, "user": user}
+        elif path == b"speculativeAuthenticate.db":
+            found["database"] = value
+        elif path == b"speculativeAuthenticate.payload" and (match := _SCRAM_USER.match(value)):
+            found["user"] = match[1].replace(b"=2C", b",").replace(b"=3D", b"=")
+    return {name: value for name, value in found.items() if value}
+
+
+def _texts(data: bytes, at: int) -> Iterator[tuple[bytes, bytes]]:
+    """(path, bytes) of each text and binary in a document whose elements begin at `at`."""
+    path: list[bytes] = []
+    while at < len(data) and len(path) < _DEPTH_MAX:
+        kind = data[at]
+        at += 1
+        if kind == 0:
+            if not path:
+                return
+            path.pop()
+            continue
+        end = data.find(b"\0", at)
+        if end < 0:
+            return
+        key, at = data[at:end], end + 1
+        if kind in (_DOCUMENT, _ARRAY):
+            path.append(key)
+            at += 4
+        elif kind in (_STRING, _BINARY):
+            size = int.from_bytes(data[at : at + 4], "little")
+            at += 4 if kind == _STRING else 5
+            if at + size > len(data):
+                return
+            text = data[at : at + size]
+            yield b".".join([*path, key]), text[:-1] if kind == _STRING else text
+            at += size
+        elif kind in _FIXED:
+            at += _FIXED[kind]
+        else:
+            return
