@@ -31,7 +31,7 @@ LOAD_FLAGS   := -std=gnu11 -g -O3 -D_GNU_SOURCE -fstack-protector-strong -Wall -
 SWEEP_SOURCES := $(wildcard attribution/sweep/*.c attribution/sweep/*.h)
 
 PY_SOURCES := attribution/src tests bench examples
-C_SOURCES  := $(wildcard agent/jni/*.c bpf/*.c bpf/*.h tracer/*.c tracer/*.h tracer/load/*.c tracer/load/*.h bench/overhead/*.c tests/*/*.c tests/vm/*/*.c) $(SWEEP_SOURCES)
+C_SOURCES  := $(wildcard agent/jni/*.c bpf/*.c bpf/*.h tracer/*.c tracer/*.h tracer/load/*.c tracer/load/*.h bench/overhead/*.c tests/*/*.c tests/servers/*/*.cpp tests/servers/*/*.h tests/vm/*/*.c) $(SWEEP_SOURCES)
 
 .PHONY: help
 help: ## This list
@@ -106,6 +106,11 @@ test: build servers $(BUILD)/qjoule-tracer-asan ## All tests, those with BPF and
 .PHONY: test-unit
 test-unit: $(VENV)/installed ## Tests that need neither root nor servers
 	$(VENV)/bin/python -m pytest -m 'not root and not server' $(PYTEST_ARGS)
+
+.PHONY: test-mongod
+test-mongod: build ## The tests of MongoDB against a real one: MONGOD=/path/to/mongod
+	@test -x "$(MONGOD)" || { echo "qjoule: MONGOD=/path/to/mongod names no program: '$(MONGOD)'" >&2; exit 2; }
+	MONGOD=$(MONGOD) $(VENV)/bin/python -m pytest tests/root/test_record_mongodb.py -k real $(PYTEST_ARGS)
 
 .PHONY: test-vm
 test-vm: build $(BUILD)/vm/installed ## Tests on emulated machines: x86-64 with energy counters and SMT, arm64 with a PMU

@@ -1,0 +1,102 @@
+"""MongoDB's protocol on a bare socket: messages as a test wants them, in pieces or at once."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Self
+
+import bson
+
+from fuzz.mongodb_library import message, op_msg
+from qjoule.shapes.mongodb_message import Opcode
+from servers.process import DatabaseServer
+
+MORE_TO_COME = 2  #: flag: no reply is wanted
+OP_REPLY = 1  #: how servers answer what is asked as before OP_MSG
+TIMEOUT_S = 60.0
+
+
+class Client:
+    """One connection."""
+
+    def __init__(self, server: DatabaseServer) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", server.port), TIMEOUT_S)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.socket.close()
+
+    def ask(self, command: Mapping[str, Any], **sections: Any) -> dict[str, Any]:
+        return self.exchange(op_msg({**command, "$db": "shop"}, sections))
+
+    def exchange(self, whole: bytes) -> dict[str, Any]:
+        self.socket.sendall(whole)
+        return self.reply()
+
+    def reply(self) -> dict[str, Any]:
+        size = struct.unpack("<I", self._exactly(4))[0]
+        rest = self._exactly(size - 4)
+        old = struct.unpack_from("<I", rest, 8)[0] == OP_REPLY
+        found: dict[str, Any] = bson.decode(rest[12 + (20 if old else 5) :])
+        return found
+
+    def _exactly(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            more = self.socket.recv(size - len(data))
+            if not more:
+                raise ConnectionError("the server closed the connection")
+            data += more
+        return data
+
+
+def compressed(whole: bytes, compressor: int = 2) -> bytes:
+    """A message as OP_COMPRESSED; compressors but zlib (2) are only claimed."""
+    head = struct.pack("<iiB", Opcode.MSG, len(whole) - 16, compressor)
+    return message(head + zlib.compress(whole[16:]), Opcode.COMPRESSED)
+
+
+@contextmanager
+def clients(server: DatabaseServer, count: int) -> Iterator[list[Client]]:
+    connected = [Client(server) for _ in range(count)]
+    try:
+        yield connected
+    finally:
+        for client in connected:
+            client.socket.close()
+
+
+def at_once(connected: list[Client], work: Callable[[int, Client], None]) -> None:
+    """Each client does its work in a thread of its own; the first error is raised here."""
+    errors: list[BaseException] = []
+
+    def run(number: int, client: Client) -> None:
+        try:
+            work(number, client)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [
+        threading.Thread(target=run, args=(number, client))
+        for number, client in enumerate(connected)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]

@@ -1,0 +1,149 @@
+"""MongoDB's protocol for real: what a driver says that it asked of a FerretDB is what is told."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pymongo
+import pytest
+from pymongo import monitoring
+
+from root.support.recording import Run, recording
+from servers.mongodb import ferretdb_server
+from servers.process import DatabaseServer, Unavailable
+
+pytestmark = [pytest.mark.root, pytest.mark.server]
+
+CLIENTS = 64
+EACH = 20
+
+
+class Asked(monitoring.CommandListener):
+    """Counts what the driver sends, by command and collection."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def started(self, event: monitoring.CommandStartedEvent) -> None:
+        name = event.command_name
+        target = event.command.get("collection" if name == "getMore" else name)
+        words = (
+            f"shop.{target} {name}" if isinstance(target, str) else f"{event.database_name} {name}"
+        )
+        with self._lock:
+            self.counts[words] += 1
+
+    def succeeded(self, event: monitoring.CommandSucceededEvent) -> None:
+        pass
+
+    def failed(self, event: monitoring.CommandFailedEvent) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def ferretdb(no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: ARG001
+    try:
+        with ferretdb_server() as server:
+            yield server
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture(scope="module")
+def told(
+    ferretdb: DatabaseServer, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Counter[str], Run]:
+    """(what the driver says that it asked, what the trace says)."""
+    directory = tmp_path_factory.mktemp("ferretdb") / "trace"
+    asked = Asked()
+    with recording(directory, "--pid", str(ferretdb.pid), "--ring-mb", "64"):
+        options: dict[str, Any] = {"event_listeners": [asked], "maxPoolSize": CLIENTS}
+        with ferretdb.connect(appname="till", **options) as client:
+            _all_commands(client)
+            _at_once(client)
+    return asked.counts, Run(directory)
+
+
+def _all_commands(client: pymongo.MongoClient[dict[str, Any]]) -> None:
+    orders = client.shop.orders
+    orders.insert_many([{"a": n, "secret": "secret"} for n in range(300)])
+    assert len(list(orders.find({"a": {"$gte": 100}}, batch_size=50, sort=[("a", 1)]))) == 200
+    assert orders.count_documents({"a": {"$lt": 10}}) == 10
+    assert orders.estimated_document_count() == 300
+    assert len(orders.distinct("a", {"a": {"$in": [1, 2, 3]}})) == 3
+    orders.update_many({"a": {"$lt": 5}}, {"$set": {"b": "secret"}})
+    orders.find_one_and_update({"a": 7}, {"$inc": {"n": 1}})
+    orders.create_index([("a", 1)])
+    orders.bulk_write(
+        [
+            pymongo.InsertOne({"a": 1000}),
+            pymongo.UpdateOne({"a": 1000}, {"$set": {"c": 1}}),
+            pymongo.DeleteOne({"a": 1000}),
+        ]
+    )
+    list(orders.aggregate([{"$match": {"a": {"$gt": 5}}}, {"$sort": {"a": 1}}, {"$limit": 2}]))
+    list(client.shop.list_collections())
+    orders.delete_many({"a": {"$gt": 250}})
+    client.shop.command("ping", comment="secret")
+
+
+def _at_once(client: pymongo.MongoClient[dict[str, Any]]) -> None:
+    """Each thread with a key of its own."""
+    errors: list[BaseException] = []
+
+    def work(number: int) -> None:
+        name = f"marker_{chr(97 + number // 26)}{chr(97 + number % 26)}"
+        try:
+            for count in range(EACH):
+                client.shop.orders.find_one({name: count})
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(CLIENTS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+
+
+def test_ferretdb_counts_are_the_drivers_own(told: tuple[Counter[str], Run]) -> None:
+    asked, run = told
+    assert run.loss == {}
+    counted: Counter[str] = Counter()
+    for text, n in run.executions().items():
+        counted[" ".join(text.split(" ")[:2])] += n
+    for watching in ("admin hello", "admin ismaster"):  # not shown to listeners
+        counted.pop(watching, None)
+    assert counted == asked
+
+
+def test_ferretdb_no_text_is_anothers(told: tuple[Counter[str], Run]) -> None:
+    _, run = told
+    marked = {text: n for text, n in run.executions().items() if "marker" in text}
+    assert len(marked) == CLIENTS
+    assert set(marked.values()) == {EACH}
+
+
+def test_ferretdb_shapes_are_readable_and_bear_no_values(told: tuple[Counter[str], Run]) -> None:
+    _, run = told
+    texts = set(run.executions())
+    assert "shop.orders find {a: {$gte: ?}} sort {a: ?}" in texts
+    assert "shop.orders distinct a {a: {$in: [?]}}" in texts
+    assert "shop.orders aggregate [{$match: {a: {$gt: ?}}}, {$sort: {a: ?}}, {$limit: ?}]" in texts
+    assert "shop.orders insert" in texts
+    assert not [text for text in texts if "secret" in text]
+    assert set(run.trace.pandas("sessions")["application"].dropna()) == {"till"}
+
+
+def test_ferretdb_requests_own_no_time(told: tuple[Counter[str], Run]) -> None:
+    """Its goroutines go from thread to thread: the rung says so, and nobody is charged."""
+    _, run = told
+    assert set(run.queries["rung"]) == {"statistical"}
+    assert (run.queries["end_ns"] > run.queries["begin_ns"]).all()
+    segments = run.trace.pandas("segments")
+    assert not segments["query"].isin(run.queries["query"]).any()

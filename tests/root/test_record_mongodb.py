@@ -1,0 +1,173 @@
+"""Counts and shapes of MongoDB's protocol, of servers that keep a thread for each connection.
+
+Every test runs against the stand-in with each rung, and against a real mongod where one is given
+(`make test-mongod MONGOD=/path`).
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fuzz.mongodb_library import message, op_msg, op_query
+from root.support.mongodb_client import MORE_TO_COME, Client, at_once, clients, compressed
+from root.support.recording import Run, recording
+from servers.mongodb import mongod_stand_in, real_mongod
+from servers.process import DatabaseServer, Unavailable
+
+pytestmark = [pytest.mark.root, pytest.mark.server]
+
+CLIENTS = 64
+#: Of all clients together; 100,000 by hand.
+STATEMENTS = int(os.environ.get("QJOULE_STATEMENTS", "20000"))
+RUNGS = ("socket", "symbol")
+
+
+@pytest.fixture(scope="module", params=["stand-in", "real"])
+def mongod(request: pytest.FixtureRequest, no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: ARG001
+    start = mongod_stand_in if request.param == "stand-in" else real_mongod
+    try:
+        with start() as server:
+            yield server
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.mark.parametrize("rung", RUNGS)
+def test_every_request_counts_under_its_own_shape(
+    mongod: DatabaseServer, rung: str, tmp_path: Path
+) -> None:
+    """Clients at once, each with a key of its own; half are connected before tracing begins."""
+    each = STATEMENTS // CLIENTS
+
+    def work(number: int, client: Client) -> None:
+        name = f"marker_{chr(97 + number // 26)}{chr(97 + number % 26)}"
+        for count in range(each):
+            asked = {"find": "orders", "filter": {name: count, "s": "secret"}}
+            assert client.ask(asked)["ok"] == 1
+
+    with clients(mongod, CLIENTS // 2) as early:
+        for client in early:
+            client.ask({"ping": 1})
+        with (
+            recording(tmp_path / "t", *_options(mongod, rung)),
+            clients(mongod, CLIENTS // 2) as late,
+        ):
+            at_once([*early, *late], work)
+    run = Run(tmp_path / "t")
+    assert run.loss == {}
+    assert set(run.queries["rung"]) == {rung}
+    counted = {text: n for text, n in run.executions().items() if "marker" in text}
+    assert set(counted.values()) == {each}
+    assert len(counted) == CLIENTS
+    assert not [text for text in run.trace.pandas("shapes")["text"] if "secret" in text]
+    assert _named_share(run, mongod.pid) > 0.98
+
+
+@pytest.mark.parametrize("rung", RUNGS)
+def test_messages_of_all_kinds(mongod: DatabaseServer, rung: str, tmp_path: Path) -> None:
+    with recording(tmp_path / "t", *_options(mongod, rung)), Client(mongod) as client:
+        client.exchange(
+            op_query("admin.$cmd", {"isMaster": 1, "client": {"application": {"name": "till"}}})
+        )
+        client.ask(
+            {"insert": "orders"}, documents=[{"a": n, "text": "x" * 400} for n in range(500)]
+        )
+        client.ask(
+            {"update": "orders", "ordered": False},
+            updates=[{"q": {"a": n}, "u": {"$set": {"b": n}}} for n in range(20)],
+        )
+        client.ask({"delete": "orders"}, deletes=[{"q": {"a": 1}, "limit": 0}])
+        client.ask({"count": "orders", "query": {"a": {"$gt": 3}}, "comment": "secret"})
+        for byte in op_msg({"find": "orders", "filter": {"slowly": 1}, "$db": "shop"}):
+            client.socket.sendall(bytes([byte]))
+        client.reply()
+        quiet = op_msg(
+            {"insert": "log", "$db": "shop"}, {"documents": [{"x": 1}]}, flags=MORE_TO_COME
+        )
+        client.socket.sendall(quiet * 3)
+        client.ask({"find": "orders", "filter": {"after": 1}})
+        client.exchange(
+            op_msg({"find": "orders", "filter": {"x": "y" * 100_000, "z": 1}, "$db": "shop"})
+        )
+        client.ask({"no_such_command": 1})
+    run = Run(tmp_path / "t")
+    assert run.loss == {}
+    assert run.executions() == {
+        "admin isMaster": 1,
+        "shop.orders insert": 1,
+        "shop.orders update [{q: {a: ?}, u: {$set: {b: ?}}}]": 1,
+        "shop.orders delete [{limit: ?, q: {a: ?}}]": 1,
+        "shop.orders count {a: {$gt: ?}}": 1,
+        "shop.orders find {slowly: ?}": 1,
+        "shop.log insert": 3,
+        "shop.orders find {after: ?}": 1,
+        "orders find {x: ?} …": 1,
+        "shop no_such_command": 1,
+    }
+    assert "till" in set(run.trace.pandas("sessions")["application"])
+
+
+def test_compressed_requests_have_no_text_on_the_socket(
+    mongod: DatabaseServer, tmp_path: Path
+) -> None:
+    whole = op_msg({"find": "orders", "filter": {"a": 1}, "$db": "shop"})
+    with recording(tmp_path / "t", *_options(mongod, "socket")):
+        with Client(mongod) as client:
+            for _ in range(10):
+                client.socket.sendall(compressed(whole))
+                _swallow(client.socket)
+        for other in (1, 3):  # refused: they are not what they say
+            with Client(mongod) as client:
+                client.socket.sendall(compressed(whole, other))
+                _swallow(client.socket)
+    counted = Run(tmp_path / "t").executions()
+    assert counted["(compressed by snappy)"] == counted["(compressed by zstd)"] == 1
+    # A mongod that was not offered a compressor may refuse, and close at the first.
+    assert counted["(compressed by zlib)"] in (1, 10)
+
+
+def test_what_is_no_request_is_counted(mongod: DatabaseServer, tmp_path: Path) -> None:
+    """TLS, another protocol, a reply: lost as such, and nobody else's requests with them."""
+    strangers = [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\7" * 40,
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        message(b"\0" * 40, opcode=999),
+    ]
+    with recording(tmp_path / "t", *_options(mongod, "socket")), Client(mongod) as good:
+        for stranger in strangers:
+            with Client(mongod) as client:
+                client.socket.sendall(stranger)
+                client.socket.shutdown(socket.SHUT_WR)
+                _swallow(client.socket)
+            good.ask({"find": "orders", "filter": {"good": 1}})
+    run = Run(tmp_path / "t")
+    assert set(run.loss) == {"opaque_session", "framing"}
+    assert run.executions() == {"shop.orders find {good: ?}": 3}
+
+
+def _options(server: DatabaseServer, rung: str) -> tuple[str, ...]:
+    return ("--pid", str(server.pid), "--rung", rung, "--ring-mb", "64")
+
+
+def _swallow(connection: socket.socket) -> None:
+    """One reply of at most 64 KB, or the end of the connection."""
+    try:
+        connection.recv(65536)
+    except ConnectionError:
+        return
+
+
+def _named_share(run: Run, tgid: int) -> float:
+    """Share of a server's CPU time that belongs to a query that is told, or to a role."""
+    segments, owners = run.trace.pandas("segments"), run.trace.pandas("owners").set_index("owner")
+    spent = segments["t1_ns"] - segments["t0_ns"]
+    owner = owners.loc[segments["owner"]]
+    mine = (owner["tgid"] == tgid).to_numpy()
+    told = segments["query"].isin(run.queries["query"]).to_numpy()
+    named = told | ((owner["kind"] == "server") & owner["role"].notna()).to_numpy()
+    return float(spent[mine & named].sum() / spent[mine].sum())
