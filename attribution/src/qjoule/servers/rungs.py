@@ -69,16 +69,15 @@ def choose_rung(
     """
     if server.flavour is Flavour.GENERIC:
         return _BY_THREAD
-    if server.flavour is Flavour.REDIS:
-        return _redis_rung(server, kernel, wanted)
     if agent:
         return _WITH_AGENT
     if server.flavour is Flavour.CASSANDRA:
         return _cassandra_rung(server, kernel, wanted)
     if server.flavour is Flavour.VOLTDB:
         return _voltdb_rung(server, kernel, symbol_problem, wanted)
-    if server.flavour is Flavour.FERRETDB:
-        return _ferretdb_rung(server, kernel, wanted)
+    without_symbols = {Flavour.REDIS: _redis_rung, Flavour.FERRETDB: _ferretdb_rung}
+    if rung := without_symbols.get(server.flavour):
+        return rung(server, kernel, wanted)
     return _sql_rung(server, kernel, symbol_problem, wanted, shared_executable)
 
 
