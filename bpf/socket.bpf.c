@@ -75,8 +75,7 @@ int BPF_PROG(on_recv, struct sock *sk, int got, int flags)
 	__u64 addr, now;
 
 	if (!thread || thread->rung != QJ_RUNG_SOCKET || thread->server_kind == QJ_SERVER_REDIS ||
-	    thread->server_kind == QJ_SERVER_MONGODB ||
-	    (flags & MSG_PEEK))
+	    thread->server_kind == QJ_SERVER_MONGODB || (flags & MSG_PEEK))
 		return 0;
 	cpu = this_cpu();
 	if (!is_clients_socket(cpu, thread, sk, got) || thread->phase == PHASE_OPAQUE)
