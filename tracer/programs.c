@@ -114,7 +114,6 @@ static void choose_redis(struct qjoule_bpf *skeleton, bool wanted)
 	bpf_program__set_autoload(skeleton->progs.on_redis_send, wanted);
 }
 
-/* Programs are opt-in: what no server needs is not loaded. */
 static void choose_cassandra(struct qjoule_bpf *skeleton, const struct options *options)
 {
 	bool counted = false;
@@ -128,6 +127,7 @@ static void choose_cassandra(struct qjoule_bpf *skeleton, const struct options *
 	bpf_program__set_autoload(skeleton->progs.on_cassandra_recv, counted);
 }
 
+/* Programs are opt-in: what no server needs is not loaded. */
 static void choose_programs(struct qjoule_bpf *skeleton, const struct options *options)
 {
 	bool agent = false, mongodb = false, sockets = false;
@@ -199,16 +199,20 @@ int programs_load(struct probes *probes, const struct options *options, const st
 	if (err == -ESRCH && (bpf_program__autoload(probes->skeleton->progs.on_recv) ||
 			      bpf_program__autoload(probes->skeleton->progs.on_redis_recv) ||
 			      bpf_program__autoload(probes->skeleton->progs.on_cassandra_recv))) {
-			      bpf_program__autoload(probes->skeleton->progs.on_mongodb_recv))) {
-		fputs("qjoule-tracer: the socket rung needs Linux 6.3 (tracepoint "
-		      "sock_recv_length); use the symbol rung\n",
-		      stderr);
-		return err;
+			      bpf_program__autoload(probes->skeleton->progs.on_mongodb_recv)))
+			      {
+				      fputs("qjoule-tracer: the socket rung needs Linux 6.3 "
+					    "(tracepoint "
+					    "sock_recv_length); use the symbol rung\n",
+					    stderr);
+				      return err;
+			      }
+			      if (err == -EPERM)
+				      return programs_complain(
+					  "the kernel refuses BPF programs; run as root", err);
+			      if (err)
+				      return programs_complain("the kernel cannot load the BPF "
+							       "programs; see `qjoule doctor`",
+							       err);
+			      return 0;
 	}
-	if (err == -EPERM)
-		return programs_complain("the kernel refuses BPF programs; run as root", err);
-	if (err)
-		return programs_complain(
-		    "the kernel cannot load the BPF programs; see `qjoule doctor`", err);
-	return 0;
-}

@@ -130,7 +130,6 @@ def _redis_rung(server: Server, kernel: KernelFacts, wanted: Rung | None) -> Cho
     return Choice(Rung.SOCKET, why, "symbol: Redis has none", exact=not doubts)
 
 
-def _cassandra_rung(server: Server, kernel: KernelFacts, wanted: Rung | None) -> Choice:
 def _ferretdb_rung(server: Server, kernel: KernelFacts, wanted: Rung | None) -> Choice:
     """Requests are seen; their threads serve others in between, so their CPU time is not."""
     missing = "" if kernel.recv_tracepoint else _NO_RECV
@@ -145,7 +144,7 @@ def _ferretdb_rung(server: Server, kernel: KernelFacts, wanted: Rung | None) -> 
     return Choice(Rung.STATISTICAL, why, "symbol: FerretDB has none", exact=False)
 
 
-def _cassandra_rung(server: Server, wanted: Rung | None) -> Choice:
+def _cassandra_rung(server: Server, kernel: KernelFacts, wanted: Rung | None) -> Choice:
     """A request goes through several threads, none of which shows whom it works for."""
     missing = "" if kernel.recv_tracepoint else _NO_RECV
     if wanted is not None and wanted is not Rung.STATISTICAL:
