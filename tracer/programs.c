@@ -198,21 +198,17 @@ int programs_load(struct probes *probes, const struct options *options, const st
 	err = qjoule_bpf__load(probes->skeleton);
 	if (err == -ESRCH && (bpf_program__autoload(probes->skeleton->progs.on_recv) ||
 			      bpf_program__autoload(probes->skeleton->progs.on_redis_recv) ||
-			      bpf_program__autoload(probes->skeleton->progs.on_cassandra_recv))) {
-			      bpf_program__autoload(probes->skeleton->progs.on_mongodb_recv)))
-			      {
-				      fputs("qjoule-tracer: the socket rung needs Linux 6.3 "
-					    "(tracepoint "
-					    "sock_recv_length); use the symbol rung\n",
-					    stderr);
-				      return err;
-			      }
-			      if (err == -EPERM)
-				      return programs_complain(
-					  "the kernel refuses BPF programs; run as root", err);
-			      if (err)
-				      return programs_complain("the kernel cannot load the BPF "
-							       "programs; see `qjoule doctor`",
-							       err);
-			      return 0;
+			      bpf_program__autoload(probes->skeleton->progs.on_cassandra_recv) ||
+			      bpf_program__autoload(probes->skeleton->progs.on_mongodb_recv))) {
+		fputs("qjoule-tracer: the socket rung needs Linux 6.3 (tracepoint "
+		      "sock_recv_length); use the symbol rung\n",
+		      stderr);
+		return err;
 	}
+	if (err == -EPERM)
+		return programs_complain("the kernel refuses BPF programs; run as root", err);
+	if (err)
+		return programs_complain(
+		    "the kernel cannot load the BPF programs; see `qjoule doctor`", err);
+	return 0;
+}
