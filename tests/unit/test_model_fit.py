@@ -11,7 +11,7 @@ from qjoule.errors import UsageError
 from qjoule.model.coefficients import Coefficients, PowerInterval, Weights
 from qjoule.model.fit import noise
 from qjoule.model.fit.block import Evidence
-from qjoule.model.fit.power import Prior, covariance, fit_power, solve_nonnegative
+from qjoule.model.fit.power import Prior, covariance, fit_power, optima, solve_nonnegative
 
 
 def test_what_would_be_negative_is_zero_and_the_rest_is_fitted_without_it() -> None:
@@ -45,6 +45,13 @@ def test_a_matrix_that_rounding_made_indefinite_is_solved_all_the_same() -> None
     best = solve_nonnegative(gram, np.array([1.0, -1.0, 0.5]))
     assert np.isfinite(best).all()
     assert (best >= 0).all()
+
+
+@pytest.mark.parametrize("wrong", [-1.0, float("nan"), float("inf")])
+def test_optima_of_what_has_none_are_refused(wrong: float) -> None:
+    gram = np.diag([1.0, wrong])
+    with pytest.raises(np.linalg.LinAlgError), np.errstate(invalid="ignore"):
+        optima(np.stack([np.eye(2), gram]), np.ones((2, 2)))
 
 
 def test_a_prior_decides_where_data_cannot() -> None:

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from power_cases import FACTORS, Known, calibrated, known, learned, with_energy
+from qjoule.model import features
 from qjoule.model.account import Account, windows
 from qjoule.model.coefficients import Coefficients, PowerInterval
 from qjoule.model.counters import Cause, Series
+from qjoule.model.fit.learner import Learner
 from qjoule.model.ledger import Ledger
 
 
@@ -41,6 +43,39 @@ def test_counters_that_stop_or_are_missing_on_some_cpus() -> None:
         ledger = learned(replace(case, batch=batch))
         check(ledger, total(case))
         assert ledger.domains["package"].energy_nj == pytest.approx(case.energy_nj, rel=0.25)
+
+
+def test_windows_with_more_counts_than_a_core_can_make_are_not_learned_from() -> None:
+    case = known(12, FACTORS)
+    entries = case.batch.entries
+    wild = entries.window % 5 == 0
+    for wrong in (1e12, 1e15, 1e18):
+        counters = entries.counters + wrong * wild[:, None]
+        batch = replace(case.batch, entries=replace(entries, counters=counters))
+        ledger = learned(replace(case, batch=batch))
+        check(ledger, total(case))
+        energies = case.batch.energy
+        without = energies.cause.copy()
+        without[0, entries.window[wild]] = Cause.GAP
+        gap = replace(case.batch, energy=replace(energies, cause=without))
+        of_gaps = learned(replace(case, batch=gap)).models["package"]
+        assert (ledger.models["package"].theta == of_gaps.theta).all()
+
+
+def test_a_block_whose_numbers_cannot_be_solved_teaches_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(features, "MAX_PER_NS", np.full(3, np.inf))
+    case = known(12, FACTORS, windows=64)
+    entries = replace(case.batch.entries, counters=case.batch.entries.counters + 1e200)
+    batch = replace(case.batch, entries=entries)
+    learner, fresh = (Learner(case.series, (0,), calibrated(), 1_000_000) for _ in range(2))
+    with np.errstate(all="ignore"):
+        assert learner.learn([batch], keep=True) == {}
+        assert learner.notes == {"package power makes no sense: nothing learned": 1}
+        model = learner.learn([case.batch], keep=True)["package"]
+        assert learner.learn([batch], keep=True) == {"package": model}
+    assert (model.theta == fresh.learn([case.batch], keep=True)["package"].theta).all()
 
 
 def test_idle_power_above_what_was_measured() -> None:

@@ -13,6 +13,10 @@ FEATURES = (
     *("cycles", "cycles_shared", "instructions", "llc_misses"),
     *("cpu_ns", "cpu_ns_shared", "cycles_f2", "cycles_f2_shared"),
 )
+#: Counts per ns of cycles, instructions and misses that no core has come near (10 GHz, 16 issued at
+#: once), and the ns by which a counter's reading may miss the clock's.
+MAX_PER_NS = np.array([10.0, 160.0, 10.0])
+_READING_NS = 1000.0
 _A, _B, _C, _T, _V, _ALPHA, _K = range(len(THETA))
 
 
@@ -20,6 +24,12 @@ def counted(entries: Entries) -> Bool:
     """(3,) whether each counter was ever read and moved: one that stands says nothing."""
     columns = zip(entries.counted_ns.T, entries.counters.T, strict=True)
     return np.array([(ns > 0).any() and (counts > 0).any() for ns, counts in columns], bool)
+
+
+def plausible(entries: Entries) -> Bool:
+    """(m,) whether a core can have counted that much."""
+    most = MAX_PER_NS * (entries.counted_ns + _READING_NS)
+    return np.asarray((entries.counters <= most).all(axis=1))
 
 
 def by_counters(entries: Entries, weights: Weights) -> bool:

@@ -122,7 +122,10 @@ def _power(rows: Rows, value: F64, dynamic_w: F64) -> F64:
 
 
 def fit_block(rows: Rows, belief: Belief, before: Evidence) -> BlockFit:
-    """Fits a block under `belief` and the evidence of blocks `before`."""
+    """Fits a block under `belief` and the evidence of blocks `before`.
+
+    Raises `LinAlgError` if the numbers are so far apart that nothing can be told from them.
+    """
     fixed, size = len(belief.mean), len(belief.mean) + len(rows.classes)
     value = np.append(belief.mean, np.ones(size - fixed))
     zones = [rows.zone == z for z in range(len(rows.edge_w))]
@@ -155,7 +158,7 @@ def fit_block(rows: Rows, belief: Belief, before: Evidence) -> BlockFit:
         wander_w = _wandered(rest[curve.shape[1] :].reshape(len(zones), -1), wander_w)
         if step < _STEPS - 1:
             x = x[:, :size]
-            power2 = error**2 + ((x @ spread_cov) * x).sum(axis=1)
+            power2 = error**2 + np.maximum(((x @ spread_cov) * x).sum(axis=1), 0.0)
             for z, mine in enumerate(zones):
                 at = np.flatnonzero(mine)
                 levels[z] = noise.fit_spectrum(parts[z], power2[at], levels[z], floors[z])

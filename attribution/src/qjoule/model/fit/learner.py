@@ -11,7 +11,7 @@ from qjoule.model.arrays import F64, WindowBatch
 from qjoule.model.coefficients import THETA, Coefficients
 from qjoule.model.counters import I64, Series
 from qjoule.model.fit.beliefs import belief_of
-from qjoule.model.fit.block import BlockFit, Evidence, Rows, fit_block
+from qjoule.model.fit.block import Belief, BlockFit, Evidence, Rows, fit_block
 from qjoule.model.fit.rows import ClassOf, Source, itself, make_rows
 from qjoule.model.power_model import PowerModel
 from qjoule.model.zones import zones
@@ -95,14 +95,13 @@ class Learner:
             rows = replace(rows, bend=_UNSEEN * rows.bend)
         weights = self.coefficients.of(domain, counters=counters)
         belief = belief_of(prior, rows, weights, dram=domain == "dram")
-        before = self._recall(domain, rows.classes, len(belief.mean))
-        fit = fit_block(rows, belief, before)
-        if fit.misfit > _HARMS * fit.misfit_without:
-            # What was learned predicts worse than what was believed before anything was.
-            before = Evidence.none(len(before.moment))
-            fit = fit_block(rows, belief, before)
+        try:
+            fit, before = self._fit(domain, rows, belief, keep)
+        except np.linalg.LinAlgError:
             if keep:
-                self._note(f"{domain} power is not what it was: learned anew")
+                self._memory.pop(domain, None)
+                self._note(f"{domain} power makes no sense: nothing learned")
+            return self.last.get(domain)
         if keep:
             self._remember(domain, rows, before, fit)
         model = PowerModel(
@@ -118,6 +117,20 @@ class Learner:
         if keep:
             self.last[domain] = model
         return model
+
+    def _fit(
+        self, domain: str, rows: Rows, belief: Belief, keep: bool
+    ) -> tuple[BlockFit, Evidence]:
+        """The fit of a block and the evidence of blocks before that it was made with."""
+        before = self._recall(domain, rows.classes, len(belief.mean))
+        fit = fit_block(rows, belief, before)
+        if fit.misfit > _HARMS * fit.misfit_without:
+            # What was learned predicts worse than what was believed before anything was.
+            before = Evidence.none(len(before.moment))
+            fit = fit_block(rows, belief, before)
+            if keep:
+                self._note(f"{domain} power is not what it was: learned anew")
+        return fit, before
 
     def _recall(self, domain: str, classes: I64, fixed: int) -> Evidence:
         """Evidence of earlier blocks over the parameters of this one."""

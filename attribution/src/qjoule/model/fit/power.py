@@ -57,8 +57,14 @@ class Optimum:
 
 
 def optima(grams: F64, moments: F64) -> Optimum:
-    """argmin theta' gram theta - 2 moment' theta of symmetric `grams` (s, p, p), moments (s, p)."""
+    """argmin theta' gram theta - 2 moment' theta of symmetric `grams` (s, p, p), moments (s, p).
+
+    Raises `LinAlgError` if a gram is not positive definite: rounding has eaten what it told.
+    """
     plain, scale = _scaled(grams)
+    if not np.isfinite(plain).all():
+        raise np.linalg.LinAlgError("not finite")
+    np.linalg.cholesky(plain)  # raises
     target = moments / scale
     size = plain.shape[1]
     identity = np.broadcast_to(np.eye(size), plain.shape)

@@ -10,7 +10,7 @@ import numpy as np
 from qjoule.model.arrays import F64, WindowBatch
 from qjoule.model.coefficients import Weights
 from qjoule.model.counters import I64, Bool, Series
-from qjoule.model.features import FEATURES, by_counters
+from qjoule.model.features import FEATURES, by_counters, plausible
 from qjoule.model.fit.block import Rows
 from qjoule.model.zones import Part, Zone
 
@@ -108,6 +108,7 @@ def _zone_columns(
     with_lost = 1.0 + lost_ns / np.where(busy_ns > 0, busy_ns, 1.0)
     known = (dt_ns > 0) & (lost_ns <= _MOST_LOST * busy_ns)
     known &= np.concatenate([b.energy.known[numbers].all(axis=0) for b in batches])
+    known &= np.concatenate([_plausible(part) for part in taken])
     # Edge errors are taken to be alike. Of a reading that came late and the next one, which came in
     # time, the window may be shorter than the counter's own period: its power says nothing.
     if known.any():
@@ -124,6 +125,13 @@ def _zone_columns(
         by_class[:, :, :-1] * (with_lost / safe_ns)[:, None, None],
         _edge_w(source, numbers, power[known], dt_ns[known], half_ns[known]),
     )
+
+
+def _plausible(part: Part) -> Bool:
+    """(windows,) whether all counters are such as cores can have counted."""
+    out = np.ones(len(part.load.dt_ns), bool)
+    out[part.entries.window[~plausible(part.entries)]] = False
+    return out
 
 
 def _edge_w(source: Source, numbers: list[int], power_w: F64, dt_ns: F64, half_ns: I64) -> float:
