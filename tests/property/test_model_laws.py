@@ -195,13 +195,17 @@ def test_law5_live_equals_offline(case: Case) -> None:
     assert ledger.cpu_ns.tolist() == offline.ledger.cpu_ns.tolist()
     assert ledger.idle_ns == offline.ledger.idle_ns
     live_rows, offline_rows = (
-        [dataclasses.replace(row, energy_nj_ci95=(0, 0)) for row in (*found.rows, *found.fixed)]
-        for found in (result(ledger), result(offline.ledger))
+        [*found.rows, *found.fixed] for found in (result(ledger), result(offline.ledger))
     )
-    assert live_rows == offline_rows
-    for one, other in zip(result(ledger).rows, result(offline.ledger).rows, strict=True):
+    for one, other in zip(live_rows, offline_rows, strict=True):
         # Interval ends are sums of floats in another order.
         assert one.energy_nj_ci95 == pytest.approx(other.energy_nj_ci95, rel=1e-9, abs=1.5)
+        assert one.energy_by_domain_ci95.keys() == other.energy_by_domain_ci95.keys()
+        for domain, ends in one.energy_by_domain_ci95.items():
+            assert ends == pytest.approx(other.energy_by_domain_ci95[domain], rel=1e-9, abs=1.5)
+        by_domain = other.energy_by_domain_ci95
+        one = dataclasses.replace(one, energy_by_domain_ci95=by_domain)
+        assert dataclasses.replace(one, energy_nj_ci95=other.energy_nj_ci95) == other
 
 
 def test_law6_numbers_carry_their_unit_in_their_name() -> None:
