@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from servers import process
 from servers.cassandra import cassandra_server
@@ -17,6 +18,13 @@ from servers.postgres import postgres_server
 from servers.process import DatabaseServer, Unavailable
 from servers.redis import redis_server
 from servers.voltdb import voltdb_server
+
+# A busy machine makes any example slow. Whoever develops meets new examples with every run; whoever
+# integrates must know that it is the change that failed, so there the examples are always the same.
+_LOAD_SAYS_NOTHING = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("develop", _LOAD_SAYS_NOTHING)
+settings.register_profile("ci", _LOAD_SAYS_NOTHING, derandomize=True, print_blob=True)
+settings.load_profile("ci" if os.environ.get("CI") else "develop")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
