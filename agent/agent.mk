@@ -13,7 +13,7 @@ $(AGENT)/qjoule-agent.jar: $(wildcard agent/entry/qjoule/agent/*.java) agent/MAN
 	$(JAVAC) $(JAVAC_FLAGS) -d $(AGENT)/entry $(filter %.java,$^)
 	jar --create --file $@ --manifest agent/MANIFEST.MF -C $(AGENT)/entry .
 
-$(AGENT)/hooks.jar: $(wildcard agent/cassandra/qjoule/agent/cassandra/*.java agent/stubs/*/*/*/*/*.java agent/stubs/*/*/*/*/*/*.java) $(AGENT)/qjoule-agent.jar
+$(AGENT)/hooks.jar: $(wildcard agent/cassandra/qjoule/agent/cassandra/*.java) $(shell find agent/stubs -name '*.java') $(AGENT)/qjoule-agent.jar
 	rm -rf $(AGENT)/cassandra $(AGENT)/stubs && mkdir -p $(AGENT)/cassandra $(AGENT)/stubs
 	$(JAVAC) $(JAVAC_FLAGS) -d $(AGENT)/stubs $(filter agent/stubs/%,$^)
 	$(JAVAC) $(JAVAC_FLAGS) --add-exports java.base/jdk.internal.org.objectweb.asm=ALL-UNNAMED \

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -11,9 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from cassandra.protocol import SyntaxException
 
-from root.support import cassandra_story as day
-from root.support.recording import Recorder, Run, qjoule, recording
+from qjoule.contract import QueryFlag
+from root.support import agent_story as day
+from root.support.recording import QJOULE, Recorder, Run, qjoule, recording
 from servers.cassandra import Client
 from servers.process import DatabaseServer
 
@@ -87,8 +91,7 @@ def test_agent_shows_batches_by_their_statements(told: Told) -> None:
     assert len(batches) == told.story.batches
     (text,) = set(batches["text"])
     assert text == (
-        f"begin unlogged batch {day.INSERT_SHAPE}; "
-        "delete from story.people where id = ?; apply batch"
+        f"begin batch; {day.INSERT_SHAPE}; delete from story.people where id = ?; apply batch"
     )
 
 
@@ -150,3 +153,43 @@ def test_agent_leaves_a_killed_qjoule(
     with recording(tmp_path / "again", *options(cassandra)):
         client.execute("SELECT name FROM story.people WHERE id = 1")
     assert Run(tmp_path / "again").executions(command="query") == Counter({day.SELECT_SHAPE: 1})
+
+
+def test_agent_statements_that_a_client_may_send(
+    cassandra: DatabaseServer, client: Client, tmp_path: Path
+) -> None:
+    by_name = "SELECT id FROM story.people WHERE name = '{}' ALLOW FILTERING"
+    until(lambda: not has_agent(cassandra.pid), "the agent did not leave")
+    with recording(tmp_path / "t", *options(cassandra)):
+        client.execute(by_name.format("secret" * 2000))
+        client.execute(by_name.format("s\u00e9cret \U0001f511 \x01 \\"))
+        for nothing in ("SELEKT secret", "SELECT 'secret", "", " "):
+            with pytest.raises(SyntaxException):
+                client.execute(nothing)
+    run = Run(tmp_path / "t")
+    assert run.loss == {}
+    shape = "select id from story.people where name = ? allow filtering"
+    long, short = run.having("where name")["text"]
+    assert short == shape
+    assert shape.startswith(long.removesuffix("…").rstrip())
+    assert len(run.flagged(QueryFlag.TRUNCATED)) == 1
+    assert run.queries["executions"].sum() == 6
+    assert not [t for t in run.text_of.values() if "secret" in t and "selekt" not in t]
+
+
+def test_agent_in_the_live_view(cassandra: DatabaseServer, client: Client) -> None:
+    until(lambda: not has_agent(cassandra.pid), "the agent did not leave")
+    command = [QJOULE, "top", "-b", "-n", "3", "-d", "1", "--json", "--energy", "none"]
+    arguments = ["--agent", "--pid", str(cassandra.pid)]
+    with subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, text=True) as top:
+        prepared = client.session.prepare(day.COUNT)
+        while top.poll() is None:
+            client.execute(prepared, (1,))
+        assert top.stdout is not None
+        documents = [json.loads(line) for line in top.stdout]
+    assert top.returncode == 0
+    rows = [row for document in documents for row in document["interval"]["rows"]]
+    counted = [row for row in rows if row.get("shape") == day.COUNT_SHAPE]
+    assert sum(row["calls"] for row in counted) > 0
+    assert {row["rung"] for row in counted} == {"agent"}
+    until(lambda: not has_agent(cassandra.pid), "the agent did not leave")

@@ -90,6 +90,8 @@ def put_agents(
         for process in processes(proc):
             if process.pid in wanted:
                 agents[process.pid] = put_agent(process)
+        if gone := [pid for pid in wanted if pid not in agents]:
+            raise CannotAttach(f"process {gone[0]} has ended")
     except BaseException:
         for agent in agents.values():
             agent.close()
@@ -116,7 +118,7 @@ def put_agent(process: Process) -> Agent:
                 lease = os.open(_LEASE, flags, dir_fd=directory)
             load_agent(process, identity, f"{path}/{_ENTRY}", path)
             _check(process, _status(directory))
-            return Agent(_mapped(process, library), _probes(files[-1]), lease)
+            return Agent(_mapped(process, library), marker_probes(files[-1]), lease)
         except OSError as error:
             _close(lease)
             what = f"cannot put the agent into process {process.pid}: {error.strerror}"
@@ -216,7 +218,8 @@ def _mapped(process: Process, library: tuple[int, int]) -> Path:
     raise CannotAttach(f"process {process.pid} does not show the agent's library in its memory")
 
 
-def _probes(library: Path) -> tuple[Probe, ...]:
+def marker_probes(library: Path) -> tuple[Probe, ...]:
+    """Where the markers are in the library's file."""
     executable = open_executable(library)
     probes = []
     for role, name in _MARKERS.items():

@@ -46,6 +46,8 @@ class Mode:
             encryption=Fact(self.encryption, ""),
             thread_pool=Fact(self.thread_pool, ""),
         )
+        if self.wanted is Rung.AGENT:
+            return choose_rung(server, kernel, symbol_problem, agent=True)
         return choose_rung(server, kernel, symbol_problem, self.wanted)
 
 
@@ -146,7 +148,7 @@ SUPPORTED = (
     Supported(
         Flavour.CASSANDRA,
         "Cassandra",
-        (_PLAIN, _TLS, _UNKNOWN),
+        (_PLAIN, _TLS, _UNKNOWN, Mode("any, with `--agent`", None, None, Rung.AGENT)),
         (_CASSANDRA_TESTED,),
         (Functions("Cassandra", (), f"Cassandra {_CASSANDRA_TESTED}"),),
     ),

@@ -53,16 +53,12 @@ final class Statements {
         return found;
     }
 
-    /** A batch as CQL would write it; the same statement many times in a row is written once. */
+    /** A batch by its statements, the same one many times in a row once; as shapes/cql.py does. */
     String batch(BatchMessage message) {
         StringBuilder text = new StringBuilder(512);
         List<Object> statements = message.queryOrIdList;
         Object last = null;
-        text.append("BEGIN ");
-        if (!"LOGGED".equals(message.batchType.name())) {
-            text.append(message.batchType.name()).append(' ');
-        }
-        text.append("BATCH ");
+        text.append("BEGIN BATCH; ");
         for (int i = 0; i < statements.size() && text.length() < TEXT_CHARACTERS; i++) {
             Object next = statements.get(i);
             if (next.equals(last)) {

@@ -3,9 +3,7 @@
 package org.apache.cassandra.transport.messages;
 
 import java.util.List;
-import org.apache.cassandra.cql3.statements.BatchStatement;
 
 public abstract class BatchMessage {
-    public final BatchStatement.Type batchType = null;
     public final List<Object> queryOrIdList = null;
 }

@@ -1,0 +1,100 @@
+"""A JVM that looks like a Cassandra to the agent, and starts in less than a second."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from qjoule.servers.procfs import Process, processes
+from servers.process import Unavailable, run_quietly, server_directory
+
+HERE = Path(__file__).parent
+STUBS = HERE.parents[2] / "agent" / "stubs"
+MAIN = "org.apache.cassandra.service.CassandraDaemon"
+
+
+@dataclass
+class ToyCassandra:
+    process: Process
+    child: subprocess.Popen[str]
+
+    def process_request(self, word: str) -> str:
+        """What it says to a request: the word itself, or what came of `throw` and `queue`."""
+        assert self.child.stdin is not None
+        self.child.stdin.write(f"{word}\n")
+        self.child.stdin.flush()
+        return self.line()
+
+    def line(self) -> str:
+        stdout: IO[str] | None = self.child.stdout
+        assert stdout is not None
+        return stdout.readline().rstrip("\n")
+
+
+def compile_toy(directory: Path) -> Path:
+    """Its classes: `all`, and `bare` without those that the agent changes."""
+    javac = shutil.which("javac")
+    if javac is None:
+        raise Unavailable("javac is not installed (package openjdk-17-jdk-headless)")
+    sources = [*HERE.rglob("*.java"), *STUBS.rglob("*.java")]
+    run_quietly([javac, "-d", str(directory / "all"), *map(str, sources)], directory)
+    daemon = Path(*MAIN.split(".")).with_suffix(".class")
+    (directory / "bare" / daemon).parent.mkdir(parents=True)
+    shutil.copy(directory / "all" / daemon, directory / "bare" / daemon)
+    for path in directory.rglob("*"):
+        path.chmod(0o755)
+    return directory
+
+
+@contextmanager
+def toy_cassandra(
+    classes: Path,
+    *options: str,
+    prefix: Sequence[str] = (),
+    environment: dict[str, str] | None = None,
+) -> Iterator[ToyCassandra]:
+    """Starts it, after `prefix` on the command line, and ends it.
+
+    Args:
+        classes: its class path.
+        options: of the JVM.
+    """
+    java = shutil.which("java")
+    if java is None:
+        raise Unavailable("Java is not installed (package openjdk-17-jdk-headless)")
+    with server_directory() as directory:
+        directory.chmod(0o1777)
+        child = subprocess.Popen(
+            [*prefix, java, "-Xmx64M", *options, "-cp", str(classes), MAIN],
+            cwd=directory,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env={**os.environ, **(environment or {})},
+        )
+        try:
+            toy = ToyCassandra(_find(child, directory), child)
+            yield toy
+        finally:
+            child.kill()
+            child.wait()
+            for stream in (child.stdin, child.stdout):
+                assert stream is not None
+                stream.close()
+
+
+def _find(child: subprocess.Popen[str], directory: Path) -> Process:
+    assert child.stdout is not None
+    line = child.stdout.readline()
+    assert line == "ready\n", line
+    for process in processes(Path("/proc"), []):
+        if process.base_name == "java" and process.working_directory == str(directory):
+            return process
+    raise AssertionError("no process works in its directory")
