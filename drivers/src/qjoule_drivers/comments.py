@@ -1,0 +1,88 @@
+"""Tags inside the statement, for servers on other hosts: opt-in, and only the keys that were named.
+
+Format: sqlcommenter (https://google.github.io/sqlcommenter/spec/): `/*key='value',key2='value2'*/`
+at the end, keys and values percent-encoded and sorted. Percent-encoding leaves letters, digits and
+`-_.~` only, so no value can end the comment or the string it stands in. Every different value makes
+another text, which caches of statements see: name keys of few values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, overload
+from urllib.parse import quote
+
+from qjoule_drivers.context import EMPTY, TagSet, innermost
+
+_keys: frozenset[str] = frozenset()
+_made: dict[TagSet, str] = {}
+_MAX_MADE = 4096
+
+
+def put_in_statements(keys: Iterable[str]) -> None:
+    """From now on the tags of these keys go into statements too; none: they do not."""
+    global _keys  # noqa: PLW0603
+    _keys = frozenset(keys)
+    _made.clear()
+
+
+def chosen() -> dict[str, str]:
+    """The current tags that go into statements."""
+    if not _keys:
+        return {}
+    of = innermost().tags.of
+    return {key: of[key] for key in sorted(_keys & of.keys())}
+
+
+@overload
+def commented(statement: str) -> str: ...
+@overload
+def commented(statement: bytes) -> bytes: ...
+def commented(statement: Any) -> Any:
+    """The statement with a comment; unchanged without tags, or if it has a comment or is neither
+    text nor bytes.
+
+    >>> put_in_statements({"endpoint"})
+    >>> with tag(endpoint="a b"): commented("SELECT 1;")
+    "SELECT 1/*endpoint='a%20b'*/;"
+    """
+    if not _keys:
+        return statement
+    tags = innermost().tags
+    if tags is EMPTY:
+        return statement
+    comment = _made.get(tags)
+    if comment is None:
+        comment = _remember(tags)
+    if not comment:
+        return statement
+    if isinstance(statement, str):
+        return _placed(statement, comment, "*/", ";")
+    if isinstance(statement, (bytes, bytearray)):
+        return _placed(bytes(statement), comment.encode("ascii"), b"*/", b";")
+    return statement
+
+
+def comment_of(tags: dict[str, str]) -> str:
+    """`/*…*/` for these tags; empty for none."""
+    pairs = [
+        f"{quote(key, safe='')}='{quote(value, safe='')}'" for key, value in sorted(tags.items())
+    ]
+    return f"/*{','.join(pairs)}*/" if pairs else ""
+
+
+def _remember(tags: TagSet) -> str:
+    if len(_made) >= _MAX_MADE:
+        _made.clear()
+    comment = _made[tags] = comment_of({key: tags.of[key] for key in _keys & tags.of.keys()})
+    return comment
+
+
+def _placed(statement: Any, comment: Any, mark: Any, semicolon: Any) -> Any:
+    """Before a last semicolon, for what follows one is another statement."""
+    if mark in statement:
+        return statement
+    body = statement.rstrip()
+    if body.endswith(semicolon):
+        return body[:-1] + comment + semicolon
+    return body + comment

@@ -1,0 +1,230 @@
+"""What the application says of the work it is doing: tags, in the current context.
+
+Tags live in a :class:`contextvars.ContextVar`, so threads, asyncio tasks and greenlets have their
+own, and a task inherits those of the code that started it. Nothing in here raises for what an
+application passes in.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import TracebackType
+from typing import Any, TypeVar, cast
+
+MAX_TAGS = 32
+MAX_KEY = 64
+MAX_VALUE = 256
+#: Tag sets that are recognised as known; more are made anew each time they are used.
+MAX_REMEMBERED = 4096
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_NOT_A_KEY = re.compile(r"[^A-Za-z0-9_.:-]+")
+_NOT_SHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
+
+
+class TagSet:
+    """Tags that never change. ``ring`` (its token) and ``number``: as they were announced."""
+
+    __slots__ = ("merged", "number", "of", "ring")
+
+    def __init__(self, of: Mapping[str, str]) -> None:
+        self.of = dict(of)
+        self.ring: object = None
+        self.number = 0
+        self.merged: dict[tuple[tuple[str, object], ...], TagSet] = {}
+
+
+EMPTY = TagSet({})
+
+
+class _Frame:
+    """One block that tags, inside those around it."""
+
+    __slots__ = ("around", "tags", "whose")
+
+    def __init__(self, tags: TagSet, whose: object, around: _Frame | None) -> None:
+        self.tags = tags
+        self.whose = whose
+        self.around = around
+
+
+_outermost = _Frame(EMPTY, None, None)
+_current: ContextVar[_Frame] = ContextVar("qjoule_tags", default=_outermost)
+innermost: Callable[[], _Frame] = _current.get
+
+
+def current_tags() -> dict[str, str]:
+    """The tags that a query sent now would carry."""
+    return dict(_current.get().tags.of)
+
+
+def tag_process(tags: Mapping[str, object]) -> None:
+    """Tags that everything in this process has, unless it says otherwise: release, region, job."""
+    _outermost.tags = merged(_outermost.tags, tags)
+
+
+def clean(key: object, value: object) -> tuple[str, str] | None:
+    """A tag as it is sent: bounded, one line, no control characters; None if there is nothing to
+    say.
+
+    >>> clean("end point", "a\\nb")
+    ('end_point', 'a b')
+    """
+    try:
+        if value is None:
+            return None
+        if not isinstance(value, str):
+            value = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+        key = _NOT_A_KEY.sub("_", str(key)[: 2 * MAX_KEY])[:MAX_KEY].strip("_")
+        value = _NOT_SHOWN.sub(" ", value[: 2 * MAX_VALUE])[:MAX_VALUE].strip()
+        return (key, value) if key and value else None
+    except Exception:
+        return None  # a value whose own __str__ fails says nothing
+
+
+def merged(base: TagSet, tags: Mapping[str, object]) -> TagSet:
+    """``base`` with ``tags`` added or replaced; a value of None takes a tag away."""
+    try:
+        key = tuple(tags.items())
+        known = base.merged.get(key)
+    except TypeError:  # a value that cannot be hashed
+        key, known = None, None
+    if known is not None:
+        return known
+    of = dict(base.of)
+    for name, value in tags.items():
+        tag_ = clean(name, value)
+        if tag_ is None:
+            if value is None:
+                of.pop(str(name), None)
+        elif tag_[0] in of or len(of) < MAX_TAGS:
+            of[tag_[0]] = tag_[1]
+    made = TagSet(of)
+    if key is not None and all(type(value) is str for _, value in key):
+        if len(base.merged) >= MAX_REMEMBERED:
+            base.merged.clear()
+        base.merged[key] = made
+    return made
+
+
+class tag:
+    """Tags every query of a block or of a function.
+
+    >>> with tag(endpoint="checkout", tenant=42):
+    ...     current_tags()
+    {'endpoint': 'checkout', 'tenant': '42'}
+
+    As a decorator it works on functions, coroutine functions, generators and asynchronous
+    generators. Inner tags are added to outer ones. Values may be anything with a :func:`str`; see
+    :func:`clean`.
+    """
+
+    __slots__ = ("_tags",)
+
+    def __init__(self, /, **tags: object) -> None:
+        self._tags = tags
+
+    def __enter__(self) -> tag:
+        around = _current.get()
+        _current.set(_Frame(merged(around.tags, self._tags), self, around))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        trace: TracebackType | None = None,
+    ) -> None:
+        frame = _current.get()
+        # A generator may be closed in another context than it ran in: there is nothing of ours
+        # there.
+        if frame.whose is self and frame.around is not None:
+            _current.set(frame.around)
+
+    def __call__(self, function: _Function) -> _Function:
+        return cast(_Function, _tagged(function, self._tags))
+
+
+@contextmanager
+def resume(frame: _Frame) -> Iterator[None]:
+    """Goes on as the code did whose :func:`innermost` this was: what it asked for is now done
+    elsewhere.
+    """
+    before = _current.set(frame)
+    try:
+        yield
+    finally:
+        _current.reset(before)
+
+
+def _tagged(function: Any, tags: Mapping[str, object]) -> Any:
+    if inspect.isasyncgenfunction(function):
+
+        @functools.wraps(function)
+        async def asynchronous_generator(*args: Any, **kwargs: Any) -> Any:
+            items = function(*args, **kwargs)
+            try:
+                while True:
+                    with tag(**tags):
+                        try:
+                            item = await items.__anext__()
+                        except StopAsyncIteration:
+                            return
+                    yield item
+            finally:
+                await items.aclose()
+
+        return asynchronous_generator
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def coroutine(*args: Any, **kwargs: Any) -> Any:
+            with tag(**tags):
+                return await function(*args, **kwargs)
+
+        return coroutine
+    if inspect.isgeneratorfunction(function):
+
+        @functools.wraps(function)
+        def generator(*args: Any, **kwargs: Any) -> Any:
+            return (yield from _Tagging(function(*args, **kwargs), tags))
+
+        return generator
+
+    @functools.wraps(function)
+    def plain(*args: Any, **kwargs: Any) -> Any:
+        with tag(**tags):
+            return function(*args, **kwargs)
+
+    return plain
+
+
+class _Tagging:
+    """A generator whose body runs tagged, and whose consumer does not."""
+
+    def __init__(self, generator: Any, tags: Mapping[str, object]) -> None:
+        self._generator = generator
+        self._tags = tags
+
+    def __iter__(self) -> _Tagging:
+        return self
+
+    def __next__(self) -> Any:
+        with tag(**self._tags):
+            return next(self._generator)
+
+    def send(self, value: Any) -> Any:
+        with tag(**self._tags):
+            return self._generator.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        with tag(**self._tags):
+            return self._generator.throw(*error)
+
+    def close(self) -> None:
+        self._generator.close()

@@ -1,0 +1,60 @@
+"""What `qjoule run` needs: the folder to put on a program's path, and what happens there.
+
+Environment: `QJOULE_TAGS` ("release=1.4,region=eu") tags everything; `QJOULE_RUN_REPORT` names a
+file to which each process adds a line per driver that it wrapped.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+from qjoule_drivers.context import tag_process
+
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+
+
+def environment(
+    base: dict[str, str], tags: dict[str, str], in_statements: str = "", report: str = ""
+) -> dict[str, str]:
+    """``base`` so that a Python program started with it, and its children, are instrumented."""
+    paths = [FOLDER, *base.get("PYTHONPATH", "").split(os.pathsep)]
+    made = {**base, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
+    if tags:
+        made["QJOULE_TAGS"] = ",".join(f"{key}={value}" for key, value in tags.items())
+    if in_statements:
+        made["QJOULE_TAGS_IN_STATEMENTS"] = in_statements
+    if report:
+        made["QJOULE_RUN_REPORT"] = report
+    return made
+
+
+def start() -> None:
+    """Instruments this process as its environment says."""
+    from qjoule_drivers import instrument
+    from qjoule_drivers.shims import SHIMS
+
+    pairs = (pair.partition("=") for pair in os.environ.get("QJOULE_TAGS", "").split(","))
+    tag_process({key.strip(): value for key, is_pair, value in pairs if is_pair})
+    report = os.environ.get("QJOULE_RUN_REPORT")
+    if report:
+        for shim in SHIMS.values():
+            shim.tell = _Teller(report)
+    instrument()
+
+
+class _Teller:
+    """Adds a line to the report; writes of one line to a file that is appended to are not mixed up
+    (write(2)).
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __call__(self, words: str) -> None:
+        with suppress(OSError):
+            descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+            try:
+                os.write(descriptor, f"{os.getpid()} {words}\n".encode("utf-8", "replace"))
+            finally:
+                os.close(descriptor)

@@ -1,0 +1,64 @@
+"""Put first on an interpreter's path by `qjoule run`: wraps the drivers, then makes way for the
+`sitecustomize` it hides.
+
+Runs in whatever Python the application has, before anything of the application. It must not fail,
+nor add to the path what the application did not ask for: the package is loaded from its own folder,
+not from the `site-packages` around it.
+"""
+
+import os
+import sys
+
+
+def _load() -> None:
+    import importlib.util
+
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    spec = importlib.util.spec_from_file_location(
+        "qjoule_drivers",
+        os.path.join(package, "__init__.py"),
+        submodule_search_locations=[package],
+    )
+    if spec is None or spec.loader is None:
+        raise ImportError("no package in " + package)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["qjoule_drivers"] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules["qjoule_drivers"]
+        raise
+
+
+def _inject() -> None:
+    if sys.version_info < (3, 9):
+        return
+    try:
+        _load()
+        from qjoule_drivers.inject import start
+
+        start()
+    except Exception as error:
+        sys.stderr.write("qjoule: not tagging: %s: %s\n" % (type(error).__name__, error))
+
+
+def _make_way() -> None:
+    """The interpreter ignores a missing `sitecustomize` and reports a broken one: so it does with
+    the hidden one.
+    """
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [entry for entry in sys.path if not entry or os.path.abspath(entry) != here]
+    import importlib
+
+    ours = sys.modules.pop("sitecustomize", None)
+    try:
+        importlib.import_module("sitecustomize")
+    except ImportError as error:
+        if getattr(error, "name", None) != "sitecustomize":
+            raise
+        if ours is not None:
+            sys.modules["sitecustomize"] = ours
+
+
+_inject()
+_make_way()

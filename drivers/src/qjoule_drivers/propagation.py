@@ -1,0 +1,70 @@
+"""Which distributed trace the current work belongs to: W3C trace context and OpenTelemetry's
+current span.
+
+Sources: W3C Trace Context, section 3.2 (`traceparent`); W3C Baggage, section 3.3; OpenTelemetry
+API, `get_current_span`.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from contextvars import ContextVar
+from typing import Any
+from urllib.parse import unquote
+
+NO_TRACE, NO_SPAN = bytes(16), bytes(8)
+Trace = tuple[bytes, bytes]  #: trace id (16 bytes), span id (8 bytes)
+_TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*)?")
+_here: ContextVar[Trace | None] = ContextVar("qjoule_trace", default=None)
+_of_context = _here.get
+#: OpenTelemetry is never imported by us: an application without it should not pay for it.
+_modules: dict[str, Any] = sys.modules
+
+
+def parse_traceparent(header: object) -> Trace | None:
+    """Trace id and span id of a `traceparent` header; None if it is not one.
+
+    >>> parse_traceparent("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")[1].hex()
+    '00f067aa0ba902b7'
+    """
+    if isinstance(header, bytes):
+        header = header.decode("latin-1")
+    found = _TRACEPARENT.fullmatch(header.strip()) if isinstance(header, str) else None
+    if found is None:
+        return None
+    trace, span = bytes.fromhex(found[1]), bytes.fromhex(found[2])
+    return None if trace == NO_TRACE or span == NO_SPAN else (trace, span)
+
+
+def set_trace(trace: Trace | None) -> None:
+    """The trace of the current context, where the application has no OpenTelemetry that knows
+    it.
+    """
+    _here.set(trace)
+
+
+def trace_context() -> Trace | None:
+    """Trace and span of now: OpenTelemetry's, else of `traceparent`, else None."""
+    if "opentelemetry.trace" in _modules:
+        span = _modules["opentelemetry.trace"].get_current_span().get_span_context()
+        if span.trace_id:
+            return span.trace_id.to_bytes(16, "big"), span.span_id.to_bytes(8, "big")
+    return _of_context()
+
+
+def baggage(header: object) -> dict[str, str]:
+    """Entries of a W3C `baggage` header; of OpenTelemetry's current baggage if the header is
+    None.
+    """
+    if header is None:
+        api = _modules.get("opentelemetry.baggage")
+        return {str(k): str(v) for k, v in api.get_all().items()} if api is not None else {}
+    if isinstance(header, bytes):
+        header = header.decode("latin-1")
+    found = {}
+    for member in str(header)[:8192].split(",")[:180]:
+        key, is_pair, value = member.partition(";")[0].partition("=")
+        if is_pair and key.strip():
+            found[key.strip()] = unquote(value.strip())
+    return found

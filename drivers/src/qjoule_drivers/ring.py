@@ -1,0 +1,120 @@
+"""The memory that a process shares with a recorder: see PROTOCOL.md."""
+
+from __future__ import annotations
+
+import fcntl
+import itertools
+import mmap
+import os
+import struct
+
+MAGIC = b"QJTAGS\x00\x01"
+SLOT_BYTES = 64
+SLOTS = 8192
+HEADER_BYTES = 4096
+#: What a record is.
+BEGIN, BEGIN_IN_TRACE, END = 1, 2, 3
+#: How a call ended.
+UNKNOWN, OK, ERROR = 0, 1, 2
+#: Threads that may stand between looking for room and taking a number, without harm.
+MARGIN = 256
+
+_HEADER = struct.Struct("=8sII")
+_WORD = struct.Struct("=Q")
+_TAIL_AT, _CLOSED_AT, _DROPPED_AT, _ERRORS_AT = 64, 72, 128, 136
+_TRACE = struct.Struct("=16s8s")
+_RECORD = struct.Struct("=QQQQQ")
+_RECORD_AT = 24
+_F_ADD_SEALS = getattr(fcntl, "F_ADD_SEALS", 1033)
+_F_SEAL_SHRINK = getattr(fcntl, "F_SEAL_SHRINK", 0x2)
+
+
+class Ring:
+    """Writes records, from any thread, without a lock: a counter's ``next()`` is one step of the
+    interpreter.
+    """
+
+    def __init__(self, slots: int = SLOTS) -> None:
+        """Raises OSError where there is no memfd; ``slots`` is a power of two, at least 2048."""
+        self.fd = os.memfd_create("qjoule-tags", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            os.ftruncate(self.fd, HEADER_BYTES + slots * SLOT_BYTES)
+            fcntl.fcntl(self.fd, _F_ADD_SEALS, _F_SEAL_SHRINK)
+            self._memory = mmap.mmap(self.fd, HEADER_BYTES + slots * SLOT_BYTES)
+        except BaseException:
+            os.close(self.fd)
+            raise
+        _HEADER.pack_into(self._memory, 0, MAGIC, slots, SLOT_BYTES)
+        self.token = object()  #: tells this ring from others, without keeping it alive
+        self._slots = slots
+        self._mask = slots - 1
+        self._kept = slots // 4  #: ends of so many last records may still be written into them
+        self._take = itertools.count(1).__next__
+        self._taken = 0  #: about how many numbers are taken
+        self._room = slots - MARGIN  #: numbers up to this surely have a free slot
+        self._dropped = itertools.count(1).__next__
+        self._errors = itertools.count(1).__next__
+
+    def begin(
+        self, t_ns: int, connection: int, tags: int, stream: int, trace: tuple[bytes, bytes] | None
+    ) -> int:
+        """Adds the beginning of a call. Returns the record's number, from 1, or 0 if the ring is
+        full.
+        """
+        if self._taken >= self._room and not self._find_room():
+            return 0
+        self._taken = number = self._take()
+        at = HEADER_BYTES + (number - 1 & self._mask) * SLOT_BYTES
+        kind = BEGIN
+        if trace is not None:
+            _TRACE.pack_into(self._memory, at, *trace)
+            kind = BEGIN_IN_TRACE
+        _RECORD.pack_into(
+            self._memory,
+            at + _RECORD_AT,
+            0,
+            t_ns,
+            connection << 32 | tags,
+            stream << 32 | kind,
+            number,
+        )
+        return number
+
+    def end(self, t_ns: int, call: int, status: int) -> None:
+        """Adds the end of the call that began with record ``call``: into that record, as long as it
+        is young.
+        """
+        if self._taken - call < self._kept:
+            at = HEADER_BYTES + (call - 1 & self._mask) * SLOT_BYTES
+            _WORD.pack_into(self._memory, at + _RECORD_AT, t_ns << 2 | status)
+        elif self._taken < self._room or self._find_room():
+            self._taken = number = self._take()
+            at = HEADER_BYTES + (number - 1 & self._mask) * SLOT_BYTES
+            _RECORD.pack_into(
+                self._memory, at + _RECORD_AT, t_ns << 2 | status, t_ns, call, END, number
+            )
+
+    def count_error(self) -> None:
+        """Counts an exception that the application was spared."""
+        _WORD.pack_into(self._memory, _ERRORS_AT, self._errors())
+
+    def count_dropped(self) -> None:
+        """Counts what could not be told."""
+        _WORD.pack_into(self._memory, _DROPPED_AT, self._dropped())
+
+    @property
+    def closed(self) -> bool:
+        """The recorder takes no more."""
+        return self._memory[_CLOSED_AT] != 0
+
+    def handed_over(self) -> None:
+        """The recorder has the descriptor; the mapping needs none, and goes with its last user."""
+        os.close(self.fd)
+
+    def _find_room(self) -> bool:
+        tail: int = _WORD.unpack_from(self._memory, _TAIL_AT)[0]
+        self._room = min(tail, self._taken) + self._slots - MARGIN
+        if self._taken < self._room:
+            return True
+        self.count_dropped()
+        return False

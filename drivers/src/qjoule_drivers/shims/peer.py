@@ -1,0 +1,41 @@
+"""How a connection is described to the recorder, so that it finds the server's end of it."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import Any
+
+from qjoule_drivers.channel import Peer
+
+_INET = (socket.AF_INET, socket.AF_INET6)
+
+
+def peer_of(sock: Any, system: str, session: int | None = None) -> Peer:
+    """The peer of a connected socket, plain or TLS. Raises OSError if it is not connected.
+
+    ``session`` is the number the server gave to the connection, if it tells.
+    """
+    of: dict[str, object] = {"db.system.name": system}
+    if sock.family == socket.AF_UNIX:
+        path = sock.getpeername()
+        of["network.transport"] = "unix"
+        of["client.inode"] = os.fstat(sock.fileno()).st_ino
+        of["server.address"] = path if isinstance(path, str) else os.fsdecode(path)
+    elif sock.family in _INET:
+        local, peer = sock.getsockname(), sock.getpeername()
+        of["network.transport"] = "tcp"
+        of["network.local.address"], of["network.local.port"] = local[:2]
+        of["server.address"], of["server.port"] = peer[:2]
+    if session:
+        of["server.session"] = session
+    return Peer(of)
+
+
+def peer_of_descriptor(fd: int, system: str, session: int | None = None) -> Peer:
+    """As :func:`peer_of`, for a connection whose socket belongs to a C library. Raises OSError."""
+    borrowed = socket.socket(fileno=fd)
+    try:
+        return peer_of(borrowed, system, session)
+    finally:
+        borrowed.detach()

@@ -1,0 +1,141 @@
+"""PyMongo, synchronous and asynchronous. Every message goes through `Connection.send_message` and
+`receive_message`.
+
+A cursor's later batches (`getMore`) are calls of their own, with the tags of the code that asks for
+them. An unacknowledged write has no end: the server does not answer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from qjoule_drivers.channel import Peer, channel
+from qjoule_drivers.comments import chosen
+from qjoule_drivers.ring import ERROR, OK
+from qjoule_drivers.shims.peer import peer_of
+from qjoule_drivers.shims.shim import Shim
+
+#: Commands that take a `comment` (MongoDB 4.4 and later).
+_COMMENTED = frozenset(
+    (
+        "find",
+        "aggregate",
+        "insert",
+        "update",
+        "delete",
+        "findAndModify",
+        "getMore",
+        "distinct",
+        "count",
+    )
+)
+
+
+def _send_message(original: Any) -> Any:
+    def send_message(self: Any, message: Any, max_doc_size: Any) -> Any:
+        if SHIM.active:
+            _begin(self)
+        return original(self, message, max_doc_size)
+
+    return send_message
+
+
+def _receive_message(original: Any) -> Any:
+    def receive_message(self: Any, request_id: Any) -> Any:
+        try:
+            reply = original(self, request_id)
+        except BaseException:
+            _end(self, ERROR)
+            raise
+        _end(self, OK)
+        return reply
+
+    return receive_message
+
+
+def _send_message_async(original: Any) -> Any:
+    async def send_message(self: Any, message: Any, max_doc_size: Any) -> Any:
+        if SHIM.active:
+            _begin(self)
+        return await original(self, message, max_doc_size)
+
+    return send_message
+
+
+def _receive_message_async(original: Any) -> Any:
+    async def receive_message(self: Any, request_id: Any) -> Any:
+        try:
+            reply = await original(self, request_id)
+        except BaseException:
+            _end(self, ERROR)
+            raise
+        _end(self, OK)
+        return reply
+
+    return receive_message
+
+
+def _op_msg(original: Any) -> Any:
+    def _op_msg(flags: Any, command: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            tags = chosen()
+            if tags and "comment" not in command and next(iter(command)) in _COMMENTED:
+                command = {**command, "comment": tags}
+        except Exception:
+            channel.failed()
+        return original(flags, command, *args, **kwargs)
+
+    return _op_msg
+
+
+def _begin(connection: Any) -> None:
+    try:
+        connection._qjoule_call = channel.begin(connection._qjoule_peer or _meet(connection))
+    except Exception:
+        channel.failed()
+
+
+def _end(connection: Any, status: int) -> None:
+    call = connection._qjoule_call
+    if call:
+        connection._qjoule_call = 0
+        try:
+            channel.end(connection._qjoule_peer, call, status)
+        except Exception:
+            channel.failed()
+
+
+def _meet(connection: Any) -> Peer:
+    interface = connection.conn
+    sock = getattr(interface, "sock", None)
+    if sock is None:
+        sock = interface.get_conn
+    transport = getattr(sock, "transport", None)
+    if transport is not None:
+        sock = transport.get_extra_info("socket")
+    peer = peer_of(sock, "mongodb")
+    connection._qjoule_peer = peer
+    return peer
+
+
+_SYNC, _ASYNC = "pymongo.synchronous.pool", "pymongo.asynchronous.pool"
+SHIM = Shim(
+    name="pymongo",
+    trigger="pymongo",
+    distribution="pymongo",
+    tested=("4.20", "5"),
+    modules=("pymongo.message", _SYNC, _ASYNC),
+    sites=(
+        (_SYNC, "Connection", "send_message", _send_message),
+        (_SYNC, "Connection", "receive_message", _receive_message),
+        (_ASYNC, "AsyncConnection", "send_message", _send_message_async),
+        (_ASYNC, "AsyncConnection", "receive_message", _receive_message_async),
+    ),
+    optional=(("pymongo.message", "", "_op_msg", _op_msg),),
+    defaults=(
+        (_SYNC, "Connection", "_qjoule_peer", None),
+        (_SYNC, "Connection", "_qjoule_call", 0),
+        (_ASYNC, "AsyncConnection", "_qjoule_peer", None),
+        (_ASYNC, "AsyncConnection", "_qjoule_call", 0),
+    ),
+)

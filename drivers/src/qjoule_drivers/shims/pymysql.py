@@ -1,0 +1,137 @@
+"""PyMySQL. Everything it sends goes through `Connection._execute_command`; results are read by
+three methods.
+
+A call ends with its last result: of several (multi-statements) the last one, of an unbuffered one
+(`SSCursor`) its last row.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from qjoule_drivers.channel import Peer, channel
+from qjoule_drivers.comments import commented
+from qjoule_drivers.ring import ERROR, OK
+from qjoule_drivers.shims.peer import peer_of
+from qjoule_drivers.shims.shim import Shim
+
+_COM_QUERY = 3
+
+
+def _connect(original: Any) -> Any:
+    def connect(self: Any, sock: Any = None) -> Any:
+        self._qjoule_peer = None  # another socket, another connection of the server
+        self._qjoule_call = 0
+        return original(self, sock)
+
+    return connect
+
+
+def _execute_command(original: Any) -> Any:
+    def _execute_command(self: Any, command: Any, sql: Any) -> Any:
+        if not SHIM.active or self._sock is None:
+            return original(self, command, sql)
+        call = 0
+        try:
+            call = channel.begin(self._qjoule_peer or _meet(self))
+            if command == _COM_QUERY:
+                sql = commented(sql)
+        except Exception:
+            channel.failed()
+        try:
+            original(self, command, sql)
+        finally:
+            # Not before: the original may have read what was left of the last result.
+            self._qjoule_call = call
+        return None
+
+    return _execute_command
+
+
+def _read_query_result(original: Any) -> Any:
+    def _read_query_result(self: Any, unbuffered: Any = False) -> Any:
+        try:
+            rows = original(self, unbuffered)
+        except BaseException:
+            _end(self, ERROR)
+            raise
+        if self._qjoule_call:
+            result = self._result
+            if result.unbuffered_active:
+                result._qjoule_call = (self._qjoule_peer, self._qjoule_call)
+                self._qjoule_call = 0
+            elif not result.has_next:
+                _end(self, OK)
+        return rows
+
+    return _read_query_result
+
+
+def _read_ok_packet(original: Any) -> Any:
+    def _read_ok_packet(self: Any) -> Any:
+        try:
+            packet = original(self)
+        except BaseException:
+            _end(self, ERROR)
+            raise
+        _end(self, OK)
+        return packet
+
+    return _read_ok_packet
+
+
+def _of_unbuffered(original: Any) -> Any:
+    def read(self: Any) -> Any:
+        try:
+            return original(self)
+        finally:
+            if not self.unbuffered_active and self._qjoule_call is not None:
+                (peer, call), self._qjoule_call = self._qjoule_call, None
+                _tell_end(peer, call, OK)
+
+    return read
+
+
+def _meet(connection: Any) -> Peer:
+    thread_id = connection.server_thread_id
+    session = thread_id[0] if isinstance(thread_id, (tuple, list)) else thread_id
+    peer = peer_of(connection._sock, "mysql", session if isinstance(session, int) else None)
+    connection._qjoule_peer = peer
+    return peer
+
+
+def _end(connection: Any, status: int) -> None:
+    call = connection._qjoule_call
+    if call:
+        connection._qjoule_call = 0
+        _tell_end(connection._qjoule_peer, call, status)
+
+
+def _tell_end(peer: Peer, call: int, status: int) -> None:
+    try:
+        channel.end(peer, call, status)
+    except Exception:
+        channel.failed()
+
+
+_MODULE = "pymysql.connections"
+SHIM = Shim(
+    name="pymysql",
+    trigger=_MODULE,
+    distribution="pymysql",
+    tested=("0.10", "1.3"),
+    modules=(_MODULE,),
+    sites=(
+        (_MODULE, "Connection", "connect", _connect),
+        (_MODULE, "Connection", "_execute_command", _execute_command),
+        (_MODULE, "Connection", "_read_query_result", _read_query_result),
+        (_MODULE, "Connection", "_read_ok_packet", _read_ok_packet),
+        (_MODULE, "MySQLResult", "_read_rowdata_packet_unbuffered", _of_unbuffered),
+        (_MODULE, "MySQLResult", "_finish_unbuffered_query", _of_unbuffered),
+    ),
+    defaults=(
+        (_MODULE, "Connection", "_qjoule_peer", None),
+        (_MODULE, "Connection", "_qjoule_call", 0),
+        (_MODULE, "MySQLResult", "_qjoule_call", None),
+    ),
+)
