@@ -9,7 +9,6 @@
 #define QJOULE_POSTGRES_WIRE_BPF_H
 
 #include "statement.bpf.h"
-#include <bpf/bpf_endian.h>
 
 #define POSTGRES_HEADER	     5
 #define POSTGRES_PROTOCOL_3  3 /* major version, upper half of the startup code */

@@ -116,6 +116,7 @@ enum qj_session_event {
 	QJ_SESSION_USER = 3,	 /* another user: its MySQL command follows */
 	QJ_SESSION_DATABASE = 4, /* another default database: its name follows */
 	QJ_SESSION_KEPT = 5,	 /* the server refused the last change */
+	QJ_SESSION_MET = 6,	 /* a connection that was logged in already, or never logs in */
 };
 
 enum qj_dialect {
@@ -196,8 +197,13 @@ struct qj_session {
 	__u16 server;
 	__u8 event;
 	__u8 server_kind;
-	__u8 address[16]; /* the client's, IPv4 as ::ffff:a.b.c.d; zeros: unix socket, or not known
-			   */
+	/* Both ends, IPv4 as ::ffff:a.b.c.d; zeros and 0: a unix socket, or not known. */
+	__u8 address[16];
+	__u8 server_address[16];
+	__u16 port;
+	__u16 server_port;
+	__u32 reserved;
+	__u64 client_inode; /* of the client's end of a unix socket, in sockfs; else 0 */
 };
 
 /* ---- records that only the tracer writes --------------------------------------------------- */
@@ -345,7 +351,7 @@ QJ_ASSERT_SIZE(qj_segment_counters, 64);
 QJ_ASSERT_SIZE(qj_query, 64);
 QJ_ASSERT_SIZE(qj_text, 24);
 QJ_ASSERT_SIZE(qj_task, 40);
-QJ_ASSERT_SIZE(qj_session, 48);
+QJ_ASSERT_SIZE(qj_session, 80);
 QJ_ASSERT_SIZE(qj_energy, 32);
 QJ_ASSERT_SIZE(qj_loss_count, 32);
 QJ_ASSERT_SIZE(qj_cpu_time, 32);

@@ -132,19 +132,35 @@ int query_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_n
 	return query_reset(cpu, thread);
 }
 
-/* The client's address, as of an IPv6 socket; zeros of another. */
-static __always_inline void client_address(struct thread_state *thread, __u8 address[16])
+/* Which connection it is, as its client knows it too: both ends, or the client's inode. */
+static __always_inline void name_connection(const struct thread_state *thread,
+					    struct qj_session *session)
 {
 	const struct sock *sk = (const struct sock *)thread->socket;
 	__u16 family = sk ? BPF_CORE_READ(sk, __sk_common.skc_family) : 0;
+	__u8 *client = session->address, *server = session->server_address;
 
-	__builtin_memset(address, 0, 16);
-	if (family == AF_INET) {
-		address[10] = address[11] = 0xff;
-		BPF_CORE_READ_INTO((__u32 *)(address + 12), sk, __sk_common.skc_daddr);
-	} else if (family == AF_INET6) {
-		BPF_CORE_READ_INTO((struct in6_addr *)address, sk, __sk_common.skc_v6_daddr);
+	__builtin_memset(client, 0, 16);
+	__builtin_memset(server, 0, 16);
+	session->port = session->server_port = session->reserved = session->client_inode = 0;
+	if (family == AF_UNIX) {
+		const struct unix_sock *ours = (const struct unix_sock *)sk;
+
+		session->client_inode = BPF_CORE_READ(ours, peer, sk_socket, file, f_inode, i_ino);
+		return;
 	}
+	if (family == AF_INET) {
+		client[10] = client[11] = server[10] = server[11] = 0xff;
+		BPF_CORE_READ_INTO((__u32 *)(client + 12), sk, __sk_common.skc_daddr);
+		BPF_CORE_READ_INTO((__u32 *)(server + 12), sk, __sk_common.skc_rcv_saddr);
+	} else if (family == AF_INET6) {
+		BPF_CORE_READ_INTO((struct in6_addr *)client, sk, __sk_common.skc_v6_daddr);
+		BPF_CORE_READ_INTO((struct in6_addr *)server, sk, __sk_common.skc_v6_rcv_saddr);
+	} else {
+		return;
+	}
+	session->port = bpf_ntohs(BPF_CORE_READ(sk, __sk_common.skc_dport));
+	session->server_port = BPF_CORE_READ(sk, __sk_common.skc_num);
 }
 
 /* What the thread does from here on, for a row of its own. */
@@ -201,7 +217,7 @@ int emit_session(struct qj_cpu_state *cpu, struct thread_state *thread, __u32 ev
 	r->session.server = thread->server;
 	r->session.event = event;
 	r->session.server_kind = thread->server_kind;
-	client_address(thread, r->session.address);
+	name_connection(thread, &r->session);
 	submit(r);
 	return 0;
 }

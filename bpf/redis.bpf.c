@@ -156,6 +156,20 @@ static __always_inline void redis_take(struct qj_cpu_state *cpu, struct thread_s
 		redis_emit_text(cpu, thread, request, text);
 }
 
+/* The thread's session is that of the request which it still serves, perhaps of another client. */
+static __always_inline void redis_tell_session(struct qj_cpu_state *cpu,
+					       struct thread_state *thread,
+					       const struct redis_connection *connection,
+					       struct sock *sk, __u32 event)
+{
+	__u64 served = thread->session;
+
+	thread->session = connection->session;
+	thread->socket = (__u64)sk;
+	emit_session(cpu, thread, event, 0, 0);
+	thread->session = served;
+}
+
 static __always_inline struct redis_connection *
 redis_connect(struct qj_cpu_state *cpu, struct thread_state *thread, struct sock *sk)
 {
@@ -168,6 +182,7 @@ redis_connect(struct qj_cpu_state *cpu, struct thread_state *thread, struct sock
 	}
 	if (!connection->session) {
 		connection->session = new_id(cpu);
+		redis_tell_session(cpu, thread, connection, sk, QJ_SESSION_MET);
 		if (thread->phase == PHASE_STARTUP)
 			redis_next_command(&connection->command);
 	}
@@ -179,17 +194,16 @@ redis_connect(struct qj_cpu_state *cpu, struct thread_state *thread, struct sock
  * was open before tracing is joined between two commands.
  */
 static __always_inline bool redis_in_step(struct qj_cpu_state *cpu, struct thread_state *thread,
-					  struct redis_connection *connection, __u64 addr,
-					  __u32 bytes)
+					  struct redis_connection *connection, struct sock *sk,
+					  __u64 addr, __u32 bytes)
 {
 	__u8 first = 0;
 
 	bpf_probe_read_user(&first, sizeof(first), (const void *)addr);
 	if (!connection->query && first == REDIS_TLS_HANDSHAKE) {
-		thread->session = connection->session;
 		connection->opaque = 1;
 		count_loss(cpu, QJ_LOSS_OPAQUE_SESSION);
-		emit_session(cpu, thread, QJ_SESSION_OPAQUE, 0, 0);
+		redis_tell_session(cpu, thread, connection, sk, QJ_SESSION_OPAQUE);
 		return true;
 	}
 	if (connection->command.at == REDIS_AT_UNKNOWN && redis_begins(addr, bytes))
@@ -235,7 +249,7 @@ int BPF_PROG(on_redis_recv, struct sock *sk, int got, int flags)
 		return 0;
 	addr = received_at(task);
 	now = bpf_ktime_get_ns();
-	if (!addr || !redis_in_step(cpu, thread, connection, addr, got)) {
+	if (!addr || !redis_in_step(cpu, thread, connection, sk, addr, got)) {
 		count_loss(cpu, QJ_LOSS_FRAMING);
 		return 0;
 	}

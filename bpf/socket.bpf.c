@@ -57,6 +57,8 @@ static __always_inline bool is_clients_socket(struct qj_cpu_state *cpu, struct t
 	thread->socket = (__u64)sk;
 	thread->cookie = bpf_get_socket_cookie(sk);
 	session_begin(cpu, thread);
+	if (thread->phase != PHASE_STARTUP)
+		emit_session(cpu, thread, QJ_SESSION_MET, 0, 0);
 	return true;
 }
 

@@ -12,6 +12,7 @@
 
 #include "vmlinux.h"
 #include <bpf/bpf_core_read.h>
+#include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 #include "qjoule.h"
@@ -22,6 +23,7 @@
 #define PF_IO_WORKER 0x00000010
 #define EAGAIN	     11
 #define MSG_PEEK     2 /* include/linux/socket.h */
+#define AF_UNIX	     1
 #define AF_INET	     2
 #define AF_INET6     10
 

@@ -106,6 +106,7 @@ class SessionEvent(IntEnum):
     USER = 3
     DATABASE = 4
     KEPT = 5
+    MET = 6
 
 
 class Dialect(IntEnum):
@@ -216,6 +217,11 @@ SESSION = np.dtype(
         ("event", "u1"),
         ("server_kind", "u1"),
         ("address", "u1", (16,)),
+        ("server_address", "u1", (16,)),
+        ("port", "<u2"),
+        ("server_port", "<u2"),
+        ("reserved", "<u4"),
+        ("client_inode", "<u8"),
     ]
 )
 ENERGY = np.dtype(

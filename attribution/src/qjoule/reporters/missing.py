@@ -26,6 +26,7 @@ _LOSS = {
     "energy": "energy readings",
     "pump": "records read too late",
     "switch": "context switches not shown by the kernel",
+    "tags": "calls that applications could not tell",
     "invalid": "records that contradict themselves",
 }
 #: By `model.counters.Cause`.

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,7 @@ from qjoule.trace.columns import Array
 from qjoule.trace.meta import Cpu, DomainInfo, EnergyInfo, Meta
 from qjoule.trace.owners import Owners
 from qjoule.trace.pending import Pending
-from qjoule.trace.schema import CAUSES, INVALID_CAUSE
+from qjoule.trace.schema import CAUSES, INVALID_CAUSE, TAGS_CAUSE
 from qjoule.trace.sessions import Sessions
 from qjoule.trace.statements import MAX_SHAPES, Fingerprint, Statements
 from qjoule.trace.stream import Frame, Stream
@@ -34,6 +34,19 @@ BATCH_NS = 500_000_000
 BATCH_RECORDS = 1_000_000
 
 Tables = Mapping[str, pa.Table]
+
+
+class Tagging(Protocol):
+    """Who knows what applications say of their queries: see `qjoule.tags`."""
+
+    @property
+    def lost(self) -> int:
+        """How many calls applications could not tell, so far."""
+
+    def tags_of(
+        self, connections: list[str | None], codes: Array, streams: Array, begins_ns: Array
+    ) -> pa.MapArray:
+        """Tags of queries; `connections[codes]` names a query's connection, code -1 unknown."""
 
 
 class Ingest:
@@ -52,10 +65,12 @@ class Ingest:
         *,
         max_shapes: int = MAX_SHAPES,
         batch_ns: int = BATCH_NS,
+        tagging: Tagging | None = None,
     ) -> None:
         self.meta = meta or Meta()
         self._sink = sink
         self._batch_ns = batch_ns
+        self._tagging = tagging
         self._statements = Statements(
             fingerprint, max_shapes=max_shapes, capture=self.meta.literals
         )
@@ -69,7 +84,7 @@ class Ingest:
         self._flushed_ns = 0
         self._losses: dict[tuple[int, int], tuple[int, int]] = {}  #: (cpu, cause) to its sums
         self._invalid = 0
-        self._invalid_written = 0
+        self._written: dict[str, int] = {}  #: loss that is counted here, as last written
 
     def add(self, frame: Frame) -> None:
         """Takes in one block; may hand a batch to the sink."""
@@ -123,8 +138,7 @@ class Ingest:
         for (_, cause), (count, _) in sorted(self._losses.items()):
             if count:
                 loss[CAUSES[cause]] = loss.get(CAUSES[cause], 0) + count
-        if self._invalid:
-            loss[INVALID_CAUSE] = self._invalid
+        loss |= self._written
         self.meta = replace(
             self.meta,
             complete=complete,
@@ -213,7 +227,15 @@ class Ingest:
         fingerprints = self._statements.fingerprints(queries["shape"])
         users, databases = self._sessions.users_databases(queries["session"], queries["end_ns"])
         self._sessions.settle(self._sent_ns)
-        return rows.query_rows(queries, fingerprints, users, databases)
+        return rows.query_rows(queries, fingerprints, users, databases, self._tags(queries))
+
+    def _tags(self, queries: Array) -> pa.Array | None:
+        if self._tagging is None:
+            return None
+        codes, connections = self._sessions.connections(queries["session"])
+        streams = np.zeros(queries.size, np.int64)
+        begins_ns = queries["begin_ns"].astype(np.int64)
+        return self._tagging.tags_of(connections, codes, streams, begins_ns)
 
     def _follow_databases(self, queries: Array) -> None:
         """A `USE` changes its session's database, if it was done.
@@ -243,9 +265,13 @@ class Ingest:
             before = self._losses.get((cpu, cause), (0, 0))
             self._losses[cpu, cause] = (max(before[0], count), max(before[1], lost_ns))
         table = rows.loss_rows(losses)
-        if self._invalid > self._invalid_written:
-            self._invalid_written = self._invalid
-            table = pa.concat_tables([table, rows.invalid_row(self._clock_ns, self._invalid)])
+        ours = {INVALID_CAUSE: self._invalid}
+        if self._tagging is not None:
+            ours[TAGS_CAUSE] = self._tagging.lost
+        for cause, count in ours.items():
+            if count > self._written.get(cause, 0):
+                self._written[cause] = count
+                table = pa.concat_tables([table, rows.loss_row(self._clock_ns, cause, count)])
         return table
 
     def _take_timed(self, kind: Block) -> Array:
@@ -268,6 +294,7 @@ def record(
     *,
     annotate: Callable[[Meta], Meta] = lambda meta: meta,
     max_shapes: int = MAX_SHAPES,
+    tagging: Tagging | None = None,
 ) -> Meta:
     """Writes a whole stream as a trace and returns its meta.
 
@@ -277,7 +304,7 @@ def record(
     The trace is complete if the stream came to its end block and nothing failed. Raises
     `QjouleError` for a damaged stream or a disk that is full; what came before is kept.
     """
-    ingest = Ingest(writer.write, fingerprint, meta, max_shapes=max_shapes)
+    ingest = Ingest(writer.write, fingerprint, meta, max_shapes=max_shapes, tagging=tagging)
     announced = None
     try:
         for frame in stream:

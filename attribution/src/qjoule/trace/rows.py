@@ -20,7 +20,6 @@ from qjoule.trace.schema import (
     COMMANDS,
     CPU_TIME,
     ENERGY,
-    INVALID_CAUSE,
     LOSS,
     QUERIES,
     RUNGS,
@@ -86,6 +85,7 @@ def query_rows(
     fingerprints: pa.DictionaryArray,
     users: pa.DictionaryArray,
     databases: pa.DictionaryArray,
+    tags: pa.Array | None = None,
 ) -> pa.Table:
     """The outcome is known where the reply was seen, or the query was cut off."""
     status = np.full(queries.size, -1, np.int64)
@@ -101,7 +101,7 @@ def query_rows(
         "shape": numbers(queries["shape"], queries["shape"] != 0),
         "command": names(queries["command"], COMMANDS),
         "status": names(status, STATUSES),
-        "tags": pa.nulls(queries.size, TAGS),
+        "tags": pa.nulls(queries.size, TAGS) if tags is None else tags,
         "rung": names(queries["rung"], RUNGS),
         "statement_bytes": numbers(
             queries["statement_bytes"], queries["flags"] & QueryFlag.NO_TEXT == 0
@@ -154,9 +154,9 @@ def loss_rows(losses: Array) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=LOSS)
 
 
-def invalid_row(t_ns: int, count: int) -> pa.Table:
-    """The running count of records that the reader of the stream had to reject."""
-    row = {"t_ns": t_ns, "cpu": None, "cause": INVALID_CAUSE, "count": count, "lost_ns": 0}
+def loss_row(t_ns: int, cause: str, count: int) -> pa.Table:
+    """A running count of what was lost outside the kernel."""
+    row = {"t_ns": t_ns, "cpu": None, "cause": cause, "count": count, "lost_ns": 0}
     return pa.Table.from_pylist([row], LOSS)
 
 

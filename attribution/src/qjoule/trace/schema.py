@@ -30,6 +30,7 @@ VERSION_KEY = b"qjoule.trace.version"
 IDLE_OWNER = 0  #: the idle owner's id; idle has no segments
 UNKNOWN_COMM = "?"  #: name of a thread that was never announced
 OTHER_FINGERPRINT = "other"  #: statements beyond the bound on distinct shapes
+TAGS_CAUSE = "tags"  #: loss: what applications could not tell of their calls
 INVALID_CAUSE = "invalid"  #: loss: a record that contradicts itself or the contract
 STATUSES = ("ok", "error", "unfinished")
 
@@ -46,7 +47,7 @@ def lower_names(enum: type[IntEnum]) -> list[str]:
 OWNER_KINDS = lower_names(OwnerKind)
 RUNGS = lower_names(Rung)
 COMMANDS = lower_names(Command)
-CAUSES = [*lower_names(Loss), INVALID_CAUSE]
+CAUSES = [*lower_names(Loss), TAGS_CAUSE, INVALID_CAUSE]
 DIALECTS = lower_names(Dialect)
 SESSION_EVENTS = lower_names(SessionEvent)
 
@@ -126,7 +127,8 @@ SHAPES = _table(
     ("truncated", pa.bool_(), "?"),
 )
 #: One row per connection that was opened, when it becomes opaque (TLS, compression), and when its
-#: user or database is to change; `kept`: the server refused the change before.
+#: user or database is to change; `kept`: the server refused the change before; `met`: one that was
+#: logged in already, or never logs in.
 SESSIONS = _table(
     ("session", _u64),
     ("t_ns", _i64),
@@ -138,6 +140,7 @@ SESSIONS = _table(
     ("database", NAME, "?"),
     ("application", NAME, "?"),
     ("address", NAME, "?"),  # the client's; null: unix socket, or not known
+    ("connection", NAME, "?"),  # both ends, or the inode of the client's
 )
 #: Running sums since the trace began: the last row of a (cpu, cause) is the total.
 LOSS = _table(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from dataclasses import dataclass, field
 from ipaddress import IPv6Address
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +34,7 @@ _UNKNOWN, _SAME = -1, -2  #: codes: of no name, and as it was before
 class _Session:
     user: int = _UNKNOWN
     database: int = _UNKNOWN
+    connection: str | None = None
     #: (t_ns, event, user, database), in order of time: what came since.
     changes: list[tuple[int, int, int, int]] = field(default_factory=list)
 
@@ -74,7 +76,11 @@ class Sessions:
         if event == SessionEvent.OPEN:
             startup = parse_startup(kind, frame.text)
             user, database = self._code(startup.user), self._code(startup.database)
-            self._remember(session, _Session(user, database))
+            self._remember(session, _Session(user, database, _connection(record)))
+        elif event == SessionEvent.MET:
+            met = self._recall(session)
+            met.connection = _connection(record)
+            self._remember(session, met)
         elif event == SessionEvent.USER:
             startup = parse_change(kind, frame.text)
             codes = (self._code(startup.user), self._code(startup.database))
@@ -96,6 +102,7 @@ class Sessions:
                 "database": startup.database,
                 "application": startup.application,
                 "address": _address(record["address"]),
+                "connection": _connection(record),
             }
         )
         return True
@@ -122,6 +129,12 @@ class Sessions:
             held = np.array(states, np.int64)[place]
             users[rows], databases[rows] = held[:, 0], held[:, 1]
         return names(users, self._vocabulary), names(databases, self._vocabulary)
+
+    def connections(self, sessions: Array) -> tuple[Array, list[str | None]]:
+        """What names the connection of each session to its client too: codes, and their names."""
+        codes, uniques = distinct(sessions)
+        found = (self._sessions.get(session) for session in uniques.tolist())
+        return codes, [session.connection if session else None for session in found]
 
     def settle(self, before_ns: int) -> None:
         """Forgets what sessions were before: no query that ended earlier will be asked for."""
@@ -184,3 +197,13 @@ def _address(octets: Array) -> str | None:
     if not int(address):
         return None
     return str(address.ipv4_mapped or address)
+
+
+def _connection(record: Any) -> str | None:
+    """Both ends of a connection, or the client's inode, as `qjoule.tags` names it."""
+    if inode := int(record["client_inode"]):
+        return f"unix {inode}"
+    client, server = _address(record["address"]), _address(record["server_address"])
+    if client is None or server is None:
+        return None
+    return f"{client} {int(record['port'])} > {server} {int(record['server_port'])}"

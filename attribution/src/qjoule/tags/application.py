@@ -1,0 +1,64 @@
+"""A process that shares a ring with the recorder, as the recorder sees it."""
+
+from __future__ import annotations
+
+import array
+import os
+import socket
+
+from qjoule.tags.definitions import MAX_BYTES, Definitions
+from qjoule.tags.ring import NotARing, RingReader
+
+HELLO = b"qjoule tags 1\n"
+#: Definitions taken of one process in one turn, so that one cannot keep the others waiting.
+MAX_MESSAGES = 4096
+
+
+class Application:
+    """One process that shares a ring with us."""
+
+    def __init__(self, number: int, pid: int, connected: socket.socket) -> None:
+        self.number = number
+        self.pid = pid
+        self.definitions = Definitions()
+        self.ring: RingReader | None = None
+        self.ended = False
+        self._connected = connected
+
+    def greet(self) -> bool:
+        """Takes the ring, which comes with the first message; false if it is not there yet.
+
+        Raises NotARing, OSError.
+        """
+        message, ancillary, _, _ = self._connected.recvmsg(64, socket.CMSG_SPACE(16 * 4))
+        descriptors = array.array("i")
+        for level, kind, data in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                descriptors.frombytes(data[: len(data) - len(data) % descriptors.itemsize])
+        if message != HELLO or len(descriptors) != 1:
+            for descriptor in descriptors:
+                os.close(descriptor)
+            raise NotARing("another greeting")
+        self.ring = RingReader(descriptors[0])
+        return True
+
+    def read_definitions(self) -> None:
+        """Takes in what was said since."""
+        for _ in range(MAX_MESSAGES):
+            try:
+                message = self._connected.recv(MAX_BYTES + 1)
+            except BlockingIOError:
+                return
+            except OSError:
+                message = b""
+            if not message:
+                self.ended = True
+                return
+            self.definitions.add(message)
+
+    def close(self) -> None:
+        """Says that no more is taken."""
+        if self.ring is not None:
+            self.ring.close()
+            self.ring = None
+        self._connected.close()

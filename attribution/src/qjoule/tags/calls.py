@@ -1,0 +1,280 @@
+"""Which call of an application a query of the server belongs to."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from qjoule.tags.application import Application
+from qjoule.tags.definitions import Connection, Tags
+from qjoule.tags.ring import BEGIN, BEGIN_IN_TRACE, END, Slots
+
+#: A query is told this long after its end at the latest. Calls that began before are kept only
+#: where they are the last of their connection, as those of long queries are.
+KEPT_NS = 10_000_000_000
+MAX_CALLS = 2_000_000
+#: Ends of calls that were told apart from their beginnings.
+MAX_ENDS = 100_000
+#: A call's time may be this far from now; others are not believed.
+PLAUSIBLE_NS = 3_600_000_000_000
+
+CALL = np.dtype(
+    [
+        ("key", "i8"),
+        ("t_ns", "i8"),
+        ("tags", "i8"),
+        ("application", "i8"),
+        ("number", "i8"),
+        ("traced", "?"),
+        ("trace", "V16"),
+        ("span", "V8"),
+    ]
+)
+Array = NDArray[Any]
+TAGS = pa.map_(pa.string(), pa.string())
+
+
+def name_of(connection: Connection) -> str | None:
+    """What names the connection at the server's end too; None if the application cannot tell.
+
+    >>> name_of(Connection("mysql", "127.0.0.1 51234", "127.0.0.1 3306", 7))
+    '127.0.0.1 51234 > 127.0.0.1 3306'
+    """
+    if connection.client is None or connection.client.startswith("unix "):
+        return connection.client
+    return f"{connection.client} > {connection.server}" if connection.server else None
+
+
+class Calls:
+    """The calls of the last seconds, by connection and stream."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._keys: dict[tuple[str, int], int] = {}
+        self._tags: dict[Tags, int] = {}
+        self._applications: dict[int, Application] = {}
+        self._ends: dict[tuple[int, int], int] = {}
+        self._calls = np.empty(0, CALL)
+        self._new: list[Array] = []
+        self._held = 0
+        self.joined = 0
+        self.unbelievable = 0  #: records that name nothing that was defined, or no time near now
+        self.dropped = 0  #: calls that were forgotten for want of room
+
+    def take(self, application: Application, records: Slots, now_ns: int) -> None:
+        """Takes in a batch of an application's records, whose definitions have been read."""
+        with self._lock:
+            self._applications[application.number] = application
+            kind = records["kind"]
+            for end in records[kind == END]:
+                self._add_end(application.number, end)
+            begins = records[(kind == BEGIN) | (kind == BEGIN_IN_TRACE)]
+            self._add_begins(application, begins, now_ns)
+
+    def part(self, application: Application) -> None:
+        """The application's ring is about to be let go: what it knows of ends is taken along."""
+        with self._lock:
+            ring = application.ring
+            if ring is not None:
+                numbers = np.arange(max(1, ring.taken - ring.keeps), ring.taken + 1)
+                for number, end in zip(numbers.tolist(), ring.ends(numbers).tolist(), strict=True):
+                    if end:
+                        self._remember_end((application.number, number), end >> 2)
+            self._applications.pop(application.number, None)
+
+    def tags_of(
+        self, connections: list[str | None], codes: Array, streams: Array, begins_ns: Array
+    ) -> pa.MapArray:
+        """Tags of queries that began then.
+
+        Args:
+            connections: names of connections (see `name_of`), None unknown.
+            codes: (n,) which of them a query came by; -1 unknown.
+            streams: (n,) which request of its connection it is; 0 where there is one at a time.
+            begins_ns: (n,) CLOCK_MONOTONIC.
+
+        Returns null where no call is known, an empty map where the call has no tags.
+        """
+        with self._lock:
+            calls = self._sorted()
+            wanted = self._numbers_of(connections, codes, streams)
+            found = _last_before(calls, wanted, begins_ns)
+            found = self._still_open(calls, found, begins_ns)
+            self.joined += int(np.count_nonzero(found >= 0))
+            maps = self._as_maps(calls, found)
+            self._forget(calls, int(begins_ns.max(initial=0)))
+            return maps
+
+    # ---- taking in ------------------------------------------------------------------------------
+
+    def _add_begins(self, application: Application, records: Slots, now_ns: int) -> None:
+        t_ns = records["t_ns"].astype(np.int64)
+        believed = np.abs(t_ns - now_ns) < PLAUSIBLE_NS
+        self.unbelievable += int(np.count_nonzero(~believed))
+        records, t_ns = records[believed], t_ns[believed]
+        if not records.size:
+            return
+        calls = np.empty(records.size, CALL)
+        calls["t_ns"] = t_ns
+        calls["application"] = application.number
+        calls["number"] = records["number"]
+        calls["traced"] = records["kind"] == BEGIN_IN_TRACE
+        calls["trace"], calls["span"] = records["trace"], records["span"]
+        calls["key"] = self._each(records[["connection", "stream"]], application, self._key)
+        calls["tags"] = self._each(records[["tags"]], application, self._tag_set)
+        known = calls["key"] >= 0
+        self.unbelievable += int(np.count_nonzero(~known))
+        self._new.append(calls[known])
+        self._held += int(np.count_nonzero(known))
+        if self._held > MAX_CALLS:
+            self._drop_oldest()
+
+    @staticmethod
+    def _each(fields: Array, application: Application, number: Any) -> Array:
+        """`number(application, *values)` of every record, asked once for each different one."""
+        uniques, codes = np.unique(fields, return_inverse=True)
+        numbers = [number(application, *values) for values in uniques.tolist()]
+        found: Array = np.array(numbers, np.int64)[codes.reshape(-1)]
+        return found
+
+    def _key(self, application: Application, connection: int, stream: int) -> int:
+        described = application.definitions.connection(connection)
+        name = name_of(described) if described is not None else None
+        return -1 if name is None else self._keys.setdefault((name, stream), len(self._keys))
+
+    def _tag_set(self, application: Application, number: int) -> int:
+        return self._tags.setdefault(application.definitions.tags(number), len(self._tags))
+
+    def _add_end(self, application: int, record: Any) -> None:
+        # Of an end, the number of its begin is where a begin has connection and tags.
+        call = int(record["connection"]) << 32 | int(record["tags"])
+        self._remember_end((application, call), int(record["t_ns"]))
+
+    def _remember_end(self, call: tuple[int, int], t_ns: int) -> None:
+        self._ends[call] = min(t_ns, 1 << 62)
+        if len(self._ends) > MAX_ENDS:
+            self._ends.pop(next(iter(self._ends)))
+
+    # ---- finding --------------------------------------------------------------------------------
+
+    def _sorted(self) -> Array:
+        """All calls by key and time."""
+        if self._new:
+            calls = np.concatenate([self._calls, *self._new])
+            self._calls = calls[np.lexsort((calls["number"], calls["t_ns"], calls["key"]))]
+            self._new = []
+        return self._calls
+
+    def _numbers_of(self, connections: list[str | None], codes: Array, streams: Array) -> Array:
+        wanted = np.full(codes.size, -1, np.int64)
+        for at, (code, stream) in _distinct_pairs(codes, streams):
+            name = connections[code] if code >= 0 else None
+            if name is not None:
+                wanted[at] = self._keys.get((name, stream), -1)
+        return wanted
+
+    def _still_open(self, calls: Array, found: Array, begins_ns: Array) -> Array:
+        """Without calls that had ended when the query began."""
+        ends = np.zeros(found.size, np.int64)
+        hit = np.flatnonzero(found >= 0)
+        owners = calls["application"][found[hit]]
+        for number in np.unique(owners).tolist():
+            which = hit[owners == number]
+            application = self._applications.get(number)
+            ring = application.ring if application is not None else None
+            if ring is not None:
+                ends[which] = ring.ends(calls["number"][found[which]]) >> np.uint64(2)
+        if self._ends:
+            for at in hit[ends[hit] == 0].tolist():
+                call = calls[found[at]]
+                key = (int(call["application"]), int(call["number"]))
+                ends[at] = self._ends.get(key, 0)
+        ended: Array = (ends > 0) & (ends <= begins_ns)
+        return np.where(ended, -1, found)
+
+    def _as_maps(self, calls: Array, found: Array) -> pa.MapArray:
+        """A map per query, of its call's tags and trace."""
+        sets = list(self._tags)
+        names: list[str] = []
+        values: list[str] = []
+        offsets = np.zeros(found.size + 1, np.int32)
+        chosen = calls[np.maximum(found, 0)] if calls.size else np.empty(0, CALL)
+        tags = chosen["tags"].tolist()
+        traced = chosen["traced"].tolist()
+        for at in np.flatnonzero(found >= 0).tolist():
+            pairs = sets[tags[at]]
+            if traced[at]:
+                ids = (("span", chosen["span"][at]), ("trace", chosen["trace"][at]))
+                pairs = (*pairs, *((name, bytes(value).hex()) for name, value in ids))
+            offsets[at + 1] = len(pairs)
+            names += [name for name, _ in pairs]
+            values += [value for _, value in pairs]
+        ends = np.cumsum(offsets, dtype=np.int64).astype(np.int32)
+        return pa.MapArray.from_arrays(
+            pa.array(ends, pa.int32(), mask=np.append(found < 0, False)),
+            pa.array(names, pa.string()),
+            pa.array(values, pa.string()),
+        )
+
+    # ---- forgetting -----------------------------------------------------------------------------
+
+    def _forget(self, calls: Array, newest_ns: int) -> None:
+        """Keeps recent calls, and the last one of each connection; numbers keys and tags anew."""
+        last = np.append(calls["key"][1:] != calls["key"][:-1], True)[: calls.size]
+        kept = calls[(calls["t_ns"] > newest_ns - KEPT_NS) | last]
+        if kept.size < calls.size // 2 or len(self._tags) > 2 * kept.size + 1024:
+            self._renumber(kept)
+        elif kept.size < calls.size:
+            self._calls = kept
+        self._held = self._calls.size
+
+    def _renumber(self, kept: Array) -> None:
+        keys, key_codes = np.unique(kept["key"], return_inverse=True)
+        tags, tag_codes = np.unique(kept["tags"], return_inverse=True)
+        key_names, sets = list(self._keys), list(self._tags)
+        self._keys = {key_names[old]: new for new, old in enumerate(keys.tolist())}
+        self._tags = {sets[old]: new for new, old in enumerate(tags.tolist())}
+        kept = kept.copy()
+        kept["key"], kept["tags"] = key_codes.reshape(-1), tag_codes.reshape(-1)
+        self._calls = kept
+
+    def _drop_oldest(self) -> None:
+        calls = self._sorted()
+        newest = np.argsort(calls["t_ns"], kind="stable")[calls.size // 2 :]
+        self.dropped += calls.size - newest.size
+        newest.sort()
+        self._renumber(calls[newest])
+        self._held = self._calls.size
+
+
+def _distinct_pairs(a: Array, b: Array) -> list[tuple[Array, tuple[int, int]]]:
+    """Where each different pair of values stands."""
+    pairs = np.stack([a, b], axis=1).astype(np.int64) if a.size else np.empty((0, 2), np.int64)
+    uniques, codes = np.unique(pairs, axis=0, return_inverse=True)
+    order = np.argsort(codes.reshape(-1), kind="stable")
+    edges = np.searchsorted(codes.reshape(-1)[order], np.arange(len(uniques) + 1))
+    return [
+        (order[edges[n] : edges[n + 1]], (int(pair[0]), int(pair[1])))
+        for n, pair in enumerate(uniques)
+    ]
+
+
+def _last_before(calls: Array, wanted: Array, begins_ns: Array) -> Array:
+    """Index of each query's last call on its key that began at or before it; -1 none.
+
+    `calls` are sorted by key and time. Times are replaced by their ranks, so that key and time fit
+    one integer that a binary search finds.
+    """
+    if not calls.size:
+        return np.full(wanted.size, -1, np.int64)
+    times = np.unique(np.concatenate([calls["t_ns"], begins_ns]))
+    width = np.int64(times.size + 1)
+    at = calls["key"] * width + np.searchsorted(times, calls["t_ns"])
+    sought = wanted * width + np.searchsorted(times, begins_ns)
+    found = np.searchsorted(at, sought, side="right") - 1
+    is_its = (wanted >= 0) & (found >= 0) & (calls["key"][np.maximum(found, 0)] == wanted)
+    return np.where(is_its, found, -1)

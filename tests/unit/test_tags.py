@@ -1,0 +1,356 @@
+"""The recorder's end of the shims: rings, definitions, joins; and hostile applications."""
+
+from __future__ import annotations
+
+import array
+import json
+import mmap
+import os
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from qjoule.errors import QjouleError
+from qjoule.tags.definitions import MAX_DEFINITIONS, Definitions
+from qjoule.tags.listener import Listener
+from qjoule.tags.ring import PATIENCE_NS, NotARing, RingReader
+from qjoule.tags.tagging import TagSource
+from qjoule_drivers import set_trace, tag
+from qjoule_drivers.channel import Channel, Peer
+from qjoule_drivers.ring import OK, SLOTS
+
+TCP = {
+    "db.system.name": "mysql",
+    "network.transport": "tcp",
+    "network.local.address": "127.0.0.1",
+    "network.local.port": 51234,
+    "server.address": "::ffff:127.0.0.1",
+    "server.port": 3306,
+}
+TCP_NAME = "127.0.0.1 51234 > 127.0.0.1 3306"
+UNIX = {"db.system.name": "redis", "network.transport": "unix", "client.inode": 77}
+UNIX_NAME = "unix 77"
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Iterator[TagSource]:
+    with closing(TagSource(tmp_path / "tags.sock")) as found:
+        yield found
+
+
+@pytest.fixture
+def channel(tmp_path: Path) -> Iterator[Channel]:
+    found = Channel(str(tmp_path / "tags.sock"))
+    yield found
+    found.close()
+
+
+def _ask(
+    source: TagSource, name: str | None, begins_ns: list[int], streams: list[int] | None = None
+) -> list[Any]:
+    codes = np.full(len(begins_ns), -1 if name is None else 0, np.int64)
+    found = source.tags_of(
+        [name], codes, np.array(streams or [0] * len(begins_ns)), np.array(begins_ns, np.int64)
+    )
+    return [None if tags is None else dict(tags) for tags in found.to_pylist()]
+
+
+def test_a_query_has_the_tags_of_its_call(source: TagSource, channel: Channel) -> None:
+    tcp, unix = Peer(TCP), Peer(UNIX)
+    times = [time.monotonic_ns()]
+    for name, peer in (("a", tcp), ("b", unix), ("c", tcp)):
+        with tag(m=name):
+            call = channel.begin(peer)
+        times.append(time.monotonic_ns())
+        channel.end(peer, call, OK)
+    after = time.monotonic_ns()
+    assert _ask(source, TCP_NAME, times) == [None, {"m": "a"}, None, {"m": "c"}]
+    assert _ask(source, UNIX_NAME, times) == [None, None, {"m": "b"}, None]
+    assert _ask(source, TCP_NAME, [after]) == [None]  # by then it had ended
+    assert _ask(source, None, times[:1]) == [None]
+    assert _ask(source, "unix 78", times) == [None] * 4
+    assert _ask(source, TCP_NAME, []) == []
+    assert (source.applications, source.lost) == (1, 0)
+
+
+def test_a_call_without_tags_is_known_all_the_same(source: TagSource, channel: Channel) -> None:
+    channel.begin(Peer(TCP))
+    assert _ask(source, TCP_NAME, [time.monotonic_ns()]) == [{}]
+
+
+def test_the_trace_is_a_tag(source: TagSource, channel: Channel) -> None:
+    set_trace((bytes(15) + b"\1", bytes(7) + b"\2"))
+    try:
+        with tag(m="x"):
+            channel.begin(Peer(TCP))
+    finally:
+        set_trace(None)
+    (tags,) = _ask(source, TCP_NAME, [time.monotonic_ns()])
+    assert tags == {"m": "x", "span": f"{2:016x}", "trace": f"{1:032x}"}
+
+
+def test_streams_of_one_connection(source: TagSource, channel: Channel) -> None:
+    peer = Peer(TCP)
+    for stream in (1, 2, 3):
+        with tag(m=str(stream)):
+            channel.begin(peer, stream)
+    now = time.monotonic_ns()
+    found = _ask(source, TCP_NAME, [now] * 4, [3, 1, 2, 4])
+    assert found == [{"m": "3"}, {"m": "1"}, {"m": "2"}, None]
+
+
+def test_the_last_call_of_a_connection_is_kept_for_long(
+    source: TagSource, channel: Channel
+) -> None:
+    with tag(m="long"):
+        channel.begin(Peer(UNIX))
+    for _ in range(3):
+        assert _ask(source, UNIX_NAME, [time.monotonic_ns() + 60_000_000_000]) == [{"m": "long"}]
+
+
+def test_more_calls_than_a_ring_holds(source: TagSource, channel: Channel) -> None:
+    source.start()
+    peer = Peer(TCP)
+    times = []
+    for number in range(2 * SLOTS):
+        with tag(m=str(number % 100)):
+            while not (call := channel.begin(peer)):
+                time.sleep(0.01)  # an application would go on; this one must not drop
+        times.append(time.monotonic_ns())
+        channel.end(peer, call, OK)
+    found = _ask(source, TCP_NAME, times)
+    assert [tags["m"] for tags in found] == [str(number % 100) for number in range(2 * SLOTS)]
+
+
+def test_ends_are_known_after_the_process_has_gone(source: TagSource, channel: Channel) -> None:
+    peer = Peer(TCP)
+    with tag(m="x"):
+        call = channel.begin(peer)
+    inside = time.monotonic_ns()
+    channel.end(peer, call, OK)
+    channel.close()
+    source._listener.poll()
+    source._listener.poll()
+    assert _ask(source, TCP_NAME, [inside, time.monotonic_ns()]) == [{"m": "x"}, None]
+
+
+def test_another_recorder_is_left_alone(tmp_path: Path, source: TagSource) -> None:
+    with pytest.raises(QjouleError, match="another recorder takes the tags"):
+        TagSource(tmp_path / "tags.sock")
+    source.close()
+    TagSource(tmp_path / "tags.sock").close()
+    assert not (tmp_path / "tags.sock").exists()
+
+
+def test_a_dead_recorder_s_socket_is_replaced_and_a_file_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "tags.sock"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as dead:
+        dead.bind(str(path))
+    TagSource(path).close()
+    path.write_text("mine")
+    with pytest.raises(QjouleError, match="is not a socket"):
+        TagSource(path)
+    assert path.read_text() == "mine"
+    with pytest.raises(QjouleError, match="cannot listen for tags"):
+        TagSource(tmp_path / "none" / "of" / "these")
+
+
+# ---- applications that mean no good -------------------------------------------------------------
+
+
+def _memfd(content: bytes, *, seal: bool = True) -> int:
+    fd = os.memfd_create("hostile", os.MFD_ALLOW_SEALING)
+    os.write(fd, content)
+    if seal:
+        import fcntl  # noqa: PLC0415
+
+        fcntl.fcntl(fd, 1033, 0x2)
+    return fd
+
+
+def _header(slots: int = 2048, size: int = 64, magic: bytes = b"QJTAGS\x00\x01") -> bytes:
+    return struct.pack("=8sII", magic, slots, size).ljust(4096, b"\0")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: _memfd(_header() + bytes(2048 * 64), seal=False),
+        lambda: _memfd(b""),
+        lambda: _memfd(_header()),
+        lambda: _memfd(_header(2047) + bytes(2048 * 64)),
+        lambda: _memfd(_header(1024) + bytes(2048 * 64)),
+        lambda: _memfd(_header(1 << 31) + bytes(2048 * 64)),
+        lambda: _memfd(_header(size=32) + bytes(2048 * 64)),
+        lambda: _memfd(_header(magic=b"QJTAGS\x00\x02") + bytes(2048 * 64)),
+        lambda: _memfd(bytes(4096 + (1 << 17) * 64)),
+        lambda: os.open("/dev/null", os.O_RDWR),
+        lambda: os.pipe()[0],
+        lambda: socket.socket().detach(),
+    ],
+)
+def test_what_is_no_ring(make: Callable[[], int]) -> None:
+    fd = make()
+    with pytest.raises(NotARing):
+        RingReader(fd)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(fd)
+
+
+def test_a_dead_writer_s_slot_is_passed_over() -> None:
+    fd = _memfd(_header() + bytes(2048 * 64))
+    memory = mmap.mmap(fd, 0)
+    reader = RingReader(fd)
+    for number in (1, 2, 4, 5):  # the third was taken and never written
+        struct.pack_into("=Q", memory, 4096 + (number - 1) * 64 + 56, number)
+    taken = [int(n) for batch in reader.take(1) for n in batch["number"]]
+    assert taken == [1, 2]
+    assert not list(reader.take(2))
+    taken = [int(n) for batch in reader.take(2 + PATIENCE_NS) for n in batch["number"]]
+    assert (taken, reader.lost) == ([4, 5], 1)
+    reader.close()
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(st.tuples(st.integers(0, 2047), st.binary(min_size=64, max_size=64)), max_size=40))
+def test_a_ring_of_anything(slots: list[tuple[int, bytes]]) -> None:
+    fd = _memfd(_header() + bytes(2048 * 64))
+    memory = mmap.mmap(fd, 0)
+    reader = RingReader(fd)
+    now_ns = 1
+    try:
+        for at, content in slots:
+            memory[4096 + at * 64 : 4096 + at * 64 + 64] = content
+            now_ns += PATIENCE_NS
+            for batch in reader.take(now_ns):
+                assert batch.size <= 2048
+                reader.ends(batch["number"].astype(np.int64))
+    except NotARing:
+        pass
+    reader.close()
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    st.binary(max_size=200)
+    | st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(
+                    ["tags", "connection", "of", "db.system.name", "client.inode", "x"]
+                ),
+                inner,
+                max_size=4,
+            )
+        ),
+        max_leaves=9,
+    ).map(lambda value: json.dumps(value).encode())
+)
+def test_definitions_of_anything(message: bytes) -> None:
+    definitions = Definitions()
+    definitions.add(message)
+    definitions.connection(1)
+    for key, value in definitions.tags(1):
+        assert isinstance(key, str)
+        assert isinstance(value, str)
+
+
+def test_deep_and_many_definitions_are_bounded() -> None:
+    definitions = Definitions()
+    definitions.add(b'{"tags":1,"of":' + b"[" * 5000 + b"]" * 2999)
+    definitions.add(b"x" * 9000)
+    assert definitions.refused == 2
+    for number in range(1, MAX_DEFINITIONS + 100):
+        definitions.add(json.dumps({"tags": number, "of": {"a": "b"}}).encode())
+    assert len(definitions._tags) == MAX_DEFINITIONS
+    assert definitions.tags(50) == ()
+    assert definitions.tags(MAX_DEFINITIONS) == (("a", "b"),)
+
+
+def _greet(path: Path, message: bytes, descriptors: list[int]) -> socket.socket:
+    client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    client.connect(str(path))
+    rights = array.array("i", descriptors)
+    ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)] if descriptors else []
+    client.sendmsg([message], ancillary)
+    for descriptor in descriptors:
+        os.close(descriptor)
+    return client
+
+
+def test_hostile_greetings(source: TagSource, channel: Channel, tmp_path: Path) -> None:
+    path = tmp_path / "tags.sock"
+    hello = b"qjoule tags 1\n"
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    clients = [
+        _greet(path, hello, []),
+        _greet(path, b"GET / HTTP/1.1", []),
+        _greet(path, hello, [_memfd(b"")]),
+        _greet(path, hello, [_memfd(_header() + bytes(2048 * 64)) for _ in range(3)]),
+        _greet(path, hello, [os.open("/dev/null", os.O_RDONLY) for _ in range(30)]),
+        _greet(path, b"x" * 4000, [_memfd(b"")]),
+    ]
+    silent = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    silent.connect(str(path))
+    with tag(m="honest"):
+        channel.begin(Peer(TCP))
+    for _ in range(3):
+        assert _ask(source, TCP_NAME, [time.monotonic_ns()]) == [{"m": "honest"}]
+    assert source._listener.refused == len(clients)
+    for client in [*clients, silent]:
+        client.close()
+    channel.close()
+    _ask(source, None, [1])
+    _ask(source, None, [1])
+    assert len(os.listdir("/proc/self/fd")) <= before  # noqa: PTH208
+
+
+def test_records_that_name_nothing_are_not_believed(source: TagSource, tmp_path: Path) -> None:
+    fd = _memfd(_header() + bytes(2048 * 64))
+    memory = mmap.mmap(fd, 0)
+    client = _greet(tmp_path / "tags.sock", b"qjoule tags 1\n", [fd])
+    client.send(json.dumps({"connection": 1, "of": TCP}).encode())
+    now = time.monotonic_ns()
+    records = [(now, 9, 0), (5, 1, 0), (now + (1 << 62), 1, 0), ((1 << 64) - 1, 1, 0), (now, 1, 9)]
+    for number, (t_ns, connection, tags) in enumerate(records, 1):
+        at = 4096 + (number - 1) * 64 + 24
+        struct.pack_into("=QQQQQ", memory, at, 0, t_ns, connection << 32 | tags, 1, number)
+    assert _ask(source, TCP_NAME, [time.monotonic_ns()]) == [{}]  # the last: its tags are unknown
+    assert source.lost == 4
+    client.close()
+
+
+def test_polled_by_two_threads_at_once(tmp_path: Path) -> None:
+    taken: list[int] = []
+
+    class Taker:
+        def take(self, _application: Any, records: Any, _now_ns: int) -> None:
+            taken.extend(records["number"].tolist())
+
+        def part(self, _application: Any) -> None:
+            pass
+
+    with Listener(tmp_path / "tags.sock", Taker()) as listener:
+        listener.start()
+        channel, peer = Channel(str(tmp_path / "tags.sock")), Peer(TCP)
+        others = [threading.Thread(target=listener.poll) for _ in range(4)]
+        for thread in others:
+            thread.start()
+        written = [number for _ in range(5000) if (number := channel.begin(peer))]
+        for thread in others:
+            thread.join()
+        listener.poll()
+        assert taken == written == list(range(1, len(written) + 1))
+        channel.close()
