@@ -30,7 +30,7 @@ LOAD_FLAGS   := -std=gnu11 -g -O3 -D_GNU_SOURCE -fstack-protector-strong -Wall -
 
 SWEEP_SOURCES := $(wildcard attribution/sweep/*.c attribution/sweep/*.h)
 
-PY_SOURCES := attribution/src tests bench examples
+PY_SOURCES := attribution/src drivers/src tests bench examples
 C_SOURCES  := $(wildcard agent/jni/*.c bpf/*.c bpf/*.h tracer/*.c tracer/*.h tracer/load/*.c tracer/load/*.h bench/overhead/*.c tests/*/*.c tests/servers/*/*.cpp tests/servers/*/*.h tests/vm/*/*.c) $(SWEEP_SOURCES)
 
 .PHONY: help
@@ -46,9 +46,9 @@ $(BUILD)/installed: packaging/debian-packages.txt packaging/install
 	@mkdir -p $(@D) && touch $@
 
 # The part of the model that is C is built by pip: see attribution/setup.py.
-$(VENV)/installed: attribution/pyproject.toml attribution/setup.py $(SWEEP_SOURCES) | $(BUILD)/installed
+$(VENV)/installed: attribution/pyproject.toml attribution/setup.py drivers/pyproject.toml $(SWEEP_SOURCES) | $(BUILD)/installed
 	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/pip install --quiet --disable-pip-version-check -e 'attribution[test]'
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check -e 'attribution[test]' -e 'drivers[test]'
 	@touch $@
 
 include agent/agent.mk

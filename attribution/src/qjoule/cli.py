@@ -19,6 +19,7 @@ COMMANDS = {
     "compare": "compare",
     "top": "top",
     "calibrate": "calibrate",
+    "run": "run",
 }
 
 

@@ -36,6 +36,7 @@ from qjoule.machine.in_force import to_record
 from qjoule.model.labels import BY_THREAD
 from qjoule.servers.plan import AttachPlan
 from qjoule.shapes import fingerprint
+from qjoule.tags.tagging import TagSource
 from qjoule.trace.durable import write_whole
 from qjoule.trace.ingest import record
 from qjoule.trace.meta import Meta, Server
@@ -173,14 +174,20 @@ def _record(tracer: Tracer, job: _Job, meta: Meta) -> int:
         if job.program:
             child = _start(job, tracer)
         # Everything is attached and the directory is ours: from here on nothing needs root.
+        tags = _listen()
         drop_root()
         _say(f"tracing {_servers(meta)}; {_until(job)}")
         try:
             writer = TraceWriter(".")
             _take_along(job)
-            written = record(Stream(tracer.stream), writer, fingerprint, meta)
+            if tags is not None:
+                tags.start()
+            written = record(Stream(tracer.stream), writer, fingerprint, meta, tagging=tags)
         except QjouleError as error:
             raise QjouleError(f"{job.directory}: {error}") from None
+        finally:
+            if tags is not None:
+                tags.close()
     tracer.close()
     rows = written.rows
     _say(
@@ -189,9 +196,20 @@ def _record(tracer: Tracer, job: _Job, meta: Meta) -> int:
         f"energy {written.energy.source} ({written.energy.grade}), {_calibrated(job)}, "
         f"{_lost(written)}"
     )
+    if tags is not None and tags.applications:
+        _say(f"{tags.joined:,} queries are tagged, by {tags.applications:,} processes")
     if child is not None:
         return child.wait()
     return 0 if written.complete else 1
+
+
+def _listen() -> TagSource | None:
+    """What applications say of their queries; without it they are recorded all the same."""
+    try:
+        return TagSource()
+    except QjouleError as error:
+        _say(f"queries will not be tagged: {error}")
+        return None
 
 
 def _take_along(job: _Job) -> None:

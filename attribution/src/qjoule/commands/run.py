@@ -1,0 +1,109 @@
+"""`qjoule run`: an application with the driver shims, without a change to it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+
+import click
+
+from qjoule.errors import QjouleError
+
+
+@click.command(
+    short_help="Run an application that tags its queries.",
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    epilog="""\b
+Examples:
+  qjoule run -- gunicorn shop:app
+  qjoule run --tag release=1.4 --tag job=nightly -- python report.py
+  sudo qjoule record -d 60, and then: qjoule attribute DIR --by tag:endpoint
+""",
+)
+@click.option(
+    "--tag",
+    "tags",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Tags every query of the program; may be repeated.",
+)
+@click.option(
+    "--in-statements",
+    metavar="KEY,...",
+    default="",
+    help="Also put these tags into the statements (SQL comments and the like), for servers on "
+    "other hosts. Name keys that have few values. [default: none]",
+)
+@click.option("-q", "--quiet", is_flag=True, help="Do not say which drivers were wrapped.")
+@click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- CMD...")
+def command(
+    *, tags: tuple[str, ...], in_statements: str, quiet: bool, program: tuple[str, ...]
+) -> int:
+    """Run CMD with shims for pymysql, pymongo, cassandra-driver, psycopg and redis-py.
+
+    Python programs that CMD starts have them too. Needs no root: the recorder does, and the
+    program finds it, whichever of the two is started first.
+    """
+    given = dict(_pair(tag) for tag in tags)
+    package = importlib.util.find_spec("qjoule_drivers")
+    if package is None:
+        raise QjouleError("the shims are not installed: pip install qjoule-drivers")
+    from qjoule_drivers.inject import environment  # noqa: PLC0415 (an extra)
+
+    with tempfile.NamedTemporaryFile(prefix="qjoule-run-") as report:
+        # The program may drop its rights and must still be able to report.
+        Path(report.name).chmod(0o666)
+        code = _run(program, environment(dict(os.environ), given, in_statements, report.name))
+        lines = Path(report.name).read_text("utf-8", "replace").splitlines()
+    if not quiet:
+        for words in _summary(lines):
+            print(f"qjoule: {words}", file=sys.stderr)
+    return code
+
+
+def _pair(tag: str) -> tuple[str, str]:
+    key, is_pair, value = tag.partition("=")
+    if not is_pair or not key.strip() or "," in tag:
+        raise click.UsageError(f"--tag {tag!r}: expected KEY=VALUE, without commas")
+    return key.strip(), value
+
+
+def _run(program: tuple[str, ...], environment: dict[str, str]) -> int:
+    """Runs the program in our place as far as signals and exit codes go."""
+    try:
+        child = subprocess.Popen(program, env=environment)
+    except OSError as error:
+        raise QjouleError(f"cannot start {program[0]}: {error.strerror}") from None
+
+    def forward(number: int, _frame: FrameType | None) -> None:
+        with suppress(ProcessLookupError):
+            child.send_signal(number)
+
+    # A terminal sends Ctrl-C to the program itself, which decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, forward)
+    code = child.wait()
+    return code if code >= 0 else 128 - code
+
+
+def _summary(lines: list[str]) -> list[str]:
+    """What the processes reported: each is `PID words`."""
+    found = Counter(words for _, _, words in (line.partition(" ") for line in lines))
+    if not found:
+        return [
+            "no driver was wrapped: none of pymysql, pymongo, cassandra-driver, psycopg and "
+            "redis-py was imported by a Python that honours PYTHONPATH"
+        ]
+    return [
+        words if count == 1 else f"{words} (in {count} processes)"
+        for words, count in sorted(found.items())
+    ]
