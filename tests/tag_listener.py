@@ -1,0 +1,201 @@
+"""A recorder as PROTOCOL.md describes it, slow and obvious: referee of shims and recorder."""
+
+from __future__ import annotations
+
+import array
+import json
+import mmap
+import os
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+HEADER_BYTES = 4096
+SLOT_BYTES = 64
+WAIT_S = 60.0
+
+
+@dataclass(frozen=True)
+class Begin:
+    """The beginning of a call, with what its numbers stand for."""
+
+    number: int
+    t_ns: int
+    connection: dict[str, Any]
+    tags: dict[str, str]
+    stream: int
+    trace: str | None
+    span: str | None
+
+
+@dataclass
+class Process:
+    """One application process that met the listener."""
+
+    pid: int
+    connected: socket.socket
+    memory: mmap.mmap
+    connections: dict[int, dict[str, Any]] = field(default_factory=dict)
+    tags: dict[int, dict[str, str]] = field(default_factory=dict)
+    begins: list[Begin] = field(default_factory=list)
+    ends: dict[int, tuple[int, int]] = field(default_factory=dict)
+    taken: int = 0
+    ended: bool = False
+
+    def word(self, at: int) -> int:
+        """A 64-bit word of the ring."""
+        return int(struct.unpack_from("=Q", self.memory, at)[0])
+
+    @property
+    def slots(self) -> int:
+        return int(struct.unpack_from("=I", self.memory, 8)[0])
+
+    @property
+    def dropped(self) -> int:
+        return self.word(128)
+
+    @property
+    def errors(self) -> int:
+        return self.word(136)
+
+    def close_ring(self) -> None:
+        """Says that no more is taken."""
+        struct.pack_into("=Q", self.memory, 72, 1)
+
+    def poll(self, *, free: bool = True) -> None:
+        """Takes what is there; `free` makes room for more."""
+        slots: list[bytes] = []
+        while True:
+            at = HEADER_BYTES + self.taken % self.slots * SLOT_BYTES
+            if self.word(at + 56) != self.taken + 1:  # read first what is written last
+                break
+            self.taken += 1
+            slots.append(self.memory[at : at + SLOT_BYTES])
+        self._read_definitions()
+        for slot in slots:
+            self._take(slot)
+        for number in range(max(1, self.taken - self.slots // 4), self.taken + 1):
+            end = self.word(HEADER_BYTES + (number - 1) % self.slots * SLOT_BYTES + 24)
+            if end:
+                self.ends.setdefault(number, (end >> 2, end & 3))
+        if free:
+            struct.pack_into("=Q", self.memory, 64, self.taken)
+
+    def _read_definitions(self) -> None:
+        while not self.ended:
+            try:
+                message = self.connected.recv(1 << 14, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return
+            except ConnectionResetError:
+                message = b""
+            if not message:
+                self.ended = True
+                return
+            assert len(message) <= 8192
+            said = json.loads(message)
+            for what, known in (("connection", self.connections), ("tags", self.tags)):
+                if what in said:
+                    assert said[what] not in known
+                    known[said[what]] = said["of"]
+
+    def _take(self, slot: bytes) -> None:
+        trace, span, _, t_ns, who, what, number = struct.unpack("=16s8sQQQQQ", slot)
+        kind = what & 0xFFFFFFFF
+        if kind == 3:
+            self.ends[who] = (t_ns, struct.unpack_from("=Q", slot, 24)[0] & 3)
+            return
+        assert kind in (1, 2)
+        self.begins.append(
+            Begin(
+                number,
+                t_ns,
+                self.connections[who >> 32],
+                self.tags[who & 0xFFFFFFFF] if who & 0xFFFFFFFF else {},
+                what >> 32,
+                trace.hex() if kind == 2 else None,
+                span.hex() if kind == 2 else None,
+            )
+        )
+
+
+@dataclass
+class Listener:
+    """Accepts processes; polled by the test."""
+
+    path: Path
+    server: socket.socket
+    processes: list[Process] = field(default_factory=list)
+
+    def poll(self) -> None:
+        """Takes in whoever came, and what they say."""
+        self.accept()
+        for process in self.processes:
+            process.poll()
+
+    def accept(self) -> None:
+        """Takes in whoever came."""
+        while True:
+            try:
+                connected, _ = self.server.accept()
+            except BlockingIOError:
+                return
+            rights = socket.CMSG_SPACE(4)
+            message, ancillary, _, _ = connected.recvmsg(64, rights)
+            assert message == b"qjoule tags 1\n"
+            descriptor = array.array("i", ancillary[0][2])[0]
+            memory = mmap.mmap(descriptor, 0)
+            os.close(descriptor)
+            assert memory[:8] == b"QJTAGS\x00\x01"
+            peer = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+            self.processes.append(Process(struct.unpack("=iII", peer)[0], connected, memory))
+
+    def only(self) -> Process:
+        """The one process that came."""
+        self.poll()
+        assert len(self.processes) == 1
+        return self.processes[0]
+
+    def wait_for(self, processes: int) -> list[Process]:
+        """Polls until so many have come."""
+        deadline = time.monotonic() + WAIT_S
+        while len(self.processes) < processes:
+            assert time.monotonic() < deadline, f"only {len(self.processes)} processes came"
+            self.poll()
+            time.sleep(0.01)
+        return self.processes
+
+    def wait_until_gone(self, process: Process) -> Process:
+        """Polls until the process has ended."""
+        deadline = time.monotonic() + WAIT_S
+        while not process.ended:
+            assert time.monotonic() < deadline, f"process {process.pid} stays"
+            self.poll()
+            time.sleep(0.01)
+        return process
+
+    def close(self) -> None:
+        """As a recorder that was killed: the kernel closes the sockets."""
+        for process in self.processes:
+            process.connected.close()
+        self.server.close()
+        with suppress(FileNotFoundError):
+            self.path.unlink()
+
+
+@contextmanager
+def listening(path: Path) -> Iterator[Listener]:
+    """A listener at this path."""
+    server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+    server.bind(str(path))
+    server.listen(64)
+    listener = Listener(path, server)
+    try:
+        yield listener
+    finally:
+        listener.close()

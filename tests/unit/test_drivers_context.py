@@ -1,0 +1,170 @@
+"""Tags in the current context: threads, tasks, generators, and whatever an application passes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import AsyncIterator, Generator, Iterator
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qjoule_drivers import current_tags, tag
+from qjoule_drivers.context import EMPTY, MAX_KEY, MAX_TAGS, MAX_VALUE, clean, merged
+
+
+def test_tags_are_added_and_taken_back() -> None:
+    assert current_tags() == {}
+    with tag(endpoint="checkout", tenant=42):
+        assert current_tags() == {"endpoint": "checkout", "tenant": "42"}
+        with tag(tenant="7", job=b"nightly"):
+            assert current_tags() == {"endpoint": "checkout", "tenant": "7", "job": "nightly"}
+            with tag(endpoint=None):
+                assert current_tags() == {"tenant": "7", "job": "nightly"}
+        assert current_tags() == {"endpoint": "checkout", "tenant": "42"}
+    assert current_tags() == {}
+
+
+def test_one_object_in_several_threads_at_once() -> None:
+    shared = tag(who="shared")
+    inside, leave = threading.Barrier(3), threading.Event()
+    after: list[dict[str, str]] = []
+
+    def work() -> None:
+        with tag(own=threading.current_thread().name):
+            with shared:
+                inside.wait(60)
+                leave.wait(60)
+            after.append(current_tags())
+
+    threads = [threading.Thread(target=work, name=f"t{n}") for n in range(2)]
+    for thread in threads:
+        thread.start()
+    inside.wait(60)
+    leave.set()
+    for thread in threads:
+        thread.join()
+    assert sorted(found["own"] for found in after) == ["t0", "t1"]
+    assert all(found.keys() == {"own"} for found in after)
+
+
+def test_an_error_takes_tags_back() -> None:
+    try:
+        with tag(endpoint="x"):
+            raise KeyError
+    except KeyError:
+        assert current_tags() == {}
+
+
+def test_functions_and_coroutines() -> None:
+    @tag(job="plain")
+    def plain(a: int, *, b: int = 2) -> tuple[int, dict[str, str]]:
+        return a + b, current_tags()
+
+    @tag(job="coroutine")
+    async def coroutine() -> dict[str, str]:
+        await asyncio.sleep(0)
+        return current_tags()
+
+    async def both() -> list[dict[str, str]]:
+        return list(await asyncio.gather(coroutine(), coroutine()))
+
+    assert plain(1, b=4) == (5, {"job": "plain"})
+    assert plain.__name__ == "plain"
+    assert asyncio.run(both()) == [{"job": "coroutine"}] * 2
+    assert current_tags() == {}
+
+
+def test_a_generator_is_tagged_and_its_consumer_is_not() -> None:
+    seen = []
+
+    @tag(job="rows")
+    def rows() -> Iterator[int]:
+        for n in range(3):
+            seen.append(current_tags())
+            yield n
+
+    outside = []
+    for _ in rows():
+        outside.append(current_tags())
+    assert seen == [{"job": "rows"}] * 3
+    assert outside == [{}] * 3
+
+
+def test_an_asynchronous_generator() -> None:
+    seen = []
+
+    @tag(job="rows")
+    async def rows() -> AsyncIterator[int]:
+        for n in range(3):
+            seen.append(current_tags())
+            yield n
+
+    async def consume() -> list[dict[str, str]]:
+        return [current_tags() async for _ in rows()]
+
+    assert asyncio.run(consume()) == [{}] * 3
+    assert seen == [{"job": "rows"}] * 3
+
+
+def test_a_generator_closed_in_another_context_leaves_it_alone() -> None:
+    def suspended() -> Generator[None]:
+        with tag(inner="1"):
+            yield
+
+    running = suspended()
+    contextvars.copy_context().run(next, running)
+
+    def elsewhere() -> dict[str, str]:
+        with tag(outer="2"):
+            running.close()
+            return current_tags()
+
+    found: list[dict[str, str]] = []
+    thread = threading.Thread(target=lambda: found.append(elsewhere()))
+    thread.start()
+    thread.join()
+    assert found == [{"outer": "2"}]
+
+
+class _Unprintable:
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+def test_what_is_not_a_tag_is_left_out() -> None:
+    with tag(good="1", bad=_Unprintable(), empty="", blank="\x00\n", listed=[1, 2]):
+        assert current_tags() == {"good": "1", "listed": "[1, 2]"}
+    with tag(**{f"k{n}": n for n in range(100)}):
+        assert len(current_tags()) == MAX_TAGS
+    with tag(big="x" * 10_000):
+        assert current_tags() == {"big": "x" * MAX_VALUE}
+
+
+@given(
+    st.one_of(st.text(), st.integers(), st.none(), st.binary()),
+    st.one_of(st.text(), st.binary(), st.floats(), st.integers(), st.lists(st.text())),
+)
+def test_cleaned_tags_are_bounded_single_lines(key: object, value: object) -> None:
+    found = clean(key, value)
+    if found is None:
+        return
+    name, words = found
+    assert 0 < len(name) <= MAX_KEY
+    assert 0 < len(words) <= MAX_VALUE
+    assert name.isascii()
+    assert words.isprintable() or not any(ord(c) < 32 for c in words)
+    assert words.encode("utf-8")  # no lone surrogates
+
+
+@given(st.dictionaries(st.text(min_size=1), st.text(), max_size=5))
+def test_the_same_tags_are_the_same_object(tags: dict[str, str]) -> None:
+    assert merged(EMPTY, tags) is merged(EMPTY, dict(tags))
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    base = merged(EMPTY, {"base": "1"})
+    for number in range(10_000):
+        merged(base, {"id": str(number)})
+    assert len(base.merged) <= 4096

@@ -1,0 +1,198 @@
+"""Putting wrappers on and taking them off, import hooks, versions: on drivers made for the test."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import threading
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import qjoule_drivers
+from qjoule_drivers import OutOfRangeWarning
+from qjoule_drivers.imports import forget, when_imported
+from qjoule_drivers.shims import SHIMS
+from qjoule_drivers.shims.shim import Shim, numbers
+
+NAME = "toy_driver"
+
+
+@pytest.fixture
+def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A driver that can be imported, and is forgotten afterwards."""
+    path = tmp_path / f"{NAME}.py"
+    path.write_text(
+        "__version__ = '1.5'\n"
+        "class Base:\n    def send(self, x):\n        return x\n"
+        "class Connection(Base):\n    pass\n"
+        "def helper(x):\n    return x\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield path
+    sys.modules.pop(NAME, None)
+    forget(NAME)
+
+
+def _double(original: Any) -> Any:
+    def wrapper(*args: Any) -> Any:
+        return original(*args) * 2
+
+    return wrapper
+
+
+def _shim(tested: tuple[str, str] = ("1", "2"), **changes: Any) -> Shim:
+    sites = ((NAME, "Connection", "send", _double), (NAME, "", "helper", _double))
+    values = {"modules": (NAME,), "sites": sites, **changes}
+    return Shim(name=NAME, trigger=NAME, distribution="no-such-thing", tested=tested, **values)
+
+
+def test_wrapped_and_put_back(toy: Path) -> None:
+    del toy
+    driver: Any = importlib.import_module(NAME)
+    shim = _shim()
+    assert shim.install()
+    assert shim.install()
+    assert driver.Connection().send(3) == driver.helper(3) == 6
+    assert driver.Base().send(3) == 3
+    assert driver.helper.__name__ == "helper"
+    shim.uninstall()
+    shim.uninstall()
+    assert driver.Connection().send(3) == driver.helper(3) == 3
+    assert "send" not in vars(driver.Connection)
+
+
+def test_wrapped_by_another_in_between(toy: Path) -> None:
+    del toy
+    driver: Any = importlib.import_module(NAME)
+    shim = _shim()
+    shim.install()
+    others = driver.helper
+    driver.helper = lambda x: others(x) + 1
+    shim.uninstall()
+    assert driver.helper(3) == 7  # theirs, around ours
+    assert driver.Connection().send(3) == 3
+
+
+@pytest.mark.parametrize("tested", [("1.6", "2"), ("1", "1.5")])
+def test_a_version_that_was_not_tested(toy: Path, tested: tuple[str, str]) -> None:
+    del toy
+    driver: Any = importlib.import_module(NAME)
+    shim = _shim(tested)
+    with pytest.warns(OutOfRangeWarning, match=r"toy_driver 1\.5 is left alone"):
+        assert not shim.install()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not shim.install()  # told once
+    assert driver.helper(3) == 3
+
+
+def test_warnings_that_are_errors_do_not_reach_the_application(toy: Path) -> None:
+    del toy
+    importlib.import_module(NAME)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not _shim(("7", "8")).install()
+
+
+def test_a_driver_that_lacks_something_is_left_whole(toy: Path) -> None:
+    del toy
+    driver: Any = importlib.import_module(NAME)
+    sites = ((NAME, "", "helper", _double), (NAME, "Connection", "no_such", _double))
+    with pytest.warns(OutOfRangeWarning, match="AttributeError"):
+        assert not _shim(sites=sites).install()
+    assert driver.helper(3) == 3
+    optional = _shim(sites=sites[:1], optional=sites[1:])
+    assert optional.install()
+    optional.uninstall()
+
+
+def test_wrapped_when_it_is_imported(toy: Path) -> None:
+    del toy
+    shim = _shim()
+    when_imported(NAME, shim.install)
+    assert NAME not in sys.modules
+    driver: Any = importlib.import_module(NAME)
+    assert driver.helper(3) == 6
+    assert type(driver.__loader__).__name__ == "SourceFileLoader"
+    assert driver.__spec__.loader is driver.__loader__
+    shim.uninstall()
+
+
+def test_imported_by_many_threads_at_once(toy: Path) -> None:
+    toy.write_text("import time; time.sleep(0.05)\n" + toy.read_text())
+    shim = _shim()
+    when_imported(NAME, shim.install)
+    found: list[int] = []
+    ready = threading.Barrier(8)
+
+    def work() -> None:
+        ready.wait(60)
+        driver: Any = importlib.import_module(NAME)
+        found.append(driver.helper(3))
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [6] * 8
+    shim.uninstall()
+
+
+def test_an_import_that_fails_fails_as_before(toy: Path) -> None:
+    toy.write_text("raise RuntimeError('its own')\n")
+    calls: list[int] = []
+    when_imported(NAME, lambda: calls.append(1))
+    with pytest.raises(RuntimeError, match="its own"):
+        importlib.import_module(NAME)
+    when_imported("no_such_module_at_all", lambda: calls.append(1))
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("no_such_module_at_all")
+    forget("no_such_module_at_all")
+    assert not calls
+
+
+def test_the_finder_goes_with_its_last_wish(toy: Path) -> None:
+    del toy
+    before = list(sys.meta_path)
+    when_imported(NAME, lambda: None)
+    assert len(sys.meta_path) == len(before) + 1
+    forget(NAME)
+    assert sys.meta_path == before
+
+
+def test_an_unknown_driver_is_a_mistake() -> None:
+    with pytest.raises(ValueError, match="unknown driver 'oracle'"):
+        qjoule_drivers.instrument("oracle")
+
+
+def test_versions() -> None:
+    assert numbers("4.9.1rc2") == (4, 9, 1)
+    assert numbers("10") > numbers("9.9")
+    assert numbers("") == (0,)
+    assert numbers("unknown") == (0,)
+
+
+def test_shims_name_what_exists() -> None:
+    assert set(SHIMS) == {"pymysql", "pymongo", "cassandra", "psycopg", "redis"}
+    for shim in SHIMS.values():
+        importlib.import_module(shim.trigger)
+        low, high = shim.tested
+        assert numbers(low) <= numbers(shim.version() or "") < numbers(high), shim.name
+
+
+def test_nothing_but_the_standard_library() -> None:
+    folder = Path(qjoule_drivers.__file__).parent
+    imported = set()
+    for path in folder.rglob("*.py"):
+        for line in path.read_text().splitlines():
+            words = line.split()
+            if words[:1] in (["import"], ["from"]):
+                imported.add(words[1].split(".")[0])
+    assert imported - set(sys.stdlib_module_names) <= {"qjoule_drivers"}
+    assert isinstance(sys.modules["qjoule_drivers"], ModuleType)

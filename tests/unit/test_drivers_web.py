@@ -1,0 +1,142 @@
+"""Middleware and trace context: WSGI, ASGI, traceparent, baggage, OpenTelemetry."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from opentelemetry import baggage as otel_baggage
+from opentelemetry import context as otel_context
+from opentelemetry.sdk.trace import TracerProvider
+
+from qjoule_drivers import ASGIMiddleware, WSGIMiddleware, current_tags, parse_traceparent
+from qjoule_drivers.propagation import baggage, set_trace, trace_context
+
+HEADER = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+@pytest.fixture(autouse=True)
+def no_trace() -> Iterator[None]:
+    set_trace(None)
+    yield
+    set_trace(None)
+
+
+def test_wsgi() -> None:
+    seen: list[Any] = []
+
+    def application(environ: Any, start_response: Any) -> Iterable[bytes]:
+        del start_response
+        seen.append((current_tags(), trace_context()))
+
+        def body() -> Iterator[bytes]:
+            seen.append((current_tags(), trace_context()))
+            yield environ["PATH_INFO"].encode()
+
+        return body()
+
+    wrapped = WSGIMiddleware(application, route=lambda e: e.get("route"), baggage_keys=["tenant"])
+    environ = {
+        "REQUEST_METHOD": "GET",
+        "PATH_INFO": "/orders/7",
+        "route": "/orders/{id}",
+        "HTTP_TRACEPARENT": HEADER,
+        "HTTP_BAGGAGE": "tenant=4%202;meta=1, secret=x",
+    }
+    outside = []
+    for chunk in wrapped(environ, None):
+        outside.append((chunk, current_tags()))
+    tags = {"http.request.method": "GET", "http.route": "/orders/{id}", "tenant": "4 2"}
+    assert [found for found, _ in seen] == [tags, tags]
+    assert [trace[0].hex() for _, trace in seen] == ["4bf92f3577b34da6a3ce929d0e0e4736"] * 2
+    assert outside == [(b"/orders/7", {})]
+    wrapped({"REQUEST_METHOD": "BREW"}, None)
+    assert seen[-1] == ({"http.request.method": "_OTHER"}, None)
+
+
+def test_a_route_that_fails_is_no_route() -> None:
+    def broken(_environ: Any) -> str:
+        raise RuntimeError
+
+    seen: list[dict[str, str]] = []
+
+    def application(_environ: Any, _start: Any) -> list[bytes]:
+        seen.append(current_tags())
+        return [b""]
+
+    assert WSGIMiddleware(application, route=broken)({"REQUEST_METHOD": "GET"}, None) == [b""]
+    assert seen == [{"http.request.method": "GET"}]
+
+
+def test_asgi() -> None:
+    seen: list[Any] = []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        del scope, receive, send
+        await asyncio.sleep(0)
+        seen.append((current_tags(), trace_context()))
+
+    wrapped = ASGIMiddleware(application, route=lambda scope: scope.get("route"))
+    scopes = [
+        {"type": "http", "method": "PUT", "headers": [(b"traceparent", HEADER.encode())]},
+        {"type": "http", "method": "GET", "route": "/a", "headers": []},
+        {"type": "lifespan"},
+    ]
+
+    async def all_at_once() -> None:
+        await asyncio.gather(*(wrapped(scope, None, None) for scope in scopes))
+
+    asyncio.run(all_at_once())
+    assert [tags for tags, _ in seen] == [
+        {"http.request.method": "PUT"},
+        {"http.request.method": "GET", "http.route": "/a"},
+        {},
+    ]
+    assert [trace is None for _, trace in seen] == [False, True, True]
+
+
+def test_opentelemetry_s_span_and_baggage_are_picked_up() -> None:
+    with TracerProvider().get_tracer("test").start_as_current_span("request") as span:
+        found = trace_context()
+        assert found is not None
+        assert int.from_bytes(found[0], "big") == span.get_span_context().trace_id
+        assert int.from_bytes(found[1], "big") == span.get_span_context().span_id
+    assert trace_context() is None
+    token = otel_context.attach(otel_baggage.set_baggage("tenant", "7"))
+    assert baggage(None) == {"tenant": "7"}
+    otel_context.detach(token)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        None,
+        "",
+        "00-abc-def-01",
+        HEADER.upper(),
+        HEADER.replace("00-", "ff-"),
+        "00-" + "0" * 32 + "-00f067aa0ba902b7-01",
+        "00-4bf92f3577b34da6a3ce929d0e0e4736-" + "0" * 16 + "-01",
+        HEADER + "\nx",
+        7,
+    ],
+)
+def test_what_is_no_traceparent(header: object) -> None:
+    assert parse_traceparent(header) is None
+
+
+def test_a_later_version_s_traceparent() -> None:
+    assert parse_traceparent(HEADER.replace("00-", "01-") + "-more") == parse_traceparent(HEADER)
+    assert parse_traceparent(HEADER.encode()) is not None
+
+
+@given(st.text() | st.binary())
+def test_any_header_is_harmless(header: object) -> None:
+    parse_traceparent(header)
+    for key, value in baggage(header).items():
+        assert isinstance(key, str)
+        assert isinstance(value, str)
