@@ -65,10 +65,15 @@ def commented(statement: Any) -> Any:
 
 def comment_of(tags: dict[str, str]) -> str:
     """`/*…*/` for these tags; empty for none."""
-    pairs = [
+    pairs = pairs_of(tags)
+    return f"/*{pairs}*/" if pairs else ""
+
+
+def pairs_of(tags: dict[str, str]) -> str:
+    """`key='value',key2='value2'`, encoded and sorted."""
+    return ",".join(
         f"{quote(key, safe='')}='{quote(value, safe='')}'" for key, value in sorted(tags.items())
-    ]
-    return f"/*{','.join(pairs)}*/" if pairs else ""
+    )
 
 
 def _remember(tags: TagSet) -> str:

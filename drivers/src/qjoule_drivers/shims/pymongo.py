@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from qjoule_drivers.channel import Peer, channel
-from qjoule_drivers.comments import chosen
+from qjoule_drivers.comments import chosen, pairs_of
 from qjoule_drivers.ring import ERROR, OK
 from qjoule_drivers.shims.peer import peer_of
 from qjoule_drivers.shims.shim import Shim
@@ -80,7 +80,7 @@ def _op_msg(original: Any) -> Any:
         try:
             tags = chosen()
             if tags and "comment" not in command and next(iter(command)) in _COMMENTED:
-                command = {**command, "comment": tags}
+                command = {**command, "comment": pairs_of(tags)}
         except Exception:
             channel.failed()
         return original(flags, command, *args, **kwargs)

@@ -1,0 +1,111 @@
+"""The shim of PyMongo, synchronous and asynchronous, against a FerretDB."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pymongo
+import pytest
+
+from qjoule_drivers import channel as channel_module
+from qjoule_drivers import instrument, tag, uninstrument
+from qjoule_drivers.ring import OK
+from servers.mongodb import ferretdb_server
+from servers.process import DatabaseServer, Unavailable
+from tag_listener import Listener, listening
+
+pytestmark = pytest.mark.server
+
+
+@pytest.fixture(scope="module")
+def ferretdb(no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: ARG001
+    with ExitStack() as stack:
+        try:
+            yield stack.enter_context(ferretdb_server())
+        except Unavailable as reason:
+            pytest.skip(str(reason))
+
+
+@pytest.fixture
+def listener(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Listener]:
+    with listening(tmp_path / "tags.sock") as found:
+        channel = channel_module.channel
+        monkeypatch.setattr(channel, "_path", str(found.path))
+        channel.abandon()
+        instrument("pymongo")
+        yield found
+        uninstrument()
+        channel.close()
+
+
+def test_pymongo_calls(ferretdb: DatabaseServer, listener: Listener) -> None:
+    client: pymongo.MongoClient[dict[str, Any]] = ferretdb.connect()
+    with client:
+        items = client.drivers.items
+        with tag(m="insert"):
+            items.insert_many([{"_id": n} for n in range(50)])
+        with tag(m="bulk"):
+            items.bulk_write([pymongo.UpdateOne({"_id": n}, {"$set": {"a": n}}) for n in range(5)])
+        with tag(m="cursor"):
+            assert len(list(items.find({}, batch_size=10))) == 50
+        with tag(m="error"), pytest.raises(pymongo.errors.OperationFailure):
+            client.drivers.command("noSuchCommand")
+    process = listener.only()
+    begins = [begin for begin in process.begins if "m" in begin.tags]
+    names = [begin.tags["m"] for begin in begins]
+    assert {"insert", "bulk", "cursor", "error"} == set(names)
+    assert names.count("cursor") >= 5  # find, and a getMore for each further batch
+    assert {begin.connection["server.port"] for begin in begins} == {ferretdb.port}
+    assert all(process.ends[begin.number][1] == OK for begin in begins)
+    assert process.errors == process.dropped == 0
+
+
+def test_pymongo_asynchronous(ferretdb: DatabaseServer, listener: Listener) -> None:
+    async def ask() -> None:
+        client: pymongo.AsyncMongoClient[dict[str, Any]] = pymongo.AsyncMongoClient(
+            "127.0.0.1", ferretdb.port, directConnection=True
+        )
+        async with client:
+            await client.admin.command("ping")
+
+            async def work(name: str) -> None:
+                for number in range(20):
+                    with tag(m=name):
+                        await client.drivers.other.insert_one({"_id": f"{name}{number}"})
+
+            await asyncio.gather(*(work(f"w{n}") for n in range(4)))
+
+    asyncio.run(ask())
+    names = [begin.tags["m"] for begin in listener.only().begins if "m" in begin.tags]
+    assert {name: names.count(name) >= 20 for name in set(names)} == {
+        f"w{n}": True for n in range(4)
+    }
+    assert listener.only().errors == 0
+
+
+def test_the_comment_of_a_command(ferretdb: DatabaseServer, listener: Listener) -> None:
+    instrument("pymongo", in_statements=["endpoint"])
+    messages: list[bytes] = []
+    pool: Any = pymongo.synchronous.pool.Connection
+    wrapped = pool.send_message
+
+    def spy(self: Any, message: bytes, max_doc_size: int) -> None:
+        messages.append(message)
+        wrapped(self, message, max_doc_size)
+
+    client: pymongo.MongoClient[dict[str, Any]] = ferretdb.connect()
+    with client, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pool, "send_message", spy)
+        with tag(endpoint="check out", tenant="7"):
+            list(client.drivers.items.find({}, limit=1))
+            list(client.drivers.items.find({}, limit=1, comment="its own"))
+        list(client.drivers.items.find({}, limit=1))
+    found = [message for message in messages if b"find" in message]
+    assert [b"endpoint='check%20out'" in message for message in found] == [True, False, False]
+    assert [b"its own" in message for message in found] == [False, True, False]
+    assert not any(b"tenant" in message for message in messages)
+    assert listener.only().errors == 0
