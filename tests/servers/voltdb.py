@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import socket
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ from servers.fetched import voltdb
 from servers.process import (
     DatabaseServer,
     Unavailable,
-    free_port,
     run_quietly,
     running,
     server_directory,
@@ -24,6 +24,7 @@ from servers.process import (
 
 PARTITIONS = 2
 GC_LOG = "gc.log"
+PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 PROCEDURE_TIMEOUT_S = 60
 #: What the server's own start script opens of the JDK's modules.
 _OPENS = """
@@ -129,15 +130,15 @@ def voltdb_server(*jvm_options: str) -> Iterator[DatabaseServer]:
         where = ["voltdbroot", str(directory)]
         deployment = ["deployment", str(directory / "deployment.xml")]
         run_quietly([*program, "initialize", *where, *deployment], directory)
-        port, internal = free_port(), free_port()
+        port, internal, admin, zookeeper, replication = free_ports(5)
         argv = [
             *program,
             *("probe", *where),
             *("mesh", f"localhost:{internal}", "internalport", str(internal)),
             *("hostcount", "1"),
             *("externalinterface", "127.0.0.1", "internalinterface", "127.0.0.1"),
-            *("port", str(port), "adminport", str(free_port())),
-            *("zkport", f"127.0.0.1:{free_port()}", "replicationport", str(free_port())),
+            *("port", str(port), "adminport", str(admin)),
+            *("zkport", f"127.0.0.1:{zookeeper}", "replicationport", str(replication)),
         ]
         none = directory / "none"  # it has no unix socket
         with running(
@@ -181,6 +182,18 @@ def load_procedure(server: DatabaseServer, client: Client, source: Path) -> None
 def collections(server: DatabaseServer) -> int:
     """How often the JVM has moved objects so far."""
     return (server.directory / GC_LOG).read_text().count("Pause Young")
+
+
+def free_ports(count: int) -> list[int]:
+    """Below those that the kernel gives to clients: it takes seconds until they are bound."""
+    first_of_clients = int(PORT_RANGE.read_text().split()[0])
+    found: set[int] = set()
+    while len(found) < count:
+        port = random.randrange(10_000, max(first_of_clients, 20_000))
+        with suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            found.add(port)
+    return list(found)
 
 
 def _opened(module: str) -> Iterator[str]:
