@@ -17,7 +17,7 @@ from qjoule.model.coefficients import Coefficients, IdlePolicy
 from qjoule.model.counters import I64, UPDATE_PERIOD_NS, Series
 from qjoule.model.fit.learner import Learner
 from qjoule.model.fit.rows import ClassOf, itself
-from qjoule.model.ledger import Ledger
+from qjoule.model.ledger import Ledger, Observer
 from qjoule.model.power_model import PowerModel
 
 #: A block holds this much time and so many windows, or as many entries as memory should hold.
@@ -76,6 +76,10 @@ class Account:
         self._open_ns = self._open_entries = self._open_windows = 0
         self._moves: list[tuple[int, int]] = []
         self._models: Mapping[str, PowerModel] | None = None  #: of the open block, if up to date
+
+    def observe(self, observer: Observer) -> None:
+        """Has every entry shown to `observer` once it has been split for good."""
+        self._closed.observer = observer
 
     def add(self, batch: WindowBatch) -> None:
         """Adds consecutive windows; closes the blocks that they fill."""

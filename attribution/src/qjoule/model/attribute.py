@@ -14,6 +14,7 @@ from qjoule.model.groups import check_keys, group_owners
 from qjoule.model.labels import LabelIndex
 from qjoule.model.query_groups import QueryGroups
 from qjoule.model.result import Attribution
+from qjoule.model.spans import Spans, with_statistical
 from qjoule.model.windows import SegmentWindows
 from qjoule.trace.reader import Trace
 
@@ -57,6 +58,9 @@ def attribute(
         class_of=classes(index.labels),
         refit=recorded.learns(trace.meta.energy.grade),
     )
+    spans = Spans(energy.boundaries_ns, index.labels)
+    if spans.servers:
+        account.observe(spans.add)
     reader = recorded.SegmentReader(queries, owners, bool(trace.meta.counters))
     for table in trace.iter_segments(columns=reader.columns):
         account.add(windows.add(reader.read(table)))
@@ -64,16 +68,20 @@ def attribute(
             progress(table.num_rows)
     account.add(windows.finish())
     ledger = account.finish()
+    labels, untold = list(index.labels), list[str]()
+    if spans.servers:
+        calls = (queries.calls(part) for part in range(queries.parts))
+        labels, untold = with_statistical(ledger, spans, calls)
     about = assemble.Provenance(
         trace=recorded.trace_info(trace),
         source=trace.meta.energy.source or "none",
         grade=trace.meta.energy.grade if energy.series else "none",
         reason=trace.meta.energy.reason,
         by=keys,
-        coverage=reader.coverage,
+        coverage=None if spans.servers else reader.coverage,
         record_loss=recorded.record_loss(trace, ledger, trace.lost_cpu_ns),
         anomalies=windows.anomalies,
-        notes=tuple(trace.problems),
+        notes=(*trace.problems, *untold),
     )
-    result = assemble.attribution(ledger, index.labels, queries.stats(len(index.labels)), about)
+    result = assemble.attribution(ledger, labels, queries.stats(len(labels)), about)
     return calibrated.said_in(result)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,6 +19,8 @@ from qjoule.model.power_model import PowerModel
 from qjoule.model.split import Split
 from qjoule.model.zones import zones
 
+#: (domain, or "" for CPU time; window of the trace; group; what it used), one of each an entry.
+Observer = Callable[[str, I64, I64, I64], None]
 #: The domain that rows are about: the first of these that the machine has.
 MAIN_DOMAINS = ("package", "psys", "core")
 
@@ -70,6 +72,7 @@ class Ledger:
         self.window_ns_max = 0
         self.causes: Counter[str] = Counter()
         self.used_counters = False
+        self.observer: Observer | None = None  #: is shown every entry that is added
 
     @property
     def groups(self) -> int:
@@ -123,6 +126,7 @@ class Ledger:
         for name in ("cpu_ns", "counters", "counted_ns", "causes", "models", "notes"):
             setattr(out, name, copy.copy(getattr(self, name)))
         out.domains = copy.deepcopy(self.domains)
+        out.observer = None
         return out
 
     def move(self, source: int, target: int) -> None:
@@ -149,6 +153,8 @@ class Ledger:
     def _add_time(self, batch: WindowBatch) -> None:
         entries = batch.entries
         np.add.at(self.cpu_ns, entries.group, entries.cpu_ns)
+        if self.observer:
+            self.observer("", entries.window + batch.first, entries.group, entries.cpu_ns)
         for i in range(COUNTERS):
             np.add.at(self.counters[:, i], entries.group, entries.counters[:, i])
             np.add.at(self.counted_ns[:, i], entries.group, entries.counted_ns[:, i])

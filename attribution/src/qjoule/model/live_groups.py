@@ -114,11 +114,13 @@ class LiveGroups:
     def _query(self, shape: int, server: str) -> int:
         rung = self.names.rung(server)
         if self.by == "server":
-            by_server = GroupLabel("queries", (("server", server),), "", server, rung)
+            flags = ("statistical", "untold") if rung == "statistical" else ()
+            by_server = GroupLabel("queries", (("server", server),), "", server, rung, flags)
             return self.index.number(by_server)
         fingerprint, text, named = self._statement(shape)
         keys = (("fingerprint", fingerprint),)
-        label = GroupLabel("queries", keys, text, server, rung, named=named)
+        flags = ("statistical", "untold") if rung == "statistical" else ()
+        label = GroupLabel("queries", keys, text, server, rung, flags, named)
         number = self.index.number(label)
         self._widen(number, label)
         if not text:

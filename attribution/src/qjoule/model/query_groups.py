@@ -98,6 +98,11 @@ class QueryGroups:
         """Calls and latencies of the whole trace, of groups 0 to `groups` - 1."""
         return self._latencies.stats(groups, self._labels.group)
 
+    @property
+    def parts(self) -> int:
+        """How many parts there are."""
+        return len(self._parts)
+
     def calls(self, part: int) -> Calls:
         """The calls of a part; none if it can no longer be read."""
         table = self._parts[part].read(list(dict.fromkeys([*self._labels.columns, *_CALL_COLUMNS])))
