@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* bpf/cql_wire.h on the host: requests are written down, texts hashed byte by byte. */
+#ifndef CQL_HOST_H
+#define CQL_HOST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <linux/types.h>
+
+#ifndef __always_inline
+#define __always_inline inline __attribute__((always_inline))
+#endif
+
+static inline __u64 at_most(__u64 n, __u64 max)
+{
+	return n < max ? n : max;
+}
+
+#include "cql_frame.h"
+
+#define HOST_TOLD_MAX 4096
+
+/* What was told of a connection: as much as two runs over the same bytes must agree on. */
+struct host_told {
+	__u64 shape;
+	__u32 text_bytes;
+	__u8 command;
+	__u8 opcode;
+};
+
+struct host_log {
+	struct host_told told[HOST_TOLD_MAX];
+	size_t count, learned;
+	bool lost;
+	const __u8 *begin, *end; /* what may be read */
+};
+
+static struct host_log *host_log;
+
+static __always_inline bool cql_get(struct cql_walk *walk, void *to, __u32 bytes, __u64 addr)
+{
+	const __u8 *from = (const __u8 *)(uintptr_t)addr;
+
+	(void)walk;
+	if (from < host_log->begin || bytes > (size_t)(host_log->end - from))
+		abort();
+	memcpy(to, from, bytes);
+	return true;
+}
+
+static __always_inline void cql_told_request(struct cql_walk *walk, __u8 command)
+{
+	const struct cql_connection *c = walk->connection;
+	struct host_told *told = &host_log->told[host_log->count % HOST_TOLD_MAX];
+
+	*told = (struct host_told){c->shape, c->text_bytes, command, c->opcode};
+	host_log->count++;
+}
+
+static __always_inline void cql_text(struct cql_walk *walk, __u32 here)
+{
+	struct cql_connection *c = walk->connection;
+	__u32 fed = c->text_bytes - c->text_left, room;
+	__u8 chunk[QJ_SHAPE_CHUNK];
+
+	if (here > c->text_left)
+		here = c->text_left;
+	room = fed < QJ_TEXT_BYTES ? QJ_TEXT_BYTES - fed : 0;
+	if (room > here)
+		room = here;
+	for (__u32 at = 0; at < room; at += QJ_SHAPE_CHUNK) {
+		__u32 bytes = room - at < QJ_SHAPE_CHUNK ? room - at : QJ_SHAPE_CHUNK;
+
+		cql_get(walk, chunk, bytes, walk->addr + at);
+		qj_shape_feed(&c->text, chunk, bytes);
+	}
+	c->text_left -= here;
+	cql_took(walk, here, true);
+	if (!c->text_left)
+		cql_text_done(walk);
+}
+
+static __always_inline void cql_text_done(struct cql_walk *walk)
+{
+	struct cql_connection *c = walk->connection;
+
+	c->shape = qj_shape_end(&c->text);
+	if (c->opcode == CQL_BATCH) {
+		cql_add_run(c);
+		cql_next(c, CQL_AT_BATCH_VALUES, 2);
+		return;
+	}
+	cql_told_request(walk, c->opcode == CQL_PREPARE ? QJ_COMMAND_PREPARE : QJ_COMMAND_QUERY);
+	if (c->opcode == CQL_PREPARE && c->version >= 5)
+		cql_next(c, CQL_AT_PREPARE_FLAGS, 4);
+	else
+		cql_rest(c);
+}
+
+static __always_inline void cql_recall(struct cql_walk *walk, const __u8 *id)
+{
+	memcpy(&walk->connection->shape, id, sizeof(walk->connection->shape));
+	walk->connection->text_bytes = 0;
+}
+
+static __always_inline void cql_learn(struct cql_walk *walk, const __u8 *keyspace, __u32 bytes)
+{
+	(void)walk;
+	(void)keyspace;
+	if (!bytes || bytes > CQL_KEYSPACE)
+		abort();
+	host_log->learned++;
+}
+
+static __always_inline void cql_told_compressed(struct cql_walk *walk)
+{
+	walk->connection->shape = 1;
+	walk->connection->text_bytes = 0;
+	walk->connection->opcode = CQL_EXECUTE;
+	cql_told_request(walk, QJ_COMMAND_QUERY);
+}
+
+#include "cql_wire.h"
+
+/* One read's bytes, in a copy of their own: a look beyond them is an error. */
+static inline void host_read(struct cql_connection *c, const __u8 *bytes, size_t count,
+			     struct host_log *log)
+{
+	__u8 *copy = malloc(count ? count : 1);
+	struct cql_walk walk = {.connection = c, .seed = 7, .left = count};
+
+	memcpy(copy, bytes, count);
+	walk.addr = (uintptr_t)copy;
+	log->begin = copy;
+	log->end = copy + count;
+	host_log = log;
+	for (__u32 i = 0; i < 1 << 16; i++)
+		if (cql_step(i, &walk))
+			break;
+	if (walk.lost || walk.left) {
+		log->lost = true;
+		c->at = CQL_AT_UNKNOWN;
+		c->framing = CQL_PLAIN;
+		c->have = 0;
+	}
+	free(copy);
+}
+
+#endif
