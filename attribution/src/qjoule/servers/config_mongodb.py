@@ -7,6 +7,7 @@ MongoDB manual, "Configuration File Options", "mongod"; a file that is no YAML h
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +29,8 @@ _PATHS = {
     "networkMessageCompressors": "net.compression.compressors",
 }
 _TLS = ("net.tls.mode", "net.ssl.mode")
+#: A line of a file of before 2.6: `name = value`, a comment, or nothing.
+_LINE = re.compile(r"\s*(?:\w+\s*=.*|#.*)?")
 #: Parameters by which connections share threads (5.0 to 8.0), and the value that says so.
 _SHARED_THREADS = {
     "initialServiceExecutorThreadingModel": "borrowed",
@@ -112,13 +115,15 @@ def _file(process: Process, path: str) -> dict[str, str]:
     text = read_text(process.root, path)
     if text is None:
         raise Unreadable(f"{path} is not there")
+    if all(_LINE.fullmatch(line) for line in text.splitlines()):
+        pairs = (line.partition("#")[0].partition("=") for line in text.splitlines())
+        lines = ((name.strip(), value.strip()) for name, equals, value in pairs if equals)
+        return {_PATHS.get(name, name): value for name, value in lines}
     settings = yaml.safe_load(text)
     if settings is None:
         return {}
     if not isinstance(settings, dict):
-        pairs = (line.partition("#")[0].partition("=") for line in text.splitlines())
-        lines = ((name.strip(), value.strip()) for name, equals, value in pairs if equals)
-        return {_PATHS.get(name, name): value for name, value in lines}
+        raise Unreadable(f"{path} is no mapping")
     return dict(_flattened(settings, "", path, 0))
 
 

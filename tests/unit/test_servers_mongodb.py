@@ -1,0 +1,193 @@
+"""What a mongod and a FerretDB are configured to do, and how they are traced then."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import bson
+import pytest
+
+from fuzz.mongodb_library import op_msg, op_query
+from qjoule.contract import Rung, ServerKind
+from qjoule.errors import QjouleError
+from qjoule.servers.config_ferretdb import NO_OWN_THREADS, ferretdb_encryption
+from qjoule.servers.config_mongodb import MongodbFacts, mongodb_facts
+from qjoule.servers.elf import open_executable
+from qjoule.servers.kernel_facts import KernelFacts
+from qjoule.servers.procfs import Process
+from qjoule.servers.rungs import choose_rung
+from qjoule.servers.signatures import MONGODB_SIGNATURES, Role, boundary_functions
+from qjoule.servers.types import Fact, Flavour, Server
+from qjoule.trace.startup import parse_startup
+from servers.fake_proc import FakeProc
+from servers.toy_elf import toy_server
+
+TODAY = KernelFacts(recv_tracepoint=True, send_tracepoint=True, uprobes=True)
+
+
+def process(
+    base: Path, *arguments: str, file: str | None = None, environment: tuple[str, ...] = ()
+) -> Process:
+    base.mkdir(exist_ok=True)
+    fake = FakeProc(base)
+    if file is not None:
+        (fake.host / "etc").mkdir(parents=True, exist_ok=True)
+        (fake.host / "etc" / "mongod.conf").write_text(file)
+    entry = fake.add(
+        100, "/bin/true", arguments=("mongod", *arguments), cwd="/etc", environment=environment
+    )
+    return Process(100, 1, entry, "/bin/true", False, (1, 1))
+
+
+def values(facts: MongodbFacts) -> tuple[bool | None, bool | None, bool | None]:
+    return (facts.encryption.value, facts.thread_pool.value, facts.compression.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ((), (False, False, True)),
+        (("--tlsMode", "requireTLS"), (True, False, True)),
+        (("--sslMode=allowSSL",), (True, False, True)),
+        (("-sslMode", "disabled"), (False, False, True)),
+        (("--sslOnNormalPorts",), (True, False, True)),
+        (("--serviceExecutor", "adaptive"), (False, True, True)),
+        (("--setParameter", "initialServiceExecutorThreadingModel=borrowed"), (False, True, True)),
+        (("--networkMessageCompressors", "disabled"), (False, False, False)),
+        (("--port", "27017", "--dbpath", "/data"), (False, False, True)),
+    ],
+)
+def test_the_command_line(
+    arguments: tuple[str, ...], expected: tuple[bool | None, ...], tmp_path: Path
+) -> None:
+    assert values(mongodb_facts(process(tmp_path, *arguments))) == expected
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        ("", (False, False, True)),
+        ("net:\n  port: 1\n  tls:\n    mode: preferTLS\n", (True, False, True)),
+        ("net.tls.mode: requireTLS\n", (True, False, True)),
+        ("net:\n  compression: {compressors: disabled}\n", (False, False, False)),
+        ("sslMode = requireSSL\n# a comment\nport = 1\n", (True, False, True)),
+        ("net:\n  tls:\n    __exec: /bin/say\n", (None, None, None)),
+        ("net: [\n", (None, None, None)),
+        ("setParameter:\n  initialServiceExecutorUseDedicatedThread: false\n", (False, True, True)),
+    ],
+)
+def test_the_configuration_file(
+    file: str, expected: tuple[bool | None, ...], tmp_path: Path
+) -> None:
+    found = mongodb_facts(process(tmp_path, "--config", "/etc/mongod.conf", file=file))
+    assert values(found) == expected
+
+
+def test_the_command_line_goes_before_the_file(tmp_path: Path) -> None:
+    file = "net:\n  tls:\n    mode: requireTLS\n"
+    found = mongodb_facts(process(tmp_path, "-f", "mongod.conf", "--tlsMode=disabled", file=file))
+    assert found.encryption.value is False
+
+
+def test_a_file_that_is_not_there_is_not_guessed_at(tmp_path: Path) -> None:
+    found = mongodb_facts(process(tmp_path, "--config=/etc/other.conf"))
+    assert values(found) == (None, None, None)
+    assert "other.conf" in found.encryption.source
+
+
+def test_ferretdb_listens_for_tls(tmp_path: Path) -> None:
+    assert ferretdb_encryption(process(tmp_path / "1")).value is False
+    assert ferretdb_encryption(process(tmp_path / "2", "--listen-tls=:27018")).value is True
+    environment = ("FERRETDB_LISTEN_TLS=:27018",)
+    assert ferretdb_encryption(process(tmp_path / "3", environment=environment)).value is True
+
+
+def server(flavour: Flavour, encryption: bool | None, pool: Fact) -> Server:
+    return Server(
+        id=1,
+        flavour=flavour,
+        version="",
+        exe_path=Path("/"),
+        exe_name="/",
+        exe_id=(1, 1),
+        tgids=(100,),
+        ports=(27017,),
+        sockets=(),
+        encryption=Fact(encryption, "tls"),
+        thread_pool=pool,
+    )
+
+
+@pytest.mark.parametrize(
+    ("encryption", "pool", "problem", "rung", "exact"),
+    [
+        (False, False, "", Rung.SOCKET, True),
+        (True, False, "", Rung.SYMBOL, True),
+        (True, False, "no handleRequest", Rung.SOCKET, False),
+        (False, True, "", Rung.SYMBOL, True),
+        (False, True, "no handleRequest", Rung.NONE, False),
+    ],
+)
+def test_the_rung_of_a_mongod(
+    encryption: bool, pool: bool, problem: str, rung: Rung, exact: bool
+) -> None:
+    choice = choose_rung(server(Flavour.MONGODB, encryption, Fact(pool, "")), TODAY, problem)
+    assert (choice.rung, choice.exact) == (rung, exact)
+
+
+def test_the_rung_of_a_ferretdb() -> None:
+    ferret = server(Flavour.FERRETDB, False, NO_OWN_THREADS)
+    choice = choose_rung(ferret, TODAY, "FerretDB has none")
+    assert (choice.rung, choice.exact) == (Rung.STATISTICAL, False)
+    assert choose_rung(ferret, TODAY, "", Rung.STATISTICAL) == choice
+    before = KernelFacts(recv_tracepoint=False, send_tracepoint=False, uprobes=True)
+    assert choose_rung(ferret, before, "").rung is Rung.NONE
+    with pytest.raises(QjouleError, match="goroutines"):
+        choose_rung(ferret, TODAY, "", Rung.SYMBOL)
+
+
+@pytest.mark.parametrize("name", [name for _, name in MONGODB_SIGNATURES])
+def test_the_function_is_found_by_its_whole_signature(name: str, tmp_path: Path) -> None:
+    executable = open_executable(toy_server(tmp_path / "toy", [name, "_ZN5mongo4mainEv"]))
+    found = boundary_functions(executable, ServerKind.MONGODB)
+    assert {role: symbol.name for role, symbol in found.items()} == {
+        Role.MONGODB_REQUEST: name,
+        Role.MONGODB_DONE: name,
+    }
+
+
+@pytest.mark.parametrize(
+    ("names", "why"),
+    [
+        (["main2"], "no handleRequest of a mongod"),
+        ([MONGODB_SIGNATURES[0][1], MONGODB_SIGNATURES[1][1]], "two signatures"),
+        ([MONGODB_SIGNATURES[0][1] + "i"], "signature that is not known"),
+    ],
+)
+def test_no_function_is_guessed(names: list[str], why: str, tmp_path: Path) -> None:
+    executable = open_executable(toy_server(tmp_path / "toy", names))
+    with pytest.raises(QjouleError, match=why):
+        boundary_functions(executable, ServerKind.MONGODB)
+
+
+HELLO = {"hello": 1, "client": {"driver": {"name": "x"}, "application": {"name": "till"}}}
+
+
+@pytest.mark.parametrize("size", [0, 4, 5, 20, 60, 512])
+def test_a_greeting_that_is_cut_says_less(size: int) -> None:
+    for whole in (op_msg(HELLO), op_query("admin.$cmd", HELLO)):
+        found = parse_startup(ServerKind.MONGODB, whole[16 : 16 + size])
+        assert found.application == ("till" if size == 512 else None)
+        assert found.user is None
+
+
+def test_a_greeting_names_its_user() -> None:
+    asked = {**HELLO, "saslSupportedMechs": "shop.ann", "$db": "admin"}
+    found = parse_startup(ServerKind.MONGODB, op_msg(asked)[16:])
+    assert (found.user, found.database, found.application) == ("ann", "shop", "till")
+    payload = bson.Binary(b"n,,n=a=2Cnn,r=nonce")
+    speculative = {"saslStart": 1, "payload": payload, "db": "shop"}
+    found = parse_startup(
+        ServerKind.MONGODB, op_msg({**HELLO, "speculativeAuthenticate": speculative})[16:]
+    )
+    assert (found.user, found.database) == ("a,nn", "shop")
