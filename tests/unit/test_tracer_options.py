@@ -35,6 +35,8 @@ BAD = {
         "1:mysql:none:/bin/true",
         "1:generic:socket:/bin/true",
         "1:cassandra:socket:/bin/true",
+        "1:mongodb:none:/bin/true",
+        "1:mongodb:agent:/bin/true",
         "1:mysql:statistical:/bin/true",
         "1:generic:/bin/true",
     ],
