@@ -62,6 +62,12 @@ static __always_inline bool is_clients_socket(struct qj_cpu_state *cpu, struct t
 	return true;
 }
 
+/* Servers of which a thread serves one connection: the others' sockets have hooks of their own. */
+static __always_inline bool has_own_thread(const struct thread_state *thread)
+{
+	return thread->server_kind == QJ_SERVER_MYSQL || thread->server_kind == QJ_SERVER_POSTGRES;
+}
+
 /* The body of a MySQL packet: nothing begins or ends with it, so the clock need not be read. */
 static __always_inline bool is_continuation(const struct thread_state *thread, int got)
 {
@@ -76,8 +82,8 @@ int BPF_PROG(on_recv, struct sock *sk, int got, int flags)
 	struct qj_cpu_state *cpu;
 	__u64 addr, now;
 
-	if (!thread || thread->rung != QJ_RUNG_SOCKET || thread->server_kind == QJ_SERVER_REDIS ||
-	    thread->server_kind == QJ_SERVER_MONGODB || (flags & MSG_PEEK))
+	if (!thread || thread->rung != QJ_RUNG_SOCKET || !has_own_thread(thread) ||
+	    (flags & MSG_PEEK))
 		return 0;
 	cpu = this_cpu();
 	if (!is_clients_socket(cpu, thread, sk, got) || thread->phase == PHASE_OPAQUE)
