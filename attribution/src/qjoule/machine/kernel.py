@@ -48,7 +48,7 @@ def check_machine(root: Path = ROOT, host_root: Path | None = None) -> tuple[Che
 
 def kernel_release(root: Path = ROOT) -> Check:
     release = read_text(root / "proc/sys/kernel/osrelease")
-    return Check("kernel", True if release else None, release or "unknown: is /proc mounted?")
+    return Check("kernel", True if release else None, release or "is /proc mounted?")
 
 
 def privileges(root: Path = ROOT) -> Check:
@@ -58,7 +58,7 @@ def privileges(root: Path = ROOT) -> Check:
         if line.startswith("CapEff:"):
             bits = int(line.split()[1], 16)
     if bits is None:
-        return Check("privileges", None, "unknown: is /proc mounted?")
+        return Check("privileges", None, "is /proc mounted?")
     held = {name for name, bit in CAPABILITIES.items() if bits >> bit & 1}
     enough = "CAP_SYS_ADMIN" in held or held >= {"CAP_BPF", "CAP_PERFMON", "CAP_SYS_PTRACE"}
     detail = ", ".join(sorted(held)) or "no capability that tracing needs"
@@ -84,7 +84,7 @@ def tracepoints(root: Path = ROOT) -> tuple[Check, ...]:
         strings = (root / "sys/kernel/btf/vmlinux").read_bytes()
     except OSError:
         return tuple(
-            Check(f"tracepoint {name}", None, "unknown without BTF") for name in TRACEPOINTS
+            Check(f"tracepoint {name}", None, "cannot be told without BTF") for name in TRACEPOINTS
         )
     return tuple(
         Check(f"tracepoint {name}", True, "present")
@@ -106,7 +106,7 @@ def lockdown(root: Path = ROOT) -> Check:
     text = read_text(root / "sys/kernel/security/lockdown")
     if not text:
         fix = "mount -t securityfs none /sys/kernel/security shows it"
-        return Check("lockdown", None, "unknown: securityfs is not mounted", fix)
+        return Check("lockdown", None, "securityfs is not mounted", fix)
     mode = text.partition("[")[2].partition("]")[0] or text
     ok = mode != "confidentiality"
     return Check("lockdown", ok, mode, "" if ok else "boot with lockdown=integrity or none")
@@ -116,7 +116,7 @@ def bpf_jit(root: Path = ROOT) -> Check:
     """The interpreter costs every hook several times as much."""
     text = read_text(root / "proc/sys/net/core/bpf_jit_enable")
     if not text:
-        return Check("bpf jit", None, "unknown: no net.core.bpf_jit_enable")
+        return Check("bpf jit", None, "no net.core.bpf_jit_enable")
     on = text != "0"
     return Check(
         "bpf jit", on, "on" if on else "off", "" if on else "sysctl net.core.bpf_jit_enable=1"
@@ -127,6 +127,6 @@ def unprivileged_bpf(root: Path = ROOT) -> Check:
     """A fact about hardening; tracing works either way."""
     text = read_text(root / "proc/sys/kernel/unprivileged_bpf_disabled")
     meaning = {"0": "allowed", "1": "disabled until reboot", "2": "disabled"}
-    return Check(
-        "unprivileged bpf", True if text in meaning else None, meaning.get(text, "unknown")
-    )
+    name = "unprivileged_bpf_disabled"
+    detail = meaning.get(text, f"{name} is {text}" if text else f"no kernel.{name}")
+    return Check("unprivileged bpf", True if text in meaning else None, detail)
