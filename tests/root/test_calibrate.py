@@ -10,7 +10,6 @@ import json
 import os
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,6 +30,15 @@ pytestmark = pytest.mark.root
 WAIT_S = 60.0
 #: Below this busy share of the idle phases, idle and shared power can be told apart.
 QUIET = 0.2
+
+
+@pytest.fixture(scope="module", autouse=True)
+def temporary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The temporary directory of every calibration here, and of nobody else."""
+    folder = tmp_path_factory.mktemp("temporary")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(folder))
+        yield folder
 
 
 @pytest.fixture(scope="module")
@@ -239,5 +247,5 @@ def test_not_root() -> None:
     assert "needs root" in done.stderr
 
 
-def test_nothing_is_left_in_the_temporary_directory() -> None:
-    assert not list(Path(tempfile.gettempdir()).glob("qjoule-calibrate-*"))
+def test_nothing_is_left_in_the_temporary_directory(temporary: Path) -> None:
+    assert not list(temporary.iterdir())
