@@ -136,6 +136,10 @@ docs: $(VENV)/installed ## Pages that are made from code: docs/servers.md
 bench-overhead: build ## What tracing costs a server, paired and interleaved
 	$(VENV)/bin/python bench/bench_overhead.py $(BENCH_ARGS)
 
+.PHONY: bench-rungs
+bench-rungs: build ## What a query costs its server on each rung (BENCH_ARGS=--save for the docs)
+	$(VENV)/bin/python bench/bench_rungs.py $(BENCH_ARGS)
+
 .PHONY: bench-engine
 bench-engine: $(VENV)/installed ## How fast and in how much memory traces are attributed
 	$(VENV)/bin/python bench/bench_engine.py $(BENCH_ARGS)

@@ -1,0 +1,1 @@
+"""What a query costs its server on each rung."""
