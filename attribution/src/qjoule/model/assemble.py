@@ -10,6 +10,7 @@ import numpy as np
 
 from qjoule.model.arrays import Anomalies
 from qjoule.model.coefficients import TOTAL_ERROR
+from qjoule.model.coverage import by_server
 from qjoule.model.findings import Findings, model_info
 from qjoule.model.labels import BY_THREAD, GroupLabel
 from qjoule.model.latency import CallStats
@@ -76,6 +77,7 @@ def attribution(
         rows=tuple(queries),
         fixed=tuple(fixed),
         coverage=coverage(ledger, labels) if about.coverage is None else about.coverage,
+        servers=by_server(ledger, labels),
         windows=ledger.windows,
         unattributed_windows=ledger.unattributed,
         window_causes=dict(sorted(ledger.causes.items())),

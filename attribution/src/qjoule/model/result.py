@@ -76,6 +76,21 @@ class Row:
 
 
 @dataclass(frozen=True)
+class ServerCoverage:
+    """CPU time of one server, and how much of it has a name."""
+
+    server: str
+    cpu_ns: int
+    queries_ns: int  #: of queries whose statement is known
+    roles_ns: int  #: of threads outside of queries whose role is known
+
+    @property
+    def named(self) -> float:
+        """Share of its CPU time that has a named owner, 0 to 1."""
+        return (self.queries_ns + self.roles_ns) / self.cpu_ns
+
+
+@dataclass(frozen=True)
 class TraceInfo:
     """Where the figures come from, and what is missing from them."""
 
@@ -128,6 +143,7 @@ class Attribution:
     rows: tuple[Row, ...]
     fixed: tuple[Row, ...]
     coverage: float  #: share of the traced servers' CPU time that has a named query
+    servers: tuple[ServerCoverage, ...] = ()  #: of the servers that ran, by name
     windows: int = 0
     unattributed_windows: int = 0  #: gaps, resets, failed reads: their energy is in no row
     window_causes: dict[str, int] = field(default_factory=dict)  #: flagged windows by cause

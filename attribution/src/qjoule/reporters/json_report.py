@@ -58,6 +58,15 @@ def document(attribution: Attribution) -> dict[str, Any]:
             "notes": list(model.notes),
         },
         "coverage": attribution.coverage,
+        "coverage_by_server": {
+            one.server: {
+                "cpu_ns": one.cpu_ns,
+                "named": one.named,
+                "queries": one.queries_ns / one.cpu_ns,
+                "roles": one.roles_ns / one.cpu_ns,
+            }
+            for one in attribution.servers
+        },
         "totals_j": _totals(attribution.main if known else None),
         "rows": [row_document(row, known) for row in attribution.rows],
         "fixed": [row_document(row, known) for row in attribution.fixed],

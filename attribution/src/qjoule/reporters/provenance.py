@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from qjoule.model.labels import BY_THREAD, SEVERAL
-from qjoule.model.result import PARTS, Attribution, Domain
+from qjoule.model.result import PARTS, Attribution, Domain, ServerCoverage
 from qjoule.reporters import format as fmt
 from qjoule.reporters import missing, power
 
@@ -52,6 +52,7 @@ def footing(attribution: Attribution) -> list[tuple[str, str]]:
         *((name, _UNAVAILABLE) for name in power.unavailable(attribution)),
         ("rung", rungs(attribution)),
         ("coverage", _coverage(attribution)),
+        *(("", _named(one)) for one in attribution.servers),
         ("loss", missing.loss(attribution)),
         ("complete", _completeness(attribution)),
     ]
@@ -84,6 +85,11 @@ def _coverage(attribution: Attribution) -> str:
     if attribution.only_threads:
         return "no server with queries: CPU time and energy are by thread name"
     return f"{fmt.share(attribution.coverage)} of the servers' CPU time has a named query"
+
+
+def _named(one: ServerCoverage) -> str:
+    queries, roles = (fmt.share(ns / one.cpu_ns) for ns in (one.queries_ns, one.roles_ns))
+    return f"{one.server}: {fmt.share(one.named)} has a name: {queries} queries, {roles} roles"
 
 
 def flag_letters(attribution: Attribution, shown: int) -> dict[str, str]:

@@ -1,0 +1,31 @@
+"""How much of each server's CPU time has a name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from qjoule.model.labels import GroupLabel
+from qjoule.model.ledger import Ledger
+from qjoule.model.result import ServerCoverage
+
+UNNAMED_ROLES = ("", "(unknown)")
+
+
+def by_server(ledger: Ledger, labels: Sequence[GroupLabel]) -> tuple[ServerCoverage, ...]:
+    """Of each server that ran, by name.
+
+    A query counts if its statement is known, and a thread outside of queries if it has a role. The
+    CPU time of a group that is of several servers stands under `labels.SEVERAL`.
+    """
+    ledger.grow(len(labels))
+    spent: dict[str, list[int]] = {}
+    for label, ns in zip(labels, ledger.cpu_ns.tolist(), strict=False):
+        if label.kind not in ("queries", "background") or not label.server or not ns:
+            continue
+        sums = spent.setdefault(label.server, [0, 0, 0])
+        sums[0] += ns
+        if label.kind == "queries":
+            sums[1] += ns * label.named
+        else:
+            sums[2] += ns * (dict(label.keys).get("role", "") not in UNNAMED_ROLES)
+    return tuple(ServerCoverage(name, *sums) for name, sums in sorted(spent.items()))
