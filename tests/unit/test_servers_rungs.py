@@ -116,6 +116,7 @@ def test_a_wanted_rung_does_not_fail_for_what_is_only_installed() -> None:
 def test_another_server_of_the_same_file_decides() -> None:
     choice = choose_rung(server(), NEW, "", shared_executable="mariadb:3307 runs it too")
     assert (choice.rung, choice.why) == (Rung.SYMBOL, "mariadb:3307 runs it too")
+    assert choice.other == "socket: possible if that other server is left out, with --pid"
 
 
 def test_kernel_facts_tell_the_tracepoints_apart(tmp_path: Path) -> None:

@@ -226,4 +226,6 @@ def _socket_needs(server: Server, missing: str) -> str:
     ):
         if fact.value is not False:
             needs.append(known if fact.value else unknown)
-    return f"socket: would need {' and '.join(needs)}" if needs else "socket: possible"
+    if not needs:
+        return "socket: possible if that other server is left out, with --pid"
+    return f"socket: would need {' and '.join(needs)}"
