@@ -158,8 +158,7 @@ static __always_inline void mysql_command(struct qj_cpu_state *cpu, struct threa
 
 	if (!mysql_is_here(thread, bytes, MYSQL_FIXED_BYTES))
 		return;
-	/* The buffer is larger than any command's fixed part: bytes behind the packet are stale. */
-	bpf_probe_read_user(start, sizeof(start), (const void *)addr);
+	bpf_probe_read_user(start, at_most(bytes, sizeof(start)), (const void *)addr);
 	if ((start[0] == MYSQL_INIT_DB || start[0] == MYSQL_CHANGE_USER) &&
 	    !mysql_is_here(thread, bytes, QJ_STARTUP_BYTES))
 		return;
