@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.root, pytest.mark.server]
 
 CLIENTS = 64
 STATEMENTS = int(os.environ.get("QJOULE_TEST_STATEMENTS", "20000"))
-ROUNDS = STATEMENTS // CLIENTS // 4
+ROUNDS = -(-STATEMENTS // (4 * CLIENTS))
 MARKER = re.compile(r"m_client_\d+")
 
 
