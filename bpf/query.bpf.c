@@ -166,7 +166,9 @@ static __always_inline void name_connection(const struct thread_state *thread,
 /* What the thread does from here on, for a row of its own. */
 int emit_role(struct qj_cpu_state *cpu, struct thread_state *thread)
 {
-	static const char dumps[] = "binlog-dump";
+	static const char mysql_dumps[] = "binlog-dump", postgres_dumps[] = "walsender";
+	const char *dumps =
+	    thread && thread->server_kind == QJ_SERVER_POSTGRES ? postgres_dumps : mysql_dumps;
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct qj_ring_task *r;
 

@@ -60,6 +60,7 @@ enum phase {
 	PHASE_STARTUP,	   /* connected, not yet logged in */
 	PHASE_READY,
 	PHASE_OPAQUE, /* TLS or compression: nothing to see on this socket */
+	PHASE_LOST,   /* as PHASE_UNKNOWN, and counted as loss of framing */
 };
 
 struct thread_state {
@@ -68,8 +69,10 @@ struct thread_state {
 	__u64 end_ns;	/* a reply that may not be the last (COPY, LOAD DATA) went out then */
 	__u64 session;
 	__u64 shape;
-	__u64 socket; /* address of the client's struct sock ... */
-	__u64 cookie; /* ... and its cookie: together its identity */
+	__u64 socket;	    /* address of the client's struct sock ... */
+	__u64 cookie;	    /* ... and its cookie: together its identity */
+	__u64 last_shape;   /* PostgreSQL: of the query that ended last */
+	__u64 portal_shape; /* PostgreSQL: of the portal without a name */
 	__u64 text_addr;
 	__u64 reply_addr;  /* MySQL, symbol rung: where the reply will be; 0 not known */
 	__u64 sleeps;	   /* Redis: how often it had slept when it last read a request */
@@ -92,14 +95,14 @@ struct thread_state {
 	__u8 command;
 	__u8 phase;
 	__u8 head_bytes; /* of a message header that came in pieces */
-	__u8 head[5];
+	__u8 head[8];
 	__u8 synced;	       /* PostgreSQL: the client has ended its request */
 	__u8 bound;	       /* PostgreSQL: a Bind without its Execute */
 	__u8 may_continue;     /* COPY: the client may send data before the end */
 	__u8 more;	       /* MySQL: enum mysql_more */
 	__u8 sequence;	       /* MySQL: number of the packet that goes on */
 	__u8 changes;	       /* MySQL: user or database, if the server agrees */
-	__u8 dumps;	       /* MySQL: sends its binary log to a replica */
+	__u8 dumps;	       /* sends the server's log to a replica */
 	__u8 borrowed;	       /* serves another thread's query (parallel worker) */
 	struct qj_query ended; /* not sent yet; query 0: none */
 	__u64 recent_session;

@@ -8,3 +8,93 @@ int feed_shape(struct qj_shape_state *state, struct shape_chunk *chunk, __u32 by
 		qj_shape_feed(state, chunk->bytes, bytes);
 	return 0;
 }
+
+/* The cached place of a statement; another session on this thread starts with none. */
+static __always_inline struct recent_statement *recent_of(struct thread_state *thread,
+							  __u64 statement)
+{
+	if (thread->recent_session != thread->session) {
+		thread->recent_session = thread->session;
+		__builtin_memset(thread->recent, 0, sizeof(thread->recent));
+	}
+	if (statement == UNNAMED_STATEMENT)
+		return &thread->recent[RECENT_STATEMENTS];
+	return &thread->recent[statement & (RECENT_STATEMENTS - 1)];
+}
+
+/* What has been prepared just now goes by this name or number. */
+int prepared_learn(struct thread_state *thread, __u64 statement)
+{
+	struct prepared_key key = {.statement = statement};
+	struct prepared_statement value = {};
+	struct recent_statement *recent;
+
+	if (!thread)
+		return 0;
+	recent = recent_of(thread, statement);
+	key.session = thread->session;
+	value.shape = thread->shape;
+	value.statement_bytes = thread->statement_bytes;
+	value.flags = thread->flags & QJ_QUERY_TRUNCATED;
+	recent->statement = statement;
+	recent->prepared = value;
+	/* The unnamed statement lives until the next one: it is in its place, and nowhere else. */
+	if (statement != UNNAMED_STATEMENT)
+		bpf_map_update_elem(&prepared, &key, &value, BPF_ANY);
+	return 0;
+}
+
+/* Gives an execution the shape of the statement prepared under this name, if it was seen. */
+int prepared_recall(struct thread_state *thread, __u64 statement)
+{
+	struct recent_statement *recent;
+
+	if (!thread)
+		return 0;
+	recent = recent_of(thread, statement);
+	if (recent->statement != statement) {
+		struct prepared_key key = {.session = thread->session, .statement = statement};
+		struct prepared_statement *known = bpf_map_lookup_elem(&prepared, &key);
+
+		if (!known) {
+			thread->shape = 0;
+			thread->flags |= QJ_QUERY_NO_TEXT;
+			return 0;
+		}
+		recent->statement = statement;
+		recent->prepared = *known;
+	}
+	thread->shape = recent->prepared.shape;
+	thread->statement_bytes = recent->prepared.statement_bytes;
+	thread->flags |= recent->prepared.flags;
+	return 0;
+}
+
+/*
+ * A name's hash, and its length with the NUL; 0 if these bytes do not hold it whole. Names longer
+ * than a server keeps are cut.
+ */
+int statement_name(struct thread_state *thread, __u64 addr, __u32 limit, __u64 *hash)
+{
+	__u64 room = at_most(limit, QJ_SHAPE_CHUNK);
+	__u64 h = 0xcbf29ce484222325ULL; /* FNV-1a */
+	long got;
+
+	if (!thread || !hash)
+		return 0;
+	*hash = 0;
+	got = bpf_probe_read_user_str(thread->chunk.bytes, room, (const void *)addr);
+	if (got <= 0 || got >= limit) /* something always follows a name */
+		return 0;
+	if (got == 1) {
+		*hash = UNNAMED_STATEMENT;
+		return 1;
+	}
+	for (int i = 0; i < QJ_SHAPE_CHUNK; i++) {
+		if (i >= got - 1)
+			break;
+		h = (h ^ thread->chunk.bytes[i]) * 0x100000001b3ULL;
+	}
+	*hash = h;
+	return got;
+}

@@ -60,8 +60,12 @@ static __always_inline void emit_text(struct qj_cpu_state *cpu, struct thread_st
 	bpf_map_update_elem(&seen, &thread->shape, &yes, BPF_ANY);
 }
 
-/* In statement.bpf.c, so that the verifier walks through the automaton's loop once. Returns 0. */
+/* In statement.bpf.c, so that the verifier walks through each once. They return 0 ... */
 extern int feed_shape(struct qj_shape_state *state, struct shape_chunk *chunk, __u32 bytes);
+extern int prepared_learn(struct thread_state *thread, __u64 statement);
+extern int prepared_recall(struct thread_state *thread, __u64 statement);
+/* ... and this a number of bytes. */
+extern int statement_name(struct thread_state *thread, __u64 addr, __u32 limit, __u64 *hash);
 
 struct statement_walk {
 	struct thread_state *thread;
@@ -190,58 +194,6 @@ static __always_inline __u32 statement_string(struct qj_cpu_state *cpu, struct t
 	thread->statement_bytes = walk.taken;
 	statement_done(cpu, thread, QJ_DIALECT_POSTGRES, walk.taken);
 	return walk.taken;
-}
-
-/* The cached place of a statement; another session on this thread starts with none. */
-static __always_inline struct recent_statement *recent_of(struct thread_state *thread,
-							  __u64 statement)
-{
-	if (thread->recent_session != thread->session) {
-		thread->recent_session = thread->session;
-		__builtin_memset(thread->recent, 0, sizeof(thread->recent));
-	}
-	if (statement == UNNAMED_STATEMENT)
-		return &thread->recent[RECENT_STATEMENTS];
-	return &thread->recent[statement & (RECENT_STATEMENTS - 1)];
-}
-
-static __always_inline void prepared_learn(struct thread_state *thread, __u64 statement)
-{
-	struct recent_statement *recent = recent_of(thread, statement);
-	struct prepared_key key = {.session = thread->session, .statement = statement};
-	struct prepared_statement value = {
-	    .shape = thread->shape,
-	    .statement_bytes = thread->statement_bytes,
-	    .flags = thread->flags & QJ_QUERY_TRUNCATED,
-	};
-
-	recent->statement = statement;
-	recent->prepared = value;
-	/* The unnamed statement lives until the next one: it is in its place, and nowhere else. */
-	if (statement != UNNAMED_STATEMENT)
-		bpf_map_update_elem(&prepared, &key, &value, BPF_ANY);
-}
-
-/* Gives an execution the shape of the statement prepared under this name, if it was seen. */
-static __always_inline void prepared_recall(struct thread_state *thread, __u64 statement)
-{
-	struct recent_statement *recent = recent_of(thread, statement);
-
-	if (recent->statement != statement) {
-		struct prepared_key key = {.session = thread->session, .statement = statement};
-		struct prepared_statement *known = bpf_map_lookup_elem(&prepared, &key);
-
-		if (!known) {
-			thread->shape = 0;
-			thread->flags |= QJ_QUERY_NO_TEXT;
-			return;
-		}
-		recent->statement = statement;
-		recent->prepared = *known;
-	}
-	thread->shape = recent->prepared.shape;
-	thread->statement_bytes = recent->prepared.statement_bytes;
-	thread->flags |= recent->prepared.flags;
 }
 
 #endif

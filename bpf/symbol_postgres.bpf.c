@@ -7,6 +7,7 @@
  * src/backend/access/transam/parallel.c, src/backend/storage/lmgr/proc.c.
  */
 #include "parallel.bpf.h"
+#include "postgres_stream.bpf.h"
 #include "statement.bpf.h"
 
 static __always_inline void idle(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 now)
@@ -30,6 +31,11 @@ static __always_inline void running(struct qj_cpu_state *cpu, struct thread_stat
 	/* Another statement after an executed one, with no pause: a pipeline, told apart here. */
 	if (thread->begin_ns && thread->executions && thread->text_addr != text)
 		idle(cpu, thread, now);
+	postgres_stream_end(cpu, thread);
+	if (text && postgres_streams(text)) {
+		postgres_stream_begin(cpu, thread, now);
+		return;
+	}
 	if (!thread->begin_ns) {
 		if (!thread->session)
 			thread->session = new_id(cpu);

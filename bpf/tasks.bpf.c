@@ -198,6 +198,7 @@ int BPF_PROG(on_exit, struct task_struct *task)
 	if (thread) {
 		query_abandon(this_cpu(), thread, bpf_ktime_get_ns());
 		send_ended(this_cpu(), thread);
+		thread->query = 0; /* there is no next one: what is left is the server's */
 	}
 	emit_task(task, QJ_TASK_EXIT, thread ? thread->server : 0, task->comm);
 	return 0;

@@ -22,6 +22,7 @@ from qjoule.contract import Mode, Rung
 from qjoule.errors import QjouleError
 from qjoule.live.directory import inside
 from qjoule.live.privileges import drop_root, unprivileged_user
+from qjoule.live.titles import TitledStream
 from qjoule.live.tracer import (
     Settings,
     Tracer,
@@ -35,6 +36,7 @@ from qjoule.machine.cpu import read_cpu_info
 from qjoule.machine.in_force import to_record
 from qjoule.model.labels import BY_THREAD
 from qjoule.servers.plan import AttachPlan
+from qjoule.servers.types import Flavour
 from qjoule.shapes import fingerprint
 from qjoule.tags.tagging import TagSource
 from qjoule.trace.durable import write_whole
@@ -182,7 +184,7 @@ def _record(tracer: Tracer, job: _Job, meta: Meta) -> int:
             _take_along(job)
             if tags is not None:
                 tags.start()
-            written = record(Stream(tracer.stream), writer, fingerprint, meta, tagging=tags)
+            written = record(_stream(tracer, meta), writer, fingerprint, meta, tagging=tags)
         except QjouleError as error:
             raise QjouleError(f"{job.directory}: {error}") from None
         finally:
@@ -210,6 +212,11 @@ def _listen() -> TagSource | None:
     except QjouleError as error:
         _say(f"queries will not be tagged: {error}")
         return None
+
+
+def _stream(tracer: Tracer, meta: Meta) -> Stream:
+    titled = [server.id for server in meta.servers if server.kind == Flavour.POSTGRES]
+    return TitledStream(tracer.stream, titled)
 
 
 def _take_along(job: _Job) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from datetime import UTC, datetime
 
-from qjoule.contract import Mode, Rung
+from qjoule.contract import Mode, Rung, ServerKind
 from qjoule.errors import QjouleError
 from qjoule.live.privileges import drop_root
 from qjoule.live.source import StreamSource
@@ -92,4 +92,7 @@ def _live_meta(plan: AttachPlan) -> LiveMeta:
         start=datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         servers={one.server.id: one.server.label for one in plan.traced},
         rungs={one.server.label: one.choice.rung.name.lower() for one in plan.traced},
+        titled=frozenset(
+            one.server.id for one in plan.traced if one.server.kind is ServerKind.POSTGRES
+        ),
     )

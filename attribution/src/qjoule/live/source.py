@@ -14,10 +14,11 @@ from qjoule.live.stream_session import (
     read_head,
     uncalibrated,
 )
+from qjoule.live.titles import TitledStream
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.model.live_groups import GROUPS
 from qjoule.trace.statements import Fingerprint
-from qjoule.trace.stream import Source, Stream
+from qjoule.trace.stream import Source
 
 
 class StreamSource:
@@ -43,8 +44,8 @@ class StreamSource:
     ) -> None:
         self.name = name
         self.groups: tuple[str, ...] = GROUPS
-        self._stream = Stream(stream)
         self._meta = meta or LiveMeta()
+        self._stream = TitledStream(stream, self._meta.titled)
         self._names = Names(fingerprint, self._meta.servers or {}, self._meta.rungs or {})
         self._idle: IdlePolicy = idle
         self._choose = choose

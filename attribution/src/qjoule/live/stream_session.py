@@ -45,6 +45,7 @@ class LiveMeta:
     start: str = ""  #: ISO 8601, UTC
     servers: Mapping[int, str] | None = None
     rungs: Mapping[str, str] | None = None  #: by server name
+    titled: frozenset[int] = frozenset()  #: servers whose processes go by their titles
 
 
 @dataclass

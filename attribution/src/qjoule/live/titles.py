@@ -1,0 +1,93 @@
+"""What PostgreSQL's processes do, by the titles that they write over their command lines.
+
+All are called `postgres`. A title comes a moment after the fork and is another's memory, which no
+program of the kernel's reads at a switch; so it is looked up in /proc, by whoever reads the stream
+and without any privilege. Where it cannot be read (the process has gone, `hidepid`) the process
+keeps the name that the kernel knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from qjoule.contract import TASK, Block, TaskEvent
+from qjoule.servers.procfs import read_text
+from qjoule.trace.roles import postgres_role
+from qjoule.trace.stream import Frame, Source, Stream
+
+#: Who has no title by then never will: the main process, or one that is not our user's to see.
+WAIT_NS = 2_000_000_000
+#: Of the stream's time, between two looks at those without a title.
+LOOK_NS = 5_000_000
+MAX_WAITING = 4_096
+
+
+def read_title(tgid: int) -> str:
+    """A process's command line as one string; empty if it has gone."""
+    return read_text(Path(f"/proc/{tgid}/cmdline")).replace("\0", " ").strip()
+
+
+class TitledStream(Stream):
+    """A stream in which processes of the `servers` (ids of the attach plan) are renamed by title.
+
+    To the tracer's blocks it adds TASK blocks of one RENAME each, dated to what announced the
+    process.
+    """
+
+    def __init__(
+        self,
+        source: Source | int,
+        servers: Collection[int],
+        read: Callable[[int], str] = read_title,
+    ) -> None:
+        super().__init__(source)
+        self._servers = frozenset(servers)
+        self._title_of = read
+        self._waiting: dict[int, np.void] = {}  #: by tgid: the event that announced it
+        self._looked_ns = 0
+
+    def __iter__(self) -> Iterator[Frame]:
+        for frame in super().__iter__():
+            yield frame
+            if not self._servers or frame.kind is Block.END:
+                continue
+            if frame.kind is Block.TASK:
+                self._note(frame)
+            elif frame.kind is Block.SESSION:
+                yield from self._has_client(frame)
+            if self._waiting and frame.t_ns >= self._looked_ns + LOOK_NS:
+                self._looked_ns = frame.t_ns
+                yield from self._look(frame.t_ns)
+
+    def _note(self, frame: Frame) -> None:
+        for task in frame.records:
+            tgid = int(task["tgid"])
+            if int(task["pid"]) != tgid:
+                continue
+            if task["event"] == TaskEvent.EXIT or int(task["server"]) not in self._servers:
+                self._waiting.pop(tgid, None)
+            elif task["event"] != TaskEvent.RENAME and len(self._waiting) < MAX_WAITING:
+                self._waiting[tgid] = task
+
+    def _has_client(self, frame: Frame) -> Iterator[Frame]:
+        """Most connections need no look, and short ones would be gone by then."""
+        announced = self._waiting.pop(int(frame.records["tgid"][0]), None)
+        if announced is not None:
+            yield _renamed(announced, "backend", frame.t_ns)
+
+    def _look(self, now_ns: int) -> Iterator[Frame]:
+        for tgid, announced in list(self._waiting.items()):
+            role = postgres_role(self._title_of(tgid))
+            if role:
+                yield _renamed(announced, role, now_ns)
+            if role or now_ns > int(announced["t_ns"]) + WAIT_NS:
+                del self._waiting[tgid]
+
+
+def _renamed(announced: np.void, role: str, now_ns: int) -> Frame:
+    renamed = np.array([announced], TASK)
+    renamed["event"], renamed["comm"] = TaskEvent.RENAME, role.encode()
+    return Frame(Block.TASK, now_ns, renamed)

@@ -1,0 +1,140 @@
+"""PostgreSQL's processes by their titles: what they are called, and when that is asked."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+
+import fake_tracer as ft
+from qjoule.contract import Block, TaskEvent
+from qjoule.live.titles import WAIT_NS, TitledStream
+from qjoule.trace.roles import postgres_role
+from qjoule.trace.stream import encode_block
+
+
+@pytest.mark.parametrize(
+    ("title", "role"),
+    [
+        ("postgres: checkpointer ", "checkpointer"),
+        ("postgres: 15/main: checkpointer", "checkpointer"),
+        ("postgres: background writer   ", "bgwriter"),
+        ("postgres: walwriter", "walwriter"),
+        ("postgres: autovacuum launcher", "autovac launch"),
+        ("postgres: autovacuum worker postgres", "autovac worker"),
+        ("postgres: 15/main: autovacuum worker shop", "autovac worker"),
+        ("postgres: archiver last was 000000010000000000000001", "archiver"),
+        ("postgres: startup recovering 000000010000000000000001", "startup"),
+        ("postgres: stats collector", "stats collector"),
+        ("postgres: logger", "logger"),
+        ("postgres: io worker 2", "io worker"),
+        ("postgres: parallel worker for PID 4711", "parallel worker"),
+        ("postgres: logical replication launcher", "logical launch"),
+        ("postgres: logical replication worker for subscription 16390", "apply worker"),
+        ("postgres: logical replication apply worker for subscription 16390", "apply worker"),
+        ("postgres: logical replication tablesync worker for subscription 1 sync 2", "tablesync"),
+        ("postgres: walreceiver streaming 0/3000148", "walreceiver"),
+        ("postgres: walsender replica 10.0.0.7(4711) streaming 0/3000148", "walsender"),
+        ("postgres: pg_cron launcher", "pg_cron launche"),
+        ("postgres: postgres shop [local] idle", "backend"),
+        ("postgres: postgres shop 127.0.0.1(4711) SELECT", "backend"),
+        ("postgres: postgres shop ::1(4711)", "backend"),
+        ("postgres: postgres shop db.example.org(4711) idle in transaction", "backend"),
+        ("postgres: 15/main: postgres shop [local] authentication", "backend"),
+        # Users and databases have any name.
+        ("postgres: checkpointer shop [local] idle", "backend"),
+        ("postgres: autovacuum worker 10.0.0.7(1) idle", "backend"),
+        ("postgres: \x1b[31mworker", "[31mworker"),
+        ("postgres: arbeiter\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4", "arbeiter???????"),
+        # No title: the main process, a child that has none yet, one that has gone.
+        ("/usr/lib/postgresql/15/bin/postgres -D /data", ""),
+        ("postgres -D /data", ""),
+        ("postgres: ", ""),
+        ("", ""),
+    ],
+)
+def test_titles(title: str, role: str) -> None:
+    assert postgres_role(title) == role
+    assert len(role) <= 15
+
+
+def task(t_ns: int, pid: int, event: TaskEvent, server: int = 1, tgid: int = 0) -> ft.Records:
+    row = {"t_ns": t_ns, "pid": pid, "tgid": tgid or pid, "event": event, "server": server}
+    return ft.records(Block.TASK, [{**row, "comm": b"postgres"}])
+
+
+def stream_of(*events: tuple[int, ft.Records | None], titles: dict[int, str]) -> TitledStream:
+    """Events of a stream with their times; those without a record are of another kind."""
+    blocks = [ft.head()]
+    for t_ns, records in events:
+        kind = Block.FLUSH if records is None else Block.TASK
+        blocks.append(encode_block(kind, records, t_ns=t_ns))
+    return TitledStream(io.BytesIO(b"".join(blocks)), [1], lambda pid: titles.get(pid, ""))
+
+
+def renamed(stream: TitledStream) -> list[tuple[int, int, bytes]]:
+    found = []
+    for frame in stream:
+        if frame.kind is Block.TASK:
+            for event in frame.records[frame.records["event"] == TaskEvent.RENAME]:
+                found.append((int(event["t_ns"]), int(event["pid"]), bytes(event["comm"])))
+    return found
+
+
+def test_a_process_is_renamed_once_from_its_beginning_on() -> None:
+    titles = {7: "postgres: checkpointer "}
+    fork = task(1_000, 7, TaskEvent.FORK)
+    later = [(t, None) for t in range(10_000_000, 90_000_000, 10_000_000)]
+    assert renamed(stream_of((1_000, fork), *later, titles=titles)) == [(1_000, 7, b"checkpointer")]
+
+
+def test_a_title_that_comes_late_is_waited_for() -> None:
+    answers = iter(["/usr/bin/postgres -D /data", "", "postgres: walwriter"])
+    blocks = [ft.head(), encode_block(Block.TASK, task(5, 7, TaskEvent.ALIVE), t_ns=5)]
+    blocks += [encode_block(Block.FLUSH, t_ns=t * 10_000_000) for t in range(1, 9)]
+    stream = TitledStream(io.BytesIO(b"".join(blocks)), [1], lambda _pid: next(answers))
+    assert renamed(stream) == [(5, 7, b"walwriter")]
+
+
+def test_who_has_a_client_is_a_backend_without_a_look() -> None:
+    fork = encode_block(Block.TASK, task(5, 7, TaskEvent.FORK), t_ns=5)
+    session = ft.records(Block.SESSION, [{"session": 1, "tgid": 7, "pid": 7, "event": 1}])
+    blocks = [ft.head(), fork, encode_block(Block.SESSION, session, t_ns=6)]
+    blocks.append(encode_block(Block.FLUSH, t_ns=10_000_000))
+    stream = TitledStream(io.BytesIO(b"".join(blocks)), [1], lambda _pid: pytest.fail("asked"))
+    assert renamed(stream) == [(5, 7, b"backend")]
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        # Gone before it could be asked.
+        [(1, task(1, 7, TaskEvent.FORK)), (2, task(2, 7, TaskEvent.EXIT))],
+        # A process of another server, and a thread.
+        [(1, task(1, 7, TaskEvent.FORK, server=2))],
+        [(1, task(1, 7, TaskEvent.FORK, tgid=6))],
+        # It runs another program by now.
+        [(1, task(1, 7, TaskEvent.FORK)), (2, task(2, 7, TaskEvent.EXEC, server=0))],
+    ],
+)
+def test_who_is_not_asked(events: list[tuple[int, ft.Records]]) -> None:
+    titles = {7: "postgres: checkpointer"}
+    looks = [(10_000_000, None), (20_000_000, None)]
+    # All events come in one block, before the first look.
+    block = np.concatenate([records for _, records in events])
+    assert renamed(stream_of((1, block), *looks, titles=titles)) == []
+
+
+def test_nobody_is_asked_for_ever() -> None:
+    asked = []
+    blocks = [ft.head(), encode_block(Block.TASK, task(1, 7, TaskEvent.FORK), t_ns=1)]
+    for t_ns in range(0, 3 * WAIT_NS, WAIT_NS // 10):
+        blocks.append(encode_block(Block.FLUSH, t_ns=t_ns))
+
+    def read(pid: int) -> str:
+        asked.append(pid)
+        return ""
+
+    assert renamed(TitledStream(io.BytesIO(b"".join(blocks)), [1], read)) == []
+    assert 5 < len(asked) < 15
