@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* What bpf/ names of the kernel, so that its parsers can be compiled for the host. */
+#ifndef __VMLINUX_H__
+#define __VMLINUX_H__
+
+#include <linux/types.h>
+#include <stdbool.h>
+
+typedef int pid_t;
+
+struct task_struct {
+	void *bpf_storage;
+	struct task_struct *real_parent;
+	unsigned long nvcsw;
+	unsigned int flags;
+	pid_t pid;
+	pid_t tgid;
+	char comm[16];
+};
+
+struct in6_addr {
+	__u8 bytes[16];
+};
+
+struct sock {
+	struct {
+		__u16 skc_family;
+		__u32 skc_daddr;
+		struct in6_addr skc_v6_daddr;
+	} __sk_common;
+};
+
+struct bpf_perf_event_value {
+	__u64 counter, enabled, running;
+};
+
+enum {
+	BPF_ANY = 0,
+	BPF_NOEXIST = 1,
+	BPF_MAP_TYPE_HASH = 1,
+	BPF_MAP_TYPE_PERF_EVENT_ARRAY = 4,
+	BPF_MAP_TYPE_LRU_HASH = 9,
+	BPF_MAP_TYPE_ARRAY_OF_MAPS = 12,
+	BPF_MAP_TYPE_RINGBUF = 27,
+	BPF_MAP_TYPE_TASK_STORAGE = 29,
+	BPF_F_NO_PREALLOC = 1,
+	BPF_RB_NO_WAKEUP = 1,
+};
+#define BPF_F_CURRENT_CPU 0xffffffffULL
+
+#endif

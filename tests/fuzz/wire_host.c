@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/* What wire_host.h declares: bpf/'s parsers, and the kernel's helpers as far as they use them. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "wire_host.h"
+#include "../../bpf/query.bpf.c"
+#include "../../bpf/statement.bpf.c"
+#include "mysql_wire.bpf.h"
+#include "postgres_wire.bpf.h"
+
+const volatile struct qj_plan plan = {.seed = 1, .mode = QJ_MODE_RECORD, .rings = 1};
+struct qj_control control;
+struct qj_cpu_state cpus[QJ_MAX_CPUS];
+struct threads_map threads;
+struct rings_map rings;
+struct counter_map cycles, instructions, llc_misses;
+struct sums_map sums_even, sums_odd;
+struct seen_map seen;
+struct prepared_map prepared;
+
+static struct task_struct task = {.real_parent = &task, .pid = 1, .tgid = 1, .comm = "server"};
+static struct thread_state thread;
+static __u8 *buffer; /* as long as what has been read into it */
+static size_t buffer_bytes;
+static __u64 now_ns;
+
+/* ---- what is told ------------------------------------------------------------------------- */
+
+#define MAX_TEXTS 4096
+
+struct text {
+	__u64 shape;
+	__u32 bytes;
+	char *text;
+};
+
+static struct text texts[MAX_TEXTS];
+static size_t n_texts;
+static struct wire_query *queries;
+static size_t n_queries, n_sessions, session_bytes, n_roles;
+
+static void keep_text(const struct qj_ring_text *r)
+{
+	struct text *t;
+
+	if (n_texts == MAX_TEXTS)
+		return;
+	t = &texts[n_texts++];
+	t->shape = r->text.shape;
+	t->bytes = r->text.text_bytes;
+	t->text = malloc(t->bytes + 1);
+	memcpy(t->text, r->bytes, t->bytes);
+	t->text[t->bytes] = 0;
+}
+
+static void keep_query(const struct qj_query *q)
+{
+	struct wire_query *kept;
+
+	if (!queries)
+		queries = calloc(WIRE_RECORDS, sizeof(*queries));
+	if (n_queries == WIRE_RECORDS)
+		return;
+	kept = &queries[n_queries++];
+	memset(kept, 0, sizeof(*kept));
+	kept->shape = q->shape;
+	kept->executions = q->executions;
+	kept->flags = q->flags;
+	kept->command = q->command;
+	if (q->begin_ns > q->end_ns || !q->query)
+		abort();
+}
+
+struct wire_record {
+	__u64 bytes;
+	__u8 record[];
+};
+
+void *bpf_ringbuf_reserve(void *ring, __u64 bytes, __u64 flags)
+{
+	struct wire_record *r = malloc(sizeof(*r) + bytes);
+
+	r->bytes = bytes;
+	memset(r->record, 0xa5, bytes);
+	return r->record;
+}
+
+void bpf_ringbuf_discard(void *record, __u64 flags)
+{
+	free((__u8 *)record - offsetof(struct wire_record, record));
+}
+
+void bpf_ringbuf_submit(void *record, __u64 flags)
+{
+	const struct qj_ring_head *head = record;
+	const struct qj_ring_session *session = record;
+
+	if (head->block == QJ_BLOCK_TEXT) {
+		keep_text(record);
+	} else if (head->block == QJ_BLOCK_QUERY) {
+		keep_query(&((const struct qj_ring_query *)record)->query);
+	} else if (head->block == QJ_BLOCK_SESSION) {
+		n_sessions++;
+		session_bytes += session->session.text_bytes;
+	} else if (head->block == QJ_BLOCK_TASK) {
+		n_roles++;
+	}
+	bpf_ringbuf_discard(record, 0);
+}
+
+/* ---- maps: a list of entries, newest first ------------------------------------------------ */
+
+struct entry {
+	struct entry *next;
+	void *map;
+	__u8 key[16];
+	__u8 value[64];
+};
+static struct entry *entries;
+
+static size_t key_bytes(void *map)
+{
+	return map == &prepared ? sizeof(struct prepared_key) : sizeof(__u64);
+}
+
+static size_t value_bytes(void *map)
+{
+	return map == &prepared ? sizeof(struct prepared_statement) : sizeof(__u8);
+}
+
+void *bpf_map_lookup_elem(void *map, const void *key)
+{
+	if (map == &rings)
+		return &rings;
+	for (struct entry *e = entries; e; e = e->next)
+		if (e->map == map && !memcmp(e->key, key, key_bytes(map)))
+			return e->value;
+	return NULL;
+}
+
+long bpf_map_update_elem(void *map, const void *key, const void *value, __u64 flags)
+{
+	void *known = bpf_map_lookup_elem(map, key);
+	struct entry *e;
+
+	if (!known) {
+		e = calloc(1, sizeof(*e));
+		e->map = map;
+		e->next = entries;
+		memcpy(e->key, key, key_bytes(map));
+		entries = e;
+		known = e->value;
+	}
+	memcpy(known, value, value_bytes(map));
+	return 0;
+}
+
+/* ---- other helpers ------------------------------------------------------------------------ */
+
+static int readable(const void *from, size_t bytes)
+{
+	__u64 at = (__u64)from - (__u64)buffer;
+
+	return buffer && at <= buffer_bytes && bytes <= buffer_bytes - at;
+}
+
+long bpf_probe_read_user(void *to, __u32 bytes, const void *from)
+{
+	if (!readable(from, bytes)) {
+		memset(to, 0, bytes);
+		return -14; /* EFAULT */
+	}
+	memcpy(to, from, bytes);
+	return 0;
+}
+
+long bpf_probe_read_user_str(void *to, __u32 bytes, const void *from)
+{
+	char *out = to;
+
+	if (!bytes)
+		return 0;
+	for (__u32 i = 0; i < bytes; i++) {
+		if (i == bytes - 1) {
+			out[i] = 0;
+			return bytes;
+		}
+		if (!readable((const char *)from + i, 1)) {
+			memset(to, 0, bytes);
+			return -14;
+		}
+		out[i] = ((const char *)from)[i];
+		if (!out[i])
+			return i + 1;
+	}
+	return 0;
+}
+
+long bpf_probe_read_kernel_str(void *to, __u32 bytes, const void *from)
+{
+	strncpy(to, from, bytes - 1);
+	return 0;
+}
+
+long bpf_loop(__u32 times, void *step, void *context, __u64 flags)
+{
+	long (*take)(__u32, void *) = (long (*)(__u32, void *))step;
+	__u32 i = 0;
+
+	while (i < times && !take(i, context))
+		i++;
+	return i;
+}
+
+void *bpf_task_storage_get(void *map, struct task_struct *of, void *value, __u64 flags)
+{
+	return &thread;
+}
+
+long bpf_perf_event_read_value(void *map, __u64 flags, void *value, __u32 bytes)
+{
+	return -2;
+}
+
+__u64 bpf_ktime_get_ns(void)
+{
+	return ++now_ns;
+}
+
+__u64 bpf_get_current_pid_tgid(void)
+{
+	return 1ULL << 32 | 1;
+}
+
+__u32 bpf_get_smp_processor_id(void)
+{
+	return 0;
+}
+
+struct task_struct *bpf_get_current_task_btf(void)
+{
+	return &task;
+}
+
+/* ---- a connection ------------------------------------------------------------------------- */
+
+static void forget(void)
+{
+	while (entries) {
+		struct entry *next = entries->next;
+
+		free(entries);
+		entries = next;
+	}
+	while (n_texts)
+		free(texts[--n_texts].text);
+	free(buffer);
+	buffer = NULL;
+	buffer_bytes = 0;
+}
+
+void wire_open(int server_kind, int phase)
+{
+	forget();
+	memset(&thread, 0, sizeof(thread));
+	memset(&cpus[0], 0, sizeof(cpus[0]));
+	n_queries = n_sessions = session_bytes = n_roles = 0;
+	task.bpf_storage = &thread;
+	cpus[0].pid = cpus[0].tgid = 1;
+	thread.server = 1;
+	thread.server_kind = server_kind;
+	thread.rung = QJ_RUNG_SOCKET;
+	thread.phase = phase;
+	session_begin(&cpus[0], &thread);
+}
+
+/* Makes these the bytes at `place`; what lies before stays, what lies behind is gone. */
+static void fill(const __u8 *bytes, size_t count, size_t place)
+{
+	__u8 *larger;
+
+	if (place > WIRE_BUFFER)
+		place = WIRE_BUFFER;
+	larger = calloc(1, place + count ? place + count : 1);
+	if (buffer)
+		memcpy(larger, buffer, place < buffer_bytes ? place : buffer_bytes);
+	if (count)
+		memcpy(larger + place, bytes, count);
+	free(buffer);
+	buffer = larger;
+	buffer_bytes = place + count;
+}
+
+void wire_receive(const __u8 *bytes, size_t count, size_t place)
+{
+	__u64 addr;
+
+	if (!count || thread.phase == PHASE_OPAQUE)
+		return;
+	fill(bytes, count, place);
+	addr = (__u64)buffer + buffer_bytes - count;
+	if (thread.server_kind == QJ_SERVER_MYSQL)
+		mysql_received(&cpus[0], &thread, addr, count, bpf_ktime_get_ns());
+	else
+		postgres_received(&cpus[0], &thread, addr, count, bpf_ktime_get_ns());
+}
+
+void wire_wait(void)
+{
+	if (thread.phase == PHASE_OPAQUE)
+		return;
+	if (thread.server_kind == QJ_SERVER_MYSQL)
+		mysql_wait(&cpus[0], &thread, (__u64)buffer, bpf_ktime_get_ns());
+	else
+		postgres_wait(&cpus[0], &thread, bpf_ktime_get_ns());
+}
+
+void wire_reply(const __u8 *bytes, size_t count)
+{
+	fill(bytes, count, 0);
+}
+
+size_t wire_close(void)
+{
+	query_abandon(&cpus[0], &thread, bpf_ktime_get_ns());
+	send_ended(&cpus[0], &thread);
+	for (size_t i = 0; i < n_queries; i++) {
+		for (size_t t = 0; t < n_texts; t++) {
+			if (texts[t].shape != queries[i].shape)
+				continue;
+			queries[i].text = texts[t].text;
+			queries[i].text_bytes = texts[t].bytes;
+		}
+	}
+	return n_queries;
+}
+
+const struct wire_query *wire_queries(void)
+{
+	return queries;
+}
+
+__u32 wire_loss(int cause)
+{
+	return cpus[0].loss[cause & (QJ_LOSS_SLOTS - 1)];
+}
+
+size_t wire_sessions(void)
+{
+	return n_sessions;
+}
+
+size_t wire_session_bytes(void)
+{
+	return session_bytes;
+}
+
+size_t wire_roles(void)
+{
+	return n_roles;
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/*
+ * The socket rung's parsers on the host: one thread of a server that reads from one client into a
+ * buffer. What they would send to the tracer is gathered.
+ */
+#ifndef QJOULE_WIRE_HOST_H
+#define QJOULE_WIRE_HOST_H
+
+#include <linux/types.h>
+#include <stddef.h>
+
+#define WIRE_BUFFER  (64 * 1024)
+#define WIRE_RECORDS (1 << 16)
+
+/* A query that ended; `text` is that of its shape, of `text_bytes`, NULL if none was told. */
+struct wire_query {
+	__u64 shape;
+	__u32 executions;
+	__u32 flags;
+	__u32 command;
+	__u32 text_bytes;
+	const char *text;
+};
+
+/* A new connection; `phase`: enum phase of bpf/state.bpf.h. */
+void wire_open(int server_kind, int phase);
+/* The server reads these bytes to this place in its buffer: beyond them lies nothing readable. */
+void wire_receive(const __u8 *bytes, size_t count, size_t place);
+/* The server finds nothing to read. */
+void wire_wait(void);
+/* The server writes a reply into its buffer (MySQL). */
+void wire_reply(const __u8 *bytes, size_t count);
+/* The connection ends; returns how many queries there were. */
+size_t wire_close(void);
+const struct wire_query *wire_queries(void);
+__u32 wire_loss(int cause);
+/* Session events and names of roles that were told. */
+size_t wire_sessions(void);
+size_t wire_session_bytes(void);
+size_t wire_roles(void);
+
+#endif

@@ -1,0 +1,112 @@
+"""The socket rung's parsers of bpf/ compiled for the host (wire_host.c)."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from qjoule.contract import Loss, ServerKind
+
+ROOT = Path(__file__).resolve().parents[2]
+#: enum phase of bpf/state.bpf.h.
+UNKNOWN, STARTUP, READY = 0, 1, 2
+FLAGS = ("-O1", "-g", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter")
+
+
+class _Query(ctypes.Structure):
+    _fields_ = [
+        ("shape", ctypes.c_uint64),
+        ("executions", ctypes.c_uint32),
+        ("flags", ctypes.c_uint32),
+        ("command", ctypes.c_uint32),
+        ("text_bytes", ctypes.c_uint32),
+        ("text", ctypes.c_void_p),
+    ]
+
+
+@dataclass(frozen=True)
+class Query:
+    """What was told of one query; `text` as sent, None where no shape is claimed."""
+
+    text: bytes | None
+    executions: int
+    flags: int
+    command: int
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    with tempfile.TemporaryDirectory() as directory:
+        library = Path(directory) / "libwire.so"
+        source = ROOT / "tests/fuzz/wire_host.c"
+        include = [f"-I{ROOT / 'tests/fuzz/host'}", f"-I{ROOT / 'bpf'}"]
+        command = ["clang", *FLAGS, *include, "-shared", "-fPIC", str(source), "-o", str(library)]
+        subprocess.run(command, check=True)
+        loaded = ctypes.CDLL(str(library))
+    loaded.wire_close.restype = ctypes.c_size_t
+    loaded.wire_queries.restype = ctypes.POINTER(_Query)
+    loaded.wire_receive.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_size_t]
+    loaded.wire_reply.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
+    for count in ("wire_sessions", "wire_session_bytes", "wire_roles"):
+        getattr(loaded, count).restype = ctypes.c_size_t
+    return loaded
+
+
+class Connection:
+    """One connection, as the server's thread reads it. There is one at a time."""
+
+    def __init__(self, kind: ServerKind, phase: int) -> None:
+        self._host = _library()
+        self._host.wire_open(int(kind), phase)
+
+    def receive(self, data: bytes, place: int = 0) -> None:
+        self._host.wire_receive(data, len(data), place)
+
+    def wait(self) -> None:
+        self._host.wire_wait()
+
+    def reply(self, data: bytes) -> None:
+        self._host.wire_reply(data, len(data))
+
+    def close(self) -> list[Query]:
+        """All queries that were told, once the connection has ended."""
+        count = self._host.wire_close()
+        queries = self._host.wire_queries()
+        return [
+            Query(
+                ctypes.string_at(one.text, one.text_bytes) if one.text else None,
+                one.executions,
+                one.flags,
+                one.command,
+            )
+            for one in (queries[i] for i in range(count))
+        ]
+
+    @property
+    def loss(self) -> dict[Loss, int]:
+        counts = {cause: int(self._host.wire_loss(int(cause))) for cause in Loss}
+        return {cause: count for cause, count in counts.items() if count}
+
+    @property
+    def sessions(self) -> tuple[int, int]:
+        """How many session events were told, and bytes of first messages in them."""
+        return int(self._host.wire_sessions()), int(self._host.wire_session_bytes())
+
+    @property
+    def roles(self) -> int:
+        return int(self._host.wire_roles())
+
+
+def split(data: bytes, sizes: Sequence[int], most: int) -> list[bytes]:
+    """`data` in pieces of these sizes in turn, each at most `most` bytes."""
+    pieces, at, turn = [], 0, 0
+    while at < len(data):
+        size = max(1, min(sizes[turn % len(sizes)] if sizes else most, most))
+        pieces.append(data[at : at + size])
+        at, turn = at + size, turn + 1
+    return pieces
