@@ -67,6 +67,9 @@ static __always_inline void postgres_dispatch(struct postgres_walk *walk, __u8 t
 	struct thread_state *thread = walk->thread;
 
 	postgres_begin(walk, type);
+	/* A Query, or a Sync, may have come before in the same read: this request has yet to end. */
+	if (type == 'P' || type == 'B' || type == 'E' || type == 'D' || type == 'C')
+		thread->synced = 0;
 	switch (type) {
 	case 'Q':
 		if (here > 8 && postgres_streams(walk->addr)) {

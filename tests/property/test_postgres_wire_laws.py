@@ -105,6 +105,7 @@ def by_start(counts: Counter[bytes]) -> Counter[bytes]:
 @example([[parse(b"select a"), bind(), execute(), SYNC]], [1])
 @example([[parse(b"select a"), bind(), execute(), SYNC]], [5])
 @example([[query(b"select a")], [query(b"select b")]], [1])
+@example([[query(b"select a")], [parse(b"select a"), bind(), execute(), SYNC]], [1, 35])
 def test_pieces_lose_no_execution_and_claim_no_wrong_text(
     requests: list[list[bytes]], sizes: list[int]
 ) -> None:
