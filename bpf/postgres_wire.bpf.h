@@ -67,7 +67,8 @@ static __always_inline void postgres_dispatch(struct postgres_walk *walk, __u8 t
 	struct thread_state *thread = walk->thread;
 
 	postgres_begin(walk, type);
-	/* A Query, or a Sync, may have come before in the same read: this request has yet to end. */
+	/* A Query, or a Sync, may have come before in the same read: this request has yet to end.
+	 */
 	if (type == 'P' || type == 'B' || type == 'E' || type == 'D' || type == 'C')
 		thread->synced = 0;
 	switch (type) {
@@ -111,6 +112,12 @@ static __always_inline void postgres_lost(struct postgres_walk *walk)
 	walk->left = 0;
 }
 
+static __always_inline bool postgres_is_code(__u32 code)
+{
+	return code >> 16 == POSTGRES_PROTOCOL_3 || code == POSTGRES_CANCEL ||
+	       code == POSTGRES_SSL || code == POSTGRES_GSS;
+}
+
 /* The first packets of a connection; `whole`: the header came in one piece, before walk->addr. */
 static __always_inline void postgres_startup(struct postgres_walk *walk, bool whole)
 {
@@ -123,12 +130,18 @@ static __always_inline void postgres_startup(struct postgres_walk *walk, bool wh
 		walk->left = 0;
 		return;
 	}
+	if (thread->asks_gss && !postgres_is_code(code)) { /* its tokens, with a length before */
+		session_opaque(walk->cpu, thread);
+		walk->left = 0;
+		return;
+	}
 	if (length < POSTGRES_STARTUP || length > POSTGRES_STARTUP_MAX) {
 		/* No client's: a worker that reads from another server (replication). */
 		thread->phase = PHASE_OPAQUE;
 		walk->left = 0;
 		return;
 	}
+	thread->asks_gss = code == POSTGRES_GSS;
 	thread->need = length - POSTGRES_STARTUP;
 	/* To requests for TLS or GSS the server answers with one byte; then comes TLS, or the next
 	 * packet. A request to cancel another's query ends its connection. */

@@ -166,11 +166,11 @@ static __always_inline void name_connection(const struct thread_state *thread,
 /* What the thread does from here on, for a row of its own. */
 int emit_role(struct qj_cpu_state *cpu, struct thread_state *thread)
 {
-	static const char mysql_dumps[] = "binlog-dump", postgres_dumps[] = "walsender";
-	const char *dumps =
-	    thread && thread->server_kind == QJ_SERVER_POSTGRES ? postgres_dumps : mysql_dumps;
+	static const char binlog_dump[] = "binlog-dump";
+	static const char walsender[] = "walsender", backend[] = "backend";
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct qj_ring_task *r;
+	const char *role;
 
 	if (!cpu || !thread)
 		return 0;
@@ -188,8 +188,11 @@ int emit_role(struct qj_cpu_state *cpu, struct thread_state *thread)
 	r->task.server = thread->server;
 	r->task.event = QJ_TASK_ROLE;
 	r->task.owner_kind = QJ_OWNER_SERVER;
-	bpf_probe_read_kernel_str(r->task.comm, sizeof(r->task.comm),
-				  thread->dumps ? dumps : task->comm);
+	if (thread->server_kind == QJ_SERVER_POSTGRES)
+		role = thread->dumps ? walsender : backend;
+	else
+		role = thread->dumps ? binlog_dump : task->comm;
+	bpf_probe_read_kernel_str(r->task.comm, sizeof(r->task.comm), role);
 	submit(r);
 	return 0;
 }

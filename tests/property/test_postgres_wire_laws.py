@@ -213,14 +213,18 @@ def test_a_request_to_cancel_is_no_query() -> None:
     assert connection.loss == {}
 
 
-def test_tls_is_counted_and_nothing_of_it_is_read() -> None:
-    connection = Connection(ServerKind.POSTGRES, STARTUP)
-    connection.receive(SSL_REQUEST)
-    connection.wait()
-    connection.receive(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc" + bytes(300))
-    connection.receive(query(b"select a"))
-    assert connection.close() == []
-    assert connection.loss == {Loss.OPAQUE_SESSION: 1}
+def test_encryption_is_counted_and_nothing_of_it_is_read() -> None:
+    for request, hidden in (
+        (SSL_REQUEST, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc" + bytes(300)),
+        (GSS_REQUEST, struct.pack(">I", 600) + b"\x60" * 600),
+        (GSS_REQUEST, struct.pack(">I", 16000) + b"\x60" * 8000),
+    ):
+        connection = Connection(ServerKind.POSTGRES, STARTUP)
+        for piece in (request, hidden, query(b"select a")):
+            connection.receive(piece)
+            connection.wait()
+        assert connection.close() == []
+        assert connection.loss == {Loss.OPAQUE_SESSION: 1}
 
 
 def test_as_many_messages_as_a_read_can_hold() -> None:

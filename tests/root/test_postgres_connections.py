@@ -1,0 +1,274 @@
+"""Odd connections of a real PostgreSQL: encrypted, refused, of replicas, met in the middle."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import struct
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pandas as pd
+import psycopg
+import pytest
+
+from qjoule.contract import QueryFlag
+from root.support.mysql_story import marker_counts
+from root.support.postgres_client import (
+    SYNC,
+    bind,
+    execute,
+    parse,
+    postgres_client,
+    query,
+)
+from root.support.recording import Run, both_rungs, recording
+from servers.postgres import postgres_server
+from servers.process import DatabaseServer, Unavailable
+
+pytestmark = [pytest.mark.root, pytest.mark.server]
+
+TIMEOUT_S = 60.0
+SSL_REQUEST = struct.pack(">II", 8, 80877103)
+
+
+@pytest.fixture(scope="module")
+def replicated(no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: ARG001
+    """A PostgreSQL that may have replicas, asks one user for a password, and can do TLS."""
+    try:
+        with postgres_server("wal_level=logical", "max_wal_senders=4") as server:
+            with server.connect() as connection:
+                connection.execute("create user m_scram password 'secret' replication")
+                _offer_tls(server, connection)
+            yield server
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+
+
+def _offer_tls(server: DatabaseServer, connection: psycopg.Connection) -> None:
+    data = server.directory / "data"
+    new = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+    files = ["-nodes", "-subj", "/CN=test", "-keyout", "server.key", "-out", "server.crt"]
+    subprocess.run([*new, *files], cwd=data, check=True, capture_output=True)
+    for name in ("server.key", "server.crt"):
+        shutil.chown(data / name, (data / "PG_VERSION").owner())
+        (data / name).chmod(0o600)
+    rules = data / "pg_hba.conf"
+    rules.write_text("host all m_scram all scram-sha-256\n" + rules.read_text())
+    connection.execute("alter system set ssl = on")
+    connection.execute("select pg_reload_conf()")
+    deadline = time.monotonic() + TIMEOUT_S
+    while connection.execute("show ssl").fetchone() != ("on",):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_tls_is_seen_by_the_symbols_and_counted_on_the_sockets(
+    replicated: DatabaseServer, tmp_path: Path
+) -> None:
+    with both_rungs(tmp_path, replicated.pid):
+        with replicated.connect(tcp=True, sslmode="require") as connection:
+            assert connection.execute(
+                "select ssl from pg_stat_ssl where pid = pg_backend_pid()"
+            ).fetchone() == (True,)
+            for value in range(30):
+                connection.execute("select %s::int as m_tls", [value])
+        with replicated.connect(tcp=True, sslmode="disable") as connection:
+            connection.execute("select 1 as m_plain")
+    socket_run, symbol_run = Run(tmp_path / "socket"), Run(tmp_path / "symbol")
+    assert marker_counts(symbol_run.queries) == {"m_tls": 30, "m_plain": 1}
+    assert symbol_run.loss == {}
+    assert marker_counts(socket_run.queries) == {"m_plain": 1}
+    assert socket_run.loss == {"opaque_session": 1}
+
+
+def test_encryption_refused_and_requests_to_cancel(
+    postgres: DatabaseServer, tmp_path: Path
+) -> None:
+    startup = struct.pack(">I", 3 << 16) + b"user\0postgres\0application_name\0m_bare\0\0"
+    packet = struct.pack(">I", len(startup) + 4) + startup
+    with recording(tmp_path / "t", "--pid", str(postgres.pid), "--rung", "socket"):
+        with socket.create_connection(("127.0.0.1", postgres.port)) as one:
+            one.settimeout(TIMEOUT_S)
+            one.sendall(SSL_REQUEST)
+            assert one.recv(1) == b"N"
+            one.sendall(packet + query(b"select 1 as m_behind_startup"))
+            seen = b""
+            while seen.count(b"Z\0\0\0\x05I") < 2:
+                seen += one.recv(4096)
+        with socket.create_connection(("127.0.0.1", postgres.port)) as one:
+            one.settimeout(TIMEOUT_S)
+            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for byte in packet:
+                one.sendall(bytes([byte]))
+                time.sleep(0.002)
+            while not seen.endswith(b"Z\0\0\0\x05I"):
+                seen += one.recv(4096)
+            one.sendall(query(b"select 1 as m_byte_by_byte"))
+            assert one.recv(4096)
+        with socket.create_connection(("127.0.0.1", postgres.port)) as one:
+            one.sendall(struct.pack(">IIII", 16, 80877102, 1, 2))
+            one.settimeout(TIMEOUT_S)
+            assert one.recv(1) == b""
+    run = Run(tmp_path / "t")
+    assert run.loss == {}
+    assert marker_counts(run.queries) == {"m_behind_startup": 1, "m_byte_by_byte": 1}
+    assert run.commands()["connect"] == 2
+    sessions = run.trace.pandas("sessions")
+    assert list(sessions["user"].dropna()) == ["postgres"], "the other came in pieces"
+    assert list(sessions["application"].dropna()) == ["m_bare"]
+    assert set(sessions["address"]) == {"127.0.0.1"}
+
+
+def test_a_login_with_a_password_is_one_record(replicated: DatabaseServer, tmp_path: Path) -> None:
+    with recording(tmp_path / "t", "--pid", str(replicated.pid), "--rung", "socket"):
+        arguments = {"user": "m_scram", "password": "secret", "sslmode": "disable"}
+        with closing(replicated.connect(tcp=True, **arguments)) as connection:
+            connection.execute("select 1 as m_first")
+        with pytest.raises(psycopg.OperationalError):
+            replicated.connect(tcp=True, **{**arguments, "password": "wrong"})
+    run = Run(tmp_path / "t")
+    assert run.commands()["connect"] == 2
+    (first,) = run.having("m_first").to_dict("records")
+    assert first["user"] == "m_scram"
+    login = run.queries[run.queries["command"] == "connect"].sort_values("begin_ns").iloc[0]
+    assert login["end_ns"] <= first["begin_ns"]
+    assert run.loss == {}
+
+
+def test_a_replica_is_the_servers_work(replicated: DatabaseServer, tmp_path: Path) -> None:
+    """Its connection streams for as long as it lasts; the command that began it is no query."""
+    received = tmp_path / "received"
+    receiver = Path(replicated.argv[0]).with_name("pg_recvlogical")
+    common = [str(receiver), "-h", "127.0.0.1", "-p", str(replicated.port), "-U", "postgres"]
+    common += ["-d", "dbname=postgres sslmode=disable", "--slot=m_slot"]
+    with replicated.connect() as connection, both_rungs(tmp_path, replicated.pid):
+        subprocess.run([*common, "--create-slot"], check=True)
+        replica = subprocess.Popen([*common, "--start", "-f", str(received)])
+        try:
+            connection.execute("create table m_logged (a int)")
+            connection.execute("insert into m_logged select generate_series(1, 5000)")
+            deadline = time.monotonic() + TIMEOUT_S
+            while not (received.exists() and "a[integer]:5000" in received.read_text()):
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+        finally:
+            replica.terminate()
+            replica.wait()
+        subprocess.run([*common, "--drop-slot"], check=True)
+        connection.execute("drop table m_logged")
+    for rung in ("socket", "symbol"):
+        run = Run(tmp_path / rung)
+        assert "walsender" in set(run.trace.pandas("owners")["role"]), rung
+        texts = run.queries["text"].dropna().str.lower()
+        assert not texts.str.startswith("start_replication").any(), rung
+        assert texts.str.startswith("drop_replication_slot").sum() == 1, rung
+        assert run.loss == {}, rung
+
+
+def test_notifications_are_not_queries(replicated: DatabaseServer, tmp_path: Path) -> None:
+    with (
+        closing(replicated.connect()) as listener,
+        closing(replicated.connect()) as teller,
+        both_rungs(tmp_path, replicated.pid),
+    ):
+        listener.execute("listen m_channel")
+        for number in range(5):
+            teller.execute(f"notify m_channel, '{number}'")
+        heard = [note.payload for note in listener.notifies(timeout=TIMEOUT_S, stop_after=5)]
+        assert heard == list("01234")
+    for rung in ("socket", "symbol"):
+        run = Run(tmp_path / rung)
+        assert marker_counts(run.queries) == {"m_channel": 6}, rung
+        assert run.loss == {}, rung
+
+
+def test_rows_that_are_fetched_in_later_requests(
+    replicated: DatabaseServer, tmp_path: Path
+) -> None:
+    """As drivers with a fetch size do: a portal, and an Execute and a Sync for each part."""
+    many = b"select i as m_portal from generate_series(1, 20) i"
+    with (
+        recording(tmp_path / "t", "--pid", str(replicated.pid), "--rung", "socket"),
+        postgres_client(replicated.port) as client,
+    ):
+        client.exchange(query(b"begin"))
+        client.exchange(parse(many), bind(portal=b"p"), execute(5, b"p"), SYNC)
+        client.exchange(query(b"select 1 as m_between"))
+        for _ in range(3):
+            assert client.exchange(execute(5, b"p"), SYNC)["D"] == 5
+        client.exchange(query(b"commit"))
+    run = Run(tmp_path / "t")
+    assert marker_counts(run.queries) == {"m_portal": 1, "m_between": 1}
+    assert len(run.having("m_portal")) == 4
+    assert run.loss == {}
+
+
+def test_a_copy_behind_a_comment(replicated: DatabaseServer, tmp_path: Path) -> None:
+    """It is not seen to be one at first; its data's work is its own all the same."""
+    with (
+        replicated.connect() as connection,
+        recording(tmp_path / "t", "--pid", str(replicated.pid), "--rung", "socket"),
+    ):
+        connection.execute("create table m_copied (a int, b text)")
+        with connection.cursor() as cursor:
+            with cursor.copy("/* nightly */ copy m_copied from stdin") as copy:
+                for number in range(30_000):
+                    copy.write_row((number, "x" * 50))
+            cursor.execute("select 1 as m_after")
+        connection.execute("drop table m_copied")
+    run = Run(tmp_path / "t")
+    assert _cpu_ns(run, "copy m_copied") > 10 * _cpu_ns(run, "m_after")
+    assert marker_counts(run.queries) == {"m_copied": 3, "m_after": 1}
+
+
+def _cpu_ns(run: Run, word: str) -> int:
+    segments: pd.DataFrame = run.trace.pandas("segments")
+    mine = segments[segments["query"].isin(set(run.having(word)["query"]))]
+    return int((mine["t1_ns"] - mine["t0_ns"]).sum())
+
+
+def test_attached_in_the_middle_of_a_message(replicated: DatabaseServer, tmp_path: Path) -> None:
+    """What is left of the message looks like another: it is not taken for one."""
+    forged = query(b"select 1 as m_forged")
+    body = b"select 1 as m_cut, $x$" + b"-" * 9000
+    rest = b"".join([forged] * 100) + b"$x$\0"
+    rest = rest.replace(b"\0", b"-")[:-1] + b"\0"
+    head = b"Q" + struct.pack(">I", 4 + len(body) + len(rest)) + body
+    with postgres_client(replicated.port) as client:
+        client.send(head)
+        _until_read(replicated.port)
+        with recording(tmp_path / "t", "--pid", str(replicated.pid), "--rung", "socket"):
+            client.send(rest)
+            client.replies()
+            client.exchange(query(b"select 1 as m_found_again"))
+    run = Run(tmp_path / "t")
+    assert marker_counts(run.queries) == {"m_found_again": 1}
+    assert run.loss == {"framing": 1}
+
+
+def _until_read(port: int) -> None:
+    """Until the server has read all that its clients have sent (proc(5), /proc/net/tcp)."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        sockets = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        waiting = [one[4] for one in sockets if int(one[1].partition(":")[2], 16) == port]
+        if all(queues.endswith(":00000000") for queues in waiting):
+            return
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_session_that_was_open_before(replicated: DatabaseServer, tmp_path: Path) -> None:
+    with closing(replicated.connect()) as connection:
+        connection.execute("prepare m_named as select 1")
+        with recording(tmp_path / "t", "--pid", str(replicated.pid), "--rung", "socket"):
+            connection.execute("select 1 as m_open_before")
+    run = Run(tmp_path / "t")
+    (row,) = run.having("m_open_before").to_dict("records")
+    assert not row["flags"] & QueryFlag.NO_TEXT
+    assert pd.isna(row["user"]), "its login was before"
+    assert run.loss == {}
