@@ -1,0 +1,128 @@
+"""64 clients at once, each with its own texts: every statement counted, none under another's text.
+
+20,000 statements for each protocol, or as many as $QJOULE_TEST_STATEMENTS says.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections import Counter
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from root.support.recording import Run, both_rungs
+from servers.postgres import postgres_server
+from servers.process import DatabaseServer, Unavailable
+
+pytestmark = [pytest.mark.root, pytest.mark.server]
+
+CLIENTS = 64
+STATEMENTS = int(os.environ.get("QJOULE_TEST_STATEMENTS", "20000"))
+ROUNDS = STATEMENTS // CLIENTS // 2
+MARKER = re.compile(r"m_client_\d+")
+
+
+def _simple(connection: Any, table: str) -> None:
+    for value in range(ROUNDS):
+        connection.execute(f"select {value} from {table}")
+        connection.execute(f"delete from {table} where a = {value}")
+
+
+def _extended(connection: Any, table: str) -> None:
+    for value in range(ROUNDS):
+        connection.execute(f"select %s::int from {table}", [value], prepare=False)
+        connection.execute(f"delete from {table} where a = %s", [value], prepare=False)
+
+
+def _prepared(connection: Any, table: str) -> None:
+    """Names of prepared statements are the same in all sessions."""
+    for value in range(ROUNDS):
+        connection.execute(f"select %s::int from {table}", [value], prepare=True)
+        connection.execute(f"delete from {table} where a = %s", [value], prepare=True)
+
+
+def _pipeline(connection: Any, table: str) -> None:
+    """Ten of one shape in a pipeline, then ten of another's."""
+    for first in range(0, ROUNDS, 10):
+        for statement in (f"select %s::int from {table}", f"delete from {table} where a = %s"):
+            with connection.pipeline():
+                for value in range(first, min(first + 10, ROUNDS)):
+                    connection.execute(statement, [value], prepare=True)
+
+
+PROTOCOLS: dict[str, Callable[[Any, str], None]] = {
+    "simple": _simple,
+    "extended": _extended,
+    "prepared": _prepared,
+    "pipeline": _pipeline,
+}
+
+
+def _load(server: DatabaseServer, protocol: str) -> None:
+    ready = threading.Barrier(CLIENTS)
+    failed: list[BaseException] = []
+
+    def client(number: int) -> None:
+        try:
+            with closing(server.connect(tcp=bool(number % 2))) as connection:
+                ready.wait()
+                PROTOCOLS[protocol](connection, f"m_client_{number}")
+        except BaseException as error:
+            failed.append(error)
+            raise
+
+    clients = [threading.Thread(target=client, args=(number,)) for number in range(CLIENTS)]
+    for one in clients:
+        one.start()
+    for one in clients:
+        one.join()
+    assert not failed
+
+
+def _counted(server: DatabaseServer) -> Counter[str]:
+    """By client, as pg_stat_statements says: to it, names of tables make a difference."""
+    counts: Counter[str] = Counter()
+    with server.connect() as connection:
+        for text, calls in connection.execute(
+            "select query, calls from pg_stat_statements where query !~ 'create'"
+        ):
+            if found := MARKER.search(text):
+                counts[found[0]] += calls
+    return counts
+
+
+def test_many_clients_of_every_protocol(tmp_path: Path) -> None:
+    try:
+        with postgres_server("max_connections=100") as server:
+            with server.connect() as connection:
+                connection.execute("create extension pg_stat_statements")
+                for number in range(CLIENTS):
+                    connection.execute(f"create table m_client_{number} (a int)")
+            with both_rungs(tmp_path, server.pid):
+                for protocol in PROTOCOLS:
+                    _load(server, protocol)
+            counted = _counted(server)
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+    expected = {f"m_client_{n}": 2 * ROUNDS * len(PROTOCOLS) for n in range(CLIENTS)}
+    assert counted == expected
+    for rung in ("socket", "symbol"):
+        _check(Run(tmp_path / rung), expected)
+
+
+def _check(run: Run, expected: dict[str, int]) -> None:
+    queries = run.queries
+    queries["marker"] = [
+        found[0] if isinstance(text, str) and (found := MARKER.search(text)) else None
+        for text in queries["text"]
+    ]
+    marked = queries[queries["marker"].notna()]
+    assert dict(marked.groupby("marker")["executions"].sum()) == expected
+    assert (marked.groupby("session")["marker"].nunique() == 1).all(), "a text in another's session"
+    assert run.loss == {}
