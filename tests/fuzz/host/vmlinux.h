@@ -22,12 +22,34 @@ struct in6_addr {
 	__u8 bytes[16];
 };
 
+struct inode {
+	unsigned long i_ino;
+};
+
+struct file {
+	struct inode *f_inode;
+};
+
+struct socket {
+	struct file *file;
+};
+
 struct sock {
 	struct {
 		__u16 skc_family;
+		__u16 skc_num;
+		__u16 skc_dport;
 		__u32 skc_daddr;
+		__u32 skc_rcv_saddr;
 		struct in6_addr skc_v6_daddr;
+		struct in6_addr skc_v6_rcv_saddr;
 	} __sk_common;
+	struct socket *sk_socket;
+};
+
+struct unix_sock {
+	struct sock sk;
+	struct sock *peer;
 };
 
 struct bpf_perf_event_value {
