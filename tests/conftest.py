@@ -37,6 +37,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(skip)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def tags_of_their_own(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Recordings of these tests are met by nobody else's applications, nor kept from their own."""
+    os.environ["QJOULE_TAGS_SOCKET"] = str(tmp_path_factory.mktemp("tags") / "tags.sock")
+
+
 @pytest.fixture(scope="session")
 def mariadb(no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: ARG001
     """MariaDB with one thread per connection."""

@@ -176,9 +176,11 @@ def _record(tracer: Tracer, job: _Job, meta: Meta) -> int:
         if job.program:
             child = _start(job, tracer)
         # Everything is attached and the directory is ours: from here on nothing needs root.
-        tags = _listen()
+        tags, silence = _listen()
         drop_root()
         _say(f"tracing {_servers(meta)}; {_until(job)}")
+        if silence:
+            _say(silence)
         try:
             writer = TraceWriter(".")
             _take_along(job)
@@ -205,13 +207,12 @@ def _record(tracer: Tracer, job: _Job, meta: Meta) -> int:
     return 0 if written.complete else 1
 
 
-def _listen() -> TagSource | None:
-    """What applications say of their queries; without it they are recorded all the same."""
+def _listen() -> tuple[TagSource | None, str]:
+    """What applications say of their queries, or why that is not heard: it is no reason to stop."""
     try:
-        return TagSource()
+        return TagSource(owner=unprivileged_user().pw_uid), ""
     except QjouleError as error:
-        _say(f"queries will not be tagged: {error}")
-        return None
+        return None, f"queries will not be tagged: {error}"
 
 
 def _stream(tracer: Tracer, meta: Meta) -> Stream:

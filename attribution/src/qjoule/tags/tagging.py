@@ -14,11 +14,19 @@ from qjoule.tags.listener import DEFAULT_PATH, Listener
 class TagSource:
     """The applications of this host, from now until `close`."""
 
-    def __init__(self, path: Path | None = None) -> None:
-        """Listens at once: while this process still has root's rights. Raises QjouleError."""
+    def __init__(self, path: Path | None = None, owner: int | None = None) -> None:
+        """Listens at once: while this process still has root's rights. Raises QjouleError.
+
+        Args:
+            path: of the socket; default: `QJOULE_TAGS_SOCKET`, or below /run.
+            owner: of the folder below /run: who will have to remove the socket.
+        """
         named = os.environ.get("QJOULE_TAGS_SOCKET")
         self._calls = Calls()
-        self._listener = Listener(path or (Path(named) if named else DEFAULT_PATH), self._calls)
+        path = path or (Path(named) if named else DEFAULT_PATH)
+        self._listener = Listener(path, self._calls)
+        if owner is not None and path == DEFAULT_PATH:
+            os.chown(path.parent, owner, -1)
 
     @property
     def lost(self) -> int:
