@@ -21,7 +21,7 @@ struct prepared_map prepared;
 
 static struct task_struct task = {.real_parent = &task, .pid = 1, .tgid = 1, .comm = "server"};
 static struct thread_state thread;
-static __u8 *buffer; /* as long as what has been read into it */
+static __u8 buffer[2 * WIRE_BUFFER]; /* a server's stays where it is while a packet comes in */
 static size_t buffer_bytes;
 static __u64 now_ns;
 
@@ -162,7 +162,7 @@ static int readable(const void *from, size_t bytes)
 {
 	__u64 at = (__u64)from - (__u64)buffer;
 
-	return buffer && at <= buffer_bytes && bytes <= buffer_bytes - at;
+	return at <= buffer_bytes && bytes <= buffer_bytes - at;
 }
 
 long bpf_probe_read_user(void *to, __u32 bytes, const void *from)
@@ -255,8 +255,6 @@ static void forget(void)
 	}
 	while (n_texts)
 		free(texts[--n_texts].text);
-	free(buffer);
-	buffer = NULL;
 	buffer_bytes = 0;
 }
 
@@ -278,17 +276,14 @@ void wire_open(int server_kind, int phase)
 /* Makes these the bytes at `place`; what lies before stays, what lies behind is gone. */
 static void fill(const __u8 *bytes, size_t count, size_t place)
 {
-	__u8 *larger;
-
 	if (place > WIRE_BUFFER)
 		place = WIRE_BUFFER;
-	larger = calloc(1, place + count ? place + count : 1);
-	if (buffer)
-		memcpy(larger, buffer, place < buffer_bytes ? place : buffer_bytes);
+	if (count > WIRE_BUFFER)
+		count = WIRE_BUFFER;
+	if (place > buffer_bytes)
+		memset(buffer + buffer_bytes, 0, place - buffer_bytes);
 	if (count)
-		memcpy(larger + place, bytes, count);
-	free(buffer);
-	buffer = larger;
+		memcpy(buffer + place, bytes, count);
 	buffer_bytes = place + count;
 }
 
