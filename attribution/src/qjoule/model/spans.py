@@ -27,6 +27,7 @@ CPU_TIME = ""  #: beside the names of domains
 _SERVING = (
     *("Native-Transpor", "ReadStage", "MutationStage", "CounterMutation", "ViewMutation"),
     *("RequestRespons", "SharedPool-Work", "epollEventLoopG", "nioEventLoopGro"),
+    "ferretdb",
 )
 
 
@@ -34,7 +35,7 @@ def is_serving(role: str) -> bool:
     """Whether threads of this role work for requests, as far as names tell (15 bytes of them).
 
     Cassandra's stages: org.apache.cassandra.concurrent.Stage. Its workers are shared, and called
-    by the stage that they work for at the time.
+    by the stage that they work for at the time. All threads of a FerretDB are called as it is.
     """
     return role.startswith(_SERVING)
 
