@@ -13,6 +13,7 @@ import pytest
 
 from root.support import mysql_story as day
 from root.support.recording import Run, recording
+from root.support.tolerance import TOLERANCE
 from servers.process import DatabaseServer
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
@@ -23,7 +24,6 @@ SHAPES = {
     "m_hash": ("select benchmark(2500000, sha2('x', 256)) as m_hash", 4),
     "m_sum": ("select benchmark(10000000, 1 + 2) as m_sum", 8),
 }
-TOLERANCE = 0.03
 
 
 @contextmanager

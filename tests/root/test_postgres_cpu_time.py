@@ -12,6 +12,7 @@ import pytest
 
 from root.support.postgres_story import pgbench
 from root.support.recording import Run, recording
+from root.support.tolerance import TOLERANCE
 from servers.postgres import postgres_server
 from servers.process import DatabaseServer, Unavailable
 
@@ -28,7 +29,6 @@ SHAPES = {
         5,
     ),
 }
-TOLERANCE = 0.03
 #: What the names of a server's processes are.
 ROLES = {
     "backend",
