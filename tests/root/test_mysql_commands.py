@@ -198,10 +198,10 @@ def test_database_and_user_follow_the_session(on_mariadb: dict[str, Told]) -> No
 
 
 def test_database_and_user_follow_the_session_on_mysql(on_mysql80: dict[str, Told]) -> None:
-    _check_names(on_mysql80)
+    _check_names(on_mysql80, change_of_user_may_be_missed=True)
 
 
-def _check_names(on: dict[str, Told]) -> None:
+def _check_names(on: dict[str, Told], *, change_of_user_may_be_missed: bool = False) -> None:
     queries = on["socket"].run.queries
     marked = queries[queries["text"].str.contains(" as m_", na=False)]
     markers = marked["text"].str.split().str[-1]
@@ -217,7 +217,11 @@ def _check_names(on: dict[str, Told]) -> None:
         ("m_rows", "root", "m_one"),
         ("m_after_file", "root", "m_one"),
     }
-    assert found == expected
+    if change_of_user_may_be_missed:  # docs/architecture.md, trade-offs
+        missed = {("m_user_one", "root", "m_two")}
+        assert found in (expected, expected - {("m_user_one", "m_user", "m_one")} | missed)
+    else:
+        assert found == expected
     sessions = on["socket"].run.trace.pandas("sessions")
     assert set(sessions["application"].dropna()) == {"m_wire_py"}
     opened = sessions[sessions["event"] == "open"]
