@@ -12,6 +12,7 @@ from typing import Any
 from qjoule_drivers.channel import Peer, channel
 from qjoule_drivers.comments import commented
 from qjoule_drivers.ring import ERROR, OK
+from qjoule_drivers.shims.calls import begin, end
 from qjoule_drivers.shims.peer import peer_of_descriptor
 from qjoule_drivers.shims.shim import Shim
 
@@ -20,13 +21,13 @@ def _wait(original: Any) -> Any:
     def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
         if not SHIM.active:
             return original(self, *args, **kwargs)
-        call = _begin(self)
+        call = begin(self, _meet)
         try:
             result = original(self, *args, **kwargs)
         except BaseException:
-            _end(self, call, ERROR)
+            end(self._qjoule_peer, call, ERROR)
             raise
-        _end(self, call, OK)
+        end(self._qjoule_peer, call, OK)
         return result
 
     return wait
@@ -36,13 +37,13 @@ def _wait_async(original: Any) -> Any:
     async def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
         if not SHIM.active:
             return await original(self, *args, **kwargs)
-        call = _begin(self)
+        call = begin(self, _meet)
         try:
             result = await original(self, *args, **kwargs)
         except BaseException:
-            _end(self, call, ERROR)
+            end(self._qjoule_peer, call, ERROR)
             raise
-        _end(self, call, OK)
+        end(self._qjoule_peer, call, OK)
         return result
 
     return wait
@@ -59,22 +60,6 @@ def _convert(original: Any) -> Any:
         return result
 
     return convert
-
-
-def _begin(connection: Any) -> int:
-    try:
-        return channel.begin(connection._qjoule_peer or _meet(connection))
-    except Exception:
-        channel.failed()
-        return 0
-
-
-def _end(connection: Any, call: int, status: int) -> None:
-    if call:
-        try:
-            channel.end(connection._qjoule_peer, call, status)
-        except Exception:
-            channel.failed()
 
 
 def _meet(connection: Any) -> Peer:

@@ -12,6 +12,7 @@ from typing import Any
 from qjoule_drivers.channel import Peer, channel
 from qjoule_drivers.comments import chosen, pairs_of
 from qjoule_drivers.ring import ERROR, OK
+from qjoule_drivers.shims.calls import begin, end
 from qjoule_drivers.shims.peer import peer_of
 from qjoule_drivers.shims.shim import Shim
 
@@ -89,20 +90,12 @@ def _op_msg(original: Any) -> Any:
 
 
 def _begin(connection: Any) -> None:
-    try:
-        connection._qjoule_call = channel.begin(connection._qjoule_peer or _meet(connection))
-    except Exception:
-        channel.failed()
+    connection._qjoule_call = begin(connection, _meet)
 
 
 def _end(connection: Any, status: int) -> None:
-    call = connection._qjoule_call
-    if call:
-        connection._qjoule_call = 0
-        try:
-            channel.end(connection._qjoule_peer, call, status)
-        except Exception:
-            channel.failed()
+    call, connection._qjoule_call = connection._qjoule_call, 0
+    end(connection._qjoule_peer, call, status)
 
 
 def _meet(connection: Any) -> Peer:

@@ -12,6 +12,7 @@ from typing import Any
 from qjoule_drivers.channel import Peer, channel
 from qjoule_drivers.comments import commented
 from qjoule_drivers.ring import ERROR, OK
+from qjoule_drivers.shims.calls import begin, end
 from qjoule_drivers.shims.peer import peer_of
 from qjoule_drivers.shims.shim import Shim
 
@@ -31,9 +32,8 @@ def _execute_command(original: Any) -> Any:
     def _execute_command(self: Any, command: Any, sql: Any) -> Any:
         if not SHIM.active or self._sock is None:
             return original(self, command, sql)
-        call = 0
+        call = begin(self, _meet)
         try:
-            call = channel.begin(self._qjoule_peer or _meet(self))
             if command == _COM_QUERY:
                 sql = commented(sql)
         except Exception:
@@ -87,7 +87,7 @@ def _of_unbuffered(original: Any) -> Any:
         finally:
             if not self.unbuffered_active and self._qjoule_call is not None:
                 (peer, call), self._qjoule_call = self._qjoule_call, None
-                _tell_end(peer, call, OK)
+                end(peer, call, OK)
 
     return read
 
@@ -101,17 +101,8 @@ def _meet(connection: Any) -> Peer:
 
 
 def _end(connection: Any, status: int) -> None:
-    call = connection._qjoule_call
-    if call:
-        connection._qjoule_call = 0
-        _tell_end(connection._qjoule_peer, call, status)
-
-
-def _tell_end(peer: Peer, call: int, status: int) -> None:
-    try:
-        channel.end(peer, call, status)
-    except Exception:
-        channel.failed()
+    call, connection._qjoule_call = connection._qjoule_call, 0
+    end(connection._qjoule_peer, call, status)
 
 
 _MODULE = "pymysql.connections"

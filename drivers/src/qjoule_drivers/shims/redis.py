@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from qjoule_drivers.channel import Peer, channel
+from qjoule_drivers.channel import Peer
 from qjoule_drivers.ring import ERROR, OK
+from qjoule_drivers.shims.calls import begin, end
 from qjoule_drivers.shims.peer import peer_of
 from qjoule_drivers.shims.shim import Shim
 
 
 def _send_packed_command(original: Any) -> Any:
     def send_packed_command(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if SHIM.active:
-            _begin(self, self._sock)
+        # Not connected: it connects first, and greets by commands of their own.
+        if SHIM.active and self._sock is not None:
+            self._qjoule_call = begin(self, _meet)
         return original(self, *args, **kwargs)
 
     return send_packed_command
@@ -48,7 +50,7 @@ def _disconnect(original: Any) -> Any:
 def _send_packed_command_async(original: Any) -> Any:
     async def send_packed_command(self: Any, *args: Any, **kwargs: Any) -> Any:
         if SHIM.active and self._writer is not None:
-            _begin(self, self._writer.get_extra_info("socket"))
+            self._qjoule_call = begin(self, _meet_async)
         return await original(self, *args, **kwargs)
 
     return send_packed_command
@@ -67,27 +69,20 @@ def _read_response_async(original: Any) -> Any:
     return read_response
 
 
-def _begin(connection: Any, sock: Any) -> None:
-    if sock is None:
-        return  # it connects first, and greets by commands of their own
-    try:
-        peer = connection._qjoule_peer
-        if peer is None:
-            peer = connection._qjoule_peer = peer_of(sock, "redis")
-        connection._qjoule_call = channel.begin(peer)
-    except Exception:
-        channel.failed()
-
-
 def _end(connection: Any, status: int) -> None:
-    call = connection._qjoule_call
-    if call:
-        try:
-            peer: Peer | None = connection._qjoule_peer
-            if peer is not None:
-                channel.end(peer, call, status)
-        except Exception:
-            channel.failed()
+    end(connection._qjoule_peer, connection._qjoule_call, status)
+
+
+def _meet(connection: Any) -> Peer:
+    peer = peer_of(connection._sock, "redis")
+    connection._qjoule_peer = peer
+    return peer
+
+
+def _meet_async(connection: Any) -> Peer:
+    peer = peer_of(connection._writer.get_extra_info("socket"), "redis")
+    connection._qjoule_peer = peer
+    return peer
 
 
 _SYNC, _ASYNC = "redis.connection", "redis.asyncio.connection"
