@@ -41,7 +41,7 @@ TAGS = pa.map_(pa.string(), pa.string())
 def name_of(connection: Connection) -> str | None:
     """What names the connection at the server's end too; None if the application cannot tell.
 
-    >>> name_of(Connection("mysql", "127.0.0.1 51234", "127.0.0.1 3306", 7))
+    >>> name_of(Connection("mysql", "127.0.0.1 51234", "127.0.0.1 3306"))
     '127.0.0.1 51234 > 127.0.0.1 3306'
     """
     if connection.client is None or connection.client.startswith("unix "):

@@ -24,7 +24,6 @@ class Connection:
     system: str  #: `db.system.name` of OpenTelemetry's conventions
     client: str | None = None  #: "address port" of TCP, "unix inode" of a Unix socket
     server: str | None = None  #: "address port", or a path
-    session: int | None = None  #: the server's own number for it
 
 
 class Definitions:
@@ -82,14 +81,10 @@ def _tags(of: dict[object, object]) -> Tags:
 
 
 def _connection(of: dict[str, object]) -> Connection:
-    system, session = of["db.system.name"], of.get("server.session")
+    system = of["db.system.name"]
     if not isinstance(system, str) or len(system) > MAX_KEY:
         raise ValueError
-    return Connection(
-        system,
-        *_ends(of),
-        session=session if type(session) is int and 0 < session < 1 << 63 else None,
-    )
+    return Connection(system, *_ends(of))
 
 
 def _ends(of: dict[str, object]) -> tuple[str | None, str | None]:
