@@ -166,6 +166,29 @@ def test_many_threads_at_once(listener: Listener) -> None:
     assert process.dropped == process.errors == 0
 
 
+def test_threads_whose_first_calls_come_at_once(listener: Listener) -> None:
+    for turn in range(20):
+        channel = Channel(str(listener.path))
+        start = threading.Barrier(16)
+        calls: list[int] = []
+
+        def work(channel: Channel, start: threading.Barrier, calls: list[int], name: str) -> None:
+            peer = _peer(name)
+            start.wait()
+            calls.append(channel.begin(peer))
+
+        threads = [
+            threading.Thread(target=work, args=(channel, start, calls, f"{turn}.{n}"))
+            for n in range(16)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(calls) == list(range(1, 17))
+        channel.close()
+
+
 def test_a_signal_handler_that_queries(listener: Listener) -> None:
     channel, peer, other = Channel(str(listener.path)), _peer("main"), _peer("handler")
     channel.begin(peer)

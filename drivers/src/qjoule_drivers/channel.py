@@ -1,12 +1,13 @@
 """The way from this process to a recorder on the same host: met when there is one, given up when
 there is none.
 
-Nothing here blocks, starts a thread or raises. See PROTOCOL.md.
+Nothing here waits for another process, starts a thread or raises. See PROTOCOL.md.
 """
 
 from __future__ import annotations
 
 import _socket  # not `socket`: gevent and eventlet replace that one's methods by such as may switch
+import _thread  # likewise
 import array
 import itertools
 import json
@@ -45,6 +46,7 @@ class Channel:
         self._path = path or os.environ.get("QJOULE_TAGS_SOCKET") or DEFAULT_PATH
         self._ring: Ring | None = None
         self._socket: Any = None
+        self._meets = _thread.RLock()
         self._meeting = False
         self._next_try_ns = 0
         self._calls = 0
@@ -99,14 +101,27 @@ class Channel:
     def abandon(self) -> None:
         """In a child of fork: the ring is the parent's, and no other thread exists any more."""
         self.close()
+        self._meets = _thread.RLock()
         self._meeting = False
         self._next_try_ns = 0
 
     def _meet(self, t_ns: int) -> bool:
-        if self._meeting:
-            return False
-        self._meeting = True
-        self._next_try_ns = t_ns + RETRY_NS
+        # Threads that come meanwhile wait: a few system calls, none of which blocks. Without a tag
+        # their calls would be the one thing that is neither told nor counted.
+        with self._meets:
+            if self._ring is not None:
+                return True
+            # In a signal handler that interrupted the meeting, or where another has just failed.
+            if self._meeting or t_ns < self._next_try_ns:
+                return False
+            self._meeting = True
+            try:
+                return self._try_to_meet()
+            finally:
+                self._next_try_ns = t_ns + RETRY_NS
+                self._meeting = False
+
+    def _try_to_meet(self) -> bool:
         sock: Any = None
         try:
             sock = _socket.socket(
@@ -130,8 +145,6 @@ class Channel:
             self._socket = sock
             self._ring = ring
             return True
-        finally:
-            self._meeting = False
 
     def _still_there(self, ring: Ring) -> bool:
         """Every so many calls: a recorder that was killed closes its socket, and nothing else."""
