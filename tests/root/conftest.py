@@ -1,0 +1,44 @@
+"""Tests on a live kernel and real servers, where a machine that others use has its say too."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+#: Tests of one run that may pass at their second attempt only.
+MOST_REPEATED = 3
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test that fails here is repeated once, where nobody watches the run.
+
+    Whoever integrates must know that it is the change that failed, and not a neighbour on the host
+    that took the CPU for a second. A developer meets the failure at once.
+    """
+    if not os.environ.get("CI"):
+        return
+    for item in items:
+        if item.get_closest_marker("root"):
+            item.add_marker(pytest.mark.flaky(reruns=1))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Shows why tests were repeated: each is a fault to be found, of the test or of qjoule."""
+    repeated = terminalreporter.stats.get("rerun", [])
+    for report in repeated:
+        terminalreporter.section(f"repeated: {report.nodeid}")
+        terminalreporter.write_line(report.longreprtext)
+    if len(repeated) > MOST_REPEATED:
+        said = f"{len(repeated)} tests were repeated, of at most {MOST_REPEATED}: this run has failed"
+        terminalreporter.write_line(said, red=True)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """More than a few cannot be chance."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    repeated = reporter.stats.get("rerun", []) if reporter else []
+    if len(repeated) > MOST_REPEATED and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
