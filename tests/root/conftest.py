@@ -31,7 +31,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section(f"repeated: {report.nodeid}")
         terminalreporter.write_line(report.longreprtext)
     if len(repeated) > MOST_REPEATED:
-        said = f"{len(repeated)} tests were repeated, of at most {MOST_REPEATED}: this run has failed"
+        said = f"{len(repeated)} tests were repeated, at most {MOST_REPEATED} may be: failed"
         terminalreporter.write_line(said, red=True)
 
 
