@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Generator
 
 import pytest
 
 #: Tests of one run that may pass at their second attempt only.
 MOST_REPEATED = 3
+_FAILED = pytest.StashKey[bool]()
 
 
 @pytest.hookimpl(trylast=True)
@@ -22,6 +24,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("root"):
             item.add_marker(pytest.mark.flaky(reruns=1))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """What tests of a module share is made anew for a test that is repeated."""
+    report = yield
+    if report.failed and getattr(item, "execution_count", 0) == 1:
+        item.stash[_FAILED] = True
+    if call.when == "teardown" and item.stash.get(_FAILED, False):
+        del item.stash[_FAILED]
+        for fixtures in item._fixtureinfo.name2fixturedefs.values():  # type: ignore[attr-defined]
+            for fixture in fixtures:
+                if fixture.scope == "module":
+                    fixture.finish(item._request)  # type: ignore[attr-defined]
+    return report
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

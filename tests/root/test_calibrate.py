@@ -65,7 +65,11 @@ def calibrated(
 def test_the_known_powers_lie_about_the_printed_intervals(
     calibrated: tuple[Path, Path, dict[str, Any]], rapl: AnimatedRapl
 ) -> None:
-    """Within twice their width: of two intervals of 95 % one in ten runs misses, as it should."""
+    """Within twice their width: of two intervals of 95 % one in ten runs misses, as it should.
+
+    And within 2 % of the package's power, which an interval of what scatters does not hold: a CPU
+    that the host takes away is busy to one clock and not to another.
+    """
     _, _, document = calibrated
     truth = {
         "idle_w.package.0": rapl.idle_w,
@@ -73,7 +77,8 @@ def test_the_known_powers_lie_about_the_printed_intervals(
     }
     for name, watts in truth.items():
         found = document["identified"][name]
-        assert abs(found["value"] - watts) <= found["high"] - found["low"], (name, found)
+        allowed_w = found["high"] - found["low"] + 0.02 * (rapl.idle_w + rapl.shared_w)
+        assert abs(found["value"] - watts) <= allowed_w, (name, found)
 
 
 def test_a_quiet_machine_tells_them_narrowly(

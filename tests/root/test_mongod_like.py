@@ -12,7 +12,7 @@ from pymongo import WriteConcern
 
 from root.support.mongodb_client import Client, at_once, clients
 from root.support.recording import Run, recording
-from root.support.tolerance import TOLERANCE
+from root.support.tolerance import tolerance
 from servers.mongodb import VERSIONS, mongod_stand_in
 from servers.process import DatabaseServer, Unavailable
 
@@ -64,7 +64,7 @@ def test_counts_and_cpu_time_are_the_servers_own(
             for key in ("calls", "cpu_ns")
         }
         assert len(mine) == said["calls"] == CLIENTS * TIMES
-        assert cpu_ns.reindex(mine["query"]).sum() == pytest.approx(said["cpu_ns"], rel=TOLERANCE)
+        assert cpu_ns.reindex(mine["query"]).sum() == pytest.approx(said["cpu_ns"], rel=tolerance())
 
 
 @pytest.mark.parametrize("rung", RUNGS)

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pytest
 
 from qjoule.contract import Block, Mode
+from root.support.tolerance import tolerance
 from root.support.tracer import Session, tracing
 from tracer_parts.parts import write_topology
 
@@ -108,7 +109,7 @@ def test_the_kernels_sum_is_that_of_the_segments(seen: Seen, which: int) -> None
     sums = seen.sums(seen.live, seen.tgids[which])
     assert expected_ns > 20e6, "the load has to overlap for this to say anything"
     assert int(sums["overlap_ns"].sum()) == pytest.approx(
-        expected_ns, abs=0.01 * expected_ns + 3_000 * count
+        expected_ns, abs=tolerance(0.01) * expected_ns + 3_000 * count
     )
 
 
@@ -123,7 +124,7 @@ def test_counters_are_shared_as_the_time_is(seen: Seen) -> None:
     for tgid in seen.tgids:
         sums = seen.sums(seen.live, tgid)
         assert int(sums["overlap_counters"][:, 0].sum()) == pytest.approx(
-            int(sums["overlap_ns"].sum()), rel=0.03
+            int(sums["overlap_ns"].sum()), rel=tolerance()
         )
 
 

@@ -16,7 +16,7 @@ import pytest
 from qjoule.contract import QueryFlag
 from root.support import redis_story as day
 from root.support.recording import Run, recording
-from root.support.tolerance import TOLERANCE
+from root.support.tolerance import tolerance
 from servers.process import DatabaseServer
 from servers.redis import command_stats
 
@@ -136,7 +136,7 @@ def test_redis_cpu_time_equals_the_servers_own(redis: DatabaseServer, tmp_path: 
         assert len(mine_ns) == len(said_ns)
         alone = mine_ns > 0.995 * (told["end_ns"] - told["begin_ns"]).to_numpy()
         assert alone.sum() >= ROUNDS // 10, text
-        assert mine_ns[alone].sum() == pytest.approx(said_ns[alone].sum(), rel=TOLERANCE), text
+        assert mine_ns[alone].sum() == pytest.approx(said_ns[alone].sum(), rel=tolerance()), text
 
 
 def test_redis_snapshot_is_background(redis: DatabaseServer, tmp_path: Path) -> None:

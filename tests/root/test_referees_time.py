@@ -14,6 +14,7 @@ import pytest
 
 from root.support.mysql_story import prepare_server, sysbench
 from root.support.recording import Run, recording
+from root.support.tolerance import tolerance
 from servers.process import DatabaseServer
 
 pytestmark = [
@@ -84,7 +85,9 @@ def test_cpu_time_of_a_computing_server_is_perfs(mariadb: DatabaseServer, tmp_pa
         task_clock(mariadb.pid) as counted,
     ):
         cursor.execute("select benchmark(2000000, sha2('x', 512))")
-    assert server_ns(Run(tmp_path / "t"), mariadb.pid) == pytest.approx(counted[0], rel=0.02)
+    assert server_ns(Run(tmp_path / "t"), mariadb.pid) == pytest.approx(
+        counted[0], rel=tolerance(0.02)
+    )
 
 
 def test_cpu_time_of_a_switching_server_is_perfs(
@@ -96,7 +99,7 @@ def test_cpu_time_of_a_switching_server_is_perfs(
     """
     run, perf_ns = run_and_books
     recorded_ns = server_ns(run, mariadb.pid)
-    assert recorded_ns == pytest.approx(perf_ns, rel=0.04)
+    assert recorded_ns == pytest.approx(perf_ns, rel=tolerance(0.04))
 
 
 def test_every_cpus_time_is_conserved(run_and_books: tuple[Run, int]) -> None:

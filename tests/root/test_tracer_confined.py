@@ -12,6 +12,7 @@ import pytest
 from qjoule.contract import WHOLE, Block, Loss, Mode
 from qjoule.live.tracer import plan_tracing
 from root.support.mysql_story import prepare_server, sysbench
+from root.support.tolerance import tolerance
 from root.support.tracer import TRACER, Session, tracing
 from servers.process import DatabaseServer
 
@@ -92,7 +93,7 @@ def test_counters_count_what_the_cpu_did(mariadb: DatabaseServer) -> None:
     assert not np.any(segments["valid"] & ~np.uint8(0b101))
     cpu_ns = (segments["t1_ns"] - segments["t0_ns"])[valid].sum()
     for column in (0, 2):
-        assert int(counters[valid, column].sum()) == pytest.approx(int(cpu_ns), rel=0.03)
+        assert int(counters[valid, column].sum()) == pytest.approx(int(cpu_ns), rel=tolerance())
     assert not counters[:, 1].any()
     assert set(segments["counted"][valid]) == {WHOLE}, "a software event is never multiplexed"
     assert Loss.MULTIPLEXED not in running.records(Block.LOSS)["cause"]
@@ -106,7 +107,7 @@ def test_counters_in_the_live_view(mariadb: DatabaseServer) -> None:
     valid = sums["valid"] == 0b10
     assert valid.mean() > 0.9
     cpu_ns = sums["cpu_ns"][valid].sum()
-    assert int(sums["counters"][valid, 1].sum()) == pytest.approx(int(cpu_ns), rel=0.03)
+    assert int(sums["counters"][valid, 1].sum()) == pytest.approx(int(cpu_ns), rel=tolerance())
     assert (sums["counted_ns"][valid, 1] == sums["cpu_ns"][valid]).all()
     assert (sums["counted_ns"][:, 1] <= sums["cpu_ns"]).all()
     assert not sums["counted_ns"][:, [0, 2]].any()
