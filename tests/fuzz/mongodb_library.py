@@ -4,30 +4,19 @@ from __future__ import annotations
 
 import ctypes
 import struct
-import subprocess
-import tempfile
 from collections.abc import Mapping, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import bson
 
+from host_library import compiled
 from qjoule.shapes.mongodb_message import BODY_BYTES, Opcode
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @cache
 def _library() -> ctypes.CDLL:
-    with tempfile.TemporaryDirectory() as directory:
-        library = Path(directory) / "libmongodb.so"
-        flags = ["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
-        source = ROOT / "tests/fuzz/mongodb_host.c"
-        subprocess.run(
-            ["cc", *flags, f"-I{ROOT / 'bpf'}", str(source), "-o", str(library)], check=True
-        )
-        loaded = ctypes.CDLL(str(library))
+    loaded = compiled("tests/fuzz/mongodb_host.c")
     loaded.mongodb_host.restype = ctypes.c_uint64
     loaded.mongodb_host.argtypes = [
         ctypes.c_char_p,

@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 import ctypes
-import subprocess
-import tempfile
 from functools import cache
-from pathlib import Path
 
+from host_library import compiled
 from qjoule.contract import Dialect
 from qjoule.shapes.c_tables import BYTE, EMIT, entry
 from qjoule.shapes.reduction import symbols
 
 #: Those of the kernel's automaton; Redis commands have another (test_redis_shape_laws.py).
 SQL_DIALECTS = (Dialect.MYSQL, Dialect.POSTGRES)
-ROOT = Path(__file__).resolve().parents[2]
 CHUNK = 64
 _WORD = (1 << 64) - 1
 
 
 @cache
 def _library() -> ctypes.CDLL:
-    with tempfile.TemporaryDirectory() as directory:
-        library = Path(directory) / "libshape.so"
-        source = ROOT / "tests/fuzz/shape_host.c"
-        flags = ["-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", f"-I{ROOT / 'bpf'}"]
-        subprocess.run(["cc", *flags, str(source), "-o", str(library)], check=True)
-        loaded = ctypes.CDLL(str(library))
+    loaded = compiled("tests/fuzz/shape_host.c", flags=("-O2",))
     loaded.shape_host.restype = ctypes.c_uint64
     loaded.shape_host.argtypes = [
         ctypes.c_char_p,

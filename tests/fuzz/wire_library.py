@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import ctypes
-import subprocess
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
+from host_library import compiled
 from qjoule.contract import Loss, ServerKind
 
-ROOT = Path(__file__).resolve().parents[2]
 #: enum phase of bpf/state.bpf.h.
 UNKNOWN, STARTUP, READY = 0, 1, 2
-FLAGS = ("-O1", "-g", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter")
 
 
 class _Query(ctypes.Structure):
@@ -41,13 +37,8 @@ class Query:
 
 @cache
 def _library() -> ctypes.CDLL:
-    with tempfile.TemporaryDirectory() as directory:
-        library = Path(directory) / "libwire.so"
-        source = ROOT / "tests/fuzz/wire_host.c"
-        include = [f"-I{ROOT / 'tests/fuzz/host'}", f"-I{ROOT / 'bpf'}"]
-        command = ["clang", *FLAGS, *include, "-shared", "-fPIC", str(source), "-o", str(library)]
-        subprocess.run(command, check=True)
-        loaded = ctypes.CDLL(str(library))
+    flags = ("-O1", "-Wno-unused-parameter", "-Itests/fuzz/host")
+    loaded = compiled("tests/fuzz/wire_host.c", compiler="clang", flags=flags)
     loaded.wire_close.restype = ctypes.c_size_t
     loaded.wire_queries.restype = ctypes.POINTER(_Query)
     loaded.wire_receive.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_size_t]

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import subprocess
-import tempfile
 from functools import cache
-from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-ROOT = Path(__file__).resolve().parents[2]
+from host_library import compiled
+
 SLOT = 256  #: bytes of an object, in hotspot_host.c
 MOVES_ALL = 0b1111
 READS_MAX = 24  #: more than one text takes
@@ -36,12 +34,7 @@ class HotSpot(ctypes.Structure):
 
 @cache
 def _library() -> ctypes.CDLL:
-    with tempfile.TemporaryDirectory() as directory:
-        library = Path(directory) / "libhotspot.so"
-        source = ROOT / "tests/fuzz/hotspot_host.c"
-        flags = ["-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", f"-I{ROOT / 'bpf'}"]
-        subprocess.run(["gcc", *flags, str(source), "-o", str(library)], check=True)
-        return ctypes.CDLL(str(library))
+    return compiled("tests/fuzz/hotspot_host.c")
 
 
 def read(

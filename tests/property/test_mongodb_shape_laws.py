@@ -8,7 +8,8 @@ import bson
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from fuzz.mongodb_library import ROOT, kernel_hash, message, op_msg, op_query, told
+from fuzz.mongodb_library import kernel_hash, message, op_msg, op_query, told
+from host_library import ROOT
 from qjoule.contract import Dialect
 from qjoule.shapes import fingerprint, sanitise
 from qjoule.shapes.mongodb import mongodb_shape

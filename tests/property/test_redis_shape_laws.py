@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import ctypes
-import subprocess
-import tempfile
 from functools import cache
-from pathlib import Path
 
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from host_library import compiled
 from qjoule.contract import Dialect
 from qjoule.shapes import fingerprint
 from qjoule.shapes.redis import KEY_BYTES, NAME_BYTES, key_pattern, redis_shape
-
-ROOT = Path(__file__).resolve().parents[2]
 
 _PARTS = st.sampled_from(
     [
@@ -41,14 +37,7 @@ KEYS = st.one_of(
 
 @cache
 def _library() -> ctypes.CDLL:
-    with tempfile.TemporaryDirectory() as directory:
-        library = Path(directory) / "libredis.so"
-        flags = ["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
-        source = ROOT / "tests/fuzz/redis_host.c"
-        subprocess.run(
-            ["cc", *flags, f"-I{ROOT / 'bpf'}", str(source), "-o", str(library)], check=True
-        )
-        loaded = ctypes.CDLL(str(library))
+    loaded = compiled("tests/fuzz/redis_host.c")
     loaded.redis_pattern_host.restype = ctypes.c_uint64
     loaded.redis_pattern_host.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_uint64]
     return loaded

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from fuzz.shape_library import ROOT, SQL_DIALECTS, c_hash
+from fuzz.shape_library import SQL_DIALECTS, c_hash
+from host_library import ROOT
 from qjoule.contract import TEXT_BYTES
 
 pytestmark = pytest.mark.root

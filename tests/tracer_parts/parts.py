@@ -4,31 +4,25 @@ from __future__ import annotations
 
 import ctypes
 import os
-import subprocess
-import tempfile
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 
+from host_library import compiled
 from qjoule.contract import CPU
 
-ROOT = Path(__file__).resolve().parents[2]
 MAX_CPUS = 1024
 _U64 = ctypes.c_uint64
 
 
 @cache
 def _library() -> ctypes.CDLL:
-    with tempfile.TemporaryDirectory() as directory:
-        library = Path(directory) / "libparts.so"
-        sources = [ROOT / "tests/tracer_parts/parts.c", ROOT / "tracer/topology.c"]
-        flags = ["-std=gnu11", "-D_GNU_SOURCE", "-O1", "-Wall", "-Wextra", "-Werror"]
-        # A trap ends the tests: a library cannot bring the sanitizers' own into this process.
-        flags += ["-fsanitize=undefined,bounds", "-fsanitize-undefined-trap-on-error"]
-        flags += ["-shared", "-fPIC", f"-I{ROOT / 'bpf'}", f"-I{ROOT / 'tracer'}"]
-        subprocess.run(["gcc", *flags, *map(str, sources), "-o", str(library)], check=True)
-        loaded = ctypes.CDLL(str(library))
+    flags = ("-std=gnu11", "-D_GNU_SOURCE", "-O1", "-Itracer")
+    # A trap ends the tests: a library cannot bring the sanitizers' own into this process.
+    traps = ("-fsanitize=undefined,bounds", "-fsanitize-undefined-trap-on-error")
+    sources = ("tests/tracer_parts/parts.c", "tracer/topology.c")
+    loaded = compiled(*sources, compiler="gcc", flags=(*flags, *traps))
     loaded.counted.restype = ctypes.c_uint
     for name in ("scaled", "busy_at", "busy_set"):
         getattr(loaded, name).restype = _U64

@@ -6,7 +6,8 @@ import dataclasses
 
 import pytest
 
-from fuzz.shape_library import ROOT, SQL_DIALECTS, c_hash
+from fuzz.shape_library import SQL_DIALECTS, c_hash
+from host_library import ROOT
 from qjoule.contract import Dialect
 from qjoule.shapes import fingerprint, sanitise
 from qjoule.shapes.c_tables import header

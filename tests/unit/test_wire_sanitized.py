@@ -6,7 +6,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from fuzz.wire_library import ROOT
+from host_library import ROOT
 
 
 def test_a_fuzzer_finds_no_fault(tmp_path: Path) -> None:

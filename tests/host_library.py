@@ -1,0 +1,24 @@
+"""C of bpf/ and tracer/ compiled for the host, as a library that tests call."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+_FLAGS = ("-Wall", "-Wextra", "-Werror", "-Ibpf", "-shared", "-fPIC")
+
+
+def compiled(*sources: str, compiler: str = "cc", flags: tuple[str, ...] = ("-O1",)) -> ctypes.CDLL:
+    """The library of these sources; their paths, and those in `flags`, begin at the repository.
+
+    Raises:
+        subprocess.CalledProcessError: they do not compile, by the compiler's words above it.
+    """
+    with tempfile.TemporaryDirectory() as directory:
+        library = Path(directory) / "library.so"
+        command = [compiler, *_FLAGS, *flags, *sources, "-o", str(library)]
+        subprocess.run(command, cwd=ROOT, check=True)
+        return ctypes.CDLL(str(library))
