@@ -99,13 +99,11 @@ int BPF_KPROBE(on_task_queued, __u64 request)
 {
 	struct thread_state *thread = marked_thread();
 	struct agent_key key = agent_key(request);
-	struct leader leader = {};
+	struct leader leader;
 
 	if (!thread || !thread->begin_ns)
 		return 0;
-	leader.query = thread->query;
-	leader.shape = thread->shape;
-	leader.session = thread->session;
+	leader = leader_of(thread);
 	bpf_map_update_elem(&agent_requests, &key, &leader, BPF_ANY);
 	return 0;
 }

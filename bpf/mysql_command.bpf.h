@@ -54,7 +54,7 @@ static __always_inline void mysql_dump(struct qj_cpu_state *cpu, struct thread_s
 {
 	thread->dumps = 1;
 	emit_role(cpu, thread);
-	release(cpu, thread, now);
+	query_release(cpu, thread, now);
 }
 
 static __always_inline void mysql_dumped(struct qj_cpu_state *cpu, struct thread_state *thread)
@@ -90,7 +90,7 @@ static __always_inline void mysql_login(struct qj_cpu_state *cpu, struct thread_
 	/* The packet may be any, where we came in the middle. */
 	if (thread->phase == PHASE_UNKNOWN &&
 	    (!is_41 || bytes < MYSQL_LOGIN_UNUSED_AT + sizeof(unused) || unused[0] || unused[1])) {
-		release(cpu, thread, bpf_ktime_get_ns());
+		query_release(cpu, thread, bpf_ktime_get_ns());
 		return;
 	}
 	thread->phase = PHASE_STARTUP;

@@ -11,6 +11,13 @@ struct leader {
 	__u64 session;
 };
 
+/* What whoever helps this thread works for. */
+static __always_inline struct leader leader_of(const struct thread_state *thread)
+{
+	return (struct leader){
+	    .query = thread->query, .shape = thread->shape, .session = thread->session};
+}
+
 struct leaders_map {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 4096);

@@ -25,7 +25,7 @@ static __always_inline void postgres_stream_begin(struct qj_cpu_state *cpu,
 {
 	thread->dumps = 1;
 	emit_role(cpu, thread);
-	release(cpu, thread, now);
+	query_release(cpu, thread, now);
 }
 
 static __always_inline void postgres_stream_end(struct qj_cpu_state *cpu,

@@ -105,7 +105,7 @@ static __always_inline void postgres_lost(struct postgres_walk *walk)
 
 	count_loss(walk->cpu, QJ_LOSS_FRAMING);
 	query_abandon(walk->cpu, thread, walk->now);
-	release(walk->cpu, thread, walk->now);
+	query_release(walk->cpu, thread, walk->now);
 	thread->phase = PHASE_LOST;
 	thread->need = 0;
 	thread->head_bytes = 0;

@@ -47,18 +47,6 @@ static __always_inline void claim_stretch(struct qj_cpu_state *cpu, struct threa
 	cpu->owner_kind = QJ_OWNER_QUERY;
 }
 
-/* Leaves the thread to the server: it works for no query now. */
-static __always_inline void release(struct qj_cpu_state *cpu, struct thread_state *thread,
-				    __u64 now)
-{
-	end_stretch(cpu, now);
-	query_reset(cpu, thread);
-	thread->query = 0;
-	cpu->query = 0;
-	cpu->shape = 0;
-	cpu->owner_kind = QJ_OWNER_SERVER;
-}
-
 static __always_inline void query_begin(struct qj_cpu_state *cpu, struct thread_state *thread,
 					__u64 now)
 {

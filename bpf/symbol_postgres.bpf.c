@@ -85,13 +85,11 @@ int BPF_KPROBE(on_launch_workers)
 {
 	struct thread_state *thread = thread_of(bpf_get_current_task_btf());
 	__u32 tgid = bpf_get_current_pid_tgid() >> 32;
-	struct leader leader = {};
+	struct leader leader;
 
 	if (!thread || !thread->begin_ns)
 		return 0;
-	leader.query = thread->query;
-	leader.shape = thread->shape;
-	leader.session = thread->session;
+	leader = leader_of(thread);
 	bpf_map_update_elem(&leaders, &tgid, &leader, BPF_ANY);
 	return 0;
 }
