@@ -9,7 +9,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
@@ -17,6 +17,7 @@ from types import FrameType
 import click
 
 from qjoule.commands import options
+from qjoule.commands.say import say
 from qjoule.contract import Mode
 from qjoule.errors import QjouleError
 from qjoule.live.calibrating import SETTLE_S, Done, recording, run_steps
@@ -104,12 +105,12 @@ def command(
         inside(directory),
     ):
         done = _run(steps, energy, busy)
-        _say("fitting the model")
+        say("fitting the model")
         result = summarise(Trace("."), machine, done, quick)
         text = result.to_json()
         keeper.put(text.encode())
     click.echo(text if as_json else _render(result), nl=False)
-    _say(f"written to {output or file.MACHINE_FILE}")
+    say(f"written to {output or file.MACHINE_FILE}")
 
 
 def _run(steps: Sequence[Step], energy: str, busy_allowed: bool) -> list[Done]:
@@ -123,7 +124,7 @@ def _run(steps: Sequence[Step], energy: str, busy_allowed: bool) -> list[Done]:
         with recording(tracer, meta) as run:
             check_source(run.announced())
             seconds = sum(step.seconds + SETTLE_S for step in steps)
-            _say(f"{len(steps)} phases, about {seconds:.0f} s; Ctrl-C stops and leaves nothing")
+            say(f"{len(steps)} phases, about {seconds:.0f} s; Ctrl-C stops and leaves nothing")
             bar = click.progressbar(length=len(steps), file=sys.stderr, label="calibrating")
             with bar:
 
@@ -254,8 +255,3 @@ def _render(result: Calibration) -> str:
     from qjoule.reporters.calibration import render  # noqa: PLC0415 (rich takes its time)
 
     return render(result, color=sys.stdout.isatty() and not os.environ.get("NO_COLOR"))
-
-
-def _say(message: str) -> None:
-    with suppress(OSError):
-        print(f"qjoule: {message}", file=sys.stderr, flush=True)

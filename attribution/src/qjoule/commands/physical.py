@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 import textwrap
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict
 from types import FrameType
 from typing import Any
 
 import click
 
+from qjoule.commands.say import say
 from qjoule.errors import QjouleError
 from qjoule.machine.sources import perf_pmu, powercap_tree
 from qjoule.model.physical import Estimate, PhysicalTest, Side, Verdict, judge, share_above_rest
@@ -39,7 +39,7 @@ def physical(plan: Plan, *, threshold: float, as_json: bool) -> int:
     if plan.energy == "auto" and not (powercap_tree().ok or perf_pmu().ok):
         raise QjouleError(f"{NOTHING_TO_MEASURE}, and this machine shows none: see 'qjoule doctor'")
     with _ending_in_order():
-        done = experiment(plan, _say)
+        done = experiment(plan, say)
     try:
         test = judge(done.rounds, threshold)
     except ValueError as error:
@@ -182,8 +182,3 @@ def _ending_in_order() -> Iterator[None]:
     finally:
         for each, handler in zip(signals, before, strict=True):
             signal.signal(each, handler)
-
-
-def _say(step: str) -> None:
-    with suppress(OSError):
-        print(f"qjoule: {step}", file=sys.stderr, flush=True)

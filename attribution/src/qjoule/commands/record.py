@@ -6,10 +6,8 @@ import os
 import platform
 import signal
 import subprocess
-import sys
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -18,10 +16,12 @@ from types import FrameType
 import click
 
 from qjoule.commands import options
+from qjoule.commands.say import say
 from qjoule.contract import Mode, Rung
 from qjoule.errors import QjouleError
 from qjoule.live.directory import inside
 from qjoule.live.privileges import drop_root, unprivileged_user
+from qjoule.live.program import start_program
 from qjoule.live.titles import TitledStream
 from qjoule.live.tracer import (
     Settings,
@@ -138,7 +138,7 @@ def command(
     agents = find_and_put_agents(pids) if agent else {}
     plan = plan_tracing(pids, chosen, generic=generic, agents=agents)
     for words in left_out(plan):
-        _say(words)
+        say(words)
     settings = Settings(
         Mode.RECORD,
         window_ms=window_ms,
@@ -174,13 +174,13 @@ def _record(tracer: Tracer, job: _Job, meta: Meta) -> int:
     child: subprocess.Popen[bytes] | None = None
     with _stopping(tracer, job.duration):
         if job.program:
-            child = _start(job, tracer)
+            child = start_program(job.program, job.here, tracer.stop)
         # Everything is attached and the directory is ours: from here on nothing needs root.
         tags, silence = _listen()
         drop_root()
-        _say(f"tracing {_servers(meta)}; {_until(job)}")
+        say(f"tracing {_servers(meta)}; {_until(job)}")
         if silence:
-            _say(silence)
+            say(silence)
         try:
             writer = TraceWriter(".")
             _take_along(job)
@@ -194,14 +194,14 @@ def _record(tracer: Tracer, job: _Job, meta: Meta) -> int:
                 tags.close()
     tracer.close()
     rows = written.rows
-    _say(
+    say(
         f"{job.directory}: {rows.get('queries', 0):,} queries, "
         f"{rows.get('segments', 0):,} segments, "
         f"energy {written.energy.source} ({written.energy.grade}), {_calibrated(job)}, "
         f"{_lost(written)}"
     )
     if tags is not None and tags.applications:
-        _say(f"{tags.joined:,} queries are tagged, by {tags.applications:,} processes")
+        say(f"{tags.joined:,} queries are tagged, by {tags.applications:,} processes")
     if child is not None:
         return child.wait()
     return 0 if written.complete else 1
@@ -252,27 +252,6 @@ def _stopping(tracer: Tracer, duration: float | None) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _start(job: _Job, tracer: Tracer) -> subprocess.Popen[bytes]:
-    """Runs the user's command, as the user, where the user stands; its end stops the tracer."""
-    environment = dict(os.environ)
-    user: dict[str, object] = {}
-    if environment.get("SUDO_UID"):
-        account = unprivileged_user()
-        environment["HOME"] = account.pw_dir
-        user = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
-    try:
-        child = subprocess.Popen(job.program, env=environment, cwd=job.here, **user)  # type: ignore[call-overload]
-    except OSError as error:
-        raise QjouleError(f"cannot start {job.program[0]}: {error.strerror}") from None
-
-    def watch() -> None:
-        child.wait()
-        tracer.stop()
-
-    threading.Thread(target=watch, name="qjoule-child", daemon=True).start()
-    return child  # type: ignore[no-any-return]
-
-
 def _servers(meta: Meta) -> str:
     return ", ".join(
         f"{server.name} ({'by thread' if server.rung == BY_THREAD else server.rung})"
@@ -290,11 +269,6 @@ def _lost(meta: Meta) -> str:
     if not meta.loss:
         return "nothing lost"
     return "lost: " + ", ".join(f"{count:,} {cause}" for cause, count in meta.loss.items())
-
-
-def _say(message: str) -> None:
-    with suppress(OSError):
-        print(f"qjoule: {message}", file=sys.stderr, flush=True)
 
 
 def _meta(plan: AttachPlan, literals: bool) -> Meta:
