@@ -143,7 +143,7 @@ def plan_tracing(
         first = plan.servers[0]
         raise QjouleError(f"cannot trace {first.server.label}: {first.choice.why}")
     raise QjouleError(
-        "no MariaDB, MySQL, PostgreSQL or Redis found, running or installed: see 'qjoule doctor'"
+        "no server that qjoule knows is running or installed: see 'qjoule doctor'"
         + ("" if generic else "; --generic traces whatever listens, by thread")
     )
 
