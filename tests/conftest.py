@@ -13,6 +13,7 @@ from servers import process
 from servers.cassandra import cassandra_server
 from servers.fetched import mysql8033 as mysql8033_fetched
 from servers.mariadb import mariadb_server
+from servers.mongodb import ferretdb_server
 from servers.mysql import mysql_server
 from servers.postgres import postgres_server
 from servers.process import DatabaseServer, Unavailable
@@ -84,6 +85,12 @@ def redis(no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: ARG001
 def cassandra(no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: ARG001
     """Cassandra 5.0 of one node."""
     yield from _session(cassandra_server)
+
+
+@pytest.fixture(scope="session")
+def ferretdb(no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: ARG001
+    """FerretDB, which speaks MongoDB's protocol, on SQLite."""
+    yield from _session(ferretdb_server)
 
 
 @pytest.fixture(scope="session")

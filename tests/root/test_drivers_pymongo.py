@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +13,10 @@ import pytest
 from qjoule_drivers import channel as channel_module
 from qjoule_drivers import instrument, tag, uninstrument
 from qjoule_drivers.ring import OK
-from servers.mongodb import ferretdb_server
-from servers.process import DatabaseServer, Unavailable
+from servers.process import DatabaseServer
 from tag_listener import Listener, listening
 
 pytestmark = pytest.mark.server
-
-
-@pytest.fixture(scope="module")
-def ferretdb(no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: ARG001
-    with ExitStack() as stack:
-        try:
-            yield stack.enter_context(ferretdb_server())
-        except Unavailable as reason:
-            pytest.skip(str(reason))
 
 
 @pytest.fixture

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
-import psutil
 import pymongo
 import pytest
 from pymongo import monitoring
 
+from root.support.mongodb_client import clients_gone
 from root.support.recording import Run, recording
-from servers.mongodb import ferretdb_server
-from servers.process import DatabaseServer, Unavailable
+from servers.process import DatabaseServer
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
 
 CLIENTS = 64
 EACH = 20
-GONE_TIMEOUT_S = 60.0
 
 
 class Asked(monitoring.CommandListener):
@@ -48,15 +44,6 @@ class Asked(monitoring.CommandListener):
 
 
 @pytest.fixture(scope="module")
-def ferretdb(no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: ARG001
-    try:
-        with ferretdb_server() as server:
-            yield server
-    except Unavailable as reason:
-        pytest.skip(str(reason))
-
-
-@pytest.fixture(scope="module")
 def told(
     ferretdb: DatabaseServer, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Counter[str], Run]:
@@ -68,16 +55,8 @@ def told(
         with ferretdb.connect(appname="till", **options) as client:
             _all_commands(client)
             _at_once(client)
-        _clients_gone(ferretdb)
+        clients_gone(ferretdb)
     return asked.counts, Run(directory)
-
-
-def _clients_gone(server: DatabaseServer) -> None:
-    """The server has read the end of every connection: the last request has been told by then."""
-    deadline = time.monotonic() + GONE_TIMEOUT_S
-    while any(one.raddr for one in psutil.Process(server.pid).net_connections("tcp")):
-        assert time.monotonic() < deadline, "the server keeps its clients' connections"
-        time.sleep(0.02)
 
 
 def _all_commands(client: pymongo.MongoClient[dict[str, Any]]) -> None:

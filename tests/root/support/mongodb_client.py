@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 import threading
+import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import bson
+import psutil
 
 from fuzz.mongodb_library import message, op_msg
 from qjoule.shapes.mongodb_message import Opcode
@@ -100,3 +102,11 @@ def at_once(connected: list[Client], work: Callable[[int, Client], None]) -> Non
         thread.join()
     if errors:
         raise errors[0]
+
+
+def clients_gone(server: DatabaseServer) -> None:
+    """The server has read the end of every connection: the last request has been told by then."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while any(one.raddr for one in psutil.Process(server.pid).net_connections("tcp")):
+        assert time.monotonic() < deadline, "the server keeps its clients' connections"
+        time.sleep(0.02)
