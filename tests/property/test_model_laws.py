@@ -234,7 +234,15 @@ def test_law6_numbers_carry_their_unit_in_their_name() -> None:
         *("cpu_package", "cpu_ids", "cause", "series", "raw", "codes", "ids", "histogram"),
         *("window_causes", "anomalies", "loss", "of_server", "valid", "coefficients", "idle"),
         *("cpu_core", "overlap_counters", "scaled"),
-        *("held_out_errors", "energy_by_domain_ci95", "power_factor", "threshold", "rounds"),
+        *(
+            "noise",
+            "shapes",
+            "held_out_errors",
+            "energy_by_domain_ci95",
+            "power_factor",
+            "threshold",
+            "rounds",
+        ),
         *("value", "low", "high", "split_a", "split_b", "rate_change", "slots", "executions"),
         *("speedup", "greenup", "powerup", "speedup_ci95", "greenup_ci95", "powerup_ci95"),
     }

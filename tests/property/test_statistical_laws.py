@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qjoule.model.arrays import F64
+from qjoule.model.arrays import F64, Requests
 from qjoule.model.counters import I64, Series
 from qjoule.model.labels import GroupLabel, background
 from qjoule.model.ledger import Ledger
-from qjoule.model.query_groups import Calls
-from qjoule.model.spans import CPU_TIME, Spans
+from qjoule.model.span_sums import CPU_TIME, SHAPES_HELD, SPANS_MAX, Roles, SpanSums
+from qjoule.model.spans import learn, settle
 from qjoule.model.statistical import SPANS_MIN, costs
 
 SPAN = 250e6
@@ -118,7 +120,8 @@ def test_what_shapes_get_is_taken_from_serving_rows(seed: int, windows: int, sca
     series = Series(0, "package", 1e-6)
     ledger = Ledger((series,), (0,))
     ledger.grow(len(LABELS))
-    spans = Spans(bounds, LABELS)
+    ledger.spans = spans = SpanSums(Roles(LABELS))
+    spans.add_time(bounds)
     counts = rng.poisson(30 * scale, (windows, 2))
     for group in (2, 3, 4, 5):
         share = 1e6 + counts @ np.array([2e5, 9e5]) * (group in (2, 3))
@@ -126,19 +129,82 @@ def test_what_shapes_get_is_taken_from_serving_rows(seed: int, windows: int, sca
             used = np.rint(share * rng.uniform(0.9, 1.1, windows)).astype(np.int64)
             target = ledger.domains["package"].energy_nj if sums is None else sums
             target[group] += used.sum()
-            spans.add(domain, np.arange(windows), np.full(windows, group), used)
-    for group in (0, 1):
-        n = counts[:, group]
-        rows = np.flatnonzero(n)
-        none: I64 = np.full(len(rows), -1)
-        spans.add_calls(Calls(np.full(len(rows), group), bounds[rows] + 5, none, n[rows]))
+            spans.add_used(domain, bounds[:-1], np.full(windows, group), used)
+    spans.add_requests(bounds, requests(counts))
     energy, cpu = ledger.domains["package"].energy_nj, ledger.cpu_ns
     before = energy.copy(), cpu.copy()
-    labels, _notes = spans.settle(ledger)
+    settle(ledger, learn(ledger))
     for now, then in ((energy, before[0]), (cpu, before[1])):
         assert now.sum() == then.sum()
         assert (now >= 0).all()
         assert (now[4:] == then[4:]).all()
         assert (now[:2] >= then[:2]).all()
-    assert all("statistical" in one.flags for one in labels[:2])
-    assert [one.flags for one in labels[2:]] == [one.flags for one in LABELS[2:]]
+    assert sorted(ledger.flags) == [0, 1]
+    assert all(flags[0] == "statistical" for flags in ledger.flags.values())
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.lists(st.integers(0, 400), max_size=4), st.booleans())
+def test_spans_know_nothing_of_how_windows_were_cut(seed: int, cuts: list[int], far: bool) -> None:
+    """The same sums, bit for bit; nothing lost where spans become longer; never too many."""
+    rng = np.random.default_rng(seed)
+    steps = rng.choice(
+        [20_000_000, 400_000_000, 10**13 if far else 10**9], 400, p=[0.8, 0.19, 0.01]
+    )
+    bounds = np.append(0, np.cumsum(steps)) + 10**15
+    counts = rng.poisson(2, (400, 2))
+    used = rng.integers(0, 10**9, 400)
+    found = []
+    for edges in ([0, 400], sorted({0, *cuts, 400})):
+        spans = SpanSums(Roles(LABELS))
+        for first, last in pairwise(edges):
+            spans.add_time(bounds[first : last + 1])
+            group = np.full(last - first, 2)
+            spans.add_used("package", bounds[first:last], group, used[first:last])
+            spans.add_requests(bounds[first : last + 1], requests(counts[first:last]))
+            spans = spans.copy()
+        found.append(spans)
+    whole, pieces = found
+    assert whole.dt_ns.tolist() == pieces.dt_ns.tolist()
+    assert whole.dt_ns.sum() == bounds[-1] - bounds[0]
+    assert len(whole.dt_ns) <= SPANS_MAX
+    for shape in (0, 1):
+        assert whole.counts[shape].tolist() == pieces.counts[shape].tolist()
+        assert whole.counts[shape].sum() == counts[:, shape].sum()
+    key = ("c", "package")
+    assert whole.used[key].tolist() == pieces.used[key].tolist()
+    assert whole.used[key].sum() == used.sum()
+
+
+def test_shapes_beyond_those_held_are_counted_together() -> None:
+    shapes = SHAPES_HELD + 10
+    labels = [
+        GroupLabel("queries", (("fingerprint", str(n)),), str(n), "c", "statistical", named=True)
+        for n in range(shapes)
+    ]
+    spans = SpanSums(Roles(labels))
+    bounds = np.array([0, 10**9])
+    spans.add_time(bounds)
+    spans.add_requests(bounds, requests(np.ones((1, shapes), np.int64)))
+    assert len(spans.counts) == SHAPES_HELD
+    assert spans.others["c"].sum() == 10
+
+
+def test_others_are_not_taken_for_the_shapes_that_have_a_cost() -> None:
+    """What is rare comes and goes with what is not: its cost is nobody else's."""
+    rng = np.random.default_rng(11)
+    y, counts, dt = simulated(rng, np.array([2e4, 3e4, 2e6]), 600)
+    wave = rng.uniform(0.5, 1.5, 600)
+    counts[:, 2] = rng.poisson(counts[:, 0] * wave)
+    y = 1e6 + counts @ np.array([2e4, 3e4, 2e6]) * rng.uniform(0.95, 1.05, 600)
+    with_others = costs(y, counts, dt)
+    assert with_others.value[1] == pytest.approx(3e4, abs=2 * 3e4)
+    assert with_others.value[2] == pytest.approx(2e6, rel=0.1)
+    told = with_others.take(slice(2))
+    assert len(told.value) == len(told.told) == 2
+
+
+def requests(counts: I64) -> Requests:
+    """(windows, shapes) as rows."""
+    window, group = np.nonzero(counts)
+    return Requests(window, group, counts[window, group])

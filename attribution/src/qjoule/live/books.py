@@ -7,6 +7,7 @@ from collections.abc import Callable
 from qjoule.model.account import Account
 from qjoule.model.arrays import WindowBatch
 from qjoule.model.ledger import Ledger
+from qjoule.model.spans import Learned, learn, settle
 
 
 class Books:
@@ -22,19 +23,24 @@ class Books:
         self._moves: list[tuple[int, int]] = []
         self._total: Ledger | None = None
         self._interval: Ledger | None = None
+        self._learned: dict[str, Learned] = {}  #: from the total
 
     @property
     def total(self) -> Ledger:
         if self._total is None:
             self._total = self._account.look()
+            self._learned = learn(self._total)
+            settle(self._total, self._learned)
         return self._total
 
     @property
     def interval(self) -> Ledger:
         if self._interval is None:
+            _ = self.total  # what requests cost is learned from all of it
             self._interval = self._account.split(self._batches)
             for source, target in self._moves:
                 self._interval.move(source, target)
+            settle(self._interval, self._learned)
         return self._interval
 
     def add(self, batch: WindowBatch) -> None:

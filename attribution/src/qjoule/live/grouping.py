@@ -12,15 +12,17 @@ from qjoule.model.labels import GroupLabel
 from qjoule.model.ledger import Ledger
 from qjoule.model.live import LiveCalls
 from qjoule.model.live_groups import Identity, LiveGroups, LiveNames, Records
+from qjoule.model.span_sums import Roles
 
 
 class Grouping:
     """`by`: one of `live_groups.GROUPS`. `new_account` makes an empty account of the session."""
 
-    def __init__(self, by: str, names: LiveNames, new_account: Callable[[], Account]) -> None:
+    def __init__(self, by: str, names: LiveNames, new_account: Callable[[Roles], Account]) -> None:
         self.by = by
         self._groups = LiveGroups(names, by)
-        self._books = Books(new_account)
+        roles = Roles(self._groups.index.labels)
+        self._books = Books(lambda: new_account(roles))
         self._interval_calls, self._total_calls = LiveCalls(), LiveCalls()
 
     @property

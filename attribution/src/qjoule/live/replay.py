@@ -24,7 +24,9 @@ from qjoule.model.labels import LabelIndex
 from qjoule.model.latency import Latencies
 from qjoule.model.ledger import Ledger
 from qjoule.model.query_groups import Calls, CallsByEnd, QueryGroups
+from qjoule.model.requests import RecordedRequests
 from qjoule.model.result import Attribution
+from qjoule.model.span_sums import Roles
 from qjoule.model.windows import SegmentWindows
 from qjoule.trace.reader import Trace
 
@@ -167,6 +169,7 @@ class _Pass:
         )
         self._reader = recorded.SegmentReader(queries, owners, bool(self._trace.meta.counters))
         self._ended = CallsByEnd(queries)
+        self._requests = RecordedRequests(queries, self._index.labels)
         self.calls = Latencies()  #: of the total
         lost = tables.lost_time(self._trace.table("loss"), self._trace.begin_ns)
         self._windows = SegmentWindows(source._machine, source._energy, lost)
@@ -175,8 +178,8 @@ class _Pass:
 
     def batches(self) -> Iterator[WindowBatch]:
         for table in self._trace.iter_segments(columns=self._reader.columns):
-            yield self._windows.add(self._reader.read(table))
-        yield self._windows.finish()
+            yield self._requests.added(self._windows.add(self._reader.read(table)))
+        yield self._requests.added(self._windows.finish())
 
     def reset(self) -> None:
         """Begins the total anew."""
@@ -235,6 +238,7 @@ class _Pass:
             recorded.update_period_ns(meta),
             class_of=self._class_of,
             refit=recorded.learns(meta.energy.grade),
+            roles=Roles(self._index.labels) if self._requests.any else None,
         )
 
 

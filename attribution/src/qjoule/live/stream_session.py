@@ -23,6 +23,7 @@ from qjoule.model.live import from_aggregates
 from qjoule.model.live_groups import GROUPS, identities
 from qjoule.model.recorded import default_coefficients, learns, update_period_ns
 from qjoule.model.result import Attribution, TraceInfo
+from qjoule.model.span_sums import Roles
 from qjoule.trace.meta import DomainInfo, EnergyInfo, Meta
 from qjoule.trace.rows import domains
 from qjoule.trace.stream import Frame
@@ -232,7 +233,7 @@ class StreamSession:
         result = assemble.attribution(ledger, labels, calls.stats(len(labels)), about)
         return self._calibrated.said_in(result)
 
-    def _account(self) -> Account:
+    def _account(self, roles: Roles) -> Account:
         series = self._rounds.series
         meta = self._meta
         return Account(
@@ -242,4 +243,5 @@ class StreamSession:
             self._idle,
             update_period_ns(meta),
             refit=learns(meta.energy.grade),
+            roles=roles,
         )

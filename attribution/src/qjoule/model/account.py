@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from qjoule.model.arrays import Entries, WindowBatch
+from qjoule.model.arrays import Entries, Requests, WindowBatch
 from qjoule.model.coefficients import Coefficients, IdlePolicy
 from qjoule.model.counters import I64, UPDATE_PERIOD_NS, Series
 from qjoule.model.fit.learner import Learner
 from qjoule.model.fit.rows import ClassOf, itself
-from qjoule.model.ledger import Ledger, Observer
+from qjoule.model.ledger import Ledger
 from qjoule.model.power_model import PowerModel
+from qjoule.model.span_sums import Roles, SpanSums
 
 #: A block holds this much time and so many windows, or as many entries as memory should hold.
 BLOCK_NS = 30_000_000_000
@@ -46,13 +47,23 @@ def cut(batch: WindowBatch, first: int, last: int) -> WindowBatch:
         replace(entries, window=entries.window - first),
         batch.active_ns[first:last],
         batch.core_ns[first:last],
+        _cut_requests(batch.requests, first, last),
     )
+
+
+def _cut_requests(requests: Requests | None, first: int, last: int) -> Requests | None:
+    if requests is None:
+        return None
+    low, high = np.searchsorted(requests.window, (first, last))
+    taken = requests.take(slice(low, high))
+    return replace(taken, window=taken.window - first)
 
 
 class Account:
     """A ledger that learns. `refit` False: windows are split by the coefficients alone.
 
-    `class_of`: groups to the classes whose power factor is learned as one.
+    `class_of`: groups to the classes whose power factor is learned as one. `roles`: given where
+    spans of time are wanted, for requests that own none of it.
     """
 
     def __init__(
@@ -65,8 +76,10 @@ class Account:
         *,
         class_of: ClassOf = itself,
         refit: bool = True,
+        roles: Roles | None = None,
     ) -> None:
         self._class_of = class_of
+        self._roles = roles
         self._targets: dict[int, int] = {}
         self._empty = Ledger(series, packages, coefficients, idle, period_ns, self._class)
         self._refit = refit and bool(series)
@@ -76,10 +89,6 @@ class Account:
         self._open_ns = self._open_entries = self._open_windows = 0
         self._moves: list[tuple[int, int]] = []
         self._models: Mapping[str, PowerModel] | None = None  #: of the open block, if up to date
-
-    def observe(self, observer: Observer) -> None:
-        """Has every entry shown to `observer` once it has been split for good."""
-        self._closed.observer = observer
 
     def add(self, batch: WindowBatch) -> None:
         """Adds consecutive windows; closes the blocks that they fill."""
@@ -141,7 +150,7 @@ class Account:
 
     def _new(self) -> Ledger:
         empty = self._empty
-        return Ledger(
+        out = Ledger(
             empty.series,
             empty.packages,
             empty.coefficients,
@@ -149,6 +158,8 @@ class Account:
             empty.period_ns,
             self._class,
         )
+        out.spans = SpanSums(self._roles) if self._roles else None
+        return out
 
     def _class(self, groups: I64) -> I64:
         if self._targets:
@@ -233,4 +244,18 @@ def joined(batches: Sequence[WindowBatch]) -> WindowBatch:
         ),
         active_ns=stacked("active_ns"),
         core_ns=stacked("core_ns"),
+        requests=_joined_requests(batches),
+    )
+
+
+def _joined_requests(batches: Sequence[WindowBatch]) -> Requests | None:
+    some = [
+        replace(one.requests, window=one.requests.window + one.first - batches[0].first)
+        for one in batches
+        if one.requests is not None
+    ]
+    if not some:
+        return None
+    return Requests(
+        *(np.concatenate([getattr(one, item.name) for one in some]) for item in fields(Requests))
     )

@@ -106,10 +106,26 @@ class Entries:
 
 
 @dataclass(frozen=True)
+class Requests:
+    """How many requests came per window and group, sorted by them: (n,) each.
+
+    Only of servers whose requests own no time (the statistical rung).
+    """
+
+    window: I64
+    group: I64
+    executions: I64
+
+    def take(self, rows: Bool | slice) -> Requests:
+        return Requests(self.window[rows], self.group[rows], self.executions[rows])
+
+
+@dataclass(frozen=True)
 class WindowBatch:
     """Consecutive windows that are complete, from `first` on.
 
-    `entries.window` counts from the batch's first window. The rest is per window and package:
+    `entries.window` and `requests.window` count from the batch's first window. The rest is per
+    window and package:
     `idle_ns` and `lost_ns` are summed over its CPUs; `active_ns` is the time with any CPU busy,
     `core_ns` the same of each core, summed over the cores. Neither knows of lost time.
     """
@@ -122,6 +138,7 @@ class WindowBatch:
     entries: Entries
     active_ns: I64
     core_ns: I64
+    requests: Requests | None = None  #: None: none were looked for
 
     @cached_property
     def by_slots(self) -> dict[tuple[int, ...], Any]:

@@ -72,7 +72,7 @@ def attribution(
             about.source, about.grade, about.reason, present, ledger.main if present else ""
         ),
         policy={"idle": ledger.idle, "by": ",".join(about.by)},
-        model=model_info(ledger, (*findings.notes(labels), *about.notes), about.grade),
+        model=model_info(ledger, _notes(ledger, labels, findings, about), about.grade),
         domains=tuple(_domain(ledger, name, kinds) for name in present),
         rows=tuple(queries),
         fixed=tuple(fixed),
@@ -83,6 +83,12 @@ def attribution(
         window_causes=dict(sorted(ledger.causes.items())),
         anomalies=about.anomalies.counts() if about.anomalies else {},
     )
+
+
+def _notes(
+    ledger: Ledger, labels: Sequence[GroupLabel], findings: Findings, about: Provenance
+) -> tuple[str, ...]:
+    return (*findings.notes(labels), *about.notes, *ledger.remarks)
 
 
 def _domain(ledger: Ledger, name: str, kinds: Sequence[str]) -> Domain:
@@ -185,7 +191,8 @@ def _bare_row(ledger: Ledger, part: str, total_error: float) -> Row:
 def _flags(ledger: Ledger, g: int, label: GroupLabel) -> tuple[str, ...]:
     # All its time fits into one window: its joules are that window's mean power, no more.
     short = label.kind == "queries" and 0 < ledger.cpu_ns[g] < ledger.window_ns_max
-    return (*label.flags, "below_resolution") if short and ledger.series else label.flags
+    flags = (*label.flags, *ledger.flags.get(g, ()))
+    return (*flags, "below_resolution") if short and ledger.series else flags
 
 
 def _number(value: float) -> float | None:

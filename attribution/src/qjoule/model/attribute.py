@@ -13,8 +13,10 @@ from qjoule.model.coefficients import IDLE_POLICIES, Coefficients, IdlePolicy
 from qjoule.model.groups import check_keys, group_owners
 from qjoule.model.labels import LabelIndex
 from qjoule.model.query_groups import QueryGroups
+from qjoule.model.requests import RecordedRequests
 from qjoule.model.result import Attribution
-from qjoule.model.spans import Spans, with_statistical
+from qjoule.model.span_sums import Roles
+from qjoule.model.spans import learn, settle
 from qjoule.model.windows import SegmentWindows
 from qjoule.trace.reader import Trace
 
@@ -46,6 +48,7 @@ def attribute(
     by_thread = recorded.servers_by_thread(trace.meta)
     owners = group_owners(trace.table("owners"), names, index, by_thread)
     queries = QueryGroups(trace.row_groups("queries"), trace.table("shapes"), names, keys, index)
+    requests = RecordedRequests(queries, index.labels)
     machine = recorded.machine(trace)
     lost = tables.lost_time(trace.table("loss"), trace.begin_ns)
     windows = SegmentWindows(machine, energy, lost)
@@ -57,31 +60,26 @@ def attribute(
         recorded.update_period_ns(trace.meta),
         class_of=classes(index.labels),
         refit=recorded.learns(trace.meta.energy.grade),
+        roles=Roles(index.labels) if requests.any else None,
     )
-    spans = Spans(energy.boundaries_ns, index.labels)
-    if spans.servers:
-        account.observe(spans.add)
     reader = recorded.SegmentReader(queries, owners, bool(trace.meta.counters))
     for table in trace.iter_segments(columns=reader.columns):
-        account.add(windows.add(reader.read(table)))
+        account.add(requests.added(windows.add(reader.read(table))))
         if progress:
             progress(table.num_rows)
-    account.add(windows.finish())
-    ledger = account.finish()
-    labels, untold = list(index.labels), list[str]()
-    if spans.servers:
-        calls = (queries.calls(part) for part in range(queries.parts))
-        labels, untold = with_statistical(ledger, spans, calls)
+    account.add(requests.added(windows.finish()))
+    ledger, labels = account.finish(), index.labels
+    settle(ledger, learn(ledger))
     about = assemble.Provenance(
         trace=recorded.trace_info(trace),
         source=trace.meta.energy.source or "none",
         grade=trace.meta.energy.grade if energy.series else "none",
         reason=trace.meta.energy.reason,
         by=keys,
-        coverage=None if spans.servers else reader.coverage,
+        coverage=None if requests.any else reader.coverage,
         record_loss=recorded.record_loss(trace, ledger, trace.lost_cpu_ns),
         anomalies=windows.anomalies,
-        notes=(*trace.problems, *untold),
+        notes=tuple(trace.problems),
     )
     result = assemble.attribution(ledger, labels, queries.stats(len(labels)), about)
     return calibrated.said_in(result)

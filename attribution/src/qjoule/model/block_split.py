@@ -126,9 +126,9 @@ class BlockSplit:
         entries, load = one.taken.entries, one.taken.load
         total = np.where(energy.known[s], energy.energy_nj[s], 0)
         np.add.at(sums.energy_nj, entries.group, out.entry_nj)
-        if self._ledger.observer:
-            windows = entries.window + batch.first
-            self._ledger.observer(self._domain, windows, entries.group, out.entry_nj)
+        if self._ledger.spans:
+            begin_ns = energy.boundaries_ns[entries.window]
+            self._ledger.spans.add_used(self._domain, begin_ns, entries.group, out.entry_nj)
         sums.measured_nj += int(total.sum())
         sums.idle_nj += int(out.idle_nj.sum())
         sums.residual_nj += int(out.residual_nj.sum())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,11 +16,10 @@ from qjoule.model.counters import I64, UPDATE_PERIOD_NS, Cause, Series, WindowEn
 from qjoule.model.fit.rows import ClassOf, itself
 from qjoule.model.interval import GroupErrors
 from qjoule.model.power_model import PowerModel
+from qjoule.model.span_sums import CPU_TIME, SpanSums
 from qjoule.model.split import Split
 from qjoule.model.zones import zones
 
-#: (domain, or "" for CPU time; window of the trace; group; what it used), one of each an entry.
-Observer = Callable[[str, I64, I64, I64], None]
 #: The domain that rows are about: the first of these that the machine has.
 MAIN_DOMAINS = ("package", "psys", "core")
 
@@ -72,7 +71,9 @@ class Ledger:
         self.window_ns_max = 0
         self.causes: Counter[str] = Counter()
         self.used_counters = False
-        self.observer: Observer | None = None  #: is shown every entry that is added
+        self.spans: SpanSums | None = None  #: of servers whose requests own no time, if wanted
+        self.flags: dict[int, tuple[str, ...]] = {}  #: by group, beside those of its label
+        self.remarks: tuple[str, ...] = ()
 
     @property
     def groups(self) -> int:
@@ -123,10 +124,10 @@ class Ledger:
     def copy(self) -> Ledger:
         """A ledger with the same sums, which goes on by itself."""
         out = copy.copy(self)
-        for name in ("cpu_ns", "counters", "counted_ns", "causes", "models", "notes"):
+        for name in ("cpu_ns", "counters", "counted_ns", "causes", "models", "notes", "flags"):
             setattr(out, name, copy.copy(getattr(self, name)))
         out.domains = copy.deepcopy(self.domains)
-        out.observer = None
+        out.spans = self.spans.copy() if self.spans else None
         return out
 
     def move(self, source: int, target: int) -> None:
@@ -138,6 +139,8 @@ class Ledger:
             sums[source] = 0
         for domain in self.domains.values():
             domain.errors.move(source, target)
+        if self.spans:
+            self.spans.move(source, target)
 
     def ci95(
         self, domain: str = "", *, total_error: float = 0.0, record_loss: float = 0.0
@@ -151,16 +154,19 @@ class Ledger:
         return sums.errors.ci95(sums.energy_nj, total_error=total_error, record_loss=record_loss)
 
     def _add_time(self, batch: WindowBatch) -> None:
-        entries = batch.entries
+        entries, bounds_ns = batch.entries, batch.energy.boundaries_ns
         np.add.at(self.cpu_ns, entries.group, entries.cpu_ns)
-        if self.observer:
-            self.observer("", entries.window + batch.first, entries.group, entries.cpu_ns)
+        if self.spans:
+            self.spans.add_time(bounds_ns)
+            self.spans.add_used(CPU_TIME, bounds_ns[entries.window], entries.group, entries.cpu_ns)
+            if batch.requests:
+                self.spans.add_requests(bounds_ns, batch.requests)
         for i in range(COUNTERS):
             np.add.at(self.counters[:, i], entries.group, entries.counters[:, i])
             np.add.at(self.counted_ns[:, i], entries.group, entries.counted_ns[:, i])
         self.idle_ns += int(batch.idle_ns.sum())
         self.lost_ns += int(batch.lost_ns.sum())
-        dt_ns = np.diff(batch.energy.boundaries_ns)
+        dt_ns = np.diff(bounds_ns)
         self.windows += len(dt_ns)
         usable = batch.energy.known.any(axis=0)
         self.window_ns_max = max(self.window_ns_max, int(dt_ns[usable].max(initial=0)))

@@ -9,9 +9,19 @@ import numpy.typing as npt
 
 from qjoule.contract import LATENCY_BUCKETS, OwnerKind
 from qjoule.model import latency
-from qjoule.model.arrays import COUNTERS, F64, Anomalies, Entries, Machine, WindowBatch, real_sums
+from qjoule.model.arrays import (
+    COUNTERS,
+    F64,
+    Anomalies,
+    Entries,
+    Machine,
+    Requests,
+    WindowBatch,
+    real_sums,
+)
 from qjoule.model.counters import I64, WindowEnergy
 from qjoule.model.live_groups import Records
+from qjoule.model.requests import summed
 from qjoule.model.split import apportion
 
 
@@ -70,7 +80,15 @@ def from_aggregates(
         entries,
         active,
         busy - overlap // 2,
+        _requests(records, window, group, count),
     )
+
+
+def _requests(records: Records, window: I64, group: I64, windows: int) -> Requests:
+    """Calls that own no time, of which the spans take those that are only counted."""
+    rows = (records["owner_kind"] == OwnerKind.QUERY) & (records["cpu_ns"] == 0)
+    rows &= (records["calls"] > 0) & (window >= 0) & (window < windows)
+    return summed(window[rows], group[rows], records["calls"][rows].astype(np.int64))
 
 
 def _per_window(entries: Entries, ns: I64, shape: tuple[int, ...]) -> I64:

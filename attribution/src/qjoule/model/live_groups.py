@@ -114,13 +114,11 @@ class LiveGroups:
     def _query(self, shape: int, server: str) -> int:
         rung = self.names.rung(server)
         if self.by == "server":
-            flags = ("statistical", "untold") if rung == "statistical" else ()
-            by_server = GroupLabel("queries", (("server", server),), "", server, rung, flags)
+            by_server = GroupLabel("queries", (("server", server),), "", server, rung)
             return self.index.number(by_server)
         fingerprint, text, named = self._statement(shape)
         keys = (("fingerprint", fingerprint),)
-        flags = ("statistical", "untold") if rung == "statistical" else ()
-        label = GroupLabel("queries", keys, text, server, rung, flags, named)
+        label = GroupLabel("queries", keys, text, server, rung, named=named)
         number = self.index.number(label)
         self._widen(number, label)
         if not text:

@@ -13,7 +13,7 @@ widened by what neighbouring spans share.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.optimize import nnls
@@ -41,6 +41,12 @@ class Costs:
     told: Bool
     apart: Bool
     reason: str = ""  #: why nothing could be told at all
+    noise: float = 0.0  #: variance of what is used, per unit of it, in that unit
+
+    def take(self, shapes: slice) -> Costs:
+        """Of some of the shapes."""
+        names = ("value", "low", "high", "told", "apart")
+        return replace(self, **{name: getattr(self, name)[shapes] for name in names})
 
     @staticmethod
     def none(shapes: int, reason: str) -> Costs:
@@ -68,34 +74,54 @@ def costs(y: F64, counts: F64, dt_ns: F64) -> Costs:
     weight = 1.0 / np.sqrt(np.maximum(y, 0.1 * y.mean()))
     prior = np.append(1.0, np.full(shapes, 1.0 / PRIOR_SPREAD))
     centre = np.append(0.0, np.ones(shapes)) * prior
-    x, scale = _fitted(design * weight[:, None], y * weight, prior, centre)
+    x, scale = _fitted(_reduced(design, y, weight), spans, prior, centre)
     # Once more, each span weighed by what is expected of it.
     expected = np.maximum(design @ np.maximum(x, 0.0), 0.1 * y.mean())
     weight = 1.0 / np.sqrt(expected)
-    x, scale = _fitted(design * weight[:, None], y * weight, prior, centre)
-    rows = design * weight[:, None]
-    residual = y * weight - rows @ x
-    precision = rows.T @ rows / (scale * _clumping(residual)) ** 2 + np.diag(prior**2)
+    rows = _reduced(design, y, weight)
+    x, scale = _fitted(rows, spans, prior, centre)
+    clumping = _clumping((y - design @ x) * weight)
+    precision = rows.r.T @ rows.r / (scale * clumping) ** 2 + np.diag(prior**2)
     covariance = np.linalg.inv(precision)
     sigma = np.sqrt(np.diag(covariance))[1:]
     half = student.ppf(0.975, max(spans - shapes - 1, 1)) * sigma
-    stacked = np.vstack([rows / scale, np.diag(prior)])
-    value = nnls(stacked, np.append(y * weight / scale, centre))[0][1:]
+    stacked = np.vstack([rows.r / scale, np.diag(prior)])
+    value = nnls(stacked, np.append(rows.z / scale, centre))[0][1:]
     apart, sums_known = _separable(precision, sigma)
     told = (calls > 0) & ((sigma < UNTOLD * PRIOR_SPREAD) | sums_known)
     low, high = np.maximum(x[1:] - half, 0.0), np.maximum(x[1:] + half, value)
-    return Costs(value * mean, np.minimum(low, value) * mean, high * mean, told, apart)
+    noise = (scale * clumping) ** 2
+    return Costs(value * mean, np.minimum(low, value) * mean, high * mean, told, apart, noise=noise)
 
 
-def _fitted(rows: F64, y: F64, prior: F64, centre: F64) -> tuple[F64, float]:
+@dataclass(frozen=True)
+class _Rows:
+    """Weighted spans, without what no cost depends on: |rows x - y|^2 = |r x - z|^2 + rest2."""
+
+    r: F64
+    z: F64
+    rest2: float
+
+
+def _reduced(design: F64, y: F64, weight: F64) -> _Rows:
+    """By QR, so that what follows takes as long for many spans as for few."""
+    columns = design.shape[1]
+    rows = np.column_stack([design, y]) * weight[:, None]
+    triangle: F64 = np.asarray(np.linalg.qr(rows, mode="r"))
+    return _Rows(
+        triangle[:columns, :columns], triangle[:columns, columns], float(triangle[-1, -1] ** 2)
+    )
+
+
+def _fitted(rows: _Rows, spans: int, prior: F64, centre: F64) -> tuple[F64, float]:
     """Least squares with the prior, and the noise of a weighted span."""
-    plain = np.linalg.lstsq(rows, y, rcond=None)
-    rank = int(plain[2])
-    rest = y - rows @ plain[0]
-    scale = float(np.sqrt(rest @ rest / max(len(y) - rank, 1)))
-    scale = max(scale, 1e-9 * float(np.sqrt(y @ y / len(y))))
-    stacked = np.vstack([rows / scale, np.diag(prior)])
-    x = np.linalg.lstsq(stacked, np.append(y / scale, centre), rcond=None)[0]
+    plain = np.linalg.lstsq(rows.r, rows.z, rcond=None)
+    off = rows.z - rows.r @ plain[0]
+    scale = float(np.sqrt((off @ off + rows.rest2) / max(spans - int(plain[2]), 1)))
+    y2 = float(rows.z @ rows.z) + rows.rest2
+    scale = max(scale, 1e-9 * float(np.sqrt(y2 / spans)))
+    stacked = np.vstack([rows.r / scale, np.diag(prior)])
+    x = np.linalg.lstsq(stacked, np.append(rows.z / scale, centre), rcond=None)[0]
     return x.astype(np.float64), scale
 
 

@@ -1,0 +1,49 @@
+"""A trace's requests that own no time, brought to the windows that they came in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from qjoule.model.arrays import Requests, WindowBatch
+from qjoule.model.counters import I64
+from qjoule.model.labels import GroupLabel
+from qjoule.model.query_groups import CallsByEnd, QueryGroups
+from qjoule.model.span_sums import is_counted
+
+
+class RecordedRequests:
+    """Adds requests to consecutive batches. The trace's queries are read once more, in order."""
+
+    def __init__(self, queries: QueryGroups, labels: Sequence[GroupLabel]) -> None:
+        self._counted = np.array([is_counted(label) for label in labels], bool)
+        self._ended = CallsByEnd(queries) if self._counted.any() else None
+
+    @property
+    def any(self) -> bool:
+        """Whether there is a server whose requests own no time."""
+        return self._ended is not None
+
+    def added(self, batch: WindowBatch) -> WindowBatch:
+        """The batch with the requests that came in its windows, if any are looked for."""
+        bounds_ns = batch.energy.boundaries_ns
+        if self._ended is None or len(bounds_ns) < 2:
+            return batch
+        calls = self._ended.until(int(bounds_ns[-1]) - 1)
+        group = np.concatenate([np.zeros(0, np.int64), *(some.group for some in calls)])
+        end_ns = np.concatenate([np.zeros(0, np.int64), *(some.end_ns for some in calls)])
+        n = np.concatenate([np.zeros(0, np.int64), *(some.executions for some in calls)])
+        window = np.searchsorted(bounds_ns, end_ns, "right") - 1
+        rows = (window >= 0) & self._counted[group]
+        return replace(batch, requests=summed(window[rows], group[rows], n[rows]))
+
+
+def summed(window: I64, group: I64, executions: I64) -> Requests:
+    """Requests in any order, one row for each window and group."""
+    groups = int(group.max(initial=0)) + 1
+    pair, place = np.unique(window * groups + group, return_inverse=True)
+    sums = np.zeros(len(pair), np.int64)
+    np.add.at(sums, place.reshape(-1), executions)
+    return Requests(pair // groups, pair % groups, sums)

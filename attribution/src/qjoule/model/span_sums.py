@@ -1,0 +1,175 @@
+"""What the statistical rung regresses: per span of time, what serving used and who asked.
+
+Spans are counted from the first window on. They are `SPAN_NS` long as long as there are at most
+`SPANS_MAX`, then twice that, and so on: what is held does not grow with time, and the same windows
+make the same spans, in whatever batches they come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import copy
+
+import numpy as np
+
+from qjoule.contract import Rung
+from qjoule.model.arrays import F64, Requests
+from qjoule.model.counters import I64, Bool
+from qjoule.model.labels import GroupLabel
+
+STATISTICAL = Rung.STATISTICAL.name.lower()
+SPAN_NS = 250_000_000  #: a request's work is in the span that it came in, but for the edges
+SPANS_MAX = 4096
+SHAPES_HELD = 512  #: with counts of their own; what is met later is counted together
+CPU_TIME = ""  #: beside the names of domains
+_FEWEST = 64  #: spans that there is room for from the start
+_SERVING = (
+    *("Native-Transpor", "ReadStage", "MutationStage", "CounterMutation", "ViewMutation"),
+    *("RequestRespons", "SharedPool-Work", "epollEventLoopG", "nioEventLoopGro"),
+    "ferretdb",
+)
+
+
+def is_serving(role: str) -> bool:
+    """Whether threads of this role work for requests, as far as names tell (15 bytes of them).
+
+    Cassandra's stages: org.apache.cassandra.concurrent.Stage. Its workers are shared, and called
+    by the stage that they work for at the time. All threads of a FerretDB are called as it is.
+    """
+    return role.startswith(_SERVING)
+
+
+class Roles:
+    """What groups are to the statistical rung, by their labels, of which more may come."""
+
+    def __init__(self, labels: Sequence[GroupLabel] = ()) -> None:
+        self.labels = labels
+        self.servers: list[str] = []  #: those that have serving rows
+        self._server = np.zeros(0, np.int64)
+        self._asks = np.zeros(0, bool)
+
+    def server(self, group: I64) -> I64:
+        """In `servers`, whose serving row each group is; -1: nobody's."""
+        self._learn(int(group.max(initial=-1)))
+        return self._server[group]
+
+    def asks(self, group: I64) -> Bool:
+        """Whether each group is a shape whose requests are only counted."""
+        self._learn(int(group.max(initial=-1)))
+        return self._asks[group]
+
+    def _learn(self, last: int) -> None:
+        """There may be more groups than labels: what has none is nothing."""
+        known = len(self._server)
+        if last < known:
+            return
+        new = [self.labels[g] if g < len(self.labels) else None for g in range(known, last + 1)]
+        asks = [one is not None and is_counted(one) for one in new]
+        self._asks = np.append(self._asks, np.array(asks, bool))
+        server = [self._number(one) for one in new]
+        self._server = np.append(self._server, np.array(server, np.int64))
+
+    def _number(self, label: GroupLabel | None) -> int:
+        if label is None or label.kind != "background" or not is_serving(label.shape):
+            return -1
+        if label.server not in self.servers:
+            self.servers.append(label.server)
+        return self.servers.index(label.server)
+
+
+def is_counted(label: GroupLabel) -> bool:
+    """Whether a group's requests are counted, and own no time."""
+    return label.kind == "queries" and label.rung == STATISTICAL
+
+
+class SpanSums:
+    """Sums by span: (spans,) each."""
+
+    def __init__(self, roles: Roles) -> None:
+        self.roles = roles
+        self.used: dict[tuple[str, str], F64] = {}  #: by server, and domain (nJ) or CPU_TIME (ns)
+        self.counts: dict[int, F64] = {}  #: requests by group
+        self.others: dict[str, F64] = {}  #: by server, of groups without counts of their own
+        self.dt_ns: F64 = np.zeros(_FEWEST)
+        self._level = 0  #: a span is SPAN_NS << level
+        self._begin_ns: int | None = None
+
+    def copy(self) -> SpanSums:
+        out = copy(self)
+        for name in ("used", "counts", "others"):
+            setattr(out, name, {key: sums.copy() for key, sums in getattr(self, name).items()})
+        out.dt_ns = self.dt_ns.copy()
+        return out
+
+    def add_time(self, boundaries_ns: I64) -> None:
+        """Windows, each after those before."""
+        if len(boundaries_ns) < 2:
+            return
+        if self._begin_ns is None:
+            self._begin_ns = int(boundaries_ns[0])
+        span = self._spans(boundaries_ns[:-1])
+        self.dt_ns += np.bincount(span, np.diff(boundaries_ns), len(self.dt_ns))
+
+    def add_used(self, domain: str, begin_ns: I64, group: I64, used: I64) -> None:
+        """What groups used of a domain, or of CPU_TIME, in windows that began then."""
+        server = self.roles.server(group)
+        for number in np.unique(server[server >= 0]).tolist():
+            mine = server == number
+            span = self._spans(begin_ns[mine])
+            name = self.roles.servers[number]
+            sums = self.used.setdefault((name, domain), np.zeros(len(self.dt_ns)))
+            sums += np.bincount(span, used[mine].astype(np.float64), len(sums))
+
+    def add_requests(self, boundaries_ns: I64, requests: Requests) -> None:
+        """Requests of windows whose time has been added."""
+        rows = self.roles.asks(requests.group)
+        if not rows.any():
+            return
+        group, n = requests.group[rows], requests.executions[rows].astype(np.float64)
+        span = self._spans(boundaries_ns[requests.window[rows]])
+        # In order of time, then of number: who is counted with the others hangs on nothing else.
+        met, first = np.unique(group, return_index=True)
+        for one in met[np.argsort(first, kind="stable")].tolist():
+            mine = group == one
+            sums = self._requests_of(one)
+            sums += np.bincount(span[mine], n[mine], len(sums))
+
+    def move(self, source: int, target: int) -> None:
+        """What was one group's is another's from now on."""
+        moved = self.counts.pop(source, None)
+        if moved is not None:
+            sums = self._requests_of(target)
+            sums += moved
+
+    def _requests_of(self, group: int) -> F64:
+        if group in self.counts or len(self.counts) < SHAPES_HELD:
+            return self.counts.setdefault(group, np.zeros(len(self.dt_ns)))
+        server = self.roles.labels[group].server
+        return self.others.setdefault(server, np.zeros(len(self.dt_ns)))
+
+    def _spans(self, begin_ns: I64) -> I64:
+        """The span of each window; makes room for it."""
+        begun = np.maximum(begin_ns - (self._begin_ns or 0), 0)
+        last = int(begun.max(initial=0)) // SPAN_NS
+        while last >> self._level >= len(self.dt_ns):
+            if len(self.dt_ns) < SPANS_MAX:
+                self._remake(_widened)
+            else:
+                self._remake(_halved)
+                self._level += 1
+        return (begun // SPAN_NS) >> self._level
+
+    def _remake(self, how: Callable[[F64], F64]) -> None:
+        self.dt_ns = how(self.dt_ns)
+        self.used = {key: how(sums) for key, sums in self.used.items()}
+        self.counts = {key: how(sums) for key, sums in self.counts.items()}
+        self.others = {key: how(sums) for key, sums in self.others.items()}
+
+
+def _widened(sums: F64) -> F64:
+    return np.append(sums, np.zeros(len(sums)))
+
+
+def _halved(sums: F64) -> F64:
+    """Two spans each as one, and room for as many again."""
+    return np.append(sums.reshape(-1, 2).sum(axis=1), np.zeros(len(sums) // 2))
