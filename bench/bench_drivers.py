@@ -1,11 +1,16 @@
 """What the driver shims cost an application: time added to a point query on loopback.
 
-    python bench/bench_drivers.py [--rounds N] [--calls N] [--only DRIVER]...
+    python bench/bench_drivers.py [--rounds N] [--calls N] [--only DRIVER]... [--record] [--awake]
 
-Batches of calls take turns: bare driver, shim with a recorder that listens (tags in force), and
-shim without any. Each batch gives its median time per call; each of the last two is compared with
-the bare batches just before and after it. Medians over rounds with their intervals, beside the
-target.
+Slices of calls take turns: bare driver, shim with a recorder that listens (tags in force), and shim
+without any. Each slice of the last two is compared with the bare slices just before and after it,
+under the same recorder: what the recorder itself costs the server is in both. That recorder is the
+one of `qjoule record` without its tracer, in a process of its own, or with `--record` (as root) all
+of `qjoule record`, attached to the server.
+
+Two figures each: elapsed time (a slice's median call) and CPU time of this process. Elapsed time
+also says how deep an idle CPU sleeps while the other side works; `--awake` keeps every CPU awake
+with a spinner that yields to everything (SCHED_IDLE). Medians over rounds, with their intervals.
 """
 
 from __future__ import annotations
@@ -17,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,6 +37,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from bench.overhead.stats import Estimate, median_interval  # noqa: E402
 
+from root.support.recording import recording  # noqa: E402
 from servers.cassandra import cassandra_server  # noqa: E402
 from servers.mariadb import mariadb_server  # noqa: E402
 from servers.postgres import postgres_server  # noqa: E402
@@ -39,18 +45,26 @@ from servers.process import DatabaseServer, Unavailable  # noqa: E402
 from servers.redis import redis_server  # noqa: E402
 
 TARGET_US, TARGET_SHARE = 5.0, 0.01
+#: After wrappers came or went the interpreter specialises its code anew.
+WARM_CALLS = 100
 LISTEN = """
 import sys, time
 from pathlib import Path
-from tag_listener import listening
-with listening(Path(sys.argv[1])) as listener:
-    print("ready", flush=True)
-    while True:
-        listener.poll()
-        for process in listener.processes:
-            process.begins.clear()
-            process.ends.clear()
-        time.sleep(0.02)
+import numpy as np
+from qjoule.tags.tagging import TagSource
+source = TagSource(Path(sys.argv[1]))
+source.start()
+print("ready", flush=True)
+one = np.zeros(1, np.int64)
+while True:  # as often as a recorder asks, so that it forgets as one does
+    time.sleep(0.2)
+    source.tags_of([None], one, one, one + time.monotonic_ns())
+"""
+SPIN = """
+import os
+os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+while True:
+    pass
 """
 Call = Callable[[], object]
 
@@ -87,10 +101,10 @@ DRIVERS: dict[str, tuple[Callable[[], Any], Callable[[DatabaseServer], tuple[Any
 
 @dataclass
 class Figures:
-    """Per round: time of a bare call, and what each mode added to it."""
+    """Per round, in µs: what a bare call takes, and what each mode added to it."""
 
-    bare_us: list[float] = field(default_factory=list)
-    added_us: dict[str, list[float]] = field(default_factory=dict)
+    bare: list[Slice] = field(default_factory=list)
+    added: dict[str, list[Slice]] = field(default_factory=dict)
 
 
 @contextmanager
@@ -98,9 +112,8 @@ def listener() -> Iterator[Path]:
     """A recorder in another process, as a recorder is."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "tags.sock"
-        environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests")}
         process = subprocess.Popen(
-            [sys.executable, "-c", LISTEN, str(path)], stdout=subprocess.PIPE, env=environment
+            [sys.executable, "-c", LISTEN, str(path)], stdout=subprocess.PIPE
         )
         try:
             assert process.stdout is not None
@@ -111,46 +124,95 @@ def listener() -> Iterator[Path]:
             process.wait()
 
 
-def batch_us(call: Call, calls: int) -> float:
-    """Median time of a call, in µs."""
+@contextmanager
+def recorder(server: DatabaseServer) -> Iterator[Path]:
+    """`qjoule record`, attached to the server; it loses root's rights, so its places are open."""
+    path = Path(f"/tmp/qjoule-bench-{os.getpid()}.sock")
+    os.environ["QJOULE_TAGS_SOCKET"] = str(path)
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            with recording(Path(folder) / "t", "--pid", str(server.pid)):
+                yield path
+        finally:
+            path.unlink(missing_ok=True)
+
+
+@contextmanager
+def awake() -> Iterator[None]:
+    """No CPU idles."""
+    spinners = []
+    for cpu in sorted(os.sched_getaffinity(0)):
+        spinner = subprocess.Popen([sys.executable, "-c", SPIN])
+        os.sched_setaffinity(spinner.pid, {cpu})
+        spinners.append(spinner)
+    try:
+        yield
+    finally:
+        for spinner in spinners:
+            spinner.kill()
+            spinner.wait()
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A call of one slice, in µs: the median one's elapsed time, the mean one's CPU time."""
+
+    elapsed: float
+    cpu: float
+
+    def over(self, one: Slice, other: Slice) -> Slice:
+        """What it takes more than two others."""
+        return Slice(
+            self.elapsed - (one.elapsed + other.elapsed) / 2, self.cpu - (one.cpu + other.cpu) / 2
+        )
+
+
+def timed(call: Call, calls: int) -> Slice:
+    """So many calls, after some that do not count."""
     clock = time.perf_counter_ns
+    for _ in range(WARM_CALLS):
+        call()
     times = np.empty(calls)
+    cpu = time.process_time_ns()
     for n in range(calls):
         t0 = clock()
         call()
         times[n] = clock() - t0
-    return float(np.median(times)) / 1e3
+    cpu = time.process_time_ns() - cpu
+    return Slice(float(np.median(times)) / 1e3, cpu / calls / 1e3)
 
 
 def run(name: str, call: Call, path: Path, rounds: int, calls: int) -> Figures:
     channel = channel_module.channel
     figures = Figures()
-    batch_us(call, calls)  # warm
-    before = batch_us(call, calls)
+    timed(call, calls)
+    before = timed(call, calls)
     for _ in range(rounds):
-        for mode, place in (("listening", str(path)), ("nobody listens", "/nonexistent")):
+        for mode, place in (("a recorder listens", str(path)), ("nobody listens", "/nonexistent")):
             channel.close()
             channel._path, channel._next_try_ns = place, 0
             instrument(name)
             with tag(endpoint="checkout", tenant="42"):
-                call()
-                taken = batch_us(call, calls)
+                taken = timed(call, calls)
             uninstrument()
-            after = batch_us(call, calls)
-            figures.bare_us.append(after)
-            figures.added_us.setdefault(mode, []).append(taken - (before + after) / 2)
+            after = timed(call, calls)
+            figures.bare.append(after)
+            figures.added.setdefault(mode, []).append(taken.over(before, after))
             before = after
     return figures
 
 
 def lines(name: str, figures: Figures) -> Iterator[str]:
-    bare = median_interval(figures.bare_us)
-    yield f"{name}: a point query takes {_interval(bare)} µs"
-    for mode, added in figures.added_us.items():
-        found = median_interval(added)
+    bare = median_interval([one.elapsed for one in figures.bare])
+    cpu = median_interval([one.cpu for one in figures.bare])
+    yield f"{name}: a point query takes {_interval(bare)} µs, {_interval(cpu)} of them CPU time"
+    for mode, added in figures.added.items():
+        elapsed = median_interval([one.elapsed for one in added])
+        cpu = median_interval([one.cpu for one in added])
         yield (
-            f"  {mode}: {_interval(found)} µs more (target {TARGET_US:g}), "
-            f"{found.median / bare.median:.1%} (target {TARGET_SHARE:.0%})"
+            f"  {mode}: {_interval(elapsed)} µs more (target {TARGET_US:g}), "
+            f"{elapsed.median / bare.median:.1%} (target {TARGET_SHARE:.0%}); "
+            f"CPU time {_interval(cpu)} µs more"
         )
 
 
@@ -160,15 +222,21 @@ def _interval(found: Estimate) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=25)
-    parser.add_argument("--calls", type=int, default=400)
+    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--calls", type=int, default=300)
     parser.add_argument("--only", action="append", choices=list(DRIVERS), metavar="DRIVER")
+    parser.add_argument("--record", action="store_true", help="under a whole `qjoule record`")
+    parser.add_argument("--awake", action="store_true", help="let no CPU idle")
     chosen = parser.parse_args()
     print(f"load average at the start: {os.getloadavg()[0]:.1f}")
     for name in chosen.only or DRIVERS:
         start, connect = DRIVERS[name]
         try:
-            with start() as server, listener() as path:
+            with ExitStack() as stack:
+                server = stack.enter_context(start())
+                path = stack.enter_context(recorder(server) if chosen.record else listener())
+                if chosen.awake:
+                    stack.enter_context(awake())
                 client, call = connect(server)
                 with closing(client):
                     figures = run(name, call, path, chosen.rounds, chosen.calls)
