@@ -3,13 +3,31 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import pytest
+
+from qjoule_drivers import channel as channel_module
+from qjoule_drivers import instrument, uninstrument
+from tag_listener import Listener, listening
 
 #: Tests of one run that may pass at their second attempt only.
 MOST_REPEATED = 3
 _FAILED = pytest.StashKey[bool]()
+
+
+@pytest.fixture
+def listener(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Listener]:
+    """The drivers are wrapped, and this process tells this listener of their calls."""
+    with listening(tmp_path / "tags.sock") as found:
+        channel = channel_module.channel
+        monkeypatch.setattr(channel, "_path", str(found.path))
+        channel.abandon()
+        instrument()
+        yield found
+        uninstrument()
+        channel.close()
 
 
 @pytest.hookimpl(trylast=True)

@@ -3,32 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pymongo
 import pytest
 
-from qjoule_drivers import channel as channel_module
-from qjoule_drivers import instrument, tag, uninstrument
+from qjoule_drivers import instrument, tag
 from qjoule_drivers.ring import OK
 from servers.process import DatabaseServer
-from tag_listener import Listener, listening
+from tag_listener import Listener
 
 pytestmark = pytest.mark.server
-
-
-@pytest.fixture
-def listener(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Listener]:
-    with listening(tmp_path / "tags.sock") as found:
-        channel = channel_module.channel
-        monkeypatch.setattr(channel, "_path", str(found.path))
-        channel.abandon()
-        instrument("pymongo")
-        yield found
-        uninstrument()
-        channel.close()
 
 
 def test_pymongo_calls(ferretdb: DatabaseServer, listener: Listener) -> None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import warnings
-from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -17,26 +15,12 @@ import pytest
 import redis as redis_driver
 import redis.asyncio as redis_asyncio
 
-from qjoule_drivers import channel as channel_module
 from qjoule_drivers import instrument, state, tag, uninstrument
 from qjoule_drivers.ring import ERROR, OK
 from servers.process import DatabaseServer
-from tag_listener import Begin, Listener, Process, listening
+from tag_listener import Begin, Listener, Process
 
 pytestmark = pytest.mark.server
-
-
-@pytest.fixture
-def listener(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Listener]:
-    """Drivers are wrapped, and this process tells this listener."""
-    with listening(tmp_path / "tags.sock") as found:
-        channel = channel_module.channel
-        monkeypatch.setattr(channel, "_path", str(found.path))
-        channel.abandon()
-        instrument()
-        yield found
-        uninstrument()
-        channel.close()
 
 
 def _tagged(listener: Listener, key: str = "m") -> list[Begin]:
