@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from qjoule_drivers import channel as channel_module
 from qjoule_drivers import set_trace, tag
-from qjoule_drivers.channel import CHECK_CALLS, Channel, Peer
+from qjoule_drivers.channel import Channel, Peer
 from qjoule_drivers.ring import MARGIN, OK, SLOTS, Ring
+from qjoule_drivers.shims.peer import meet
 from tag_listener import Listener, listening
 
 
@@ -86,15 +87,6 @@ def test_nobody_listens(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_recorder_that_starts_later_is_met(tmp_path: Path) -> None:
-    channel, peer = Channel(str(tmp_path / "tags.sock")), _peer()
-    assert channel.begin(peer) == 0
-    with listening(tmp_path / "tags.sock") as listener:
-        channel._next_try_ns = 0
-        assert channel.begin(peer)
-        assert len(listener.only().begins) == 1
-
-
 def test_a_full_ring_drops_and_counts(listener: Listener) -> None:
     channel, peer = Channel(str(listener.path)), _peer()
     written = [channel.begin(peer) for _ in range(SLOTS + 100)]
@@ -106,29 +98,41 @@ def test_a_full_ring_drops_and_counts(listener: Listener) -> None:
     assert len(listener.only().begins) == SLOTS - MARGIN + 1
 
 
-def test_a_killed_recorder_is_noticed_and_a_new_one_met(tmp_path: Path) -> None:
-    channel, peer = Channel(str(tmp_path / "tags.sock")), _peer()
-    with listening(tmp_path / "tags.sock") as listener:
-        assert channel.begin(peer)
-        listener.only()
-    for _ in range(CHECK_CALLS + 1):
-        channel.begin(peer)
-    assert channel._ring is None
-    with listening(tmp_path / "tags.sock") as listener:
-        channel._next_try_ns = 0
-        with tag(after="1"):
-            assert channel.begin(peer)
-        (begin,) = listener.only().begins
-        assert (begin.tags, begin.connection) == ({"after": "1"}, {"db.system.name": "x"})
-
-
-def test_a_recorder_that_closes_the_ring(listener: Listener) -> None:
+def test_an_exception_is_kept_from_the_application_and_counted(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
     channel, peer = Channel(str(listener.path)), _peer()
-    channel.begin(peer)
-    listener.only().close_ring()
-    for _ in range(CHECK_CALLS):
-        channel.begin(peer)
-    assert channel._ring is None
+    call = channel.begin(peer)
+    assert call
+
+    def broken(*_: object) -> int:
+        raise RuntimeError
+
+    monkeypatch.setattr(channel_module.Recorder, "begin", broken)
+    monkeypatch.setattr(channel_module.Recorder, "end", broken)
+    assert channel.begin(peer) == 0
+    channel.end(peer, call, OK)
+    process = listener.only()
+    assert (process.errors, process.dropped) == (2, 1)
+    # And a connection that cannot be described.
+    assert meet(object(), lambda _: _peer()) is None
+    assert channel.begin(None) == 0
+
+
+def test_counts_of_many_threads_at_once(listener: Listener) -> None:
+    channel = Channel(str(listener.path))
+    channel.begin(_peer())
+
+    def work() -> None:
+        for _ in range(500):
+            channel.failed()
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert listener.only().errors == 8 * 500
 
 
 def test_a_socket_that_is_full_drops_definitions(listener: Listener) -> None:
@@ -166,29 +170,6 @@ def test_many_threads_at_once(listener: Listener) -> None:
     assert process.dropped == process.errors == 0
 
 
-def test_threads_whose_first_calls_come_at_once(listener: Listener) -> None:
-    for turn in range(20):
-        channel = Channel(str(listener.path))
-        start = threading.Barrier(16)
-        calls: list[int] = []
-
-        def work(channel: Channel, start: threading.Barrier, calls: list[int], name: str) -> None:
-            peer = _peer(name)
-            start.wait()
-            calls.append(channel.begin(peer))
-
-        threads = [
-            threading.Thread(target=work, args=(channel, start, calls, f"{turn}.{n}"))
-            for n in range(16)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert sorted(calls) == list(range(1, 17))
-        channel.close()
-
-
 def test_a_signal_handler_that_queries(listener: Listener) -> None:
     channel, peer, other = Channel(str(listener.path)), _peer("main"), _peer("handler")
     channel.begin(peer)
@@ -208,29 +189,6 @@ def test_a_signal_handler_that_queries(listener: Listener) -> None:
     process = listener.only()
     names = [begin.connection["db.system.name"] for begin in process.begins]
     assert (names.count("main"), names.count("handler")) == (written + 1, count)
-
-
-def test_a_child_of_fork_meets_the_recorder_itself(
-    listener: Listener, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    channel, peer = Channel(str(listener.path)), _peer()
-    monkeypatch.setattr(channel_module, "channel", channel)
-    with tag(who="parent"):
-        channel.begin(peer)
-    child = os.fork()
-    if not child:
-        with tag(who="child"):
-            channel.begin(peer)
-        os._exit(0)
-    os.waitpid(child, 0)
-    with tag(who="parent"):
-        channel.begin(peer)
-    parent, forked = listener.wait_for(2)
-    listener.wait_until_gone(forked)
-    assert (parent.pid, forked.pid) == (os.getpid(), child)
-    assert [begin.tags["who"] for begin in parent.begins] == ["parent", "parent"]
-    assert [begin.tags["who"] for begin in forked.begins] == ["child"]
-    assert not parent.ended
 
 
 def test_no_thread_and_no_descriptor_is_left(listener: Listener) -> None:

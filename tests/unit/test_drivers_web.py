@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Iterable, Iterator
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -13,7 +15,8 @@ from opentelemetry import baggage as otel_baggage
 from opentelemetry import context as otel_context
 from opentelemetry.sdk.trace import TracerProvider
 
-from qjoule_drivers import ASGIMiddleware, WSGIMiddleware, current_tags, parse_traceparent
+from qjoule_drivers import ASGIMiddleware, WSGIMiddleware, current_tags, parse_traceparent, tag
+from qjoule_drivers.context import MAX_VALUE, take_from_baggage
 from qjoule_drivers.propagation import baggage, set_trace, trace_context
 
 HEADER = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -106,9 +109,40 @@ def test_opentelemetry_s_span_and_baggage_are_picked_up() -> None:
         assert int.from_bytes(found[0], "big") == span.get_span_context().trace_id
         assert int.from_bytes(found[1], "big") == span.get_span_context().span_id
     assert trace_context() is None
-    token = otel_context.attach(otel_baggage.set_baggage("tenant", "7"))
-    assert baggage(None) == {"tenant": "7"}
-    otel_context.detach(token)
+
+
+def test_opentelemetry_s_baggage_becomes_tags_where_it_is_named() -> None:
+    context = otel_context.get_current()
+    for key, value in {"tenant": "7", "secret": "x", "a!b": 'it\'s\n"x"' + "y" * 999}.items():
+        context = otel_baggage.set_baggage(key, value, context)
+    token = otel_context.attach(context)
+    try:
+        assert current_tags() == {}  # none, unless it is named
+        take_from_baggage(["tenant", "a!b", "absent"])
+        tags = current_tags()
+        assert tags.keys() == {"tenant", "a_b"}
+        assert tags["tenant"] == "7"
+        assert tags["a_b"].startswith('it\'s "x"y')
+        assert len(tags["a_b"]) == MAX_VALUE
+        with tag(tenant="said", job="j"):  # what the application says itself counts more
+            assert current_tags() == {**tags, "tenant": "said", "job": "j"}
+    finally:
+        otel_context.detach(token)
+        assert current_tags() == {}
+        take_from_baggage(())
+
+
+def test_a_span_that_fails_costs_the_trace_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As while another thread imports OpenTelemetry."""
+    monkeypatch.setitem(sys.modules, "opentelemetry.trace", ModuleType("half"))
+    monkeypatch.setitem(sys.modules, "opentelemetry.baggage", ModuleType("half"))
+    set_trace((bytes(range(16)), bytes(range(8))))
+    assert trace_context() == (bytes(range(16)), bytes(range(8)))
+    take_from_baggage(["tenant"])
+    try:
+        assert current_tags() == {}
+    finally:
+        take_from_baggage(())
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,8 @@ import sys
 from collections.abc import Iterable
 
 from qjoule_drivers.comments import put_in_statements
-from qjoule_drivers.context import current_tags, tag
+from qjoule_drivers.connections import put_in_connections
+from qjoule_drivers.context import current_tags, tag, take_from_baggage
 from qjoule_drivers.imports import forget, when_imported
 from qjoule_drivers.propagation import parse_traceparent, set_trace
 from qjoule_drivers.shims import SHIMS
@@ -38,22 +39,35 @@ __all__ = [
 __version__ = "0.1.0"
 
 
-def instrument(*drivers: str, in_statements: Iterable[str] | None = None) -> None:
+def instrument(
+    *drivers: str,
+    in_statements: Iterable[str] | None = None,
+    in_connections: Iterable[str] | None = None,
+    from_baggage: Iterable[str] | None = None,
+) -> None:
     """Wraps drivers (names as in ``import``; default: all known) now, or when they are imported.
     Again does no harm.
 
-    ``in_statements`` names tags that also go into the statements themselves (a comment in SQL,
-    ``comment`` in MongoDB, the custom payload in CQL), for servers on other hosts; default:
-    `QJOULE_TAGS_IN_STATEMENTS`, a comma-separated list, or none. Raises ValueError for a driver
-    that is not known: that is a mistake in a program, not of its data.
+    Each of these names keys, and none by default; a comma-separated list in the environment stands
+    for one that is not given:
+
+    ``in_statements`` (`QJOULE_TAGS_IN_STATEMENTS`): tags that also go with the statements, for
+    servers on other hosts: a comment in SQL, ``comment`` in MongoDB, the custom payload in CQL.
+    ``in_connections`` (`QJOULE_TAGS_IN_CONNECTIONS`): tags that a connection tells its server when
+    it is opened: `application_name` of PostgreSQL, connection attributes of MySQL, a client's name
+    in Redis.
+    ``from_baggage`` (`QJOULE_TAGS_FROM_BAGGAGE`): entries of OpenTelemetry's current baggage that
+    become tags, where the application says nothing else.
+
+    Raises ValueError for a driver that is not known: that is a mistake in a program, not of its
+    data.
     """
     unknown = set(drivers) - set(SHIMS)
     if unknown:
         raise ValueError(f"unknown driver {sorted(unknown)[0]!r}: known are {', '.join(SHIMS)}")
-    if in_statements is None:
-        listed = os.environ.get("QJOULE_TAGS_IN_STATEMENTS", "")
-        in_statements = [key.strip() for key in listed.split(",") if key.strip()]
-    put_in_statements(in_statements)
+    put_in_statements(_keys(in_statements, "QJOULE_TAGS_IN_STATEMENTS"))
+    put_in_connections(_keys(in_connections, "QJOULE_TAGS_IN_CONNECTIONS"))
+    take_from_baggage(_keys(from_baggage, "QJOULE_TAGS_FROM_BAGGAGE"))
     for name in drivers or SHIMS:
         when_imported(SHIMS[name].trigger, SHIMS[name].install)
 
@@ -64,6 +78,12 @@ def uninstrument(*drivers: str) -> None:
         if name in SHIMS:
             forget(SHIMS[name].trigger)
             SHIMS[name].uninstall()
+
+
+def _keys(given: Iterable[str] | None, variable: str) -> Iterable[str]:
+    if given is not None:
+        return given
+    return [key.strip() for key in os.environ.get(variable, "").split(",") if key.strip()]
 
 
 def state() -> dict[str, str]:

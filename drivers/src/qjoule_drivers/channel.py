@@ -15,15 +15,15 @@ import os
 from time import monotonic_ns
 from typing import Any
 
-from qjoule_drivers.context import EMPTY, TagSet, innermost
-from qjoule_drivers.propagation import trace_context
+from qjoule_drivers.context import EMPTY, TagSet, baggage_keys, innermost, with_baggage
+from qjoule_drivers.propagation import OPENTELEMETRY, modules, set_here, trace_context
 from qjoule_drivers.ring import Ring
 
 DEFAULT_PATH = "/run/qjoule/tags.sock"
 HELLO = b"qjoule tags 1\n"
 RETRY_NS = 1_000_000_000
-#: How often, in calls, it is checked that a recorder is still there.
-CHECK_CALLS = 1024
+#: How often it is checked, when a call is made, that a recorder is still there.
+CHECK_NS = 100_000_000
 
 
 class Peer:
@@ -31,160 +31,197 @@ class Peer:
     attribute.
     """
 
-    __slots__ = ("number", "of", "ring")
+    __slots__ = ("announced", "of")
 
     def __init__(self, of: dict[str, object]) -> None:
         self.of = of
-        self.ring: object = None
-        self.number = 0
+        #: To which recorder (its token), and by which number: one value, as threads share it.
+        self.announced: tuple[object, int] = (None, 0)
+
+
+class Recorder(Ring):
+    """One that was met: the ring it reads, and the socket it takes definitions from."""
+
+    __slots__ = ("_numbers", "_socket", "token")
+
+    def __init__(self, path: str) -> None:
+        """Meets it. Raises OSError if nobody listens there, and what a platform without memfd
+        raises.
+        """
+        self.token = object()  #: tells this one from others, without keeping its ring alive
+        self._numbers = itertools.count(1)
+        self._socket: Any = _socket.socket(
+            _socket.AF_UNIX,
+            _socket.SOCK_SEQPACKET | _socket.SOCK_CLOEXEC | _socket.SOCK_NONBLOCK,
+        )
+        try:
+            self._socket.connect(path)
+            super().__init__()
+            try:
+                rights = array.array("i", [self.fd])
+                self._socket.sendmsg([HELLO], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)])
+            finally:
+                self.handed_over()
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def announce(self, what: str, known: Peer | TagSet) -> int:
+        """Defines a connection or tags; returns their number, 0 if there is no room."""
+        number = next(self._numbers)
+        message = json.dumps({what: number, "of": known.of}, separators=(",", ":"))
+        try:
+            self._socket.send(
+                message.encode("utf-8", "replace"), _socket.MSG_DONTWAIT | _socket.MSG_NOSIGNAL
+            )
+        except OSError:
+            self.count_dropped()
+            return 0
+        known.announced = (self.token, number)
+        return number
+
+    def is_gone(self) -> bool:
+        """One that was killed closes its socket, and nothing else."""
+        if self.closed:
+            return True
+        try:
+            return bool(self._socket.recv(1, _socket.MSG_PEEK | _socket.MSG_DONTWAIT) == b"")
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    def close(self) -> None:
+        """Another thread may still be writing: the ring's mapping goes with its last user."""
+        self._socket.close()
 
 
 class Channel:
     """Announces calls. One per process; a child of fork starts anew (:func:`reset`)."""
 
+    __slots__ = (
+        "_meeting",
+        "_meets",
+        "_missed",
+        "_next_check_ns",
+        "_next_try_ns",
+        "_path",
+        "_recorder",
+    )
+
     def __init__(self, path: str | None = None) -> None:
         self._path = path or os.environ.get("QJOULE_TAGS_SOCKET") or DEFAULT_PATH
-        self._ring: Ring | None = None
-        self._socket: Any = None
+        self._recorder: Recorder | None = None
         self._meets = _thread.RLock()
         self._meeting = False
+        self._missed = 0
         self._next_try_ns = 0
-        self._calls = 0
-        self._numbers = itertools.count(1)
+        self._next_check_ns = 0
 
-    def begin(self, peer: Peer, stream: int = 0) -> int:
-        """A statement is about to be sent; returns its call, 0 if nobody listens."""
-        t_ns = monotonic_ns()
-        ring = self._ring
-        if ring is None:
-            if t_ns < self._next_try_ns or not self._meet(t_ns):
+    def begin(self, peer: Peer | None, stream: int = 0) -> int:
+        """A statement is about to be sent; returns its call, 0 if nobody listens.
+
+        Never raises. Between two queries the server's work has filled the caches, so what a call
+        costs here is the memory that it touches: few functions, few objects.
+        """
+        try:
+            t_ns = monotonic_ns()
+            recorder = self._recorder
+            if recorder is None or t_ns > self._next_check_ns:
+                recorder = self._present(recorder, t_ns)
+            if recorder is None or peer is None:
                 return 0
-            ring = self._ring
-            if ring is None:
-                return 0
-        self._calls += 1
-        if self._calls >= CHECK_CALLS and not self._still_there(ring):
+            token = recorder.token
+            announced, connection = peer.announced
+            if announced is not token:
+                connection = recorder.announce("connection", peer)
+                if not connection:
+                    return 0
+            tags = innermost().tags
+            if baggage_keys:
+                tags = with_baggage(tags)
+            number = 0
+            if tags is not EMPTY:
+                announced, number = tags.announced
+                if announced is not token:
+                    number = recorder.announce("tags", tags)
+            trace = trace_context() if OPENTELEMETRY in modules else set_here()
+            return recorder.begin(t_ns, connection, number, stream, trace)
+        except Exception:
+            self.failed(call_is_lost=True)
             return 0
-        connection = peer.number if peer.ring is ring.token else self._announce_peer(ring, peer)
-        if not connection:
-            return 0
-        tags = innermost().tags
-        number = 0
-        if tags is not EMPTY:
-            number = tags.number if tags.ring is ring.token else self._announce_tags(ring, tags)
-        call = ring.begin(t_ns, connection, number, stream, trace_context())
-        if not call:
-            self._calls = CHECK_CALLS  # full: is anybody there?
-        return call
 
-    def end(self, peer: Peer, call: int, status: int) -> None:
-        """The result of ``call`` has arrived."""
-        ring = self._ring
-        if ring is not None and peer.ring is ring.token:
-            ring.end(monotonic_ns(), call, status)
+    def end(self, peer: Peer | None, call: int, status: int) -> None:
+        """The result of ``call`` has arrived; nothing to tell if that is 0. Never raises."""
+        recorder = self._recorder
+        if not call or recorder is None or peer is None:
+            return
+        try:
+            if peer.announced[0] is recorder.token:
+                recorder.end(monotonic_ns(), call, status)
+        except Exception:
+            self.failed()
 
-    def failed(self) -> None:
+    def failed(self, call_is_lost: bool = False) -> None:
         """Counts an exception that the application was spared."""
-        ring = self._ring
-        if ring is not None:
-            ring.count_error()
+        recorder = self._recorder
+        if recorder is not None:
+            recorder.count_error()
+            if call_is_lost:
+                recorder.count_dropped()
 
     def close(self) -> None:
         """Forgets the recorder; the next call meets it again."""
-        self._ring = (
-            None  # another thread may still be writing: the mapping goes with its last user
-        )
-        sock, self._socket = self._socket, None
-        if sock is not None:
-            sock.close()
+        recorder, self._recorder = self._recorder, None
+        if recorder is not None:
+            recorder.close()
 
     def abandon(self) -> None:
         """In a child of fork: the ring is the parent's, and no other thread exists any more."""
         self.close()
         self._meets = _thread.RLock()
         self._meeting = False
+        self._missed = 0
         self._next_try_ns = 0
 
-    def _meet(self, t_ns: int) -> bool:
+    def _present(self, recorder: Recorder | None, t_ns: int) -> Recorder | None:
+        """The recorder that is there now: the same, another, or none."""
+        if recorder is not None:
+            self._next_check_ns = t_ns + CHECK_NS
+            if not recorder.is_gone():
+                return recorder
+            if self._recorder is recorder:
+                self.close()
+        if t_ns < self._next_try_ns:
+            return None
         # Threads that come meanwhile wait: a few system calls, none of which blocks. Without a tag
         # their calls would be the one thing that is neither told nor counted.
         with self._meets:
-            if self._ring is not None:
-                return True
-            # In a signal handler that interrupted the meeting, or where another has just failed.
-            if self._meeting or t_ns < self._next_try_ns:
-                return False
+            if self._recorder is not None:
+                return self._recorder
+            if self._meeting:
+                self._missed += 1  # in a signal handler that interrupted the meeting
+                return None
+            if t_ns < self._next_try_ns:
+                return None  # another has just failed
             self._meeting = True
             try:
-                return self._try_to_meet()
+                return self._meet()
             finally:
                 self._next_try_ns = t_ns + RETRY_NS
                 self._meeting = False
 
-    def _try_to_meet(self) -> bool:
-        sock: Any = None
+    def _meet(self) -> Recorder | None:
+        self._missed = 0
         try:
-            sock = _socket.socket(
-                _socket.AF_UNIX,
-                _socket.SOCK_SEQPACKET | _socket.SOCK_CLOEXEC | _socket.SOCK_NONBLOCK,
-            )
-            sock.connect(self._path)
-            ring = Ring()
-            try:
-                rights = array.array("i", [ring.fd])
-                sock.sendmsg([HELLO], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)])
-            finally:
-                ring.handed_over()
+            recorder = Recorder(self._path)
         except (OSError, ValueError, AttributeError):
-            if sock is not None:
-                sock.close()
-            return False
-        else:
-            self._numbers = itertools.count(1)
-            self._calls = 0
-            self._socket = sock
-            self._ring = ring
-            return True
-
-    def _still_there(self, ring: Ring) -> bool:
-        """Every so many calls: a recorder that was killed closes its socket, and nothing else."""
-        self._calls = 0
-        gone = ring.closed
-        if not gone:
-            try:
-                gone = self._socket.recv(1, _socket.MSG_PEEK | _socket.MSG_DONTWAIT) == b""
-            except BlockingIOError:
-                gone = False
-            except OSError:
-                gone = True
-        if gone and self._ring is ring:
-            self.close()
-        return not gone
-
-    def _announce_peer(self, ring: Ring, peer: Peer) -> int:
-        number = self._define(ring, "connection", peer.of)
-        peer.number = number
-        peer.ring = ring.token if number else None
-        return number
-
-    def _announce_tags(self, ring: Ring, tags: TagSet) -> int:
-        number = self._define(ring, "tags", tags.of)
-        tags.number = number
-        tags.ring = ring.token if number else None
-        return number
-
-    def _define(self, ring: Ring, what: str, of: object) -> int:
-        number = next(self._numbers)
-        message = json.dumps({what: number, "of": of}, separators=(",", ":"))
-        sock = self._socket
-        try:
-            sock.send(
-                message.encode("utf-8", "replace"), _socket.MSG_DONTWAIT | _socket.MSG_NOSIGNAL
-            )
-        except (OSError, AttributeError):
-            ring.count_dropped()
-            return 0
-        return number
+            return None
+        self._next_check_ns = monotonic_ns() + CHECK_NS
+        self._recorder = recorder
+        for _ in range(self._missed):
+            recorder.count_dropped()
+        return recorder
 
 
 channel = Channel()

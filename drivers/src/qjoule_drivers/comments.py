@@ -12,26 +12,24 @@ from collections.abc import Iterable
 from typing import Any, overload
 from urllib.parse import quote
 
-from qjoule_drivers.context import EMPTY, TagSet, innermost
+from qjoule_drivers.context import EMPTY, TagSet, in_force
 
-_keys: frozenset[str] = frozenset()
+keys_in_statements: set[str] = set()
 _made: dict[TagSet, str] = {}
 _MAX_MADE = 4096
 
 
 def put_in_statements(keys: Iterable[str]) -> None:
     """From now on the tags of these keys go into statements too; none: they do not."""
-    global _keys  # noqa: PLW0603
-    _keys = frozenset(keys)
+    named = set(keys)
+    keys_in_statements.clear()
+    keys_in_statements.update(named)
     _made.clear()
 
 
 def chosen() -> dict[str, str]:
     """The current tags that go into statements."""
-    if not _keys:
-        return {}
-    of = innermost().tags.of
-    return {key: of[key] for key in sorted(_keys & of.keys())}
+    return in_force().those(keys_in_statements) if keys_in_statements else {}
 
 
 @overload
@@ -46,9 +44,9 @@ def commented(statement: Any) -> Any:
     >>> with tag(endpoint="a b"): commented("SELECT 1;")
     "SELECT 1/*endpoint='a%20b'*/;"
     """
-    if not _keys:
+    if not keys_in_statements:
         return statement
-    tags = innermost().tags
+    tags = in_force()
     if tags is EMPTY:
         return statement
     comment = _made.get(tags)
@@ -79,7 +77,7 @@ def pairs_of(tags: dict[str, str]) -> str:
 def _remember(tags: TagSet) -> str:
     if len(_made) >= _MAX_MADE:
         _made.clear()
-    comment = _made[tags] = comment_of({key: tags.of[key] for key in _keys & tags.of.keys()})
+    comment = _made[tags] = comment_of(tags.those(keys_in_statements))
     return comment
 
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Set
 from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, TypeVar, cast
+
+from qjoule_drivers.propagation import current_baggage
 
 MAX_TAGS = 32
 MAX_KEY = 64
@@ -28,15 +29,19 @@ _NOT_SHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
 
 
 class TagSet:
-    """Tags that never change. ``ring`` (its token) and ``number``: as they were announced."""
+    """Tags that never change."""
 
-    __slots__ = ("merged", "number", "of", "ring")
+    __slots__ = ("announced", "merged", "of")
 
     def __init__(self, of: Mapping[str, str]) -> None:
         self.of = dict(of)
-        self.ring: object = None
-        self.number = 0
+        #: To which recorder (its token), and by which number: one value, as threads share it.
+        self.announced: tuple[object, int] = (None, 0)
         self.merged: dict[tuple[tuple[str, object], ...], TagSet] = {}
+
+    def those(self, keys: Set[str]) -> dict[str, str]:
+        """The tags of these keys, sorted."""
+        return {key: self.of[key] for key in sorted(keys & self.of.keys())}
 
 
 EMPTY = TagSet({})
@@ -56,11 +61,36 @@ class _Frame:
 _outermost = _Frame(EMPTY, None, None)
 _current: ContextVar[_Frame] = ContextVar("qjoule_tags", default=_outermost)
 innermost: Callable[[], _Frame] = _current.get
+#: Entries of OpenTelemetry's baggage that become tags, and those tags' keys.
+baggage_keys: dict[str, str] = {}
+
+
+def in_force() -> TagSet:
+    """The tags that a query sent now carries."""
+    tags = innermost().tags
+    return with_baggage(tags) if baggage_keys else tags
 
 
 def current_tags() -> dict[str, str]:
     """The tags that a query sent now would carry."""
-    return dict(_current.get().tags.of)
+    return dict(in_force().of)
+
+
+def take_from_baggage(keys: Iterable[str]) -> None:
+    """From now on these entries of OpenTelemetry's current baggage are tags too, where the
+    application itself says nothing else; none: they are not.
+    """
+    cleaned = [(key, clean(key, "any")) for key in keys]
+    baggage_keys.clear()
+    baggage_keys.update((key, found[0]) for key, found in cleaned if found is not None)
+
+
+def with_baggage(tags: TagSet) -> TagSet:
+    """These tags, and those that OpenTelemetry's current baggage adds."""
+    carried = current_baggage(tuple(baggage_keys))
+    more = {baggage_keys[key]: value for key, value in carried.items() if key in baggage_keys}
+    more = {key: value for key, value in more.items() if key not in tags.of}
+    return merged(tags, more) if more else tags
 
 
 def tag_process(tags: Mapping[str, object]) -> None:
@@ -148,18 +178,6 @@ class tag:
 
     def __call__(self, function: _Function) -> _Function:
         return cast(_Function, _tagged(function, self._tags))
-
-
-@contextmanager
-def resume(frame: _Frame) -> Iterator[None]:
-    """Goes on as the code did whose :func:`innermost` this was: what it asked for is now done
-    elsewhere.
-    """
-    before = _current.set(frame)
-    try:
-        yield
-    finally:
-        _current.reset(before)
 
 
 def _tagged(function: Any, tags: Mapping[str, object]) -> Any:

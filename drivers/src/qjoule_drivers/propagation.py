@@ -2,13 +2,14 @@
 current span.
 
 Sources: W3C Trace Context, section 3.2 (`traceparent`); W3C Baggage, section 3.3; OpenTelemetry
-API, `get_current_span`.
+API, `get_current_span` and `baggage.get_all`.
 """
 
 from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterable
 from contextvars import ContextVar
 from typing import Any
 from urllib.parse import unquote
@@ -17,9 +18,10 @@ NO_TRACE, NO_SPAN = bytes(16), bytes(8)
 Trace = tuple[bytes, bytes]  #: trace id (16 bytes), span id (8 bytes)
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*)?")
 _here: ContextVar[Trace | None] = ContextVar("qjoule_trace", default=None)
-_of_context = _here.get
+set_here = _here.get  #: what :func:`set_trace` was told in this context
 #: OpenTelemetry is never imported by us: an application without it should not pay for it.
-_modules: dict[str, Any] = sys.modules
+modules: dict[str, Any] = sys.modules
+OPENTELEMETRY = "opentelemetry.trace"
 
 
 def parse_traceparent(header: object) -> Trace | None:
@@ -46,20 +48,30 @@ def set_trace(trace: Trace | None) -> None:
 
 def trace_context() -> Trace | None:
     """Trace and span of now: OpenTelemetry's, else of `traceparent`, else None."""
-    if "opentelemetry.trace" in _modules:
-        span = _modules["opentelemetry.trace"].get_current_span().get_span_context()
-        if span.trace_id:
-            return span.trace_id.to_bytes(16, "big"), span.span_id.to_bytes(8, "big")
-    return _of_context()
+    if OPENTELEMETRY in modules:
+        try:
+            span = modules[OPENTELEMETRY].get_current_span().get_span_context()
+            if span.trace_id:
+                return span.trace_id.to_bytes(16, "big"), span.span_id.to_bytes(8, "big")
+        except Exception:  # another thread is importing it, or a span of somebody's own making
+            return set_here()
+    return set_here()
+
+
+def current_baggage(keys: Iterable[str]) -> dict[str, object]:
+    """Those of these entries that OpenTelemetry's current baggage has."""
+    api = modules.get("opentelemetry.baggage")
+    if api is None:
+        return {}
+    try:
+        entries = api.get_all()
+        return {key: entries[key] for key in keys if key in entries}
+    except Exception:
+        return {}
 
 
 def baggage(header: object) -> dict[str, str]:
-    """Entries of a W3C `baggage` header; of OpenTelemetry's current baggage if the header is
-    None.
-    """
-    if header is None:
-        api = _modules.get("opentelemetry.baggage")
-        return {str(k): str(v) for k, v in api.get_all().items()} if api is not None else {}
+    """Entries of a W3C `baggage` header."""
     if isinstance(header, bytes):
         header = header.decode("latin-1")
     found = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread  # not `threading`, whose locks gevent and eventlet replace
 import fcntl
 import itertools
 import mmap
@@ -34,6 +35,19 @@ class Ring:
     interpreter.
     """
 
+    __slots__ = (
+        "_counting",
+        "_counts",
+        "_kept",
+        "_mask",
+        "_memory",
+        "_room",
+        "_slots",
+        "_take",
+        "_taken",
+        "fd",
+    )
+
     def __init__(self, slots: int = SLOTS) -> None:
         """Raises OSError where there is no memfd; ``slots`` is a power of two, at least 2048."""
         self.fd = os.memfd_create("qjoule-tags", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -45,15 +59,14 @@ class Ring:
             os.close(self.fd)
             raise
         _HEADER.pack_into(self._memory, 0, MAGIC, slots, SLOT_BYTES)
-        self.token = object()  #: tells this ring from others, without keeping it alive
         self._slots = slots
         self._mask = slots - 1
         self._kept = slots // 4  #: ends of so many last records may still be written into them
         self._take = itertools.count(1).__next__
         self._taken = 0  #: about how many numbers are taken
         self._room = slots - MARGIN  #: numbers up to this surely have a free slot
-        self._dropped = itertools.count(1).__next__
-        self._errors = itertools.count(1).__next__
+        self._counting = _thread.RLock()
+        self._counts = {_DROPPED_AT: 0, _ERRORS_AT: 0}
 
     def begin(
         self, t_ns: int, connection: int, tags: int, stream: int, trace: tuple[bytes, bytes] | None
@@ -96,20 +109,25 @@ class Ring:
 
     def count_error(self) -> None:
         """Counts an exception that the application was spared."""
-        _WORD.pack_into(self._memory, _ERRORS_AT, self._errors())
+        self._count(_ERRORS_AT)
 
     def count_dropped(self) -> None:
         """Counts what could not be told."""
-        _WORD.pack_into(self._memory, _DROPPED_AT, self._dropped())
+        self._count(_DROPPED_AT)
 
     @property
     def closed(self) -> bool:
         """The recorder takes no more."""
-        return self._memory[_CLOSED_AT] != 0
+        return bool(_WORD.unpack_from(self._memory, _CLOSED_AT)[0])
 
     def handed_over(self) -> None:
         """The recorder has the descriptor; the mapping needs none, and goes with its last user."""
         os.close(self.fd)
+
+    def _count(self, at: int) -> None:
+        with self._counting:
+            self._counts[at] += 1
+            _WORD.pack_into(self._memory, at, self._counts[at])
 
     def _find_room(self) -> bool:
         tail: int = _WORD.unpack_from(self._memory, _TAIL_AT)[0]

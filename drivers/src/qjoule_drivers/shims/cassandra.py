@@ -3,63 +3,66 @@ whichever thread sends it.
 
 A call ends when its response arrives, in the event loop's thread, however long ago `execute_async`
 returned. Each page, each preparation and each retry is a call of its own; those that the driver
-sends by itself, later and elsewhere, carry the tags of the code that asked for the request.
+sends by itself, later and elsewhere, carry tags and trace of the code that asked for the request.
 Requests of one connection overlap: the CQL stream id tells them apart.
 """
 
 from __future__ import annotations
 
+from contextvars import Context, copy_context
 from typing import Any
 
 from qjoule_drivers.channel import Peer, channel
-from qjoule_drivers.comments import chosen
-from qjoule_drivers.context import innermost, resume
+from qjoule_drivers.comments import chosen, keys_in_statements
 from qjoule_drivers.ring import ERROR, OK
-from qjoule_drivers.shims.peer import peer_of
+from qjoule_drivers.shims.peer import meet, peer_of
 from qjoule_drivers.shims.shim import Shim
+
+_PAYLOAD_FROM = 4
+_WITH_PAYLOAD = frozenset(("QueryMessage", "PrepareMessage", "ExecuteMessage", "BatchMessage"))
 
 
 def _send_msg(original: Any) -> Any:
     def send_msg(self: Any, msg: Any, request_id: Any, cb: Any, *args: Any, **kwargs: Any) -> Any:
         if SHIM.active:
-            try:
-                peer = self._qjoule_peer or _meet(self)
-                call = channel.begin(peer, request_id + 1)
-                if call:
-                    cb = _ending(cb, peer, call)
-                _put_payload(msg)
-            except Exception:
-                channel.failed()
+            peer = self._qjoule_peer or meet(self, _describe)
+            call = channel.begin(peer, request_id + 1)
+            if call:
+                cb = _ending(cb, peer, call)
+            if keys_in_statements:
+                _put_payload(msg, self.protocol_version)
         return original(self, msg, request_id, cb, *args, **kwargs)
 
     return send_msg
 
 
-def _ending(callback: Any, peer: Peer, call: int) -> Any:
+def _ending(callback: Any, peer: Peer | None, call: int) -> Any:
     def ending(response: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
-            failed = isinstance(response, Exception) or type(response).__name__ == "ErrorMessage"
-            channel.end(peer, call, ERROR if failed else OK)
-        except Exception:
-            channel.failed()
+        failed = isinstance(response, Exception) or type(response).__name__ == "ErrorMessage"
+        channel.end(peer, call, ERROR if failed else OK)
         return callback(response, *args, **kwargs)
 
     return ending
 
 
-def _put_payload(message: Any) -> None:
-    """CQL's custom payload (native protocol 4, section 2.3), beside the statement: nothing is
-    prepared twice for it.
+def _put_payload(message: Any, version: int) -> None:
+    """CQL's custom payload, beside the statement: nothing is prepared twice for it.
+
+    Only from protocol version 4 on, and only for these requests (native_protocol_v4.spec, section
+    2.2); the driver raises where it is asked for another.
     """
-    tags = chosen()
-    if tags and hasattr(message, "custom_payload"):
-        mine = {f"qjoule.{key}": value.encode() for key, value in tags.items()}
-        message.custom_payload = {**mine, **(message.custom_payload or {})}
+    try:
+        tags = chosen()
+        if tags and version >= _PAYLOAD_FROM and type(message).__name__ in _WITH_PAYLOAD:
+            mine = {f"qjoule.{key}": value.encode() for key, value in tags.items()}
+            message.custom_payload = {**mine, **(message.custom_payload or {})}
+    except Exception:
+        channel.failed()
 
 
 def _send_request(original: Any) -> Any:
     def send_request(self: Any, *args: Any, **kwargs: Any) -> Any:
-        self._qjoule_frame = innermost()
+        self._qjoule_context = copy_context()
         return original(self, *args, **kwargs)
 
     return send_request
@@ -67,20 +70,18 @@ def _send_request(original: Any) -> Any:
 
 def _later(original: Any) -> Any:
     def later(self: Any, *args: Any, **kwargs: Any) -> Any:
-        frame = self._qjoule_frame
-        if frame is None:
+        asked: Context | None = self._qjoule_context
+        if asked is None:
             return original(self, *args, **kwargs)
-        with resume(frame):
-            return original(self, *args, **kwargs)
+        # A copy: a context cannot be entered twice, and several of these may run at once.
+        return asked.copy().run(original, self, *args, **kwargs)
 
     return later
 
 
-def _meet(connection: Any) -> Peer:
+def _describe(connection: Any) -> Peer:
     sock = connection._socket
-    peer = peer_of(getattr(sock, "_sock", None) or sock, "cassandra")
-    connection._qjoule_peer = peer
-    return peer
+    return peer_of(getattr(sock, "_sock", None) or sock, "cassandra")
 
 
 _CLUSTER, _CONNECTION = "cassandra.cluster", "cassandra.connection"
@@ -99,6 +100,6 @@ SHIM = Shim(
     optional=((_CLUSTER, "ResponseFuture", "_on_speculative_execute", _later),),
     defaults=(
         (_CONNECTION, "Connection", "_qjoule_peer", None),
-        (_CLUSTER, "ResponseFuture", "_qjoule_frame", None),
+        (_CLUSTER, "ResponseFuture", "_qjoule_context", None),
     ),
 )

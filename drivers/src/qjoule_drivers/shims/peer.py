@@ -4,11 +4,24 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Callable
 from typing import Any
 
-from qjoule_drivers.channel import Peer
+from qjoule_drivers.channel import Peer, channel
 
 _INET = (socket.AF_INET, socket.AF_INET6)
+
+
+def meet(connection: Any, describe: Callable[[Any], Peer]) -> Peer | None:
+    """The peer of a connection that makes its first call, which carries it as ``_qjoule_peer`` from
+    now on; None if it cannot be told. Never raises.
+    """
+    try:
+        connection._qjoule_peer = peer = describe(connection)
+    except Exception:
+        channel.failed(call_is_lost=True)
+        return None
+    return peer
 
 
 def peer_of(sock: Any, system: str, session: int | None = None) -> Peer:

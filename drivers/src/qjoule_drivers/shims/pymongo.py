@@ -12,8 +12,7 @@ from typing import Any
 from qjoule_drivers.channel import Peer, channel
 from qjoule_drivers.comments import chosen, pairs_of
 from qjoule_drivers.ring import ERROR, OK
-from qjoule_drivers.shims.calls import begin, end
-from qjoule_drivers.shims.peer import peer_of
+from qjoule_drivers.shims.peer import meet, peer_of
 from qjoule_drivers.shims.shim import Shim
 
 #: Commands that take a `comment` (MongoDB 4.4 and later).
@@ -35,7 +34,7 @@ _COMMENTED = frozenset(
 def _send_message(original: Any) -> Any:
     def send_message(self: Any, message: Any, max_doc_size: Any) -> Any:
         if SHIM.active:
-            _begin(self)
+            self._qjoule_call = channel.begin(self._qjoule_peer or meet(self, _describe))
         return original(self, message, max_doc_size)
 
     return send_message
@@ -57,7 +56,7 @@ def _receive_message(original: Any) -> Any:
 def _send_message_async(original: Any) -> Any:
     async def send_message(self: Any, message: Any, max_doc_size: Any) -> Any:
         if SHIM.active:
-            _begin(self)
+            self._qjoule_call = channel.begin(self._qjoule_peer or meet(self, _describe))
         return await original(self, message, max_doc_size)
 
     return send_message
@@ -78,27 +77,35 @@ def _receive_message_async(original: Any) -> Any:
 
 def _op_msg(original: Any) -> Any:
     def _op_msg(flags: Any, command: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
-            tags = chosen()
-            if tags and "comment" not in command and next(iter(command)) in _COMMENTED:
-                command = {**command, "comment": pairs_of(tags)}
-        except Exception:
-            channel.failed()
-        return original(flags, command, *args, **kwargs)
+        return original(flags, _commented(command), *args, **kwargs)
 
     return _op_msg
 
 
-def _begin(connection: Any) -> None:
-    connection._qjoule_call = begin(connection, _meet)
+def _do_batched_op_msg(original: Any) -> Any:
+    def _do_batched_op_msg(namespace: Any, operation: Any, command: Any, *args: Any) -> Any:
+        return original(namespace, operation, _commented(command), *args)
+
+    return _do_batched_op_msg
+
+
+def _commented(command: Any) -> Any:
+    """With the tags that go into statements, if it has no comment of its own."""
+    try:
+        tags = chosen()
+        if tags and "comment" not in command and next(iter(command)) in _COMMENTED:
+            return {**command, "comment": pairs_of(tags)}
+    except Exception:
+        channel.failed()
+    return command
 
 
 def _end(connection: Any, status: int) -> None:
     call, connection._qjoule_call = connection._qjoule_call, 0
-    end(connection._qjoule_peer, call, status)
+    channel.end(connection._qjoule_peer, call, status)
 
 
-def _meet(connection: Any) -> Peer:
+def _describe(connection: Any) -> Peer:
     interface = connection.conn
     sock = getattr(interface, "sock", None)
     if sock is None:
@@ -106,9 +113,7 @@ def _meet(connection: Any) -> Peer:
     transport = getattr(sock, "transport", None)
     if transport is not None:
         sock = transport.get_extra_info("socket")
-    peer = peer_of(sock, "mongodb")
-    connection._qjoule_peer = peer
-    return peer
+    return peer_of(sock, "mongodb")
 
 
 _SYNC, _ASYNC = "pymongo.synchronous.pool", "pymongo.asynchronous.pool"
@@ -124,7 +129,10 @@ SHIM = Shim(
         (_ASYNC, "AsyncConnection", "send_message", _send_message_async),
         (_ASYNC, "AsyncConnection", "receive_message", _receive_message_async),
     ),
-    optional=(("pymongo.message", "", "_op_msg", _op_msg),),
+    optional=(
+        ("pymongo.message", "", "_op_msg", _op_msg),
+        ("pymongo.message", "", "_do_batched_op_msg", _do_batched_op_msg),
+    ),
     defaults=(
         (_SYNC, "Connection", "_qjoule_peer", None),
         (_SYNC, "Connection", "_qjoule_call", 0),

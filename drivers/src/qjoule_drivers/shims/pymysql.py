@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 from qjoule_drivers.channel import Peer, channel
-from qjoule_drivers.comments import commented
+from qjoule_drivers.comments import commented, keys_in_statements
+from qjoule_drivers.connections import of_a_new_connection
 from qjoule_drivers.ring import ERROR, OK
-from qjoule_drivers.shims.calls import begin, end
-from qjoule_drivers.shims.peer import peer_of
+from qjoule_drivers.shims.peer import meet, peer_of
 from qjoule_drivers.shims.shim import Shim
 
 _COM_QUERY = 3
@@ -23,6 +23,12 @@ def _connect(original: Any) -> Any:
     def connect(self: Any, sock: Any = None) -> Any:
         self._qjoule_peer = None  # another socket, another connection of the server
         self._qjoule_call = 0
+        try:
+            if SHIM.active:
+                mine = {f"qjoule.{key}": tag for key, tag in of_a_new_connection().items()}
+                self._connect_attrs = {**self._connect_attrs, **mine}
+        except Exception:
+            channel.failed()
         return original(self, sock)
 
     return connect
@@ -32,12 +38,12 @@ def _execute_command(original: Any) -> Any:
     def _execute_command(self: Any, command: Any, sql: Any) -> Any:
         if not SHIM.active or self._sock is None:
             return original(self, command, sql)
-        call = begin(self, _meet)
-        try:
-            if command == _COM_QUERY:
+        call = channel.begin(self._qjoule_peer or meet(self, _describe))
+        if keys_in_statements and command == _COM_QUERY:
+            try:
                 sql = commented(sql)
-        except Exception:
-            channel.failed()
+            except Exception:
+                channel.failed()
         try:
             original(self, command, sql)
         finally:
@@ -55,13 +61,15 @@ def _read_query_result(original: Any) -> Any:
         except BaseException:
             _end(self, ERROR)
             raise
-        if self._qjoule_call:
+        call = self._qjoule_call
+        if call:
             result = self._result
             if result.unbuffered_active:
-                result._qjoule_call = (self._qjoule_peer, self._qjoule_call)
+                result._qjoule_call = (self._qjoule_peer, call)
                 self._qjoule_call = 0
             elif not result.has_next:
-                _end(self, OK)
+                self._qjoule_call = 0
+                channel.end(self._qjoule_peer, call, OK)
         return rows
 
     return _read_query_result
@@ -87,22 +95,20 @@ def _of_unbuffered(original: Any) -> Any:
         finally:
             if not self.unbuffered_active and self._qjoule_call is not None:
                 (peer, call), self._qjoule_call = self._qjoule_call, None
-                end(peer, call, OK)
+                channel.end(peer, call, OK)
 
     return read
 
 
-def _meet(connection: Any) -> Peer:
+def _describe(connection: Any) -> Peer:
     thread_id = connection.server_thread_id
     session = thread_id[0] if isinstance(thread_id, (tuple, list)) else thread_id
-    peer = peer_of(connection._sock, "mysql", session if isinstance(session, int) else None)
-    connection._qjoule_peer = peer
-    return peer
+    return peer_of(connection._sock, "mysql", session if isinstance(session, int) else None)
 
 
 def _end(connection: Any, status: int) -> None:
     call, connection._qjoule_call = connection._qjoule_call, 0
-    end(connection._qjoule_peer, call, status)
+    channel.end(connection._qjoule_peer, call, status)
 
 
 _MODULE = "pymysql.connections"

@@ -8,19 +8,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from qjoule_drivers.channel import Peer
+from qjoule_drivers.channel import Peer, channel
+from qjoule_drivers.connections import name_of_a_new_connection
 from qjoule_drivers.ring import ERROR, OK
-from qjoule_drivers.shims.calls import begin, end
-from qjoule_drivers.shims.peer import peer_of
+from qjoule_drivers.shims.peer import meet, peer_of
 from qjoule_drivers.shims.shim import Shim
+
+_LONGEST_NAME = 256  #: Redis itself has no limit; `CLIENT LIST` is read by people
 
 
 def _send_packed_command(original: Any) -> Any:
-    def send_packed_command(self: Any, *args: Any, **kwargs: Any) -> Any:
-        # Not connected: it connects first, and greets by commands of their own.
-        if SHIM.active and self._sock is not None:
-            self._qjoule_call = begin(self, _meet)
-        return original(self, *args, **kwargs)
+    def send_packed_command(self: Any, command: Any, check_health: bool = True) -> Any:
+        if SHIM.active:
+            # What the original sends first, of its own accord, has calls of its own: done before
+            # this one begins, it leaves the statement to this one.
+            if not self._sock:
+                _connect(self)
+            if check_health and self.health_check_interval:
+                self.check_health()
+            self._qjoule_call = channel.begin(self._qjoule_peer or meet(self, _describe))
+        return original(self, command, check_health)
 
     return send_packed_command
 
@@ -30,9 +37,9 @@ def _read_response(original: Any) -> Any:
         try:
             response = original(self, *args, **kwargs)
         except BaseException:
-            _end(self, ERROR)
+            channel.end(self._qjoule_peer, self._qjoule_call, ERROR)
             raise
-        _end(self, OK)
+        channel.end(self._qjoule_peer, self._qjoule_call, OK)
         return response
 
     return read_response
@@ -48,10 +55,14 @@ def _disconnect(original: Any) -> Any:
 
 
 def _send_packed_command_async(original: Any) -> Any:
-    async def send_packed_command(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if SHIM.active and self._writer is not None:
-            self._qjoule_call = begin(self, _meet_async)
-        return await original(self, *args, **kwargs)
+    async def send_packed_command(self: Any, command: Any, check_health: bool = True) -> Any:
+        if SHIM.active:
+            if not self.is_connected:
+                await _connect(self)
+            if check_health and self.health_check_interval:
+                await self.check_health()
+            self._qjoule_call = channel.begin(self._qjoule_peer or meet(self, _describe_async))
+        return await original(self, command, check_health)
 
     return send_packed_command
 
@@ -61,28 +72,39 @@ def _read_response_async(original: Any) -> Any:
         try:
             response = await original(self, *args, **kwargs)
         except BaseException:
-            _end(self, ERROR)
+            channel.end(self._qjoule_peer, self._qjoule_call, ERROR)
             raise
-        _end(self, OK)
+        channel.end(self._qjoule_peer, self._qjoule_call, OK)
         return response
 
     return read_response
 
 
-def _end(connection: Any, status: int) -> None:
-    end(connection._qjoule_peer, connection._qjoule_call, status)
+def _connect(connection: Any) -> Any:
+    """As the original does it, of this version."""
+    if hasattr(connection, "connect_check_health"):
+        return connection.connect_check_health(check_health=False)
+    return connection.connect()
 
 
-def _meet(connection: Any) -> Peer:
-    peer = peer_of(connection._sock, "redis")
-    connection._qjoule_peer = peer
-    return peer
+def _init(original: Any) -> Any:
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        try:
+            if SHIM.active and not self.client_name:
+                self.client_name = name_of_a_new_connection(_LONGEST_NAME) or self.client_name
+        except Exception:
+            channel.failed()
+
+    return __init__
 
 
-def _meet_async(connection: Any) -> Peer:
-    peer = peer_of(connection._writer.get_extra_info("socket"), "redis")
-    connection._qjoule_peer = peer
-    return peer
+def _describe(connection: Any) -> Peer:
+    return peer_of(connection._sock, "redis")
+
+
+def _describe_async(connection: Any) -> Peer:
+    return peer_of(connection._writer.get_extra_info("socket"), "redis")
 
 
 _SYNC, _ASYNC = "redis.connection", "redis.asyncio.connection"
@@ -93,6 +115,8 @@ SHIM = Shim(
     tested=("5.0", "9"),
     modules=(_SYNC, _ASYNC),
     sites=(
+        (_SYNC, "AbstractConnection", "__init__", _init),
+        (_ASYNC, "AbstractConnection", "__init__", _init),
         (_SYNC, "AbstractConnection", "send_packed_command", _send_packed_command),
         (_SYNC, "AbstractConnection", "read_response", _read_response),
         (_SYNC, "AbstractConnection", "disconnect", _disconnect),
