@@ -15,17 +15,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
+from bench.command import machine, machine_lines, options, progress_to, run  # noqa: E402
 from bench.overhead import empty, report  # noqa: E402
 from bench.overhead.generator import Generator, generating  # noqa: E402
 from bench.overhead.inside import Inside, look_inside  # noqa: E402
@@ -35,9 +33,8 @@ from bench.overhead.steady import RATE, Steady, run_steady  # noqa: E402
 from bench.overhead.workloads import WORKLOADS, Workload, command, started  # noqa: E402
 
 from qjoule.contract import Rung  # noqa: E402
-from qjoule.errors import QjouleError  # noqa: E402
 from qjoule.live.tracer import plan_tracing  # noqa: E402
-from servers.process import DatabaseServer, Unavailable  # noqa: E402
+from servers.process import DatabaseServer  # noqa: E402
 
 STEADY = "steady"
 INSIDE_INTERVALS = 4
@@ -46,11 +43,7 @@ Loads = dict[str, tuple[Workload, dict[str, Samples], dict[str, Inside]]]
 
 def arguments() -> argparse.Namespace:
     names = [workload.name for workload in WORKLOADS]
-    parser = argparse.ArgumentParser(
-        description=(__doc__ or "").splitlines()[0], epilog=f"NAME: {', '.join([*names, STEADY])}"
-    )
-    parser.add_argument("--quick", action="store_true", help="a few minutes, wide intervals")
-    parser.add_argument("--only", action="append", choices=[*names, STEADY], metavar="NAME")
+    parser = options(__doc__, [*names, STEADY], "NAME", "a few minutes, wide intervals")
     parser.add_argument("--modes", default=",".join(MODES), help="of %(default)s")
     parser.add_argument("--rung", default="auto", choices=["auto", "socket", "symbol"])
     parser.add_argument("--rounds", type=int, help="[default: 7, or 4]")
@@ -76,7 +69,7 @@ def bench_workload(
     chosen: argparse.Namespace, workload: Workload, server: DatabaseServer
 ) -> tuple[dict[str, Samples], dict[str, Inside]]:
     subject = subject_for(server, chosen.rung)
-    say = report.progress_to(sys.stderr, workload.name)
+    say = progress_to(sys.stderr, workload.name)
     with loaded(workload, server) as generator:
         samples = run_rounds(
             generator, subject, chosen.modes, Size(chosen.rounds, chosen.slot), say
@@ -115,8 +108,8 @@ def loaded(workload: Workload, server: DatabaseServer, rate: int = 0) -> Iterato
 
 
 def bench_all(chosen: argparse.Namespace) -> None:
-    begin = report.machine()
-    print("\n".join(report.machine_lines(begin)), end="\n\n", flush=True)
+    begin = machine()
+    print("\n".join(machine_lines(begin)), end="\n\n", flush=True)
     loads: Loads = {}
     steady: list[Steady] = []
     wanted = set(chosen.only or [STEADY, *(workload.name for workload in WORKLOADS)])
@@ -130,31 +123,20 @@ def bench_all(chosen: argparse.Namespace) -> None:
                 loads[workload.name] = (workload, *bench_workload(chosen, workload, server))
             if with_steady:
                 steady = bench_steady(chosen, server)
-    end = report.machine()
-    print("\n".join(report.machine_lines(end)))
+    end = machine()
+    print("\n".join(machine_lines(end)))
     if chosen.json:
         chosen.json.write_text(json.dumps(report.document(begin, end, loads, steady), indent=1))
 
 
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
-
-
 def main() -> int:
     chosen = arguments()
-    signal.signal(signal.SIGTERM, _interrupt)
-    try:
-        if os.geteuid() != 0:
-            raise QjouleError("tracing needs root: run it again with sudo")
+
+    def bench() -> None:
         empty.build()
         bench_all(chosen)
-    except (QjouleError, Unavailable) as error:
-        print(f"bench_overhead: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("bench_overhead: interrupted", file=sys.stderr)
-        return 130
-    return 0
+
+    return run("bench_overhead", bench)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,16 @@ from servers.process import with_parent
 REPORT = re.compile(rb"^(?:\[ \d+s \] .*?tps: |progress: [\d.]+ s, )([\d.]+)")
 _PATIENCE_S = 30.0
 
+#: Reads a line that came so many seconds after the last report: the transactions since then if it
+#: is a report. Raises `QjouleError` if it says that the load is not what it should be.
+Reports = Callable[[bytes, float], float | None]
+
+
+def read_rate(line: bytes, seconds: float) -> float | None:
+    """Of sysbench and pgbench."""
+    found = REPORT.match(line)
+    return float(found[1]) * seconds if found else None
+
 
 @dataclass(frozen=True)
 class Interval:
@@ -44,17 +54,22 @@ class Generator:
     """Reads the generator's reports, and the CPU clocks at the moment of each."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], server_pids: Callable[[], Sequence[int]], log: Path
+        self,
+        process: subprocess.Popen[bytes],
+        server_pids: Callable[[], Sequence[int]],
+        log: Path,
+        reports: Reports = read_rate,
     ) -> None:
         self.tracing: tuple[int, ...] = ()  #: processes of the present mode
         self._process, self._server_pids, self._log = process, server_pids, log
-        self._intervals: queue.Queue[Interval] = queue.Queue()
+        self._reports = reports
+        self._intervals: queue.Queue[Interval | QjouleError] = queue.Queue()
         threading.Thread(target=self._read, name="intervals", daemon=True).start()
 
     def skip(self) -> None:
         """Drops the intervals until now, and the one in which something changed."""
         while not self._intervals.empty():
-            self._intervals.get_nowait()
+            self._next()
         self._next()
 
     def take(self, count: int) -> list[Interval]:
@@ -62,40 +77,47 @@ class Generator:
 
     def _next(self) -> Interval:
         try:
-            return self._intervals.get(timeout=_PATIENCE_S)
+            interval = self._intervals.get(timeout=_PATIENCE_S)
         except queue.Empty:
             words = self._log.read_text(errors="replace").strip().splitlines()
             last = words[-1] if words else "it is silent"
             raise QjouleError(f"the load generator stopped reporting: {last}") from None
+        if isinstance(interval, QjouleError):
+            raise interval
+        return interval
 
     def _read(self) -> None:
+        try:
+            self._read_reports()
+        except QjouleError as error:
+            self._intervals.put(error)
+
+    def _read_reports(self) -> None:
         assert self._process.stdout is not None
         before_s, before_load, tracing, before_tracing = 0.0, 0, self.tracing, 0
         for line in self._process.stdout:
-            found = REPORT.match(line)
-            if not found:
-                continue
             now_s = time.monotonic()
+            seconds = now_s - before_s
+            transactions = self._reports(line, seconds)
+            if transactions is None:
+                continue
             load = cpu_ns((*self._server_pids(), *family(self._process.pid)))
             if self.tracing != tracing:  # this interval has seen a change: it will be skipped
                 tracing, before_tracing = self.tracing, cpu_ns(self.tracing)
             trace = cpu_ns(tracing)
-            seconds = now_s - before_s
             if before_s:
                 self._intervals.put(
-                    Interval(
-                        seconds,
-                        float(found[1]) * seconds,
-                        load - before_load,
-                        trace - before_tracing,
-                    )
+                    Interval(seconds, transactions, load - before_load, trace - before_tracing)
                 )
             before_s, before_load, before_tracing = now_s, load, trace
 
 
 @contextmanager
 def generating(
-    command: Sequence[str], server_pids: Callable[[], Sequence[int]], log: Path
+    command: Sequence[str],
+    server_pids: Callable[[], Sequence[int]],
+    log: Path,
+    reports: Reports = read_rate,
 ) -> Iterator[Generator]:
     """Runs a load generator, and ends it."""
     with log.open("wb") as errors:
@@ -107,7 +129,7 @@ def generating(
             start_new_session=True,  # Ctrl-C is for us: we end it in order
         )
     try:
-        yield Generator(process, server_pids, log)
+        yield Generator(process, server_pids, log, reports)
     finally:
         process.kill()
         process.wait()

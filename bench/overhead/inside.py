@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 from bench.overhead.generator import Generator
 from bench.overhead.modes import Subject, attached
-
-_SWITCH = Path("/proc/sys/kernel/bpf_stats_enabled")
+from bench.overhead.programs import accounts, between, programs_of, statistics
 
 
 @dataclass(frozen=True)
@@ -52,53 +46,19 @@ def look_inside(
     seconds: int,
 ) -> Inside:
     """Runs a mode with the kernel's statistics on (sysctl kernel.bpf_stats_enabled)."""
-    with _statistics(), attached(mode, subject) as state:
+    with statistics(), attached(mode, subject) as state:
         generator.tracing = state.pids
         generator.skip()
-        ours = _programs_of(state.pids)
-        before = {number: one for number, one in _programs().items() if number in ours}
+        ours = programs_of(state.pids)
+        before = accounts(ours)
         taken = generator.take(seconds)
-        after = _programs()
+        after = accounts(ours)
     generator.tracing = ()
     transactions = max(sum(one.transactions for one in taken), 1.0)
     load_ns = max(sum(one.load_ns for one in taken), 1)
-    found = []
-    for number, (name, runs, ns) in before.items():
-        if number not in after or after[number][1] == runs:
-            continue
-        ran, took = after[number][1] - runs, after[number][2] - ns
-        found.append(Firing(name, ran / transactions, took / ran, took / load_ns))
+    found = [
+        Firing(one.name, one.runs / transactions, one.ns / one.runs, one.ns / load_ns)
+        for one in between(before, after)
+    ]
     found.sort(key=lambda one: -one.ns_per_transaction)
     return Inside(found, sum(one.tracing_ns for one in taken) / load_ns)
-
-
-@contextmanager
-def _statistics() -> Iterator[None]:
-    before = _SWITCH.read_text()
-    _SWITCH.write_text("1")
-    try:
-        yield
-    finally:
-        _SWITCH.write_text(before)
-
-
-def _programs_of(pids: Iterable[int]) -> set[int]:
-    """Ids of the BPF programs that these processes hold (bpf_prog_show_fdinfo(), syscall.c)."""
-    found: set[int] = set()
-    for pid in pids:
-        for info in Path(f"/proc/{pid}/fdinfo").iterdir():
-            with suppress(OSError):
-                lines = info.read_text().splitlines()
-                found.update(int(line.split()[1]) for line in lines if line.startswith("prog_id:"))
-    return found
-
-
-def _programs() -> dict[int, tuple[str, int, int]]:
-    """Loaded programs by id: name, runs, ns."""
-    done = subprocess.run(
-        ["bpftool", "-j", "prog", "show"], capture_output=True, text=True, check=True
-    )
-    return {
-        one["id"]: (one.get("name", "?"), one.get("run_cnt", 0), one.get("run_time_ns", 0))
-        for one in json.loads(done.stdout)
-    }

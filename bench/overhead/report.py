@@ -3,38 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import platform
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TextIO
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from bench.command import lost_records
 from bench.overhead.inside import Inside
 from bench.overhead.rounds import Samples
 from bench.overhead.stats import Estimate, median_interval, ratio_of_medians, verdict
 from bench.overhead.steady import CPU_TARGET, MEMORY_TARGET_MB, RATE, Steady
 from bench.overhead.workloads import Workload
 
-from qjoule.machine.cpu import read_cpu_info
-
 OVER_EMPTY_TARGET = 1.5
 EMPTY = "empty"
-
-
-def machine() -> dict[str, Any]:
-    return {
-        "cpu": read_cpu_info().name,
-        "cpus": os.cpu_count(),
-        "kernel": platform.release(),
-        "load_average": [round(load, 2) for load in os.getloadavg()],
-    }
-
-
-def machine_lines(facts: Mapping[str, Any]) -> list[str]:
-    load = facts["load_average"][0]
-    line = f"{facts['cpu']}, {facts['cpus']} CPUs, Linux {facts['kernel']}, load {load:.2f}"
-    if load > 0.5:
-        return [line, f"NOISE: others use this machine (load {load:.2f}): intervals will be wide"]
-    return [line]
 
 
 def workload_lines(
@@ -55,8 +35,7 @@ def workload_lines(
             )
         lines.append(line)
         if one.lost_records:
-            causes = ", ".join(f"{n:,} {cause}" for cause, n in one.lost_records.items())
-            lines.append(f"  {'':8}lost records: {causes}")
+            lines.append(f"  {'':8}lost records: {lost_records(one.lost_records)}")
     if workload.extreme and EMPTY in samples:
         lines += _over_empty_lines(samples)
     for mode, accounts in inside.items():
@@ -117,8 +96,7 @@ def steady_lines(results: Sequence[Steady]) -> list[str]:
             f"{one.reader_mb:.0f} MB"
         )
         if one.mode == "record":
-            causes = ", ".join(f"{n:,} {cause}" for cause, n in one.lost_records.items())
-            lines.append(f"  {'':8}lost records (0): {causes or 'none'}")
+            lines.append(f"  {'':8}lost records (0): {lost_records(one.lost_records)}")
     return lines
 
 
@@ -158,14 +136,3 @@ def _percent(estimate: Estimate) -> str:
 
 def _times(estimate: Estimate) -> str:
     return f"{estimate.median:.2f} [{estimate.low:.2f}, {estimate.high:.2f}]"
-
-
-def progress_to(stream: TextIO, name: str) -> Callable[[str], None]:
-    """Says on a terminal what is being done, on a line that is overwritten; "" clears it."""
-
-    def say(what: str) -> None:
-        if stream.isatty():
-            stream.write(f"\r\033[K{name}: {what}" if what else "\r\033[K")
-            stream.flush()
-
-    return say

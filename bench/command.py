@@ -1,0 +1,90 @@
+"""What the benchmarks' commands have in common: options, the machine, progress, how they end."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from types import FrameType
+from typing import Any, TextIO
+
+from qjoule.errors import QjouleError
+from qjoule.machine.cpu import read_cpu_info
+from servers.process import Unavailable
+
+#: Load average above which others are using the machine.
+IDLE = 0.5
+
+
+def options(
+    description: str | None, names: Sequence[str], what: str, quick: str
+) -> argparse.ArgumentParser:
+    """A parser with `--quick` and `--only`, the first line of a module's docstring on top.
+
+    Args:
+        names: what `--only` may name.
+        what: one of them, in capitals.
+        quick: what `--quick` makes of the benchmark.
+    """
+    parser = argparse.ArgumentParser(
+        description=(description or "").splitlines()[0], epilog=f"{what}: {', '.join(names)}"
+    )
+    parser.add_argument("--quick", action="store_true", help=quick)
+    parser.add_argument("--only", action="append", choices=names, metavar=what)
+    return parser
+
+
+def machine() -> dict[str, Any]:
+    return {
+        "cpu": read_cpu_info().name,
+        "cpus": os.cpu_count(),
+        "kernel": platform.release(),
+        "load_average": [round(load, 2) for load in os.getloadavg()],
+    }
+
+
+def machine_lines(facts: Mapping[str, Any]) -> list[str]:
+    load = facts["load_average"][0]
+    line = f"{facts['cpu']}, {facts['cpus']} CPUs, Linux {facts['kernel']}, load {load:.2f}"
+    if load > IDLE:
+        return [line, f"NOISE: others use this machine (load {load:.2f}): intervals will be wide"]
+    return [line]
+
+
+def lost_records(losses: Mapping[str, int]) -> str:
+    """`1,200 query, 3 text`, or `none`."""
+    return ", ".join(f"{count:,} {cause}" for cause, count in losses.items()) or "none"
+
+
+def progress_to(stream: TextIO, name: str) -> Callable[[str], None]:
+    """Says on a terminal what is being done, on a line that is overwritten; "" clears it."""
+
+    def say(what: str) -> None:
+        if stream.isatty():
+            stream.write(f"\r\033[K{name}: {what}" if what else "\r\033[K")
+            stream.flush()
+
+    return say
+
+
+def run(name: str, bench: Callable[[], None]) -> int:
+    """Runs a benchmark that traces; the exit code. SIGTERM ends it as Ctrl-C does."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        if os.geteuid() != 0:
+            raise QjouleError("tracing needs root: run it again with sudo")
+        bench()
+    except (QjouleError, Unavailable) as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"{name}: interrupted", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
