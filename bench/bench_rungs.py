@@ -3,11 +3,19 @@
     python bench/bench_rungs.py [--quick] [--only SERVER:RUNG]... [--save]
 
 One connection runs a query that costs next to nothing, so that every query wakes a thread, is
-served and sleeps: what tracing adds is largest then. `qjoule record` comes and goes under it. Each
-traced turn is held against the untraced ones just before and after it, a turn is the median of
-many slices, and the result is the median over rounds with its interval. It is the CPU time of the
-server's own processes: what others on the machine take does not count, but they disturb caches and
-clocks, so `--save` wants an idle machine.
+served and sleeps: what tracing adds is largest then. Server and client take turns on one CPU, what
+traces has the others, and none ever idles (`rungs/quiet.py` says why). Turns come and go under it:
+untraced, a recording that leaves the server out, and one for each of its rungs. A turn is the
+median of many slices. Sweeps through the turns run forwards and backwards by turns; each gives one
+figure, and the result is their median with its interval:
+
+- *rung*: more than in the recording without the server. The targets are about this.
+- *whole*: more than untraced, so also what every thread of the machine pays in a recording.
+
+It is the CPU time of the server's own processes: what others take does not count, but they disturb
+caches and clocks, so `--save` wants an idle machine. A switch of threads is charged to the one that
+comes, by the kernel: of a query's two, one is the server's. Beside it stand the kernel's own
+accounts of the BPF programs (sysctl kernel.bpf_stats_enabled), which see both.
 
 `--save` writes the package's `measured_costs.csv`, which `make docs` shows: targets that were not
 measured keep what they have there. Nothing passes or fails here.
@@ -20,16 +28,28 @@ import datetime
 import os
 import platform
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from bench.overhead import report  # noqa: E402
+from bench.command import (  # noqa: E402
+    IDLE,
+    lost_records,
+    machine,
+    machine_lines,
+    options,
+    progress_to,
+    run,
+)
 from bench.overhead.stats import Estimate, median_interval, verdict  # noqa: E402
-from bench.rungs.pairs import Pairs, Size, load_average, measure  # noqa: E402
-from bench.rungs.targets import LIMIT_NS, TARGETS, Target  # noqa: E402
+from bench.rungs.quiet import kept_awake, places  # noqa: E402
+from bench.rungs.recorder import Recorder  # noqa: E402
+from bench.rungs.targets import LIMIT_NS, SUBJECTS, Subject  # noqa: E402
+from bench.rungs.turns import Bench, Costs, Size, measure  # noqa: E402
 
+from qjoule.contract import Rung  # noqa: E402
 from qjoule.errors import QjouleError  # noqa: E402
 from qjoule.machine.cpu import read_cpu_info  # noqa: E402
 from qjoule.servers import measured  # noqa: E402
@@ -37,44 +57,45 @@ from qjoule.servers.measured import MeasuredCost, read_costs, write_costs  # noq
 from servers.process import Unavailable  # noqa: E402
 
 COSTS = Path(measured.__file__).with_name(measured.FILE)
-QUICK = Size(rounds=6, slices=5, queries=500)
-IDLE = 1.0  #: load average below which figures may be saved
+QUICK = Size(sweeps=6, slices=15, accounted=1000)
+NAMES = [subject.name(rung) for subject in SUBJECTS for rung in subject.rungs]
 
 
 def arguments() -> argparse.Namespace:
-    names = [target.name for target in TARGETS]
-    parser = argparse.ArgumentParser(
-        description=(__doc__ or "").splitlines()[0], epilog=f"SERVER:RUNG: {', '.join(names)}"
-    )
-    parser.add_argument("--quick", action="store_true", help="a minute or two, wide intervals")
-    parser.add_argument("--only", action="append", choices=names, metavar="SERVER:RUNG")
+    parser = options(__doc__, NAMES, "SERVER:RUNG", "half the time, wide intervals")
     parser.add_argument("--save", action="store_true", help=f"in {measured.FILE}, for the docs")
     return parser.parse_args()
 
 
-def line(target: Target, pairs: Pairs) -> str:
-    """One row: what was added, to what, and what that says of the limit."""
-    added, untraced = median_interval(pairs.added), median_interval(pairs.untraced)
-    limit = LIMIT_NS.get(target.rung)
+def lines(name: str, rung: Rung, costs: Costs) -> Iterator[str]:
+    """What was added, to what, what that says of the limit, and what the kernel says."""
+    added, whole = median_interval(costs.rung), median_interval(costs.whole)
+    untraced = median_interval(costs.untraced)
+    limit = LIMIT_NS.get(rung)
     said = f"≤ {limit / 1000:g} µs: {verdict(added, limit)}" if limit else "no target"
-    row = f"{target.name:20}{_microseconds(added):>24}{untraced.median / 1000:11.1f} µs  {said}"
-    if pairs.lost_records:
-        causes = ", ".join(f"{n:,} {cause}" for cause, n in pairs.lost_records.items())
-        row += f"; lost records: {causes}"
-    return row
+    row = f"{name:22}{_microseconds(added):>24}{_microseconds(whole):>26}"
+    row += f"{untraced.median / 1000:9.1f} µs  {said}"
+    if costs.lost_records:
+        row += f"; lost records: {lost_records(costs.lost_records)}"
+    yield row
+    if costs.accounts is not None:
+        yield f"{'':4}by the kernel's accounts {costs.accounts.shown()}"
 
 
-def cost(target: Target, pairs: Pairs) -> MeasuredCost:
+def cost(subject: Subject, rung: Rung, costs: Costs) -> MeasuredCost:
     """As it is saved."""
-    added = median_interval(pairs.added)
+    added, whole = median_interval(costs.rung), median_interval(costs.whole)
     return MeasuredCost(
-        server=str(target.flavour),
-        version=pairs.version,
-        rung=target.rung.name.lower(),
+        server=str(subject.flavour),
+        version=costs.version,
+        rung=rung.name.lower(),
         cost_ns=round(added.median),
         low_ns=round(added.low),
         high_ns=round(added.high),
-        query=target.query,
+        whole_ns=round(whole.median),
+        whole_low_ns=round(whole.low),
+        whole_high_ns=round(whole.high),
+        query=subject.query,
         cpu=read_cpu_info().name,
         kernel=platform.release(),
         date=datetime.date.today().isoformat(),
@@ -87,47 +108,44 @@ def _microseconds(estimate: Estimate) -> str:
 
 
 def bench(chosen: argparse.Namespace) -> None:
+    if chosen.save and os.getloadavg()[0] > IDLE:
+        load = os.getloadavg()[0]
+        raise QjouleError(f"others use this machine (load {load:.1f}): not worth saving")
     size = QUICK if chosen.quick else Size()
-    print("\n".join(report.machine_lines(report.machine())), end="\n\n")
-    print(f"{'':20}{'added per query':>24}{'untraced':>14}  target", flush=True)
-    costs = []
-    for target in TARGETS:
-        if chosen.only and target.name not in chosen.only:
-            continue
-        say = report.progress_to(sys.stderr, target.name)
-        try:
-            pairs = measure(target, size, say)
-        except Unavailable as reason:
-            say("")
-            print(f"{target.name:20} not measured: {reason}", flush=True)
-            continue
-        say("")
-        print(line(target, pairs), flush=True)
-        costs.append(cost(target, pairs))
-    coverage = median_interval([0.0] * size.rounds).coverage
-    print(f"\nmedians of {size.rounds} rounds with {coverage:.1%} intervals")
+    print("\n".join(machine_lines(machine())), end="\n\n")
+    print(f"{'':22}{'rung adds per query':>24}{'whole':>26}{'untraced':>12}  target", flush=True)
+    where = places(os.sched_getaffinity(0))
+    saved: list[MeasuredCost] = []
+    with Recorder(where.tracing) as recorder, kept_awake(where.all):
+        for subject in SUBJECTS:
+            saved += bench_subject(chosen, Bench(recorder, where.served, size), subject)
+    coverage = median_interval([0.0] * size.sweeps).coverage
+    print(f"\nmedians of {size.sweeps} sweeps with {coverage:.1%} intervals")
     if chosen.save:
-        COSTS.write_text(write_costs({**read_costs(), **{one.key: one for one in costs}}.values()))
+        COSTS.write_text(write_costs({**read_costs(), **{one.key: one for one in saved}}.values()))
         print(f"saved in {COSTS.name}; 'make docs' shows it")
+
+
+def bench_subject(chosen: argparse.Namespace, place: Bench, subject: Subject) -> list[MeasuredCost]:
+    rungs = [r for r in subject.rungs if not chosen.only or subject.name(r) in chosen.only]
+    if not rungs:
+        return []
+    say = progress_to(sys.stderr, str(subject.flavour))
+    try:
+        found = measure(place, subject, rungs, say)
+    except Unavailable as reason:
+        say("")
+        print(f"{subject.flavour}: not measured: {reason}", flush=True)
+        return []
+    say("")
+    for rung, costs in found.items():
+        print("\n".join(lines(subject.name(rung), rung, costs)), flush=True)
+    return [cost(subject, rung, costs) for rung, costs in found.items()]
 
 
 def main() -> int:
     chosen = arguments()
-    try:
-        if os.geteuid() != 0:
-            raise QjouleError("tracing needs root: run it again with sudo")
-        if chosen.save and load_average() > IDLE:
-            raise QjouleError(
-                f"others use this machine (load {load_average():.1f}): figures are not worth saving"
-            )
-        bench(chosen)
-    except QjouleError as error:
-        print(f"bench_rungs: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("bench_rungs: interrupted", file=sys.stderr)
-        return 130
-    return 0
+    return run("bench_rungs", lambda: bench(chosen))
 
 
 if __name__ == "__main__":

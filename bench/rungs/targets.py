@@ -1,4 +1,4 @@
-"""Servers, rungs and queries. A server is added by one entry of TARGETS for each of its rungs."""
+"""Servers, rungs and queries. A server is added by one entry of SUBJECTS."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Any
 
 from qjoule.contract import Rung
 from qjoule.servers.types import Flavour
+from servers.cassandra import cassandra_server
 from servers.mariadb import mariadb_server
+from servers.mongodb import ferretdb_server, mongod_stand_in
 from servers.mysql import mysql_server
 from servers.postgres import postgres_server
 from servers.process import DatabaseServer
@@ -25,19 +27,25 @@ Prepare = Callable[[Any], Callable[[], object]]
 
 
 @dataclass(frozen=True)
-class Target:
-    """One server on one rung, and a query that costs it little besides."""
+class Subject:
+    """A server, the rungs that it has, and a query that costs it little besides.
+
+    `warm_up`: queries before any counts, for a JVM to compile what they run through.
+    `turn_warm_up`: those of each turn, 0 where a slice is enough: an agent that comes or goes
+    changes a JVM's code, which it then compiles again.
+    """
 
     flavour: Flavour
-    rung: Rung
+    rungs: tuple[Rung, ...]
     start: Start
     query: str
     prepare: Prepare
-    tcp: bool = False
+    version: str = ""  #: as it is shown; empty: as discovery reads it
+    warm_up: int = 2000
+    turn_warm_up: int = 0
 
-    @property
-    def name(self) -> str:
-        return f"{self.flavour}:{self.rung.name.lower()}"
+    def name(self, rung: Rung) -> str:
+        return f"{self.flavour}:{rung.name.lower()}"
 
 
 def _mysql(connection: Any) -> Callable[[], object]:
@@ -51,6 +59,23 @@ def _postgres(connection: Any) -> Callable[[], object]:
 
 def _redis(client: Any) -> Callable[[], object]:
     return lambda: client.get("key:1")
+
+
+def _mongodb(client: Any) -> Callable[[], object]:
+    documents = client.shop.orders
+    documents.insert_one({"_id": 1})
+    return lambda: documents.find_one({"_id": 1})
+
+
+def _cassandra(client: Any) -> Callable[[], object]:
+    client.execute(
+        "CREATE KEYSPACE bench WITH replication = {'class': 'SimpleStrategy', "
+        "'replication_factor': 1}"
+    )
+    client.execute("CREATE TABLE bench.item (id int PRIMARY KEY)")
+    client.execute("INSERT INTO bench.item (id) VALUES (1)")
+    statement = client.session.prepare("SELECT id FROM bench.item WHERE id = ?")
+    return lambda: client.execute(statement, (1,))
 
 
 def _voltdb(client: Any) -> Callable[[], object]:
@@ -68,13 +93,40 @@ def _plain_mysql() -> AbstractContextManager[DatabaseServer]:
     return mysql_server("--skip-ssl")
 
 
-TARGETS = (
-    Target(Flavour.MARIADB, Rung.SOCKET, mariadb_server, "SELECT 1", _mysql),
-    Target(Flavour.MARIADB, Rung.SYMBOL, mariadb_server, "SELECT 1", _mysql),
-    Target(Flavour.MYSQL, Rung.SOCKET, _plain_mysql, "SELECT 1", _mysql),
-    Target(Flavour.MYSQL, Rung.SYMBOL, _plain_mysql, "SELECT 1", _mysql),
-    Target(Flavour.POSTGRES, Rung.SOCKET, _plain_postgres, "SELECT 1", _postgres),
-    Target(Flavour.POSTGRES, Rung.SYMBOL, _plain_postgres, "SELECT 1", _postgres),
-    Target(Flavour.REDIS, Rung.SOCKET, redis_server, "GET key:1", _redis),
-    Target(Flavour.VOLTDB, Rung.SYMBOL, voltdb_server, "BENCH.select", _voltdb),
+_BOTH = (Rung.SOCKET, Rung.SYMBOL)
+_FIND = "find orders {_id}"
+_SELECT = "SELECT id FROM item WHERE id = ?"
+_JVM_WARM_UP = 20_000
+SUBJECTS = (
+    Subject(Flavour.MARIADB, _BOTH, mariadb_server, "SELECT 1", _mysql),
+    Subject(Flavour.MYSQL, _BOTH, _plain_mysql, "SELECT 1", _mysql),
+    Subject(Flavour.POSTGRES, _BOTH, _plain_postgres, "SELECT 1", _postgres),
+    Subject(Flavour.REDIS, (Rung.SOCKET,), redis_server, "GET key:1", _redis),
+    Subject(Flavour.MONGODB, _BOTH, mongod_stand_in, _FIND, _mongodb, version="stand-in"),
+    Subject(Flavour.FERRETDB, (Rung.STATISTICAL,), ferretdb_server, _FIND, _mongodb),
+    Subject(
+        Flavour.CASSANDRA,
+        (Rung.STATISTICAL,),
+        cassandra_server,
+        _SELECT,
+        _cassandra,
+        warm_up=_JVM_WARM_UP,
+    ),
+    Subject(
+        Flavour.CASSANDRA,
+        (Rung.AGENT,),
+        cassandra_server,
+        _SELECT,
+        _cassandra,
+        warm_up=_JVM_WARM_UP,
+        turn_warm_up=4000,
+    ),
+    Subject(
+        Flavour.VOLTDB,
+        (Rung.SYMBOL,),
+        voltdb_server,
+        "BENCH.select",
+        _voltdb,
+        warm_up=_JVM_WARM_UP,
+    ),
 )

@@ -11,7 +11,19 @@ from qjoule.servers.measured import MeasuredCost, read_costs, write_costs
 from qjoule.servers.supported import SUPPORTED
 
 COST = MeasuredCost(
-    "redis", "7.0.15", "socket", 820, -40, 1100, "GET k", "X, 2 GHz", "6.18.5", "2026-11-21"
+    "redis",
+    "7.0.15",
+    "socket",
+    820,
+    -40,
+    1100,
+    1300,
+    900,
+    1500,
+    "GET k",
+    "X, 2 GHz",
+    "6.18.5",
+    "2026-11-21",
 )
 
 

@@ -15,7 +15,19 @@ from qjoule.servers.types import Flavour
 
 PAGE = Path(__file__).parents[2] / "docs/servers.md"
 COST = MeasuredCost(
-    "postgres", "15.14", "symbol", 2345, 2100, 2600, "SELECT 1", "a CPU", "6.18.5", "2026-11-21"
+    "postgres",
+    "15.14",
+    "symbol",
+    2345,
+    2100,
+    2600,
+    3456,
+    3210,
+    3800,
+    "SELECT 1",
+    "a CPU",
+    "6.18.5",
+    "2026-11-21",
 )
 
 
@@ -52,7 +64,11 @@ def test_every_signature_is_listed_once() -> None:
 
 def test_a_measured_cost_stands_in_its_rows_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(support_table, "read_costs", lambda: {COST.key: COST})
-    rows = [line for line in document().splitlines() if "2.35 µs (2.10 to 2.60)" in line]
+    rows = [
+        line
+        for line in document().splitlines()
+        if "2.35 µs (2.10 to 2.60), whole 3.46 µs (3.21 to 3.80)" in line
+    ]
     assert [row.split(" | ")[2] for row in rows[:-1]] == ["TLS possible", "configuration unknown"]
     assert all(row.startswith("| PostgreSQL | 15 | ") for row in rows[:-1])
     assert rows[-1].endswith("| `SELECT 1` | a CPU, Linux 6.18.5, 2026-11-21 |")

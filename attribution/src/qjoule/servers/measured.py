@@ -15,7 +15,11 @@ FILE = "measured_costs.csv"
 
 @dataclass(frozen=True)
 class MeasuredCost:
-    """CPU time that tracing adds to the server for each query: a median and its 95 % interval."""
+    """CPU time that tracing adds to the server for each query: medians and their 95 % intervals.
+
+    `cost`: what the rung adds to a recording that leaves the server out; `whole`: what tracing adds
+    to a server that is not traced, where nothing records.
+    """
 
     server: str  #: as `types.Flavour`
     version: str
@@ -23,6 +27,9 @@ class MeasuredCost:
     cost_ns: int
     low_ns: int
     high_ns: int
+    whole_ns: int
+    whole_low_ns: int
+    whole_high_ns: int
     query: str  #: what was run
     cpu: str
     kernel: str
@@ -62,7 +69,7 @@ def write_costs(costs: Iterable[MeasuredCost]) -> str:
 
 def _cost(row: dict[str, str | None], number: int) -> MeasuredCost:
     try:
-        ns = {name: int(row[name] or "") for name in ("cost_ns", "low_ns", "high_ns")}
+        ns = {f.name: int(row[f.name] or "") for f in fields(MeasuredCost) if f.type == "int"}
         words = {f.name: row[f.name] for f in fields(MeasuredCost) if f.name not in ns}
     except ValueError as error:
         raise QjouleError(f"{FILE}, row {number}: {error}") from None

@@ -39,8 +39,11 @@ functions' signatures. The last three columns say what becomes of a server on a 
 and where the symbol rung's functions are not found: a stripped executable, or a version that is not
 in the second table.
 """
-_COST = """CPU time that `qjoule record` adds to the server's own for each query: the median of
-interleaved pairs, with its 95 % interval, by `make bench-rungs`. An empty cell was not measured.
+_COST = """CPU time that `qjoule record` adds to the server's own for each query: medians of
+interleaved turns, with their 95 % intervals, by `make bench-rungs`. First what the *rung* adds to a
+recording that leaves this server out, then the *whole*, with what any thread of the machine pays
+while something is recorded. The query is as cheap as one can be, alone on its connection, so that
+each wakes a thread and puts it to sleep again. An empty cell was not measured.
 """
 _TAIL = """## Any other server
 
@@ -151,8 +154,12 @@ def _exactness(choice: Choice) -> str:
 
 
 def _spoken(cost: MeasuredCost) -> str:
-    figures = (cost.cost_ns, cost.low_ns, cost.high_ns)
-    median, low, high = (f"{ns / 1000:.2f}" for ns in figures)
+    rung = _microseconds(cost.cost_ns, cost.low_ns, cost.high_ns)
+    return f"{rung}, whole {_microseconds(cost.whole_ns, cost.whole_low_ns, cost.whole_high_ns)}"
+
+
+def _microseconds(*figures_ns: int) -> str:
+    median, low, high = (f"{ns / 1000:.2f}" for ns in figures_ns)
     return f"{median} µs ({low} to {high})"
 
 

@@ -1,0 +1,153 @@
+"""Traces the server under test by turns, from a process of its own.
+
+It takes the way of `qjoule record`, the plan, the tracer, its stream, but for writing the trace to
+disk, and stays: hundreds of turns then need no start of Python and no search for servers.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+
+from qjoule.contract import Block, Loss, Mode, Rung
+from qjoule.errors import QjouleError
+from qjoule.live.tracer import (
+    Settings,
+    Tracer,
+    find_and_put_agents,
+    plan_tracing,
+    start_tracer,
+)
+from qjoule.servers.plan import AttachPlan
+from qjoule.trace.stream import Stream
+
+_PATIENCE_S = 60.0
+
+
+@dataclass
+class Recorded:
+    """A turn of tracing. The last two are known once it has ended."""
+
+    tracer: int  #: its process
+    version: str  #: of the server; empty where it is left out
+    executions: int = 0
+    lost_records: dict[str, int] | None = None
+
+
+class Recorder:
+    """Starts with the process that traces, and ends with it: a context manager."""
+
+    def __init__(self, cpus: frozenset[int]) -> None:
+        """On these CPUs, it and its tracers."""
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, cpus), daemon=True)
+        self._process.start()
+        theirs.close()
+
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pipe.close()
+        self._process.join(_PATIENCE_S)
+        self._process.kill()
+
+    @contextmanager
+    def tracing(self, pid: int, rung: Rung) -> Iterator[Recorded]:
+        """Records; yields once everything is attached. Rung NONE: the server is left out.
+
+        Raises:
+            QjouleError: the server cannot be traced on this rung.
+        """
+        turn = self._asked((pid, rung))
+        yield turn
+        ended = self._asked(None)
+        turn.executions, turn.lost_records = ended.executions, ended.lost_records
+
+    def _asked(self, what: tuple[int, Rung] | None) -> Recorded:
+        self._pipe.send(what)
+        if not self._pipe.poll(_PATIENCE_S):
+            raise QjouleError("the recorder does not answer")
+        try:
+            answer = self._pipe.recv()
+        except EOFError:
+            raise QjouleError("the recorder has ended") from None
+        if isinstance(answer, str):
+            raise QjouleError(answer)
+        assert isinstance(answer, Recorded)
+        return answer
+
+
+class _Turn:
+    """A tracer at work, and a thread that reads what it writes."""
+
+    def __init__(self, tracer: Tracer, version: str) -> None:
+        self.recorded = Recorded(tracer.pid, version, 0, {})
+        self._tracer = tracer
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        sums: dict[tuple[int, int], int] = {}
+        for frame in Stream(self._tracer.stream):
+            if frame.kind is Block.QUERY:
+                self.recorded.executions += int(frame.records["executions"].sum())
+            elif frame.kind is Block.LOSS:  # each is a sum from the beginning
+                for one in frame.records:
+                    sums[int(one["cpu"]), int(one["cause"])] = int(one["count"])
+        lost = self.recorded.lost_records = {}
+        for (_, cause), count in sorted(sums.items(), key=lambda item: item[0][1]):
+            if count:
+                name = Loss(cause).name.lower()
+                lost[name] = lost.get(name, 0) + count
+
+    def end(self) -> Recorded:
+        self._tracer.stop()
+        self._reader.join()
+        self._tracer.close()
+        return self.recorded
+
+
+def _serve(pipe: Connection, cpus: frozenset[int]) -> None:
+    os.sched_setaffinity(0, cpus)
+    plans: dict[tuple[int, Rung], AttachPlan] = {}
+    turn: _Turn | None = None
+    try:
+        while True:
+            asked = pipe.recv()
+            try:
+                if asked is None:
+                    assert turn is not None
+                    pipe.send(turn.end())
+                    turn = None
+                else:
+                    turn = _begin(asked[0], asked[1], plans)
+                    pipe.send(turn.recorded)
+            except QjouleError as error:
+                pipe.send(str(error))
+    except (EOFError, KeyboardInterrupt):
+        pass
+    finally:
+        if turn is not None:
+            turn.end()
+
+
+def _begin(pid: int, rung: Rung, plans: dict[tuple[int, Rung], AttachPlan]) -> _Turn:
+    agents = find_and_put_agents([pid]) if rung is Rung.AGENT else {}
+    plan = plans.get((pid, rung))
+    if rung is Rung.NONE:
+        plan = AttachPlan(())
+    elif plan is None or agents:
+        plan = plan_tracing([pid], None if agents else rung, agents=agents)
+        if plan.traced[0].choice.rung is not rung:
+            raise QjouleError(plan.traced[0].choice.why)
+        plans[pid, rung] = plan
+    tracer = start_tracer(plan, Settings(Mode.RECORD), [pid], agents)
+    tracer.wait_attached()
+    return _Turn(tracer, plan.traced[0].server.version if plan.traced else "")

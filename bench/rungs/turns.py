@@ -1,0 +1,169 @@
+"""CPU time per query of one server by turns: untraced, recorded without it, and on its rungs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from statistics import median
+
+from bench.overhead.cpu import cpu_ns
+from bench.rungs.accounts import Accounts, account_of
+from bench.rungs.quiet import as_client, pin
+from bench.rungs.recorder import Recorded, Recorder
+from bench.rungs.targets import Subject
+
+from qjoule.contract import Rung
+from qjoule.errors import QjouleError
+from servers.process import DatabaseServer
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is run: a turn of each kind in each sweep, of so many slices of so many queries."""
+
+    sweeps: int = 14
+    slices: int = 31
+    queries: int = 100
+    accounted: int = 3000  #: queries under the kernel's accounts
+
+
+@dataclass
+class Costs:
+    """Of one rung, in ns per query, one figure per sweep.
+
+    `rung`: more than in a recording of everything but this server; `whole`: more than untraced.
+    """
+
+    version: str
+    rung: list[float] = field(default_factory=list)
+    whole: list[float] = field(default_factory=list)
+    untraced: list[float] = field(default_factory=list)
+    lost_records: dict[str, int] = field(default_factory=dict)
+    accounts: Accounts | None = None
+
+    def add(self, untraced: float, segments: float, traced: float) -> None:
+        """One sweep."""
+        self.untraced.append(untraced)
+        self.rung.append(traced - segments)
+        self.whole.append(traced - untraced)
+
+    def lose(self, records: dict[str, int]) -> None:
+        for cause, count in records.items():
+            self.lost_records[cause] = self.lost_records.get(cause, 0) + count
+
+
+class Under:
+    """A server on its CPU, and a connection that runs its query."""
+
+    def __init__(
+        self, server: DatabaseServer, run: Callable[[], object], recorder: Recorder, size: Size
+    ) -> None:
+        self.server, self.run, self.size = server, run, size
+        self._recorder = recorder
+
+    def turn(self, rung: Rung | None, warm_up: int) -> tuple[float, Recorded | None]:
+        """The server's CPU time per query in ns. `rung` None: untraced, NONE: without it."""
+        if rung is None:
+            return self._cost(warm_up), None
+        with self._recorder.tracing(self.server.pid, rung) as recorded:
+            cost = self._cost(warm_up)
+        check(recorded, rung, warm_up + self.size.slices * self.size.queries)
+        return cost, recorded
+
+    def accounts(self, rung: Rung) -> Accounts:
+        """What each BPF program took of a query, by the kernel."""
+        with self._recorder.tracing(self.server.pid, rung) as recorded:
+            self.repeat(self.size.queries)
+            return account_of(
+                recorded.tracer, lambda: self.repeat(self.size.accounted), self.size.accounted
+            )
+
+    def repeat(self, count: int) -> None:
+        for _ in range(count):
+            self.run()
+
+    def _cost(self, warm_up: int) -> float:
+        """The median of the slices: what hits one of them does not count.
+
+        A process that ends or begins meanwhile would take its time along, so those there at the
+        beginning count: connections are open before.
+        """
+        self.repeat(warm_up)
+        pids = self.server.tgids
+        costs = []
+        for _ in range(self.size.slices):
+            before = cpu_ns(pids)
+            self.repeat(self.size.queries)
+            costs.append((cpu_ns(pids) - before) / self.size.queries)
+        return median(costs)
+
+
+def check(recorded: Recorded, rung: Rung, queries: int) -> None:
+    """What is measured is a server whose queries are recorded.
+
+    Raises:
+        QjouleError: fewer were, and no loss tells why.
+    """
+    if rung is not Rung.NONE and recorded.executions < queries and not recorded.lost_records:
+        raise QjouleError(
+            f"rung {rung.name.lower()}: {queries:,} queries ran, {recorded.executions:,} recorded"
+        )
+
+
+def orders(rungs: Sequence[Rung], sweeps: int) -> Iterator[tuple[Rung | None, ...]]:
+    """Turns of each sweep: forwards and backwards, so that a drift takes from one what it gives."""
+    kinds = (None, Rung.NONE, *rungs)
+    for number in range(sweeps):
+        yield kinds[::-1] if number % 2 else kinds
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What all measurements have in common."""
+
+    recorder: Recorder
+    cpu: int  #: for the server and its client, which is the caller
+    size: Size
+
+
+def measure(
+    bench: Bench, subject: Subject, rungs: Sequence[Rung], say: Callable[[str], None]
+) -> dict[Rung, Costs]:
+    """Runs the sweeps on a server of its own.
+
+    Raises:
+        QjouleError: this server cannot be traced on one of the rungs.
+        Unavailable: there is no such server here.
+    """
+    say("starts")
+    with subject.start() as server:
+        # It has started on all CPUs, and a JVM has counted them.
+        pin(server.tgids, bench.cpu)
+        with as_client(bench.cpu), closing(server.connect()) as connection:
+            under = Under(server, subject.prepare(connection), bench.recorder, bench.size)
+            say("warms up")
+            under.repeat(subject.warm_up)
+            costs = _sweeps(under, subject, rungs, say)
+            say("by the kernel's accounts")
+            without = under.accounts(Rung.NONE)
+            for rung in rungs:
+                costs[rung].accounts = under.accounts(rung).over(without)
+    return costs
+
+
+def _sweeps(
+    under: Under, subject: Subject, rungs: Sequence[Rung], say: Callable[[str], None]
+) -> dict[Rung, Costs]:
+    costs = {rung: Costs(subject.version) for rung in rungs}
+    for number, order in enumerate(orders(rungs, under.size.sweeps), 1):
+        say(f"sweep {number} of {under.size.sweeps}")
+        found: dict[Rung | None, float] = {}
+        for kind in order:
+            found[kind], recorded = under.turn(kind, subject.turn_warm_up or under.size.queries)
+            if kind and recorded is not None:
+                costs[kind].version = subject.version or recorded.version
+                costs[kind].lose(recorded.lost_records or {})
+        for rung in rungs:
+            costs[rung].add(found[None], found[Rung.NONE], found[rung])
+    return costs
