@@ -140,6 +140,10 @@ bench-overhead: build ## What tracing costs a server, paired and interleaved
 bench-rungs: build ## What a query costs its server on each rung (BENCH_ARGS=--save for the docs)
 	$(VENV)/bin/python bench/bench_rungs.py $(BENCH_ARGS)
 
+.PHONY: bench-ycsb
+bench-ycsb: build ## What tracing takes of each server's throughput under YCSB's workload A
+	$(VENV)/bin/python bench/bench_ycsb.py $(BENCH_ARGS)
+
 .PHONY: bench-engine
 bench-engine: $(VENV)/installed ## How fast and in how much memory traces are attributed
 	$(VENV)/bin/python bench/bench_engine.py $(BENCH_ARGS)

@@ -10,6 +10,12 @@ import pytest
 from bench.overhead import empty
 from bench.overhead.generator import REPORT, Interval
 from bench.overhead.rounds import Samples, orders
+from bench.ycsb.servers import SERVED, Served
+from bench.ycsb.workload import reports
+
+from qjoule.errors import QjouleError
+from servers.fetched import goycsb
+from servers.process import DatabaseServer
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -72,3 +78,31 @@ def test_empty_programs_stand_on_the_hooks_of_the_real_ones() -> None:
     }
     assert real == {*empty.ALWAYS, empty.SOCKET, empty.REDIS_SEND}
     assert set(section.findall((empty.HERE / "empty.bpf.c").read_text())) == real
+
+
+def test_reports_of_ycsb_are_sums_from_the_beginning() -> None:
+    read = reports()
+    lines = [
+        b"READ   - Takes(s): 1.0, Count: 1000, OPS: 1001.2, Avg(us): 80, 99th(us): 200\n",
+        b"TOTAL  - Takes(s): 1.0, Count: 2010, OPS: 2010.0, Avg(us): 80, 99th(us): 200\n",
+        b"UPDATE - Takes(s): 1.0, Count: 1010, OPS: 1009.9, Avg(us): 80, 99th(us): 200\n",
+        b"READ   - Takes(s): 2.0, Count: 1900, OPS: 1001.2, Avg(us): 80, 99th(us): 200\n",
+        b"UPDATE - Takes(s): 2.0, Count: 2010, OPS: 1009.9, Avg(us): 80, 99th(us): 200\n",
+    ]
+    assert [read(line, 1.0) for line in lines] == [None, None, 2010.0, None, 1900.0]
+
+
+def test_operations_of_ycsb_that_fail_end_the_measurement() -> None:
+    with pytest.raises(QjouleError, match=r"operations fail: UPDATE_ERROR - .*Count: 1"):
+        reports()(b"UPDATE_ERROR - Takes(s): 0.1, Count: 1, OPS: 10.7\n", 1.0)
+
+
+@pytest.mark.parametrize("served", SERVED, ids=lambda served: served.name)
+def test_ycsb_is_asked_for_workload_a(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(goycsb, "installation", lambda: Path("/there"))
+    server = DatabaseServer(served.name, Path("/d"), [], 4711, Path("/d/s"), lambda *_: None)
+    words = served.command(server, "run", target=500)
+    assert words[:3] == ["/there/go-ycsb", "run", served.driver]
+    assert words[words.index("--target") + 1] == "500"
+    assert {"readproportion=0.5", "updateproportion=0.5", "requestdistribution=zipfian"} < {*words}
+    assert any("4711" in word for word in words)

@@ -10,17 +10,20 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from servers.fetched import cassandra, ferretdb, mysql80, mysql8033, voltdb
+from servers.fetched import cassandra, ferretdb, goycsb, mysql80, mysql8033, voltdb
 from servers.process import Unavailable
 
-#: By name. Large ones that few tests need are in OPTIONAL: fetched when named.
+#: By name. What no test of CI needs is in OPTIONAL: fetched when named.
 SERVERS: dict[str, Callable[[], Path]] = {
     "cassandra-5.0.9": cassandra.installation,
     "mysql-8.0.15": mysql80.installation,
     "ferretdb": ferretdb.installation,
     "voltdb-10.0": voltdb.installation,
 }
-OPTIONAL: dict[str, Callable[[], Path]] = {"mysql-8.0.33": mysql8033.installation}
+OPTIONAL: dict[str, Callable[[], Path]] = {
+    "mysql-8.0.33": mysql8033.installation,
+    "go-ycsb": goycsb.installation,
+}
 
 
 def main(names: list[str]) -> int:

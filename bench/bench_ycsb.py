@@ -1,0 +1,109 @@
+"""What tracing takes of a server's throughput under YCSB's workload A, on every server.
+
+    python bench/bench_ycsb.py [--quick] [--only SERVER]... [--modes MODE,...] [--json FILE]
+
+go-ycsb runs all the time, with several connections for each CPU, so that CPU time is what
+throughput hangs on. `qjoule record` comes and goes under it, on the rung that qjoule takes by
+itself; `--modes record,live` also has the live view. Each is compared with the intervals without
+any just before and after it; a median over rounds and its interval are shown beside the target.
+
+Besides throughput, which everything else on the machine disturbs, the same loss is given by CPU
+time per operation: of the server, its clients, and all that traces. Nothing passes or fails here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+from bench.command import machine, machine_lines, options, progress_to, run  # noqa: E402
+from bench.overhead import report  # noqa: E402
+from bench.overhead.generator import Generator, generating  # noqa: E402
+from bench.overhead.inside import Inside  # noqa: E402
+from bench.overhead.modes import Subject  # noqa: E402
+from bench.overhead.rounds import Samples, Size, run_rounds  # noqa: E402
+from bench.overhead.workloads import Workload  # noqa: E402
+from bench.ycsb.servers import SERVED, Served  # noqa: E402
+from bench.ycsb.workload import reports  # noqa: E402
+
+from qjoule.live.tracer import plan_tracing  # noqa: E402
+from servers.process import DatabaseServer, Unavailable  # noqa: E402
+
+TARGET = 0.02  #: part of the throughput that tracing may take
+MODES = ("record", "live")
+NAMES = [served.name for served in SERVED]
+
+
+def arguments() -> argparse.Namespace:
+    parser = options(__doc__, NAMES, "SERVER", "a few minutes, wide intervals")
+    parser.add_argument("--modes", default="record", help="of record,live [default: %(default)s]")
+    parser.add_argument("--rounds", type=int, help="[default: 9, or 4]")
+    parser.add_argument("--slot", type=int, help="seconds that count of each mode [2, or 1]")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="all figures, by round")
+    chosen = parser.parse_args()
+    chosen.modes = chosen.modes.split(",")
+    if unknown := set(chosen.modes) - set(MODES):
+        parser.error(f"no such mode: {', '.join(sorted(unknown))}")
+    chosen.rounds = chosen.rounds or (4 if chosen.quick else 9)
+    chosen.slot = chosen.slot or (1 if chosen.quick else 2)
+    return chosen
+
+
+@contextmanager
+def loaded(served: Served, server: DatabaseServer) -> Iterator[Generator]:
+    """Workload A as fast as it goes, warm."""
+    words = served.command(server, "run")
+    log = server.directory / "generator.log"
+    with generating(words, lambda: server.tgids, log, reports()) as generator:
+        generator.take(3)  # caches warm, connections made
+        yield generator
+
+
+def bench_server(chosen: argparse.Namespace, served: Served) -> tuple[Workload, dict[str, Samples]]:
+    say = progress_to(sys.stderr, served.name)
+    say("starts, and loads its data")
+    with served.loaded() as server:
+        plan = plan_tracing([server.pid])
+        subject = Subject(server, plan, "auto")
+        rung = plan.traced[0].choice.rung.name.lower()
+        with loaded(served, server) as generator:
+            samples = run_rounds(
+                generator, subject, chosen.modes, Size(chosen.rounds, chosen.slot), say
+            )
+    say("")
+    workload = Workload("YCSB A", served.name, (), TARGET)
+    print("\n".join(report.workload_lines(workload, rung, samples, {})), end="\n\n", flush=True)
+    return workload, samples
+
+
+def bench(chosen: argparse.Namespace) -> None:
+    begin = machine()
+    print("\n".join(machine_lines(begin)), end="\n\n", flush=True)
+    found: dict[str, tuple[Workload, dict[str, Samples], dict[str, Inside]]] = {}
+    for served in SERVED:
+        if chosen.only and served.name not in chosen.only:
+            continue
+        try:
+            found[served.name] = (*bench_server(chosen, served), {})
+        except Unavailable as reason:
+            print(f"{served.name}: not measured: {reason}\n", flush=True)
+    end = machine()
+    print("\n".join(machine_lines(end)))
+    if chosen.json:
+        chosen.json.write_text(json.dumps(report.document(begin, end, found, []), indent=1))
+
+
+def main() -> int:
+    chosen = arguments()
+    return run("bench_ycsb", lambda: bench(chosen))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""YCSB workload A on each server, with tracing and without."""

@@ -1,0 +1,122 @@
+"""Servers, their drivers in go-ycsb, and the settings with which CPU decides on throughput."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import dataclass
+from functools import partial
+
+from bench.ycsb.workload import CONNECTIONS, PROPERTIES
+
+from qjoule.errors import QjouleError
+from servers.cassandra import cassandra_server
+from servers.fetched import goycsb
+from servers.mariadb import mariadb_server
+from servers.mongodb import ferretdb_server
+from servers.mysql import mysql_server
+from servers.postgres import postgres_server
+from servers.process import DatabaseServer
+from servers.redis import redis_server
+
+DATABASE = "ycsb"
+#: Loading fails in a second or goes on for a few.
+_LOAD_S = 120
+
+
+@dataclass(frozen=True)
+class Served:
+    """A server under this load. `prepare` makes what the driver expects to be there."""
+
+    name: str
+    driver: str
+    start: Callable[[], AbstractContextManager[DatabaseServer]]
+    properties: Callable[[DatabaseServer], Mapping[str, object]]
+    prepare: Callable[[DatabaseServer], None] | None = None
+    connections: int = CONNECTIONS
+
+    @contextmanager
+    def loaded(self) -> Iterator[DatabaseServer]:
+        """The server with its records, gone afterwards.
+
+        Raises:
+            QjouleError: they cannot be loaded.
+            Unavailable: there is no such server here, or no go-ycsb.
+        """
+        goycsb.installation()
+        with self.start() as server:
+            if self.prepare is not None:
+                self.prepare(server)
+            words = self.command(server, "load")
+            try:
+                done = subprocess.run(
+                    words, capture_output=True, text=True, check=False, timeout=_LOAD_S
+                )
+            except subprocess.TimeoutExpired:
+                raise QjouleError(f"{self.name}: loading did not end in {_LOAD_S} s") from None
+            if done.returncode or "INSERT " not in done.stdout or "ERROR" in done.stdout:
+                output = (done.stdout + done.stderr).strip()
+                raise QjouleError(f"{self.name}: go-ycsb cannot load its data: {output[-500:]}")
+            yield server
+
+    def command(self, server: DatabaseServer, what: str, target: int = 0) -> list[str]:
+        """go-ycsb's: `load`, or `run` as fast as it goes or at `target` operations a second."""
+        words = [str(goycsb.installation() / "go-ycsb"), what, self.driver]
+        words += ["--threads", str(self.connections), "--interval", "1"]
+        if target:
+            words += ["--target", str(target)]
+        # It would listen for a profiler on a port that everybody knows.
+        properties = {**PROPERTIES, "debug.pprof": "127.0.0.1:0", **self.properties(server)}
+        for name, value in properties.items():
+            words += ["-p", f"{name}={value}"]
+        return words
+
+
+def _mysql_database(server: DatabaseServer) -> None:
+    with closing(server.connect()) as connection:
+        connection.cursor().execute(f"CREATE DATABASE {DATABASE}")
+
+
+def _keyspace(server: DatabaseServer) -> None:
+    with closing(server.connect()) as client:
+        client.execute(
+            f"CREATE KEYSPACE {DATABASE} WITH replication = {{'class': 'SimpleStrategy', "
+            "'replication_factor': 1}"
+        )
+
+
+def _mysql(server: DatabaseServer) -> Mapping[str, object]:
+    return {"mysql.port": server.port, "mysql.db": DATABASE}
+
+
+def _postgres(server: DatabaseServer) -> Mapping[str, object]:
+    return {"pg.port": server.port, "pg.user": "postgres", "pg.db": "postgres"}
+
+
+def _redis(server: DatabaseServer) -> Mapping[str, object]:
+    where = {"redis.addr": f"127.0.0.1:{server.port}", "redis.pool_size": CONNECTIONS}
+    return {**where, "redis.datatype": "hash"}
+
+
+def _mongodb(server: DatabaseServer) -> Mapping[str, object]:
+    return {"mongodb.url": f"mongodb://127.0.0.1:{server.port}/{DATABASE}?w=1"}
+
+
+def _cassandra(server: DatabaseServer) -> Mapping[str, object]:
+    where = {"cassandra.cluster": f"127.0.0.1:{server.port}"}
+    return {**where, "cassandra.keyspace": DATABASE, "cassandra.connections": CONNECTIONS}
+
+
+# No server waits for the disk at each commit, and none keeps statistics that not every one keeps.
+_POSTGRES = partial(postgres_server, "shared_preload_libraries=", "ssl=off")
+_MYSQL = partial(mysql_server, "--skip-ssl", "--skip-log-bin", "--innodb-flush-log-at-trx-commit=0")
+SERVED = (
+    Served("mariadb", "mysql", mariadb_server, _mysql, _mysql_database),
+    Served("mysql", "mysql", _MYSQL, _mysql, _mysql_database),
+    Served("postgres", "pg", _POSTGRES, _postgres),
+    Served("redis", "redis", redis_server, _redis),
+    # SQLite has one writer at a time, and fails those that have waited for too long.
+    Served("ferretdb", "mongodb", ferretdb_server, _mongodb, connections=1),
+    Served("cassandra", "cassandra", cassandra_server, _cassandra, _keyspace),
+)
