@@ -11,6 +11,7 @@
 
 #include "postgres_join.bpf.h"
 #include "postgres_messages.bpf.h"
+#include "postgres_reply.bpf.h"
 #include "postgres_stream.bpf.h"
 
 static __always_inline bool postgres_is_data(__u8 type)
@@ -22,6 +23,7 @@ static __always_inline void postgres_end(struct qj_cpu_state *cpu, struct thread
 					 __u64 end_ns)
 {
 	thread->last_shape = thread->shape;
+	postgres_answered(thread);
 	query_end(cpu, thread, end_ns);
 }
 
@@ -39,6 +41,7 @@ static __always_inline void postgres_go_on(struct postgres_walk *walk)
 	if (!thread->shape)
 		thread->flags |= QJ_QUERY_NO_TEXT;
 	thread->synced = 1;
+	thread->requests = 1;
 	thread->may_continue = 1;
 }
 
@@ -79,6 +82,7 @@ static __always_inline void postgres_dispatch(struct postgres_walk *walk, __u8 t
 		}
 		postgres_query(walk, here);
 		thread->synced = 1;
+		thread->requests++;
 		break;
 	case 'P':
 		postgres_parse(walk, here);
@@ -92,6 +96,11 @@ static __always_inline void postgres_dispatch(struct postgres_walk *walk, __u8 t
 	case 'S':
 	case 'F':
 		thread->synced = 1;
+		thread->requests++;
+		break;
+	case 'H':
+		if (thread->executions) /* their reply goes before the rest */
+			thread->requests++;
 		break;
 	}
 	walk->cpu->shape = thread->shape;
@@ -150,6 +159,7 @@ static __always_inline void postgres_startup(struct postgres_walk *walk, bool wh
 	query_begin(walk->cpu, thread, walk->now);
 	thread->command = QJ_COMMAND_CONNECT;
 	thread->synced = 1;
+	thread->requests = 1;
 	thread->may_continue = 1; /* with passwords */
 	thread->phase = PHASE_READY;
 	here = thread->need < walk->left ? thread->need : walk->left;

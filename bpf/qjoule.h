@@ -76,6 +76,7 @@ enum qj_query_flag {
 	QJ_QUERY_NO_END = 1 << 5,    /* its reply is not looked for: `end_ns` is `begin_ns` */
 	QJ_QUERY_OK = 1 << 6,	     /* the reply was seen, and says that it was done */
 	QJ_QUERY_ERROR = 1 << 7,     /* the reply was seen, and says that it failed */
+	QJ_QUERY_ROWS = 1 << 8,	     /* `rows` is known, from the reply */
 };
 
 /* Why something is missing. Counted per CPU in the kernel, or by the tracer. */
@@ -165,6 +166,9 @@ struct qj_query {
 	__u16 server;
 	__u8 rung;
 	__u8 command;
+	__u64 rows;	  /* returned or changed, as the server says; if QJ_QUERY_ROWS */
+	__u8 sqlstate[5]; /* of an error; zeros: not known */
+	__u8 reserved[3];
 };
 
 /* Sent once per shape that the kernel has not seen (or has forgotten); the text follows. */
@@ -348,7 +352,7 @@ struct qj_block {
 #endif
 QJ_ASSERT_SIZE(qj_segment, 40);
 QJ_ASSERT_SIZE(qj_segment_counters, 64);
-QJ_ASSERT_SIZE(qj_query, 64);
+QJ_ASSERT_SIZE(qj_query, 80);
 QJ_ASSERT_SIZE(qj_text, 24);
 QJ_ASSERT_SIZE(qj_task, 40);
 QJ_ASSERT_SIZE(qj_session, 80);

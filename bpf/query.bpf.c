@@ -20,6 +20,9 @@ int query_reset(struct qj_cpu_state *cpu, struct thread_state *thread)
 	thread->statement_bytes = 0;
 	thread->executions = 0;
 	thread->flags = 0;
+	thread->rows = 0;
+	__builtin_memset(thread->sqlstate, 0, sizeof(thread->sqlstate));
+	thread->requests = 0;
 	thread->command = QJ_COMMAND_OTHER;
 	thread->text_left = 0;
 	thread->synced = 0;
@@ -70,6 +73,9 @@ static __always_inline void fill_query(struct qj_query *q, const struct thread_s
 	q->server = thread->server;
 	q->rung = thread->rung;
 	q->command = thread->command;
+	q->rows = thread->rows;
+	__builtin_memcpy(q->sqlstate, thread->sqlstate, sizeof(q->sqlstate));
+	__builtin_memset(q->reserved, 0, sizeof(q->reserved));
 }
 
 /* Sends the query that ended last, if it still waits for its segment. */

@@ -59,6 +59,7 @@ struct qj_server_plan {
 	__u8 reserved;
 	__u16 cql_port;		   /* Cassandra: where its clients connect; 0: any */
 	struct qj_hotspot hotspot; /* VoltDB */
+	__u64 pg_send_buffer;	   /* PostgreSQL: PqSendBuffer, from the start of data; 0 unknown */
 };
 
 struct qj_running {

@@ -74,6 +74,21 @@ static __always_inline bool is_continuation(const struct thread_state *thread, i
 	return thread->server_kind == QJ_SERVER_MYSQL && got > 0 && thread->need;
 }
 
+/*
+ * Where a backend's replies are: PqSendBuffer, a variable at a known distance from the start of its
+ * data, which the backend has set before it first reads.
+ */
+static __always_inline void find_replies(struct thread_state *thread, struct task_struct *task)
+{
+	__u64 data, at = plan.servers[(thread->server - 1) & (QJ_MAX_SERVERS - 1)].pg_send_buffer;
+
+	if (thread->send_buffer || !at)
+		return;
+	data = BPF_CORE_READ(task, mm, start_data);
+	bpf_probe_read_user(&thread->send_buffer, sizeof(thread->send_buffer),
+			    (const void *)(data + at));
+}
+
 SEC("?tp_btf/sock_recv_length")
 int BPF_PROG(on_recv, struct sock *sk, int got, int flags)
 {
@@ -100,6 +115,7 @@ int BPF_PROG(on_recv, struct sock *sk, int got, int flags)
 		else
 			mysql_wait(cpu, thread, addr, now);
 	} else {
+		find_replies(thread, task);
 		if (got > 0)
 			postgres_received(cpu, thread, addr, got, now);
 		else

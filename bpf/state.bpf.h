@@ -54,6 +54,8 @@ struct recent_statement {
 	struct prepared_statement prepared;
 };
 
+#define POSTGRES_WINDOW 256 /* bytes of a reply that are read at once */
+
 /* Where a thread is in its protocol. */
 enum phase {
 	PHASE_UNKNOWN = 0, /* attached in the middle: wait for a clear boundary */
@@ -73,6 +75,8 @@ struct thread_state {
 	__u64 cookie;	    /* ... and its cookie: together its identity */
 	__u64 last_shape;   /* PostgreSQL: of the query that ended last */
 	__u64 portal_shape; /* PostgreSQL: of the portal without a name */
+	__u64 send_buffer;  /* PostgreSQL: address of PqSendBuffer's bytes; 0 not known */
+	__u64 rows;	    /* if QJ_QUERY_ROWS */
 	__u64 text_addr;
 	__u64 reply_addr;  /* MySQL, symbol rung: where the reply will be; 0 not known */
 	__u64 sleeps;	   /* Redis: how often it had slept when it last read a request */
@@ -86,6 +90,7 @@ struct thread_state {
 	__u32 statement_bytes;
 	__u32 executions;
 	__u32 flags;
+	__u32 requests;	  /* PostgreSQL: of which each has a reply of its own */
 	__u32 unanswered; /* Redis: requests of this turn */
 	__u32 client_fd;  /* MongoDB: where the thread reads its requests */
 	__u32 nested;	  /* MongoDB: requests that its request makes of the server itself */
@@ -96,6 +101,7 @@ struct thread_state {
 	__u8 phase;
 	__u8 head_bytes; /* of a message header that came in pieces */
 	__u8 head[8];
+	__u8 sqlstate[5];
 	__u8 synced;	       /* PostgreSQL: the client has ended its request */
 	__u8 bound;	       /* PostgreSQL: a Bind without its Execute */
 	__u8 asks_gss;	       /* PostgreSQL: for encryption by GSSAPI */
@@ -109,6 +115,7 @@ struct thread_state {
 	__u64 recent_session;
 	struct recent_statement recent[RECENT_STATEMENTS + 1];
 	struct shape_chunk chunk;
+	__u8 reply[POSTGRES_WINDOW];
 };
 
 struct threads_map {

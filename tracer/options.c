@@ -37,6 +37,7 @@ static const char usage[] =
     "  --hotspot ID:NUMBERS          where its JVM keeps what is read, as struct qj_hotspot\n"
     "  --pg-states ID:I:R:T:F:A      numbers of idle, running, idle in transaction, fastpath,\n"
     "                                aborted in PostgreSQL's BackendState\n"
+    "  --pg-replies ID:OFFSET        where its PqSendBuffer is, from the start of its data\n"
     "  --cpu-topology DIR            a tree like /sys/devices/system/cpu to take cores from\n"
     "  --counter cycles|instructions|llc-misses[=TYPE:CONFIG]\n"
     "                                a counter to read, by default the hardware's\n"
@@ -80,6 +81,7 @@ enum {
 	OPT_LIBRARY,
 	OPT_HOTSPOT,
 	OPT_PG_STATES,
+	OPT_PG_REPLIES,
 	OPT_CPU_TOPOLOGY,
 	OPT_COUNTER,
 	OPT_READER,
@@ -109,6 +111,7 @@ static const struct option long_options[] = {
     {"library", required_argument, NULL, OPT_LIBRARY},
     {"hotspot", required_argument, NULL, OPT_HOTSPOT},
     {"pg-states", required_argument, NULL, OPT_PG_STATES},
+    {"pg-replies", required_argument, NULL, OPT_PG_REPLIES},
     {"cpu-topology", required_argument, NULL, OPT_CPU_TOPOLOGY},
     {"counter", required_argument, NULL, OPT_COUNTER},
     {"reader", required_argument, NULL, OPT_READER},
@@ -178,6 +181,8 @@ static int parse_one(struct options *o, int option, const char *value)
 		return plan_hotspot(o, value);
 	case OPT_PG_STATES:
 		return plan_pg_states(o, value);
+	case OPT_PG_REPLIES:
+		return plan_pg_replies(o, value);
 	case OPT_CPU_TOPOLOGY:
 		o->cpu_topology = value;
 		return 0;

@@ -160,6 +160,17 @@ int plan_pg_states(struct options *o, const char *value)
 	return 0;
 }
 
+int plan_pg_replies(struct options *o, const char *value)
+{
+	uint64_t id, offset;
+
+	if (!plan_number(value, ':', o->server_count, &id, &value) || !id ||
+	    !plan_number(value, '\0', UINT32_MAX, &offset, NULL) || !offset)
+		return -1;
+	o->servers[id - 1].pg_send_buffer = offset;
+	return 0;
+}
+
 int plan_pool(struct options *o, const char *value)
 {
 	uint64_t id;

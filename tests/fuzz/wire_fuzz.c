@@ -76,6 +76,34 @@ static size_t postgres_startup(struct input *in, __u8 *to)
 	return bytes;
 }
 
+/* Of a backend's messages, and at any place in its buffer. */
+static void postgres_reply(struct input *in)
+{
+	static const char types[] = "CDZEITSs12NHdG";
+	static const __u8 error[] = "SERROR\0VERROR\0C22012\0M\0";
+	__u8 bytes[4096] = {};
+	size_t count = take(in, 1) % 64, used = 0, messages = take(in, 1) % 32;
+
+	if (count > 40) /* behind what is left of another */
+		used = take(in, 2) % (sizeof(bytes) - 300);
+	for (; messages && in->left && used < sizeof(bytes) - 300; messages--) {
+		__u8 *to = bytes + used, type = types[take(in, 1) % (sizeof(types) - 1)];
+		size_t body = take_bytes(in, to + 5, 250);
+
+		if (type == 'Z' && body)
+			body = 1;
+		if (type == 'E' && !body) {
+			memcpy(to + 5, error, sizeof(error));
+			body = sizeof(error);
+		}
+		to[0] = type;
+		to[3] = (body + 4) >> 8;
+		to[4] = body + 4;
+		used += body + 5;
+	}
+	wire_reply(bytes, used);
+}
+
 static size_t mysql_packet(struct input *in, __u8 *to)
 {
 	__u8 sequence = take(in, 1), off = take(in, 1);
@@ -116,6 +144,10 @@ static size_t one_step(struct input *in, int kind)
 		wire_wait();
 		return 0;
 	case 1:
+		if (kind == POSTGRES && what & 8) {
+			postgres_reply(in);
+			return 0;
+		}
 		count = take_bytes(in, bytes, 250);
 		wire_reply(bytes, count);
 		return 0;

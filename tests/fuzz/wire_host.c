@@ -23,6 +23,7 @@ static struct task_struct task = {.real_parent = &task, .pid = 1, .tgid = 1, .co
 static struct thread_state thread;
 static __u8 buffer[2 * WIRE_BUFFER]; /* a server's stays where it is while a packet comes in */
 static size_t buffer_bytes;
+static __u8 replies[POSTGRES_SEND_BUFFER];
 static __u64 now_ns;
 
 /* ---- what is told ------------------------------------------------------------------------- */
@@ -68,7 +69,11 @@ static void keep_query(const struct qj_query *q)
 	kept->executions = q->executions;
 	kept->flags = q->flags;
 	kept->command = q->command;
+	kept->rows = q->rows;
+	memcpy(kept->sqlstate, q->sqlstate, sizeof(q->sqlstate));
 	if (q->begin_ns > q->end_ns || !q->query)
+		abort();
+	if (q->flags & QJ_QUERY_OK && q->flags & QJ_QUERY_ERROR)
 		abort();
 }
 
@@ -160,7 +165,14 @@ long bpf_map_update_elem(void *map, const void *key, const void *value, __u64 fl
 
 static int readable(const void *from, size_t bytes)
 {
-	__u64 at = (__u64)from - (__u64)buffer;
+	__u64 at = (__u64)from - (__u64)replies;
+
+	if (at < sizeof(replies)) { /* nothing is looked at behind the buffer */
+		if (bytes > sizeof(replies) - at)
+			abort();
+		return 1;
+	}
+	at = (__u64)from - (__u64)buffer;
 
 	return at <= buffer_bytes && bytes <= buffer_bytes - at;
 }
@@ -270,6 +282,9 @@ void wire_open(int server_kind, int phase)
 	thread.server_kind = server_kind;
 	thread.rung = QJ_RUNG_SOCKET;
 	thread.phase = phase;
+	memset(replies, 0, sizeof(replies));
+	if (server_kind == QJ_SERVER_POSTGRES)
+		thread.send_buffer = (__u64)replies;
 	session_begin(&cpus[0], &thread);
 }
 
@@ -313,7 +328,10 @@ void wire_wait(void)
 
 void wire_reply(const __u8 *bytes, size_t count)
 {
-	fill(bytes, count, 0);
+	if (thread.server_kind != QJ_SERVER_POSTGRES)
+		fill(bytes, count, 0);
+	else if (count)
+		memcpy(replies, bytes, count < sizeof(replies) ? count : sizeof(replies));
 }
 
 size_t wire_close(void)

@@ -20,6 +20,8 @@ struct wire_query {
 	__u32 command;
 	__u32 text_bytes;
 	const char *text;
+	__u64 rows;
+	char sqlstate[8];
 };
 
 /* A new connection; `phase`: enum phase of bpf/state.bpf.h. */
@@ -28,7 +30,9 @@ void wire_open(int server_kind, int phase);
 void wire_receive(const __u8 *bytes, size_t count, size_t place);
 /* The server finds nothing to read. */
 void wire_wait(void);
-/* The server writes a reply into its buffer (MySQL). */
+/* The server writes a reply into its buffer, from its start on: PostgreSQL has another one for
+ * that.
+ */
 void wire_reply(const __u8 *bytes, size_t count);
 /* The connection ends; returns how many queries there were. */
 size_t wire_close(void);

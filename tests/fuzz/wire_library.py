@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from host_library import compiled
-from qjoule.contract import Loss, ServerKind
+from qjoule.contract import Loss, QueryFlag, ServerKind
 
 #: enum phase of bpf/state.bpf.h.
 UNKNOWN, STARTUP, READY = 0, 1, 2
@@ -22,6 +22,8 @@ class _Query(ctypes.Structure):
         ("command", ctypes.c_uint32),
         ("text_bytes", ctypes.c_uint32),
         ("text", ctypes.c_void_p),
+        ("rows", ctypes.c_uint64),
+        ("sqlstate", ctypes.c_char * 8),
     ]
 
 
@@ -33,6 +35,8 @@ class Query:
     executions: int
     flags: int
     command: int
+    rows: int | None = None
+    sqlstate: str = ""
 
 
 @cache
@@ -74,6 +78,8 @@ class Connection:
                 one.executions,
                 one.flags,
                 one.command,
+                one.rows if one.flags & QueryFlag.ROWS else None,
+                one.sqlstate.decode(),
             )
             for one in (queries[i] for i in range(count))
         ]

@@ -125,7 +125,9 @@ def test_postgres_without_the_functions_for_workers(tmp_path: Path) -> None:
     server = describe(1, Flavour.POSTGRES, path, version="15.2", encryption=True)
     (planned,) = build_plan([server], KERNEL).servers
     assert [probe.role for probe in planned.probes] == ["pg-activity", "pg-portal-run"]
-    assert "parallel workers count as server background" in planned.notes[0]
+    replies, workers = planned.notes
+    assert "errors and rows of its queries are not known" in replies
+    assert "parallel workers count as server background" in workers
 
 
 @pytest.mark.parametrize("version", ["", "12.3", "19.0"])

@@ -48,6 +48,7 @@ BAD = {
     "--hotspot": ["", "1:0:0:4:1:2:3:4:5:6"],
     "--probe": ["", "1:mysql-end:0x10", "1:no-such-role:0x10"],
     "--pg-states": ["", "1:1:2:3:4:5"],
+    "--pg-replies": ["", "1:0x10"],
     "--counter": ["", "cycles=", "cycles=1", "cycles=1:", "cycles=:0", "cycle", "cycles=x:0"],
     "--reader": ["", "0", "-1", "2147483648"],
     "--control-fd": ["", "-1", "stdin"],
@@ -75,6 +76,7 @@ BAD_OF_A_SERVER = {
         "1:x:0:4:1:2:3:4:5:6",
     ],
     "--probe": ["1:mysql-end", "1:mysql-end:", "2:mysql-end:0x10", "1:mysql-end:0x10:1", "1::0"],
+    "--pg-replies": ["1:", "1:0", "2:0x10", "1:0x100000000", "1:0x10:1", "1:x"],
     "--pg-states": ["1:1:2:3:4", "1:1:2:3:4:5:6", "1:256:2:3:4:5", "1:a:2:3:4:5"],
 }
 

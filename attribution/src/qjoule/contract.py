@@ -71,6 +71,7 @@ class QueryFlag(IntFlag):
     NO_END = 32
     OK = 64
     ERROR = 128
+    ROWS = 256
 
 
 class Loss(IntEnum):
@@ -182,6 +183,9 @@ QUERY = np.dtype(
         ("server", "<u2"),
         ("rung", "u1"),
         ("command", "u1"),
+        ("rows", "<u8"),
+        ("sqlstate", "S5"),
+        ("reserved", "u1", (3,)),
     ]
 )
 TEXT = np.dtype(

@@ -85,6 +85,7 @@ class _Segment:
     vaddr: int
     offset: int
     size: int
+    memory: int  #: its size there, with what begins as zeros
     executable: bool
 
 
@@ -159,6 +160,21 @@ class Executable:
                 return vaddr - segment.vaddr + segment.offset
         return None
 
+    @property
+    def data_vaddr(self) -> int:
+        """Where the last segment begins: the kernel's `start_data` (fs/binfmt_elf.c)."""
+        return self._data.vaddr
+
+    @property
+    def data_size(self) -> int:
+        """Bytes of that segment in memory."""
+        return self._data.memory
+
+    @property
+    def _data(self) -> _Segment:
+        none = _Segment(0, 0, 0, 0, executable=False)
+        return max(self._segments, key=lambda segment: segment.vaddr, default=none)
+
     def constants(self) -> bytes:
         """The section of constant data, with the strings; at most its first 128 MiB."""
         offset, size = self._strings_at
@@ -228,6 +244,7 @@ def _load_segments(elf: Any) -> Iterator[_Segment]:
             header["p_vaddr"],
             header["p_offset"],
             header["p_filesz"],
+            header["p_memsz"],
             bool(header["p_flags"] & 1),  # PF_X
         )
 

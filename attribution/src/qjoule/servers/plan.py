@@ -12,6 +12,7 @@
                                  ROLE as in `signatures.Role`
     --pg-states ID:IDLE:RUNNING:IDLE_IN_TRANSACTION:FASTPATH:ABORTED
                                  this PostgreSQL's BackendState values
+    --pg-replies ID:OFFSET       where its backends keep their replies, from the start of their data
     --cql-port ID:PORT           where this Cassandra's clients connect
     --pool ID                    this server may run a thread pool
     --library ID:PATH            its probes are in this file, not in its executable
@@ -52,6 +53,7 @@ class PlannedServer:
     choice: Choice
     probes: tuple[Probe, ...] = ()  #: of its executable, also when another server lists them
     states: BackendStates | None = None
+    replies: int = 0  #: as in `Resolution`
     notes: tuple[str, ...] = ()  #: what will be less than complete, one line each
     lists_probes: bool = False
     library: Path | None = None  #: that its probes are in, if it is not the executable
@@ -164,6 +166,7 @@ def build_plan(
                 choice,
                 probes=(resolution.boundary if on_symbols else ()) + resolution.parallel,
                 states=resolution.states if on_symbols else None,
+                replies=resolution.replies,
                 library=resolution.library,
                 heap=resolution.heap,
                 notes=resolution.notes,
@@ -251,6 +254,8 @@ def _arguments(planned: PlannedServer) -> list[str]:
             arguments += ["--probe", f"{server.id}:{probe.role}:{probe.site.offset:#x}"]
     if planned.states is not None:
         arguments += ["--pg-states", f"{server.id}:{planned.states.argument()}"]
+    if planned.replies:
+        arguments += ["--pg-replies", f"{server.id}:{planned.replies:#x}"]
     if server.cql_port:
         arguments += ["--cql-port", f"{server.id}:{server.cql_port}"]
     if planned.pool:

@@ -9,6 +9,7 @@ from typing import Any
 from qjoule.contract import ServerKind
 from qjoule.errors import QjouleError
 from qjoule.servers.elf import Executable, Symbol, open_executable
+from qjoule.servers.postgres_replies import send_buffer
 from qjoule.servers.probe_site import CODE_BYTES, ProbeSite, inspect_site
 from qjoule.servers.signatures import (
     BackendStates,
@@ -50,6 +51,7 @@ class Resolution:
     boundary: tuple[Probe, ...] = ()
     parallel: tuple[Probe, ...] = ()
     states: BackendStates | None = None
+    replies: int = 0  #: where a PostgreSQL keeps its replies (`postgres_replies`); 0: not known
     library: Path | None = None  #: that the probes are in, if it is not the executable
     heap: HeapLayout | None = None
     problem: str = ""  #: why there is no symbol rung
@@ -73,6 +75,8 @@ def resolve(server: Server) -> Resolution:
             return replace(resolution, problem="Redis has none")
         if server.flavour is Flavour.FERRETDB:
             return replace(resolution, problem="FerretDB has none")
+        if server.kind is ServerKind.POSTGRES:
+            resolution = _resolve_replies(executable, resolution)
         if executable.machine != "x64":
             raise QjouleError(f"probe sites are checked on x86-64 only, not {executable.machine}")
         resolution = _resolve_parallel(server, executable, resolution)
@@ -124,6 +128,14 @@ def _resolve_parallel(server: Server, executable: Executable, resolution: Resolu
         return replace(resolution, parallel=_probes(executable, parallel_functions(executable)))
     except QjouleError as error:
         note = f"parallel workers count as server background: {error}"
+        return replace(resolution, notes=(*resolution.notes, note))
+
+
+def _resolve_replies(executable: Executable, resolution: Resolution) -> Resolution:
+    try:
+        return replace(resolution, replies=send_buffer(executable))
+    except QjouleError as error:
+        note = f"errors and rows of its queries are not known: {error}"
         return replace(resolution, notes=(*resolution.notes, note))
 
 

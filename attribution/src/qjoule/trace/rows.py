@@ -108,6 +108,8 @@ def query_rows(
         ),
         "database": databases,
         "user": users,
+        "rows": numbers(queries["rows"], queries["flags"] & QueryFlag.ROWS != 0),
+        "sqlstate": _sqlstates(queries["sqlstate"]),
     }
     columns = [known.get(name) for name in QUERIES.names]
     return pa.Table.from_arrays(
@@ -117,6 +119,15 @@ def query_rows(
         ],
         schema=QUERIES,
     )
+
+
+def _sqlstates(states: Array) -> pa.DictionaryArray:
+    """Codes of five capitals and digits (ISO 9075, "SQLSTATE"); null where there is none."""
+    codes = np.zeros(states.size, np.int64)
+    known = states != b""
+    found, codes[known] = np.unique(states[known], return_inverse=True)
+    codes[~known] = -1
+    return names(codes, [state.decode("ascii", "replace") for state in found.tolist()])
 
 
 def energy_rows(readings: Array, domains: Mapping[int, DomainInfo]) -> pa.Table:

@@ -116,6 +116,8 @@ QUERIES = _table(
     ("tgid", _u32, "?"),
     ("database", NAME, "?"),
     ("user", NAME, "?"),
+    ("rows", _u64, "?"),  # returned or changed, as the reply says
+    ("sqlstate", NAME, "?"),  # of an error
 )
 #: One row per shape hash; several hashes may share a fingerprint.
 SHAPES = _table(

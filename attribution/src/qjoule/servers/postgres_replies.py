@@ -1,0 +1,80 @@
+"""Where a PostgreSQL backend keeps the reply that it is about to send.
+
+That is a variable of one file (`PqSendBuffer`, src/backend/libpq/pqcomm.c), so it has no symbol.
+Every version since 9.2 sets it in `pq_init()`, which is exported, to what `MemoryContextAlloc(
+TopMemoryContext, PQ_SEND_BUFFER_SIZE)` returns: from there its address is taken.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from qjoule.servers.elf import Executable
+from qjoule.servers.signatures import CannotResolve
+
+_INIT = "pq_init"
+_ALLOCATE = "MemoryContextAlloc"
+SEND_BUFFER_BYTES = 8192  #: PQ_SEND_BUFFER_SIZE
+_CODE_BYTES = 1024  #: the function has some 250
+
+
+def send_buffer(executable: Executable) -> int:
+    """The address of the pointer, in bytes from the start of the executable's data.
+
+    The start of data is that of the last loadable segment, as the kernel has it (`start_data` of
+    `struct mm_struct`, fs/binfmt_elf.c).
+
+    Raises:
+        CannotResolve: the code is not as expected; the message says how.
+    """
+    if executable.machine != "x64":
+        raise CannotResolve(f"{_INIT} is read on x86-64 only, not {executable.machine}")
+    functions = executable.functions(_INIT)
+    if len(functions) != 1:
+        raise CannotResolve(f"{len(functions)} functions are named {_INIT}")
+    offset = executable.file_offset(functions[0].vaddr)
+    if offset is None:
+        raise CannotResolve(f"{_INIT} is not in the code of {executable.path}")
+    code = executable.read(offset, min(functions[0].size or _CODE_BYTES, _CODE_BYTES))
+    allocators = {symbol.vaddr for symbol in executable.functions(_ALLOCATE)}
+    pointer = _kept_result(code, functions[0].vaddr, allocators)
+    if pointer is None:
+        raise CannotResolve(f"{_INIT} does not keep what {_ALLOCATE} returns as expected")
+    distance = pointer - executable.data_vaddr
+    if not 0 < distance < executable.data_size:
+        raise CannotResolve(f"{_INIT} keeps its buffer outside of the data")
+    return distance
+
+
+def _kept_result(code: bytes, vaddr: int, allocators: set[int]) -> int | None:
+    """Where the first block of the right size from one of these functions is stored."""
+    import capstone  # noqa: PLC0415 - loads a shared library: only when a server is resolved
+    from capstone import x86  # noqa: PLC0415
+
+    disassembler = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
+    disassembler.detail = True
+    size, returned = 0, False
+    for instruction in disassembler.disasm(code, vaddr):
+        operands = instruction.operands
+        if instruction.id == x86.X86_INS_CALL:
+            target = operands[0].imm if operands[0].type == x86.X86_OP_IMM else 0
+            returned = target in allocators and size == SEND_BUFFER_BYTES
+            size = 0
+        elif instruction.id == x86.X86_INS_MOV and len(operands) == 2:
+            to, of = operands
+            if to.type == x86.X86_OP_REG and to.reg in (x86.X86_REG_ESI, x86.X86_REG_RSI):
+                size = of.imm if of.type == x86.X86_OP_IMM else 0
+            elif returned and _is(of, x86.X86_REG_RAX, x86) and _is_variable(to, x86):
+                return int(instruction.address + instruction.size + to.mem.disp)
+            elif returned and _is(to, x86.X86_REG_RAX, x86):
+                returned = False
+    return None
+
+
+def _is(operand: Any, register: int, x86: Any) -> bool:
+    return bool(operand.type == x86.X86_OP_REG and operand.reg == register)
+
+
+def _is_variable(operand: Any, x86: Any) -> bool:
+    """Addressed relative to the instruction, as all of an executable that may lie anywhere is."""
+    return bool(operand.type == x86.X86_OP_MEM and operand.mem.base == x86.X86_REG_RIP)
