@@ -19,6 +19,7 @@ import pytest
 
 from qjoule_drivers import channel as channel_module
 from qjoule_drivers import instrument, set_trace, tag, uninstrument
+from qjoule_drivers.ring import SLOTS
 from root.support.recording import Recorder, Run, attribute, recording
 from servers.process import DatabaseServer
 
@@ -90,9 +91,14 @@ def _check(run: Run) -> None:
     queries = _tags(run)
     lost = run.loss.get("query", 0)
     assert len(queries) + lost == QUERIES // CLIENTS * CLIENTS
-    assert queries["tags"].notna().all()
+    # A recorder that gets no CPU for a second loses calls of a busy process: it says how many, and
+    # their queries have no tags rather than another's. Fewer calls than a ring holds are not lost.
+    untagged = int(queries["tags"].isna().sum())
+    print(f"{QUERIES} queries, {untagged} without tags, {run.loss} lost")
+    assert untagged <= run.loss.get("tags", 0)
+    assert QUERIES > SLOTS // 2 or "tags" not in run.loss
+    queries = pd.DataFrame(queries[queries["tags"].notna()])
     assert _right(queries)
-    assert "tags" not in run.loss
     assert set(queries["tags"].map(lambda tags: tags["client"])) == {
         str(number) for number in range(CLIENTS)
     }

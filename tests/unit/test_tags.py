@@ -10,24 +10,21 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from qjoule.errors import QjouleError
-from qjoule.tags.definitions import MAX_DEFINITIONS, Definitions
 from qjoule.tags.listener import Listener
-from qjoule.tags.ring import PATIENCE_NS, NotARing, RingReader
 from qjoule.tags.tagging import TagSource
 from qjoule_drivers import set_trace, tag
 from qjoule_drivers.channel import Channel, Peer
 from qjoule_drivers.ring import OK, SLOTS
+from tag_ring import header, memfd
 
 TCP = {
     "db.system.name": "mysql",
@@ -132,6 +129,48 @@ def test_more_calls_than_a_ring_holds(source: TagSource, channel: Channel) -> No
     assert [tags["m"] for tags in found] == [str(number % 100) for number in range(2 * SLOTS)]
 
 
+def _calls(source: TagSource, channel: Channel, peer: Peer, count: int) -> None:
+    for number in range(count):
+        channel.end(peer, channel.begin(peer), OK)
+        if number % 1000 == 0:
+            source._listener.poll()
+    source._listener.poll()
+
+
+def test_ends_are_known_after_their_slots_were_written_again(
+    source: TagSource, channel: Channel
+) -> None:
+    peer, other = Peer(TCP), Peer(UNIX)
+    with tag(m="x"):
+        call = channel.begin(peer)
+    inside = time.monotonic_ns()
+    source._listener.poll()
+    channel.end(peer, call, OK)
+    after = time.monotonic_ns()
+    _calls(source, channel, other, 2 * SLOTS)
+    assert source.lost == 0
+    assert _ask(source, TCP_NAME, [inside, after]) == [{"m": "x"}, None]
+
+
+def test_where_calls_are_lost_no_query_has_the_tags_of_another(
+    source: TagSource, channel: Channel
+) -> None:
+    """The call before one that was lost has ended, and where that is not known it may have."""
+    peer, other = Peer(TCP), Peer(UNIX)
+    with tag(m="open"):
+        channel.begin(peer)
+    source._listener.poll()
+    while channel.begin(other):
+        pass
+    with tag(m="lost"):
+        assert not channel.begin(peer)
+    sent = time.monotonic_ns()
+    source._listener.poll()
+    assert source.lost == 2
+    _calls(source, channel, other, SLOTS)
+    assert _ask(source, TCP_NAME, [sent]) == [None]
+
+
 def test_ends_are_known_after_the_process_has_gone(source: TagSource, channel: Channel) -> None:
     peer = Peer(TCP)
     with tag(m="x"):
@@ -168,117 +207,6 @@ def test_a_dead_recorder_s_socket_is_replaced_and_a_file_is_not(tmp_path: Path) 
 # ---- applications that mean no good -------------------------------------------------------------
 
 
-def _memfd(content: bytes, *, seal: bool = True) -> int:
-    fd = os.memfd_create("hostile", os.MFD_ALLOW_SEALING)
-    os.write(fd, content)
-    if seal:
-        import fcntl  # noqa: PLC0415
-
-        fcntl.fcntl(fd, 1033, 0x2)
-    return fd
-
-
-def _header(slots: int = 2048, size: int = 64, magic: bytes = b"QJTAGS\x00\x01") -> bytes:
-    return struct.pack("=8sII", magic, slots, size).ljust(4096, b"\0")
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: _memfd(_header() + bytes(2048 * 64), seal=False),
-        lambda: _memfd(b""),
-        lambda: _memfd(_header()),
-        lambda: _memfd(_header(2047) + bytes(2048 * 64)),
-        lambda: _memfd(_header(1024) + bytes(2048 * 64)),
-        lambda: _memfd(_header(1 << 31) + bytes(2048 * 64)),
-        lambda: _memfd(_header(size=32) + bytes(2048 * 64)),
-        lambda: _memfd(_header(magic=b"QJTAGS\x00\x02") + bytes(2048 * 64)),
-        lambda: _memfd(bytes(4096 + (1 << 17) * 64)),
-        lambda: os.open("/dev/null", os.O_RDWR),
-        lambda: os.pipe()[0],
-        lambda: socket.socket().detach(),
-    ],
-)
-def test_what_is_no_ring(make: Callable[[], int]) -> None:
-    fd = make()
-    with pytest.raises(NotARing):
-        RingReader(fd)
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        os.fstat(fd)
-
-
-def test_a_dead_writer_s_slot_is_passed_over() -> None:
-    fd = _memfd(_header() + bytes(2048 * 64))
-    memory = mmap.mmap(fd, 0)
-    reader = RingReader(fd)
-    for number in (1, 2, 4, 5):  # the third was taken and never written
-        struct.pack_into("=Q", memory, 4096 + (number - 1) * 64 + 56, number)
-    taken = [int(n) for batch in reader.take(1) for n in batch["number"]]
-    assert taken == [1, 2]
-    assert not list(reader.take(2))
-    taken = [int(n) for batch in reader.take(2 + PATIENCE_NS) for n in batch["number"]]
-    assert (taken, reader.lost) == ([4, 5], 1)
-    reader.close()
-
-
-@settings(deadline=None, max_examples=200)
-@given(st.lists(st.tuples(st.integers(0, 2047), st.binary(min_size=64, max_size=64)), max_size=40))
-def test_a_ring_of_anything(slots: list[tuple[int, bytes]]) -> None:
-    fd = _memfd(_header() + bytes(2048 * 64))
-    memory = mmap.mmap(fd, 0)
-    reader = RingReader(fd)
-    now_ns = 1
-    try:
-        for at, content in slots:
-            memory[4096 + at * 64 : 4096 + at * 64 + 64] = content
-            now_ns += PATIENCE_NS
-            for batch in reader.take(now_ns):
-                assert batch.size <= 2048
-                reader.ends(batch["number"].astype(np.int64))
-    except NotARing:
-        pass
-    reader.close()
-
-
-@settings(deadline=None, max_examples=300)
-@given(
-    st.binary(max_size=200)
-    | st.recursive(
-        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
-        lambda inner: (
-            st.lists(inner, max_size=3)
-            | st.dictionaries(
-                st.sampled_from(
-                    ["tags", "connection", "of", "db.system.name", "client.inode", "x"]
-                ),
-                inner,
-                max_size=4,
-            )
-        ),
-        max_leaves=9,
-    ).map(lambda value: json.dumps(value).encode())
-)
-def test_definitions_of_anything(message: bytes) -> None:
-    definitions = Definitions()
-    definitions.add(message)
-    definitions.connection(1)
-    for key, value in definitions.tags(1):
-        assert isinstance(key, str)
-        assert isinstance(value, str)
-
-
-def test_deep_and_many_definitions_are_bounded() -> None:
-    definitions = Definitions()
-    definitions.add(b'{"tags":1,"of":' + b"[" * 5000 + b"]" * 2999)
-    definitions.add(b"x" * 9000)
-    assert definitions.refused == 2
-    for number in range(1, MAX_DEFINITIONS + 100):
-        definitions.add(json.dumps({"tags": number, "of": {"a": "b"}}).encode())
-    assert len(definitions._tags) == MAX_DEFINITIONS
-    assert definitions.tags(50) == ()
-    assert definitions.tags(MAX_DEFINITIONS) == (("a", "b"),)
-
-
 def _greet(path: Path, message: bytes, descriptors: list[int]) -> socket.socket:
     client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     client.connect(str(path))
@@ -297,10 +225,10 @@ def test_hostile_greetings(source: TagSource, channel: Channel, tmp_path: Path) 
     clients = [
         _greet(path, hello, []),
         _greet(path, b"GET / HTTP/1.1", []),
-        _greet(path, hello, [_memfd(b"")]),
-        _greet(path, hello, [_memfd(_header() + bytes(2048 * 64)) for _ in range(3)]),
+        _greet(path, hello, [memfd(b"")]),
+        _greet(path, hello, [memfd(header() + bytes(2048 * 64)) for _ in range(3)]),
         _greet(path, hello, [os.open("/dev/null", os.O_RDONLY) for _ in range(30)]),
-        _greet(path, b"x" * 4000, [_memfd(b"")]),
+        _greet(path, b"x" * 4000, [memfd(b"")]),
     ]
     silent = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     silent.connect(str(path))
@@ -318,7 +246,7 @@ def test_hostile_greetings(source: TagSource, channel: Channel, tmp_path: Path) 
 
 
 def test_records_that_name_nothing_are_not_believed(source: TagSource, tmp_path: Path) -> None:
-    fd = _memfd(_header() + bytes(2048 * 64))
+    fd = memfd(header() + bytes(2048 * 64))
     memory = mmap.mmap(fd, 0)
     client = _greet(tmp_path / "tags.sock", b"qjoule tags 1\n", [fd])
     client.send(json.dumps({"connection": 1, "of": TCP}).encode())

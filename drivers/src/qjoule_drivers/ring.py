@@ -11,7 +11,7 @@ import struct
 
 MAGIC = b"QJTAGS\x00\x01"
 SLOT_BYTES = 64
-SLOTS = 8192
+SLOTS = 16384  #: more than a second of a busy process
 HEADER_BYTES = 4096
 #: What a record is.
 BEGIN, BEGIN_IN_TRACE, END = 1, 2, 3

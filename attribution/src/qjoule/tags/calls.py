@@ -80,7 +80,12 @@ class Calls:
         with self._lock:
             ring = application.ring
             if ring is not None:
-                numbers = np.arange(max(1, ring.taken - ring.keeps), ring.taken + 1)
+                numbers = np.concatenate(
+                    [
+                        calls["number"][calls["application"] == application.number]
+                        for calls in (self._calls, *self._new)
+                    ]
+                )
                 for number, end in zip(numbers.tolist(), ring.ends(numbers).tolist(), strict=True):
                     if end:
                         self._remember_end((application.number, number), end >> 2)
@@ -180,6 +185,7 @@ class Calls:
     def _still_open(self, calls: Array, found: Array, begins_ns: Array) -> Array:
         """Without calls that had ended when the query began."""
         ends = np.zeros(found.size, np.int64)
+        missed = np.zeros(found.size, np.bool_)
         hit = np.flatnonzero(found >= 0)
         owners = calls["application"][found[hit]]
         for number in np.unique(owners).tolist():
@@ -187,13 +193,15 @@ class Calls:
             application = self._applications.get(number)
             ring = application.ring if application is not None else None
             if ring is not None:
-                ends[which] = ring.ends(calls["number"][found[which]]) >> np.uint64(2)
+                numbers = calls["number"][found[which]]
+                ends[which] = ring.ends(numbers) >> np.uint64(2)
+                missed[which] = ring.may_have_ended(numbers)
         if self._ends:
             for at in hit[ends[hit] == 0].tolist():
                 call = calls[found[at]]
                 key = (int(call["application"]), int(call["number"]))
                 ends[at] = self._ends.get(key, 0)
-        ended: Array = (ends > 0) & (ends <= begins_ns)
+        ended: Array = np.where(ends > 0, ends <= begins_ns, missed)
         return np.where(ended, -1, found)
 
     def _as_maps(self, calls: Array, found: Array) -> pa.MapArray:

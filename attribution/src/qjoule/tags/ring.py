@@ -20,7 +20,12 @@ BEGIN, BEGIN_IN_TRACE, END = 1, 2, 3
 WRITERS = 256
 MOST_AHEAD = 1 << 32
 #: A slot that is not whole after this is passed over: its writer has died.
-PATIENCE_NS = 100_000_000
+PATIENCE_NS = 500_000_000
+#: Slots that are looked at at a time: few, so that a process is not asked to share memory again
+#: that it wrote long ago; more than the writers.
+STRETCH = 512
+#: Ends of so many last records are remembered.
+KEPT_ENDS = 1 << 16
 
 SLOT = np.dtype(
     [
@@ -80,6 +85,13 @@ class RingReader:
         self._numbers = self._slots["number"]
         self._mask = slots - 1
         self._taken = 0
+        #: Number of the last record that was taken from each slot.
+        self._before = np.zeros(slots, np.uint64)
+        #: Ends that were seen, and whose; touched as far as there are calls.
+        self._ends = np.zeros(KEPT_ENDS, np.uint64)
+        self._ended = np.zeros(KEPT_ENDS, np.int64)
+        self._open = np.empty(0, np.int64)  # calls whose end may still come into their record
+        self._kept_up_to = 0
         self._stuck_since_ns = 0
         self.lost = 0  #: records that were never whole, or overtaken
 
@@ -94,33 +106,38 @@ class RingReader:
         return min(int(_WORD.unpack_from(self._memory, _ERRORS)[0]), 1 << 40)
 
     def take(self, now_ns: int) -> Iterator[Slots]:
-        """Copies of the records that became whole, in order, up to a ring full; makes room again.
+        """Copies of the records that became whole, up to a ring full; makes room again.
 
-        Raises NotARing if the process contradicts itself.
+        A record is taken as soon as it is whole, also before earlier ones of threads that were
+        stopped between taking a number and writing: its statement may be under way. Raises
+        NotARing if the process contradicts itself.
         """
         left = len(self._slots)
         while left > 0:
-            first = self._taken & self._mask
-            count = min(len(self._slots) - first, left)
-            expected = np.arange(self._taken + 1, self._taken + 1 + count, dtype=np.uint64)
-            # The numbers first, for they are written last.
-            is_whole = self._numbers[first : first + count] == expected
-            whole = int(np.argmin(np.append(is_whole, False)))
-            found = self._slots[first : first + whole].copy()
-            if whole:
-                self._taken += whole
-                self._stuck_since_ns = 0
-                left -= whole
+            for found in self._whole_ones():
+                left -= found.size
                 yield found
-            if whole < count and not self._pass_over(now_ns):
+            left -= 1  # whatever the process does meanwhile, this ends
+            if not (self._advance() or self._pass_over(now_ns)):
                 break
+        self._keep_ends()
         _WORD.pack_into(self._memory, _TAIL, self._taken)
 
     def ends(self, calls: NDArray[np.int64]) -> NDArray[np.uint64]:
-        """What is now in the `end` of these calls' records: 0 not known, and where overtaken."""
+        """What is known of the `end` of these calls' records: 0 not known."""
         at = (calls - 1) & self._mask
-        ends: NDArray[np.uint64] = self._slots["end"][at]
-        return np.where(self._numbers[at] == calls.astype(np.uint64), ends, np.uint64(0))
+        now: NDArray[np.uint64] = self._slots["end"][at]
+        is_there = self._numbers[at] == calls.astype(np.uint64)
+        at = (calls - 1) & (KEPT_ENDS - 1)
+        kept = np.where(self._ended[at] == calls, self._ends[at], np.uint64(0))
+        return np.where(is_there & (now > 0), now, kept)
+
+    def may_have_ended(self, calls: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Of calls whose end is not known: whether it may have been missed. So it is in a process
+        that lost records, for calls that are so old that their slots may be others' by now.
+        """
+        old: NDArray[np.bool_] = self._numbers[(calls - 1) & self._mask] != calls.astype(np.uint64)
+        return old if self.lost or self.told_lost else np.zeros(calls.size, np.bool_)
 
     @property
     def keeps(self) -> int:
@@ -137,6 +154,55 @@ class RingReader:
         _WORD.pack_into(self._memory, _CLOSED, 1)
         del self._slots, self._numbers
         self._memory.close()
+
+    def _whole_ones(self) -> Iterator[Slots]:
+        """Copies of records that were not taken before, until a stretch has none that is whole."""
+        at, end = self._taken, self._taken + len(self._slots)
+        while at < end:
+            first = at & self._mask
+            count = min(STRETCH, len(self._slots) - first, end - at)
+            expected = np.arange(at + 1, at + 1 + count, dtype=np.uint64)
+            # The numbers first, for they are written last.
+            whole = self._numbers[first : first + count] == expected
+            if not whole.any():
+                return
+            before = self._before[first : first + count]
+            new = whole & (before != expected)
+            if new.any():
+                found = self._slots[first : first + count][new]
+                before[new] = expected[new]
+                yield found
+            at += count
+
+    def _advance(self) -> bool:
+        """Counts what has been taken without a gap; false if that is no more than before."""
+        since = self._taken
+        while True:
+            first = self._taken & self._mask
+            count = min(STRETCH, len(self._slots) - first)
+            expected = np.arange(self._taken + 1, self._taken + 1 + count, dtype=np.uint64)
+            is_taken = self._before[first : first + count] == expected
+            self._taken += int(np.argmin(np.append(is_taken, False)))
+            if not is_taken.all():
+                break
+        if self._taken > since:
+            self._stuck_since_ns = 0
+        return self._taken > since
+
+    def _keep_ends(self) -> None:
+        """Remembers ends before their slots are written again."""
+        first = 1 + max(self._kept_up_to, self._taken - len(self._slots))
+        calls = np.append(self._open, np.arange(first, self._taken + 1))
+        self._kept_up_to = self._taken
+        if not calls.size:
+            return
+        at = (calls - 1) & self._mask
+        ends = self._slots["end"][at]
+        known = (ends > 0) & (self._numbers[at] == calls.astype(np.uint64))
+        at = (calls[known] - 1) & (KEPT_ENDS - 1)
+        self._ends[at] = ends[known]  # before what says whose they are: another thread may read
+        self._ended[at] = calls[known]
+        self._open = calls[~known & (calls > self._taken - self.keeps - WRITERS)]
 
     def _pass_over(self, now_ns: int) -> bool:
         """Whether to go on behind a slot that is not whole: overtaken, or its writer died."""
