@@ -94,7 +94,9 @@ def bench_steady(chosen: argparse.Namespace, server: DatabaseServer) -> list[Ste
     modes = [mode for mode in ("record", "live") if mode in chosen.modes]
     with loaded(point_select, server, RATE) as generator:
         results = [run_steady(generator, subject, mode, seconds) for mode in modes]
-    print("\n".join(report.steady_lines(results)), end="\n\n", flush=True)
+    print(
+        "\n".join(report.steady_lines(results, "point selects on MariaDB")), end="\n\n", flush=True
+    )
     return results
 
 

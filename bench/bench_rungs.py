@@ -36,9 +36,11 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from bench.command import (  # noqa: E402
     IDLE,
+    NO_SERVER,
     lost_records,
     machine,
     machine_lines,
+    not_measured,
     options,
     progress_to,
     run,
@@ -54,7 +56,6 @@ from qjoule.errors import QjouleError  # noqa: E402
 from qjoule.machine.cpu import read_cpu_info  # noqa: E402
 from qjoule.servers import measured  # noqa: E402
 from qjoule.servers.measured import MeasuredCost, read_costs, write_costs  # noqa: E402
-from servers.process import Unavailable  # noqa: E402
 
 COSTS = Path(measured.__file__).with_name(measured.FILE)
 QUICK = Size(sweeps=6, slices=15, accounted=1000)
@@ -133,9 +134,9 @@ def bench_subject(chosen: argparse.Namespace, place: Bench, subject: Subject) ->
     say = progress_to(sys.stderr, str(subject.flavour))
     try:
         found = measure(place, subject, rungs, say)
-    except Unavailable as reason:
+    except NO_SERVER as reason:
         say("")
-        print(f"{subject.flavour}: not measured: {reason}", flush=True)
+        print(not_measured(str(subject.flavour), reason), flush=True)
         return []
     say("")
     for rung, costs in found.items():

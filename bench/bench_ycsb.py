@@ -1,6 +1,7 @@
 """What tracing takes of a server's throughput under YCSB's workload A, on every server.
 
-    python bench/bench_ycsb.py [--quick] [--only SERVER]... [--modes MODE,...] [--json FILE]
+    python bench/bench_ycsb.py [--quick] [--only SERVER]... [--modes MODE,...] [--steady]
+                               [--json FILE]
 
 go-ycsb runs all the time, with several connections for each CPU, so that CPU time is what
 throughput hangs on. `qjoule record` comes and goes under it, on the rung that qjoule takes by
@@ -8,7 +9,12 @@ itself; `--modes record,live` also has the live view. Each is compared with the 
 any just before and after it; a median over rounds and its interval are shown beside the target.
 
 Besides throughput, which everything else on the machine disturbs, the same loss is given by CPU
-time per operation: of the server, its clients, and all that traces. Nothing passes or fails here.
+time per operation: of the server, its clients, and all that traces. `--steady` asks the servers for
+10,000 operations a second instead, and shows memory and CPU time of the tracer and of the process
+that reads it. Nothing passes or fails here.
+
+VoltDB is not among the servers: go-ycsb has no driver for it. MongoDB is FerretDB: the stand-in of
+the tests stores nothing.
 """
 
 from __future__ import annotations
@@ -23,18 +29,27 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from bench.command import machine, machine_lines, options, progress_to, run  # noqa: E402
+from bench.command import (  # noqa: E402
+    NO_SERVER,
+    machine,
+    machine_lines,
+    not_measured,
+    options,
+    progress_to,
+    run,
+)
 from bench.overhead import report  # noqa: E402
 from bench.overhead.generator import Generator, generating  # noqa: E402
 from bench.overhead.inside import Inside  # noqa: E402
 from bench.overhead.modes import Subject  # noqa: E402
 from bench.overhead.rounds import Samples, Size, run_rounds  # noqa: E402
+from bench.overhead.steady import RATE, run_steady  # noqa: E402
 from bench.overhead.workloads import Workload  # noqa: E402
 from bench.ycsb.servers import SERVED, Served  # noqa: E402
 from bench.ycsb.workload import reports  # noqa: E402
 
 from qjoule.live.tracer import plan_tracing  # noqa: E402
-from servers.process import DatabaseServer, Unavailable  # noqa: E402
+from servers.process import DatabaseServer  # noqa: E402
 
 TARGET = 0.02  #: part of the throughput that tracing may take
 MODES = ("record", "live")
@@ -46,6 +61,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--modes", default="record", help="of record,live [default: %(default)s]")
     parser.add_argument("--rounds", type=int, help="[default: 9, or 4]")
     parser.add_argument("--slot", type=int, help="seconds that count of each mode [2, or 1]")
+    parser.add_argument("--steady", action="store_true", help="memory and CPU of what traces")
     parser.add_argument("--json", type=Path, metavar="FILE", help="all figures, by round")
     chosen = parser.parse_args()
     chosen.modes = chosen.modes.split(",")
@@ -57,9 +73,9 @@ def arguments() -> argparse.Namespace:
 
 
 @contextmanager
-def loaded(served: Served, server: DatabaseServer) -> Iterator[Generator]:
-    """Workload A as fast as it goes, warm."""
-    words = served.command(server, "run")
+def loaded(served: Served, server: DatabaseServer, rate: int = 0) -> Iterator[Generator]:
+    """Workload A as fast as it goes, or at `rate` operations a second, warm."""
+    words = served.command(server, "run", rate)
     log = server.directory / "generator.log"
     with generating(words, lambda: server.tgids, log, reports()) as generator:
         generator.take(3)  # caches warm, connections made
@@ -83,6 +99,15 @@ def bench_server(chosen: argparse.Namespace, served: Served) -> tuple[Workload, 
     return workload, samples
 
 
+def bench_steady(chosen: argparse.Namespace, served: Served) -> None:
+    seconds = 5 if chosen.quick else 15
+    with served.loaded() as server:
+        subject = Subject(server, plan_tracing([server.pid]), "auto")
+        with loaded(served, server, RATE) as generator:
+            found = [run_steady(generator, subject, mode, seconds) for mode in chosen.modes]
+    print("\n".join(report.steady_lines(found, f"YCSB A on {served.name}")), end="\n\n", flush=True)
+
+
 def bench(chosen: argparse.Namespace) -> None:
     begin = machine()
     print("\n".join(machine_lines(begin)), end="\n\n", flush=True)
@@ -91,9 +116,12 @@ def bench(chosen: argparse.Namespace) -> None:
         if chosen.only and served.name not in chosen.only:
             continue
         try:
+            if chosen.steady:
+                bench_steady(chosen, served)
+                continue
             found[served.name] = (*bench_server(chosen, served), {})
-        except Unavailable as reason:
-            print(f"{served.name}: not measured: {reason}\n", flush=True)
+        except NO_SERVER as reason:
+            print(f"{not_measured(served.name, reason)}\n", flush=True)
     end = machine()
     print("\n".join(machine_lines(end)))
     if chosen.json:

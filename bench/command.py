@@ -54,6 +54,14 @@ def machine_lines(facts: Mapping[str, Any]) -> list[str]:
     return [line]
 
 
+#: What a server says that is not there, or does not start.
+NO_SERVER = (Unavailable, RuntimeError)
+
+
+def not_measured(name: str, reason: Exception) -> str:
+    return f"{name}: not measured: {str(reason).splitlines()[0][:200]}"
+
+
 def lost_records(losses: Mapping[str, int]) -> str:
     """`1,200 query, 3 text`, or `none`."""
     return ", ".join(f"{count:,} {cause}" for cause, count in losses.items()) or "none"

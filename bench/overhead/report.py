@@ -84,8 +84,9 @@ def _rounds_line(one: Samples) -> str:
     return f"  medians of {estimate.count} rounds with {estimate.coverage:.1%} intervals"
 
 
-def steady_lines(results: Sequence[Steady]) -> list[str]:
-    lines = [f"at {RATE:,} point selects a second on MariaDB:"]
+def steady_lines(results: Sequence[Steady], load: str) -> list[str]:
+    """`load`: of what there were to be so many a second; the rate shows how many there were."""
+    lines = [f"{load}, {RATE:,} a second:"]
     for one in results:
         cpu = "met" if one.tracer_cpu <= CPU_TARGET else "missed"
         memory = "met" if one.tracer_mb <= MEMORY_TARGET_MB else "missed"

@@ -119,7 +119,7 @@ SUBJECTS = (
         _SELECT,
         _cassandra,
         warm_up=_JVM_WARM_UP,
-        turn_warm_up=4000,
+        turn_warm_up=3000,
     ),
     Subject(
         Flavour.VOLTDB,

@@ -22,7 +22,7 @@ from servers.process import DatabaseServer
 class Size:
     """How much is run: a turn of each kind in each sweep, of so many slices of so many queries."""
 
-    sweeps: int = 14
+    sweeps: int = 10
     slices: int = 31
     queries: int = 100
     accounted: int = 3000  #: queries under the kernel's accounts
