@@ -16,25 +16,34 @@ from qjoule.errors import QjouleError, UsageError
 from qjoule.machine.in_force import for_trace
 from qjoule.model.attribute import attribute
 from qjoule.model.coefficients import IdlePolicy
-from qjoule.model.fold import fold_rows
-from qjoule.model.result import Attribution
-from qjoule.trace.reader import Trace
+from qjoule.model.fold import bound_tags, fold_rows
+from qjoule.model.result import Attribution, TracePart
+from qjoule.model.selection import selection
+from qjoule.model.together import together
+from qjoule.trace.several import counted_twice, open_several
 
 TABLE_ROWS = 20  #: rows of queries in a table, unless --top says otherwise
+TAG_VALUES = 10_000  #: values of a tag that are named, unless --max-values says otherwise
+#: Numbers of one recording: another's may be the same, and mean something else.
+OF_ONE_TRACE = ("session", "thread")
 FORMATS = ("table", "json", "csv", "parquet")
 
 
 @click.command(
-    short_help="Joules per query from a recorded trace.",
+    short_help="Joules per query from recorded traces.",
     epilog="""\b
 Examples:
   qjoule attribute shop.qjoule
   qjoule attribute shop.qjoule --by database,user --idle proportional
   qjoule attribute shop.qjoule --by tag:endpoint --format csv -o endpoints.csv
+  qjoule attribute shop.qjoule --by tag:endpoint --where tag:tenant=42
+  qjoule attribute db1.qjoule db2.qjoule --by tag:trace --top 10
   qjoule attribute shop.qjoule --top 20 --calibration other-run.json
 """,
 )
-@click.argument("trace", type=click.Path(path_type=Path), metavar="DIR")
+@click.argument(
+    "traces", type=click.Path(path_type=Path), metavar="DIR...", nargs=-1, required=True
+)
 @click.option(
     "--by",
     default="fingerprint",
@@ -42,6 +51,7 @@ Examples:
     metavar="KEY[,KEY…]",
     help="Group by fingerprint, query, server, database, user, session, thread or tag:KEY.",
 )
+@options.where
 @options.idle
 @options.calibration
 @click.option(
@@ -65,27 +75,53 @@ Examples:
     metavar="N",
     help="Show N rows of queries; the others become one. [default: all, in a table 20]",
 )
+@click.option(
+    "--max-values",
+    type=click.IntRange(min=1),
+    default=TAG_VALUES,
+    show_default=True,
+    metavar="N",
+    help="Of a tag in --by, name the N values with the most energy; the others are 'other'.",
+)
 def command(
-    trace: Path,
+    traces: tuple[Path, ...],
     *,
     by: str,
+    where: tuple[str, ...],
     idle: str,
     calibration: str | None,
     form: str,
     output: Path | None,
     top: int | None,
+    max_values: int,
 ) -> None:
-    """Apportion every joule of a recorded trace to the queries and to everything else that ran."""
+    """Apportion every joule of a recorded trace to the queries and to everything else that ran.
+
+    Of several traces, rows of equal keys are added up: a request that touched several servers is
+    one row by its tag, also where each was recorded on a machine of its own.
+    """
     if form == "parquet" and output is None:
         raise UsageError("--format parquet needs a file: add -o FILE")
-    opened = Trace(trace)
+    opened = open_several(traces)
     keys = tuple(key.strip() for key in by.split(","))
-    calibrated = for_trace(opened, calibration)
-    with progress(opened.rows("segments")) as step:
-        result = attribute(
-            opened, keys, cast(IdlePolicy, idle), progress=step, calibrated=calibrated
-        )
-    write(result, form, output, top)
+    selected = selection(where)
+    used = {*keys, *(key for key, _ in selected.wanted)}
+    if len(opened) > 1 and (local := [key for key in OF_ONE_TRACE if key in used]):
+        raise UsageError(f"{local[0]} is a number of one trace: leave it out, or give one trace")
+    found = []
+    with progress(sum(trace.rows("segments") for trace in opened.values())) as step:
+        for name, trace in opened.items():
+            result = attribute(
+                trace,
+                keys,
+                cast(IdlePolicy, idle),
+                progress=step,
+                calibrated=for_trace(trace, calibration),
+                where=selected,
+            )
+            found.append(TracePart(name, result))
+    whole = together(found, counted_twice(opened)) if len(found) > 1 else found[0].attribution
+    write(bound_tags(whole, max_values), form, output, top)
 
 
 @contextmanager

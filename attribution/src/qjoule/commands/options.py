@@ -23,6 +23,14 @@ idle = click.option(
     help="Idle energy: a row of its own, spread evenly over owners, or by their weights.",
 )
 
+where = click.option(
+    "--where",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Only queries with this value of a key of --by; the others are one row for each server. "
+    "Repeatable: of one key any value will do, of several keys all must.",
+)
+
 generic = click.option(
     "--generic",
     is_flag=True,

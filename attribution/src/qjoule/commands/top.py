@@ -24,6 +24,7 @@ from qjoule.machine.in_force import for_trace
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.model.groups import check_keys
 from qjoule.model.live_groups import GROUPS
+from qjoule.model.selection import selection
 from qjoule.reporters.table import render
 from qjoule.trace.reader import Trace
 
@@ -43,6 +44,7 @@ Examples:
   sudo qjoule top --generic
   sudo qjoule top -b -n 10 -d 5 --json | jq .interval.totals_j
   qjoule top --replay shop.qjoule
+  qjoule top --replay shop.qjoule --by tag:endpoint --where tag:tenant=42
   qjoule top --replay shop.qjoule -b -d 10 --csv > shop.csv
 """,
 )
@@ -81,6 +83,7 @@ Examples:
     metavar="KEY[,KEY…]",
     help="Group by fingerprint or server; a replay also by what `attribute --by` knows.",
 )
+@options.where
 @options.idle
 @options.calibration
 @click.option(
@@ -115,6 +118,7 @@ def command(
     replay: Path | None,
     speed: float | None,
     by: str,
+    where: tuple[str, ...],
     idle: str,
     calibration: str | None,
     limit: int,
@@ -145,10 +149,16 @@ def command(
             idle=cast(IdlePolicy, idle),
             speed=pace,
             calibrated=for_trace(trace, calibration),
+            where=selection(where),
         )
     else:
         if speed is not None:
             raise UsageError("--speed is for --replay")
+        if where:
+            raise UsageError(
+                "the live view knows no tags, and filters by text (/): for --where, record a trace "
+                "and use --replay"
+            )
         if ",".join(keys) not in GROUPS:
             raise UsageError(
                 f"the live view groups by {' or '.join(GROUPS)}: for --by {','.join(keys)}, "

@@ -26,6 +26,7 @@ from qjoule.model.ledger import Ledger
 from qjoule.model.query_groups import Calls, CallsByEnd, QueryGroups
 from qjoule.model.requests import RecordedRequests
 from qjoule.model.result import Attribution
+from qjoule.model.selection import EVERYTHING, Selection
 from qjoule.model.span_sums import Roles
 from qjoule.model.windows import SegmentWindows
 from qjoule.trace.reader import Trace
@@ -49,7 +50,8 @@ class _Place:
 class ReplaySource:
     """Snapshots of a trace, `speed` times as fast as it was recorded; 0: as fast as possible.
 
-    `by`: keys to group by at first. Raises `UsageError` if there is no such key.
+    `by`: keys to group by at first. `where`: as of `attribute`, for every grouping. Raises
+    `UsageError` if there is no such key.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class ReplaySource:
         idle: IdlePolicy = "separate",
         speed: float = 1.0,
         calibrated: Calibrated = UNCALIBRATED,
+        where: Selection = EVERYTHING,
     ) -> None:
         first = ",".join(check_keys(by))
         self.name = f"replay {trace.path.name}"
@@ -68,6 +71,7 @@ class ReplaySource:
         self._idle: IdlePolicy = idle
         self._speed = speed
         self._calibrated = calibrated
+        self._where = where
         self._energy = recorded.windows(trace)
         self._bounds_ns = self._energy.boundaries_ns
         self._machine = recorded.machine(trace)
@@ -166,6 +170,7 @@ class _Pass:
             self._names,
             self._keys,
             self._index,
+            where=source._where,
         )
         self._reader = recorded.SegmentReader(queries, owners, bool(self._trace.meta.counters))
         self._ended = CallsByEnd(queries)
@@ -215,6 +220,7 @@ class _Pass:
             grade=meta.energy.grade if ledger.series else "none",
             reason=meta.energy.reason,
             by=self._keys,
+            where=str(self._source._where),
             record_loss=recorded.record_loss(trace, ledger, lost_cpu_ns),
             anomalies=self._windows.anomalies,
             notes=tuple(trace.problems),

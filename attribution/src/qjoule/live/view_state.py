@@ -45,6 +45,15 @@ def row_key(row: Row) -> str:
     return "\x1f".join([row.server, *(f"{name}={row.keys[name]}" for name in sorted(row.keys))])
 
 
+def _searched(row: Row) -> str:
+    """What a filter looks into: the row's label, fingerprint, server, and `key=value` of each key.
+
+    In lower case, its parts apart.
+    """
+    keys = (f"{key}={value}" for key, value in row.keys.items())
+    return "\n".join((query_label(row), fingerprint(row), row.server, *keys)).casefold()
+
+
 @dataclass
 class ViewState:
     """Sort order, filter, pause, group, interval, cursor and history of one live view."""
@@ -93,12 +102,7 @@ class ViewState:
             return []
         wanted = self.wanted.casefold()
         rows = [
-            row
-            for row in attribution.tabled
-            if not wanted
-            or wanted in query_label(row).casefold()
-            or wanted in fingerprint(row).casefold()
-            or wanted in row.server.casefold()
+            row for row in attribution.tabled if not row.not_selected and wanted in _searched(row)
         ]
         return sorted(rows, key=SORTS[self.sort][1], reverse=self.descending)
 

@@ -12,6 +12,7 @@ from qjoule.model.arrays import Anomalies
 from qjoule.model.coefficients import TOTAL_ERROR
 from qjoule.model.coverage import by_server
 from qjoule.model.findings import Findings, model_info
+from qjoule.model.interval import EnergyErrors
 from qjoule.model.labels import BY_THREAD, GroupLabel
 from qjoule.model.latency import CallStats
 from qjoule.model.ledger import Ledger
@@ -23,6 +24,7 @@ from qjoule.model.result import (
     Row,
     TraceInfo,
 )
+from qjoule.model.row_sums import in_order
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ class Provenance:
     grade: str
     reason: str = ""
     by: tuple[str, ...] = ("fingerprint",)
+    where: str = ""  #: which queries were asked for; empty: all
     coverage: float | None = None
     record_loss: float = 0.0
     anomalies: Anomalies | None = None
@@ -53,29 +56,21 @@ def attribution(
     """
     ledger.grow(len(labels))
     findings = Findings.of(ledger)
-    rows = _rows(ledger, labels, calls, about, findings)
+    queries, fixed = in_order(_rows(ledger, labels, calls, about, findings))
     names = (ledger.main, *(n for n in ledger.domain_names if n != ledger.main))
     present = tuple(n for n in names if n in ledger.domains)
     kinds = [label.kind for label in labels]
-    order = {part: i for i, part in enumerate(PARTS)}
-    fixed = sorted(
-        (row for row in rows if row.kind != "queries"),
-        key=lambda row: (order[row.kind], -row.energy_nj, -row.cpu_ns, sorted(row.keys.items())),
-    )
-    queries = sorted(
-        (row for row in rows if row.kind == "queries"),
-        key=lambda row: (-row.energy_nj, -row.cpu_ns, sorted(row.keys.items())),
-    )
     return Attribution(
         trace=about.trace,
         energy_source=EnergySource(
             about.source, about.grade, about.reason, present, ledger.main if present else ""
         ),
-        policy={"idle": ledger.idle, "by": ",".join(about.by)},
+        policy={"idle": ledger.idle, "by": ",".join(about.by)}
+        | ({"where": about.where} if about.where else {}),
         model=model_info(ledger, _notes(ledger, labels, findings, about), about.grade),
         domains=tuple(_domain(ledger, name, kinds) for name in present),
-        rows=tuple(queries),
-        fixed=tuple(fixed),
+        rows=queries,
+        fixed=fixed,
         coverage=coverage(ledger, labels) if about.coverage is None else about.coverage,
         servers=by_server(ledger, labels),
         windows=ledger.windows,
@@ -111,9 +106,13 @@ def _rows(
     main = ledger.domains.get(ledger.main)
     energy = main.energy_nj if main else np.zeros(len(labels), np.int64)
     total_error = TOTAL_ERROR.get(about.grade, TOTAL_ERROR["estimated"])
-    intervals = {
-        name: ledger.ci95(name, total_error=total_error, record_loss=about.record_loss)
+    errors = {
+        name: ledger.error_parts(name, total_error=total_error, record_loss=about.record_loss)
         for name in ledger.domain_names
+    }
+    intervals = {
+        name: parts.ends(ledger.domains[name].energy_nj.astype(np.float64))
+        for name, parts in errors.items()
     }
     nothing = np.zeros(len(labels))
     low, high = intervals.get(ledger.main, (nothing, nothing))
@@ -154,6 +153,9 @@ def _rows(
                 },
                 power_factor=findings.power_factor(g),
                 shared_nj=int(main.shared_nj[g]) if main else None,
+                timed=int(calls.timed[g]),
+                error=errors[ledger.main].of(g) if main else None,
+                error_by_domain={n: errors[n].of(g) for n in others},
             )
         )
     present = {row.kind for row in rows}
@@ -185,6 +187,7 @@ def _bare_row(ledger: Ledger, part: str, total_error: float) -> Row:
         share=energy / measured if measured else 0.0,
         cpu_ns={"idle": ledger.idle_ns, "residual": ledger.lost_ns}.get(part, 0),
         energy_by_domain_nj=energies,
+        error=EnergyErrors(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, down, up),
     )
 
 

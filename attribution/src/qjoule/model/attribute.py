@@ -15,6 +15,7 @@ from qjoule.model.labels import LabelIndex
 from qjoule.model.query_groups import QueryGroups
 from qjoule.model.requests import RecordedRequests
 from qjoule.model.result import Attribution
+from qjoule.model.selection import EVERYTHING, Selection
 from qjoule.model.span_sums import Roles
 from qjoule.model.spans import learn, settle
 from qjoule.model.windows import SegmentWindows
@@ -29,13 +30,15 @@ def attribute(
     progress: Callable[[int], None] | None = None,
     *,
     calibrated: Calibrated = UNCALIBRATED,
+    where: Selection = EVERYTHING,
 ) -> Attribution:
     """Apportions every joule of `trace` to one owner, with queries grouped by the keys `by`.
 
     The same trace and arguments give the same result, to the bit. `progress` is called with the
     number of segments of each batch that is done. `coefficients` count before those of
-    `calibrated`, and these before what is assumed of any machine. Raises `UsageError` for an
-    unknown key or policy.
+    `calibrated`, and these before what is assumed of any machine. Queries that `where` leaves out
+    are one row for each server: they ran, and have their share. Raises `UsageError` for an unknown
+    key or policy.
     """
     keys = check_keys(by)
     if idle not in IDLE_POLICIES:
@@ -47,7 +50,9 @@ def attribute(
     names = recorded.server_names(trace.meta)
     by_thread = recorded.servers_by_thread(trace.meta)
     owners = group_owners(trace.table("owners"), names, index, by_thread)
-    queries = QueryGroups(trace.row_groups("queries"), trace.table("shapes"), names, keys, index)
+    queries = QueryGroups(
+        trace.row_groups("queries"), trace.table("shapes"), names, keys, index, where=where
+    )
     requests = RecordedRequests(queries, index.labels)
     machine = recorded.machine(trace)
     lost = tables.lost_time(trace.table("loss"), trace.begin_ns)
@@ -76,6 +81,7 @@ def attribute(
         grade=trace.meta.energy.grade if energy.series else "none",
         reason=trace.meta.energy.reason,
         by=keys,
+        where=str(where),
         coverage=None if requests.any else reader.coverage,
         record_loss=recorded.record_loss(trace, ledger, trace.lost_cpu_ns),
         anomalies=windows.anomalies,

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
 from dataclasses import replace
 
 from qjoule.model.result import Attribution, Row
+from qjoule.model.row_sums import added, in_order
+
+#: What a tag's values beyond the bound are called.
+OTHER_VALUES = "other"
 
 
 def fold_rows(attribution: Attribution, top: int) -> Attribution:
@@ -17,40 +21,65 @@ def fold_rows(attribution: Attribution, top: int) -> Attribution:
     rest = attribution.rows[top:]
     if len(rest) < 2:
         return attribution
-    return replace(attribution, rows=(*attribution.rows[:top], _fold(rest)))
+    name = f"({len(rest)} others)"
+    folded = added(rest, dict.fromkeys(rest[0].keys, name), apart=False)
+    folded = replace(folded, shape=name, flags=(), shared_nj=None)
+    return replace(attribution, rows=(*attribution.rows[:top], folded))
 
 
-def _fold(rows: Sequence[Row]) -> Row:
-    name = f"({len(rows)} others)"
-    calls = sum(row.calls for row in rows)
-    timed = [row for row in rows if row.latency_ns_mean is not None and row.calls]
-    timed_calls = sum(row.calls for row in timed)
-    waited_ns = sum((row.latency_ns_mean or 0.0) * row.calls for row in timed)
-    domains = rows[0].energy_by_domain_nj
-    rungs = {row.rung for row in rows}
-    servers = {row.server for row in rows}
-    return Row(
-        keys=dict.fromkeys(rows[0].keys, name),
-        shape=name,
-        server=servers.pop() if len(servers) == 1 else "(several)",
-        kind="queries",
-        calls=calls,
-        energy_nj=sum(row.energy_nj for row in rows),
-        energy_nj_ci95=(
-            sum(row.energy_nj_ci95[0] for row in rows),
-            sum(row.energy_nj_ci95[1] for row in rows),
-        ),
-        share=sum(row.share for row in rows),
-        cpu_ns=sum(row.cpu_ns for row in rows),
-        latency_ns_mean=waited_ns / timed_calls if timed_calls else None,
-        cycles=_sum([row.cycles for row in rows]),
-        instructions=_sum([row.instructions for row in rows]),
-        llc_misses=_sum([row.llc_misses for row in rows]),
-        rung=rungs.pop() if len(rungs) == 1 else "",
-        energy_by_domain_nj={n: sum(row.energy_by_domain_nj[n] for row in rows) for n in domains},
+def bound_tags(attribution: Attribution, most: int) -> Attribution:
+    """At most `most` values of each tag that rows are grouped by; the others are `OTHER_VALUES`.
+
+    Those with the most energy keep their names. Applications choose the values, and one that tags
+    every request would have a row for each. A note says how many are not named.
+    """
+    tags = [key for key in attribution.policy["by"].split(",") if key.startswith("tag:")]
+    named = {key: _first_values(attribution, key, most) for key in tags}
+    left_out = {key: values[1] for key, values in named.items() if values[1]}
+    if not left_out:
+        return attribution
+    notes = (
+        f"{count} more values of {key} are '{OTHER_VALUES}': see --max-values"
+        for key, count in left_out.items()
+    )
+    model = replace(attribution.model, notes=(*attribution.model.notes, *notes))
+    kept = {key: values[0] for key, values in named.items()}
+    parts = tuple(
+        replace(part, attribution=_renamed(part.attribution, kept)) for part in attribution.parts
+    )
+    return replace(_renamed(attribution, kept), model=model, parts=parts)
+
+
+def _renamed(attribution: Attribution, kept: dict[str, frozenset[str]]) -> Attribution:
+    """Values of tags that are not kept get their common name, and rows that then agree are one."""
+    groups: dict[tuple[tuple[str, str], ...], list[Row]] = defaultdict(list)
+    for row in attribution.rows:
+        groups[_keys(row, kept)].append(row)
+    rows = [
+        replace(found[0], keys=dict(keys))
+        if len(found) == 1
+        else added(found, dict(keys), apart=False)
+        for keys, found in groups.items()
+    ]
+    return replace(attribution, rows=in_order(rows)[0])
+
+
+def _keys(row: Row, kept: dict[str, frozenset[str]]) -> tuple[tuple[str, str], ...]:
+    return tuple(
+        (
+            name,
+            value if row.not_selected or name not in kept or value in kept[name] else OTHER_VALUES,
+        )
+        for name, value in row.keys.items()
     )
 
 
-def _sum(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None
+def _first_values(attribution: Attribution, key: str, most: int) -> tuple[frozenset[str], int]:
+    """The values of most energy (of equals, most CPU time), and how many there are beyond."""
+    sums: dict[str, tuple[int, int]] = {}
+    for row in attribution.rows:
+        if not row.not_selected:
+            energy_nj, cpu_ns = sums.get(row.keys[key], (0, 0))
+            sums[row.keys[key]] = (energy_nj + row.energy_nj, cpu_ns + row.cpu_ns)
+    order = sorted(sums, key=lambda value: (*(-one for one in sums[value]), value))
+    return frozenset(order[:most]), max(len(order) - most, 0)

@@ -12,7 +12,7 @@ import pyarrow as pa
 from qjoule.errors import UsageError
 from qjoule.model.counters import I64, Bool
 from qjoule.model.labels import BY_THREAD, KERNEL, TRACER, LabelIndex, background, process
-from qjoule.model.query_labels import KEYS
+from qjoule.model.query_labels import check_key
 
 _UNKNOWN_PROCESS = "(unknown)"
 
@@ -20,8 +20,7 @@ _UNKNOWN_PROCESS = "(unknown)"
 def check_keys(by: Sequence[str]) -> tuple[str, ...]:
     """`by` as a tuple. Raises `UsageError` for a key that does not exist or is given twice."""
     for key in by:
-        if key not in KEYS and not (key.startswith("tag:") and len(key) > 4):
-            raise UsageError(f"cannot group by '{key}': use {', '.join(KEYS)} or tag:KEY")
+        check_key(key, "group")
     if not by or len(set(by)) != len(by):
         raise UsageError("give each grouping key once, and at least one")
     return tuple(by)

@@ -9,7 +9,9 @@ of a fingerprint, so they are added up, never averaged away.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Generic, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -17,6 +19,57 @@ from qjoule.model.arrays import F64
 from qjoule.model.counters import I64
 
 Z95 = 1.959963984540054
+_V = TypeVar("_V", float, F64)
+
+
+@dataclass(frozen=True, slots=True)
+class EnergyErrors(Generic[_V]):
+    """What the 95 % interval of an energy is made of: of one, or of each of some, (n,).
+
+    `random_nj2` is a variance and `model_nj` a standard error; the others are widths at 95 %.
+    """
+
+    random_nj2: _V  #: of the windows' edges
+    model_nj: _V  #: of the power model
+    scaled_nj: _V  #: of multiplexed counters
+    total_nj: _V  #: of the total
+    loss_nj: _V  #: of lost time: it may be on top of what was seen, once or twice
+    unnamed_nj: _V  #: of records that may have been anybody's, either way
+    down_nj: _V  #: of power at rest that is not known
+    up_nj: _V
+
+    def ends(self, energy_nj: _V) -> tuple[_V, _V]:
+        """Lower and upper end, in whole nJ, never negative."""
+        variance = np.maximum(self.random_nj2, 0.0) + self.model_nj**2
+        # What was lost is on top of what was seen: none of it, all that can be expected, or twice.
+        half = np.sqrt(Z95**2 * variance + self.scaled_nj**2 + self.total_nj**2 + self.loss_nj**2)
+        middle = energy_nj + self.loss_nj
+        low = middle - half - self.unnamed_nj - self.down_nj
+        high = middle + half + self.unnamed_nj + self.up_nj
+        return cast(_V, np.floor(np.maximum(low, 0.0))), cast(_V, np.ceil(high))
+
+    def of(self, group: int) -> RowErrors:
+        """The errors of one of them."""
+        return EnergyErrors(
+            *(float(np.asarray(getattr(self, f.name))[group]) for f in fields(self))
+        )
+
+
+RowErrors: TypeAlias = EnergyErrors[float]  #: of one row's energy
+
+
+def of_recordings(parts: Sequence[RowErrors]) -> RowErrors:
+    """Errors of the sum of energies that were recorded apart; their order changes nothing.
+
+    Windows' edges are nobody else's: their variances add up. All else may be wrong the same way in
+    every recording, as are what is believed before the data, what counters do not see of a
+    statement, and an estimator's curve: those errors add up themselves.
+    """
+    return EnergyErrors(
+        *(math.fsum(getattr(part, f.name) for part in parts) for f in fields(EnergyErrors))
+    )
+
+
 _SUMS = ("random_nj2", "model_nj", "scaled_nj", "loss_nj", "static_down_nj")
 
 
@@ -84,19 +137,28 @@ class GroupErrors:
     def ci95(
         self, energy_nj: I64, *, total_error: float = 0.0, record_loss: float = 0.0
     ) -> tuple[F64, F64]:
-        """Lower and upper bounds in whole nJ, (groups,), never negative.
+        """Lower and upper bounds in whole nJ, (groups,), never negative. See `parts`."""
+        parts = self.parts(energy_nj, total_error=total_error, record_loss=record_loss)
+        return parts.ends(energy_nj.astype(np.float64))
+
+    def parts(
+        self, energy_nj: I64, *, total_error: float = 0.0, record_loss: float = 0.0
+    ) -> EnergyErrors[F64]:
+        """What the groups' intervals are made of, (groups,).
 
         `total_error`: relative 95 % error of the total. `record_loss`: share of query records that
         were lost.
         """
-        variance = np.maximum(self.random_nj2, 0.0) + self.model_nj**2
-        total = total_error * energy_nj
-        # What was lost is on top of what was seen: none of it, all that can be expected, or twice.
-        half = np.sqrt(Z95**2 * variance + self.scaled_nj**2 + total**2 + self.loss_nj**2)
-        middle, unnamed = energy_nj + self.loss_nj, record_loss * energy_nj
-        low = middle - half - unnamed - self.static_down_nj
-        high = middle + half + unnamed
-        return np.floor(np.maximum(low, 0.0)), np.ceil(high)
+        return EnergyErrors(
+            self.random_nj2.copy(),
+            self.model_nj.copy(),
+            self.scaled_nj.copy(),
+            np.float64(total_error) * energy_nj.astype(np.float64),
+            self.loss_nj.copy(),
+            np.float64(record_loss) * energy_nj.astype(np.float64),
+            self.static_down_nj.copy(),
+            np.zeros(len(energy_nj)),
+        )
 
 
 def edge_sigma_nj(

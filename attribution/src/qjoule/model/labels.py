@@ -10,6 +10,8 @@ PREPARED_BEFORE = "(prepared before tracing began)"
 SESSION_OVERHEAD = "(session overhead)"  #: login, ping, quit: server work that is no statement
 BY_THREAD = "none"  #: rung of a server without query boundaries: its rows are roles of threads
 SEVERAL = "(several)"  #: a group that is no one server's, or rung's
+OTHERS_OF = "others_of"  #: key of a row of all queries of a server that were not asked for
+NOT_SELECTED = "not_selected"  #: flag of a row of all queries that were not asked for
 OTHER_SHAPES = "other"  #: statements beyond the bound on distinct shapes
 
 

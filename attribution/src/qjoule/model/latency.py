@@ -26,11 +26,15 @@ class CallStats:
     calls: I64
     latency_ns_mean: F64
     latency_ns_quantiles: F64  #: (groups, 3): p50, p95, p99
+    timed: I64  #: how many the latencies are of
 
     @staticmethod
     def none(groups: int) -> CallStats:
         return CallStats(
-            np.zeros(groups, np.int64), np.full(groups, np.nan), np.full((groups, 3), np.nan)
+            np.zeros(groups, np.int64),
+            np.full(groups, np.nan),
+            np.full((groups, 3), np.nan),
+            np.zeros(groups, np.int64),
         )
 
 
@@ -77,6 +81,7 @@ class Latencies:
         stats = CallStats.none(groups)
         stats.calls[:] = _grown(whole._calls, groups).astype(np.int64)
         count = np.bincount(counts.group, counts.count, groups).astype(np.int64)
+        stats.timed[:] = count
         some = np.flatnonzero(count)
         stats.latency_ns_mean[some] = whole._total_ns[some] / count[some]
         running = np.cumsum(counts.count)
@@ -183,6 +188,7 @@ def from_histograms(calls: I64, latency_ns: F64, histogram: npt.NDArray[np.integ
     stats.calls[:] = calls
     count = histogram.sum(axis=1)
     some = (count > 0) & (calls > 0)
+    stats.timed[some] = count[some]
     stats.latency_ns_mean[some] = latency_ns[some] / count[some]
     running = np.cumsum(histogram, axis=1)
     edges = bucket_edges_ns()

@@ -14,7 +14,7 @@ from qjoule.model.block_split import BlockSplit
 from qjoule.model.coefficients import Coefficients, IdlePolicy
 from qjoule.model.counters import I64, UPDATE_PERIOD_NS, Cause, Series, WindowEnergy
 from qjoule.model.fit.rows import ClassOf, itself
-from qjoule.model.interval import GroupErrors
+from qjoule.model.interval import EnergyErrors, GroupErrors
 from qjoule.model.power_model import PowerModel
 from qjoule.model.span_sums import CPU_TIME, SpanSums
 from qjoule.model.split import Split
@@ -152,6 +152,13 @@ class Ledger:
         """
         sums = self.domains[domain or self.main]
         return sums.errors.ci95(sums.energy_nj, total_error=total_error, record_loss=record_loss)
+
+    def error_parts(
+        self, domain: str, *, total_error: float, record_loss: float
+    ) -> EnergyErrors[F64]:
+        """What those intervals are made of, (groups,)."""
+        sums = self.domains[domain]
+        return sums.errors.parts(sums.energy_nj, total_error=total_error, record_loss=record_loss)
 
     def _add_time(self, batch: WindowBatch) -> None:
         entries, bounds_ns = batch.entries, batch.energy.boundaries_ns

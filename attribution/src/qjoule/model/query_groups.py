@@ -22,7 +22,7 @@ from qjoule.model.counters import I64, Bool
 from qjoule.model.id_runs import U64, IdRuns
 from qjoule.model.labels import LabelIndex
 from qjoule.model.latency import CallStats, Latencies
-from qjoule.model.query_labels import CALLS, I32, QueryLabels, coded
+from qjoule.model.query_labels import CALLS, I32, QueryLabels, Wanted, coded
 from qjoule.trace.arrow import pc
 
 #: Records whose variants are held, 4 bytes each.
@@ -56,7 +56,10 @@ class Calls:
 
 
 class QueryGroups:
-    """Groups by query id, labelled by the keys `by`; new labels go to `index`."""
+    """Groups by query id, labelled by the keys `by`; new labels go to `index`.
+
+    Queries that `where` does not want are one group for each server.
+    """
 
     def __init__(
         self,
@@ -65,9 +68,11 @@ class QueryGroups:
         server_name: Callable[[int | None], str],
         by: Sequence[str],
         index: LabelIndex,
+        *,
+        where: Wanted | None = None,
     ) -> None:
         self._parts = parts
-        self._labels = QueryLabels(shapes, server_name, by)
+        self._labels = QueryLabels(shapes, server_name, by, where)
         self._held: dict[int, I32] = {}  #: by part, least recently used first
         self._latencies = Latencies()
         self.ends_ns: list[tuple[int, int] | None] = []  #: per part: earliest and latest call's end

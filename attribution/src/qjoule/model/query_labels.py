@@ -6,17 +6,21 @@ A label is made of few columns, and few of their combinations occur. Each distin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from qjoule.contract import QueryFlag
+from qjoule.errors import UsageError
 from qjoule.model.counters import I64, Bool
 from qjoule.model.labels import (
     NONE_LABEL,
+    NOT_SELECTED,
+    OTHERS_OF,
     PREPARED_BEFORE,
     SESSION_OVERHEAD,
     SEVERAL,
@@ -38,6 +42,20 @@ _Value = str | int | None  #: an int: the shape's hash stands for a fingerprint 
 _Variant = tuple[int, ...]
 
 
+class Wanted(Protocol):
+    """Which queries are asked for: see `qjoule.model.selection`."""
+
+    @property
+    def wanted(self) -> Sequence[tuple[str, Collection[str]]]:
+        """Keys, and the values of each that will do."""
+
+
+def check_key(key: str, to_do: str) -> None:
+    """Raises `UsageError` for a key that queries do not have; `to_do`: group, or select."""
+    if key not in KEYS and not (key.startswith("tag:") and len(key) > len("tag:")):
+        raise UsageError(f"cannot {to_do} by '{key}': use {', '.join(KEYS)} or tag:KEY")
+
+
 @dataclass(frozen=True)
 class Coded:
     """A column as codes into `values`, which may hold some that do not occur."""
@@ -53,13 +71,19 @@ class QueryLabels:
     """Variants of query records, and after `finish` the group of each.
 
     `columns`: those of `queries` that are needed. Statements (also prepared ones) are grouped by
-    the keys `by`. Login, ping and the like are the server's background, as `(session overhead)`.
+    the keys `by`, and those that `where` does not want are one group for each server. Login, ping
+    and the like are the server's background, as `(session overhead)`.
     """
 
     def __init__(
-        self, shapes: pa.Table, server_name: Callable[[int | None], str], by: Sequence[str]
+        self,
+        shapes: pa.Table,
+        server_name: Callable[[int | None], str],
+        by: Sequence[str],
+        where: Wanted | None = None,
     ) -> None:
         self._by = by
+        self._wanted = dict(where.wanted) if where else {}
         self._server_name = server_name
         self._texts: dict[str, str] = {}
         texts = zip(
@@ -67,7 +91,7 @@ class QueryLabels:
         )
         for name, text in texts:
             self._texts.setdefault(name, text)
-        self._fields = tuple(dict.fromkeys((*by, "fingerprint", "server", "rung")))
+        self._fields = tuple(dict.fromkeys((*by, *self._wanted, "fingerprint", "server", "rung")))
         self._known: dict[str, dict[_Value, int]] = {name: {} for name in self._fields}
         self._numbers: dict[_Variant, int] = {}
         self._finished = False
@@ -76,7 +100,7 @@ class QueryLabels:
 
     @property
     def columns(self) -> list[str]:
-        special = {"thread": "pid"} | {k: "tags" for k in self._by if k.startswith("tag:")}
+        special = {"thread": "pid"} | {k: "tags" for k in self._fields if k.startswith("tag:")}
         keys = [special.get(field, field) for field in self._fields]
         return list(dict.fromkeys([*keys, "shape", "command", "flags"]))
 
@@ -109,20 +133,45 @@ class QueryLabels:
         texts = [isinstance(value, str) for value in values["fingerprint"]]
         self.named = np.array([bool(one[0]) and texts[one[at]] for one in variants], bool)
         by_keys: dict[tuple[int, ...], list[int]] = {}
+        others: dict[int, list[int]] = {}
+        selected = self._selected(variants, values)
         for number, variant in enumerate(variants):
-            if variant[0]:
+            if variant[0] and selected[number]:
                 keys = tuple(variant[self._place(key)] for key in self._by)
                 by_keys.setdefault(keys, []).append(number)
+            elif variant[0]:
+                others.setdefault(variant[self._place("server")], []).append(number)
         ranks = [_ranks(values[key]) for key in self._by]
         for keys in sorted(by_keys, key=lambda k: [r[c] for r, c in zip(ranks, k, strict=True)]):
             numbers = by_keys[keys]
-            label = self._label(keys, [variants[number] for number in numbers], values)
+            named = [
+                (key, self._name(key, values[key][code]))
+                for key, code in zip(self._by, keys, strict=True)
+            ]
+            label = self._label(named, [variants[number] for number in numbers], values)
             self.group[numbers] = index.number(label)
+        for code in sorted(others):
+            numbers = others[code]
+            label = self._label([], [variants[number] for number in numbers], values)
+            self.group[numbers] = index.number(self._not_selected(label))
         overhead = [number for number, variant in enumerate(variants) if not variant[0]]
         place = self._place("server")
         for number in sorted(overhead, key=lambda number: variants[number][place]):
             server = self._name("server", values["server"][variants[number][place]])
             self.group[number] = index.number(background(server, SESSION_OVERHEAD))
+
+    def _selected(self, variants: list[_Variant], values: dict[str, list[_Value]]) -> Bool:
+        """(variants,): whether each has a wanted value of every key that is asked for."""
+        selected = np.ones(len(variants), bool)
+        for key, wanted in self._wanted.items():
+            does = np.array([self._name(key, value) in wanted for value in values[key]], bool)
+            codes = np.array([one[self._place(key)] for one in variants], np.int64)
+            selected &= does[codes]
+        return selected
+
+    def _not_selected(self, label: GroupLabel) -> GroupLabel:
+        keys = (*((key, NOT_SELECTED) for key in self._by), (OTHERS_OF, label.server))
+        return replace(label, keys=keys, shape="", flags=(NOT_SELECTED,))
 
     def _place(self, field: str) -> int:
         return 2 + self._fields.index(field)
@@ -156,7 +205,10 @@ class QueryLabels:
         return out
 
     def _label(
-        self, keys: tuple[int, ...], variants: list[_Variant], values: dict[str, list[_Value]]
+        self,
+        named: Sequence[tuple[str, str]],
+        variants: list[_Variant],
+        values: dict[str, list[_Value]],
     ) -> GroupLabel:
         shared = {}
         for field in ("fingerprint", "server", "rung"):
@@ -167,10 +219,9 @@ class QueryLabels:
         for variant in variants:
             flags |= variant[1]
         fingerprint, rung = shared["fingerprint"], shared["rung"]
-        named = zip(self._by, keys, strict=True)
         return GroupLabel(
             "queries",
-            tuple((key, self._name(key, values[key][code])) for key, code in named),
+            tuple(named),
             self._texts.get(fingerprint, fingerprint if fingerprint == PREPARED_BEFORE else ""),
             shared["server"],
             "" if rung == SEVERAL else rung,

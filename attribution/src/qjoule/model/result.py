@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from qjoule.model.labels import BY_THREAD
+from qjoule.model.interval import RowErrors
+from qjoule.model.labels import BY_THREAD, NOT_SELECTED
 
 #: The parts of the total, in the order in which they are shown.
 PARTS = ("queries", "background", "other_processes", "kernel", "tracer", "idle", "residual")
@@ -31,6 +32,8 @@ class Row:
     Intervals are 95 %, (low, high). `energy_by_domain_nj` holds the other domains, and
     `energy_by_domain_ci95` their intervals in nJ. `power_factor` is (value, low, high): how many
     times its weight this group's power is, learned from the windows; None: it was not learned.
+    `timed`: how many calls' latencies the mean is of. `error` and `error_by_domain`: what the
+    intervals are made of, so that rows of several traces can be added up; None: not known.
     `shared_nj`: how much of `energy_nj` is of the power that a package draws once, however many of
     its cores are busy; None: unknown.
     """
@@ -57,6 +60,14 @@ class Row:
     energy_by_domain_ci95: dict[str, tuple[float, float]] = field(default_factory=dict)
     power_factor: tuple[float, float, float] | None = None
     shared_nj: int | None = None
+    timed: int = 0
+    error: RowErrors | None = field(default=None, compare=False, repr=False)
+    error_by_domain: dict[str, RowErrors] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def not_selected(self) -> bool:
+        """All queries of a server that were not asked for (`--where`)."""
+        return NOT_SELECTED in self.flags
 
     @property
     def by_thread(self) -> bool:
@@ -148,6 +159,7 @@ class Attribution:
     unattributed_windows: int = 0  #: gaps, resets, failed reads: their energy is in no row
     window_causes: dict[str, int] = field(default_factory=dict)  #: flagged windows by cause
     anomalies: dict[str, int] = field(default_factory=dict)  #: what the trace should not hold
+    parts: tuple[TracePart, ...] = ()  #: where it is the sum of several traces: each by itself
 
     @property
     def tabled(self) -> tuple[Row, ...]:
@@ -163,3 +175,11 @@ class Attribution:
     @property
     def main(self) -> Domain:
         return self.domains[0]
+
+
+@dataclass(frozen=True)
+class TracePart:
+    """One of the traces that an attribution adds up; its rows have the sum's keys."""
+
+    name: str
+    attribution: Attribution

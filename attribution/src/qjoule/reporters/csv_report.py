@@ -76,4 +76,8 @@ def _flat(attribution: Attribution, row: Row, keys: list[str]) -> dict[str, Any]
     record["grade"] = attribution.energy_source.grade
     record["calibrated"] = "yes" if attribution.model.calibrated else "no"
     record["idle_policy"] = attribution.policy["idle"]
+    if "where" in attribution.policy:
+        record["where"] = attribution.policy["where"]
+    if attribution.parts:
+        record["traces"] = len(attribution.parts)
     return record

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from qjoule.errors import QjouleError
 from qjoule.model.gpsup import Form
-from qjoule.model.result import PARTS, Attribution, Domain, Row
+from qjoule.model.result import PARTS, Attribution, Domain, Row, TracePart
 from qjoule.reporters.power import unavailable
 
 SCHEMA = "qjoule.attribution/1"
+
+_Key = tuple[str, tuple[tuple[str, str], ...]]
 
 
 def to_json(attribution: Attribution) -> str:
@@ -19,11 +22,33 @@ def to_json(attribution: Attribution) -> str:
 
 
 def document(attribution: Attribution) -> dict[str, Any]:
-    """The document as plain objects. Energies are in joules; an unknown is null, never 0."""
-    trace, source, model = attribution.trace, attribution.energy_source, attribution.model
+    """The document as plain objects. Energies are in joules; an unknown is null, never 0.
+
+    Of several traces, `traces` says of each what the head says of all, and each row's `by_trace`
+    what of it is each trace's.
+    """
     known = bool(attribution.domains)
+    in_parts = _rows_in(attribution.parts)
     out: dict[str, Any] = {
         "schema": SCHEMA,
+        **_head(attribution),
+        "rows": [row_document(row, known) | _shares(row, in_parts) for row in attribution.rows],
+        "fixed": [row_document(row, known) | _shares(row, in_parts) for row in attribution.fixed],
+    }
+    if len(attribution.domains) > 1:
+        out["domains_j"] = _domains(attribution)
+    if attribution.parts:
+        out["traces"] = [
+            {"name": part.name, **_head(part.attribution), "domains_j": _domains(part.attribution)}
+            for part in attribution.parts
+        ]
+    return out
+
+
+def _head(attribution: Attribution) -> dict[str, Any]:
+    """All but the rows."""
+    trace, source, model = attribution.trace, attribution.energy_source, attribution.model
+    return {
         "trace": {
             "host": trace.host,
             "kernel": trace.kernel,
@@ -67,13 +92,38 @@ def document(attribution: Attribution) -> dict[str, Any]:
             }
             for one in attribution.servers
         },
-        "totals_j": _totals(attribution.main if known else None),
-        "rows": [row_document(row, known) for row in attribution.rows],
-        "fixed": [row_document(row, known) for row in attribution.fixed],
+        "totals_j": _totals(attribution.main if attribution.domains else None),
     }
-    if len(attribution.domains) > 1:
-        out["domains_j"] = {domain.name: _totals(domain) for domain in attribution.domains}
-    return out
+
+
+def _domains(attribution: Attribution) -> dict[str, Any]:
+    return {domain.name: _totals(domain) for domain in attribution.domains}
+
+
+def _rows_in(parts: Sequence[TracePart]) -> dict[_Key, dict[str, tuple[Row, bool]]]:
+    """By a row's kind and keys: the rows of the traces that have it, and if energy is known."""
+    found: dict[_Key, dict[str, tuple[Row, bool]]] = {}
+    for part in parts:
+        one = part.attribution
+        for row in (*one.rows, *one.fixed):
+            found.setdefault(_key(row), {})[part.name] = (row, bool(one.domains))
+    return found
+
+
+def _shares(row: Row, in_parts: Mapping[_Key, Mapping[str, tuple[Row, bool]]]) -> dict[str, Any]:
+    """What of a row is each trace's, where there are several."""
+    if not in_parts:
+        return {}
+    fields = ("calls", "energy_j", "energy_j_ci95", "cpu_ns")
+    by_trace = {}
+    for name, (mine, known) in in_parts.get(_key(row), {}).items():
+        shown = row_document(mine, known)
+        by_trace[name] = {field: shown[field] for field in fields}
+    return {"by_trace": by_trace}
+
+
+def _key(row: Row) -> _Key:
+    return row.kind, tuple(sorted(row.keys.items()))
 
 
 def row_document(row: Row, known: bool = True) -> dict[str, Any]:

@@ -22,6 +22,8 @@ def query_label(row: Row) -> str:
 
     Of a row of threads: the server and what its threads are called.
     """
+    if row.not_selected:
+        return fmt.one_line(f"(other queries of {row.server})")
     if row.by_thread:
         return fmt.one_line(f"{row.server}  {row.shape}")
     others = {name: value for name, value in row.keys.items() if name != "fingerprint"}

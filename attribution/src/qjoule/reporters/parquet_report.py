@@ -13,7 +13,7 @@ from qjoule.reporters.csv_report import flat_rows
 from qjoule.reporters.json_report import SCHEMA, document
 from qjoule.trace.arrow import pq
 
-_INTEGERS = ("calls", "cpu_ns")
+_INTEGERS = ("calls", "cpu_ns", "traces")
 
 
 def write_parquet(attribution: Attribution, path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from qjoule.model.labels import BY_THREAD, SEVERAL
-from qjoule.model.result import PARTS, Attribution, Domain, ServerCoverage
+from qjoule.model.result import PARTS, Attribution, Domain, ServerCoverage, TracePart
 from qjoule.reporters import format as fmt
 from qjoule.reporters import missing, power
 
@@ -36,13 +36,28 @@ def heading(attribution: Attribution) -> list[tuple[str, str]]:
     machine = " · ".join(filter(None, (trace.host, trace.cpu, trace.kernel)))
     lines = [
         ("trace", f"{_start(trace.start)} · {fmt.duration(trace.duration_s * 1e9)} · {machine}"),
+        *(("", _part(part)) for part in attribution.parts),
         ("energy", _energy(attribution)),
     ]
     if source.reason:
         lines.append(("", source.reason))
     idle = attribution.policy.get("idle", "")
     lines.append(("idle", f"{idle}: {IDLE_POLICIES.get(idle, 'unknown policy')}"))
+    if where := attribution.policy.get("where"):
+        lines.append(("where", where))
     return [(name, fmt.one_line(text)) for name, text in lines]
+
+
+def _part(part: TracePart) -> str:
+    """One of several traces: its name, when and where it was recorded, and its total."""
+    one = part.attribution
+    seconds = fmt.duration(one.trace.duration_s * 1e9)
+    total = fmt.UNKNOWN
+    if has_energy(one):
+        column = fmt.energy_column([one.main.measured_nj])
+        total = f"{column.total} {column.unit} {one.energy_source.grade}"
+    about = (f"{part.name}: {_start(one.trace.start)}", seconds, one.trace.host, total)
+    return " · ".join(filter(None, about))
 
 
 def footing(attribution: Attribution) -> list[tuple[str, str]]:

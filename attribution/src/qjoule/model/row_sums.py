@@ -1,0 +1,127 @@
+"""Rows that become one, and the order in which rows stand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from qjoule.model.interval import RowErrors, of_recordings
+from qjoule.model.labels import SEVERAL
+from qjoule.model.result import PARTS, Row
+
+Ends = tuple[float, float]
+
+
+def in_order(rows: Iterable[Row]) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
+    """Rows of queries, most energy first, what was not asked for last; and of the other parts."""
+    order = {part: i for i, part in enumerate(PARTS)}
+    found = sorted(
+        rows,
+        key=lambda row: (
+            order[row.kind],
+            row.not_selected,
+            -row.energy_nj,
+            -row.cpu_ns,
+            sorted(row.keys.items()),
+        ),
+    )
+    queries = tuple(row for row in found if row.kind == "queries")
+    return queries, tuple(found[len(queries) :])
+
+
+def added(rows: Sequence[Row], keys: Mapping[str, str], *, apart: bool) -> Row:
+    """Several rows as one, called by `keys`; counts, times and energies add up exactly.
+
+    `apart`: they are of different recordings, whose random errors are independent; of one
+    recording, errors are taken as common and the intervals' ends add up. Quantiles and power
+    factors of a sum cannot be told from those of its parts, and the order of rows changes nothing.
+    """
+    shapes = {row.shape for row in rows}
+    energy_nj = sum(row.energy_nj for row in rows)
+    domains = {
+        name: sum(row.energy_by_domain_nj[name] for row in rows)
+        for name in rows[0].energy_by_domain_nj
+        if all(name in row.energy_by_domain_nj for row in rows)
+    }
+    error, error_by_domain = _errors(rows, domains) if apart else (None, {})
+    ends_by_domain = {
+        name: _ends(error_by_domain.get(name), domains[name], ends)
+        for name, ends in _common_ends(rows).items()
+        if name in domains
+    }
+    shared = [row.shared_nj for row in rows]
+    return Row(
+        keys=dict(keys),
+        shape=shapes.pop() if len(shapes) == 1 else "",
+        server=_same([row.server for row in rows], SEVERAL),
+        kind=rows[0].kind,
+        calls=sum(row.calls for row in rows),
+        energy_nj=energy_nj,
+        energy_nj_ci95=_ends(error, energy_nj, [row.energy_nj_ci95 for row in rows]),
+        share=math.fsum(row.share for row in rows),
+        cpu_ns=sum(row.cpu_ns for row in rows),
+        latency_ns_mean=_mean_ns(rows),
+        cycles=_sum([row.cycles for row in rows]),
+        instructions=_sum([row.instructions for row in rows]),
+        llc_misses=_sum([row.llc_misses for row in rows]),
+        rung=_same([row.rung for row in rows], ""),
+        flags=tuple(sorted({flag for row in rows for flag in row.flags})),
+        energy_by_domain_nj=domains,
+        energy_by_domain_ci95=ends_by_domain,
+        shared_nj=None if None in shared else sum(nj for nj in shared if nj is not None),
+        timed=sum(row.timed for row in rows),
+        error=error,
+        error_by_domain=error_by_domain,
+    )
+
+
+def _errors(
+    rows: Sequence[Row], domains: Iterable[str]
+) -> tuple[RowErrors | None, dict[str, RowErrors]]:
+    """Of the main domain and of the others, where all rows know theirs."""
+    main = [row.error for row in rows if row.error is not None]
+    others = {
+        name: [row.error_by_domain[name] for row in rows if name in row.error_by_domain]
+        for name in domains
+    }
+    return (
+        of_recordings(main) if len(main) == len(rows) else None,
+        {name: of_recordings(one) for name, one in others.items() if len(one) == len(rows)},
+    )
+
+
+def _ends(error: RowErrors | None, energy_nj: int, ends: Sequence[Ends]) -> Ends:
+    """The interval of a sum: by what its parts' intervals are made of, at most all their ends.
+
+    No part is below 0, so where one's interval ends there, the ends may say more.
+    """
+    lows, highs = math.fsum(low for low, _ in ends), math.fsum(high for _, high in ends)
+    if error is None:
+        return lows, highs
+    low, high = error.ends(float(energy_nj))
+    return max(float(low), lows), min(float(high), highs)
+
+
+def _common_ends(rows: Sequence[Row]) -> dict[str, list[Ends]]:
+    """Ends by domain, of the domains that all rows have ends of."""
+    return {
+        name: [row.energy_by_domain_ci95[name] for row in rows]
+        for name in rows[0].energy_by_domain_ci95
+        if all(name in row.energy_by_domain_ci95 for row in rows)
+    }
+
+
+def _mean_ns(rows: Sequence[Row]) -> float | None:
+    timed = [row for row in rows if row.latency_ns_mean is not None and row.timed]
+    count = sum(row.timed for row in timed)
+    waited_ns = math.fsum((row.latency_ns_mean or 0.0) * row.timed for row in timed)
+    return waited_ns / count if count else None
+
+
+def _same(values: Sequence[str], several: str) -> str:
+    return values[0] if len(set(values)) == 1 else several
+
+
+def _sum(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return math.fsum(known) if len(known) == len(values) else None

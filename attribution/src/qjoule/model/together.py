@@ -1,0 +1,193 @@
+"""Several traces as one: rows of equal keys are added up, and so is every total.
+
+A request that touched several servers is in the trace of each; by its tag, its joules are one
+sum. What is of one machine only (idle, kernel, background) is added up by its name.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+
+from qjoule.model.interval import RowErrors
+from qjoule.model.labels import OTHERS_OF, SEVERAL
+from qjoule.model.ledger import main_domain
+from qjoule.model.result import PARTS, Attribution, Domain, Row, ServerCoverage, TracePart
+from qjoule.model.row_sums import added, in_order
+from qjoule.model.together_about import counts, model_of, source_of, trace_of
+
+
+def together(parts: Sequence[TracePart], notes: Sequence[str] = ()) -> Attribution:
+    """The sum of attributions that were made with one policy; their order changes only names'.
+
+    Servers are called after their hosts where there are several. Energy is summed in the domains
+    that all traces have; where there is none, the sum's energy is unknown and each part's its own.
+    Raises `ValueError` without parts, or if they were not made with one policy.
+    """
+    if not parts:
+        raise ValueError("nothing to add up")
+    policies = {tuple(sorted(part.attribution.policy.items())) for part in parts}
+    if len(policies) > 1:
+        raise ValueError("parts that were made with different policies cannot be added up")
+    hosts = {part.attribution.trace.host for part in parts}
+    if len(hosts) > 1:
+        parts = [replace(p, attribution=_with_host(p.attribution)) for p in parts]
+    names = common_domains([part.attribution for part in parts])
+    about = (source_of(parts, names), model_of(parts, names, notes))
+    if names:
+        parts = [replace(p, attribution=in_domains(p.attribution, names)) for p in parts]
+    found = [part.attribution for part in parts]
+    domains = tuple(_domain(name, found) for name in names)
+    measured_nj = domains[0].measured_nj if domains else 0
+    rows, fixed = in_order(_rows(found, measured_nj, known=bool(domains)))
+    return Attribution(
+        trace=trace_of([one.trace for one in found]),
+        energy_source=about[0],
+        policy=dict(found[0].policy),
+        model=about[1],
+        domains=domains,
+        rows=rows,
+        fixed=fixed,
+        coverage=_coverage(found),
+        servers=_servers(found),
+        windows=sum(one.windows for one in found),
+        unattributed_windows=sum(one.unattributed_windows for one in found),
+        window_causes=counts(one.window_causes for one in found),
+        anomalies=counts(one.anomalies for one in found),
+        parts=tuple(parts),
+    )
+
+
+def common_domains(found: Sequence[Attribution]) -> tuple[str, ...]:
+    """Domains that every trace has energy of, the one that rows are about first."""
+    common = [
+        domain.name
+        for domain in found[0].domains
+        if all(domain.name in {other.name for other in one.domains} for one in found)
+    ]
+    common.sort()
+    if not common:
+        return ()
+    main = main_domain(common)
+    return (main, *(name for name in common if name != main))
+
+
+def in_domains(attribution: Attribution, names: Sequence[str]) -> Attribution:
+    """The attribution with only these domains, and its rows about the first of them."""
+    before = attribution.domains[0].name
+    by_name = {domain.name: domain for domain in attribution.domains}
+    domains = tuple(by_name[name] for name in names)
+    if domains == attribution.domains:
+        return attribution
+    measured_nj = domains[0].measured_nj
+    rows = [_about(row, before, names, measured_nj) for row in attribution.rows]
+    fixed = [_about(row, before, names, measured_nj) for row in attribution.fixed]
+    queries, others = in_order([*rows, *fixed])
+    source = replace(attribution.energy_source, domains=tuple(names), main_domain=names[0])
+    return replace(attribution, domains=domains, rows=queries, fixed=others, energy_source=source)
+
+
+def _about(row: Row, before: str, names: Sequence[str], measured_nj: int) -> Row:
+    """A row whose main domain was `before`, about the first of `names`."""
+    energy = row.energy_by_domain_nj | {before: row.energy_nj}
+    ends = row.energy_by_domain_ci95 | {before: row.energy_nj_ci95}
+    errors: dict[str, RowErrors] = dict(row.error_by_domain)
+    if row.error is not None:
+        errors[before] = row.error
+    main, others = names[0], [name for name in names[1:] if name in energy]
+    energy_nj = energy.get(main, 0)
+    return replace(
+        row,
+        energy_nj=energy_nj,
+        energy_nj_ci95=ends.get(main, (float(energy_nj), float(energy_nj))),
+        share=energy_nj / measured_nj if measured_nj else 0.0,
+        energy_by_domain_nj={name: energy[name] for name in others},
+        energy_by_domain_ci95={name: ends[name] for name in others if name in ends},
+        shared_nj=row.shared_nj if main == before else None,
+        power_factor=row.power_factor if main == before else None,
+        error=errors.get(main),
+        error_by_domain={name: errors[name] for name in others if name in errors},
+    )
+
+
+def _with_host(attribution: Attribution) -> Attribution:
+    """Servers of two machines may have one name: here each has its host's too."""
+
+    def named(server: str) -> str:
+        host = attribution.trace.host or "(unknown host)"
+        return f"{server} on {host}" if server and server != SEVERAL else server
+
+    def renamed(row: Row) -> Row:
+        of_server = OTHERS_OF if row.not_selected else "server"
+        keys = {key: named(v) if key == of_server else v for key, v in row.keys.items()}
+        return replace(row, keys=keys, server=named(row.server))
+
+    return replace(
+        attribution,
+        rows=tuple(renamed(row) for row in attribution.rows),
+        fixed=tuple(renamed(row) for row in attribution.fixed),
+        servers=tuple(replace(one, server=named(one.server)) for one in attribution.servers),
+    )
+
+
+def _rows(found: Sequence[Attribution], measured_nj: int, *, known: bool) -> list[Row]:
+    """Rows of equal kind and keys as one, their shares of the whole energy."""
+    groups: dict[tuple[str, tuple[tuple[str, str], ...]], list[Row]] = defaultdict(list)
+    for one in found:
+        for row in (*one.rows, *one.fixed):
+            groups[row.kind, tuple(sorted(row.keys.items()))].append(row)
+    rows = []
+    named = {kind for kind, keys in groups if keys}
+    for (kind, keys), same in groups.items():
+        if not keys and kind in named and not any(row.cpu_ns or row.energy_nj for row in same):
+            continue  # stands for a part that nobody ran for, in a trace where that was so
+        row = same[0] if len(same) == 1 else added(same, same[0].keys, apart=True)
+        share = row.energy_nj / measured_nj if measured_nj else 0.0
+        rows.append(replace(row, share=share) if known else _without_energy(row))
+    return rows
+
+
+def _without_energy(row: Row) -> Row:
+    return replace(
+        row,
+        energy_nj=0,
+        energy_nj_ci95=(0.0, 0.0),
+        share=0.0,
+        energy_by_domain_nj={},
+        energy_by_domain_ci95={},
+        power_factor=None,
+        shared_nj=None,
+        error=None,
+        error_by_domain={},
+    )
+
+
+def _domain(name: str, found: Sequence[Attribution]) -> Domain:
+    same = [domain for one in found for domain in one.domains if domain.name == name]
+    parts = {part: sum(domain.parts_nj[part] for domain in same) for part in PARTS}
+    return Domain(name, sum(domain.measured_nj for domain in same), parts)
+
+
+def _coverage(found: Sequence[Attribution]) -> float:
+    """Weighted by the CPU time of each trace's servers that have queries."""
+    spent = [
+        sum(
+            row.cpu_ns
+            for row in (*one.rows, *one.fixed)
+            if row.kind in ("queries", "background") and not row.by_thread
+        )
+        for one in found
+    ]
+    total = sum(spent)
+    named = sorted(one.coverage * ns for one, ns in zip(found, spent, strict=True))
+    return sum(named) / total if total else 0.0
+
+
+def _servers(found: Sequence[Attribution]) -> tuple[ServerCoverage, ...]:
+    sums: dict[str, list[int]] = {}
+    for server in (server for one in found for server in one.servers):
+        one = sums.setdefault(server.server, [0, 0, 0])
+        for place, ns in enumerate((server.cpu_ns, server.queries_ns, server.roles_ns)):
+            one[place] += ns
+    return tuple(ServerCoverage(name, *sums[name]) for name in sorted(sums))

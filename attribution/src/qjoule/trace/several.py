@@ -1,0 +1,71 @@
+"""Several traces that are to be added up: each once, and under a name of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+from pathlib import Path
+
+from qjoule.errors import UsageError
+from qjoule.trace.reader import Trace
+
+
+def open_several(paths: Sequence[Path]) -> dict[str, Trace]:
+    """Traces by the names they go by in a report, in the order given.
+
+    Raises `UsageError` where adding up would count queries twice: a recording that is there
+    again, also as a copy, or a server that two recordings traced at the same time.
+    """
+    traces = [Trace(path) for path in paths]
+    short = [trace.path.resolve().name for trace in traces]
+    names = short if len(set(short)) == len(short) else [str(path) for path in paths]
+    found = list(zip(names, traces, strict=True))
+    for (one, a), (other, b) in combinations(found, 2):
+        if _is_same(a, b):
+            raise UsageError(f"{one} and {other} are the same recording: give it once")
+        both = _servers(a) & _servers(b)
+        if both and _at_once(a, b):
+            raise UsageError(
+                f"{one} and {other} both recorded {', '.join(sorted(both))} on {a.meta.host} at "
+                "the same time: its queries would count twice"
+            )
+    return dict(found)
+
+
+def counted_twice(traces: dict[str, Trace]) -> list[str]:
+    """Notes on traces of one machine that cover the same time: both totals have its energy."""
+    return [
+        f"{one} and {other} cover the same time of {a.meta.host}: what it drew is in both totals"
+        for (one, a), (other, b) in combinations(traces.items(), 2)
+        if _at_once(a, b)
+    ]
+
+
+def _is_same(a: Trace, b: Trace) -> bool:
+    if a.path.resolve() == b.path.resolve():
+        return True
+    begins = (a.meta.begin_ns, a.meta.realtime_offset_ns)
+    # No two recordings of a machine begin at the same nanosecond of its clock.
+    return (
+        a.meta.begin_ns is not None
+        and a.meta.host == b.meta.host
+        and begins == (b.meta.begin_ns, b.meta.realtime_offset_ns)
+    )
+
+
+def _at_once(a: Trace, b: Trace) -> bool:
+    """Whether both were recorded on one machine at some same time, as far as they say."""
+    if not a.meta.host or a.meta.host != b.meta.host:
+        return False
+    one, other = _span_ns(a), _span_ns(b)
+    return one is not None and other is not None and max(one[0], other[0]) < min(one[1], other[1])
+
+
+def _span_ns(trace: Trace) -> tuple[int, int] | None:
+    """When it was recorded, CLOCK_REALTIME; None if it does not say."""
+    offset_ns = trace.meta.realtime_offset_ns
+    return None if offset_ns is None else (trace.begin_ns + offset_ns, trace.end_ns + offset_ns)
+
+
+def _servers(trace: Trace) -> set[str]:
+    return {server.name or server.kind for server in trace.meta.servers}
