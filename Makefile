@@ -12,7 +12,7 @@ CC     := gcc
 
 BPF_CONCERNS := maps query statement segments tasks socket symbol_mysql symbol_postgres redis redis_lines \
                 cassandra cassandra_told cassandra_hash voltdb agent \
-                mongodb mongodb_text symbol_mongodb
+                mongodb mongodb_reply mongodb_text symbol_mongodb
 BPF_OBJECTS  := $(BPF_CONCERNS:%=$(BUILD)/bpf/%.bpf.o)
 BPF_ARCH     := $(shell uname -m | sed 's/x86_64/x86/; s/aarch64/arm64/')
 BPF_FLAGS    := -g -O2 -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_ARCH) -Wall -Wextra \

@@ -34,5 +34,6 @@ struct cql_connections_map cql_connections SEC(".maps");
 struct cql_texts_map cql_texts SEC(".maps");
 struct cql_scratch_map cql_scratch SEC(".maps");
 struct mongodb_connections_map mongodb_connections SEC(".maps");
+struct mongodb_cursors_map mongodb_cursors SEC(".maps");
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -7,6 +7,7 @@
  * Servers whose threads go from one connection to another (rung statistical: FerretDB, written in
  * Go) are told when requests begin and end; nothing tells whose work a thread does.
  */
+#include "mongodb_reply.bpf.h"
 #include "mongodb_wire.bpf.h"
 #include "syscall.bpf.h"
 
@@ -80,5 +81,43 @@ int BPF_PROG(on_mongodb_recv, struct sock *sk, int got, int flags)
 		connection->phase = MONGODB_UNKNOWN;
 		connection->header_bytes = 0;
 	}
+	return 0;
+}
+
+/* The reply to a connection's last request has gone, or as much of it as says something. */
+static __always_inline void mongodb_replied(struct thread_state *thread,
+					    struct mongodb_connection *c)
+{
+	__u32 outcome = mongodb_outcome(&c->reply);
+
+	c->replied = 1;
+	mongodb_cursor_learn(&c->reply, c->message.cursor, c->shape);
+	if (!owns_time(thread))
+		c->outcome = outcome;
+	else if (thread->begin_ns && thread->session == c->session)
+		thread->flags |= outcome;
+}
+
+/* What is sent: the reply to the request, in pieces of any size, perhaps behind another's. */
+SEC("?tp_btf/sock_send_length")
+int BPF_PROG(on_mongodb_send, struct sock *sk, int sent, int flags)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct thread_state *thread = mongodb_thread(task);
+	struct mongodb_connection *c;
+	__u64 addr;
+
+	if (!thread || sent <= 0)
+		return 0;
+	c = bpf_sk_storage_get(&mongodb_connections, sk, 0, 0);
+	if (!c || c->phase != MONGODB_READY || c->replied || !c->shaped)
+		return 0;
+	addr = sent_from(task, sent);
+	if (!addr)
+		c->reply.at = QJ_MONGODB_REPLY_DONE;
+	else
+		mongodb_reply_take(&c->reply, addr, sent);
+	if (c->reply.at == QJ_MONGODB_REPLY_DONE)
+		mongodb_replied(thread, c);
 	return 0;
 }

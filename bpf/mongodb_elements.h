@@ -173,7 +173,10 @@ static __always_inline void qj_mongodb_keyed(struct qj_mongodb *m)
 		qj_mongodb_value(m);
 	}
 	m->at = QJ_MONGODB_AT_TYPE;
-	if (fixed != 255)
+	if (first && m->type == 0x12 && qj_mongodb_is_more(m)) {
+		m->at = QJ_MONGODB_AT_CURSOR;
+		m->number = 0;
+	} else if (fixed != 255)
 		m->skip = fixed;
 	else if (m->type == 0x0b) {
 		m->at = QJ_MONGODB_AT_REGEX;

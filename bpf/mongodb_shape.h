@@ -94,6 +94,11 @@ static __always_inline void qj_mongodb_byte(struct qj_mongodb *m, __u8 byte)
 		if (!m->number)
 			m->at = QJ_MONGODB_AT_TYPE;
 		break;
+	case QJ_MONGODB_AT_CURSOR:
+		m->cursor |= (__u64)byte << (8 * (m->number & 7));
+		if (++m->number == 8)
+			m->at = QJ_MONGODB_AT_TYPE;
+		break;
 	case QJ_MONGODB_AT_REGEX:
 		if (!byte && !--m->number)
 			m->at = QJ_MONGODB_AT_TYPE;
@@ -206,18 +211,28 @@ static __always_inline __u32 qj_mongodb_feed(struct qj_mongodb *m, const __u8 *c
 	return i;
 }
 
+static __always_inline __u64 qj_mongodb_named(__u64 hash)
+{
+	hash = qj_shape_mix(hash);
+	return hash + 1 < 2 ? 1 : hash;
+}
+
+/* The shape of a getMore whose cursor a message of the shape `origin` has opened. */
+static __always_inline __u64 qj_mongodb_joined(const struct qj_mongodb *m, __u64 shape,
+					       __u64 origin)
+{
+	return qj_mongodb_named(qj_shape_step(shape, origin, m->key));
+}
+
 /* The message's shape, once nothing is left: never 0 (unknown text), never ~0 (the `other` row). */
 static __always_inline __u64 qj_mongodb_end(struct qj_mongodb *m)
 {
-	__u64 hash;
-
 	if (m->at != QJ_MONGODB_AT_DONE && m->at != QJ_MONGODB_AT_SECTION) {
 		if (m->in_items)
 			m->hash = qj_shape_step(m->outer, m->hash, m->key);
 		qj_mongodb_emit(m, m->at == QJ_MONGODB_AT_CUT ? QJ_MONGODB_CUT : QJ_MONGODB_BAD);
 	}
-	hash = qj_shape_mix(m->hash);
-	return hash + 1 < 2 ? 1 : hash;
+	return qj_mongodb_named(m->hash);
 }
 
 #endif /* QJ_MONGODB_SHAPE_H */

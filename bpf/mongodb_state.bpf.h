@@ -5,6 +5,7 @@
 
 #include "query.bpf.h"
 #include "statement.bpf.h"
+#include "mongodb_reply.h"
 #include "mongodb_shape.h"
 
 enum mongodb_phase {
@@ -26,9 +27,12 @@ struct mongodb_connection {
 	__u8 header_bytes; /* that have been read */
 	__u8 shaped;	   /* all that is looked at of the message has been seen */
 	__u8 greeted;	   /* the client has said who it is */
-	__u8 reserved[3];
+	__u8 replied;	   /* the reply has been seen, or cannot be */
+	__u8 reserved[2];
+	__u32 outcome;	 /* rung statistical: flags of that request */
 	__u32 header[8]; /* room for a piece wherever it begins */
 	struct qj_mongodb message;
+	struct qj_mongodb_reply reply;
 };
 
 struct mongodb_connections_map {
@@ -39,6 +43,23 @@ struct mongodb_connections_map {
 };
 extern struct mongodb_connections_map mongodb_connections SEC(".maps");
 
+/* The command that opened a cursor: the shape of later getMores is of both. */
+struct mongodb_cursor_key {
+	__u64 cursor;
+	__u32 tgid; /* servers number their cursors by themselves */
+	__u32 reserved;
+};
+
+struct mongodb_cursors_map {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct mongodb_cursor_key);
+	__type(value, __u64); /* shape */
+};
+extern struct mongodb_cursors_map mongodb_cursors SEC(".maps");
+
+/* In mongodb_reply.bpf.c: a getMore, and the shape it has by itself, get those of their cursor. */
+extern int mongodb_cursor_join(struct qj_mongodb *message, __u64 *shape);
 /* In mongodb_text.bpf.c, so that the verifier walks through a chunk once. Returns what was taken.
  */
 extern int feed_mongodb(struct qj_mongodb *message, struct shape_chunk *chunk, __u32 bytes);

@@ -45,6 +45,7 @@ enum qj_mongodb_at {
 	QJ_MONGODB_AT_SIZE, /* of a value */
 	QJ_MONGODB_AT_KEPT, /* in a text that is kept */
 	QJ_MONGODB_AT_REGEX,
+	QJ_MONGODB_AT_CURSOR,	  /* in the number that a getMore begins with */
 	QJ_MONGODB_AT_NAMESPACE,  /* of OP_QUERY */
 	QJ_MONGODB_AT_COMPRESSOR, /* of OP_COMPRESSED */
 	QJ_MONGODB_AT_DONE,
@@ -59,6 +60,8 @@ struct qj_mongodb {
 	__u64 last_item; /* hash of the one before: equal ones in a row count once */
 	__u64 arrays;	 /* bit of a depth: it is an array */
 	__u64 values;	 /* bit of a depth: the last thing in this array was a value */
+	__u64 cursor;	 /* of a getMore ... */
+	__u64 origin;	 /* ... and the shape of the command that opened it; 0 not known */
 	__u32 opcode;
 	__u32 body;   /* bytes of the message behind its header */
 	__u32 left;   /* of them, still to come */
@@ -110,6 +113,11 @@ static __always_inline int qj_mongodb_is_value(__u32 name)
 static __always_inline int qj_mongodb_is_hello(const struct qj_mongodb *m)
 {
 	return m->command == 0x4f9f2cabu || m->command == 0x7428ce83u || m->command == 0x86cd9163u;
+}
+
+static __always_inline int qj_mongodb_is_more(const struct qj_mongodb *m)
+{
+	return m->command == 0x79f5aae2u; /* getMore */
 }
 
 static __always_inline void qj_mongodb_emit(struct qj_mongodb *m, __u64 symbol)

@@ -6,7 +6,10 @@
 struct mongodb_text_head {
 	__u32 opcode;
 	__u32 body;
+	__u64 origin; /* of a getMore: the shape of the command that opened its cursor */
 };
+
+_Static_assert(sizeof(struct mongodb_text_head) + QJ_MONGODB_BODY <= QJ_TEXT_BYTES, "no room");
 
 int feed_mongodb(struct qj_mongodb *message, struct shape_chunk *chunk, __u32 bytes)
 {
@@ -36,6 +39,7 @@ int tell_mongodb(struct qj_cpu_state *cpu, struct thread_state *thread, struct q
 	head = (struct mongodb_text_head *)r->bytes;
 	head->opcode = message->opcode;
 	head->body = message->body;
+	head->origin = message->origin;
 	bytes = at_most(message->body, QJ_MONGODB_BODY);
 	if (bpf_probe_read_user(r->bytes + sizeof(*head), bytes, (const void *)addr)) {
 		bpf_ringbuf_discard(r, BPF_RB_NO_WAKEUP);

@@ -53,6 +53,7 @@ static __always_inline void mongodb_answered(struct qj_cpu_state *cpu, struct th
 	thread->statement_bytes = connection->message_bytes;
 	thread->command = QJ_COMMAND_QUERY;
 	thread->executions = 1;
+	thread->flags = connection->outcome;
 	query_end(cpu, thread, now);
 	thread->query = 0;
 	connection->waits = 0;
@@ -67,6 +68,9 @@ static __always_inline void mongodb_request(struct mongodb_walk *walk)
 	walk->moved = 0;
 	c->text_addr = c->next_addr = 0;
 	c->shaped = 0;
+	c->replied = 0;
+	c->outcome = 0;
+	qj_mongodb_reply_begin(&c->reply, c->header[1]);
 	c->message_bytes = c->header[0];
 	c->begin_ns = walk->now;
 	if (!owns_time(thread))
@@ -88,6 +92,7 @@ static __always_inline void mongodb_shaped(struct mongodb_walk *walk)
 
 	c->shaped = 1;
 	c->shape = qj_mongodb_end(&c->message);
+	mongodb_cursor_join(&c->message, &c->shape);
 	thread->shape = c->shape;
 	if (c->message.at == QJ_MONGODB_AT_CUT)
 		thread->flags |= QJ_QUERY_TRUNCATED;

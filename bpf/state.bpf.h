@@ -94,6 +94,8 @@ struct thread_state {
 	__u32 unanswered; /* Redis: requests of this turn */
 	__u32 client_fd;  /* MongoDB: where the thread reads its requests */
 	__u32 nested;	  /* MongoDB: requests that its request makes of the server itself */
+	__u32 request;	  /* MongoDB, symbol rung: the request's id, and ... */
+	__u64 cursor;	  /* ... of a getMore its cursor; else 0 */
 	__u16 server;
 	__u8 server_kind;
 	__u8 rung;

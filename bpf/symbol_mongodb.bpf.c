@@ -6,7 +6,7 @@
  * The server also asks itself (DBDirectClient): within a request that is part of it; on threads
  * of its own it is background.
  */
-#include "mongodb_state.bpf.h"
+#include "mongodb_reply.bpf.h"
 
 #define MONGODB_WALK_MAX (QJ_MONGODB_BODY + 64) /* at least a byte each */
 
@@ -73,6 +73,8 @@ static __always_inline void mongodb_message(struct qj_cpu_state *cpu, struct thr
 	bpf_probe_read_user(&holder, sizeof(holder), (const void *)message);
 	read.addr = holder + MONGODB_HOLDER_BYTES;
 	bpf_probe_read_user(header, sizeof(header), (const void *)read.addr);
+	thread->request = header[1];
+	thread->cursor = 0;
 	header[2] = 0; /* what goes on by itself (exhaust) bears the id of its last reply */
 	if (!holder || !qj_mongodb_plausible(header)) {
 		count_loss(cpu, QJ_LOSS_TEXT);
@@ -90,6 +92,8 @@ static __always_inline void mongodb_message(struct qj_cpu_state *cpu, struct thr
 		return;
 	}
 	thread->shape = qj_mongodb_end(&read.message);
+	thread->cursor = read.message.cursor;
+	mongodb_cursor_join(&read.message, &thread->shape);
 	if (read.message.at == QJ_MONGODB_AT_CUT)
 		thread->flags |= QJ_QUERY_TRUNCATED;
 	tell_mongodb(cpu, thread, &read.message, thread->text_addr);
@@ -125,17 +129,43 @@ int BPF_KPROBE(on_mongodb_request, __u64 result, __u64 self, __u64 operation, __
 	return 0;
 }
 
+/*
+ * What was returned: DbResponse begins with its Message; a Future that is ready begins with a flag,
+ * behind which is that. Believed where a reply to this very request is found.
+ */
+static __always_inline void mongodb_response(struct thread_state *thread, __u64 result)
+{
+	struct qj_mongodb_reply reply = {};
+	__u64 holders[2] = {}, addr;
+	__u32 header[4];
+
+	bpf_probe_read_user(holders, sizeof(holders), (const void *)result);
+	for (int i = 0; i < 2; i++) {
+		addr = holders[i] + MONGODB_HOLDER_BYTES;
+		if (bpf_probe_read_user(header, sizeof(header), (const void *)addr) ||
+		    header[2] != thread->request || header[3] != QJ_MONGODB_MSG)
+			continue;
+		qj_mongodb_reply_begin(&reply, thread->request);
+		mongodb_reply_take(&reply, addr, at_most(header[0], QJ_MONGODB_MAX));
+		thread->flags |= mongodb_outcome(&reply);
+		mongodb_cursor_learn(&reply, thread->cursor, thread->shape);
+		return;
+	}
+}
+
 /* The thread goes on with sending the reply: that is the request's work too. */
 SEC("?uretprobe")
-int BPF_KRETPROBE(on_mongodb_done)
+int BPF_KRETPROBE(on_mongodb_done, __u64 result)
 {
 	struct thread_state *thread = mongodb_client_thread();
 
 	if (!thread || !thread->begin_ns)
 		return 0;
-	if (thread->nested)
+	if (thread->nested) {
 		thread->nested--;
-	else
-		query_end(this_cpu(), thread, bpf_ktime_get_ns());
+		return 0;
+	}
+	mongodb_response(thread, result);
+	query_end(this_cpu(), thread, bpf_ktime_get_ns());
 	return 0;
 }

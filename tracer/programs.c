@@ -114,6 +114,22 @@ static void choose_redis(struct qjoule_bpf *skeleton, bool wanted)
 	bpf_program__set_autoload(skeleton->progs.on_redis_send, wanted);
 }
 
+static void choose_mongodb(struct qjoule_bpf *skeleton, const struct options *options)
+{
+	bool any = false, sockets = false;
+
+	for (unsigned i = 0; i < options->server_count; i++) {
+		if (options->servers[i].kind != QJ_SERVER_MONGODB)
+			continue;
+		any = true;
+		sockets |= options->servers[i].rung != QJ_RUNG_SYMBOL;
+	}
+	bpf_map__set_autocreate(skeleton->maps.mongodb_cursors, any);
+	bpf_map__set_autocreate(skeleton->maps.mongodb_connections, sockets);
+	bpf_program__set_autoload(skeleton->progs.on_mongodb_recv, sockets);
+	bpf_program__set_autoload(skeleton->progs.on_mongodb_send, sockets);
+}
+
 static void choose_cassandra(struct qjoule_bpf *skeleton, const struct options *options)
 {
 	bool counted = false;
@@ -130,15 +146,13 @@ static void choose_cassandra(struct qjoule_bpf *skeleton, const struct options *
 /* Programs are opt-in: what no server needs is not loaded. */
 static void choose_programs(struct qjoule_bpf *skeleton, const struct options *options)
 {
-	bool agent = false, mongodb = false, sockets = false;
+	bool agent = false, sockets = false;
 
 	for (unsigned i = 0; i < options->server_count; i++) {
 		const struct qj_server_plan *server = &options->servers[i];
 
 		agent |= server->rung == QJ_RUNG_AGENT;
-		if (server->kind == QJ_SERVER_MONGODB)
-			mongodb |= server->rung != QJ_RUNG_SYMBOL;
-		else if (server->kind != QJ_SERVER_REDIS)
+		if (server->kind != QJ_SERVER_MONGODB && server->kind != QJ_SERVER_REDIS)
 			sockets |= server->rung == QJ_RUNG_SOCKET;
 	}
 	choose_redis(skeleton, skeleton->rodata->plan.redis);
@@ -146,8 +160,7 @@ static void choose_programs(struct qjoule_bpf *skeleton, const struct options *o
 	bpf_map__set_autocreate(skeleton->maps.agent_statements, agent);
 	bpf_map__set_autocreate(skeleton->maps.agent_requests, agent);
 	choose_cassandra(skeleton, options);
-	bpf_map__set_autocreate(skeleton->maps.mongodb_connections, mongodb);
-	bpf_program__set_autoload(skeleton->progs.on_mongodb_recv, mongodb);
+	choose_mongodb(skeleton, options);
 	bpf_program__set_autoload(skeleton->progs.on_recv, sockets);
 	for (unsigned i = 0; i < options->probe_count; i++)
 		bpf_program__set_autoload(programs_of_role(skeleton, options->probes[i].role),

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* mongodb_shape.h for the host: the hash of a message, fed in pieces of `step` bytes. */
+/* mongodb_shape.h and mongodb_reply.h for the host: messages in pieces of `step` bytes. */
 #include <stddef.h>
 #include <string.h>
 
+#include "mongodb_reply_host.h"
 #include "mongodb_shape.h"
 
 /* 0: the header is not that of a request. `step` 0: as the kernel does, without a look at values.
@@ -34,4 +35,22 @@ __u64 mongodb_host(const __u8 *message, size_t bytes, size_t step, __u64 seed)
 		at += qj_mongodb_feed(&m, message + at, take);
 	}
 	return qj_mongodb_end(&m);
+}
+
+/* Bit 0: done, bit 1: failed, bit 2: `cursor` was set. `step` 0: all at once. */
+__u32 mongodb_reply_host(const __u8 *sent, size_t bytes, size_t step, __u32 request, __u64 *cursor)
+{
+	struct qj_mongodb_reply r;
+	__u32 said;
+
+	qj_mongodb_reply_begin(&r, request);
+	for (size_t at = 0; at < bytes; at += step) {
+		if (!step || step > bytes - at)
+			step = bytes - at;
+		mongodb_reply_feed(&r, sent + at, step);
+	}
+	said = (qj_mongodb_reply_succeeded(&r) ? 1 : 0) | (qj_mongodb_reply_failed(&r) ? 2 : 0) |
+	       (qj_mongodb_reply_has_cursor(&r) ? 4 : 0);
+	*cursor = r.cursor;
+	return said;
 }

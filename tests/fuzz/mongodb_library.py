@@ -24,7 +24,24 @@ def _library() -> ctypes.CDLL:
         ctypes.c_size_t,
         ctypes.c_uint64,
     ]
+    loaded.mongodb_reply_host.restype = ctypes.c_uint32
+    loaded.mongodb_reply_host.argtypes = [
+        ctypes.c_char_p,
+        ctypes.c_size_t,
+        ctypes.c_size_t,
+        ctypes.c_uint32,
+        ctypes.POINTER(ctypes.c_int64),
+    ]
     return loaded
+
+
+def kernel_reply(sent: bytes, request: int, step: int = 0) -> tuple[str | None, int | None]:
+    """What the kernel takes of what a server sends in pieces of `step` bytes (0: at once) while the
+    reply to `request` is waited for: "ok" or "error", and the id of a cursor. None: not known."""
+    cursor = ctypes.c_int64()
+    said = _library().mongodb_reply_host(sent, len(sent), step, request, ctypes.byref(cursor))
+    outcome = {1: "ok", 2: "error"}.get(said & 3)
+    return outcome, cursor.value if said & 4 else None
 
 
 def kernel_hash(message: bytes, step: int = 0) -> int:
@@ -57,7 +74,8 @@ def op_query(namespace: str, document: Mapping[str, Any]) -> bytes:
     return message(head + bson.encode(document), Opcode.QUERY)
 
 
-def told(whole: bytes) -> bytes:
-    """What the kernel tells of a message."""
+def told(whole: bytes, origin: int = 0) -> bytes:
+    """What the kernel tells of a message; of a getMore `origin` is whose cursor it is."""
     opcode = struct.unpack_from("<I", whole, 12)[0]
-    return struct.pack("<II", opcode, len(whole) - 16) + whole[16 : 16 + BODY_BYTES]
+    head = struct.pack("<IIQ", opcode, len(whole) - 16, origin)
+    return head + whole[16 : 16 + BODY_BYTES]

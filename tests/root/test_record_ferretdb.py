@@ -9,7 +9,9 @@ from typing import Any
 import pymongo
 import pytest
 from pymongo import monitoring
+from pymongo.errors import OperationFailure
 
+from qjoule.contract import QueryFlag
 from root.support.mongodb_client import clients_gone
 from root.support.recording import Run, recording
 from servers.process import DatabaseServer
@@ -21,10 +23,12 @@ EACH = 20
 
 
 class Asked(monitoring.CommandListener):
-    """Counts what the driver sends, by command and collection."""
+    """Counts what the driver sends, and what of it failed, by command and collection."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
+        self.failures: Counter[str] = Counter()
+        self._words: dict[int, str] = {}
         self._lock = threading.Lock()
 
     def started(self, event: monitoring.CommandStartedEvent) -> None:
@@ -35,18 +39,18 @@ class Asked(monitoring.CommandListener):
         )
         with self._lock:
             self.counts[words] += 1
+            self._words[event.request_id] = words
 
     def succeeded(self, event: monitoring.CommandSucceededEvent) -> None:
         pass
 
     def failed(self, event: monitoring.CommandFailedEvent) -> None:
-        pass
+        with self._lock:
+            self.failures[self._words[event.request_id]] += 1
 
 
 @pytest.fixture(scope="module")
-def told(
-    ferretdb: DatabaseServer, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Counter[str], Run]:
+def told(ferretdb: DatabaseServer, tmp_path_factory: pytest.TempPathFactory) -> tuple[Asked, Run]:
     """(what the driver says that it asked, what the trace says)."""
     directory = tmp_path_factory.mktemp("ferretdb") / "trace"
     asked = Asked()
@@ -56,7 +60,7 @@ def told(
             _all_commands(client)
             _at_once(client)
         clients_gone(ferretdb)
-    return asked.counts, Run(directory)
+    return asked, Run(directory)
 
 
 def _all_commands(client: pymongo.MongoClient[dict[str, Any]]) -> None:
@@ -80,6 +84,8 @@ def _all_commands(client: pymongo.MongoClient[dict[str, Any]]) -> None:
     list(client.shop.list_collections())
     orders.delete_many({"a": {"$gt": 250}})
     client.shop.command("ping", comment="secret")
+    with pytest.raises(OperationFailure):
+        client.shop.command("no_such_command")
 
 
 def _at_once(client: pymongo.MongoClient[dict[str, Any]]) -> None:
@@ -102,7 +108,7 @@ def _at_once(client: pymongo.MongoClient[dict[str, Any]]) -> None:
     assert not errors
 
 
-def test_ferretdb_counts_are_the_drivers_own(told: tuple[Counter[str], Run]) -> None:
+def test_ferretdb_counts_are_the_drivers_own(told: tuple[Asked, Run]) -> None:
     asked, run = told
     assert run.loss == {}
     counted: Counter[str] = Counter()
@@ -110,17 +116,17 @@ def test_ferretdb_counts_are_the_drivers_own(told: tuple[Counter[str], Run]) -> 
         counted[" ".join(text.split(" ")[:2])] += n
     for watching in ("admin hello", "admin ismaster"):  # not shown to listeners
         counted.pop(watching, None)
-    assert counted == asked
+    assert counted == asked.counts
 
 
-def test_ferretdb_no_text_is_anothers(told: tuple[Counter[str], Run]) -> None:
+def test_ferretdb_no_text_is_anothers(told: tuple[Asked, Run]) -> None:
     _, run = told
     marked = {text: n for text, n in run.executions().items() if "marker" in text}
     assert len(marked) == CLIENTS
     assert set(marked.values()) == {EACH}
 
 
-def test_ferretdb_shapes_are_readable_and_bear_no_values(told: tuple[Counter[str], Run]) -> None:
+def test_ferretdb_shapes_are_readable_and_bear_no_values(told: tuple[Asked, Run]) -> None:
     _, run = told
     texts = set(run.executions())
     assert "shop.orders find {a: {$gte: ?}} sort {a: ?}" in texts
@@ -131,7 +137,24 @@ def test_ferretdb_shapes_are_readable_and_bear_no_values(told: tuple[Counter[str
     assert set(run.trace.pandas("sessions")["application"].dropna()) == {"till"}
 
 
-def test_ferretdb_requests_own_no_time(told: tuple[Counter[str], Run]) -> None:
+def test_ferretdb_getmores_are_of_their_query(told: tuple[Asked, Run]) -> None:
+    asked, run = told
+    counted = {text: n for text, n in run.executions().items() if " getMore " in text}
+    find = "shop.orders find {a: {$gte: ?}} sort {a: ?}"
+    assert counted == {f"shop.orders getMore of {find}": asked.counts["shop.orders getMore"]}
+
+
+def test_ferretdb_replies_say_what_became_of_requests(told: tuple[Asked, Run]) -> None:
+    asked, run = told
+    failed = run.flagged(QueryFlag.ERROR)
+    assert Counter(" ".join(text.split(" ")[:2]) for text in failed["text"]) == asked.failures
+    assert asked.failures["shop no_such_command"] == 1
+    done = run.flagged(QueryFlag.OK)
+    unknown = run.queries[~run.queries["query"].isin({*failed["query"], *done["query"]})]
+    assert set(unknown["text"]) <= {"admin ismaster", "admin isMaster"}  # before OP_MSG
+
+
+def test_ferretdb_requests_own_no_time(told: tuple[Asked, Run]) -> None:
     """Its goroutines go from thread to thread: the rung says so, and nobody is charged."""
     _, run = told
     assert set(run.queries["rung"]) == {"statistical"}

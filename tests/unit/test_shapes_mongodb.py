@@ -63,7 +63,10 @@ COMMANDS: list[tuple[dict[str, Any], str]] = [
         {"findAndModify": "o", "query": {"_id": 1}, "update": {"n": 1, "name": "x"}},
         "shop.o findAndModify {_id: ?} update ?",
     ),
-    ({"getMore": bson.Int64(77), "collection": "orders", "batchSize": 5}, "shop.orders getMore"),
+    (
+        {"getMore": bson.Int64(77), "collection": "orders", "batchSize": 5},
+        "shop.orders getMore (origin unknown)",
+    ),
     ({"killCursors": "orders", "cursors": [bson.Int64(77)]}, "shop.orders killCursors"),
     ({"insert": "o", "documents": [{"a": 1}, {"b": 2}]}, "shop.o insert"),
     (

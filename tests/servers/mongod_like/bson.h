@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <optional>
+#include <set>
 #include <stdexcept>
 #include <string>
 
@@ -47,6 +48,10 @@ class Builder
 		std::string bytes = value.bytes();
 		return element(is_array ? 0x04 : 0x03, key).append(bytes.data(), bytes.size());
 	}
+	bool has(const std::string &key) const
+	{
+		return keys.count(key);
+	}
 	std::string bytes() const
 	{
 		int32_t size = body.size() + 5;
@@ -55,6 +60,7 @@ class Builder
 
       private:
 	std::string body;
+	std::set<std::string> keys;
 
 	Builder &append(const void *data, size_t size)
 	{
@@ -66,6 +72,7 @@ class Builder
 		body += type;
 		body += key;
 		body += '\0';
+		keys.insert(key);
 		return *this;
 	}
 };

@@ -2,6 +2,7 @@
 // Commands of the stand-in: it counts what it is asked, and works as long as it is told to.
 #include "commands.h"
 
+#include <atomic>
 #include <ctime>
 #include <map>
 #include <mutex>
@@ -16,6 +17,7 @@ struct Counted {
 
 std::mutex lock;
 std::map<std::string, Counted> counts; // by `command collection`
+std::map<int64_t, int64_t> cursors;    // batches still to come, by id
 
 int64_t thread_cpu_ns()
 {
@@ -31,6 +33,25 @@ void work(int64_t cpu_us)
 	for (int64_t end = thread_cpu_ns() + cpu_us * 1000; thread_cpu_ns() < end;)
 		for (int i = 0; i < 200; i++)
 			sum = sum * 31 + i;
+}
+
+bson::Builder failure(int32_t code, const std::string &name)
+{
+	bson::Builder reply;
+	return reply.real("ok", 0)
+	    .text("errmsg", "no")
+	    .integer("code", code)
+	    .text("codeName", name);
+}
+
+// What one document of a write met: the command itself is done.
+bson::Builder refused_write()
+{
+	bson::Builder error, errors, reply;
+
+	error.integer("index", 0).integer("code", 11000).text("errmsg", "duplicate key");
+	errors.document("0", error);
+	return reply.integer("n", 0).document("writeErrors", errors, true);
 }
 
 bson::Builder hello(bool compresses)
@@ -74,25 +95,50 @@ bson::Builder status()
 	return reply.document("calls", calls).document("cpu_ns", cpu);
 }
 
-// One document, and a cursor that is not at its end if `more` is asked for.
-bson::Builder cursor(const std::string &name, bool more)
+// So many documents of 1 KB, and the id of their cursor behind them, as mongod has it.
+bson::Builder batch(const std::string &key, const std::string &name, int64_t documents, int64_t id)
 {
 	bson::Builder one, batch, found, reply;
 
-	one.integer("_id", 1);
-	batch.document("0", one);
-	found.integer("id", more ? 77 : 0)
-	    .text("ns", "shop." + name)
-	    .document("firstBatch", batch, true);
+	one.integer("_id", 1).text("id", std::string(1000, 'x'));
+	for (int64_t i = 0; i < documents; i++)
+		batch.document(std::to_string(i), one);
+	found.document(key, batch, true).integer("id", id).text("ns", "shop." + name);
 	return reply.document("cursor", found);
 }
 
-bson::Builder next_batch(const std::string &name)
+int64_t asked(const bson::Document &command, const std::string &key, int64_t otherwise)
 {
-	bson::Builder batch, found, reply;
+	auto found = command.find(key);
+	return found ? found->integer() : otherwise;
+}
 
-	found.integer("id", 0).text("ns", "shop." + name).document("nextBatch", batch, true);
-	return reply.document("cursor", found);
+// A cursor of as many further batches as the command asks for.
+bson::Builder open_cursor(const bson::Document &command, const std::string &name)
+{
+	static std::atomic<int64_t> ids{0x7700000000000000};
+	int64_t more = asked(command, "more", 0), id = more > 0 ? ++ids : 0;
+
+	if (id) {
+		std::lock_guard<std::mutex> hold(lock);
+		cursors[id] = more;
+	}
+	return batch("firstBatch", name, asked(command, "batchSize", 1), id);
+}
+
+bson::Builder get_more(const bson::Document &command, int64_t id)
+{
+	std::string name = command.find("collection")->text();
+	std::lock_guard<std::mutex> hold(lock);
+	auto found = cursors.find(id);
+
+	if (found == cursors.end())
+		return failure(43, "CursorNotFound");
+	if (--found->second <= 0) {
+		cursors.erase(found);
+		id = 0;
+	}
+	return batch("nextBatch", name, asked(command, "batchSize", 1), id);
 }
 
 } // namespace
@@ -109,14 +155,19 @@ bson::Builder execute(const bson::Document &command)
 	else if (name == "serverStatus")
 		reply = status();
 	else if (name == "find" || name == "aggregate")
-		reply = cursor(collection, command.find("batchSize").has_value());
+		reply = open_cursor(command, collection);
 	else if (name == "getMore")
-		reply = next_batch(command.find("collection")->text());
+		reply = get_more(command, first.integer());
+	else if (name == "fail")
+		reply = failure(2, "BadValue");
+	else if (name == "insert" && command.find("refuse"))
+		reply = refused_write();
 	else if (name == "insert" || name == "update" || name == "delete" || name == "count")
 		reply.integer("n", 1);
 	if (auto cpu_us = command.find("work_us"))
 		work(cpu_us->integer());
-	reply.real("ok", 1);
+	if (!reply.has("ok"))
+		reply.real("ok", 1);
 
 	std::lock_guard<std::mutex> hold(lock);
 	Counted &counted = counts[collection.empty() ? name : name + " " + collection];

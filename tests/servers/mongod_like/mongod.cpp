@@ -24,7 +24,7 @@ static const char usage[] =
 namespace
 {
 
-constexpr uint32_t HEADER = 16, MESSAGE_MAX = 48000000, READ_MAX = 65536;
+constexpr uint32_t HEADER = 16, MESSAGE_MAX = 48000000, PIECE_MAX = 65536;
 constexpr uint32_t OP_REPLY = 1, OP_QUERY = 2004, OP_COMPRESSED = 2012, OP_MSG = 2013;
 constexpr uint32_t CHECKSUM = 1, MORE_TO_COME = 2, EXHAUST_ALLOWED = 1 << 16;
 constexpr char ZLIB = 2;
@@ -43,7 +43,7 @@ void put(char *at, uint32_t value)
 void receive(int fd, char *data, size_t bytes)
 {
 	while (bytes) {
-		iovec part = {data, bytes < READ_MAX ? bytes : READ_MAX};
+		iovec part = {data, bytes < PIECE_MAX ? bytes : PIECE_MAX};
 		msghdr message = {};
 		message.msg_iov = &part;
 		message.msg_iovlen = 1;
@@ -68,10 +68,16 @@ mongo::Message source_message(int fd)
 	return mongo::Message(buffer);
 }
 
-void sink_message(int fd, const mongo::Message &message)
+// As asio::write() does: sendmsg() with one buffer, of at most 64 KB at a time.
+void sink_message(int fd, const mongo::Message &reply)
 {
-	for (size_t sent = 0; sent < message.size();) {
-		ssize_t n = send(fd, message.data() + sent, message.size() - sent, MSG_NOSIGNAL);
+	for (size_t sent = 0; sent < reply.size();) {
+		size_t left = reply.size() - sent;
+		iovec part = {reply.data() + sent, left < PIECE_MAX ? left : PIECE_MAX};
+		msghdr message = {};
+		message.msg_iov = &part;
+		message.msg_iovlen = 1;
+		ssize_t n = sendmsg(fd, &message, MSG_NOSIGNAL);
 		if (n <= 0)
 			throw Gone();
 		sent += n;

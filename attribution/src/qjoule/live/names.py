@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping
 
-from qjoule.contract import TaskEvent
+from qjoule.contract import Dialect, TaskEvent
 from qjoule.model.labels import OTHER_SHAPES
 from qjoule.model.live_groups import LiveNames
 from qjoule.shapes.cql import Batches
+from qjoule.shapes.mongodb_cursors import Cursors
 from qjoule.trace.statements import (
     HASHES_PER_SHAPE,
     MAX_SHAPES,
@@ -42,6 +43,8 @@ class Names:
         self._by_hash: dict[int, tuple[str, str]] = {}
         self._fingerprints: set[str] = set()
         self._batches = Batches()
+        self._cursors = Cursors()
+        self._waiting: dict[int, Frame] = {}  #: told by shapes that have not been told
         self._comms: OrderedDict[int, str] = OrderedDict()
 
     def add_text(self, frame: Frame) -> None:
@@ -52,9 +55,20 @@ class Names:
         dialect = dialect_of(frame)
         if dialect is None:
             return
-        text, read_as = self._batches.statement(frame.text, dialect)
+        if self._cursors.waits(frame.text, dialect):
+            if len(self._waiting) < self._max_shapes:
+                self._waiting[shape] = frame
+            return
+        self._waiting.pop(shape, None)
+        self._name(shape, dialect, frame)
+
+    def _name(self, shape: int, dialect: Dialect, frame: Frame) -> None:
+        text, read_as = self._batches.statement(
+            self._cursors.statement(frame.text, dialect), dialect
+        )
         named = self._fingerprint(text, read_as, is_truncated(frame))
         self._batches.learn(shape, dialect, named.text)
+        self._cursors.learn(shape, dialect, named.text)
         if named.fingerprint not in self._fingerprints:
             if len(self._fingerprints) >= self._max_shapes:
                 self._by_hash[shape] = (OTHER_SHAPES, OTHER_SHAPES)
@@ -76,6 +90,8 @@ class Names:
         return LiveNames(self._statement, self._server, self._comm, self._comm, self._rung)
 
     def _statement(self, shape: int) -> tuple[str, str] | None:
+        if waiting := self._waiting.pop(shape, None):
+            self._name(shape, Dialect.MONGODB, waiting)
         known = self._by_hash.get(shape)
         full = len(self._by_hash) >= HASHES_PER_SHAPE * self._max_shapes
         return (OTHER_SHAPES, OTHER_SHAPES) if known is None and full else known

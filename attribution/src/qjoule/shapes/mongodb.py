@@ -3,7 +3,8 @@
 `shop.orders find {customer: ?, total: {$gt: ?}} sort {date: ?}`. Values are left out, operators are
 keys and stay. Keys are sorted where their order means nothing; equal neighbours in an array are
 one. What every command may bear beside its work (sessions, deadlines, concerns, `comment`) is left
-out, and so are the arguments of the commands by which drivers watch a server.
+out, and so are the arguments of the commands by which drivers watch a server. A getMore is shown
+with the command that opened its cursor: `shop.orders getMore of shop.orders find {customer: ?}`.
 
 Which argument of a command is what: MongoDB manual, "Database Commands".
 """
@@ -29,6 +30,7 @@ from qjoule.shapes.safe_text import ELLIPSIS
 
 MARK = "?"
 UNKNOWN = "(unknown command)"
+ORIGIN_UNKNOWN = "(origin unknown)"  #: a getMore whose cursor nobody was seen to open
 COMPRESSORS = {0: "none", 1: "snappy", 2: "zlib", 3: "zstd"}  #: MessageCompressorId
 _LEGACY = {
     Opcode.UPDATE: "update",
@@ -84,6 +86,8 @@ def _command(message: Message) -> list[str]:
         words[0] = _bulk_namespaces(message) or words[0]
     if name == "distinct":
         words.append(_name(_text(body.get(b"key"))))
+    if name == "getMore":
+        words.append(f"of {message.origin}" if message.origin else ORIGIN_UNKNOWN)
     if name not in BARE:
         words += _arguments(name, arguments)
     return [word for word in words if word]

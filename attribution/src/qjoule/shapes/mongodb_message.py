@@ -1,9 +1,11 @@
 """What a MongoDB message is made of, values left out: the symbols of ``bpf/mongodb_shape.h``.
 
-A message as the kernel tells it: opcode and length of the body (uint32 each, little-endian), then
-the body's first `BODY_BYTES`. The kernel hashes symbols that it takes from these bytes; `read`
-takes the same ones and builds a tree of them, so what is made of the tree has at most one form for
-each hash. Every length in a message is a client's claim and is believed only within its bounds.
+A message as the kernel tells it: opcode and length of the body (uint32 each, little-endian), of a
+getMore the hash of the command that opened its cursor (uint64, 0 unknown), then the body's first
+`BODY_BYTES`. Behind them :mod:`qjoule.shapes.mongodb_cursors` adds that command. The kernel hashes
+symbols that it takes from these bytes; `read` takes the same ones and builds a tree of them, so
+what is made of the tree has at most one form for each hash. Every length in a message is a client's
+claim and is believed only within its bounds.
 
 MongoDB manual, "MongoDB Wire Protocol"; bsonspec.org, version 1.1.
 """
@@ -17,6 +19,7 @@ from enum import Enum, IntEnum
 BODY_BYTES = 4080  #: QJ_MONGODB_BODY
 DEPTH_MAX = 62  #: QJ_MONGODB_DEPTH
 _HAS_CHECKSUM = 1
+_HEAD = struct.Struct("<IIQ")
 
 
 class Opcode(IntEnum):
@@ -71,7 +74,8 @@ VALUE = Value()
 
 @dataclass
 class Message:
-    """`compressor` of OP_COMPRESSED, `namespace` of OP_QUERY; `sections` by name, of OP_MSG."""
+    """`compressor` of OP_COMPRESSED, `namespace` of OP_QUERY; `sections` by name, of OP_MSG;
+    `origin`: of a getMore the text of the command that opened its cursor, if that is known."""
 
     opcode: int
     state: State = State.WHOLE
@@ -79,6 +83,7 @@ class Message:
     sections: list[tuple[bytes, Node]] = field(default_factory=list)
     namespace: bytes = b""
     compressor: int | None = None
+    origin: str = ""
 
 
 def fnv(name: bytes) -> int:
@@ -123,13 +128,19 @@ _FIXED = {
 }
 
 
+def origin_of(told: bytes) -> int:
+    """Hash of the command that opened a getMore's cursor; 0: none, or not known."""
+    return int(_HEAD.unpack_from(told)[2]) if len(told) >= _HEAD.size else 0
+
+
 def read(told: bytes) -> Message:
     """The message, as far as it was told. Never raises."""
-    if len(told) < 8:
+    if len(told) < _HEAD.size:
         return Message(0, State.BAD)
-    opcode, length = struct.unpack_from("<II", told)
-    message = Message(opcode)
-    reader = _Reader(told[8 : 8 + BODY_BYTES], length)
+    opcode, length, _ = _HEAD.unpack_from(told)
+    end = _HEAD.size + min(length, BODY_BYTES)
+    message = Message(opcode, origin=told[end:].decode("utf-8", "replace"))
+    reader = _Reader(told[_HEAD.size : end], length)
     try:
         if opcode == Opcode.MSG:
             _msg(reader, message)

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from qjoule.contract import SHAPE_OTHER, Dialect
 from qjoule.shapes.cql import Batches
+from qjoule.shapes.mongodb_cursors import Cursors
 from qjoule.trace.columns import Array, distinct, names
 from qjoule.trace.schema import DIALECTS, OTHER_FINGERPRINT, SHAPES, STATEMENTS
 from qjoule.trace.stream import Frame
@@ -73,6 +74,8 @@ class Statements:
         self._max_shapes = max_shapes
         self._capture = capture
         self._batches = Batches()
+        self._cursors = Cursors()
+        self._waiting: dict[int, Frame] = {}  #: told by shapes that have not been told
         self._vocabulary: list[str | None] = [OTHER_FINGERPRINT]
         self._codes: dict[str, int] = {OTHER_FINGERPRINT: 0}
         self._by_hash: dict[int, int] = {0: -1, SHAPE_OTHER: 0}
@@ -84,10 +87,20 @@ class Statements:
 
     def add(self, frame: Frame) -> None:
         """Takes in the text of a shape (a TEXT block). Repeated hashes cost a lookup."""
-        record = frame.records[0]
-        shape = int(record["shape"])
+        shape = int(frame.records[0]["shape"])
         if shape in self._by_hash:
             return
+        dialect = dialect_of(frame)
+        if dialect is not None and self._cursors.waits(frame.text, dialect):
+            if len(self._waiting) < self._max_shapes:
+                self._waiting[shape] = frame
+            return
+        self._waiting.pop(shape, None)
+        self._name(frame)
+
+    def _name(self, frame: Frame) -> None:
+        record = frame.records[0]
+        shape = int(record["shape"])
         if len(self._by_hash) > HASHES_PER_SHAPE * self._max_shapes:
             self._note_other()
             self._hashes_full = True
@@ -96,8 +109,12 @@ class Statements:
         if dialect is None:
             return
         truncated = is_truncated(frame)
-        named = self._fingerprint(*self._batches.statement(frame.text, dialect), truncated)
+        text, read_as = self._batches.statement(
+            self._cursors.statement(frame.text, dialect), dialect
+        )
+        named = self._fingerprint(text, read_as, truncated)
         self._batches.learn(shape, dialect, named.text)
+        self._cursors.learn(shape, dialect, named.text)
         code = self._code(named.fingerprint)
         self._by_hash[shape] = code
         if dialect is Dialect.MYSQL and (used := _USE.search(named.text)):
@@ -118,6 +135,8 @@ class Statements:
     def fingerprints(self, shapes: Array) -> pa.DictionaryArray:
         """Fingerprint of each shape hash; null where the text has not come (yet, or at all)."""
         codes, uniques = distinct(shapes)
+        for shape in self._waiting.keys() & set(uniques.tolist()):
+            self._name(self._waiting.pop(shape))
         unnamed = 0 if self._hashes_full else -1
         found = [self._by_hash.get(shape, unnamed) for shape in uniques.tolist()]
         return names(np.array(found, np.int64), self._vocabulary, codes)

@@ -1,0 +1,37 @@
+"""Commands that open cursors, so that a getMore can be told by the one that opened its own."""
+
+from __future__ import annotations
+
+from qjoule.contract import Dialect
+from qjoule.shapes.mongodb_message import origin_of
+
+
+class Cursors:
+    """Texts of MongoDB shapes by hash.
+
+    It holds one text for each hash that it is given: whoever gives them bounds them.
+    """
+
+    def __init__(self) -> None:
+        self._texts: dict[int, str] = {}
+
+    def learn(self, shape: int, dialect: Dialect, text: str) -> None:
+        """The shape's text, once it has been made."""
+        if dialect is Dialect.MONGODB:
+            self._texts[shape] = text
+
+    def waits(self, text: bytes, dialect: Dialect) -> bool:
+        """Whether what is told refers to a command that has not been told yet.
+
+        It may come later: CPUs have buffers of their own.
+        """
+        if dialect is not Dialect.MONGODB:
+            return False
+        origin = origin_of(text)
+        return origin != 0 and origin not in self._texts
+
+    def statement(self, text: bytes, dialect: Dialect) -> bytes:
+        """A getMore with the command behind it that opened its cursor; any other as it is."""
+        if dialect is not Dialect.MONGODB:
+            return text
+        return text + self._texts.get(origin_of(text), "").encode()

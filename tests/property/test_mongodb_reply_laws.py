@@ -1,0 +1,123 @@
+"""Laws of MongoDB's replies: what the kernel takes of them, in whatever pieces they are sent."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import bson
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from fuzz.mongodb_library import kernel_reply, message, op_msg
+
+REQUEST = 41
+_KEYS = st.sampled_from(["a", "n", "id", "cursor", "ok", "writeErrors", "code", "x" * 40])
+_SCALARS = st.one_of(
+    st.integers(-(2**40), 2**40),
+    st.text(max_size=80),
+    st.none(),
+    st.booleans(),
+    st.floats(allow_nan=False),
+    st.binary(max_size=70),
+    st.just(bson.ObjectId(b"0123456789ab")),
+    st.just(bson.Timestamp(1, 2)),
+    st.just(bson.Decimal128("1.5")),
+)
+_VALUES = st.recursive(
+    _SCALARS,
+    lambda inner: st.one_of(st.dictionaries(_KEYS, inner, max_size=4), st.lists(inner, max_size=4)),
+    max_leaves=6,
+)
+#: What servers put beside: no key that means something.
+_BESIDE = st.dictionaries(
+    st.sampled_from(["n", "nModified", "$clusterTime", "operationTime", "values", "x" * 40]),
+    _VALUES,
+    max_size=4,
+)
+
+
+def reply(document: dict[str, Any], to: int = REQUEST) -> bytes:
+    return answer(op_msg(document), to)
+
+
+def answer(whole: bytes, to: int = REQUEST) -> bytes:
+    return whole[:8] + struct.pack("<I", to) + whole[12:]
+
+
+def cursor(number: int, documents: list[Any], batch: str, id_first: bool) -> dict[str, Any]:
+    found: dict[str, Any] = {batch: documents, "id": bson.Int64(number)}
+    if id_first:
+        found = dict(reversed(found.items()))
+    return {**found, "ns": "shop.orders"}
+
+
+CURSORS = st.builds(
+    cursor,
+    st.one_of(st.just(0), st.integers(-(2**63), 2**63 - 1)),
+    st.lists(st.dictionaries(_KEYS, _VALUES, max_size=3), max_size=8),
+    st.sampled_from(["firstBatch", "nextBatch"]),
+    st.booleans(),
+)
+
+
+@given(CURSORS, _BESIDE, st.integers(0, 70))
+def test_a_cursor_is_found_wherever_pieces_end(
+    found: dict[str, Any], beside: dict[str, Any], step: int
+) -> None:
+    """And no document that a client stored passes for it."""
+    said = {"cursor": found, **beside, "ok": 1.0}
+    assert kernel_reply(reply(said), REQUEST, step) == ("ok", found["id"])
+
+
+@given(_BESIDE, st.integers(0, 70), st.sampled_from([0.0, 0, False, -0.0]))
+def test_a_command_that_failed(beside: dict[str, Any], step: int, ok: Any) -> None:
+    said = {"ok": ok, "errmsg": "no", "code": 2, "codeName": "BadValue", **beside}
+    assert kernel_reply(reply(said), REQUEST, step) == ("error", None)
+
+
+@given(_BESIDE, st.integers(0, 70), st.booleans(), st.booleans())
+def test_a_write_that_failed_in_part(
+    beside: dict[str, Any], step: int, refused: bool, ok_first: bool
+) -> None:
+    """Whether or not the server says first that the command was done."""
+    errors = {"writeErrors": [{"index": 0, "code": 11000}] if refused else []}
+    said = {"ok": 1.0, **errors, **beside} if ok_first else {**errors, **beside, "ok": 1.0}
+    assert kernel_reply(reply(said), REQUEST, step) == ("error" if refused else "ok", None)
+
+
+def test_a_bulk_write_that_failed_in_part() -> None:
+    said = {"cursor": cursor(0, [{"ok": 0}], "firstBatch", False), "nErrors": 1, "ok": 1.0}
+    assert kernel_reply(reply(said), REQUEST) == ("error", 0)
+
+
+@given(st.integers(0, 70))
+def test_only_the_reply_that_is_waited_for_counts(step: int) -> None:
+    """Another's, what goes on by itself, one that is compressed or of an old kind are passed."""
+    others = [
+        reply({"ok": 0.0}, REQUEST + 1),
+        answer(message(b"\0" * 20 + bson.encode({"ok": 0.0}), 1)),
+        answer(message(b"\0" * 30, 2012)),
+    ]
+    assert kernel_reply(b"".join(others), REQUEST, step) == (None, None)
+    mine = reply({"cursor": cursor(7, [], "firstBatch", False), "ok": 1.0})
+    assert kernel_reply(b"".join(others) + mine, REQUEST, step) == ("ok", 7)
+
+
+@given(_BESIDE, st.data())
+def test_nothing_is_claimed_of_a_part(beside: dict[str, Any], data: st.DataObject) -> None:
+    whole = reply({"cursor": cursor(7, [{"a": 1}], "firstBatch", True), "ok": 1.0, **beside})
+    cut = data.draw(st.integers(0, len(whole) - 1))
+    assert kernel_reply(whole[:cut], REQUEST) == (None, None)
+
+
+@given(st.binary(max_size=300), st.integers(0, 70), st.booleans())
+@example(b"\0\0\0\0\0\5\0\0\0\0", 1, True)
+def test_any_bytes_in_any_pieces_say_the_same(body: bytes, step: int, is_reply: bool) -> None:
+    sent = answer(message(body)) if is_reply else body
+    assert kernel_reply(sent, REQUEST, step) == kernel_reply(sent, REQUEST)
+
+
+def test_a_reply_of_too_many_elements_says_nothing() -> None:
+    said: dict[str, Any] = {f"k{number}": number for number in range(300)}
+    assert kernel_reply(reply({**said, "ok": 1.0}), REQUEST) == (None, None)

@@ -1,0 +1,135 @@
+"""What MongoDB's replies say of requests: outcomes, and the cursors that later requests go on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import bson
+import pytest
+
+from qjoule.contract import QueryFlag
+from root.support.mongodb_client import Client, at_once, clients, clients_gone
+from root.support.recording import Run, recording
+from servers.mongodb import VERSIONS, mongod_stand_in
+from servers.process import DatabaseServer, Unavailable
+
+pytestmark = [pytest.mark.root, pytest.mark.server]
+
+RUNGS = ("socket", "symbol")
+CLIENTS = 64
+CURSORS = 5  #: of each client
+MORE = 4  #: further batches of each cursor
+
+
+@pytest.fixture(scope="module")
+def mongod(no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: ARG001
+    try:
+        with mongod_stand_in() as server:
+            yield server
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+
+
+@contextmanager
+def recorded(server: DatabaseServer, rung: str, directory: Path) -> Iterator[None]:
+    """Records up to the end of all connections: a client has its reply before it is told of."""
+    with recording(directory, "--pid", str(server.pid), "--rung", rung, "--ring-mb", "64"):
+        yield
+        clients_gone(server)
+
+
+def fetched(client: Client, key: str, documents: int = 1, more: int = MORE) -> int:
+    """Asks for all batches of a find on `key`; returns how many getMores that took."""
+    asked = {"find": "orders", "filter": {key: 1}, "batchSize": documents, "more": more}
+    reply, count = client.ask(asked), 0
+    while number := reply["cursor"]["id"]:
+        goes_on = {"getMore": bson.Int64(number), "collection": "orders", "batchSize": documents}
+        reply = client.ask(goes_on)
+        count += 1
+    return count
+
+
+def said(run: Run, flag: QueryFlag) -> Counter[str]:
+    return Counter(run.flagged(flag)["text"])
+
+
+@pytest.mark.parametrize("rung", RUNGS)
+def test_every_getmore_counts_under_its_own_query(
+    mongod: DatabaseServer, rung: str, tmp_path: Path
+) -> None:
+    """Many clients at once on one collection, each with a key and several cursors of its own."""
+
+    def work(number: int, client: Client) -> None:
+        name = f"marker_{chr(97 + number // 26)}{chr(97 + number % 26)}"
+        for _ in range(CURSORS):
+            assert fetched(client, name) == MORE
+
+    with recorded(mongod, rung, tmp_path / "t"), clients(mongod, CLIENTS) as workers:
+        at_once(workers, work)
+    run = Run(tmp_path / "t")
+    assert run.loss == {}
+    counted = run.executions()
+    finds = {text: n for text, n in counted.items() if " getMore " not in text}
+    assert len(finds) == CLIENTS
+    assert set(finds.values()) == {CURSORS}
+    expected = {f"shop.orders getMore of {text}": CURSORS * MORE for text in finds}
+    assert {text: n for text, n in counted.items() if text not in finds} == expected
+    assert said(run, QueryFlag.OK) == counted
+
+
+@pytest.mark.parametrize("rung", RUNGS)
+def test_a_cursor_behind_long_documents(mongod: DatabaseServer, rung: str, tmp_path: Path) -> None:
+    """300 KB in each batch: the reply is sent in several pieces, and its cursor is in the last."""
+    with recorded(mongod, rung, tmp_path / "t"), Client(mongod) as client:
+        assert fetched(client, "long", documents=300) == MORE
+    counted = Run(tmp_path / "t").executions()
+    assert counted["shop.orders getMore of shop.orders find {long: ?} more ?"] == MORE
+
+
+@pytest.mark.parametrize("rung", RUNGS)
+def test_a_cursor_that_was_opened_before(mongod: DatabaseServer, rung: str, tmp_path: Path) -> None:
+    with Client(mongod) as client:
+        opened = client.ask({"find": "orders", "filter": {"early": 1}, "more": 3})
+    goes_on = {"getMore": bson.Int64(opened["cursor"]["id"]), "collection": "orders"}
+    with recorded(mongod, rung, tmp_path / "t"), Client(mongod) as client:
+        client.ask(goes_on)
+        client.ask(goes_on)
+    assert Run(tmp_path / "t").executions() == {"shop.orders getMore (origin unknown)": 2}
+
+
+@pytest.mark.parametrize("rung", RUNGS)
+def test_outcomes(mongod: DatabaseServer, rung: str, tmp_path: Path) -> None:
+    with recorded(mongod, rung, tmp_path / "t"), Client(mongod) as client:
+        for _ in range(3):
+            client.ask({"insert": "good"}, documents=[{"a": 1}])
+            client.ask({"insert": "bad", "refuse": 1}, documents=[{"a": 1}])
+            assert client.ask({"fail": 1})["ok"] == 0
+            missing = client.ask({"getMore": bson.Int64(5), "collection": "gone"})
+            assert missing["codeName"] == "CursorNotFound"
+    run = Run(tmp_path / "t")
+    assert said(run, QueryFlag.OK) == {"shop.good insert": 3}
+    assert said(run, QueryFlag.ERROR) == {
+        "shop.bad insert refuse ?": 3,
+        "shop fail": 3,
+        "shop.gone getMore (origin unknown)": 3,
+    }
+
+
+@pytest.mark.parametrize("version", [version for version in VERSIONS if version != "7"])
+def test_replies_of_other_versions(version: str, tmp_path: Path) -> None:
+    """Whose function returns a Future."""
+    try:
+        with (
+            mongod_stand_in(version) as server,
+            recorded(server, "symbol", tmp_path / "t"),
+            Client(server) as client,
+        ):
+            assert fetched(client, "a") == MORE
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+    run = Run(tmp_path / "t")
+    assert run.executions()["shop.orders getMore of shop.orders find {a: ?} more ?"] == MORE
+    assert sum(said(run, QueryFlag.OK).values()) == MORE + 1

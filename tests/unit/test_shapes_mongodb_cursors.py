@@ -1,0 +1,66 @@
+"""A getMore is told by the command that opened its cursor, whichever of them is told first."""
+
+from __future__ import annotations
+
+import bson
+import numpy as np
+import pytest
+
+from fuzz.mongodb_library import op_msg, told
+from qjoule.contract import TEXT, Block, Dialect
+from qjoule.live.names import Names
+from qjoule.shapes import fingerprint
+from qjoule.trace.statements import Statements
+from qjoule.trace.stream import Frame
+
+FIND, MORE = 11, 12
+FOUND = op_msg({"find": "orders", "filter": {"a": 1}, "$db": "shop"})
+GOES_ON = op_msg({"getMore": bson.Int64(7), "collection": "orders", "$db": "shop"})
+OF_FIND = "shop.orders getMore of shop.orders find {a: ?}"
+UNKNOWN = "shop.orders getMore (origin unknown)"
+
+
+def text(shape: int, statement: bytes) -> Frame:
+    record = np.zeros(1, TEXT)
+    record["shape"], record["dialect"] = shape, Dialect.MONGODB
+    record["text_bytes"] = record["statement_bytes"] = len(statement)
+    return Frame(Block.TEXT, 0, record, statement)
+
+
+FRAMES = (text(FIND, told(FOUND)), text(MORE, told(GOES_ON, FIND)))
+
+
+@pytest.mark.parametrize("frames", [FRAMES, FRAMES[::-1], (*FRAMES[::-1], FRAMES[1])])
+def test_the_command_may_come_later(frames: tuple[Frame, ...]) -> None:
+    """CPUs have buffers of their own, so the order of texts is not that of requests."""
+    statements = Statements(fingerprint)
+    names = Names(fingerprint, {}, {})
+    for frame in frames:
+        statements.add(frame)
+        names.add_text(frame)
+    known = statements.fingerprints(np.array([MORE, FIND, MORE], np.uint64))
+    assert known.null_count == 0
+    shapes = statements.take_shapes()
+    assert shapes["text"].to_pylist().count(OF_FIND) == shapes.num_rows - 1 == 1
+    named = names.live_names().statement(MORE)
+    assert named is not None and named[1] == OF_FIND
+
+
+def test_a_command_that_never_comes() -> None:
+    statements = Statements(fingerprint)
+    names = Names(fingerprint, {}, {})
+    statements.add(FRAMES[1])
+    names.add_text(FRAMES[1])
+    assert statements.take_shapes().num_rows == 0
+    assert statements.fingerprints(np.array([MORE], np.uint64)).null_count == 0
+    assert statements.take_shapes()["text"].to_pylist() == [UNKNOWN]
+    named = names.live_names().statement(MORE)
+    assert named is not None and named[1] == UNKNOWN
+
+
+def test_what_waits_is_bounded() -> None:
+    statements = Statements(fingerprint, max_shapes=3)
+    for shape in range(100, 110):
+        statements.add(text(shape, told(GOES_ON, FIND + shape)))
+    named = statements.fingerprints(np.arange(100, 110, dtype=np.uint64))
+    assert named.null_count == 7
