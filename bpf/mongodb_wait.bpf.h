@@ -9,14 +9,15 @@
 /*
  * mongod's sockets block (SyncAsioSession::ensureSync()), so no read ever finds nothing, and
  * nothing fires until the next request has come. A thread that falls asleep while it reads from
- * its client, with the last request read whole, has answered that one.
+ * its client, with the last request read whole, has answered that one. One that is still runnable
+ * has not: on its way back from that read it had to make room for another.
  */
 static __always_inline void end_if_waiting(struct qj_cpu_state *cpu, struct task_struct *prev,
 					   __u64 now)
 {
 	struct thread_state *thread;
 
-	if (cpu->owner_kind != QJ_OWNER_QUERY ||
+	if (cpu->owner_kind != QJ_OWNER_QUERY || !prev->__state ||
 	    plan.servers[(cpu->server - 1) & (QJ_MAX_SERVERS - 1)].kind != QJ_SERVER_MONGODB)
 		return;
 	thread = thread_of(prev);
