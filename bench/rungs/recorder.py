@@ -90,10 +90,17 @@ class _Turn:
     def __init__(self, tracer: Tracer, version: str) -> None:
         self.recorded = Recorded(tracer.pid, version, 0, {})
         self._tracer = tracer
+        self._failed: QjouleError | None = None
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def _read(self) -> None:
+        try:
+            self._read_stream()
+        except QjouleError as error:
+            self._failed = error
+
+    def _read_stream(self) -> None:
         sums: dict[tuple[int, int], int] = {}
         for frame in Stream(self._tracer.stream):
             if frame.kind is Block.QUERY:
@@ -111,6 +118,8 @@ class _Turn:
         self._tracer.stop()
         self._reader.join()
         self._tracer.close()
+        if self._failed is not None:
+            raise self._failed
         return self.recorded
 
 
@@ -124,8 +133,8 @@ def _serve(pipe: Connection, cpus: frozenset[int]) -> None:
             try:
                 if asked is None:
                     assert turn is not None
-                    pipe.send(turn.end())
-                    turn = None
+                    ending, turn = turn, None
+                    pipe.send(ending.end())
                 else:
                     turn = _begin(asked[0], asked[1], plans)
                     pipe.send(turn.recorded)
