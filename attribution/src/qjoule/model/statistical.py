@@ -25,6 +25,8 @@ from qjoule.model.counters import Bool
 PRIOR_SPREAD = 3.0  #: standard error of a shape's cost before the data, in mean costs
 SPANS_MIN = 20  #: and three for each unknown
 UNTOLD = 0.6  #: of the prior spread left: the data have not told this shape's cost
+LATE = 0.05  #: of what requests cost, in the span behind theirs: beyond, spans are too short
+TOO_LATE = 0.2  #: there is nothing to be told, if there is no room for longer ones
 TOGETHER = -0.8  #: partial correlation beyond which two costs are one sum
 
 
@@ -58,6 +60,11 @@ class Costs:
 def costs(y: F64, counts: F64, dt_ns: F64) -> Costs:
     """What a request of each shape costs.
 
+    Where requests last as long as spans do, their work is in spans behind the one that they came
+    in, and counts would explain too little. So as long as what is left follows the requests of the
+    span before, two spans become one; where they are too few for that, intervals hold it, or
+    nothing is told.
+
     Args:
         y: (k,) what serving used in each span, >= 0.
         counts: (k, s) requests of each shape in each span.
@@ -67,8 +74,28 @@ def costs(y: F64, counts: F64, dt_ns: F64) -> Costs:
     calls = counts.sum(axis=0)
     if not shapes or not calls.any() or not y.sum() > 0:
         return Costs.none(shapes, "no request, or nothing that was used")
-    if spans < SPANS_MIN + 3 * (shapes + 1):
+    enough = SPANS_MIN + 3 * (shapes + 1)
+    if spans < enough:
         return Costs.none(shapes, f"too little time: {spans} spans for {shapes} shapes")
+    found, late = _regressed(y, counts, dt_ns)
+    if late <= LATE:
+        return found
+    if spans // 2 >= enough:
+        return costs(_paired(y), _paired(counts), _paired(dt_ns))
+    if late > TOO_LATE:
+        return Costs.none(shapes, f"too little time: requests last as long as 1 of {spans} spans")
+    return replace(found, low=found.low / (1.0 + late), high=found.high * (1.0 + late))
+
+
+def _paired(spans: F64) -> F64:
+    """Two spans each as one; (k, ...) to (k / 2, ...). An odd one at the end stays alone."""
+    return np.add.reduceat(spans, np.arange(0, len(spans), 2), axis=0)
+
+
+def _regressed(y: F64, counts: F64, dt_ns: F64) -> tuple[Costs, float]:
+    """Costs, and how much came late: of what spans' requests cost, the part in the next span."""
+    spans, shapes = counts.shape
+    calls = counts.sum(axis=0)
     mean = y.sum() / calls.sum()
     design = np.column_stack([dt_ns / dt_ns.sum() * y.sum(), counts * mean])
     weight = 1.0 / np.sqrt(np.maximum(y, 0.1 * y.mean()))
@@ -80,7 +107,9 @@ def costs(y: F64, counts: F64, dt_ns: F64) -> Costs:
     weight = 1.0 / np.sqrt(expected)
     rows = _reduced(design, y, weight)
     x, scale = _fitted(rows, spans, prior, centre)
-    clumping = _clumping((y - design @ x) * weight)
+    residual = (y - design @ x) * weight
+    late = _late(y - design[:, :1] @ x[:1], design[:, 1:] @ np.maximum(x[1:], 0.0))
+    clumping = _clumping(residual)
     precision = rows.r.T @ rows.r / (scale * clumping) ** 2 + np.diag(prior**2)
     covariance = np.linalg.inv(precision)
     sigma = np.sqrt(np.diag(covariance))[1:]
@@ -91,7 +120,8 @@ def costs(y: F64, counts: F64, dt_ns: F64) -> Costs:
     told = (calls > 0) & ((sigma < UNTOLD * PRIOR_SPREAD) | sums_known)
     low, high = np.maximum(x[1:] - half, 0.0), np.maximum(x[1:] + half, value)
     noise = (scale * clumping) ** 2
-    return Costs(value * mean, np.minimum(low, value) * mean, high * mean, told, apart, noise=noise)
+    low = np.minimum(low, value)
+    return Costs(value * mean, low * mean, high * mean, told, apart, noise=noise), late
 
 
 @dataclass(frozen=True)
@@ -123,6 +153,22 @@ def _fitted(rows: _Rows, spans: int, prior: F64, centre: F64) -> tuple[F64, floa
     stacked = np.vstack([rows.r / scale, np.diag(prior)])
     x = np.linalg.lstsq(stacked, np.append(rows.z / scale, centre), rcond=None)[0]
     return x.astype(np.float64), scale
+
+
+def _late(used: F64, asked: F64) -> float:
+    """What of `used` follows the requests of the span before, as a share of what follows any.
+
+    `asked`: what the span's own requests are said to cost. 0 if it may be chance.
+    """
+    rows = np.column_stack([asked[1:], asked[:-1], np.ones(len(asked) - 1)])
+    slopes, _, rank, _ = np.linalg.lstsq(rows, used[1:], rcond=None)
+    if rank < 3:
+        return 0.0
+    rest = used[1:] - rows @ slopes
+    variance = float(rest @ rest) / max(len(rest) - 3, 1) * np.linalg.inv(rows.T @ rows)[1, 1]
+    if slopes[1] <= 2.0 * np.sqrt(max(variance, 0.0)):
+        return 0.0
+    return float(slopes[1] / (max(slopes[0], 0.0) + slopes[1]))
 
 
 def _clumping(residual: F64) -> float:
