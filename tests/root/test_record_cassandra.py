@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +10,14 @@ import pytest
 
 from qjoule.contract import QueryFlag
 from root.support import cql_story as day
-from root.support.recording import Run, recording
+from root.support.recording import Run, Told, recording
 from servers.process import DatabaseServer
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
 
 
-@dataclass
-class Told:
-    story: day.Story
-    run: Run
-
-
 @pytest.fixture(scope="module")
-def told(cassandra: DatabaseServer, tmp_path_factory: pytest.TempPathFactory) -> Told:
+def told(cassandra: DatabaseServer, tmp_path_factory: pytest.TempPathFactory) -> Told[day.Story]:
     directory = tmp_path_factory.mktemp("cassandra") / "trace"
     with cassandra.connect() as referee:
         day.set_up(referee)
@@ -33,18 +26,18 @@ def told(cassandra: DatabaseServer, tmp_path_factory: pytest.TempPathFactory) ->
     return Told(story, Run(directory))
 
 
-def test_cassandra_nothing_is_lost(told: Told) -> None:
+def test_cassandra_nothing_is_lost(told: Told[day.Story]) -> None:
     assert told.run.loss == {}
     assert told.run.trace.complete
     assert set(told.run.queries["rung"]) == {"statistical"}
 
 
-def test_cassandra_requests_count_under_their_own_shape(told: Told) -> None:
+def test_cassandra_requests_count_under_their_own_shape(told: Told[day.Story]) -> None:
     counted = told.run.executions()
     assert {text: counted[text] for text in told.story.calls} == told.story.calls
 
 
-def test_cassandra_the_server_counts_the_same(told: Told) -> None:
+def test_cassandra_the_server_counts_the_same(told: Told[day.Story]) -> None:
     """Its metrics count statements: a batch is six, a PREPARE and what failed is none."""
     run, story = told.run, told.story
     batches = run.executions()[f"begin batch; {day.INSERT}; {day.DELETE}; apply batch"]
@@ -55,13 +48,13 @@ def test_cassandra_the_server_counts_the_same(told: Told) -> None:
     assert regular == story.counted["regular_statements_executed"]
 
 
-def test_cassandra_no_literal_is_told(told: Told) -> None:
+def test_cassandra_no_literal_is_told(told: Told[day.Story]) -> None:
     texts = told.run.trace.pandas("shapes")["text"]
     assert not [text for text in texts if "secret" in text]
     assert len(told.run.trace.pandas("statements")) == 0
 
 
-def test_cassandra_requests_own_no_cpu_time(told: Told) -> None:
+def test_cassandra_requests_own_no_cpu_time(told: Told[day.Story]) -> None:
     """No thread shows which request it works for, so none is charged to one; nor is it timed."""
     trace = told.run.trace
     assert trace.pandas("segments")["query"].isna().all()
@@ -70,7 +63,7 @@ def test_cassandra_requests_own_no_cpu_time(told: Told) -> None:
     assert (queries["begin_ns"] == queries["end_ns"]).all()
 
 
-def test_cassandra_stages_have_rows(told: Told) -> None:
+def test_cassandra_stages_have_rows(told: Told[day.Story]) -> None:
     owners = told.run.trace.pandas("owners")[["owner", "kind", "role"]]
     segments = told.run.trace.pandas("segments").merge(owners, on="owner")
     mine = segments[segments["kind"] == "server"]

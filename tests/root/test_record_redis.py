@@ -7,7 +7,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,7 @@ import pytest
 
 from qjoule.contract import QueryFlag
 from root.support import redis_story as day
-from root.support.recording import Run, recording
+from root.support.recording import Run, Told, recording
 from root.support.tolerance import tolerance
 from servers.process import DatabaseServer
 from servers.redis import command_stats
@@ -23,14 +22,8 @@ from servers.redis import command_stats
 pytestmark = [pytest.mark.root, pytest.mark.server]
 
 
-@dataclass
-class Told:
-    story: day.Story
-    run: Run
-
-
 @pytest.fixture(scope="module")
-def told(redis: DatabaseServer, tmp_path_factory: pytest.TempPathFactory) -> Told:
+def told(redis: DatabaseServer, tmp_path_factory: pytest.TempPathFactory) -> Told[day.Story]:
     directory = tmp_path_factory.mktemp("redis") / "trace"
     with redis.connect() as referee:
         with recording(directory, "--pid", str(redis.pid), "--ring-mb", "64"):
@@ -38,13 +31,13 @@ def told(redis: DatabaseServer, tmp_path_factory: pytest.TempPathFactory) -> Tol
         return Told(story, Run(directory))
 
 
-def test_redis_nothing_is_lost(told: Told) -> None:
+def test_redis_nothing_is_lost(told: Told[day.Story]) -> None:
     assert told.run.loss == {}
     assert told.run.trace.complete
     assert set(told.run.queries["rung"]) == {"socket"}
 
 
-def test_redis_every_command_counts(told: Told) -> None:
+def test_redis_every_command_counts(told: Told[day.Story]) -> None:
     """The server's own count, of all but what scripts called: that came over no socket."""
     calls = told.story.calls
     assert calls["set"] + calls["get"] + calls["incr"] > 100_000
@@ -54,7 +47,7 @@ def test_redis_every_command_counts(told: Told) -> None:
     assert counted.total() == calls.total() - day.IN_SCRIPT * day.SCRIPTS
 
 
-def test_redis_commands_count_under_their_own_shape(told: Told) -> None:
+def test_redis_commands_count_under_their_own_shape(told: Told[day.Story]) -> None:
     counted = told.run.executions()
     expected = {
         "SET user:?:name": day.PLAIN,
@@ -74,18 +67,18 @@ def test_redis_commands_count_under_their_own_shape(told: Told) -> None:
     assert {text: counted[text] for text in expected} == expected
 
 
-def test_redis_pipelines_of_different_commands_are_one_request(told: Told) -> None:
+def test_redis_pipelines_of_different_commands_are_one_request(told: Told[day.Story]) -> None:
     mixed = told.run.flagged(QueryFlag.PIPELINED)
     assert Counter(mixed["text"])["MULTI; SET order:?; LPUSH orders:open; EXEC"] == day.TRANSACTIONS
 
 
-def test_redis_no_value_is_told(told: Told) -> None:
+def test_redis_no_value_is_told(told: Told[day.Story]) -> None:
     shapes = told.run.trace.pandas("shapes")
     assert not [text for text in shapes["text"] if "secret" in text or "redis.call" in text]
     assert len(told.run.trace.pandas("statements")) == 0
 
 
-def test_redis_a_command_that_blocks_lasts_until_its_reply(told: Told) -> None:
+def test_redis_a_command_that_blocks_lasts_until_its_reply(told: Told[day.Story]) -> None:
     blocked = told.run.queries[told.run.queries["text"] == "BLPOP queue:?"].sort_values("begin_ns")
     pushed = told.run.queries[told.run.queries["text"] == "RPUSH queue:?"].sort_values("begin_ns")
     # The n-th element is popped after it was pushed, whenever its reader began to wait.

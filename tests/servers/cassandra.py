@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,8 +9,9 @@ from typing import Any
 
 from cassandra.cluster import Cluster, Session
 
+from servers import jvm
 from servers.fetched import cassandra
-from servers.process import DatabaseServer, Unavailable, free_port, running, server_directory
+from servers.process import DatabaseServer, free_port, running, server_directory
 
 CONNECT_TIMEOUT_S = 60.0
 #: conf/jvm17-server.options of Cassandra 5.0: what it opens of the JDK's own modules.
@@ -102,18 +101,15 @@ def cassandra_server(
     Raises:
         Unavailable: no Java, or its jars cannot be fetched.
     """
-    java = shutil.which("java")
-    if java is None:
-        raise Unavailable("Java is not installed (package openjdk-17-jre-headless)")
-    jars = cassandra.installation()
+    java, jars = jvm.java(), cassandra.installation()
     with server_directory() as directory:
         port = free_port()
         configuration = _configure(directory, port, settings or {})
         argv = [
             java,
             *("-Xms512M", "-Xmx512M", "-Xss512k", "-XX:+UseG1GC"),
-            *_words("--add-exports", _EXPORTS),
-            *_words("--add-opens", _OPENS),
+            *jvm.modules("--add-exports", _EXPORTS),
+            *jvm.modules("--add-opens", _OPENS),
             f"-javaagent:{jars / cassandra.JAMM}",
             f"-Djava.io.tmpdir={directory}",  # it unpacks its native libraries there
             "-Djdk.attach.allowAttachSelf=true",
@@ -140,7 +136,7 @@ def cassandra_server(
 
 def connect_cassandra(server: DatabaseServer, _tcp: bool, arguments: dict[str, Any]) -> Client:
     """A client; `arguments` go to `cassandra.cluster.Cluster`, such as `protocol_version`."""
-    socket.create_connection(("127.0.0.1", server.port)).close()  # the driver takes its time
+    jvm.knock(server.port)
     defaults: dict[str, Any] = {
         "protocol_version": 5,
         "compression": False,
@@ -170,8 +166,3 @@ def _configure(directory: Path, port: int, settings: Mapping[str, str]) -> Path:
     directory.chmod(0o1777)
     (directory / "storage").chmod(0o777)
     return configuration
-
-
-def _words(option: str, modules: str) -> Iterator[str]:
-    for module in modules.split():
-        yield from (option, f"{module}=ALL-UNNAMED")

@@ -13,6 +13,7 @@ from typing import Any
 
 from voltdbclient import FastSerializer, VoltProcedure
 
+from servers import jvm
 from servers.fetched import voltdb
 from servers.process import (
     DatabaseServer,
@@ -109,17 +110,14 @@ def voltdb_server(*jvm_options: str) -> Iterator[DatabaseServer]:
     Raises:
         Unavailable: no Java, or its jars cannot be fetched.
     """
-    java = shutil.which("java")
-    if java is None:
-        raise Unavailable("Java is not installed (package openjdk-17-jre-headless)")
-    jars = voltdb.installation()
+    java, jars = jvm.java(), voltdb.installation()
     with server_directory() as directory:
         (directory / "deployment.xml").write_text(_DEPLOYMENT)
         (directory / "log4j.properties").write_text(_LOG4J)
         program = [
             java,
             *("-Xms256m", "-Xmx256m"),
-            *(word for module in _OPENS.split() for word in _opened(module)),
+            *jvm.modules("--add-opens", _OPENS),
             f"-Djava.io.tmpdir={directory}",  # it unpacks its native library there
             f"-Dlog4j.configuration={(directory / 'log4j.properties').as_uri()}",
             f"-Xlog:gc:file={directory / GC_LOG}",
@@ -148,7 +146,7 @@ def voltdb_server(*jvm_options: str) -> Iterator[DatabaseServer]:
 
 
 def connect_voltdb(server: DatabaseServer, _tcp: bool, _arguments: dict[str, Any]) -> Client:
-    socket.create_connection(("127.0.0.1", server.port)).close()  # the driver waits long
+    jvm.knock(server.port)
     client = Client(server.port)
     try:
         client.call("@Ping")
@@ -194,7 +192,3 @@ def free_ports(count: int) -> list[int]:
             probe.bind(("127.0.0.1", port))
             found.add(port)
     return list(found)
-
-
-def _opened(module: str) -> Iterator[str]:
-    yield from ("--add-opens", f"{module}=ALL-UNNAMED")

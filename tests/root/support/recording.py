@@ -12,8 +12,9 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import pandas as pd
 
@@ -139,6 +140,17 @@ class Run:
     def having(self, word: str) -> pd.DataFrame:
         """Queries whose text has this word."""
         return self.queries[self.queries["text"].str.contains(word, regex=False, na=False)]
+
+
+Story = TypeVar("Story")
+
+
+@dataclass(frozen=True)
+class Told(Generic[Story]):
+    """What clients did, by their own count, and what its trace says."""
+
+    story: Story
+    run: Run
 
 
 def attribute(directory: Path, *options: str) -> dict[str, Any]:

@@ -1,0 +1,36 @@
+"""What servers that run in a JVM have in common: Java, its modules, and drivers that wait long."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+from collections.abc import Iterator
+
+from servers.process import Unavailable
+
+
+def java() -> str:
+    """The Java that servers are started with.
+
+    Raises:
+        Unavailable: there is none.
+    """
+    found = shutil.which("java")
+    if found is None:
+        raise Unavailable("Java is not installed (package openjdk-17-jre-headless)")
+    return found
+
+
+def modules(option: str, packages: str) -> Iterator[str]:
+    """Options that give all code packages of the JDK: `--add-opens` or `--add-exports`."""
+    for package in packages.split():
+        yield from (option, f"{package}=ALL-UNNAMED")
+
+
+def knock(port: int) -> None:
+    """Fails at once while nobody listens, where a driver would go on trying.
+
+    Raises:
+        OSError: nobody listens there.
+    """
+    socket.create_connection(("127.0.0.1", port)).close()
