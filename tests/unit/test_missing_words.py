@@ -21,6 +21,14 @@ def test_every_cause_of_loss_has_words() -> None:
         assert f"1,234 {cause.replace('_', ' ')} ·" not in text, "the cause's bare name"
 
 
+def test_a_recording_says_it_in_the_words_of_the_report() -> None:
+    counts = {"switch": 59, "query": 1, "text": 0}
+    report = typical(loss=counts)
+    assert missing.lost(counts, report.trace.lost_cpu_ns) == missing.loss(report)
+    assert missing.lost(counts).startswith("59 context switches")
+    assert missing.lost({}) == ""
+
+
 def test_windows_and_anomalies_have_words_and_units() -> None:
     for cause in Cause:
         if cause is not Cause.NONE:

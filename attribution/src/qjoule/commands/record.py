@@ -35,6 +35,7 @@ from qjoule.machine.calibration import TRACE_FILE, Calibration
 from qjoule.machine.cpu import read_cpu_info
 from qjoule.machine.in_force import to_record
 from qjoule.model.labels import BY_THREAD
+from qjoule.reporters.missing import lost
 from qjoule.servers.plan import AttachPlan
 from qjoule.servers.types import Flavour
 from qjoule.shapes import fingerprint
@@ -195,13 +196,16 @@ def _record(tracer: Tracer, job: _Job, meta: Meta) -> int:
     tracer.close()
     rows = written.rows
     say(
-        f"{job.directory}: {rows.get('queries', 0):,} queries, "
-        f"{rows.get('segments', 0):,} segments, "
+        f"{job.directory}: {_some(rows.get('queries', 0), 'query', 'queries')}, "
+        f"{_some(rows.get('segments', 0), 'segment', 'segments')}, "
         f"energy {written.energy.source} ({written.energy.grade}), {_calibrated(job)}, "
         f"{_lost(written)}"
     )
     if tags is not None and tags.applications:
-        say(f"{tags.joined:,} queries are tagged, by {tags.applications:,} processes")
+        say(
+            f"tagged: {_some(tags.joined, 'query', 'queries')}, "
+            f"by {_some(tags.applications, 'process', 'processes')}"
+        )
     if child is not None:
         return child.wait()
     return 0 if written.complete else 1
@@ -265,10 +269,13 @@ def _until(job: _Job) -> str:
     return "Ctrl-C stops" if job.duration is None else f"for {job.duration:g} s, Ctrl-C stops"
 
 
+def _some(number: int, one: str, more: str) -> str:
+    return f"{number:,} {one if number == 1 else more}"
+
+
 def _lost(meta: Meta) -> str:
-    if not meta.loss:
-        return "nothing lost"
-    return "lost: " + ", ".join(f"{count:,} {cause}" for cause, count in meta.loss.items())
+    words = lost(meta.loss, meta.lost_cpu_ns)
+    return f"lost: {words}" if words else "nothing lost"
 
 
 def _meta(plan: AttachPlan, literals: bool) -> Meta:

@@ -57,11 +57,15 @@ _NEGLIGIBLE = {"outside_ns": 0.1, "overlap_ns": 0.001}
 
 def loss(attribution: Attribution) -> str:
     """Lost records by cause, most first, and the CPU time that went with them."""
-    trace = attribution.trace
-    words = [f"{fmt.count(n)} {_named(_LOSS, cause)}" for cause, n in _most_first(trace.loss)]
-    if trace.lost_cpu_ns:
-        words.append(f"{fmt.duration(trace.lost_cpu_ns)} of CPU time")
-    return fmt.one_line(" · ".join(words)) or NOTHING
+    return lost(attribution.trace.loss, attribution.trace.lost_cpu_ns) or NOTHING
+
+
+def lost(counts: Mapping[str, int], cpu_ns: int = 0) -> str:
+    """As `loss`, of counts by cause; empty if nothing was lost."""
+    words = [f"{fmt.count(n)} {_named(_LOSS, cause)}" for cause, n in _most_first(counts)]
+    if cpu_ns:
+        words.append(f"{fmt.duration(cpu_ns)} of CPU time")
+    return fmt.one_line(" · ".join(words))
 
 
 def windows(attribution: Attribution) -> str:
