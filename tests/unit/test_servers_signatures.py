@@ -71,6 +71,16 @@ def test_a_file_without_symbols_says_so(tmp_path: Path) -> None:
         boundary_functions(open_executable(strip(path)), ServerKind.MYSQL)
 
 
+def test_what_would_help_is_said_where_it_would(tmp_path: Path) -> None:
+    """A stripped file may have the function still; one with its symbols has not."""
+    whole = open_executable(toy_server(tmp_path / "whole", [LAMBDA], exported=False))
+    with pytest.raises(CannotResolve, match=r"in \.dynsym or \.symtab$|in \.symtab or \.dynsym$"):
+        boundary_functions(whole, ServerKind.MYSQL)
+    stripped = open_executable(strip(toy_server(tmp_path / "toy", [MYSQL_8], exported=False)))
+    with pytest.raises(CannotResolve, match="it is stripped: use a build that is not"):
+        boundary_functions(stripped, ServerKind.MYSQL)
+
+
 def test_postgres(tmp_path: Path) -> None:
     executable = open_executable(toy_server(tmp_path / "toy", [*POSTGRES, "PortalRunFetch"]))
     boundary = boundary_functions(executable, ServerKind.POSTGRES)

@@ -239,7 +239,7 @@ def _server(planned: PlannedServer, width: int) -> Iterator[str]:
     where = [f"port {port}" for port in server.ports] + list(server.sockets)
     facts = [f"{server.flavour} {server.version}".strip(), state, *where, str(server.exe_path)]
     number = f"{server.id}." if planned.traced else "-"
-    yield from _wrap(f"  {number:<3}{', '.join(facts)}", width, 5)
+    yield from _wrap(f"  {number:<2} {', '.join(facts)}", width, 5)
     word = choice.rung.name.lower()
     how = f"{word}{'' if choice.exact else ', not exact'}" if planned.traced else "cannot be traced"
     rows = [("rung", f"{how}: {choice.why}"), ("", choice.other)]

@@ -103,7 +103,7 @@ def _sql_rung(
     if missing or moves:
         return Choice(Rung.NONE, f"{missing or moves}; and {symbol_problem}", exact=False)
     # Encrypted sessions are recognised and counted as loss, so plain ones can be had honestly.
-    why = f"{symbol_problem}; sessions that are encrypted are counted, not seen ({blocked})"
+    why = f"plain text is seen; sessions that are encrypted are counted, not seen: {blocked}"
     return Choice(Rung.SOCKET, why, _symbol_needs(symbol_problem), exact=False)
 
 
@@ -122,12 +122,13 @@ def _redis_rung(server: Server, kernel: KernelFacts, wanted: Rung | None) -> Cho
     why = "one thread executes all commands; those of one read are one request"
     doubts = []
     if server.encryption.value is not False:
-        doubts.append("with TLS")
+        doubts.append(f"with TLS ({server.encryption.source})")
     if server.thread_pool.value is not False:
-        doubts.append("that io-threads read")
+        doubts.append(f"that io-threads read ({server.thread_pool.source})")
     if doubts:
         why += f"; requests {' or '.join(doubts)} would be counted as loss, not seen"
-    return Choice(Rung.SOCKET, why, "symbol: Redis has none", exact=not doubts)
+    other = "symbol: Redis has none" + ("; exact without these" if doubts else "")
+    return Choice(Rung.SOCKET, why, other, exact=not doubts)
 
 
 def _ferretdb_rung(server: Server, kernel: KernelFacts, wanted: Rung | None) -> Choice:
@@ -183,7 +184,7 @@ def _as_wanted(
     if obstacle:
         why = f"{server.label} cannot use the {wanted.name.lower()} rung: {obstacle}"
         if server.running:
-            raise QjouleError(f"{why}; leave out --rung")
+            raise QjouleError(f"{why}; leave out --rung, or choose servers that have it with --pid")
         return Choice(Rung.NONE, why, exact=False)  # installed only: stands in nobody's way
     if wanted is Rung.SOCKET and hidden:
         why = f"as asked for; encrypted sessions will be counted, not seen ({hidden})"

@@ -162,7 +162,7 @@ def _mysql(executable: Executable) -> dict[Role, Symbol]:
             raise CannotResolve(
                 f"dispatch_command has a signature that is not known: {strangers[0]}"
             )
-        raise CannotResolve(f"no dispatch_command in {_tables_of(executable)}")
+        raise _absent("dispatch_command", executable)
     ((name, role),) = present.items()
     function = _the_one(executable, name)
     return {role: function, Role.MYSQL_END: function}
@@ -178,7 +178,7 @@ def _mongodb(executable: Executable) -> dict[Role, Symbol]:
                 raise CannotResolve(
                     f"handleRequest has a signature that is not known: {strangers[0]}"
                 )
-        raise CannotResolve(f"no handleRequest of a mongod in {_tables_of(executable)}")
+        raise _absent("handleRequest of a mongod", executable)
     function = _the_one(executable, present[0])
     return {Role.MONGODB_REQUEST: function, Role.MONGODB_DONE: function}
 
@@ -186,7 +186,7 @@ def _mongodb(executable: Executable) -> dict[Role, Symbol]:
 def _the_one(executable: Executable, name: str) -> Symbol:
     found = executable.functions(name)
     if not found:
-        raise CannotResolve(f"no {name} in {_tables_of(executable)}")
+        raise _absent(name, executable)
     if len(found) > 1:
         raise CannotResolve(f"{len(found)} functions are named {name}")
     # The compiler may send some callers to a copy (.constprop, .isra) or inline a function's head
@@ -198,5 +198,9 @@ def _the_one(executable: Executable, name: str) -> Symbol:
     return found[0]
 
 
-def _tables_of(executable: Executable) -> str:
-    return " or ".join(executable.tables) if executable.tables else "a file without symbols"
+def _absent(name: str, executable: Executable) -> CannotResolve:
+    """Says what was looked through, and what would help."""
+    tables = " or ".join(executable.tables) if executable.tables else "a file without symbols"
+    stripped = not set(executable.tables) & {".symtab", ".gnu_debugdata"}
+    mend = "; it is stripped: use a build that is not" if stripped else ""
+    return CannotResolve(f"no {name} in {tables}{mend}")
