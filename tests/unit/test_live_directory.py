@@ -38,3 +38,10 @@ def test_a_directory_in_use_is_refused_and_stays(tmp_path: Path) -> None:
     with pytest.raises(QjouleError, match="not empty"), inside(tmp_path):
         pytest.fail("it began")
     assert (tmp_path / "precious").exists()
+
+
+def test_a_file_is_refused_and_stays(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("data")
+    with pytest.raises(QjouleError, match="is no directory"), inside(tmp_path / "precious"):
+        pytest.fail("it began")
+    assert (tmp_path / "precious").read_text() == "data"

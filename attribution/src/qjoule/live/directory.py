@@ -35,8 +35,11 @@ def inside(directory: Path) -> Iterator[None]:
                 with suppress(OSError):  # not empty
                     Path.cwd().rmdir()
             raise
+    except FileExistsError as error:
+        raise QjouleError(f"{directory} is no directory: give another") from error
     except OSError as error:
-        raise QjouleError(f"cannot write to {directory}: {error.strerror or error}") from error
+        why = error.strerror or error
+        raise QjouleError(f"cannot write to {directory}: {why}; give another directory") from error
     finally:
         os.fchdir(before)
         os.close(before)

@@ -89,7 +89,8 @@ def with_generic(
             servers.append(_server(alone, [alone], root))
     if strangers:
         pid = min(strangers)
-        raise QjouleError(f"there is no process {pid} to trace: it has ended, or is the kernel's")
+        why = "it is the kernel's, or hidden" if (proc / str(pid)).exists() else "it has ended"
+        raise QjouleError(f"there is no process {pid} to trace: {why}; give another --pid")
     return servers
 
 
