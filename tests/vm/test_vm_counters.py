@@ -16,6 +16,7 @@ from vm.support.streams import Recorded, load, recorded
 pytestmark = pytest.mark.timeout(1800)
 
 CYCLES, INSTRUCTIONS, LLC_MISSES = 1, 2, 4
+INTERRUPT_NS = 100_000  #: that one may take, times the whole segment over what was counted of it
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +97,9 @@ def test_multiplexed_counters_are_scaled_to_the_whole_segment(crowded: Recorded)
     for index, bit in ((0, CYCLES), (1, INSTRUCTIONS)):
         scaled = partly & (segments["valid"] & bit > 0) & (_ns(segments) > 1e6)
         assert np.count_nonzero(scaled) >= 10, "the counters should have taken turns"
-        assert counters[scaled, index] == pytest.approx(_ns(segments)[scaled], rel=0.03)
+        # An interrupt in the part that was counted weighs as if it had been in every part.
+        wanted = pytest.approx(_ns(segments)[scaled], rel=0.03, abs=INTERRUPT_NS)
+        assert counters[scaled, index] == wanted
 
 
 def test_what_was_not_counted_is_counted_as_loss(crowded: Recorded) -> None:
