@@ -139,7 +139,8 @@ class Run:
 
     def having(self, word: str) -> pd.DataFrame:
         """Queries whose text has this word."""
-        return self.queries[self.queries["text"].str.contains(word, regex=False, na=False)]
+        texts = self.queries["text"].astype("string")  # a trace that just began has none
+        return self.queries[texts.str.contains(word, regex=False, na=False)]
 
 
 Story = TypeVar("Story")
