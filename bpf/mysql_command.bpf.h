@@ -6,6 +6,7 @@
 #include "mysql_reply.bpf.h"
 
 /* enum enum_server_command, include/my_command.h */
+#define MYSQL_QUIT		  0x01
 #define MYSQL_INIT_DB		  0x02
 #define MYSQL_QUERY		  0x03
 #define MYSQL_CHANGE_USER	  0x11
@@ -17,6 +18,7 @@
 #define MYSQL_STMT_RESET	  0x1a
 #define MYSQL_STMT_FETCH	  0x1c
 #define MYSQL_BINLOG_DUMP_GTID	  0x1e
+#define MYSQL_RESET_CONNECTION	  0x1f
 #define MARIADB_STMT_BULK_EXECUTE 0xfa
 
 /* Of every command, what is read of it lies in its first bytes. */
@@ -46,6 +48,14 @@ static __always_inline void mysql_execute(struct qj_cpu_state *cpu, struct threa
 	thread->executions = command == MYSQL_STMT_EXECUTE || command == MARIADB_STMT_BULK_EXECUTE;
 	prepared_recall(thread, id);
 	cpu->shape = thread->shape;
+}
+
+/* Whoever goes, or logs in anew, leaves no transaction behind. */
+static __always_inline void mysql_ends_transaction(struct thread_state *thread, __u32 command)
+{
+	if (command == MYSQL_QUIT || command == MYSQL_CHANGE_USER ||
+	    command == MYSQL_RESET_CONNECTION)
+		thread->flags |= QJ_QUERY_NO_TRANSACTION;
 }
 
 /* A replica has asked for the binary log: until it goes, its thread works for no query. */
@@ -163,6 +173,7 @@ static __always_inline void mysql_command(struct qj_cpu_state *cpu, struct threa
 	    !mysql_is_here(thread, bytes, QJ_STARTUP_BYTES))
 		return;
 	thread->synced = MYSQL_SKIP;
+	mysql_ends_transaction(thread, start[0]);
 	switch (start[0]) {
 	case MYSQL_QUERY:
 		mysql_query(cpu, thread, start, addr, bytes);

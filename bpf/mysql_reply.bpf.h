@@ -24,6 +24,14 @@
 #define MYSQL_PREPARED_BYTES	  12
 #define MYSQL_PREPARED_BYTES_MORE 13
 
+/* Of an OK packet's status (SERVER_STATUS_flags_enum), and of an ERR packet's code. */
+#define MYSQL_IN_TRANSACTION 0x0001
+#define MYSQL_MORE_RESULTS   0x0008
+#define MYSQL_DEADLOCK	     1213 /* the whole transaction has been rolled back */
+#define MYSQL_NUMBER_LONG    0xfb
+#define MYSQL_REPLY_READ     14 /* bytes that tell all but some of these */
+#define MYSQL_OK_READ	     32 /* a power of two: two numbers of up to 9 bytes, and the status */
+
 enum mysql_reply_start {
 	MYSQL_OK = 0x00,
 	MYSQL_AUTH_MORE = 0x01,
@@ -47,7 +55,9 @@ struct __attribute__((packed)) mysql_reply {
 			__u8 mark; /* '#' */
 			__u8 state[5];
 		} error;
+		__u8 ok[MYSQL_OK_READ];
 	};
+	__u8 cut; /* `ok` could not be read to its end */
 };
 
 static __always_inline __u32 mysql_length(const struct mysql_reply *reply)
@@ -89,7 +99,14 @@ static __always_inline bool mysql_is_prepared(const struct mysql_reply *reply)
 /* What stands at the start of a connection's buffer; zeros, which mean nothing, if unreadable. */
 static __always_inline void mysql_read_reply(__u64 buffer, struct mysql_reply *reply)
 {
-	bpf_probe_read_user(reply, sizeof(*reply), (const void *)buffer);
+	bpf_probe_read_user(reply, MYSQL_REPLY_READ, (const void *)buffer);
+	/* Large numbers of an OK packet reach further: the status is behind them. */
+	if (reply->start == MYSQL_OK &&
+	    (reply->ok[0] >= MYSQL_NUMBER_LONG || reply->ok[1] >= MYSQL_NUMBER_LONG) &&
+	    bpf_probe_read_user((__u8 *)reply + MYSQL_REPLY_READ,
+				__builtin_offsetof(struct mysql_reply, cut) - MYSQL_REPLY_READ,
+				(const void *)(buffer + MYSQL_REPLY_READ)))
+		reply->cut = 1;
 }
 
 /* The reply to a PREPARE bears the statement's id. */
@@ -107,6 +124,33 @@ static __always_inline void mysql_learn_prepared(struct qj_cpu_state *cpu,
 	prepared_learn(thread, MARIADB_LAST_PREPARED);
 }
 
+/* Bytes of a length-encoded number that begins so; 0: none does. */
+static __always_inline __u32 mysql_number_bytes(__u8 first)
+{
+	if (first < MYSQL_NUMBER_LONG)
+		return 1;
+	return first == 0xfc ? 3 : first == 0xfd ? 4 : first == 0xfe ? 9 : 0;
+}
+
+/* What an OK packet says of the session's transaction, unless other results follow. */
+static __always_inline __u32 mysql_transaction(const struct mysql_reply *reply)
+{
+	__u32 rows = mysql_number_bytes(reply->ok[0]), at, id;
+	__u16 status;
+
+	if (!rows || reply->cut)
+		return 0;
+	id = mysql_number_bytes(reply->ok[rows & (MYSQL_OK_READ - 1)]);
+	at = rows + id;
+	if (!id || at + 3 > mysql_length(reply)) /* start, numbers, status */
+		return 0;
+	status = reply->ok[at & (MYSQL_OK_READ - 1)] | reply->ok[(at + 1) & (MYSQL_OK_READ - 1)]
+							   << 8;
+	if (status & MYSQL_MORE_RESULTS)
+		return 0;
+	return status & MYSQL_IN_TRANSACTION ? QJ_QUERY_IN_TRANSACTION : QJ_QUERY_NO_TRANSACTION;
+}
+
 /* Commands of no reply, and those of rows from a cursor: what is in the buffer is not theirs. */
 static __always_inline bool mysql_is_answered(const struct thread_state *thread)
 {
@@ -117,14 +161,21 @@ static __always_inline bool mysql_is_answered(const struct thread_state *thread)
 static __always_inline void mysql_answered(struct qj_cpu_state *cpu, struct thread_state *thread,
 					   const struct mysql_reply *reply)
 {
+	if (thread->caller.query) /* its end was not seen */
+		child_told(cpu, thread, bpf_ktime_get_ns());
 	if (thread->command == QJ_COMMAND_PREPARE)
 		mysql_learn_prepared(cpu, thread, reply);
 	if (!mysql_is_answered(thread))
 		return;
-	if (mysql_is_error(reply))
+	if (mysql_is_error(reply)) {
 		thread->flags |= QJ_QUERY_ERROR;
-	else if (mysql_is_ok(reply))
+		if (reply->error.code == MYSQL_DEADLOCK)
+			thread->flags |= QJ_QUERY_NO_TRANSACTION;
+	} else if (mysql_is_ok(reply)) {
 		thread->flags |= QJ_QUERY_OK;
+		if (thread->command != QJ_COMMAND_PREPARE)
+			thread->flags |= mysql_transaction(reply);
+	}
 	if (thread->changes && thread->flags & QJ_QUERY_ERROR)
 		emit_session(cpu, thread, QJ_SESSION_KEPT, 0, 0);
 }

@@ -63,6 +63,7 @@ enum qj_command {
 	QJ_COMMAND_PREPARE = 2, /* statement text, only prepared */
 	QJ_COMMAND_EXECUTE = 3, /* a statement prepared before, executed */
 	QJ_COMMAND_CONNECT = 4, /* login */
+	QJ_COMMAND_CHILD = 5,	/* a statement executed within a query: struct qj_child */
 };
 
 /* Flags of a query. */
@@ -71,12 +72,14 @@ enum qj_query_flag {
 	QJ_QUERY_OPEN = 1 << 1,	   /* its thread ended or tracing stopped before the query did */
 	QJ_QUERY_PIPELINED =
 	    1 << 2, /* several executions in one boundary; `executions` counts them */
-	QJ_QUERY_RESUMED = 1 << 3,   /* suspended and resumed at least once (thread pool) */
-	QJ_QUERY_TRUNCATED = 1 << 4, /* statement longer than QJ_TEXT_BYTES */
-	QJ_QUERY_NO_END = 1 << 5,    /* its reply is not looked for: `end_ns` is `begin_ns` */
-	QJ_QUERY_OK = 1 << 6,	     /* the reply was seen, and says that it was done */
-	QJ_QUERY_ERROR = 1 << 7,     /* the reply was seen, and says that it failed */
-	QJ_QUERY_ROWS = 1 << 8,	     /* `rows` is known, from the reply */
+	QJ_QUERY_RESUMED = 1 << 3,	   /* suspended and resumed at least once (thread pool) */
+	QJ_QUERY_TRUNCATED = 1 << 4,	   /* statement longer than QJ_TEXT_BYTES */
+	QJ_QUERY_NO_END = 1 << 5,	   /* its reply is not looked for: `end_ns` is `begin_ns` */
+	QJ_QUERY_OK = 1 << 6,		   /* the reply was seen, and says that it was done */
+	QJ_QUERY_ERROR = 1 << 7,	   /* the reply was seen, and says that it failed */
+	QJ_QUERY_ROWS = 1 << 8,		   /* `rows` is known, from the reply */
+	QJ_QUERY_IN_TRANSACTION = 1 << 9,  /* its session is in a transaction after it ... */
+	QJ_QUERY_NO_TRANSACTION = 1 << 10, /* ... or is not; neither: not known */
 };
 
 /* Why something is missing. Counted per CPU in the kernel, or by the tracer. */
@@ -169,6 +172,28 @@ struct qj_query {
 	__u64 rows;	  /* returned or changed, as the server says; if QJ_QUERY_ROWS */
 	__u8 sqlstate[5]; /* of an error; zeros: not known */
 	__u8 reserved[3];
+};
+
+/*
+ * A statement that a query's stored procedure, function or trigger executed: a part of that query,
+ * and no query of its own.
+ */
+struct qj_child {
+	__u64 child; /* segments have it in place of the query that it is a part of */
+	__u64 query; /* that one */
+	__u64 begin_ns;
+	__u64 end_ns;
+	__u64 session;
+	__u64 shape; /* of the child's own statement; 0 unknown */
+	__u64 query_shape;
+	__u32 pid;
+	__u32 tgid;
+	__u32 flags; /* enum qj_query_flag */
+	__u32 statement_bytes;
+	__u16 server;
+	__u8 rung;
+	__u8 command; /* QJ_COMMAND_CHILD */
+	__u32 reserved;
 };
 
 /* Sent once per shape that the kernel has not seen (or has forgotten); the text follows. */
@@ -332,6 +357,7 @@ enum qj_block_kind {
 	QJ_BLOCK_AGGREGATE = 13,
 	QJ_BLOCK_FLUSH = 14, /* no payload; `t_ns`: every segment that began before has been sent */
 	QJ_BLOCK_END = 15,
+	QJ_BLOCK_CHILD = 16,
 };
 
 #define QJ_BLOCK_MAGIC 0x31424a51 /* "QJB1" */
@@ -353,6 +379,7 @@ struct qj_block {
 QJ_ASSERT_SIZE(qj_segment, 40);
 QJ_ASSERT_SIZE(qj_segment_counters, 64);
 QJ_ASSERT_SIZE(qj_query, 80);
+QJ_ASSERT_SIZE(qj_child, 80);
 QJ_ASSERT_SIZE(qj_text, 24);
 QJ_ASSERT_SIZE(qj_task, 40);
 QJ_ASSERT_SIZE(qj_session, 80);

@@ -98,6 +98,72 @@ int send_ended(struct qj_cpu_state *cpu, struct thread_state *thread)
 	return 0;
 }
 
+/* Puts the thread's query aside: from here on its thread works for a statement within it. */
+int child_begin(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 now)
+{
+	if (!cpu || !thread)
+		return 0;
+	thread->caller.query = thread->query;
+	thread->caller.begin_ns = thread->begin_ns;
+	thread->caller.shape = thread->shape;
+	thread->caller.flags = thread->flags;
+	thread->caller.statement_bytes = thread->statement_bytes;
+	thread->query = new_id(cpu);
+	thread->begin_ns = now;
+	thread->shape = 0;
+	thread->flags = QJ_QUERY_NO_TEXT;
+	thread->statement_bytes = 0;
+	claim_stretch(cpu, thread, now);
+	return 0;
+}
+
+static __always_inline void fill_child(struct qj_child *child, const struct thread_state *thread,
+				       __u64 end_ns)
+{
+	__u64 pid_tgid = bpf_get_current_pid_tgid();
+
+	child->child = thread->query;
+	child->query = thread->caller.query;
+	child->begin_ns = thread->begin_ns;
+	child->end_ns = end_ns;
+	child->session = thread->session;
+	child->shape = thread->shape;
+	child->query_shape = thread->caller.shape;
+	child->pid = (__u32)pid_tgid;
+	child->tgid = pid_tgid >> 32;
+	child->flags = thread->flags;
+	child->statement_bytes = thread->statement_bytes;
+	child->server = thread->server;
+	child->rung = thread->rung;
+	child->command = QJ_COMMAND_CHILD;
+	child->reserved = 0;
+}
+
+/* Tells of the statement within, and takes its query up again. */
+int child_told(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_ns)
+{
+	struct qj_ring_child *r;
+
+	if (!cpu || !thread)
+		return 0;
+	r = reserve(sizeof(*r));
+	if (r) {
+		r->head.block = QJ_BLOCK_CHILD;
+		r->head.text_bytes = 0;
+		fill_child(&r->child, thread, end_ns);
+		submit(r);
+	} else {
+		count_loss(cpu, QJ_LOSS_QUERY);
+	}
+	thread->query = thread->caller.query;
+	thread->begin_ns = thread->caller.begin_ns;
+	thread->shape = thread->caller.shape;
+	thread->flags = thread->caller.flags;
+	thread->statement_bytes = thread->caller.statement_bytes;
+	thread->caller.query = 0;
+	return 0;
+}
+
 /*
  * Tracing is about to stop: what a thread still serves is told as far as it got, and its end will
  * not be told again.
@@ -109,6 +175,10 @@ int query_open(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 pid_
 	send_ended(cpu, thread);
 	if (!thread->begin_ns || thread->borrowed)
 		return 0;
+	if (thread->caller.query) {
+		thread->flags |= QJ_QUERY_OPEN;
+		child_told(cpu, thread, bpf_ktime_get_ns());
+	}
 	if (!thread->end_ns)
 		thread->flags |= QJ_QUERY_OPEN;
 	fill_query(&thread->ended, thread, thread->end_ns ?: bpf_ktime_get_ns(), pid_tgid);
@@ -125,6 +195,8 @@ int query_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_n
 {
 	if (!cpu || !thread)
 		return 0;
+	if (thread->caller.query)
+		child_told(cpu, thread, end_ns);
 	if (plan.mode == QJ_MODE_LIVE) {
 		sum_query(cpu, thread, end_ns);
 	} else {

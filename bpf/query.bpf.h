@@ -13,6 +13,8 @@ extern int end_stretch(struct qj_cpu_state *cpu, __u64 now);
 extern int query_open(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 pid_tgid);
 extern int query_reset(struct qj_cpu_state *cpu, struct thread_state *thread);
 extern int query_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_ns);
+extern int child_begin(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 now);
+extern int child_told(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_ns);
 extern int send_ended(struct qj_cpu_state *cpu, struct thread_state *thread);
 extern int emit_role(struct qj_cpu_state *cpu, struct thread_state *thread);
 extern int emit_session(struct qj_cpu_state *cpu, struct thread_state *thread, __u32 event,
@@ -77,6 +79,8 @@ static __always_inline void query_abandon(struct qj_cpu_state *cpu, struct threa
 {
 	if (thread->borrowed || !thread->begin_ns)
 		return;
+	if (thread->caller.query)
+		child_told(cpu, thread, now);
 	if (!thread->end_ns && thread->command != QJ_COMMAND_OTHER)
 		thread->flags |= QJ_QUERY_OPEN;
 	query_end(cpu, thread, thread->end_ns ?: now);

@@ -162,6 +162,11 @@ struct qj_ring_query {
 	struct qj_query query;
 };
 
+struct qj_ring_child {
+	struct qj_ring_head head;
+	struct qj_child child;
+};
+
 struct qj_ring_task {
 	struct qj_ring_head head;
 	struct qj_task task;

@@ -65,6 +65,16 @@ enum phase {
 	PHASE_LOST,   /* as PHASE_UNKNOWN, and counted as loss of framing */
 };
 
+/* MySQL: the query whose procedure executes a statement, put aside while that runs. */
+struct caller_state {
+	__u64 query; /* 0 none */
+	__u64 begin_ns;
+	__u64 shape;
+	__u64 stack; /* the stack pointer where the statement began: those within it lie below */
+	__u32 flags;
+	__u32 statement_bytes;
+};
+
 struct thread_state {
 	__u64 query;	/* id of the query now served, or of the next one; 0 none */
 	__u64 begin_ns; /* 0: not begun, the thread waits for its next request */
@@ -104,15 +114,16 @@ struct thread_state {
 	__u8 head_bytes; /* of a message header that came in pieces */
 	__u8 head[8];
 	__u8 sqlstate[5];
-	__u8 synced;	       /* PostgreSQL: the client has ended its request */
-	__u8 bound;	       /* PostgreSQL: a Bind without its Execute */
-	__u8 asks_gss;	       /* PostgreSQL: for encryption by GSSAPI */
-	__u8 may_continue;     /* COPY: the client may send data before the end */
-	__u8 more;	       /* MySQL: enum mysql_more */
-	__u8 sequence;	       /* MySQL: number of the packet that goes on */
-	__u8 changes;	       /* MySQL: user or database, if the server agrees */
-	__u8 dumps;	       /* sends the server's log to a replica */
-	__u8 borrowed;	       /* serves another thread's query (parallel worker) */
+	__u8 synced;	   /* PostgreSQL: the client has ended its request */
+	__u8 bound;	   /* PostgreSQL: a Bind without its Execute */
+	__u8 asks_gss;	   /* PostgreSQL: for encryption by GSSAPI */
+	__u8 may_continue; /* COPY: the client may send data before the end */
+	__u8 more;	   /* MySQL: enum mysql_more */
+	__u8 sequence;	   /* MySQL: number of the packet that goes on */
+	__u8 changes;	   /* MySQL: user or database, if the server agrees */
+	__u8 dumps;	   /* sends the server's log to a replica */
+	__u8 borrowed;	   /* serves another thread's query (parallel worker) */
+	struct caller_state caller;
 	struct qj_query ended; /* not sent yet; query 0: none */
 	__u64 recent_session;
 	struct recent_statement recent[RECENT_STATEMENTS + 1];

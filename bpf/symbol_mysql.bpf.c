@@ -99,6 +99,7 @@ static __always_inline void text_command(struct qj_cpu_state *cpu, struct thread
 static __always_inline void other_command(struct qj_cpu_state *cpu, struct thread_state *thread,
 					  __u32 command, __u32 id)
 {
+	mysql_ends_transaction(thread, command);
 	switch (command) {
 	case MYSQL_STMT_EXECUTE:
 	case MARIADB_STMT_BULK_EXECUTE:

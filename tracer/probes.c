@@ -77,6 +77,7 @@ static int attach_probe(struct probes *probes, const struct options *options,
 	const char *library = options->library_path[probe->server - 1];
 	LIBBPF_OPTS(bpf_uprobe_opts, opts,
 		    .retprobe = probe->role == PROBE_MYSQL_END || probe->role == PROBE_VOLTDB_END ||
+				probe->role == PROBE_MYSQL_CHILD_END ||
 				probe->role == PROBE_MONGODB_DONE);
 
 	/* By inode, for every process: a server that restarts is probed from its first query. */

@@ -74,6 +74,12 @@ struct bpf_program *programs_of_role(struct qjoule_bpf *skeleton, enum probe_rol
 		return skeleton->progs.on_command_thd_first;
 	case PROBE_MYSQL_END:
 		return skeleton->progs.on_command_end;
+	case PROBE_MYSQL_CHILD_BEGIN:
+		return skeleton->progs.on_child_begins;
+	case PROBE_MYSQL_CHILD_TEXT:
+		return skeleton->progs.on_child_text;
+	case PROBE_MYSQL_CHILD_END:
+		return skeleton->progs.on_child_ends;
 	case PROBE_PG_ACTIVITY:
 		return skeleton->progs.on_activity;
 	case PROBE_PG_PORTAL_RUN:

@@ -20,6 +20,7 @@ STRUCTS = {
     "qj_segment": contract.SEGMENT,
     "qj_segment_counters": contract.SEGMENT_COUNTERS,
     "qj_query": contract.QUERY,
+    "qj_child": contract.CHILD,
     "qj_text": contract.TEXT,
     "qj_task": contract.TASK,
     "qj_session": contract.SESSION,

@@ -10,9 +10,11 @@ import pytest
 
 from qjoule.contract import Rung
 from qjoule.errors import QjouleError
+from qjoule.live.tracer import left_out
 from qjoule.servers.elf import open_executable
 from qjoule.servers.kernel_facts import KernelFacts
 from qjoule.servers.plan import SERVERS_MAX, build_plan
+from qjoule.servers.signatures import MYSQL_CHILDREN, Role
 from qjoule.servers.types import Fact, Flavour, Server
 from servers.toy_elf import MARIADB_10_11, MYSQL_8, POSTGRES, strip, toy_server
 
@@ -109,6 +111,31 @@ def test_a_pool_and_a_plain_server_of_one_file(toys: dict[str, Path]) -> None:
         "--pool 2",
     ]
     assert "runs the same executable" in build_plan(servers, KERNEL).servers[0].choice.why
+
+
+def test_children_are_probed_only_if_asked_for(tmp_path: Path) -> None:
+    begin, text = MYSQL_CHILDREN[Role.MYSQL_CHILD_BEGIN], MYSQL_CHILDREN[Role.MYSQL_CHILD_TEXT]
+    path = toy_server(tmp_path / "mysqld", [MYSQL_8, begin, text], flags=("-O0",))
+    server = describe(1, Flavour.MYSQL, path)
+    plain = [f"--server 1:mysql:socket:{path}", "--running 1:100"]
+    assert pairs(build_plan([server], KERNEL).arguments()) == plain
+    assert pairs(build_plan([server], KERNEL, children=True).arguments()) == [
+        *plain,
+        f"--probe 1:mysql-child-begin:{offset_of(path, begin)}",
+        f"--probe 1:mysql-child-text:{offset_of(path, text)}",
+        f"--probe 1:mysql-child-end:{offset_of(path, begin)}",
+    ]
+
+
+def test_a_server_without_the_functions_for_children_is_traced_and_says_so(
+    toys: dict[str, Path],
+) -> None:
+    plan = build_plan([describe(1, Flavour.MYSQL, toys["mysql"])], KERNEL, children=True)
+    (planned,) = plan.traced
+    assert planned.probes == ()
+    assert "statements of procedures are not told apart: no _ZN13sp_instr" in planned.notes[-1]
+    assert any("--children" in words for words in left_out(plan, children=True))
+    assert list(left_out(plan)) == []
 
 
 def test_postgres_on_the_socket_rung_still_joins_workers(toys: dict[str, Path]) -> None:

@@ -60,6 +60,7 @@ class Command(IntEnum):
     PREPARE = 2
     EXECUTE = 3
     CONNECT = 4
+    CHILD = 5
 
 
 class QueryFlag(IntFlag):
@@ -72,6 +73,8 @@ class QueryFlag(IntFlag):
     OK = 64
     ERROR = 128
     ROWS = 256
+    IN_TRANSACTION = 512
+    NO_TRANSACTION = 1024
 
 
 class Loss(IntEnum):
@@ -151,6 +154,7 @@ class Block(IntEnum):
     AGGREGATE = 13
     FLUSH = 14
     END = 15
+    CHILD = 16
 
 
 SEGMENT = np.dtype(
@@ -186,6 +190,25 @@ QUERY = np.dtype(
         ("rows", "<u8"),
         ("sqlstate", "S5"),
         ("reserved", "u1", (3,)),
+    ]
+)
+CHILD = np.dtype(
+    [
+        ("child", "<u8"),
+        ("query", "<u8"),
+        ("begin_ns", "<u8"),
+        ("end_ns", "<u8"),
+        ("session", "<u8"),
+        ("shape", "<u8"),
+        ("query_shape", "<u8"),
+        ("pid", "<u4"),
+        ("tgid", "<u4"),
+        ("flags", "<u4"),
+        ("statement_bytes", "<u4"),
+        ("server", "<u2"),
+        ("rung", "u1"),
+        ("command", "u1"),
+        ("reserved", "<u4"),
     ]
 )
 TEXT = np.dtype(
@@ -314,6 +337,7 @@ RECORDS: dict[Block, np.dtype] = {
     Block.SEGMENT: SEGMENT,
     Block.SEGMENT_COUNTERS: SEGMENT_COUNTERS,
     Block.QUERY: QUERY,
+    Block.CHILD: CHILD,
     Block.TASK: TASK,
     Block.LOSS: LOSS_COUNT,
     Block.CPU_TIME: CPU_TIME,

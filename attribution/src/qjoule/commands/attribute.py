@@ -35,6 +35,7 @@ FORMATS = ("table", "json", "csv", "parquet")
 Examples:
   qjoule attribute shop.qjoule
   qjoule attribute shop.qjoule --by database,user --idle proportional
+  qjoule attribute shop.qjoule --by fingerprint,child
   qjoule attribute shop.qjoule --by tag:endpoint --format csv -o endpoints.csv
   qjoule attribute shop.qjoule --by tag:endpoint --where tag:tenant=42
   qjoule attribute db1.qjoule db2.qjoule --by tag:trace --top 10
@@ -49,7 +50,8 @@ Examples:
     default="fingerprint",
     show_default=True,
     metavar="KEY[,KEY…]",
-    help="Group by fingerprint, query, server, database, user, session, thread or tag:KEY.",
+    help="Group by fingerprint, query, server, database, user, session, thread, child (what a "
+    "procedure executed, see record --children) or tag:KEY.",
 )
 @options.where
 @options.idle

@@ -55,6 +55,7 @@ Examples:
   sudo qjoule record -o shop.qjoule --pid 812
   sudo qjoule record -d 60 --generic
   sudo qjoule record -d 60 --agent
+  sudo qjoule record -d 60 --children
   sudo qjoule record -o load.qjoule -- pgbench -T 30 shop
 """,
 )
@@ -108,6 +109,11 @@ Examples:
     show_default=True,
     help="Memory of the kernel's buffers.",
 )
+@click.option(
+    "--children",
+    is_flag=True,
+    help="MySQL, MariaDB: also tell apart what procedures, functions and triggers execute.",
+)
 @click.option("--no-counters", is_flag=True, help="Leave the hardware counters alone.")
 @click.option(
     "--capture-literals",
@@ -128,6 +134,7 @@ def command(
     host_root: str | None,
     window_ms: int,
     ring_mb: int,
+    children: bool,
     no_counters: bool,
     capture_literals: bool,
     program: tuple[str, ...],
@@ -137,8 +144,8 @@ def command(
         raise QjouleError("recording needs root: run it again with sudo")
     chosen = None if rung == "auto" else Rung[rung.upper()]
     agents = find_and_put_agents(pids) if agent else {}
-    plan = plan_tracing(pids, chosen, generic=generic, agents=agents)
-    for words in left_out(plan):
+    plan = plan_tracing(pids, chosen, generic=generic, agents=agents, children=children)
+    for words in left_out(plan, children=children):
         say(words)
     settings = Settings(
         Mode.RECORD,

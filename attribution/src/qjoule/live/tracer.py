@@ -22,6 +22,7 @@ from qjoule.servers.discovery import find_servers
 from qjoule.servers.generic import by_thread_instead, with_generic
 from qjoule.servers.kernel_facts import read_kernel_facts
 from qjoule.servers.plan import AttachPlan, build_plan
+from qjoule.servers.signatures import Role
 
 _STOP_SECONDS = 10.0
 _PIPE_BYTES = 1 << 20
@@ -114,6 +115,7 @@ def plan_tracing(
     *,
     generic: bool = False,
     agents: Mapping[int, Agent] | None = None,
+    children: bool = False,
 ) -> AttachPlan:
     """The attach plan of this machine: of all known servers, or of the processes `pids`.
 
@@ -122,15 +124,17 @@ def plan_tracing(
         generic: also of everything else that listens, and of servers whose queries cannot be
             told, by thread.
         agents: as `find_and_put_agents` gives them.
+        children: also what stored procedures execute (`build_plan`).
 
     Raises:
         QjouleError: no server can be traced, with the reason.
     """
     servers = with_generic(find_servers(), pids, generic)
     kernel = read_kernel_facts()
-    plan = build_plan(servers, kernel, rung, pids or None, agents)
+    plan = build_plan(servers, kernel, rung, pids or None, agents, children=children)
     if generic and len(plan.traced) < len(plan.servers):
-        plan = build_plan(by_thread_instead(servers, plan), kernel, rung, pids or None, agents)
+        instead = by_thread_instead(servers, plan)
+        plan = build_plan(instead, kernel, rung, pids or None, agents, children=children)
     unknown = next((one for one in plan.traced if one.choice.by_thread), None)
     if pids and rung is not None and unknown is not None:
         raise QjouleError(
@@ -148,14 +152,20 @@ def plan_tracing(
     )
 
 
-def left_out(plan: AttachPlan) -> Iterator[str]:
-    """Lines that name the running servers which are not traced, and why."""
+def left_out(plan: AttachPlan, *, children: bool = False) -> Iterator[str]:
+    """Lines that name the running servers which are not traced, and why.
+
+    `children`: also if there is no server whose procedures can be looked into, as was asked for.
+    """
     reasons: dict[str, list[str]] = {}
     for one in plan.servers:
         if one.server.running and not one.traced:
             reasons.setdefault(one.choice.why, []).append(one.server.label)
     for why, labels in reasons.items():
         yield f"left out: {', '.join(labels)} ({why})"
+    roles = {probe.role for one in plan.traced for probe in one.probes}
+    if children and Role.MYSQL_CHILD_BEGIN not in roles:
+        yield "--children: no server that is traced can tell what its procedures execute"
 
 
 def start_tracer(

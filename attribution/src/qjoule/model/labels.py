@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 #: Rows for what has no statement of its own.
 NONE_LABEL = "(none)"  #: a key that nobody set
+NO_TEXT = "(no text)"  #: a child whose statement could not be read
 PREPARED_BEFORE = "(prepared before tracing began)"
 SESSION_OVERHEAD = "(session overhead)"  #: login, ping, quit: server work that is no statement
 BY_THREAD = "none"  #: rung of a server without query boundaries: its rows are roles of threads

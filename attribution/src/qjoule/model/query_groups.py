@@ -75,6 +75,7 @@ class QueryGroups:
         self._labels = QueryLabels(shapes, server_name, by, where)
         self._held: dict[int, I32] = {}  #: by part, least recently used first
         self._latencies = Latencies()
+        self._called = (*CALLS, "child") if "child" in by else CALLS
         self.ends_ns: list[tuple[int, int] | None] = []  #: per part: earliest and latest call's end
         runs = [self._first_pass(number, part) for number, part in enumerate(parts)]
         self._runs = id_runs.joined([one for one in runs if one is not None])
@@ -113,7 +114,7 @@ class QueryGroups:
         table = self._parts[part].read(list(dict.fromkeys([*self._labels.columns, *_CALL_COLUMNS])))
         if table is None:
             return Calls(*np.zeros((4, 0), np.int64))
-        calls = _calls(self._labels.variants(table), table)
+        calls = _calls(self._labels.variants(table), table, self._called)
         calls = calls.take(calls.group >= 0)
         return replace(calls, group=self._labels.group[calls.group])
 
@@ -123,7 +124,7 @@ class QueryGroups:
             self.ends_ns.append(None)
             return None
         variants = self._labels.variants(table)
-        calls = _calls(variants, table)
+        calls = _calls(variants, table, self._called)
         self._latencies.add(calls.group, calls.latency_ns, calls.executions)
         ends = calls.end_ns
         self.ends_ns.append((int(ends.min()), int(ends.max())) if len(ends) else None)
@@ -180,15 +181,17 @@ def _by_id(table: pa.Table) -> tuple[U64, I64]:
     return ids[once], order[once]
 
 
-def _calls(variants: I32, table: pa.Table) -> Calls:
-    """By variant. A PREPARE's time counts, but it is no call; nor is what had not ended, or a part
-    of a call that is told elsewhere."""
+def _calls(variants: I32, table: pa.Table, commands: Sequence[str]) -> Calls:
+    """By variant; of children only where they are looked at one by one. A PREPARE's time counts,
+    but it is no call; nor is what had not ended, or a part of a call that is told elsewhere."""
     end_ns = table.column("end_ns").to_numpy()
     lasted_ns = end_ns - table.column("begin_ns").to_numpy()
-    called = coded(table.column("command"), "query").among(CALLS)
+    command = coded(table.column("command"), "query")
+    called = command.among(commands)
     unfinished = coded(table.column("status"), "").among(("unfinished",))
     flags = pc.fill_null(table.column("flags"), 0).to_numpy()
     executions = pc.fill_null(table.column("executions"), 1).to_numpy().astype(np.int64)
+    executions = np.where(command.among(("child",)), 1, executions)
     rows = np.flatnonzero(called & ~unfinished & (lasted_ns >= 0) & (executions > 0))
     lasted_ns = np.where(flags & QueryFlag.NO_END, -1, lasted_ns)
     return Calls(variants[rows].astype(np.int64), end_ns[rows], lasted_ns[rows], executions[rows])

@@ -18,6 +18,7 @@ from qjoule.contract import QueryFlag
 from qjoule.errors import UsageError
 from qjoule.model.counters import I64, Bool
 from qjoule.model.labels import (
+    NO_TEXT,
     NONE_LABEL,
     NOT_SELECTED,
     OTHERS_OF,
@@ -31,8 +32,8 @@ from qjoule.model.labels import (
 from qjoule.trace.arrow import pc
 
 I32 = npt.NDArray[np.int32]
-KEYS = ("fingerprint", "query", "server", "database", "user", "session", "thread")
-STATEMENTS = ("query", "prepare", "execute")
+KEYS = ("fingerprint", "query", "server", "database", "user", "session", "thread", "child")
+STATEMENTS = ("query", "prepare", "execute", "child")
 CALLS = ("query", "execute")
 _SHOWN = QueryFlag.OPEN | QueryFlag.PIPELINED | QueryFlag.TRUNCATED
 #: Combinations of codes that are looked up in a table rather than sorted.
@@ -187,8 +188,17 @@ class QueryLabels:
         if field.startswith("tag:"):
             tags = pc.map_lookup(queries.column("tags"), pa.scalar(field[4:]), "first")
             return coded(tags, NONE_LABEL)
+        if field == "child":
+            return self._children(queries)
         name = {"thread": "pid"}.get(field, field)
         return coded(queries.column(name), "" if field in ("rung", "server") else NONE_LABEL)
+
+    def _children(self, queries: pa.Table) -> Coded:
+        """What of a query was executed: one of its children, or `NONE_LABEL`, the rest of it."""
+        column = coded(queries.column("child"), NO_TEXT)
+        child = coded(queries.column("command"), "query").among(("child",))
+        texts = [self._texts.get(str(value), value) for value in column.values]
+        return Coded(np.where(child, column.codes, len(texts)), [*texts, NONE_LABEL])
 
     def _codes(self, field: str, column: Coded) -> I64:
         """Codes in `_known` of a column's values, numbered in order of first appearance."""

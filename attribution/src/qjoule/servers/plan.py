@@ -127,6 +127,8 @@ def build_plan(
     rung_choice: Rung | None = None,
     pids: Collection[int] | None = None,
     agents: Mapping[int, Agent] | None = None,
+    *,
+    children: bool = False,
 ) -> AttachPlan:
     """Decide for each server how its queries are found, and resolve the probes that needs.
 
@@ -136,6 +138,7 @@ def build_plan(
         rung_choice: the user's choice for all servers.
         pids: trace only the servers with one of these processes; none or empty: all.
         agents: those that have been put into servers, by process.
+        children: also tell the statements of stored procedures, where that is known how.
 
     Raises:
         QjouleError: a pid is of no server, or a running one cannot use the chosen rung.
@@ -164,12 +167,14 @@ def build_plan(
             PlannedServer(
                 replace(server, id=next(ids)),
                 choice,
-                probes=(resolution.boundary if on_symbols else ()) + resolution.parallel,
+                probes=(resolution.boundary if on_symbols else ())
+                + resolution.parallel
+                + (resolution.children if children else ()),
                 states=resolution.states if on_symbols else None,
                 replies=resolution.replies,
                 library=resolution.library,
                 heap=resolution.heap,
-                notes=resolution.notes,
+                notes=(*resolution.notes, *_without_children(resolution, children)),
                 lists_probes=resolution.file not in listed,
                 pool=resolution.file in pooled,
             )
@@ -189,6 +194,12 @@ def _with_agent(server: Server, choice: Choice, agent: Agent) -> PlannedServer:
         lists_probes=True,
         library=agent.library,
     )
+
+
+def _without_children(resolution: Resolution, wanted: bool) -> tuple[str, ...]:
+    if not wanted or not resolution.no_children:
+        return ()
+    return (f"statements of procedures are not told apart: {resolution.no_children}",)
 
 
 def _with_pids(servers: Sequence[Server], pids: Collection[int] | None) -> list[Server]:

@@ -16,6 +16,7 @@ from qjoule.servers.signatures import (
     Role,
     backend_states,
     boundary_functions,
+    child_functions,
     parallel_functions,
 )
 from qjoule.servers.types import Flavour, Server
@@ -50,6 +51,8 @@ class Resolution:
     file: FileKey
     boundary: tuple[Probe, ...] = ()
     parallel: tuple[Probe, ...] = ()
+    children: tuple[Probe, ...] = ()  #: that tell a procedure's statements, if that is wanted
+    no_children: str = ""  #: why there are none
     states: BackendStates | None = None
     replies: int = 0  #: where a PostgreSQL keeps its replies (`postgres_replies`); 0: not known
     library: Path | None = None  #: that the probes are in, if it is not the executable
@@ -80,6 +83,7 @@ def resolve(server: Server) -> Resolution:
         if executable.machine != "x64":
             raise QjouleError(f"probe sites are checked on x86-64 only, not {executable.machine}")
         resolution = _resolve_parallel(server, executable, resolution)
+        resolution = _resolve_children(server, executable, resolution)
         boundary = _probes(executable, boundary_functions(executable, server.kind))
         is_postgres = server.kind is ServerKind.POSTGRES
         states = backend_states(server.major) if is_postgres else None
@@ -137,6 +141,15 @@ def _resolve_replies(executable: Executable, resolution: Resolution) -> Resoluti
     except QjouleError as error:
         note = f"errors and rows of its queries are not known: {error}"
         return replace(resolution, notes=(*resolution.notes, note))
+
+
+def _resolve_children(server: Server, executable: Executable, resolution: Resolution) -> Resolution:
+    if server.kind is not ServerKind.MYSQL:
+        return resolution
+    try:
+        return replace(resolution, children=_probes(executable, child_functions(executable)))
+    except QjouleError as error:
+        return replace(resolution, no_children=str(error))
 
 
 def _probes(executable: Executable, functions: dict[Role, Symbol]) -> tuple[Probe, ...]:

@@ -21,6 +21,9 @@ class Role(StrEnum):
     MYSQL_BEGIN_COMMAND_FIRST = "mysql-begin-command-first"  # (command, THD *, text, length)
     MYSQL_BEGIN_THD_FIRST = "mysql-begin-thd-first"  # (THD *, const COM_DATA *, command)
     MYSQL_END = "mysql-end"  # return of the same function
+    MYSQL_CHILD_BEGIN = "mysql-child-begin"  # a statement of a procedure: bpf/children_mysql.bpf.c
+    MYSQL_CHILD_TEXT = "mysql-child-text"  # (THD *, const char *text, size_t length)
+    MYSQL_CHILD_END = "mysql-child-end"  # return of the first
     PG_ACTIVITY = "pg-activity"  # (BackendState, const char *text)
     PG_PORTAL_RUN = "pg-portal-run"  # (Portal, ...)
     PG_LAUNCH_WORKERS = "pg-launch-workers"  # (ParallelContext *), in the leader
@@ -65,6 +68,14 @@ MYSQL_SIGNATURES = (
         Role.MYSQL_BEGIN_THD_FIRST,
     ),
 )
+
+_EXECUTE = "_ZN13sp_instr_stmt7executeEP3THDPj"
+#: MariaDB's sql/sp_head.h, MySQL's sql/sp_instr.h; sql/sql_parse.h. Older ones have another length.
+MYSQL_CHILDREN = {
+    Role.MYSQL_CHILD_BEGIN: _EXECUTE,
+    Role.MYSQL_CHILD_TEXT: "_Z11alloc_queryP3THDPKcm",
+    Role.MYSQL_CHILD_END: _EXECUTE,
+}
 
 #: C functions have no types in their names; the arguments read are the same from 13 to 18
 #: (src/include/utils/backend_status.h, tcop/pquery.h, access/parallel.h, storage/proc.h).
@@ -150,6 +161,15 @@ def parallel_functions(executable: Executable) -> dict[Role, Symbol]:
         CannotResolve: as `boundary_functions`.
     """
     return {role: _the_one(executable, name) for role, name in POSTGRES_PARALLEL.items()}
+
+
+def child_functions(executable: Executable) -> dict[Role, Symbol]:
+    """What MySQL and MariaDB execute a stored procedure's statements by, by role.
+
+    Raises:
+        CannotResolve: as `boundary_functions`.
+    """
+    return {role: _the_one(executable, name) for role, name in MYSQL_CHILDREN.items()}
 
 
 def _mysql(executable: Executable) -> dict[Role, Symbol]:

@@ -57,6 +57,20 @@ def names(
     )
 
 
+def looked_up(wanted: Array, keys: Array, values: Array, missing: Array) -> Array:
+    """Of each of `wanted` the value of that key, or its own of `missing`. Keys come in any order.
+
+    >>> looked_up(np.array([7, 5]), np.array([9, 7]), np.array([1, 2]), np.array([0, -1]))
+    array([ 2, -1])
+    """
+    if not keys.size:
+        return missing
+    order = np.argsort(keys, kind="stable")
+    at = np.minimum(np.searchsorted(keys[order], wanted), keys.size - 1)
+    found: Array = np.where(keys[order][at] == wanted, values[order][at], missing)
+    return found
+
+
 def strings(values: Sequence[str | None]) -> pa.DictionaryArray:
     """Dictionary column of some strings; for tables with few rows."""
     return pa.array(values, pa.string()).dictionary_encode()

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from qjoule.contract import COUNTER_NAMES, Block, Grade, Loss, QueryFlag, Rung
 from qjoule.trace import rows
-from qjoule.trace.columns import Array
+from qjoule.trace.columns import Array, looked_up
 from qjoule.trace.meta import Cpu, DomainInfo, EnergyInfo, Meta
 from qjoule.trace.owners import Owners
 from qjoule.trace.pending import Pending
@@ -27,6 +27,7 @@ from qjoule.trace.schema import CAUSES, INVALID_CAUSE, TAGS_CAUSE
 from qjoule.trace.sessions import Sessions
 from qjoule.trace.statements import MAX_SHAPES, Fingerprint, Statements
 from qjoule.trace.stream import Frame, Stream
+from qjoule.trace.transactions import Transactions
 from qjoule.trace.writer import TraceWriter
 
 BATCH_NS = 500_000_000
@@ -75,6 +76,7 @@ class Ingest:
             fingerprint, max_shapes=max_shapes, capture=self.meta.literals
         )
         self._sessions = Sessions()
+        self._transactions = Transactions(self._statements.named)
         self._owners = Owners()
         self._packages = np.full(1 << 16, -1, np.int32)
         self._domains: dict[int, DomainInfo] = {}
@@ -124,6 +126,7 @@ class Ingest:
             "loss": self._take_losses(),
             "owners": self._owners.take_changes(),
             "sessions": self._sessions.take_rows(),
+            "transactions": self._transactions.take_rows(),
             "shapes": self._statements.take_shapes(),
             "statements": self._statements.take_statements(),
         }
@@ -134,6 +137,9 @@ class Ingest:
     def finish(self, *, complete: bool, stopped: str | None = None) -> Meta:
         """Hands over the rest and returns the trace's meta, loss included."""
         self.flush(everything=True)
+        self._transactions.finish()
+        if (unfinished := self._transactions.take_rows()).num_rows:
+            self._sink({"transactions": unfinished})
         loss: dict[str, int] = {}
         for (_, cause), (count, _) in sorted(self._losses.items()):
             if count:
@@ -217,17 +223,48 @@ class Ingest:
 
     def _take_queries(self, everything: bool) -> pa.Table:
         """Those that ended before what has been sent: then all of their sessions' are here."""
-        queries = self._pending.take(Block.QUERY)
-        queries = self._keep(queries, rows.forward(queries["begin_ns"], queries["end_ns"]))
-        if not everything:
-            sent = queries["end_ns"] < self._sent_ns
-            self._pending.add(Block.QUERY, queries[~sent])
-            queries = queries[sent]
+        queries = self._take_ended(Block.QUERY, everything)
         self._follow_databases(queries)
+        transactions = self._transactions.assign(queries)
+        table = self._query_rows(queries, transactions)
+        children = self._take_ended(Block.CHILD, everything)
+        if children.size:
+            running = self._transactions.of_running(children["session"])
+            theirs = looked_up(children["query"], queries["query"], transactions, running)
+            executed = self._statements.fingerprints(children["shape"])
+            told = children["query"], executed
+            table = pa.concat_tables(
+                [table, self._query_rows(rows.as_queries(children), theirs, told)]
+            )
+        self._sessions.settle(self._sent_ns)
+        return table
+
+    def _take_ended(self, kind: Block, everything: bool) -> Array:
+        ended = self._pending.take(kind)
+        ended = self._keep(ended, rows.forward(ended["begin_ns"], ended["end_ns"]))
+        if not everything:
+            sent = ended["end_ns"] < self._sent_ns
+            self._pending.add(kind, ended[~sent])
+            ended = ended[sent]
+        return ended
+
+    def _query_rows(
+        self,
+        queries: Array,
+        transactions: Array,
+        children: tuple[Array, pa.DictionaryArray] | None = None,
+    ) -> pa.Table:
         fingerprints = self._statements.fingerprints(queries["shape"])
         users, databases = self._sessions.users_databases(queries["session"], queries["end_ns"])
-        self._sessions.settle(self._sent_ns)
-        return rows.query_rows(queries, fingerprints, users, databases, self._tags(queries))
+        return rows.query_rows(
+            queries,
+            fingerprints,
+            users,
+            databases,
+            tags=self._tags(queries),
+            transactions=transactions,
+            children=children,
+        )
 
     def _tags(self, queries: Array) -> pa.Array | None:
         if self._tagging is None:

@@ -11,7 +11,16 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
-from qjoule.contract import COUNTER_NAMES, TRACER_CPU, WHOLE, OwnerKind, QueryFlag, TaskEvent
+from qjoule.contract import (
+    CHILD,
+    COUNTER_NAMES,
+    QUERY,
+    TRACER_CPU,
+    WHOLE,
+    OwnerKind,
+    QueryFlag,
+    TaskEvent,
+)
 from qjoule.trace.columns import Array, instants, names, numbers
 from qjoule.trace.meta import DomainInfo
 from qjoule.trace.owners import PID_LIMIT
@@ -21,6 +30,7 @@ from qjoule.trace.schema import (
     CPU_TIME,
     ENERGY,
     LOSS,
+    NAME,
     QUERIES,
     RUNGS,
     SEGMENTS,
@@ -85,9 +95,18 @@ def query_rows(
     fingerprints: pa.DictionaryArray,
     users: pa.DictionaryArray,
     databases: pa.DictionaryArray,
+    *,
     tags: pa.Array | None = None,
+    transactions: Array,
+    children: tuple[Array, pa.DictionaryArray] | None = None,
 ) -> pa.Table:
-    """The outcome is known where the reply was seen, or the query was cut off."""
+    """The outcome is known where the reply was seen, or the query was cut off.
+
+    `transactions`: ids, 0 none. `children`: where these are no queries but parts of some, whose
+    ids, and fingerprints of what they executed themselves.
+    """
+    nobody = pa.nulls(queries.size, NAME)
+    parents, executed = children or (np.zeros(queries.size, np.uint64), nobody)
     status = np.full(queries.size, -1, np.int64)
     outcomes = (QueryFlag.OK, "ok"), (QueryFlag.ERROR, "error"), (QueryFlag.OPEN, "unfinished")
     for flag, outcome in outcomes:
@@ -110,6 +129,9 @@ def query_rows(
         "user": users,
         "rows": numbers(queries["rows"], queries["flags"] & QueryFlag.ROWS != 0),
         "sqlstate": _sqlstates(queries["sqlstate"]),
+        "transaction": numbers(transactions, transactions != 0),
+        "parent": numbers(parents, parents != 0),
+        "child": executed,
     }
     columns = [known.get(name) for name in QUERIES.names]
     return pa.Table.from_arrays(
@@ -128,6 +150,19 @@ def _sqlstates(states: Array) -> pa.DictionaryArray:
     found, codes[known] = np.unique(states[known], return_inverse=True)
     codes[~known] = -1
     return names(codes, [state.decode("ascii", "replace") for state in found.tolist()])
+
+
+def as_queries(children: Array) -> Array:
+    """Children as records of queries: with their query's shape, and no execution of it.
+
+    That a child's own text was cut is said in `shapes`, not of its query.
+    """
+    queries = np.zeros(children.size, QUERY)
+    for name in set(QUERY.names or ()) & set(CHILD.names or ()) - {"reserved"}:
+        queries[name] = children[name]
+    queries["query"], queries["shape"] = children["child"], children["query_shape"]
+    queries["flags"] &= ~np.uint32(QueryFlag.TRUNCATED)
+    return queries
 
 
 def energy_rows(readings: Array, domains: Mapping[int, DomainInfo]) -> pa.Table:

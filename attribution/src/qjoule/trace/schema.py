@@ -96,7 +96,9 @@ OWNERS = _table(
     ("t0_ns", _i64, "?"),  # null: began before the trace, or unknown
     ("t1_ns", _i64, "?"),  # null: alive at the end, or unknown
 )
-#: One row per query that ended (or was cut off: status unfinished).
+#: One row per query that ended (or was cut off: status unfinished), and one per child, a statement
+#: that a procedure, function or trigger executed within a query: that row has the query's labels,
+#: and its segments' ids are its own.
 QUERIES = _table(
     ("query", _u64),
     ("begin_ns", _i64),
@@ -118,6 +120,22 @@ QUERIES = _table(
     ("user", NAME, "?"),
     ("rows", _u64, "?"),  # returned or changed, as the reply says
     ("sqlstate", NAME, "?"),  # of an error
+    ("transaction", _u64, "?"),  # that it belongs to; null: to none, or not known
+    ("parent", _u64, "?"),  # of a child: the query that it is a part of
+    ("child", NAME, "?"),  # of a child: the fingerprint of its own statement
+)
+#: One row per transaction of several statements, where replies tell (`trace.transactions`).
+TRANSACTIONS = _table(
+    ("transaction", _u64),  # its first query
+    ("begin_ns", _i64),
+    ("end_ns", _i64),
+    ("session", _u64),
+    ("server", _u16, "?"),
+    ("outcome", NAME),  # committed, rolled back, unfinished
+    ("statements", _u32),
+    ("text", NAME),  # its statements' shapes, the same in a row once
+    ("last", _u64, "?"),  # the query that ended it, if one of its own did
+    ("commit_ns", _i64, "?"),  # what that took, if it was COMMIT or ROLLBACK
 )
 #: One row per shape hash; several hashes may share a fingerprint.
 SHAPES = _table(
@@ -179,6 +197,7 @@ TABLES: MappingProxyType[str, pa.Schema] = MappingProxyType(
         "loss": LOSS,
         "cpu_time": CPU_TIME,
         "energy": ENERGY,
+        "transactions": TRANSACTIONS,
         "queries": QUERIES,
         "segments": SEGMENTS,
     }

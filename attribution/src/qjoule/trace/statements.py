@@ -17,6 +17,8 @@ from qjoule.trace.schema import DIALECTS, OTHER_FINGERPRINT, SHAPES, STATEMENTS
 from qjoule.trace.stream import Frame
 
 MAX_SHAPES = 50_000
+#: Of each text, for `Statements.named`.
+START_CHARACTERS = 100
 #: Hashes are finer than fingerprints; this many of them for each fingerprint, on average.
 HASHES_PER_SHAPE = 4
 
@@ -77,6 +79,7 @@ class Statements:
         self._cursors = Cursors()
         self._waiting: dict[int, Frame] = {}  #: told by shapes that have not been told
         self._vocabulary: list[str | None] = [OTHER_FINGERPRINT]
+        self._starts = [OTHER_FINGERPRINT]  #: of the texts, by the same codes
         self._codes: dict[str, int] = {OTHER_FINGERPRINT: 0}
         self._by_hash: dict[int, int] = {0: -1, SHAPE_OTHER: 0}
         self._full = self._hashes_full = False
@@ -115,7 +118,7 @@ class Statements:
         named = self._fingerprint(text, read_as, truncated)
         self._batches.learn(shape, dialect, named.text)
         self._cursors.learn(shape, dialect, named.text)
-        code = self._code(named.fingerprint)
+        code = self._code(named.fingerprint, named.text)
         self._by_hash[shape] = code
         if dialect is Dialect.MYSQL and (used := _USE.search(named.text)):
             self.databases[shape] = _database(used[1])
@@ -141,6 +144,13 @@ class Statements:
         found = [self._by_hash.get(shape, unnamed) for shape in uniques.tolist()]
         return names(np.array(found, np.int64), self._vocabulary, codes)
 
+    def named(self, shape: int) -> tuple[str, str]:
+        """Fingerprint and start of the text of a shape hash; marks where it is not known."""
+        code = self._by_hash.get(shape, -1)
+        if code < 0:
+            return "?", "(text not seen)"
+        return self._vocabulary[code] or "", self._starts[code]
+
     def take_shapes(self) -> pa.Table:
         """Rows of `shapes` since the last call."""
         rows, self._shapes = self._shapes, []
@@ -151,7 +161,7 @@ class Statements:
         rows, self._statements = self._statements, []
         return pa.Table.from_pylist(rows, STATEMENTS)
 
-    def _code(self, fingerprint: str) -> int:
+    def _code(self, fingerprint: str, text: str) -> int:
         code = self._codes.get(fingerprint)
         if code is None:
             if len(self._vocabulary) > self._max_shapes:
@@ -159,6 +169,7 @@ class Statements:
                 return 0
             code = self._codes[fingerprint] = len(self._vocabulary)
             self._vocabulary.append(fingerprint)
+            self._starts.append(text[:START_CHARACTERS])
         return code
 
     def _note_other(self) -> None:
