@@ -19,7 +19,7 @@ from qjoule.model.coefficients import (
 from qjoule.model.counters import I64, Series
 from qjoule.model.fit.beliefs import belief_of
 from qjoule.model.fit.block import BlockFit, Evidence, Rows, fit_block, predict
-from qjoule.model.fit.rows import Source, itself, make_rows, thinned
+from qjoule.model.fit.rows import Source, itself, make_rows, thinned, width_for
 from qjoule.model.interval import Z95
 from qjoule.model.ledger import main_domain
 from qjoule.model.power_model import PowerModel
@@ -137,7 +137,7 @@ def _fit_domain(
     weights = Coefficients().of(domain, counters=counters)
     # Time weighs all alike, so it has no counters to go by.
     rows, read = make_rows([whole], Source(series, places, weights, itself, 1_000_000))
-    rows = thinned(_by_kernel(rows, kernel, kernels), _MOST_ROWS)
+    rows = thinned(_by_kernel(rows, kernel, kernels), width_for(rows, _MOST_ROWS))
     if int(rows.known.sum()) < _LEAST_ROWS * len(places) or not rows.features.any():
         return None
     if not counters or not read:

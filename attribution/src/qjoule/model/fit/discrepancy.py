@@ -21,24 +21,31 @@ _K = len(THETA) - 1
 _KNOTS = np.array([0.0, 0.15, 0.35, 0.65, 1.0])  #: of the power above idle, in the highest seen
 #: Saturation by the cores' power: from none of it to all.
 _BY_POWER = (0.5, 0.5)
+#: Shared power by the cores' frequency: none of it, as of an uncore with a clock of its own, or
+#: all, as of one that shares the cores' voltage (V**2 f goes with about the square of f).
+_BY_PACE = (0.5, 0.5)
 #: Voltage has a floor and steps; coefficients of f and f**3 follow its slope, not how it bends.
 _OVER_FREQUENCY = 0.5
 
 
 def discrepancy(rows: Rows, above_w: F64, value: F64) -> tuple[F64, F64, F64]:
-    """Columns (n, 6), mean (6,) and standard error (6,) of their coefficients.
+    """Columns (n, 7), mean (7,) and standard error (7,) of their coefficients.
 
-    `above_w` (n,): fitted power above idle. Power may bend over load, and over frequency, and
-    saturate by the cores' power as well as by their number.
+    `above_w` (n,): fitted power above idle. Power may bend over load, and over frequency, saturate
+    by the cores' power as well as by their number, and what is shared may follow the cores' pace.
     """
     some = rows.known.any()
     top = max(float(np.quantile(above_w[rows.known], 0.98)), 1e-9) if some else 1.0
     hats = np.stack([np.interp(above_w / top, _KNOTS, row) for row in np.eye(len(_KNOTS))[1:]], 1)
-    faster = _faster(rows) ** 2
-    bent = above_w * (faster - (float(faster[rows.known].mean()) if some else 0.0))
-    columns = np.column_stack([hats, bent, _by_power(rows, value)]) * rows.known[:, None]
-    mean = np.append(np.zeros(len(_KNOTS)), _BY_POWER[0])
-    return columns, mean, np.append(rows.bend * top * _KNOTS[1:], (_OVER_FREQUENCY, _BY_POWER[1]))
+    faster = _faster(rows)
+    squared = faster**2
+    bent = above_w * (squared - (float(squared[rows.known].mean()) if some else 0.0))
+    zones = len(rows.edge_w)
+    paced = rows.active * value[zones : 2 * zones][rows.zone] * faster
+    columns = np.column_stack([hats, bent, _by_power(rows, value), paced]) * rows.known[:, None]
+    mean = np.append(np.zeros(len(_KNOTS)), (_BY_POWER[0], _BY_PACE[0]))
+    sigma = (_OVER_FREQUENCY, _BY_POWER[1], _BY_PACE[1])
+    return columns, mean, np.append(rows.bend * top * _KNOTS[1:], sigma)
 
 
 def _faster(rows: Rows) -> F64:

@@ -12,7 +12,7 @@ from qjoule.model.coefficients import THETA, Coefficients
 from qjoule.model.counters import I64, Series
 from qjoule.model.fit.beliefs import belief_of
 from qjoule.model.fit.block import Belief, BlockFit, Evidence, Rows, fit_block
-from qjoule.model.fit.rows import ClassOf, Source, itself, make_rows
+from qjoule.model.fit.rows import ClassOf, Source, itself, make_rows, settled, spread_out, thinned
 from qjoule.model.power_model import PowerModel
 from qjoule.model.zones import zones
 
@@ -91,6 +91,7 @@ class Learner:
         if int(rows.known.sum()) < _MIN_WINDOWS * len(places) or not rows.features.any():
             return self.last.get(domain)
         rows = _limit_classes(rows, prior)
+        every, rows = rows, thinned(rows, settled(rows, self.period_ns))
         if not weights.calibrated:
             rows = replace(rows, bend=_UNSEEN * rows.bend)
         weights = self.coefficients.of(domain, counters=counters)
@@ -104,14 +105,18 @@ class Learner:
             return self.last.get(domain)
         if keep:
             self._remember(domain, rows, before, fit)
+        drift = _drift(every, spread_out(fit.drift_w, rows, every), fit)
+        covariance = fit.covariance.copy()
+        at = np.arange(len(places))
+        covariance[at, at] += drift.variance_w2
         model = PowerModel(
             *_parts(fit.value, len(places)),
             rows.classes,
             fit.value[len(belief.mean) :].astype(np.float32).astype(np.float64),
-            fit.covariance,
+            covariance,
             fit.spread,
             learned=True,
-            drift_w=_rest_drift_w(rows, fit, len(places)),
+            drift_w=drift.rest_w,
             first=batches[0].first,
         )
         if keep:
@@ -167,15 +172,32 @@ def _parts(value: F64, count: int) -> tuple[F64, F64, F64]:
     return plain[:count], plain[count : 2 * count], plain[2 * count : 2 * count + len(THETA)]
 
 
-def _rest_drift_w(rows: Rows, fit: BlockFit, count: int) -> F64:
-    """(zones, n) the part of the drift that is power at rest: its share in the mean power."""
-    out = np.zeros((count, len(rows.power_w) // max(count, 1)))
+@dataclass(frozen=True)
+class _Drift:
+    """Slow wandering of a block's power: `rest_w` (zones, n) the part that is power at rest.
+
+    That part is the share that power at rest has in the mean power. Whose the wandering was is not
+    known: `variance_w2` (zones,) is that of its mean, as if all of it were one's or the other's.
+    """
+
+    rest_w: F64
+    variance_w2: F64
+
+
+def _drift(rows: Rows, drift_w: F64, fit: BlockFit) -> _Drift:
+    count = len(rows.edge_w)
+    rest_w = np.zeros((count, len(rows.power_w) // max(count, 1)))
+    variance = np.zeros(count)
     for z in range(count):
         mine = rows.zone == z
-        mean_w = float(rows.power_w[mine & rows.known].mean()) if rows.known[mine].any() else 0.0
-        share = min(fit.value[z] / mean_w, 1.0) if mean_w > 0 else 0.0
-        out[z] = share * fit.drift_w[mine]
-    return out.astype(np.float32).astype(np.float64)
+        known = mine & rows.known
+        if not known.any():
+            continue
+        mean_w = float(rows.power_w[known].mean())
+        share = float(np.clip(fit.value[z] / mean_w, 0.0, 1.0)) if mean_w > 0 else 0.0
+        rest_w[z] = share * drift_w[mine]
+        variance[z] = share * (1.0 - share) * float(drift_w[known].mean()) ** 2
+    return _Drift(rest_w.astype(np.float32).astype(np.float64), variance)
 
 
 def _forget_classes(known: _Memory, stays: F64) -> Evidence:

@@ -25,6 +25,9 @@ _BEND_COUNTERS, _BEND_TIME = 0.02, 0.08
 #: Windows that lost more than this share of their busy time are not learned from.
 _MOST_LOST = 0.1
 
+#: Rows that are learned from last so many periods of the counter, where there are as many of them.
+_SETTLED_PERIODS, _LEAST_ROWS = 64, 64
+
 ClassOf = Callable[[I64], I64]
 
 
@@ -164,13 +167,11 @@ def _by_class(part: Part, classes: I64, class_of: ClassOf) -> F64:
     return out.reshape(windows, size, len(FEATURES) + 1)
 
 
-def thinned(rows: Rows, most: int) -> Rows:
-    """Rows of which as many neighbours are one as bring each zone to at most `most` rows.
+def thinned(rows: Rows, width: int) -> Rows:
+    """Rows of which each `width` neighbours are one: their mean, unknown if one of them is.
 
-    A row that is not wholly known is unknown.
+    What is left over at a zone's end is left out.
     """
-    count = max(int((rows.zone == z).sum()) for z in range(len(rows.edge_w)))
-    width = -(-count // most)
     if width < 2:
         return rows
     whole = np.concatenate(
@@ -190,3 +191,32 @@ def thinned(rows: Rows, most: int) -> Rows:
         edge_w=rows.edge_w / width,
         step_s=rows.step_s * width,
     )
+
+
+def width_for(rows: Rows, most: int) -> int:
+    """How many neighbours must be one to bring each zone to at most `most` rows."""
+    return -(-max(int((rows.zone == z).sum()) for z in range(len(rows.edge_w))) // most)
+
+
+def settled(rows: Rows, period_ns: int) -> int:
+    """How many neighbours must be one for a row's ends to be of no account.
+
+    A counter shows the energy of up to a period ago, so what ran about a window's ends may be
+    charged to its neighbour: an error of the regressors, not of the power. It pulls whatever
+    explains power towards nothing, and power at rest up, by as much as the error is large beside
+    what loads vary ("regression dilution": Fuller, Measurement Error Models, Wiley 1987): the less,
+    the longer the rows. A short trace keeps rows enough to tell anything.
+    """
+    wanted = -(-_SETTLED_PERIODS * period_ns // max(round(rows.step_s * 1e9), 1))
+    return int(np.clip(wanted, 1, max(len(rows.power_w) // len(rows.edge_w) // _LEAST_ROWS, 1)))
+
+
+def spread_out(values: F64, thin: Rows, rows: Rows) -> F64:
+    """Values of rows that were `thinned`, at all rows: between the middles of the thin ones."""
+    out = np.zeros(len(rows.power_w))
+    for z in range(len(rows.edge_w)):
+        mine, few = np.flatnonzero(rows.zone == z), np.flatnonzero(thin.zone == z)
+        if len(few):
+            middle = (np.arange(len(few)) + 0.5) * thin.step_s
+            out[mine] = np.interp((np.arange(len(mine)) + 0.5) * rows.step_s, middle, values[few])
+    return out
