@@ -20,7 +20,7 @@ LABELS = [GroupLabel("queries", (("fingerprint", f"f{g}"),), f"f{g}") for g in r
 def test_energy_of_statements_that_draw_more_than_they_weigh(counters: bool) -> None:
     case = known(1, FACTORS, counters=counters)
     found = learned(case).domains["package"].energy_nj
-    assert found == pytest.approx(case.energy_nj, rel=0.03)
+    assert found == pytest.approx(case.energy_nj, rel=0.05)
     by_weight = learned(case, refit=False).domains["package"].energy_nj
     error, before = (np.abs(e - case.energy_nj).sum() for e in (found, by_weight))
     assert error < before / 3

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from power_cases import FACTORS, Known, calibrated, known, learned, with_energy
+from power_cases import FACTORS, SHARED_W, Known, calibrated, known, learned, with_energy
 from qjoule.model import features
 from qjoule.model.account import Account, windows
 from qjoule.model.coefficients import Coefficients, PowerInterval
@@ -196,7 +196,9 @@ def test_a_package_that_goes_offline_leaves_the_other_alone() -> None:
         active_ns=active_ns,
         core_ns=core_ns,
     )
-    account = Account(case.series, (0, 1), calibrated())
+    both = {(package, "package"): SHARED_W for package in (0, 1)}
+    errors = dict.fromkeys(both, 0.5)
+    account = Account(case.series, (0, 1), calibrated(shared_w=both, shared_error_w=errors))
     account.add(gone)
     ledger = account.finish()
     check(ledger, int(energy_nj.sum()))

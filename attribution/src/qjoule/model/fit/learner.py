@@ -27,7 +27,7 @@ _MIN_WINDOWS = 25  #: fewer known windows tell nothing
 #: Memory of servers draws less than three times what their packages do; more is a wrong unit.
 _MAX_DRAM_RATIO = 3.0
 #: A block that the model of the blocks before predicts this much worse than its own: drift.
-_DRIFT_RATIO = 2.0
+_DRIFT_RATIO = 1.5
 #: What was learned is dropped where it predicts a block this much worse than the prior does.
 _HARMS = 1.1
 

@@ -26,7 +26,7 @@ _BEND_COUNTERS, _BEND_TIME = 0.02, 0.08
 _MOST_LOST = 0.1
 
 #: Rows that are learned from last so many periods of the counter, where there are as many of them.
-_SETTLED_PERIODS, _LEAST_ROWS = 64, 64
+_SETTLED_PERIODS, _LEAST_ROWS = 48, 64
 
 ClassOf = Callable[[I64], I64]
 
