@@ -93,8 +93,9 @@ SUITES = {
 
 def source_of(requirement: str, directory: Path) -> Path:
     """Unpacks the source distribution; returns its folder."""
-    pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:"]
-    subprocess.run([*pip, requirement], cwd=directory, check=True)
+    pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary"]
+    name = requirement.partition("==")[0]  # what builds it may come built
+    subprocess.run([*pip, name, requirement], cwd=directory, check=True)
     (archive,) = directory.glob("*.tar.gz")
     shutil.unpack_archive(archive, directory)
     (folder,) = (path for path in directory.iterdir() if path.is_dir())
@@ -117,8 +118,7 @@ def outcomes(argv: list[str], source: Path, environment: Mapping[str, str]) -> O
         [*argv, f"--junitxml={report}", "-q", "-p", "no:cacheprovider", "--tb=no"],
         cwd=source,
         env={**os.environ, **environment},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
         check=False,
@@ -126,6 +126,8 @@ def outcomes(argv: list[str], source: Path, environment: Mapping[str, str]) -> O
     for line in ran.stderr.splitlines():
         if line.startswith("qjoule:"):
             print(f"  {line}")
+    if not report.exists():
+        raise SystemExit(f"  no tests ran: {ran.stdout[-2000:]}{ran.stderr[-2000:]}")
     found = {}
     for case in ElementTree.parse(report).getroot().iter("testcase"):
         kinds = {child.tag for child in case} & {"failure", "error", "skipped"}
