@@ -36,6 +36,7 @@ Examples:
   qjoule attribute shop.qjoule
   qjoule attribute shop.qjoule --by database,user --idle proportional
   qjoule attribute shop.qjoule --by fingerprint,child
+  qjoule attribute shop.qjoule --by transaction
   qjoule attribute shop.qjoule --by tag:endpoint --format csv -o endpoints.csv
   qjoule attribute shop.qjoule --by tag:endpoint --where tag:tenant=42
   qjoule attribute db1.qjoule db2.qjoule --by tag:trace --top 10
@@ -51,7 +52,7 @@ Examples:
     show_default=True,
     metavar="KEY[,KEY…]",
     help="Group by fingerprint, query, server, database, user, session, thread, child (what a "
-    "procedure executed, see record --children) or tag:KEY.",
+    "procedure executed, see record --children), transaction or tag:KEY.",
 )
 @options.where
 @options.idle

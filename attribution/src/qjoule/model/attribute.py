@@ -18,6 +18,8 @@ from qjoule.model.result import Attribution
 from qjoule.model.selection import EVERYTHING, Selection
 from qjoule.model.span_sums import Roles
 from qjoule.model.spans import learn, settle
+from qjoule.model.transactions import COMMIT, Transactions, with_commits
+from qjoule.model.transactions import KEY as TRANSACTION
 from qjoule.model.windows import SegmentWindows
 from qjoule.trace.reader import Trace
 
@@ -50,9 +52,10 @@ def attribute(
     names = recorded.server_names(trace.meta)
     by_thread = recorded.servers_by_thread(trace.meta)
     owners = group_owners(trace.table("owners"), names, index, by_thread)
-    queries = QueryGroups(
-        trace.row_groups("queries"), trace.table("shapes"), names, keys, index, where=where
-    )
+    told = Transactions.of(trace.table("transactions")) if TRANSACTION in keys else None
+    asked = (*keys, COMMIT) if told else keys
+    parts, shapes = trace.row_groups("queries"), trace.table("shapes")
+    queries = QueryGroups(parts, shapes, names, asked, index, where=where, transactions=told)
     requests = RecordedRequests(queries, index.labels)
     machine = recorded.machine(trace)
     lost = tables.lost_time(trace.table("loss"), trace.begin_ns)
@@ -88,4 +91,6 @@ def attribute(
         notes=tuple(trace.problems),
     )
     result = assemble.attribution(ledger, labels, queries.stats(len(labels)), about)
+    if told:
+        result = with_commits(result, labels, queries.commits(len(labels)))
     return calibrated.said_in(result)

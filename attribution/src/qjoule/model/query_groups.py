@@ -23,6 +23,7 @@ from qjoule.model.id_runs import U64, IdRuns
 from qjoule.model.labels import LabelIndex
 from qjoule.model.latency import CallStats, Latencies
 from qjoule.model.query_labels import CALLS, I32, QueryLabels, Wanted, coded
+from qjoule.model.transactions import KEY, Transactions
 from qjoule.trace.arrow import pc
 
 #: Records whose variants are held, 4 bytes each.
@@ -70,9 +71,14 @@ class QueryGroups:
         index: LabelIndex,
         *,
         where: Wanted | None = None,
+        transactions: Transactions | None = None,
     ) -> None:
         self._parts = parts
-        self._labels = QueryLabels(shapes, server_name, by, where)
+        self._labels = QueryLabels(shapes, server_name, by, where, told=transactions)
+        self._transactions = transactions
+        own = () if transactions is None else ("query", KEY)
+        self._columns = list(dict.fromkeys([*self._labels.columns, *_CALL_COLUMNS, *own]))
+        self._commits = Latencies()
         self._held: dict[int, I32] = {}  #: by part, least recently used first
         self._latencies = Latencies()
         self._called = (*CALLS, "child") if "child" in by else CALLS
@@ -104,6 +110,10 @@ class QueryGroups:
         """Calls and latencies of the whole trace, of groups 0 to `groups` - 1."""
         return self._latencies.stats(groups, self._labels.group)
 
+    def commits(self, groups: int) -> CallStats:
+        """How long the COMMITs of transactions took, of groups 0 to `groups` - 1."""
+        return self._commits.stats(groups, self._labels.group)
+
     @property
     def parts(self) -> int:
         """How many parts there are."""
@@ -111,20 +121,25 @@ class QueryGroups:
 
     def calls(self, part: int) -> Calls:
         """The calls of a part; none if it can no longer be read."""
-        table = self._parts[part].read(list(dict.fromkeys([*self._labels.columns, *_CALL_COLUMNS])))
+        table = self._parts[part].read(self._columns)
         if table is None:
             return Calls(*np.zeros((4, 0), np.int64))
-        calls = _calls(self._labels.variants(table), table, self._called)
+        calls = _calls(self._labels.variants(table), table, self._called, self._transactions)
         calls = calls.take(calls.group >= 0)
         return replace(calls, group=self._labels.group[calls.group])
 
     def _first_pass(self, number: int, part: Part) -> IdRuns | None:
-        table = part.read(list(dict.fromkeys(["query", *_CALL_COLUMNS, *self._labels.columns])))
+        table = part.read(list(dict.fromkeys(["query", *self._columns])))
         if table is None or not table.num_rows:
             self.ends_ns.append(None)
             return None
         variants = self._labels.variants(table)
-        calls = _calls(variants, table, self._called)
+        calls = _calls(variants, table, self._called, self._transactions)
+        if self._transactions is not None:
+            commit_ns = self._transactions.ended_by(table)[3]
+            rows = np.flatnonzero(commit_ns >= 0)
+            ones = np.ones(len(rows), np.int64)
+            self._commits.add(variants[rows].astype(np.int64), commit_ns[rows], ones)
         self._latencies.add(calls.group, calls.latency_ns, calls.executions)
         ends = calls.end_ns
         self.ends_ns.append((int(ends.min()), int(ends.max())) if len(ends) else None)
@@ -145,7 +160,7 @@ class QueryGroups:
         return variants
 
     def _read_variants(self, number: int) -> I32:
-        table = self._parts[number].read(["query", *self._labels.columns])
+        table = self._parts[number].read(list(dict.fromkeys(["query", *self._labels.columns])))
         if table is None or not table.num_rows:
             return np.zeros(0, np.int32)
         return self._labels.variants(table)[_by_id(table)[1]]
@@ -181,17 +196,26 @@ def _by_id(table: pa.Table) -> tuple[U64, I64]:
     return ids[once], order[once]
 
 
-def _calls(variants: I32, table: pa.Table, commands: Sequence[str]) -> Calls:
+def _calls(
+    variants: I32, table: pa.Table, commands: Sequence[str], transactions: Transactions | None
+) -> Calls:
     """By variant; of children only where they are looked at one by one. A PREPARE's time counts,
-    but it is no call; nor is what had not ended, or a part of a call that is told elsewhere."""
+    but it is no call; nor is what had not ended, or a part of a call that is told elsewhere.
+    With `transactions`, who ends one is its one call."""
     end_ns = table.column("end_ns").to_numpy()
-    lasted_ns = end_ns - table.column("begin_ns").to_numpy()
+    begin_ns = table.column("begin_ns").to_numpy()
     command = coded(table.column("command"), "query")
     called = command.among(commands)
     unfinished = coded(table.column("status"), "").among(("unfinished",))
     flags = pc.fill_null(table.column("flags"), 0).to_numpy()
     executions = pc.fill_null(table.column("executions"), 1).to_numpy().astype(np.int64)
-    executions = np.where(command.among(("child",)), 1, executions)
+    child = command.among(("child",))
+    executions = np.where(child, 1, executions)
+    if transactions is not None:
+        is_in_one, ended, first_ns, _ = transactions.ended_by(table)
+        executions = np.where(is_in_one & ~child, ended, executions)
+        begin_ns = np.where(ended & ~child, first_ns, begin_ns)
+    lasted_ns = end_ns - begin_ns
     rows = np.flatnonzero(called & ~unfinished & (lasted_ns >= 0) & (executions > 0))
     lasted_ns = np.where(flags & QueryFlag.NO_END, -1, lasted_ns)
     return Calls(variants[rows].astype(np.int64), end_ns[rows], lasted_ns[rows], executions[rows])

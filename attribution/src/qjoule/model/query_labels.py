@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from qjoule.contract import QueryFlag
 from qjoule.errors import UsageError
+from qjoule.model import transactions
 from qjoule.model.counters import I64, Bool
 from qjoule.model.labels import (
     NO_TEXT,
@@ -32,7 +33,10 @@ from qjoule.model.labels import (
 from qjoule.trace.arrow import pc
 
 I32 = npt.NDArray[np.int32]
-KEYS = ("fingerprint", "query", "server", "database", "user", "session", "thread", "child")
+KEYS = (
+    *("fingerprint", "query", "server", "database", "user", "session", "thread"),
+    *("child", transactions.KEY),
+)
 STATEMENTS = ("query", "prepare", "execute", "child")
 CALLS = ("query", "execute")
 _SHOWN = QueryFlag.OPEN | QueryFlag.PIPELINED | QueryFlag.TRUNCATED
@@ -82,8 +86,11 @@ class QueryLabels:
         server_name: Callable[[int | None], str],
         by: Sequence[str],
         where: Wanted | None = None,
+        *,
+        told: transactions.Transactions | None = None,
     ) -> None:
         self._by = by
+        self._transactions = told
         self._wanted = dict(where.wanted) if where else {}
         self._server_name = server_name
         self._texts: dict[str, str] = {}
@@ -101,7 +108,9 @@ class QueryLabels:
 
     @property
     def columns(self) -> list[str]:
-        special = {"thread": "pid"} | {k: "tags" for k in self._fields if k.startswith("tag:")}
+        special = {"thread": "pid", transactions.COMMIT: "query"} | {
+            k: "tags" for k in self._fields if k.startswith("tag:")
+        }
         keys = [special.get(field, field) for field in self._fields]
         return list(dict.fromkeys([*keys, "shape", "command", "flags"]))
 
@@ -190,6 +199,11 @@ class QueryLabels:
             return coded(tags, NONE_LABEL)
         if field == "child":
             return self._children(queries)
+        if field == transactions.KEY and self._transactions is not None:
+            return Coded(*self._transactions.names(queries))
+        if field == transactions.COMMIT and self._transactions is not None:
+            commit_ns = self._transactions.ended_by(queries)[3]
+            return Coded((commit_ns >= 0).astype(np.int64), ["", transactions.COMMIT])
         name = {"thread": "pid"}.get(field, field)
         return coded(queries.column(name), "" if field in ("rung", "server") else NONE_LABEL)
 

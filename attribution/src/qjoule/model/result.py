@@ -35,7 +35,8 @@ class Row:
     `timed`: how many calls' latencies the mean is of. `error` and `error_by_domain`: what the
     intervals are made of, so that rows of several traces can be added up; None: not known.
     `shared_nj`: how much of `energy_nj` is of the power that a package draws once, however many of
-    its cores are busy; None: unknown.
+    its cores are busy; None: unknown. Of transactions, `commit_nj` is what of `energy_nj` COMMIT or
+    ROLLBACK took, and `commit_ns_mean` how long it lasted; None: none was seen.
     """
 
     keys: dict[str, str]
@@ -60,6 +61,8 @@ class Row:
     energy_by_domain_ci95: dict[str, tuple[float, float]] = field(default_factory=dict)
     power_factor: tuple[float, float, float] | None = None
     shared_nj: int | None = None
+    commit_nj: int | None = None
+    commit_ns_mean: float | None = None
     timed: int = 0
     error: RowErrors | None = field(default=None, compare=False, repr=False)
     error_by_domain: dict[str, RowErrors] = field(default_factory=dict, compare=False, repr=False)

@@ -65,6 +65,10 @@ def _flat(attribution: Attribution, row: Row, keys: list[str]) -> dict[str, Any]
         "rung": row.rung,
         "flags": " ".join(row.flags),
     }
+    if "transaction" in keys:
+        commit_nj = row.commit_nj if known else None
+        record["commit_j"] = None if commit_nj is None else commit_nj / 1e9
+        record["commit_ns_mean"] = row.commit_ns_mean
     for domain in attribution.domains[1:]:
         low, high = row.energy_by_domain_ci95.get(domain.name, (None, None))
         record |= {

@@ -146,6 +146,11 @@ def row_document(row: Row, known: bool = True) -> dict[str, Any]:
         "latency_ns_p95": row.latency_ns_p95,
         "latency_ns_p99": row.latency_ns_p99,
     }
+    if row.commit_nj is not None:
+        out |= {
+            "commit_j": row.commit_nj / 1e9 if known else None,
+            "commit_ns_mean": row.commit_ns_mean,
+        }
     counters = {name: getattr(row, name) for name in ("cycles", "instructions", "llc_misses")}
     out |= {name: value for name, value in counters.items() if value is not None}
     if row.power_factor:

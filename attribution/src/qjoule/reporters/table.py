@@ -32,6 +32,8 @@ _TITLES = {
     "flags": "",
     "power": "W",
     "cpu": "CPU ms/call",
+    "commit": "commit",
+    "commit_time": "for",
     "mean": "lat mean",
     "p95": "lat p95",
 }
@@ -40,6 +42,8 @@ _RANKS = {
     "label": 0,
     "energy": 0,
     "flags": 0,
+    "commit": 2,
+    "commit_time": 3,
     "per_call": 1,
     "share": 2,
     "calls": 3,
@@ -127,6 +131,10 @@ def _query_line(row: Row, attribution: Attribution, flags: dict[str, str]) -> Li
         mean=fmt.duration(row.latency_ns_mean),
         p95=fmt.duration(row.latency_ns_p95),
     )
+    if row.commit_nj is not None:
+        line.cells["commit_time"] = fmt.duration(row.commit_ns_mean)
+        if has_energy(attribution) and row.energy_nj:
+            line.cells["commit"] = fmt.share(row.commit_nj / row.energy_nj)
     return line
 
 
