@@ -76,7 +76,10 @@ class Sessions:
         if event == SessionEvent.OPEN:
             startup = parse_startup(kind, frame.text)
             user, database = self._code(startup.user), self._code(startup.database)
-            self._remember(session, _Session(user, database, _connection(record)))
+            # A thread moves between CPUs, and each ring is read to its end: what came later may be
+            # here already.
+            changes = known.changes if (known := self._sessions.get(session)) else []
+            self._remember(session, _Session(user, database, _connection(record), changes))
         elif event == SessionEvent.MET:
             met = self._recall(session)
             met.connection = _connection(record)
