@@ -205,17 +205,22 @@ static __always_inline bool postgres_is_counted(const struct postgres_reply *rep
 /*
  * Takes what the backend said of the request that it has done. Of several requests in one read only
  * the last one's reply is there: nothing is said of them.
+ *
+ * A function of its own to the verifier, which else walks it anew for every way that leads here:
+ * that took seconds.
  */
-static __always_inline void postgres_answered(struct thread_state *thread)
+__noinline int postgres_answered(struct thread_state *thread)
 {
 	struct postgres_reply reply = {.thread = thread, .window = -POSTGRES_WINDOW};
 	bool alone;
 
+	if (!thread)
+		return 0;
 	if (!thread->send_buffer || thread->requests != 1 || thread->command == QJ_COMMAND_OTHER)
-		return;
+		return 0;
 	bpf_loop(POSTGRES_REPLY_MAX, postgres_reply_message, &reply, 0);
 	if (!reply.ended)
-		return;
+		return 0;
 	/* An error is sent at once, so ReadyForQuery then lies over its first bytes. */
 	alone = reply.at == POSTGRES_HEADER + 1;
 	if (alone || reply.failed) {
@@ -231,6 +236,7 @@ static __always_inline void postgres_answered(struct thread_state *thread)
 		thread->flags |= QJ_QUERY_ROWS;
 		thread->rows = reply.rows;
 	}
+	return 0;
 }
 
 #endif

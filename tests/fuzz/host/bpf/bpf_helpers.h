@@ -11,6 +11,7 @@
 #define __array(name, value) typeof(value) *name[]
 #undef __always_inline
 #define __always_inline inline __attribute__((always_inline))
+#define __noinline static __attribute__((noinline, unused))
 
 long bpf_probe_read_user(void *to, __u32 bytes, const void *from);
 long bpf_probe_read_user_str(void *to, __u32 bytes, const void *from);
