@@ -95,7 +95,8 @@ def test_a_quiet_machine_tells_them_narrowly(
     assert found["ok"]
     assert found["high"] - found["low"] < 0.3 * rapl.idle_w
     shared = document["identified"]["shared_w.package.0"]
-    assert shared["high"] - shared["low"] < rapl.shared_w
+    # One busy core and all of them, where there are two: saturation could explain as much.
+    assert shared["high"] - shared["low"] < 2 * rapl.shared_w
     awake_w = rapl.idle_w + rapl.shared_w
     assert found["value"] + shared["value"] == pytest.approx(awake_w, rel=0.25)
 
