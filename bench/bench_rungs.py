@@ -116,14 +116,15 @@ def bench(chosen: argparse.Namespace) -> None:
     print("\n".join(machine_lines(machine())), end="\n\n")
     print(f"{'':22}{'rung adds per query':>24}{'whole':>26}{'untraced':>12}  target", flush=True)
     where = places(os.sched_getaffinity(0))
-    saved: list[MeasuredCost] = []
     with Recorder(where.tracing) as recorder, kept_awake(where.all):
         for subject in SUBJECTS:
-            saved += bench_subject(chosen, Bench(recorder, where.served, size), subject)
+            costs = bench_subject(chosen, Bench(recorder, where.served, size), subject)
+            if chosen.save:  # one by one: the last ones take minutes, and may be interrupted
+                every = {**read_costs(), **{one.key: one for one in costs}}
+                COSTS.write_text(write_costs(every.values()))
     coverage = median_interval([0.0] * size.sweeps).coverage
     print(f"\nmedians of {size.sweeps} sweeps with {coverage:.1%} intervals")
     if chosen.save:
-        COSTS.write_text(write_costs({**read_costs(), **{one.key: one for one in saved}}.values()))
         print(f"saved in {COSTS.name}; 'make docs' shows it")
 
 
