@@ -1,0 +1,96 @@
+"""Laws of what is inflated: the same as the libraries say, and of a prefix a prefix."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+
+import lz4.block
+import pyarrow as pa
+import pytest
+import snappy
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from qjoule.shapes import inflate
+
+Inflate = Callable[[bytes, int], bytes]
+Deflate = Callable[[bytes], bytes]
+LIMIT = 4096
+
+
+def _lz4(data: bytes) -> bytes:
+    return bytes(lz4.block.compress(data, store_size=False))
+
+
+def _zstd(data: bytes) -> bytes:
+    return bytes(pa.Codec("zstd").compress(data, asbytes=True))
+
+
+def _snappy(data: bytes) -> bytes:
+    return bytes(snappy.compress(data))
+
+
+FORMATS: list[tuple[Inflate, Deflate]] = [
+    (inflate.lz4_block, _lz4),
+    (inflate.snappy_block, _snappy),
+    (inflate.zlib_stream, zlib.compress),
+    (inflate.zstd_frame, _zstd),
+]
+_each = pytest.mark.parametrize(
+    "inflated, deflated", FORMATS, ids=["lz4", "snappy", "zlib", "zstd"]
+)
+#: Text that repeats itself, near and far, and noise that cannot be shortened.
+TEXTS = st.lists(
+    st.one_of(
+        st.sampled_from([b"SELECT id FROM orders WHERE ", b"note = ", b"a" * 40, b"\0" * 300]),
+        st.binary(max_size=300),
+    ),
+    max_size=40,
+).map(b"".join)
+
+
+@_each
+@given(text=TEXTS, limit=st.integers(0, 20_000))
+@example(text=b"", limit=LIMIT)
+@example(text=b"ab" * 50_000, limit=200_000)
+@example(text=bytes(range(256)) * 300, limit=70_000)
+def test_as_the_library_says(inflated: Inflate, deflated: Deflate, text: bytes, limit: int) -> None:
+    assert inflated(deflated(text), limit) == text[:limit]
+
+
+@_each
+@given(text=TEXTS, data=st.data())
+def test_of_a_prefix_a_prefix(
+    inflated: Inflate, deflated: Deflate, text: bytes, data: st.DataObject
+) -> None:
+    packed = deflated(text)
+    cut = data.draw(st.integers(0, len(packed)))
+    found = inflated(packed[:cut], LIMIT)
+    assert text[:LIMIT].startswith(found)
+
+
+@given(text=TEXTS.filter(lambda text: len(text) > 600))
+def test_of_half_there_is_something(text: bytes) -> None:
+    """No prefix is lost for being cut, where a format can tell before its end."""
+    for inflated, deflated in FORMATS[:2]:
+        packed = deflated(text)
+        assert len(inflated(packed[: len(packed) // 2], LIMIT)) >= min(len(packed) // 3, LIMIT)
+
+
+@pytest.mark.parametrize("inflated", [inflated for inflated, _ in FORMATS])
+@given(noise=st.binary(max_size=400), limit=st.integers(0, 2000))
+@example(noise=b"\x10a\x01\x00\xff\xff\xff", limit=2000)
+@example(noise=b"\xff" * 400, limit=2000)
+@example(noise=b"\xff\xff\xff\xff\x0f\xfc\xff\xff\xff\xffab", limit=2000)
+def test_whatever_is_sent_is_bounded(inflated: Inflate, noise: bytes, limit: int) -> None:
+    assert len(inflated(noise, limit)) <= limit
+
+
+@given(text=TEXTS, noise=st.binary(min_size=1, max_size=60), data=st.data())
+def test_damage_spoils_nothing_before_it(text: bytes, noise: bytes, data: st.DataObject) -> None:
+    for inflated, deflated in FORMATS[:2]:
+        packed = deflated(text)
+        cut = data.draw(st.integers(0, len(packed)))
+        before = inflated(packed[:cut], LIMIT)
+        assert inflated(packed[:cut] + noise, LIMIT).startswith(before)
