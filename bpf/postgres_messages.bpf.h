@@ -36,6 +36,17 @@ static __always_inline void postgres_settle(struct thread_state *thread, __u64 b
 	thread->flags |= QJ_QUERY_PIPELINED | QJ_QUERY_NO_TEXT;
 }
 
+/* `addr`: where the statement's text is, if it is here whole. */
+static __always_inline void postgres_sets(struct postgres_walk *walk, __u64 addr)
+{
+	struct thread_state *thread = walk->thread;
+
+	if (!thread->sets || !thread->shape)
+		return;
+	thread->changes = 1;
+	emit_session(walk->cpu, thread, QJ_SESSION_SETS, addr, thread->statement_bytes);
+}
+
 static __always_inline void postgres_parse(struct postgres_walk *walk, __u32 here)
 {
 	struct thread_state *thread = walk->thread;
@@ -48,6 +59,8 @@ static __always_inline void postgres_parse(struct postgres_walk *walk, __u32 her
 	 */
 	statement_string(walk->cpu, thread, addr + length, length ? here - length : 0);
 	prepared_learn(thread, name);
+	if (length == 1) /* to be executed at once: what has a name may be executed at any time */
+		postgres_sets(walk, addr + length);
 	if (thread->executions) { /* preparing says nothing about what was executed before */
 		thread->shape = before;
 		thread->flags = flags;
@@ -94,6 +107,7 @@ static __always_inline void postgres_query(struct postgres_walk *walk, __u32 her
 	if (!thread->executions)
 		thread->command = QJ_COMMAND_QUERY;
 	statement_string(walk->cpu, thread, walk->addr, here);
+	postgres_sets(walk, walk->addr);
 	postgres_settle(thread, before, flags);
 	thread->executions++;
 	if (thread->executions > 1)

@@ -24,6 +24,8 @@ static __always_inline void postgres_end(struct qj_cpu_state *cpu, struct thread
 {
 	thread->last_shape = thread->shape;
 	postgres_answered(thread);
+	if (thread->changes && thread->flags & QJ_QUERY_ERROR)
+		emit_session(cpu, thread, QJ_SESSION_KEPT, 0, 0);
 	query_end(cpu, thread, end_ns);
 }
 

@@ -121,6 +121,7 @@ enum qj_session_event {
 	QJ_SESSION_DATABASE = 4, /* another default database: its name follows */
 	QJ_SESSION_KEPT = 5,	 /* the server refused the last change */
 	QJ_SESSION_MET = 6,	 /* a connection that was logged in already, or never logs in */
+	QJ_SESSION_SETS = 7, /* a PostgreSQL statement that sets or resets a parameter follows */
 };
 
 enum qj_dialect {

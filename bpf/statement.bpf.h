@@ -106,14 +106,19 @@ static long statement_chunk(__u32 i, struct statement_walk *walk)
 	return walk->ended ? 1 : 0;
 }
 
-/* COPY: after a first reply the client sends data, and the query goes on. */
+/*
+ * COPY: after a first reply the client sends data, and the query goes on. SET, RESET and DISCARD
+ * may change the name that an application has given itself.
+ */
 static __always_inline void note_first_word(struct thread_state *thread, __u64 addr)
 {
 	__u32 word = 0;
 
 	bpf_probe_read_user(&word, sizeof(word), (const void *)addr);
 	word |= 0x20202020;
-	thread->may_continue = word == 0x79706f63; /* copy */
+	thread->may_continue = word == 0x79706f63;		 /* copy */
+	thread->sets = (word & 0xffffff) == 0x746573 ||		 /* set */
+		       word == 0x65736572 || word == 0x63736964; /* rese, disc */
 }
 
 static __always_inline void statement_begin(struct thread_state *thread, __u8 dialect, __u64 addr,

@@ -37,8 +37,10 @@ static __always_inline void running(struct qj_cpu_state *cpu, struct thread_stat
 		return;
 	}
 	if (!thread->begin_ns) {
-		if (!thread->session)
+		if (!thread->session) {
 			thread->session = new_id(cpu);
+			emit_session(cpu, thread, QJ_SESSION_MET, 0, 0);
+		}
 		query_begin(cpu, thread, now);
 		thread->command = QJ_COMMAND_QUERY;
 	} else if (thread->text_addr == text) {
@@ -75,8 +77,12 @@ int BPF_KPROBE(on_portal_run)
 {
 	struct thread_state *thread = thread_of(bpf_get_current_task_btf());
 
-	if (thread && thread->rung == QJ_RUNG_SYMBOL && thread->begin_ns)
-		thread->executions = 1;
+	if (!thread || thread->rung != QJ_RUNG_SYMBOL || !thread->begin_ns)
+		return 0;
+	if (thread->sets && !thread->executions)
+		emit_session(this_cpu(), thread, QJ_SESSION_SETS, thread->text_addr,
+			     thread->statement_bytes);
+	thread->executions = 1;
 	return 0;
 }
 

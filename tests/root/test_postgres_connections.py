@@ -25,7 +25,7 @@ from root.support.postgres_client import (
     postgres_client,
     query,
 )
-from root.support.recording import Run, both_rungs, recording
+from root.support.recording import Run, attribute, both_rungs, recording
 from servers.postgres import postgres_server
 from servers.process import DatabaseServer, Unavailable
 
@@ -270,5 +270,37 @@ def test_a_session_that_was_open_before(replicated: DatabaseServer, tmp_path: Pa
     run = Run(tmp_path / "t")
     (row,) = run.having("m_open_before").to_dict("records")
     assert not row["flags"] & QueryFlag.NO_TEXT
-    assert pd.isna(row["user"]), "its login was before"
+    assert (row["user"], row["database"]) == ("postgres", "postgres"), "by its process's title"
+    assert pd.isna(row["application"]), "its login was before"
     assert run.loss == {}
+
+
+def test_what_an_application_calls_itself(replicated: DatabaseServer, tmp_path: Path) -> None:
+    """At its login, and from each SET on: poolers do that for whom they lend a connection to."""
+    with both_rungs(tmp_path, replicated.pid):
+        with closing(replicated.connect(application_name="m_first")) as connection:
+            connection.execute("select 1 as m_as_first")
+            connection.execute("set application_name = 'm_second'")
+            connection.execute("select 1 as m_as_second")
+            with connection.transaction(), pytest.raises(psycopg.Error):
+                connection.execute("set application_name = 'm_' nonsense")
+                raise AssertionError
+            connection.execute("select 1 as m_as_second")
+            connection.execute("reset application_name")
+            connection.execute("select 1 as m_as_first")
+        with postgres_client(replicated.port) as client:
+            client.exchange(parse(b"set application_name to m_third"), bind(), execute(), SYNC)
+            client.exchange(query(b"select 1 as m_as_third"))
+    for rung in ("socket", "symbol"):
+        run = Run(tmp_path / rung)
+        named = run.having("m_as_")
+        wanted = [text.removeprefix("select ? as m_as_") for text in named["text"]]
+        if rung == "socket":
+            assert list(named["application"]) == [f"m_{name}" for name in wanted]
+            assert set(named["user"]) == {"postgres"}
+        else:  # which sees no login
+            known = named[named["application"].notna()]
+            assert list(known["application"]) == ["m_second", "m_second", "m_third"]
+        assert run.loss == {}, rung
+    rows = attribute(tmp_path / "socket", "--by", "application")["rows"]
+    assert {"m_first", "m_second", "m_third"} <= {row.get("application") for row in rows}

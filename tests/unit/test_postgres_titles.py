@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import fake_tracer as ft
-from qjoule.contract import Block, TaskEvent
+from qjoule.contract import Block, SessionEvent, TaskEvent
 from qjoule.live.titles import WAIT_NS, TitledStream
-from qjoule.trace.roles import postgres_role
+from qjoule.trace.roles import postgres_role, postgres_session
 from qjoule.trace.stream import encode_block
 
 
@@ -138,3 +138,49 @@ def test_nobody_is_asked_for_ever() -> None:
 
     assert renamed(TitledStream(io.BytesIO(b"".join(blocks)), [1], read)) == []
     assert 5 < len(asked) < 15
+
+
+@pytest.mark.parametrize(
+    ("title", "whose"),
+    [
+        ("postgres: bob shop [local] idle", ("bob", "shop")),
+        ("postgres: bob shop [local]", ("bob", "shop")),
+        ("postgres: 15/main: bob shop 127.0.0.1(5432) SELECT waiting", ("bob", "shop")),
+        ("postgres: bob shop db.example.org(4711) idle in transaction", ("bob", "shop")),
+        ("postgres: b\u00f6b sh\u00f6p ::1(1) idle", ("b\u00f6b", "sh\u00f6p")),
+        # Names with spaces, and those that look like the rest of a title.
+        ("postgres: bob the builder shop [local] idle", None),
+        ("postgres: alice games [local] idle shop [local] idle", None),
+        ("postgres: alice games 10.0.0.7(1) shop [local] idle", None),
+        ("postgres: alice games[local] idle", None),
+        # No client's.
+        ("postgres: walsender replica 10.0.0.7(4711) streaming 0/3000148", None),
+        ("postgres: autovacuum worker shop", None),
+        ("postgres: checkpointer", None),
+        ("postgres -D /data [local]", None),
+        ("", None),
+    ],
+)
+def test_users_and_databases(title: str, whose: tuple[str, str] | None) -> None:
+    assert postgres_session(title) == whose
+
+
+def session_frames(event: SessionEvent, server: int, title: str) -> list[tuple[int, bytes]]:
+    """(event, text) of what a stream tells of a session."""
+    record = {"session": 1, "tgid": 7, "pid": 7, "event": event, "server": server}
+    records = ft.records(Block.SESSION, [record])
+    blocks = [ft.head(), encode_block(Block.SESSION, records, t_ns=6)]
+    stream = TitledStream(io.BytesIO(b"".join(blocks)), [1], lambda _pid: title)
+    frames = [frame for frame in stream if frame.kind is Block.SESSION]
+    return [(int(frame.records["event"][0]), frame.text) for frame in frames]
+
+
+def test_a_session_whose_login_was_not_seen() -> None:
+    title = "postgres: bob shop [local] SELECT"
+    met, opened = SessionEvent.MET, SessionEvent.OPEN
+    told = [(met, b""), (SessionEvent.USER, b"bob\0shop\0")]
+    assert session_frames(met, 1, title) == told
+    assert session_frames(met, 2, title) == [(met, b"")]
+    assert session_frames(opened, 1, title) == [(opened, b"")]
+    assert session_frames(met, 1, "") == [(met, b"")]
+    assert session_frames(met, 1, "postgres: b s [local] c [local]") == [(met, b"")]

@@ -43,7 +43,7 @@ def told(*events: bytes) -> Sessions:
 
 def at(sessions: Sessions, *times: int, session: int = 7) -> list[tuple[str | None, str | None]]:
     many = np.full(len(times), session, np.uint64)
-    users, databases = sessions.users_databases(many, np.array(times, np.uint64))
+    users, databases, _ = sessions.names_of(many, np.array(times, np.uint64))
     return list(zip(users.to_pylist(), databases.to_pylist(), strict=True))
 
 
@@ -156,3 +156,49 @@ def test_statements_that_do_not(statement: bytes) -> None:
 def text(statement: bytes) -> Frame:
     stream = ft.head() + ft.text(1, statement)
     return next(frame for frame in Stream(io.BytesIO(stream)) if frame.kind is Block.TEXT)
+
+
+def postgres_event(kind: SessionEvent, t_ns: int, text: bytes = b"") -> bytes:
+    record = {"session": 7, "t_ns": t_ns, "text_bytes": len(text), "event": kind}
+    record["server_kind"] = ServerKind.POSTGRES
+    return ft.block(Block.SESSION, record, text=text)
+
+
+def applications(sessions: Sessions, *times: int) -> list[str | None]:
+    many = np.full(len(times), 7, np.uint64)
+    _, _, found = sessions.names_of(many, np.array(times, np.uint64))
+    names: list[str | None] = found.to_pylist()
+    return names
+
+
+STARTUP = b"\0\0\0\x40\0\x03\0\0user\0alice\0application_name\0shop\0\0"
+
+
+def test_an_application_may_be_called_otherwise_later() -> None:
+    """As poolers do with a connection that serves another application."""
+    sessions = told(
+        postgres_event(SessionEvent.OPEN, 10, STARTUP),
+        postgres_event(SessionEvent.SETS, 20, b"set application_name = 'games'"),
+        postgres_event(SessionEvent.SETS, 30, b"set search_path to a"),
+        postgres_event(SessionEvent.SETS, 40, b"set application_name = 'refused'"),
+        postgres_event(SessionEvent.KEPT, 41),
+        postgres_event(SessionEvent.SETS, 50, b"DISCARD ALL"),
+        postgres_event(SessionEvent.SETS, 60, b"set application_name = ''"),
+    )
+    expected = ["shop", "games", "games", "games", "shop", "shop"]
+    assert applications(sessions, 15, 25, 35, 45, 55, 65)[:5] == expected[:5]
+    assert at(sessions, 65) == [("alice", "alice")]
+    sessions.settle(1 << 40)
+    assert at(sessions, 1 << 41) == [("alice", "alice")]
+
+
+def test_a_session_that_was_open_before_is_named_by_its_processs_title() -> None:
+    sessions = told(
+        postgres_event(SessionEvent.MET, 10),
+        postgres_event(SessionEvent.USER, 10, b"bob\0games\0"),
+        postgres_event(SessionEvent.SETS, 20, b"set application_name to lotto"),
+    )
+    assert at(sessions, 9, 10, 30) == [(None, None), ("bob", "games"), ("bob", "games")]
+    assert applications(sessions, 15, 30) == [None, "lotto"]
+    sessions = told(postgres_event(SessionEvent.USER, 10, b"bob\0cut off"))
+    assert at(sessions, 10) == [("bob", None)]

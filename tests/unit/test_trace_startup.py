@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import struct
 
+import pytest
+
 from qjoule.contract import ServerKind
-from qjoule.trace.startup import MAX_NAME_BYTES, Startup, parse_change, parse_startup
+from qjoule.trace.startup import (
+    MAX_NAME_BYTES,
+    RESET,
+    Startup,
+    parse_change,
+    parse_sets,
+    parse_startup,
+)
 
 PROTOCOL_41 = 0x200
 CONNECT_WITH_DB = 0x8
@@ -89,8 +98,50 @@ def test_every_cut_of_a_change_of_user_is_parsed_as_far_as_it_goes() -> None:
     message = b"bob\0" + b"\x03xyz" + b"stock\0" + struct.pack("<H", 45) + b"plugin\0"
     message += bytes([len(attributes)]) + attributes
     assert parse_change(ServerKind.MYSQL, message) == Startup("bob", "stock", "mysql")
-    assert parse_change(ServerKind.POSTGRES, message) == Startup()
+    assert parse_change(ServerKind.REDIS, message) == Startup()
     for size in range(len(message)):
         found = parse_change(ServerKind.MYSQL, message[:size])
         assert found.user in (None, "bob")
         assert found.database in (None, "stock")
+
+
+@pytest.mark.parametrize(
+    ("statement", "name"),
+    [
+        (b"set application_name = 'shop'", "shop"),
+        (b"SET Application_Name='o''clock' ;", "o'clock"),
+        (b"set session application_name to shop", "shop"),
+        (b"set application_name to 'shop'\n\0", "shop"),
+        (b"SET client_encoding='UTF8';SET application_name='shop';", "shop"),
+        (b"set application_name = 'a'; set application_name = 'b'", "b"),
+        (b"set application_name='a'; reset all", RESET),
+        (b"set application_name = ''", RESET),
+        (b"set application_name = default", RESET),
+        (b"reset application_name", RESET),
+        (b"DISCARD ALL", RESET),
+        (b"set application_name = 'sch\xc3\xb6n\x1b[2J'", "sch??n?[2J"),
+        (b"set application_name = '" + b"x" * 90 + b"'", "x" * 63),
+        # Not for the session, of another parameter, or cut off.
+        (b"set local application_name = 'shop'", None),
+        (b"set search_path to application_name", None),
+        (b"set application_names = 'shop'", None),
+        (b"discard plans", None),
+        (b"set application_name = 'cut off", None),
+        (b"set application_name = E'a\\'b'", None),
+        (b"settle", None),
+        (b"", None),
+    ],
+)
+def test_names_that_applications_give_themselves(statement: bytes, name: str | None) -> None:
+    assert parse_sets(statement) == name
+
+
+def test_many_names_in_one_statement_take_no_time() -> None:
+    assert parse_sets(b"set application_name = 'a';" * 18) == "a"
+    for hostile in (
+        b";" * 512,
+        b"set " * 128,
+        b"set application_name = '" + b"'" * 480,
+        b" " * 512,
+    ):
+        assert not (parse_sets(hostile) or "").strip("'")

@@ -111,6 +111,7 @@ class SessionEvent(IntEnum):
     DATABASE = 4
     KEPT = 5
     MET = 6
+    SETS = 7
 
 
 class Dialect(IntEnum):

@@ -51,8 +51,8 @@ Examples:
     default="fingerprint",
     show_default=True,
     metavar="KEY[,KEY…]",
-    help="Group by fingerprint, query, server, database, user, session, thread, child (what a "
-    "procedure executed, see record --children), transaction or tag:KEY.",
+    help="Group by fingerprint, query, server, database, user, application, session, thread, child "
+    "(what a procedure executed, see record --children), transaction or tag:KEY.",
 )
 @options.where
 @options.idle

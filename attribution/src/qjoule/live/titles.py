@@ -1,4 +1,5 @@
-"""What PostgreSQL's processes do, by the titles that they write over their command lines.
+"""What PostgreSQL's processes do, and for whom, by the titles that they write over their command
+lines.
 
 All are called `postgres`. A title comes a moment after the fork and is another's memory, which no
 program of the kernel's reads at a switch; so it is looked up in /proc, by whoever reads the stream
@@ -13,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from qjoule.contract import TASK, Block, TaskEvent
+from qjoule.contract import TASK, Block, SessionEvent, TaskEvent
 from qjoule.servers.procfs import read_text
-from qjoule.trace.roles import postgres_role
+from qjoule.trace.roles import postgres_role, postgres_session
 from qjoule.trace.stream import Frame, Source, Stream
 
 #: Who has no title by then never will: the main process, or one that is not our user's to see.
@@ -34,7 +35,7 @@ class TitledStream(Stream):
     """A stream in which processes of the `servers` (ids of the attach plan) are renamed by title.
 
     To the tracer's blocks it adds TASK blocks of one RENAME each, dated to what announced the
-    process.
+    process, and for a session whose login was not seen a SESSION block of the event USER.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class TitledStream(Stream):
                 self._note(frame)
             elif frame.kind is Block.SESSION:
                 yield from self._has_client(frame)
+                yield from self._met(frame)
             if self._waiting and frame.t_ns >= self._looked_ns + LOOK_NS:
                 self._looked_ns = frame.t_ns
                 yield from self._look(frame.t_ns)
@@ -77,6 +79,19 @@ class TitledStream(Stream):
         announced = self._waiting.pop(int(frame.records["tgid"][0]), None)
         if announced is not None:
             yield _renamed(announced, "backend", frame.t_ns)
+
+    def _met(self, frame: Frame) -> Iterator[Frame]:
+        """Its client has just sent a request, so the process is there and has its last title."""
+        met = frame.records[0]
+        if met["event"] != SessionEvent.MET or int(met["server"]) not in self._servers:
+            return
+        whose = postgres_session(self._title_of(int(met["tgid"])))
+        if whose is None:
+            return
+        text = b"".join(name.encode("utf-8", "replace") + b"\0" for name in whose)
+        user = frame.records.copy()
+        user["event"], user["text_bytes"] = SessionEvent.USER, len(text)
+        yield Frame(Block.SESSION, frame.t_ns, user, text)
 
     def _look(self, now_ns: int) -> Iterator[Frame]:
         for tgid, announced in list(self._waiting.items()):

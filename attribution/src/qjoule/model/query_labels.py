@@ -34,7 +34,7 @@ from qjoule.trace.arrow import pc
 
 I32 = npt.NDArray[np.int32]
 KEYS = (
-    *("fingerprint", "query", "server", "database", "user", "session", "thread"),
+    *("fingerprint", "query", "server", "database", "user", "application", "session", "thread"),
     *("child", transactions.KEY),
 )
 STATEMENTS = ("query", "prepare", "execute", "child")

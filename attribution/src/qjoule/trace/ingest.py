@@ -255,12 +255,11 @@ class Ingest:
         children: tuple[Array, pa.DictionaryArray] | None = None,
     ) -> pa.Table:
         fingerprints = self._statements.fingerprints(queries["shape"])
-        users, databases = self._sessions.users_databases(queries["session"], queries["end_ns"])
+        whose = self._sessions.names_of(queries["session"], queries["end_ns"])
         return rows.query_rows(
             queries,
             fingerprints,
-            users,
-            databases,
+            whose,
             tags=self._tags(queries),
             transactions=transactions,
             children=children,

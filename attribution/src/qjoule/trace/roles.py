@@ -69,3 +69,24 @@ def postgres_role(title: str) -> str:
             return role
     printable = "".join(character for character in rest if character.isprintable())
     return printable.encode("ascii", "replace")[:15].decode()
+
+
+#: Of one word each: a name with a space could pass for several.
+_POSTGRES_SESSION = re.compile(
+    r"(?P<user>[^ ]+) (?P<database>[^ ]+)(?P<client> (?:\[local\]|[^ ]+\([0-9]+\)))(?: |$)"
+)
+
+
+def postgres_session(title: str) -> tuple[str, str] | None:
+    """User and database of the client that a PostgreSQL process serves; None: not certain.
+
+    Databases and users may have any name, also one that looks like the rest of a title: where there
+    seem to be two clients, or more words than names, nothing is said.
+    """
+    match = _POSTGRES_TITLE.match(title)
+    if match is None or match["rest"].startswith("walsender "):
+        return None
+    if len(_POSTGRES_CLIENT.findall(title)) != 1:
+        return None
+    session = _POSTGRES_SESSION.match(match["rest"])
+    return (session["user"], session["database"]) if session else None

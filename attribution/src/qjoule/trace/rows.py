@@ -93,8 +93,7 @@ def segment_rows(
 def query_rows(
     queries: Array,
     fingerprints: pa.DictionaryArray,
-    users: pa.DictionaryArray,
-    databases: pa.DictionaryArray,
+    whose: tuple[pa.DictionaryArray, pa.DictionaryArray, pa.DictionaryArray],
     *,
     tags: pa.Array | None = None,
     transactions: Array,
@@ -102,9 +101,10 @@ def query_rows(
 ) -> pa.Table:
     """The outcome is known where the reply was seen, or the query was cut off.
 
-    `transactions`: ids, 0 none. `children`: where these are no queries but parts of some, whose
-    ids, and fingerprints of what they executed themselves.
+    `whose`: user, database and application. `transactions`: ids, 0 none. `children`: where these
+    are no queries but parts of some, whose ids, and fingerprints of what they executed themselves.
     """
+    users, databases, applications = whose
     nobody = pa.nulls(queries.size, NAME)
     parents, executed = children or (np.zeros(queries.size, np.uint64), nobody)
     status = np.full(queries.size, -1, np.int64)
@@ -127,6 +127,7 @@ def query_rows(
         ),
         "database": databases,
         "user": users,
+        "application": applications,
         "rows": numbers(queries["rows"], queries["flags"] & QueryFlag.ROWS != 0),
         "sqlstate": _sqlstates(queries["sqlstate"]),
         "transaction": numbers(transactions, transactions != 0),

@@ -118,6 +118,7 @@ QUERIES = _table(
     ("tgid", _u32, "?"),
     ("database", NAME, "?"),
     ("user", NAME, "?"),
+    ("application", NAME, "?"),  # as it calls itself
     ("rows", _u64, "?"),  # returned or changed, as the reply says
     ("sqlstate", NAME, "?"),  # of an error
     ("transaction", _u64, "?"),  # that it belongs to; null: to none, or not known

@@ -1,6 +1,6 @@
-"""Which user and database a session belongs to, for the queries that run in it.
+"""Which user, database and application a session belongs to, for the queries that run in it.
 
-A session may change both as it goes on, so what a query is given is what held when it ended: a
+A session may change all three as it goes on, so what a query is given is what held when it ended: a
 `USE` runs in the database that it leaves.
 """
 
@@ -17,7 +17,7 @@ import pyarrow as pa
 from qjoule.contract import SessionEvent
 from qjoule.trace.columns import Array, distinct, names
 from qjoule.trace.schema import SESSION_EVENTS, SESSIONS
-from qjoule.trace.startup import Startup, parse_change, parse_startup
+from qjoule.trace.startup import RESET, Startup, parse_change, parse_sets, parse_startup
 from qjoule.trace.stream import Frame
 
 #: Sessions remembered; applications that connect for each query must not cost memory for ever.
@@ -27,30 +27,34 @@ MAX_CHANGES = 100_000
 MAX_NAMES = 100_000
 #: The server has refused a change by then, or never will.
 REFUSAL_NS = 10_000_000_000
-_UNKNOWN, _SAME = -1, -2  #: codes: of no name, and as it was before
+_UNKNOWN, _SAME, _FIRST = -1, -2, -3  #: codes: of no name, as it was before, as at the login
 
 
 @dataclass(slots=True)
 class _Session:
     user: int = _UNKNOWN
     database: int = _UNKNOWN
+    application: int = _UNKNOWN
     connection: str | None = None
-    #: (t_ns, event, user, database), in order of time: what came since.
-    changes: list[tuple[int, int, int, int]] = field(default_factory=list)
+    first_application: int = _UNKNOWN  #: at its login
+    #: (t_ns, event, user, database, application), in order of time: what came since.
+    changes: list[tuple[int, int, int, int, int]] = field(default_factory=list)
 
-    def states(self) -> tuple[list[int], list[tuple[int, int]]]:
+    def states(self) -> tuple[list[int], list[tuple[int, int, int]]]:
         """(times, what holds from each on); the first holds before all times."""
-        held = [(self.user, self.database)]
+        held = [(self.user, self.database, self.application)]
         before = held[0]
-        for _, event, user, database in self.changes:
+        for _, event, *names_now in self.changes:
             now = held[-1]
             if event == SessionEvent.KEPT:
                 held.append(before)
-            else:
-                before = now
-                held.append(
-                    (now[0] if user == _SAME else user, now[1] if database == _SAME else database)
-                )
+                continue
+            before = now
+            user, database, application = (
+                old if new == _SAME else new for new, old in zip(names_now, now, strict=True)
+            )
+            first = self.first_application
+            held.append((user, database, first if application == _FIRST else application))
         return [change[0] for change in self.changes], held
 
 
@@ -76,23 +80,31 @@ class Sessions:
         if event == SessionEvent.OPEN:
             startup = parse_startup(kind, frame.text)
             user, database = self._code(startup.user), self._code(startup.database)
+            application = self._code(startup.application)
+            met = _Session(user, database, application, _connection(record), application)
             # A thread moves between CPUs, and each ring is read to its end: what came later may be
             # here already.
-            changes = known.changes if (known := self._sessions.get(session)) else []
-            self._remember(session, _Session(user, database, _connection(record), changes))
+            if known := self._sessions.get(session):
+                met.changes = known.changes
+            self._remember(session, met)
         elif event == SessionEvent.MET:
             met = self._recall(session)
             met.connection = _connection(record)
             self._remember(session, met)
         elif event == SessionEvent.USER:
             startup = parse_change(kind, frame.text)
-            codes = (self._code(startup.user), self._code(startup.database))
-            self._change(session, t_ns, event, *codes)
+            whose = (self._code(startup.user), self._code(startup.database), _SAME)
+            self._change(session, t_ns, event, whose)
         elif event == SessionEvent.DATABASE:
             startup = Startup(database=frame.text.decode("utf-8", "replace") or None)
-            self._change(session, t_ns, event, _SAME, self._code(startup.database))
+            self._change(session, t_ns, event, (_SAME, self._code(startup.database), _SAME))
+        elif event == SessionEvent.SETS:
+            name = parse_sets(frame.text)
+            code = _SAME if name is None else _FIRST if name is RESET else self._code(name)
+            startup = Startup(application=name or None)
+            self._change(session, t_ns, event, (_SAME, _SAME, code))
         elif event == SessionEvent.KEPT:
-            self._change(session, t_ns, event, _SAME, _SAME)
+            self._change(session, t_ns, event, (_SAME, _SAME, _SAME))
         self._rows.append(
             {
                 "session": session,
@@ -112,16 +124,17 @@ class Sessions:
 
     def use(self, session: int, t_ns: int, database: str | None) -> None:
         """A statement has changed the default database; None: to one that is not known."""
-        self._change(session, t_ns, SessionEvent.DATABASE, _SAME, self._code(database))
+        names_now = (_SAME, self._code(database), _SAME)
+        self._change(session, t_ns, SessionEvent.DATABASE, names_now)
 
-    def users_databases(
+    def names_of(
         self, sessions: Array, at_ns: Array
-    ) -> tuple[pa.DictionaryArray, pa.DictionaryArray]:
-        """User and database of each session at its time; null where unknown."""
+    ) -> tuple[pa.DictionaryArray, pa.DictionaryArray, pa.DictionaryArray]:
+        """User, database and application of each session at its time; null where unknown."""
         codes, uniques = distinct(sessions)
         found = [self._recall(session) for session in uniques.tolist()]
-        pairs = np.array([(one.user, one.database) for one in found], np.int64).reshape(-1, 2)
-        users, databases = pairs[codes, 0], pairs[codes, 1]
+        known = [(one.user, one.database, one.application) for one in found]
+        held = np.array(known, np.int64).reshape(-1, 3)[codes]
         changing = [code for code, session in enumerate(found) if session.changes]
         order = np.argsort(codes, kind="stable") if changing else codes
         bounds = np.searchsorted(codes[order], np.arange(len(found) + 1)) if changing else codes
@@ -129,9 +142,13 @@ class Sessions:
             rows = order[bounds[code] : bounds[code + 1]]
             times, states = found[code].states()
             place = np.searchsorted(np.array(times, np.uint64), at_ns[rows], side="right")
-            held = np.array(states, np.int64)[place]
-            users[rows], databases[rows] = held[:, 0], held[:, 1]
-        return names(users, self._vocabulary), names(databases, self._vocabulary)
+            held[rows] = np.array(states, np.int64)[place]
+        users, databases, applications = held.T
+        return (
+            names(users, self._vocabulary),
+            names(databases, self._vocabulary),
+            names(applications, self._vocabulary),
+        )
 
     def connections(self, sessions: Array) -> tuple[Array, list[str | None]]:
         """What names the connection of each session to its client too: codes, and their names."""
@@ -150,7 +167,7 @@ class Sessions:
             done = bisect_right(times, before_ns)
             if done and times[done - 1] + REFUSAL_NS > before_ns:
                 done -= 1
-            session.user, session.database = states[done]
+            session.user, session.database, session.application = states[done]
             del session.changes[:done]
             if not session.changes:
                 self._changing.discard(number)
@@ -160,12 +177,13 @@ class Sessions:
         rows, self._rows = self._rows, []
         return pa.Table.from_pylist(rows, SESSIONS)
 
-    def _change(self, number: int, t_ns: int, event: int, user: int, database: int) -> None:
+    def _change(self, number: int, t_ns: int, event: int, codes: tuple[int, int, int]) -> None:
+        """`codes`: of user, database and application."""
         session = self._recall(number)
         if len(session.changes) >= MAX_CHANGES:
-            user = database = _UNKNOWN
+            codes = (_UNKNOWN, _UNKNOWN, _UNKNOWN)
             session.changes.clear()
-        insort(session.changes, (t_ns, event, user, database))
+        insort(session.changes, (t_ns, event, *codes))
         self._changing.add(number)
         self._remember(number, session)
 

@@ -1,4 +1,5 @@
-"""Who a session belongs to: user and database from the first message of a connection.
+"""Who a session belongs to: user, database and application, from the first message of a connection
+and from what changes them.
 
 The bytes come from the network, before any login succeeded, and may be cut at
 QJ_STARTUP_BYTES. Nothing in them is believed beyond its own length; what cannot be read is None.
@@ -9,6 +10,7 @@ Phase Packets"). PostgreSQL: StartupMessage (PostgreSQL manual, "Message Formats
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from qjoule.contract import ServerKind
@@ -92,13 +94,18 @@ def parse_change(kind: int, message: bytes) -> Startup:
     """The names in a command that makes a session another user's: MySQL's COM_CHANGE_USER.
 
     `message` is the packet behind its command byte. Of a client that spoke no 4.1 protocol, the
-    database is not found. Never raises.
+    database is not found. Of PostgreSQL it is user and database, each with a NUL, from the title
+    of a process whose login was not seen. Never raises.
     """
     found: dict[str, str] = {}
-    if kind != ServerKind.MYSQL:
+    if kind not in (ServerKind.MYSQL, ServerKind.POSTGRES):
         return Startup()
     cursor = _Cursor(message)
     try:
+        if kind == ServerKind.POSTGRES:
+            _note(found, "user", cursor.cstring())
+            _note(found, "database", cursor.cstring())
+            return Startup(**found)
         _note(found, "user", cursor.cstring())
         cursor.take(cursor.uint(1))  # the answer to the server's challenge
         _note(found, "database", cursor.cstring())
@@ -108,6 +115,48 @@ def parse_change(kind: int, message: bytes) -> Startup:
     except _Short:
         pass
     return Startup(**found)
+
+
+#: What `parse_sets` returns where the name is again as it was at the login.
+RESET = ""
+_SETS = re.compile(
+    rb"""(?: ^ | ; ) \s* (?:
+        set \s+ (?: session \s+ )? application_name \s* (?: = | \s to \s )
+        \s* (?: '(?P<quoted> (?: [^'\\] | '' )* )' | (?P<word> [a-z_][\w$]* ) )
+        | (?P<reset> reset \s+ (?: application_name | all ) | discard \s+ all )
+    ) \s* (?: ; | $ )""",
+    re.IGNORECASE | re.VERBOSE,
+)
+#: NAMEDATALEN - 1: the server cuts the name there.
+_APPLICATION_BYTES = 63
+
+
+def parse_sets(statement: bytes) -> str | None:
+    """The application's name that a PostgreSQL statement sets, `RESET` or None: it does not.
+
+    Of several statements the last one counts. SET LOCAL holds for a transaction and is left out, as
+    is what the statement's cut-off end would have said. Never raises.
+    """
+    name: str | None = None
+    statement = statement.rstrip(b"\0")
+    at = 0
+    while found := _SETS.search(statement, at):
+        at = found.end() - found[0].endswith(b";")  # which also begins the next one
+        value = found["quoted"]
+        word = (found["word"] or b"").lower()
+        if found["reset"] or (value is None and word == b"default"):
+            name = RESET
+        else:
+            plain = word if value is None else value.replace(b"''", b"'")
+            name = _printable(plain[:_APPLICATION_BYTES])
+        if at >= len(statement):
+            break
+    return name
+
+
+def _printable(name: bytes) -> str:
+    """As the server has it: printable ASCII (check_application_name(), utils/misc)."""
+    return "".join(chr(byte) if 32 <= byte < 127 else "?" for byte in name)
 
 
 def _mysql(cursor: _Cursor, found: dict[str, str]) -> None:
