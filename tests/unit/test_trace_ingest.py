@@ -211,7 +211,8 @@ def _letters(number: int) -> bytes:
 
 
 def test_batches_follow_the_stream_and_do_not_overlap_in_time() -> None:
-    batches = [b for b in Collected(b"".join(ft.traffic(3))).batches if "segments" in b]
+    collected = Collected(b"".join(ft.traffic(3)), batch_ns=500_000_000)
+    batches = [b for b in collected.batches if "segments" in b]
     assert len(batches) >= 5
     spans = [batch["segments"].column("t0_ns").to_numpy() for batch in batches]
     for before, after in pairwise(spans):

@@ -31,7 +31,7 @@ def write(path: Path, stream: bytes) -> Path:
 def parted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A complete trace whose parts were not merged."""
     monkeypatch.setattr("qjoule.trace.writer.merge_all", lambda *_: None)
-    return write(tmp_path / "t", b"".join(ft.traffic(3, 500)))
+    return write(tmp_path / "t", b"".join(ft.traffic(10, 500)))
 
 
 def segments(path: Path, t0_ns: list[int], **columns: list[int | None]) -> None:

@@ -40,14 +40,14 @@ def files(path: Path) -> dict[str, bytes]:
 
 
 def test_a_whole_trace(tmp_path: Path) -> None:
-    meta = write(tmp_path / "t", b"".join(ft.traffic(2)))
+    meta = write(tmp_path / "t", b"".join(ft.traffic(8)))
     trace = Trace(tmp_path / "t")
     assert trace.problems == []
     assert trace.complete
     assert trace.meta == meta
-    assert trace.meta.rows["segments"] == trace.table("segments").num_rows == 4000
-    assert trace.table("queries").num_rows == 4000
-    assert trace.table("energy").num_rows == 200
+    assert trace.meta.rows["segments"] == trace.table("segments").num_rows == 16000
+    assert trace.table("queries").num_rows == 16000
+    assert trace.table("energy").num_rows == 800
     assert {part.name for part in (tmp_path / "t" / "segments").iterdir()} == {
         "part-000000-000003.parquet"
     }
