@@ -16,7 +16,7 @@
 
 static __always_inline bool cql_get(struct cql_walk *walk, void *to, __u32 bytes, __u64 addr)
 {
-	return !bpf_probe_read_user(to, bytes, (const void *)addr);
+	return !cql_read(to, bytes, addr, walk->connection->inflated);
 }
 
 /* The next bytes of a statement: hashed and kept up to a length. */
@@ -106,6 +106,7 @@ static __always_inline void cql_text_done(struct cql_walk *walk)
 	struct cql_connection *c = walk->connection;
 	struct cql_shown shown = {
 	    .addr = walk->text_addr,
+	    .inflated = c->inflated,
 	    .session = c->session,
 	    .text_bytes = c->text_bytes,
 	    .statement_bytes = c->text_bytes,
@@ -153,7 +154,7 @@ static __always_inline void cql_tell_opaque(struct cql_connection *c)
 	emit_session(this_cpu(), thread, QJ_SESSION_OPAQUE, 0, 0);
 }
 
-/* One request, or in protocol 5 a segment of one or more: the kernel does not inflate. */
+/* One request, or in protocol 5 a segment of one or more, that could not be inflated. */
 static __always_inline void cql_told_compressed(struct cql_walk *walk)
 {
 	struct cql_connection *c = walk->connection;
@@ -170,6 +171,21 @@ static __always_inline void cql_told_compressed(struct cql_walk *walk)
 	c->text_bytes = 0;
 	cql_show(&shown);
 	cql_tell(c, walk->server, QJ_COMMAND_QUERY);
+}
+
+static __always_inline void cql_keep_packed(struct cql_walk *walk, __u32 bytes)
+{
+	cql_keep_piece(walk->connection, walk->addr, bytes);
+}
+
+static __always_inline __u32 cql_inflated(struct cql_walk *walk, __u64 addr)
+{
+	return cql_inflate(walk->connection, addr);
+}
+
+static __always_inline void cql_told_lost(struct cql_walk *walk)
+{
+	count_loss(this_cpu(), QJ_LOSS_FRAMING);
 }
 
 #include "cql_wire.h"
@@ -221,11 +237,9 @@ int BPF_PROG(on_cassandra_recv, struct sock *sk, int got, int flags)
 	walk.connection = c;
 	walk.server = thread->server;
 	bpf_loop(CQL_STEPS_MAX, cql_step, &walk, 0);
-	if (walk.lost || walk.left) {
+	if (walk.lost || walk.left || c->inflated) {
 		count_loss(this_cpu(), QJ_LOSS_FRAMING);
-		c->at = CQL_AT_UNKNOWN;
-		c->framing = CQL_PLAIN;
-		c->have = 0;
+		cql_lose(c);
 	}
 	return 0;
 }

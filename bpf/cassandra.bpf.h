@@ -6,7 +6,8 @@
 #include "statement.bpf.h"
 #include "cql_state.h"
 
-#define CQL_TEXTS 64 /* statements that come in pieces, at a time */
+#define CQL_TEXTS  64 /* statements that come in pieces, at a time */
+#define CQL_PACKED 64 /* compressed bodies and segments likewise */
 
 struct cql_connections_map {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
@@ -28,6 +29,23 @@ struct cql_texts_map {
 	__type(value, struct cql_text);
 };
 extern struct cql_texts_map cql_texts SEC(".maps");
+
+struct cql_packed_map {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, CQL_PACKED);
+	__type(key, __u64); /* session */
+	__type(value, struct inflate_packed);
+};
+extern struct cql_packed_map cql_packed SEC(".maps");
+
+/* One for each CPU: too large for what the kernel calls a map per CPU. */
+struct cql_buffers_map {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct inflate_buffers);
+};
+extern struct cql_buffers_map cql_buffers SEC(".maps");
 
 #define CQL_MESSAGE 64 /* where the text begins in a message; before it is room for a keyspace */
 
@@ -57,13 +75,14 @@ struct cql_shown {
 	__u32 statement_bytes;
 	__u16 server;
 	__u8 dialect;
-	__u8 reserved[5];
+	__u8 inflated; /* `addr` is in the CPU's buffer */
+	__u8 reserved[4];
 	__u8 bytes[CQL_RUNS_MAX * sizeof(__u64)];
 };
 
 /*
- * In cassandra_told.bpf.c and cassandra_hash.bpf.c: the verifier looks at each once. Return 0,
- * but for cql_use().
+ * In cassandra_told.bpf.c, cassandra_hash.bpf.c and cassandra_packed.bpf.c: the verifier looks at
+ * each once. Return 0, but for the last two.
  */
 extern int cql_show(const struct cql_shown *shown);
 extern int cql_tell(struct cql_connection *c, __u32 server, __u32 command);
@@ -73,7 +92,30 @@ extern int cql_learn_id(struct cql_connection *c, __u64 addr, const struct cql_n
 			__u32 prefix);
 extern int cql_note_use(struct cql_connection *c, __u64 addr);
 extern int cql_md5_block(struct qj_md5 *md5);
+extern int cql_keep_piece(struct cql_connection *c, __u64 addr, __u32 bytes);
+/* How many bytes were inflated into the CPU's buffer; `addr` 0: of the pieces that were kept. */
+extern int cql_inflate(struct cql_connection *c, __u64 addr);
 extern int cql_use(const struct shape_chunk *text, __u32 bytes, struct cql_name *keyspace);
+
+static __always_inline struct inflate_buffers *cql_buffers_here(void)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+
+	return bpf_map_lookup_elem(&cql_buffers, &cpu);
+}
+
+/* Bytes of a request, at most QJ_TEXT_BYTES: of the server's memory, or of what was inflated. */
+static __always_inline long cql_read(void *to, __u64 bytes, __u64 addr, bool inflated)
+{
+	struct inflate_buffers *buffers;
+
+	if (!inflated)
+		return bpf_probe_read_user(to, bytes, (const void *)addr);
+	buffers = cql_buffers_here();
+	if (!buffers)
+		return -1;
+	return bpf_probe_read_kernel(to, bytes, buffers->inflated + at_most(addr, QJ_INFLATED_MAX));
+}
 
 static __always_inline struct cql_scratch *cql_scratch_here(void)
 {

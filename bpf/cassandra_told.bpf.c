@@ -10,7 +10,7 @@ static __always_inline long cql_copy_shown(void *to, __u64 bytes, const struct c
 	struct cql_text *kept;
 
 	if (shown->addr)
-		return bpf_probe_read_user(to, bytes, (const void *)shown->addr);
+		return cql_read(to, bytes, shown->addr, shown->inflated);
 	if (!session)
 		return bpf_probe_read_kernel(to, at_most(bytes, sizeof(shown->bytes)),
 					     shown->bytes);
@@ -112,6 +112,7 @@ struct cql_feeding {
 	struct shape_chunk *chunk;
 	__u64 addr;
 	__u32 left;
+	bool inflated;
 };
 
 static long cql_feed_chunk(__u32 i, struct cql_feeding *feeding)
@@ -120,7 +121,7 @@ static long cql_feed_chunk(__u32 i, struct cql_feeding *feeding)
 
 	if (!bytes)
 		return 1;
-	if (bpf_probe_read_user(feeding->chunk->bytes, bytes, (const void *)feeding->addr))
+	if (cql_read(feeding->chunk->bytes, bytes, feeding->addr, feeding->inflated))
 		return 1;
 	feed_shape(feeding->state, feeding->chunk, bytes);
 	feeding->addr += bytes;
@@ -138,6 +139,7 @@ int cql_feed(struct cql_connection *c, __u64 addr, __u32 bytes)
 		return 0;
 	feeding.state = &scratch->state;
 	feeding.chunk = &scratch->chunk;
+	feeding.inflated = c->inflated;
 	scratch->state = c->text;
 	bpf_loop(STATEMENT_CHUNKS, cql_feed_chunk, &feeding, 0);
 	c->text = scratch->state;
@@ -164,7 +166,7 @@ int cql_keep(struct cql_connection *c, __u64 addr, __u32 offset, __u32 bytes)
 	at = at_most(at, QJ_TEXT_BYTES);
 	size = at_most(size, QJ_TEXT_BYTES);
 	if (size)
-		bpf_probe_read_user(text->bytes + at, size, (const void *)addr);
+		cql_read(text->bytes + at, size, addr, c->inflated);
 	return 0;
 }
 
@@ -227,8 +229,7 @@ int cql_learn_id(struct cql_connection *c, __u64 addr, const struct cql_name *ke
 	session = c->session;
 	bytes = at_most(c->text_bytes, QJ_TEXT_BYTES);
 	if (addr) {
-		failed =
-		    bpf_probe_read_user(scratch->message + CQL_MESSAGE, bytes, (const void *)addr);
+		failed = cql_read(scratch->message + CQL_MESSAGE, bytes, addr, c->inflated);
 	} else {
 		kept = bpf_map_lookup_elem(&cql_texts, &session);
 		failed = !kept ||
@@ -257,7 +258,7 @@ int cql_note_use(struct cql_connection *c, __u64 addr)
 	if (!c || !scratch)
 		return 0;
 	bytes = at_most(c->text_bytes, QJ_SHAPE_CHUNK);
-	if (!bytes || bpf_probe_read_user(scratch->chunk.bytes, bytes, (const void *)addr))
+	if (!bytes || cql_read(scratch->chunk.bytes, bytes, addr, c->inflated))
 		return 0;
 	length = cql_use(&scratch->chunk, bytes, &scratch->keyspace);
 	if (length <= 0)

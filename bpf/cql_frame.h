@@ -5,9 +5,8 @@
 
 #include "cql_state.h"
 
-#define CQL_HEADER   9
-#define CQL_TRAILER  4
-#define CQL_BODY_MAX (256u << 20) /* native_protocol_v5.spec, 2.4.1.6 */
+#define CQL_HEADER  9
+#define CQL_TRAILER 4
 
 /* Opcodes of requests (2.4.1.5). */
 #define CQL_STARTUP	  0x01
@@ -35,9 +34,11 @@
 struct cql_walk {
 	struct cql_connection *connection;
 	__u64 seed;
-	__u64 addr;
-	__u64 text_addr; /* where the present text began; 0: in an earlier read */
+	__u64 addr;	  /* in the server's memory; of what was inflated, in its buffer */
+	__u64 text_addr;  /* where the present text began; 0: in an earlier read */
+	__u64 outer_addr; /* where reading goes on behind what was inflated */
 	__u32 left;
+	__u32 outer_left;
 	__u16 server;
 	__u8 lost; /* these bytes are no CQL */
 };
@@ -50,6 +51,9 @@ static __always_inline void cql_recall(struct cql_walk *walk, const __u8 *id);
 static __always_inline void cql_learn(struct cql_walk *walk, const __u8 *keyspace, __u32 bytes);
 static __always_inline void cql_told_request(struct cql_walk *walk, __u8 command);
 static __always_inline void cql_told_compressed(struct cql_walk *walk);
+static __always_inline void cql_keep_packed(struct cql_walk *walk, __u32 bytes);
+static __always_inline __u32 cql_inflated(struct cql_walk *walk, __u64 addr);
+static __always_inline void cql_told_lost(struct cql_walk *walk);
 
 static __always_inline __u32 cql_be16(const __u8 *b)
 {
@@ -86,9 +90,14 @@ static __always_inline bool cql_is_compression(const __u8 *b)
 	return true;
 }
 
-static __always_inline bool cql_is_lz4(const __u8 *b)
+/* The two values of COMPRESSION that there are, by their lengths and first letters. */
+static __always_inline __u8 cql_compressor(const __u8 *b, __u32 length)
 {
-	return (b[0] | 0x20) == 'l' && (b[1] | 0x20) == 'z' && b[2] == '4';
+	if (length == 3 && (b[0] | 0x20) == 'l' && (b[1] | 0x20) == 'z' && b[2] == '4')
+		return QJ_INFLATE_LZ4;
+	if (length == 6 && (b[0] | 0x20) == 's' && (b[1] | 0x20) == 'n')
+		return QJ_INFLATE_SNAPPY;
+	return QJ_INFLATE_NONE;
 }
 
 static __always_inline void cql_rest(struct cql_connection *c)
@@ -189,11 +198,19 @@ static __always_inline void cql_expect_envelope(struct cql_connection *c)
 	c->body_left = 0;
 }
 
+/* What comes is compressed: it is gathered first. */
+static __always_inline void cql_begin_packed(struct cql_connection *c, __u32 bytes)
+{
+	c->packed = 1;
+	c->packed_bytes = bytes;
+	c->packed_have = 0;
+}
+
 static __always_inline void cql_begin_segment(struct cql_walk *walk)
 {
 	struct cql_connection *c = walk->connection;
 	const __u8 *b = c->segment + CQL_TRAILER;
-	bool lz4 = c->framing == CQL_SEGMENTS_LZ4, inflates;
+	bool lz4 = c->framing == CQL_SEGMENTS_LZ4;
 	bool whole = lz4 ? b[4] & 4 : b[2] & 2;
 
 	c->segment_have = 0;
@@ -202,16 +219,14 @@ static __always_inline void cql_begin_segment(struct cql_walk *walk)
 		return;
 	}
 	c->segment_left = cql_le24(b) & 0x1ffff;
-	inflates = lz4 && ((cql_le24(b + 2) >> 1) & 0x1ffff);
-	if (inflates || whole)
+	c->inflates_to = lz4 ? (cql_le24(b + 2) >> 1) & 0x1ffff : 0; /* 0: not compressed */
+	if (whole) {
 		cql_expect_envelope(c);
-	if (inflates)
-		cql_told_compressed(walk);
-	if (whole)
 		c->in_parts = 0;
-	else if (inflates)
-		c->in_parts = 1;
-	c->skip_segment = inflates || c->in_parts;
+	}
+	c->skip_segment = c->in_parts;
+	if (c->inflates_to && !c->skip_segment)
+		cql_begin_packed(c, c->segment_left);
 }
 
 /* The last segment's trailer and the next one's header. */

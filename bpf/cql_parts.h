@@ -5,7 +5,7 @@
 
 #include "cql_frame.h"
 
-/* Whether the server's answer to this connection's STARTUP will be compressed segments. */
+/* How this connection will compress. */
 static __always_inline void cql_startup(struct cql_walk *walk)
 {
 	struct cql_connection *c = walk->connection;
@@ -14,7 +14,7 @@ static __always_inline void cql_startup(struct cql_walk *walk)
 	switch (c->at) {
 	case CQL_AT_STARTUP_COUNT:
 		c->entries = length;
-		c->lz4 = 0;
+		c->compressor = QJ_INFLATE_NONE;
 		break;
 	case CQL_AT_STARTUP_KEY_LENGTH:
 		c->compression = 0;
@@ -31,14 +31,14 @@ static __always_inline void cql_startup(struct cql_walk *walk)
 		return;
 	case CQL_AT_STARTUP_VALUE_LENGTH:
 		c->entries--;
-		if (c->compression && length == 3) {
+		if (c->compression && (length == 3 || length == 6)) {
 			cql_next(c, CQL_AT_STARTUP_VALUE, length);
 			return;
 		}
 		cql_skip(c, length);
 		break;
 	default:
-		c->lz4 = cql_is_lz4(c->bytes);
+		c->compressor = cql_compressor(c->bytes, c->want);
 	}
 	if (c->entries)
 		cql_next(c, CQL_AT_STARTUP_KEY_LENGTH, 2);

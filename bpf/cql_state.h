@@ -7,14 +7,16 @@
 #ifndef QJ_CQL_STATE_H
 #define QJ_CQL_STATE_H
 
+#include "inflate_state.h"
 #include "md5.h"
 #include "qjoule.h"
 #include "shape_hash.h"
 
-#define CQL_KEYSPACE 48 /* SchemaConstants.NAME_LENGTH */
-#define CQL_GATHER   32 /* the longest part that is gathered, and room for it anywhere */
-#define CQL_SEGMENT  12 /* trailer and the longer of the two headers */
-#define CQL_RUNS_MAX 8	/* different statements of a batch that are told */
+#define CQL_BODY_MAX (256u << 20) /* native_protocol_v5.spec, 2.4.1.6 */
+#define CQL_KEYSPACE 48		  /* SchemaConstants.NAME_LENGTH */
+#define CQL_GATHER   32		  /* the longest part that is gathered, and room for it anywhere */
+#define CQL_SEGMENT  12		  /* trailer and the longer of the two headers */
+#define CQL_RUNS_MAX 8		  /* different statements of a batch that are told */
 
 /* What comes next in an envelope. */
 enum cql_at {
@@ -66,23 +68,30 @@ struct cql_connection {
 	__u32 text_left;
 	__u32 entries; /* of a list or a map still to come, the present one included */
 	__u32 values;
-	__u32 flags; /* enum qj_query_flag */
-	__u8 at;     /* enum cql_at */
-	__u8 want;   /* bytes to gather, and those that have been */
+	__u32 flags;	    /* enum qj_query_flag */
+	__u32 packed_bytes; /* of a compressed body or segment, and those that have come */
+	__u32 packed_have;
+	__u32 inflates_to;
+	__u32 inflated_at; /* where that begins in its buffer: 0, which the verifier must not know,
+			      or it would follow every sum that begins there */
+	__u8 at;	   /* enum cql_at */
+	__u8 want;	   /* bytes to gather, and those that have been */
 	__u8 have;
 	__u8 segment_have;
 	__u8 framing;	  /* enum cql_framing */
-	__u8 lz4;	  /* STARTUP asked for it */
+	__u8 compressor;  /* enum inflate_format: what STARTUP asked for, or what was seen */
 	__u8 compression; /* the STARTUP key that was read was that */
 	__u8 opaque;	  /* TLS */
-	__u8 told_opaque; /* compression has been told */
+	__u8 told_opaque; /* compression that cannot be seen through has been told */
 	__u8 version;
 	__u8 opcode;
 	__u8 run_count;
 	__u8 in_parts; /* what is skipped is part of a large envelope: until a whole segment */
+	__u8 has_payload;
+	__u8 packed;   /* a compressed body or segment is coming */
+	__u8 inflated; /* what is being read is such a one, in the CPU's buffer */
 	__u8 skip_segment;
 	__u8 keyspace_bytes;
-	__u8 reserved;
 	__u8 bytes[2 * CQL_GATHER];
 	__u8 segment[2 * CQL_SEGMENT];
 	struct cql_name keyspace; /* that USE has set */

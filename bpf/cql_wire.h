@@ -10,6 +10,7 @@
 #define QJ_CQL_WIRE_H
 
 #include "cql_parts.h"
+#include "cql_unpack.h"
 
 static __always_inline void cql_begin_text(struct cql_walk *walk)
 {
@@ -54,6 +55,16 @@ static __always_inline void cql_begin_body(struct cql_walk *walk)
 	}
 }
 
+static __always_inline void cql_begin_contents(struct cql_walk *walk)
+{
+	struct cql_connection *c = walk->connection;
+
+	if (c->has_payload)
+		cql_next(c, CQL_AT_PAYLOAD_COUNT, 2);
+	else
+		cql_begin_body(walk);
+}
+
 static __always_inline void cql_begin_envelope(struct cql_walk *walk)
 {
 	struct cql_connection *c = walk->connection;
@@ -68,14 +79,16 @@ static __always_inline void cql_begin_envelope(struct cql_walk *walk)
 	c->shape = 0;
 	c->flags = 0;
 	c->run_count = 0;
-	if (c->bytes[1] & CQL_COMPRESSED) {
-		if (cql_is_statement(c->opcode))
-			cql_told_compressed(walk);
-		cql_rest(c);
-	} else if (c->bytes[1] & CQL_PAYLOAD) {
-		cql_next(c, CQL_AT_PAYLOAD_COUNT, 2);
-	} else {
-		cql_begin_body(walk);
+	c->has_payload = c->bytes[1] & CQL_PAYLOAD;
+	/* In segments the flag means nothing (native_protocol_v5.spec, 2.4.1.3). */
+	if (c->framing || !(c->bytes[1] & CQL_COMPRESSED)) {
+		cql_begin_contents(walk);
+		return;
+	}
+	cql_rest(c);
+	if (cql_is_statement(c->opcode) && c->body_left) {
+		c->skip = 0;
+		cql_begin_packed(c, c->body_left);
 	}
 }
 
@@ -162,11 +175,21 @@ static __always_inline void cql_join(struct cql_walk *walk)
 static __always_inline void cql_envelope_done(struct cql_connection *c)
 {
 	if (c->opcode == CQL_STARTUP && c->version >= 5 && !c->framing) {
-		c->framing = c->lz4 ? CQL_SEGMENTS_LZ4 : CQL_SEGMENTS;
+		c->framing = c->compressor == QJ_INFLATE_LZ4 ? CQL_SEGMENTS_LZ4 : CQL_SEGMENTS;
 		c->segment_have = CQL_TRAILER;
 		c->segment_left = 0;
 	}
 	cql_expect_envelope(c);
+}
+
+/* Out of step: found again where a read begins with something clear. */
+static __always_inline void cql_lose(struct cql_connection *c)
+{
+	c->at = CQL_AT_UNKNOWN;
+	c->framing = CQL_PLAIN;
+	c->have = 0;
+	c->packed = 0;
+	c->inflated = 0;
 }
 
 /* The next bytes of an envelope. */
@@ -195,11 +218,15 @@ static long cql_step(__u32 i, struct cql_walk *walk)
 	__u32 here;
 
 	(void)i;
+	if (c->inflated && !walk->left)
+		cql_end_inflated(walk);
 	if (!walk->left || walk->lost)
 		return 1;
 	here = c->framing && walk->left > c->segment_left ? c->segment_left : walk->left;
 	if (c->at == CQL_AT_UNKNOWN)
 		cql_join(walk);
+	else if (c->packed)
+		cql_pack(walk, here);
 	else if (c->framing && !c->segment_left)
 		cql_segment(walk);
 	else if (c->framing && c->skip_segment)

@@ -146,6 +146,8 @@ static void choose_cassandra(struct qjoule_bpf *skeleton, const struct options *
 	bpf_map__set_autocreate(skeleton->maps.cql_connections, counted);
 	bpf_map__set_autocreate(skeleton->maps.cql_texts, counted);
 	bpf_map__set_autocreate(skeleton->maps.cql_scratch, counted);
+	bpf_map__set_autocreate(skeleton->maps.cql_packed, counted);
+	bpf_map__set_autocreate(skeleton->maps.cql_buffers, counted);
 	bpf_program__set_autoload(skeleton->progs.on_cassandra_recv, counted);
 }
 
@@ -180,6 +182,7 @@ static void size_maps(struct qjoule_bpf *skeleton, const struct options *options
 		bpf_map__set_max_entries(skeleton->maps.sums_odd, 1);
 	}
 	bpf_map__set_max_entries(skeleton->maps.batches, cpus);
+	bpf_map__set_max_entries(skeleton->maps.cql_buffers, cpus);
 	bpf_map__set_max_entries(skeleton->maps.cycles, cpus);
 	bpf_map__set_max_entries(skeleton->maps.instructions, cpus);
 	bpf_map__set_max_entries(skeleton->maps.llc_misses, cpus);

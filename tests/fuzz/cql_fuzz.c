@@ -27,6 +27,9 @@ int LLVMFuzzerTestOneInput(const __u8 *data, size_t size)
 		one.framing = other.framing = data[4] & 4 ? CQL_SEGMENTS : CQL_SEGMENTS_LZ4;
 		one.segment_have = other.segment_have = CQL_TRAILER;
 	}
+	one.compressor = other.compressor = data[4] >> 3 & 3; /* any, LZ4, Snappy, or none such */
+	if (one.compressor > QJ_INFLATE_SNAPPY)
+		one.compressor = other.compressor = QJ_INFLATE_NONE;
 	data += 5;
 	size -= 5;
 	memset(&whole, 0, sizeof(whole));

@@ -21,6 +21,7 @@ static inline __u64 at_most(__u64 n, __u64 max)
 }
 
 #include "cql_frame.h"
+#include "cql_packed.h"
 
 #define HOST_TOLD_MAX 4096
 
@@ -34,18 +35,38 @@ struct host_told {
 
 struct host_log {
 	struct host_told told[HOST_TOLD_MAX];
-	size_t count, learned;
+	size_t count, learned, opaque;
 	bool lost;
 	const __u8 *begin, *end; /* what may be read */
 };
 
 static struct host_log *host_log;
+static struct inflate_buffers host_buffers;
+
+static __always_inline bool inflate_copy(__u8 *to, __u64 bytes, const __u8 *from)
+{
+	memcpy(to, from, bytes);
+	return true;
+}
+
+static __always_inline void inflate_run(struct inflate_buffers *b)
+{
+	for (__u32 n = 0; n < QJ_INFLATE_STEPS; n++)
+		if (inflate_step(b))
+			return;
+	abort(); /* it must end of itself */
+}
 
 static __always_inline bool cql_get(struct cql_walk *walk, void *to, __u32 bytes, __u64 addr)
 {
 	const __u8 *from = (const __u8 *)(uintptr_t)addr;
 
-	(void)walk;
+	if (walk->connection->inflated) {
+		if (addr + bytes > walk->addr + walk->left)
+			abort();
+		memcpy(to, host_buffers.inflated + addr, bytes);
+		return true;
+	}
 	if (from < host_log->begin || bytes > (size_t)(host_log->end - from))
 		abort();
 	memcpy(to, from, bytes);
@@ -121,7 +142,37 @@ static __always_inline void cql_told_compressed(struct cql_walk *walk)
 	walk->connection->shape = 1;
 	walk->connection->text_bytes = 0;
 	walk->connection->opcode = CQL_EXECUTE;
+	host_log->opaque++;
 	cql_told_request(walk, QJ_COMMAND_QUERY);
+}
+
+/* One connection at a time, so its pieces have one place. */
+static struct inflate_packed host_kept;
+
+static __always_inline void cql_keep_packed(struct cql_walk *walk, __u32 bytes)
+{
+	__u32 at = walk->connection->packed_have;
+
+	if (at < QJ_PACKED_MAX)
+		cql_get(walk, host_kept.bytes + at, bytes, walk->addr);
+}
+
+static __always_inline __u32 cql_inflated(struct cql_walk *walk, __u64 addr)
+{
+	struct cql_connection *c = walk->connection;
+	__u32 bytes = at_most(c->packed_bytes, QJ_PACKED_MAX);
+
+	if (addr)
+		memcpy(host_buffers.packed.bytes, (const void *)(uintptr_t)addr, bytes);
+	else
+		memcpy(host_buffers.packed.bytes, host_kept.bytes, bytes);
+	return cql_inflate_any(c, &host_buffers);
+}
+
+static __always_inline void cql_told_lost(struct cql_walk *walk)
+{
+	(void)walk;
+	host_log->lost = true;
 }
 
 #include "cql_wire.h"
@@ -141,11 +192,9 @@ static inline void host_read(struct cql_connection *c, const __u8 *bytes, size_t
 	for (__u32 i = 0; i < 1 << 16; i++)
 		if (cql_step(i, &walk))
 			break;
-	if (walk.lost || walk.left) {
+	if (walk.lost || walk.left || c->inflated) {
 		log->lost = true;
-		c->at = CQL_AT_UNKNOWN;
-		c->framing = CQL_PLAIN;
-		c->have = 0;
+		cql_lose(c);
 	}
 	free(copy);
 }

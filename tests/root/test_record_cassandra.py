@@ -72,7 +72,15 @@ def test_cassandra_stages_have_rows(told: Told[day.Story]) -> None:
         assert spent.get(stage, 0) > 0, stage
 
 
-@pytest.mark.parametrize("options", [{"protocol_version": 3}, {"protocol_version": 4}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"protocol_version": 4},
+        {"protocol_version": 3, "compression": "snappy"},
+        {"protocol_version": 4, "compression": "lz4"},
+    ],
+    ids=lambda options: "-".join(map(str, options.values())),
+)
 def test_cassandra_older_protocols(
     cassandra: DatabaseServer, tmp_path: Path, options: dict[str, Any]
 ) -> None:
@@ -81,25 +89,28 @@ def test_cassandra_older_protocols(
     assert _of_table(counted.executions()) == {day.INSERT: 300, day.SELECT: 300}
 
 
-def test_cassandra_what_is_compressed_says_so(cassandra: DatabaseServer, tmp_path: Path) -> None:
-    """Every envelope of protocol 4 is compressed, and its header is not: the count is right."""
-    run = _few(cassandra, tmp_path / "t", {"protocol_version": 4, "compression": "lz4"})
-    assert run.loss["opaque_session"] >= 1
-    assert _of_table(run.executions()) == {}
-    assert run.executions()["(compressed request)"] >= 600
-
-
-def test_cassandra_segments_that_lz4_leaves_alone(
-    cassandra: DatabaseServer, tmp_path: Path
+@pytest.mark.parametrize(
+    "options",
+    [{"protocol_version": 5}, {"protocol_version": 4}],
+    ids=["segments", "envelopes"],
+)
+def test_cassandra_compressed_requests_count_as_any(
+    cassandra: DatabaseServer, tmp_path: Path, options: dict[str, Any]
 ) -> None:
-    """In protocol 5, what would not be shorter is sent as it is."""
-    run = _few(cassandra, tmp_path / "t", {"compression": "lz4"}, note="x" * 4000)
+    """The whole story: every request is sent compressed if that makes it shorter."""
+    compression = "lz4" if options["protocol_version"] == 5 else "snappy"
+    with cassandra.connect() as referee:
+        day.set_up(referee)
+        with recording(tmp_path / "t", "--pid", str(cassandra.pid), "--ring-mb", "64"):
+            story = day.tell(cassandra, referee, compression=compression, **options)
+    run = Run(tmp_path / "t")
+    assert run.loss == {}
     counted = run.executions()
-    # A key of zeroes is shorter when compressed; hardly another is.
-    assert 290 <= counted[day.SELECT] <= 300
-    assert set(_of_table(counted)) == {day.SELECT}
-    assert counted[day.SELECT] + counted["(compressed request)"] >= 600
-    assert run.loss["opaque_session"] >= 1
+    assert {text: counted[text] for text in story.calls} == story.calls
+    assert (
+        run.executions(command="execute").total() == story.counted["prepared_statements_executed"]
+    )
+    assert not [text for text in run.trace.pandas("shapes")["text"] if "secret" in text]
 
 
 def test_cassandra_a_keyspace_is_part_of_an_id(cassandra: DatabaseServer, tmp_path: Path) -> None:

@@ -6,8 +6,9 @@ UUIDs (`123e4567-e89b-…`), durations (`2h30m`) and other constants that begin 
 Source: cassandra src/antlr/Lexer.g.
 
 A text of `Dialect.CQL_ID` is the id of a statement that was prepared before tracing began, 16
-bytes, or empty for a compressed request. One of `Dialect.CQL_BATCH` is the hashes of the batch's
-statements, 8 bytes each, equal ones in a row once: they have been told before.
+bytes, or empty for a compressed request that could not be inflated. One of `Dialect.CQL_BATCH` is
+the hashes of the batch's statements, 8 bytes each, equal ones in a row once: they have been told
+before.
 """
 
 from __future__ import annotations

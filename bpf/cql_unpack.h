@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* Compressed bodies and segments within cql_wire.h: gathered, inflated, read, and left behind. */
+#ifndef QJ_CQL_UNPACK_H
+#define QJ_CQL_UNPACK_H
+
+#include "cql_frame.h"
+
+static __always_inline void cql_begin_contents(struct cql_walk *walk);
+static __always_inline void cql_envelope_done(struct cql_connection *c);
+
+/* What has been gathered is compressed; from here on it is read as it was before that. */
+static __always_inline void cql_unpack(struct cql_walk *walk, __u64 addr)
+{
+	struct cql_connection *c = walk->connection;
+	__u32 got = cql_inflated(walk, addr);
+
+	c->packed = 0;
+	if (!got) {
+		cql_told_compressed(walk);
+		if (c->framing) {
+			cql_expect_envelope(c);
+			c->in_parts = 1;
+		}
+		return;
+	}
+	walk->outer_addr = walk->addr;
+	walk->outer_left = walk->left;
+	walk->addr = c->inflated_at;
+	walk->left = got;
+	walk->text_addr = 0;
+	c->inflated = 1;
+	if (c->framing) {
+		c->segment_left = c->inflates_to;
+	} else {
+		c->body_left = c->inflates_to;
+		cql_begin_contents(walk);
+	}
+}
+
+static __always_inline void cql_pack(struct cql_walk *walk, __u32 here)
+{
+	struct cql_connection *c = walk->connection;
+	__u64 addr = walk->addr;
+
+	if (here > c->packed_bytes - c->packed_have)
+		here = c->packed_bytes - c->packed_have;
+	if (here < c->packed_bytes) { /* it comes in pieces */
+		if (here > QJ_INFLATE_CHUNK)
+			here = QJ_INFLATE_CHUNK;
+		cql_keep_packed(walk, here);
+		addr = 0;
+	}
+	c->packed_have += here;
+	cql_took(walk, here, !c->framing);
+	if (c->packed_have == c->packed_bytes)
+		cql_unpack(walk, addr);
+}
+
+/* Of a long request only the beginning was inflated: what is known of it is told. */
+static __always_inline void cql_cut(struct cql_walk *walk)
+{
+	struct cql_connection *c = walk->connection;
+
+	if (!cql_is_statement(c->opcode) || c->at == CQL_AT_REST ||
+	    (c->at >= CQL_AT_PREPARE_FLAGS && c->at <= CQL_AT_PREPARE_KEYSPACE))
+		return;
+	if (c->opcode == CQL_BATCH && c->run_count) {
+		c->flags |= QJ_QUERY_TRUNCATED;
+		c->shape = cql_batch_shape(c, walk->seed);
+		cql_told_request(walk, QJ_COMMAND_QUERY);
+	} else if (c->at == CQL_AT_TEXT && c->opcode != CQL_BATCH &&
+		   c->text_bytes - c->text_left >= QJ_TEXT_BYTES) {
+		c->text_left = 0;
+		cql_text_done(walk);
+	} else {
+		cql_told_compressed(walk);
+	}
+}
+
+/* Behind what was inflated: perhaps not all of it was. */
+static __always_inline void cql_end_inflated(struct cql_walk *walk)
+{
+	struct cql_connection *c = walk->connection;
+	__u32 missing = c->framing ? c->segment_left : c->body_left;
+
+	walk->addr = walk->outer_addr;
+	walk->left = walk->outer_left;
+	walk->text_addr = 0;
+	c->inflated = 0;
+	c->segment_left = 0;
+	if (!missing)
+		return;
+	if (c->at > CQL_AT_ENVELOPE && missing <= c->body_left) {
+		if (c->skip < missing) {
+			cql_cut(walk);
+			cql_rest(c);
+		}
+		c->skip -= missing;
+		c->body_left -= missing;
+		if (!c->body_left)
+			cql_envelope_done(c);
+		return;
+	}
+	cql_told_lost(walk);
+	cql_expect_envelope(c);
+	c->in_parts = 1;
+}
+
+#endif
