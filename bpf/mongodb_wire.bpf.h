@@ -26,12 +26,6 @@ struct mongodb_walk {
 	__u8 moved; /* bytes of an earlier read may not be where they were */
 };
 
-/* A thread serves a connection from request to reply: what it does is for that request. */
-static __always_inline bool owns_time(const struct thread_state *thread)
-{
-	return thread->rung == QJ_RUNG_SOCKET;
-}
-
 /*
  * The request that waited on this connection has been answered. Its time is its thread's, where
  * threads stay with a connection; else only when it began and ended is known.

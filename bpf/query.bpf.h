@@ -20,6 +20,12 @@ extern int emit_role(struct qj_cpu_state *cpu, struct thread_state *thread);
 extern int emit_session(struct qj_cpu_state *cpu, struct thread_state *thread, __u32 event,
 			__u64 addr, __u32 length);
 
+/* What a thread does is for the request that it has read; else requests are only counted. */
+static __always_inline bool owns_time(const struct thread_state *thread)
+{
+	return thread->rung == QJ_RUNG_SOCKET;
+}
+
 /*
  * A machine may not show every context switch (a program does not run within itself, and a kernel
  * may keep tasks of its own from being traced). What runs now is known all the same.

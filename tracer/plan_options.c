@@ -67,6 +67,8 @@ static bool has_rung(int kind, int rung)
 		return rung == QJ_RUNG_NONE || rung == QJ_RUNG_SYMBOL;
 	if (kind == QJ_SERVER_CASSANDRA)
 		return rung == QJ_RUNG_NONE || rung == QJ_RUNG_STATISTICAL || rung == QJ_RUNG_AGENT;
+	if (kind == QJ_SERVER_REDIS)
+		return rung == QJ_RUNG_SOCKET || rung == QJ_RUNG_STATISTICAL;
 	if (kind == QJ_SERVER_MONGODB && rung == QJ_RUNG_STATISTICAL)
 		return true;
 	return rung == QJ_RUNG_SOCKET || rung == QJ_RUNG_SYMBOL;

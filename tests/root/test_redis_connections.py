@@ -10,10 +10,9 @@ import termios
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import psutil
 import pytest
 
 from qjoule.contract import Block, Mode, OwnerKind
@@ -29,7 +28,9 @@ pytestmark = [pytest.mark.root, pytest.mark.server]
 def test_redis_commands_in_random_pieces(redis: DatabaseServer, tmp_path: Path) -> None:
     """Whatever is cut where, also of a connection that was open before: the counts stay."""
     rng = random.Random(7)
-    commands = [_resp(b"SET", b"cut:%d" % n, b"v" * rng.choice((0, 1, 9, 900))) for n in range(400)]
+    commands = [
+        day.resp(b"SET", b"cut:%d" % n, b"v" * rng.choice((0, 1, 9, 900))) for n in range(400)
+    ]
     stream = b"".join(commands)
     with redis.connect() as client:
         wire = client.connection._sock
@@ -57,7 +58,7 @@ def test_redis_attached_in_the_middle_of_a_command(redis: DatabaseServer, tmp_pa
         with recording(tmp_path / "t", "--pid", str(redis.pid)):
             wire.sendall(b"\n$1234\r\n")
             assert client.connection.read_response() == b"OK"
-            wire.sendall(_resp(b"GET", b"whole:1"))
+            wire.sendall(day.resp(b"GET", b"whole:1"))
             client.connection.read_response()
     run = Run(tmp_path / "t")
     assert run.loss == {"framing": 1}
@@ -90,28 +91,6 @@ def test_redis_nonsense_is_refused_and_harms_nobody(redis: DatabaseServer, tmp_p
     assert set(run.loss) <= {"framing"}
 
 
-def test_redis_io_threads_that_write(tmp_path: Path) -> None:
-    with served("--io-threads", "2") as server:
-        with recording(tmp_path / "t", "--pid", str(server.pid)):
-            asked = ask_at_once(server)
-        run = Run(tmp_path / "t")
-    assert run.loss == {}
-    assert run.executions()["GET x:?"] == asked
-    owners = run.trace.pandas("owners")
-    assert "io_thd_?" in set(owners[owners["kind"] == "server"]["role"])
-
-
-def test_redis_io_threads_that_read_are_loss(tmp_path: Path) -> None:
-    """What they read cannot be told apart, so nothing is made of it, and it is said."""
-    options = ("--io-threads", "2", "--io-threads-do-reads", "yes")
-    with served(*options) as server:
-        with recording(tmp_path / "t", "--pid", str(server.pid)):
-            asked = ask_at_once(server)
-        run = Run(tmp_path / "t")
-    assert run.loss["framing"] > 0
-    assert run.executions().total() + run.loss["framing"] == asked
-
-
 def test_redis_restarted_while_recording(tmp_path: Path) -> None:
     with served() as server:
         with recording(tmp_path / "t"):
@@ -140,10 +119,6 @@ def _plan(server: DatabaseServer) -> list[str]:
     return ["--server", f"1:redis:socket:{server.executable}", "--running", f"1:{server.pid}"]
 
 
-def _resp(*parts: bytes) -> bytes:
-    return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%s\r\n" % (len(p), p) for p in parts)
-
-
 def wait_until_read(wire: socket.socket) -> None:
     """Until the other side has taken what was sent."""
     unsent = bytearray(4)
@@ -152,44 +127,6 @@ def wait_until_read(wire: socket.socket) -> None:
         if not any(unsent):
             return
         time.sleep(0.001)
-
-
-def ask_at_once(server: DatabaseServer, clients: int = 32, rounds: int = 20) -> int:
-    """Commands asked, all of a round before the server's next turn: there is work for io-threads.
-
-    They have none as long as only a few clients wait, and how many do is up to the scheduler.
-    """
-    ask, answer = _resp(b"GET", b"x:1"), b"$-1\r\n"
-    with ExitStack() as stack:
-        address = ("127.0.0.1", server.port)
-        wires = [
-            stack.enter_context(socket.create_connection(address, timeout=60))
-            for _ in range(clients)
-        ]
-        for _ in range(rounds):
-            with stopped(server.pid):
-                for wire in wires:
-                    wire.sendall(ask)
-            for wire in wires:
-                got = b""
-                while len(got) < len(answer):
-                    got += wire.recv(len(answer) - len(got))
-                assert got == answer
-    return clients * rounds
-
-
-@contextmanager
-def stopped(pid: int) -> Iterator[None]:
-    process = psutil.Process(pid)
-    process.suspend()
-    try:
-        deadline = time.monotonic() + 60.0
-        while process.status() != psutil.STATUS_STOPPED:
-            assert time.monotonic() < deadline, "still running"
-            time.sleep(0.001)
-        yield
-    finally:
-        process.resume()
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,11 +26,16 @@ FIXED = ("-no-pie",)
 def builds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     directory = tmp_path_factory.mktemp("redis")
     tls, context = "tls-cert-file", ["redis_tls_ctx"]
+    reads, options = "io-threads-do-reads", ["static_configs[64]", "server[4]"]
     return {
         "without TLS": toy_server(directory / "a", []),
         "with TLS": toy_server(directory / "b", [], banner=tls, variables=context),
         "fixed": toy_server(directory / "c", [], banner=tls, variables=context, flags=FIXED),
         "unexported": toy_server(directory / "d", [], banner=tls),
+        "options": toy_server(directory / "e", [], banner=reads, variables=options),
+        "fixed options": toy_server(
+            directory / "f", [], banner=reads, variables=options, flags=FIXED
+        ),
     }
 
 
@@ -44,7 +50,8 @@ def start(tmp_path: Path, builds: dict[str, Path]) -> Callable[..., Process]:
         line = f"{BASE:012x}-{BASE + 4096:012x} r--p 00000000 08:01 1    {path}\n"
         (entry / "maps").write_text(line if mapped else "")
         executable = open_executable(path)
-        address = (executable.variable("redis_tls_ctx") or 0) + BASE * (not executable.is_fixed)
+        found = executable.variable("redis_tls_ctx")
+        address = (found.vaddr if found else 0) + BASE * (not executable.is_fixed)
         with (entry / "mem").open("wb") as memory:
             memory.seek(address)
             memory.write(b"" if context is None else context.to_bytes(8, "little"))
@@ -107,19 +114,79 @@ def test_a_damaged_executable_is_not_known(start: Callable[..., Process], tmp_pa
     assert redis_encryption(process, TCP).value is None
 
 
-@pytest.mark.parametrize(
-    ("threads", "fact"),
-    [
-        (("bio_aof_fsync",), Fact(False, "one thread serves all")),
-        (("io_thd_1", "io_thd_2"), Fact(True, "2 io-threads")),
-    ],
-)
-def test_io_threads_are_seen(
-    start: Callable[..., Process], threads: tuple[str, ...], fact: Fact
-) -> None:
-    process = start("without TLS")
-    for number, comm in enumerate(("redis-server", *threads)):
+def have_threads(process: Process, *names: str) -> None:
+    for number, comm in enumerate(("redis-server", *names)):
         task = process.directory / "task" / str(500 + number)
         task.mkdir(parents=True)
         (task / "comm").write_text(comm + "\n")
-    assert redis_io_threads(process) == fact
+
+
+def test_without_io_threads_one_serves_all(start: Callable[..., Process]) -> None:
+    process = start("without TLS")
+    have_threads(process, "bio_aof_fsync")
+    assert redis_io_threads(process) == Fact(False, "one thread serves all")
+
+
+def keep_options(process: Process, value: int, name_shift: int = 0, points_at: int = 4) -> None:
+    """Its memory has a table of options, one row of 4 words each, and this value in `server`."""
+    executable = open_executable(process.directory / "exe")
+    base = BASE * (not executable.is_fixed)
+    table, settings = executable.variable("static_configs"), executable.variable("server")
+    name = executable.constant(b"io-threads-do-reads")
+    assert table is not None
+    assert settings is not None
+    assert name is not None
+    server = settings.vaddr + base
+    rows = [(name + base - 1, 0, 0, server), (name + base + name_shift, 7, 0, server + points_at)]
+    with (process.directory / "mem").open("r+b") as memory:
+        memory.seek(table.vaddr + base)
+        memory.write(b"".join(struct.pack("<4Q", *row) for row in rows).ljust(table.size, b"\0"))
+        memory.seek(server)
+        memory.write(struct.pack("<iiQQQ", 5, value, 0, 0, 0))
+
+
+@pytest.mark.parametrize("build", ["options", "fixed options"])
+@pytest.mark.parametrize(("value", "do"), [(0, "only write"), (1, "read and write")])
+def test_its_memory_says_whether_io_threads_read(
+    start: Callable[..., Process], build: str, value: int, do: str
+) -> None:
+    process = start(build)
+    have_threads(process, "io_thd_1", "io_thd_2")
+    keep_options(process, value)
+    assert redis_io_threads(process) == Fact(bool(value), f"2 io-threads, which {do}")
+
+
+@pytest.mark.parametrize(
+    ("odd", "why"),
+    [
+        ({"value": 2}, "io-threads-do-reads is 2"),
+        ({"value": 1, "name_shift": 1}, "it has no option io-threads-do-reads"),
+        ({"value": 1, "points_at": 1 << 20}, "where io-threads-do-reads is kept is not known"),
+    ],
+)
+def test_options_of_another_form_are_not_known(
+    start: Callable[..., Process], odd: dict[str, int], why: str
+) -> None:
+    process = start("options")
+    have_threads(process, "io_thd_1")
+    keep_options(process, **odd)
+    fact = redis_io_threads(process)
+    assert fact.value is None
+    assert fact.source == f"1 io-threads, and whether they read is not known: {why}"
+
+
+@pytest.mark.parametrize(
+    ("build", "why"),
+    [
+        ("without TLS", "its executable lacks the symbol static_configs"),
+        ("options", "nothing is at static_configs"),
+    ],
+)
+def test_without_its_options_it_is_not_known(
+    start: Callable[..., Process], build: str, why: str
+) -> None:
+    process = start(build, None)
+    have_threads(process, "io_thd_1")
+    fact = redis_io_threads(process)
+    assert fact.value is None
+    assert fact.source.endswith(why)

@@ -151,19 +151,16 @@ def redis(encryption: bool | None = False, pool: bool | None = False) -> Server:
             Rung.SOCKET,
             "with TLS (ssl-cert: /etc/my.cnf) would be counted as loss",
         ),
-        (NEW, False, True, Rung.SOCKET, "that io-threads read (thread-handling) would be counted"),
-        (
-            NEW,
-            None,
-            True,
-            Rung.SOCKET,
-            "or that io-threads read (thread-handling) would be counted",
-        ),
+        (NEW, False, None, Rung.SOCKET, "that io-threads read (thread-handling) would be counted"),
+        (NEW, None, None, Rung.SOCKET, "or that io-threads read (thread-handling) would be"),
+        (NEW, False, True, Rung.STATISTICAL, "timed; thread-handling, so none owns CPU time"),
+        (NEW, None, True, Rung.STATISTICAL, "those with TLS would be counted as loss, not seen"),
+        (OLD, False, True, Rung.NONE, "kernel lacks"),
         (OLD, False, False, Rung.NONE, "kernel lacks"),
         (NO_SENDS, False, False, Rung.NONE, "kernel lacks"),
     ],
 )
-def test_redis_has_the_socket_rung_or_none(
+def test_redis_is_seen_on_its_sockets_or_not_at_all(
     kernel: KernelFacts, encryption: bool | None, pool: bool | None, rung: Rung, why: str
 ) -> None:
     choice = choose_rung(redis(encryption, pool), kernel, "Redis has none")
@@ -172,7 +169,13 @@ def test_redis_has_the_socket_rung_or_none(
     assert why in choice.why
 
 
-def test_redis_has_no_symbol_rung() -> None:
+def test_redis_has_only_the_rung_that_its_threads_allow() -> None:
     assert choose_rung(redis(), NEW, "", Rung.SOCKET).rung is Rung.SOCKET
     with pytest.raises(QjouleError, match="cannot use the symbol rung: Redis has none"):
         choose_rung(redis(), NEW, "", Rung.SYMBOL)
+    with pytest.raises(QjouleError, match="cannot use the statistical rung"):
+        choose_rung(redis(), NEW, "", Rung.STATISTICAL)
+    reading = redis(pool=True)
+    assert choose_rung(reading, NEW, "", Rung.STATISTICAL).rung is Rung.STATISTICAL
+    with pytest.raises(QjouleError, match="cannot use the socket rung: thread-handling"):
+        choose_rung(reading, NEW, "", Rung.SOCKET)

@@ -42,7 +42,7 @@ def test_the_page_is_up_to_date() -> None:
         ("| MySQL | 8.0.15 | thread pool | symbol | exact | ", "not traced | not traced |"),
         ("| PostgreSQL | 15 | TLS possible | symbol | exact |", "not exact | not traced |"),
         ("| Redis | 7.0 | plain text | socket | exact |", "not traced |"),
-        ("| Redis | 7.0 | io-threads | socket | not exact |", "not traced |"),
+        ("| Redis | 7.0 | io-threads that read | statistical | not exact |", "not traced |"),
         ("| VoltDB | 10.0 | all | symbol | exact |", "by thread, no queries |"),
         ("| any other process |  | all | by thread | no queries |", "by thread, no queries |"),
     ],

@@ -38,6 +38,7 @@ BAD = {
         "1:mongodb:none:/bin/true",
         "1:mongodb:agent:/bin/true",
         "1:mysql:statistical:/bin/true",
+        "1:redis:symbol:/bin/true",
         "1:generic:/bin/true",
     ],
     "--running": ["", "1:1", "0:1", "1:-1", "1:4294967296"],

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import threading
+import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+
+import psutil
 
 from servers.process import DatabaseServer
 from servers.redis import command_stats
@@ -122,3 +128,45 @@ def _pieces(server: DatabaseServer) -> None:
         connection._sock.sendall(b"\r\nset inline:5 secret-value\r\nping\r\n")
         assert connection.read_response() == b"OK"
         assert connection.read_response() in (b"PONG", "PONG")
+
+
+def resp(*parts: bytes) -> bytes:
+    return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%s\r\n" % (len(p), p) for p in parts)
+
+
+def ask_at_once(server: DatabaseServer, clients: int = 32, rounds: int = 20) -> int:
+    """Commands asked, all of a round before the server's next turn: there is work for io-threads.
+
+    They have none as long as only a few clients wait, and how many do is up to the scheduler.
+    """
+    ask, answer = resp(b"GET", b"x:1"), b"$-1\r\n"
+    with ExitStack() as stack:
+        address = ("127.0.0.1", server.port)
+        wires = [
+            stack.enter_context(socket.create_connection(address, timeout=60))
+            for _ in range(clients)
+        ]
+        for _ in range(rounds):
+            with _stopped(server.pid):
+                for wire in wires:
+                    wire.sendall(ask)
+            for wire in wires:
+                got = b""
+                while len(got) < len(answer):
+                    got += wire.recv(len(answer) - len(got))
+                assert got == answer
+    return clients * rounds
+
+
+@contextmanager
+def _stopped(pid: int) -> Iterator[None]:
+    process = psutil.Process(pid)
+    process.suspend()
+    try:
+        deadline = time.monotonic() + 60.0
+        while process.status() != psutil.STATUS_STOPPED:
+            assert time.monotonic() < deadline, "still running"
+            time.sleep(0.001)
+        yield
+    finally:
+        process.resume()

@@ -26,7 +26,7 @@ _FEWEST = 64  #: spans that there is room for from the start
 _SERVING = (
     *("Native-Transpor", "ReadStage", "MutationStage", "CounterMutation", "ViewMutation"),
     *("RequestRespons", "SharedPool-Work", "epollEventLoopG", "nioEventLoopGro"),
-    "ferretdb",
+    *("ferretdb", "redis-server", "io_thd_"),
 )
 
 
@@ -35,6 +35,7 @@ def is_serving(role: str) -> bool:
 
     Cassandra's stages: org.apache.cassandra.concurrent.Stage. Its workers are shared, and called
     by the stage that they work for at the time. All threads of a FerretDB are called as it is.
+    Redis: the main thread, and its io-threads.
     """
     return role.startswith(_SERVING)
 

@@ -119,6 +119,7 @@ class Executable:
         self.usdt = tuple(_usdt(elf))
         strings = elf.get_section_by_name(".rodata")
         self._strings_at = (strings["sh_offset"], strings["sh_size"]) if strings else (0, 0)
+        self._strings_vaddr: int = strings["sh_addr"] if strings else 0
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -135,12 +136,12 @@ class Executable:
                     found.setdefault(vaddr, Symbol(name, vaddr, size, table.name))
         return tuple(found.values())
 
-    def variable(self, name: str) -> int | None:
-        """The address of a global variable of exactly this name."""
+    def variable(self, name: str) -> Symbol | None:
+        """The global variable of exactly this name."""
         for table in self._tables:
             for position in _occurrences(table.strings, name.encode() + b"\0"):
                 for symbol in table.at(position, _STT_OBJECT):
-                    return int(symbol["value"])
+                    return Symbol(name, int(symbol["value"]), int(symbol["size"]), table.name)
         return None
 
     def names_with_prefix(self, prefix: str) -> tuple[str, ...]:
@@ -179,6 +180,11 @@ class Executable:
         """The section of constant data, with the strings; at most its first 128 MiB."""
         offset, size = self._strings_at
         return self.read(offset, min(size, _CONSTANTS_BYTES_MAX))
+
+    def constant(self, text: bytes) -> int | None:
+        """The address of a string constant that is exactly this text."""
+        position = self.constants().find(b"\0" + text + b"\0")
+        return None if position < 0 else self._strings_vaddr + position + 1
 
     def read(self, offset: int, size: int) -> bytes:
         """Bytes of the file; fewer at its end."""

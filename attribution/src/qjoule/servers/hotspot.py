@@ -221,10 +221,10 @@ class HotSpot:
         return self._variable(f"{prefix}s"), [self._variable(f"{prefix}Entry{n}") for n in names]
 
     def _variable(self, name: str) -> int:
-        vaddr = self._library.variable(name)
-        if vaddr is None:
+        variable = self._library.variable(name)
+        if variable is None:
             raise CannotRead(f"no {name} in {self._library.path}")
-        return self._memory.number(self._base + vaddr)
+        return self._memory.number(self._base + variable.vaddr)
 
     def _read_flags(self) -> Iterator[tuple[str, int]]:
         """JVMFlag (src/hotspot/share/runtime/flags/jvmFlag.hpp): where each flag's value is."""

@@ -5,6 +5,8 @@ SIGQUIT (src/hotspot/os/linux/attachListener_linux.cpp; src/jdk.attach/linux/cla
 attach/VirtualMachineImpl.java of the JDK). It believes root and its own user. All of this is done
 as that user, in its mount namespace, so nothing that it puts in our way is followed with more
 rights than it has.
+
+The socket stays, for whoever attaches next, until the JVM exits; one that is killed leaves it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The attach plan: what `qjoule-tracer` attaches to, as its arguments.
 
-    --server ID:KIND:RUNG:PATH   a server; KIND mysql, postgres, redis, mongodb, RUNG socket or
-                                 symbol; voltdb and symbol; mongodb, cassandra and statistical;
-                                 cassandra and agent; voltdb, cassandra or generic and none. PATH is
+    --server ID:KIND:RUNG:PATH   a server; KIND mysql, postgres, mongodb, RUNG socket or symbol;
+                                 redis and socket; voltdb and symbol; mongodb, redis, cassandra and
+                                 statistical; cassandra and agent; voltdb, cassandra or generic and
+                                 none. PATH is
                                  its executable: processes that start from it later belong to the
                                  first server listed with it
     --restart ID:never|HASH      which of them are this very server (`servers.restart`)

@@ -108,23 +108,32 @@ def _sql_rung(
 
 
 def _redis_rung(server: Server, kernel: KernelFacts, wanted: Rung | None) -> Choice:
-    """Commands take less time than a probe on each would: there is the socket rung, or none.
+    """Commands take less time than a probe on each would: there are the sockets, or nothing.
 
-    TLS sessions, and requests that io-threads read, are recognised when they come, and counted.
+    Where io-threads read, requests are seen, and the main thread executes what several have read
+    without a system call between. TLS sessions are recognised when they come, and counted; so are
+    requests that io-threads read although it could not be known that they do.
     """
     missing = "" if kernel.recv_tracepoint else _NO_RECV
     if not missing and not kernel.send_tracepoint:
         missing = _NO_SEND
-    if wanted is not None:
-        return _as_wanted(server, wanted, "Redis has none", missing, "")
+    threads = server.thread_pool
+    if wanted is not None and not (threads.value and wanted is Rung.STATISTICAL):
+        others = threads.source if threads.value else ""
+        return _as_wanted(server, wanted, "Redis has none", missing or others, "")
     if missing:
         return Choice(Rung.NONE, missing, exact=False)
+    if threads.value:
+        why = f"requests are counted and timed; {threads.source}, so none owns CPU time"
+        if server.encryption.value is not False:
+            why += "; those with TLS would be counted as loss, not seen"
+        return Choice(Rung.STATISTICAL, why, "symbol: Redis has none", exact=False)
     why = "one thread executes all commands; those of one read are one request"
     doubts = []
     if server.encryption.value is not False:
         doubts.append(f"with TLS ({server.encryption.source})")
-    if server.thread_pool.value is not False:
-        doubts.append(f"that io-threads read ({server.thread_pool.source})")
+    if threads.value is None:
+        doubts.append(f"that io-threads read ({threads.source})")
     if doubts:
         why += f"; requests {' or '.join(doubts)} would be counted as loss, not seen"
     other = "symbol: Redis has none" + ("; exact without these" if doubts else "")

@@ -30,14 +30,14 @@ Made by `make docs` from the code that decides (`qjoule/servers`); a test compar
 What is traced how depends on the server, its configuration and the kernel. qjoule takes the
 cheapest *rung* that is exact: **socket**, the serving thread's own traffic (needs the tracepoint
 `sock_recv_length`, Linux 6.3), or **symbol**, probes on the server's functions (about ten times as
-dear). *Not exact*: sessions that are encrypted, and requests that a Redis lets its io-threads read,
-are counted, not seen; so are sessions of MySQL that a client has compressed, where the rung is
-socket (`--rung symbol` sees them). *Not traced*: qjoule would have to guess, so it refuses;
-`qjoule doctor` says why, and what is missing. *Tested*: the versions that the tests run for real;
-for MongoDB, which no package registry has, they run a *stand-in* with its way to read and its
-functions' signatures. The last three columns say what becomes of a server on a kernel before 6.3
-and where the symbol rung's functions are not found: a stripped executable, or a version that is not
-in the second table.
+dear). *Not exact*: sessions that are encrypted are counted, not seen; so are sessions of MySQL that
+a client has compressed, where the rung is socket (`--rung symbol` sees them). Where the rung is
+statistical, requests are counted, and their CPU time and joules come by regression. *Not traced*:
+qjoule would have to guess, so it refuses; `qjoule doctor` says why, and what is missing. *Tested*:
+the versions that the tests run for real; for MongoDB, which no package registry has, they run a
+*stand-in* with its way to read and its functions' signatures. The last three columns say what
+becomes of a server on a kernel before 6.3 and where the symbol rung's functions are not found: a
+stripped executable, or a version that is not in the second table.
 """
 _COST = """CPU time that `qjoule record` adds to the server's own for each query: medians of
 interleaved turns, with their 95 % intervals, by `make bench-rungs`. First what the *rung* adds to a

@@ -28,7 +28,7 @@ class Mode:
 
     title: str
     encryption: bool | None = False  #: may sessions be encrypted? None: not known
-    thread_pool: bool | None = False  #: of a Redis: io-threads
+    thread_pool: bool | None = False  #: of a Redis: io-threads that read
     wanted: Rung | None = None  #: a rung that the user has to ask for
 
     def choice(self, flavour: Flavour, kernel: KernelFacts, symbol_problem: str) -> Choice:
@@ -127,7 +127,7 @@ SUPPORTED = (
     Supported(
         Flavour.REDIS,
         "Redis",
-        (_PLAIN, _TLS, Mode("io-threads", thread_pool=True), _UNKNOWN),
+        (_PLAIN, _TLS, Mode("io-threads that read", thread_pool=True), _UNKNOWN),
         (_REDIS_TESTED,),
         (Functions("Redis", (), f"Redis {_REDIS_TESTED}"),),
     ),
