@@ -128,12 +128,12 @@ class _Means:
     """Means of rounds (n, p), and intervals of what is made of them."""
 
     def __init__(self, values: F64) -> None:
-        from scipy.stats import t  # noqa: PLC0415 - slow to import, for this one test
+        from scipy.special import stdtrit  # noqa: PLC0415 - slow to import, for this one test
 
         n = len(values)
         self.mean: F64 = values.mean(axis=0)
         self.covariance: F64 = np.cov(values, rowvar=False) / n
-        self.t = float(t.ppf(0.975, n - 1))
+        self.t = float(stdtrit(n - 1, 0.975))
 
     def around(self, value: float, slope: F64) -> Estimate:
         """A function's value at the means, with its interval from its slope (p,) there."""

@@ -16,8 +16,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.optimize import nnls
-from scipy.stats import t as student
 
 from qjoule.model.arrays import F64
 from qjoule.model.counters import Bool
@@ -94,6 +92,10 @@ def _paired(spans: F64) -> F64:
 
 def _regressed(y: F64, counts: F64, dt_ns: F64) -> tuple[Costs, float]:
     """Costs, and how much came late: of what spans' requests cost, the part in the next span."""
+    # Slow to import, and few servers need them.
+    from scipy.optimize import nnls  # noqa: PLC0415
+    from scipy.special import stdtrit  # noqa: PLC0415 - a quantile of Student's t
+
     spans, shapes = counts.shape
     calls = counts.sum(axis=0)
     mean = y.sum() / calls.sum()
@@ -113,7 +115,7 @@ def _regressed(y: F64, counts: F64, dt_ns: F64) -> tuple[Costs, float]:
     precision = rows.r.T @ rows.r / (scale * clumping) ** 2 + np.diag(prior**2)
     covariance = np.linalg.inv(precision)
     sigma = np.sqrt(np.diag(covariance))[1:]
-    half = student.ppf(0.975, max(spans - shapes - 1, 1)) * sigma
+    half = stdtrit(max(spans - shapes - 1, 1), 0.975) * sigma
     stacked = np.vstack([rows.r / scale, np.diag(prior)])
     value = nnls(stacked, np.append(rows.z / scale, centre))[0][1:]
     apart, sums_known = _separable(precision, sigma)

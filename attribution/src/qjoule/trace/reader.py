@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import pandas as pd
 import pyarrow as pa
 
 from qjoule.errors import QjouleError
@@ -35,6 +35,9 @@ from qjoule.trace.parts import (
 )
 from qjoule.trace.schema import TABLES, Mismatch, conform
 from qjoule.trace.sweep import Group, in_time_order
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 BATCH_ROWS = 1 << 18
 
@@ -89,6 +92,8 @@ class Trace:
 
     def pandas(self, name: str) -> pd.DataFrame:
         """A whole table as a DataFrame with Arrow-backed columns, so that null stays null."""
+        import pandas as pd  # noqa: PLC0415 - slow to import, and no command needs it
+
         frame: pd.DataFrame = self.table(name).to_pandas(types_mapper=pd.ArrowDtype)
         return frame
 
