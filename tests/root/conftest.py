@@ -10,11 +10,25 @@ import pytest
 
 from qjoule_drivers import channel as channel_module
 from qjoule_drivers import instrument, uninstrument
+from root.support import leftovers
 from tag_listener import Listener, listening
 
 #: Tests of one run that may pass at their second attempt only.
 MOST_REPEATED = 3
 _FAILED = pytest.StashKey[bool]()
+_BEFORE = pytest.StashKey[leftovers.Before]()
+_LEFT = pytest.StashKey[list[str]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Temporary files go where this run can see what is left of them. Its workers inherit that."""
+    if not hasattr(config, "workerinput"):
+        config.stash[_BEFORE] = leftovers.begin()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if before := config.stash.get(_BEFORE, None):
+        before.restore()
 
 
 @pytest.fixture
@@ -62,7 +76,9 @@ def pytest_runtest_makereport(
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Shows why tests were repeated: each is a fault to be found, of the test or of qjoule."""
+    """Shows what is left, and why tests were repeated: all faults, of tests or of qjoule."""
+    for what in terminalreporter.config.stash.get(_LEFT, []):
+        terminalreporter.write_line(f"left behind: {what}", red=True)
     repeated = terminalreporter.stats.get("rerun", [])
     for report in repeated:
         terminalreporter.section(f"repeated: {report.nodeid}")
@@ -74,8 +90,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """More than a few cannot be chance."""
+    """More than a few repeated tests cannot be chance; and nothing may be left of any."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     repeated = reporter.stats.get("rerun", []) if reporter else []
-    if len(repeated) > MOST_REPEATED and session.exitstatus == pytest.ExitCode.OK:
+    before = session.config.stash.get(_BEFORE, None)
+    left = before.left() if before else []
+    session.config.stash[_LEFT] = left
+    if (left or len(repeated) > MOST_REPEATED) and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

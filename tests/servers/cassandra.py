@@ -107,7 +107,7 @@ def cassandra_server(
         configuration = _configure(directory, port, settings or {})
         argv = [
             java,
-            *("-Xms512M", "-Xmx512M", "-Xss512k", "-XX:+UseG1GC"),
+            *("-Xms512M", "-Xmx512M", "-Xss512k", "-XX:+UseG1GC", jvm.NO_PERF_FILE),
             *jvm.modules("--add-exports", _EXPORTS),
             *jvm.modules("--add-opens", _OPENS),
             f"-javaagent:{jars / cassandra.JAMM}",

@@ -8,6 +8,9 @@ from collections.abc import Iterator
 
 from servers.process import Unavailable
 
+#: Without it a JVM makes a file for jstat in /tmp/hsperfdata_USER, and that directory stays.
+NO_PERF_FILE = "-XX:+PerfDisableSharedMem"
+
 
 def java() -> str:
     """The Java that servers are started with.

@@ -95,9 +95,11 @@ class DatabaseServer:
         self.process.send_signal(self.stop_signal)
         try:
             self.process.wait(STOP_TIMEOUT_S)
-            self.process = None
         except subprocess.TimeoutExpired:
             self.kill()
+        else:
+            remove_attach_socket(self.pid)
+            self.process = None
 
     def kill(self) -> None:
         """kill -9 the server and every process of its session."""
@@ -113,6 +115,7 @@ class DatabaseServer:
         for pid in processes_in(self.directory):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        remove_attach_socket(self.pid)
         self.process = None
 
 
@@ -164,6 +167,14 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def remove_attach_socket(pid: int) -> None:
+    """What a JVM that was attached to has listened on: it stays if the JVM did not exit by itself.
+
+    attachListener_linux.cpp: `listener_cleanup()` is called at exit. The process has ended.
+    """
+    Path(f"/tmp/.java_pid{pid}").unlink(missing_ok=True)
 
 
 def processes_in(directory: Path) -> list[int]:

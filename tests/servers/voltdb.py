@@ -116,7 +116,7 @@ def voltdb_server(*jvm_options: str) -> Iterator[DatabaseServer]:
         (directory / "log4j.properties").write_text(_LOG4J)
         program = [
             java,
-            *("-Xms256m", "-Xmx256m"),
+            *("-Xms256m", "-Xmx256m", jvm.NO_PERF_FILE),
             *jvm.modules("--add-opens", _OPENS),
             f"-Djava.io.tmpdir={directory}",  # it unpacks its native library there
             f"-Dlog4j.configuration={(directory / 'log4j.properties').as_uri()}",
@@ -168,7 +168,16 @@ def load_procedure(server: DatabaseServer, client: Client, source: Path) -> None
     jars = voltdb.installation()
     classes = server.directory / "classes"
     classes.mkdir(exist_ok=True)
-    options = ["--release", "8", "-Xlint:-options", "-cp", f"{jars}/*", "-d", str(classes)]
+    options = [
+        f"-J{jvm.NO_PERF_FILE}",
+        "--release",
+        "8",
+        "-Xlint:-options",
+        "-cp",
+        f"{jars}/*",
+        "-d",
+        str(classes),
+    ]
     run_quietly([compiler, *options, str(source)], server.directory)
     jar = classes / "procedures.jar"
     with zipfile.ZipFile(jar, "w") as archive:

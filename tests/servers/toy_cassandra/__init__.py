@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import IO
 
 from qjoule.servers.procfs import Process, processes
-from servers.process import Unavailable, run_quietly, server_directory
+from servers import jvm
+from servers.process import Unavailable, remove_attach_socket, run_quietly, server_directory
 
 HERE = Path(__file__).parent
 STUBS = HERE.parents[2] / "agent" / "stubs"
@@ -43,7 +44,8 @@ def compile_toy(directory: Path) -> Path:
     if javac is None:
         raise Unavailable("javac is not installed (package openjdk-17-jdk-headless)")
     sources = [*HERE.rglob("*.java"), *STUBS.rglob("*.java")]
-    run_quietly([javac, "-d", str(directory / "all"), *map(str, sources)], directory)
+    options = [f"-J{jvm.NO_PERF_FILE}", "-d", str(directory / "all")]
+    run_quietly([javac, *options, *map(str, sources)], directory)
     daemon = Path(*MAIN.split(".")).with_suffix(".class")
     (directory / "bare" / daemon).parent.mkdir(parents=True)
     shutil.copy(directory / "all" / daemon, directory / "bare" / daemon)
@@ -65,13 +67,11 @@ def toy_cassandra(
         classes: its class path.
         options: of the JVM.
     """
-    java = shutil.which("java")
-    if java is None:
-        raise Unavailable("Java is not installed (package openjdk-17-jdk-headless)")
+    java = jvm.java()
     with server_directory() as directory:
         directory.chmod(0o1777)
         child = subprocess.Popen(
-            [*prefix, java, "-Xmx64M", *options, "-cp", str(classes), MAIN],
+            [*prefix, java, "-Xmx64M", jvm.NO_PERF_FILE, *options, "-cp", str(classes), MAIN],
             cwd=directory,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -79,6 +79,7 @@ def toy_cassandra(
             text=True,
             env={**os.environ, **(environment or {})},
         )
+        toy: ToyCassandra | None = None
         try:
             toy = ToyCassandra(_find(child, directory), child)
             yield toy
@@ -88,6 +89,8 @@ def toy_cassandra(
             for stream in (child.stdin, child.stdout):
                 assert stream is not None
                 stream.close()
+            if toy is not None:
+                remove_attach_socket(toy.process.pid)
 
 
 def _find(child: subprocess.Popen[str], directory: Path) -> Process:

@@ -1,0 +1,104 @@
+"""What a run of tests leaves behind on the machine: files, mounts, processes.
+
+Temporary files go to a directory of the run's own, which has to be empty at the end. Some names do
+not follow TMPDIR (a JVM's, those of servers that other users run), so what is new with a name of
+ours in the machine's own directories is told too; others may work there at the same time.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+PREFIX = "qjoule-run-"
+#: What is being torn down when the last test has ended gets so long.
+PATIENCE_S = 20.0
+#: Directories, and the names in them that only these tests or qjoule give.
+_PLACES = {
+    "/tmp": r"qjoule-(?!run-)|\.java_pid\d|\.attach_pid\d|\.s\.PGSQL|mysql|mariadb|redis|cassandra",
+    "/var/tmp": "qjoule-",
+    "/opt": "qjoule-",
+    "/dev/shm": "qjoule-",
+    "/run/qjoule": "",
+    "/sys/fs/bpf": "",
+}
+
+
+@dataclass(frozen=True)
+class Before:
+    """The machine as the run found it, and the directory that the run has to itself."""
+
+    temporary: Path
+    found: frozenset[str]
+    others_temporary: str | None  #: TMPDIR of before
+
+    def left(self, patience_s: float = PATIENCE_S) -> list[str]:
+        """What is there now and was not; waits for what is on its way out."""
+        return _wait_for_nothing(self._left, patience_s)
+
+    def _left(self) -> list[str]:
+        files = [f"file {path}" for path in self.temporary.iterdir()]
+        return [*files, *_processes(self.temporary), *sorted(_machine() - self.found)]
+
+    def restore(self) -> None:
+        """Gives TMPDIR back, and removes the directory with all that is left in it."""
+        if self.others_temporary is None:
+            os.environ.pop("TMPDIR", None)
+        else:
+            os.environ["TMPDIR"] = self.others_temporary
+        tempfile.tempdir = None
+        shutil.rmtree(self.temporary, ignore_errors=True)
+
+
+def begin() -> Before:
+    """From here on temporary files of this process and its children go to their own directory."""
+    found, others = _machine(), os.environ.get("TMPDIR")
+    # Where pytest keeps tmp_path of the last runs, for whoever looks for the cause of a failure.
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
+    temporary = Path(tempfile.mkdtemp(prefix=PREFIX))
+    temporary.chmod(0o1777)  # servers run as other users
+    os.environ["TMPDIR"] = str(temporary)
+    tempfile.tempdir = None
+    return Before(temporary, frozenset(found), others)
+
+
+def _wait_for_nothing(left: Callable[[], list[str]], patience_s: float) -> list[str]:
+    deadline = time.monotonic() + patience_s
+    while (found := left()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return found
+
+
+def _machine() -> set[str]:
+    """Files with names of ours, and mounts."""
+    found = {f"mount {line.split()[4]}" for line in _lines("/proc/self/mountinfo")}
+    for place, ours in _PLACES.items():
+        with suppress(OSError):
+            found |= {f"file {p}" for p in Path(place).iterdir() if re.match(ours, p.name)}
+    return found
+
+
+def _lines(path: str) -> list[str]:
+    return Path(path).read_text().splitlines()
+
+
+def _processes(temporary: Path) -> list[str]:
+    """Those that work in the directory or were told of it, but for this one and its parents."""
+    mine = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
+    found = []
+    for process in psutil.process_iter(["name"]):
+        with suppress(psutil.Error, OSError):
+            told = process.environ().get("TMPDIR", "")
+            inside = Path(process.cwd()).is_relative_to(temporary) or told == str(temporary)
+            if inside and process.pid not in mine:
+                found.append(f"process {process.pid} ({process.info['name']})")
+    return found
