@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import socket
@@ -18,8 +19,9 @@ from typing import Any
 import psutil
 
 PREFIX = "qjoule-test-"
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 60.0
+_CLIENT_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 class Unavailable(Exception):
@@ -163,10 +165,23 @@ def with_parent(*identity: str) -> list[str]:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    return free_ports(1)[0]
+
+
+def free_ports(count: int) -> list[int]:
+    """Below those that the kernel gives to clients.
+
+    Else a client may have one by the time that the server binds it, or binds it again: while the
+    server is down, and for a minute after the client has closed.
+    """
+    first_of_clients = int(_CLIENT_PORTS.read_text().split()[0])
+    found: set[int] = set()
+    while len(found) < count:
+        port = random.randrange(10_000, max(first_of_clients, 20_000))
+        with suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            found.add(port)
+    return list(found)
 
 
 def remove_attach_socket(pid: int) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import random
 import shutil
-import socket
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ from servers.fetched import voltdb
 from servers.process import (
     DatabaseServer,
     Unavailable,
+    free_ports,
     run_quietly,
     running,
     server_directory,
@@ -25,7 +24,6 @@ from servers.process import (
 
 PARTITIONS = 2
 GC_LOG = "gc.log"
-PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 PROCEDURE_TIMEOUT_S = 60
 #: What the server's own start script opens of the JDK's modules.
 _OPENS = """
@@ -189,15 +187,3 @@ def load_procedure(server: DatabaseServer, client: Client, source: Path) -> None
 def collections(server: DatabaseServer) -> int:
     """How often the JVM has moved objects so far."""
     return (server.directory / GC_LOG).read_text().count("Pause Young")
-
-
-def free_ports(count: int) -> list[int]:
-    """Below those that the kernel gives to clients: it takes seconds until they are bound."""
-    first_of_clients = int(PORT_RANGE.read_text().split()[0])
-    found: set[int] = set()
-    while len(found) < count:
-        port = random.randrange(10_000, max(first_of_clients, 20_000))
-        with suppress(OSError), socket.socket() as probe:
-            probe.bind(("127.0.0.1", port))
-            found.add(port)
-    return list(found)
