@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := build
-MAKEFLAGS += --no-builtin-rules
+MAKEFLAGS += --no-builtin-rules --jobs=$(shell nproc)
 
 BUILD  := build
 VENV   := .venv
@@ -49,6 +49,7 @@ $(BUILD)/installed: packaging/debian-packages.txt packaging/install
 $(VENV)/installed: attribution/pyproject.toml attribution/setup.py drivers/pyproject.toml $(SWEEP_SOURCES) | $(BUILD)/installed
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check -e 'attribution[test]' -e 'drivers[test]'
+	$(VENV)/bin/python -m compileall -q attribution/src drivers/src
 	@touch $@
 
 include agent/agent.mk
@@ -82,7 +83,7 @@ $(BUILD)/qjoule-tracer-asan: $(TRACER_SOURCES) $(wildcard tracer/*.h bpf/*.h) $(
 	$(CC) $(filter-out -D_FORTIFY_SOURCE=2,$(TRACER_FLAGS)) $(SANITIZE) $(TRACER_SOURCES) -o $@ $(TRACER_LIBS)
 
 # What `qjoule calibrate` keeps the CPUs busy with.
-$(BUILD)/qjoule-load: $(LOAD_SOURCES) $(wildcard tracer/load/*.h)
+$(BUILD)/qjoule-load: $(LOAD_SOURCES) $(wildcard tracer/load/*.h) | $(BUILD)/installed
 	@mkdir -p $(@D)
 	$(CC) $(LOAD_FLAGS) $(LOAD_SOURCES) -o $@
 

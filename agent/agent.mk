@@ -3,7 +3,7 @@
 AGENT         := $(BUILD)/agent
 AGENT_FILES   := qjoule-agent.jar hooks.jar libqjoule_agent.so
 JAVAC         := javac
-JAVA_INCLUDES := $(patsubst %/bin/javac,%/include,$(realpath $(shell command -v $(JAVAC))))
+JAVA_INCLUDES  = $(patsubst %/bin/javac,%/include,$(realpath $(shell command -v $(JAVAC))))
 JAVAC_FLAGS   := -source 11 -target 11 -Xlint:all,-options -Werror
 JNI_FLAGS     := -std=gnu11 -O2 -fPIC -shared -nostdlib -ffreestanding -fno-tree-loop-distribute-patterns -fcf-protection=none -fomit-frame-pointer -fno-stack-protector \
                  -fvisibility=hidden -Wall -Wextra -Werror -Wl,-z,relro,-z,now,-Bsymbolic
