@@ -18,6 +18,7 @@ MOST_REPEATED = 3
 _FAILED = pytest.StashKey[bool]()
 _BEFORE = pytest.StashKey[leftovers.Before]()
 _LEFT = pytest.StashKey[list[str]]()
+_ELSEWHERE = pytest.StashKey[list[str]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -79,6 +80,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Shows what is left, and why tests were repeated: all faults, of tests or of qjoule."""
     for what in terminalreporter.config.stash.get(_LEFT, []):
         terminalreporter.write_line(f"left behind: {what}", red=True)
+    for what in terminalreporter.config.stash.get(_ELSEWHERE, []):
+        terminalreporter.write_line(f"left behind, by this run or another one: {what}", red=True)
     repeated = terminalreporter.stats.get("rerun", [])
     for report in repeated:
         terminalreporter.section(f"repeated: {report.nodeid}")
@@ -94,7 +97,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     repeated = reporter.stats.get("rerun", []) if reporter else []
     before = session.config.stash.get(_BEFORE, None)
-    left = before.left() if before else []
-    session.config.stash[_LEFT] = left
+    left = session.config.stash[_LEFT] = before.left() if before else []
+    elsewhere = session.config.stash[_ELSEWHERE] = before.left_elsewhere() if before else []
+    if os.environ.get("CI"):
+        left = [*left, *elsewhere]
     if (left or len(repeated) > MOST_REPEATED) and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
