@@ -199,3 +199,13 @@ def listening(path: Path) -> Iterator[Listener]:
         yield listener
     finally:
         listener.close()
+
+
+def tagged(listener: Listener, key: str = "m") -> list[Begin]:
+    """The calls of the only process that bear this tag."""
+    return [begin for begin in listener.only().begins if key in begin.tags]
+
+
+def status(process: Process, begin: Begin) -> int:
+    """How that call ended."""
+    return process.ends[begin.number][1]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import warnings
 from contextlib import closing
 from typing import Any
 
@@ -18,130 +17,9 @@ import redis.asyncio as redis_asyncio
 from qjoule_drivers import instrument, state, tag, uninstrument
 from qjoule_drivers.ring import ERROR, OK
 from servers.process import DatabaseServer
-from tag_listener import Begin, Listener, Process
+from tag_listener import Listener, status, tagged
 
 pytestmark = pytest.mark.server
-
-
-def _tagged(listener: Listener, key: str = "m") -> list[Begin]:
-    return [begin for begin in listener.only().begins if key in begin.tags]
-
-
-def _status(process: Process, begin: Begin) -> int:
-    return process.ends[begin.number][1]
-
-
-def test_pymysql_calls(mariadb: DatabaseServer, listener: Listener) -> None:
-    with closing(mariadb.connect(database="mysql")) as connection, connection.cursor() as cursor:
-        with tag(m="query"):
-            cursor.execute("select 1")
-        with tag(m="error"), pytest.raises(pymysql.err.ProgrammingError):
-            cursor.execute("select nonsense from nowhere")
-        with tag(m="ping"):
-            connection.ping()
-        with tag(m="commit"):
-            connection.commit()
-        cursor.execute("create temporary table drivers (a int, b varchar(9))")
-        with tag(m="many"):
-            cursor.executemany(
-                "insert into drivers values (%s, %s)", [(n, "x") for n in range(100)]
-            )
-            cursor.executemany("update drivers set b = %s where a = %s", [("y", 1), ("z", 2)])
-        cursor.execute("select connection_id()")
-        (thread_id,) = cursor.fetchone()
-    process = listener.only()
-    begins = _tagged(listener)
-    assert [b.tags["m"] for b in begins] == ["query", "error", "ping", "commit", *["many"] * 3]
-    assert [_status(process, b) for b in begins] == [OK, ERROR, OK, OK, OK, OK, OK]
-    assert {b.connection["server.session"] for b in begins} == {thread_id}
-    assert {b.connection["db.system.name"] for b in begins} == {"mysql"}
-    assert process.errors == process.dropped == 0
-
-
-def test_pymysql_connections_are_told_apart(mariadb: DatabaseServer, listener: Listener) -> None:
-    with (
-        closing(mariadb.connect(database="mysql")) as unix,
-        closing(mariadb.connect(tcp=True, database="mysql")) as tcp,
-    ):
-        for connection, name in ((unix, "unix"), (tcp, "tcp")):
-            with tag(m=name), connection.cursor() as cursor:
-                cursor.execute("select 1")
-        port = tcp._sock.getsockname()[1]
-    by_unix, by_tcp = (begin.connection for begin in _tagged(listener))
-    assert by_unix["network.transport"] == "unix"
-    assert by_unix["server.address"] == str(mariadb.socket)
-    assert by_unix["client.inode"] > 0
-    assert by_tcp["network.transport"] == "tcp"
-    assert (by_tcp["network.local.port"], by_tcp["server.port"]) == (port, mariadb.port)
-
-
-def test_pymysql_streams_end_with_the_last_row(mariadb: DatabaseServer, listener: Listener) -> None:
-    with closing(mariadb.connect(database="mysql")) as connection:
-        cursor = connection.cursor(pymysql.cursors.SSCursor)
-        with tag(m="stream"):
-            cursor.execute("select seq from seq_1_to_1000")
-        cursor.fetchmany(10)
-        (begin,) = _tagged(listener)
-        assert begin.number not in listener.only().ends
-        assert len(cursor.fetchall()) == 990
-        assert _status(listener.only(), begin) == OK
-        with tag(m="abandoned"):
-            cursor.execute("select seq from seq_1_to_1000")
-        cursor.fetchone()
-        with warnings.catch_warnings(), connection.cursor() as other, tag(m="next"):
-            warnings.simplefilter("ignore")  # "Previous unbuffered result was left incomplete"
-            other.execute("select 1")
-        process = listener.only()
-        assert [_status(process, b) for b in _tagged(listener)] == [OK, OK, OK]
-        ends = [process.ends[b.number][0] for b in _tagged(listener)]
-        assert ends == sorted(ends)
-
-
-def test_pymysql_several_statements_are_one_call(
-    mariadb: DatabaseServer, listener: Listener
-) -> None:
-    several = pymysql.constants.CLIENT.MULTI_STATEMENTS
-    with closing(mariadb.connect(client_flag=several)) as connection:
-        cursor = connection.cursor()
-        with tag(m="several"):
-            cursor.execute("select 1; select 2; select 3")
-        (begin,) = _tagged(listener)
-        assert begin.number not in listener.only().ends
-        while cursor.nextset():
-            pass
-        assert _status(listener.only(), begin) == OK
-
-
-def test_pymysql_reconnects(mariadb: DatabaseServer, listener: Listener) -> None:
-    with (
-        closing(mariadb.connect(tcp=True, database="mysql")) as connection,
-        connection.cursor() as cursor,
-    ):
-        with tag(m="before"):
-            cursor.execute("select 1")
-        connection.close()
-        with pytest.raises(pymysql.err.InterfaceError), tag(m="closed"):
-            cursor.execute("select 1")
-        connection.connect()
-        with tag(m="after"):
-            cursor.execute("select 1")
-    before, after = _tagged(listener)
-    assert before.connection != after.connection
-    assert listener.only().errors == 0
-
-
-def test_pymysql_comments(mariadb: DatabaseServer, listener: Listener) -> None:
-    instrument("pymysql", in_statements=["m"])
-    running = "select info from information_schema.processlist where info like '%m=%'"
-    with (
-        closing(mariadb.connect(database="mysql")) as connection,
-        connection.cursor() as cursor,
-        tag(m="it's /* a */ `tag`; --"),
-    ):
-        cursor.execute(running)
-        ((statement,),) = cursor.fetchall()
-    assert statement == running + "/*m='it%27s%20%2F%2A%20a%20%2A%2F%20%60tag%60%3B%20--'*/"
-    assert len(_tagged(listener)) == 1
 
 
 def test_taken_off_again(mariadb: DatabaseServer, listener: Listener) -> None:
@@ -157,7 +35,7 @@ def test_taken_off_again(mariadb: DatabaseServer, listener: Listener) -> None:
         assert connections.Connection._execute_command is not original
         with tag(m="told"):
             connection.query("select 1")
-    assert [begin.tags["m"] for begin in _tagged(listener)] == ["told"]
+    assert [begin.tags["m"] for begin in tagged(listener)] == ["told"]
 
 
 def test_nobody_listens(mariadb: DatabaseServer, listener: Listener) -> None:
@@ -196,12 +74,12 @@ def test_psycopg_calls(postgres: DatabaseServer, listener: Listener) -> None:
             for n in range(5):
                 connection.execute("select %s::int", (n,))
     process = listener.only()
-    begins = _tagged(listener)
+    begins = tagged(listener)
     names = [begin.tags["m"] for begin in begins]
     assert names[:3] == ["query", "error", "rollback"]
     assert {"many", "stream", "pipeline"} <= set(names)
     assert names.count("stream") >= 6
-    assert _status(process, begins[1]) == ERROR
+    assert status(process, begins[1]) == ERROR
     assert {b.connection["server.session"] for b in begins} == {pid}
     assert all(b.number in process.ends for b in begins)
     assert process.errors == 0
@@ -222,7 +100,7 @@ def test_psycopg_asynchronous(postgres: DatabaseServer, listener: Listener) -> N
         await asyncio.gather(ask("a"), ask("b"))
 
     asyncio.run(both())
-    begins = _tagged(listener)
+    begins = tagged(listener)
     by_session = {b.connection["server.session"]: b.tags["m"] for b in begins}
     assert sorted(by_session.values()) == ["a", "b"]
     assert all(by_session[b.connection["server.session"]] == b.tags["m"] for b in begins)
@@ -240,11 +118,11 @@ def test_redis_calls(redis: DatabaseServer, listener: Listener) -> None:
         with tag(m="error"), pytest.raises(redis_driver.ResponseError):
             client.execute_command("NONSENSE")
     process = listener.only()
-    begins = _tagged(listener)
+    begins = tagged(listener)
     # A connection that a call has to open first greets the server on that call's account.
     assert list(dict.fromkeys(b.tags["m"] for b in begins)) == ["set", "pipeline", "error"]
     last = {begin.tags["m"]: begin for begin in begins}
-    assert [_status(process, last[m]) for m in last] == [OK, OK, ERROR]
+    assert [status(process, last[m]) for m in last] == [OK, OK, ERROR]
     assert begins[0].connection["network.transport"] == "unix"
     assert process.errors == 0
 
@@ -262,10 +140,10 @@ def test_redis_asynchronous(redis: DatabaseServer, listener: Listener) -> None:
             await asyncio.gather(*(work(f"w{n}") for n in range(4)))
 
     asyncio.run(ask())
-    names = [begin.tags["m"] for begin in _tagged(listener)]
+    names = [begin.tags["m"] for begin in tagged(listener)]
     assert sorted(set(names)) == ["w0", "w1", "w2", "w3"]
     assert all(names.count(name) >= 20 for name in set(names))
-    assert {b.connection["server.port"] for b in _tagged(listener)} == {redis.port}
+    assert {b.connection["server.port"] for b in tagged(listener)} == {redis.port}
 
 
 def test_cassandra_calls(cassandra: DatabaseServer, listener: Listener) -> None:
@@ -290,14 +168,14 @@ def test_cassandra_calls(cassandra: DatabaseServer, listener: Listener) -> None:
         with tag(m="error"), pytest.raises(Exception, match="does not exist"):
             client.execute("select * from drivers.nothing")
     process = listener.only()
-    begins = _tagged(listener)
+    begins = tagged(listener)
     names = [begin.tags["m"] for begin in begins]
     assert names.count("async") == 50
     assert names.count("paged") >= 6  # its preparation, and five pages
     assert names.count("error") == 1
     assert all(begin.number in process.ends for begin in begins)
-    assert {_status(process, b) for b in begins if b.tags["m"] != "error"} == {OK}
-    assert {_status(process, b) for b in begins if b.tags["m"] == "error"} == {ERROR}
+    assert {status(process, b) for b in begins if b.tags["m"] != "error"} == {OK}
+    assert {status(process, b) for b in begins if b.tags["m"] == "error"} == {ERROR}
     assert all(begin.stream > 0 for begin in begins)
     assert process.errors == 0
 
@@ -317,4 +195,4 @@ def test_objects_made_before_live_on_after(mariadb: DatabaseServer, listener: Li
     assert len(cursor.fetchall()) == 100
     del cursor, connection
     gc.collect()
-    assert len(_tagged(listener)) == 1
+    assert len(tagged(listener)) == 1

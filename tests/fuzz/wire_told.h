@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* What the parsers would send to the tracer, kept; the ring's helpers. A part of wire_host.c. */
+#ifndef QJOULE_WIRE_TOLD_H
+#define QJOULE_WIRE_TOLD_H
+
+#define MAX_TEXTS 4096
+
+struct text {
+	__u64 shape;
+	__u32 bytes;
+	char *text;
+};
+
+static struct text texts[MAX_TEXTS];
+static size_t n_texts;
+static struct wire_query *queries;
+static size_t n_queries, n_sessions, session_bytes, n_roles;
+
+static void keep_text(const struct qj_ring_text *r)
+{
+	struct text *t;
+
+	if (n_texts == MAX_TEXTS)
+		return;
+	t = &texts[n_texts++];
+	t->shape = r->text.shape;
+	t->bytes = r->text.text_bytes;
+	t->text = malloc(t->bytes + 1);
+	memcpy(t->text, r->bytes, t->bytes);
+	t->text[t->bytes] = 0;
+}
+
+static void keep_query(const struct qj_query *q)
+{
+	struct wire_query *kept;
+
+	if (!queries)
+		queries = calloc(WIRE_RECORDS, sizeof(*queries));
+	if (n_queries == WIRE_RECORDS)
+		return;
+	kept = &queries[n_queries++];
+	memset(kept, 0, sizeof(*kept));
+	kept->shape = q->shape;
+	kept->executions = q->executions;
+	kept->flags = q->flags;
+	kept->command = q->command;
+	kept->rows = q->rows;
+	memcpy(kept->sqlstate, q->sqlstate, sizeof(q->sqlstate));
+	if (q->begin_ns > q->end_ns || !q->query)
+		abort();
+	if (q->flags & QJ_QUERY_OK && q->flags & QJ_QUERY_ERROR)
+		abort();
+}
+
+struct wire_record {
+	__u64 bytes;
+	__u8 record[];
+};
+
+void *bpf_ringbuf_reserve(void *ring, __u64 bytes, __u64 flags)
+{
+	struct wire_record *r = malloc(sizeof(*r) + bytes);
+
+	r->bytes = bytes;
+	memset(r->record, 0xa5, bytes);
+	return r->record;
+}
+
+void bpf_ringbuf_discard(void *record, __u64 flags)
+{
+	free((__u8 *)record - offsetof(struct wire_record, record));
+}
+
+void bpf_ringbuf_submit(void *record, __u64 flags)
+{
+	const struct qj_ring_head *head = record;
+	const struct qj_ring_session *session = record;
+
+	if (head->block == QJ_BLOCK_TEXT) {
+		keep_text(record);
+	} else if (head->block == QJ_BLOCK_QUERY) {
+		keep_query(&((const struct qj_ring_query *)record)->query);
+	} else if (head->block == QJ_BLOCK_SESSION) {
+		n_sessions++;
+		session_bytes += session->session.text_bytes;
+	} else if (head->block == QJ_BLOCK_TASK) {
+		n_roles++;
+	}
+	bpf_ringbuf_discard(record, 0);
+}
+
+const struct wire_query *wire_queries(void)
+{
+	return queries;
+}
+
+size_t wire_sessions(void)
+{
+	return n_sessions;
+}
+
+size_t wire_session_bytes(void)
+{
+	return session_bytes;
+}
+
+size_t wire_roles(void)
+{
+	return n_roles;
+}
+
+#endif
