@@ -190,7 +190,7 @@ def run(name: str, call: Call, path: Path, rounds: int, calls: int) -> Figures:
     for _ in range(rounds):
         for mode, place in (("a recorder listens", str(path)), ("nobody listens", "/nonexistent")):
             channel.close()
-            channel._path, channel._next_try_ns = place, 0
+            channel._path, channel.check_ns = place, 0
             instrument(name)
             with tag(endpoint="checkout", tenant="42"):
                 taken = timed(call, calls)

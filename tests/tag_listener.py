@@ -29,6 +29,7 @@ class Begin:
     connection: dict[str, Any]
     tags: dict[str, str]
     stream: int
+    holds: bool
     trace: str | None
     span: str | None
 
@@ -44,6 +45,7 @@ class Process:
     tags: dict[int, dict[str, str]] = field(default_factory=dict)
     begins: list[Begin] = field(default_factory=list)
     ends: dict[int, tuple[int, int]] = field(default_factory=dict)
+    overs: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
     taken: int = 0
     ended: bool = False
 
@@ -62,6 +64,15 @@ class Process:
     @property
     def errors(self) -> int:
         return self.word(136)
+
+    def want_changes(self, wanted: bool = True) -> None:
+        """Asks for what changes instead of each call."""
+        struct.pack_into("=Q", self.memory, 80, wanted)
+
+    @property
+    def gap_ns(self) -> int:
+        """When something could not be told, last."""
+        return self.word(144)
 
     def close_ring(self) -> None:
         """Says that no more is taken."""
@@ -110,7 +121,10 @@ class Process:
         if kind == 3:
             self.ends[who] = (t_ns, struct.unpack_from("=Q", slot, 24)[0] & 3)
             return
-        assert kind in (1, 2)
+        if kind == 7:
+            self.overs.append((t_ns, self.connections[who >> 32]))
+            return
+        assert kind in (1, 2, 5, 6)
         self.begins.append(
             Begin(
                 number,
@@ -118,8 +132,9 @@ class Process:
                 self.connections[who >> 32],
                 self.tags[who & 0xFFFFFFFF] if who & 0xFFFFFFFF else {},
                 what >> 32,
-                trace.hex() if kind == 2 else None,
-                span.hex() if kind == 2 else None,
+                bool(kind & 4),
+                trace.hex() if kind & 3 == 2 else None,
+                span.hex() if kind & 3 == 2 else None,
             )
         )
 

@@ -188,7 +188,7 @@ def test_a_recorder_that_is_killed_and_the_next_one(
                 assert time.monotonic() < deadline, "its end is not noticed"
                 connection.query("select 1 as m_tag_between")
         with recording(tmp_path / "b", "--pid", str(mariadb.pid)):
-            channel_module.channel._next_try_ns = 0
+            channel_module.channel.check_ns = 0
             with tag(m="b"):
                 connection.query("select 1 as m_tag_b")
     (tags,) = _tags(Run(tmp_path / "b"))["tags"]

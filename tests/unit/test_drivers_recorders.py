@@ -12,9 +12,8 @@ import pytest
 from qjoule_drivers import channel as channel_module
 from qjoule_drivers import tag
 from qjoule_drivers.channel import Channel, Peer
+from qjoule_drivers.recorder import Recorder
 from tag_listener import Listener, listening
-
-FAR_NS = 1 << 62
 
 
 @pytest.fixture
@@ -31,7 +30,7 @@ def test_a_recorder_that_starts_later_is_met(tmp_path: Path) -> None:
     channel, peer = Channel(str(tmp_path / "tags.sock")), _peer()
     assert channel.begin(peer) == 0
     with listening(tmp_path / "tags.sock") as listener:
-        channel._next_try_ns = 0
+        channel.check_ns = 0
         assert channel.begin(peer)
         assert len(listener.only().begins) == 1
 
@@ -41,12 +40,11 @@ def test_a_killed_recorder_is_noticed_and_a_new_one_met(tmp_path: Path) -> None:
     with listening(tmp_path / "tags.sock") as listener:
         assert channel.begin(peer)
         listener.only()
-    channel._next_try_ns = FAR_NS
-    channel._next_check_ns = 0
+    channel.check_ns = 0
     assert not channel.begin(peer)
     assert channel._recorder is None
     with listening(tmp_path / "tags.sock") as listener:
-        channel._next_try_ns = 0
+        channel.check_ns = 0
         with tag(after="1"):
             assert channel.begin(peer)
         (begin,) = listener.only().begins
@@ -58,7 +56,7 @@ def test_what_was_announced_to_one_recorder_is_not_taken_for_another_s(tmp_path:
     channel, peer = Channel(str(tmp_path / "tags.sock")), _peer()
     for turn in range(3):
         with listening(tmp_path / "tags.sock") as listener:
-            channel._next_try_ns = channel._next_check_ns = 0
+            channel.check_ns = 0
             with tag(turn=str(turn)):
                 channel.begin(_peer("another"))
             with tag(shared="1"):
@@ -72,12 +70,11 @@ def test_a_call_in_a_signal_handler_that_interrupts_the_meeting_is_counted(
     listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     channel = Channel(str(listener.path))
-    meeting = channel_module.Recorder
     in_between: list[int] = []
 
-    def interrupted(path: str) -> channel_module.Recorder:
+    def interrupted(path: str) -> Recorder:
         in_between.append(channel.begin(_peer("handler")))
-        return meeting(path)
+        return Recorder(path)
 
     monkeypatch.setattr(channel_module, "Recorder", interrupted)
     assert channel.begin(_peer())
@@ -90,8 +87,8 @@ def test_a_recorder_that_closes_the_ring(listener: Listener) -> None:
     channel, peer = Channel(str(listener.path)), _peer()
     channel.begin(peer)
     listener.only().close_ring()
-    channel._next_try_ns = FAR_NS
-    channel._next_check_ns = 0
+    listener.server.close()
+    channel.check_ns = 0
     assert not channel.begin(peer)
     assert channel._recorder is None
 

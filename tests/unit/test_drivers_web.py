@@ -16,8 +16,8 @@ from opentelemetry import context as otel_context
 from opentelemetry.sdk.trace import TracerProvider
 
 from qjoule_drivers import ASGIMiddleware, WSGIMiddleware, current_tags, parse_traceparent, tag
-from qjoule_drivers.context import MAX_VALUE, take_from_baggage
-from qjoule_drivers.propagation import baggage, set_trace, trace_context
+from qjoule_drivers.context import MAX_VALUE, set_trace, take_from_baggage, trace_context
+from qjoule_drivers.propagation import baggage
 
 HEADER = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 

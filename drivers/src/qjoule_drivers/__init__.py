@@ -5,8 +5,8 @@
 >>> with qjoule_drivers.tag(endpoint="checkout", tenant=42):
 ...     cursor.execute("SELECT …")
 
-Nothing in this package raises into the application, waits, or starts a thread. Without a recorder
-on the host a call costs one look at the clock.
+Nothing in this package raises into the application, waits, or starts a thread. Where nothing has
+to be told, a call costs a look at the current tags and one at the clock.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ import os
 import sys
 from collections.abc import Iterable
 
+from qjoule_drivers.channel import channel as _channel
 from qjoule_drivers.comments import put_in_statements
 from qjoule_drivers.connections import put_in_connections
-from qjoule_drivers.context import current_tags, tag, take_from_baggage
+from qjoule_drivers.context import current_tags, set_trace, tag, take_from_baggage
 from qjoule_drivers.imports import forget, when_imported
-from qjoule_drivers.propagation import parse_traceparent, set_trace
+from qjoule_drivers.propagation import OPENTELEMETRY, parse_traceparent
 from qjoule_drivers.shims import SHIMS
 from qjoule_drivers.shims.shim import OutOfRangeWarning
 from qjoule_drivers.web import ASGIMiddleware, WSGIMiddleware
@@ -68,6 +69,7 @@ def instrument(
     put_in_statements(_keys(in_statements, "QJOULE_TAGS_IN_STATEMENTS"))
     put_in_connections(_keys(in_connections, "QJOULE_TAGS_IN_CONNECTIONS"))
     take_from_baggage(_keys(from_baggage, "QJOULE_TAGS_FROM_BAGGAGE"))
+    when_imported(OPENTELEMETRY, _channel.tell_anew)
     for name in drivers or SHIMS:
         when_imported(SHIMS[name].trigger, SHIMS[name].install)
 
@@ -78,6 +80,9 @@ def uninstrument(*drivers: str) -> None:
         if name in SHIMS:
             forget(SHIMS[name].trigger)
             SHIMS[name].uninstall()
+    if not any(shim.active for shim in SHIMS.values()):
+        forget(OPENTELEMETRY)
+    _channel.interrupt()
 
 
 def _keys(given: Iterable[str] | None, variable: str) -> Iterable[str]:

@@ -6,24 +6,23 @@ Nothing here waits for another process, starts a thread or raises. See PROTOCOL.
 
 from __future__ import annotations
 
-import _socket  # not `socket`: gevent and eventlet replace that one's methods by such as may switch
-import _thread  # likewise
-import array
-import itertools
-import json
+import _thread  # not `threading`, whose locks gevent and eventlet replace
 import os
+from collections.abc import Callable
+from contextlib import suppress
 from time import monotonic_ns
-from typing import Any
 
-from qjoule_drivers.context import EMPTY, TagSet, baggage_keys, innermost, with_baggage
-from qjoule_drivers.propagation import OPENTELEMETRY, modules, set_here, trace_context
-from qjoule_drivers.ring import Ring
+from qjoule_drivers.context import EMPTY, TagSet, baggage_keys, innermost, trace_of, with_baggage
+from qjoule_drivers.propagation import OPENTELEMETRY, Trace, modules
+from qjoule_drivers.recorder import Recorder
+from qjoule_drivers.ring import HOLDS
 
 DEFAULT_PATH = "/run/qjoule/tags.sock"
-HELLO = b"qjoule tags 1\n"
 RETRY_NS = 1_000_000_000
-#: How often it is checked, when a call is made, that a recorder is still there.
+#: How often it is checked, when a call is made, that a recorder is still there and what it wants.
 CHECK_NS = 100_000_000
+#: The first time, for it says what it wants when it has taken the ring.
+FIRST_CHECK_NS = 10_000_000
 
 
 class Peer:
@@ -31,69 +30,23 @@ class Peer:
     attribute.
     """
 
-    __slots__ = ("announced", "of")
+    __slots__ = ("announced", "of", "tags", "to", "told", "trace")
 
     def __init__(self, of: dict[str, object]) -> None:
         self.of = of
         #: To which recorder (its token), and by which number: one value, as threads share it.
         self.announced: tuple[object, int] = (None, 0)
+        #: What calls need not tell again: as long as `to` is the channel's, in a frame of these
+        #: tags and this trace. Tags None: every call has to ask the channel.
+        self.to: object = None
+        self.tags: TagSet | None = None
+        self.trace: Trace | None = None
+        #: What holds at the recorder: tags and trace.
+        self.told: tuple[TagSet, Trace | None] | None = None
 
-
-class Recorder(Ring):
-    """One that was met: the ring it reads, and the socket it takes definitions from."""
-
-    __slots__ = ("_numbers", "_socket", "token")
-
-    def __init__(self, path: str) -> None:
-        """Meets it. Raises OSError if nobody listens there, and what a platform without memfd
-        raises.
-        """
-        self.token = object()  #: tells this one from others, without keeping its ring alive
-        self._numbers = itertools.count(1)
-        self._socket: Any = _socket.socket(
-            _socket.AF_UNIX,
-            _socket.SOCK_SEQPACKET | _socket.SOCK_CLOEXEC | _socket.SOCK_NONBLOCK,
-        )
-        try:
-            self._socket.connect(path)
-            super().__init__()
-            try:
-                rights = array.array("i", [self.fd])
-                self._socket.sendmsg([HELLO], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)])
-            finally:
-                self.handed_over()
-        except BaseException:
-            self._socket.close()
-            raise
-
-    def announce(self, what: str, known: Peer | TagSet) -> int:
-        """Defines a connection or tags; returns their number, 0 if there is no room."""
-        number = next(self._numbers)
-        message = json.dumps({what: number, "of": known.of}, separators=(",", ":"))
-        try:
-            self._socket.send(
-                message.encode("utf-8", "replace"), _socket.MSG_DONTWAIT | _socket.MSG_NOSIGNAL
-            )
-        except OSError:
-            self.count_dropped()
-            return 0
-        known.announced = (self.token, number)
-        return number
-
-    def is_gone(self) -> bool:
-        """One that was killed closes its socket, and nothing else."""
-        if self.closed:
-            return True
-        try:
-            return bool(self._socket.recv(1, _socket.MSG_PEEK | _socket.MSG_DONTWAIT) == b"")
-        except BlockingIOError:
-            return False
-        except OSError:
-            return True
-
-    def close(self) -> None:
-        """Another thread may still be writing: the ring's mapping goes with its last user."""
-        self._socket.close()
+    def __del__(self) -> None:
+        with suppress(Exception):  # the interpreter may be shutting down
+            channel.over(self)
 
 
 class Channel:
@@ -103,10 +56,12 @@ class Channel:
         "_meeting",
         "_meets",
         "_missed",
-        "_next_check_ns",
-        "_next_try_ns",
         "_path",
         "_recorder",
+        "check_ns",
+        "followers",
+        "to",
+        "wants_ends",
     )
 
     def __init__(self, path: str | None = None) -> None:
@@ -115,41 +70,70 @@ class Channel:
         self._meets = _thread.RLock()
         self._meeting = False
         self._missed = 0
-        self._next_try_ns = 0
-        self._next_check_ns = 0
+        self.check_ns = 0  #: when to look for a recorder, or whether it is still there
+        self.to = object()  #: another one when what was told has to be told again
+        #: Whether calls' ends are told, and who hears when that changes.
+        self.wants_ends = False
+        self.followers: list[Callable[[bool], None]] = []
 
-    def begin(self, peer: Peer | None, stream: int = 0) -> int:
-        """A statement is about to be sent; returns its call, 0 if nobody listens.
+    def begin(self, peer: Peer | None, stream: int = 0) -> int:  # noqa: PLR0912 (one function)
+        """A statement is about to be sent; returns its call, if that has to be ended, else 0.
 
         Never raises. Between two queries the server's work has filled the caches, so what a call
         costs here is the memory that it touches: few functions, few objects.
         """
         try:
-            t_ns = monotonic_ns()
+            # In this order, as other threads may find a recorder, or a gap, in between: what is
+            # told then counts as told to the one before, and is told again.
+            to = self.to
             recorder = self._recorder
-            if recorder is None or t_ns > self._next_check_ns:
-                recorder = self._present(recorder, t_ns)
-            if recorder is None or peer is None:
+            t_ns = monotonic_ns()
+            if t_ns > self.check_ns:
+                self._look(recorder, t_ns)
+                to = self.to
+                recorder = self._recorder
+                t_ns = monotonic_ns()
+            if peer is None:
+                return 0
+            frame = innermost()
+            if recorder is None:
+                peer.tags, peer.trace, peer.to = frame.tags, frame.trace, to
+                return 0
+            tags, trace = frame.tags, frame.trace
+            lasts = not (baggage_keys or OPENTELEMETRY in modules)
+            if not lasts:
+                tags, trace = with_baggage(tags), trace_of(frame)
+            told = (tags, trace)
+            if not stream and peer.to is to and peer.told == told:
+                if lasts:
+                    peer.tags, peer.trace = told
                 return 0
             token = recorder.token
             announced, connection = peer.announced
             if announced is not token:
                 connection = recorder.announce("connection", peer)
-                if not connection:
-                    return 0
-            tags = innermost().tags
-            if baggage_keys:
-                tags = with_baggage(tags)
             number = 0
             if tags is not EMPTY:
                 announced, number = tags.announced
                 if announced is not token:
                     number = recorder.announce("tags", tags)
-            trace = trace_context() if OPENTELEMETRY in modules else set_here()
-            return recorder.begin(t_ns, connection, number, stream, trace)
+            is_defined = bool(connection and (number or tags is EMPTY))
+            call = is_defined and recorder.begin(
+                t_ns, connection, number, stream, trace, holds=recorder.holds
+            )
+            if not call:
+                recorder.count_dropped()
+                self.interrupt()
+                return 0
+            if not recorder.holds:
+                return call
+            if not stream:
+                peer.told, peer.trace, peer.to = told, trace, to
+                peer.tags = tags if lasts else None
         except Exception:
             self.failed(call_is_lost=True)
-            return 0
+            self.interrupt()
+        return 0
 
     def end(self, peer: Peer | None, call: int, status: int) -> None:
         """The result of ``call`` has arrived; nothing to tell if that is 0. Never raises."""
@@ -162,6 +146,18 @@ class Channel:
         except Exception:
             self.failed()
 
+    def over(self, peer: Peer) -> None:
+        """The connection is closed. Never raises."""
+        recorder = self._recorder
+        try:
+            announced, connection = peer.announced
+            if recorder is None or announced is not recorder.token:
+                return
+            if not recorder.over(monotonic_ns(), connection):
+                self.interrupt()
+        except Exception:
+            self.failed()
+
     def failed(self, call_is_lost: bool = False) -> None:
         """Counts an exception that the application was spared."""
         recorder = self._recorder
@@ -170,58 +166,78 @@ class Channel:
             if call_is_lost:
                 recorder.count_dropped()
 
+    def tell_anew(self) -> None:
+        """What was told is told again, at each connection's next call."""
+        self.to = object()
+
+    def interrupt(self) -> None:
+        """Calls are made that are not told: nothing that was told until now holds for them."""
+        recorder = self._recorder
+        if recorder is not None:
+            recorder.gap(monotonic_ns())
+        self.tell_anew()
+
     def close(self) -> None:
         """Forgets the recorder; the next call meets it again."""
         recorder, self._recorder = self._recorder, None
+        self.check_ns = 0
+        self._tell_ends(False)
         if recorder is not None:
             recorder.close()
 
     def abandon(self) -> None:
         """In a child of fork: the ring is the parent's, and no other thread exists any more."""
-        self.close()
         self._meets = _thread.RLock()
+        self.close()
         self._meeting = False
         self._missed = 0
-        self._next_try_ns = 0
 
-    def _present(self, recorder: Recorder | None, t_ns: int) -> Recorder | None:
-        """The recorder that is there now: the same, another, or none."""
+    def _tell_ends(self, wanted: bool) -> None:
+        self.tell_anew()
+        with self._meets:
+            self.wants_ends = wanted
+            for follow in tuple(self.followers):
+                with suppress(Exception):
+                    follow(wanted)
+
+    def _look(self, recorder: Recorder | None, t_ns: int) -> None:
+        """Which recorder is there now: the same, another, or none."""
         if recorder is not None:
-            self._next_check_ns = t_ns + CHECK_NS
+            self.check_ns = t_ns + CHECK_NS
             if not recorder.is_gone():
-                return recorder
+                holds = HOLDS if recorder.changes else 0
+                if holds != recorder.holds:
+                    recorder.holds = holds
+                    self._tell_ends(not holds)
+                return
             if self._recorder is recorder:
                 self.close()
-        if t_ns < self._next_try_ns:
-            return None
         # Threads that come meanwhile wait: a few system calls, none of which blocks. Without a tag
         # their calls would be the one thing that is neither told nor counted.
         with self._meets:
-            if self._recorder is not None:
-                return self._recorder
+            if self._recorder is not None or t_ns <= self.check_ns:
+                return  # another has just met it, or failed
             if self._meeting:
                 self._missed += 1  # in a signal handler that interrupted the meeting
-                return None
-            if t_ns < self._next_try_ns:
-                return None  # another has just failed
+                return
             self._meeting = True
             try:
-                return self._meet()
+                self._meet(t_ns)
             finally:
-                self._next_try_ns = t_ns + RETRY_NS
                 self._meeting = False
 
-    def _meet(self) -> Recorder | None:
+    def _meet(self, t_ns: int) -> None:
         self._missed = 0
         try:
             recorder = Recorder(self._path)
         except (OSError, ValueError, AttributeError):
-            return None
-        self._next_check_ns = monotonic_ns() + CHECK_NS
+            self.check_ns = t_ns + RETRY_NS
+            return
         self._recorder = recorder
+        self.check_ns = monotonic_ns() + FIRST_CHECK_NS
+        self._tell_ends(True)
         for _ in range(self._missed):
             recorder.count_dropped()
-        return recorder
 
 
 channel = Channel()

@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, TypeVar, cast
 
-from qjoule_drivers.propagation import current_baggage
+from qjoule_drivers.propagation import OPENTELEMETRY, Trace, current_baggage, current_span, modules
 
 MAX_TAGS = 32
 MAX_KEY = 64
@@ -23,6 +23,8 @@ MAX_VALUE = 256
 #: Tag sets that are recognised as known; more are made anew each time they are used.
 MAX_REMEMBERED = 4096
 
+#: What always has the same text: sets of such tags are recognised.
+_LASTING = frozenset((str, int, bool, type(None)))
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _NOT_A_KEY = re.compile(r"[^A-Za-z0-9_.:-]+")
 _NOT_SHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
@@ -37,7 +39,7 @@ class TagSet:
         self.of = dict(of)
         #: To which recorder (its token), and by which number: one value, as threads share it.
         self.announced: tuple[object, int] = (None, 0)
-        self.merged: dict[tuple[tuple[str, object], ...], TagSet] = {}
+        self.merged: dict[tuple[object, ...], TagSet] = {}
 
     def those(self, keys: Set[str]) -> dict[str, str]:
         """The tags of these keys, sorted."""
@@ -48,17 +50,22 @@ EMPTY = TagSet({})
 
 
 class _Frame:
-    """One block that tags, inside those around it."""
+    """One block that tags, inside those around it; and the trace, so that a call asks for both at
+    once.
+    """
 
-    __slots__ = ("around", "tags", "whose")
+    __slots__ = ("around", "tags", "trace", "whose")
 
-    def __init__(self, tags: TagSet, whose: object, around: _Frame | None) -> None:
+    def __init__(
+        self, tags: TagSet, whose: object, around: _Frame | None, trace: Trace | None
+    ) -> None:
         self.tags = tags
         self.whose = whose
         self.around = around
+        self.trace = trace
 
 
-_outermost = _Frame(EMPTY, None, None)
+_outermost = _Frame(EMPTY, None, None, None)
 _current: ContextVar[_Frame] = ContextVar("qjoule_tags", default=_outermost)
 innermost: Callable[[], _Frame] = _current.get
 #: Entries of OpenTelemetry's baggage that become tags, and those tags' keys.
@@ -74,6 +81,32 @@ def in_force() -> TagSet:
 def current_tags() -> dict[str, str]:
     """The tags that a query sent now would carry."""
     return dict(in_force().of)
+
+
+def set_trace(trace: Trace | None) -> None:
+    """The trace of the current context, where the application has no OpenTelemetry that knows
+    it.
+    """
+    _in_trace(_current.get(), trace)
+
+
+def trace_of(frame: _Frame) -> Trace | None:
+    """Trace and span of now: OpenTelemetry's, else of `traceparent`, else None."""
+    if OPENTELEMETRY in modules:
+        return current_span() or frame.trace
+    return frame.trace
+
+
+def trace_context() -> Trace | None:
+    """Trace and span that a query sent now belongs to."""
+    return trace_of(_current.get())
+
+
+def _in_trace(frame: _Frame, trace: Trace | None) -> None:
+    """Makes the frame the current one, with this trace."""
+    if frame.trace is not trace:
+        frame = _Frame(frame.tags, frame.whose, frame.around, trace)
+    _current.set(frame)
 
 
 def take_from_baggage(keys: Iterable[str]) -> None:
@@ -119,11 +152,13 @@ def clean(key: object, value: object) -> tuple[str, str] | None:
 
 def merged(base: TagSet, tags: Mapping[str, object]) -> TagSet:
     """``base`` with ``tags`` added or replaced; a value of None takes a tag away."""
+    types = tuple(map(type, tags.values()))
     try:
-        key = tuple(tags.items())
-        known = base.merged.get(key)
-    except TypeError:  # a value that cannot be hashed
-        key, known = None, None
+        lasting = _LASTING.issuperset(types)
+    except TypeError:  # a type that cannot be hashed
+        lasting = False
+    key = (types, *tags.items())  # by type too: 1 and True are equal, and other texts
+    known = base.merged.get(key) if lasting else None
     if known is not None:
         return known
     of = dict(base.of)
@@ -135,7 +170,7 @@ def merged(base: TagSet, tags: Mapping[str, object]) -> TagSet:
         elif tag_[0] in of or len(of) < MAX_TAGS:
             of[tag_[0]] = tag_[1]
     made = TagSet(of)
-    if key is not None and all(type(value) is str for _, value in key):
+    if lasting:
         if len(base.merged) >= MAX_REMEMBERED:
             base.merged.clear()
         base.merged[key] = made
@@ -161,7 +196,7 @@ class tag:
 
     def __enter__(self) -> tag:
         around = _current.get()
-        _current.set(_Frame(merged(around.tags, self._tags), self, around))
+        _current.set(_Frame(merged(around.tags, self._tags), self, around, around.trace))
         return self
 
     def __exit__(
@@ -174,7 +209,7 @@ class tag:
         # A generator may be closed in another context than it ran in: there is nothing of ours
         # there.
         if frame.whose is self and frame.around is not None:
-            _current.set(frame.around)
+            _in_trace(frame.around, frame.trace)
 
     def __call__(self, function: _Function) -> _Function:
         return cast(_Function, _tagged(function, self._tags))

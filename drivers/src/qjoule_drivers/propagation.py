@@ -10,15 +10,12 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable
-from contextvars import ContextVar
 from typing import Any
 from urllib.parse import unquote
 
 NO_TRACE, NO_SPAN = bytes(16), bytes(8)
 Trace = tuple[bytes, bytes]  #: trace id (16 bytes), span id (8 bytes)
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*)?")
-_here: ContextVar[Trace | None] = ContextVar("qjoule_trace", default=None)
-set_here = _here.get  #: what :func:`set_trace` was told in this context
 #: OpenTelemetry is never imported by us: an application without it should not pay for it.
 modules: dict[str, Any] = sys.modules
 OPENTELEMETRY = "opentelemetry.trace"
@@ -39,23 +36,15 @@ def parse_traceparent(header: object) -> Trace | None:
     return None if trace == NO_TRACE or span == NO_SPAN else (trace, span)
 
 
-def set_trace(trace: Trace | None) -> None:
-    """The trace of the current context, where the application has no OpenTelemetry that knows
-    it.
-    """
-    _here.set(trace)
-
-
-def trace_context() -> Trace | None:
-    """Trace and span of now: OpenTelemetry's, else of `traceparent`, else None."""
-    if OPENTELEMETRY in modules:
-        try:
-            span = modules[OPENTELEMETRY].get_current_span().get_span_context()
-            if span.trace_id:
-                return span.trace_id.to_bytes(16, "big"), span.span_id.to_bytes(8, "big")
-        except Exception:  # another thread is importing it, or a span of somebody's own making
-            return set_here()
-    return set_here()
+def current_span() -> Trace | None:
+    """Trace and span of OpenTelemetry's current span; None without one."""
+    try:
+        span = modules[OPENTELEMETRY].get_current_span().get_span_context()
+        if span.trace_id:
+            return span.trace_id.to_bytes(16, "big"), span.span_id.to_bytes(8, "big")
+    except Exception:  # another thread is importing it, or a span of somebody's own making
+        return None
+    return None
 
 
 def current_baggage(keys: Iterable[str]) -> dict[str, object]:

@@ -15,6 +15,9 @@ SLOTS = 16384  #: more than a second of a busy process
 HEADER_BYTES = 4096
 #: What a record is.
 BEGIN, BEGIN_IN_TRACE, END = 1, 2, 3
+#: Added to BEGIN and BEGIN_IN_TRACE: it holds for all that follows on its connection and stream.
+HOLDS = 4
+OVER = 7  #: nothing holds for the connection any more
 #: How a call ended.
 UNKNOWN, OK, ERROR = 0, 1, 2
 #: Threads that may stand between looking for room and taking a number, without harm.
@@ -22,7 +25,8 @@ MARGIN = 256
 
 _HEADER = struct.Struct("=8sII")
 _WORD = struct.Struct("=Q")
-_TAIL_AT, _CLOSED_AT, _DROPPED_AT, _ERRORS_AT = 64, 72, 128, 136
+_TAIL_AT, _CLOSED_AT, _CHANGES_AT, _DROPPED_AT, _ERRORS_AT = 64, 72, 80, 128, 136
+_GAP_AT = 144
 _TRACE = struct.Struct("=16s8s")
 _RECORD = struct.Struct("=QQQQQ")
 _RECORD_AT = 24
@@ -69,10 +73,17 @@ class Ring:
         self._counts = {_DROPPED_AT: 0, _ERRORS_AT: 0}
 
     def begin(
-        self, t_ns: int, connection: int, tags: int, stream: int, trace: tuple[bytes, bytes] | None
+        self,
+        t_ns: int,
+        connection: int,
+        tags: int,
+        stream: int,
+        trace: tuple[bytes, bytes] | None,
+        *,
+        holds: int = 0,
     ) -> int:
-        """Adds the beginning of a call. Returns the record's number, from 1, or 0 if the ring is
-        full.
+        """Adds the beginning of a call, or of all that follows (``HOLDS``). Returns the record's
+        number, from 1, or 0 if the ring is full.
         """
         if self._taken >= self._room and not self._find_room():
             return 0
@@ -88,7 +99,7 @@ class Ring:
             0,
             t_ns,
             connection << 32 | tags,
-            stream << 32 | kind,
+            stream << 32 | kind | holds,
             number,
         )
         return number
@@ -106,6 +117,16 @@ class Ring:
             _RECORD.pack_into(
                 self._memory, at + _RECORD_AT, t_ns << 2 | status, t_ns, call, END, number
             )
+        else:
+            self.count_dropped()
+
+    def over(self, t_ns: int, connection: int) -> int:
+        """Adds that nothing holds for the connection any more; its number, as of ``begin``."""
+        return self.begin(t_ns, connection, 0, 0, None, holds=OVER - BEGIN)
+
+    def gap(self, t_ns: int) -> None:
+        """What was told until now does not hold for what begins from now on."""
+        _WORD.pack_into(self._memory, _GAP_AT, t_ns)
 
     def count_error(self) -> None:
         """Counts an exception that the application was spared."""
@@ -114,6 +135,11 @@ class Ring:
     def count_dropped(self) -> None:
         """Counts what could not be told."""
         self._count(_DROPPED_AT)
+
+    @property
+    def changes(self) -> bool:
+        """The recorder wants to know what changes, rather than each call."""
+        return bool(_WORD.unpack_from(self._memory, _CHANGES_AT)[0])
 
     @property
     def closed(self) -> bool:
@@ -132,7 +158,4 @@ class Ring:
     def _find_room(self) -> bool:
         tail: int = _WORD.unpack_from(self._memory, _TAIL_AT)[0]
         self._room = min(tail, self._taken) + self._slots - MARGIN
-        if self._taken < self._room:
-            return True
-        self.count_dropped()
-        return False
+        return self._taken < self._room

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from qjoule_drivers.context import tag
-from qjoule_drivers.propagation import baggage, parse_traceparent, set_trace
+from qjoule_drivers.context import set_trace, tag
+from qjoule_drivers.propagation import baggage, parse_traceparent
 
 Environ = Mapping[str, Any]
 Route = Callable[[Any], "str | None"]

@@ -56,6 +56,11 @@ class Application:
                 return
             self.definitions.add(message)
 
+    @property
+    def gaps(self) -> list[tuple[int, int]]:
+        """When it could not tell what it had to: see :class:`RingReader`."""
+        return self.ring.gaps if self.ring is not None else []
+
     def close(self) -> None:
         """Says that no more is taken."""
         if self.ring is not None:

@@ -10,8 +10,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from qjoule.tags.application import Application
-from qjoule.tags.definitions import Connection, Tags
-from qjoule.tags.ring import BEGIN, BEGIN_IN_TRACE, END, Slots
+from qjoule.tags.definitions import Tags
+from qjoule.tags.joins import distinct_pairs, last_before
+from qjoule.tags.keys import Keys, name_of
+from qjoule.tags.ring import BEGIN, BEGIN_IN_TRACE, END, HOLDS, OVER, Slots
 
 #: A query is told this long after its end at the latest. Calls that began before are kept only
 #: where they are the last of their connection, as those of long queries are.
@@ -29,34 +31,27 @@ CALL = np.dtype(
         ("tags", "i8"),
         ("application", "i8"),
         ("number", "i8"),
+        ("holds", "?"),  # until the next one of its key; else as long as its call lasts
+        ("over", "?"),  # nothing is known from here on
         ("traced", "?"),
         ("trace", "V16"),
         ("span", "V8"),
     ]
 )
 Array = NDArray[Any]
+Gaps = list[tuple[int, int]]
 TAGS = pa.map_(pa.string(), pa.string())
 
 
-def name_of(connection: Connection) -> str | None:
-    """What names the connection at the server's end too; None if the application cannot tell.
-
-    >>> name_of(Connection("mysql", "127.0.0.1 51234", "127.0.0.1 3306"))
-    '127.0.0.1 51234 > 127.0.0.1 3306'
-    """
-    if connection.client is None or connection.client.startswith("unix "):
-        return connection.client
-    return f"{connection.client} > {connection.server}" if connection.server else None
-
-
 class Calls:
-    """The calls of the last seconds, by connection and stream."""
+    """What applications said of their calls in the last seconds, by connection and stream."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._keys: dict[tuple[str, int], int] = {}
+        self._keys = Keys()
         self._tags: dict[Tags, int] = {}
         self._applications: dict[int, Application] = {}
+        self._parted: dict[int, tuple[int, Gaps]] = {}  # applications: when, and their gaps
         self._ends: dict[tuple[int, int], int] = {}
         self._calls = np.empty(0, CALL)
         self._new: list[Array] = []
@@ -72,12 +67,15 @@ class Calls:
             kind = records["kind"]
             for end in records[kind == END]:
                 self._add_end(application.number, end)
-            begins = records[(kind == BEGIN) | (kind == BEGIN_IN_TRACE)]
-            self._add_begins(application, begins, now_ns)
+            begins = np.isin(kind & ~np.uint32(HOLDS), (BEGIN, BEGIN_IN_TRACE))
+            self._add_begins(application, records[begins], now_ns)
+            for over in records[kind == OVER]:
+                self._add_over(application, over, now_ns)
 
-    def part(self, application: Application) -> None:
+    def part(self, application: Application, now_ns: int) -> None:
         """The application's ring is about to be let go: what it knows of ends is taken along."""
         with self._lock:
+            self._parted[application.number] = now_ns, application.gaps
             ring = application.ring
             if ring is not None:
                 numbers = np.concatenate(
@@ -107,7 +105,7 @@ class Calls:
         with self._lock:
             calls = self._sorted()
             wanted = self._numbers_of(connections, codes, streams)
-            found = _last_before(calls, wanted, begins_ns)
+            found = last_before(calls, wanted, begins_ns)
             found = self._still_open(calls, found, begins_ns)
             self.joined += int(np.count_nonzero(found >= 0))
             maps = self._as_maps(calls, found)
@@ -123,18 +121,36 @@ class Calls:
         records, t_ns = records[believed], t_ns[believed]
         if not records.size:
             return
-        calls = np.empty(records.size, CALL)
+        calls = np.zeros(records.size, CALL)
         calls["t_ns"] = t_ns
         calls["application"] = application.number
         calls["number"] = records["number"]
-        calls["traced"] = records["kind"] == BEGIN_IN_TRACE
+        calls["holds"] = records["kind"] & HOLDS > 0
+        calls["traced"] = records["kind"] & ~np.uint32(HOLDS) == BEGIN_IN_TRACE
         calls["trace"], calls["span"] = records["trace"], records["span"]
         calls["key"] = self._each(records[["connection", "stream"]], application, self._key)
         calls["tags"] = self._each(records[["tags"]], application, self._tag_set)
         known = calls["key"] >= 0
         self.unbelievable += int(np.count_nonzero(~known))
-        self._new.append(calls[known])
-        self._held += int(np.count_nonzero(known))
+        self._hold(calls[known])
+
+    def _add_over(self, application: Application, record: Any, now_ns: int) -> None:
+        """The connection is closed: all of its streams."""
+        name = self._name(application, int(record["connection"]))
+        t_ns = int(record["t_ns"])
+        if name is None or abs(t_ns - now_ns) >= PLAUSIBLE_NS:
+            self.unbelievable += 1
+            return
+        keys = self._keys.of(name)
+        calls = np.zeros(len(keys), CALL)
+        calls["key"], calls["t_ns"] = keys, t_ns
+        calls["application"], calls["number"] = application.number, record["number"]
+        calls["over"] = True
+        self._hold(calls)
+
+    def _hold(self, calls: Array) -> None:
+        self._new.append(calls)
+        self._held += calls.size
         if self._held > MAX_CALLS:
             self._drop_oldest()
 
@@ -147,9 +163,13 @@ class Calls:
         return found
 
     def _key(self, application: Application, connection: int, stream: int) -> int:
+        name = self._name(application, connection)
+        return -1 if name is None else self._keys.number(name, stream)
+
+    @staticmethod
+    def _name(application: Application, connection: int) -> str | None:
         described = application.definitions.connection(connection)
-        name = name_of(described) if described is not None else None
-        return -1 if name is None else self._keys.setdefault((name, stream), len(self._keys))
+        return name_of(described) if described is not None else None
 
     def _tag_set(self, application: Application, number: int) -> int:
         return self._tags.setdefault(application.definitions.tags(number), len(self._tags))
@@ -176,14 +196,14 @@ class Calls:
 
     def _numbers_of(self, connections: list[str | None], codes: Array, streams: Array) -> Array:
         wanted = np.full(codes.size, -1, np.int64)
-        for at, (code, stream) in _distinct_pairs(codes, streams):
+        for at, (code, stream) in distinct_pairs(codes, streams):
             name = connections[code] if code >= 0 else None
             if name is not None:
-                wanted[at] = self._keys.get((name, stream), -1)
+                wanted[at] = self._keys.known(name, stream)
         return wanted
 
     def _still_open(self, calls: Array, found: Array, begins_ns: Array) -> Array:
-        """Without calls that had ended when the query began."""
+        """Without calls that had ended when the query began, and what did not hold any more."""
         ends = np.zeros(found.size, np.int64)
         missed = np.zeros(found.size, np.bool_)
         hit = np.flatnonzero(found >= 0)
@@ -202,7 +222,24 @@ class Calls:
                 key = (int(call["application"]), int(call["number"]))
                 ends[at] = self._ends.get(key, 0)
         ended: Array = np.where(ends > 0, ends <= begins_ns, missed)
+        ended[hit] &= ~calls["holds"][found[hit]]
+        ended[hit] |= calls["over"][found[hit]]
+        ended[hit] |= self._did_not_hold(calls[found[hit]], begins_ns[hit])
         return np.where(ended, -1, found)
+
+    def _did_not_hold(self, calls: Array, begins_ns: Array) -> Array:
+        """Of what was told before queries began: whether the application was gone by then, or could
+        not tell the change.
+        """
+        past = np.zeros(calls.size, np.bool_)
+        for number in np.unique(calls["application"]).tolist():
+            its = calls["application"] == number
+            application = self._applications.get(number)
+            parted_ns, gaps = self._parted.get(number, (1 << 62, []))
+            past |= its & (begins_ns >= parted_ns)
+            for first_ns, last_ns in application.gaps if application is not None else gaps:
+                past |= its & calls["holds"] & (calls["t_ns"] <= last_ns) & (begins_ns >= first_ns)
+        return past
 
     def _as_maps(self, calls: Array, found: Array) -> pa.MapArray:
         """A map per query, of its call's tags and trace."""
@@ -231,9 +268,11 @@ class Calls:
     # ---- forgetting -----------------------------------------------------------------------------
 
     def _forget(self, calls: Array, newest_ns: int) -> None:
-        """Keeps recent calls, and the last one of each connection; numbers keys and tags anew."""
+        """Keeps recent calls, and the last one of each connection that is open; numbers keys and
+        tags anew.
+        """
         last = np.append(calls["key"][1:] != calls["key"][:-1], True)[: calls.size]
-        kept = calls[(calls["t_ns"] > newest_ns - KEPT_NS) | last]
+        kept = calls[(calls["t_ns"] > newest_ns - KEPT_NS) | (last & ~calls["over"])]
         if kept.size < calls.size // 2 or len(self._tags) > 2 * kept.size + 1024:
             self._renumber(kept)
         elif kept.size < calls.size:
@@ -243,8 +282,10 @@ class Calls:
     def _renumber(self, kept: Array) -> None:
         keys, key_codes = np.unique(kept["key"], return_inverse=True)
         tags, tag_codes = np.unique(kept["tags"], return_inverse=True)
-        key_names, sets = list(self._keys), list(self._tags)
-        self._keys = {key_names[old]: new for new, old in enumerate(keys.tolist())}
+        sets = list(self._tags)
+        self._keys.renumber(keys.tolist())
+        applications = set(np.unique(kept["application"]).tolist())
+        self._parted = {n: how for n, how in self._parted.items() if n in applications}
         self._tags = {sets[old]: new for new, old in enumerate(tags.tolist())}
         kept = kept.copy()
         kept["key"], kept["tags"] = key_codes.reshape(-1), tag_codes.reshape(-1)
@@ -257,32 +298,3 @@ class Calls:
         newest.sort()
         self._renumber(calls[newest])
         self._held = self._calls.size
-
-
-def _distinct_pairs(a: Array, b: Array) -> list[tuple[Array, tuple[int, int]]]:
-    """Where each different pair of values stands."""
-    pairs = np.stack([a, b], axis=1).astype(np.int64) if a.size else np.empty((0, 2), np.int64)
-    uniques, codes = np.unique(pairs, axis=0, return_inverse=True)
-    order = np.argsort(codes.reshape(-1), kind="stable")
-    edges = np.searchsorted(codes.reshape(-1)[order], np.arange(len(uniques) + 1))
-    return [
-        (order[edges[n] : edges[n + 1]], (int(pair[0]), int(pair[1])))
-        for n, pair in enumerate(uniques)
-    ]
-
-
-def _last_before(calls: Array, wanted: Array, begins_ns: Array) -> Array:
-    """Index of each query's last call on its key that began at or before it; -1 none.
-
-    `calls` are sorted by key and time. Times are replaced by their ranks, so that key and time fit
-    one integer that a binary search finds.
-    """
-    if not calls.size:
-        return np.full(wanted.size, -1, np.int64)
-    times = np.unique(np.concatenate([calls["t_ns"], begins_ns]))
-    width = np.int64(times.size + 1)
-    at = calls["key"] * width + np.searchsorted(times, calls["t_ns"])
-    sought = wanted * width + np.searchsorted(times, begins_ns)
-    found = np.searchsorted(at, sought, side="right") - 1
-    is_its = (wanted >= 0) & (found >= 0) & (calls["key"][np.maximum(found, 0)] == wanted)
-    return np.where(is_its, found, -1)

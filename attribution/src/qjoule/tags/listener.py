@@ -26,7 +26,7 @@ class Taker(Protocol):
     def take(self, application: Application, records: Slots, now_ns: int) -> None:
         """Takes in a batch whose definitions have been read."""
 
-    def part(self, application: Application) -> None:
+    def part(self, application: Application, now_ns: int) -> None:
         """The application has gone, or its ring is about to be let go."""
 
 
@@ -85,7 +85,7 @@ class Listener:
             self._thread = None
         with self._lock:
             for application in list(self._applications):
-                self._part(application)
+                self._part(application, time.monotonic_ns())
         self._socket.close()
         # Without root's rights by now: what stays is replaced by the next recorder.
         with suppress(OSError):
@@ -124,19 +124,20 @@ class Listener:
             application.read_definitions()
             for batch in batches:
                 self._taker.take(application, batch, now_ns)
-            if application.ended and not batches:
-                self._part(application)
+            # One that goes on after records were lost tells all that holds, to a new ring.
+            if (application.ended and not batches) or ring.lost:
+                self._part(application, now_ns)
         except BlockingIOError:
             return
         except (NotARing, OSError):
             self.refused += 1
-            self._part(application)
+            self._part(application, now_ns)
 
-    def _part(self, application: Application) -> None:
+    def _part(self, application: Application, now_ns: int) -> None:
         self._gone_lost += _lost_of(application)
         self.refused += application.definitions.refused
         self._applications.remove(application)
-        self._taker.part(application)
+        self._taker.part(application, now_ns)
         application.close()
 
 

@@ -16,6 +16,9 @@ HEADER_BYTES = 4096
 SLOT_BYTES = 64
 LEAST_SLOTS, MOST_SLOTS = 2048, 65536
 BEGIN, BEGIN_IN_TRACE, END = 1, 2, 3
+#: Added to the first two: it holds for all that follows on its connection and stream.
+HOLDS = 4
+OVER = 7
 #: Threads of a process that may be writing at the same time.
 WRITERS = 256
 MOST_AHEAD = 1 << 32
@@ -24,6 +27,8 @@ PATIENCE_NS = 500_000_000
 #: Slots that are looked at at a time: few, so that a process is not asked to share memory again
 #: that it wrote long ago; more than the writers.
 STRETCH = 512
+#: Gaps that are told apart; the oldest are taken for one.
+KEPT_GAPS = 64
 #: Ends of so many last records are remembered.
 KEPT_ENDS = 1 << 16
 
@@ -42,7 +47,7 @@ SLOT = np.dtype(
 )
 Slots = NDArray[np.void]
 
-_TAIL, _CLOSED, _DROPPED, _ERRORS = 64, 72, 128, 136
+_TAIL, _CLOSED, _CHANGES, _DROPPED, _ERRORS, _GAP = 64, 72, 80, 128, 136, 144
 _WORD = struct.Struct("=Q")
 _SHRINK_SEALED = 0x2  # F_SEAL_SHRINK, <linux/fcntl.h>
 _F_GET_SEALS = 1034
@@ -59,7 +64,7 @@ class RingReader:
     """
 
     def __init__(self, descriptor: int) -> None:
-        """Maps the ring and closes the descriptor. Raises NotARing."""
+        """Maps the ring, closes the descriptor and asks for what changes. Raises NotARing."""
         try:
             # Unsealed, it could be cut under the mapping, and reading it would kill this process.
             if not fcntl.fcntl(descriptor, _F_GET_SEALS) & _SHRINK_SEALED:
@@ -93,7 +98,13 @@ class RingReader:
         self._open = np.empty(0, np.int64)  # calls whose end may still come into their record
         self._kept_up_to = 0
         self._stuck_since_ns = 0
+        self._gap = 0
+        self._looked_ns = 0
+        #: From when to when, in ns, the process could not tell what it had to: what it had told by
+        #: then does not hold for what began since.
+        self.gaps: list[tuple[int, int]] = []
         self.lost = 0  #: records that were never whole, or overtaken
+        _WORD.pack_into(self._memory, _CHANGES, 1)
 
     @property
     def told_lost(self) -> int:
@@ -112,6 +123,7 @@ class RingReader:
         stopped between taking a number and writing: its statement may be under way. Raises
         NotARing if the process contradicts itself.
         """
+        self._look_for_a_gap(now_ns)
         left = len(self._slots)
         while left > 0:
             for found in self._whole_ones():
@@ -154,6 +166,17 @@ class RingReader:
         _WORD.pack_into(self._memory, _CLOSED, 1)
         del self._slots, self._numbers
         self._memory.close()
+
+    def _look_for_a_gap(self, now_ns: int) -> None:
+        """Its word says when the last one was; the first was not before we looked last."""
+        gap = int(_WORD.unpack_from(self._memory, _GAP)[0])
+        if gap != self._gap:
+            self.gaps.append((self._looked_ns, min(gap, 1 << 62)))
+            if len(self.gaps) > KEPT_GAPS:
+                (first, _), (_, last), *others = self.gaps
+                self.gaps = [(first, last), *others]
+        self._gap = gap
+        self._looked_ns = now_ns
 
     def _whole_ones(self) -> Iterator[Slots]:
         """Copies of records that were not taken before, until a stretch has none that is whole."""

@@ -13,7 +13,7 @@ from contextvars import Context, copy_context
 from typing import Any
 
 from qjoule_drivers.channel import Peer, channel
-from qjoule_drivers.comments import chosen, keys_in_statements
+from qjoule_drivers.comments import chosen
 from qjoule_drivers.ring import ERROR, OK
 from qjoule_drivers.shims.peer import meet, peer_of
 from qjoule_drivers.shims.shim import Shim
@@ -29,9 +29,16 @@ def _send_msg(original: Any) -> Any:
             call = channel.begin(peer, request_id + 1)
             if call:
                 cb = _ending(cb, peer, call)
-            if keys_in_statements:
-                _put_payload(msg, self.protocol_version)
         return original(self, msg, request_id, cb, *args, **kwargs)
+
+    return send_msg
+
+
+def _send_msg_with_payload(original: Any) -> Any:
+    def send_msg(self: Any, msg: Any, *args: Any, **kwargs: Any) -> Any:
+        if SHIM.active:
+            _put_payload(msg, self.protocol_version)
+        return original(self, msg, *args, **kwargs)
 
     return send_msg
 
@@ -97,6 +104,7 @@ SHIM = Shim(
         (_CLUSTER, "ResponseFuture", "_retry_task", _later),
         (_CLUSTER, "ResponseFuture", "_reprepare", _later),
     ),
+    in_statements=((_CONNECTION, "Connection", "send_msg", _send_msg_with_payload),),
     optional=((_CLUSTER, "ResponseFuture", "_on_speculative_execute", _later),),
     defaults=(
         (_CONNECTION, "Connection", "_qjoule_peer", None),

@@ -7,11 +7,13 @@ batch of a server-side cursor and each piece of a COPY is one.
 
 from __future__ import annotations
 
+from time import monotonic_ns
 from typing import Any
 
 from qjoule_drivers.channel import Peer, channel
-from qjoule_drivers.comments import commented, keys_in_statements
+from qjoule_drivers.comments import commented
 from qjoule_drivers.connections import name_of_a_new_connection
+from qjoule_drivers.context import innermost
 from qjoule_drivers.ring import ERROR, OK
 from qjoule_drivers.shims.peer import meet, peer_of_descriptor
 from qjoule_drivers.shims.shim import Shim
@@ -20,12 +22,23 @@ _LONGEST_NAME = 63  #: NAMEDATALEN - 1: the server cuts `application_name` there
 
 
 def _wait(original: Any) -> Any:
-    def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not SHIM.active:
-            return original(self, *args, **kwargs)
-        call = channel.begin(self._qjoule_peer or meet(self, _describe))
+    def wait(self: Any, gen: Any, *more: Any, **options: Any) -> Any:
+        peer = self._qjoule_peer
+        if peer is not None and peer.to is channel.to:
+            frame = innermost()
+            if (
+                frame.tags is peer.tags
+                and frame.trace is peer.trace
+                and monotonic_ns() < channel.check_ns
+            ):
+                if more or options:
+                    return original(self, gen, *more, **options)
+                return original(self, gen)  # all is told
+        call = channel.begin(peer or meet(self, _describe)) if SHIM.active else 0
+        if not call:
+            return original(self, gen, *more, **options)
         try:
-            result = original(self, *args, **kwargs)
+            result = original(self, gen, *more, **options)
         except BaseException:
             channel.end(self._qjoule_peer, call, ERROR)
             raise
@@ -36,12 +49,14 @@ def _wait(original: Any) -> Any:
 
 
 def _wait_async(original: Any) -> Any:
-    async def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not SHIM.active:
-            return await original(self, *args, **kwargs)
-        call = channel.begin(self._qjoule_peer or meet(self, _describe))
+    async def wait(self: Any, *args: Any, **options: Any) -> Any:
+        call = 0
+        if SHIM.active:
+            call = channel.begin(self._qjoule_peer or meet(self, _describe))
+        if not call:
+            return await original(self, *args, **options)
         try:
-            result = await original(self, *args, **kwargs)
+            result = await original(self, *args, **options)
         except BaseException:
             channel.end(self._qjoule_peer, call, ERROR)
             raise
@@ -51,10 +66,30 @@ def _wait_async(original: Any) -> Any:
     return wait
 
 
+def _close(original: Any) -> Any:
+    def close(self: Any) -> Any:
+        result = original(self)
+        if self.closed:  # not, if it went back to its pool
+            self._qjoule_peer = None
+        return result
+
+    return close
+
+
+def _close_async(original: Any) -> Any:
+    async def close(self: Any) -> Any:
+        result = await original(self)
+        if self.closed:
+            self._qjoule_peer = None
+        return result
+
+    return close
+
+
 def _convert(original: Any) -> Any:
     def convert(self: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(self, *args, **kwargs)
-        if keys_in_statements and SHIM.active:
+        if SHIM.active:
             try:
                 self.query = commented(self.query)
             except Exception:
@@ -103,11 +138,15 @@ SHIM = Shim(
     modules=("psycopg", _QUERIES),
     sites=(
         (_SYNC, "Connection", "wait", _wait),
+        (_SYNC, "Connection", "close", _close),
         (_ASYNC, "AsyncConnection", "wait", _wait_async),
+        (_ASYNC, "AsyncConnection", "close", _close_async),
     ),
     optional=(
         (_SYNC, "Connection", "_get_connection_params", _parameters),
         (_ASYNC, "AsyncConnection", "_get_connection_params", _parameters_async),
+    ),
+    in_statements=(
         (_QUERIES, "PostgresQuery", "convert", _convert),
         (_QUERIES, "PostgresClientQuery", "convert", _convert),
     ),

@@ -7,10 +7,12 @@ them. An unacknowledged write has no end: the server does not answer.
 
 from __future__ import annotations
 
+from time import monotonic_ns
 from typing import Any
 
 from qjoule_drivers.channel import Peer, channel
 from qjoule_drivers.comments import chosen, pairs_of
+from qjoule_drivers.context import innermost
 from qjoule_drivers.ring import ERROR, OK
 from qjoule_drivers.shims.peer import meet, peer_of
 from qjoule_drivers.shims.shim import Shim
@@ -33,8 +35,17 @@ _COMMENTED = frozenset(
 
 def _send_message(original: Any) -> Any:
     def send_message(self: Any, message: Any, max_doc_size: Any) -> Any:
+        peer = self._qjoule_peer
+        if peer is not None and peer.to is channel.to:
+            frame = innermost()
+            if (
+                frame.tags is peer.tags
+                and frame.trace is peer.trace
+                and monotonic_ns() < channel.check_ns
+            ):
+                return original(self, message, max_doc_size)  # all is told
         if SHIM.active:
-            self._qjoule_call = channel.begin(self._qjoule_peer or meet(self, _describe))
+            self._qjoule_call = channel.begin(peer or meet(self, _describe))
         return original(self, message, max_doc_size)
 
     return send_message
@@ -73,6 +84,14 @@ def _receive_message_async(original: Any) -> Any:
         return reply
 
     return receive_message
+
+
+def _close_conn(original: Any) -> Any:
+    def close_conn(self: Any, *args: Any, **kwargs: Any) -> Any:
+        self._qjoule_peer = None
+        return original(self, *args, **kwargs)
+
+    return close_conn
 
 
 def _op_msg(original: Any) -> Any:
@@ -125,11 +144,15 @@ SHIM = Shim(
     modules=("pymongo.message", _SYNC, _ASYNC),
     sites=(
         (_SYNC, "Connection", "send_message", _send_message),
-        (_SYNC, "Connection", "receive_message", _receive_message),
+        (_SYNC, "Connection", "close_conn", _close_conn),
         (_ASYNC, "AsyncConnection", "send_message", _send_message_async),
+        (_ASYNC, "AsyncConnection", "close_conn", _close_conn),
+    ),
+    ends=(
+        (_SYNC, "Connection", "receive_message", _receive_message),
         (_ASYNC, "AsyncConnection", "receive_message", _receive_message_async),
     ),
-    optional=(
+    in_statements=(
         ("pymongo.message", "", "_op_msg", _op_msg),
         ("pymongo.message", "", "_do_batched_op_msg", _do_batched_op_msg),
     ),

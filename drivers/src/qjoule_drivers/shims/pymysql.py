@@ -7,11 +7,13 @@ A call ends with its last result: of several (multi-statements) the last one, of
 
 from __future__ import annotations
 
+from time import monotonic_ns
 from typing import Any
 
 from qjoule_drivers.channel import Peer, channel
-from qjoule_drivers.comments import commented, keys_in_statements
+from qjoule_drivers.comments import commented
 from qjoule_drivers.connections import of_a_new_connection
+from qjoule_drivers.context import innermost
 from qjoule_drivers.ring import ERROR, OK
 from qjoule_drivers.shims.peer import meet, peer_of
 from qjoule_drivers.shims.shim import Shim
@@ -36,22 +38,47 @@ def _connect(original: Any) -> Any:
 
 def _execute_command(original: Any) -> Any:
     def _execute_command(self: Any, command: Any, sql: Any) -> Any:
+        peer = self._qjoule_peer
+        if peer is not None and peer.to is channel.to:
+            frame = innermost()
+            if (
+                frame.tags is peer.tags
+                and frame.trace is peer.trace
+                and monotonic_ns() < channel.check_ns
+            ):
+                return original(self, command, sql)  # all is told
         if not SHIM.active or self._sock is None:
             return original(self, command, sql)
-        call = channel.begin(self._qjoule_peer or meet(self, _describe))
-        if keys_in_statements and command == _COM_QUERY:
+        call = channel.begin(peer or meet(self, _describe))
+        if not call:
+            return original(self, command, sql)
+        try:
+            return original(self, command, sql)
+        finally:
+            # Not before: the original may have read what was left of the last result.
+            self._qjoule_call = call
+
+    return _execute_command
+
+
+def _with_comment(original: Any) -> Any:
+    def _execute_command(self: Any, command: Any, sql: Any) -> Any:
+        if command == _COM_QUERY and SHIM.active:
             try:
                 sql = commented(sql)
             except Exception:
                 channel.failed()
-        try:
-            original(self, command, sql)
-        finally:
-            # Not before: the original may have read what was left of the last result.
-            self._qjoule_call = call
-        return None
+        return original(self, command, sql)
 
     return _execute_command
+
+
+def _force_close(original: Any) -> Any:
+    def _force_close(self: Any) -> Any:
+        self._qjoule_peer = None
+        return original(self)
+
+    return _force_close
 
 
 def _read_query_result(original: Any) -> Any:
@@ -121,11 +148,15 @@ SHIM = Shim(
     sites=(
         (_MODULE, "Connection", "connect", _connect),
         (_MODULE, "Connection", "_execute_command", _execute_command),
+        (_MODULE, "Connection", "_force_close", _force_close),
+    ),
+    ends=(
         (_MODULE, "Connection", "_read_query_result", _read_query_result),
         (_MODULE, "Connection", "_read_ok_packet", _read_ok_packet),
         (_MODULE, "MySQLResult", "_read_rowdata_packet_unbuffered", _of_unbuffered),
         (_MODULE, "MySQLResult", "_finish_unbuffered_query", _of_unbuffered),
     ),
+    in_statements=((_MODULE, "Connection", "_execute_command", _with_comment),),
     defaults=(
         (_MODULE, "Connection", "_qjoule_peer", None),
         (_MODULE, "Connection", "_qjoule_call", 0),

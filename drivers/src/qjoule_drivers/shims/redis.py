@@ -6,10 +6,12 @@ The replies of a pipeline end its call one after the other: the last one counts.
 
 from __future__ import annotations
 
+from time import monotonic_ns
 from typing import Any
 
 from qjoule_drivers.channel import Peer, channel
 from qjoule_drivers.connections import name_of_a_new_connection
+from qjoule_drivers.context import innermost
 from qjoule_drivers.ring import ERROR, OK
 from qjoule_drivers.shims.peer import meet, peer_of
 from qjoule_drivers.shims.shim import Shim
@@ -19,6 +21,15 @@ _LONGEST_NAME = 256  #: Redis itself has no limit; `CLIENT LIST` is read by peop
 
 def _send_packed_command(original: Any) -> Any:
     def send_packed_command(self: Any, command: Any, check_health: bool = True) -> Any:
+        peer = self._qjoule_peer
+        if peer is not None and peer.to is channel.to:
+            frame = innermost()
+            if (
+                frame.tags is peer.tags
+                and frame.trace is peer.trace
+                and monotonic_ns() < channel.check_ns
+            ):
+                return original(self, command, check_health)  # all is told
         if SHIM.active:
             # What the original sends first, of its own accord, has calls of its own: done before
             # this one begins, it leaves the statement to this one.
@@ -118,11 +129,13 @@ SHIM = Shim(
         (_SYNC, "AbstractConnection", "__init__", _init),
         (_ASYNC, "AbstractConnection", "__init__", _init),
         (_SYNC, "AbstractConnection", "send_packed_command", _send_packed_command),
-        (_SYNC, "AbstractConnection", "read_response", _read_response),
         (_SYNC, "AbstractConnection", "disconnect", _disconnect),
         (_ASYNC, "AbstractConnection", "send_packed_command", _send_packed_command_async),
-        (_ASYNC, "AbstractConnection", "read_response", _read_response_async),
         (_ASYNC, "AbstractConnection", "disconnect", _disconnect),
+    ),
+    ends=(
+        (_SYNC, "AbstractConnection", "read_response", _read_response),
+        (_ASYNC, "AbstractConnection", "read_response", _read_response_async),
     ),
     defaults=(
         (_SYNC, "AbstractConnection", "_qjoule_peer", None),

@@ -12,6 +12,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from qjoule_drivers.channel import channel
+from qjoule_drivers.comments import keys_in_statements
+
 _ABSENT = object()
 _WRAPPER = "_qjoule_original"
 
@@ -27,6 +30,45 @@ class OutOfRangeWarning(UserWarning):
     """A driver's version was not tested; it is left alone."""
 
 
+class Patches:
+    """Attributes that were replaced by wrappers of them."""
+
+    def __init__(self) -> None:
+        self._replaced: list[tuple[Any, str, Any, Any]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._replaced)
+
+    def replace(self, module: str, owner: str, attribute: str, wrap: Wrap) -> None:
+        """Raises AttributeError, KeyError if there is no such thing."""
+        holder = _holder(module, owner)
+        own = vars(holder).get(attribute, _ABSENT)
+        original = getattr(holder, attribute)
+        wrapper = wrap(original)
+        for name in ("__name__", "__qualname__", "__doc__", "__module__"):
+            setattr(wrapper, name, getattr(original, name, None))
+        setattr(wrapper, _WRAPPER, original)
+        setattr(holder, attribute, wrapper)
+        self._replaced.append((holder, attribute, own, wrapper))
+
+    def replace_those_there(self, sites: tuple[Site, ...]) -> None:
+        """Skips what does not exist."""
+        for site in sites:
+            with suppress(AttributeError, KeyError):
+                self.replace(*site)
+
+    def restore(self) -> None:
+        """Puts the originals back, except where others have wrapped the wrapper since."""
+        while self._replaced:
+            holder, attribute, own, wrapper = self._replaced.pop()
+            if vars(holder).get(attribute) is not wrapper:
+                continue
+            if own is _ABSENT:
+                delattr(holder, attribute)
+            else:
+                setattr(holder, attribute, own)
+
+
 @dataclass
 class Shim:
     """The wrappers of one driver."""
@@ -37,47 +79,68 @@ class Shim:
     tested: tuple[str, str]  #: from this version, to before that one
     modules: tuple[str, ...]  #: imported before anything is wrapped
     sites: tuple[Site, ...]
+    #: Where calls end; wrapped while there is a recorder that wants to know of each call.
+    ends: tuple[Site, ...] = ()
     optional: tuple[Site, ...] = ()  #: skipped where they do not exist
+    in_statements: tuple[Site, ...] = ()  #: likewise, and wrapped only if tags go into statements
     defaults: tuple[Default, ...] = ()
     active: bool = False
     tell: Callable[[str], None] | None = None  #: hears what became of the driver
-    _replaced: list[tuple[Any, str, Any, Any]] = field(default_factory=list)
+    _wrapped: Patches = field(default_factory=Patches)
+    _wrapped_ends: Patches = field(default_factory=Patches)
+    _wrapped_statements: Patches = field(default_factory=Patches)
     _warned: bool = False
 
     def install(self) -> bool:
         """Wraps the driver, which is imported; true if it is wrapped now. Never raises, and does
         all of it or nothing.
         """
-        if self.active:
-            return True
-        if not self._is_tested():
-            return False
-        try:
-            for module in self.modules:
-                importlib.import_module(module)
-            for module, owner, attribute, value in self.defaults:
-                setattr(_holder(module, owner), attribute, value)
-            for site in self.sites:
-                self._replace(*site)
-            for site in self.optional:
-                try:
-                    self._replace(*site)
-                except (AttributeError, KeyError):
-                    continue
-        except Exception as error:
-            self._restore()
-            self._warn(f"{self.name} is left alone: {type(error).__name__}: {error}")
-            return False
-        self.active = True
-        self._tell(f"{self.name} {self.version()} wrapped")
+        if not self.active:
+            if not self._is_tested():
+                return False
+            try:
+                self._wrap()
+            except Exception as error:
+                self._wrapped.restore()
+                self._warn(f"{self.name} is left alone: {type(error).__name__}: {error}")
+                return False
+            self.active = True
+            channel.followers.append(self.follow)
+            self._tell(f"{self.name} {self.version()} wrapped")
+        self.follow(channel.wants_ends)
         return True
+
+    def follow(self, wants_ends: bool) -> None:
+        """Wraps what is wanted now besides, and no more: each wrapper costs every call."""
+        for sites, patches, wanted in (
+            (self.ends, self._wrapped_ends, wants_ends),
+            (self.in_statements, self._wrapped_statements, bool(keys_in_statements)),
+        ):
+            if wanted and not patches:
+                patches.replace_those_there(sites)
+            elif not wanted:
+                patches.restore()
 
     def uninstall(self) -> None:
         """Puts the originals back; a wrapper that others have wrapped since stays, and does
         nothing.
         """
         self.active = False
-        self._restore()
+        with suppress(ValueError):
+            channel.followers.remove(self.follow)
+        for patches in (self._wrapped_ends, self._wrapped_statements, self._wrapped):
+            patches.restore()
+
+    def _wrap(self) -> None:
+        for module in self.modules:
+            importlib.import_module(module)
+        for module, owner, attribute, value in self.defaults:
+            setattr(_holder(module, owner), attribute, value)
+        for module, owner, attribute, _ in self.ends:
+            getattr(_holder(module, owner), attribute)
+        for site in self.sites:
+            self._wrapped.replace(*site)
+        self._wrapped.replace_those_there(self.optional)
 
     def version(self) -> str | None:
         """Version of the driver that is installed; None without."""
@@ -110,27 +173,6 @@ class Shim:
     def _tell(self, words: str) -> None:
         if self.tell is not None:
             self.tell(words)
-
-    def _replace(self, module: str, owner: str, attribute: str, wrap: Wrap) -> None:
-        holder = _holder(module, owner)
-        own = vars(holder).get(attribute, _ABSENT)
-        original = getattr(holder, attribute)
-        wrapper = wrap(original)
-        for name in ("__name__", "__qualname__", "__doc__", "__module__"):
-            setattr(wrapper, name, getattr(original, name, None))
-        setattr(wrapper, _WRAPPER, original)
-        setattr(holder, attribute, wrapper)
-        self._replaced.append((holder, attribute, own, wrapper))
-
-    def _restore(self) -> None:
-        for holder, attribute, own, wrapper in reversed(self._replaced):
-            if vars(holder).get(attribute) is not wrapper:
-                continue
-            if own is _ABSENT:
-                delattr(holder, attribute)
-            else:
-                setattr(holder, attribute, own)
-        self._replaced.clear()
 
 
 def _holder(module: str, owner: str) -> Any:

@@ -1,0 +1,39 @@
+"""Searches among calls, array-wise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+
+def distinct_pairs(a: Array, b: Array) -> list[tuple[Array, tuple[int, int]]]:
+    """Where each different pair of values stands."""
+    pairs = np.stack([a, b], axis=1).astype(np.int64) if a.size else np.empty((0, 2), np.int64)
+    uniques, codes = np.unique(pairs, axis=0, return_inverse=True)
+    order = np.argsort(codes.reshape(-1), kind="stable")
+    edges = np.searchsorted(codes.reshape(-1)[order], np.arange(len(uniques) + 1))
+    return [
+        (order[edges[n] : edges[n + 1]], (int(pair[0]), int(pair[1])))
+        for n, pair in enumerate(uniques)
+    ]
+
+
+def last_before(calls: Array, wanted: Array, begins_ns: Array) -> Array:
+    """Index of each query's last call on its key that began at or before it; -1 none.
+
+    `calls` are sorted by key and time. Times are replaced by their ranks, so that key and time fit
+    one integer that a binary search finds.
+    """
+    if not calls.size:
+        return np.full(wanted.size, -1, np.int64)
+    times = np.unique(np.concatenate([calls["t_ns"], begins_ns]))
+    width = np.int64(times.size + 1)
+    at = calls["key"] * width + np.searchsorted(times, calls["t_ns"])
+    sought = wanted * width + np.searchsorted(times, begins_ns)
+    found = np.searchsorted(at, sought, side="right") - 1
+    is_its = (wanted >= 0) & (found >= 0) & (calls["key"][np.maximum(found, 0)] == wanted)
+    return np.where(is_its, found, -1)

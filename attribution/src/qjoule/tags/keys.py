@@ -1,0 +1,52 @@
+"""What calls and queries are joined by: a connection, and which request of it, as one number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from qjoule.tags.definitions import Connection
+
+
+def name_of(connection: Connection) -> str | None:
+    """What names the connection at the server's end too; None if the application cannot tell.
+
+    >>> name_of(Connection("mysql", "127.0.0.1 51234", "127.0.0.1 3306"))
+    '127.0.0.1 51234 > 127.0.0.1 3306'
+    """
+    if connection.client is None or connection.client.startswith("unix "):
+        return connection.client
+    return f"{connection.client} > {connection.server}" if connection.server else None
+
+
+class Keys:
+    """A number for each connection and stream."""
+
+    def __init__(self) -> None:
+        self._streams: dict[str, dict[int, int]] = {}
+        self._next = 0
+
+    def number(self, connection: str, stream: int) -> int:
+        """Its number, which it is given if it has none."""
+        streams = self._streams.setdefault(connection, {})
+        if stream not in streams:
+            streams[stream] = self._next
+            self._next += 1
+        return streams[stream]
+
+    def known(self, connection: str, stream: int) -> int:
+        """Its number; -1 without one."""
+        return self._streams.get(connection, {}).get(stream, -1)
+
+    def of(self, connection: str) -> list[int]:
+        """The numbers of all its streams."""
+        return list(self._streams.get(connection, {}).values())
+
+    def renumber(self, kept: Iterable[int]) -> None:
+        """Numbers these from 0 on, in this order, and forgets the others."""
+        new = {old: number for number, old in enumerate(kept)}
+        found = {
+            name: {stream: new[key] for stream, key in streams.items() if key in new}
+            for name, streams in self._streams.items()
+        }
+        self._streams = {name: streams for name, streams in found.items() if streams}
+        self._next = len(new)

@@ -1,0 +1,208 @@
+"""What holds until something else is told: joined as long as it does, and no longer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from qjoule.tags.tagging import TagSource
+from qjoule_drivers import channel as channel_module
+from qjoule_drivers import set_trace, tag
+from qjoule_drivers.channel import Channel, Peer
+from qjoule_drivers.ring import SLOTS
+
+NAMES: list[str | None] = [f"127.0.0.1 {40000 + n} > 127.0.0.1 3306" for n in range(4)]
+
+
+def _peer(number: int = 0) -> Peer:
+    return Peer(
+        {
+            "db.system.name": "mysql",
+            "network.transport": "tcp",
+            "network.local.address": "127.0.0.1",
+            "network.local.port": 40000 + number,
+            "server.address": "127.0.0.1",
+            "server.port": 3306,
+        }
+    )
+
+
+def _follow(source: TagSource, channel: Channel) -> None:
+    """The recorder asks for what changes, and the process has heard it."""
+    channel.begin(None)
+    source._listener.poll()
+    channel.check_ns = 0
+    channel.begin(None)
+    assert not channel.wants_ends
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Iterator[TagSource]:
+    with closing(TagSource(tmp_path / "tags.sock")) as found:
+        yield found
+
+
+@pytest.fixture
+def channel(
+    tmp_path: Path, source: TagSource, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Channel]:
+    found = Channel(str(tmp_path / "tags.sock"))
+    monkeypatch.setattr(channel_module, "channel", found)
+    _follow(source, found)
+    yield found
+    found.close()
+
+
+def _ask(source: TagSource, *begins_ns: int, of: int = 0, stream: int = 0) -> list[Any]:
+    n = len(begins_ns)
+    found = source.tags_of(NAMES, np.full(n, of), np.full(n, stream), np.array(begins_ns, np.int64))
+    return [None if tags is None else dict(tags).get("m", "none") for tags in found.to_pylist()]
+
+
+def _records(channel: Channel) -> int:
+    recorder = channel._recorder
+    assert recorder is not None
+    return recorder._taken
+
+
+def _call(channel: Channel, peer: Peer, m: str, stream: int = 0) -> int:
+    """A call; when its query begins at the server."""
+    with tag(m=m):
+        assert channel.begin(peer, stream) == 0  # there is no end to tell
+    return time.monotonic_ns()
+
+
+def test_one_record_says_it_of_all_calls_that_follow(source: TagSource, channel: Channel) -> None:
+    peer = _peer()
+    before = time.monotonic_ns()
+    times = [_call(channel, peer, m) for m in "aaabba"]
+    assert _records(channel) == 3
+    assert _ask(source, before, *times) == [None, *"aaabba"]
+    assert _ask(source, times[-1] + 60_000_000_000) == ["a"]  # as long as nothing else is told
+    assert _ask(source, times[-1], of=1) == [None]
+    assert source.lost == 0
+
+
+def test_a_call_without_tags_and_another_trace_are_changes(
+    source: TagSource, channel: Channel
+) -> None:
+    peer = _peer()
+    times = [_call(channel, peer, "a")]
+    channel.begin(peer)
+    times.append(time.monotonic_ns())
+    assert _ask(source, *times) == ["a", "none"]
+    for span in (1, 1, 2):
+        set_trace((bytes(15) + b"\1", bytes(7) + bytes([span])))
+        channel.begin(peer)
+    set_trace(None)
+    assert _records(channel) == 4
+
+
+def test_each_request_of_a_connection_with_several_is_told(
+    source: TagSource, channel: Channel
+) -> None:
+    peer = _peer()
+    times = [_call(channel, peer, m, stream) for m, stream in (("a", 1), ("b", 2), ("a", 1))]
+    assert _records(channel) == 3
+    assert _ask(source, *times, stream=1) == ["a", "a", "a"]
+    assert _ask(source, *times, stream=2) == [None, "b", "b"]
+
+
+def test_a_connection_that_is_closed_leaves_nothing_to_the_next_on_its_port(
+    source: TagSource, channel: Channel
+) -> None:
+    peer = _peer()
+    plain = _call(channel, peer, "a")
+    stream = _call(channel, peer, "a", stream=7)
+    del peer
+    after = time.monotonic_ns()
+    assert _ask(source, plain, after) == ["a", None]
+    assert _ask(source, stream, after, stream=7) == ["a", None]
+    next_one = _peer()
+    again = _call(channel, next_one, "b")
+    assert _ask(source, plain, after, again) == ["a", None, "b"]
+
+
+def test_a_process_that_is_gone_leaves_nothing(source: TagSource, channel: Channel) -> None:
+    peer = _peer()
+    during = _call(channel, peer, "a")
+    channel.close()  # as the kernel does when it ends
+    source._listener.poll()
+    source._listener.poll()
+    assert _ask(source, during, time.monotonic_ns()) == ["a", None]
+
+
+def test_where_a_change_could_not_be_told_nothing_holds(
+    source: TagSource, channel: Channel
+) -> None:
+    peer, other = _peer(0), _peer(1)
+    before = _call(channel, peer, "a")
+    source._listener.poll()  # what may be missing is missing since then
+    for number in range(SLOTS):
+        _call(channel, other, str(number % 2))
+    lost = _call(channel, peer, "b")
+    assert _ask(source, before, lost) == ["a", None]
+    assert source.lost > 0
+    assert _ask(source, _call(channel, peer, "b")) == ["b"]
+    assert _ask(source, _call(channel, other, "c"), of=1) == ["c"]
+    # The same tags as before the gap are told again.
+    assert _ask(source, before, lost, _call(channel, peer, "b")) == ["a", None, "b"]
+
+
+def test_calls_that_the_shims_do_not_see_any_more(source: TagSource, channel: Channel) -> None:
+    peer = _peer()
+    told = _call(channel, peer, "a")
+    source._listener.poll()
+    channel.interrupt()
+    unseen = time.monotonic_ns()
+    assert _ask(source, told, unseen) == ["a", None]
+    assert _ask(source, _call(channel, peer, "a")) == ["a"]
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(("call", "call", "call", "unseen", "close", "poll", "interrupt")),
+            st.integers(0, 3),
+            st.sampled_from("ab"),
+        ),
+        max_size=60,
+    )
+)
+def test_no_query_has_the_tags_of_another(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int, str]]
+) -> None:
+    """Calls, strangers on ports that were left, recorders that read at any time."""
+    path = tmp_path_factory.mktemp("s") / "tags.sock"
+    with closing(TagSource(path)) as source, pytest.MonkeyPatch.context() as patch:
+        channel = Channel(str(path))
+        patch.setattr(channel_module, "channel", channel)
+        _follow(source, channel)
+        peers: dict[int, Peer] = {}
+        expected: list[tuple[int, int, str | None]] = []
+        for step, number, m in steps:
+            if step == "call":
+                begin = _call(channel, peers.setdefault(number, _peer(number)), m)
+                expected.append((number, begin, m))
+            elif step == "close" or (step == "unseen" and number in peers):
+                peers.pop(number, None)
+            elif step == "unseen":
+                expected.append((number, time.monotonic_ns(), None))
+            elif step == "interrupt":
+                channel.interrupt()
+            else:
+                source._listener.poll()
+        may_be_unknown = any(step == "interrupt" for step, *_ in steps)
+        for number, begin, m_ in expected:
+            (found,) = _ask(source, begin, of=number)
+            assert found == m_ or (found is None and may_be_unknown)
+        channel.close()
