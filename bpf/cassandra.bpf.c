@@ -142,16 +142,23 @@ static __always_inline void cql_text_done(struct cql_walk *walk)
 	cql_rest(c);
 }
 
-static __always_inline void cql_tell_opaque(struct cql_connection *c)
+/* Threads serve many connections in turn: this one's session is told by whichever reads it. */
+static __always_inline void cql_tell_session(const struct cql_connection *c, __u64 sk, __u32 event)
 {
 	struct thread_state *thread = thread_of(bpf_get_current_task_btf());
 
-	c->told_opaque = 1;
-	count_loss(this_cpu(), QJ_LOSS_OPAQUE_SESSION);
 	if (!thread)
 		return;
 	thread->session = c->session;
-	emit_session(this_cpu(), thread, QJ_SESSION_OPAQUE, 0, 0);
+	thread->socket = sk;
+	emit_session(this_cpu(), thread, event, 0, 0);
+}
+
+static __always_inline void cql_tell_opaque(struct cql_connection *c, __u64 sk)
+{
+	c->told_opaque = 1;
+	count_loss(this_cpu(), QJ_LOSS_OPAQUE_SESSION);
+	cql_tell_session(c, sk, QJ_SESSION_OPAQUE);
 }
 
 /* One request, or in protocol 5 a segment of one or more, that could not be inflated. */
@@ -165,7 +172,7 @@ static __always_inline void cql_told_compressed(struct cql_walk *walk)
 	};
 
 	if (!c->told_opaque)
-		cql_tell_opaque(c);
+		cql_tell_opaque(c, walk->socket);
 	c->shape = shown.shape;
 	c->flags = 0;
 	c->text_bytes = 0;
@@ -198,7 +205,7 @@ static __always_inline bool is_cql(struct thread_state *thread, const struct soc
 }
 
 /* False: there is nothing to see on this connection. */
-static __always_inline bool cql_connect(struct cql_connection *c, __u64 addr)
+static __always_inline bool cql_connect(struct cql_connection *c, __u64 sk, __u64 addr)
 {
 	__u8 first = 0;
 
@@ -206,10 +213,12 @@ static __always_inline bool cql_connect(struct cql_connection *c, __u64 addr)
 		return !c->opaque;
 	c->session = new_id(this_cpu());
 	bpf_probe_read_user(&first, sizeof(first), (const void *)addr);
-	if (first != CQL_TLS_HANDSHAKE)
+	if (first != CQL_TLS_HANDSHAKE) {
+		cql_tell_session(c, sk, QJ_SESSION_MET);
 		return true;
+	}
 	c->opaque = 1;
-	cql_tell_opaque(c);
+	cql_tell_opaque(c, sk);
 	return false;
 }
 
@@ -231,10 +240,11 @@ int BPF_PROG(on_cassandra_recv, struct sock *sk, int got, int flags)
 		count_loss(this_cpu(), c ? QJ_LOSS_FRAMING : QJ_LOSS_STATE);
 		return 0;
 	}
-	if (!cql_connect(c, walk.addr))
+	if (!cql_connect(c, (__u64)sk, walk.addr))
 		return 0;
 	c->read_ns = bpf_ktime_get_ns();
 	walk.connection = c;
+	walk.socket = (__u64)sk;
 	walk.server = thread->server;
 	bpf_loop(CQL_STEPS_MAX, cql_step, &walk, 0);
 	if (walk.lost || walk.left || c->inflated) {

@@ -103,6 +103,10 @@ int cql_tell(struct cql_connection *c, __u32 server, __u32 command)
 	r->query.server = server;
 	r->query.rung = QJ_RUNG_STATISTICAL;
 	r->query.command = command;
+	r->query.rows = 0;
+	__builtin_memset(r->query.sqlstate, 0, sizeof(r->query.sqlstate));
+	r->query.reserved = 0;
+	r->query.stream = c->stream;
 	submit(r);
 	return 0;
 }

@@ -36,6 +36,7 @@ struct cql_walk {
 	__u64 seed;
 	__u64 addr;	  /* in the server's memory; of what was inflated, in its buffer */
 	__u64 text_addr;  /* where the present text began; 0: in an earlier read */
+	__u64 socket;	  /* where it came */
 	__u64 outer_addr; /* where reading goes on behind what was inflated */
 	__u32 left;
 	__u32 outer_left;

@@ -74,6 +74,7 @@ struct cql_connection {
 	__u32 inflates_to;
 	__u32 inflated_at; /* where that begins in its buffer: 0, which the verifier must not know,
 			      or it would follow every sum that begins there */
+	__u16 stream;	   /* of the request, + 1 */
 	__u8 at;	   /* enum cql_at */
 	__u8 want;	   /* bytes to gather, and those that have been */
 	__u8 have;

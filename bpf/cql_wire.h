@@ -74,6 +74,7 @@ static __always_inline void cql_begin_envelope(struct cql_walk *walk)
 		return;
 	}
 	c->version = c->bytes[0];
+	c->stream = cql_be16(c->bytes + 2) + 1;
 	c->opcode = c->bytes[4];
 	c->body_left = cql_be32(c->bytes + 5);
 	c->shape = 0;

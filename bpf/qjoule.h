@@ -172,7 +172,8 @@ struct qj_query {
 	__u8 command;
 	__u64 rows;	  /* returned or changed, as the server says; if QJ_QUERY_ROWS */
 	__u8 sqlstate[5]; /* of an error; zeros: not known */
-	__u8 reserved[3];
+	__u8 reserved;
+	__u16 stream; /* of a connection with several requests at a time: CQL's stream id + 1 */
 };
 
 /*

@@ -22,6 +22,7 @@ int query_reset(struct qj_cpu_state *cpu, struct thread_state *thread)
 	thread->flags = 0;
 	thread->rows = 0;
 	__builtin_memset(thread->sqlstate, 0, sizeof(thread->sqlstate));
+	thread->stream = 0;
 	thread->requests = 0;
 	thread->command = QJ_COMMAND_OTHER;
 	thread->text_left = 0;
@@ -75,7 +76,8 @@ static __always_inline void fill_query(struct qj_query *q, const struct thread_s
 	q->command = thread->command;
 	q->rows = thread->rows;
 	__builtin_memcpy(q->sqlstate, thread->sqlstate, sizeof(q->sqlstate));
-	__builtin_memset(q->reserved, 0, sizeof(q->reserved));
+	q->reserved = 0;
+	q->stream = thread->stream;
 }
 
 /* Sends the query that ended last, if it still waits for its segment. */

@@ -107,6 +107,7 @@ struct thread_state {
 	__u32 request;	  /* MongoDB, symbol rung: the request's id, and ... */
 	__u64 cursor;	  /* ... of a getMore its cursor; else 0 */
 	__u16 server;
+	__u16 stream; /* as in struct qj_query */
 	__u8 server_kind;
 	__u8 rung;
 	__u8 command;

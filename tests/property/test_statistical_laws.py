@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from qjoule.model.arrays import F64, Requests
 from qjoule.model.counters import I64, Series
-from qjoule.model.labels import GroupLabel, background
+from qjoule.model.labels import SHAPE_OF, GroupLabel, background
 from qjoule.model.ledger import Ledger
 from qjoule.model.span_sums import CPU_TIME, SHAPES_HELD, SPANS_MAX, Roles, SpanSums
 from qjoule.model.spans import learn, settle
@@ -246,3 +246,41 @@ def test_requests_that_last_too_long_for_a_short_trace_are_not_told() -> None:
     rng = np.random.default_rng(20261123)
     found = [costs(*slow(rng, np.array([2e6, 10e6]), 0.5, 40)) for _ in range(20)]
     assert np.mean(["requests last" in one.reason for one in found]) >= 0.9
+
+
+def test_tags_that_always_come_together_are_told_by_their_shapes() -> None:
+    """Each tag's requests cost what their shapes do, however alike the tags' counts are."""
+    rng = np.random.default_rng(17)
+    windows, truth, share = 400, np.array([2e5, 9e5]), np.array([[0.9, 0.2], [0.1, 0.8]])
+    labels = [
+        GroupLabel(
+            "queries",
+            (("tag:t", str(tag)), (SHAPE_OF, f"c {shape}")),
+            f"{shape}",
+            "c",
+            "statistical",
+            named=True,
+        )
+        for tag in (0, 1)
+        for shape in (0, 1)
+    ]
+    labels.append(background("c", "ReadStage-?"))
+    bounds = np.arange(windows + 1, dtype=np.int64) * 250_000_000
+    ledger = Ledger((Series(0, "package", 1e-6),), (0,))
+    ledger.grow(len(labels))
+    ledger.spans = spans = SpanSums(Roles(labels))
+    spans.add_time(bounds)
+    asked = rng.poisson(np.exp(rng.normal(4, 0.7, (windows, 2))))
+    first = rng.binomial(asked, share[0])
+    counts = np.column_stack([first, asked - first])  # tag by tag, of both shapes each
+    used = np.rint((1e6 + asked @ truth) * rng.uniform(0.97, 1.03, windows)).astype(np.int64)
+    sums = ledger.domains["package"].energy_nj
+    sums[4] = used.sum()
+    spans.add_used("package", bounds[:-1], np.full(windows, 4), used)
+    spans.add_requests(bounds, requests(counts))
+    settle(ledger, learn(ledger))
+    assert sums.sum() == used.sum()
+    assert sums[:4] == pytest.approx(counts.sum(axis=0) * np.tile(truth, 2), rel=0.1)
+    each = sums[:4] / counts.sum(axis=0)
+    assert each[0] == pytest.approx(each[2], rel=1e-6)
+    assert all(ledger.flags[group] == ("statistical",) for group in range(4))

@@ -45,6 +45,21 @@ def listener(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Listen
         channel.close()
 
 
+@pytest.fixture
+def tags_socket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where this test's recorder and applications meet; the recorder loses root's rights."""
+    path = Path(f"/tmp/qjoule-tags-{os.getpid()}.sock")
+    monkeypatch.setenv("QJOULE_TAGS_SOCKET", str(path))
+    channel = channel_module.channel
+    monkeypatch.setattr(channel, "_path", str(path))
+    channel.abandon()
+    instrument()
+    yield path
+    uninstrument()
+    channel.close()
+    path.unlink(missing_ok=True)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A test that fails here is repeated once, where nobody watches the run.

@@ -8,7 +8,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from queue import Queue
@@ -18,7 +18,7 @@ import pandas as pd
 import pytest
 
 from qjoule_drivers import channel as channel_module
-from qjoule_drivers import instrument, set_trace, tag, uninstrument
+from qjoule_drivers import set_trace, tag
 from qjoule_drivers.ring import SLOTS
 from root.support.recording import Recorder, Run, attribute, recording
 from servers.process import DatabaseServer
@@ -29,21 +29,6 @@ QUERIES = int(os.environ.get("QJOULE_TAGGED", "4000"))
 CLIENTS = 32
 KINDS = 8
 TIMEOUT_S = 120
-
-
-@pytest.fixture
-def tags_socket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where this test's recorder and applications meet; the recorder loses root's rights."""
-    path = Path(f"/tmp/qjoule-tags-{os.getpid()}.sock")
-    monkeypatch.setenv("QJOULE_TAGS_SOCKET", str(path))
-    channel = channel_module.channel
-    monkeypatch.setattr(channel, "_path", str(path))
-    channel.abandon()
-    instrument()
-    yield path
-    uninstrument()
-    channel.close()
-    path.unlink(missing_ok=True)
 
 
 def _tags(run: Run) -> pd.DataFrame:

@@ -190,7 +190,8 @@ QUERY = np.dtype(
         ("command", "u1"),
         ("rows", "<u8"),
         ("sqlstate", "S5"),
-        ("reserved", "u1", (3,)),
+        ("reserved", "u1"),
+        ("stream", "<u2"),
     ]
 )
 CHILD = np.dtype(

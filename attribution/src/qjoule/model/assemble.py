@@ -13,7 +13,7 @@ from qjoule.model.coefficients import TOTAL_ERROR
 from qjoule.model.coverage import by_server
 from qjoule.model.findings import Findings, model_info
 from qjoule.model.interval import EnergyErrors
-from qjoule.model.labels import BY_THREAD, GroupLabel
+from qjoule.model.labels import BY_THREAD, SHAPE_OF, GroupLabel
 from qjoule.model.latency import CallStats
 from qjoule.model.ledger import Ledger
 from qjoule.model.result import (
@@ -24,7 +24,7 @@ from qjoule.model.result import (
     Row,
     TraceInfo,
 )
-from qjoule.model.row_sums import in_order
+from qjoule.model.row_sums import in_order, without
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def attribution(
     """
     ledger.grow(len(labels))
     findings = Findings.of(ledger)
-    queries, fixed = in_order(_rows(ledger, labels, calls, about, findings))
+    queries, fixed = in_order(without(_rows(ledger, labels, calls, about, findings), SHAPE_OF))
     names = (ledger.main, *(n for n in ledger.domain_names if n != ledger.main))
     present = tuple(n for n in names if n in ledger.domains)
     kinds = [label.kind for label in labels]

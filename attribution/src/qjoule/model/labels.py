@@ -12,6 +12,7 @@ SESSION_OVERHEAD = "(session overhead)"  #: login, ping, quit: server work that 
 BY_THREAD = "none"  #: rung of a server without query boundaries: its rows are roles of threads
 SEVERAL = "(several)"  #: a group that is no one server's, or rung's
 OTHERS_OF = "others_of"  #: key of a row of all queries of a server that were not asked for
+SHAPE_OF = "shape_of"  #: key of the part of a row that is of one shape, for costs are told by shape
 NOT_SELECTED = "not_selected"  #: flag of a row of all queries that were not asked for
 OTHER_SHAPES = "other"  #: statements beyond the bound on distinct shapes
 

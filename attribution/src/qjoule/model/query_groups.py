@@ -18,11 +18,12 @@ import pyarrow as pa
 
 from qjoule.contract import QueryFlag
 from qjoule.model import id_runs
+from qjoule.model.columns import coded
 from qjoule.model.counters import I64, Bool
 from qjoule.model.id_runs import U64, IdRuns
 from qjoule.model.labels import LabelIndex
 from qjoule.model.latency import CallStats, Latencies
-from qjoule.model.query_labels import CALLS, I32, QueryLabels, Wanted, coded
+from qjoule.model.query_labels import CALLS, I32, QueryLabels, Wanted
 from qjoule.model.transactions import KEY, Transactions
 from qjoule.trace.arrow import pc
 

@@ -7,16 +7,17 @@ A label is made of few columns, and few of their combinations occur. Each distin
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from qjoule.contract import QueryFlag
+from qjoule.contract import QueryFlag, Rung
 from qjoule.errors import UsageError
 from qjoule.model import transactions
+from qjoule.model.columns import Coded, Value, coded, distinct, fingerprints, joined
 from qjoule.model.counters import I64, Bool
 from qjoule.model.labels import (
     NO_TEXT,
@@ -26,6 +27,7 @@ from qjoule.model.labels import (
     PREPARED_BEFORE,
     SESSION_OVERHEAD,
     SEVERAL,
+    SHAPE_OF,
     GroupLabel,
     LabelIndex,
     background,
@@ -40,10 +42,7 @@ KEYS = (
 STATEMENTS = ("query", "prepare", "execute", "child")
 CALLS = ("query", "execute")
 _SHOWN = QueryFlag.OPEN | QueryFlag.PIPELINED | QueryFlag.TRUNCATED
-#: Combinations of codes that are looked up in a table rather than sorted.
-_TABLE_SIZE = 1 << 20
-
-_Value = str | int | None  #: an int: the shape's hash stands for a fingerprint that never came
+_COUNTED = Rung.STATISTICAL.name.lower()
 _Variant = tuple[int, ...]
 
 
@@ -61,23 +60,13 @@ def check_key(key: str, to_do: str) -> None:
         raise UsageError(f"cannot {to_do} by '{key}': use {', '.join(KEYS)} or tag:KEY")
 
 
-@dataclass(frozen=True)
-class Coded:
-    """A column as codes into `values`, which may hold some that do not occur."""
-
-    codes: I64
-    values: Sequence[_Value]
-
-    def among(self, wanted: Sequence[str]) -> Bool:
-        return np.array([value in wanted for value in self.values])[self.codes]
-
-
 class QueryLabels:
     """Variants of query records, and after `finish` the group of each.
 
     `columns`: those of `queries` that are needed. Statements (also prepared ones) are grouped by
-    the keys `by`, and those that `where` does not want are one group for each server. Login, ping
-    and the like are the server's background, as `(session overhead)`.
+    the keys `by`, and those that `where` does not want are one group for each server. Requests that
+    own no time cost what their shape does, so each of its shapes is a part of a group of its own
+    (`SHAPE_OF`). Login, ping and the like are the server's background, as `(session overhead)`.
     """
 
     def __init__(
@@ -100,7 +89,7 @@ class QueryLabels:
         for name, text in texts:
             self._texts.setdefault(name, text)
         self._fields = tuple(dict.fromkeys((*by, *self._wanted, "fingerprint", "server", "rung")))
-        self._known: dict[str, dict[_Value, int]] = {name: {} for name in self._fields}
+        self._known: dict[str, dict[Value, int]] = {name: {} for name in self._fields}
         self._numbers: dict[_Variant, int] = {}
         self._finished = False
         self.group: I64 = np.zeros(0, np.int64)  #: per variant
@@ -123,8 +112,8 @@ class QueryLabels:
         joint = flags * 2 + statement
         size = 2 * int(_SHOWN) + 2
         for column in columns:
-            joint, size = _joined(joint, size, column)
-        row_of, place = _distinct(joint, size)
+            joint, size = joined(joint, size, column)
+        row_of, place = distinct(joint, size)
         codes = [
             self._codes(field, column)[column.codes[row_of]]
             for field, column in zip(self._fields, columns, strict=True)
@@ -144,20 +133,26 @@ class QueryLabels:
         self.named = np.array([bool(one[0]) and texts[one[at]] for one in variants], bool)
         by_keys: dict[tuple[int, ...], list[int]] = {}
         others: dict[int, list[int]] = {}
+        parts = {"": 0}
         selected = self._selected(variants, values)
         for number, variant in enumerate(variants):
             if variant[0] and selected[number]:
                 keys = tuple(variant[self._place(key)] for key in self._by)
-                by_keys.setdefault(keys, []).append(number)
+                shape = self._shape_of(variant, values)
+                part = parts.setdefault(shape, len(parts))
+                by_keys.setdefault((*keys, part), []).append(number)
             elif variant[0]:
                 others.setdefault(variant[self._place("server")], []).append(number)
-        ranks = [_ranks(values[key]) for key in self._by]
+        ranks = [*(_ranks(values[key]) for key in self._by), range(len(parts))]
+        shapes = list(parts)
         for keys in sorted(by_keys, key=lambda k: [r[c] for r, c in zip(ranks, k, strict=True)]):
             numbers = by_keys[keys]
             named = [
                 (key, self._name(key, values[key][code]))
-                for key, code in zip(self._by, keys, strict=True)
+                for key, code in zip(self._by, keys, strict=False)
             ]
+            if keys[-1]:
+                named.append((SHAPE_OF, shapes[keys[-1]]))
             label = self._label(named, [variants[number] for number in numbers], values)
             self.group[numbers] = index.number(label)
         for code in sorted(others):
@@ -170,7 +165,16 @@ class QueryLabels:
             server = self._name("server", values["server"][variants[number][place]])
             self.group[number] = index.number(background(server, SESSION_OVERHEAD))
 
-    def _selected(self, variants: list[_Variant], values: dict[str, list[_Value]]) -> Bool:
+    def _shape_of(self, variant: _Variant, values: dict[str, list[Value]]) -> str:
+        """Of requests that own no time: server and shape, if groups do not tell shapes apart."""
+        if "fingerprint" in self._by or values["rung"][variant[self._place("rung")]] != _COUNTED:
+            return ""
+        return " ".join(
+            self._name(field, values[field][variant[self._place(field)]])
+            for field in ("server", "fingerprint")
+        )
+
+    def _selected(self, variants: list[_Variant], values: dict[str, list[Value]]) -> Bool:
         """(variants,): whether each has a wanted value of every key that is asked for."""
         selected = np.ones(len(variants), bool)
         for key, wanted in self._wanted.items():
@@ -193,7 +197,7 @@ class QueryLabels:
 
     def _column(self, queries: pa.Table, field: str) -> Coded:
         if field == "fingerprint":
-            return _fingerprints(queries)
+            return fingerprints(queries)
         if field.startswith("tag:"):
             tags = pc.map_lookup(queries.column("tags"), pa.scalar(field[4:]), "first")
             return coded(tags, NONE_LABEL)
@@ -232,7 +236,7 @@ class QueryLabels:
         self,
         named: Sequence[tuple[str, str]],
         variants: list[_Variant],
-        values: dict[str, list[_Value]],
+        values: dict[str, list[Value]],
     ) -> GroupLabel:
         shared = {}
         for field in ("fingerprint", "server", "rung"):
@@ -253,7 +257,7 @@ class QueryLabels:
             fingerprint != PREPARED_BEFORE,
         )
 
-    def _name(self, field: str, value: _Value) -> str:
+    def _name(self, field: str, value: Value) -> str:
         if field == "server":
             return self._server_name(int(value) if value else None)
         if value is None:
@@ -261,52 +265,7 @@ class QueryLabels:
         return f"{value:016x}" if isinstance(value, int) else value
 
 
-def coded(column: pa.ChunkedArray, missing: str) -> Coded:
-    """A column's values as strings; null is `missing`."""
-    if not pa.types.is_dictionary(column.type):
-        column = column.dictionary_encode()
-    column = column.unify_dictionaries().combine_chunks()
-    words = [missing if value is None else str(value) for value in column.dictionary.to_pylist()]
-    codes = pc.fill_null(column.indices, len(words)).to_numpy().astype(np.int64)
-    return Coded(codes, [*words, missing])
-
-
-def _fingerprints(queries: pa.Table) -> Coded:
-    """Fingerprints; where the text never came the shape's hash, or None."""
-    column = queries.column("fingerprint")
-    named = column.is_valid().to_numpy()
-    names = coded(column, "")
-    shape = pc.fill_null(queries.column("shape"), 0).to_numpy()
-    lacking = ~named & (shape != 0)
-    hashes, place = np.unique(shape[lacking], return_inverse=True)
-    codes = np.where(named, names.codes, len(names.values))
-    codes[lacking] = len(names.values) + 1 + place.reshape(-1)
-    return Coded(codes, [*names.values, None, *hashes.tolist()])
-
-
-def _joined(joint: I64, size: int, column: Coded) -> tuple[I64, int]:
-    """Codes of pairs, below the returned size."""
-    width = len(column.values)
-    if size * width >= 1 << 62:
-        rows, joint = _distinct(joint, size)
-        size = len(rows)
-    return joint * width + column.codes, size * width
-
-
-def _distinct(codes: I64, size: int) -> tuple[I64, I64]:
-    """(a row of each distinct code, the place of each row's code among them)."""
-    if size > max(_TABLE_SIZE, len(codes)):
-        rows, place = np.unique(codes, return_index=True, return_inverse=True)[1:]
-        return rows, place.reshape(-1)
-    row_of = np.full(size, -1, np.int64)
-    row_of[codes] = np.arange(len(codes))
-    used = np.flatnonzero(row_of >= 0)
-    table = np.zeros(size, np.int64)
-    table[used] = np.arange(len(used))
-    return row_of[used], table[codes]
-
-
-def _ranks(values: list[_Value]) -> list[int]:
+def _ranks(values: list[Value]) -> list[int]:
     """Order of the groups of one key: names as they appeared, then hashes by size."""
     hashes = sorted(value for value in values if isinstance(value, int))
     place = {value: len(values) + i for i, value in enumerate(hashes)}

@@ -29,6 +29,18 @@ def in_order(rows: Iterable[Row]) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
     return queries, tuple(found[len(queries) :])
 
 
+def without(rows: Iterable[Row], key: str) -> list[Row]:
+    """Rows without that key; those that differ in nothing else are one."""
+    groups: dict[tuple[tuple[str, str], ...], list[Row]] = {}
+    for row in rows:
+        keys = (("", row.kind), *((name, of) for name, of in row.keys.items() if name != key))
+        groups.setdefault(keys, []).append(row)
+    return [
+        added(found, dict(keys[1:]), apart=False) if key in found[0].keys else found[0]
+        for keys, found in groups.items()
+    ]
+
+
 def added(rows: Sequence[Row], keys: Mapping[str, str], *, apart: bool) -> Row:
     """Several rows as one, called by `keys`; counts, times and energies add up exactly.
 

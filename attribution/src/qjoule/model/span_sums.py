@@ -15,7 +15,7 @@ import numpy as np
 from qjoule.contract import Rung
 from qjoule.model.arrays import F64, Requests
 from qjoule.model.counters import I64, Bool
-from qjoule.model.labels import GroupLabel
+from qjoule.model.labels import SHAPE_OF, GroupLabel
 
 STATISTICAL = Rung.STATISTICAL.name.lower()
 SPAN_NS = 250_000_000  #: a request's work is in the span that it came in, but for the edges
@@ -46,6 +46,7 @@ class Roles:
     def __init__(self, labels: Sequence[GroupLabel] = ()) -> None:
         self.labels = labels
         self.servers: list[str] = []  #: those that have serving rows
+        self._shapes: dict[str, int] = {}
         self._server = np.zeros(0, np.int64)
         self._asks = np.zeros(0, bool)
 
@@ -58,6 +59,11 @@ class Roles:
         """Whether each group is a shape whose requests are only counted."""
         self._learn(int(group.max(initial=-1)))
         return self._asks[group]
+
+    def shape(self, group: int) -> int:
+        """The first group of the same shape: what a request costs is the same in all of them."""
+        name = dict(self.labels[group].keys).get(SHAPE_OF)
+        return group if name is None else self._shapes.setdefault(name, group)
 
     def _learn(self, last: int) -> None:
         """There may be more groups than labels: what has none is nothing."""
@@ -89,7 +95,8 @@ class SpanSums:
     def __init__(self, roles: Roles) -> None:
         self.roles = roles
         self.used: dict[tuple[str, str], F64] = {}  #: by server, and domain (nJ) or CPU_TIME (ns)
-        self.counts: dict[int, F64] = {}  #: requests by group
+        self.counts: dict[int, F64] = {}  #: requests by shape: `Roles.shape`
+        self.calls: dict[int, float] = {}  #: requests of all spans, by group
         self.others: dict[str, F64] = {}  #: by server, of groups without counts of their own
         self.dt_ns: F64 = np.zeros(_FEWEST)
         self._level = 0  #: a span is SPAN_NS << level
@@ -99,6 +106,7 @@ class SpanSums:
         out = copy(self)
         for name in ("used", "counts", "others"):
             setattr(out, name, {key: sums.copy() for key, sums in getattr(self, name).items()})
+        out.calls = dict(self.calls)
         out.dt_ns = self.dt_ns.copy()
         return out
 
@@ -132,8 +140,9 @@ class SpanSums:
         met, first = np.unique(group, return_index=True)
         for one in met[np.argsort(first, kind="stable")].tolist():
             mine = group == one
-            sums = self._requests_of(one)
+            sums = self._requests_of(self.roles.shape(one))
             sums += np.bincount(span[mine], n[mine], len(sums))
+            self.calls[one] = self.calls.get(one, 0.0) + float(n[mine].sum())
 
     def move(self, source: int, target: int) -> None:
         """What was one group's is another's from now on."""
@@ -141,6 +150,7 @@ class SpanSums:
         if moved is not None:
             sums = self._requests_of(target)
             sums += moved
+            self.calls[target] = self.calls.get(target, 0.0) + self.calls.pop(source, 0.0)
 
     def _requests_of(self, group: int) -> F64:
         if group in self.counts or len(self.counts) < SHAPES_HELD:

@@ -25,7 +25,7 @@ SHAPES_MAX = 64  #: of a server, with a cost of their own; what is rarer stays w
 
 @dataclass(frozen=True)
 class Learned:
-    """Of one server: the groups of its shapes, and by domain what a request of each costs."""
+    """Of one server: its shapes (`Roles.shape`), and by domain what a request of each costs."""
 
     shapes: list[int]
     costs: dict[str, Costs] = field(default_factory=dict)
@@ -91,29 +91,42 @@ def _most_called(spans: SpanSums, server: str) -> list[int]:
 
 @dataclass(frozen=True)
 class _Whom:
-    """Groups of the shapes, their calls in the ledger, and groups of the serving rows."""
+    """Groups that have a cost, their shapes' places, their calls in the ledger, and groups of the
+    serving rows.
+    """
 
-    shapes: I64
+    groups: I64
+    place: I64
     calls: F64
     serving: I64
 
 
 def _settle(ledger: Ledger, spans: SpanSums, server: str, learned: Learned) -> None:
     labels = spans.roles.labels
-    calls = [float(spans.counts[g].sum()) if g in spans.counts else 0.0 for g in learned.shapes]
+    place_of = {shape: place for place, shape in enumerate(learned.shapes)}
+    groups = sorted({*spans.calls, *learned.shapes})
+    groups = [group for group in groups if spans.roles.shape(group) in place_of]
+    place = [place_of[spans.roles.shape(group)] for group in groups]
+    calls = [spans.calls.get(group, 0.0) for group in groups]
     serving = [
         number
         for number, one in enumerate(labels)
         if one.kind == "background" and one.server == server and is_serving(one.shape)
     ]
-    whom = _Whom(np.array(learned.shapes, np.int64), np.array(calls), np.array(serving, np.int64))
+    whom = _Whom(
+        np.array(groups, np.int64),
+        np.array(place, np.int64),
+        np.array(calls),
+        np.array(serving, np.int64),
+    )
     for domain, found in learned.costs.items():
         if found.reason and domain == CPU_TIME:
             note = f"{server}: joules per shape cannot be told: {found.reason}"
             ledger.remarks = (*ledger.remarks, note)
-        _give(ledger, domain, whom, found)
+        each = found.take(whom.place)
+        _give(ledger, domain, whom, each)
         if domain in (ledger.main, CPU_TIME):
-            for group, told, apart in zip(learned.shapes, found.told, found.apart, strict=True):
+            for group, told, apart in zip(groups, each.told, each.apart, strict=True):
                 together = () if apart else ("not_separable",)
                 untold = () if told else ("untold",)
                 ledger.flags[group] = (STATISTICAL, *together, *untold)
@@ -121,7 +134,7 @@ def _settle(ledger: Ledger, spans: SpanSums, server: str, learned: Learned) -> N
 
 def _give(ledger: Ledger, domain: str, whom: _Whom, found: Costs) -> None:
     """Moves what was told, at most all that there is, in whole units."""
-    shapes, serving = whom.shapes, whom.serving
+    groups, serving = whom.groups, whom.serving
     sums = ledger.cpu_ns if domain == CPU_TIME else ledger.domains[domain].energy_nj
     there = int(sums[serving].sum())
     wanted = np.where(found.told, found.value * whom.calls, 0.0)
@@ -136,9 +149,9 @@ def _give(ledger: Ledger, domain: str, whom: _Whom, found: Costs) -> None:
         shared = ledger.domains[domain].shared_nj
         part = _parts(int(shared[serving].sum() * (total / there)), wanted)
         back = _parts(int(part.sum()), shared[serving].astype(np.float64))
-        shared[shapes] += part
+        shared[groups] += part
         shared[serving] -= back
-    sums[shapes] += given
+    sums[groups] += given
     sums[serving] -= taken
 
 
@@ -158,9 +171,10 @@ def _add_errors(ledger: Ledger, domain: str, whom: _Whom, found: Costs) -> None:
     value = np.where(found.told, found.value, 0.0)
     half = np.maximum(found.high - value, value - found.low) * whom.calls
     if found.reason:
-        half = np.full(len(whom.shapes), float(there)) * (whom.calls > 0)
+        half = np.full(len(whom.groups), float(there)) * (whom.calls > 0)
     chance = np.sqrt(found.noise * found.value * whom.calls)
     own = np.minimum(np.hypot(half / Z95, chance), there / Z95)
-    sums.errors.add("model_nj", whom.shapes, np.hypot(own, common * value * whom.calls))
-    whole = min(float(np.sqrt((own**2).sum())), there / Z95)
+    sums.errors.add("model_nj", whom.groups, np.hypot(own, common * value * whom.calls))
+    of_shape = np.bincount(whom.place, own)  # a cost that is wrong is so in all of its groups
+    whole = min(float(np.sqrt((of_shape**2).sum())), there / Z95)
     sums.errors.add("model_nj", serving, whole * sums.energy_nj[serving] / there)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from qjoule.model.arrays import F64
-from qjoule.model.counters import Bool
+from qjoule.model.counters import I64, Bool
 
 PRIOR_SPREAD = 3.0  #: standard error of a shape's cost before the data, in mean costs
 SPANS_MIN = 20  #: and three for each unknown
@@ -43,8 +43,8 @@ class Costs:
     reason: str = ""  #: why nothing could be told at all
     noise: float = 0.0  #: variance of what is used, per unit of it, in that unit
 
-    def take(self, shapes: slice) -> Costs:
-        """Of some of the shapes."""
+    def take(self, shapes: slice | I64) -> Costs:
+        """Of some of the shapes, by their places."""
         names = ("value", "low", "high", "told", "apart")
         return replace(self, **{name: getattr(self, name)[shapes] for name in names})
 

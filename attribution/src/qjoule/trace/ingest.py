@@ -273,7 +273,7 @@ class Ingest:
         if self._tagging is None:
             return None
         codes, connections = self._sessions.connections(queries["session"])
-        streams = np.zeros(queries.size, np.int64)
+        streams = queries["stream"].astype(np.int64)
         begins_ns = queries["begin_ns"].astype(np.int64)
         return self._tagging.tags_of(connections, codes, streams, begins_ns)
 

@@ -1,0 +1,72 @@
+"""Columns of records as small numbers: which of few values each record has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from qjoule.model.counters import I64, Bool
+from qjoule.trace.arrow import pc
+
+Value = str | int | None  #: an int: the shape's hash stands for a fingerprint that never came
+#: Combinations of codes that are looked up in a table rather than sorted.
+_TABLE_SIZE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Coded:
+    """A column as codes into `values`, which may hold some that do not occur."""
+
+    codes: I64
+    values: Sequence[Value]
+
+    def among(self, wanted: Sequence[str]) -> Bool:
+        return np.array([value in wanted for value in self.values])[self.codes]
+
+
+def coded(column: pa.ChunkedArray, missing: str) -> Coded:
+    """A column's values as strings; null is `missing`."""
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    column = column.unify_dictionaries().combine_chunks()
+    words = [missing if value is None else str(value) for value in column.dictionary.to_pylist()]
+    codes = pc.fill_null(column.indices, len(words)).to_numpy().astype(np.int64)
+    return Coded(codes, [*words, missing])
+
+
+def fingerprints(queries: pa.Table) -> Coded:
+    """Fingerprints; where the text never came the shape's hash, or None."""
+    column = queries.column("fingerprint")
+    named = column.is_valid().to_numpy()
+    names = coded(column, "")
+    shape = pc.fill_null(queries.column("shape"), 0).to_numpy()
+    lacking = ~named & (shape != 0)
+    hashes, place = np.unique(shape[lacking], return_inverse=True)
+    codes = np.where(named, names.codes, len(names.values))
+    codes[lacking] = len(names.values) + 1 + place.reshape(-1)
+    return Coded(codes, [*names.values, None, *hashes.tolist()])
+
+
+def joined(joint: I64, size: int, column: Coded) -> tuple[I64, int]:
+    """Codes of pairs, below the returned size."""
+    width = len(column.values)
+    if size * width >= 1 << 62:
+        rows, joint = distinct(joint, size)
+        size = len(rows)
+    return joint * width + column.codes, size * width
+
+
+def distinct(codes: I64, size: int) -> tuple[I64, I64]:
+    """(a row of each distinct code, the place of each row's code among them)."""
+    if size > max(_TABLE_SIZE, len(codes)):
+        rows, place = np.unique(codes, return_index=True, return_inverse=True)[1:]
+        return rows, place.reshape(-1)
+    row_of = np.full(size, -1, np.int64)
+    row_of[codes] = np.arange(len(codes))
+    used = np.flatnonzero(row_of >= 0)
+    table = np.zeros(size, np.int64)
+    table[used] = np.arange(len(used))
+    return row_of[used], table[codes]
