@@ -43,7 +43,7 @@ int BPF_PROG(on_mongodb_recv, struct sock *sk, int got, int flags)
 	struct thread_state *thread = mongodb_thread(task);
 	struct mongodb_connection *connection;
 	struct qj_cpu_state *cpu;
-	__u64 addr, now;
+	__u64 addr;
 
 	if (!thread || (flags & MSG_PEEK))
 		return 0;
@@ -51,10 +51,9 @@ int BPF_PROG(on_mongodb_recv, struct sock *sk, int got, int flags)
 	connection = mongodb_connection(cpu, sk, got);
 	if (!connection)
 		return 0;
-	now = bpf_ktime_get_ns();
 	if (got <= 0) {
 		if (!connection->header_bytes)
-			mongodb_answered(cpu, thread, connection, now);
+			mongodb_answered(cpu, thread, connection, bpf_ktime_get_ns());
 		return 0;
 	}
 	addr = received_at(task);
@@ -71,7 +70,6 @@ int BPF_PROG(on_mongodb_recv, struct sock *sk, int got, int flags)
 	    .connection = connection,
 	    .sk = sk,
 	    .addr = addr,
-	    .now = now,
 	    .left = got,
 	    .fd = received_from(task),
 	    .moved = !owns_time(thread) && connection->next_addr,
@@ -88,14 +86,20 @@ int BPF_PROG(on_mongodb_recv, struct sock *sk, int got, int flags)
 static __always_inline void mongodb_replied(struct thread_state *thread,
 					    struct mongodb_connection *c)
 {
-	__u32 outcome = mongodb_outcome(&c->reply);
+	__u64 rows = 0;
+	__u32 outcome =
+	    mongodb_outcome(&c->reply) | mongodb_rows(&c->reply, c->message.command, &rows);
 
 	c->replied = 1;
-	mongodb_cursor_learn(&c->reply, c->message.cursor, c->shape);
-	if (!owns_time(thread))
+	if (c->message.opcode != QJ_MONGODB_COMPRESSED) /* a shape that nobody else has */
+		mongodb_cursor_learn(&c->reply, c->message.cursor, c->shape);
+	if (!owns_time(thread)) {
 		c->outcome = outcome;
-	else if (thread->begin_ns && thread->session == c->session)
+		c->rows = rows;
+	} else if (thread->begin_ns && thread->session == c->session) {
 		thread->flags |= outcome;
+		thread->rows = rows;
+	}
 }
 
 /* What is sent: the reply to the request, in pieces of any size, perhaps behind another's. */
@@ -116,7 +120,7 @@ int BPF_PROG(on_mongodb_send, struct sock *sk, int sent, int flags)
 	if (!addr)
 		c->reply.at = QJ_MONGODB_REPLY_DONE;
 	else
-		mongodb_reply_take(&c->reply, addr, sent);
+		mongodb_reply_take(thread, &c->reply, addr, sent);
 	if (c->reply.at == QJ_MONGODB_REPLY_DONE)
 		mongodb_replied(thread, c);
 	return 0;

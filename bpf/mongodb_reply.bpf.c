@@ -2,11 +2,12 @@
 /* What mongodb_reply.bpf.h and mongodb_state.bpf.h declare of replies and cursors. */
 #include "mongodb_reply.bpf.h"
 
-int mongodb_reply_part(struct qj_mongodb_reply *reply, __u32 have)
+int mongodb_reply_look(struct qj_mongodb_reply *reply, const struct qj_mongodb_window *window,
+		       __u32 from, __u32 have)
 {
-	if (!reply)
+	if (!reply || !window)
 		return 0;
-	return qj_mongodb_reply_part(reply, have);
+	return qj_mongodb_reply_part(reply, window->bytes + at_most(from, QJ_MONGODB_WINDOW), have);
 }
 
 static __always_inline struct mongodb_cursor_key cursor_key(__u64 cursor)

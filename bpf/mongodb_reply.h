@@ -1,27 +1,31 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
  * The server's side of MongoDB's protocol, as far as it says what became of a request: `ok`,
- * `writeErrors`, the id of a cursor that was opened or is at its end. Documents
- * that were found are passed over in one step, so a reply takes as many steps as it has elements.
+ * `writeErrors`, the id of a cursor that was opened or is at its end, how many documents there are.
+ * Those that were found are counted one by one, which is a step for each: up to a bound, from which
+ * on they are passed over in one.
  *
- * A reply is taken part by part (a header, an element with the start of its value), each in a
- * window; where a part does not fit, or there are too many, nothing is claimed. Works inside BPF
- * programs and on the host. MongoDB manual, "MongoDB Wire Protocol", "Database Commands".
+ * A reply is taken part by part (a header, an element with the start of its value); where one is
+ * longer than QJ_MONGODB_PART, or there are too many, nothing is claimed. Works inside BPF programs
+ * and on the host. MongoDB manual, "MongoDB Wire Protocol", "Database Commands".
  */
 #ifndef QJ_MONGODB_REPLY_H
 #define QJ_MONGODB_REPLY_H
 
 #include "mongodb_elements.h"
 
-#define QJ_MONGODB_WINDOW   64 /* a power of two; a part is shorter */
-#define QJ_MONGODB_KEY_MAX  48 /* bytes of a key, its NUL with it */
-#define QJ_MONGODB_ELEMENTS 256
+#define QJ_MONGODB_PART	     64	 /* a power of two; a part is shorter */
+#define QJ_MONGODB_WINDOW    192 /* bytes that are looked at at once */
+#define QJ_MONGODB_KEY_MAX   48	 /* bytes of a key, its NUL with it */
+#define QJ_MONGODB_ELEMENTS  256
+#define QJ_MONGODB_DOCUMENTS 128 /* more than a first batch has, unless asked to (101) */
 
 enum qj_mongodb_reply_at {
 	QJ_MONGODB_REPLY_HEADER = 0,
 	QJ_MONGODB_REPLY_START, /* flags, and the length of the document */
 	QJ_MONGODB_REPLY_BODY,
 	QJ_MONGODB_REPLY_CURSOR, /* in the document `cursor` */
+	QJ_MONGODB_REPLY_BATCH,	 /* in its array `firstBatch` or `nextBatch` */
 	QJ_MONGODB_REPLY_DONE,	 /* with the reply, or with trying */
 };
 
@@ -30,25 +34,38 @@ enum qj_mongodb_said {
 	QJ_MONGODB_SAID_ERROR = 2,
 	QJ_MONGODB_SAID_CURSOR = 4, /* `cursor` below is known; 0: at its end */
 	QJ_MONGODB_SAID_ALL = 8,    /* the reply was understood up to its end */
+	QJ_MONGODB_SAID_BATCH = 16, /* `documents` below is known */
+	QJ_MONGODB_SAID_N = 32,	    /* `n` below is known */
 };
 
 struct qj_mongodb_reply {
 	__u64 cursor;
-	__u32 request;	/* id of the request that is waited for */
-	__u32 left;	/* bytes of the message still to come */
-	__u32 skip;	/* bytes to pass over */
-	__u16 elements; /* so far */
-	__u8 at;	/* enum qj_mongodb_reply_at */
-	__u8 said;	/* enum qj_mongodb_said */
-	__u8 have;	/* bytes in the window */
+	__u64 n;	 /* of a write: how many documents it was about */
+	__u32 documents; /* in the batch, so far */
+	__u32 batch_end; /* value of `left` where the batch ends */
+	__u32 request;	 /* id of the request that is waited for */
+	__u32 left;	 /* bytes of the message still to come */
+	__u32 skip;	 /* bytes to pass over */
+	__u16 elements;	 /* so far, but documents */
+	__u8 at;	 /* enum qj_mongodb_reply_at */
+	__u8 said;	 /* enum qj_mongodb_said */
+	__u8 have;	 /* bytes of a part that goes on in what is sent next */
 	__u8 reserved[7];
-	__u8 window[2 * QJ_MONGODB_WINDOW]; /* room for a piece wherever it begins */
+	__u8 part[QJ_MONGODB_PART];
+};
+
+/* Where a reply is looked at, with room for a part or a piece wherever it begins. */
+struct qj_mongodb_window {
+	__u8 bytes[QJ_MONGODB_WINDOW + QJ_MONGODB_PART];
 };
 
 /* Keys of replies, by their FNV-1a. */
 enum qj_mongodb_reply_key {
 	QJ_MONGODB_REPLY_KEY_CURSOR = 0xe336320f,
+	QJ_MONGODB_REPLY_KEY_FIRST_BATCH = 0x0a007227,
+	QJ_MONGODB_REPLY_KEY_NEXT_BATCH = 0xc8f888c0,
 	QJ_MONGODB_REPLY_KEY_ID = 0x37386ae0,
+	QJ_MONGODB_REPLY_KEY_N = 0xeb0c3431,
 	QJ_MONGODB_REPLY_KEY_OK = 0x663437af,
 	QJ_MONGODB_REPLY_KEY_WRITE_ERRORS = 0x17d3e5fb,
 	QJ_MONGODB_REPLY_KEY_N_ERRORS = 0x5e9f04f2, /* of a bulkWrite */
@@ -58,6 +75,9 @@ enum qj_mongodb_reply_key {
 static __always_inline void qj_mongodb_reply_begin(struct qj_mongodb_reply *r, __u32 request)
 {
 	r->cursor = 0;
+	r->n = 0;
+	r->documents = 0;
+	r->batch_end = 0;
 	r->request = request;
 	r->left = 0;
 	r->skip = 0;
@@ -88,10 +108,10 @@ static __always_inline void qj_mongodb_reply_skip(struct qj_mongodb_reply *r, __
 }
 
 /* A message's header: only the reply that is waited for is looked into. */
-static __always_inline __u32 qj_mongodb_reply_header(struct qj_mongodb_reply *r, __u32 have)
+static __always_inline __u32 qj_mongodb_reply_header(struct qj_mongodb_reply *r, const __u8 *w,
+						     __u32 have)
 {
-	const __u8 *w = r->window;
-	__u32 length;
+	__u32 length, opcode;
 
 	if (have < QJ_MONGODB_HEADER)
 		return 0;
@@ -101,26 +121,32 @@ static __always_inline __u32 qj_mongodb_reply_header(struct qj_mongodb_reply *r,
 		return QJ_MONGODB_HEADER;
 	}
 	r->left = length;
-	if (qj_mongodb_u32(w + 8) == r->request && qj_mongodb_u32(w + 12) == QJ_MONGODB_MSG)
-		r->at = QJ_MONGODB_REPLY_START;
+	opcode = qj_mongodb_u32(w + 12);
+	if (qj_mongodb_u32(w + 8) == r->request)
+		r->at = opcode == QJ_MONGODB_MSG ? QJ_MONGODB_REPLY_START : QJ_MONGODB_REPLY_DONE;
 	else
 		qj_mongodb_reply_skip(r, QJ_MONGODB_HEADER, length - QJ_MONGODB_HEADER);
 	return QJ_MONGODB_HEADER;
 }
 
 /* Flags, the body's kind, its length. */
-static __always_inline __u32 qj_mongodb_reply_start(struct qj_mongodb_reply *r, __u32 have)
+static __always_inline __u32 qj_mongodb_reply_start(struct qj_mongodb_reply *r, const __u8 *w,
+						    __u32 have)
 {
 	if (have < 9)
 		return 0;
-	r->at = r->window[4] ? QJ_MONGODB_REPLY_DONE : QJ_MONGODB_REPLY_BODY;
+	r->at = w[4] ? QJ_MONGODB_REPLY_DONE : QJ_MONGODB_REPLY_BODY;
 	return 9;
 }
 
-/* A document ends: the body, or `cursor` in it. */
+/* A document ends: the body, or `cursor` in it, or the batch in that. */
 static __always_inline __u32 qj_mongodb_reply_ends(struct qj_mongodb_reply *r)
 {
-	if (r->at == QJ_MONGODB_REPLY_CURSOR) {
+	if (r->at == QJ_MONGODB_REPLY_BATCH) {
+		r->said |= QJ_MONGODB_SAID_BATCH;
+		r->at =
+		    r->left - 1 == r->batch_end ? QJ_MONGODB_REPLY_CURSOR : QJ_MONGODB_REPLY_DONE;
+	} else if (r->at == QJ_MONGODB_REPLY_CURSOR) {
 		r->at = QJ_MONGODB_REPLY_BODY;
 	} else {
 		r->said |= QJ_MONGODB_SAID_ALL;
@@ -130,8 +156,7 @@ static __always_inline __u32 qj_mongodb_reply_ends(struct qj_mongodb_reply *r)
 }
 
 /* Length of the key at the start of the window, its NUL with it; 0: its end is not there. */
-static __always_inline __u32 qj_mongodb_reply_key(const struct qj_mongodb_reply *r, __u32 have,
-						  __u32 *name)
+static __always_inline __u32 qj_mongodb_reply_key(const __u8 *w, __u32 have, __u32 *name)
 {
 	__u32 i;
 
@@ -142,9 +167,9 @@ static __always_inline __u32 qj_mongodb_reply_key(const struct qj_mongodb_reply 
 	for (i = 1; i <= QJ_MONGODB_KEY_MAX; i++) {
 		if (i >= have)
 			return 0;
-		if (!r->window[i])
+		if (!w[i])
 			return i;
-		*name = qj_mongodb_name(*name, r->window[i]);
+		*name = qj_mongodb_name(*name, w[i]);
 	}
 	return 0;
 }
@@ -170,6 +195,11 @@ static __always_inline void qj_mongodb_reply_number(struct qj_mongodb_reply *r, 
 			r->cursor = qj_mongodb_u64(value);
 			r->said |= QJ_MONGODB_SAID_CURSOR;
 		}
+	} else if (r->at != QJ_MONGODB_REPLY_BODY) {
+		return;
+	} else if (name == QJ_MONGODB_REPLY_KEY_N && (type == 0x10 || type == 0x12)) {
+		r->n = type == 0x10 ? qj_mongodb_u32(value) : qj_mongodb_u64(value);
+		r->said |= QJ_MONGODB_SAID_N;
 	} else if (name == QJ_MONGODB_REPLY_KEY_OK) {
 		r->said |= is_true ? QJ_MONGODB_SAID_OK : QJ_MONGODB_SAID_ERROR;
 	} else if (name == QJ_MONGODB_REPLY_KEY_N_ERRORS && is_true) {
@@ -177,17 +207,43 @@ static __always_inline void qj_mongodb_reply_number(struct qj_mongodb_reply *r, 
 	}
 }
 
-/* A value that begins with its size: goes into `cursor`, and over all others. */
-static __always_inline __u32 qj_mongodb_reply_sized(struct qj_mongodb_reply *r, __u8 type,
-						    __u32 name, __u32 at)
+/* A document or an array of `size` bytes, of which `taken` ends behind the size. */
+static __always_inline void qj_mongodb_reply_opens(struct qj_mongodb_reply *r, __u8 type,
+						   __u32 name, __u32 taken, __u32 size)
 {
-	__u32 size = qj_mongodb_u32(r->window + at);
+	if (r->at == QJ_MONGODB_REPLY_BODY && type == 0x03 && name == QJ_MONGODB_REPLY_KEY_CURSOR) {
+		r->at = QJ_MONGODB_REPLY_CURSOR;
+		return;
+	}
+	qj_mongodb_reply_skip(r, taken, size - 4);
+	if (r->at != QJ_MONGODB_REPLY_CURSOR || type != 0x04 ||
+	    (name != QJ_MONGODB_REPLY_KEY_FIRST_BATCH && name != QJ_MONGODB_REPLY_KEY_NEXT_BATCH))
+		return;
+	r->batch_end = r->left - taken - r->skip;
+	r->documents = 0;
+	r->said &= ~QJ_MONGODB_SAID_BATCH;
+	r->skip = 0;
+	r->at = QJ_MONGODB_REPLY_BATCH;
+}
+
+/* A value that begins with its size: goes into `cursor` and its batch, and over all others. */
+static __always_inline __u32 qj_mongodb_reply_sized(struct qj_mongodb_reply *r, __u8 type,
+						    __u32 name, const __u8 *w, __u32 at)
+{
+	__u32 size = qj_mongodb_u32(w + at), taken = at + 4;
 	__u64 rest = size;
 
 	if (type == 0x03 || type == 0x04 || type == 0x0f) { /* sizes that count themselves */
 		if (size < 5) {
 			r->at = QJ_MONGODB_REPLY_DONE;
-			return at + 4;
+			return taken;
+		}
+		if (r->at == QJ_MONGODB_REPLY_BODY && type == 0x04 && size > 5 &&
+		    name == QJ_MONGODB_REPLY_KEY_WRITE_ERRORS)
+			r->said |= QJ_MONGODB_SAID_ERROR;
+		if (type != 0x0f) {
+			qj_mongodb_reply_opens(r, type, name, taken, size);
+			return taken;
 		}
 		rest -= 4;
 	} else if (type == 0x05) {
@@ -195,25 +251,38 @@ static __always_inline __u32 qj_mongodb_reply_sized(struct qj_mongodb_reply *r, 
 	} else if (type == 0x0c) {
 		rest += 12;
 	}
-	if (r->at == QJ_MONGODB_REPLY_BODY && name == QJ_MONGODB_REPLY_KEY_WRITE_ERRORS &&
-	    type == 0x04 && size > 5)
-		r->said |= QJ_MONGODB_SAID_ERROR;
-	if (r->at == QJ_MONGODB_REPLY_BODY && name == QJ_MONGODB_REPLY_KEY_CURSOR && type == 0x03)
+	qj_mongodb_reply_skip(r, taken, rest);
+	return taken;
+}
+
+/* Another document of a batch, or what passes for one; of too many, the others are passed over. */
+static __always_inline void qj_mongodb_reply_counts(struct qj_mongodb_reply *r, int is_document,
+						    __u32 taken)
+{
+	if (is_document && r->documents < QJ_MONGODB_DOCUMENTS) {
+		r->documents++;
+	} else if (is_document) {
 		r->at = QJ_MONGODB_REPLY_CURSOR;
-	else
-		qj_mongodb_reply_skip(r, at + 4, rest);
-	return at + 4;
+		if (taken > r->left || r->batch_end > r->left - taken)
+			r->at = QJ_MONGODB_REPLY_DONE;
+		else
+			r->skip = r->left - taken - r->batch_end;
+	} else if (++r->elements > QJ_MONGODB_ELEMENTS) {
+		r->at = QJ_MONGODB_REPLY_DONE;
+	}
 }
 
 /* A type, a key, and of its value what tells how long it is. */
-static __always_inline __u32 qj_mongodb_reply_element(struct qj_mongodb_reply *r, __u32 have)
+static __always_inline __u32 qj_mongodb_reply_element(struct qj_mongodb_reply *r, const __u8 *w,
+						      __u32 have)
 {
-	__u8 type = r->window[0];
+	int is_document = r->at == QJ_MONGODB_REPLY_BATCH;
+	__u8 type = w[0];
 	__u32 name, key, fixed;
 
 	if (!type)
-		return have ? qj_mongodb_reply_ends(r) : 0;
-	key = qj_mongodb_reply_key(r, have, &name);
+		return qj_mongodb_reply_ends(r);
+	key = qj_mongodb_reply_key(w, have, &name);
 	if (!key)
 		return 0;
 	key++;
@@ -221,36 +290,37 @@ static __always_inline __u32 qj_mongodb_reply_element(struct qj_mongodb_reply *r
 	if (type == 0x01 || type == 0x08 || type == 0x10 || type == 0x12) {
 		if (have < key + fixed)
 			return 0;
-		qj_mongodb_reply_number(r, type, name, r->window + key);
+		qj_mongodb_reply_number(r, type, name, w + key);
 		key += fixed;
 	} else if (fixed != 255) {
 		qj_mongodb_reply_skip(r, key, fixed);
 	} else if (type <= 0x0f && type != 0x0b) {
 		if (have < key + 4)
 			return 0;
-		key = qj_mongodb_reply_sized(r, type, name, key);
+		key = qj_mongodb_reply_sized(r, type, name, w, key);
 	} else {
 		r->at = QJ_MONGODB_REPLY_DONE; /* a regular expression, or no type at all */
 	}
-	if (++r->elements > QJ_MONGODB_ELEMENTS)
-		r->at = QJ_MONGODB_REPLY_DONE;
+	if (r->at != QJ_MONGODB_REPLY_DONE)
+		qj_mongodb_reply_counts(r, is_document, key);
 	return key;
 }
 
 /*
- * Takes the part that begins with the window, of which `have` bytes are there: returns its bytes.
- * 0: more are needed.
+ * Takes the part that these bytes begin with, of which `have` are there, at least one: returns how
+ * many it has. 0: more are needed.
  */
-static __always_inline __u32 qj_mongodb_reply_part(struct qj_mongodb_reply *r, __u32 have)
+static __always_inline __u32 qj_mongodb_reply_part(struct qj_mongodb_reply *r, const __u8 *w,
+						   __u32 have)
 {
 	__u32 taken;
 
 	if (r->at == QJ_MONGODB_REPLY_HEADER)
-		taken = qj_mongodb_reply_header(r, have);
+		taken = qj_mongodb_reply_header(r, w, have);
 	else if (r->at == QJ_MONGODB_REPLY_START)
-		taken = qj_mongodb_reply_start(r, have);
+		taken = qj_mongodb_reply_start(r, w, have);
 	else
-		taken = qj_mongodb_reply_element(r, have);
+		taken = qj_mongodb_reply_element(r, w, have);
 	if (taken > r->left) {
 		r->at = QJ_MONGODB_REPLY_DONE;
 		r->said = 0;
@@ -258,19 +328,9 @@ static __always_inline __u32 qj_mongodb_reply_part(struct qj_mongodb_reply *r, _
 	} else {
 		r->left -= taken;
 	}
-	if (!taken && have >= QJ_MONGODB_WINDOW)
+	if (!taken && have >= QJ_MONGODB_PART)
 		r->at = QJ_MONGODB_REPLY_DONE;
 	return taken;
-}
-
-/* How many of the next bytes need not be looked at. */
-static __always_inline __u32 qj_mongodb_reply_pass(struct qj_mongodb_reply *r, __u32 bytes)
-{
-	__u32 pass = r->skip < bytes ? r->skip : bytes;
-
-	r->skip -= pass;
-	r->left -= pass;
-	return pass;
 }
 
 /* What a reply says holds once all of it was understood: an error may come behind an `ok`. */
@@ -283,6 +343,24 @@ static __always_inline int qj_mongodb_reply_succeeded(const struct qj_mongodb_re
 {
 	return (r->said & QJ_MONGODB_SAID_ALL) && (r->said & QJ_MONGODB_SAID_OK) &&
 	       !(r->said & QJ_MONGODB_SAID_ERROR);
+}
+
+/*
+ * Documents that a request found or wrote, by the command that asked for it; -1: not known. Only of
+ * these is `n` a number of documents that were written or are gone.
+ */
+static __always_inline __s64 qj_mongodb_reply_rows(const struct qj_mongodb_reply *r, __u32 command)
+{
+	if (!(r->said & QJ_MONGODB_SAID_ALL))
+		return -1;
+	if (r->said & QJ_MONGODB_SAID_BATCH)
+		return r->documents;
+	if ((r->said & QJ_MONGODB_SAID_N) &&
+	    (command == QJ_MONGODB_ASKS_INSERT || command == QJ_MONGODB_ASKS_UPDATE ||
+	     command == QJ_MONGODB_ASKS_DELETE) &&
+	    r->n <= 0x7fffffff)
+		return r->n;
+	return -1;
 }
 
 static __always_inline int qj_mongodb_reply_has_cursor(const struct qj_mongodb_reply *r)

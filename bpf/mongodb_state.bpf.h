@@ -21,6 +21,7 @@ struct mongodb_connection {
 	/* Rung statistical: the request that waits for its reply, whichever thread serves it. */
 	__u64 begin_ns;
 	__u64 shape;
+	__u64 told; /* the last one whose text is known */
 	__u32 message_bytes;
 	__u8 waits;
 	__u8 phase;	   /* enum mongodb_phase */
@@ -29,11 +30,23 @@ struct mongodb_connection {
 	__u8 greeted;	   /* the client has said who it is */
 	__u8 replied;	   /* the reply has been seen, or cannot be */
 	__u8 reserved[2];
-	__u32 outcome;	 /* rung statistical: flags of that request */
+	__u32 outcome;	 /* rung statistical: flags of that request, ... */
+	__u64 rows;	 /* ... and documents */
 	__u32 header[8]; /* room for a piece wherever it begins */
 	struct qj_mongodb message;
 	struct qj_mongodb_reply reply;
 };
+
+struct mongodb_chunk {
+	__u8 bytes[QJ_MONGODB_CHUNK];
+};
+
+/* Room for a part of a message while it is looked at. */
+static __always_inline struct mongodb_chunk *mongodb_chunk(struct thread_state *thread)
+{
+	_Static_assert(sizeof(struct mongodb_chunk) <= sizeof(thread->reply), "no room");
+	return (struct mongodb_chunk *)thread->reply;
+}
 
 struct mongodb_connections_map {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
@@ -60,10 +73,12 @@ extern struct mongodb_cursors_map mongodb_cursors SEC(".maps");
 
 /* In mongodb_reply.bpf.c: a getMore, and the shape it has by itself, get those of their cursor. */
 extern int mongodb_cursor_join(struct qj_mongodb *message, __u64 *shape);
-/* In mongodb_text.bpf.c, so that the verifier walks through a chunk once. Returns what was taken.
+/* In mongodb_text.bpf.c, so that the verifier looks at it once. Returns how many bytes it took. */
+extern int feed_mongodb(struct qj_mongodb *message, struct mongodb_chunk *chunk, __u32 bytes);
+/*
+ * Tells what the thread's shape was made from, if it has not been told: the body's bytes at `addr`.
+ * What is compressed gets a shape of its own, if that can be told. Returns whether it is known.
  */
-extern int feed_mongodb(struct qj_mongodb *message, struct shape_chunk *chunk, __u32 bytes);
-/* Tells what a shape was made from, if it has not been told: the body's bytes at `addr`. */
 extern int tell_mongodb(struct qj_cpu_state *cpu, struct thread_state *thread,
 			struct qj_mongodb *message, __u64 addr);
 

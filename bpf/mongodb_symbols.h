@@ -82,6 +82,13 @@ struct qj_mongodb {
 	__u8 spare;
 };
 
+/* Commands that write documents, by the FNV-1a of their names. */
+enum qj_mongodb_asks {
+	QJ_MONGODB_ASKS_INSERT = 0xc6a39628,
+	QJ_MONGODB_ASKS_UPDATE = 0x280f9474,
+	QJ_MONGODB_ASKS_DELETE = 0x67c2444a,
+};
+
 /* Keys are told apart by FNV-1a, 32 bits; qjoule.shapes.mongodb does the same. */
 #define QJ_MONGODB_FNV	     0x811c9dc5u
 #define QJ_MONGODB_FNV_PRIME 0x01000193u

@@ -11,51 +11,136 @@ struct mongodb_text_head {
 
 _Static_assert(sizeof(struct mongodb_text_head) + QJ_MONGODB_BODY <= QJ_TEXT_BYTES, "no room");
 
-int feed_mongodb(struct qj_mongodb *message, struct shape_chunk *chunk, __u32 bytes)
+#define MONGODB_COMPRESSION 9 /* bytes before what is compressed: opcode, size, compressor */
+#define MONGODB_SHORT_BODY  (QJ_SHORT_TEXT_BYTES - sizeof(struct mongodb_text_head))
+
+/*
+ * What is compressed has no shape here, so each request is told by itself. The reader inflates and
+ * parses it, which takes it some 0.1 ms: so many a second are told of the whole machine, whatever
+ * its clients send.
+ */
+#define MONGODB_SINGLE_PER_S 2000
+#define NS_PER_S	     1000000000ULL
+
+static __u64 singles_ns; /* when those that have been told are used up, at that rate */
+
+struct mongodb_feed {
+	struct qj_mongodb *message;
+	struct mongodb_chunk *chunk;
+	__u32 at;
+	__u32 bytes;
+};
+
+static long feed_step(__u32 i, struct mongodb_feed *feed)
 {
+	if (feed->at >= feed->bytes)
+		return 1;
+	feed->at += qj_mongodb_step(feed->message, feed->chunk->bytes, feed->at, feed->bytes);
+	return 0;
+}
+
+int feed_mongodb(struct qj_mongodb *message, struct mongodb_chunk *chunk, __u32 bytes)
+{
+	struct mongodb_feed feed = {.message = message, .chunk = chunk};
+
 	if (!message || !chunk)
 		return 0;
-	return qj_mongodb_feed(message, chunk->bytes, bytes);
+	feed.bytes = qj_mongodb_within(message, bytes);
+	bpf_loop(QJ_MONGODB_CHUNK, feed_step, &feed, 0);
+	return feed.at;
+}
+
+/* The shape of all requests that one compressor made: no one's bytes belong to it. */
+static __always_inline bool is_common(const struct qj_mongodb *message)
+{
+	return message->opcode == QJ_MONGODB_COMPRESSED && message->body > MONGODB_COMPRESSION;
+}
+
+/* Two CPUs at once may tell one more: no need for a lock. */
+static __always_inline bool may_tell_single(void)
+{
+	__u64 now = bpf_ktime_get_ns(), used = singles_ns;
+
+	if (used < now - NS_PER_S)
+		used = now - NS_PER_S;
+	if (used > now)
+		return false;
+	singles_ns = used + NS_PER_S / MONGODB_SINGLE_PER_S;
+	return true;
+}
+
+/* The body's bytes at `addr`, at most `room` of them, as the text of the thread's shape. */
+static __always_inline bool tell_body(struct qj_cpu_state *cpu, struct thread_state *thread,
+				      const struct qj_mongodb *message, __u64 addr, __u64 room,
+				      bool single)
+{
+	struct mongodb_text_head *head;
+	struct qj_ring_text *r;
+	__u64 bytes;
+
+	r = addr ? reserve(sizeof(r->head) + sizeof(r->text) + sizeof(*head) + room) : 0;
+	if (!r) {
+		count_loss(cpu, QJ_LOSS_TEXT);
+		return false;
+	}
+	head = (struct mongodb_text_head *)r->bytes;
+	head->opcode = message->opcode;
+	head->body = message->body;
+	head->origin = message->origin;
+	bytes = at_most(is_common(message) && !single ? MONGODB_COMPRESSION : message->body, room);
+	if (bpf_probe_read_user(r->bytes + sizeof(*head), bytes, (const void *)addr)) {
+		bpf_ringbuf_discard(r, BPF_RB_NO_WAKEUP);
+		count_loss(cpu, QJ_LOSS_TEXT);
+		return false;
+	}
+	r->head.block = QJ_BLOCK_TEXT;
+	r->head.text_bytes = sizeof(*head) + bytes;
+	__builtin_memset(&r->text, 0, sizeof(r->text));
+	r->text.shape = thread->shape;
+	r->text.text_bytes = sizeof(*head) + bytes;
+	r->text.statement_bytes = r->text.text_bytes + (message->at == QJ_MONGODB_AT_CUT ? 1 : 0);
+	r->text.server = thread->server;
+	r->text.dialect = QJ_DIALECT_MONGODB;
+	r->text.single = single;
+	submit(r);
+	return true;
+}
+
+/* Tells a compressed request under a shape of its own; if that cannot be, it stays with all. */
+static __always_inline bool tell_single(struct qj_cpu_state *cpu, struct thread_state *thread,
+					const struct qj_mongodb *message, __u64 addr)
+{
+	__u64 common = thread->shape;
+	bool told;
+
+	thread->shape = qj_mongodb_named(qj_shape_step(common, new_id(cpu), message->key));
+	if (message->body <= MONGODB_SHORT_BODY)
+		told = tell_body(cpu, thread, message, addr, MONGODB_SHORT_BODY, true);
+	else
+		told = tell_body(cpu, thread, message, addr, QJ_MONGODB_BODY, true);
+	if (!told)
+		thread->shape = common;
+	return told;
 }
 
 int tell_mongodb(struct qj_cpu_state *cpu, struct thread_state *thread, struct qj_mongodb *message,
 		 __u64 addr)
 {
 	static const __u8 yes = 1;
-	struct mongodb_text_head *head;
-	struct qj_ring_text *r;
-	__u64 bytes, shape;
+	__u64 shape;
 
 	if (!cpu || !thread || !message)
 		return 0;
+	/* Sums are made here, by shape: the live view cannot have one for each request. */
+	if (message->opcode == QJ_MONGODB_COMPRESSED && plan.mode == QJ_MODE_RECORD &&
+	    may_tell_single() && tell_single(cpu, thread, message, addr))
+		return 0;
 	shape = thread->shape;
 	if (bpf_map_lookup_elem(&seen, &shape))
+		return 1;
+	if (!tell_body(cpu, thread, message, addr, QJ_MONGODB_BODY, false))
 		return 0;
-	r = addr ? reserve(sizeof(*r)) : 0;
-	if (!r) {
-		count_loss(cpu, QJ_LOSS_TEXT);
-		return 0;
-	}
-	head = (struct mongodb_text_head *)r->bytes;
-	head->opcode = message->opcode;
-	head->body = message->body;
-	head->origin = message->origin;
-	bytes = at_most(message->body, QJ_MONGODB_BODY);
-	if (bpf_probe_read_user(r->bytes + sizeof(*head), bytes, (const void *)addr)) {
-		bpf_ringbuf_discard(r, BPF_RB_NO_WAKEUP);
-		count_loss(cpu, QJ_LOSS_TEXT);
-		return 0;
-	}
-	r->head.block = QJ_BLOCK_TEXT;
-	r->head.text_bytes = sizeof(*head) + bytes;
-	__builtin_memset(&r->text, 0, sizeof(r->text));
-	r->text.shape = shape;
-	r->text.text_bytes = sizeof(*head) + bytes;
-	r->text.statement_bytes = r->text.text_bytes + (message->at == QJ_MONGODB_AT_CUT ? 1 : 0);
-	r->text.server = thread->server;
-	r->text.dialect = QJ_DIALECT_MONGODB;
-	submit(r);
 	/* Only now: a text that was lost is sent again with the next execution. */
 	bpf_map_update_elem(&seen, &shape, &yes, BPF_ANY);
-	return 0;
+	return 1;
 }

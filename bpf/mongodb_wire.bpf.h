@@ -19,7 +19,6 @@ struct mongodb_walk {
 	struct mongodb_connection *connection;
 	struct sock *sk;
 	__u64 addr;
-	__u64 now;
 	__u32 left;
 	__u32 fd;   /* of the connection */
 	__u8 lost;  /* these bytes are no requests */
@@ -48,6 +47,7 @@ static __always_inline void mongodb_answered(struct qj_cpu_state *cpu, struct th
 	thread->command = QJ_COMMAND_QUERY;
 	thread->executions = 1;
 	thread->flags = connection->outcome;
+	thread->rows = connection->rows;
 	query_end(cpu, thread, now);
 	thread->query = 0;
 	connection->waits = 0;
@@ -57,23 +57,25 @@ static __always_inline void mongodb_request(struct mongodb_walk *walk)
 {
 	struct mongodb_connection *c = walk->connection;
 	struct thread_state *thread = walk->thread;
+	__u64 now = bpf_ktime_get_ns();
 
-	mongodb_answered(walk->cpu, thread, c, walk->now);
+	mongodb_answered(walk->cpu, thread, c, now);
 	walk->moved = 0;
 	c->text_addr = c->next_addr = 0;
 	c->shaped = 0;
 	c->replied = 0;
 	c->outcome = 0;
+	c->rows = 0;
 	qj_mongodb_reply_begin(&c->reply, c->header[1]);
 	c->message_bytes = c->header[0];
-	c->begin_ns = walk->now;
+	c->begin_ns = now;
 	if (!owns_time(thread))
 		return;
-	query_abandon(walk->cpu, thread, walk->now); /* of another connection */
+	query_abandon(walk->cpu, thread, now); /* of another connection */
 	thread->socket = (__u64)walk->sk;
 	thread->session = c->session;
 	thread->client_fd = walk->fd;
-	query_begin(walk->cpu, thread, walk->now);
+	query_begin(walk->cpu, thread, now);
 	thread->command = QJ_COMMAND_QUERY;
 	thread->statement_bytes = c->message_bytes;
 }
@@ -90,7 +92,10 @@ static __always_inline void mongodb_shaped(struct mongodb_walk *walk)
 	thread->shape = c->shape;
 	if (c->message.at == QJ_MONGODB_AT_CUT)
 		thread->flags |= QJ_QUERY_TRUNCATED;
-	tell_mongodb(walk->cpu, thread, &c->message, c->text_addr);
+	if ((c->told != c->shape || c->message.opcode == QJ_MONGODB_COMPRESSED) &&
+	    tell_mongodb(walk->cpu, thread, &c->message, c->text_addr))
+		c->told = c->shape;
+	c->shape = thread->shape;
 	if (!c->greeted && qj_mongodb_is_hello(&c->message) && c->text_addr) {
 		c->greeted = 1;
 		thread->session = c->session;
@@ -190,9 +195,11 @@ static __always_inline void mongodb_body(struct mongodb_walk *walk)
 			mongodb_place(walk, bytes);
 		qj_mongodb_pass(m, bytes);
 	} else {
-		bytes = at_most(walk->left, QJ_SHAPE_CHUNK);
-		bpf_probe_read_user(walk->thread->chunk.bytes, bytes, (const void *)walk->addr);
-		bytes = feed_mongodb(m, &walk->thread->chunk, bytes);
+		struct mongodb_chunk *chunk = mongodb_chunk(walk->thread);
+
+		bytes = at_most(walk->left, sizeof(chunk->bytes));
+		bpf_probe_read_user(chunk->bytes, bytes, (const void *)walk->addr);
+		bytes = feed_mongodb(m, chunk, bytes);
 		if (!bytes || bytes > walk->left) {
 			walk->lost = 1;
 			return;

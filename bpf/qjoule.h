@@ -205,7 +205,8 @@ struct qj_text {
 	__u32 text_bytes;      /* bytes that follow, at most QJ_TEXT_BYTES */
 	__u16 server;
 	__u8 dialect;
-	__u8 reserved[5];
+	__u8 single; /* this shape is of one query alone: others with the same text have others */
+	__u8 reserved[4];
 };
 
 struct qj_task {

@@ -104,8 +104,9 @@ struct thread_state {
 	__u32 unanswered; /* Redis: requests of this turn */
 	__u32 client_fd;  /* MongoDB: where the thread reads its requests */
 	__u32 nested;	  /* MongoDB: requests that its request makes of the server itself */
-	__u32 request;	  /* MongoDB, symbol rung: the request's id, and ... */
-	__u64 cursor;	  /* ... of a getMore its cursor; else 0 */
+	__u32 request;	  /* MongoDB, symbol rung: the request's id, ... */
+	__u32 asked;	  /* ... its command, as a hash, ... */
+	__u64 cursor;	  /* ... and of a getMore its cursor; else 0 */
 	__u16 server;
 	__u16 stream; /* as in struct qj_query */
 	__u8 server_kind;

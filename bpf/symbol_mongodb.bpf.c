@@ -51,10 +51,12 @@ static long mongodb_look(__u32 i, struct mongodb_read *read)
 	if (bytes) {
 		qj_mongodb_pass(m, bytes);
 	} else {
-		bytes = at_most(m->left, QJ_SHAPE_CHUNK);
-		if (bpf_probe_read_user(read->thread->chunk.bytes, bytes, (const void *)read->addr))
+		struct mongodb_chunk *chunk = mongodb_chunk(read->thread);
+
+		bytes = at_most(m->left, sizeof(chunk->bytes));
+		if (bpf_probe_read_user(chunk->bytes, bytes, (const void *)read->addr))
 			return 1;
-		bytes = feed_mongodb(m, &read->thread->chunk, bytes);
+		bytes = feed_mongodb(m, chunk, bytes);
 		if (!bytes)
 			return 1;
 	}
@@ -75,6 +77,7 @@ static __always_inline void mongodb_message(struct qj_cpu_state *cpu, struct thr
 	bpf_probe_read_user(header, sizeof(header), (const void *)read.addr);
 	thread->request = header[1];
 	thread->cursor = 0;
+	thread->asked = 0;
 	header[2] = 0; /* what goes on by itself (exhaust) bears the id of its last reply */
 	if (!holder || !qj_mongodb_plausible(header)) {
 		count_loss(cpu, QJ_LOSS_TEXT);
@@ -93,6 +96,7 @@ static __always_inline void mongodb_message(struct qj_cpu_state *cpu, struct thr
 	}
 	thread->shape = qj_mongodb_end(&read.message);
 	thread->cursor = read.message.cursor;
+	thread->asked = read.message.command;
 	mongodb_cursor_join(&read.message, &thread->shape);
 	if (read.message.at == QJ_MONGODB_AT_CUT)
 		thread->flags |= QJ_QUERY_TRUNCATED;
@@ -146,8 +150,9 @@ static __always_inline void mongodb_response(struct thread_state *thread, __u64 
 		    header[2] != thread->request || header[3] != QJ_MONGODB_MSG)
 			continue;
 		qj_mongodb_reply_begin(&reply, thread->request);
-		mongodb_reply_take(&reply, addr, at_most(header[0], QJ_MONGODB_MAX));
+		mongodb_reply_take(thread, &reply, addr, at_most(header[0], QJ_MONGODB_MAX));
 		thread->flags |= mongodb_outcome(&reply);
+		thread->flags |= mongodb_rows(&reply, thread->asked, &thread->rows);
 		mongodb_cursor_learn(&reply, thread->cursor, thread->shape);
 		return;
 	}

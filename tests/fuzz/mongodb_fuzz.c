@@ -3,13 +3,13 @@
  * However a MongoDB message is split into pieces, its hash is the same, no byte outside of a piece
  * is read, and it ends: every byte is taken once. Build and run:
  *
- *	clang -g -O1 -fsanitize=fuzzer,address,undefined -Ibpf tests/fuzz/mongodb_fuzz.c -o
- *mongodb_fuzz
+ *	clang -g -O1 -fsanitize=fuzzer,address,undefined -Ibpf tests/fuzz/mongodb_fuzz.c \
+ *		-o mongodb_fuzz
  *	./mongodb_fuzz -max_total_time=60 -max_len=6000
  */
 #include <stdlib.h>
 #include <string.h>
-#include "mongodb_shape.h"
+#include "mongodb_feed_host.h"
 
 int LLVMFuzzerTestOneInput(const __u8 *data, size_t size);
 
@@ -53,7 +53,7 @@ static __u64 hash(const __u8 *body, size_t size, const __u32 header[4], __u32 pa
 			r.at += unseen;
 			r.left -= unseen;
 		} else {
-			feed_copy(&r, 1 + pattern % QJ_SHAPE_CHUNK);
+			feed_copy(&r, 1 + pattern % QJ_MONGODB_CHUNK);
 			pattern = pattern * 1664525 + 1013904223;
 		}
 	}
@@ -78,7 +78,7 @@ int LLVMFuzzerTestOneInput(const __u8 *data, size_t size)
 	size -= 5;
 	if (!qj_mongodb_plausible(header))
 		abort();
-	whole = hash(data, size, header, QJ_SHAPE_CHUNK - 1, 1);
+	whole = hash(data, size, header, QJ_MONGODB_CHUNK - 1, 1);
 	if (whole == 0 || whole == ~0ULL || whole != hash(data, size, header, pattern, 0) ||
 	    whole != hash(data, size, header, pattern, 1))
 		abort();

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "mongodb_reply_host.h"
-#include "mongodb_shape.h"
+#include "mongodb_feed_host.h"
 
 /* 0: the header is not that of a request. `step` 0: as the kernel does, without a look at values.
  */
@@ -22,7 +22,7 @@ __u64 mongodb_host(const __u8 *message, size_t bytes, size_t step, __u64 seed)
 	qj_mongodb_begin(&m, seed, header);
 	while (m.left) {
 		__u32 unseen = qj_mongodb_unseen(&m);
-		__u32 take = step && step < QJ_SHAPE_CHUNK ? step : QJ_SHAPE_CHUNK;
+		__u32 take = step && step < QJ_MONGODB_CHUNK ? step : QJ_MONGODB_CHUNK;
 
 		if (unseen &&
 		    (!step || m.at == QJ_MONGODB_AT_CUT || m.body - m.left >= QJ_MONGODB_BODY)) {
@@ -37,8 +37,10 @@ __u64 mongodb_host(const __u8 *message, size_t bytes, size_t step, __u64 seed)
 	return qj_mongodb_end(&m);
 }
 
-/* Bit 0: done, bit 1: failed, bit 2: `cursor` was set. `step` 0: all at once. */
-__u32 mongodb_reply_host(const __u8 *sent, size_t bytes, size_t step, __u32 request, __u64 *cursor)
+/* Bit 0: done, bit 1: failed, bit 2: `cursor` was set. `step` 0: all at once. `rows` of `command`.
+ */
+__u32 mongodb_reply_host(const __u8 *sent, size_t bytes, size_t step, __u32 request, __u64 *cursor,
+			 __u32 command, __s64 *rows)
 {
 	struct qj_mongodb_reply r;
 	__u32 said;
@@ -52,5 +54,6 @@ __u32 mongodb_reply_host(const __u8 *sent, size_t bytes, size_t step, __u32 requ
 	said = (qj_mongodb_reply_succeeded(&r) ? 1 : 0) | (qj_mongodb_reply_failed(&r) ? 2 : 0) |
 	       (qj_mongodb_reply_has_cursor(&r) ? 4 : 0);
 	*cursor = r.cursor;
+	*rows = qj_mongodb_reply_rows(&r, command);
 	return said;
 }

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
 import bson
+import pyarrow as pa
+import snappy  # type: ignore[import-untyped]
 
 from host_library import compiled
-from qjoule.shapes.mongodb_message import BODY_BYTES, Opcode
+from qjoule.shapes.mongodb_message import BODY_BYTES, Opcode, fnv
 
 
 @cache
@@ -31,6 +34,8 @@ def _library() -> ctypes.CDLL:
         ctypes.c_size_t,
         ctypes.c_uint32,
         ctypes.POINTER(ctypes.c_int64),
+        ctypes.c_uint32,
+        ctypes.POINTER(ctypes.c_int64),
     ]
     return loaded
 
@@ -38,10 +43,25 @@ def _library() -> ctypes.CDLL:
 def kernel_reply(sent: bytes, request: int, step: int = 0) -> tuple[str | None, int | None]:
     """What the kernel takes of what a server sends in pieces of `step` bytes (0: at once) while the
     reply to `request` is waited for: "ok" or "error", and the id of a cursor. None: not known."""
-    cursor = ctypes.c_int64()
-    said = _library().mongodb_reply_host(sent, len(sent), step, request, ctypes.byref(cursor))
+    return _reply(sent, request, step, "")[:2]
+
+
+def kernel_documents(sent: bytes, request: int, command: str, step: int = 0) -> int | None:
+    """How many documents the reply to that command is about; None: not known."""
+    return _reply(sent, request, step, command)[2]
+
+
+def _reply(
+    sent: bytes, request: int, step: int, command: str
+) -> tuple[str | None, int | None, int | None]:
+    cursor, rows = ctypes.c_int64(), ctypes.c_int64()
+    said = _library().mongodb_reply_host(
+        *(sent, len(sent), step, request, ctypes.byref(cursor)),
+        *(fnv(command.encode()), ctypes.byref(rows)),
+    )
     outcome = {1: "ok", 2: "error"}.get(said & 3)
-    return outcome, cursor.value if said & 4 else None
+    known = cursor.value if said & 4 else None
+    return outcome, known, rows.value if rows.value >= 0 else None
 
 
 def kernel_hash(message: bytes, step: int = 0) -> int:
@@ -79,3 +99,33 @@ def told(whole: bytes, origin: int = 0) -> bytes:
     opcode = struct.unpack_from("<I", whole, 12)[0]
     head = struct.pack("<IIQ", opcode, len(whole) - 16, origin)
     return head + whole[16 : 16 + BODY_BYTES]
+
+
+#: By the number of MongoDB's compressor: how it packs bytes, and how they are got back.
+PACK: dict[int, Callable[[bytes], bytes]] = {
+    1: lambda data: bytes(snappy.compress(data)),
+    2: zlib.compress,
+    3: lambda data: bytes(pa.Codec("zstd").compress(data, asbytes=True)),
+}
+_UNPACK: dict[int, Callable[[bytes, int], bytes]] = {
+    1: lambda data, _size: bytes(snappy.decompress(data)),
+    2: lambda data, _size: zlib.decompress(data),
+    3: lambda data, size: bytes(pa.Codec("zstd").decompress(data, size, asbytes=True)),
+}
+
+
+def compressed(whole: bytes, compressor: int = 2) -> bytes:
+    """A message as OP_COMPRESSED."""
+    opcode = struct.unpack_from("<I", whole, 12)[0]
+    head = struct.pack("<iiB", opcode, len(whole) - 16, compressor)
+    return message(head + PACK[compressor](whole[16:]), Opcode.COMPRESSED)
+
+
+def decompressed(whole: bytes) -> bytes:
+    """The message in an OP_COMPRESSED; any other as it is."""
+    length, number, response_to, opcode = struct.unpack_from("<4I", whole)
+    if opcode != Opcode.COMPRESSED:
+        return whole
+    opcode, size, compressor = struct.unpack_from("<IIB", whole, 16)
+    plain = _UNPACK[compressor](whole[25:length], size)
+    return struct.pack("<4I", 16 + size, number, response_to, opcode) + plain

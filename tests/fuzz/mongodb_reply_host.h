@@ -4,36 +4,54 @@
 #define QJOULE_MONGODB_REPLY_HOST_H
 
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "mongodb_reply.h"
+#include "mongodb_reply_walk.h"
 
-/* Returns how many parts were looked at. */
-static inline size_t mongodb_reply_feed(struct qj_mongodb_reply *r, const __u8 *piece, size_t bytes)
+static long qj_mongodb_read(void *to, __u32 bytes, __u64 from)
 {
-	size_t parts = 0;
+	if (!bytes || bytes > QJ_MONGODB_WINDOW)
+		abort();
+	memcpy(to, (const void *)from, bytes);
+	return 0;
+}
 
-	while (bytes && r->at != QJ_MONGODB_REPLY_DONE) {
-		__u32 passed = qj_mongodb_reply_pass(r, bytes), have = r->have, taken;
+static void qj_mongodb_keep(struct qj_mongodb_reply *r, const struct qj_mongodb_window *window,
+			    __u32 from, __u32 bytes)
+{
+	if (!bytes || bytes >= QJ_MONGODB_PART)
+		abort();
+	r->have = bytes;
+	memcpy(r->part, window->bytes + from, bytes);
+}
 
-		if (!passed) {
-			passed = QJ_MONGODB_WINDOW - have;
-			passed = bytes < passed ? bytes : passed;
-			memcpy(r->window + have, piece, passed);
-			taken = qj_mongodb_reply_part(r, have + passed);
-			r->have = taken ? 0 : have + passed;
-			if (taken)
-				passed = taken > have ? taken - have : 0;
-			parts++;
-		}
-		if (!passed || passed > bytes) {
-			r->at = QJ_MONGODB_REPLY_DONE;
-			break;
-		}
-		piece += passed;
-		bytes -= passed;
-	}
-	return parts;
+/* In an allocation of its own: nothing behind what is there is looked at. */
+static __u32 qj_mongodb_look(struct qj_mongodb_reply *r, const struct qj_mongodb_window *window,
+			     __u32 from, __u32 bytes)
+{
+	__u8 *part = malloc(bytes);
+	__u32 taken;
+
+	memcpy(part, window->bytes + from, bytes);
+	taken = qj_mongodb_reply_part(r, part, bytes);
+	free(part);
+	if (taken > bytes)
+		abort();
+	return taken;
+}
+
+static inline void mongodb_reply_feed(struct qj_mongodb_reply *r, const __u8 *piece, size_t bytes)
+{
+	struct qj_mongodb_window window;
+	struct qj_mongodb_walk walk = {
+	    .reply = r, .window = &window, .addr = (__u64)piece, .left = bytes};
+
+	qj_mongodb_take_up(&walk);
+	for (int i = 0; i < QJ_MONGODB_REPLY_STEPS && !qj_mongodb_walk_ends(&walk); i++)
+		qj_mongodb_walk_step(&walk);
+	if (!qj_mongodb_walk_ends(&walk))
+		r->at = QJ_MONGODB_REPLY_DONE;
 }
 
 #endif

@@ -9,9 +9,10 @@ import bson
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fuzz.mongodb_library import kernel_reply, message, op_msg
+from fuzz.mongodb_library import kernel_documents, kernel_reply, message, op_msg
 
 REQUEST = 41
+DOCUMENTS = 128  #: QJ_MONGODB_DOCUMENTS
 _KEYS = st.sampled_from(["a", "n", "id", "cursor", "ok", "writeErrors", "code", "x" * 40])
 _SCALARS = st.one_of(
     st.integers(-(2**40), 2**40),
@@ -93,15 +94,66 @@ def test_a_bulk_write_that_failed_in_part() -> None:
 
 @given(st.integers(0, 70))
 def test_only_the_reply_that_is_waited_for_counts(step: int) -> None:
-    """Another's, what goes on by itself, one that is compressed or of an old kind are passed."""
+    """Another's, what goes on by itself, others, compressed or of an old kind, are passed."""
     others = [
         reply({"ok": 0.0}, REQUEST + 1),
-        answer(message(b"\0" * 20 + bson.encode({"ok": 0.0}), 1)),
-        answer(message(b"\0" * 30, 2012)),
+        answer(message(b"\0" * 20 + bson.encode({"ok": 0.0}), 1), REQUEST - 1),
+        answer(message(b"\0" * 30, 2012), REQUEST - 1),
     ]
     assert kernel_reply(b"".join(others), REQUEST, step) == (None, None)
     mine = reply({"cursor": cursor(7, [], "firstBatch", False), "ok": 1.0})
     assert kernel_reply(b"".join(others) + mine, REQUEST, step) == ("ok", 7)
+
+
+@given(st.sampled_from([1, 2012]))
+def test_a_reply_of_another_kind_says_nothing(opcode: int) -> None:
+    mine = answer(message(b"\0" * 30, opcode))
+    assert kernel_reply(mine + reply({"ok": 1.0}), REQUEST) == (None, None)
+
+
+@given(CURSORS, _BESIDE, st.integers(0, 70), st.sampled_from(["find", "getMore", "insert", "x"]))
+def test_the_documents_of_a_batch_are_counted(
+    found: dict[str, Any], beside: dict[str, Any], step: int, command: str
+) -> None:
+    documents = found["firstBatch"] if "firstBatch" in found else found["nextBatch"]
+    for said in ({"cursor": found, **beside, "ok": 1.0}, {**beside, "ok": 1.0, "cursor": found}):
+        assert kernel_documents(reply(said), REQUEST, command, step) == len(documents)
+
+
+@given(st.integers(0, 300), st.integers(0, 400), st.integers(0, 70))
+@example(128, 1, 0)
+@example(129, 1, 0)
+def test_of_a_long_batch_nothing_is_claimed(count: int, size: int, step: int) -> None:
+    """But what is said behind it."""
+    found = cursor(7, [{"a": "x" * size}] * count, "nextBatch", False)
+    sent = reply({"cursor": found, "ok": 1.0})
+    assert kernel_reply(sent, REQUEST, step) == ("ok", 7)
+    known = count if count <= DOCUMENTS else None
+    assert kernel_documents(sent, REQUEST, "getMore", step) == known
+
+
+@given(st.integers(0, 2**31 - 1), st.integers(0, 70))
+def test_the_documents_of_a_write_are_its_own_count(n: int, step: int) -> None:
+    said = reply({"n": n, "nModified": 1, "values": [{"n": 5}], "x": {"n": 6}, "ok": 1.0})
+    long = reply({"n": bson.Int64(n), "ok": 1.0})
+    for command in ("insert", "update", "delete"):
+        for one in (said, long):
+            assert kernel_documents(one, REQUEST, command, step) == n
+        for other in (-1, -(2**40), 2**40, 1.5, "1", None):
+            nonsense = reply({"n": other, "ok": 1.0})
+            assert kernel_documents(nonsense, REQUEST, command, step) is None
+    for command in ("count", "findAndModify", "explain"):
+        assert kernel_documents(said, REQUEST, command, step) is None
+
+
+@given(st.data())
+def test_a_batch_that_is_not_as_long_as_it_claims(data: st.DataObject) -> None:
+    sent = reply({"cursor": cursor(7, [{"a": 1}] * 3, "firstBatch", False), "ok": 1.0})
+    at = sent.index(b"firstBatch\0") + 11
+    size = int.from_bytes(sent[at : at + 4], "little")
+    claimed = data.draw(st.integers(0, 2**32 - 1).filter(lambda other: other != size))
+    lies = sent[:at] + claimed.to_bytes(4, "little") + sent[at + 4 :]
+    assert kernel_documents(lies, REQUEST, "find") is None
 
 
 @given(_BESIDE, st.data())
@@ -109,6 +161,7 @@ def test_nothing_is_claimed_of_a_part(beside: dict[str, Any], data: st.DataObjec
     whole = reply({"cursor": cursor(7, [{"a": 1}], "firstBatch", True), "ok": 1.0, **beside})
     cut = data.draw(st.integers(0, len(whole) - 1))
     assert kernel_reply(whole[:cut], REQUEST) == (None, None)
+    assert kernel_documents(whole[:cut], REQUEST, "find") is None
 
 
 @given(st.binary(max_size=300), st.integers(0, 70), st.booleans())

@@ -8,11 +8,20 @@ import bson
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from fuzz.mongodb_library import kernel_hash, message, op_msg, op_query, told
+from fuzz.mongodb_library import (
+    PACK,
+    compressed,
+    kernel_hash,
+    message,
+    op_msg,
+    op_query,
+    told,
+)
 from host_library import ROOT
 from qjoule.contract import Dialect
 from qjoule.shapes import fingerprint, sanitise
 from qjoule.shapes.mongodb import mongodb_shape
+from qjoule.shapes.mongodb_compressed import inflated
 from qjoule.shapes.mongodb_message import KEPT_KEYS, VALUE_KEYS, State, fnv, read
 
 _NAMES = st.sampled_from(
@@ -173,6 +182,30 @@ def test_equal_items_in_a_row_are_one(updates: list[dict[str, Any]], times: int)
     if max(len(once), len(more)) < 4000:
         assert kernel_hash(once) == kernel_hash(more)
         assert mongodb_shape(told(once)) == mongodb_shape(told(more))
+
+
+@LAW
+@given(MESSAGES, st.sampled_from(sorted(PACK)), st.integers(0, 400))
+def test_compressed_messages_are_read_as_plain_ones(
+    whole: bytes, compressor: int, cut: int
+) -> None:
+    packed = told(compressed(whole, compressor))
+    plain = inflated(packed)
+    assert plain == told(whole) or (len(whole) == 16 and plain is None)
+    # What was cut off before it was told is longer than what is there.
+    part = inflated(packed[: max(len(packed) - cut, 16)])
+    assert part is None or told(whole).startswith(part)
+
+
+@LAW
+@given(st.binary(max_size=200), st.integers(0, 4), st.integers(0, 5000), st.integers(2010, 2014))
+def test_whatever_is_compressed_has_a_shape(
+    data: bytes, compressor: int, size: int, opcode: int
+) -> None:
+    head = opcode.to_bytes(4, "little") + size.to_bytes(4, "little") + bytes([compressor])
+    shape = mongodb_shape(told(message(head + data, 2012)))
+    assert shape and sanitise(shape) is not None
+    assert len(inflated(told(message(head + data, 2012))) or b"") <= 16 + min(size, 4080)
 
 
 def test_nesting_is_bounded() -> None:

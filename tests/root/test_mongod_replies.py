@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import bson
+import pandas as pd
 import pytest
 
 from qjoule.contract import QueryFlag
@@ -115,6 +116,30 @@ def test_outcomes(mongod: DatabaseServer, rung: str, tmp_path: Path) -> None:
         "shop.bad insert refuse ?": 3,
         "shop fail": 3,
         "shop.gone getMore (origin unknown)": 3,
+    }
+
+
+@pytest.mark.parametrize("rung", RUNGS)
+def test_documents(mongod: DatabaseServer, rung: str, tmp_path: Path) -> None:
+    """As many as come in each batch; the server's own count of a write; else not known."""
+    with recorded(mongod, rung, tmp_path / "t"), Client(mongod) as client:
+        for batch in (0, 1, 101, 128, 129):
+            fetched(client, f"of_{batch}", documents=batch)
+        client.ask({"update": "orders"}, updates=[{"q": {}, "u": {"$set": {"a": 1}}}])
+        client.ask({"count": "orders"})
+        client.ask({"fail": 1})
+    run = Run(tmp_path / "t")
+    rows: dict[str, set[float | None]] = {}
+    for text, number in zip(run.queries["text"], run.queries["rows"].astype(object), strict=True):
+        rows.setdefault(text, set()).add(None if pd.isna(number) else number)
+    for batch in (0, 1, 101, 128, 129):
+        found = f"shop.orders find {{of_{batch}: ?}} more ?"
+        for text in (found, f"shop.orders getMore of {found}"):
+            assert rows.pop(text) == {batch if batch <= 128 else None}
+    assert rows == {
+        "shop.orders update [{q: {}, u: {$set: {a: ?}}}]": {1},
+        "shop.orders count": {None},
+        "shop fail": {None},
     }
 
 

@@ -20,6 +20,7 @@ from servers.fetched import ferretdb
 from servers.process import DatabaseServer, Unavailable, free_port, running, server_directory
 
 SOURCE = Path(__file__).resolve().parent / "mongod_like"
+LIBRARIES = ("-lsnappy", "-lz", "-lzstd")
 REAL = "MONGOD"  #: the variable
 #: By the version whose signature it carries: what the stand-in is compiled with.
 VERSIONS = {"7": (), "8.0": ("-DMONGOD_8_0",), "after 8.0": ("-DMONGOD_AFTER_8_0",)}
@@ -104,7 +105,8 @@ def build_stand_in(directory: Path, version: str = "7") -> Path:
     flags = ["-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-rdynamic", "-pthread"]
     sources = [str(source) for source in sorted(SOURCE.glob("*.cpp"))]
     subprocess.run(
-        [compiler, *flags, *VERSIONS[version], *sources, "-o", str(program), "-lz"], check=True
+        [compiler, *flags, *VERSIONS[version], *sources, "-o", str(program), *LIBRARIES],
+        check=True,
     )
     return program
 

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import bson
 import pytest
 
-from fuzz.mongodb_library import kernel_hash, message, op_msg, op_query, told
+from fuzz.mongodb_library import (
+    PACK,
+    compressed,
+    kernel_hash,
+    message,
+    op_msg,
+    op_query,
+    told,
+)
 from qjoule.contract import Dialect
 from qjoule.shapes import fingerprint, summary
 from qjoule.shapes.mongodb import mongodb_shape
+from qjoule.shapes.mongodb_compressed import inflated
 from qjoule.shapes.mongodb_message import Opcode
 
 LSID = {"lsid": {"id": bson.Binary(b"0" * 16, 4)}, "$db": "shop"}
@@ -150,6 +160,50 @@ def test_compressed_messages_say_so(number: int, name: str) -> None:
     assert mongodb_shape(told(whole)) == f"(compressed by {name})"
     other = message(body[:9] + b"\1" * 70, Opcode.COMPRESSED)
     assert kernel_hash(whole) == kernel_hash(other)
+
+
+@pytest.mark.parametrize("number", PACK)
+def test_compressed_messages_have_the_shapes_of_plain_ones(number: int) -> None:
+    plain = op_msg({"find": "orders", "filter": {"a": 1}, **LSID})
+    assert mongodb_shape(told(compressed(plain, number))) == "shop.orders find {a: ?}"
+    asked = op_query("admin.$cmd", {"isMaster": 1})
+    assert mongodb_shape(told(compressed(asked, number))) == "admin isMaster"
+    many = op_msg({"insert": "o", "$db": "d"}, {"documents": [{"a": "x" * 90}] * 1000})
+    assert mongodb_shape(told(compressed(many, number))) == "d.o insert"
+
+
+def test_of_what_was_compressed_a_beginning_may_do() -> None:
+    noise = bytes(hash((n, 7)) & 0xFF for n in range(9000))
+    many = op_msg({"insert": "o", "$db": "d"}, {"documents": [{"a": noise}]})
+    rest = op_msg({"find": "o", "filter": {"a": noise, "b": 1}, "$db": "d"})
+    for number in (1, 2):
+        assert mongodb_shape(told(compressed(many, number))) == "d.o insert"
+        assert mongodb_shape(told(compressed(rest, number))) == "o find {a: ?} …"
+
+
+@pytest.mark.parametrize("number", PACK)
+def test_what_is_not_as_it_claims_is_only_compressed(number: int) -> None:
+    plain = op_msg({"find": "orders", "filter": {"a": 1}, "$db": "shop"})
+    whole = compressed(plain, number)
+    size = len(plain) - 16
+    for claimed in (size - 1, size + 1, 0, 2**31 - 1, 2**32 - 1):
+        lies = whole[:20] + claimed.to_bytes(4, "little") + whole[24:]
+        assert mongodb_shape(told(lies)).startswith("(compressed by ")
+    nested = compressed(compressed(plain), number)
+    unknown = whole[:24] + b"\x09" + whole[25:]
+    for other in (nested, unknown, whole[:25], compressed(message(b""), number)):
+        assert mongodb_shape(told(other)).startswith("(compressed by ")
+
+
+def test_bombs_are_not_inflated() -> None:
+    tracemalloc.start()
+    for number in PACK:
+        bomb = compressed(op_msg({"find": "o", "filter": {"a": "\0" * 20_000_000}}), number)
+        tracemalloc.reset_peak()
+        before = tracemalloc.get_traced_memory()[0]
+        assert inflated(told(bomb)) is None or len(inflated(told(bomb)) or b"") < 5000
+        assert tracemalloc.get_traced_memory()[1] - before < 1_000_000
+    tracemalloc.stop()
 
 
 def test_replies_and_nonsense_are_no_requests() -> None:

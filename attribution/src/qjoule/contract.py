@@ -220,7 +220,8 @@ TEXT = np.dtype(
         ("text_bytes", "<u4"),
         ("server", "<u2"),
         ("dialect", "u1"),
-        ("reserved", "u1", (5,)),
+        ("single", "u1"),
+        ("reserved", "u1", (4,)),
     ]
 )
 TASK = np.dtype(

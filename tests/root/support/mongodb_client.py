@@ -6,7 +6,6 @@ import socket
 import struct
 import threading
 import time
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
@@ -15,8 +14,7 @@ from typing import Any, Self
 import bson
 import psutil
 
-from fuzz.mongodb_library import message, op_msg
-from qjoule.shapes.mongodb_message import Opcode
+from fuzz.mongodb_library import decompressed, op_msg
 from servers.process import DatabaseServer
 
 MORE_TO_COME = 2  #: flag: no reply is wanted
@@ -50,10 +48,10 @@ class Client:
         return self.reply()
 
     def reply(self) -> dict[str, Any]:
-        size = struct.unpack("<I", self._exactly(4))[0]
-        rest = self._exactly(size - 4)
-        old = struct.unpack_from("<I", rest, 8)[0] == OP_REPLY
-        found: dict[str, Any] = bson.decode(rest[12 + (20 if old else 5) :])
+        size = self._exactly(4)
+        whole = decompressed(size + self._exactly(struct.unpack("<I", size)[0] - 4))
+        old = struct.unpack_from("<I", whole, 12)[0] == OP_REPLY
+        found: dict[str, Any] = bson.decode(whole[16 + (20 if old else 5) :])
         return found
 
     def _exactly(self, size: int) -> bytes:
@@ -64,12 +62,6 @@ class Client:
                 raise ConnectionError("the server closed the connection")
             data += more
         return data
-
-
-def compressed(whole: bytes, compressor: int = 2) -> bytes:
-    """A message as OP_COMPRESSED; compressors but zlib (2) are only claimed."""
-    head = struct.pack("<iiB", Opcode.MSG, len(whole) - 16, compressor)
-    return message(head + zlib.compress(whole[16:]), Opcode.COMPRESSED)
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 // Commands of the stand-in: it counts what it is asked, and works as long as it is told to.
 #include "commands.h"
+#include "compressors.h"
 
 #include <atomic>
 #include <ctime>
@@ -54,12 +55,27 @@ bson::Builder refused_write()
 	return reply.integer("n", 0).document("writeErrors", errors, true);
 }
 
-bson::Builder hello(bool compresses)
+// A client offers a list of compressors; it is told those that are known here too.
+void agree_on_compressors(const bson::Document &command, bson::Builder &reply)
 {
-	bson::Builder reply, version, compressors;
+	auto offered = command.find("compression");
+	bson::Builder agreed;
+	int count = 0;
+
+	if (!offered)
+		return;
+	std::string names(offered->value, offered->size);
+	for (const auto &compressor : COMPRESSORS)
+		if (names.find(compressor.name) != std::string::npos)
+			agreed.text(std::to_string(count++), compressor.name);
+	reply.document("compression", agreed, true);
+}
+
+bson::Builder hello(const bson::Document &command)
+{
+	bson::Builder reply, version;
 
 	version.object_id("processId").integer("counter", 0);
-	compressors.text("0", "zlib");
 	reply.boolean("isWritablePrimary", true)
 	    .boolean("ismaster", true)
 	    .boolean("helloOk", true)
@@ -70,17 +86,8 @@ bson::Builder hello(bool compresses)
 	    .integer("logicalSessionTimeoutMinutes", 30)
 	    .integer("minWireVersion", 0)
 	    .integer("maxWireVersion", 21);
-	if (compresses)
-		reply.document("compression", compressors, true);
+	agree_on_compressors(command, reply);
 	return reply;
-}
-
-// A client offers a list of compressors.
-bool offers_zlib(const bson::Document &command)
-{
-	auto offered = command.find("compression");
-	return offered &&
-	       std::string(offered->value, offered->size).find("zlib") != std::string::npos;
 }
 
 bson::Builder status()
@@ -151,7 +158,7 @@ bson::Builder execute(const bson::Document &command)
 	bson::Builder reply;
 
 	if (name == "hello" || name == "isMaster" || name == "ismaster")
-		reply = hello(offers_zlib(command));
+		reply = hello(command);
 	else if (name == "serverStatus")
 		reply = status();
 	else if (name == "find" || name == "aggregate")

@@ -13,9 +13,9 @@
 #include <sys/socket.h>
 #include <thread>
 #include <unistd.h>
-#include <zlib.h>
 
 #include "commands.h"
+#include "compressors.h"
 
 static const char usage[] =
     "usage: mongod --port N [--config FILE]\n"
@@ -27,7 +27,7 @@ namespace
 constexpr uint32_t HEADER = 16, MESSAGE_MAX = 48000000, PIECE_MAX = 65536;
 constexpr uint32_t OP_REPLY = 1, OP_QUERY = 2004, OP_COMPRESSED = 2012, OP_MSG = 2013;
 constexpr uint32_t CHECKSUM = 1, MORE_TO_COME = 2, EXHAUST_ALLOWED = 1 << 16;
-constexpr char ZLIB = 2;
+constexpr size_t COMPRESSION = 9; // opcode and size before, by what
 
 mongo::ENTRY_POINT entry_point;
 
@@ -99,17 +99,28 @@ mongo::Message make_message(uint32_t opcode, uint32_t response_to, const std::st
 mongo::Message decompressed(const mongo::Message &message)
 {
 	const char *body = message.data() + HEADER;
-	uint32_t opcode = bson::number<uint32_t>(body);
-	uLongf size = bson::number<uint32_t>(body + 4);
-	std::string plain(size < MESSAGE_MAX ? size : 0, '\0');
 
-	if (body[8] != ZLIB || uncompress(reinterpret_cast<Bytef *>(plain.data()), &size,
-					  reinterpret_cast<const Bytef *>(body + 9),
-					  message.size() - HEADER - 9) != Z_OK)
+	if (message.size() < HEADER + COMPRESSION)
 		throw Gone();
-	mongo::Message made = make_message(opcode, 0, plain);
+	uint32_t size = bson::number<uint32_t>(body + 4);
+	auto plain = decompress(body[8], body + COMPRESSION, message.size() - HEADER - COMPRESSION,
+				size < MESSAGE_MAX ? size : 0);
+	if (!plain)
+		throw Gone();
+	mongo::Message made = make_message(bson::number<uint32_t>(body), 0, *plain);
 	put(made.data() + 4, message.field(4));
 	return made;
+}
+
+// As mongod does, by what the request was compressed by.
+mongo::Message compressed(const mongo::Message &message, char by)
+{
+	std::string plain(message.data() + HEADER, message.size() - HEADER), body(COMPRESSION, by);
+
+	put(body.data(), message.opcode());
+	put(body.data() + 4, plain.size());
+	return make_message(OP_COMPRESSED, message.field(8),
+			    body + compress(static_cast<Compressor>(by), plain));
 }
 
 bool is_exhaust(const mongo::Message &request, const std::string &name)
@@ -140,7 +151,9 @@ void serve(int fd, unsigned long number)
 
 	for (;;) {
 		mongo::Message request = source_message(fd);
-		if (request.opcode() == OP_COMPRESSED)
+		bool is_compressed = request.opcode() == OP_COMPRESSED;
+		char compressor = is_compressed ? request.data()[HEADER + 8] : 0;
+		if (is_compressed)
 			request = decompressed(request);
 		std::string name = body_of(request).first().key;
 		bool quiet = request.opcode() == OP_MSG &&
@@ -156,7 +169,8 @@ void serve(int fd, unsigned long number)
 			if (goes_on)
 				put(reply.data() + HEADER, MORE_TO_COME);
 			if (!quiet)
-				sink_message(fd, reply);
+				sink_message(fd,
+					     is_compressed ? compressed(reply, compressor) : reply);
 			if (!goes_on)
 				break;
 			// The next request is made up here, and answers the last reply.

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 
 from qjoule.shapes.mongodb_commands import BARE, LEFT_OUT, MAIN, ORDERED, REPLACED
+from qjoule.shapes.mongodb_compressed import COMPRESSORS, inflated
 from qjoule.shapes.mongodb_message import (
     VALUE,
     Array,
@@ -31,7 +32,6 @@ from qjoule.shapes.safe_text import ELLIPSIS
 MARK = "?"
 UNKNOWN = "(unknown command)"
 ORIGIN_UNKNOWN = "(origin unknown)"  #: a getMore whose cursor nobody was seen to open
-COMPRESSORS = {0: "none", 1: "snappy", 2: "zlib", 3: "zstd"}  #: MessageCompressorId
 _LEGACY = {
     Opcode.UPDATE: "update",
     Opcode.INSERT: "insert",
@@ -51,7 +51,11 @@ def mongodb_shape(told: bytes) -> str:
     """The shape of a message as the kernel tells it (`mongodb_message`). Never raises."""
     message = read(told)
     if message.opcode == Opcode.COMPRESSED:
-        return f"(compressed by {COMPRESSORS.get(message.compressor or 0, 'another compressor')})"
+        compressor = COMPRESSORS.get(message.compressor or 0, "another compressor")
+        plain = inflated(told)
+        message = read(plain) if plain is not None else message
+        if not message.body.elements and message.opcode not in _LEGACY:
+            return f"(compressed by {compressor})"
     if message.opcode in _LEGACY:
         return f"(legacy {_LEGACY[Opcode(message.opcode)]})"
     words = _command(message)

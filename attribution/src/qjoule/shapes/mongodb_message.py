@@ -18,8 +18,10 @@ from enum import Enum, IntEnum
 
 BODY_BYTES = 4080  #: QJ_MONGODB_BODY
 DEPTH_MAX = 62  #: QJ_MONGODB_DEPTH
+MESSAGE_MAX = 48_000_000  #: QJ_MONGODB_MAX
 _HAS_CHECKSUM = 1
-_HEAD = struct.Struct("<IIQ")
+#: Before the body: opcode, length of the body, and of a getMore what opened its cursor.
+HEAD = struct.Struct("<IIQ")
 
 
 class Opcode(IntEnum):
@@ -130,17 +132,17 @@ _FIXED = {
 
 def origin_of(told: bytes) -> int:
     """Hash of the command that opened a getMore's cursor; 0: none, or not known."""
-    return int(_HEAD.unpack_from(told)[2]) if len(told) >= _HEAD.size else 0
+    return int(HEAD.unpack_from(told)[2]) if len(told) >= HEAD.size else 0
 
 
 def read(told: bytes) -> Message:
     """The message, as far as it was told. Never raises."""
-    if len(told) < _HEAD.size:
+    if len(told) < HEAD.size:
         return Message(0, State.BAD)
-    opcode, length, _ = _HEAD.unpack_from(told)
-    end = _HEAD.size + min(length, BODY_BYTES)
+    opcode, length, _ = HEAD.unpack_from(told)
+    end = HEAD.size + min(length, BODY_BYTES)
     message = Message(opcode, origin=told[end:].decode("utf-8", "replace"))
-    reader = _Reader(told[_HEAD.size : end], length)
+    reader = _Reader(told[HEAD.size : end], length)
     try:
         if opcode == Opcode.MSG:
             _msg(reader, message)

@@ -227,7 +227,8 @@ class Ingest:
 
     def _take_queries(self, everything: bool) -> pa.Table:
         """Those that ended before what has been sent: then all of their sessions' are here."""
-        queries = self._take_ended(Block.QUERY, everything)
+        queries = self._take_ended(Block.QUERY, everything).copy()
+        queries["shape"] = self._statements.settled(queries["shape"])
         self._follow_databases(queries)
         transactions = self._transactions.assign(queries)
         table = self._query_rows(queries, transactions)

@@ -21,6 +21,8 @@ MAX_SHAPES = 50_000
 START_CHARACTERS = 100
 #: Hashes are finer than fingerprints; this many of them for each fingerprint, on average.
 HASHES_PER_SHAPE = 4
+#: Hashes of single queries that have not ended; those told longest ago are forgotten.
+MAX_SINGLES = 100_000
 
 
 #: Of MySQL's statement, alone or among several that were sent as one.
@@ -78,6 +80,8 @@ class Statements:
         self._batches = Batches()
         self._cursors = Cursors()
         self._waiting: dict[int, Frame] = {}  #: told by shapes that have not been told
+        self._singles: dict[int, int] = {}  #: hash of one query's alone to its shape's
+        self._first: dict[str, int] = {}  #: by fingerprint: the first of such hashes
         self._vocabulary: list[str | None] = [OTHER_FINGERPRINT]
         self._starts = [OTHER_FINGERPRINT]  #: of the texts, by the same codes
         self._codes: dict[str, int] = {OTHER_FINGERPRINT: 0}
@@ -94,12 +98,39 @@ class Statements:
         if shape in self._by_hash:
             return
         dialect = dialect_of(frame)
+        if dialect is not None and frame.records[0]["single"]:
+            self._single(frame, shape, dialect)
+            return
         if dialect is not None and self._cursors.waits(frame.text, dialect):
             if len(self._waiting) < self._max_shapes:
                 self._waiting[shape] = frame
             return
         self._waiting.pop(shape, None)
         self._name(frame)
+
+    def _single(self, frame: Frame, shape: int, dialect: Dialect) -> None:
+        """One query's text: the first of its fingerprint lends its hash to all."""
+        named = self._fingerprint(frame.text, dialect, is_truncated(frame))
+        known = self._first.get(named.fingerprint)
+        if known is None and len(self._first) < self._max_shapes:
+            self._first[named.fingerprint] = shape
+            self._name(frame)
+            return
+        if known is None:
+            self._note_other()
+        self._singles[shape] = SHAPE_OTHER if known is None else known
+        if len(self._singles) > MAX_SINGLES:
+            self._singles.pop(next(iter(self._singles)))
+
+    def settled(self, shapes: Array) -> Array:
+        """Shape hashes of queries that have ended, without those that are of one alone."""
+        if not self._singles:
+            return shapes
+        settled = shapes.copy()
+        single = np.isin(shapes, np.fromiter(self._singles, np.uint64))
+        for at in np.flatnonzero(single).tolist():
+            settled[at] = self._singles.pop(int(shapes[at]), shapes[at])
+        return settled
 
     def _name(self, frame: Frame) -> None:
         record = frame.records[0]
