@@ -43,7 +43,7 @@ class Asked(monitoring.CommandListener):
             self._words[event.request_id] = words
 
     def succeeded(self, event: monitoring.CommandSucceededEvent) -> None:
-        reply: dict[str, Any] = event.reply
+        reply: Any = event.reply
         cursor = reply.get("cursor", {})
         documents = len(cursor.get("firstBatch", cursor.get("nextBatch", ())))
         if event.command_name in ("insert", "update", "delete"):
