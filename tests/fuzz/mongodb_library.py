@@ -11,7 +11,7 @@ from typing import Any
 
 import bson
 import pyarrow as pa
-import snappy  # type: ignore[import-untyped]
+import snappy
 
 from host_library import compiled
 from qjoule.shapes.mongodb_message import BODY_BYTES, Opcode, fnv
