@@ -11,13 +11,15 @@ static __always_inline bool in_batches(void)
 }
 
 /*
- * A VoltDB site thread that gives up its CPU after a batch of fragments has done with their
- * transaction, as far as can be told now.
+ * A VoltDB site thread that sleeps after a batch of fragments has done with their transaction, as
+ * far as can be told now. One that is still runnable only made room for another, on its way back to
+ * user space: that is no preemption to the tracepoint.
  */
-static __always_inline void end_if_done(struct qj_cpu_state *cpu, struct thread_state *thread)
+static __always_inline void end_if_done(struct qj_cpu_state *cpu, struct task_struct *prev,
+					struct thread_state *thread)
 {
-	if (!thread || thread->server_kind != QJ_SERVER_VOLTDB || !thread->begin_ns ||
-	    !thread->end_ns)
+	if (!prev->__state || !thread || thread->server_kind != QJ_SERVER_VOLTDB ||
+	    !thread->begin_ns || !thread->end_ns)
 		return;
 	query_end(cpu, thread, thread->end_ns);
 	cpu->has_ended = 0;
@@ -37,7 +39,7 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 		cpu->has_ended = 0;
 		thread = thread_of(prev);
 		if (plan.voltdb && !preempt)
-			end_if_done(cpu, thread);
+			end_if_done(cpu, prev, thread);
 	}
 	if (t0 && cpu->pid != (__u32)prev->pid)
 		count_loss(cpu, QJ_LOSS_SWITCH);
