@@ -76,6 +76,20 @@ def test_a_change_that_was_refused_did_not_happen() -> None:
         assert at(sessions, 25, 30, 40)[::2] == [("alice", "books"), ("alice", "books")]
 
 
+def test_a_refusal_that_has_been_settled_still_is_one() -> None:
+    sessions = told(
+        event(SessionEvent.OPEN, 10, LOGIN),
+        event(SessionEvent.DATABASE, 20, b"books"),
+        event(SessionEvent.DATABASE, 30, b"missing"),
+        event(SessionEvent.KEPT, 31),
+        event(SessionEvent.KEPT, 32),
+    )
+    for now_ns in (25, 30, 31, 40, 50, 31 + module.REFUSAL_NS, 40 + module.REFUSAL_NS):
+        sessions.settle(now_ns)
+        assert at(sessions, 60 + module.REFUSAL_NS) == [("alice", "books")]
+    assert not sessions._sessions[7].changes
+
+
 def test_change_user_changes_both() -> None:
     command = b"bob\0" + b"\x02xy" + b"stock\0" + struct.pack("<H", 45) + b"plugin\0"
     sessions = told(

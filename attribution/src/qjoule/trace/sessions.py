@@ -165,8 +165,11 @@ class Sessions:
                 continue
             times, states = session.states()
             done = bisect_right(times, before_ns)
+            # What may yet be refused stays, and so does what a refusal speaks of.
             if done and times[done - 1] + REFUSAL_NS > before_ns:
                 done -= 1
+                while done and session.changes[done][1] == SessionEvent.KEPT:
+                    done -= 1
             session.user, session.database, session.application = states[done]
             del session.changes[:done]
             if not session.changes:
