@@ -3,6 +3,7 @@
 #ifndef QJOULE_MYSQL_COMMAND_BPF_H
 #define QJOULE_MYSQL_COMMAND_BPF_H
 
+#include "mysql_attributes.bpf.h"
 #include "mysql_reply.bpf.h"
 
 /* enum enum_server_command, include/my_command.h */
@@ -36,6 +37,15 @@ enum mysql_expect {
 	MYSQL_LOGIN,
 	MYSQL_TEXT,
 };
+
+/*
+ * On the symbol rung a connection's identity is the address of its THD; it does not leave the
+ * kernel as such.
+ */
+static __always_inline __u64 session_of(__u64 thd)
+{
+	return (thd ^ plan.seed) * 0x9e3779b97f4a7c15ULL;
+}
 
 /*
  * A prepared statement is executed, or else served: fetching from it, closing it and the like are
@@ -112,20 +122,6 @@ static __always_inline void mysql_login(struct qj_cpu_state *cpu, struct thread_
 		emit_session(cpu, thread, QJ_SESSION_OPEN, addr, bytes);
 }
 
-/*
- * With query attributes (MySQL 8.0.23) a count of them and of their sets precedes the text: 0 and 1
- * if there are none. No statement begins with such bytes.
- */
-static __always_inline __u32 mysql_skip_attributes(const __u8 *start)
-{
-	return start[1] == 0 && start[2] == 1 ? 2 : 0;
-}
-
-static __always_inline bool mysql_has_attributes(const __u8 *start)
-{
-	return start[1] > 0 && start[1] < '\t' && start[2] == 1;
-}
-
 /* A text's first bytes are at `addr`, `bytes` of its `length`. */
 static __always_inline void mysql_text(struct qj_cpu_state *cpu, struct thread_state *thread,
 				       __u64 addr, __u32 bytes, __u32 length)
@@ -136,21 +132,28 @@ static __always_inline void mysql_text(struct qj_cpu_state *cpu, struct thread_s
 	cpu->shape = thread->shape;
 }
 
-static __always_inline void mysql_query(struct qj_cpu_state *cpu, struct thread_state *thread,
-					const __u8 *start, __u64 addr, __u32 bytes)
+/* Where a COM_QUERY's text begins; false if that cannot be said before more of it is here. */
+static __always_inline bool mysql_finds_text(const struct thread_state *thread, const __u8 *start,
+					     __u64 addr, __u32 bytes, __u32 *text)
 {
-	__u32 length = thread->length, text = 1 + mysql_skip_attributes(start);
+	*text = 1;
+	if (!mysql_has_attributes(start))
+		return true;
+	*text = mysql_behind_attributes(addr, bytes, start[1]);
+	return *text != MYSQL_ATTRIBUTES_WRONG || bytes >= thread->length;
+}
 
+static __always_inline void mysql_query(struct qj_cpu_state *cpu, struct thread_state *thread,
+					__u64 addr, __u32 bytes, __u32 text)
+{
 	thread->command = QJ_COMMAND_QUERY;
 	thread->executions = 1;
-	if (length < text || bytes < text)
-		return;
-	if (mysql_has_attributes(start)) {
+	if (text == MYSQL_ATTRIBUTES_WRONG) {
 		count_loss(cpu, QJ_LOSS_TEXT);
 		thread->flags |= QJ_QUERY_NO_TEXT;
-		return;
+	} else if (text <= bytes && text <= thread->length) {
+		mysql_text(cpu, thread, addr + text, bytes - text, thread->length - text);
 	}
-	mysql_text(cpu, thread, addr + text, bytes - text, length - text);
 }
 
 /* The name of a database, or a user's login, is to hold from here on if the server agrees. */
@@ -165,6 +168,7 @@ static __always_inline void mysql_command(struct qj_cpu_state *cpu, struct threa
 					  __u64 addr, __u32 bytes)
 {
 	__u8 start[MYSQL_FIXED_BYTES] = {};
+	__u32 text = 0;
 
 	if (!mysql_is_here(thread, bytes, MYSQL_FIXED_BYTES))
 		return;
@@ -172,11 +176,13 @@ static __always_inline void mysql_command(struct qj_cpu_state *cpu, struct threa
 	if ((start[0] == MYSQL_INIT_DB || start[0] == MYSQL_CHANGE_USER) &&
 	    !mysql_is_here(thread, bytes, QJ_STARTUP_BYTES))
 		return;
+	if (start[0] == MYSQL_QUERY && !mysql_finds_text(thread, start, addr, bytes, &text))
+		return;
 	thread->synced = MYSQL_SKIP;
 	mysql_ends_transaction(thread, start[0]);
 	switch (start[0]) {
 	case MYSQL_QUERY:
-		mysql_query(cpu, thread, start, addr, bytes);
+		mysql_query(cpu, thread, addr, bytes, text);
 		break;
 	case MYSQL_STMT_PREPARE:
 		thread->command = QJ_COMMAND_PREPARE;

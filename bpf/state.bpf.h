@@ -89,6 +89,7 @@ struct thread_state {
 	__u64 rows;	    /* if QJ_QUERY_ROWS */
 	__u64 text_addr;
 	__u64 reply_addr;  /* MySQL, symbol rung: where the reply will be; 0 not known */
+	__u64 changing;	   /* MySQL, symbol rung: the session whose database may change; 0 none */
 	__u64 sleeps;	   /* Redis: how often it had slept when it last read a request */
 	__u64 transaction; /* VoltDB: the last one executed here, ... */
 	__u32 batch;	   /* ... its last batch, from 0, ... */

@@ -18,12 +18,6 @@ struct mysql_com_execute {
 	__u64 statement_id;
 };
 
-/* A connection's identity is the address of its THD; it does not leave the kernel as such. */
-static __always_inline __u64 session_of(__u64 thd)
-{
-	return (thd ^ plan.seed) * 0x9e3779b97f4a7c15ULL;
-}
-
 static __always_inline bool is_pool(const struct thread_state *thread)
 {
 	return plan.servers[(thread->server - 1) & (QJ_MAX_SERVERS - 1)].pool;

@@ -78,6 +78,7 @@ static int attach_probe(struct probes *probes, const struct options *options,
 	LIBBPF_OPTS(bpf_uprobe_opts, opts,
 		    .retprobe = probe->role == PROBE_MYSQL_END || probe->role == PROBE_VOLTDB_END ||
 				probe->role == PROBE_MYSQL_CHILD_END ||
+				probe->role == PROBE_MYSQL_DATABASE_END ||
 				probe->role == PROBE_MONGODB_DONE);
 
 	/* By inode, for every process: a server that restarts is probed from its first query. */

@@ -74,6 +74,14 @@ struct bpf_program *programs_of_role(struct qjoule_bpf *skeleton, enum probe_rol
 		return skeleton->progs.on_command_thd_first;
 	case PROBE_MYSQL_END:
 		return skeleton->progs.on_command_end;
+	case PROBE_MYSQL_LOG_THD_FIRST:
+		return skeleton->progs.on_log_thd_first;
+	case PROBE_MYSQL_LOG_LOGGER_FIRST:
+		return skeleton->progs.on_log_logger_first;
+	case PROBE_MYSQL_DATABASE:
+		return skeleton->progs.on_database;
+	case PROBE_MYSQL_DATABASE_END:
+		return skeleton->progs.on_database_end;
 	case PROBE_MYSQL_CHILD_BEGIN:
 		return skeleton->progs.on_child_begins;
 	case PROBE_MYSQL_CHILD_TEXT:

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fuzz.wire_library import READY, STARTUP, UNKNOWN, Connection, Query
-from qjoule.contract import Command, QueryFlag, ServerKind
+from qjoule.contract import Command, Loss, QueryFlag, ServerKind
 
 OK = b"\0\0\0\2\0\0\0"
 ERROR = b"\xff\x7a\x04#42S02no"
@@ -38,8 +38,64 @@ def _texts() -> st.SearchStrategy[bytes]:
     return st.lists(words, min_size=1, max_size=40).map(b" ".join)
 
 
-def _query(text: bytes, outcome: tuple[bytes, QueryFlag | None]) -> Sent:
+Outcome = tuple[bytes, QueryFlag | None]
+
+
+def _query(text: bytes, outcome: Outcome) -> Sent:
     return Sent(b"\x03" + text, outcome[0], text, 1, Command.QUERY, outcome[1])
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """A query attribute: type, name, and value as it is sent; None is NULL."""
+
+    type: int
+    name: bytes
+    value: bytes | None
+
+
+def _counted(data: bytes) -> bytes:
+    """With its length before it, as a length-encoded number."""
+    size = len(data)
+    return (bytes([size]) if size < 0xFB else b"\xfc" + struct.pack("<H", size)) + data
+
+
+def _attributed(text: bytes, attributes: list[Attribute], outcome: Outcome) -> Sent:
+    head = bytes([len(attributes), 1])
+    if attributes:
+        nulls = sum(1 << i for i, one in enumerate(attributes) if one.value is None)
+        head += nulls.to_bytes((len(attributes) + 7) // 8, "little") + b"\1"
+        head += b"".join(bytes([one.type, 0]) + _counted(one.name) for one in attributes)
+        head += b"".join(one.value or b"" for one in attributes)
+    packet = b"\x03" + head + text
+    return Sent(packet, outcome[0], text, 1, Command.QUERY, outcome[1])
+
+
+def _values(type_: int, values: st.SearchStrategy[bytes]) -> st.SearchStrategy[Attribute]:
+    return st.builds(Attribute, st.just(type_), st.binary(max_size=300), st.none() | values)
+
+
+def _sized(type_: int, size: int) -> st.SearchStrategy[Attribute]:
+    return _values(type_, st.binary(min_size=size, max_size=size))
+
+
+#: Of all kinds of values, with the bytes of a statement among them.
+ATTRIBUTES = st.lists(
+    st.one_of(
+        *(
+            _values(type_, st.binary(max_size=300).map(_counted))
+            for type_ in (0, 15, 245, 253, 254)
+        ),
+        _values(254, st.just(_counted(b"select 'attribute'"))),
+        *(
+            _sized(type_, size)
+            for size, types in {0: (6,), 1: (1,), 2: (2, 13), 4: (3, 4, 9), 8: (5, 8)}.items()
+            for type_ in types
+        ),
+        *(_values(type_, st.binary(max_size=12).map(_counted)) for type_ in (7, 10, 11, 12)),
+    ),
+    max_size=32,
+)
 
 
 _OUTCOMES = st.sampled_from([(OK, QueryFlag.OK), (ERROR, QueryFlag.ERROR), (ROWS, None)])
@@ -47,6 +103,7 @@ _OUTCOMES = st.sampled_from([(OK, QueryFlag.OK), (ERROR, QueryFlag.ERROR), (ROWS
 _FILES = st.lists(st.sampled_from([b"\x03select 'file'", b"\x01", b"x" * 300]), max_size=300)
 COMMANDS = st.one_of(
     st.builds(_query, _texts(), _OUTCOMES),
+    st.builds(_attributed, _texts(), ATTRIBUTES, _OUTCOMES),
     st.builds(
         lambda text, file: Sent(
             b"\x03" + text, FILE, text, 1, Command.QUERY, QueryFlag.OK, tuple(file)
@@ -190,3 +247,21 @@ def test_an_execution_has_its_own_statement(sizes: list[int], number: int) -> No
     told = [one.text for one in connection.close() if one.executions]
     assert told == [b"select a", b"select b", b"select a"]
     assert not connection.loss
+
+
+@settings(deadline=None)
+@given(_texts(), ATTRIBUTES.filter(bool), st.data(), SIZES)
+def test_attributes_that_are_cut_hide_the_text_and_no_more(
+    text: bytes, attributes: list[Attribute], data: st.DataObject, sizes: list[int]
+) -> None:
+    """A packet that ends within its attributes: what lies behind it is no statement."""
+    whole = _attributed(text, attributes, (ROWS, None)).packet
+    cut = data.draw(st.integers(6, len(whole) - len(text) - 1))
+    connection = Connection(ServerKind.MYSQL, READY)
+    for packet in (whole[:cut], b"\x03select 1"):
+        _receive(connection, 0, packet, sizes)
+        _reply(connection, _packet(1, ROWS))
+        connection.wait()
+    first, second = connection.close()
+    assert (first.text, first.executions, second.text) == (None, 1, b"select 1")
+    assert connection.loss == {Loss.TEXT: 1}

@@ -198,14 +198,10 @@ def test_database_and_user_follow_the_session(on_mariadb: dict[str, Told]) -> No
 
 
 def test_database_and_user_follow_the_session_on_mysql(on_mysql80: dict[str, Told]) -> None:
-    _check_names(on_mysql80, change_of_user_may_be_missed=True)
+    _check_names(on_mysql80)
 
 
-def _check_names(on: dict[str, Told], *, change_of_user_may_be_missed: bool = False) -> None:
-    queries = on["socket"].run.queries
-    marked = queries[queries["text"].str.contains(" as m_", na=False)]
-    markers = marked["text"].str.split().str[-1]
-    found = set(zip(markers, marked["user"], marked["database"], strict=True))
+def _check_names(on: dict[str, Told]) -> None:
     expected = {
         ("m_in_one", "root", "m_one"),
         ("m_in_two", "root", "m_two"),
@@ -217,17 +213,18 @@ def _check_names(on: dict[str, Told], *, change_of_user_may_be_missed: bool = Fa
         ("m_rows", "root", "m_one"),
         ("m_after_file", "root", "m_one"),
     }
-    if change_of_user_may_be_missed:  # docs/architecture.md, trade-offs
-        missed = {("m_user_one", "root", "m_two")}
-        assert found in (expected, expected - {("m_user_one", "m_user", "m_one")} | missed)
-    else:
-        assert found == expected
+    for told in on.values():
+        marked = told.run.queries[told.run.queries["text"].str.contains(" as m_", na=False)]
+        markers = marked["text"].str.split().str[-1]
+        found = set(zip(markers, marked["user"], marked["database"], strict=True))
+        assert found == expected, told.rung
     sessions = on["socket"].run.trace.pandas("sessions")
     assert set(sessions["application"].dropna()) == {"m_wire_py"}
     opened = sessions[sessions["event"] == "open"]
     assert set(opened["address"].dropna()) == {"127.0.0.1"}
     assert opened["address"].isna().any(), "unix sockets have none"
-    assert on["symbol"].run.trace.pandas("sessions").empty
+    symbols = on["symbol"].run.trace.pandas("sessions")
+    assert set(symbols["event"]) == {"user", "database", "kept"}, "what the sockets' side knows"
 
 
 def test_a_replicas_thread_is_background(mysql80: DatabaseServer, tmp_path: Path) -> None:

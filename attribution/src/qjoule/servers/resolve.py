@@ -17,6 +17,7 @@ from qjoule.servers.signatures import (
     backend_states,
     boundary_functions,
     child_functions,
+    name_functions,
     parallel_functions,
 )
 from qjoule.servers.types import Flavour, Server
@@ -53,6 +54,8 @@ class Resolution:
     parallel: tuple[Probe, ...] = ()
     children: tuple[Probe, ...] = ()  #: that tell a procedure's statements, if that is wanted
     no_children: str = ""  #: why there are none
+    names: tuple[Probe, ...] = ()  #: that tell a session's user and database, beside `boundary`
+    no_names: str = ""
     states: BackendStates | None = None
     replies: int = 0  #: where a PostgreSQL keeps its replies (`postgres_replies`); 0: not known
     library: Path | None = None  #: that the probes are in, if it is not the executable
@@ -84,6 +87,7 @@ def resolve(server: Server) -> Resolution:
             raise QjouleError(f"probe sites are checked on x86-64 only, not {executable.machine}")
         resolution = _resolve_parallel(server, executable, resolution)
         resolution = _resolve_children(server, executable, resolution)
+        resolution = _resolve_names(server, executable, resolution)
         boundary = _probes(executable, boundary_functions(executable, server.kind))
         is_postgres = server.kind is ServerKind.POSTGRES
         states = backend_states(server.major) if is_postgres else None
@@ -150,6 +154,15 @@ def _resolve_children(server: Server, executable: Executable, resolution: Resolu
         return replace(resolution, children=_probes(executable, child_functions(executable)))
     except QjouleError as error:
         return replace(resolution, no_children=str(error))
+
+
+def _resolve_names(server: Server, executable: Executable, resolution: Resolution) -> Resolution:
+    if server.kind is not ServerKind.MYSQL:
+        return resolution
+    try:
+        return replace(resolution, names=_probes(executable, name_functions(executable)))
+    except QjouleError as error:
+        return replace(resolution, no_names=str(error))
 
 
 def _probes(executable: Executable, functions: dict[Role, Symbol]) -> tuple[Probe, ...]:

@@ -21,6 +21,10 @@ class Role(StrEnum):
     MYSQL_BEGIN_COMMAND_FIRST = "mysql-begin-command-first"  # (command, THD *, text, length)
     MYSQL_BEGIN_THD_FIRST = "mysql-begin-thd-first"  # (THD *, const COM_DATA *, command)
     MYSQL_END = "mysql-end"  # return of the same function
+    MYSQL_LOG_THD_FIRST = "mysql-log-thd-first"  # (THD *, command, const char *format, ...)
+    MYSQL_LOG_LOGGER_FIRST = "mysql-log-logger-first"  # (Query_logger *, THD *, command, ...)
+    MYSQL_DATABASE = "mysql-database"  # (THD *, const LEX_CSTRING *name, bool force)
+    MYSQL_DATABASE_END = "mysql-database-end"  # return of the same function
     MYSQL_CHILD_BEGIN = "mysql-child-begin"  # a statement of a procedure: bpf/children_mysql.bpf.c
     MYSQL_CHILD_TEXT = "mysql-child-text"  # (THD *, const char *text, size_t length)
     MYSQL_CHILD_END = "mysql-child-end"  # return of the first
@@ -67,6 +71,20 @@ MYSQL_SIGNATURES = (
         f"{_DISPATCH}P3THDPK8COM_DATA19enum_server_command",
         Role.MYSQL_BEGIN_THD_FIRST,
     ),
+)
+
+#: Where logins are told, bpf/session_mysql.bpf.c: sql/log.h.
+MYSQL_LOGS = (
+    ("_Z17general_log_printP3THD19enum_server_commandPKcz", Role.MYSQL_LOG_THD_FIRST),
+    (
+        "_ZN12Query_logger17general_log_printEP3THD19enum_server_commandPKcz",
+        Role.MYSQL_LOG_LOGGER_FIRST,
+    ),
+)
+#: MariaDB's and MySQL 8.0's sql/sql_db.h; a name is a pointer and a length in both.
+MYSQL_DATABASES = (
+    "_Z15mysql_change_dbP3THDPK25st_mysql_const_lex_stringb",
+    "_Z15mysql_change_dbP3THDRK17MYSQL_LEX_CSTRINGb",
 )
 
 _EXECUTE = "_ZN13sp_instr_stmt7executeEP3THDPj"
@@ -170,6 +188,32 @@ def child_functions(executable: Executable) -> dict[Role, Symbol]:
         CannotResolve: as `boundary_functions`.
     """
     return {role: _the_one(executable, name) for role, name in MYSQL_CHILDREN.items()}
+
+
+def name_functions(executable: Executable) -> dict[Role, Symbol]:
+    """What MySQL and MariaDB name a session's user and database to, by role.
+
+    Raises:
+        CannotResolve: as `boundary_functions`.
+    """
+    logs = dict(MYSQL_LOGS)
+    log = _the_only(executable, "general_log_print", tuple(logs))
+    change = _the_only(executable, "mysql_change_db", MYSQL_DATABASES)
+    return {
+        logs[log.name]: log,
+        Role.MYSQL_DATABASE: change,
+        Role.MYSQL_DATABASE_END: change,
+    }
+
+
+def _the_only(executable: Executable, what: str, names: tuple[str, ...]) -> Symbol:
+    """The one of these that there is."""
+    present = [name for name in names if executable.functions(name)]
+    if not present:
+        raise _absent(f"{what} of a known signature", executable)
+    if len(present) > 1:
+        raise CannotResolve(f"two signatures of {what}: {' and '.join(present)}")
+    return _the_one(executable, present[0])
 
 
 def _mysql(executable: Executable) -> dict[Role, Symbol]:

@@ -1,0 +1,167 @@
+"""Users and databases on MySQL's symbol rung: over TLS, in a pool, as the server lists them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, suppress
+from pathlib import Path
+from typing import Any
+
+import pymysql
+import pytest
+
+from root.support.mysql_client import MysqlClient, MysqlError, mysql_client
+from root.support.recording import Run, attribute, recording
+from servers.process import DatabaseServer
+
+pytestmark = [pytest.mark.root, pytest.mark.server]
+
+USERS = ("m_alice", "m_bob")
+DATABASES = ("m_books", "m_games")
+CLIENTS = 12
+AGAIN = 30  #: connections, one after the other: the server gives each the place of the last
+Named = tuple[str, str | None, str | None]
+
+SERVERS = ("mariadb", "mariadb_pool", "mysql80", "mysql8033")
+
+
+@pytest.fixture(params=SERVERS)
+def server(request: pytest.FixtureRequest) -> DatabaseServer:
+    found: DatabaseServer = request.getfixturevalue(request.param)
+    _set_up(found)
+    return found
+
+
+def _set_up(server: DatabaseServer) -> None:
+    with closing(server.connect()) as connection, connection.cursor() as cursor:
+        for database in DATABASES:
+            cursor.execute(f"drop database if exists {database}")
+            cursor.execute(f"create database {database}")
+        cursor.execute("create procedure m_games.m_inside() begin select 1; end")
+        for user in USERS:
+            cursor.execute(f"drop user if exists {user}")
+            cursor.execute(f"create user {user} identified with mysql_native_password")
+            cursor.execute(f"grant all on *.* to {user}")
+
+
+class _Asked:
+    """What the server says of each session at each step; a step's name is in its statement."""
+
+    def __init__(self) -> None:
+        self.said: set[Named] = set()
+        self._steps = 0
+
+    def ask(self, connection: Any) -> None:
+        self._steps += 1
+        step = f"m_step_{self._steps}"
+        with connection.cursor() as cursor:
+            cursor.execute(
+                f"select user, db, 1 as {step} from information_schema.processlist"
+                " where id = connection_id()"
+            )
+            ((user, database, _),) = cursor.fetchall()
+        self.said.add((step, user, database))
+
+
+def _one_session(asked: _Asked, connection: Any, other: str) -> Iterator[None]:
+    """A session's life, a step at a time."""
+    asked.ask(connection)
+    yield
+    connection.select_db(other)
+    asked.ask(connection)
+    yield
+    for refused in (lambda: connection.select_db("m_none"), lambda: connection.query("use m_none")):
+        with suppress(pymysql.Error):
+            refused()
+        asked.ask(connection)
+    yield
+    connection.query("use m_books")
+    asked.ask(connection)
+    yield
+    connection.query("call m_games.m_inside()")
+    asked.ask(connection)
+
+
+def _named(run: Run, prefix: str) -> set[Named]:
+    marked = run.having(prefix)
+    steps = marked["text"].str.extract(rf"({prefix}\w*)")[0]
+    names = zip(steps, marked["user"], marked["database"], strict=True)
+    return {
+        (step, *(name if isinstance(name, str) else None for name in rest)) for step, *rest in names
+    }
+
+
+def test_names_are_those_that_the_server_lists(server: DatabaseServer, tmp_path: Path) -> None:
+    """Sessions in turn, so that their threads and the addresses of their states are used again."""
+    asked = _Asked()
+    secure: dict[str, Any] = {"ssl": {}} if server.name == "mysql" else {}
+    with ExitStack() as stack:
+        before = stack.enter_context(closing(server.connect()))
+        with recording(tmp_path / "t", "--pid", str(server.pid), "--rung", "symbol"):
+            lives = []
+            for number in range(CLIENTS):
+                user, database = USERS[number % 2], (*DATABASES, None)[number % 3]
+                connection = stack.enter_context(
+                    closing(server.connect(user=user, database=database, **secure))
+                )
+                lives.append(_one_session(asked, connection, DATABASES[number // 2 % 2]))
+            while lives:
+                lives = [life for life in lives if next(life, lives) is None]
+            for number in range(AGAIN):
+                user, database = USERS[number % 2], (*DATABASES, None)[number % 3]
+                with closing(server.connect(user=user, database=database, **secure)) as connection:
+                    asked.ask(connection)
+            with before.cursor() as cursor:
+                cursor.execute("select 1 as m_before")
+    run = Run(tmp_path / "t")
+    assert run.loss == {}
+    assert _named(run, "m_step_") == asked.said
+    assert _named(run, "m_before") == {("m_before", None, None)}
+    by_user = Counter(user for _, user, _ in asked.said)
+    assert by_user.keys() == set(USERS)
+    document = attribute(tmp_path / "t", "--by", "user,fingerprint")
+    calls = Counter[str]()
+    for row in document["rows"]:
+        if "m_step_" in (row["shape"] or ""):
+            calls[row["user"]] += row["calls"]
+    assert calls == by_user
+
+
+def _change_user(client: MysqlClient, user: bytes, database: bytes, marker: bytes) -> None:
+    with suppress(MysqlError):
+        client.change_user(user, database)
+    with suppress(MysqlError, OSError):  # MySQL closes a session that was refused
+        client.query(b"select 1 as " + marker)
+
+
+def test_users_change(server: DatabaseServer, tmp_path: Path) -> None:
+    with (
+        recording(tmp_path / "t", "--pid", str(server.pid), "--rung", "symbol"),
+        ExitStack() as stack,
+    ):
+        clients = [
+            stack.enter_context(mysql_client(server.socket, database="m_books")) for _ in range(3)
+        ]
+        for client in clients:
+            _change_user(client, b"m_alice", b"m_games", b"m_to_alice")
+            _change_user(client, b"m_bob", b"", b"m_to_bob")
+            client.init_db(b"m_books")
+            client.query(b"select 1 as m_bob_in_books")
+        _change_user(clients[0], b"m_nobody", b"m_games", b"m_refused_user")
+        _change_user(clients[1], b"m_alice", b"m_none", b"m_refused_database")
+    run = Run(tmp_path / "t")
+    found = _named(run, "m_")
+    expected: set[Named] = {
+        ("m_to_alice", "m_alice", "m_games"),
+        ("m_to_bob", "m_bob", None),
+        ("m_bob_in_books", "m_bob", "m_books"),
+    }
+    assert {named for named in found if "refused" not in named[0]} == expected
+    # Where the session goes on, it is as it was, or nobody's.
+    refused = {named for named in found if "refused" in named[0]}
+    assert refused <= {
+        ("m_refused_user", "m_bob", "m_books"),
+        ("m_refused_database", None, None),
+    }
+    assert run.loss == {}
