@@ -116,6 +116,19 @@ def test_mysql_s_connection_attributes(mariadb: DatabaseServer, listener: Listen
     assert listener.only().errors == 0
 
 
+@pytest.mark.parametrize("name", ["mariadb", "mysql80"])
+def test_servers_without_query_attributes_get_comments(
+    name: str, request: pytest.FixtureRequest, listener: Listener
+) -> None:
+    server: DatabaseServer = request.getfixturevalue(name)
+    instrument("pymysql", in_statements=["endpoint"])
+    with tag(endpoint="x"), closing(server.connect()) as connection, connection.cursor() as cursor:
+        cursor.execute("select info from information_schema.processlist where id = connection_id()")
+        ((text,),) = cursor.fetchall()
+    assert text.endswith("/*endpoint='x'*/")
+    assert listener.only().errors == 0
+
+
 def test_redis_s_client_name(redis: DatabaseServer, listener: Listener) -> None:
     instrument("redis", in_connections=["release", "job"])
     with tag(release="1.4", job="a b", tenant="42"), closing(redis.connect()) as client:

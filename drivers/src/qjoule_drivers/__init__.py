@@ -53,7 +53,8 @@ def instrument(
     for one that is not given:
 
     ``in_statements`` (`QJOULE_TAGS_IN_STATEMENTS`): tags that also go with the statements, for
-    servers on other hosts: a comment in SQL, ``comment`` in MongoDB, the custom payload in CQL.
+    servers on other hosts: a comment in SQL (query attributes of a MySQL that knows them),
+    ``comment`` in MongoDB, the custom payload in CQL.
     ``in_connections`` (`QJOULE_TAGS_IN_CONNECTIONS`): tags that a connection tells its server when
     it is opened: `application_name` of PostgreSQL, connection attributes of MySQL, a client's name
     in Redis.

@@ -3,20 +3,27 @@ three methods.
 
 A call ends with its last result: of several (multi-statements) the last one, of an unbuffered one
 (`SSCursor`) its last row.
+
+Tags in statements are query attributes where a connection agrees on them, else comments. What was
+agreed on holds as long as the connection is open, also if its driver is let go of: the two methods
+that keep to it are the connection's own.
 """
 
 from __future__ import annotations
 
+import weakref
+from functools import partial
 from time import monotonic_ns
 from typing import Any
 
+from qjoule_drivers.attributes import CAPABILITY, NONE, attributes
 from qjoule_drivers.channel import Peer, channel
-from qjoule_drivers.comments import commented
+from qjoule_drivers.comments import commented, keys_in_statements
 from qjoule_drivers.connections import of_a_new_connection
 from qjoule_drivers.context import innermost
 from qjoule_drivers.ring import ERROR, OK
 from qjoule_drivers.shims.peer import meet, peer_of
-from qjoule_drivers.shims.shim import Shim
+from qjoule_drivers.shims.shim import WRAPPER, Shim
 
 _COM_QUERY = 3
 
@@ -63,7 +70,7 @@ def _execute_command(original: Any) -> Any:
 
 def _with_comment(original: Any) -> Any:
     def _execute_command(self: Any, command: Any, sql: Any) -> Any:
-        if command == _COM_QUERY and SHIM.active:
+        if command == _COM_QUERY and SHIM.active and not self._qjoule_attributes:
             try:
                 sql = commented(sql)
             except Exception:
@@ -71,6 +78,65 @@ def _with_comment(original: Any) -> Any:
         return original(self, command, sql)
 
     return _execute_command
+
+
+def _request_authentication(original: Any) -> Any:
+    def _request_authentication(self: Any) -> Any:
+        _agree(self)
+        return original(self)
+
+    return _request_authentication
+
+
+def _agree(connection: Any) -> None:
+    """Before a connection answers the server's greeting: with attributes from here on, or without.
+
+    Not where a subclass sends statements in its own way.
+    """
+    try:
+        _forget(connection)  # what an earlier connect() agreed on
+        if (
+            SHIM.active
+            and keys_in_statements
+            and "_execute_command" not in vars(connection)
+            and connection.server_capabilities & ~connection.client_flag & CAPABILITY
+            and "MariaDB" not in connection.server_version
+            and hasattr(type(connection)._execute_command, WRAPPER)
+        ):
+            itself = weakref.ref(connection)  # no cycle: a connection closes when it is let go of
+            connection._qjoule_attributes = True
+            connection._execute_command = partial(_with_attributes, itself)
+            connection._request_authentication = partial(_agree_anew, itself)
+            connection.client_flag |= CAPABILITY
+    except Exception:
+        channel.failed()
+        _forget(connection)
+
+
+def _forget(connection: Any) -> None:
+    if vars(connection).pop("_qjoule_attributes", False):
+        vars(connection).pop("_execute_command", None)
+        vars(connection).pop("_request_authentication", None)
+        connection.client_flag &= ~CAPABILITY
+
+
+def _with_attributes(itself: Any, command: Any, sql: Any) -> Any:
+    connection = itself()
+    if command == _COM_QUERY:
+        before = NONE
+        try:
+            if SHIM.active:
+                before = attributes(connection.encoding)
+        except Exception:
+            channel.failed()
+        sql = before + (sql.encode(connection.encoding) if isinstance(sql, str) else sql)
+    return type(connection)._execute_command(connection, command, sql)
+
+
+def _agree_anew(itself: Any) -> Any:
+    connection = itself()
+    _agree(connection)
+    return type(connection)._request_authentication(connection)
 
 
 def _force_close(original: Any) -> Any:
@@ -156,10 +222,14 @@ SHIM = Shim(
         (_MODULE, "MySQLResult", "_read_rowdata_packet_unbuffered", _of_unbuffered),
         (_MODULE, "MySQLResult", "_finish_unbuffered_query", _of_unbuffered),
     ),
-    in_statements=((_MODULE, "Connection", "_execute_command", _with_comment),),
+    in_statements=(
+        (_MODULE, "Connection", "_execute_command", _with_comment),
+        (_MODULE, "Connection", "_request_authentication", _request_authentication),
+    ),
     defaults=(
         (_MODULE, "Connection", "_qjoule_peer", None),
         (_MODULE, "Connection", "_qjoule_call", 0),
+        (_MODULE, "Connection", "_qjoule_attributes", False),
         (_MODULE, "MySQLResult", "_qjoule_call", None),
     ),
 )

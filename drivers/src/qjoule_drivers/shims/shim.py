@@ -16,7 +16,7 @@ from qjoule_drivers.channel import channel
 from qjoule_drivers.comments import keys_in_statements
 
 _ABSENT = object()
-_WRAPPER = "_qjoule_original"
+WRAPPER = "_qjoule_original"  #: attribute of a wrapper: what it wraps
 
 Wrap = Callable[[Any], Any]
 #: Module, class in it ("" for the module itself), attribute, and what makes the wrapper of the
@@ -47,7 +47,7 @@ class Patches:
         wrapper = wrap(original)
         for name in ("__name__", "__qualname__", "__doc__", "__module__"):
             setattr(wrapper, name, getattr(original, name, None))
-        setattr(wrapper, _WRAPPER, original)
+        setattr(wrapper, WRAPPER, original)
         setattr(holder, attribute, wrapper)
         self._replaced.append((holder, attribute, own, wrapper))
 

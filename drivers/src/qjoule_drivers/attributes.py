@@ -1,0 +1,41 @@
+"""Tags as MySQL's query attributes (8.0.23), for servers that have them: they precede a statement
+and leave its text as it is, so neither a prepared statement nor a cache sees another one.
+
+Format: MySQL Source Code Documentation, "COM_QUERY". A connection that has agreed on them sends
+them with every COM_QUERY, if only to say that there are none.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from qjoule_drivers.comments import chosen
+
+#: CLIENT_QUERY_ATTRIBUTES: of what a server announces, and of what a client answers.
+CAPABILITY = 1 << 27
+PREFIX = "qjoule."  #: of their names, beside those of the application
+NONE = b"\x00\x01"  #: no attributes, in one set
+_STRING = b"\xfe\x00"  #: MYSQL_TYPE_STRING, and no flag
+
+
+def attributes(encoding: str) -> bytes:
+    """What goes before a statement that is sent now; `encoding` is the connection's."""
+    tags = chosen()
+    return _encoded(tuple(tags.items()), encoding) if tags else NONE
+
+
+@lru_cache(maxsize=4096)
+def _encoded(tags: tuple[tuple[str, str], ...], encoding: str) -> bytes:
+    count = len(tags)
+    no_nulls = bytes((count + 7) // 8)
+    names = b"".join(_STRING + _counted(f"{PREFIX}{key}".encode("ascii")) for key, _ in tags)
+    values = b"".join(_counted(value.encode(encoding, "replace")) for _, value in tags)
+    return bytes([count, 1]) + no_nulls + b"\x01" + names + values
+
+
+def _counted(data: bytes) -> bytes:
+    """With its length before it ("Protocol::LengthEncodedInteger")."""
+    size = len(data)
+    if size < 0xFB:
+        return bytes([size]) + data
+    return b"\xfc" + size.to_bytes(2, "little") + data
