@@ -217,9 +217,9 @@ def test_a_connection_agrees_anew(server: _Server) -> None:
 
 
 def test_a_subclass_that_sends_for_itself_has_comments(server: _Server) -> None:
-    class Own(pymysql.connections.Connection):  # type: ignore[type-arg]
+    class Own(pymysql.connections.Connection):
         def _execute_command(self, command: int, sql: Any) -> None:
-            super()._execute_command(command, sql)
+            super()._execute_command(command, sql)  # type: ignore[misc]
 
     with closing(server.connect(Own)) as connection, tag(endpoint="x"):
         connection.query("update t")

@@ -135,10 +135,10 @@ def test_names_are_probed_where_queries_are(
     path = toy_server(tmp_path / "mysqld", [MYSQL_8, log[0], change], flags=("-O0",))
     server = describe(1, Flavour.MYSQL, path)
     (planned,) = build_plan([server], KERNEL).servers
-    assert planned.probes == planned.notes == ()
+    assert (planned.probes, planned.notes) == ((), ())
     plan = build_plan([replace(server, encryption=Fact(True, "somewhere"))], KERNEL)
     assert plan.servers[0].notes == ()
-    assert pairs(plan.arguments())[4:] == [
+    assert list(pairs(plan.arguments()))[4:] == [
         f"--probe 1:{log[1]}:{offset_of(path, log[0])}",
         f"--probe 1:mysql-database:{offset_of(path, change)}",
         f"--probe 1:mysql-database-end:{offset_of(path, change)}",
