@@ -94,7 +94,7 @@ ATTRIBUTES = st.lists(
         ),
         *(_values(type_, st.binary(max_size=12).map(_counted)) for type_ in (7, 10, 11, 12)),
     ),
-    max_size=32,
+    max_size=9,
 )
 
 
@@ -172,6 +172,7 @@ def _expect(queries: list[Query], commands: list[Sent]) -> None:
 @settings(deadline=None)
 @given(st.lists(COMMANDS, max_size=8), SIZES)
 @example([_query(b"select 1", (OK, QueryFlag.OK))] * 2, [1])
+@example([_attributed(b"select 1", [Attribute(8, b"n", b"12345678")] * 32, (ROWS, None))], [3])
 def test_pieces_change_nothing(commands: list[Sent], sizes: list[int]) -> None:
     _expect(_told(commands, sizes, READY), commands)
 
