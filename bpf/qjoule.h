@@ -19,12 +19,13 @@
 
 #define QJ_CONTRACT_VERSION 4
 
-#define QJ_COMM_BYTES	   16
-#define QJ_COUNTERS	   3	 /* cycles, instructions, LLC misses, in this order */
-#define QJ_WHOLE	   65535 /* as a share: all of it */
-#define QJ_TEXT_BYTES	   4096	 /* a statement is read, hashed and shown up to here */
-#define QJ_STARTUP_BYTES   512	 /* a session's first message, for user and database */
-#define QJ_LATENCY_BUCKETS 48	 /* half octaves from 1 us: bucket i starts at 1000 * 2^(i/2) ns */
+#define QJ_COMM_BYTES	     16
+#define QJ_COUNTERS	     3	   /* cycles, instructions, LLC misses, in this order */
+#define QJ_WHOLE	     65535 /* as a share: all of it */
+#define QJ_TEXT_BYTES	     4096  /* a statement is read, hashed and shown up to here */
+#define QJ_STARTUP_BYTES     512   /* a session's first message, for user and database */
+#define QJ_APPLICATION_BYTES 64	   /* PostgreSQL's NAMEDATALEN */
+#define QJ_LATENCY_BUCKETS   48 /* half octaves from 1 us: bucket i starts at 1000 * 2^(i/2) ns */
 
 /* Who a stretch of CPU time belongs to. Every nanosecond has exactly one. */
 enum qj_owner_kind {
@@ -122,6 +123,7 @@ enum qj_session_event {
 	QJ_SESSION_KEPT = 5,	 /* the server refused the last change */
 	QJ_SESSION_MET = 6,	 /* a connection that was logged in already, or never logs in */
 	QJ_SESSION_SETS = 7, /* a PostgreSQL statement that sets or resets a parameter follows */
+	QJ_SESSION_APPLICATION = 8, /* what its application calls itself follows */
 };
 
 enum qj_dialect {

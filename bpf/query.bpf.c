@@ -290,8 +290,15 @@ int emit_session(struct qj_cpu_state *cpu, struct thread_state *thread, __u32 ev
 		count_loss(cpu, QJ_LOSS_SESSION);
 		return 0;
 	}
-	if (bytes && bpf_probe_read_user(r->bytes, bytes, (const void *)addr))
+	if (event == QJ_SESSION_APPLICATION) {
+		/* What lies behind a name is nobody's business. */
+		long got =
+		    bpf_probe_read_user_str(r->bytes, QJ_APPLICATION_BYTES, (const void *)addr);
+
+		bytes = got > 1 ? got - 1 : 0;
+	} else if (bytes && bpf_probe_read_user(r->bytes, bytes, (const void *)addr)) {
 		bytes = 0;
+	}
 	r->head.block = QJ_BLOCK_SESSION;
 	r->head.text_bytes = bytes;
 	r->session.session = thread->session;

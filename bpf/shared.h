@@ -59,7 +59,11 @@ struct qj_server_plan {
 	__u8 reserved;
 	__u16 cql_port;		   /* Cassandra: where its clients connect; 0: any */
 	struct qj_hotspot hotspot; /* VoltDB */
-	__u64 pg_send_buffer;	   /* PostgreSQL: PqSendBuffer, from the start of data; 0 unknown */
+	__u64 pg_send_buffer;  /* PostgreSQL: PqSendBuffer, from the start of data; 0 unknown, */
+	__u32 pg_client;       /* MyProcPort and */
+	__u32 pg_application;  /* application_name likewise, */
+	__u32 pg_portal_start; /* PortalData.atStart, from the start of the struct */
+	__u32 pg_reserved;
 };
 
 struct qj_running {

@@ -119,6 +119,8 @@ struct thread_state {
 	__u8 sqlstate[5];
 	__u8 synced;	   /* PostgreSQL: the client has ended its request */
 	__u8 sets;	   /* PostgreSQL: the statement sets or resets a parameter */
+	__u8 ran;	   /* PostgreSQL, symbol rung: a portal, since the query began, ... */
+	__u8 reported;	   /* ... and a text, since a portal was run */
 	__u8 bound;	   /* PostgreSQL: a Bind without its Execute */
 	__u8 asks_gss;	   /* PostgreSQL: for encryption by GSSAPI */
 	__u8 may_continue; /* COPY: the client may send data before the end */

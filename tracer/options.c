@@ -39,6 +39,8 @@ static const char usage[] =
     "  --pg-states ID:I:R:T:F:A      numbers of idle, running, idle in transaction, fastpath,\n"
     "                                aborted in PostgreSQL's BackendState\n"
     "  --pg-replies ID:OFFSET        where its PqSendBuffer is, from the start of its data\n"
+    "  --pg-memory ID:C:A:P          where its MyProcPort and application_name are, likewise,\n"
+    "                                and atStart in its PortalData; 0: not known\n"
     "  --cpu-topology DIR            a tree like /sys/devices/system/cpu to take cores from\n"
     "  --counter cycles|instructions|llc-misses[=TYPE:CONFIG]\n"
     "                                a counter to read, by default the hardware's\n"
@@ -83,6 +85,7 @@ enum {
 	OPT_HOTSPOT,
 	OPT_PG_STATES,
 	OPT_PG_REPLIES,
+	OPT_PG_MEMORY,
 	OPT_CPU_TOPOLOGY,
 	OPT_COUNTER,
 	OPT_READER,
@@ -113,6 +116,7 @@ static const struct option long_options[] = {
     {"hotspot", required_argument, NULL, OPT_HOTSPOT},
     {"pg-states", required_argument, NULL, OPT_PG_STATES},
     {"pg-replies", required_argument, NULL, OPT_PG_REPLIES},
+    {"pg-memory", required_argument, NULL, OPT_PG_MEMORY},
     {"cpu-topology", required_argument, NULL, OPT_CPU_TOPOLOGY},
     {"counter", required_argument, NULL, OPT_COUNTER},
     {"reader", required_argument, NULL, OPT_READER},
@@ -184,6 +188,8 @@ static int parse_one(struct options *o, int option, const char *value)
 		return plan_pg_states(o, value);
 	case OPT_PG_REPLIES:
 		return plan_pg_replies(o, value);
+	case OPT_PG_MEMORY:
+		return plan_pg_memory(o, value);
 	case OPT_CPU_TOPOLOGY:
 		o->cpu_topology = value;
 		return 0;

@@ -19,6 +19,7 @@ const char *const probe_role_names[PROBE_ROLES] = {
     [PROBE_MYSQL_CHILD_END] = "mysql-child-end",
     [PROBE_PG_ACTIVITY] = "pg-activity",
     [PROBE_PG_PORTAL_RUN] = "pg-portal-run",
+    [PROBE_PG_FAILED] = "pg-failed",
     [PROBE_PG_LAUNCH_WORKERS] = "pg-launch-workers",
     [PROBE_PG_JOIN_LEADER] = "pg-join-leader",
     [PROBE_VOLTDB_BEGIN] = "voltdb-begin",
@@ -177,6 +178,22 @@ int plan_pg_replies(struct options *o, const char *value)
 	    !plan_number(value, '\0', UINT32_MAX, &offset, NULL) || !offset)
 		return -1;
 	o->servers[id - 1].pg_send_buffer = offset;
+	return 0;
+}
+
+int plan_pg_memory(struct options *o, const char *value)
+{
+	uint64_t id, n[3];
+
+	if (!plan_number(value, ':', o->server_count, &id, &value) || !id)
+		return -1;
+	for (int i = 0; i < 3; i++)
+		if (!plan_number(value, i < 2 ? ':' : '\0', i < 2 ? UINT32_MAX : UINT16_MAX, &n[i],
+				 &value))
+			return -1;
+	o->servers[id - 1].pg_client = n[0];
+	o->servers[id - 1].pg_application = n[1];
+	o->servers[id - 1].pg_portal_start = n[2];
 	return 0;
 }
 

@@ -17,6 +17,7 @@ int plan_running(struct options *options, const char *value);
 int plan_probe(struct options *options, const char *value);
 int plan_pg_states(struct options *options, const char *value);
 int plan_pg_replies(struct options *options, const char *value);
+int plan_pg_memory(struct options *options, const char *value);
 int plan_pool(struct options *options, const char *value);
 int plan_cql_port(struct options *options, const char *value);
 int plan_restart(struct options *options, const char *value);

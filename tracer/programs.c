@@ -92,6 +92,8 @@ struct bpf_program *programs_of_role(struct qjoule_bpf *skeleton, enum probe_rol
 		return skeleton->progs.on_activity;
 	case PROBE_PG_PORTAL_RUN:
 		return skeleton->progs.on_portal_run;
+	case PROBE_PG_FAILED:
+		return skeleton->progs.on_failed;
 	case PROBE_PG_LAUNCH_WORKERS:
 		return skeleton->progs.on_launch_workers;
 	case PROBE_PG_JOIN_LEADER:

@@ -7,15 +7,18 @@ import socket
 import struct
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import psycopg
 import pytest
 
 from qjoule.contract import QueryFlag
+from qjoule_drivers import tag
 from root.support.mysql_story import marker_counts
 from root.support.postgres_client import (
     SYNC,
@@ -83,6 +86,44 @@ def test_tls_is_seen_by_the_symbols_and_counted_on_the_sockets(
     assert symbol_run.loss == {}
     assert marker_counts(socket_run.queries) == {"m_plain": 1}
     assert socket_run.loss == {"opaque_session": 1}
+
+
+def test_tags_of_sessions_that_symbols_read(
+    replicated: DatabaseServer, tags_socket: Path, tmp_path: Path
+) -> None:
+    """Their connections are known by the socket that the server's own memory names."""
+    ways: list[dict[str, Any]] = [
+        {"tcp": True, "sslmode": "require"},
+        {"tcp": True, "sslmode": "disable"},
+        {"tcp": False},
+    ]
+    with ExitStack() as stack:
+        before = stack.enter_context(replicated.connect(tcp=True, sslmode="require"))
+        stack.enter_context(
+            recording(tmp_path / "t", "--pid", str(replicated.pid), "--rung", "symbol")
+        )
+        opened = [before, *(stack.enter_context(replicated.connect(**way)) for way in ways)]
+        for turn in range(40):
+            number = turn * 7 % 11
+            with tag(m=f"k{number}", way=str(turn % 4)):
+                opened[turn % 4].execute(f"select {turn} as m_tagged_k{number}")
+        opened[0].execute("select 1 as m_untagged")
+    run = Run(tmp_path / "t")
+    tagged = run.having("m_tagged")
+    assert marker_counts(tagged) == {f"m_tagged_k{n}": c for n, c in _turns_by_kind().items()}
+    assert [f"m_tagged_{dict(tags)['m']}" for tags in tagged["tags"]] == [
+        text.removeprefix("select ? as ") for text in tagged["text"]
+    ]
+    ways_seen = [dict(tags)["way"] for tags in tagged["tags"]]
+    by_way = dict(zip(ways_seen, tagged["session"], strict=True))
+    assert len(set(by_way.values())) == len(by_way) == 4
+    assert [len(tags) for tags in run.having("m_untagged")["tags"]] == [0]
+    assert run.loss == {}
+    del tags_socket
+
+
+def _turns_by_kind() -> Counter[int]:
+    return Counter(turn * 7 % 11 for turn in range(40))
 
 
 def test_encryption_refused_and_requests_to_cancel(
@@ -295,12 +336,9 @@ def test_what_an_application_calls_itself(replicated: DatabaseServer, tmp_path: 
         run = Run(tmp_path / rung)
         named = run.having("m_as_")
         wanted = [text.removeprefix("select ? as m_as_") for text in named["text"]]
-        if rung == "socket":
-            assert list(named["application"]) == [f"m_{name}" for name in wanted]
+        assert list(named["application"]) == [f"m_{name}" for name in wanted], rung
+        if rung == "socket":  # the other one sees no login
             assert set(named["user"]) == {"postgres"}
-        else:  # which sees no login
-            known = named[named["application"].notna()]
-            assert list(known["application"]) == ["m_second", "m_second", "m_third"]
         assert run.loss == {}, rung
     rows = attribute(tmp_path / "socket", "--by", "application")["rows"]
     assert {"m_first", "m_second", "m_third"} <= {row.get("application") for row in rows}

@@ -168,7 +168,7 @@ def test_what_pipelines_and_parts_say(postgres: DatabaseServer, tmp_path: Path) 
 def test_nothing_is_said_where_replies_are_not_seen(
     postgres: DatabaseServer, tmp_path: Path
 ) -> None:
-    """The symbol rung tells of no outcome."""
+    """The symbol rung tells of errors only."""
     with (
         recording(tmp_path / "t", "--pid", str(postgres.pid), "--rung", "symbol"),
         postgres.connect() as connection,

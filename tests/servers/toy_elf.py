@@ -14,6 +14,7 @@ MYSQL_8 = "_Z16dispatch_commandP3THDPK8COM_DATA19enum_server_command"
 POSTGRES = (
     "pgstat_report_activity",
     "PortalRun",
+    "PortalErrorCleanup",
     "LaunchParallelWorkers",
     "BecomeLockGroupMember",
 )

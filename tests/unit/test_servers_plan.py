@@ -88,9 +88,11 @@ def test_the_whole_plan(toys: dict[str, Path]) -> None:
         "--running 3:300",
         f"--probe 3:pg-activity:{offset_of(postgres, 'pgstat_report_activity', 4)}",
         f"--probe 3:pg-portal-run:{offset_of(postgres, 'PortalRun', 4)}",
+        f"--probe 3:pg-failed:{offset_of(postgres, 'PortalErrorCleanup', 4)}",
         f"--probe 3:pg-launch-workers:{offset_of(postgres, 'LaunchParallelWorkers', 4)}",
         f"--probe 3:pg-join-leader:{offset_of(postgres, 'BecomeLockGroupMember', 4)}",
         "--pg-states 3:1:2:3:4:5",
+        "--pg-memory 3:0x0:0x0:0x0",
     ]
 
 
@@ -179,11 +181,14 @@ def test_postgres_on_the_socket_rung_still_joins_workers(toys: dict[str, Path]) 
 
 
 def test_postgres_without_the_functions_for_workers(tmp_path: Path) -> None:
-    path = toy_server(tmp_path / "postgres", POSTGRES[:2], flags=FULL)
+    path = toy_server(tmp_path / "postgres", POSTGRES[:3], flags=FULL)
     server = describe(1, Flavour.POSTGRES, path, version="15.2", encryption=True)
     (planned,) = build_plan([server], KERNEL).servers
-    assert [probe.role for probe in planned.probes] == ["pg-activity", "pg-portal-run"]
-    replies, workers = planned.notes
+    roles = [probe.role for probe in planned.probes]
+    assert roles == ["pg-activity", "pg-portal-run", "pg-failed"]
+    replies, workers, tags, portals = planned.notes
+    assert "have no tags: no MyProcPort" in tags
+    assert "each part that is fetched of a portal counts" in portals
     assert "errors and rows of its queries are not known" in replies
     assert "parallel workers count as server background" in workers
 

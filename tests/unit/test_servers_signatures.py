@@ -88,6 +88,7 @@ def test_postgres(tmp_path: Path) -> None:
     assert {role: symbol.name for role, symbol in (boundary | parallel).items()} == {
         Role.PG_ACTIVITY: "pgstat_report_activity",
         Role.PG_PORTAL_RUN: "PortalRun",
+        Role.PG_FAILED: "PortalErrorCleanup",
         Role.PG_LAUNCH_WORKERS: "LaunchParallelWorkers",
         Role.PG_JOIN_LEADER: "BecomeLockGroupMember",
     }

@@ -206,6 +206,18 @@ def test_an_application_may_be_called_otherwise_later() -> None:
     assert at(sessions, 1 << 41) == [("alice", "alice")]
 
 
+def test_an_application_is_called_what_the_servers_memory_says() -> None:
+    sessions = told(
+        postgres_event(SessionEvent.MET, 10),
+        postgres_event(SessionEvent.APPLICATION, 11, b"shop\x1b[2J"),
+        postgres_event(SessionEvent.APPLICATION, 20, b"x" * 64),
+        postgres_event(SessionEvent.APPLICATION, 30),
+    )
+    assert applications(sessions, 10, 15, 25, 35) == [None, "shop?[2J", "x" * 63, None]
+    rows = sessions.take_rows().to_pylist()
+    assert [row["application"] for row in rows] == [None, "shop?[2J", "x" * 63, None]
+
+
 def test_a_session_that_was_open_before_is_named_by_its_processs_title() -> None:
     sessions = told(
         postgres_event(SessionEvent.MET, 10),

@@ -112,6 +112,7 @@ class SessionEvent(IntEnum):
     KEPT = 5
     MET = 6
     SETS = 7
+    APPLICATION = 8
 
 
 class Dialect(IntEnum):

@@ -14,6 +14,8 @@
     --pg-states ID:IDLE:RUNNING:IDLE_IN_TRANSACTION:FASTPATH:ABORTED
                                  this PostgreSQL's BackendState values
     --pg-replies ID:OFFSET       where its backends keep their replies, from the start of their data
+    --pg-memory ID:CLIENT:APPLICATION:PORTAL
+                                 what the symbol rung reads there (`postgres_memory`); 0: not known
     --cql-port ID:PORT           where this Cassandra's clients connect
     --pool ID                    this server may run a thread pool
     --library ID:PATH            its probes are in this file, not in its executable
@@ -37,6 +39,7 @@ from qjoule.contract import Rung
 from qjoule.errors import QjouleError
 from qjoule.servers.agent import Agent
 from qjoule.servers.kernel_facts import KernelFacts
+from qjoule.servers.postgres_memory import BackendMemory
 from qjoule.servers.resolve import FileKey, Probe, Resolution, resolve
 from qjoule.servers.rungs import Choice, choose_rung
 from qjoule.servers.signatures import BackendStates, Role
@@ -55,6 +58,7 @@ class PlannedServer:
     probes: tuple[Probe, ...] = ()  #: of its executable, also when another server lists them
     states: BackendStates | None = None
     replies: int = 0  #: as in `Resolution`
+    memory: BackendMemory | None = None
     notes: tuple[str, ...] = ()  #: what will be less than complete, one line each
     lists_probes: bool = False
     library: Path | None = None  #: that its probes are in, if it is not the executable
@@ -175,9 +179,11 @@ def build_plan(
                 replies=resolution.replies,
                 library=resolution.library,
                 heap=resolution.heap,
+                memory=resolution.memory if on_symbols else None,
                 notes=(
                     *resolution.notes,
                     *_without_names(resolution, on_symbols),
+                    *(resolution.no_memory if on_symbols else ()),
                     *_without_children(resolution, children),
                 ),
                 lists_probes=resolution.file not in listed,
@@ -278,6 +284,8 @@ def _arguments(planned: PlannedServer) -> list[str]:
         arguments += ["--pg-states", f"{server.id}:{planned.states.argument()}"]
     if planned.replies:
         arguments += ["--pg-replies", f"{server.id}:{planned.replies:#x}"]
+    if planned.memory is not None:
+        arguments += ["--pg-memory", f"{server.id}:{planned.memory.argument()}"]
     if server.cql_port:
         arguments += ["--cql-port", f"{server.id}:{server.cql_port}"]
     if planned.pool:

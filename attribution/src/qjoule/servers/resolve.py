@@ -9,6 +9,7 @@ from typing import Any
 from qjoule.contract import ServerKind
 from qjoule.errors import QjouleError
 from qjoule.servers.elf import Executable, Symbol, open_executable
+from qjoule.servers.postgres_memory import BackendMemory, backend_memory
 from qjoule.servers.postgres_replies import send_buffer
 from qjoule.servers.probe_site import CODE_BYTES, ProbeSite, inspect_site
 from qjoule.servers.signatures import (
@@ -58,6 +59,8 @@ class Resolution:
     no_names: str = ""
     states: BackendStates | None = None
     replies: int = 0  #: where a PostgreSQL keeps its replies (`postgres_replies`); 0: not known
+    memory: BackendMemory | None = None  #: what the symbol rung reads of a PostgreSQL
+    no_memory: tuple[str, ...] = ()  #: what it cannot read, one line each
     library: Path | None = None  #: that the probes are in, if it is not the executable
     heap: HeapLayout | None = None
     problem: str = ""  #: why there is no symbol rung
@@ -83,6 +86,8 @@ def resolve(server: Server) -> Resolution:
             return replace(resolution, problem="FerretDB has none")
         if server.kind is ServerKind.POSTGRES:
             resolution = _resolve_replies(executable, resolution)
+            memory, missing = backend_memory(executable)
+            resolution = replace(resolution, memory=memory, no_memory=missing)
         if executable.machine != "x64":
             raise QjouleError(f"probe sites are checked on x86-64 only, not {executable.machine}")
         resolution = _resolve_parallel(server, executable, resolution)

@@ -29,7 +29,8 @@ class Role(StrEnum):
     MYSQL_CHILD_TEXT = "mysql-child-text"  # (THD *, const char *text, size_t length)
     MYSQL_CHILD_END = "mysql-child-end"  # return of the first
     PG_ACTIVITY = "pg-activity"  # (BackendState, const char *text)
-    PG_PORTAL_RUN = "pg-portal-run"  # (Portal, ...)
+    PG_PORTAL_RUN = "pg-portal-run"  # (Portal, long count, bool isTopLevel, ...)
+    PG_FAILED = "pg-failed"  # (), where a client's statement has failed, and nowhere else
     PG_LAUNCH_WORKERS = "pg-launch-workers"  # (ParallelContext *), in the leader
     PG_JOIN_LEADER = "pg-join-leader"  # (PGPROC *leader, int pid), in the worker
     VOLTDB_BEGIN = "voltdb-begin"  # (JNIEnv *, jobject engine, ...), see bpf/voltdb.bpf.c
@@ -96,10 +97,12 @@ MYSQL_CHILDREN = {
 }
 
 #: C functions have no types in their names; the arguments read are the same from 13 to 18
-#: (src/include/utils/backend_status.h, tcop/pquery.h, access/parallel.h, storage/proc.h).
+#: (src/include/utils/backend_status.h and portal.h, tcop/pquery.h, access/parallel.h,
+#: storage/proc.h).
 POSTGRES_FUNCTIONS = {
     Role.PG_ACTIVITY: "pgstat_report_activity",
     Role.PG_PORTAL_RUN: "PortalRun",
+    Role.PG_FAILED: "PortalErrorCleanup",
 }
 POSTGRES_PARALLEL = {
     Role.PG_LAUNCH_WORKERS: "LaunchParallelWorkers",

@@ -17,7 +17,14 @@ import pyarrow as pa
 from qjoule.contract import SessionEvent
 from qjoule.trace.columns import Array, distinct, names
 from qjoule.trace.schema import SESSION_EVENTS, SESSIONS
-from qjoule.trace.startup import RESET, Startup, parse_change, parse_sets, parse_startup
+from qjoule.trace.startup import (
+    RESET,
+    Startup,
+    application_name,
+    parse_change,
+    parse_sets,
+    parse_startup,
+)
 from qjoule.trace.stream import Frame
 
 #: Sessions remembered; applications that connect for each query must not cost memory for ever.
@@ -102,6 +109,10 @@ class Sessions:
             name = parse_sets(frame.text)
             code = _SAME if name is None else _FIRST if name is RESET else self._code(name)
             startup = Startup(application=name or None)
+            self._change(session, t_ns, event, (_SAME, _SAME, code))
+        elif event == SessionEvent.APPLICATION:
+            startup = Startup(application=application_name(frame.text))
+            code = self._code(startup.application)
             self._change(session, t_ns, event, (_SAME, _SAME, code))
         elif event == SessionEvent.KEPT:
             self._change(session, t_ns, event, (_SAME, _SAME, _SAME))

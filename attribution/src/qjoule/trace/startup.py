@@ -148,15 +148,16 @@ def parse_sets(statement: bytes) -> str | None:
             name = RESET
         else:
             plain = word if value is None else value.replace(b"''", b"'")
-            name = _printable(plain[:_APPLICATION_BYTES])
+            name = application_name(plain) or RESET
         if at >= len(statement):
             break
     return name
 
 
-def _printable(name: bytes) -> str:
-    """As the server has it: printable ASCII (check_application_name(), utils/misc)."""
-    return "".join(chr(byte) if 32 <= byte < 127 else "?" for byte in name)
+def application_name(name: bytes) -> str | None:
+    """As the server has it: printable ASCII (check_application_name(), utils/misc). None: none."""
+    name = name[:_APPLICATION_BYTES]
+    return "".join(chr(byte) if 32 <= byte < 127 else "?" for byte in name) or None
 
 
 def _mysql(cursor: _Cursor, found: dict[str, str]) -> None:

@@ -1,0 +1,102 @@
+"""Where a PostgreSQL backend keeps what the symbol rung reads of its memory.
+
+`MyProcPort` (src/include/miscadmin.h) and `application_name` (src/backend/utils/misc/guc_tables.c)
+are global variables, which every executable exports to its extensions. `atStart` is a field of
+PortalData (src/include/utils/portal.h), whose layout differs between versions: it is read from the
+code of `CreatePortal()`, which sets the struct's end. From 13 to 18 that is atStart and atEnd in
+one word, portalPos, creation_time and visible, the flags to true.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from qjoule.servers.elf import Executable
+from qjoule.servers.signatures import CannotResolve
+
+_CLIENT, _APPLICATION = "MyProcPort", "application_name"
+_CREATE = "CreatePortal"
+_CODE_BYTES = 1024  #: the function has some 400
+_FLAGS_TO_VISIBLE = 24
+_STRUCT_BYTES_MAX = 1024
+
+
+@dataclass(frozen=True)
+class BackendMemory:
+    """Distances in bytes; 0: not known."""
+
+    client: int = 0  #: of MyProcPort, from the start of the executable's data (`postgres_replies`)
+    application: int = 0  #: of application_name, likewise
+    portal_start: int = 0  #: of atStart, in PortalData
+
+    def argument(self) -> str:
+        return f"{self.client:#x}:{self.application:#x}:{self.portal_start:#x}"
+
+
+def backend_memory(executable: Executable) -> tuple[BackendMemory, tuple[str, ...]]:
+    """What is found, and a line for each that is not: what of the symbol rung lacks without it."""
+    notes = []
+    client = _distance(executable, _CLIENT)
+    if not client:
+        notes.append(f"queries of its symbol rung have no tags: no {_CLIENT} in the executable")
+    application = _distance(executable, _APPLICATION)
+    try:
+        portal_start = portal_start_offset(executable)
+    except CannotResolve as error:
+        portal_start = 0
+        notes.append(f"each part that is fetched of a portal counts as an execution: {error}")
+    return BackendMemory(client, application, portal_start), tuple(notes)
+
+
+def portal_start_offset(executable: Executable) -> int:
+    """The offset of atStart in PortalData.
+
+    Raises:
+        CannotResolve: the code is not as expected; the message says how.
+    """
+    if executable.machine != "x64":
+        raise CannotResolve(f"{_CREATE} is read on x86-64 only, not {executable.machine}")
+    functions = executable.functions(_CREATE)
+    if len(functions) != 1:
+        raise CannotResolve(f"{len(functions)} functions are named {_CREATE}")
+    offset = executable.file_offset(functions[0].vaddr)
+    if offset is None:
+        raise CannotResolve(f"{_CREATE} is not in the code of {executable.path}")
+    code = executable.read(offset, min(functions[0].size or _CODE_BYTES, _CODE_BYTES))
+    flags, pairs = _stores(code)
+    found = {at - _FLAGS_TO_VISIBLE for at in flags} & pairs
+    if len(found) != 1:
+        raise CannotResolve(f"{_CREATE} does not set a portal's flags as expected")
+    return found.pop()
+
+
+def _distance(executable: Executable, name: str) -> int:
+    variable = executable.variable(name)
+    distance = variable.vaddr - executable.data_vaddr if variable else 0
+    return distance if 0 < distance < executable.data_size else 0
+
+
+def _stores(code: bytes) -> tuple[set[int], set[int]]:
+    """Where structs have a byte set to 1, and where two neighbours set at once, or both to 1."""
+    import capstone  # noqa: PLC0415 - loads a shared library: only when a server is resolved
+    from capstone import x86  # noqa: PLC0415
+
+    disassembler = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
+    disassembler.detail = True
+    flags: set[int] = set()
+    pairs: set[int] = set()
+    for instruction in disassembler.disasm(code, 0):
+        if instruction.id != x86.X86_INS_MOV or len(instruction.operands) != 2:
+            continue
+        to, value = instruction.operands
+        if to.type != x86.X86_OP_MEM or not 0 < to.mem.disp < _STRUCT_BYTES_MAX:
+            continue
+        if to.mem.base in (x86.X86_REG_RIP, x86.X86_REG_RSP, x86.X86_REG_RBP):
+            continue
+        constant = value.imm if value.type == x86.X86_OP_IMM else None
+        if to.size == 1 and constant == 1:
+            flags.add(int(to.mem.disp))
+        elif to.size == 2 and constant in (None, 0x0101):
+            pairs.add(int(to.mem.disp))
+    pairs |= {at for at in flags if at + 1 in flags}
+    return flags, pairs
