@@ -208,6 +208,10 @@ static __always_inline void qj_mongodb_sized(struct qj_mongodb *m)
 		qj_mongodb_bad(m);
 		return;
 	}
+	if (m->type == 2 && m->depth == 1 && !m->in_items && qj_mongodb_is_comment(m->name)) {
+		m->comment = m->body - m->left;
+		m->comment_bytes = m->number;
+	}
 	m->at = QJ_MONGODB_AT_TYPE;
 	if (m->kept && m->number)
 		m->at = QJ_MONGODB_AT_KEPT;

@@ -82,4 +82,8 @@ extern int feed_mongodb(struct qj_mongodb *message, struct mongodb_chunk *chunk,
 extern int tell_mongodb(struct qj_cpu_state *cpu, struct thread_state *thread,
 			struct qj_mongodb *message, __u64 addr);
 
+/* Tells what a command's comment says of the query that this thread serves: tags. */
+extern int tell_mongodb_comment(struct qj_cpu_state *cpu, struct thread_state *thread,
+				const struct qj_mongodb *message, __u64 addr);
+
 #endif

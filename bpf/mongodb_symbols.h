@@ -70,7 +70,9 @@ struct qj_mongodb {
 	__u32 number; /* little-endian, so far; or how many bytes of a text are left */
 	__u32 name;   /* hash of the present key */
 	__u32 flags;
-	__u32 command; /* hash of the body's first key */
+	__u32 command;	     /* hash of the body's first key */
+	__u32 comment;	     /* where in the body the text of its `comment` is, if it is one ... */
+	__u32 comment_bytes; /* ... and how long that is, its NUL with it */
 	__u32 reserved;
 	__u8 at;     /* enum qj_mongodb_at */
 	__u8 digits; /* of `number` */
@@ -114,6 +116,11 @@ static __always_inline int qj_mongodb_is_value(__u32 name)
 	return name == 0x009017e5u || name == 0x96234bd4u || name == 0x67a6c45eu ||
 	       name == 0x67fac355u || name == 0x66442be2u || name == 0x8f929c1eu ||
 	       name == 0x3ac30b1du;
+}
+
+static __always_inline int qj_mongodb_is_comment(__u32 name)
+{
+	return name == 0x67a6c45eu;
 }
 
 /* A client's first command: hello, isMaster, ismaster. */

@@ -12,6 +12,7 @@ struct mongodb_text_head {
 _Static_assert(sizeof(struct mongodb_text_head) + QJ_MONGODB_BODY <= QJ_TEXT_BYTES, "no room");
 
 #define MONGODB_COMPRESSION 9 /* bytes before what is compressed: opcode, size, compressor */
+#define MONGODB_TAGS_LEAST  5 /* a='' and a NUL */
 #define MONGODB_SHORT_BODY  (QJ_SHORT_TEXT_BYTES - sizeof(struct mongodb_text_head))
 
 /*
@@ -104,6 +105,50 @@ static __always_inline bool tell_body(struct qj_cpu_state *cpu, struct thread_st
 	r->text.single = single;
 	submit(r);
 	return true;
+}
+
+/*
+ * Tags in a command's comment: a text that ends as they do, key='value'. The reader looks closer.
+ * They are told by the query, for many differ from call to call.
+ */
+int tell_mongodb_comment(struct qj_cpu_state *cpu, struct thread_state *thread,
+			 const struct qj_mongodb *message, __u64 addr)
+{
+	struct qj_ring_short_text *r;
+	__u64 bytes;
+	__u8 last = 0;
+
+	if (!cpu || !thread || !message || !addr || plan.mode != QJ_MODE_RECORD)
+		return 0;
+	if (message->comment_bytes < MONGODB_TAGS_LEAST ||
+	    message->comment_bytes > QJ_SHORT_TEXT_BYTES ||
+	    message->comment > QJ_MONGODB_BODY - QJ_SHORT_TEXT_BYTES)
+		return 0;
+	bytes = at_most(message->comment_bytes - 1, QJ_SHORT_TEXT_BYTES);
+	addr += message->comment;
+	bpf_probe_read_user(&last, 1, (const void *)(addr + bytes - 1));
+	if (last != '\'')
+		return 0;
+	r = may_tell_single() ? reserve(sizeof(*r)) : 0;
+	if (!r) {
+		count_loss(cpu, QJ_LOSS_TEXT);
+		return 0;
+	}
+	if (bpf_probe_read_user(r->bytes, bytes, (const void *)addr)) {
+		bpf_ringbuf_discard(r, BPF_RB_NO_WAKEUP);
+		count_loss(cpu, QJ_LOSS_TEXT);
+		return 0;
+	}
+	r->head.block = QJ_BLOCK_TEXT;
+	r->head.text_bytes = bytes;
+	__builtin_memset(&r->text, 0, sizeof(r->text));
+	r->text.shape = thread->query;
+	r->text.text_bytes = r->text.statement_bytes = bytes;
+	r->text.server = thread->server;
+	r->text.dialect = QJ_DIALECT_TAGS;
+	r->text.single = 1;
+	submit(r);
+	return 0;
 }
 
 /* Tells a compressed request under a shape of its own; if that cannot be, it stays with all. */

@@ -96,6 +96,8 @@ static __always_inline void mongodb_shaped(struct mongodb_walk *walk)
 	    tell_mongodb(walk->cpu, thread, &c->message, c->text_addr))
 		c->told = c->shape;
 	c->shape = thread->shape;
+	if (c->message.comment_bytes && owns_time(thread) && thread->session == c->session)
+		tell_mongodb_comment(walk->cpu, thread, &c->message, c->text_addr);
 	if (!c->greeted && qj_mongodb_is_hello(&c->message) && c->text_addr) {
 		c->greeted = 1;
 		thread->session = c->session;

@@ -135,6 +135,7 @@ enum qj_dialect {
 	QJ_DIALECT_CQL_ID = 7,	  /* 16 bytes: id of a statement prepared before */
 	QJ_DIALECT_CQL_BATCH = 8, /* struct qj_cql_batch */
 	QJ_DIALECT_VOLTDB = 6,	  /* names of procedures */
+	QJ_DIALECT_TAGS = 9, /* key='value',...: of one query, whose id is in place of a shape */
 };
 
 /* ---- records ------------------------------------------------------------------------------ */

@@ -101,6 +101,8 @@ static __always_inline void mongodb_message(struct qj_cpu_state *cpu, struct thr
 	if (read.message.at == QJ_MONGODB_AT_CUT)
 		thread->flags |= QJ_QUERY_TRUNCATED;
 	tell_mongodb(cpu, thread, &read.message, thread->text_addr);
+	if (read.message.comment_bytes)
+		tell_mongodb_comment(cpu, thread, &read.message, thread->text_addr);
 	cpu->shape = thread->shape;
 	if (thread->phase != PHASE_READY && qj_mongodb_is_hello(&read.message)) {
 		thread->phase = PHASE_READY;

@@ -77,7 +77,11 @@ def test_the_comment_of_a_command(ferretdb: DatabaseServer, listener: Listener) 
         with tag(endpoint="check out", tenant="7"):
             list(client.drivers.items.find({}, limit=1))
             list(client.drivers.items.find({}, limit=1, comment="its own"))
+            client.drivers.bulk.bulk_write([pymongo.InsertOne({"a": n}) for n in range(3)])
+            client.drivers.bulk.bulk_write([pymongo.DeleteMany({})], comment="its own")
         list(client.drivers.items.find({}, limit=1))
+    writes = [message for message in messages if b"bulk" in message]
+    assert [b"endpoint='check%20out'" in message for message in writes] == [True, False]
     found = [message for message in messages if b"find" in message]
     assert [b"endpoint='check%20out'" in message for message in found] == [True, False, False]
     assert [b"its own" in message for message in found] == [False, True, False]

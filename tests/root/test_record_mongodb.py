@@ -169,6 +169,39 @@ def test_what_no_prefix_tells_is_called_by_its_compressor(
     assert counted == {"o find {a: ?} …": 2}
 
 
+@pytest.mark.parametrize("rung", RUNGS)
+def test_comments_that_are_tags(mongod: DatabaseServer, rung: str, tmp_path: Path) -> None:
+    """As drivers put them, also into bulk writes; any other comment stays where it is."""
+    tagged = "endpoint='check%20out'"
+    with recording(tmp_path / "t", *_options(mongod, rung)):
+        with mongod.connect() as client:
+            orders = client.shop.orders
+            inserts = [pymongo.InsertOne({"a": n}) for n in range(3)]
+            deletes = [pymongo.DeleteMany({"a": 1})]
+            orders.bulk_write([*inserts, *deletes], comment=f"{tagged},n='1'")
+            orders.find_one({"a": 1}, comment=tagged)
+            orders.find_one({"b": 1}, comment="a secret")
+            orders.find_one({"c": 1}, comment="x" * 600 + "='1'")
+            orders.find_one({"d": 1, "comment": "no='1'"})
+        clients_gone(mongod)
+    run = Run(tmp_path / "t")
+    told = {}
+    for text, tags in zip(run.queries["text"], run.queries["tags"], strict=True):
+        if text.startswith("shop."):
+            told[text.removeprefix("shop.orders ").removesuffix(" limit ?")] = tags
+    bulk = [("endpoint", "check out"), ("n", "1")]
+    assert {
+        text: list(tags) if isinstance(tags, list) else None for text, tags in told.items()
+    } == {
+        "insert": bulk,
+        "delete [{limit: ?, q: {a: ?}}]": bulk,
+        "find {a: ?}": [("endpoint", "check out")],
+        "find {b: ?}": None,
+        "find {c: ?}": None,
+        "find {comment: ?, d: ?}": None,
+    }
+
+
 def test_what_is_no_request_is_counted(mongod: DatabaseServer, tmp_path: Path) -> None:
     """TLS, another protocol, a reply: lost as such, and nobody else's requests with them."""
     strangers = [

@@ -124,6 +124,7 @@ class Dialect(IntEnum):
     CQL_ID = 7
     CQL_BATCH = 8
     VOLTDB = 6
+    TAGS = 9
 
 
 class Grade(IntEnum):

@@ -53,7 +53,7 @@ class Names:
         if shape in self._by_hash or len(self._by_hash) >= HASHES_PER_SHAPE * self._max_shapes:
             return
         dialect = dialect_of(frame)
-        if dialect is None:
+        if dialect is None or dialect is Dialect.TAGS:
             return
         if self._cursors.waits(frame.text, dialect):
             if len(self._waiting) < self._max_shapes:

@@ -17,7 +17,8 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from qjoule.contract import COUNTER_NAMES, Block, Grade, Loss, QueryFlag, Rung
+from qjoule.contract import COUNTER_NAMES, Block, Dialect, Grade, Loss, QueryFlag, Rung
+from qjoule.tags.comments import Comments
 from qjoule.trace import rows
 from qjoule.trace.columns import Array, looked_up
 from qjoule.trace.meta import Cpu, DomainInfo, EnergyInfo, Meta
@@ -25,7 +26,7 @@ from qjoule.trace.owners import Owners
 from qjoule.trace.pending import Pending
 from qjoule.trace.schema import CAUSES, INVALID_CAUSE, TAGS_CAUSE
 from qjoule.trace.sessions import Sessions
-from qjoule.trace.statements import MAX_SHAPES, Fingerprint, Statements
+from qjoule.trace.statements import MAX_SHAPES, Fingerprint, Statements, dialect_of
 from qjoule.trace.stream import Frame, Stream
 from qjoule.trace.transactions import Transactions
 from qjoule.trace.writer import TraceWriter
@@ -78,6 +79,7 @@ class Ingest:
         self._statements = Statements(
             fingerprint, max_shapes=max_shapes, capture=self.meta.literals
         )
+        self._comments = Comments()
         self._sessions = Sessions()
         self._transactions = Transactions(self._statements.named)
         self._owners = Owners()
@@ -101,7 +103,7 @@ class Ingest:
             case Block.DOMAIN:
                 self._announce_domains(frame.records)
             case Block.TEXT:
-                self._statements.add(frame)
+                self._add_text(frame)
             case Block.SESSION:
                 self._invalid += not self._sessions.add(frame)
             case Block.TASK:
@@ -178,6 +180,12 @@ class Ingest:
                 reason=_text(hello["energy_reason"]),
             ),
         )
+
+    def _add_text(self, frame: Frame) -> None:
+        if dialect_of(frame) is Dialect.TAGS:
+            self._comments.add(int(frame.records[0]["shape"]), frame.text)
+        else:
+            self._statements.add(frame)
 
     def _cpus(self, records: Array) -> None:
         known = {cpu.cpu: cpu for cpu in self.meta.cpus}
@@ -271,12 +279,14 @@ class Ingest:
         )
 
     def _tags(self, queries: Array) -> pa.Array | None:
-        if self._tagging is None:
-            return None
+        tags = None if self._tagging is None else self._tags_of_calls(self._tagging, queries)
+        return self._comments.fill(tags, queries["query"])
+
+    def _tags_of_calls(self, tagging: Tagging, queries: Array) -> pa.MapArray:
         codes, connections = self._sessions.connections(queries["session"])
         streams = queries["stream"].astype(np.int64)
         begins_ns = queries["begin_ns"].astype(np.int64)
-        return self._tagging.tags_of(connections, codes, streams, begins_ns)
+        return tagging.tags_of(connections, codes, streams, begins_ns)
 
     def _follow_databases(self, queries: Array) -> None:
         """A `USE` changes its session's database, if it was done.
