@@ -20,8 +20,9 @@ from qjoule.commands.say import say
 from qjoule.contract import Mode, Rung
 from qjoule.errors import QjouleError
 from qjoule.live.directory import inside
-from qjoule.live.privileges import drop_root, unprivileged_user
+from qjoule.live.privileges import drop_root
 from qjoule.live.program import start_program
+from qjoule.live.telling import listen
 from qjoule.live.titles import TitledStream
 from qjoule.live.tracer import (
     Settings,
@@ -39,7 +40,6 @@ from qjoule.reporters.missing import lost
 from qjoule.servers.plan import AttachPlan
 from qjoule.servers.types import Flavour
 from qjoule.shapes import fingerprint
-from qjoule.tags.tagging import TagSource
 from qjoule.trace.durable import write_whole
 from qjoule.trace.ingest import record
 from qjoule.trace.meta import Meta, Server
@@ -158,7 +158,7 @@ def command(
     directory = output or Path(datetime.now().strftime("qjoule-%Y%m%d-%H%M%S.qjoule"))
     meta = _meta(plan, capture_literals)
     calibrated, flags = to_record(calibration)
-    job = _Job(directory, duration, program, Path.cwd(), calibrated, flags)
+    job = _Job(directory, duration, program, Path.cwd(), plan, calibrated, flags)
     with inside(directory):
         tracer = start_tracer(plan, settings, pids, agents)
         try:
@@ -173,6 +173,7 @@ class _Job:
     duration: float | None
     program: tuple[str, ...]
     here: Path  #: where the user stands; we stand in the trace
+    plan: AttachPlan
     calibration: Calibration | None = None
     flags: tuple[str, ...] = ()  #: what of it does not fit this machine, or why there is none
 
@@ -184,7 +185,7 @@ def _record(tracer: Tracer, job: _Job, meta: Meta) -> int:
         if job.program:
             child = start_program(job.program, job.here, tracer.stop)
         # Everything is attached and the directory is ours: from here on nothing needs root.
-        tags, silence = _listen()
+        tags, silence = listen(job.plan, every_call=False)
         drop_root()
         say(f"tracing {_servers(meta)}; {_until(job)}")
         if silence:
@@ -216,14 +217,6 @@ def _record(tracer: Tracer, job: _Job, meta: Meta) -> int:
     if child is not None:
         return child.wait()
     return 0 if written.complete else 1
-
-
-def _listen() -> tuple[TagSource | None, str]:
-    """What applications say of their queries, or why that is not heard: it is no reason to stop."""
-    try:
-        return TagSource(owner=unprivileged_user().pw_uid), ""
-    except QjouleError as error:
-        return None, f"queries will not be tagged: {error}"
 
 
 def _stream(tracer: Tracer, meta: Meta) -> Stream:

@@ -70,6 +70,11 @@ class PlannedServer:
         return self.choice.traced
 
     @property
+    def hides_sessions(self) -> bool:
+        """Whether some of its sessions may not be readable on their sockets."""
+        return self.choice.rung is Rung.SOCKET and not self.choice.exact
+
+    @property
     def boundary_cost_ns(self) -> int:
         """What the probes that every query runs through cost it, by the table of `probe_site`."""
         by_role = {probe.role: probe.site.cost for probe in self.probes}

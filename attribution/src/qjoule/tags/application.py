@@ -17,9 +17,12 @@ MAX_MESSAGES = 4096
 class Application:
     """One process that shares a ring with us."""
 
-    def __init__(self, number: int, pid: int, connected: socket.socket) -> None:
+    def __init__(
+        self, number: int, pid: int, connected: socket.socket, *, is_here: bool = False
+    ) -> None:
         self.number = number
         self.pid = pid
+        self.is_here = is_here  #: in the recorder's network namespace
         self.definitions = Definitions()
         self.ring: RingReader | None = None
         self.ended = False

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from qjoule.errors import QjouleError
+from qjoule.tags.addresses import is_same_network
 from qjoule.tags.application import Application
 from qjoule.tags.ring import NotARing, Slots
 
@@ -109,7 +110,8 @@ class Listener:
             credentials = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
             self._next += 1
             pid = struct.unpack("=iII", credentials)[0]
-            self._applications.append(Application(self._next, pid, connected))
+            here = is_same_network(connected, self._socket)
+            self._applications.append(Application(self._next, pid, connected, is_here=here))
 
     def _poll(self, application: Application, now_ns: int) -> None:
         try:

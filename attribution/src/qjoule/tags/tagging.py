@@ -1,37 +1,54 @@
-"""What a recording asks: which tags its queries have."""
+"""What a recording asks: which tags its queries have, and which calls went where no probe is."""
 
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
 
+from qjoule.tags.addresses import Addresses
+from qjoule.tags.application import Application
 from qjoule.tags.calls import Array, Calls
 from qjoule.tags.listener import DEFAULT_PATH, Listener
+from qjoule.tags.ring import Slots
+from qjoule.tags.told import Call, ToldCalls
 
 
 class TagSource:
     """The applications of this host, from now until `close`."""
 
-    def __init__(self, path: Path | None = None, owner: int | None = None) -> None:
+    def __init__(
+        self,
+        path: Path | None = None,
+        owner: int | None = None,
+        *,
+        addresses: Addresses | None = None,
+        hidden: frozenset[int] = frozenset(),
+    ) -> None:
         """Listens at once: while this process still has root's rights. Raises QjouleError.
 
         Args:
             path: of the socket; default: `QJOULE_TAGS_SOCKET`, or below /run.
             owner: of the folder below /run: who will have to remove the socket.
+            addresses: of the servers whose calls are to be told one by one.
+            hidden: those of them of which only some connections are, see `told`.
         """
         named = os.environ.get("QJOULE_TAGS_SOCKET")
         self._calls = Calls()
+        self._told = ToldCalls((addresses or Addresses()).server_of, hidden)
         path = path or (Path(named) if named else DEFAULT_PATH)
-        self._listener = Listener(path, self._calls)
+        self._listener = Listener(path, _Both(self._calls, self._told))
         if owner is not None and path == DEFAULT_PATH:
             os.chown(path.parent, owner, -1)
 
     @property
     def lost(self) -> int:
         """Calls that applications could not tell, or that were forgotten or not believed."""
-        return self._listener.lost + self._calls.dropped + self._calls.unbelievable
+        forgotten = self._calls.dropped + self._told.dropped
+        return self._listener.lost + forgotten + self._calls.unbelievable
 
     @property
     def applications(self) -> int:
@@ -54,6 +71,32 @@ class TagSource:
         self._listener.poll()
         return self._calls.tags_of(connections, codes, streams, begins_ns)
 
+    def told(self, opaque: Mapping[str, int], *, everything: bool = False) -> list[Call]:
+        """Calls that have ended since the last time, to servers whose queries no probe sees.
+
+        Args:
+            opaque: of the `hidden` servers, those connections (names as in `tags_of`, and the
+                server of each) that cannot be looked into.
+            everything: also those that are under way.
+        """
+        self._listener.poll()
+        return self._told.collect(opaque, time.monotonic_ns(), everything=everything)
+
     def close(self) -> None:
         """Takes no more, and tells the applications."""
         self._listener.close()
+
+
+class _Both:
+    """Hands everything to both."""
+
+    def __init__(self, calls: Calls, told: ToldCalls) -> None:
+        self._takers = (calls, told)
+
+    def take(self, application: Application, records: Slots, now_ns: int) -> None:
+        for taker in self._takers:
+            taker.take(application, records, now_ns)
+
+    def part(self, application: Application) -> None:
+        for taker in self._takers:
+            taker.part(application)

@@ -9,7 +9,7 @@ The same blocks give the same tables in the same batches, however they are read 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Protocol
@@ -28,6 +28,7 @@ from qjoule.trace.schema import CAUSES, INVALID_CAUSE, TAGS_CAUSE
 from qjoule.trace.sessions import Sessions
 from qjoule.trace.statements import MAX_SHAPES, Fingerprint, Statements, dialect_of
 from qjoule.trace.stream import Frame, Stream
+from qjoule.trace.told import CallShapes, Told, call_rows
 from qjoule.trace.transactions import Transactions
 from qjoule.trace.writer import TraceWriter
 
@@ -52,6 +53,9 @@ class Tagging(Protocol):
         self, connections: list[str | None], codes: Array, streams: Array, begins_ns: Array
     ) -> pa.MapArray:
         """Tags of queries; `connections[codes]` names a query's connection, code -1 unknown."""
+
+    def told(self, opaque: Mapping[str, int], *, everything: bool = False) -> Sequence[Told]:
+        """Calls to servers whose queries no probe sees; `opaque`: such connections, and whose."""
 
 
 class Ingest:
@@ -82,6 +86,10 @@ class Ingest:
         self._comments = Comments()
         self._sessions = Sessions()
         self._transactions = Transactions(self._statements.named)
+        self._calls = CallShapes(max_shapes)
+        self._ending = False
+        self._told = 0  #: calls that only their clients told of
+        self._waiting: list[Told] = []  #: those that are ahead of the stream
         self._owners = Owners()
         self._packages = np.full(1 << 16, -1, np.int32)
         self._domains: dict[int, DomainInfo] = {}
@@ -124,7 +132,7 @@ class Ingest:
     def flush(self, *, everything: bool = False) -> None:
         """Hands over what is pending: segments up to the last FLUSH block, or `everything`."""
         tables = {
-            "queries": self._take_queries(everything),
+            "queries": pa.concat_tables([self._take_queries(everything), self._take_told()]),
             "segments": self._take_segments(everything),
             "energy": self._take_energy(),
             "cpu_time": rows.cpu_time_rows(self._take_timed(Block.CPU_TIME)),
@@ -132,7 +140,7 @@ class Ingest:
             "owners": self._owners.take_changes(),
             "sessions": self._sessions.take_rows(),
             "transactions": self._transactions.take_rows(),
-            "shapes": self._statements.take_shapes(),
+            "shapes": pa.concat_tables([self._statements.take_shapes(), self._calls.take_rows()]),
             "statements": self._statements.take_statements(),
         }
         self._owners.forget(self._sent_ns)
@@ -141,6 +149,7 @@ class Ingest:
 
     def finish(self, *, complete: bool, stopped: str | None = None) -> Meta:
         """Hands over the rest and returns the trace's meta, loss included."""
+        self._ending = True
         self.flush(everything=True)
         self._transactions.finish()
         if (unfinished := self._transactions.take_rows()).num_rows:
@@ -287,6 +296,16 @@ class Ingest:
         streams = queries["stream"].astype(np.int64)
         begins_ns = queries["begin_ns"].astype(np.int64)
         return tagging.tags_of(connections, codes, streams, begins_ns)
+
+    def _take_told(self) -> pa.Table:
+        """Calls that only clients tell of, up to the stream's time; at the end also open ones."""
+        if self._tagging is not None:
+            told = self._tagging.told(self._sessions.opaque, everything=self._ending)
+            self._waiting += [call for call in told if call.begin_ns >= (self.meta.begin_ns or 0)]
+        calls = [call for call in self._waiting if call.begin_ns <= self._clock_ns]
+        self._waiting = [call for call in self._waiting if call.begin_ns > self._clock_ns]
+        self._told += len(calls)
+        return call_rows(calls, self._told - len(calls), self._calls)
 
     def _follow_databases(self, queries: Array) -> None:
         """A `USE` changes its session's database, if it was done.

@@ -75,6 +75,8 @@ class Sessions:
         self._vocabulary: list[str | None] = []
         self._codes: dict[str, int] = {}
         self._rows: list[dict[str, object]] = []
+        #: Connections whose bytes cannot be read, if both ends are known, and their servers.
+        self.opaque: dict[str, int] = {}
 
     def add(self, frame: Frame) -> bool:
         """Takes in a SESSION block; false if it makes no sense."""
@@ -83,6 +85,7 @@ class Sessions:
         if not 0 < event < len(SESSION_EVENTS) or t_ns >= 1 << 63:
             return False
         session = int(record["session"])
+        self._note_opaque(_connection(record), int(record["server"]), event)
         startup = Startup()
         if event == SessionEvent.OPEN:
             startup = parse_startup(kind, frame.text)
@@ -190,6 +193,15 @@ class Sessions:
         """Rows of `sessions` since the last call."""
         rows, self._rows = self._rows, []
         return pa.Table.from_pylist(rows, SESSIONS)
+
+    def _note_opaque(self, connection: str | None, server: int, event: int) -> None:
+        if connection is None:
+            return
+        self.opaque.pop(connection, None)  # its ends may have been another's before
+        if event == SessionEvent.OPAQUE:
+            self.opaque[connection] = server
+            if len(self.opaque) > self._max_sessions:
+                self.opaque.pop(next(iter(self.opaque)))
 
     def _change(self, number: int, t_ns: int, event: int, codes: tuple[int, int, int]) -> None:
         """`codes`: of user, database and application."""

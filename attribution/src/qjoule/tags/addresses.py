@@ -1,0 +1,108 @@
+"""Which traced server a call goes to, by the address that its connection was made to.
+
+Only where that is certain: the client and the server are in the recorder's own network namespace,
+the address is this host's, and no other traced server listens on that port.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable, Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from qjoule.tags.definitions import Connection
+
+#: getsockopt(2), <asm-generic/socket.h>: the namespace that a socket lives in. Linux 5.14.
+_SO_NETNS_COOKIE = 71
+_COOKIE_BYTES = 8
+_MAX_REMEMBERED = 4096
+_SEVERAL = -1
+
+
+class Listens(Protocol):
+    """What is asked of a server: see `qjoule.servers.types.Server`."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def tgids(self) -> tuple[int, ...]: ...
+    @property
+    def ports(self) -> tuple[int, ...]: ...
+    @property
+    def sockets(self) -> tuple[str, ...]: ...
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """Server ids by TCP port, and by the path of a Unix socket."""
+
+    ports: Mapping[int, int] = field(default_factory=dict)
+    paths: Mapping[str, int] = field(default_factory=dict)
+    _local: dict[str, bool] = field(default_factory=dict, compare=False, repr=False)
+
+    @staticmethod
+    def of(servers: Iterable[Listens], proc: Path = Path("/proc")) -> Addresses:
+        """Those of the servers in this process's network namespace. Needs root's rights."""
+        ports: dict[int, int] = {}
+        paths: dict[str, int] = {}
+        here = _namespace(proc / "self")
+        for server in servers:
+            if not server.tgids or here is None or _namespace(proc / str(server.tgids[0])) != here:
+                continue
+            for port in server.ports:
+                ports[port] = server.id if ports.get(port, server.id) == server.id else _SEVERAL
+            for path in server.sockets:
+                paths[path] = server.id if paths.get(path, server.id) == server.id else _SEVERAL
+        return Addresses(
+            {port: number for port, number in ports.items() if number != _SEVERAL},
+            {path: number for path, number in paths.items() if number != _SEVERAL},
+        )
+
+    def server_of(self, connection: Connection) -> int:
+        """The id of the server that a connection of this namespace goes to; 0: none of these."""
+        if connection.server is None:
+            return 0
+        if connection.client is None or connection.client.startswith("unix "):
+            return self.paths.get(connection.server, 0)
+        address, _, port = connection.server.rpartition(" ")
+        server = self.ports.get(int(port), 0)
+        return server if server and self._is_local(address) else 0
+
+    def _is_local(self, address: str) -> bool:
+        """Whether the address is one of this host's: then it can be bound to (EADDRNOTAVAIL)."""
+        known = self._local.get(address)
+        if known is None:
+            family = socket.AF_INET6 if ":" in address else socket.AF_INET
+            known = False
+            with suppress(OSError), closing(socket.socket(family, socket.SOCK_DGRAM)) as one:
+                one.bind((address, 0))
+                known = True
+            if len(self._local) >= _MAX_REMEMBERED:
+                self._local.clear()
+            self._local[address] = known
+        return known
+
+
+def is_same_network(one: socket.socket, other: socket.socket) -> bool:
+    """Whether two sockets are of one network namespace; an accepted Unix socket is its client's.
+
+    Not told before Linux 5.14: then it is not.
+    """
+    try:
+        cookies = [
+            found.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, _COOKIE_BYTES)
+            for found in (one, other)
+        ]
+    except OSError:
+        return False
+    return cookies[0] == cookies[1]
+
+
+def _namespace(directory: Path) -> str | None:
+    try:
+        return str((directory / "ns/net").readlink())
+    except OSError:
+        return None

@@ -1,0 +1,180 @@
+"""Calls to servers whose queries no probe sees: what their clients say is all there is.
+
+Such a call is told once, when it has ended, with its times at the client and the server that its
+connection goes to. It says what was asked for and for how long somebody waited, not what it cost.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from qjoule.tags.application import Application
+from qjoule.tags.calls import PLAUSIBLE_NS, Array, name_of
+from qjoule.tags.definitions import Connection, Tags
+from qjoule.tags.ring import BEGIN, BEGIN_IN_TRACE, END, Slots
+
+MAX_CALLS = 500_000
+#: A call of a connection of which nothing was seen on the server's side is forgotten after this.
+UNSEEN_NS = 5_000_000_000
+#: Codes of `Call.status`: the protocol's, and of calls that were still under way.
+UNKNOWN, OK, ERROR, UNFINISHED = 0, 1, 2, 3
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call. `end_ns` is `begin_ns` where no end was told."""
+
+    server: int
+    system: str  #: `db.system.name`, as its driver says
+    begin_ns: int
+    end_ns: int
+    status: int
+    tags: Tags  #: with `trace` and `span`, if it is part of one
+
+    @property
+    def ended(self) -> bool:
+        return self.end_ns > self.begin_ns
+
+
+@dataclass(slots=True)
+class _Begun:
+    """A call that waits for its end."""
+
+    application: int
+    number: int
+    connection: Connection
+    server: int  #: by its address; 0: only by what was seen of its connection
+    begin_ns: int
+    tags: Tags
+    end: int = 0  #: `t_ns` * 4 + status; 0: not known yet
+    lost: bool = False  #: its end will never be known
+
+
+class ToldCalls:
+    """Takes what applications say beside `qjoule.tags.calls`, and keeps what is asked for.
+
+    `server_of`: the server that a connection of this host goes to, 0 none. `probed`: those of them
+    with probes, of which only the connections are wanted that probes cannot look into.
+    """
+
+    def __init__(
+        self, server_of: Callable[[Connection], int], probed: frozenset[int] = frozenset()
+    ) -> None:
+        self._server_of = server_of
+        self._probed = probed
+        self._lock = threading.Lock()
+        self._applications: dict[int, Application] = {}
+        self._begun: dict[tuple[int, int], _Begun] = {}
+        self.dropped = 0  #: calls that were forgotten for want of room
+
+    def take(self, application: Application, records: Slots, now_ns: int) -> None:
+        """Takes in a batch of an application's records, whose definitions have been read."""
+        if not application.is_here:
+            return
+        with self._lock:
+            self._applications[application.number] = application
+            for record in records[records["kind"] == END]:
+                number = int(record["connection"]) << 32 | int(record["tags"])
+                if begun := self._begun.get((application.number, number)):
+                    begun.end = int(record["end"])
+            self._add_begins(application, records, now_ns)
+
+    def part(self, application: Application) -> None:
+        """The application's ring is about to be let go: what has no end now will have none."""
+        with self._lock:
+            if application.number in self._applications:
+                self._look_for_ends()
+                del self._applications[application.number]
+            for begun in self._begun.values():
+                if begun.application == application.number and not begun.end:
+                    begun.lost = True
+
+    def collect(
+        self, opaque: Mapping[str, int], now_ns: int, *, everything: bool = False
+    ) -> list[Call]:
+        """Calls that have ended since, by their begins; with `everything`, those under way too.
+
+        `opaque`: servers by the names (`calls.name_of`) of their connections that cannot be read.
+        """
+        with self._lock:
+            self._look_for_ends()
+            told: list[Call] = []
+            for key, begun in list(self._begun.items()):
+                if not (begun.end or begun.lost or everything):
+                    continue
+                server = begun.server or opaque.get(name_of(begun.connection) or "", 0)
+                if server:
+                    told.append(_call(begun, server))
+                elif not everything and now_ns - begun.begin_ns < UNSEEN_NS:
+                    continue  # what its connection is may be known in a moment
+                del self._begun[key]
+        told.sort(key=lambda call: (call.begin_ns, call.end_ns))
+        return told
+
+    def _add_begins(self, application: Application, records: Slots, now_ns: int) -> None:
+        kind = records["kind"]
+        begins = records[(kind == BEGIN) | (kind == BEGIN_IN_TRACE)]
+        servers = self._servers(application, begins)
+        rows = np.flatnonzero(servers >= 0)
+        for server, record in zip(servers[rows].tolist(), begins[rows], strict=True):
+            t_ns = int(record["t_ns"])
+            connection = application.definitions.connection(int(record["connection"]))
+            if connection is None or abs(t_ns - now_ns) >= PLAUSIBLE_NS:
+                continue  # counted where calls are joined
+            key = (application.number, int(record["number"]))
+            self._begun[key] = _Begun(
+                *key, connection, server, t_ns, _tags(application, record), int(record["end"])
+            )
+        while len(self._begun) > MAX_CALLS:
+            del self._begun[next(iter(self._begun))]
+            self.dropped += 1
+
+    def _servers(self, application: Application, records: Slots) -> Array:
+        """Of each record: its server if that has no probes; 0 to be found out; -1 none."""
+        numbers, places = np.unique(records["connection"], return_inverse=True)
+        found = np.full(len(numbers), -1, np.int64)
+        for at, number in enumerate(numbers.tolist()):
+            connection = application.definitions.connection(number)
+            server = self._server_of(connection) if connection is not None else 0
+            if server:
+                found[at] = 0 if server in self._probed else server
+        servers: Array = found[places.reshape(-1)]
+        return servers
+
+    def _look_for_ends(self) -> None:
+        by_application: dict[int, list[_Begun]] = {}
+        for begun in self._begun.values():
+            if not begun.end and not begun.lost:
+                by_application.setdefault(begun.application, []).append(begun)
+        for number, waiting in by_application.items():
+            application = self._applications.get(number)
+            ring = application.ring if application is not None else None
+            if ring is None:
+                continue
+            numbers = np.array([begun.number for begun in waiting], np.int64)
+            ends, missed = ring.ends(numbers), ring.may_have_ended(numbers)
+            for begun, end, lost in zip(waiting, ends.tolist(), missed.tolist(), strict=True):
+                begun.end, begun.lost = end, lost and not end
+
+
+def _tags(application: Application, record: Any) -> Tags:
+    tags = application.definitions.tags(int(record["tags"]))
+    if int(record["kind"]) != BEGIN_IN_TRACE:
+        return tags
+    ids = (("span", bytes(record["span"]).hex()), ("trace", bytes(record["trace"]).hex()))
+    return (*tags, *ids)
+
+
+def _call(begun: _Begun, server: int) -> Call:
+    end_ns, status = begun.end >> 2, begun.end & 3
+    if not begun.begin_ns <= end_ns < begun.begin_ns + PLAUSIBLE_NS:
+        end_ns, status = begun.begin_ns, UNKNOWN if begun.end or begun.lost else UNFINISHED
+    elif status not in (OK, ERROR):
+        status = UNKNOWN
+    system = begun.connection.system
+    return Call(server, system, begun.begin_ns, end_ns, status, begun.tags)

@@ -1,0 +1,134 @@
+"""Calls that only their clients tell of, as rows of `queries` (rung `tag`) and of `shapes`.
+
+Such a call has no statement: its shape is the database system that it went to and its tags, but
+for those that name a single request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from qjoule.contract import QueryFlag, Rung
+from qjoule.shapes.safe_text import sanitise, shorten
+from qjoule.trace.schema import OTHER_FINGERPRINT, QUERIES, SHAPES, TAGS
+from qjoule.trace.statements import MAX_SHAPES
+
+#: Tags that are another for each request.
+OF_ONE_REQUEST = frozenset({"trace", "span"})
+#: Ids of queries that the kernel counts are below.
+FIRST_ID = 1 << 63
+TEXT_CHARACTERS = 256
+#: By `Call.status`: the status of a query, and its flags.
+_STATUSES = (None, "ok", "error", "unfinished")
+_FLAGS = (QueryFlag(0), QueryFlag.OK, QueryFlag.ERROR, QueryFlag.OPEN)
+
+
+class Told(Protocol):
+    """See `qjoule.tags.told.Call`."""
+
+    @property
+    def server(self) -> int: ...
+    @property
+    def system(self) -> str: ...
+    @property
+    def begin_ns(self) -> int: ...
+    @property
+    def end_ns(self) -> int: ...
+    @property
+    def status(self) -> int: ...
+    @property
+    def tags(self) -> Sequence[tuple[str, str]]: ...
+    @property
+    def ended(self) -> bool: ...
+
+
+class CallShapes:
+    """Shapes of calls. Beyond `max_shapes` of them all others are one, `OTHER_FINGERPRINT`."""
+
+    def __init__(self, max_shapes: int = MAX_SHAPES) -> None:
+        self._max_shapes = max_shapes
+        self._known: dict[str, int] = {}
+        self._new: list[tuple[int, str, str, int]] = []
+        self.tags: dict[int, dict[str, str]] = {}  #: by shape
+
+    def shape(self, call: Told) -> tuple[int, str]:
+        """The hash of the call's shape, and its fingerprint."""
+        tags = {key: value for key, value in call.tags if key not in OF_ONE_REQUEST}
+        text = text_of(call.system, tags)
+        digest = blake2b(text.encode("utf-8", "replace"), digest_size=8)
+        shape, fingerprint = int.from_bytes(digest.digest(), "big"), digest.hexdigest()
+        if text not in self._known:
+            if len(self._known) >= self._max_shapes:
+                text, shape, fingerprint = "(other calls)", FIRST_ID, OTHER_FINGERPRINT
+                tags = {}
+            if text not in self._known:
+                self._known[text] = shape
+                self.tags[shape] = tags
+                self._new.append((shape, fingerprint, text, call.server))
+        return shape, fingerprint
+
+    def take_new(self) -> list[tuple[int, str, str, int]]:
+        """Shape, fingerprint, text and first server of those that are new since the last time."""
+        new, self._new = self._new, []
+        return new
+
+    def take_rows(self) -> pa.Table:
+        """The same as rows of `shapes`."""
+        names = ("shape", "fingerprint", "text", "server")
+        rows = [dict(zip(names, one, strict=True)) for one in self.take_new()]
+        return pa.Table.from_pylist(rows, SHAPES)
+
+
+def text_of(system: str, tags: dict[str, str]) -> str:
+    """What calls with these tags are called.
+
+    >>> text_of("redis", {"endpoint": "checkout", "tenant": "42"})
+    'redis call  endpoint=checkout tenant=42'
+    """
+    named = " ".join(f"{key}={value}" for key, value in sorted(tags.items())) or "(no tags)"
+    return shorten(sanitise(f"{system} call  {named}"), TEXT_CHARACTERS)
+
+
+def call_rows(calls: Sequence[Told], first: int, shapes: CallShapes) -> pa.Table:
+    """Rows of `queries`, numbered from `FIRST_ID` + `first`; new shapes go to `shapes`."""
+    found = [shapes.shape(call) for call in calls]
+    flags = [
+        int(_FLAGS[call.status] | (QueryFlag(0) if call.ended else QueryFlag.NO_END))
+        for call in calls
+    ]
+    columns = {
+        "query": pa.array(np.arange(first, first + len(calls), dtype=np.uint64) + FIRST_ID),
+        "begin_ns": [call.begin_ns for call in calls],
+        "end_ns": [call.end_ns for call in calls],
+        "server": [call.server for call in calls],
+        "fingerprint": [fingerprint for _, fingerprint in found],
+        "shape": pa.array([shape for shape, _ in found], pa.uint64()),
+        "command": ["query"] * len(calls),
+        "status": [_STATUSES[call.status] for call in calls],
+        "tags": pa.array([list(call.tags) for call in calls], TAGS),
+        "rung": [Rung.TAG.name.lower()] * len(calls),
+        "executions": [1] * len(calls),
+        "flags": flags,
+    }
+    return pa.Table.from_arrays(
+        [
+            _column(columns[field.name], field.type)
+            if field.name in columns
+            else pa.nulls(len(calls), field.type)
+            for field in QUERIES
+        ],
+        schema=QUERIES,
+    )
+
+
+def _column(values: object, of: pa.DataType) -> pa.Array:
+    if isinstance(values, pa.Array):
+        return values
+    if pa.types.is_dictionary(of):
+        return pa.array(values, pa.string()).dictionary_encode()
+    return pa.array(values, of)
