@@ -13,7 +13,7 @@ from qjoule.model.coefficients import TOTAL_ERROR
 from qjoule.model.coverage import by_server
 from qjoule.model.findings import Findings, model_info
 from qjoule.model.interval import EnergyErrors
-from qjoule.model.labels import BY_THREAD, SHAPE_OF, GroupLabel
+from qjoule.model.labels import BY_CALLS, BY_THREAD, SHAPE_OF, GroupLabel
 from qjoule.model.latency import CallStats
 from qjoule.model.ledger import Ledger
 from qjoule.model.result import (
@@ -208,10 +208,12 @@ def coverage(ledger: Ledger, labels: Sequence[GroupLabel]) -> float:
     Servers that have no queries do not count.
     """
     ledger.grow(len(labels))
+    by_calls = {one.server for one in labels if one.rung == BY_CALLS}
     servers = [
         i
         for i, one in enumerate(labels)
-        if one.kind in ("queries", "background") and one.rung != BY_THREAD
+        if one.kind in ("queries", "background")
+        and (one.rung != BY_THREAD or one.server in by_calls)
     ]
     total = int(ledger.cpu_ns[servers].sum())
     named = int(ledger.cpu_ns[[i for i in servers if labels[i].named]].sum())

@@ -52,26 +52,22 @@ def bound_tags(attribution: Attribution, most: int) -> Attribution:
 
 def _renamed(attribution: Attribution, kept: dict[str, frozenset[str]]) -> Attribution:
     """Values of tags that are not kept get their common name, and rows that then agree are one."""
-    groups: dict[tuple[tuple[str, str], ...], list[Row]] = defaultdict(list)
+    groups: dict[object, list[Row]] = defaultdict(list)
     for row in attribution.rows:
-        groups[_keys(row, kept)].append(row)
+        named = replace(row, keys=_keys(row, kept))
+        groups[named.identity].append(named)
     rows = [
-        replace(found[0], keys=dict(keys))
-        if len(found) == 1
-        else added(found, dict(keys), apart=False)
-        for keys, found in groups.items()
+        found[0] if len(found) == 1 else added(found, found[0].keys, apart=False)
+        for found in groups.values()
     ]
     return replace(attribution, rows=in_order(rows)[0])
 
 
-def _keys(row: Row, kept: dict[str, frozenset[str]]) -> tuple[tuple[str, str], ...]:
-    return tuple(
-        (
-            name,
-            value if row.not_selected or name not in kept or value in kept[name] else OTHER_VALUES,
-        )
+def _keys(row: Row, kept: dict[str, frozenset[str]]) -> dict[str, str]:
+    return {
+        name: value if row.not_selected or name not in kept or value in kept[name] else OTHER_VALUES
         for name, value in row.keys.items()
-    )
+    }
 
 
 def _first_values(attribution: Attribution, key: str, most: int) -> tuple[frozenset[str], int]:

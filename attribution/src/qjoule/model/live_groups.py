@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,9 +12,13 @@ import numpy.typing as npt
 from qjoule.contract import SHAPE_OTHER, SHAPE_UNKNOWN, OwnerKind
 from qjoule.model.counters import I64
 from qjoule.model.labels import (
+    BY_CALLS,
     BY_THREAD,
     KERNEL,
+    NONE_LABEL,
+    NOT_SELECTED,
     OTHER_SHAPES,
+    OTHERS_OF,
     PREPARED_BEFORE,
     SEVERAL,
     TRACER,
@@ -23,12 +27,16 @@ from qjoule.model.labels import (
     background,
     process,
 )
+from qjoule.model.selection import EVERYTHING, Selection
 from qjoule.trace.roles import thread_role
 
 Records = npt.NDArray[Any]  #: of `contract.AGGREGATE`
 
-#: The kernel sums per shape and server: nothing finer is known of a live stream.
+#: The kernel sums per shape and server: nothing finer is known of a live stream, but for the tags
+#: that clients tell of their calls (`tag:KEY`).
 GROUPS = ("fingerprint", "server")
+TAG = "tag:"
+UNTOLD = "(not by tag)"  #: of a server's queries, what its clients' tags do not explain
 #: Shapes without text that have a row each; a client that sends ever new ones costs no memory.
 MAX_UNNAMED = 10_000
 _IDENTITY = ["owner_kind", "shape", "server", "tgid", "pid"]
@@ -38,6 +46,10 @@ Identity = tuple[int, int, int, int, int]  #: as in `_IDENTITY`
 
 def _no_rung(_server: str) -> str:
     return ""
+
+
+def _no_tags(_shape: int) -> None:
+    return None
 
 
 @dataclass(frozen=True)
@@ -50,6 +62,8 @@ class LiveNames:
     process: Callable[[int], str]  #: by tgid
     thread: Callable[[int], str]  #: by pid
     rung: Callable[[str], str] = _no_rung  #: by the server's name
+    tags: Callable[[int], Mapping[str, str] | None] = _no_tags
+    """Shape hash to the tags of such calls; None if it is a statement's."""
 
 
 def identities(records: Records) -> tuple[list[Identity], I64]:
@@ -60,7 +74,10 @@ def identities(records: Records) -> tuple[list[Identity], I64]:
 
 @dataclass
 class LiveGroups:
-    """Groups of live records by one of `GROUPS`; labels and numbers last as long as this object.
+    """Groups of live records by one of `GROUPS`, or `tag:KEY`.
+
+    Labels and numbers last as long as this object. Queries that `where` leaves out are one group
+    for each server.
 
     A statement may run before its text arrives. Until then it is a group of its own, called by its
     hash; `learn` gives it its name.
@@ -68,8 +85,9 @@ class LiveGroups:
 
     names: LiveNames
     by: str = "fingerprint"
+    where: Selection = EVERYTHING
     index: LabelIndex = field(default_factory=LabelIndex)
-    _unnamed: dict[int, int] = field(default_factory=dict)  #: shape to group
+    _unnamed: dict[int, set[int]] = field(default_factory=dict)  #: shape to groups
 
     def numbers(self, owners: list[Identity]) -> I64:
         """Group number of each owner; queries by fingerprint, others as in a recorded trace."""
@@ -82,19 +100,20 @@ class LiveGroups:
         record any more, and its sums belong to `to`.
         """
         merged = []
-        for shape, number in list(self._unnamed.items()):
+        for shape, numbers in list(self._unnamed.items()):
             known = self.names.statement(shape)
             if known is None:
                 continue
             del self._unnamed[shape]
-            before = self.index.labels[number]
-            fingerprint, text = known
-            keys = (("fingerprint", fingerprint),)
-            label = replace(before, keys=keys, shape=text, named=fingerprint != OTHER_SHAPES)
-            target = self.index.rename(number, label)
-            if target != number:
-                self._widen(target, label)
-                merged.append((number, target))
+            for number in sorted(numbers):
+                before = self.index.labels[number]
+                fingerprint, text = known
+                keys = (("fingerprint", fingerprint),)
+                label = replace(before, keys=keys, shape=text, named=fingerprint != OTHER_SHAPES)
+                target = self.index.rename(number, label)
+                if target != number:
+                    self._widen(target, label)
+                    merged.append((number, target))
         return merged
 
     def _number(self, kind: int, shape: int, server: int, tgid: int, pid: int) -> int:
@@ -112,7 +131,14 @@ class LiveGroups:
         return self.index.number(process(self.names.process(tgid)))
 
     def _query(self, shape: int, server: str) -> int:
-        rung = self.names.rung(server)
+        tags = self.names.tags(shape)
+        rung = self.names.rung(server) if tags is None else BY_CALLS
+        if not self._wants(server, tags):
+            left_out = ((self.by, NOT_SELECTED), (OTHERS_OF, server))
+            label = GroupLabel("queries", left_out, "", server, rung, (NOT_SELECTED,))
+            return self.index.number(label)
+        if self.by.startswith(TAG):
+            return self.index.number(self._by_tag(server, tags))
         if self.by == "server":
             by_server = GroupLabel("queries", (("server", server),), "", server, rung)
             return self.index.number(by_server)
@@ -122,8 +148,24 @@ class LiveGroups:
         number = self.index.number(label)
         self._widen(number, label)
         if not text:
-            self._unnamed[shape] = number
+            self._unnamed.setdefault(shape, set()).add(number)
         return number
+
+    def _wants(self, server: str, tags: Mapping[str, str] | None) -> bool:
+        """What the kernel counts has no tags: it is asked for by its server alone."""
+        for key, values in self.where.wanted:
+            if key == "server":
+                if server not in values:
+                    return False
+            elif tags is not None and tags.get(key.removeprefix(TAG), NONE_LABEL) not in values:
+                return False
+        return True
+
+    def _by_tag(self, server: str, tags: Mapping[str, str] | None) -> GroupLabel:
+        if tags is None:
+            return GroupLabel("queries", ((self.by, UNTOLD),), "", server, named=True, serves=True)
+        value = tags.get(self.by.removeprefix(TAG), NONE_LABEL)
+        return GroupLabel("queries", ((self.by, value),), "", server, BY_CALLS, named=True)
 
     def _statement(self, shape: int) -> tuple[str, str, bool]:
         """Fingerprint, text (empty: not seen yet), and whether it is a known statement's."""

@@ -14,12 +14,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from qjoule.contract import QueryFlag, Rung
+from qjoule.contract import QueryFlag
 from qjoule.errors import UsageError
 from qjoule.model import transactions
 from qjoule.model.columns import Coded, Value, coded, distinct, fingerprints, joined
 from qjoule.model.counters import I64, Bool
 from qjoule.model.labels import (
+    BY_CALLS,
+    COUNTED,
     NO_TEXT,
     NONE_LABEL,
     NOT_SELECTED,
@@ -42,7 +44,6 @@ KEYS = (
 STATEMENTS = ("query", "prepare", "execute", "child")
 CALLS = ("query", "execute")
 _SHOWN = QueryFlag.OPEN | QueryFlag.PIPELINED | QueryFlag.TRUNCATED
-_COUNTED = Rung.STATISTICAL.name.lower()
 _Variant = tuple[int, ...]
 
 
@@ -132,26 +133,26 @@ class QueryLabels:
         texts = [isinstance(value, str) for value in values["fingerprint"]]
         self.named = np.array([bool(one[0]) and texts[one[at]] for one in variants], bool)
         by_keys: dict[tuple[int, ...], list[int]] = {}
-        others: dict[int, list[int]] = {}
-        parts = {"": 0}
+        others: dict[tuple[int, ...], list[int]] = {}
+        parts = {("", ""): 0}
         selected = self._selected(variants, values)
         for number, variant in enumerate(variants):
             if variant[0] and selected[number]:
                 keys = tuple(variant[self._place(key)] for key in self._by)
-                shape = self._shape_of(variant, values)
-                part = parts.setdefault(shape, len(parts))
+                part = parts.setdefault(self._part(variant, values), len(parts))
                 by_keys.setdefault((*keys, part), []).append(number)
             elif variant[0]:
-                others.setdefault(variant[self._place("server")], []).append(number)
+                rung = variant[self._place("rung")] if self._is_counted(variant, values) else -1
+                others.setdefault((variant[self._place("server")], rung), []).append(number)
         ranks = [*(_ranks(values[key]) for key in self._by), range(len(parts))]
-        shapes = list(parts)
+        shapes = [shape for shape, _ in parts]
         for keys in sorted(by_keys, key=lambda k: [r[c] for r, c in zip(ranks, k, strict=True)]):
             numbers = by_keys[keys]
             named = [
                 (key, self._name(key, values[key][code]))
                 for key, code in zip(self._by, keys, strict=False)
             ]
-            if keys[-1]:
+            if shapes[keys[-1]]:
                 named.append((SHAPE_OF, shapes[keys[-1]]))
             label = self._label(named, [variants[number] for number in numbers], values)
             self.group[numbers] = index.number(label)
@@ -165,14 +166,24 @@ class QueryLabels:
             server = self._name("server", values["server"][variants[number][place]])
             self.group[number] = index.number(background(server, SESSION_OVERHEAD))
 
-    def _shape_of(self, variant: _Variant, values: dict[str, list[Value]]) -> str:
-        """Of requests that own no time: server and shape, if groups do not tell shapes apart."""
-        if "fingerprint" in self._by or values["rung"][variant[self._place("rung")]] != _COUNTED:
-            return ""
-        return " ".join(
+    def _part(self, variant: _Variant, values: dict[str, list[Value]]) -> tuple[str, str]:
+        """Of requests that own no time: what keeps their groups apart, two empty texts of others.
+
+        Server and shape, if groups do not tell shapes apart, for costs are told by shape; calls
+        that only clients tell of have no shape but their tags. And rung and server, see
+        `GroupLabel`.
+        """
+        if not self._is_counted(variant, values):
+            return "", ""
+        server, fingerprint, rung = (
             self._name(field, values[field][variant[self._place(field)]])
-            for field in ("server", "fingerprint")
+            for field in ("server", "fingerprint", "rung")
         )
+        by_shape = rung != BY_CALLS and "fingerprint" not in self._by
+        return f"{server} {fingerprint}" if by_shape else "", f"{rung} {server}"
+
+    def _is_counted(self, variant: _Variant, values: dict[str, list[Value]]) -> bool:
+        return values["rung"][variant[self._place("rung")]] in COUNTED
 
     def _selected(self, variants: list[_Variant], values: dict[str, list[Value]]) -> Bool:
         """(variants,): whether each has a wanted value of every key that is asked for."""

@@ -11,14 +11,13 @@ from qjoule.model.arrays import Requests, WindowBatch
 from qjoule.model.counters import I64
 from qjoule.model.labels import GroupLabel
 from qjoule.model.query_groups import CallsByEnd, QueryGroups
-from qjoule.model.span_sums import is_counted
 
 
 class RecordedRequests:
     """Adds requests to consecutive batches. The trace's queries are read once more, in order."""
 
     def __init__(self, queries: QueryGroups, labels: Sequence[GroupLabel]) -> None:
-        self._counted = np.array([is_counted(label) for label in labels], bool)
+        self._counted = np.array([label.is_counted for label in labels], bool)
         self._ended = CallsByEnd(queries) if self._counted.any() else None
 
     @property

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from qjoule.model.interval import RowErrors
-from qjoule.model.labels import BY_THREAD, NOT_SELECTED
+from qjoule.model.labels import BY_THREAD, COUNTED, NOT_SELECTED
 
 #: The parts of the total, in the order in which they are shown.
 PARTS = ("queries", "background", "other_processes", "kernel", "tracer", "idle", "residual")
@@ -71,6 +71,19 @@ class Row:
     def not_selected(self) -> bool:
         """All queries of a server that were not asked for (`--where`)."""
         return NOT_SELECTED in self.flags
+
+    @property
+    def exact(self) -> bool:
+        """Whether its CPU time was seen; else the row's queries were counted, its joules are a
+        regression's."""
+        return self.rung not in COUNTED
+
+    @property
+    def identity(self) -> tuple[str, tuple[tuple[str, str], ...], str]:
+        """What no two rows of a trace have in common: queries that are only counted have a row for
+        each server, beside that of equal keys."""
+        apart = "" if self.exact else f"{self.rung} {self.server}"
+        return self.kind, tuple(sorted(self.keys.items())), apart
 
     @property
     def by_thread(self) -> bool:
@@ -174,6 +187,11 @@ class Attribution:
         """Whether no server that was traced has queries."""
         servers = [row for row in self.fixed if row.kind == "background" and row.server]
         return not self.rows and bool(servers) and all(row.by_thread for row in servers)
+
+    def has_queries(self, server: str) -> bool:
+        """Whether anything is known of a server's queries, in this trace."""
+        threads = {row.server for row in self.fixed if row.by_thread}
+        return server not in threads or any(row.server == server for row in self.rows)
 
     @property
     def main(self) -> Domain:

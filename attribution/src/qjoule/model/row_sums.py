@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from qjoule.model.interval import RowErrors, of_recordings
 from qjoule.model.labels import SEVERAL
@@ -31,13 +32,14 @@ def in_order(rows: Iterable[Row]) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
 
 def without(rows: Iterable[Row], key: str) -> list[Row]:
     """Rows without that key; those that differ in nothing else are one."""
-    groups: dict[tuple[tuple[str, str], ...], list[Row]] = {}
+    groups: dict[object, list[Row]] = {}
     for row in rows:
-        keys = (("", row.kind), *((name, of) for name, of in row.keys.items() if name != key))
-        groups.setdefault(keys, []).append(row)
+        keys = {name: of for name, of in row.keys.items() if name != key}
+        named = row if key not in row.keys else replace(row, keys=keys)
+        groups.setdefault(named.identity, []).append(named)
     return [
-        added(found, dict(keys[1:]), apart=False) if key in found[0].keys else found[0]
-        for keys, found in groups.items()
+        found[0] if len(found) == 1 else added(found, found[0].keys, apart=False)
+        for found in groups.values()
     ]
 
 

@@ -12,12 +12,10 @@ from copy import copy
 
 import numpy as np
 
-from qjoule.contract import Rung
 from qjoule.model.arrays import F64, Requests
 from qjoule.model.counters import I64, Bool
-from qjoule.model.labels import SHAPE_OF, GroupLabel
+from qjoule.model.labels import BY_CALLS, BY_THREAD, SESSION_OVERHEAD, SHAPE_OF, GroupLabel
 
-STATISTICAL = Rung.STATISTICAL.name.lower()
 SPAN_NS = 250_000_000  #: a request's work is in the span that it came in, but for the edges
 SPANS_MAX = 4096
 SHAPES_HELD = 512  #: with counts of their own; what is met later is counted together
@@ -49,6 +47,7 @@ class Roles:
         self._shapes: dict[str, int] = {}
         self._server = np.zeros(0, np.int64)
         self._asks = np.zeros(0, bool)
+        self._by_calls = {one.server for one in labels if one.rung == BY_CALLS}
 
     def server(self, group: I64) -> I64:
         """In `servers`, whose serving row each group is; -1: nobody's."""
@@ -71,22 +70,27 @@ class Roles:
         if last < known:
             return
         new = [self.labels[g] if g < len(self.labels) else None for g in range(known, last + 1)]
-        asks = [one is not None and is_counted(one) for one in new]
+        asks = [one is not None and one.is_counted for one in new]
         self._asks = np.append(self._asks, np.array(asks, bool))
         server = [self._number(one) for one in new]
         self._server = np.append(self._server, np.array(server, np.int64))
 
+    def serves(self, label: GroupLabel) -> bool:
+        """Whether a row's threads may work for requests that are only counted.
+
+        Of a server whose calls only its clients tell of, nobody knows which threads do.
+        """
+        if label.kind != "background":
+            return label.serves
+        anybody = label.rung == BY_THREAD or label.server in self._by_calls
+        return (anybody and label.shape != SESSION_OVERHEAD) or is_serving(label.shape)
+
     def _number(self, label: GroupLabel | None) -> int:
-        if label is None or label.kind != "background" or not is_serving(label.shape):
+        if label is None or not self.serves(label):
             return -1
         if label.server not in self.servers:
             self.servers.append(label.server)
         return self.servers.index(label.server)
-
-
-def is_counted(label: GroupLabel) -> bool:
-    """Whether a group's requests are counted, and own no time."""
-    return label.kind == "queries" and label.rung == STATISTICAL
 
 
 class SpanSums:

@@ -15,11 +15,13 @@ import numpy as np
 from qjoule.model.arrays import F64
 from qjoule.model.counters import I64
 from qjoule.model.interval import Z95
+from qjoule.model.labels import BY_CALLS
 from qjoule.model.ledger import Ledger
-from qjoule.model.span_sums import CPU_TIME, STATISTICAL, SpanSums, is_counted, is_serving
+from qjoule.model.span_sums import CPU_TIME, SpanSums
 from qjoule.model.split import apportion
 from qjoule.model.statistical import Costs, costs
 
+STATISTICAL = "statistical"  #: flag of a row whose joules are a regression's
 SHAPES_MAX = 64  #: of a server, with a cost of their own; what is rarer stays with its stages
 
 
@@ -50,7 +52,7 @@ def settle(ledger: Ledger, learned: Mapping[str, Learned]) -> None:
     labels = spans.roles.labels
     ledger.grow(len(labels))
     for group, label in enumerate(labels):
-        if is_counted(label):
+        if label.is_counted:
             ledger.flags[group] = (STATISTICAL, "untold")
     for server, found in learned.items():
         _settle(ledger, spans, server, found)
@@ -58,7 +60,7 @@ def settle(ledger: Ledger, learned: Mapping[str, Learned]) -> None:
 
 def _servers(spans: SpanSums) -> list[str]:
     labels = spans.roles.labels
-    return sorted({labels[g].server for g in spans.counts if is_counted(labels[g])})
+    return sorted({labels[g].server for g in spans.counts if labels[g].is_counted})
 
 
 def _learn(spans: SpanSums, server: str, domains: tuple[str, ...]) -> Learned:
@@ -70,11 +72,15 @@ def _learn(spans: SpanSums, server: str, domains: tuple[str, ...]) -> Learned:
     # The others' cost stays with the stages; left out, it would be taken for these shapes'.
     columns = [spans.counts[g] for g in shapes] + ([others] if others.any() else [])
     found = Learned(shapes)
+    # Calls that clients tell of are counted where they ended, behind the work that they asked for.
+    # Backwards in time the work comes later, as it does for requests that are seen to come in.
+    by_calls = any(spans.roles.labels[g].rung == BY_CALLS for g in mine)
+    way = slice(None, None, -1) if by_calls else slice(None)
     for domain in (CPU_TIME, *domains):
         used = spans.used.get((server, domain))
         if used is not None and columns:
             counts = np.stack(columns, axis=1)[ran]
-            told = costs(used[ran], counts, spans.dt_ns[ran])
+            told = costs(used[ran][way], counts[way], spans.dt_ns[ran][way])
             found.costs[domain] = told.take(slice(len(shapes)))
     return found
 
@@ -111,7 +117,7 @@ def _settle(ledger: Ledger, spans: SpanSums, server: str, learned: Learned) -> N
     serving = [
         number
         for number, one in enumerate(labels)
-        if one.kind == "background" and one.server == server and is_serving(one.shape)
+        if one.server == server and spans.roles.serves(one)
     ]
     whom = _Whom(
         np.array(groups, np.int64),

@@ -175,7 +175,7 @@ def _coverage(found: Sequence[Attribution]) -> float:
         sum(
             row.cpu_ns
             for row in (*one.rows, *one.fixed)
-            if row.kind in ("queries", "background") and not row.by_thread
+            if row.kind in ("queries", "background") and one.has_queries(row.server)
         )
         for one in found
     ]

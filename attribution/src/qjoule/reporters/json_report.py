@@ -9,6 +9,7 @@ from typing import Any
 from qjoule.errors import QjouleError
 from qjoule.model.gpsup import Form
 from qjoule.model.result import PARTS, Attribution, Domain, Row, TracePart
+from qjoule.model.row_sums import added
 from qjoule.reporters.power import unavailable
 
 SCHEMA = "qjoule.attribution/1"
@@ -106,7 +107,11 @@ def _rows_in(parts: Sequence[TracePart]) -> dict[_Key, dict[str, tuple[Row, bool
     for part in parts:
         one = part.attribution
         for row in (*one.rows, *one.fixed):
-            found.setdefault(_key(row), {})[part.name] = (row, bool(one.domains))
+            by_name = found.setdefault(_key(row), {})
+            # What a trace tells by two rungs is two rows of it, and one of the sum.
+            before = by_name.get(part.name)
+            mine = added([before[0], row], row.keys, apart=False) if before else row
+            by_name[part.name] = (mine, bool(one.domains))
     return found
 
 
@@ -157,6 +162,8 @@ def row_document(row: Row, known: bool = True) -> dict[str, Any]:
         factor, low, high = row.power_factor
         out |= {"power_factor": factor, "power_factor_ci95": [low, high]}
     out |= {"rung": row.rung, "flags": list(row.flags)}
+    if not row.exact:
+        out["exact"] = False
     if row.energy_by_domain_nj:
         out["energy_by_domain_j"] = {n: nj / 1e9 for n, nj in row.energy_by_domain_nj.items()}
     if row.energy_by_domain_ci95:

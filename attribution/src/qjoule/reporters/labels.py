@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from qjoule.model.labels import BY_CALLS
 from qjoule.model.result import Row
 from qjoule.reporters import format as fmt
 
@@ -27,7 +28,8 @@ def query_label(row: Row) -> str:
     if row.by_thread:
         return fmt.one_line(f"{row.server}  {row.shape}")
     others = {name: value for name, value in row.keys.items() if name != "fingerprint"}
-    if "fingerprint" not in row.keys and not row.shape:
+    # What calls without a statement are called is their tags.
+    if "fingerprint" not in row.keys and (not row.shape or row.rung == BY_CALLS):
         if len(others) == 1:
             return fmt.one_line(next(iter(others.values()))) or "(none)"
         return fmt.one_line(
