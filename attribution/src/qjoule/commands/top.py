@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import cast
@@ -23,8 +24,8 @@ from qjoule.live.view_state import ViewState
 from qjoule.machine.in_force import for_trace
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.model.groups import check_keys
-from qjoule.model.live_groups import GROUPS
-from qjoule.model.selection import selection
+from qjoule.model.live_groups import GROUPS, TAG
+from qjoule.model.selection import Selection, selection
 from qjoule.reporters.table import render
 from qjoule.trace.reader import Trace
 
@@ -42,6 +43,7 @@ Examples:
   sudo qjoule top
   sudo qjoule top --pid 812 --by server
   sudo qjoule top --generic
+  sudo qjoule top --by tag:endpoint --where tag:tenant=42
   sudo qjoule top -b -n 10 -d 5 --json | jq .interval.totals_j
   qjoule top --replay shop.qjoule
   qjoule top --replay shop.qjoule --by tag:endpoint --where tag:tenant=42
@@ -81,7 +83,7 @@ Examples:
     default="fingerprint",
     show_default=True,
     metavar="KEY[,KEY…]",
-    help="Group by fingerprint or server; a replay also by what `attribute --by` knows.",
+    help="Group by fingerprint, server or tag:KEY; a replay by all that `attribute --by` knows.",
 )
 @options.where
 @options.idle
@@ -154,16 +156,8 @@ def command(
     else:
         if speed is not None:
             raise UsageError("--speed is for --replay")
-        if where:
-            raise UsageError(
-                "the live view knows no tags, and filters by text (/): for --where, record a trace "
-                "and use --replay"
-            )
-        if ",".join(keys) not in GROUPS:
-            raise UsageError(
-                f"the live view groups by {' or '.join(GROUPS)}: for --by {','.join(keys)}, "
-                "record a trace and use --replay"
-            )
+        selected = selection(where)
+        _check_live(keys, selected)
         source = _live(
             idle=cast(IdlePolicy, idle),
             energy=energy or "auto",
@@ -172,6 +166,7 @@ def command(
             agent=agent,
             rung=rung or "auto",
             calibration=calibration,
+            where=selected,
         )
     controls = Controls(delay, ",".join(keys))
     try:
@@ -194,6 +189,25 @@ def _check(batch: bool, as_json: bool, as_csv: bool, snapshots: int | None) -> N
         raise UsageError("the live view needs a terminal: add -b to print snapshots")
 
 
+def _check_live(keys: Sequence[str], where: Selection) -> None:
+    """The kernel sums by shape and server; what else there is, is the calls that clients tell."""
+    by = ",".join(keys)
+    by_tag = len(keys) == 1 and by.startswith(TAG)
+    if by not in GROUPS and not by_tag:
+        raise UsageError(
+            f"the live view groups by {', '.join(GROUPS)} or one tag:KEY: for --by {by}, "
+            "record a trace and use --replay"
+        )
+    for key, _ in where.wanted:
+        if key != "server" and not (by_tag and key.startswith(TAG)):
+            needs = " together with --by tag:KEY" if key.startswith(TAG) else ""
+            raise UsageError(
+                f"the live view selects by server or, where it groups by one, by tag:KEY: for "
+                f"--where {key}, record a trace and use --replay"
+                + (f", or give it{needs}" if needs else "")
+            )
+
+
 def _live(
     *,
     idle: IdlePolicy,
@@ -203,6 +217,7 @@ def _live(
     agent: bool,
     rung: str,
     calibration: str | None,
+    where: Selection,
 ) -> SnapshotSource:
     from qjoule.live.session import LiveSession  # noqa: PLC0415 (what a replay does not need)
 
@@ -215,6 +230,7 @@ def _live(
         generic=generic,
         agent=agent,
         calibration=calibration,
+        where=where,
     )
     for words in session.left_out:
         click.echo(f"qjoule: {words}", err=True)

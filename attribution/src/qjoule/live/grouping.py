@@ -11,16 +11,28 @@ from qjoule.model.counters import I64
 from qjoule.model.labels import GroupLabel
 from qjoule.model.ledger import Ledger
 from qjoule.model.live import LiveCalls
-from qjoule.model.live_groups import Identity, LiveGroups, LiveNames, Records
+from qjoule.model.live_groups import TAG, Identity, LiveGroups, LiveNames, Records
+from qjoule.model.selection import EVERYTHING, Selection
 from qjoule.model.span_sums import Roles
 
 
 class Grouping:
-    """`by`: one of `live_groups.GROUPS`. `new_account` makes an empty account of the session."""
+    """`by`: as of `LiveGroups`. `new_account` makes an empty account of the session.
 
-    def __init__(self, by: str, names: LiveNames, new_account: Callable[[Roles], Account]) -> None:
+    `begin_ns`: what ran before is not in its ledgers.
+    """
+
+    def __init__(
+        self,
+        by: str,
+        names: LiveNames,
+        new_account: Callable[[Roles], Account],
+        where: Selection = EVERYTHING,
+        begin_ns: int = 0,
+    ) -> None:
         self.by = by
-        self._groups = LiveGroups(names, by)
+        self.begin_ns = begin_ns
+        self._groups = LiveGroups(names, by, where)
         roles = Roles(self._groups.index.labels)
         self._books = Books(lambda: new_account(roles))
         self._interval_calls, self._total_calls = LiveCalls(), LiveCalls()
@@ -28,6 +40,10 @@ class Grouping:
     @property
     def labels(self) -> list[GroupLabel]:
         return self._groups.index.labels
+
+    @property
+    def by_tag(self) -> bool:
+        return self.by.startswith(TAG)
 
     def numbers(self, owners: list[Identity]) -> I64:
         return self._groups.numbers(owners)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from qjoule.contract import Dialect, TaskEvent
 from qjoule.model.labels import OTHER_SHAPES
@@ -41,6 +41,7 @@ class Names:
         self._servers, self._rungs = servers, rungs
         self._max_shapes = max_shapes
         self._by_hash: dict[int, tuple[str, str]] = {}
+        self._by_call: dict[int, tuple[str, str]] = {}
         self._fingerprints: set[str] = set()
         self._batches = Batches()
         self._cursors = Cursors()
@@ -76,6 +77,10 @@ class Names:
             self._fingerprints.add(named.fingerprint)
         self._by_hash[shape] = (named.fingerprint, named.text)
 
+    def add_call(self, shape: int, fingerprint: str, text: str) -> None:
+        """Calls that only their clients tell of: what tells is bounded itself."""
+        self._by_call[shape] = (fingerprint, text)
+
     def add_tasks(self, frame: Frame) -> None:
         for task in frame.records:
             # An exited thread's last sums come after its exit: its name is still needed.
@@ -86,10 +91,15 @@ class Names:
         while len(self._comms) > MAX_TASKS:
             self._comms.popitem(last=False)
 
-    def live_names(self) -> LiveNames:
-        return LiveNames(self._statement, self._server, self._comm, self._comm, self._rung)
+    def live_names(
+        self, tags: Callable[[int], Mapping[str, str] | None] = lambda _shape: None
+    ) -> LiveNames:
+        """`tags`: those of a shape of calls, None of a statement's."""
+        return LiveNames(self._statement, self._server, self._comm, self._comm, self._rung, tags)
 
     def _statement(self, shape: int) -> tuple[str, str] | None:
+        if (told := self._by_call.get(shape)) is not None:
+            return told
         if waiting := self._waiting.pop(shape, None):
             self._name(shape, Dialect.MONGODB, waiting)
         known = self._by_hash.get(shape)

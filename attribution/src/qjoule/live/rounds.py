@@ -21,6 +21,7 @@ class Chunk:
     energy: WindowEnergy
     aggregates: Records
     lost_ns: I64
+    calls: Records  #: that clients told of, as sums without CPU time
 
 
 class Rounds:
@@ -37,6 +38,8 @@ class Rounds:
         self._begin_ns: int | None = begin_ns
         self._energy: list[Records] = []
         self._aggregates: list[Records] = []
+        self._calls: list[Records] = []
+        self._taken_ns = begin_ns  #: windows up to here have been handed out
         self._lost: dict[int, int] = {}
         self._new_loss: list[tuple[int, int, int]] = []  #: (t_ns, cpu, lost since)
         self._packages = dict(
@@ -55,6 +58,13 @@ class Rounds:
             self._aggregates.append(records.copy())
             if not self.series:
                 self.clock_ns = max(self.clock_ns, int(records["t1_ns"].max()))
+
+    def add_calls(self, records: Records) -> None:
+        """Those of windows that are gone count for the next one."""
+        if len(records):
+            late = records["t1_ns"] < self._taken_ns
+            records["t0_ns"][late] = records["t1_ns"][late] = self._taken_ns
+            self._calls.append(records)
 
     def add_loss(self, records: Records) -> None:
         """`lost_ns` of a record is the sum so far of its CPU."""
@@ -75,7 +85,11 @@ class Rounds:
         t0_ns, t1_ns = sums["t0_ns"].astype(np.int64), sums["t1_ns"].astype(np.int64)
         whole = t0_ns + (t1_ns - t0_ns) // 2 < end_ns
         self._aggregates = [sums[~whole]] if not everything else []
-        return Chunk(energy, sums[whole], self._take_lost(energy.boundaries_ns))
+        calls = _joined(self._calls, AGGREGATE)
+        ended = calls["t1_ns"] < end_ns
+        self._calls = [calls[~ended]]
+        self._taken_ns = end_ns
+        return Chunk(energy, sums[whole], self._take_lost(energy.boundaries_ns), calls[ended])
 
     def _take_energy(self, everything: bool) -> WindowEnergy | None:
         readings = _joined(self._energy, ENERGY)

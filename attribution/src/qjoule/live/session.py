@@ -12,6 +12,7 @@ from qjoule.errors import QjouleError
 from qjoule.live.privileges import drop_root
 from qjoule.live.source import StreamSource
 from qjoule.live.stream_session import LiveMeta
+from qjoule.live.telling import listen
 from qjoule.live.tracer import (
     Settings,
     Tracer,
@@ -23,6 +24,7 @@ from qjoule.live.tracer import (
 from qjoule.machine.cpu import read_cpu_info
 from qjoule.machine.in_force import for_machine
 from qjoule.model.coefficients import IdlePolicy
+from qjoule.model.selection import EVERYTHING, Selection
 from qjoule.servers.plan import AttachPlan
 from qjoule.shapes import fingerprint
 
@@ -46,6 +48,7 @@ class LiveSession(StreamSource):
         generic: bool = False,
         agent: bool = False,
         calibration: str | None = None,
+        where: Selection = EVERYTHING,
     ) -> None:
         choose = for_machine(calibration)  # before root is given up
         agents = find_and_put_agents(pids) if agent else {}
@@ -54,6 +57,9 @@ class LiveSession(StreamSource):
         self.left_out = tuple(left_out(plan))  #: running servers that are not traced, and why
         self._tracer: Tracer = start_tracer(plan, settings, pids, agents)
         names = ", ".join(planned.server.label for planned in plan.traced)
+        self._tags, silence = listen(plan, every_call=True)
+        if silence:
+            self.left_out = (*self.left_out, silence)
         super().__init__(
             self._tracer.stream,
             fingerprint,
@@ -63,10 +69,14 @@ class LiveSession(StreamSource):
             stop=self._tracer.stop,
             failure=self._last_words,
             name=names,
+            telling=self._tags,
+            where=where,
         )
         try:
             self._tracer.wait_attached()
             drop_root()
+            if self._tags is not None:
+                self._tags.start()
         except BaseException:
             self.finish()
             raise
@@ -80,6 +90,8 @@ class LiveSession(StreamSource):
 
     def finish(self) -> None:
         """Ends the tracer and waits for it. Its failure was told where its stream ended."""
+        if self._tags is not None:
+            self._tags.close()
         with suppress(QjouleError, OSError):
             self._tracer.close()
 

@@ -22,6 +22,7 @@ class Snapshot:
     total: Attribution
     elapsed_s: float
     ended: bool = False  #: the trace or the tracer has ended: no snapshot follows
+    groups: tuple[str, ...] = ()  #: what rows can be grouped by now; none: as the source says
 
 
 class Controls:

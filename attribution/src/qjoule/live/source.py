@@ -15,8 +15,10 @@ from qjoule.live.stream_session import (
     uncalibrated,
 )
 from qjoule.live.titles import TitledStream
+from qjoule.live.told import Telling
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.model.live_groups import GROUPS
+from qjoule.model.selection import EVERYTHING, Selection
 from qjoule.trace.statements import Fingerprint
 from qjoule.trace.stream import Source
 
@@ -41,9 +43,13 @@ class StreamSource:
         stop: Callable[[], None] = lambda: None,
         failure: Callable[[], str] = lambda: "the tracer ended: start top again",
         name: str = "live",
+        telling: Telling | None = None,
+        where: Selection = EVERYTHING,
     ) -> None:
+        """`telling`: who knows the calls of applications; `where`: which queries are asked for."""
         self.name = name
         self.groups: tuple[str, ...] = GROUPS
+        self._telling, self._where = telling, where
         self._meta = meta or LiveMeta()
         self._stream = TitledStream(stream, self._meta.titled)
         self._names = Names(fingerprint, self._meta.servers or {}, self._meta.rungs or {})
@@ -61,7 +67,14 @@ class StreamSource:
     def snapshots(self, controls: Controls) -> Iterator[Snapshot]:
         frames = iter(self._stream)
         session = StreamSession(
-            read_head(frames), self._names, self._meta, self._idle, controls, choose=self._choose
+            read_head(frames),
+            self._names,
+            self._meta,
+            self._idle,
+            controls,
+            choose=self._choose,
+            telling=self._telling,
+            where=self._where,
         )
         for frame in frames:
             if controls.stopped:

@@ -13,16 +13,19 @@ from qjoule.live.grouping import Grouping
 from qjoule.live.names import Names
 from qjoule.live.rounds import Chunk, Records, Rounds
 from qjoule.live.snapshot import Controls, Snapshot
+from qjoule.live.told import CallSums, Telling
 from qjoule.model import assemble, tables
 from qjoule.model.account import Account
 from qjoule.model.arrays import Anomalies
 from qjoule.model.calibrated import UNCALIBRATED, Calibrated
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.model.counters import Series
+from qjoule.model.labels import BY_THREAD
 from qjoule.model.live import from_aggregates
-from qjoule.model.live_groups import GROUPS, identities
+from qjoule.model.live_groups import GROUPS, TAG, identities
 from qjoule.model.recorded import default_coefficients, learns, update_period_ns
 from qjoule.model.result import Attribution, TraceInfo
+from qjoule.model.selection import EVERYTHING, Selection
 from qjoule.model.span_sums import Roles
 from qjoule.trace.meta import DomainInfo, EnergyInfo, Meta
 from qjoule.trace.rows import domains
@@ -97,6 +100,8 @@ class StreamSession:
         controls: Controls,
         *,
         choose: Choose = uncalibrated,
+        telling: Telling | None = None,
+        where: Selection = EVERYTHING,
     ) -> None:
         hello = head.hello[0]
         self._begin_ns = int(hello["t_ns"])
@@ -118,13 +123,24 @@ class StreamSession:
         }
         self._rounds = Rounds(series, self._machine, self._begin_ns)
         self._names, self._live_meta, self._idle = names, meta, idle
-        live = names.live_names()
-        self._groupings = {by: Grouping(by, live, self._account) for by in GROUPS}
+        self._where = where
+        self._calls = CallSums(telling, names.add_call)
+        self._labels = names.live_names(self._calls.tags)
+        self._threads = {
+            number
+            for number, name in (meta.servers or {}).items()
+            if (meta.rungs or {}).get(name) == BY_THREAD
+        }
+        self._now_ns = self._begin_ns
+        self._groupings: dict[str, Grouping] = {}
+        for by in GROUPS:
+            self._group_by(by)
+        if telling is not None and controls.group.startswith(TAG):
+            self._group_by(controls.group)
         self._losses: dict[tuple[int, int], tuple[int, int]] = {}
         self._windows = 0
         self._resets = controls.resets
         self._interval, self._total = _Span(self._begin_ns), _Span(self._begin_ns)
-        self._now_ns = self._begin_ns
         if head.rest is not None:
             self.take(head.rest)
 
@@ -157,6 +173,7 @@ class StreamSession:
             self._total = _Span(self._now_ns, loss=self._loss_counts())
             for one in self._groupings.values():
                 one.reset()
+        self._rounds.add_calls(self._calls.take())
         chunk = self._rounds.take(everything=ended)
         if chunk is not None:
             self._add(chunk)
@@ -172,13 +189,25 @@ class StreamSession:
             one.next_interval()
         self._interval = _Span(self._now_ns, loss=self._loss_counts())
         elapsed_s = (self._now_ns - self._begin_ns) * 1e-9
-        return Snapshot(interval, total, elapsed_s, ended)
+        for key in self._calls.keys:
+            self._group_by(TAG + key)
+        return Snapshot(interval, total, elapsed_s, ended, tuple(self._groupings))
+
+    def _group_by(self, by: str) -> None:
+        """From now on, if it was not done before."""
+        if by not in self._groupings:
+            self._groupings[by] = Grouping(
+                by, self._labels, self._account, self._where, self._now_ns
+            )
 
     def _add(self, chunk: Chunk) -> None:
-        sums = chunk.aggregates
-        owners, which = identities(sums)
         anomalies = Anomalies()
+        # Where the kernel counts queries, their calls are the same ones again.
+        unseen = chunk.calls[np.isin(chunk.calls["server"], list(self._threads))]
         for grouping in self._groupings.values():
+            calls = chunk.calls if grouping.by_tag else unseen
+            sums = np.concatenate([chunk.aggregates, calls])
+            owners, which = identities(sums)
             group = grouping.numbers(owners)[which]
             batch = from_aggregates(
                 sums,
@@ -190,7 +219,8 @@ class StreamSession:
                 # Every grouping meets the same ones: they are counted once.
                 anomalies=anomalies if grouping.by == GROUPS[0] else None,
             )
-            grouping.add(batch, sums, group)
+            called = slice(len(chunk.aggregates), None) if grouping.by_tag else slice(None)
+            grouping.add(batch, sums[called], group[called])
         for span in (self._interval, self._total):
             span.anomalies.add(anomalies)
         self._windows += len(chunk.energy.boundaries_ns) - 1
@@ -205,6 +235,7 @@ class StreamSession:
         """What is known of a span: everything since the last reset (`whole`), or the interval."""
         grouping, named = self._groupings[by], self._groupings[GROUPS[0]]
         ledger, calls = grouping.sums(whole)
+        begin_ns = max(span.begin_ns, grouping.begin_ns)
         meta, before = self._live_meta, span.loss or {}
         loss = {
             Loss(cause).name.lower() if cause in Loss._value2member_map_ else f"cause {cause}": n
@@ -217,7 +248,7 @@ class StreamSession:
                 meta.kernel,
                 meta.cpu,
                 meta.start,
-                max(0, self._now_ns - span.begin_ns) * 1e-9,
+                max(0, self._now_ns - begin_ns) * 1e-9,
                 complete,
                 loss,
                 ledger.lost_ns,
@@ -226,6 +257,7 @@ class StreamSession:
             grade=self._energy.grade if ledger.series else "none",
             reason=self._energy.reason,
             by=(by,),
+            where=str(self._where),
             coverage=assemble.coverage(named.sums(whole)[0], named.labels),
             anomalies=span.anomalies,
         )

@@ -42,7 +42,8 @@ class Effect(Enum):
 
 def row_key(row: Row) -> str:
     """What stays the same of a row from one snapshot to the next."""
-    return "\x1f".join([row.server, *(f"{name}={row.keys[name]}" for name in sorted(row.keys))])
+    keys = (f"{name}={row.keys[name]}" for name in sorted(row.keys))
+    return "\x1f".join([row.server, "" if row.exact else row.rung, *keys])
 
 
 def _searched(row: Row) -> str:
@@ -86,6 +87,7 @@ class ViewState:
     def accept(self, snapshot: Snapshot) -> None:
         """Take a snapshot in. A paused view keeps showing the one it has, but remembers."""
         self.ended = self.ended or snapshot.ended
+        self.groups = snapshot.groups or self.groups
         self._remember(snapshot.interval)
         if not self.paused or self.shown is None:
             self.shown = snapshot

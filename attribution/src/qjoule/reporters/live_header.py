@@ -104,12 +104,15 @@ def _tracer(attribution: Attribution) -> str:
 def _status(state: ViewState, width: int) -> Line:
     arrow = "▼" if state.descending else "▲"
     filtered = fmt.one_line(state.filter)
+    shown = state.attribution
+    where = fmt.one_line(shown.policy.get("where", "")) if shown is not None else ""
     return flow(
         [
             ("PAUSED", "warn") if state.paused else ("", ""),
             ("END OF TRACE", "warn") if state.ended else ("", ""),
             (_span(state), ""),
             (f"filter {filtered!r}", "accent") if filtered else ("", ""),
+            (f"where {where}", "accent") if where else ("", ""),
             (f"by {fmt.one_line(state.group)}", ""),
             (f"{SORTS[state.sort][0]} {arrow}", ""),
         ],

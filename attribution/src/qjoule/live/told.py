@@ -1,0 +1,85 @@
+"""Calls that clients tell of, as sums of the kernel's kind: a live view adds them like any other.
+
+They own no time. The kernel counts no tags, so in a grouping by a tag this is all that says who
+asked for what; otherwise only the calls of servers whose queries no probe sees are counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from qjoule.contract import AGGREGATE, LATENCY_BUCKETS, OwnerKind
+from qjoule.live.rounds import Records
+from qjoule.trace.told import CallShapes, Told
+
+#: Keys of tags that `g` offers; each costs a ledger. One that was asked for by name is beyond.
+MAX_KEYS = 4
+_HALF_OCTAVES = 2
+
+
+class Telling(Protocol):
+    """Who knows what applications say of their calls: see `qjoule.tags`."""
+
+    def told(self, opaque: Mapping[str, int], *, everything: bool = False) -> Sequence[Told]:
+        """Calls that have ended since the last time."""
+
+    def close(self) -> None:
+        """Takes no more."""
+
+
+class CallSums:
+    """Takes the calls of `telling` and keeps their shapes. Without one there are none."""
+
+    def __init__(self, telling: Telling | None, name: Callable[[int, str, str], None]) -> None:
+        """`name` is told shape, fingerprint and text of each new shape."""
+        self._telling = telling
+        self._name = name
+        self._shapes = CallShapes()
+        self.keys: list[str] = []  #: of tags that calls had, in order of appearance
+
+    def tags(self, shape: int) -> Mapping[str, str] | None:
+        """The tags of a shape of calls; None if it is no such shape."""
+        return self._shapes.tags.get(shape)
+
+    def take(self) -> Records:
+        """What was told since the last time; each call's time is when it ended."""
+        calls = self._telling.told({}) if self._telling is not None else ()
+        shapes = np.array([self._shapes.shape(call)[0] for call in calls], np.uint64)
+        for shape, fingerprint, text, _ in self._shapes.take_new():
+            self._name(shape, fingerprint, text)
+            self._meet(self._shapes.tags[shape])
+        return sums(calls, shapes)
+
+    def _meet(self, tags: Mapping[str, str]) -> None:
+        new = [key for key in tags if key not in self.keys]
+        self.keys += new[: MAX_KEYS - len(self.keys)]
+
+
+def sums(calls: Sequence[Told], shapes: npt.NDArray[np.uint64]) -> Records:
+    """An aggregate record for each call, without CPU time."""
+    found = np.zeros(len(calls), AGGREGATE)
+    if not calls:
+        return found
+    begin_ns = np.array([call.begin_ns for call in calls], np.int64)
+    end_ns = np.array([call.end_ns for call in calls], np.int64)
+    found["t0_ns"] = found["t1_ns"] = end_ns
+    found["shape"] = shapes
+    found["server"] = [call.server for call in calls]
+    found["owner_kind"] = OwnerKind.QUERY
+    found["calls"] = 1
+    latency_ns = end_ns - begin_ns
+    found["latency_ns"] = latency_ns
+    timed = np.flatnonzero([call.ended for call in calls])
+    found["latency"][timed, _buckets(latency_ns[timed])] = 1
+    return found
+
+
+def _buckets(latency_ns: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Half octaves from 1 us (qjoule.h, QJ_LATENCY_BUCKETS)."""
+    octaves = np.log2(np.maximum(latency_ns, 1000) / 1000.0)
+    buckets: npt.NDArray[np.int64] = (_HALF_OCTAVES * octaves).astype(np.int64)
+    return np.minimum(buckets, LATENCY_BUCKETS - 1)
