@@ -56,6 +56,13 @@ Nothing is hooked for them beyond context switches and the tasks' fork, exec, re
 are hooked anyway. With `--generic`, what is *not traced* above is traced so too. A thread's name
 has 15 bytes (`Native-Transpor`), and the kernel knows no other.
 
+If a client of such a server runs on the same host under `qjoule run`, its calls are all that is
+known of requests, and that is the rung **tag**, *not exact*: calls by their tags (`--by
+tag:endpoint`), with the latency that the client saw, and joules by regression of what the server's
+threads used on the number of calls, with an interval. What calls do not explain stays with the
+threads. Client and server must share a network namespace, and the kernel be Linux 5.14. So it is
+with encrypted sessions of a known server on the socket rung, in recordings.
+
 Children that run the same executable are the server's, others are not. With `--generic` a restart
 is followed: a process is the server again if it has its executable and arguments. If the server has
 written a title over its arguments, its executable alone counts if the title begins with its name

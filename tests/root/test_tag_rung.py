@@ -1,0 +1,115 @@
+"""A server that no probe fits, and its wrapped client: joules per endpoint from its calls alone."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qjoule.trace.reader import Trace
+from qjoule_drivers import channel as channel_module
+from qjoule_drivers import instrument, tag, uninstrument
+from root.support.recording import attribute, qjoule, recording
+from servers.process import DatabaseServer, Unavailable
+from servers.redis import command_stats
+from servers.unknown_redis import NAME, unknown_redis
+
+pytestmark = [pytest.mark.root, pytest.mark.server]
+#: 20 spans of 250 ms, and three for each endpoint and the base, is the least that can be learned.
+SECONDS = 9.0
+LEAST_CALLS = 200
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[DatabaseServer]:
+    try:
+        with unknown_redis() as found:
+            yield found
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture
+def tags_socket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    path = Path(f"/tmp/qjoule-told-{os.getpid()}.sock")
+    monkeypatch.setenv("QJOULE_TAGS_SOCKET", str(path))
+    channel = channel_module.channel
+    monkeypatch.setattr(channel, "_path", str(path))
+    channel.abandon()
+    instrument()
+    yield path
+    uninstrument()
+    channel.close()
+    path.unlink(missing_ok=True)
+
+
+def _load(client: Any) -> dict[str, int]:
+    """Bursts of two endpoints, each of its own random length; until there were enough of both."""
+    chance = random.Random(20261121)
+    calls = {"get": 0, "sort": 0}
+    end_s = time.monotonic() + SECONDS
+    while time.monotonic() < end_s or min(calls.values()) < LEAST_CALLS:
+        gets, sorts = chance.randrange(300), chance.randrange(40)
+        with tag(endpoint="get"):
+            for _ in range(gets):
+                client.get("one")
+        with tag(endpoint="sort"):
+            for _ in range(sorts):
+                client.sort("list", desc=True, start=0, num=1)
+        calls["get"] += gets
+        calls["sort"] += sorts
+        time.sleep(chance.random() * 0.1)
+    return calls
+
+
+def test_two_endpoints_of_a_server_that_nobody_knows(
+    server: DatabaseServer, tags_socket: Path, tmp_path: Path
+) -> None:
+    directory = tmp_path / "t"
+    with closing(server.connect(tcp=True)) as client:
+        client.rpush("list", *range(3000))
+        client.set("one", "x")
+        channel_module.channel.abandon()  # it would look for the recorder in a second
+        energy = ("--energy", "estimated:5,10,20,30")
+        with recording(directory, "--pid", str(server.pid), *energy) as recorder:
+            assert "(by thread)" in recorder.words
+            client.config_resetstat()
+            calls = _load(client)
+            stats = command_stats(client)
+    assert {name: stats[name]["calls"] for name in calls} == calls
+    found = attribute(directory, "--by", "tag:endpoint")
+    rows = {row["tag:endpoint"]: row for row in found["rows"]}
+    lost = Trace(directory).loss.get("tags", 0)
+    server_ns = sum(
+        row["cpu_ns"]
+        for row in (*found["rows"], *found["fixed"])
+        if row["server"].startswith(f"{NAME}:")
+    )
+    server_j = sum(
+        row["energy_j"]
+        for row in (*found["rows"], *found["fixed"])
+        if row["server"].startswith(f"{NAME}:")
+    )
+    for name, called in calls.items():
+        row = rows[name]
+        assert row["calls"] <= called <= row["calls"] + lost
+        assert (row["rung"], row["exact"]) == ("tag", False)
+        assert row["latency_ns_p50"] > 0
+        # The server's own account is of the command alone, without reading and answering.
+        used_j = stats[name]["usec"] * 1e3 / server_ns * server_j
+        assert used_j <= row["energy_j_ci95"][1]
+    assert stats["sort"]["usec"] > 5 * stats["get"]["usec"]
+    assert rows["sort"]["energy_j"] > rows["get"]["energy_j"]
+    assert rows["sort"]["energy_j_ci95"][0] > 0
+    by_shape = {row["shape"]: row["calls"] for row in attribute(directory)["rows"]}
+    assert by_shape["redis call  endpoint=sort"] == rows["sort"]["calls"]
+    replayed = qjoule("top", "--replay", str(directory), "--by", "tag:endpoint", "-b", "-d", "600")
+    assert replayed.returncode == 0, replayed.stderr
+    assert "sort" in replayed.stdout
+    del tags_socket
