@@ -248,6 +248,9 @@ def test_polled_by_two_threads_at_once(tmp_path: Path) -> None:
         def take(self, _application: Any, records: Any, _now_ns: int) -> None:
             taken.extend(records["number"].tolist())
 
+        def wants_calls(self, _application: Any) -> bool:
+            return False
+
         def part(self, _application: Any, _now_ns: int) -> None:
             pass
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ MAX_KEY = 64
 MAX_VALUE = 256
 #: Definitions of one kind that are remembered of a process; the oldest are forgotten.
 MAX_DEFINITIONS = 65536
+MAX_FRESH = 8192
 
 Tags = tuple[tuple[str, str], ...]  #: sorted by key
 
@@ -31,6 +33,8 @@ class Definitions:
 
     def __init__(self) -> None:
         self._connections: dict[int, Connection] = {}
+        #: Connections that were defined since somebody last looked, who empties it.
+        self.fresh: deque[Connection] = deque(maxlen=MAX_FRESH)
         self._tags: dict[int, Tags] = {}
         self.refused = 0
 
@@ -43,7 +47,9 @@ class Definitions:
             if "tags" in said:
                 _remember(self._tags, _number(said["tags"]), _tags(said["of"]))
             elif "connection" in said:
-                _remember(self._connections, _number(said["connection"]), _connection(said["of"]))
+                one = _connection(said["of"])
+                _remember(self._connections, _number(said["connection"]), one)
+                self.fresh.append(one)
             else:
                 raise ValueError
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):

@@ -27,6 +27,9 @@ class Taker(Protocol):
     def take(self, application: Application, records: Slots, now_ns: int) -> None:
         """Takes in a batch whose definitions have been read."""
 
+    def wants_calls(self, application: Application) -> bool:
+        """Whether each of its calls is to be told, rather than what changes."""
+
     def part(self, application: Application, now_ns: int) -> None:
         """The application has gone, or its ring is about to be let go."""
 
@@ -124,6 +127,7 @@ class Listener:
             batches = list(ring.take(now_ns))
             # After the records: their definitions were sent before them.
             application.read_definitions()
+            ring.ask(each_call=self._taker.wants_calls(application))
             for batch in batches:
                 self._taker.take(application, batch, now_ns)
             # One that goes on after records were lost tells all that holds, to a new ring.

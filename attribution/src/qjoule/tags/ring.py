@@ -64,7 +64,7 @@ class RingReader:
     """
 
     def __init__(self, descriptor: int) -> None:
-        """Maps the ring, closes the descriptor and asks for what changes. Raises NotARing."""
+        """Maps the ring and closes the descriptor. Raises NotARing."""
         try:
             # Unsealed, it could be cut under the mapping, and reading it would kill this process.
             if not fcntl.fcntl(descriptor, _F_GET_SEALS) & _SHRINK_SEALED:
@@ -104,7 +104,10 @@ class RingReader:
         #: then does not hold for what began since.
         self.gaps: list[tuple[int, int]] = []
         self.lost = 0  #: records that were never whole, or overtaken
-        _WORD.pack_into(self._memory, _CHANGES, 1)
+
+    def ask(self, *, each_call: bool) -> None:
+        """For the begin and end of each call; else for what changes, which costs less."""
+        _WORD.pack_into(self._memory, _CHANGES, not each_call)
 
     @property
     def told_lost(self) -> int:

@@ -91,12 +91,15 @@ class _Both:
     """Hands everything to both."""
 
     def __init__(self, calls: Calls, told: ToldCalls) -> None:
-        self._takers = (calls, told)
+        self._takers: tuple[Calls, ToldCalls] = (calls, told)
 
     def take(self, application: Application, records: Slots, now_ns: int) -> None:
         for taker in self._takers:
             taker.take(application, records, now_ns)
 
-    def part(self, application: Application) -> None:
+    def wants_calls(self, application: Application) -> bool:
+        return self._takers[1].wants_calls(application)
+
+    def part(self, application: Application, now_ns: int) -> None:
         for taker in self._takers:
-            taker.part(application)
+            taker.part(application, now_ns)

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from qjoule.tags.application import Application
-from qjoule.tags.calls import PLAUSIBLE_NS, Array, name_of
+from qjoule.tags.calls import PLAUSIBLE_NS, Array
 from qjoule.tags.definitions import Connection, Tags
+from qjoule.tags.keys import name_of
 from qjoule.tags.ring import BEGIN, BEGIN_IN_TRACE, END, Slots
 
 MAX_CALLS = 500_000
@@ -69,6 +70,7 @@ class ToldCalls:
         self._probed = probed
         self._lock = threading.Lock()
         self._applications: dict[int, Application] = {}
+        self._wanted: set[int] = set()
         self._begun: dict[tuple[int, int], _Begun] = {}
         self.dropped = 0  #: calls that were forgotten for want of room
 
@@ -84,9 +86,19 @@ class ToldCalls:
                     begun.end = int(record["end"])
             self._add_begins(application, records, now_ns)
 
-    def part(self, application: Application) -> None:
+    def wants_calls(self, application: Application) -> bool:
+        """Whether it has had a connection to a server whose calls are told one by one."""
+        fresh = application.definitions.fresh
+        if application.is_here and any(map(self._server_of, fresh)):
+            self._wanted.add(application.number)
+        fresh.clear()
+        return application.number in self._wanted
+
+    def part(self, application: Application, now_ns: int) -> None:
         """The application's ring is about to be let go: what has no end now will have none."""
+        del now_ns
         with self._lock:
+            self._wanted.discard(application.number)
             if application.number in self._applications:
                 self._look_for_ends()
                 del self._applications[application.number]
