@@ -186,6 +186,16 @@ def test_where_it_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert machine_file() == Path("/var/lib/qjoule/calibration.json")
 
 
+def test_a_home_that_cannot_be_entered_has_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setenv(
+        "XDG_CONFIG_HOME", str(tmp_path / ("x" * 300))
+    )  # ENAMETOOLONG, also for root
+    assert machine_file() == Path("/var/lib/qjoule/calibration.json")
+
+
 def test_identity_of_a_machine(tmp_path: Path) -> None:
     def put(path: str, text: str) -> None:
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)

@@ -163,9 +163,10 @@ def machine_file() -> Path:
     """
     if os.geteuid() == 0:
         return MACHINE_FILE
-    base = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
+    # Of a service's user there may be no home, or one that it may not enter: no error either.
+    base = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")  # noqa: PTH111
     own = Path(base, "qjoule", "calibration.json")
-    return own if own.exists() else MACHINE_FILE
+    return own if os.access(own, os.F_OK) else MACHINE_FILE
 
 
 def match(
