@@ -27,7 +27,7 @@ AMD_MAX_UJ = 65532610987  #: 2^-16 J
 def build(*, sanitized: bool = True) -> Path:
     """Compiles the probe with warnings as errors; the directory goes away with the tests."""
     folder = Path(tempfile.mkdtemp(prefix="qjoule-energy-probe-"))
-    atexit.register(shutil.rmtree, folder)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     folder.chmod(0o755)  # the tests also run it as nobody
     program = folder / "energy_probe"
     sources = [HERE / "energy_probe.c", *sorted((TREE / "tracer").glob("energy*.c"))]

@@ -52,6 +52,7 @@ def mariadb_server(*options: str) -> Iterator[DatabaseServer]:
             "--bind-address=127.0.0.1",
             f"--port={port}",
             f"--socket={socket}",
+            f"--tmpdir={directory}",
             f"--pid-file={directory / 'pid'}",
             "--innodb-flush-log-at-trx-commit=0",
             *options,

@@ -42,6 +42,7 @@ def mysql_server(
             "--bind-address=127.0.0.1",
             f"--port={port}",
             f"--socket={socket}",
+            f"--tmpdir={directory}",
             f"--pid-file={directory / 'pid'}",
             "--mysqlx=OFF",
             "--secure-file-priv=",

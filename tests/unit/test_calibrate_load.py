@@ -33,7 +33,7 @@ CPU = min(os.sched_getaffinity(0))
 @functools.cache
 def build(*flags: str) -> Path:
     folder = Path(tempfile.mkdtemp(prefix="qjoule-load-"))
-    atexit.register(shutil.rmtree, folder)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     program = folder / "qjoule-load"
     fixed = ("gcc", "-std=gnu11", "-D_GNU_SOURCE", "-g", "-Wall", "-Wextra", "-Werror", "-pthread")
     sources = map(str, sorted(SOURCES.glob("*.c")))

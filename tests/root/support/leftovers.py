@@ -23,6 +23,8 @@ import psutil
 PREFIX = "qjoule-run-"
 #: What is being torn down when the last test has ended gets so long.
 PATIENCE_S = 20.0
+#: Programs that unit tests compile once, removed when the interpreter exits.
+_UNTIL_EXIT = ("qjoule-energy-probe-", "qjoule-load-")
 #: Directories, and the names in them that only these tests or qjoule give.
 _PLACES = {
     "/tmp": r"qjoule-(demo|physical|tags|test-toy|[0-9a-f]{16}$)|\.java_pid\d|\.attach_pid\d",
@@ -52,7 +54,8 @@ class Before:
         return _wait_for_nothing(lambda: sorted(_machine() - self.found), patience_s)
 
     def _left(self) -> list[str]:
-        return [f"file {path}" for path in self.temporary.iterdir()] + _processes(self.temporary)
+        files = [p for p in self.temporary.iterdir() if not p.name.startswith(_UNTIL_EXIT)]
+        return [f"file {path}" for path in files] + _processes(self.temporary)
 
     def restore(self) -> None:
         """Gives TMPDIR back, and removes the directory with all that is left in it."""
