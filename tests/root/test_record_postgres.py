@@ -65,7 +65,7 @@ def test_postgres_every_statement_counts_under_its_own_shape(told: Told) -> None
 
 
 def test_simple_extended_and_prepared_protocols_count_the_same(told: Told) -> None:
-    """pgbench's 75,000 statements: one count per protocol, times three, is the trace's."""
+    """pgbench's 40,000 statements: one count per protocol, times three, is the trace's."""
     executions = told.run.executions()
     reads = day.CLIENTS * day.SELECTS_EACH
     writes = day.CLIENTS * day.TRANSACTIONS_EACH

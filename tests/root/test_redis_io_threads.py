@@ -24,7 +24,7 @@ from servers.redis import command_stats, redis_server
 pytestmark = [pytest.mark.root, pytest.mark.server]
 
 #: QJOULE_REDIS_COMMANDS=100000 for the long run.
-COMMANDS = int(os.environ.get("QJOULE_REDIS_COMMANDS", "8000"))
+COMMANDS = int(os.environ.get("QJOULE_REDIS_COMMANDS", "4000"))
 NAMED = 0.98  #: of the server's CPU time
 CURVE = "estimated:10,12,20,30"  #: W
 

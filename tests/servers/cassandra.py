@@ -128,7 +128,14 @@ def cassandra_server(
         none = directory / "none"  # it has no unix socket
         with running(
             DatabaseServer(
-                "cassandra", directory, argv, port, none, connect_cassandra, identity=identity
+                "cassandra",
+                directory,
+                argv,
+                port,
+                none,
+                connect_cassandra,
+                identity=identity,
+                may_be_killed=True,
             )
         ) as started:
             yield started

@@ -40,6 +40,8 @@ class DatabaseServer:
     open_connection: Callable[[DatabaseServer, bool, dict[str, Any]], Any]
     identity: tuple[str, ...] = ()
     stop_signal: int = signal.SIGTERM
+    #: A JVM takes seconds to end by itself, and leaves nothing outside its directory if killed.
+    may_be_killed: bool = False
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -134,7 +136,8 @@ def running(server: DatabaseServer) -> Iterator[DatabaseServer]:
         yield server
     finally:
         try:
-            server.stop()
+            if not server.may_be_killed:
+                server.stop()
         finally:
             server.kill()
             shutil.rmtree(server.directory, ignore_errors=True)

@@ -138,7 +138,9 @@ def voltdb_server(*jvm_options: str) -> Iterator[DatabaseServer]:
         ]
         none = directory / "none"  # it has no unix socket
         with running(
-            DatabaseServer("voltdb", directory, argv, port, none, connect_voltdb)
+            DatabaseServer(
+                "voltdb", directory, argv, port, none, connect_voltdb, may_be_killed=True
+            )
         ) as started:
             yield started
 

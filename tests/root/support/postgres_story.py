@@ -28,7 +28,7 @@ from root.support.postgres_client import (
 from servers.process import DatabaseServer
 
 PROTOCOLS = ("simple", "extended", "prepared")
-CLIENTS, SELECTS_EACH, TRANSACTIONS_EACH = 8, 2_500, 100
+CLIENTS, SELECTS_EACH, TRANSACTIONS_EACH = 8, 1_000, 100
 CHURN = 100
 PIPELINED = 2_000
 
