@@ -74,8 +74,7 @@ def begin() -> Before:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
     temporary = Path(tempfile.mkdtemp(prefix=PREFIX))
     temporary.chmod(0o1777)  # servers run as other users
-    os.environ["TMPDIR"] = str(temporary)
-    tempfile.tempdir = None
+    os.environ["TMPDIR"] = tempfile.tempdir = str(temporary)
     return Before(temporary, frozenset(found), others)
 
 
