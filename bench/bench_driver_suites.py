@@ -83,7 +83,8 @@ SUITES = {
         "redis==8.1.0",
         (
             *("pytest<9", "pytest-asyncio", "pytest-timeout", "coverage", "cachetools", "mock"),
-            *("numpy", "opentelemetry-sdk", "pybreaker", "PyJWT", "requests", "ujson"),
+            *("async-timeout", "numpy", "opentelemetry-sdk", "pybreaker", "PyJWT", "requests"),
+            "ujson",
         ),
         redis_server,
         _redis,

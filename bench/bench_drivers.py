@@ -2,8 +2,9 @@
 
     python bench/bench_drivers.py [--rounds N] [--calls N] [--only DRIVER]... [--record] [--awake]
 
-Slices of calls take turns: bare driver, shim with a recorder that listens (tags in force), and shim
-without any. Each slice of the last two is compared with the bare slices just before and after it,
+Slices of calls take turns: bare driver, shim with a recorder that listens while tags stay the same,
+as within a request, and while they change with every call, and shim without any recorder. Each
+slice but the bare ones is compared with the bare slices just before and after it,
 under the same recorder: what the recorder itself costs the server is in both. That recorder is the
 one of `qjoule record` without its tracer, in a process of its own, or with `--record` (as root) all
 of `qjoule record`, attached to the server.
@@ -16,6 +17,7 @@ with a spinner that yields to everything (SCHED_IDLE). Medians over rounds, with
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import subprocess
 import sys
@@ -60,6 +62,8 @@ while True:  # as often as a recorder asks, so that it forgets as one does
     time.sleep(0.2)
     source.tags_of([None], one, one, one + time.monotonic_ns())
 """
+#: A recorder says what it wants within this time, and the shim hears it.
+SETTLING_S = 60.0
 SPIN = """
 import os
 os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
@@ -96,6 +100,25 @@ DRIVERS: dict[str, tuple[Callable[[], Any], Callable[[DatabaseServer], tuple[Any
     "psycopg": (postgres_server, _psycopg),
     "redis": (redis_server, _redis),
     "cassandra": (cassandra_server, _cassandra),
+}
+
+
+def _changing(call: Call) -> Call:
+    """With other tags at each call, as where each request makes one."""
+    tags = itertools.cycle(str(number) for number in range(8))
+
+    def tagged() -> None:
+        with tag(endpoint=next(tags)):
+            call()
+
+    return tagged
+
+
+#: Where the recorder is (None: where it listens), and how calls are tagged.
+MODES: dict[str, tuple[str | None, Callable[[Call], Call]]] = {
+    "a recorder listens, the same tags": (None, lambda call: call),
+    "a recorder listens, other tags each time": (None, _changing),
+    "nobody listens": ("/nonexistent", lambda call: call),
 }
 
 
@@ -182,18 +205,30 @@ def timed(call: Call, calls: int) -> Slice:
     return Slice(float(np.median(times)) / 1e3, cpu / calls / 1e3)
 
 
+def settle(call: Call) -> None:
+    """Until a recorder that listens has been met, and has said that it wants what changes."""
+    channel = channel_module.channel
+    deadline = time.monotonic() + SETTLING_S
+    call()
+    while channel.wants_ends:
+        if time.monotonic() > deadline:
+            raise SystemExit("the recorder wants the end of each call")
+        call()
+
+
 def run(name: str, call: Call, path: Path, rounds: int, calls: int) -> Figures:
     channel = channel_module.channel
     figures = Figures()
     timed(call, calls)
     before = timed(call, calls)
     for _ in range(rounds):
-        for mode, place in (("a recorder listens", str(path)), ("nobody listens", "/nonexistent")):
+        for mode, (place, tagged) in MODES.items():
             channel.close()
-            channel._path, channel.check_ns = place, 0
+            channel._path = str(path) if place is None else place
             instrument(name)
             with tag(endpoint="checkout", tenant="42"):
-                taken = timed(call, calls)
+                settle(call)
+                taken = timed(tagged(call), calls)
             uninstrument()
             after = timed(call, calls)
             figures.bare.append(after)

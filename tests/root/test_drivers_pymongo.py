@@ -61,19 +61,26 @@ def test_pymongo_asynchronous(ferretdb: DatabaseServer, listener: Listener) -> N
     assert listener.only().errors == 0
 
 
-def test_the_comment_of_a_command(ferretdb: DatabaseServer, listener: Listener) -> None:
+@pytest.fixture
+def messages(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """What is sent, as it leaves."""
     instrument("pymongo", in_statements=["endpoint"])
-    messages: list[bytes] = []
+    sent: list[bytes] = []
     pool: Any = pymongo.synchronous.pool.Connection
     wrapped = pool.send_message
 
     def spy(self: Any, message: bytes, max_doc_size: int) -> None:
-        messages.append(message)
+        sent.append(message)
         wrapped(self, message, max_doc_size)
 
-    client: pymongo.MongoClient[dict[str, Any]] = ferretdb.connect()
-    with client, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pool, "send_message", spy)
+    monkeypatch.setattr(pool, "send_message", spy)
+    return sent
+
+
+def test_the_comment_of_a_command(
+    ferretdb: DatabaseServer, listener: Listener, messages: list[bytes]
+) -> None:
+    with ferretdb.connect() as client:
         with tag(endpoint="check out", tenant="7"):
             list(client.drivers.items.find({}, limit=1))
             list(client.drivers.items.find({}, limit=1, comment="its own"))
@@ -86,4 +93,27 @@ def test_the_comment_of_a_command(ferretdb: DatabaseServer, listener: Listener) 
     assert [b"endpoint='check%20out'" in message for message in found] == [True, False, False]
     assert [b"its own" in message for message in found] == [False, True, False]
     assert not any(b"tenant" in message for message in messages)
+    assert listener.only().errors == 0
+
+
+def test_the_comment_of_bulk_writes_and_of_later_batches(
+    ferretdb: DatabaseServer, listener: Listener, messages: list[bytes]
+) -> None:
+    """Once in each message: beside the documents, which travel in a section of their own."""
+    with ferretdb.connect() as client, tag(endpoint="bulk"):
+        items = client.drivers.bulk
+        writes: list[Any] = [pymongo.InsertOne({"_id": n}) for n in range(30)]
+        writes += [pymongo.UpdateOne({"_id": n}, {"$set": {"a": n}}) for n in range(3)]
+        items.bulk_write([*writes, pymongo.DeleteOne({"_id": 0})])
+        items.insert_many([{"_id": 100 + n} for n in range(5)])
+        items.bulk_write([pymongo.InsertOne({"_id": 200})], comment="its own")
+        assert len(list(items.find({}, batch_size=10))) == 35
+    for command, count in ((b"insert", 2), (b"update", 1), (b"delete", 1), (b"getMore", 3)):
+        its = [message for message in messages if b"\x02" + command in message[:64]]
+        its += [message for message in messages if b"\x12" + command in message[:64]]
+        mine = [message for message in its if b"endpoint='bulk'" in message]
+        assert len(mine) == count, command
+        assert all(message.count(b"endpoint='bulk'") == 1 for message in mine)
+    (own,) = [message for message in messages if b"its own" in message]
+    assert b"endpoint" not in own
     assert listener.only().errors == 0

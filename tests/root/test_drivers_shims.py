@@ -13,6 +13,7 @@ import pymysql.cursors
 import pytest
 import redis as redis_driver
 import redis.asyncio as redis_asyncio
+from cassandra.query import BatchStatement
 
 from qjoule_drivers import instrument, state, tag, uninstrument
 from qjoule_drivers.ring import ERROR, OK
@@ -165,6 +166,11 @@ def test_cassandra_calls(cassandra: DatabaseServer, listener: Listener) -> None:
             statement = client.session.prepare("select a from drivers.t")
             statement.fetch_size = 10
             assert len(list(client.execute(statement))) == 50
+        batch = BatchStatement()
+        for n in range(3):
+            batch.add(prepared, (n, "y"))
+        with tag(m="batch"):
+            client.session.execute(batch)
         with tag(m="error"), pytest.raises(Exception, match="does not exist"):
             client.execute("select * from drivers.nothing")
     process = listener.only()
@@ -172,7 +178,7 @@ def test_cassandra_calls(cassandra: DatabaseServer, listener: Listener) -> None:
     names = [begin.tags["m"] for begin in begins]
     assert names.count("async") == 50
     assert names.count("paged") >= 6  # its preparation, and five pages
-    assert names.count("error") == 1
+    assert (names.count("batch"), names.count("error")) == (1, 1)
     assert all(begin.number in process.ends for begin in begins)
     assert {status(process, b) for b in begins if b.tags["m"] != "error"} == {OK}
     assert {status(process, b) for b in begins if b.tags["m"] == "error"} == {ERROR}

@@ -10,8 +10,16 @@ from collections.abc import AsyncIterator, Generator, Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qjoule_drivers import current_tags, tag
-from qjoule_drivers.context import EMPTY, MAX_KEY, MAX_TAGS, MAX_VALUE, clean, merged
+from qjoule_drivers import current_tags, set_trace, tag
+from qjoule_drivers.context import (
+    EMPTY,
+    MAX_KEY,
+    MAX_TAGS,
+    MAX_VALUE,
+    clean,
+    merged,
+    trace_context,
+)
 
 
 def test_tags_are_added_and_taken_back() -> None:
@@ -161,6 +169,49 @@ def test_cleaned_tags_are_bounded_single_lines(key: object, value: object) -> No
 @given(st.dictionaries(st.text(min_size=1), st.text(), max_size=5))
 def test_the_same_tags_are_the_same_object(tags: dict[str, str]) -> None:
     assert merged(EMPTY, tags) is merged(EMPTY, dict(tags))
+
+
+def test_values_that_are_equal_and_are_other_texts() -> None:
+    found = [merged(EMPTY, {"v": value}).of["v"] for value in ("1", 1, True, 1.0, b"1", 1, True)]
+    assert found == ["1", "1", "True", "1.0", "1", "1", "True"]
+    assert merged(EMPTY, {"v": 1}) is merged(EMPTY, {"v": 1})
+
+
+def test_values_that_mean_no_good() -> None:
+    class Meta(type):
+        def __hash__(cls) -> int:
+            raise RuntimeError
+
+        def __eq__(cls, other: object) -> bool:
+            raise RuntimeError
+
+    class Hostile(metaclass=Meta):
+        def __hash__(self) -> int:
+            raise RuntimeError
+
+        def __eq__(self, other: object) -> bool:
+            raise RuntimeError
+
+        def __str__(self) -> str:
+            return "text"
+
+    for _ in range(2):
+        with tag(v=Hostile(), n=1):
+            assert current_tags() == {"v": "text", "n": "1"}
+
+
+def test_a_trace_that_is_set_in_a_block_stays_and_its_tags_do_not() -> None:
+    trace = (bytes(range(16)), bytes(range(8)))
+    try:
+        with tag(a="1"):
+            set_trace(trace)
+            assert (current_tags(), trace_context()) == ({"a": "1"}, trace)
+            with tag(b="2"):
+                assert trace_context() == trace
+        assert (current_tags(), trace_context()) == ({}, trace)
+    finally:
+        set_trace(None)
+    assert trace_context() is None
 
 
 def test_what_is_remembered_is_bounded() -> None:

@@ -24,7 +24,7 @@ MAX_VALUE = 256
 MAX_REMEMBERED = 4096
 
 #: What always has the same text: sets of such tags are recognised.
-_LASTING = frozenset((str, int, bool, type(None)))
+_LASTING = (str, int, bool, type(None))
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _NOT_A_KEY = re.compile(r"[^A-Za-z0-9_.:-]+")
 _NOT_SHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
@@ -152,13 +152,8 @@ def clean(key: object, value: object) -> tuple[str, str] | None:
 
 def merged(base: TagSet, tags: Mapping[str, object]) -> TagSet:
     """``base`` with ``tags`` added or replaced; a value of None takes a tag away."""
-    types = tuple(map(type, tags.values()))
-    try:
-        lasting = _LASTING.issuperset(types)
-    except TypeError:  # a type that cannot be hashed
-        lasting = False
-    key = (types, *tags.items())  # by type too: 1 and True are equal, and other texts
-    known = base.merged.get(key) if lasting else None
+    key = _lasting(tags)
+    known = base.merged.get(key) if key is not None else None
     if known is not None:
         return known
     of = dict(base.of)
@@ -170,11 +165,24 @@ def merged(base: TagSet, tags: Mapping[str, object]) -> TagSet:
         elif tag_[0] in of or len(of) < MAX_TAGS:
             of[tag_[0]] = tag_[1]
     made = TagSet(of)
-    if lasting:
+    if key is not None:
         if len(base.merged) >= MAX_REMEMBERED:
             base.merged.clear()
         base.merged[key] = made
     return made
+
+
+def _lasting(tags: Mapping[str, object]) -> tuple[object, ...] | None:
+    """What tells these tags from others; None where a value's text may change, or is costly to
+    compare.
+    """
+    key = (*tags, *tags.values())
+    for value in tags.values():
+        if type(value) is not str:
+            types = tuple(map(type, tags.values()))
+            # With the types: 1 and True are equal, and other texts.
+            return (*key, *types) if all(any(t is one for one in _LASTING) for t in types) else None
+    return key
 
 
 class tag:
