@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -16,8 +19,10 @@ from opentelemetry import context as otel_context
 from opentelemetry.sdk.trace import TracerProvider
 
 from qjoule_drivers import ASGIMiddleware, WSGIMiddleware, current_tags, parse_traceparent, tag
+from qjoule_drivers.channel import Channel, Peer
 from qjoule_drivers.context import MAX_VALUE, set_trace, take_from_baggage, trace_context
 from qjoule_drivers.propagation import baggage
+from tag_listener import listening
 
 HEADER = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
@@ -130,6 +135,40 @@ def test_opentelemetry_s_baggage_becomes_tags_where_it_is_named() -> None:
         otel_context.detach(token)
         assert current_tags() == {}
         take_from_baggage(())
+
+
+def test_spans_are_told_when_they_change(tmp_path: Path) -> None:
+    """Though the block of tags is the same: what OpenTelemetry knows is asked at each call."""
+    with listening(tmp_path / "tags.sock") as listener:
+        channel, peer = Channel(str(listener.path)), Peer({"db.system.name": "x"})
+        channel.begin(None)
+        listener.only().want_changes()
+        channel.check_ns = 0
+        tracer = TracerProvider().get_tracer("test")
+        with tag(m="x"):
+            for _ in range(2):
+                with tracer.start_as_current_span("request"):
+                    for _ in range(3):
+                        channel.begin(peer)
+            channel.begin(peer)
+        traces = [begin.trace for begin in listener.only().begins]
+    assert len(traces) == 3
+    assert len(set(traces)) == 3
+    assert traces[2] is None
+
+
+def test_opentelemetry_that_is_imported_later_is_asked() -> None:
+    code = """
+        import sys
+        import qjoule_drivers
+        from qjoule_drivers.channel import channel
+        qjoule_drivers.instrument()
+        assert "opentelemetry" not in sys.modules
+        before = channel.to
+        import opentelemetry.trace
+        assert channel.to is not before
+        """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, timeout=60)
 
 
 def test_a_span_that_fails_costs_the_trace_only(monkeypatch: pytest.MonkeyPatch) -> None:
