@@ -134,8 +134,27 @@ def on_mysql80(
     return _told(mysql80, tmp_path_factory.mktemp("mysql"), "mysql")
 
 
+@pytest.fixture(scope="module")
+def on_mariadb_pool(
+    mariadb_pool: DatabaseServer, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Told]:
+    """A pool's threads serve whoever has sent: only the symbol rung can tell. Compressed too."""
+    directory = tmp_path_factory.mktemp("pool")
+    _set_up(mariadb_pool)
+    before = day.status(mariadb_pool)
+    with recording(directory / "t", "--pid", str(mariadb_pool.pid), "--rung", "symbol"):
+        _tell(mariadb_pool)
+        with mysql_client(mariadb_pool.socket, flags=wire.ZLIB) as client:
+            for number in range(20):
+                client.query(b"select %d as m_compressed; set @a = 1" % number)
+    after = day.status(mariadb_pool)
+    counted = {name: after[name] - before.get(name, 0) for name in after}
+    return {"symbol": Told(Run(directory / "t"), "symbol", "mariadb", counted)}
+
+
 @pytest.fixture(
-    params=[(server, rung) for server in ("mariadb", "mysql80") for rung in ("socket", "symbol")],
+    params=[(server, rung) for server in ("mariadb", "mysql80") for rung in ("socket", "symbol")]
+    + [("mariadb_pool", "symbol")],
     ids="-".join,
 )
 def told(request: pytest.FixtureRequest) -> Told:
@@ -201,23 +220,37 @@ def test_database_and_user_follow_the_session_on_mysql(on_mysql80: dict[str, Tol
     _check_names(on_mysql80)
 
 
+def test_database_and_user_follow_the_session_in_a_pool(on_mariadb_pool: dict[str, Told]) -> None:
+    told = on_mariadb_pool["symbol"]
+    assert told.run.having("m_compressed")["executions"].sum() == 20
+    expected = _NAMES | {("m_compressed", "root", None)}
+    assert _names(told) == expected
+
+
+_NAMES = {
+    ("m_in_one", "root", "m_one"),
+    ("m_in_two", "root", "m_two"),
+    ("m_still_two", "root", "m_two"),
+    ("m_again_one", "root", "m_one"),
+    ("m_again_two", "root", "m_two"),
+    ("m_reset_two", "root", "m_two"),
+    ("m_user_one", "m_user", "m_one"),
+    ("m_rows", "root", "m_one"),
+    ("m_after_file", "root", "m_one"),
+}
+
+
+def _names(told: Told) -> set[tuple[str, str | None, str | None]]:
+    queries = told.run.queries
+    marked = queries[queries["text"].str.contains(" as m_", na=False)]
+    markers = marked["text"].str.extract(r" as (m_\w+)")[0]
+    rows = zip(markers, marked["user"], marked["database"], strict=True)
+    return {(m, *(None if pd.isna(name) else name for name in names)) for m, *names in rows}
+
+
 def _check_names(on: dict[str, Told]) -> None:
-    expected = {
-        ("m_in_one", "root", "m_one"),
-        ("m_in_two", "root", "m_two"),
-        ("m_still_two", "root", "m_two"),
-        ("m_again_one", "root", "m_one"),
-        ("m_again_two", "root", "m_two"),
-        ("m_reset_two", "root", "m_two"),
-        ("m_user_one", "m_user", "m_one"),
-        ("m_rows", "root", "m_one"),
-        ("m_after_file", "root", "m_one"),
-    }
     for told in on.values():
-        marked = told.run.queries[told.run.queries["text"].str.contains(" as m_", na=False)]
-        markers = marked["text"].str.split().str[-1]
-        found = set(zip(markers, marked["user"], marked["database"], strict=True))
-        assert found == expected, told.rung
+        assert _names(told) == _NAMES, told.rung
     sessions = on["socket"].run.trace.pandas("sessions")
     assert set(sessions["application"].dropna()) == {"m_wire_py"}
     opened = sessions[sessions["event"] == "open"]

@@ -79,7 +79,7 @@ def _check(run: Run, counted: Counter[str]) -> None:
     assert run.loss == {}
 
 
-@pytest.mark.parametrize("server", ["mariadb", "mysql80"])
+@pytest.mark.parametrize("server", ["mariadb", "mysql80", "mysql8033"])
 def test_many_clients(server: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     running: DatabaseServer = request.getfixturevalue(server)
     with both_rungs(tmp_path, running.pid):
