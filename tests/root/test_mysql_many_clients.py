@@ -54,6 +54,7 @@ def _load(server: DatabaseServer) -> Counter[str]:
         client.join()
     after = day.status(server)
     names = ("Com_select", "Com_set_option", "Com_stmt_execute", "Com_stmt_prepare")
+    names += ("Com_stmt_reprepare",)
     return Counter({name: after[name] - before[name] for name in names})
 
 
@@ -69,7 +70,9 @@ def _check(run: Run, counted: Counter[str]) -> None:
     assert marked["executions"].sum() == CLIENTS * ROUNDS * 4
     by_session = marked.groupby("session")["marker"].nunique()
     assert (by_session == 1).all(), "a text in another's session"
-    assert counted["Com_stmt_prepare"] == (marked["command"] == "prepare").sum()
+    # From 8.0.22 on MySQL prepares again, and counts so, what first comes with other types.
+    prepared = counted["Com_stmt_prepare"] - counted["Com_stmt_reprepare"]
+    assert prepared == (marked["command"] == "prepare").sum()
     executed = marked[marked["command"] == "execute"]["executions"].sum()
     assert counted["Com_stmt_execute"] == executed
     selects = marked[marked["text"].str.startswith("select")]["executions"].sum()
