@@ -48,7 +48,57 @@ static __always_inline void learn(const struct thread_state *thread, __u64 state
 		bpf_map_update_elem(&agent_statements, &key, &value, BPF_ANY);
 }
 
-/* `what`: enum qj_command, and above its 8 bits the number of executions. */
+/* The agent's number of a connection is a hash of the server's: ours is keyed. */
+static __always_inline __u64 session_of(__u64 session)
+{
+	return (session ^ plan.seed) * 0x9e3779b97f4a7c15ULL;
+}
+
+/* Both ends of a connection, as its client knows it too. */
+struct agent_ends {
+	__u8 client[16];
+	__u8 server[16];
+	__u16 client_port;
+	__u16 server_port;
+};
+
+SEC("?uprobe")
+int BPF_KPROBE(on_connection_met, __u64 session, __u64 addr)
+{
+	struct thread_state *thread = marked_thread();
+	__u64 id = bpf_get_current_pid_tgid();
+	struct qj_ring_session *r;
+	struct agent_ends ends;
+
+	if (!thread || bpf_probe_read_user(&ends, sizeof(ends), (const void *)addr))
+		return 0;
+	r = reserve(sizeof(*r));
+	if (!r) {
+		count_loss(this_cpu(), QJ_LOSS_SESSION);
+		return 0;
+	}
+	r->head.block = QJ_BLOCK_SESSION;
+	r->head.text_bytes = 0;
+	__builtin_memset(&r->session, 0, sizeof(r->session));
+	r->session.session = session_of(session);
+	r->session.t_ns = bpf_ktime_get_ns();
+	r->session.pid = (__u32)id;
+	r->session.tgid = id >> 32;
+	r->session.server = thread->server;
+	r->session.event = QJ_SESSION_MET;
+	r->session.server_kind = thread->server_kind;
+	__builtin_memcpy(r->session.address, ends.client, sizeof(ends.client));
+	__builtin_memcpy(r->session.server_address, ends.server, sizeof(ends.server));
+	r->session.port = ends.client_port;
+	r->session.server_port = ends.server_port;
+	submit(r);
+	return 0;
+}
+
+/*
+ * `what`: enum qj_command, above its 8 bits the number of executions, and above 40 bits which of
+ * the connection's requests it is.
+ */
 SEC("?uprobe")
 int BPF_KPROBE(on_request_begins, __u64 text, __u64 bytes, __u64 statement, __u64 session,
 	       __u64 what)
@@ -61,10 +111,11 @@ int BPF_KPROBE(on_request_begins, __u64 text, __u64 bytes, __u64 statement, __u6
 		return 0;
 	now = bpf_ktime_get_ns();
 	query_abandon(cpu, thread, now); /* where an end was missed */
-	thread->session = (session ^ plan.seed) * 0x9e3779b97f4a7c15ULL;
+	thread->session = session_of(session);
 	query_begin(cpu, thread, now);
 	thread->command = what;
 	thread->executions = what >> 8;
+	thread->stream = what >> 40;
 	if (!text) {
 		if (thread->command != QJ_COMMAND_OTHER)
 			thread->flags |= QJ_QUERY_NO_TEXT;

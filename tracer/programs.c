@@ -106,6 +106,8 @@ struct bpf_program *programs_of_role(struct qjoule_bpf *skeleton, enum probe_rol
 		return skeleton->progs.on_request_begins;
 	case PROBE_AGENT_REQUEST_ENDS:
 		return skeleton->progs.on_request_ends;
+	case PROBE_AGENT_CONNECTION_MET:
+		return skeleton->progs.on_connection_met;
 	case PROBE_AGENT_TASK_QUEUED:
 		return skeleton->progs.on_task_queued;
 	case PROBE_AGENT_TASK_BEGINS:

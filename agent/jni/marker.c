@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #define TEXT_CHARACTERS 4096 /* QJ_TEXT_BYTES of bpf/qjoule.h: no more is looked at */
+#define ENDS_BYTES	36   /* two addresses, two ports */
 #define UTF8_BYTES_MAX	3    /* of a UTF-16 unit, in the JVM's modified UTF-8 */
 
 #if defined(__x86_64__)
@@ -20,12 +21,21 @@
 
 #define MARKER __attribute__((noinline, noclone, used, visibility("default")))
 
-/* `what`: enum qj_command, and above its 8 bits the number of executions. */
+/*
+ * `what`: enum qj_command, above its 8 bits the number of executions, and above 40 bits which of
+ * the connection's requests it is.
+ */
 MARKER void qjoule_request_begins(const char *text, uint64_t bytes, uint64_t statement,
 				  uint64_t session, uint64_t what)
 {
 	__asm__ volatile(PROBE_SITE ::"r"(text), "r"(bytes), "r"(statement), "r"(session), "r"(what)
 			 : "memory");
+}
+
+/* `ends`: of the connection, as in struct qj_session: two addresses, two ports. */
+MARKER void qjoule_connection_met(uint64_t session, const void *ends)
+{
+	__asm__ volatile(PROBE_SITE ::"r"(session), "r"(ends) : "memory");
 }
 
 MARKER void qjoule_request_ends(void)
@@ -58,11 +68,9 @@ static uint64_t bytes_of(const char *text)
 	return bytes;
 }
 
-JNIEXPORT void JNICALL Java_qjoule_agent_cassandra_Marker_requestBegins(JNIEnv *env, jclass type,
-									jstring text,
-									jlong statement,
-									jlong session, jint command,
-									jint executions)
+JNIEXPORT void JNICALL Java_qjoule_agent_cassandra_Marker_requestBegins(
+    JNIEnv *env, jclass type, jstring text, jlong statement, jlong session, jint command,
+    jint executions, jint stream)
 {
 	char copy[TEXT_CHARACTERS * UTF8_BYTES_MAX + 1];
 	uint64_t bytes = 0;
@@ -80,7 +88,21 @@ JNIEXPORT void JNICALL Java_qjoule_agent_cassandra_Marker_requestBegins(JNIEnv *
 			bytes = characters;
 	}
 	qjoule_request_begins(text ? copy : 0, bytes, statement, session,
-			      (uint64_t)(uint32_t)executions << 8 | (uint8_t)command);
+			      (uint64_t)(uint16_t)stream << 40 |
+				  (uint64_t)(uint32_t)executions << 8 | (uint8_t)command);
+}
+
+JNIEXPORT void JNICALL Java_qjoule_agent_cassandra_Marker_connectionMet(JNIEnv *env, jclass type,
+									jlong session,
+									jbyteArray ends)
+{
+	jbyte copy[ENDS_BYTES] = {0};
+
+	(void)type;
+	if ((*env)->GetArrayLength(env, ends) != ENDS_BYTES)
+		return;
+	(*env)->GetByteArrayRegion(env, ends, 0, ENDS_BYTES, copy);
+	qjoule_connection_met(session, copy);
 }
 
 JNIEXPORT void JNICALL Java_qjoule_agent_cassandra_Marker_requestEnds(JNIEnv *env, jclass type)

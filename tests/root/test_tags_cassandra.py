@@ -15,8 +15,10 @@ from servers.process import DatabaseServer
 pytestmark = [pytest.mark.root, pytest.mark.server]
 TAGS = 32
 #: QJOULE_TAGGED=100000 for the long run.
-REQUESTS = int(os.environ.get("QJOULE_TAGGED", "2048")) // TAGS * TAGS
+REQUESTS = int(os.environ.get("QJOULE_TAGGED", "1024")) // TAGS * TAGS
 IN_FLIGHT = 256
+#: The agent's takes as long again: QJOULE_TEST_AGENT_TAGS=1.
+RUNGS = ("statistical", "agent") if os.environ.get("QJOULE_TEST_AGENT_TAGS") else ("statistical",)
 ENERGY = ("--energy", "estimated:5,10,20,40")
 
 
@@ -40,7 +42,7 @@ def _overlapping(server: DatabaseServer) -> None:
             future.result()
 
 
-@pytest.mark.parametrize("rung", ["statistical"])
+@pytest.mark.parametrize("rung", RUNGS)
 def test_every_request_has_its_own_call_s_tags(
     cassandra: DatabaseServer, tags_socket: Path, tmp_path: Path, rung: str
 ) -> None:

@@ -47,6 +47,7 @@ _DIRECTORIES = ("/tmp", "/var/tmp", "/dev/shm")  #: of the JVM's root
 _MARKERS = {
     Role.AGENT_REQUEST_BEGINS: "qjoule_request_begins",
     Role.AGENT_REQUEST_ENDS: "qjoule_request_ends",
+    Role.AGENT_CONNECTION_MET: "qjoule_connection_met",
     Role.AGENT_TASK_QUEUED: "qjoule_task_queued",
     Role.AGENT_TASK_BEGINS: "qjoule_task_begins",
     Role.AGENT_TASK_ENDS: "qjoule_task_ends",

@@ -18,9 +18,17 @@ final class Marker {
      * @param statement a number that no other text ever has, 0 for a text that may come only once.
      * @param session a number of the connection.
      * @param executions how many statements the server executes for it.
+     * @param stream which of the connection's requests it is, from 1; 0 not known.
      */
     static native void requestBegins(
-            String text, long statement, long session, int command, int executions);
+            String text, long statement, long session, int command, int executions, int stream);
+
+    /**
+     * A connection that no request came by before.
+     *
+     * @param ends 16 bytes of the client's address, 16 of the server's, both ports in native order.
+     */
+    static native void connectionMet(long session, byte[] ends);
 
     static native void requestEnds();
 

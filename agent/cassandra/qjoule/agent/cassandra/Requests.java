@@ -17,6 +17,7 @@ final class Requests {
     private static final String PREPARE = "PREPARE ";
 
     private final Statements statements = new Statements();
+    private final Connections connections = new Connections();
     private final AtomicLong numbers = new AtomicLong();
 
     /** Of a type that the JDK loads: threads of the server keep it longer than we live. */
@@ -25,7 +26,7 @@ final class Requests {
     /** While our jar is there: once its class loader is closed nothing more can be loaded. */
     void loadClasses() throws ClassNotFoundException {
         ClassLoader own = Requests.class.getClassLoader();
-        for (String name : new String[] {"Marker", "Statements$Statement", "Carried$Debuggable"}) {
+        for (String name : new String[] {"Marker", "Connections", "Statements$Statement", "Carried$Debuggable"}) {
             Class.forName("qjoule.agent.cassandra." + name, true, own);
         }
         // As a first request would: all that this version of Cassandra may lack.
@@ -41,23 +42,25 @@ final class Requests {
         mine[0] = UNNUMBERED;
         long session = (long) System.identityHashCode(channel) << 32
                 | channel.hashCode() & 0xffffffffL;
+        connections.met(channel, session);
+        int stream = connections.stream(request);
         if (request instanceof ExecuteMessage) {
             Statement statement = statements.prepared(((ExecuteMessage) request).statementId);
             if (statement == null) { // the server will ask for it to be prepared again
-                Marker.requestBegins(null, 0, session, Marker.EXECUTE, 0);
+                Marker.requestBegins(null, 0, session, Marker.EXECUTE, 0, stream);
             } else {
                 Marker.requestBegins(
-                        statement.text, statement.number, session, Marker.EXECUTE, 1);
+                        statement.text, statement.number, session, Marker.EXECUTE, 1, stream);
             }
         } else if (request instanceof QueryMessage) {
-            Marker.requestBegins(((QueryMessage) request).query, 0, session, Marker.QUERY, 1);
+            Marker.requestBegins(((QueryMessage) request).query, 0, session, Marker.QUERY, 1, stream);
         } else if (request instanceof BatchMessage) {
             String text = statements.batch((BatchMessage) request);
-            Marker.requestBegins(text, 0, session, Marker.QUERY, 1);
+            Marker.requestBegins(text, 0, session, Marker.QUERY, 1, stream);
         } else if (request instanceof PrepareMessage) {
-            Marker.requestBegins(textOf(request), 0, session, Marker.PREPARE, 0);
+            Marker.requestBegins(textOf(request), 0, session, Marker.PREPARE, 0, stream);
         } else {
-            Marker.requestBegins(null, 0, session, Marker.OTHER, 0);
+            Marker.requestBegins(null, 0, session, Marker.OTHER, 0, stream);
         }
     }
 
