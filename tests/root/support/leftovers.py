@@ -86,8 +86,9 @@ def _wait_for_nothing(left: Callable[[], list[str]], patience_s: float) -> list[
 
 
 def _machine() -> set[str]:
-    """Files with names of ours, and mounts."""
-    found = {f"mount {line.split()[4]}" for line in _lines("/proc/self/mountinfo")}
+    """Files with names of ours, and mounts: not the kernel's own, as tracefs where it is used."""
+    points = {line.split()[4] for line in _lines("/proc/self/mountinfo")}
+    found = {f"mount {point}" for point in points if not point.startswith("/sys/")}
     for place, ours in _PLACES.items():
         with suppress(OSError):
             found |= {f"file {p}" for p in Path(place).iterdir() if re.match(ours, p.name)}

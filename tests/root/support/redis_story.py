@@ -67,7 +67,7 @@ def benchmark(server: DatabaseServer, *arguments: str) -> None:
         check=True,
         stdout=subprocess.DEVNULL,
         stdin=subprocess.DEVNULL,
-        timeout=60,
+        timeout=180,
     )
 
 
