@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import socket
 import time
@@ -27,6 +28,7 @@ from qjoule.model.attribute import attribute
 from qjoule.model.fold import bound_tags
 from qjoule.model.result import Row
 from qjoule.model.selection import selection
+from qjoule.reporters.csv_report import to_csv
 from qjoule.reporters.table import render
 from qjoule.tags.addresses import Addresses, is_same_network
 from qjoule.tags.definitions import Connection
@@ -386,6 +388,10 @@ def test_hostile_and_too_many_tags(tmp_path: Path) -> None:
     assert len(found.rows) == 2
     text = render(found, width=100)
     assert not set(text) & set("\x1b\0\u202e")
+    lines = to_csv(attribute(one, ("tag:endpoint",))).splitlines()
+    (formula,) = (row for row in csv.DictReader(lines) if "cmd" in (row["tag:endpoint"] or ""))
+    assert formula["tag:endpoint"].startswith("'=cmd")
+    assert not set("".join(lines)) & set("\x1b\0\u202e")
     shapes = CallShapes(3)
     many = [Call(1, "redis", 1, 2, 1, (("tenant", str(n)),)) for n in range(50)]
     table = call_rows(many, 0, shapes)

@@ -10,8 +10,7 @@ from typing import Any
 
 from qjoule.live.snapshot import Controls, Snapshot, SnapshotSource
 from qjoule.live.view_state import SORTS, Mode, ViewState, row_key
-from qjoule.reporters.csv_report import flat_rows
-from qjoule.reporters.format import one_line
+from qjoule.reporters.csv_report import cell, flat_rows
 from qjoule.reporters.json_report import document, row_document
 
 SCHEMA = "qjoule.top/1"
@@ -38,7 +37,7 @@ def csv_lines(source: SnapshotSource, controls: Controls, snapshots: int | None)
             columns = list(rows[0])
             csv.writer(out).writerow(columns)
         writer = csv.DictWriter(out, columns, extrasaction="ignore")
-        writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
+        writer.writerows({name: cell(value) for name, value in row.items()} for row in rows)
         yield out.getvalue()
 
 
@@ -83,7 +82,3 @@ def first(source: SnapshotSource, controls: Controls, limit: int | None) -> Iter
         if snapshot.ended or number == limit:
             controls.stop()
             return
-
-
-def _cell(value: Any) -> Any:
-    return one_line(value) if isinstance(value, str) else value

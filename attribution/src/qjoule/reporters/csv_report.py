@@ -9,6 +9,9 @@ from typing import Any
 from qjoule.model.result import Attribution, Row
 from qjoule.reporters import format as fmt
 
+#: What a formula begins with.
+_FORMULA = ("=", "+", "-", "@")
+
 
 def to_csv(attribution: Attribution) -> str:
     """RFC 4180 with a header line. Control characters of a trace's text are escaped."""
@@ -17,12 +20,23 @@ def to_csv(attribution: Attribution) -> str:
     writer = csv.DictWriter(out, list(records[0]))
     writer.writeheader()
     for record in records:
-        writer.writerow({name: _cell(value) for name, value in record.items()})
+        writer.writerow({name: cell(value) for name, value in record.items()})
     return out.getvalue()
 
 
-def _cell(value: Any) -> Any:
-    return fmt.one_line(value) if isinstance(value, str) else value
+def cell(value: Any) -> Any:
+    """A value as it may stand in a CSV file: text on one line, and none that a spreadsheet runs.
+
+    Applications choose the values of tags. An apostrophe keeps a cell text (OWASP, "CSV
+    Injection").
+
+    >>> cell("=1+1"), cell(-1.5)
+    ("'=1+1", -1.5)
+    """
+    if not isinstance(value, str):
+        return value
+    shown = fmt.one_line(value)
+    return f"'{shown}" if shown.lstrip(" ").startswith(_FORMULA) else shown
 
 
 def flat_rows(attribution: Attribution) -> list[dict[str, Any]]:
