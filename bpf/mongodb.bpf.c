@@ -8,6 +8,7 @@
  * Go) are told when requests begin and end; nothing tells whose work a thread does.
  */
 #include "mongodb_reply.bpf.h"
+#include "mongodb_wait.bpf.h"
 #include "mongodb_wire.bpf.h"
 #include "syscall.bpf.h"
 
@@ -54,6 +55,8 @@ int BPF_PROG(on_mongodb_recv, struct sock *sk, int got, int flags)
 	if (got <= 0) {
 		if (!connection->header_bytes)
 			mongodb_answered(cpu, thread, connection, bpf_ktime_get_ns());
+		if (!got && owns_time(thread) && !thread->begin_ns)
+			mongodb_gone(cpu, thread);
 		return 0;
 	}
 	addr = received_at(task);

@@ -26,4 +26,19 @@ static __always_inline void end_if_waiting(struct qj_cpu_state *cpu, struct task
 		query_end(cpu, thread, now);
 }
 
+/*
+ * The client of this thread has gone: the thread woke up for no query, so what it has done since
+ * then, and does from here on, is the server's.
+ */
+static __always_inline void mongodb_gone(struct qj_cpu_state *cpu, struct thread_state *thread)
+{
+	if (!thread->begin_ns && cpu->query == thread->query && cpu->owner_kind == QJ_OWNER_QUERY &&
+	    cpu->pid == (__u32)bpf_get_current_pid_tgid()) {
+		cpu->query = 0;
+		cpu->shape = 0;
+		cpu->owner_kind = QJ_OWNER_SERVER;
+	}
+	thread->query = 0;
+}
+
 #endif

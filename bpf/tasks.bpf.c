@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /* Which tasks are server threads, and what tasks are called. */
 #include "arguments.bpf.h"
+#include "mongodb_wait.bpf.h"
 #include "query.bpf.h"
 #include "redis_arguments.bpf.h"
 
@@ -198,6 +199,8 @@ int BPF_PROG(on_exit, struct task_struct *task)
 	if (thread) {
 		query_abandon(this_cpu(), thread, bpf_ktime_get_ns());
 		send_ended(this_cpu(), thread);
+		if (thread->server_kind == QJ_SERVER_MONGODB)
+			mongodb_gone(this_cpu(), thread);
 		thread->query = 0; /* there is no next one: what is left is the server's */
 	}
 	emit_task(task, QJ_TASK_EXIT, thread ? thread->server : 0, task->comm);
