@@ -32,6 +32,7 @@ CURVE = "estimated:10,12,20,30"  #: W
 @dataclass
 class Told:
     reads: bool  #: io-threads read too
+    port: int
     choice: Choice
     calls: Counter[str]
     asked_at_once: int
@@ -64,7 +65,7 @@ def told(
         }
     )
     del calls["info"]  # the referee's
-    yield Told(request.param == "yes", choice, +calls, asked, trace, Run(trace))
+    yield Told(request.param == "yes", server.port, choice, +calls, asked, trace, Run(trace))
 
 
 def _story(server: DatabaseServer) -> None:
@@ -117,5 +118,5 @@ def test_redis_io_threads_own_no_time_where_they_read(told: Told) -> None:
     assert (queries["end_ns"] > queries["begin_ns"]).all()
     segments = told.run.trace.pandas("segments")
     assert bool(segments["query"].isin(queries["query"]).any()) is not told.reads
-    ((_, coverage),) = attribute(told.trace)["coverage_by_server"].items()
-    assert coverage["named"] >= NAMED, coverage
+    by_server = attribute(told.trace)["coverage_by_server"]
+    assert by_server[f"redis:{told.port}"]["named"] >= NAMED, by_server
