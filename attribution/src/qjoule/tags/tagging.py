@@ -38,7 +38,9 @@ class TagSource:
         """
         named = os.environ.get("QJOULE_TAGS_SOCKET")
         self._calls = Calls()
-        self._told = ToldCalls((addresses or Addresses()).server_of, hidden)
+        where = addresses or Addresses()
+        any_server = bool(where.ports or where.paths)
+        self._told = ToldCalls(where.server_of, hidden, any_server=any_server)
         path = path or (Path(named) if named else DEFAULT_PATH)
         self._listener = Listener(path, _Both(self._calls, self._told))
         if owner is not None and path == DEFAULT_PATH:

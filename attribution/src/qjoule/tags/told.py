@@ -64,13 +64,19 @@ class ToldCalls:
     """
 
     def __init__(
-        self, server_of: Callable[[Connection], int], probed: frozenset[int] = frozenset()
+        self,
+        server_of: Callable[[Connection], int],
+        probed: frozenset[int] = frozenset(),
+        *,
+        any_server: bool = True,
     ) -> None:
+        self._any = any_server
         self._server_of = server_of
         self._probed = probed
         self._lock = threading.Lock()
         self._applications: dict[int, Application] = {}
         self._wanted: set[int] = set()
+        self._met: set[int] = set()  #: applications that have defined a connection
         self._begun: dict[tuple[int, int], _Begun] = {}
         self.dropped = 0  #: calls that were forgotten for want of room
 
@@ -88,17 +94,21 @@ class ToldCalls:
 
     def wants_calls(self, application: Application) -> bool:
         """Whether it has had a connection to a server whose calls are told one by one."""
-        fresh = application.definitions.fresh
+        number, fresh = application.number, application.definitions.fresh
+        if fresh:
+            self._met.add(number)
         if application.is_here and any(map(self._server_of, fresh)):
-            self._wanted.add(application.number)
+            self._wanted.add(number)
         fresh.clear()
-        return application.number in self._wanted
+        # Its first connection may be defined a moment after it came.
+        return number in self._wanted or (self._any and number not in self._met)
 
     def part(self, application: Application, now_ns: int) -> None:
         """The application's ring is about to be let go: what has no end now will have none."""
         del now_ns
         with self._lock:
             self._wanted.discard(application.number)
+            self._met.discard(application.number)
             if application.number in self._applications:
                 self._look_for_ends()
                 del self._applications[application.number]
