@@ -53,7 +53,7 @@ def test_a_server_with_an_agent_is_on_its_rung() -> None:
     arguments = " ".join(plan.arguments())
     assert "--server 1:cassandra:agent:/usr/bin/java" in arguments
     assert f"--library 1:{MARKED}" in arguments
-    assert arguments.count("--probe 1:agent-") == 5
+    assert arguments.count("--probe 1:agent-") == 6
 
 
 def test_servers_of_one_jvm_each_have_their_own_probes() -> None:
@@ -63,7 +63,7 @@ def test_servers_of_one_jvm_each_have_their_own_probes() -> None:
     words = plan.arguments()
     libraries = [words[i + 1] for i, word in enumerate(words) if word == "--library"]
     assert libraries == [f"1:{MARKED}", f"2:{other}"]
-    assert sum(word.startswith("2:agent-") for word in words) == 5
+    assert sum(word.startswith("2:agent-") for word in words) == 6
     assert plan.traced[2].choice.rung is not Rung.AGENT
 
 
