@@ -53,8 +53,8 @@ def _load(server: DatabaseServer) -> Counter[str]:
     for client in clients:
         client.join()
     after = day.status(server)
-    names = ("Com_select", "Com_set_option", "Com_stmt_execute", "Com_stmt_prepare")
-    names += ("Com_stmt_reprepare",)
+    names = ["Com_select", "Com_set_option", "Com_stmt_execute"]
+    names += ["Com_stmt_prepare", "Com_stmt_reprepare"]
     return Counter({name: after[name] - before[name] for name in names})
 
 

@@ -43,9 +43,9 @@ def compile_toy(directory: Path) -> Path:
     javac = shutil.which("javac")
     if javac is None:
         raise Unavailable("javac is not installed (package openjdk-17-jdk-headless)")
-    sources = [*HERE.rglob("*.java"), *STUBS.rglob("*.java")]
+    sources = {path.relative_to(top): path for top in (STUBS, HERE) for path in top.rglob("*.java")}
     options = [f"-J{jvm.NO_PERF_FILE}", "-d", str(directory / "all")]
-    run_quietly([javac, *options, *map(str, sources)], directory)
+    run_quietly([javac, *options, *map(str, sources.values())], directory)
     daemon = Path(*MAIN.split(".")).with_suffix(".class")
     (directory / "bare" / daemon).parent.mkdir(parents=True)
     shutil.copy(directory / "all" / daemon, directory / "bare" / daemon)
