@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 
@@ -26,6 +27,10 @@ _LOAD_SAYS_NOTHING = settings(deadline=None, suppress_health_check=[HealthCheck.
 settings.register_profile("develop", _LOAD_SAYS_NOTHING)
 settings.register_profile("ci", _LOAD_SAYS_NOTHING, derandomize=True, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "develop")
+
+# What a shell starts in the background may ignore SIGINT, and so would all that tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
