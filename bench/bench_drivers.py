@@ -42,6 +42,7 @@ from bench.overhead.stats import Estimate, median_interval  # noqa: E402
 from root.support.recording import recording  # noqa: E402
 from servers.cassandra import cassandra_server  # noqa: E402
 from servers.mariadb import mariadb_server  # noqa: E402
+from servers.mongodb import ferretdb_server  # noqa: E402
 from servers.postgres import postgres_server  # noqa: E402
 from servers.process import DatabaseServer, Unavailable  # noqa: E402
 from servers.redis import redis_server  # noqa: E402
@@ -95,11 +96,19 @@ def _cassandra(server: DatabaseServer) -> tuple[Any, Call]:
     return client, lambda: client.session.execute(statement)
 
 
+def _pymongo(server: DatabaseServer) -> tuple[Any, Call]:
+    client = server.connect()
+    documents = client["bench"]["documents"]
+    documents.insert_one({"_id": 1})
+    return client, lambda: documents.find_one({"_id": 1})
+
+
 DRIVERS: dict[str, tuple[Callable[[], Any], Callable[[DatabaseServer], tuple[Any, Call]]]] = {
     "pymysql": (mariadb_server, _pymysql),
     "psycopg": (postgres_server, _psycopg),
     "redis": (redis_server, _redis),
     "cassandra": (cassandra_server, _cassandra),
+    "pymongo": (ferretdb_server, _pymongo),
 }
 
 
