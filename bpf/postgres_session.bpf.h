@@ -6,10 +6,8 @@
 #ifndef QJOULE_POSTGRES_SESSION_BPF_H
 #define QJOULE_POSTGRES_SESSION_BPF_H
 
+#include "descriptor.bpf.h"
 #include "query.bpf.h"
-
-#define S_IFMT	 0170000 /* include/uapi/linux/stat.h */
-#define S_IFSOCK 0140000
 
 static __always_inline const volatile struct qj_server_plan *
 postgres_plan(const struct thread_state *thread)
@@ -27,23 +25,6 @@ static __always_inline __u64 postgres_pointer(__u32 distance)
 		bpf_probe_read_user(&value, sizeof(value),
 				    (const void *)(BPF_CORE_READ(task, mm, start_data) + distance));
 	return value;
-}
-
-/* The socket that this file descriptor of the current task is; 0: it is none. */
-static __always_inline __u64 socket_of(__s32 fd)
-{
-	struct task_struct *task = bpf_get_current_task_btf();
-	struct fdtable *fdt = BPF_CORE_READ(task, files, fdt);
-	struct file **files = BPF_CORE_READ(fdt, fd), *file = 0;
-	struct socket *socket;
-
-	if (fd < 0 || (__u32)fd >= BPF_CORE_READ(fdt, max_fds))
-		return 0;
-	bpf_probe_read_kernel(&file, sizeof(file), files + fd);
-	if (!file || (BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT) != S_IFSOCK)
-		return 0;
-	socket = BPF_CORE_READ(file, private_data);
-	return (__u64)BPF_CORE_READ(socket, sk);
 }
 
 /* What its application calls itself now: the parameter application_name (utils/misc/guc). */

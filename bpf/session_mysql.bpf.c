@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * Whose session it is, on the symbol rung: two functions of MySQL and MariaDB that run when a
- * session changes hands or its default database, and are given the names. So TLS and thread pools
- * hide nothing, no field of a THD is read, and queries run through no further probe.
+ * Whose session it is, on the symbol rung: three functions of MySQL and MariaDB that run when a
+ * session begins, or changes hands or its default database, and are given the socket and the names.
+ * So TLS and thread pools hide nothing, no field of a THD is read, and queries run through no
+ * further probe.
  *
+ * - check_connection() (sql/sql_connect.cc) calls vio_keepalive() for every client, in the thread
+ *   that then has it log in.
  * - acl_authenticate() (sql/sql_acl.cc, sql/auth/sql_authentication.cc) tells every login and
  *   COM_CHANGE_USER to general_log_print("%s@%s on %s using %s", user, host, ...), also while there
  *   is no log, and before it refuses any.
  * - mysql_change_db() (sql/sql_db.cc) is how a login, COM_INIT_DB, USE and a procedure of another
  *   database change the default database.
  */
+#include "descriptor.bpf.h"
 #include "mysql_command.bpf.h"
 
 #define LOGIN_FORMAT_BYTES 6
@@ -59,6 +63,20 @@ static __always_inline bool is_login(__u64 format)
 	return true;
 }
 
+/* vio_keepalive(Vio *, bool). A Vio begins with its socket's descriptor (include/violite.h). */
+SEC("?uprobe")
+int BPF_KPROBE(on_client, __u64 vio)
+{
+	struct thread_state *thread = symbol_thread();
+	__s32 fd = -1;
+
+	if (!thread)
+		return 0;
+	bpf_probe_read_user(&fd, sizeof(fd), (const void *)vio);
+	thread->socket = socket_of(fd);
+	return 0;
+}
+
 /* What is told is a COM_CHANGE_USER that ends behind the user. */
 static __always_inline void log_line(__u64 thd, __u64 format, __u64 user)
 {
@@ -67,6 +85,9 @@ static __always_inline void log_line(__u64 thd, __u64 format, __u64 user)
 
 	if (!thread || !is_login(format))
 		return;
+	if (thread->socket && !changes_user(thread))
+		tell(thread, session_of(thd), QJ_SESSION_MET, 0, 0);
+	thread->socket = 0; /* the thread's next login has another */
 	bytes = bpf_probe_read_user_str(thread->reply, sizeof(thread->reply), (const void *)user);
 	if (changes_user(thread))
 		thread->changes = 1;

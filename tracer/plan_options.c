@@ -10,6 +10,7 @@ const char *const probe_role_names[PROBE_ROLES] = {
     [PROBE_MYSQL_BEGIN_COMMAND_FIRST] = "mysql-begin-command-first",
     [PROBE_MYSQL_BEGIN_THD_FIRST] = "mysql-begin-thd-first",
     [PROBE_MYSQL_END] = "mysql-end",
+    [PROBE_MYSQL_CLIENT] = "mysql-client",
     [PROBE_MYSQL_LOG_THD_FIRST] = "mysql-log-thd-first",
     [PROBE_MYSQL_LOG_LOGGER_FIRST] = "mysql-log-logger-first",
     [PROBE_MYSQL_DATABASE] = "mysql-database",

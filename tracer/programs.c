@@ -74,6 +74,8 @@ struct bpf_program *programs_of_role(struct qjoule_bpf *skeleton, enum probe_rol
 		return skeleton->progs.on_command_thd_first;
 	case PROBE_MYSQL_END:
 		return skeleton->progs.on_command_end;
+	case PROBE_MYSQL_CLIENT:
+		return skeleton->progs.on_client;
 	case PROBE_MYSQL_LOG_THD_FIRST:
 		return skeleton->progs.on_log_thd_first;
 	case PROBE_MYSQL_LOG_LOGGER_FIRST:

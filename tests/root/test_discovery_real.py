@@ -68,8 +68,8 @@ def test_mariadb(mariadb: DatabaseServer) -> None:
     plan = planned(mariadb)
     assert (plan.choice.rung, plan.choice.exact) == (Rung.SOCKET, True), plan.choice
     assert plan.probes == ()
-    commands, names = ["mysql-begin-command-first", "mysql-end"], ["mysql-log-thd-first"]
-    names += ["mysql-database", "mysql-database-end"]
+    commands, names = ["mysql-begin-command-first", "mysql-end"], ["mysql-client"]
+    names += ["mysql-log-thd-first", "mysql-database", "mysql-database-end"]
     assert roles(planned(mariadb, Rung.SYMBOL)) == commands + names
 
 
@@ -113,7 +113,7 @@ def test_mysql(mysql80: DatabaseServer) -> None:
     plan = planned(mysql80)
     assert plan.choice.rung is Rung.SYMBOL
     assert "TLS is on by default" in plan.choice.why
-    names = ["mysql-log-logger-first", "mysql-database", "mysql-database-end"]
+    names = ["mysql-client", "mysql-log-logger-first", "mysql-database", "mysql-database-end"]
     assert roles(plan) == ["mysql-begin-thd-first", "mysql-end", *names]
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pymysql
 import pytest
 
+from qjoule_drivers import tag
 from root.support.mysql_client import MysqlClient, MysqlError, mysql_client
 from root.support.recording import Run, attribute, recording
 from servers.process import DatabaseServer
@@ -167,3 +168,27 @@ def _check_attributed(trace: Path, by_user: Counter[str | None]) -> None:
             calls[row["user"]] += row["calls"]
     assert calls == by_user
     assert by_user.keys() == set(USERS)
+
+
+def test_tags_of_sessions_that_symbols_read(
+    server: DatabaseServer, tags_socket: Path, tmp_path: Path
+) -> None:
+    """Also of connections one after the other, to which the server gives the same place."""
+    with (
+        recording(tmp_path / "t", "--pid", str(server.pid), "--rung", "symbol"),
+        ExitStack() as stack,
+    ):
+        kept = [stack.enter_context(closing(server.connect(tcp=n % 2 == 0))) for n in range(4)]
+        for turn in range(AGAIN):
+            with closing(server.connect(tcp=True)) as short:
+                for connection in (short, kept[turn % 4]):
+                    with tag(m=f"k{turn}"), connection.cursor() as cursor:
+                        cursor.execute(f"select {turn} as m_tagged_k{turn}")
+    run = Run(tmp_path / "t")
+    tagged = run.having("m_tagged")
+    assert Counter(tagged["text"]) == {f"select ? as m_tagged_k{n}": 2 for n in range(AGAIN)}
+    assert [dict(tags or ()).get("m") for tags in tagged["tags"]] == [
+        text.removeprefix("select ? as m_tagged_") for text in tagged["text"]
+    ]
+    assert run.loss == {}
+    del tags_socket

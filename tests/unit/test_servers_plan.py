@@ -14,7 +14,13 @@ from qjoule.live.tracer import left_out
 from qjoule.servers.elf import open_executable
 from qjoule.servers.kernel_facts import KernelFacts
 from qjoule.servers.plan import SERVERS_MAX, build_plan
-from qjoule.servers.signatures import MYSQL_CHILDREN, MYSQL_DATABASES, MYSQL_LOGS, Role
+from qjoule.servers.signatures import (
+    MYSQL_CHILDREN,
+    MYSQL_CLIENTS,
+    MYSQL_DATABASES,
+    MYSQL_LOGS,
+    Role,
+)
 from qjoule.servers.types import Fact, Flavour, Server
 from servers.toy_elf import MARIADB_10_11, MYSQL_8, POSTGRES, strip, toy_server
 
@@ -134,13 +140,15 @@ def test_children_are_probed_only_if_asked_for(tmp_path: Path) -> None:
 def test_names_are_probed_where_queries_are(
     log: tuple[str, Role], change: str, tmp_path: Path
 ) -> None:
-    path = toy_server(tmp_path / "mysqld", [MYSQL_8, log[0], change], flags=("-O0",))
+    functions = [MYSQL_8, MYSQL_CLIENTS[1], log[0], change]
+    path = toy_server(tmp_path / "mysqld", functions, flags=("-O0",))
     server = describe(1, Flavour.MYSQL, path)
     (planned,) = build_plan([server], KERNEL).servers
     assert (planned.probes, planned.notes) == ((), ())
     plan = build_plan([replace(server, encryption=Fact(True, "somewhere"))], KERNEL)
     assert plan.servers[0].notes == ()
     assert list(pairs(plan.arguments()))[4:] == [
+        f"--probe 1:mysql-client:{offset_of(path, MYSQL_CLIENTS[1])}",
         f"--probe 1:{log[1]}:{offset_of(path, log[0])}",
         f"--probe 1:mysql-database:{offset_of(path, change)}",
         f"--probe 1:mysql-database-end:{offset_of(path, change)}",

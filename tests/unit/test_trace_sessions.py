@@ -126,6 +126,31 @@ def test_changes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(sessions._sessions[7].changes) <= 10
 
 
+def met(t_ns: int, port: int) -> bytes:
+    here = np.frombuffer(IPv6Address("::ffff:127.0.0.1").packed, np.uint8)
+    ends = {"address": here, "port": port, "server_address": here, "server_port": 3306}
+    record = {"session": 7, "event": SessionEvent.MET, "t_ns": t_ns, **ends}
+    return ft.block(Block.SESSION, record)
+
+
+def test_a_session_s_id_may_serve_a_later_connection() -> None:
+    """The server gives it the same place; its queries of before may still be on their way."""
+
+    def ports(*times: int) -> list[int | None]:
+        codes, named = sessions.connections(np.full(len(times), 7, np.uint64), np.array(times))
+        ends = [named[code] for code in codes.tolist()]
+        return [int(name.split()[1]) if name else None for name in ends]
+
+    sessions = told(met(10, 1001), met(30, 1003), met(20, 1002), met(21, 1002))
+    assert ports(5, 10, 19, 20, 29, 30, 99) == [1001, 1001, 1001, 1002, 1002, 1003, 1003]
+    sessions.settle(25)
+    assert ports(24, 29, 30) == [1002, 1002, 1003]
+    sessions.settle(40)
+    assert ports(41) == [1003]
+    codes, named = sessions.connections(np.array([7, 8], np.uint64), np.array([50, 50]))
+    assert [named[code] is None for code in codes.tolist()] == [False, True]
+
+
 def test_addresses() -> None:
     sessions = Sessions()
     for text in ("::ffff:192.0.2.7", "2001:db8::1", "::"):

@@ -21,6 +21,7 @@ class Role(StrEnum):
     MYSQL_BEGIN_COMMAND_FIRST = "mysql-begin-command-first"  # (command, THD *, text, length)
     MYSQL_BEGIN_THD_FIRST = "mysql-begin-thd-first"  # (THD *, const COM_DATA *, command)
     MYSQL_END = "mysql-end"  # return of the same function
+    MYSQL_CLIENT = "mysql-client"  # (Vio *, bool)
     MYSQL_LOG_THD_FIRST = "mysql-log-thd-first"  # (THD *, command, const char *format, ...)
     MYSQL_LOG_LOGGER_FIRST = "mysql-log-logger-first"  # (Query_logger *, THD *, command, ...)
     MYSQL_DATABASE = "mysql-database"  # (THD *, const LEX_CSTRING *name, bool force)
@@ -75,6 +76,8 @@ MYSQL_SIGNATURES = (
     ),
 )
 
+#: What sets up each client's socket: include/violite.h; MySQL 8 compiles it as C++.
+MYSQL_CLIENTS = ("vio_keepalive", "_Z13vio_keepaliveP3Viob")
 #: Where logins are told, bpf/session_mysql.bpf.c: sql/log.h.
 MYSQL_LOGS = (
     ("_Z17general_log_printP3THD19enum_server_commandPKcz", Role.MYSQL_LOG_THD_FIRST),
@@ -195,7 +198,7 @@ def child_functions(executable: Executable) -> dict[Role, Symbol]:
 
 
 def name_functions(executable: Executable) -> dict[Role, Symbol]:
-    """What MySQL and MariaDB name a session's user and database to, by role.
+    """What MySQL and MariaDB give a session's socket, user and database to, by role.
 
     Raises:
         CannotResolve: as `boundary_functions`.
@@ -204,6 +207,7 @@ def name_functions(executable: Executable) -> dict[Role, Symbol]:
     log = _the_only(executable, "general_log_print", tuple(logs))
     change = _the_only(executable, "mysql_change_db", MYSQL_DATABASES)
     return {
+        Role.MYSQL_CLIENT: _the_only(executable, "vio_keepalive", MYSQL_CLIENTS),
         logs[log.name]: log,
         Role.MYSQL_DATABASE: change,
         Role.MYSQL_DATABASE_END: change,

@@ -292,9 +292,9 @@ class Ingest:
         return self._comments.fill(tags, queries["query"])
 
     def _tags_of_calls(self, tagging: Tagging, queries: Array) -> pa.MapArray:
-        codes, connections = self._sessions.connections(queries["session"])
-        streams = queries["stream"].astype(np.int64)
         begins_ns = queries["begin_ns"].astype(np.int64)
+        codes, connections = self._sessions.connections(queries["session"], begins_ns)
+        streams = queries["stream"].astype(np.int64)
         return tagging.tags_of(connections, codes, streams, begins_ns)
 
     def _take_told(self) -> pa.Table:

@@ -42,7 +42,8 @@ class _Session:
     user: int = _UNKNOWN
     database: int = _UNKNOWN
     application: int = _UNKNOWN
-    connection: str | None = None
+    #: (t_ns, name), in order of time: an id may serve a later connection again.
+    connections: list[tuple[int, str | None]] = field(default_factory=list)
     first_application: int = _UNKNOWN  #: at its login
     #: (t_ns, event, user, database, application), in order of time: what came since.
     changes: list[tuple[int, int, int, int, int]] = field(default_factory=list)
@@ -91,16 +92,15 @@ class Sessions:
             startup = parse_startup(kind, frame.text)
             user, database = self._code(startup.user), self._code(startup.database)
             application = self._code(startup.application)
-            met = _Session(user, database, application, _connection(record), application)
+            connections = [(t_ns, _connection(record))]
+            met = _Session(user, database, application, connections, application)
             # A thread moves between CPUs, and each ring is read to its end: what came later may be
             # here already.
             if known := self._sessions.get(session):
                 met.changes = known.changes
             self._remember(session, met)
         elif event == SessionEvent.MET:
-            met = self._recall(session)
-            met.connection = _connection(record)
-            self._remember(session, met)
+            self._meet(session, t_ns, _connection(record))
         elif event == SessionEvent.USER:
             startup = parse_change(kind, frame.text)
             whose = (self._code(startup.user), self._code(startup.database), _SAME)
@@ -164,11 +164,24 @@ class Sessions:
             names(applications, self._vocabulary),
         )
 
-    def connections(self, sessions: Array) -> tuple[Array, list[str | None]]:
-        """What names the connection of each session to its client too: codes, and their names."""
+    def connections(self, sessions: Array, at_ns: Array) -> tuple[Array, list[str | None]]:
+        """What names each session's connection at its time to its client too: codes, and names."""
         codes, uniques = distinct(sessions)
-        found = (self._sessions.get(session) for session in uniques.tolist())
-        return codes, [session.connection if session else None for session in found]
+        named: list[str | None] = []
+        extra: list[str | None] = []
+        codes = codes.astype(np.int64)
+        for code, number in enumerate(uniques.tolist()):
+            session = self._sessions.get(number)
+            known = session.connections if session else []
+            named.append(known[0][1] if known else None)
+            if len(known) > 1:
+                rows = np.flatnonzero(codes == code)
+                times = np.array([t_ns for t_ns, _ in known[1:]], np.int64)
+                which = np.searchsorted(times, at_ns[rows], side="right")
+                later = np.flatnonzero(which)
+                codes[rows[later]] = len(uniques) + len(extra) + which[later] - 1
+                extra += [name for _, name in known[1:]]
+        return codes, named + extra
 
     def settle(self, before_ns: int) -> None:
         """Forgets what sessions were before: no query that ended earlier will be asked for."""
@@ -186,7 +199,9 @@ class Sessions:
                     done -= 1
             session.user, session.database, session.application = states[done]
             del session.changes[:done]
-            if not session.changes:
+            met = bisect_right(session.connections, before_ns, key=lambda one: one[0])
+            del session.connections[: max(met - 1, 0)]
+            if not session.changes and len(session.connections) < 2:
                 self._changing.discard(number)
 
     def take_rows(self) -> pa.Table:
@@ -202,6 +217,16 @@ class Sessions:
             self.opaque[connection] = server
             if len(self.opaque) > self._max_sessions:
                 self.opaque.pop(next(iter(self.opaque)))
+
+    def _meet(self, number: int, t_ns: int, connection: str | None) -> None:
+        session = self._recall(number)
+        known = session.connections
+        if not known or known[-1][1] != connection:  # some are told more than once
+            insort(known, (t_ns, connection), key=lambda one: one[0])
+            del known[:-MAX_CHANGES]
+        if len(known) > 1:
+            self._changing.add(number)
+        self._remember(number, session)
 
     def _change(self, number: int, t_ns: int, event: int, codes: tuple[int, int, int]) -> None:
         """`codes`: of user, database and application."""
