@@ -257,7 +257,7 @@ def _check_names(on: dict[str, Told]) -> None:
     assert set(opened["address"].dropna()) == {"127.0.0.1"}
     assert opened["address"].isna().any(), "unix sockets have none"
     symbols = on["symbol"].run.trace.pandas("sessions")
-    assert set(symbols["event"]) == {"user", "database", "kept"}, "what the sockets' side knows"
+    assert set(symbols["event"]) == {"met", "user", "database", "kept"}
 
 
 def test_a_replicas_thread_is_background(mysql80: DatabaseServer, tmp_path: Path) -> None:
