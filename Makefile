@@ -114,6 +114,15 @@ test: build servers $(BUILD)/qjoule-tracer-asan ## All tests, those with BPF and
 test-unit: $(VENV)/installed ## Tests that need neither root nor servers
 	$(VENV)/bin/python -m pytest -m 'not root and not server' $(PYTEST_ARGS)
 
+# Every test that holds counts, or tags, against what a server or its clients counted.
+COUNTS := many_clients redis_io_threads record_redis record_mongodb record_cassandra record_voltdb tags_joined tags_cassandra
+STATEMENTS := 100000
+
+.PHONY: test-counts
+test-counts: build servers ## Counts and tags over many statements of 64 clients (STATEMENTS=100000), every server
+	QJOULE_TEST_STATEMENTS=$(STATEMENTS) $(VENV)/bin/python -m pytest --timeout=1800 \
+		$(wildcard $(COUNTS:%=tests/root/test_*%*.py)) $(PYTEST_ARGS)
+
 .PHONY: test-mongod
 test-mongod: build ## The tests of MongoDB against a real one: MONGOD=/path/to/mongod
 	@test -x "$(MONGOD)" || { echo "qjoule: MONGOD=/path/to/mongod names no program: '$(MONGOD)'" >&2; exit 2; }

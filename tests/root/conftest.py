@@ -14,7 +14,7 @@ from root.support import leftovers
 from tag_listener import Listener, listening
 
 #: Tests of one run that may pass at their second attempt only.
-MOST_REPEATED = 5
+MOST_REPEATED = 3
 _FAILED = pytest.StashKey[bool]()
 _BEFORE = pytest.StashKey[leftovers.Before]()
 _LEFT = pytest.StashKey[list[str]]()

@@ -1,11 +1,10 @@
 """64 clients at once, each with its own texts: every statement counted, none under another's text.
 
-20,000 statements a server and rung, or as many as $QJOULE_TEST_STATEMENTS says.
+20,000 statements a server and rung; 100,000 by `make test-counts`.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import threading
 from collections import Counter
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from root.support import long_runs
 from root.support import mysql_story as day
 from root.support.mysql_client import MysqlClient
 from root.support.recording import Run, both_rungs, recording
@@ -21,7 +21,7 @@ from servers.process import DatabaseServer
 pytestmark = [pytest.mark.root, pytest.mark.server]
 
 CLIENTS = 64
-STATEMENTS = int(os.environ.get("QJOULE_TEST_STATEMENTS", "20000"))
+STATEMENTS = long_runs.statements(20_000)
 ROUNDS = -(-STATEMENTS // (4 * CLIENTS))
 MARKER = re.compile(r"m_client_\d+")
 

@@ -1,11 +1,10 @@
 """64 clients at once, each with its own texts: every statement counted, none under another's text.
 
-20,000 statements for each protocol, or as many as $QJOULE_TEST_STATEMENTS says.
+20,000 statements for each protocol; 100,000 by `make test-counts`.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import threading
 from collections import Counter
@@ -16,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from root.support import long_runs
 from root.support.recording import Run, both_rungs
 from servers.postgres import postgres_server
 from servers.process import DatabaseServer, Unavailable
@@ -23,7 +23,7 @@ from servers.process import DatabaseServer, Unavailable
 pytestmark = [pytest.mark.root, pytest.mark.server]
 
 CLIENTS = 64
-STATEMENTS = int(os.environ.get("QJOULE_TEST_STATEMENTS", "20000"))
+STATEMENTS = long_runs.statements(20_000)
 ROUNDS = STATEMENTS // CLIENTS // 2
 MARKER = re.compile(r"m_client_\d+")
 

@@ -18,6 +18,7 @@ import pymongo
 import pytest
 
 from fuzz.mongodb_library import compressed, message, op_msg, op_query
+from root.support import long_runs
 from root.support.mongodb_client import MORE_TO_COME, Client, at_once, clients, clients_gone
 from root.support.recording import Run, recording
 from servers.mongodb import mongod_stand_in, real_mongod
@@ -26,8 +27,7 @@ from servers.process import DatabaseServer, Unavailable
 pytestmark = [pytest.mark.root, pytest.mark.server]
 
 CLIENTS = 64
-#: Of all clients together; 100,000 by hand.
-STATEMENTS = int(os.environ.get("QJOULE_STATEMENTS", "20000"))
+STATEMENTS = long_runs.statements(20_000)  #: of all clients together
 TIMES = 5  #: of each compressed request, by each of 8 threads
 RUNGS = ("socket", "symbol")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -16,6 +15,7 @@ from qjoule.servers.discovery import find_servers
 from qjoule.servers.kernel_facts import read_kernel_facts
 from qjoule.servers.plan import build_plan
 from qjoule.servers.rungs import Choice
+from root.support import long_runs
 from root.support import redis_story as day
 from root.support.recording import Run, attribute, recording
 from servers.process import DatabaseServer, Unavailable
@@ -23,8 +23,7 @@ from servers.redis import command_stats, redis_server
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
 
-#: QJOULE_REDIS_COMMANDS=100000 for the long run.
-COMMANDS = int(os.environ.get("QJOULE_REDIS_COMMANDS", "4000"))
+COMMANDS = long_runs.statements(4000)
 NAMED = 0.98  #: of the server's CPU time
 CURVE = "estimated:10,12,20,30"  #: W
 

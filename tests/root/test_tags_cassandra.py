@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 from qjoule_drivers import tag
 from root.support import cql_story as day
+from root.support import long_runs
 from root.support.recording import Run, attribute, recording
 from servers.process import DatabaseServer
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
 TAGS = 32
-#: QJOULE_TAGGED=100000 for the long run.
-REQUESTS = int(os.environ.get("QJOULE_TAGGED", "1024")) // TAGS * TAGS
+REQUESTS = long_runs.statements(1024) // TAGS * TAGS
 IN_FLIGHT = 256
-#: The agent's takes as long again: QJOULE_TEST_AGENT_TAGS=1.
-RUNGS = ("statistical", "agent") if os.environ.get("QJOULE_TEST_AGENT_TAGS") else ("statistical",)
+#: The agent's takes as long again.
+RUNGS = ("statistical", "agent") if long_runs.ASKED else ("statistical",)
 ENERGY = ("--energy", "estimated:5,10,20,40")
 
 

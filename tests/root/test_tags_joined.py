@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import textwrap
@@ -20,12 +19,12 @@ import pytest
 from qjoule_drivers import channel as channel_module
 from qjoule_drivers import set_trace, tag
 from qjoule_drivers.ring import SLOTS
+from root.support import long_runs
 from root.support.recording import Recorder, Run, attribute, recording
 from servers.process import DatabaseServer
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
-#: QJOULE_TAGGED=50000 for the long run.
-QUERIES = int(os.environ.get("QJOULE_TAGGED", "4000"))
+QUERIES = long_runs.statements(4000)
 CLIENTS = 32
 KINDS = 8
 TIMEOUT_S = 120

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,10 +10,10 @@ from dataclasses import dataclass, field
 from cassandra.concurrent import execute_concurrent
 from cassandra.query import BatchStatement, BatchType, SimpleStatement
 
+from root.support import long_runs
 from servers.cassandra import Client
 
-#: Statements of a story; QJOULE_STATEMENTS=100000 for the long one.
-STATEMENTS = int(os.environ.get("QJOULE_STATEMENTS", "6000"))
+STATEMENTS = long_runs.statements(6000)  #: of a story
 CONCURRENT = 64
 KEYSPACE = "story"
 

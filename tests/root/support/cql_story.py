@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -11,11 +10,11 @@ from typing import Any
 from cassandra.concurrent import execute_concurrent_with_args
 from cassandra.query import BatchStatement
 
+from root.support import long_runs
 from servers.cassandra import Client
 from servers.process import DatabaseServer
 
-#: Requests of the long story; 100,000 take a minute and more.
-REQUESTS = int(os.environ.get("QJOULE_TEST_CASSANDRA_REQUESTS", "2000"))
+REQUESTS = long_runs.statements(2000)  #: of a story
 CONCURRENT = 64
 KEYS = 100
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from root.support import long_runs
 from servers.process import DatabaseServer
 from servers.voltdb import Client, VoltError, load_procedure
 
 CLIENTS = 64
-#: Calls of all clients together. With QJOULE_VOLTDB_CALLS=100000 the test takes minutes.
-CALLS = int(os.environ.get("QJOULE_VOLTDB_CALLS", "12000"))
+CALLS = long_runs.statements(12_000)  #: of all clients together
 #: What each client does in turn; its first call of a round has the number 0.
 ROUND = 20
 SOURCE = Path(__file__).with_name("Batches.java")
