@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import replace
 
 from qjoule.model.result import Attribution, Row
-from qjoule.model.row_sums import added, in_order
+from qjoule.model.row_sums import added, in_order, merged
 
 #: What a tag's values beyond the bound are called.
 OTHER_VALUES = "other"
@@ -52,14 +51,7 @@ def bound_tags(attribution: Attribution, most: int) -> Attribution:
 
 def _renamed(attribution: Attribution, kept: dict[str, frozenset[str]]) -> Attribution:
     """Values of tags that are not kept get their common name, and rows that then agree are one."""
-    groups: dict[object, list[Row]] = defaultdict(list)
-    for row in attribution.rows:
-        named = replace(row, keys=_keys(row, kept))
-        groups[named.identity].append(named)
-    rows = [
-        found[0] if len(found) == 1 else added(found, found[0].keys, apart=False)
-        for found in groups.values()
-    ]
+    rows = merged(replace(row, keys=_keys(row, kept)) for row in attribution.rows)
     return replace(attribution, rows=in_order(rows)[0])
 
 

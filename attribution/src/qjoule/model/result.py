@@ -188,10 +188,11 @@ class Attribution:
         servers = [row for row in self.fixed if row.kind == "background" and row.server]
         return not self.rows and bool(servers) and all(row.by_thread for row in servers)
 
-    def has_queries(self, server: str) -> bool:
-        """Whether anything is known of a server's queries, in this trace."""
+    @property
+    def only_roles(self) -> frozenset[str]:
+        """Servers of whose queries nothing is known, in this trace."""
         threads = {row.server for row in self.fixed if row.by_thread}
-        return server not in threads or any(row.server == server for row in self.rows)
+        return frozenset(threads - {row.server for row in self.rows})
 
     @property
     def main(self) -> Domain:

@@ -30,13 +30,21 @@ def in_order(rows: Iterable[Row]) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
     return queries, tuple(found[len(queries) :])
 
 
-def without(rows: Iterable[Row], key: str) -> list[Row]:
+def without(rows: Sequence[Row], key: str) -> Sequence[Row]:
     """Rows without that key; those that differ in nothing else are one."""
+    if not any(key in row.keys for row in rows):
+        return rows
+    return merged(
+        replace(row, keys={name: of for name, of in row.keys.items() if name != key})
+        for row in rows
+    )
+
+
+def merged(rows: Iterable[Row]) -> list[Row]:
+    """Rows of one identity as one, in order of appearance."""
     groups: dict[object, list[Row]] = {}
     for row in rows:
-        keys = {name: of for name, of in row.keys.items() if name != key}
-        named = row if key not in row.keys else replace(row, keys=keys)
-        groups.setdefault(named.identity, []).append(named)
+        groups.setdefault(row.identity, []).append(row)
     return [
         found[0] if len(found) == 1 else added(found, found[0].keys, apart=False)
         for found in groups.values()

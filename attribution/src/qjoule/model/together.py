@@ -171,17 +171,19 @@ def _domain(name: str, found: Sequence[Attribution]) -> Domain:
 
 def _coverage(found: Sequence[Attribution]) -> float:
     """Weighted by the CPU time of each trace's servers that have queries."""
-    spent = [
-        sum(
-            row.cpu_ns
-            for row in (*one.rows, *one.fixed)
-            if row.kind in ("queries", "background") and one.has_queries(row.server)
-        )
-        for one in found
-    ]
+    spent = [_served_ns(one) for one in found]
     total = sum(spent)
     named = sorted(one.coverage * ns for one, ns in zip(found, spent, strict=True))
     return sum(named) / total if total else 0.0
+
+
+def _served_ns(one: Attribution) -> int:
+    only_roles = one.only_roles
+    return sum(
+        row.cpu_ns
+        for row in (*one.rows, *one.fixed)
+        if row.kind in ("queries", "background") and row.server not in only_roles
+    )
 
 
 def _servers(found: Sequence[Attribution]) -> tuple[ServerCoverage, ...]:
