@@ -14,8 +14,8 @@ import pytest
 
 import fake_tracer
 from fake_source import snapshot
-from qjoule.commands.top import export
 from qjoule.errors import QjouleError
+from qjoule.live.export import export
 from qjoule.live.view_state import ViewState
 from qjoule.trace.ingest import record
 from qjoule.trace.meta import Meta

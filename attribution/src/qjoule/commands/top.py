@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import sys
-import tempfile
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import cast
 
@@ -17,10 +14,10 @@ import click
 from qjoule.commands import options
 from qjoule.contract import Rung
 from qjoule.errors import QjouleError, UsageError
-from qjoule.live.batch import csv_lines, first, json_lines, screen_document
+from qjoule.live.batch import csv_lines, first, json_lines
+from qjoule.live.export import export
 from qjoule.live.replay import ReplaySource
 from qjoule.live.snapshot import Controls, SnapshotSource
-from qjoule.live.view_state import ViewState
 from qjoule.machine.in_force import for_trace
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.model.groups import check_keys
@@ -200,11 +197,9 @@ def _check_live(keys: Sequence[str], where: Selection) -> None:
         )
     for key, _ in where.wanted:
         if key != "server" and not (by_tag and key.startswith(TAG)):
-            needs = " together with --by tag:KEY" if key.startswith(TAG) else ""
             raise UsageError(
-                f"the live view selects by server or, where it groups by one, by tag:KEY: for "
-                f"--where {key}, record a trace and use --replay"
-                + (f", or give it{needs}" if needs else "")
+                f"the live view selects by server and, with --by tag:KEY, by tag:KEY: for --where "
+                f"{key}, record a trace and use --replay"
             )
 
 
@@ -276,26 +271,3 @@ def _show(source: SnapshotSource, controls: Controls) -> None:
         if isinstance(view.failure, QjouleError):
             raise view.failure
         raise QjouleError(f"the view's source failed: {view.failure!r}") from view.failure
-
-
-def export(state: ViewState) -> str:
-    """Writes the screen as JSON to a new file; returns its name.
-
-    In the working directory; where that cannot be written, for root has been given up, in the
-    directory for temporary files. Raises `QjouleError` if neither works.
-    """
-    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
-    text = json.dumps(screen_document(state), indent=1, allow_nan=False) + "\n"
-    reason = ""
-    for directory in ("", tempfile.gettempdir()):
-        path = Path(directory, f"qjoule-top-{stamp}.json")
-        try:
-            # A new file, for the user alone: shapes may say more than others should read.
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(text)
-        except OSError as error:
-            reason = f"{path}: {error.strerror}"
-        else:
-            return str(path)
-    raise QjouleError(reason)
