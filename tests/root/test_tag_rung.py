@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ import pytest
 
 from qjoule.trace.reader import Trace
 from qjoule_drivers import channel as channel_module
-from qjoule_drivers import instrument, tag, uninstrument
+from qjoule_drivers import tag
 from root.support.recording import attribute, qjoule, recording
 from servers.process import DatabaseServer, Unavailable
 from servers.redis import command_stats
@@ -33,20 +32,6 @@ def server() -> Iterator[DatabaseServer]:
             yield found
     except Unavailable as reason:
         pytest.skip(str(reason))
-
-
-@pytest.fixture
-def tags_socket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    path = Path(f"/tmp/qjoule-told-{os.getpid()}.sock")
-    monkeypatch.setenv("QJOULE_TAGS_SOCKET", str(path))
-    channel = channel_module.channel
-    monkeypatch.setattr(channel, "_path", str(path))
-    channel.abandon()
-    instrument()
-    yield path
-    uninstrument()
-    channel.close()
-    path.unlink(missing_ok=True)
 
 
 def _load(client: Any) -> dict[str, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import redis
@@ -19,24 +20,36 @@ def redis_server(*options: str) -> Iterator[DatabaseServer]:
     Raises:
         Unavailable: it is not installed.
     """
+    program = installed_redis()
+    with server_directory() as directory, redis_in(directory, program, *options) as started:
+        yield started
+
+
+def installed_redis() -> Path:
+    """Its executable. Raises Unavailable."""
     server = shutil.which("redis-server")
     if server is None:
         raise Unavailable("redis-server is not installed (package redis-server)")
-    with server_directory() as directory:
-        port, socket = free_port(), directory / "s"
-        argv = [
-            server,
-            *("--bind", "127.0.0.1"),
-            *("--port", str(port)),
-            *("--unixsocket", str(socket)),
-            *("--dir", str(directory)),
-            *("--save", ""),
-            *options,
-        ]
-        with running(
-            DatabaseServer("redis", directory, argv, port, socket, connect_redis)
-        ) as started:
-            yield started
+    return Path(server)
+
+
+@contextmanager
+def redis_in(
+    directory: Path, program: Path, *options: str, name: str = "redis"
+) -> Iterator[DatabaseServer]:
+    """This executable of a Redis, in this directory."""
+    port, socket = free_port(), directory / "s"
+    argv = [
+        str(program),
+        *("--bind", "127.0.0.1"),
+        *("--port", str(port)),
+        *("--unixsocket", str(socket)),
+        *("--dir", str(directory)),
+        *("--save", ""),
+        *options,
+    ]
+    with running(DatabaseServer(name, directory, argv, port, socket, connect_redis)) as started:
+        yield started
 
 
 def connect_redis(server: DatabaseServer, tcp: bool, arguments: dict[str, Any]) -> redis.Redis:
