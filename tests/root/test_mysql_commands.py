@@ -1,9 +1,7 @@
-"""What MySQL's commands come to beyond counts: outcomes, files, long data, users, replicas."""
+"""What MySQL's commands come to beyond counts: outcomes, files, long data, users."""
 
 from __future__ import annotations
 
-import struct
-import time
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +20,6 @@ pytestmark = [pytest.mark.root, pytest.mark.server]
 FAKE = b"\x03select 1 as m_fake\n"  #: would be a command in a packet of number 0
 PARTS = 600  #: of a file: their numbers go over 255 to 0, twice
 LONG = b"x" * 100_000
-WAIT_S = 60
 
 
 @dataclass
@@ -258,53 +255,3 @@ def _check_names(on: dict[str, Told]) -> None:
     assert opened["address"].isna().any(), "unix sockets have none"
     symbols = on["symbol"].run.trace.pandas("sessions")
     assert set(symbols["event"]) == {"met", "user", "database", "kept"}
-
-
-def test_a_replicas_thread_is_background(mysql80: DatabaseServer, tmp_path: Path) -> None:
-    _set_up(mysql80)
-    with recording(tmp_path / "t", "--pid", str(mysql80.pid), "--rung", "socket"):
-        _follow_binlog(mysql80)
-    _check_replica(Run(tmp_path / "t"))
-
-
-def test_a_replicas_thread_is_background_by_symbols(
-    mysql80: DatabaseServer, tmp_path: Path
-) -> None:
-    _set_up(mysql80)
-    with recording(tmp_path / "t", "--pid", str(mysql80.pid), "--rung", "symbol"):
-        _follow_binlog(mysql80)
-    _check_replica(Run(tmp_path / "t"))
-
-
-def _follow_binlog(server: DatabaseServer) -> None:
-    with mysql_client(server.socket) as replica, mysql_client(server.socket) as writer:
-        replica.query(b"set @master_binlog_checksum = 'CRC32'")
-        replica.send(wire.COM_BINLOG_DUMP, struct.pack("<IHI", 4, 0, 99))
-        for number in range(50):
-            writer.query(b"insert into m_one.t (a) values (%d)" % number)
-        events = 0
-        while events < 100:  # some for each transaction
-            assert replica.next_packet()[0] == 0
-            events += 1
-    # The server learns that the replica has gone when it next sends to it.
-    deadline = time.monotonic() + WAIT_S
-    with closing(server.connect(ssl_disabled=True)) as connection, connection.cursor() as cursor:
-        while cursor.execute(
-            "select 1 from information_schema.processlist where command = 'Binlog Dump'"
-        ):
-            assert time.monotonic() < deadline
-            cursor.execute("insert into m_one.t (a) values (0)")
-            time.sleep(0.05)
-
-
-def _check_replica(run: Run) -> None:
-    owners = run.trace.pandas("owners")
-    segments = run.trace.pandas("segments")
-    (dump,) = owners[owners["role"].isin(["binlog-dump"])].itertuples()
-    mine = segments[segments["owner"] == dump.owner]
-    assert (mine["t1_ns"] - mine["t0_ns"]).sum() > 0
-    assert dump.kind == "server"
-    served = run.queries[run.queries["pid"] == dump.pid]
-    last_ns = mine["t1_ns"].max()
-    assert not ((served["begin_ns"] < last_ns) & (served["end_ns"] > dump.t0_ns)).any()
-    assert run.loss == {}

@@ -17,18 +17,10 @@ import pandas as pd
 import psycopg
 import pytest
 
-from qjoule.contract import QueryFlag
 from qjoule_drivers import tag
 from root.support.mysql_story import marker_counts
-from root.support.postgres_client import (
-    SYNC,
-    bind,
-    execute,
-    parse,
-    postgres_client,
-    query,
-)
-from root.support.recording import Run, attribute, both_rungs, recording
+from root.support.postgres_client import postgres_client, query
+from root.support.recording import Run, both_rungs, recording
 from servers.postgres import postgres_server
 from servers.process import DatabaseServer, Unavailable
 
@@ -227,27 +219,6 @@ def test_notifications_are_not_queries(replicated: DatabaseServer, tmp_path: Pat
         assert run.loss == {}, rung
 
 
-def test_rows_that_are_fetched_in_later_requests(
-    replicated: DatabaseServer, tmp_path: Path
-) -> None:
-    """As drivers with a fetch size do: a portal, and an Execute and a Sync for each part."""
-    many = b"select i as m_portal from generate_series(1, 20) i"
-    with (
-        recording(tmp_path / "t", "--pid", str(replicated.pid), "--rung", "socket"),
-        postgres_client(replicated.port) as client,
-    ):
-        client.exchange(query(b"begin"))
-        client.exchange(parse(many), bind(portal=b"p"), execute(5, b"p"), SYNC)
-        client.exchange(query(b"select 1 as m_between"))
-        for _ in range(3):
-            assert client.exchange(execute(5, b"p"), SYNC)["D"] == 5
-        client.exchange(query(b"commit"))
-    run = Run(tmp_path / "t")
-    assert marker_counts(run.queries) == {"m_portal": 1, "m_between": 1}
-    assert len(run.having("m_portal")) == 4
-    assert run.loss == {}
-
-
 def test_a_copy_behind_a_comment(replicated: DatabaseServer, tmp_path: Path) -> None:
     """It is not seen to be one at first; its data's work is its own all the same."""
     with (
@@ -301,44 +272,3 @@ def _until_read(port: int) -> None:
             return
         assert time.monotonic() < deadline
         time.sleep(0.02)
-
-
-def test_a_session_that_was_open_before(replicated: DatabaseServer, tmp_path: Path) -> None:
-    with closing(replicated.connect()) as connection:
-        connection.execute("prepare m_named as select 1")
-        with recording(tmp_path / "t", "--pid", str(replicated.pid), "--rung", "socket"):
-            connection.execute("select 1 as m_open_before")
-    run = Run(tmp_path / "t")
-    (row,) = run.having("m_open_before").to_dict("records")
-    assert not row["flags"] & QueryFlag.NO_TEXT
-    assert (row["user"], row["database"]) == ("postgres", "postgres"), "by its process's title"
-    assert pd.isna(row["application"]), "its login was before"
-    assert run.loss == {}
-
-
-def test_what_an_application_calls_itself(replicated: DatabaseServer, tmp_path: Path) -> None:
-    """At its login, and from each SET on: poolers do that for whom they lend a connection to."""
-    with both_rungs(tmp_path, replicated.pid):
-        with closing(replicated.connect(application_name="m_first")) as connection:
-            connection.execute("select 1 as m_as_first")
-            connection.execute("set application_name = 'm_second'")
-            connection.execute("select 1 as m_as_second")
-            with connection.transaction(), pytest.raises(psycopg.Error):
-                connection.execute("set application_name = 'm_' nonsense")
-                raise AssertionError
-            connection.execute("select 1 as m_as_second")
-            connection.execute("reset application_name")
-            connection.execute("select 1 as m_as_first")
-        with postgres_client(replicated.port) as client:
-            client.exchange(parse(b"set application_name to m_third"), bind(), execute(), SYNC)
-            client.exchange(query(b"select 1 as m_as_third"))
-    for rung in ("socket", "symbol"):
-        run = Run(tmp_path / rung)
-        named = run.having("m_as_")
-        wanted = [text.removeprefix("select ? as m_as_") for text in named["text"]]
-        assert list(named["application"]) == [f"m_{name}" for name in wanted], rung
-        if rung == "socket":  # the other one sees no login
-            assert set(named["user"]) == {"postgres"}
-        assert run.loss == {}, rung
-    rows = attribute(tmp_path / "socket", "--by", "application")["rows"]
-    assert {"m_first", "m_second", "m_third"} <= {row.get("application") for row in rows}

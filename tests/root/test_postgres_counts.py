@@ -4,22 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import closing, suppress
+from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
 from root.support.mysql_story import MARKER, marker_counts
-from root.support.postgres_client import (
-    FLUSH,
-    SYNC,
-    bind,
-    execute,
-    parse,
-    postgres_client,
-    query,
-)
-from root.support.recording import Run, both_rungs
+from root.support.postgres_client import FLUSH, SYNC, bind, execute, parse, postgres_client, query
+from root.support.recording import Run, both_rungs, recording
 from servers.process import DatabaseServer
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
@@ -193,3 +186,22 @@ def test_what_failed_is_told_by_symbols_too(told: tuple[Counter[str], dict[str, 
     failed = symbol[symbol["status"].isin(["error"]) & symbol["text"].notna()]
     found = Counter(match[0] for text in failed["text"] if (match := MARKER.search(text)))
     assert found == {"m_fails": 5, "m_failing": 3, "m_aborted": 1, "m_failing_pipe": 1}
+
+
+def test_rows_that_are_fetched_in_later_requests(postgres: DatabaseServer, tmp_path: Path) -> None:
+    """As drivers with a fetch size do: a portal, and an Execute and a Sync for each part."""
+    many = b"select i as m_portal from generate_series(1, 20) i"
+    with (
+        recording(tmp_path / "t", "--pid", str(postgres.pid), "--rung", "socket"),
+        postgres_client(postgres.port) as client,
+    ):
+        client.exchange(query(b"begin"))
+        client.exchange(parse(many), bind(portal=b"p"), execute(5, b"p"), SYNC)
+        client.exchange(query(b"select 1 as m_between"))
+        for _ in range(3):
+            assert client.exchange(execute(5, b"p"), SYNC)["D"] == 5
+        client.exchange(query(b"commit"))
+    run = Run(tmp_path / "t")
+    assert marker_counts(run.queries) == {"m_portal": 1, "m_between": 1}
+    assert len(run.having("m_portal")) == 4
+    assert run.loss == {}

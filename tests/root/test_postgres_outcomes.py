@@ -12,15 +12,7 @@ import psycopg
 import pytest
 
 from qjoule.contract import QueryFlag
-from root.support.postgres_client import (
-    FLUSH,
-    SYNC,
-    bind,
-    execute,
-    parse,
-    postgres_client,
-    query,
-)
+from root.support.postgres_client import FLUSH, SYNC, bind, execute, parse, postgres_client, query
 from root.support.recording import Run, recording
 from servers.process import DatabaseServer
 

@@ -16,15 +16,7 @@ from typing import Any
 
 import psycopg
 
-from root.support.postgres_client import (
-    FLUSH,
-    SYNC,
-    bind,
-    execute,
-    parse,
-    postgres_client,
-    query,
-)
+from root.support.postgres_client import FLUSH, SYNC, bind, execute, parse, postgres_client, query
 from servers.process import DatabaseServer
 
 PROTOCOLS = ("simple", "extended", "prepared")

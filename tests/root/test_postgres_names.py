@@ -1,0 +1,58 @@
+"""For whom a real PostgreSQL's sessions are: user, database, what an application calls itself."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import pandas as pd
+import psycopg
+import pytest
+
+from qjoule.contract import QueryFlag
+from root.support.postgres_client import SYNC, bind, execute, parse, postgres_client, query
+from root.support.recording import Run, attribute, both_rungs, recording
+from servers.process import DatabaseServer
+
+pytestmark = [pytest.mark.root, pytest.mark.server]
+
+
+def test_a_session_that_was_open_before(postgres: DatabaseServer, tmp_path: Path) -> None:
+    with closing(postgres.connect()) as connection:
+        connection.execute("prepare m_named as select 1")
+        with recording(tmp_path / "t", "--pid", str(postgres.pid), "--rung", "socket"):
+            connection.execute("select 1 as m_open_before")
+    run = Run(tmp_path / "t")
+    (row,) = run.having("m_open_before").to_dict("records")
+    assert not row["flags"] & QueryFlag.NO_TEXT
+    assert (row["user"], row["database"]) == ("postgres", "postgres"), "by its process's title"
+    assert pd.isna(row["application"]), "its login was before"
+    assert run.loss == {}
+
+
+def test_what_an_application_calls_itself(postgres: DatabaseServer, tmp_path: Path) -> None:
+    """At its login, and from each SET on: poolers do that for whom they lend a connection to."""
+    with both_rungs(tmp_path, postgres.pid):
+        with closing(postgres.connect(application_name="m_first")) as connection:
+            connection.execute("select 1 as m_as_first")
+            connection.execute("set application_name = 'm_second'")
+            connection.execute("select 1 as m_as_second")
+            with connection.transaction(), pytest.raises(psycopg.Error):
+                connection.execute("set application_name = 'm_' nonsense")
+                raise AssertionError
+            connection.execute("select 1 as m_as_second")
+            connection.execute("reset application_name")
+            connection.execute("select 1 as m_as_first")
+        with postgres_client(postgres.port) as client:
+            client.exchange(parse(b"set application_name to m_third"), bind(), execute(), SYNC)
+            client.exchange(query(b"select 1 as m_as_third"))
+    for rung in ("socket", "symbol"):
+        run = Run(tmp_path / rung)
+        named = run.having("m_as_")
+        wanted = [text.removeprefix("select ? as m_as_") for text in named["text"]]
+        assert list(named["application"]) == [f"m_{name}" for name in wanted], rung
+        if rung == "socket":  # the other one sees no login
+            assert set(named["user"]) == {"postgres"}
+        assert run.loss == {}, rung
+    rows = attribute(tmp_path / "socket", "--by", "application")["rows"]
+    assert {"m_first", "m_second", "m_third"} <= {row.get("application") for row in rows}
