@@ -8,15 +8,7 @@ import bson
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from fuzz.mongodb_library import (
-    PACK,
-    compressed,
-    kernel_hash,
-    message,
-    op_msg,
-    op_query,
-    told,
-)
+from fuzz.mongodb_library import PACK, compressed, kernel_hash, message, op_msg, op_query, told
 from host_library import ROOT
 from qjoule.contract import Dialect
 from qjoule.shapes import fingerprint, sanitise

@@ -19,6 +19,23 @@ POSTGRES = (
     "BecomeLockGroupMember",
 )
 
+#: Ways in which a compiler may have written a function.
+BUILDS = (
+    ("-O2", "-fcf-protection=none"),
+    ("-O2", "-fcf-protection=full"),
+    ("-O1",),
+    ("-Os",),
+    ("-O2", "-no-pie", "-fno-pie"),
+)
+
+
+def toy_program(path: Path, source: str, *flags: str) -> Path:
+    """An executable of this C source, which keeps its functions and exports them."""
+    written = path.with_suffix(".c")
+    written.write_text(source)
+    _run("gcc", "-g", "-fno-inline", *flags, "-rdynamic", "-o", path, written)
+    return path
+
 
 def toy_server(
     path: Path,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from qjoule.servers.elf import open_executable
 from qjoule.servers.postgres_memory import BackendMemory, backend_memory, portal_start_offset
 from qjoule.servers.signatures import CannotResolve
+from servers.toy_elf import BUILDS, toy_program
 
 TOY = """
 #include <stdbool.h>
@@ -46,11 +46,7 @@ def toy(path: Path, *flags: str, name: str = "CreatePortal", before: int = 132) 
 
 
 def compiled(path: Path, *flags: str, **changes: object) -> Path:
-    source = path.with_suffix(".c")
-    source.write_text(TOY.format(**changes))
-    command = ["gcc", "-g", "-fno-inline", *flags, "-rdynamic", "-o", str(path), str(source)]
-    subprocess.run(command, check=True, capture_output=True)
-    return path
+    return toy_program(path, TOY.format(**changes), *flags)
 
 
 def expected(before: int) -> int:
@@ -59,17 +55,7 @@ def expected(before: int) -> int:
     return -(-(status + 4) // 8) * 8 + 16
 
 
-@pytest.mark.parametrize(
-    "flags",
-    [
-        ("-O2", "-fcf-protection=none"),
-        ("-O2", "-fcf-protection=full"),
-        ("-O1",),
-        ("-Os",),
-        ("-O3",),
-        ("-O2", "-no-pie", "-fno-pie"),
-    ],
-)
+@pytest.mark.parametrize("flags", [*BUILDS, ("-O3",)])
 @pytest.mark.parametrize("before", [112, 132, 136])
 def test_a_portals_start_is_where_the_compiler_put_it(
     tmp_path: Path, flags: tuple[str, ...], before: int

@@ -10,6 +10,7 @@ import pytest
 from qjoule.servers.elf import open_executable
 from qjoule.servers.postgres_replies import send_buffer
 from qjoule.servers.signatures import CannotResolve
+from servers.toy_elf import BUILDS, toy_program
 
 TOY = """
 #include <stdlib.h>
@@ -43,11 +44,8 @@ def toy(
     before: str = "",
     call: str = CALL,
 ) -> Path:
-    source = path.with_suffix(".c")
-    source.write_text(TOY.format(name=name, allocator=allocator, before=before, call=call))
-    command = ["gcc", "-g", "-fno-inline", *flags, "-rdynamic", "-o", str(path), str(source)]
-    subprocess.run(command, check=True, capture_output=True)
-    return path
+    source = TOY.format(name=name, allocator=allocator, before=before, call=call)
+    return toy_program(path, source, *flags)
 
 
 def address(path: Path, variable: str = "buffer") -> int:
@@ -58,16 +56,7 @@ def address(path: Path, variable: str = "buffer") -> int:
     return int(line.split()[0], 16)
 
 
-@pytest.mark.parametrize(
-    "flags",
-    [
-        ("-O2", "-fcf-protection=none"),
-        ("-O2", "-fcf-protection=full"),
-        ("-O1",),
-        ("-Os",),
-        ("-O2", "-no-pie", "-fno-pie"),
-    ],
-)
+@pytest.mark.parametrize("flags", BUILDS)
 def test_it_is_where_the_compiler_put_it(tmp_path: Path, flags: tuple[str, ...]) -> None:
     path = toy(tmp_path / "postgres", *flags)
     expected = address(path)

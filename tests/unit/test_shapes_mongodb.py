@@ -8,15 +8,7 @@ from typing import Any
 import bson
 import pytest
 
-from fuzz.mongodb_library import (
-    PACK,
-    compressed,
-    kernel_hash,
-    message,
-    op_msg,
-    op_query,
-    told,
-)
+from fuzz.mongodb_library import PACK, compressed, kernel_hash, message, op_msg, op_query, told
 from qjoule.contract import Dialect
 from qjoule.shapes import fingerprint, summary
 from qjoule.shapes.mongodb import mongodb_shape

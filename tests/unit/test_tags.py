@@ -45,13 +45,6 @@ def source(tmp_path: Path) -> Iterator[TagSource]:
         yield found
 
 
-@pytest.fixture
-def channel(tmp_path: Path) -> Iterator[Channel]:
-    found = Channel(str(tmp_path / "tags.sock"))
-    yield found
-    found.close()
-
-
 def _ask(
     source: TagSource, name: str | None, begins_ns: list[int], streams: list[int] | None = None
 ) -> list[Any]:

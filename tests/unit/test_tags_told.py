@@ -1,46 +1,19 @@
-"""Calls that only clients tell of: to which server, when, once; and what a trace makes of them."""
+"""Calls that only clients tell of: to which server, when, and once."""
 
 from __future__ import annotations
 
-import csv
-import io
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import pytest
 
-import fake_tracer
-import statistical_traffic as traffic
-from fake_tracer import BEGIN_NS
-from qjoule.contract import Grade
-from qjoule.live.replay import ReplaySource
-from qjoule.live.snapshot import Controls
-from qjoule.live.source import StreamSource
-from qjoule.live.stream_session import LiveMeta
-from qjoule.model.attribute import attribute
-from qjoule.model.fold import bound_tags
-from qjoule.model.result import Row
-from qjoule.model.selection import selection
-from qjoule.reporters.csv_report import to_csv
-from qjoule.reporters.table import render
 from qjoule.tags.addresses import Addresses, is_same_network
 from qjoule.tags.definitions import Connection
 from qjoule.tags.tagging import TagSource
-from qjoule.tags.told import Call
-from qjoule.trace.ingest import record
-from qjoule.trace.meta import Meta, Server
-from qjoule.trace.reader import Trace
-from qjoule.trace.schema import OTHER_FINGERPRINT
-from qjoule.trace.stream import Stream
-from qjoule.trace.told import CallShapes, call_rows
-from qjoule.trace.writer import TraceWriter
 from qjoule_drivers import set_trace, tag
 from qjoule_drivers.channel import Channel, Peer
 from qjoule_drivers.ring import ERROR, OK
@@ -67,13 +40,6 @@ def source(tmp_path: Path) -> Iterator[TagSource]:
         TagSource(tmp_path / "tags.sock", addresses=addresses, hidden=frozenset({2}))
     ) as found:
         yield found
-
-
-@pytest.fixture
-def channel(tmp_path: Path) -> Iterator[Channel]:
-    found = Channel(str(tmp_path / "tags.sock"))
-    yield found
-    found.close()
 
 
 def test_a_call_is_told_once_when_it_has_ended(source: TagSource, channel: Channel) -> None:
@@ -215,187 +181,3 @@ def test_sockets_of_one_network() -> None:
     one, other = socket.socketpair()
     with closing(one), closing(other):
         assert is_same_network(one, other)
-
-
-# ---- what a trace makes of them -----------------------------------------------------------------
-
-ENDPOINTS = ("light", "heavy")
-SERVER = "kvd:7001"
-META = Meta(servers=(Server(id=1, kind="generic", name=SERVER, rung="none"),))
-
-
-class Telling:
-    """Tells each call when it is asked for the first time after its end."""
-
-    lost = 0
-
-    def __init__(self, calls: Sequence[Call]) -> None:
-        self._calls = list(calls)
-
-    def tags_of(self, _names: Any, codes: Any, _streams: Any, _begins: Any) -> pa.MapArray:
-        return pa.nulls(len(codes), pa.map_(pa.string(), pa.string()))
-
-    def told(self, _opaque: Mapping[str, int], *, everything: bool = False) -> list[Call]:
-        del everything
-        told, self._calls = self._calls, []
-        return told
-
-    def close(self) -> None:
-        pass
-
-
-def calls_of(story: traffic.Story, values: Sequence[str] = ENDPOINTS) -> list[Call]:
-    """One at a time, each a hundredth of a window long."""
-    calls = []
-    for window, requests in enumerate(story.requests):
-        t_ns = BEGIN_NS + window * traffic.WINDOW_NS
-        for endpoint, count in enumerate(requests.tolist()):
-            for _ in range(count):
-                t_ns += 400_000
-                tags = (("endpoint", values[endpoint]),)
-                calls.append(Call(1, "redis", t_ns - 200_000, t_ns, 1, tags))
-    return calls
-
-
-def silent(story: traffic.Story) -> traffic.Story:
-    """The same work, of which the kernel sees nothing but threads."""
-    return replace(story, requests=np.zeros_like(story.requests))
-
-
-def recorded(directory: Path, story: traffic.Story, calls: Sequence[Call]) -> Trace:
-    stream = Stream(io.BytesIO(b"".join(traffic.recorded(silent(story), Grade.SIMULATED))))
-    record(
-        stream,
-        TraceWriter(directory),
-        fake_tracer.fingerprint,
-        META,
-        tagging=Telling(calls),
-    )
-    return Trace(directory)
-
-
-def by_value(rows: Sequence[Row], key: str = "tag:endpoint") -> dict[str, Row]:
-    return {row.keys[key]: row for row in rows}
-
-
-@pytest.fixture(scope="module")
-def story() -> traffic.Story:
-    return traffic.story(15.0)
-
-
-@pytest.fixture(scope="module")
-def trace(story: traffic.Story, tmp_path_factory: pytest.TempPathFactory) -> Trace:
-    return recorded(tmp_path_factory.mktemp("told") / "t", story, calls_of(story))
-
-
-def test_joules_per_tag_by_regression(trace: Trace, story: traffic.Story) -> None:
-    """A watt a core: what each endpoint truly used is its CPU time. Nothing is made or lost."""
-    found = attribute(trace, ("tag:endpoint",))
-    rows = by_value(found.rows)
-    assert rows.keys() == set(ENDPOINTS)
-    for endpoint, n, each_ns in zip(
-        ENDPOINTS, story.requests.sum(axis=0), traffic.CPU_NS, strict=True
-    ):
-        row = rows[endpoint]
-        assert (row.calls, row.rung, row.exact, row.server) == (n, "tag", False, SERVER)
-        assert "statistical" in row.flags
-        assert row.latency_ns_p50 == row.latency_ns_mean == 200_000
-        low_nj, high_nj = row.energy_nj_ci95
-        assert low_nj <= n * each_ns <= high_nj
-    assert rows["heavy"].energy_nj > rows["light"].energy_nj
-    assert sum(found.main.parts_nj.values()) == found.main.measured_nj
-    background = [row for row in found.fixed if row.server == SERVER]
-    assert background
-    assert all(row.energy_nj >= 0 for row in background)
-    cpu_ns = sum(row.cpu_ns for row in (*found.rows, *background))
-    assert cpu_ns == story.cpu_ns.sum()
-    queries_ns = sum(row.cpu_ns for row in found.rows)
-    assert found.coverage == pytest.approx(queries_ns / story.cpu_ns.sum())
-    assert "kvd:7001 none (by thread)+tag" in render(found, width=160)
-
-
-def test_intervals_hold_the_truth_as_often_as_they_say(tmp_path: Path) -> None:
-    """Of two endpoints in five stories that are always the same: 95 %, with room for chance."""
-    held = []
-    for seed in range(5):
-        story = traffic.story(9.0, seed)
-        one = recorded(tmp_path / str(seed), story, calls_of(story))
-        rows = by_value(attribute(one, ("tag:endpoint",)).rows)
-        for endpoint, n, each_ns in zip(
-            ENDPOINTS, story.requests.sum(axis=0), traffic.CPU_NS, strict=True
-        ):
-            low_nj, high_nj = rows[endpoint].energy_nj_ci95
-            held.append(low_nj <= n * each_ns <= high_nj)
-    assert np.mean(held) >= 0.9
-
-
-def test_a_replay_and_the_live_view_say_the_same(trace: Trace, story: traffic.Story) -> None:
-    whole = attribute(trace, ("tag:endpoint",))
-    controls = Controls(2.0, "tag:endpoint")
-    last = list(ReplaySource(trace, by=("tag:endpoint",), speed=0).snapshots(controls))[-1].total
-    assert last.rows == whole.rows
-    live = StreamSource(
-        io.BytesIO(b"".join(traffic.live(silent(story), Grade.SIMULATED))),
-        fake_tracer.fingerprint,
-        LiveMeta(servers={1: SERVER}, rungs={SERVER: "none"}),
-        telling=Telling(calls_of(story)),
-    )
-    snapshots = list(live.snapshots(controls))
-    assert snapshots[-1].groups == ("fingerprint", "server", "tag:endpoint")
-    seen, recorded_rows = by_value(snapshots[-1].total.rows), by_value(whole.rows)
-    assert seen.keys() == recorded_rows.keys()
-    for value, row in seen.items():
-        same = recorded_rows[value]
-        assert (row.calls, row.rung, row.exact) == (same.calls, "tag", False)
-        assert row.energy_nj == pytest.approx(same.energy_nj, rel=0.1)
-        assert row.latency_ns_mean == same.latency_ns_mean
-
-
-def live_by(by: str, story: traffic.Story, *where: str, rung: str = "none") -> dict[str, Row]:
-    live = StreamSource(
-        io.BytesIO(b"".join(traffic.live(silent(story), Grade.SIMULATED))),
-        fake_tracer.fingerprint,
-        LiveMeta(servers={1: SERVER}, rungs={SERVER: rung}),
-        telling=Telling(calls_of(story)),
-        where=selection(where),
-    )
-    last = list(live.snapshots(Controls(5.0, by)))[-1].total
-    assert sum(last.main.parts_nj.values()) == last.main.measured_nj
-    return {row.keys.get(by, ""): row for row in last.rows}
-
-
-def test_the_live_view_s_other_groups_and_selections(story: traffic.Story) -> None:
-    light, heavy = story.requests.sum(axis=0).tolist()
-    by_shape = {row.shape: row.calls for row in live_by("fingerprint", story).values()}
-    assert by_shape == {"redis call  endpoint=light": light, "redis call  endpoint=heavy": heavy}
-    assert live_by("server", story)[SERVER].calls == light + heavy
-    chosen = live_by("tag:endpoint", story, "tag:endpoint=heavy")
-    assert chosen["heavy"].calls == heavy
-    assert chosen["not_selected"].calls == light
-    assert chosen["not_selected"].not_selected
-    assert set(live_by("tag:endpoint", story, "server=another")) == {"not_selected"}
-
-
-def test_a_probed_server_s_calls_are_not_counted_again(story: traffic.Story) -> None:
-    assert live_by("fingerprint", story, rung="socket") == {}
-
-
-def test_hostile_and_too_many_tags(tmp_path: Path) -> None:
-    story = traffic.story(1.0)
-    values = ["=cmd|'/c calc'!A0\x1b[31m\n", "x\u202ey\0"]
-    one = recorded(tmp_path / "t", story, calls_of(story, values))
-    found = bound_tags(attribute(one, ("tag:endpoint",)), 1)
-    assert len(found.rows) == 2
-    text = render(found, width=100)
-    assert not set(text) & set("\x1b\0\u202e")
-    lines = to_csv(attribute(one, ("tag:endpoint",))).splitlines()
-    (formula,) = (row for row in csv.DictReader(lines) if "cmd" in (row["tag:endpoint"] or ""))
-    assert formula["tag:endpoint"].startswith("'=cmd")
-    assert not set("".join(lines)) & set("\x1b\0\u202e")
-    shapes = CallShapes(3)
-    many = [Call(1, "redis", 1, 2, 1, (("tenant", str(n)),)) for n in range(50)]
-    table = call_rows(many, 0, shapes)
-    fingerprints = set(table.column("fingerprint").to_pylist())
-    assert len(fingerprints) == 4
-    assert OTHER_FINGERPRINT in fingerprints
-    assert len(shapes.take_rows()) == 4

@@ -1,0 +1,18 @@
+"""What tests of several modules need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from qjoule_drivers.channel import Channel
+
+
+@pytest.fixture
+def channel(tmp_path: Path) -> Iterator[Channel]:
+    """An application's end; the recorder's is at tags.sock."""
+    found = Channel(str(tmp_path / "tags.sock"))
+    yield found
+    found.close()
