@@ -75,17 +75,15 @@ static int attach_probe(struct probes *probes, const struct options *options,
 			const struct probe *probe)
 {
 	const char *library = options->library_path[probe->server - 1];
+	struct bpf_program *program = programs_of_role(probes->skeleton, probe->role);
 	LIBBPF_OPTS(bpf_uprobe_opts, opts,
-		    .retprobe = probe->role == PROBE_MYSQL_END || probe->role == PROBE_VOLTDB_END ||
-				probe->role == PROBE_MYSQL_CHILD_END ||
-				probe->role == PROBE_MYSQL_DATABASE_END ||
-				probe->role == PROBE_MONGODB_DONE);
+		    .retprobe = !strcmp(bpf_program__section_name(program), "uretprobe"));
 
 	/* By inode, for every process: a server that restarts is probed from its first query. */
 	return keep(probes,
 		    bpf_program__attach_uprobe_opts(
-			programs_of_role(probes->skeleton, probe->role), -1,
-			library ?: options->server_path[probe->server - 1], probe->offset, &opts),
+			program, -1, library ?: options->server_path[probe->server - 1],
+			probe->offset, &opts),
 		    probe_role_names[probe->role]);
 }
 
