@@ -10,8 +10,8 @@ PYTHON := /usr/bin/python3
 CLANG  := clang
 CC     := gcc
 
-BPF_CONCERNS := maps query statement segments tasks socket symbol_mysql children_mysql symbol_postgres redis redis_lines \
-                session_mysql cassandra cassandra_told cassandra_hash cassandra_packed voltdb agent \
+BPF_CONCERNS := maps query session statement segments tasks socket symbol_mysql children_mysql session_mysql symbol_postgres \
+                redis redis_lines cassandra cassandra_told cassandra_hash cassandra_packed voltdb agent \
                 mongodb mongodb_reply mongodb_text symbol_mongodb
 BPF_OBJECTS  := $(BPF_CONCERNS:%=$(BUILD)/bpf/%.bpf.o)
 BPF_ARCH     := $(shell uname -m | sed 's/x86_64/x86/; s/aarch64/arm64/')

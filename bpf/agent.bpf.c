@@ -48,12 +48,6 @@ static __always_inline void learn(const struct thread_state *thread, __u64 state
 		bpf_map_update_elem(&agent_statements, &key, &value, BPF_ANY);
 }
 
-/* The agent's number of a connection is a hash of the server's: ours is keyed. */
-static __always_inline __u64 session_of(__u64 session)
-{
-	return (session ^ plan.seed) * 0x9e3779b97f4a7c15ULL;
-}
-
 /* Both ends of a connection, as its client knows it too. */
 struct agent_ends {
 	__u8 client[16];
@@ -66,27 +60,15 @@ SEC("?uprobe")
 int BPF_KPROBE(on_connection_met, __u64 session, __u64 addr)
 {
 	struct thread_state *thread = marked_thread();
-	__u64 id = bpf_get_current_pid_tgid();
 	struct qj_ring_session *r;
 	struct agent_ends ends;
 
 	if (!thread || bpf_probe_read_user(&ends, sizeof(ends), (const void *)addr))
 		return 0;
-	r = reserve(sizeof(*r));
-	if (!r) {
-		count_loss(this_cpu(), QJ_LOSS_SESSION);
+	r = reserve_session(this_cpu(), thread, QJ_SESSION_MET);
+	if (!r)
 		return 0;
-	}
-	r->head.block = QJ_BLOCK_SESSION;
-	r->head.text_bytes = 0;
-	__builtin_memset(&r->session, 0, sizeof(r->session));
-	r->session.session = session_of(session);
-	r->session.t_ns = bpf_ktime_get_ns();
-	r->session.pid = (__u32)id;
-	r->session.tgid = id >> 32;
-	r->session.server = thread->server;
-	r->session.event = QJ_SESSION_MET;
-	r->session.server_kind = thread->server_kind;
+	r->session.session = session_of(session); /* the thread's is still its last request's */
 	__builtin_memcpy(r->session.address, ends.client, sizeof(ends.client));
 	__builtin_memcpy(r->session.server_address, ends.server, sizeof(ends.server));
 	r->session.port = ends.client_port;

@@ -41,14 +41,7 @@ int cql_show(const struct cql_shown *shown)
 		count_loss(this_cpu(), QJ_LOSS_TEXT);
 		return 0;
 	}
-	r->head.block = QJ_BLOCK_TEXT;
-	r->head.text_bytes = bytes;
-	__builtin_memset(&r->text, 0, sizeof(r->text));
-	r->text.shape = shape;
-	r->text.statement_bytes = shown->statement_bytes;
-	r->text.text_bytes = bytes;
-	r->text.server = shown->server;
-	r->text.dialect = shown->dialect;
+	fill_text(r, shape, bytes, shown->statement_bytes, shown->server, shown->dialect);
 	submit(r);
 	bpf_map_update_elem(&seen, &shape, &yes, BPF_ANY);
 	return 0;

@@ -33,4 +33,48 @@ static __always_inline void submit(void *record)
 	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
 }
 
+/* Room for so many bytes of a text: those that come often are short. */
+static __always_inline struct qj_ring_text *reserve_text(__u32 room)
+{
+	return reserve(sizeof(struct qj_ring_text) - QJ_TEXT_BYTES + room);
+}
+
+/* Says what the bytes of a text are: `bytes` of the `statement_bytes` that it has. */
+static __always_inline void fill_text(struct qj_ring_text *r, __u64 shape, __u32 bytes,
+				      __u32 statement_bytes, __u16 server, __u8 dialect)
+{
+	r->head.block = QJ_BLOCK_TEXT;
+	r->head.text_bytes = bytes;
+	__builtin_memset(&r->text, 0, sizeof(r->text));
+	r->text.shape = shape;
+	r->text.statement_bytes = statement_bytes;
+	r->text.text_bytes = bytes;
+	r->text.server = server;
+	r->text.dialect = dialect;
+}
+
+/* What happens to the thread's session, as yet without ends and without text. 0: it is lost. */
+static __always_inline struct qj_ring_session *
+reserve_session(struct qj_cpu_state *cpu, const struct thread_state *thread, __u32 event)
+{
+	__u64 id = bpf_get_current_pid_tgid();
+	struct qj_ring_session *r = reserve(sizeof(*r));
+
+	if (!r) {
+		count_loss(cpu, QJ_LOSS_SESSION);
+		return 0;
+	}
+	r->head.block = QJ_BLOCK_SESSION;
+	r->head.text_bytes = 0;
+	__builtin_memset(&r->session, 0, sizeof(r->session));
+	r->session.session = thread->session;
+	r->session.t_ns = bpf_ktime_get_ns();
+	r->session.pid = (__u32)id;
+	r->session.tgid = id >> 32;
+	r->session.server = thread->server;
+	r->session.event = event;
+	r->session.server_kind = thread->server_kind;
+	return r;
+}
+
 #endif

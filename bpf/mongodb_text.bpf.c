@@ -13,7 +13,8 @@ _Static_assert(sizeof(struct mongodb_text_head) + QJ_MONGODB_BODY <= QJ_TEXT_BYT
 
 #define MONGODB_COMPRESSION 9 /* bytes before what is compressed: opcode, size, compressor */
 #define MONGODB_TAGS_LEAST  5 /* a='' and a NUL */
-#define MONGODB_SHORT_BODY  (QJ_SHORT_TEXT_BYTES - sizeof(struct mongodb_text_head))
+#define MONGODB_SHORT_TEXT  496
+#define MONGODB_SHORT_BODY  (MONGODB_SHORT_TEXT - sizeof(struct mongodb_text_head))
 
 /*
  * What is compressed has no shape here, so each request is told by itself. The reader inflates and
@@ -79,7 +80,7 @@ static __always_inline bool tell_body(struct qj_cpu_state *cpu, struct thread_st
 	struct qj_ring_text *r;
 	__u64 bytes;
 
-	r = addr ? reserve(sizeof(r->head) + sizeof(r->text) + sizeof(*head) + room) : 0;
+	r = addr ? reserve_text(sizeof(*head) + room) : 0;
 	if (!r) {
 		count_loss(cpu, QJ_LOSS_TEXT);
 		return false;
@@ -94,14 +95,9 @@ static __always_inline bool tell_body(struct qj_cpu_state *cpu, struct thread_st
 		count_loss(cpu, QJ_LOSS_TEXT);
 		return false;
 	}
-	r->head.block = QJ_BLOCK_TEXT;
-	r->head.text_bytes = sizeof(*head) + bytes;
-	__builtin_memset(&r->text, 0, sizeof(r->text));
-	r->text.shape = thread->shape;
-	r->text.text_bytes = sizeof(*head) + bytes;
-	r->text.statement_bytes = r->text.text_bytes + (message->at == QJ_MONGODB_AT_CUT ? 1 : 0);
-	r->text.server = thread->server;
-	r->text.dialect = QJ_DIALECT_MONGODB;
+	bytes += sizeof(*head);
+	fill_text(r, thread->shape, bytes, bytes + (message->at == QJ_MONGODB_AT_CUT ? 1 : 0),
+		  thread->server, QJ_DIALECT_MONGODB);
 	r->text.single = single;
 	submit(r);
 	return true;
@@ -114,22 +110,22 @@ static __always_inline bool tell_body(struct qj_cpu_state *cpu, struct thread_st
 int tell_mongodb_comment(struct qj_cpu_state *cpu, struct thread_state *thread,
 			 const struct qj_mongodb *message, __u64 addr)
 {
-	struct qj_ring_short_text *r;
+	struct qj_ring_text *r;
 	__u64 bytes;
 	__u8 last = 0;
 
 	if (!cpu || !thread || !message || !addr || plan.mode != QJ_MODE_RECORD)
 		return 0;
 	if (message->comment_bytes < MONGODB_TAGS_LEAST ||
-	    message->comment_bytes > QJ_SHORT_TEXT_BYTES ||
-	    message->comment > QJ_MONGODB_BODY - QJ_SHORT_TEXT_BYTES)
+	    message->comment_bytes > MONGODB_SHORT_TEXT ||
+	    message->comment > QJ_MONGODB_BODY - MONGODB_SHORT_TEXT)
 		return 0;
-	bytes = at_most(message->comment_bytes - 1, QJ_SHORT_TEXT_BYTES);
+	bytes = at_most(message->comment_bytes - 1, MONGODB_SHORT_TEXT);
 	addr += message->comment;
 	bpf_probe_read_user(&last, 1, (const void *)(addr + bytes - 1));
 	if (last != '\'')
 		return 0;
-	r = may_tell_single() ? reserve(sizeof(*r)) : 0;
+	r = may_tell_single() ? reserve_text(MONGODB_SHORT_TEXT) : 0;
 	if (!r) {
 		count_loss(cpu, QJ_LOSS_TEXT);
 		return 0;
@@ -139,13 +135,7 @@ int tell_mongodb_comment(struct qj_cpu_state *cpu, struct thread_state *thread,
 		count_loss(cpu, QJ_LOSS_TEXT);
 		return 0;
 	}
-	r->head.block = QJ_BLOCK_TEXT;
-	r->head.text_bytes = bytes;
-	__builtin_memset(&r->text, 0, sizeof(r->text));
-	r->text.shape = thread->query;
-	r->text.text_bytes = r->text.statement_bytes = bytes;
-	r->text.server = thread->server;
-	r->text.dialect = QJ_DIALECT_TAGS;
+	fill_text(r, thread->query, bytes, bytes, thread->server, QJ_DIALECT_TAGS);
 	r->text.single = 1;
 	submit(r);
 	return 0;

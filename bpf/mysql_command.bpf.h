@@ -39,15 +39,6 @@ enum mysql_expect {
 };
 
 /*
- * On the symbol rung a connection's identity is the address of its THD; it does not leave the
- * kernel as such.
- */
-static __always_inline __u64 session_of(__u64 thd)
-{
-	return (thd ^ plan.seed) * 0x9e3779b97f4a7c15ULL;
-}
-
-/*
  * A prepared statement is executed, or else served: fetching from it, closing it and the like are
  * its work, but no execution of it.
  */

@@ -31,9 +31,10 @@ static __always_inline __u64 postgres_pointer(__u32 distance)
 static __always_inline void postgres_named(struct qj_cpu_state *cpu, struct thread_state *thread)
 {
 	__u64 name = postgres_pointer(postgres_plan(thread)->pg_application);
+	__u32 bytes = name ? string_bytes(thread, name, QJ_APPLICATION_BYTES) : 0;
 
 	if (name)
-		emit_session(cpu, thread, QJ_SESSION_APPLICATION, name, 0);
+		emit_session(cpu, thread, QJ_SESSION_APPLICATION, name, bytes ? bytes - 1 : 0);
 }
 
 /*

@@ -16,9 +16,29 @@ extern int query_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u6
 extern int child_begin(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 now);
 extern int child_told(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_ns);
 extern int send_ended(struct qj_cpu_state *cpu, struct thread_state *thread);
+/* Likewise, in session.bpf.c. */
 extern int emit_role(struct qj_cpu_state *cpu, struct thread_state *thread);
 extern int emit_session(struct qj_cpu_state *cpu, struct thread_state *thread, __u32 event,
 			__u64 addr, __u32 length);
+
+/* Of another session than the thread's, which stays what it is. */
+static __always_inline void emit_session_of(struct qj_cpu_state *cpu, struct thread_state *thread,
+					    __u64 session, __u32 event, __u64 addr, __u32 bytes)
+{
+	__u64 own = thread->session;
+
+	thread->session = session;
+	emit_session(cpu, thread, event, addr, bytes);
+	thread->session = own;
+}
+
+/* How long a string of the server's is, its NUL with it, at most `most`; 0: it cannot be read. */
+static __always_inline __u32 string_bytes(struct thread_state *thread, __u64 addr, __u32 most)
+{
+	long bytes = bpf_probe_read_user_str(thread->reply, most, (const void *)addr);
+
+	return bytes > 0 ? bytes : 0;
+}
 
 /* What a thread does is for the request that it has read; else requests are only counted. */
 static __always_inline bool owns_time(const struct thread_state *thread)

@@ -65,14 +65,8 @@ static __always_inline void redis_emit_text(struct qj_cpu_state *cpu, struct thr
 		return;
 	}
 	bpf_probe_read_kernel(r->bytes, REDIS_TEXT_BYTES, text->bytes);
-	r->head.block = QJ_BLOCK_TEXT;
-	r->head.text_bytes = bytes;
-	__builtin_memset(&r->text, 0, sizeof(r->text));
-	r->text.shape = shape;
-	r->text.statement_bytes = bytes + (request->flags & QJ_QUERY_TRUNCATED ? 1 : 0);
-	r->text.text_bytes = bytes;
-	r->text.server = thread->server;
-	r->text.dialect = QJ_DIALECT_REDIS;
+	fill_text(r, shape, bytes, bytes + (request->flags & QJ_QUERY_TRUNCATED ? 1 : 0),
+		  thread->server, QJ_DIALECT_REDIS);
 	submit(r);
 	bpf_map_update_elem(&seen, &shape, &yes, BPF_ANY);
 }
@@ -109,12 +103,8 @@ static __always_inline void redis_tell_session(struct qj_cpu_state *cpu,
 					       const struct redis_connection *connection,
 					       struct sock *sk, __u32 event)
 {
-	__u64 served = thread->session;
-
-	thread->session = connection->session;
 	thread->socket = (__u64)sk;
-	emit_session(cpu, thread, event, 0, 0);
-	thread->session = served;
+	emit_session_of(cpu, thread, connection->session, event, 0, 0);
 }
 
 static __always_inline struct redis_connection *

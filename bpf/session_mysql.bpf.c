@@ -39,15 +39,11 @@ static __always_inline bool changes_user(const struct thread_state *thread)
 	return thread->begin_ns && thread->command == QJ_COMMAND_CONNECT;
 }
 
-/* The thread's session stays what it is: in a thread pool it may be another one. */
+/* In a thread pool the thread's own session may be another one. */
 static __always_inline void tell(struct thread_state *thread, __u64 session, __u32 event,
 				 __u64 addr, __u32 bytes)
 {
-	__u64 own = thread->session;
-
-	thread->session = session;
-	emit_session(this_cpu(), thread, event, addr, bytes);
-	thread->session = own;
+	emit_session_of(this_cpu(), thread, session, event, addr, bytes);
 }
 
 /* Other lines of the log have other formats. */
@@ -81,17 +77,16 @@ int BPF_KPROBE(on_client, __u64 vio)
 static __always_inline void log_line(__u64 thd, __u64 format, __u64 user)
 {
 	struct thread_state *thread = symbol_thread();
-	long bytes;
 
 	if (!thread || !is_login(format))
 		return;
 	if (thread->socket && !changes_user(thread))
 		tell(thread, session_of(thd), QJ_SESSION_MET, 0, 0);
 	thread->socket = 0; /* the thread's next login has another */
-	bytes = bpf_probe_read_user_str(thread->reply, sizeof(thread->reply), (const void *)user);
 	if (changes_user(thread))
 		thread->changes = 1;
-	tell(thread, session_of(thd), QJ_SESSION_USER, user, bytes > 0 ? bytes : 0);
+	tell(thread, session_of(thd), QJ_SESSION_USER, user,
+	     string_bytes(thread, user, sizeof(thread->reply)));
 }
 
 /* MariaDB, MySQL 5.6: general_log_print(THD *, command, format, ...). */

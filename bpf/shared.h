@@ -182,14 +182,6 @@ struct qj_ring_text {
 	__u8 bytes[QJ_TEXT_BYTES];
 };
 
-/* The same with less room, for short texts that come often. */
-#define QJ_SHORT_TEXT_BYTES 496
-struct qj_ring_short_text {
-	struct qj_ring_head head;
-	struct qj_text text;
-	__u8 bytes[QJ_SHORT_TEXT_BYTES];
-};
-
 struct qj_ring_session {
 	struct qj_ring_head head;
 	struct qj_session session;

@@ -165,6 +165,15 @@ static __always_inline __u64 new_id(struct qj_cpu_state *cpu)
 }
 
 /*
+ * A session by what its server or its agent knows it by (the address of a THD, a hash), which does
+ * not leave the kernel as such.
+ */
+static __always_inline __u64 session_of(__u64 number)
+{
+	return (number ^ plan.seed) * 0x9e3779b97f4a7c15ULL;
+}
+
+/*
  * At most `max`, in a form that the verifier follows: the compiler must not fold the comparison
  * into what it knows of n, or compare one register and use another.
  */

@@ -47,14 +47,7 @@ static __always_inline void emit_text(struct qj_cpu_state *cpu, struct thread_st
 		count_loss(cpu, QJ_LOSS_TEXT);
 		return;
 	}
-	r->head.block = QJ_BLOCK_TEXT;
-	r->head.text_bytes = bytes;
-	__builtin_memset(&r->text, 0, sizeof(r->text));
-	r->text.shape = thread->shape;
-	r->text.statement_bytes = thread->statement_bytes;
-	r->text.text_bytes = bytes;
-	r->text.server = thread->server;
-	r->text.dialect = dialect;
+	fill_text(r, thread->shape, bytes, thread->statement_bytes, thread->server, dialect);
 	submit(r);
 	/* Only now: a text that was lost is sent again with the next execution. */
 	bpf_map_update_elem(&seen, &thread->shape, &yes, BPF_ANY);

@@ -123,15 +123,9 @@ static __always_inline bool settle_text(struct qj_cpu_state *cpu, struct thread_
 		bpf_ringbuf_discard(r, BPF_RB_NO_WAKEUP);
 		return false;
 	}
-	r->head.block = QJ_BLOCK_TEXT;
-	r->head.text_bytes = bytes;
-	__builtin_memset(&r->text, 0, sizeof(r->text));
-	r->text.shape = thread->shape;
 	/* More than there is of it: it goes on. */
-	r->text.statement_bytes = bytes + (thread->flags & QJ_QUERY_TRUNCATED ? 1 : 0);
-	r->text.text_bytes = bytes;
-	r->text.server = thread->server;
-	r->text.dialect = dialect;
+	fill_text(r, thread->shape, bytes, bytes + (thread->flags & QJ_QUERY_TRUNCATED ? 1 : 0),
+		  thread->server, dialect);
 	submit(r);
 	bpf_map_update_elem(&seen, &thread->shape, &yes, BPF_ANY);
 	return true;

@@ -5,6 +5,7 @@
 
 #include "wire_host.h"
 #include "../../bpf/query.bpf.c"
+#include "../../bpf/session.bpf.c"
 #include "../../bpf/statement.bpf.c"
 #include "mysql_wire.bpf.h"
 #include "postgres_wire.bpf.h"
