@@ -1,7 +1,7 @@
 """What a Redis is configured to do, as far as it can be seen from outside.
 
 A Redis writes its title over its command line and environment (setproctitle.c), and that held the
-path of its configuration, which CONFIG SET changes anyway: so its threads, its sockets and one
+path of its configuration, which CONFIG SET changes anyway: so its threads, its sockets and some
 variables of its memory are looked at instead.
 """
 

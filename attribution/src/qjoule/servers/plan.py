@@ -3,9 +3,8 @@
     --server ID:KIND:RUNG:PATH   a server; KIND mysql, postgres, mongodb, RUNG socket or symbol;
                                  redis and socket; voltdb and symbol; mongodb, redis, cassandra and
                                  statistical; cassandra and agent; voltdb, cassandra or generic and
-                                 none. PATH is
-                                 its executable: processes that start from it later belong to the
-                                 first server listed with it
+                                 none. PATH is its executable: processes that start from it later
+                                 belong to the first server listed with it
     --restart ID:never|HASH      which of them are this very server (`servers.restart`)
     --running ID:TGID            the main process of the server, which runs already; its children
                                  are the server's too

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from qjoule.servers.elf import Executable
+from qjoule.servers.function_code import code_of, instructions, the_function
 from qjoule.servers.signatures import CannotResolve
 
 _CLIENT, _APPLICATION = "MyProcPort", "application_name"
@@ -54,15 +55,7 @@ def portal_start_offset(executable: Executable) -> int:
     Raises:
         CannotResolve: the code is not as expected; the message says how.
     """
-    if executable.machine != "x64":
-        raise CannotResolve(f"{_CREATE} is read on x86-64 only, not {executable.machine}")
-    functions = executable.functions(_CREATE)
-    if len(functions) != 1:
-        raise CannotResolve(f"{len(functions)} functions are named {_CREATE}")
-    offset = executable.file_offset(functions[0].vaddr)
-    if offset is None:
-        raise CannotResolve(f"{_CREATE} is not in the code of {executable.path}")
-    code = executable.read(offset, min(functions[0].size or _CODE_BYTES, _CODE_BYTES))
+    _, code = code_of(executable, the_function(executable, _CREATE), _CODE_BYTES)
     flags, pairs = _stores(code)
     found = {at - _FLAGS_TO_VISIBLE for at in flags} & pairs
     if len(found) != 1:
@@ -78,14 +71,11 @@ def _distance(executable: Executable, name: str) -> int:
 
 def _stores(code: bytes) -> tuple[set[int], set[int]]:
     """Where structs have a byte set to 1, and where two neighbours set at once, or both to 1."""
-    import capstone  # noqa: PLC0415 - loads a shared library: only when a server is resolved
-    from capstone import x86  # noqa: PLC0415
+    from capstone import x86  # noqa: PLC0415 - loads a shared library: only when it is needed
 
-    disassembler = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
-    disassembler.detail = True
     flags: set[int] = set()
     pairs: set[int] = set()
-    for instruction in disassembler.disasm(code, 0):
+    for instruction in instructions(code):
         if instruction.id != x86.X86_INS_MOV or len(instruction.operands) != 2:
             continue
         to, value = instruction.operands

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from qjoule.servers.elf import Executable
+from qjoule.servers.function_code import code_of, instructions, the_function
 from qjoule.servers.signatures import CannotResolve
 
 _INIT = "pq_init"
@@ -27,17 +28,10 @@ def send_buffer(executable: Executable) -> int:
     Raises:
         CannotResolve: the code is not as expected; the message says how.
     """
-    if executable.machine != "x64":
-        raise CannotResolve(f"{_INIT} is read on x86-64 only, not {executable.machine}")
-    functions = executable.functions(_INIT)
-    if len(functions) != 1:
-        raise CannotResolve(f"{len(functions)} functions are named {_INIT}")
-    offset = executable.file_offset(functions[0].vaddr)
-    if offset is None:
-        raise CannotResolve(f"{_INIT} is not in the code of {executable.path}")
-    code = executable.read(offset, min(functions[0].size or _CODE_BYTES, _CODE_BYTES))
+    function = the_function(executable, _INIT)
+    _, code = code_of(executable, function, _CODE_BYTES)
     allocators = {symbol.vaddr for symbol in executable.functions(_ALLOCATE)}
-    pointer = _kept_result(code, functions[0].vaddr, allocators)
+    pointer = _kept_result(code, function.vaddr, allocators)
     if pointer is None:
         raise CannotResolve(f"{_INIT} does not keep what {_ALLOCATE} returns as expected")
     distance = pointer - executable.data_vaddr
@@ -48,13 +42,10 @@ def send_buffer(executable: Executable) -> int:
 
 def _kept_result(code: bytes, vaddr: int, allocators: set[int]) -> int | None:
     """Where the first block of the right size from one of these functions is stored."""
-    import capstone  # noqa: PLC0415 - loads a shared library: only when a server is resolved
-    from capstone import x86  # noqa: PLC0415
+    from capstone import x86  # noqa: PLC0415 - loads a shared library: only when it is needed
 
-    disassembler = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
-    disassembler.detail = True
     size, returned = 0, False
-    for instruction in disassembler.disasm(code, vaddr):
+    for instruction in instructions(code, vaddr):
         operands = instruction.operands
         if instruction.id == x86.X86_INS_CALL:
             target = operands[0].imm if operands[0].type == x86.X86_OP_IMM else 0

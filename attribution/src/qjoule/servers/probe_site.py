@@ -9,10 +9,11 @@ first cheap one. Some instructions are refused (the same file: is_prefix_bad, go
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from itertools import islice
 from typing import Any
 
 from qjoule.errors import QjouleError
+from qjoule.servers.function_code import instructions
 
 ENDBR64 = bytes.fromhex("f30f1efa")
 CODE_BYTES = 64  #: enough of a function to inspect
@@ -55,10 +56,10 @@ def inspect_site(code: bytes, offset: int) -> ProbeSite:
         CannotProbe: the bytes are no instruction, or one that the kernel refuses.
     """
     first = 4 if code.startswith(ENDBR64) else 0
-    instructions = list(_decode(code[first:]))
-    if not instructions:
+    looked_at = list(islice(instructions(code[first:]), _INSTRUCTIONS_MAX))
+    if not looked_at:
         raise CannotProbe(f"no instruction at file offset {offset:#x}")
-    chosen, skipped = _cheapest(instructions)
+    chosen, skipped = _cheapest(looked_at)
     refusal = _refusal(bytes(chosen.bytes))
     if refusal:
         raise CannotProbe(f"{_text(chosen)} at file offset {offset:#x}: {refusal}")
@@ -71,9 +72,9 @@ def inspect_site(code: bytes, offset: int) -> ProbeSite:
     return ProbeSite(offset + first + chosen.address, _text(chosen), cost, reason)
 
 
-def _cheapest(instructions: list[Any]) -> tuple[Any, int]:
+def _cheapest(looked_at: list[Any]) -> tuple[Any, int]:
     """The first emulated instruction that everything before leads straight to, else the first."""
-    for index, instruction in enumerate(instructions):
+    for index, instruction in enumerate(looked_at):
         raw = bytes(instruction.bytes)
         if _cost(raw) is not SINGLE_STEPPED and not _refusal(raw):
             # A jump or call further in may be a loop's target; only the first one counts.
@@ -82,7 +83,7 @@ def _cheapest(instructions: list[Any]) -> tuple[Any, int]:
             return instruction, index
         if not _harmless(instruction):
             break
-    return instructions[0], 0
+    return looked_at[0], 0
 
 
 def _harmless(instruction: Any) -> bool:
@@ -152,24 +153,6 @@ def _refusal(raw: bytes) -> str:
         opcode = 0x0F00 | raw[position + 1]
         bad = raw[position + 1] in _BAD_OPCODES_0F
     return f"the kernel takes no probe on opcode {opcode:#04x}" if bad else ""
-
-
-def _decode(code: bytes) -> list[Any]:
-    found = []
-    for instruction in _disassembler().disasm(code, 0):
-        found.append(instruction)
-        if len(found) == _INSTRUCTIONS_MAX:
-            break
-    return found
-
-
-@cache
-def _disassembler() -> Any:
-    import capstone  # noqa: PLC0415 - loads a shared library: only when a site is inspected
-
-    disassembler = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
-    disassembler.detail = True
-    return disassembler
 
 
 def _text(instruction: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from qjoule.contract import ServerKind
 from qjoule.errors import QjouleError
 from qjoule.servers.elf import Executable, Symbol, open_executable
+from qjoule.servers.function_code import code_of
 from qjoule.servers.postgres_memory import BackendMemory, backend_memory
 from qjoule.servers.postgres_replies import send_buffer
 from qjoule.servers.probe_site import CODE_BYTES, ProbeSite, inspect_site
@@ -90,9 +92,10 @@ def resolve(server: Server) -> Resolution:
             resolution = replace(resolution, memory=memory, no_memory=missing)
         if executable.machine != "x64":
             raise QjouleError(f"probe sites are checked on x86-64 only, not {executable.machine}")
-        resolution = _resolve_parallel(server, executable, resolution)
-        resolution = _resolve_children(server, executable, resolution)
-        resolution = _resolve_names(server, executable, resolution)
+        if server.kind is ServerKind.POSTGRES:
+            resolution = _resolve_parallel(executable, resolution)
+        if server.kind is ServerKind.MYSQL:
+            resolution = _resolve_mysql(executable, resolution)
         boundary = _probes(executable, boundary_functions(executable, server.kind))
         is_postgres = server.kind is ServerKind.POSTGRES
         states = backend_states(server.major) if is_postgres else None
@@ -134,14 +137,10 @@ def _blind_spots(server: Server) -> tuple[str, ...]:
     return ()
 
 
-def _resolve_parallel(server: Server, executable: Executable, resolution: Resolution) -> Resolution:
-    if server.kind is not ServerKind.POSTGRES:
-        return resolution
-    try:
-        return replace(resolution, parallel=_probes(executable, parallel_functions(executable)))
-    except QjouleError as error:
-        note = f"parallel workers count as server background: {error}"
-        return replace(resolution, notes=(*resolution.notes, note))
+def _resolve_parallel(executable: Executable, resolution: Resolution) -> Resolution:
+    parallel, why = _probes_or_why(executable, parallel_functions)
+    notes = (f"parallel workers count as server background: {why}",) if why else ()
+    return replace(resolution, parallel=parallel, notes=resolution.notes + notes)
 
 
 def _resolve_replies(executable: Executable, resolution: Resolution) -> Resolution:
@@ -152,30 +151,27 @@ def _resolve_replies(executable: Executable, resolution: Resolution) -> Resoluti
         return replace(resolution, notes=(*resolution.notes, note))
 
 
-def _resolve_children(server: Server, executable: Executable, resolution: Resolution) -> Resolution:
-    if server.kind is not ServerKind.MYSQL:
-        return resolution
-    try:
-        return replace(resolution, children=_probes(executable, child_functions(executable)))
-    except QjouleError as error:
-        return replace(resolution, no_children=str(error))
+def _resolve_mysql(executable: Executable, resolution: Resolution) -> Resolution:
+    children, no_children = _probes_or_why(executable, child_functions)
+    names, no_names = _probes_or_why(executable, name_functions)
+    return replace(
+        resolution, children=children, no_children=no_children, names=names, no_names=no_names
+    )
 
 
-def _resolve_names(server: Server, executable: Executable, resolution: Resolution) -> Resolution:
-    if server.kind is not ServerKind.MYSQL:
-        return resolution
+def _probes_or_why(
+    executable: Executable, functions: Callable[[Executable], dict[Role, Symbol]]
+) -> tuple[tuple[Probe, ...], str]:
+    """The probes on these functions, or why there are none."""
     try:
-        return replace(resolution, names=_probes(executable, name_functions(executable)))
+        return _probes(executable, functions(executable)), ""
     except QjouleError as error:
-        return replace(resolution, no_names=str(error))
+        return (), str(error)
 
 
 def _probes(executable: Executable, functions: dict[Role, Symbol]) -> tuple[Probe, ...]:
     probes = []
     for role, symbol in functions.items():
-        offset = executable.file_offset(symbol.vaddr)
-        if offset is None:
-            raise QjouleError(f"{symbol.name} is not in the code of {executable.path}")
-        size = min(symbol.size, CODE_BYTES) if symbol.size else CODE_BYTES
-        probes.append(Probe(role, symbol, inspect_site(executable.read(offset, size), offset)))
+        offset, code = code_of(executable, symbol, CODE_BYTES)
+        probes.append(Probe(role, symbol, inspect_site(code, offset)))
     return tuple(probes)
