@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,6 +46,26 @@ def test_calls_arrive_with_their_tags(listener: Listener) -> None:
     assert process.ends.keys() == {first}
     assert process.ends[first][0] >= process.begins[0].t_ns
     assert process.begins[1].number == second
+
+
+def test_a_connection_keeps_nothing_of_the_application_alive(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "opentelemetry.trace", raising=False)
+
+    class Tenant:
+        pass
+
+    channel, peer, tenant = Channel(str(listener.path)), _peer(), Tenant()
+    with tag(tenant=tenant):
+        channel.begin(peer)
+        listener.only().want_changes()
+        channel.check_ns = 0
+        channel.begin(peer)
+    seen = weakref.ref(tenant)
+    del tenant
+    assert peer.frame is not None
+    assert seen() is None
 
 
 def test_a_definition_is_sent_once(listener: Listener) -> None:

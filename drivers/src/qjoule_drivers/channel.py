@@ -12,7 +12,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic_ns
 
-from qjoule_drivers.context import EMPTY, TagSet, baggage_keys, innermost, trace_of, with_baggage
+from qjoule_drivers.context import (
+    EMPTY,
+    Frame,
+    TagSet,
+    baggage_keys,
+    innermost,
+    trace_of,
+    with_baggage,
+)
 from qjoule_drivers.propagation import OPENTELEMETRY, Trace, modules
 from qjoule_drivers.recorder import Recorder
 from qjoule_drivers.ring import HOLDS
@@ -30,17 +38,16 @@ class Peer:
     attribute.
     """
 
-    __slots__ = ("announced", "of", "tags", "to", "told", "trace")
+    __slots__ = ("announced", "frame", "of", "to", "told")
 
     def __init__(self, of: dict[str, object]) -> None:
         self.of = of
         #: To which recorder (its token), and by which number: one value, as threads share it.
         self.announced: tuple[object, int] = (None, 0)
-        #: What calls need not tell again: as long as `to` is the channel's, in a frame of these
-        #: tags and this trace. Tags None: every call has to ask the channel.
+        #: In which frame calls have nothing to tell, as long as `to` is the channel's. None: every
+        #: call has to ask the channel.
+        self.frame: Frame | None = None
         self.to: object = None
-        self.tags: TagSet | None = None
-        self.trace: Trace | None = None
         #: What holds at the recorder: tags and trace.
         self.told: tuple[TagSet, Trace | None] | None = None
 
@@ -76,7 +83,7 @@ class Channel:
         self.wants_ends = False
         self.followers: list[Callable[[bool], None]] = []
 
-    def begin(self, peer: Peer | None, stream: int = 0) -> int:  # noqa: PLR0912 (one function)
+    def begin(self, peer: Peer | None, stream: int = 0) -> int:
         """A statement is about to be sent; returns its call, if that has to be ended, else 0.
 
         Never raises. Between two queries the server's work has filled the caches, so what a call
@@ -97,7 +104,7 @@ class Channel:
                 return 0
             frame = innermost()
             if recorder is None:
-                peer.tags, peer.trace, peer.to = frame.tags, frame.trace, to
+                peer.frame, peer.to = frame, to
                 return 0
             tags, trace = frame.tags, frame.trace
             lasts = not (baggage_keys or OPENTELEMETRY in modules)
@@ -105,8 +112,7 @@ class Channel:
                 tags, trace = with_baggage(tags), trace_of(frame)
             told = (tags, trace)
             if not stream and peer.to is to and peer.told == told:
-                if lasts:
-                    peer.tags, peer.trace = told
+                peer.frame = frame if lasts else None
                 return 0
             token = recorder.token
             announced, connection = peer.announced
@@ -128,8 +134,7 @@ class Channel:
             if not recorder.holds:
                 return call
             if not stream:
-                peer.told, peer.trace, peer.to = told, trace, to
-                peer.tags = tags if lasts else None
+                peer.told, peer.frame, peer.to = told, frame if lasts else None, to
         except Exception:
             self.failed(call_is_lost=True)
             self.interrupt()

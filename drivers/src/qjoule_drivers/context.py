@@ -49,15 +49,16 @@ class TagSet:
 EMPTY = TagSet({})
 
 
-class _Frame:
+class Frame:
     """One block that tags, inside those around it; and the trace, so that a call asks for both at
-    once.
+    once. Its block is named by a mark, so that a connection that remembers the frame of its last
+    call keeps nothing of the application alive.
     """
 
     __slots__ = ("around", "tags", "trace", "whose")
 
     def __init__(
-        self, tags: TagSet, whose: object, around: _Frame | None, trace: Trace | None
+        self, tags: TagSet, whose: object, around: Frame | None, trace: Trace | None
     ) -> None:
         self.tags = tags
         self.whose = whose
@@ -65,9 +66,9 @@ class _Frame:
         self.trace = trace
 
 
-_outermost = _Frame(EMPTY, None, None, None)
-_current: ContextVar[_Frame] = ContextVar("qjoule_tags", default=_outermost)
-innermost: Callable[[], _Frame] = _current.get
+_outermost = Frame(EMPTY, None, None, None)
+_current: ContextVar[Frame] = ContextVar("qjoule_tags", default=_outermost)
+innermost: Callable[[], Frame] = _current.get
 #: Entries of OpenTelemetry's baggage that become tags, and those tags' keys.
 baggage_keys: dict[str, str] = {}
 
@@ -90,7 +91,7 @@ def set_trace(trace: Trace | None) -> None:
     _in_trace(_current.get(), trace)
 
 
-def trace_of(frame: _Frame) -> Trace | None:
+def trace_of(frame: Frame) -> Trace | None:
     """Trace and span of now: OpenTelemetry's, else of `traceparent`, else None."""
     if OPENTELEMETRY in modules:
         return current_span() or frame.trace
@@ -102,10 +103,10 @@ def trace_context() -> Trace | None:
     return trace_of(_current.get())
 
 
-def _in_trace(frame: _Frame, trace: Trace | None) -> None:
+def _in_trace(frame: Frame, trace: Trace | None) -> None:
     """Makes the frame the current one, with this trace."""
     if frame.trace is not trace:
-        frame = _Frame(frame.tags, frame.whose, frame.around, trace)
+        frame = Frame(frame.tags, frame.whose, frame.around, trace)
     _current.set(frame)
 
 
@@ -127,7 +128,10 @@ def with_baggage(tags: TagSet) -> TagSet:
 
 
 def tag_process(tags: Mapping[str, object]) -> None:
-    """Tags that everything in this process has, unless it says otherwise: release, region, job."""
+    """Tags that everything in this process has, unless it says otherwise: release, region, job.
+
+    Before :func:`qjoule_drivers.instrument`, after which calls that were told are not looked at.
+    """
     _outermost.tags = merged(_outermost.tags, tags)
 
 
@@ -197,14 +201,15 @@ class tag:
     :func:`clean`.
     """
 
-    __slots__ = ("_tags",)
+    __slots__ = ("_mark", "_tags")
 
     def __init__(self, /, **tags: object) -> None:
         self._tags = tags
+        self._mark = object()
 
     def __enter__(self) -> tag:
         around = _current.get()
-        _current.set(_Frame(merged(around.tags, self._tags), self, around, around.trace))
+        _current.set(Frame(merged(around.tags, self._tags), self._mark, around, around.trace))
         return self
 
     def __exit__(
@@ -216,7 +221,7 @@ class tag:
         frame = _current.get()
         # A generator may be closed in another context than it ran in: there is nothing of ours
         # there.
-        if frame.whose is self and frame.around is not None:
+        if frame.whose is self._mark and frame.around is not None:
             _in_trace(frame.around, frame.trace)
 
     def __call__(self, function: _Function) -> _Function:

@@ -1,4 +1,6 @@
-"""How a connection is described to the recorder, so that it finds the server's end of it."""
+"""How a connection is described to the recorder, so that it finds the server's end of it; and how
+its call ends. Connections carry both: ``_qjoule_peer`` and ``_qjoule_call``.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from qjoule_drivers.channel import Peer, channel
+from qjoule_drivers.ring import ERROR, OK
 
 _INET = (socket.AF_INET, socket.AF_INET6)
 
@@ -22,6 +25,27 @@ def meet(connection: Any, describe: Callable[[Any], Peer]) -> Peer | None:
         channel.failed(call_is_lost=True)
         return None
     return peer
+
+
+def end(connection: Any, status: int) -> None:
+    """Of the connection's call, if it has one under way. Never raises."""
+    call, connection._qjoule_call = connection._qjoule_call, 0
+    channel.end(connection._qjoule_peer, call, status)
+
+
+def ending(original: Any) -> Any:
+    """A wrapper of a connection's method that returns when its call's result has arrived."""
+
+    def read(self: Any, *args: Any) -> Any:
+        try:
+            result = original(self, *args)
+        except BaseException:
+            end(self, ERROR)
+            raise
+        end(self, OK)
+        return result
+
+    return read
 
 
 def peer_of(sock: Any, system: str, session: int | None = None) -> Peer:

@@ -22,18 +22,14 @@ _LONGEST_NAME = 63  #: NAMEDATALEN - 1: the server cuts `application_name` there
 
 
 def _wait(original: Any) -> Any:
+    frame, now_ns, c = innermost, monotonic_ns, channel  # nearer than globals
+
     def wait(self: Any, gen: Any, *more: Any, **options: Any) -> Any:
         peer = self._qjoule_peer
-        if peer is not None and peer.to is channel.to:
-            frame = innermost()
-            if (
-                frame.tags is peer.tags
-                and frame.trace is peer.trace
-                and monotonic_ns() < channel.check_ns
-            ):
-                if more or options:
-                    return original(self, gen, *more, **options)
-                return original(self, gen)  # all is told
+        if peer is not None and peer.frame is frame() and peer.to is c.to and now_ns() < c.check_ns:
+            if more or options:
+                return original(self, gen, *more, **options)
+            return original(self, gen)  # all is told
         call = channel.begin(peer or meet(self, _describe)) if SHIM.active else 0
         if not call:
             return original(self, gen, *more, **options)

@@ -14,7 +14,7 @@ from qjoule_drivers.channel import Peer, channel
 from qjoule_drivers.comments import chosen, pairs_of
 from qjoule_drivers.context import innermost
 from qjoule_drivers.ring import ERROR, OK
-from qjoule_drivers.shims.peer import meet, peer_of
+from qjoule_drivers.shims.peer import end, ending, meet, peer_of
 from qjoule_drivers.shims.shim import Shim
 
 #: Commands that take a `comment` (MongoDB 4.4 and later).
@@ -34,34 +34,17 @@ _COMMENTED = frozenset(
 
 
 def _send_message(original: Any) -> Any:
+    frame, now_ns, c = innermost, monotonic_ns, channel  # nearer than globals
+
     def send_message(self: Any, message: Any, max_doc_size: Any) -> Any:
         peer = self._qjoule_peer
-        if peer is not None and peer.to is channel.to:
-            frame = innermost()
-            if (
-                frame.tags is peer.tags
-                and frame.trace is peer.trace
-                and monotonic_ns() < channel.check_ns
-            ):
-                return original(self, message, max_doc_size)  # all is told
+        if peer is not None and peer.frame is frame() and peer.to is c.to and now_ns() < c.check_ns:
+            return original(self, message, max_doc_size)  # all is told
         if SHIM.active:
             self._qjoule_call = channel.begin(peer or meet(self, _describe))
         return original(self, message, max_doc_size)
 
     return send_message
-
-
-def _receive_message(original: Any) -> Any:
-    def receive_message(self: Any, request_id: Any) -> Any:
-        try:
-            reply = original(self, request_id)
-        except BaseException:
-            _end(self, ERROR)
-            raise
-        _end(self, OK)
-        return reply
-
-    return receive_message
 
 
 def _send_message_async(original: Any) -> Any:
@@ -78,9 +61,9 @@ def _receive_message_async(original: Any) -> Any:
         try:
             reply = await original(self, request_id)
         except BaseException:
-            _end(self, ERROR)
+            end(self, ERROR)
             raise
-        _end(self, OK)
+        end(self, OK)
         return reply
 
     return receive_message
@@ -119,11 +102,6 @@ def _commented(command: Any) -> Any:
     return command
 
 
-def _end(connection: Any, status: int) -> None:
-    call, connection._qjoule_call = connection._qjoule_call, 0
-    channel.end(connection._qjoule_peer, call, status)
-
-
 def _describe(connection: Any) -> Peer:
     interface = connection.conn
     sock = getattr(interface, "sock", None)
@@ -149,7 +127,7 @@ SHIM = Shim(
         (_ASYNC, "AsyncConnection", "close_conn", _close_conn),
     ),
     ends=(
-        (_SYNC, "Connection", "receive_message", _receive_message),
+        (_SYNC, "Connection", "receive_message", ending),
         (_ASYNC, "AsyncConnection", "receive_message", _receive_message_async),
     ),
     in_statements=(

@@ -22,7 +22,7 @@ from qjoule_drivers.comments import commented, keys_in_statements
 from qjoule_drivers.connections import of_a_new_connection
 from qjoule_drivers.context import innermost
 from qjoule_drivers.ring import ERROR, OK
-from qjoule_drivers.shims.peer import meet, peer_of
+from qjoule_drivers.shims.peer import end, ending, meet, peer_of
 from qjoule_drivers.shims.shim import WRAPPER, Shim
 
 _COM_QUERY = 3
@@ -44,16 +44,12 @@ def _connect(original: Any) -> Any:
 
 
 def _execute_command(original: Any) -> Any:
+    frame, now_ns, c = innermost, monotonic_ns, channel  # nearer than globals
+
     def _execute_command(self: Any, command: Any, sql: Any) -> Any:
         peer = self._qjoule_peer
-        if peer is not None and peer.to is channel.to:
-            frame = innermost()
-            if (
-                frame.tags is peer.tags
-                and frame.trace is peer.trace
-                and monotonic_ns() < channel.check_ns
-            ):
-                return original(self, command, sql)  # all is told
+        if peer is not None and peer.frame is frame() and peer.to is c.to and now_ns() < c.check_ns:
+            return original(self, command, sql)  # all is told
         if not SHIM.active or self._sock is None:
             return original(self, command, sql)
         call = channel.begin(peer or meet(self, _describe))
@@ -152,7 +148,7 @@ def _read_query_result(original: Any) -> Any:
         try:
             rows = original(self, unbuffered)
         except BaseException:
-            _end(self, ERROR)
+            end(self, ERROR)
             raise
         call = self._qjoule_call
         if call:
@@ -166,19 +162,6 @@ def _read_query_result(original: Any) -> Any:
         return rows
 
     return _read_query_result
-
-
-def _read_ok_packet(original: Any) -> Any:
-    def _read_ok_packet(self: Any) -> Any:
-        try:
-            packet = original(self)
-        except BaseException:
-            _end(self, ERROR)
-            raise
-        _end(self, OK)
-        return packet
-
-    return _read_ok_packet
 
 
 def _of_unbuffered(original: Any) -> Any:
@@ -199,11 +182,6 @@ def _describe(connection: Any) -> Peer:
     return peer_of(connection._sock, "mysql", session if isinstance(session, int) else None)
 
 
-def _end(connection: Any, status: int) -> None:
-    call, connection._qjoule_call = connection._qjoule_call, 0
-    channel.end(connection._qjoule_peer, call, status)
-
-
 _MODULE = "pymysql.connections"
 SHIM = Shim(
     name="pymysql",
@@ -218,7 +196,7 @@ SHIM = Shim(
     ),
     ends=(
         (_MODULE, "Connection", "_read_query_result", _read_query_result),
-        (_MODULE, "Connection", "_read_ok_packet", _read_ok_packet),
+        (_MODULE, "Connection", "_read_ok_packet", ending),
         (_MODULE, "MySQLResult", "_read_rowdata_packet_unbuffered", _of_unbuffered),
         (_MODULE, "MySQLResult", "_finish_unbuffered_query", _of_unbuffered),
     ),

@@ -20,16 +20,12 @@ _LONGEST_NAME = 256  #: Redis itself has no limit; `CLIENT LIST` is read by peop
 
 
 def _send_packed_command(original: Any) -> Any:
+    frame, now_ns, c = innermost, monotonic_ns, channel  # nearer than globals
+
     def send_packed_command(self: Any, command: Any, check_health: bool = True) -> Any:
         peer = self._qjoule_peer
-        if peer is not None and peer.to is channel.to:
-            frame = innermost()
-            if (
-                frame.tags is peer.tags
-                and frame.trace is peer.trace
-                and monotonic_ns() < channel.check_ns
-            ):
-                return original(self, command, check_health)  # all is told
+        if peer is not None and peer.frame is frame() and peer.to is c.to and now_ns() < c.check_ns:
+            return original(self, command, check_health)  # all is told
         if SHIM.active:
             # What the original sends first, of its own accord, has calls of its own: done before
             # this one begins, it leaves the statement to this one.
