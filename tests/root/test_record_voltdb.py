@@ -200,7 +200,7 @@ def test_voltdb_as_doctor_shows_it(prepared: DatabaseServer) -> None:
     servers = json.loads(qjoule("doctor", "--json").stdout)["servers"]
     (found,) = [server for server in servers if server["pids"] == [prepared.pid]]
     assert found["label"] == f"voltdb:{prepared.port}"
-    assert (found["version"], found["rung"], found["exact"]) == ("10.0", "symbol", True)
+    assert (found["version"], found["rung"], found["exact"]) == ("10.0", "symbol", True), found
     assert {probe["role"] for probe in found["probes"]} == {"voltdb-begin", "voltdb-end"}
     assert 0 < found["boundary_cost_ns"] < 5000
 
