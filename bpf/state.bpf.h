@@ -19,13 +19,12 @@
 #include "shared.h"
 #include "shape_hash.h"
 
-#define PF_KTHREAD   0x00200000 /* include/linux/sched.h */
-#define PF_IO_WORKER 0x00000010
-#define EAGAIN	     11
-#define MSG_PEEK     2 /* include/linux/socket.h */
-#define AF_UNIX	     1
-#define AF_INET	     2
-#define AF_INET6     10
+#define PF_KTHREAD 0x00200000 /* include/linux/sched.h */
+#define EAGAIN	   11
+#define MSG_PEEK   2 /* include/linux/socket.h */
+#define AF_UNIX	   1
+#define AF_INET	   2
+#define AF_INET6   10
 
 /* Set before load, constant after: the verifier removes what a configuration does not need. */
 extern const volatile struct qj_plan plan;
