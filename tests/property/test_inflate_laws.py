@@ -5,7 +5,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable
 
-import lz4.block
 import pyarrow as pa
 import pytest
 import snappy
@@ -19,10 +18,6 @@ Deflate = Callable[[bytes], bytes]
 LIMIT = 4096
 
 
-def _lz4(data: bytes) -> bytes:
-    return bytes(lz4.block.compress(data, store_size=False))
-
-
 def _zstd(data: bytes) -> bytes:
     return bytes(pa.Codec("zstd").compress(data, asbytes=True))
 
@@ -32,14 +27,11 @@ def _snappy(data: bytes) -> bytes:
 
 
 FORMATS: list[tuple[Inflate, Deflate]] = [
-    (inflate.lz4_block, _lz4),
     (inflate.snappy_block, _snappy),
     (inflate.zlib_stream, zlib.compress),
     (inflate.zstd_frame, _zstd),
 ]
-_each = pytest.mark.parametrize(
-    "inflated, deflated", FORMATS, ids=["lz4", "snappy", "zlib", "zstd"]
-)
+_each = pytest.mark.parametrize("inflated, deflated", FORMATS, ids=["snappy", "zlib", "zstd"])
 #: Text that repeats itself, near and far, and noise that cannot be shortened.
 TEXTS = st.lists(
     st.one_of(
@@ -73,9 +65,9 @@ def test_of_a_prefix_a_prefix(
 @given(text=TEXTS.filter(lambda text: len(text) > 600))
 def test_of_half_there_is_something(text: bytes) -> None:
     """No prefix is lost for being cut, where a format can tell before its end."""
-    for inflated, deflated in FORMATS[:2]:
-        packed = deflated(text)
-        assert len(inflated(packed[: len(packed) // 2], LIMIT)) >= min(len(packed) // 3, LIMIT)
+    packed = _snappy(text)
+    half = inflate.snappy_block(packed[: len(packed) // 2], LIMIT)
+    assert len(half) >= min(len(packed) // 3, LIMIT)
 
 
 @pytest.mark.parametrize("inflated", [inflated for inflated, _ in FORMATS])
@@ -89,8 +81,7 @@ def test_whatever_is_sent_is_bounded(inflated: Inflate, noise: bytes, limit: int
 
 @given(text=TEXTS, noise=st.binary(min_size=1, max_size=60), data=st.data())
 def test_damage_spoils_nothing_before_it(text: bytes, noise: bytes, data: st.DataObject) -> None:
-    for inflated, deflated in FORMATS[:2]:
-        packed = deflated(text)
-        cut = data.draw(st.integers(0, len(packed)))
-        before = inflated(packed[:cut], LIMIT)
-        assert inflated(packed[:cut] + noise, LIMIT).startswith(before)
+    packed = _snappy(text)
+    cut = data.draw(st.integers(0, len(packed)))
+    before = inflate.snappy_block(packed[:cut], LIMIT)
+    assert inflate.snappy_block(packed[:cut] + noise, LIMIT).startswith(before)

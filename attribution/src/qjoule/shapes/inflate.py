@@ -4,8 +4,8 @@ Libraries refuse a block that was cut off; of a long request only the first byte
 function takes any bytes and returns at most `limit` bytes of what they stand for: as far as they
 make sense, and never more than the whole input would give. None of them raises.
 
-Sources: LZ4 block format (lz4 doc/lz4_Block_format.md), Snappy's raw format (google/snappy
-format_description.txt), RFC 1950 (zlib), RFC 8878 (Zstandard).
+Sources: Snappy's raw format (google/snappy format_description.txt), RFC 1950 (zlib), RFC 8878
+(Zstandard).
 """
 
 from __future__ import annotations
@@ -14,40 +14,8 @@ import zlib
 
 import pyarrow as pa
 
-_LZ4_LEAST_MATCH = 4
-_LZ4_LONGER = 15  #: a length of so much goes on in the bytes that follow
 _SNAPPY_LENGTH_BYTES = 5  #: of a 32-bit number, 7 bits each
 _ZLIB_STEP = 64  #: bytes at a time; what follows damage in these is not told
-
-
-def lz4_block(data: bytes, limit: int) -> bytes:
-    """An LZ4 block, without the length that protocols put before it."""
-    out = bytearray()
-    at = 0
-    while at < len(data) and len(out) < limit:
-        token = data[at]
-        literals, at = _lz4_length(data, at + 1, token >> 4)
-        out += data[at : at + min(literals, limit - len(out))]
-        at += literals
-        if at + 2 > len(data):
-            break
-        offset = data[at] | data[at + 1] << 8
-        length, at = _lz4_length(data, at + 2, token & _LZ4_LONGER)
-        if not _copy(out, offset, length + _LZ4_LEAST_MATCH, limit):
-            break
-    return bytes(out)
-
-
-def _lz4_length(data: bytes, at: int, length: int) -> tuple[int, int]:
-    """A length and where what follows it begins. Cut off, it is as long as it is known to be."""
-    if length < _LZ4_LONGER:
-        return length, at
-    while at < len(data):
-        more = data[at]
-        length, at = length + more, at + 1
-        if more < 0xFF:
-            break
-    return length, at
 
 
 def snappy_block(data: bytes, limit: int) -> bytes:
