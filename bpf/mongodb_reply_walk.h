@@ -9,8 +9,14 @@
 
 #include "mongodb_reply.h"
 
+#define QJ_MONGODB_WINDOW 192 /* bytes that are looked at at once */
 /* A look, a pass and a read for each element and document, and for each window. */
 #define QJ_MONGODB_REPLY_STEPS (4 * (QJ_MONGODB_ELEMENTS + QJ_MONGODB_DOCUMENTS))
+
+/* Where a reply is looked at, with room for a part or a piece wherever it begins. */
+struct qj_mongodb_window {
+	__u8 bytes[QJ_MONGODB_WINDOW + QJ_MONGODB_PART];
+};
 
 struct qj_mongodb_walk {
 	struct qj_mongodb_reply *reply;

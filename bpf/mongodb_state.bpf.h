@@ -5,8 +5,8 @@
 
 #include "query.bpf.h"
 #include "statement.bpf.h"
-#include "mongodb_reply.h"
-#include "mongodb_shape.h"
+#include "mongodb_chunk.h"
+#include "mongodb_said.h"
 
 enum mongodb_phase {
 	MONGODB_UNKNOWN = 0, /* wait for a read that begins with what looks like a header */

@@ -14,7 +14,8 @@ from qjoule.contract import Dialect
 from qjoule.shapes import fingerprint, sanitise
 from qjoule.shapes.mongodb import mongodb_shape
 from qjoule.shapes.mongodb_compressed import inflated
-from qjoule.shapes.mongodb_message import KEPT_KEYS, VALUE_KEYS, State, fnv, read
+from qjoule.shapes.mongodb_message import KEPT_KEYS, VALUE_KEYS, fnv, read
+from qjoule.shapes.mongodb_tree import State
 
 _NAMES = st.sampled_from(
     ["a", "b", "$gt", "$in", "comment", "lsid", "documents", "ns", "$db", "key", "items.3.p"]

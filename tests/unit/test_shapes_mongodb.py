@@ -13,7 +13,7 @@ from qjoule.contract import Dialect
 from qjoule.shapes import fingerprint, summary
 from qjoule.shapes.mongodb import mongodb_shape
 from qjoule.shapes.mongodb_compressed import inflated
-from qjoule.shapes.mongodb_message import Opcode
+from qjoule.shapes.mongodb_tree import Opcode
 
 LSID = {"lsid": {"id": bson.Binary(b"0" * 16, 4)}, "$db": "shop"}
 COMMANDS: list[tuple[dict[str, Any], str]] = [

@@ -15,7 +15,8 @@ import re
 
 from qjoule.shapes.mongodb_commands import BARE, LEFT_OUT, MAIN, ORDERED, REPLACED
 from qjoule.shapes.mongodb_compressed import COMPRESSORS, inflated
-from qjoule.shapes.mongodb_message import (
+from qjoule.shapes.mongodb_message import read
+from qjoule.shapes.mongodb_tree import (
     VALUE,
     Array,
     Document,
@@ -25,7 +26,6 @@ from qjoule.shapes.mongodb_message import (
     State,
     Text,
     Value,
-    read,
 )
 from qjoule.shapes.safe_text import ELLIPSIS
 

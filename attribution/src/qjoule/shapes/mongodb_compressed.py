@@ -13,7 +13,8 @@ import struct
 from collections.abc import Callable
 
 from qjoule.shapes.inflate import snappy_block, zlib_stream, zstd_frame
-from qjoule.shapes.mongodb_message import BODY_BYTES, HEAD, MESSAGE_MAX, Opcode
+from qjoule.shapes.mongodb_message import BODY_BYTES, HEAD, MESSAGE_MAX
+from qjoule.shapes.mongodb_tree import Opcode
 
 COMPRESSORS = {0: "none", 1: "snappy", 2: "zlib", 3: "zstd"}  #: MessageCompressorId
 _COMPRESSION = struct.Struct("<IIB")  #: the opcode and size of what was compressed, by what
