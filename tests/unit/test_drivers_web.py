@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import subprocess
 import sys
 import textwrap
+import threading
+import weakref
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -138,7 +142,7 @@ def test_opentelemetry_s_baggage_becomes_tags_where_it_is_named() -> None:
 
 
 def test_spans_are_told_when_they_change(tmp_path: Path) -> None:
-    """Though the block of tags is the same: what OpenTelemetry knows is asked at each call."""
+    """Though the block of tags is the same."""
     with listening(tmp_path / "tags.sock") as listener:
         channel, peer = Channel(str(listener.path)), Peer({"db.system.name": "x"})
         channel.begin(None)
@@ -157,6 +161,47 @@ def test_spans_are_told_when_they_change(tmp_path: Path) -> None:
     assert traces[2] is None
 
 
+def test_a_frame_lasts_as_long_as_its_span(tmp_path: Path) -> None:
+    """In each thread its own; and it keeps no span alive."""
+    channel = Channel(str(tmp_path / "nobody"))
+    channel.heed_opentelemetry()
+    tracer = TracerProvider().get_tracer("test")
+    both_in = threading.Barrier(2, timeout=60)
+
+    def request(_: int) -> tuple[Any, Any]:
+        with tracer.start_as_current_span("request") as span:
+            first = channel.frame()
+            both_in.wait()
+            assert channel.frame() is first
+            with tag(m="x"):
+                inner = channel.frame()
+                assert inner is channel.frame() is not first
+                assert (inner.tags.of, inner.trace) == ({"m": "x"}, first.trace)
+        assert channel.frame().trace is None
+        return first.trace, weakref.ref(span)
+
+    with ThreadPoolExecutor(2) as pool:
+        (one, span), (other, _) = pool.map(request, range(2))
+    gc.collect()
+    assert one != other
+    assert span() is None
+
+
+def test_baggage_that_is_named_later_counts(tmp_path: Path) -> None:
+    token = otel_context.attach(otel_baggage.set_baggage("tenant", "7"))
+    try:
+        with listening(tmp_path / "tags.sock") as listener:
+            channel, peer = Channel(str(listener.path)), Peer({"db.system.name": "x"})
+            channel.begin(peer)
+            take_from_baggage(["tenant"])
+            channel.heed_opentelemetry()
+            channel.begin(peer)
+            assert [begin.tags for begin in listener.only().begins] == [{}, {"tenant": "7"}]
+    finally:
+        otel_context.detach(token)
+        take_from_baggage(())
+
+
 def test_opentelemetry_that_is_imported_later_is_asked() -> None:
     code = """
         import sys
@@ -164,9 +209,9 @@ def test_opentelemetry_that_is_imported_later_is_asked() -> None:
         from qjoule_drivers.channel import channel
         qjoule_drivers.instrument()
         assert "opentelemetry" not in sys.modules
-        before = channel.to
+        before = channel.frame
         import opentelemetry.trace
-        assert channel.to is not before
+        assert channel.frame is not before
         """
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, timeout=60)
 

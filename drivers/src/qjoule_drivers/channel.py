@@ -16,12 +16,10 @@ from qjoule_drivers.context import (
     EMPTY,
     Frame,
     TagSet,
-    baggage_keys,
     innermost,
-    trace_of,
-    with_baggage,
+    with_opentelemetry,
 )
-from qjoule_drivers.propagation import OPENTELEMETRY, Trace, modules
+from qjoule_drivers.propagation import OPENTELEMETRY, Trace, context_of_opentelemetry, modules
 from qjoule_drivers.recorder import Recorder
 from qjoule_drivers.ring import HOLDS
 
@@ -44,8 +42,7 @@ class Peer:
         self.of = of
         #: To which recorder (its token), and by which number: one value, as threads share it.
         self.announced: tuple[object, int] = (None, 0)
-        #: In which frame calls have nothing to tell, as long as `to` is the channel's. None: every
-        #: call has to ask the channel.
+        #: In which frame calls have nothing to tell, as long as `to` is the channel's.
         self.frame: Frame | None = None
         self.to: object = None
         #: What holds at the recorder: tags and trace.
@@ -67,6 +64,7 @@ class Channel:
         "_recorder",
         "check_ns",
         "followers",
+        "frame",
         "to",
         "wants_ends",
     )
@@ -79,6 +77,7 @@ class Channel:
         self._missed = 0
         self.check_ns = 0  #: when to look for a recorder, or whether it is still there
         self.to = object()  #: another one when what was told has to be told again
+        self.frame = innermost  #: what a query sent now carries
         #: Whether calls' ends are told, and who hears when that changes.
         self.wants_ends = False
         self.followers: list[Callable[[bool], None]] = []
@@ -96,23 +95,21 @@ class Channel:
             recorder = self._recorder
             t_ns = monotonic_ns()
             if t_ns > self.check_ns:
+                if self.frame is innermost:
+                    self.heed_opentelemetry()
                 self._look(recorder, t_ns)
                 to = self.to
                 recorder = self._recorder
                 t_ns = monotonic_ns()
             if peer is None:
                 return 0
-            frame = innermost()
+            frame = self.frame()
             if recorder is None:
                 peer.frame, peer.to = frame, to
                 return 0
-            tags, trace = frame.tags, frame.trace
-            lasts = not (baggage_keys or OPENTELEMETRY in modules)
-            if not lasts:
-                tags, trace = with_baggage(tags), trace_of(frame)
-            told = (tags, trace)
+            tags, trace = told = frame.tags, frame.trace
             if not stream and peer.to is to and peer.told == told:
-                peer.frame = frame if lasts else None
+                peer.frame = frame
                 return 0
             token = recorder.token
             announced, connection = peer.announced
@@ -134,7 +131,7 @@ class Channel:
             if not recorder.holds:
                 return call
             if not stream:
-                peer.told, peer.frame, peer.to = told, frame if lasts else None, to
+                peer.told, peer.frame, peer.to = told, frame, to
         except Exception:
             self.failed(call_is_lost=True)
             self.interrupt()
@@ -170,6 +167,14 @@ class Channel:
             recorder.count_error()
             if call_is_lost:
                 recorder.count_dropped()
+
+    def heed_opentelemetry(self) -> None:
+        """Its spans, and those entries of its baggage that are named, count from now on, if it is
+        imported.
+        """
+        if OPENTELEMETRY in modules:
+            with suppress(Exception):  # another thread is importing it
+                self.frame = with_opentelemetry(context_of_opentelemetry())
 
     def tell_anew(self) -> None:
         """What was told is told again, at each connection's next call."""

@@ -11,9 +11,11 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Set
+from contextlib import suppress
 from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, TypeVar, cast
+from weakref import ref
 
 from qjoule_drivers.propagation import OPENTELEMETRY, Trace, current_baggage, current_span, modules
 
@@ -73,6 +75,44 @@ innermost: Callable[[], Frame] = _current.get
 baggage_keys: dict[str, str] = {}
 
 
+class _Seen:
+    """A block in a context of OpenTelemetry's, and the frame that both make together."""
+
+    __slots__ = ("block", "context", "made", "span")
+
+    def __init__(
+        self, block: Frame, context: Callable[[], object], span: Trace | None, made: Frame
+    ) -> None:
+        self.block = block
+        self.context = context  #: a weak reference: spans belong to the application
+        self.span = span
+        self.made = made
+
+
+def with_opentelemetry(current: Callable[[], object]) -> Callable[[], Frame]:
+    """What gives the frame of a query sent now, with OpenTelemetry's trace and baggage: the same
+    one, as long as nothing changes. ``current`` gives OpenTelemetry's context.
+    """
+    nothing = _Seen(_outermost, lambda: None, None, _outermost)
+    last: ContextVar[_Seen] = ContextVar("qjoule_seen", default=nothing)
+    last_seen = last.get
+
+    def frame() -> Frame:
+        block, context, seen = innermost(), current(), last_seen()
+        is_same = seen.context() is context
+        if is_same and seen.block is block:
+            return seen.made
+        span = seen.span if is_same else current_span()
+        if is_same and span is None and not baggage_keys:
+            return block
+        made = Frame(in_force(), block.whose, block.around, span or block.trace)
+        with suppress(TypeError):  # a context of somebody's own has to be asked each time
+            last.set(_Seen(block, ref(context), span, made))
+        return made
+
+    return frame
+
+
 def in_force() -> TagSet:
     """The tags that a query sent now carries."""
     tags = innermost().tags
@@ -91,16 +131,12 @@ def set_trace(trace: Trace | None) -> None:
     _in_trace(_current.get(), trace)
 
 
-def trace_of(frame: Frame) -> Trace | None:
-    """Trace and span of now: OpenTelemetry's, else of `traceparent`, else None."""
-    if OPENTELEMETRY in modules:
-        return current_span() or frame.trace
-    return frame.trace
-
-
 def trace_context() -> Trace | None:
-    """Trace and span that a query sent now belongs to."""
-    return trace_of(_current.get())
+    """Trace and span that a query sent now belongs to: OpenTelemetry's, else of `traceparent`, else
+    None.
+    """
+    span = current_span() if OPENTELEMETRY in modules else None
+    return span or innermost().trace
 
 
 def _in_trace(frame: Frame, trace: Trace | None) -> None:
@@ -177,16 +213,15 @@ def merged(base: TagSet, tags: Mapping[str, object]) -> TagSet:
 
 
 def _lasting(tags: Mapping[str, object]) -> tuple[object, ...] | None:
-    """What tells these tags from others; None where a value's text may change, or is costly to
-    compare.
+    """What tells these tags from others: of strings, the pairs; None where a value's text may
+    change, or is costly to compare.
     """
-    key = (*tags, *tags.values())
-    for value in tags.values():
-        if type(value) is not str:
-            types = tuple(map(type, tags.values()))
-            # With the types: 1 and True are equal, and other texts.
-            return (*key, *types) if all(any(t is one for one in _LASTING) for t in types) else None
-    return key
+    types = tuple(map(type, tags.values()))
+    if all(t is str for t in types):
+        return (*tags.items(),)
+    if all(any(t is one for one in _LASTING) for t in types):
+        return (*tags.items(), *types)  # 1 and True are equal, and other texts
+    return None
 
 
 class tag:
@@ -208,8 +243,14 @@ class tag:
         self._mark = object()
 
     def __enter__(self) -> tag:
-        around = _current.get()
-        _current.set(Frame(merged(around.tags, self._tags), self._mark, around, around.trace))
+        around = innermost()
+        tags = self._tags
+        try:
+            known = around.tags.merged.get((*tags.items(),))  # if all are strings
+        except Exception:  # a value without a hash
+            known = None
+        known = known or merged(around.tags, tags)
+        _current.set(Frame(known, self._mark, around, around.trace))
         return self
 
     def __exit__(
@@ -218,7 +259,7 @@ class tag:
         error: BaseException | None = None,
         trace: TracebackType | None = None,
     ) -> None:
-        frame = _current.get()
+        frame = innermost()
         # A generator may be closed in another context than it ran in: there is nothing of ours
         # there.
         if frame.whose is self._mark and frame.around is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 from urllib.parse import unquote
 
@@ -45,6 +45,20 @@ def current_span() -> Trace | None:
     except Exception:  # another thread is importing it, or a span of somebody's own making
         return None
     return None
+
+
+def context_of_opentelemetry() -> Callable[[], object]:
+    """What gives OpenTelemetry's current context: an object that never changes (OpenTelemetry
+    API, "Context"), so where it is the same, span and baggage are.
+
+    Raises what a module raises that another thread is importing.
+    """
+    api = modules["opentelemetry.context"]
+    try:
+        get: Callable[[], object] = api._RUNTIME_CONTEXT._current_context.get
+    except AttributeError:  # another version, or a runtime of somebody's own
+        get = api.get_current
+    return get
 
 
 def current_baggage(keys: Iterable[str]) -> dict[str, object]:

@@ -13,7 +13,6 @@ from typing import Any
 from qjoule_drivers.channel import Peer, channel
 from qjoule_drivers.comments import commented
 from qjoule_drivers.connections import name_of_a_new_connection
-from qjoule_drivers.context import innermost
 from qjoule_drivers.ring import ERROR, OK
 from qjoule_drivers.shims.peer import meet, peer_of_descriptor
 from qjoule_drivers.shims.shim import Shim
@@ -22,11 +21,11 @@ _LONGEST_NAME = 63  #: NAMEDATALEN - 1: the server cuts `application_name` there
 
 
 def _wait(original: Any) -> Any:
-    frame, now_ns, c = innermost, monotonic_ns, channel  # nearer than globals
+    now, c = monotonic_ns, channel  # nearer than globals
 
     def wait(self: Any, gen: Any, *more: Any, **options: Any) -> Any:
         peer = self._qjoule_peer
-        if peer is not None and peer.frame is frame() and peer.to is c.to and now_ns() < c.check_ns:
+        if peer is not None and peer.frame is c.frame() and peer.to is c.to and now() < c.check_ns:
             if more or options:
                 return original(self, gen, *more, **options)
             return original(self, gen)  # all is told

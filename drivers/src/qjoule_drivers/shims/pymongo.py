@@ -12,7 +12,6 @@ from typing import Any
 
 from qjoule_drivers.channel import Peer, channel
 from qjoule_drivers.comments import chosen, pairs_of
-from qjoule_drivers.context import innermost
 from qjoule_drivers.ring import ERROR, OK
 from qjoule_drivers.shims.peer import end, ending, meet, peer_of
 from qjoule_drivers.shims.shim import Shim
@@ -34,11 +33,11 @@ _COMMENTED = frozenset(
 
 
 def _send_message(original: Any) -> Any:
-    frame, now_ns, c = innermost, monotonic_ns, channel  # nearer than globals
+    now, c = monotonic_ns, channel  # nearer than globals
 
     def send_message(self: Any, message: Any, max_doc_size: Any) -> Any:
         peer = self._qjoule_peer
-        if peer is not None and peer.frame is frame() and peer.to is c.to and now_ns() < c.check_ns:
+        if peer is not None and peer.frame is c.frame() and peer.to is c.to and now() < c.check_ns:
             return original(self, message, max_doc_size)  # all is told
         if SHIM.active:
             self._qjoule_call = channel.begin(peer or meet(self, _describe))

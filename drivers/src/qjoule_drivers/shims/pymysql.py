@@ -20,7 +20,6 @@ from qjoule_drivers.attributes import CAPABILITY, NONE, attributes
 from qjoule_drivers.channel import Peer, channel
 from qjoule_drivers.comments import commented, keys_in_statements
 from qjoule_drivers.connections import of_a_new_connection
-from qjoule_drivers.context import innermost
 from qjoule_drivers.ring import ERROR, OK
 from qjoule_drivers.shims.peer import end, ending, meet, peer_of
 from qjoule_drivers.shims.shim import WRAPPER, Shim
@@ -44,11 +43,11 @@ def _connect(original: Any) -> Any:
 
 
 def _execute_command(original: Any) -> Any:
-    frame, now_ns, c = innermost, monotonic_ns, channel  # nearer than globals
+    now, c = monotonic_ns, channel  # nearer than globals
 
     def _execute_command(self: Any, command: Any, sql: Any) -> Any:
         peer = self._qjoule_peer
-        if peer is not None and peer.frame is frame() and peer.to is c.to and now_ns() < c.check_ns:
+        if peer is not None and peer.frame is c.frame() and peer.to is c.to and now() < c.check_ns:
             return original(self, command, sql)  # all is told
         if not SHIM.active or self._sock is None:
             return original(self, command, sql)

@@ -11,7 +11,6 @@ from typing import Any
 
 from qjoule_drivers.channel import Peer, channel
 from qjoule_drivers.connections import name_of_a_new_connection
-from qjoule_drivers.context import innermost
 from qjoule_drivers.ring import ERROR, OK
 from qjoule_drivers.shims.peer import meet, peer_of
 from qjoule_drivers.shims.shim import Shim
@@ -20,11 +19,11 @@ _LONGEST_NAME = 256  #: Redis itself has no limit; `CLIENT LIST` is read by peop
 
 
 def _send_packed_command(original: Any) -> Any:
-    frame, now_ns, c = innermost, monotonic_ns, channel  # nearer than globals
+    now, c = monotonic_ns, channel  # nearer than globals
 
     def send_packed_command(self: Any, command: Any, check_health: bool = True) -> Any:
         peer = self._qjoule_peer
-        if peer is not None and peer.frame is frame() and peer.to is c.to and now_ns() < c.check_ns:
+        if peer is not None and peer.frame is c.frame() and peer.to is c.to and now() < c.check_ns:
             return original(self, command, check_health)  # all is told
         if SHIM.active:
             # What the original sends first, of its own accord, has calls of its own: done before
