@@ -117,7 +117,7 @@ def test_reader_killed(recorder: Recorder, mariadb: DatabaseServer) -> None:
     assert len(Run(recorder.directory).having("m_work")) == 200
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_asked_to_stop(recorder: Recorder, mariadb: DatabaseServer, how: signal.Signals) -> None:
     work(mariadb)
     tracer = recorder.tracer_pid

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -21,6 +22,9 @@ COMMANDS = {
     "calibrate": "calibrate",
     "run": "run",
 }
+
+#: Where standard output goes is full.
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class LazyGroup(click.Group):
@@ -43,12 +47,18 @@ class LazyGroup(click.Group):
 
 @click.group(
     cls=LazyGroup,
+    invoke_without_command=True,
+    subcommand_metavar="COMMAND [ARGS]...",
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Begin with 'sudo qjoule doctor', then 'sudo qjoule top' or 'sudo qjoule record -d 60'.",
 )
 @click.version_option(__version__, prog_name="qjoule")
-def cli() -> None:
+@click.pass_context
+def cli(ctx: click.Context) -> None:
     """Joules per query, on a production database server."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help(), err=True)
+        ctx.exit(2)
 
 
 def main() -> None:
@@ -69,9 +79,20 @@ def main() -> None:
         sys.exit(1)
     except BrokenPipeError:
         # The reader of our output went away (`qjoule attribute | head`): not an error.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _write_no_more()
+        sys.exit(1)
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        _write_no_more()
+        _say(f"cannot write: {error.strerror}")
         sys.exit(1)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _write_no_more() -> None:
+    """What is left of our output would fail again when the interpreter ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _say(message: str) -> None:

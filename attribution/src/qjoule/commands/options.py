@@ -46,6 +46,26 @@ agent = click.option(
 )
 
 
+#: See `energy_open()` in tracer/energy.c, which knows what else is wrong with one.
+_SOURCES = ("auto", "powercap", "perf", "host", "estimated", "replay", "none")
+
+
+def known_source(
+    _context: click.Context, _parameter: click.Parameter, source: str | None
+) -> str | None:
+    """The energy source, before anything is started. Raises click.BadParameter."""
+    if source is not None and source.partition(":")[0] not in _SOURCES:
+        raise click.BadParameter(f"'{source}' is none of {', '.join(_SOURCES)}")
+    return source
+
+
 def energy(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """The energy source; `what` says which there are for the command."""
-    return click.option("--energy", default="auto", show_default=True, metavar="SOURCE", help=what)
+    return click.option(
+        "--energy",
+        default="auto",
+        show_default=True,
+        metavar="SOURCE",
+        callback=known_source,
+        help=what,
+    )

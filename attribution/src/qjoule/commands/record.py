@@ -21,7 +21,7 @@ from qjoule.contract import Mode, Rung
 from qjoule.errors import QjouleError
 from qjoule.live.directory import inside
 from qjoule.live.privileges import drop_root
-from qjoule.live.program import start_program
+from qjoule.live.program import exit_code, start_program
 from qjoule.live.telling import listen
 from qjoule.live.titles import TitledStream
 from qjoule.live.tracer import (
@@ -215,7 +215,7 @@ def _record(tracer: Tracer, job: _Job, meta: Meta) -> int:
             f"by {_some(tags.applications, 'process', 'processes')}"
         )
     if child is not None:
-        return child.wait()
+        return exit_code(child)
     return 0 if written.complete else 1
 
 
@@ -239,12 +239,16 @@ def _calibrated(job: _Job) -> str:
 
 @contextmanager
 def _stopping(tracer: Tracer, duration: float | None) -> Iterator[None]:
-    """Ctrl-C, a termination and the end of the duration stop the tracer: its stream then ends."""
+    """Ctrl-C, a termination, a terminal that is closed (but for nohup) and the end of the duration
+    stop the tracer: its stream then ends.
+    """
 
     def stop(_number: int, _frame: FrameType | None) -> None:
         tracer.stop()
 
-    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
+    signals = [signal.SIGINT, signal.SIGTERM, signal.SIGALRM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signals.append(signal.SIGHUP)
     before = [signal.signal(number, stop) for number in signals]
     if duration is not None:
         signal.setitimer(signal.ITIMER_REAL, duration)

@@ -94,7 +94,10 @@ Examples:
     help="Rows of queries in a printed table (-b).",
 )
 @click.option(
-    "--energy", metavar="SOURCE", help="Energy source, as of 'qjoule record'. [default: auto]"
+    "--energy",
+    metavar="SOURCE",
+    callback=options.known_source,
+    help="Energy source, as of 'qjoule record'. [default: auto]",
 )
 @click.option(
     "--pid",

@@ -43,3 +43,9 @@ def start_program(
 
     threading.Thread(target=watch, name="qjoule-child", daemon=True).start()
     return child
+
+
+def exit_code(child: subprocess.Popen[bytes]) -> int:
+    """Waits for a program; its code, or as of shells 128 and the signal that ended it."""
+    code = child.wait()
+    return code if code >= 0 else 128 - code
