@@ -40,7 +40,9 @@ def cell(value: Any) -> Any:
 
 
 def flat_rows(attribution: Attribution) -> list[dict[str, Any]]:
-    """Every row with the same columns; None is unknown. Grade and idle policy are on each."""
+    """Every row with the same columns; None is unknown. Grade, idle policy and what the trace lost
+    are on each.
+    """
     keys = [key for key in attribution.policy["by"].split(",") if key != "server"]
     rows = (*attribution.rows, *attribution.fixed)
     return [_flat(attribution, row, keys) for row in rows]
@@ -94,6 +96,9 @@ def _flat(attribution: Attribution, row: Row, keys: list[str]) -> dict[str, Any]
     record["grade"] = attribution.energy_source.grade
     record["calibrated"] = "yes" if attribution.model.calibrated else "no"
     record["idle_policy"] = attribution.policy["idle"]
+    loss = sorted(attribution.trace.loss.items())
+    record["loss"] = " ".join(f"{cause.lower()}={count}" for cause, count in loss)
+    record["complete"] = "yes" if attribution.trace.complete else "no"
     if "where" in attribution.policy:
         record["where"] = attribution.policy["where"]
     if attribution.parts:

@@ -63,23 +63,34 @@ def _title(state: ViewState, attribution: Attribution, width: int) -> Line:
 
 
 def _provenance(attribution: Attribution, width: int) -> Line:
-    source, lost = attribution.energy_source, missing.loss(attribution)
+    """What was lost stands where a narrow screen has it too: in words, or as a count."""
+    source, loss = attribution.energy_source, attribution.trace.loss
     gaps = attribution.unattributed_windows
     named = source.name not in ("", "none", source.grade)  # the grade is in the title
-    return flow(
-        [
+
+    def items(lost: str) -> list[tuple[str, str]]:
+        return [
             (fmt.one_line(source.name), "dim") if named else ("", ""),
             (f"idle {fmt.one_line(attribution.policy.get('idle', fmt.UNKNOWN))}", "dim"),
+            (f"lost: {lost}", "dim" if lost == missing.NOTHING else "warn"),
+            (f"{fmt.count(gaps)} windows without energy", "bad") if gaps else ("", ""),
             _calibration(attribution),
             (_coverage(attribution), "dim"),
             (_tracer(attribution), "dim"),
-            (f"{fmt.count(gaps)} windows without energy", "bad") if gaps else ("", ""),
-            (f"lost: {lost}", "dim" if lost == missing.NOTHING else "warn"),
-            (f"oddities: {odd}", "warn") if (odd := missing.anomalies(attribution)) else ("", ""),
-            (fmt.one_line(source.reason), "dim"),
-        ],
-        width,
-    )
+        ]
+
+    words = [missing.loss(attribution)]
+    if loss:
+        words += [missing.lost(loss), fmt.count(sum(loss.values()))]
+    lines = [items(lost) for lost in words]
+    shown = next((line for line in lines if _fits(line, width)), lines[-1])
+    odd = missing.anomalies(attribution)
+    rest = [(f"oddities: {odd}" if odd else "", "warn"), (fmt.one_line(source.reason), "dim")]
+    return flow([*shown, *rest], width)
+
+
+def _fits(items: list[tuple[str, str]], width: int) -> bool:
+    return flow(items, width).plain() == flow(items, 1 << 16).plain()
 
 
 def _calibration(attribution: Attribution) -> tuple[str, str]:

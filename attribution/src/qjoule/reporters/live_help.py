@@ -12,7 +12,7 @@ _KEYS = (
     ("Space", "pause the view; counting goes on"),
     ("↑ ↓ PgUp PgDn", "move the cursor"),
     ("Enter", "everything about one row"),
-    ("g", "group by fingerprint, server, database, user, as far as the source knows them"),
+    ("g", "group by fingerprint, server, database, user or a tag, as far as the source knows them"),
     ("a", "figures of the last interval, or of everything since the last reset"),
     ("+ -", "longer or shorter interval"),
     ("E", "write this screen to a JSON file here, or in the temporary directory"),

@@ -36,6 +36,6 @@ def to_table(attribution: Attribution) -> pa.Table:
 def _type(name: str) -> pa.DataType:
     if name in _INTEGERS:
         return pa.int64()
-    numeric = name.startswith(("energy_j", "j_per_call", "latency_ns", "power_factor"))
+    numeric = name.startswith(("energy_j", "j_per_call", "latency_ns", "power_factor", "commit_"))
     numeric |= name in ("share", "shared_j", "cycles", "instructions", "llc_misses")
     return pa.float64() if numeric else pa.string()
