@@ -10,7 +10,7 @@ PYTHON := /usr/bin/python3
 CLANG  := clang
 CC     := gcc
 
-BPF_CONCERNS := maps query session statement segments tasks socket symbol_mysql children_mysql session_mysql symbol_postgres \
+BPF_CONCERNS := maps query session statement tags segments tasks socket symbol_mysql children_mysql session_mysql symbol_postgres \
                 redis redis_lines cassandra cassandra_told cassandra_hash cassandra_packed voltdb agent \
                 mongodb mongodb_reply mongodb_text symbol_mongodb
 BPF_OBJECTS  := $(BPF_CONCERNS:%=$(BUILD)/bpf/%.bpf.o)

@@ -77,4 +77,19 @@ reserve_session(struct qj_cpu_state *cpu, const struct thread_state *thread, __u
 	return r;
 }
 
+#define NS_PER_S 1000000000ULL
+
+/* May another of at most `per_s` be told now? `used_ns`: when those told so far are used up. */
+static __always_inline bool within_rate(__u64 *used_ns, __u64 per_s)
+{
+	__u64 now = bpf_ktime_get_ns(), used = *used_ns;
+
+	if (used + NS_PER_S < now)
+		used = now - NS_PER_S;
+	if (used > now)
+		return false;
+	*used_ns = used + NS_PER_S / per_s;
+	return true;
+}
+
 #endif

@@ -23,6 +23,8 @@ struct sums_map sums_even SEC(".maps");
 struct sums_map sums_odd SEC(".maps");
 struct seen_map seen SEC(".maps");
 struct prepared_map prepared SEC(".maps");
+struct seen_tags_map seen_tags SEC(".maps");
+struct tags_room_map tags_room SEC(".maps");
 struct leaders_map leaders SEC(".maps");
 struct suspended_map suspended SEC(".maps");
 struct agent_statements_map agent_statements SEC(".maps");

@@ -22,7 +22,6 @@ _Static_assert(sizeof(struct mongodb_text_head) + QJ_MONGODB_BODY <= QJ_TEXT_BYT
  * its clients send.
  */
 #define MONGODB_SINGLE_PER_S 2000
-#define NS_PER_S	     1000000000ULL
 
 static __u64 singles_ns; /* when those that have been told are used up, at that rate */
 
@@ -61,14 +60,7 @@ static __always_inline bool is_common(const struct qj_mongodb *message)
 /* Two CPUs at once may tell one more: no need for a lock. */
 static __always_inline bool may_tell_single(void)
 {
-	__u64 now = bpf_ktime_get_ns(), used = singles_ns;
-
-	if (used < now - NS_PER_S)
-		used = now - NS_PER_S;
-	if (used > now)
-		return false;
-	singles_ns = used + NS_PER_S / MONGODB_SINGLE_PER_S;
-	return true;
+	return within_rate(&singles_ns, MONGODB_SINGLE_PER_S);
 }
 
 /* The body's bytes at `addr`, at most `room` of them, as the text of the thread's shape. */

@@ -9,7 +9,7 @@
 #ifndef QJOULE_MYSQL_ATTRIBUTES_BPF_H
 #define QJOULE_MYSQL_ATTRIBUTES_BPF_H
 
-#include "state.bpf.h"
+#include "tags.bpf.h"
 
 #define MYSQL_ATTRIBUTES_MAX   32 /* before '#' */
 #define MYSQL_ATTRIBUTES_NONE  3  /* where the text begins if there are none */
@@ -156,6 +156,32 @@ static __always_inline __u32 mysql_behind_attributes(__u64 addr, __u32 bytes, __
 		return MYSQL_ATTRIBUTES_WRONG;
 	bpf_loop(2 * MYSQL_ATTRIBUTES_MAX, mysql_attribute_step, &a, 0);
 	return a.values;
+}
+
+#define MYSQL_TAG_PREFIX       0x2e656c756f6a71ULL /* "qjoule." */
+#define MYSQL_TAG_PREFIX_BYTES 7
+
+/* Where the first name is in the packet: behind NULLs, a 1, its type and its length. */
+static __always_inline __u32 mysql_first_name(__u8 count)
+{
+	return MYSQL_ATTRIBUTES_NONE + (count + 7) / 8 + 1 + 2 + 1;
+}
+
+/*
+ * Attributes of a COM_QUERY, which lie before its `text`, are tags where the first has a name of
+ * such. Those of others are their applications' business.
+ */
+static __always_inline void mysql_tags(struct qj_cpu_state *cpu, struct thread_state *thread,
+				       __u64 addr, __u8 count, __u32 text)
+{
+	__u32 name = mysql_first_name(count);
+	__u64 prefix = 0;
+
+	if (!plan.tags || !count || text == MYSQL_ATTRIBUTES_WRONG || text < name)
+		return;
+	bpf_probe_read_user(&prefix, MYSQL_TAG_PREFIX_BYTES, (const void *)(addr + name));
+	if (prefix == MYSQL_TAG_PREFIX)
+		tags_told(cpu, thread, addr + 1, text - 1, QJ_DIALECT_ATTRIBUTES);
 }
 
 #endif

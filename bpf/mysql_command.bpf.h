@@ -169,6 +169,8 @@ static __always_inline void mysql_command(struct qj_cpu_state *cpu, struct threa
 		return;
 	if (start[0] == MYSQL_QUERY && !mysql_finds_text(thread, start, addr, bytes, &text))
 		return;
+	if (start[0] == MYSQL_QUERY && mysql_has_attributes(start))
+		mysql_tags(cpu, thread, addr, start[1], text);
 	thread->synced = MYSQL_SKIP;
 	mysql_ends_transaction(thread, start[0]);
 	switch (start[0]) {

@@ -31,6 +31,7 @@ struct suspended_query {
 	__u64 begin_ns;
 	__u64 shape;
 	__u64 reply_addr;
+	__u64 tags;
 	__u32 executions;
 	__u32 flags;
 	__u32 statement_bytes;

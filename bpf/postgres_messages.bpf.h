@@ -19,17 +19,34 @@ struct postgres_walk {
 	__u8 fresh; /* no message of this read has begun a query yet */
 };
 
+/* What a request was of, as far as it had come. */
+struct postgres_before {
+	__u64 shape;
+	__u64 tags;
+	__u32 flags;
+};
+
+static __always_inline struct postgres_before postgres_so_far(const struct thread_state *thread)
+{
+	return (struct postgres_before){
+	    .shape = thread->shape, .tags = thread->tags, .flags = thread->flags};
+}
+
 /*
  * The statements of one request share its time, and nothing tells their shares apart: unless all
- * that are executed have the same shape, none is claimed. `before` and `flags`: what held before
- * the latest of them.
+ * that are executed have the same shape, none is claimed, and so with their tags. `before`: what
+ * held before the latest of them.
  */
-static __always_inline void postgres_settle(struct thread_state *thread, __u64 before, __u32 flags)
+static __always_inline void postgres_settle(struct thread_state *thread,
+					    const struct postgres_before *before)
 {
 	if (!thread->executions)
 		return;
-	if (thread->shape && thread->shape == before && !(flags & QJ_QUERY_NO_TEXT)) {
-		thread->flags = flags;
+	if (thread->tags != before->tags)
+		thread->tags = TAGS_DIFFER;
+	if (thread->shape && thread->shape == before->shape &&
+	    !(before->flags & QJ_QUERY_NO_TEXT)) {
+		thread->flags = before->flags;
 		return;
 	}
 	thread->shape = 0;
@@ -50,8 +67,9 @@ static __always_inline void postgres_sets(struct postgres_walk *walk, __u64 addr
 static __always_inline void postgres_parse(struct postgres_walk *walk, __u32 here)
 {
 	struct thread_state *thread = walk->thread;
-	__u64 addr = walk->addr, name, before = thread->shape;
-	__u32 flags = thread->flags, length = statement_name(thread, addr, here, &name);
+	const struct postgres_before before = postgres_so_far(thread);
+	__u64 addr = walk->addr, name;
+	__u32 length = statement_name(thread, addr, here, &name);
 
 	if (thread->command == QJ_COMMAND_OTHER)
 		thread->command = QJ_COMMAND_PREPARE;
@@ -62,8 +80,9 @@ static __always_inline void postgres_parse(struct postgres_walk *walk, __u32 her
 	if (length == 1) /* to be executed at once: what has a name may be executed at any time */
 		postgres_sets(walk, addr + length);
 	if (thread->executions) { /* preparing says nothing about what was executed before */
-		thread->shape = before;
-		thread->flags = flags;
+		thread->shape = before.shape;
+		thread->tags = before.tags;
+		thread->flags = before.flags;
 	}
 }
 
@@ -71,44 +90,46 @@ static __always_inline void postgres_parse(struct postgres_walk *walk, __u32 her
 static __always_inline void postgres_open_portal(struct thread_state *thread, __u32 name_bytes,
 						 __u64 name)
 {
-	if (name_bytes == 1)
+	if (name_bytes == 1) {
 		thread->portal_shape = thread->shape;
-	else
+		thread->portal_tags = thread->tags;
+	} else {
 		prepared_learn(thread, POSTGRES_PORTAL ^ name);
+	}
 }
 
 static __always_inline void postgres_bind(struct postgres_walk *walk, __u32 here)
 {
 	struct thread_state *thread = walk->thread;
-	__u64 addr = walk->addr, name, portal_name, before = thread->shape;
-	__u32 flags = thread->flags, portal = statement_name(thread, addr, here, &portal_name);
+	const struct postgres_before before = postgres_so_far(thread);
+	__u64 addr = walk->addr, name, portal_name;
+	__u32 portal = statement_name(thread, addr, here, &portal_name);
 
 	if (portal && statement_name(thread, addr + portal, here - portal, &name)) {
 		prepared_recall(thread, name);
 		postgres_open_portal(thread, portal, portal_name);
 	} else {
 		count_loss(walk->cpu, QJ_LOSS_TEXT);
-		thread->shape = 0;
+		thread->shape = thread->tags = 0;
 		thread->flags |= QJ_QUERY_NO_TEXT;
 	}
 	thread->bound = 1;
 	if (thread->command != QJ_COMMAND_PREPARE)
 		thread->command = QJ_COMMAND_EXECUTE;
-	postgres_settle(thread, before, flags);
+	postgres_settle(thread, &before);
 }
 
 static __always_inline void postgres_query(struct postgres_walk *walk, __u32 here)
 {
 	struct thread_state *thread = walk->thread;
-	__u64 before = thread->shape;
-	__u32 flags = thread->flags;
+	const struct postgres_before before = postgres_so_far(thread);
 
-	thread->portal_shape = 0;
+	thread->portal_shape = thread->portal_tags = 0;
 	if (!thread->executions)
 		thread->command = QJ_COMMAND_QUERY;
 	statement_string(walk->cpu, thread, walk->addr, here);
 	postgres_sets(walk, walk->addr);
-	postgres_settle(thread, before, flags);
+	postgres_settle(thread, &before);
 	thread->executions++;
 	if (thread->executions > 1)
 		thread->flags |= QJ_QUERY_PIPELINED;
@@ -130,6 +151,7 @@ static __always_inline void postgres_fetch(struct postgres_walk *walk, __u32 her
 		return;
 	}
 	thread->shape = bytes ? thread->portal_shape : 0;
+	thread->tags = bytes ? thread->portal_tags : 0;
 	if (!thread->shape)
 		thread->flags |= QJ_QUERY_NO_TEXT;
 }

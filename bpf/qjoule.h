@@ -135,7 +135,9 @@ enum qj_dialect {
 	QJ_DIALECT_CQL_ID = 7,	  /* 16 bytes: id of a statement prepared before */
 	QJ_DIALECT_CQL_BATCH = 8, /* struct qj_cql_batch */
 	QJ_DIALECT_VOLTDB = 6,	  /* names of procedures */
-	QJ_DIALECT_TAGS = 9, /* key='value',...: of one query, whose id is in place of a shape */
+	QJ_DIALECT_TAGS = 9, /* key='value',...: of all queries whose `tags` is in place of a shape;
+			      * if `single`, of the query whose id is there */
+	QJ_DIALECT_ATTRIBUTES = 10, /* such tags as MySQL's query attributes, from their count on */
 };
 
 /* ---- records ------------------------------------------------------------------------------ */
@@ -177,6 +179,7 @@ struct qj_query {
 	__u8 sqlstate[5]; /* of an error; zeros: not known */
 	__u8 reserved;
 	__u16 stream; /* of a connection with several requests at a time: CQL's stream id + 1 */
+	__u64 tags; /* what its client says in it, by a hash: a qj_text has the bytes; 0 nothing */
 };
 
 /*
@@ -199,6 +202,7 @@ struct qj_child {
 	__u8 rung;
 	__u8 command; /* QJ_COMMAND_CHILD */
 	__u32 reserved;
+	__u64 tags; /* of its query */
 };
 
 /* Sent once per shape that the kernel has not seen (or has forgotten); the text follows. */
@@ -384,8 +388,8 @@ struct qj_block {
 #endif
 QJ_ASSERT_SIZE(qj_segment, 40);
 QJ_ASSERT_SIZE(qj_segment_counters, 64);
-QJ_ASSERT_SIZE(qj_query, 80);
-QJ_ASSERT_SIZE(qj_child, 80);
+QJ_ASSERT_SIZE(qj_query, 88);
+QJ_ASSERT_SIZE(qj_child, 88);
 QJ_ASSERT_SIZE(qj_text, 24);
 QJ_ASSERT_SIZE(qj_task, 40);
 QJ_ASSERT_SIZE(qj_session, 80);

@@ -21,6 +21,7 @@ int query_reset(struct qj_cpu_state *cpu, struct thread_state *thread)
 	thread->executions = 0;
 	thread->flags = 0;
 	thread->rows = 0;
+	thread->tags = 0;
 	__builtin_memset(thread->sqlstate, 0, sizeof(thread->sqlstate));
 	thread->stream = 0;
 	thread->requests = 0;
@@ -78,6 +79,7 @@ static __always_inline void fill_query(struct qj_query *q, const struct thread_s
 	__builtin_memcpy(q->sqlstate, thread->sqlstate, sizeof(q->sqlstate));
 	q->reserved = 0;
 	q->stream = thread->stream;
+	q->tags = thread->tags;
 }
 
 /* Sends the query that ended last, if it still waits for its segment. */
@@ -139,6 +141,7 @@ static __always_inline void fill_child(struct qj_child *child, const struct thre
 	child->rung = thread->rung;
 	child->command = QJ_COMMAND_CHILD;
 	child->reserved = 0;
+	child->tags = thread->tags;
 }
 
 /* Tells of the statement within, and takes its query up again. */

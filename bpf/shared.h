@@ -86,7 +86,7 @@ struct qj_plan {
 	__u32 arguments;    /* some server is told by its arguments */
 	__u32 voltdb;	    /* one of the servers is a VoltDB */
 	__u32 mongodb;	    /* one of the servers is a MongoDB on the socket rung */
-	__u32 reserved;
+	__u32 tags;	    /* what clients say in statements and beside them is read */
 	struct qj_server_plan servers[QJ_MAX_SERVERS]; /* server id - 1 */
 	struct qj_running running[QJ_MAX_RUNNING];
 	__u16 package_of[QJ_MAX_CPUS];

@@ -44,6 +44,7 @@ struct shape_chunk {
 
 struct prepared_statement {
 	__u64 shape;
+	__u64 tags;
 	__u32 statement_bytes;
 	__u32 flags;
 };
@@ -83,9 +84,11 @@ struct thread_state {
 	__u64 socket;	    /* address of the client's struct sock ... */
 	__u64 cookie;	    /* ... and its cookie: together its identity */
 	__u64 last_shape;   /* PostgreSQL: of the query that ended last */
-	__u64 portal_shape; /* PostgreSQL: of the portal without a name */
+	__u64 portal_shape; /* PostgreSQL: of the portal without a name ... */
+	__u64 portal_tags;  /* ... likewise */
 	__u64 send_buffer;  /* PostgreSQL: address of PqSendBuffer's bytes; 0 not known */
 	__u64 rows;	    /* if QJ_QUERY_ROWS */
+	__u64 tags;	    /* as in struct qj_query */
 	__u64 text_addr;
 	__u64 reply_addr;  /* MySQL, symbol rung: where the reply will be; 0 not known */
 	__u64 changing;	   /* MySQL, symbol rung: the session whose database may change; 0 none */

@@ -34,6 +34,7 @@ int prepared_learn(struct thread_state *thread, __u64 statement)
 	recent = recent_of(thread, statement);
 	key.session = thread->session;
 	value.shape = thread->shape;
+	value.tags = thread->tags;
 	value.statement_bytes = thread->statement_bytes;
 	value.flags = thread->flags & QJ_QUERY_TRUNCATED;
 	recent->statement = statement;
@@ -57,7 +58,7 @@ int prepared_recall(struct thread_state *thread, __u64 statement)
 		struct prepared_statement *known = bpf_map_lookup_elem(&prepared, &key);
 
 		if (!known) {
-			thread->shape = 0;
+			thread->shape = thread->tags = 0;
 			thread->flags |= QJ_QUERY_NO_TEXT;
 			return 0;
 		}
@@ -65,6 +66,7 @@ int prepared_recall(struct thread_state *thread, __u64 statement)
 		recent->prepared = *known;
 	}
 	thread->shape = recent->prepared.shape;
+	thread->tags = recent->prepared.tags;
 	thread->statement_bytes = recent->prepared.statement_bytes;
 	thread->flags |= recent->prepared.flags;
 	return 0;

@@ -7,6 +7,7 @@
 #define QJOULE_STATEMENT_BPF_H
 
 #include "query.bpf.h"
+#include "tags.bpf.h"
 
 #define STATEMENT_CHUNKS (QJ_TEXT_BYTES / QJ_SHAPE_CHUNK + 2)
 
@@ -135,6 +136,10 @@ static __always_inline void statement_done(struct qj_cpu_state *cpu, struct thre
 	thread->shape = qj_shape_end(&thread->text);
 	if (!bpf_map_lookup_elem(&seen, &thread->shape))
 		emit_text(cpu, thread, dialect, text_bytes);
+	/* Within a procedure it is the query's tags that count, and attributes do before comments.
+	 */
+	if (plan.tags && !thread->tags && !thread->caller.query)
+		tags_of_comment(cpu, thread, text_bytes);
 }
 
 /* The next bytes of a statement whose length is known (MySQL). True once it is whole. */
@@ -176,6 +181,7 @@ static __always_inline __u32 statement_string(struct qj_cpu_state *cpu, struct t
 	    .string = 1,
 	};
 
+	thread->tags = 0;
 	statement_begin(thread, QJ_DIALECT_POSTGRES, addr, 0);
 	note_first_word(thread, addr);
 	bpf_loop(STATEMENT_CHUNKS + 1, statement_chunk, &walk, 0);

@@ -12,7 +12,11 @@
 struct mysql_com_query {
 	__u64 text;
 	__u32 length;
+	__u32 reserved;
+	__u64 attributes; /* from 8.0.23 on, as their count: of struct PS_PARAM */
+	__u64 count;
 };
+#define MYSQL_PS_PARAM_NAME 32 /* where its name is in the packet */
 
 struct mysql_com_execute {
 	__u64 statement_id;
@@ -34,6 +38,7 @@ static __always_inline bool resume(struct qj_cpu_state *cpu, struct thread_state
 	thread->begin_ns = was->begin_ns;
 	thread->shape = was->shape;
 	thread->reply_addr = was->reply_addr;
+	thread->tags = was->tags;
 	thread->executions = was->executions;
 	thread->flags = was->flags | QJ_QUERY_RESUMED;
 	thread->statement_bytes = was->statement_bytes;
@@ -51,6 +56,7 @@ static __always_inline void suspend(struct qj_cpu_state *cpu, struct thread_stat
 	    .begin_ns = thread->begin_ns,
 	    .shape = thread->shape,
 	    .reply_addr = thread->reply_addr,
+	    .tags = thread->tags,
 	    .executions = thread->executions,
 	    .flags = thread->flags,
 	    .statement_bytes = thread->statement_bytes,
@@ -149,6 +155,24 @@ static __always_inline __u64 buffer_of(__u64 text)
 	return before[0] == MYSQL_QUERY && !before[1] && before[2] == 1 ? text - sizeof(before) : 0;
 }
 
+/*
+ * Query attributes lie before the text, in its packet. Earlier servers leave in their place what
+ * may be anything: the packet itself says whether it has any.
+ */
+static __always_inline void query_tags(struct qj_cpu_state *cpu, struct thread_state *thread,
+				       const struct mysql_com_query *query)
+{
+	__u64 name = 0, packet;
+
+	if (!plan.tags || !query->count || query->count > MYSQL_ATTRIBUTES_MAX)
+		return;
+	bpf_probe_read_user(&name, sizeof(name),
+			    (const void *)(query->attributes + MYSQL_PS_PARAM_NAME));
+	packet = name - mysql_first_name(query->count);
+	if (packet < query->text && query->text - packet <= TAGS_BYTES)
+		mysql_tags(cpu, thread, packet, query->count, query->text - packet);
+}
+
 /* MySQL 5.7 and later: dispatch_command(THD *, const COM_DATA *, command). */
 SEC("?uprobe")
 int BPF_KPROBE(on_command_thd_first, __u64 thd, __u64 com_data, __u32 command)
@@ -163,6 +187,8 @@ int BPF_KPROBE(on_command_thd_first, __u64 thd, __u64 com_data, __u32 command)
 		return 0;
 	if (command == MYSQL_QUERY || command == MYSQL_STMT_PREPARE) {
 		bpf_probe_read_user(&query, sizeof(query), (const void *)com_data);
+		if (command == MYSQL_QUERY)
+			query_tags(cpu, thread, &query);
 		text_command(cpu, thread, command, query.text, query.length);
 		thread->reply_addr = buffer_of(query.text);
 		return 0;

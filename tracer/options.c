@@ -42,6 +42,7 @@ static const char usage[] =
     "  --pg-memory ID:C:A:P          where its MyProcPort and application_name are, likewise,\n"
     "                                and atStart in its PortalData; 0: not known\n"
     "  --cpu-topology DIR            a tree like /sys/devices/system/cpu to take cores from\n"
+    "  --tags                        read what clients say in comments and attributes of queries\n"
     "  --counter cycles|instructions|llc-misses[=TYPE:CONFIG]\n"
     "                                a counter to read, by default the hardware's\n"
     "  --reader PID                  who reads the stream: counted as tracer\n"
@@ -87,6 +88,7 @@ enum {
 	OPT_PG_REPLIES,
 	OPT_PG_MEMORY,
 	OPT_CPU_TOPOLOGY,
+	OPT_TAGS,
 	OPT_COUNTER,
 	OPT_READER,
 	OPT_CONTROL_FD,
@@ -118,6 +120,7 @@ static const struct option long_options[] = {
     {"pg-replies", required_argument, NULL, OPT_PG_REPLIES},
     {"pg-memory", required_argument, NULL, OPT_PG_MEMORY},
     {"cpu-topology", required_argument, NULL, OPT_CPU_TOPOLOGY},
+    {"tags", no_argument, NULL, OPT_TAGS},
     {"counter", required_argument, NULL, OPT_COUNTER},
     {"reader", required_argument, NULL, OPT_READER},
     {"control-fd", required_argument, NULL, OPT_CONTROL_FD},
@@ -192,6 +195,9 @@ static int parse_one(struct options *o, int option, const char *value)
 		return plan_pg_memory(o, value);
 	case OPT_CPU_TOPOLOGY:
 		o->cpu_topology = value;
+		return 0;
+	case OPT_TAGS:
+		o->tags = true;
 		return 0;
 	case OPT_COUNTER:
 		return plan_counter(o, value);

@@ -71,6 +71,7 @@ struct options {
 		uint32_t type;
 		uint64_t config;
 	} counters[QJ_COUNTERS];
+	bool tags; /* read what clients say within their queries */
 	pid_t reader;
 	int control_fd; /* its end of file stops the tracer; -1 none */
 	uid_t uid;	/* to become once attached */

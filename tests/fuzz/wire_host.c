@@ -7,10 +7,11 @@
 #include "../../bpf/query.bpf.c"
 #include "../../bpf/session.bpf.c"
 #include "../../bpf/statement.bpf.c"
+#include "../../bpf/tags.bpf.c"
 #include "mysql_wire.bpf.h"
 #include "postgres_wire.bpf.h"
 
-const volatile struct qj_plan plan = {.seed = 1, .mode = QJ_MODE_RECORD, .rings = 1};
+const volatile struct qj_plan plan = {.seed = 1, .mode = QJ_MODE_RECORD, .rings = 1, .tags = 1};
 struct qj_control control;
 struct qj_cpu_state cpus[QJ_MAX_CPUS];
 struct threads_map threads;
@@ -19,9 +20,12 @@ struct counter_map cycles, instructions, llc_misses;
 struct sums_map sums_even, sums_odd;
 struct seen_map seen;
 struct prepared_map prepared;
+struct seen_tags_map seen_tags;
+struct tags_room_map tags_room;
 
 static struct task_struct task = {.real_parent = &task, .pid = 1, .tgid = 1, .comm = "server"};
 static struct thread_state thread;
+static struct tags_room room;
 static __u8 buffer[2 * WIRE_BUFFER]; /* a server's stays where it is while a packet comes in */
 static size_t buffer_bytes;
 static __u8 replies[POSTGRES_SEND_BUFFER];
@@ -142,7 +146,7 @@ long bpf_loop(__u32 times, void *step, void *context, __u64 flags)
 
 void *bpf_task_storage_get(void *map, struct task_struct *of, void *value, __u64 flags)
 {
-	return &thread;
+	return map == &tags_room ? (void *)&room : &thread;
 }
 
 long bpf_perf_event_read_value(void *map, __u64 flags, void *value, __u32 bytes)
@@ -152,7 +156,7 @@ long bpf_perf_event_read_value(void *map, __u64 flags, void *value, __u32 bytes)
 
 __u64 bpf_ktime_get_ns(void)
 {
-	return ++now_ns;
+	return now_ns += 1000000; /* no rate is too high for what is told */
 }
 
 __u64 bpf_get_current_pid_tgid(void)
@@ -255,10 +259,17 @@ size_t wire_close(void)
 	send_ended(&cpus[0], &thread);
 	for (size_t i = 0; i < n_queries; i++) {
 		for (size_t t = 0; t < n_texts; t++) {
-			if (texts[t].shape != queries[i].shape)
-				continue;
-			queries[i].text = texts[t].text;
-			queries[i].text_bytes = texts[t].bytes;
+			if (texts[t].dialect < QJ_DIALECT_TAGS &&
+			    texts[t].shape == queries[i].shape) {
+				queries[i].text = texts[t].text;
+				queries[i].text_bytes = texts[t].bytes;
+			}
+			if (texts[t].dialect >= QJ_DIALECT_TAGS &&
+			    texts[t].shape == query_tags[i]) {
+				queries[i].tags = texts[t].text;
+				queries[i].tags_bytes = texts[t].bytes;
+				queries[i].tags_dialect = texts[t].dialect;
+			}
 		}
 	}
 	return n_queries;

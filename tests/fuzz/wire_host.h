@@ -22,6 +22,9 @@ struct wire_query {
 	const char *text;
 	__u64 rows;
 	char sqlstate[8];
+	const char *tags; /* what it says, of `tags_bytes`; NULL nothing */
+	__u32 tags_bytes;
+	__u32 tags_dialect;
 };
 
 /* A new connection; `phase`: enum phase of bpf/state.bpf.h. */

@@ -24,6 +24,9 @@ class _Query(ctypes.Structure):
         ("text", ctypes.c_void_p),
         ("rows", ctypes.c_uint64),
         ("sqlstate", ctypes.c_char * 8),
+        ("tags", ctypes.c_void_p),
+        ("tags_bytes", ctypes.c_uint32),
+        ("tags_dialect", ctypes.c_uint32),
     ]
 
 
@@ -37,6 +40,7 @@ class Query:
     command: int
     rows: int | None = None
     sqlstate: str = ""
+    said: bytes | None = None  #: of its tags, as sent
 
 
 @cache
@@ -80,6 +84,7 @@ class Connection:
                 one.command,
                 one.rows if one.flags & QueryFlag.ROWS else None,
                 one.sqlstate.decode(),
+                ctypes.string_at(one.tags, one.tags_bytes) if one.tags else None,
             )
             for one in (queries[i] for i in range(count))
         ]

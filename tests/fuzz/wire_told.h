@@ -8,12 +8,14 @@
 struct text {
 	__u64 shape;
 	__u32 bytes;
+	__u32 dialect;
 	char *text;
 };
 
 static struct text texts[MAX_TEXTS];
 static size_t n_texts;
 static struct wire_query *queries;
+static __u64 query_tags[WIRE_RECORDS];
 static size_t n_queries, n_sessions, session_bytes, n_roles;
 
 static void keep_text(const struct qj_ring_text *r)
@@ -25,6 +27,9 @@ static void keep_text(const struct qj_ring_text *r)
 	t = &texts[n_texts++];
 	t->shape = r->text.shape;
 	t->bytes = r->text.text_bytes;
+	t->dialect = r->text.dialect;
+	if (t->dialect >= QJ_DIALECT_TAGS && t->bytes > TAGS_BYTES)
+		abort();
 	t->text = malloc(t->bytes + 1);
 	memcpy(t->text, r->bytes, t->bytes);
 	t->text[t->bytes] = 0;
@@ -41,6 +46,7 @@ static void keep_query(const struct qj_query *q)
 	kept = &queries[n_queries++];
 	memset(kept, 0, sizeof(*kept));
 	kept->shape = q->shape;
+	query_tags[n_queries - 1] = q->tags;
 	kept->executions = q->executions;
 	kept->flags = q->flags;
 	kept->command = q->command;

@@ -1,19 +1,16 @@
-"""Tags in comments of commands: what is read of them, and whose they become."""
+"""Tags in what clients send to servers: what is read of it, and of how much."""
 
 from __future__ import annotations
 
-import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qjoule.tags import comments as module
-from qjoule.tags.comments import Comments, tags_in
+from qjoule.tags.comments import tags_in, tags_in_attributes, tags_in_name, tags_of_attributes
 from qjoule.tags.definitions import MAX_KEY, MAX_TAGS, MAX_VALUE
+from qjoule_drivers import attributes as carrier
 from qjoule_drivers.comments import pairs_of
 
-TAGS = pa.map_(pa.string(), pa.string())
 _NAMES = st.text(min_size=1, max_size=20)
 
 
@@ -36,6 +33,7 @@ def test_what_a_shim_writes_is_read(tags: dict[str, str]) -> None:
         b"a='1\\'",
         b"a='\xff'",
         b"a b='1'",
+        b"a='*/ from b where c='",
         b"k" * (MAX_KEY + 1) + b"='1'",
         b"a='" + b"v" * (MAX_VALUE + 1) + b"'",
         b",".join(b"k%d='1'" % number for number in range(MAX_TAGS + 1)),
@@ -55,24 +53,64 @@ def test_whatever_is_sent_is_bounded(comment: bytes) -> None:
         assert 0 < len(key) <= MAX_KEY and len(value) <= MAX_VALUE
 
 
-def test_tags_of_calls_come_first() -> None:
-    comments = Comments()
-    for query in (1, 2, 3):
-        comments.add(query, f"n='{query}'".encode())
-    comments.add(4, b"no tags")
-    called = pa.array([None, [("call", "x")], None, None], TAGS)
-    filled = comments.fill(called, np.array([1, 2, 4, 9], np.uint64))
-    assert filled is not None and filled.type == TAGS
-    assert filled.to_pylist() == [[("n", "1")], [("call", "x")], None, None]
-    filled = comments.fill(None, np.array([1, 3], np.uint64))
-    assert filled is not None and filled.to_pylist() == [None, [("n", "3")]]
-    assert comments.fill(None, np.array([3], np.uint64)) is None
+TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
 
-def test_those_whose_query_never_ends_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_COMMENTS", 3)
-    comments = Comments()
-    for query in range(10):
-        comments.add(query, b"a='1'")
-    filled = comments.fill(None, np.arange(10, dtype=np.uint64))
-    assert filled is not None and filled.null_count == 7
+def test_a_traceparent_is_a_trace_and_a_span() -> None:
+    assert tags_in(f"a='1',traceparent='00-{TRACE}-{SPAN}-01',tracestate='x%3D1'".encode()) == (
+        ("a", "1"),
+        ("span", SPAN),
+        ("trace", TRACE),
+    )
+    assert tags_in(b"traceparent='00-what-ever-01'") == ()
+
+
+def _attributes(tags: dict[str, str]) -> bytes:
+    return carrier._encoded(tuple(tags.items()), "utf-8")
+
+
+_KEYS = st.text("abc_.-", min_size=1, max_size=20)
+
+
+@given(st.dictionaries(_KEYS, st.text(max_size=MAX_VALUE), min_size=1, max_size=MAX_TAGS))
+def test_what_a_shim_sends_as_attributes_is_read(tags: dict[str, str]) -> None:
+    assert tags_in_attributes(_attributes(tags)) == tuple(sorted(tags.items()))
+
+
+def test_attributes_that_are_cut_or_longer_are_none() -> None:
+    whole = _attributes({"endpoint": "x" * 200, "tenant": "7"})
+    assert tags_in_attributes(whole)
+    for size in range(len(whole)):
+        assert tags_in_attributes(whole[:size]) == ()
+    assert tags_in_attributes(whole + b"x") == ()
+
+
+def test_attributes_of_other_names_and_kinds() -> None:
+    string, longlong = b"\xfe\0", b"\x08\0"
+    other = b"\x02\x01\0\x01" + string + b"\x05other" + string + b"\x08qjoule.k" + b"\x01a\x01b"
+    assert tags_in_attributes(other) == (("k", "b"),)
+    null = b"\x02\x01\x01\x01" + string + b"\x05other" + string + b"\x08qjoule.k" + b"\x01b"
+    assert tags_in_attributes(null) == (("k", "b"),)
+    number = b"\x01\x01\0\x01" + longlong + b"\x08qjoule.k" + bytes(8)
+    assert tags_in_attributes(number) == ()
+    many = bytes([MAX_TAGS + 1, 1]) + bytes(5) + b"\x01"
+    assert tags_in_attributes(many + (string + b"\x01a") * (MAX_TAGS + 1) + b"\0" * 33) == ()
+
+
+@given(st.binary(max_size=300))
+def test_whatever_attributes_are_sent_is_bounded(block: bytes) -> None:
+    for key, value in tags_in_attributes(block):
+        assert 0 < len(key) <= MAX_KEY and len(value) <= MAX_VALUE
+
+
+def test_names_of_connections() -> None:
+    assert tags_in_name("release=1.4,job=a%20b") == (("job", "a b"), ("release", "1.4"))
+    assert tags_in_name("release=") == (("release", ""),)
+    for name in ("psql", "a=b=c", "a=b,", ",a=b", "a = b", "a=ü", "", "=b", "a=b, c=d", "a='b'"):
+        assert tags_in_name(name) == (), name
+
+
+def test_attributes_of_a_connection() -> None:
+    given_ = [(b"program_name", b"mysql"), (b"qjoule.release", b"1.4"), (b"qjoule.", b"x")]
+    assert tags_of_attributes(given_[:2]) == (("release", "1.4"),)
+    assert tags_of_attributes(given_) == ()

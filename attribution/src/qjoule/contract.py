@@ -125,6 +125,7 @@ class Dialect(IntEnum):
     CQL_BATCH = 8
     VOLTDB = 6
     TAGS = 9
+    ATTRIBUTES = 10
 
 
 class Grade(IntEnum):
@@ -194,6 +195,7 @@ QUERY = np.dtype(
         ("sqlstate", "S5"),
         ("reserved", "u1"),
         ("stream", "<u2"),
+        ("tags", "<u8"),
     ]
 )
 CHILD = np.dtype(
@@ -213,6 +215,7 @@ CHILD = np.dtype(
         ("rung", "u1"),
         ("command", "u1"),
         ("reserved", "<u4"),
+        ("tags", "<u8"),
     ]
 )
 TEXT = np.dtype(

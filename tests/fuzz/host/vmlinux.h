@@ -59,6 +59,7 @@ struct bpf_perf_event_value {
 enum {
 	BPF_ANY = 0,
 	BPF_NOEXIST = 1,
+	BPF_LOCAL_STORAGE_GET_F_CREATE = 1,
 	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_PERF_EVENT_ARRAY = 4,
 	BPF_MAP_TYPE_LRU_HASH = 9,

@@ -94,13 +94,12 @@ def recording(directory: Path, *options: str) -> Iterator[Recorder]:
 
 
 @contextmanager
-def both_rungs(directory: Path, pid: int) -> Iterator[None]:
+def both_rungs(directory: Path, pid: int, *options: str) -> Iterator[None]:
     """Record the block twice, from the sockets and from the symbols: each the other's referee."""
     with ExitStack() as stack:
         for rung in ("socket", "symbol"):
-            stack.enter_context(
-                recording(directory / rung, "--pid", str(pid), "--rung", rung, "--ring-mb", "64")
-            )
+            which = "--pid", str(pid), "--rung", rung, "--ring-mb", "64"
+            stack.enter_context(recording(directory / rung, *which, *options))
         yield
 
 

@@ -56,6 +56,7 @@ Examples:
   sudo qjoule record -d 60 --generic
   sudo qjoule record -d 60 --agent
   sudo qjoule record -d 60 --children
+  sudo qjoule record -d 60 --client-tags
   sudo qjoule record -o load.qjoule -- pgbench -T 30 shop
 """,
 )
@@ -114,6 +115,12 @@ Examples:
     is_flag=True,
     help="MySQL, MariaDB: also tell apart what procedures, functions and triggers execute.",
 )
+@click.option(
+    "--client-tags",
+    is_flag=True,
+    help="MySQL, MariaDB, PostgreSQL: also read tags that clients send to the server, in comments "
+    "(sqlcommenter), attributes and application_name: those of clients on other hosts.",
+)
 @click.option("--no-counters", is_flag=True, help="Leave the hardware counters alone.")
 @click.option(
     "--capture-literals",
@@ -135,6 +142,7 @@ def command(
     window_ms: int,
     ring_mb: int,
     children: bool,
+    client_tags: bool,
     no_counters: bool,
     capture_literals: bool,
     program: tuple[str, ...],
@@ -154,11 +162,12 @@ def command(
         host_root=host_root,
         counters=not no_counters,
         ring_mb=ring_mb,
+        client_tags=client_tags,
     )
     directory = output or Path(datetime.now().strftime("qjoule-%Y%m%d-%H%M%S.qjoule"))
     meta = _meta(plan, capture_literals)
     calibrated, flags = to_record(calibration)
-    job = _Job(directory, duration, program, Path.cwd(), plan, calibrated, flags)
+    job = _Job(directory, duration, program, Path.cwd(), plan, client_tags, calibrated, flags)
     with inside(directory):
         tracer = start_tracer(plan, settings, pids, agents)
         try:
@@ -174,6 +183,7 @@ class _Job:
     program: tuple[str, ...]
     here: Path  #: where the user stands; we stand in the trace
     plan: AttachPlan
+    client_tags: bool
     calibration: Calibration | None = None
     flags: tuple[str, ...] = ()  #: what of it does not fit this machine, or why there is none
 
@@ -195,7 +205,14 @@ def _record(tracer: Tracer, job: _Job, meta: Meta) -> int:
             _take_along(job)
             if tags is not None:
                 tags.start()
-            written = record(_stream(tracer, meta), writer, fingerprint, meta, tagging=tags)
+            written = record(
+                _stream(tracer, meta),
+                writer,
+                fingerprint,
+                meta,
+                tagging=tags,
+                client_tags=job.client_tags,
+            )
         except QjouleError as error:
             raise QjouleError(f"{job.directory}: {error}") from None
         finally:

@@ -54,7 +54,7 @@ class Names:
         if shape in self._by_hash or len(self._by_hash) >= HASHES_PER_SHAPE * self._max_shapes:
             return
         dialect = dialect_of(frame)
-        if dialect is None or dialect is Dialect.TAGS:
+        if dialect is None or dialect in (Dialect.TAGS, Dialect.ATTRIBUTES):
             return
         if self._cursors.waits(frame.text, dialect):
             if len(self._waiting) < self._max_shapes:

@@ -39,6 +39,7 @@ class Settings:
     host_root: str | None = None
     counters: bool = True
     ring_mb: int = 8
+    client_tags: bool = False  #: read what clients say in comments and attributes
 
 
 class Tracer:
@@ -232,6 +233,8 @@ def _arguments(settings: Settings, control: int) -> Sequence[str]:
     if settings.host_root is not None:
         arguments["--host-root"] = settings.host_root
     words = [str(word) for pair in arguments.items() for word in pair]
+    if settings.client_tags:
+        words.append("--tags")
     if settings.counters:
         for check in hardware_counters():
             if check.ok:

@@ -1,72 +1,131 @@
-"""Tags in the comment of a command, as sqlcommenter writes them: `key='value',key2='value2'`.
+"""Tags as clients write them into what they send to a server, read strictly: what is not all tags,
+or has too many or too long ones, is none at all.
 
-Only the whole of such a comment is read: any other is not for us, and is not kept. Keys and values
-are percent-encoded (https://google.github.io/sqlcommenter/spec/).
+- Comments of SQL statements and of MongoDB's commands, as sqlcommenter writes them:
+  `key='value',key2='value2'`, percent-encoded, a quote with a backslash before it
+  (https://google.github.io/sqlcommenter/spec/).
+- MySQL's query attributes with names `qjoule.KEY` (MySQL Source Code Documentation, "COM_QUERY").
+- Names of connections: `key=value,key2=value2`, percent-encoded (drivers/README.md).
+
+Of a `traceparent` (W3C Trace Context) the tags are `trace` and `span`, as they are of calls that
+shims tell of; a `tracestate` is for tracing systems and is left out.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 from urllib.parse import unquote
 
-import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
-
 from qjoule.tags.definitions import MAX_KEY, MAX_TAGS, MAX_VALUE, Tags
 
-#: Comments of queries that have not ended; those told longest ago are forgotten.
-MAX_COMMENTS = 100_000
-_PAIR = r"([A-Za-z0-9_.~%-]+)='((?:[^'\\\x00-\x1f]|\\')*)'"
+PREFIX = "qjoule."  #: of names of attributes that are tags
+_KEY = r"[A-Za-z0-9_.~%-]+"
+_PAIR = rf"({_KEY})='((?:[^'\\\x00-\x1f]|\\')*)'"
 _PAIRS = re.compile(rf"{_PAIR}(?:,{_PAIR})*")
 _EACH = re.compile(_PAIR)
-_MAP = pa.map_(pa.string(), pa.string())
+_NAME = re.compile(rf"{_KEY}=[A-Za-z0-9_.~%-]*(?:,{_KEY}=[A-Za-z0-9_.~%-]*)*")
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
+
+_STRINGS = {15, 252, 253, 254}  #: VARCHAR, BLOB, VAR_STRING, STRING (include/field_types.h)
+_NULL_TYPE = 6
 
 
 @lru_cache(maxsize=4096)
 def tags_in(comment: bytes) -> Tags:
-    """Tags by key; none if it is anything but tags, or too many or too long ones.
+    """Tags by key, of what stands within a comment's signs.
 
     >>> tags_in(b"endpoint='check%20out',tenant='7'")
     (('endpoint', 'check out'), ('tenant', '7'))
     """
     text = comment.decode("latin-1")
-    if not text.isascii() or not _PAIRS.fullmatch(text):
+    # A comment ends where its sign is: what lies behind is the statement's.
+    if not text.isascii() or "*/" in text or not _PAIRS.fullmatch(text):
         return ()
-    found = {unquote(key): unquote(value.replace("\\'", "'")) for key, value in _EACH.findall(text)}
-    if len(found) > MAX_TAGS or any(
-        not 0 < len(key) <= MAX_KEY or len(value) > MAX_VALUE for key, value in found.items()
-    ):
+    pairs = _EACH.findall(text)
+    return _believed((unquote(key), unquote(value.replace("\\'", "'"))) for key, value in pairs)
+
+
+@lru_cache(maxsize=4096)
+def tags_in_name(name: str) -> Tags:
+    """Tags by key, of what a connection is called.
+
+    >>> tags_in_name("job=night%20ly,release=1.4")
+    (('job', 'night ly'), ('release', '1.4'))
+    """
+    if not name.isascii() or not _NAME.fullmatch(name):
         return ()
-    return tuple(sorted(found.items()))
+    pairs = (pair.partition("=") for pair in name.split(","))
+    return _believed((unquote(key), unquote(value)) for key, _, value in pairs)
 
 
-class Comments:
-    """Tags of queries by their ids, from when they are told until the query has ended."""
+@lru_cache(maxsize=4096)
+def tags_in_attributes(block: bytes) -> Tags:
+    """Tags by key, of query attributes as they are sent, from their count to their last value.
 
-    def __init__(self) -> None:
-        self._tags: dict[int, Tags] = {}
+    Those of other names are left out; values that are no strings make all unreadable.
+    """
+    try:
+        return _believed(_attributes(block))
+    except IndexError:
+        return ()
 
-    def add(self, query: int, comment: bytes) -> None:
-        """Takes in the comment of a query."""
-        tags = tags_in(comment)
-        if not tags:
-            return
-        self._tags[query] = tags
-        if len(self._tags) > MAX_COMMENTS:
-            self._tags.pop(next(iter(self._tags)))
 
-    def fill(self, tags: pa.Array | None, queries: NDArray[np.uint64]) -> pa.Array | None:
-        """Tags of ended queries: those that are known from their calls, else from comments."""
-        if not self._tags:
-            return tags
-        said = [self._tags.pop(query, None) for query in queries.tolist()]
-        if not any(said):
-            return tags
-        commented = pa.array(said, _MAP)
-        if tags is None:
-            return commented
-        known = tags.is_valid()
-        which = pa.array(np.where(known, np.arange(len(tags)), np.arange(len(tags)) + len(tags)))
-        return pa.concat_arrays([tags.cast(_MAP), commented]).take(which)
+def tags_of_attributes(attributes: Iterable[tuple[bytes, bytes]]) -> Tags:
+    """Tags by key, of attributes of a connection; those of other names are left out."""
+    pairs = ((key.decode("utf-8", "replace"), value) for key, value in attributes)
+    return _believed(
+        (key.removeprefix(PREFIX), value.decode("utf-8", "replace"))
+        for key, value in pairs
+        if key.startswith(PREFIX)
+    )
+
+
+def _believed(pairs: Iterable[tuple[str, str]]) -> Tags:
+    found: dict[str, str] = {}
+    for key, value in pairs:
+        if not 0 < len(key) <= MAX_KEY or len(value) > MAX_VALUE or len(found) > MAX_TAGS:
+            return ()
+        found[key] = value
+    found.pop("tracestate", None)
+    if traced := _TRACEPARENT.fullmatch(found.pop("traceparent", "")):
+        found["trace"], found["span"] = traced.groups()
+    return tuple(sorted(found.items())) if len(found) <= MAX_TAGS else ()
+
+
+def _attributes(block: bytes) -> Iterable[tuple[str, str]]:
+    """Raises IndexError for what is cut off, or is no string."""
+    count = block[0]
+    nulls = (count + 7) // 8
+    if count > MAX_TAGS or block[1] != 1 or block[2 + nulls] != 1:
+        raise IndexError
+    names: list[str] = []
+    kinds: list[int] = []
+    at = 3 + nulls
+    for _ in range(count):
+        kinds.append(block[at])
+        word, at = _counted(block, at + 2)
+        names.append(word.decode("utf-8", "replace"))
+    for number, (name, kind) in enumerate(zip(names, kinds, strict=True)):
+        if kind == _NULL_TYPE or block[2 + number // 8] >> number % 8 & 1:
+            continue
+        if kind not in _STRINGS:
+            raise IndexError
+        value, at = _counted(block, at)
+        if name.startswith(PREFIX):
+            yield name.removeprefix(PREFIX), value.decode("utf-8", "replace")
+    if at != len(block):
+        raise IndexError
+
+
+def _counted(block: bytes, at: int) -> tuple[bytes, int]:
+    """A length-encoded string, and where it ends."""
+    size, at = block[at], at + 1
+    if size == 0xFC:
+        size, at = block[at] | block[at + 1] << 8, at + 2
+    elif size > 0xFA:
+        raise IndexError
+    if at + size > len(block):
+        raise IndexError
+    return block[at : at + size], at + size

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from qjoule.contract import COUNTER_NAMES, Block, Dialect, Grade, Loss, QueryFlag, Rung
-from qjoule.tags.comments import Comments
+from qjoule.tags.said import Said
 from qjoule.trace import rows
 from qjoule.trace.columns import Array, looked_up
 from qjoule.trace.meta import Cpu, DomainInfo, EnergyInfo, Meta
@@ -62,7 +62,8 @@ class Ingest:
     """Turns blocks into tables and hands each batch of them to `sink`.
 
     `meta` starts as what the caller knows (host, servers, …) and is completed from the stream;
-    the caller may replace it at any time, for instance when a server is found later. Records
+    the caller may replace it at any time, for instance when a server is found later.
+    `client_tags`: connections too may say what their queries are for. Records
     that contradict themselves are left out and counted as loss of cause `INVALID_CAUSE`.
     """
 
@@ -75,15 +76,17 @@ class Ingest:
         max_shapes: int = MAX_SHAPES,
         batch_ns: int = BATCH_NS,
         tagging: Tagging | None = None,
+        client_tags: bool = False,
     ) -> None:
         self.meta = meta or Meta()
         self._sink = sink
         self._batch_ns = batch_ns
         self._tagging = tagging
+        self._client_tags = client_tags
         self._statements = Statements(
             fingerprint, max_shapes=max_shapes, capture=self.meta.literals
         )
-        self._comments = Comments()
+        self._said = Said()
         self._sessions = Sessions()
         self._transactions = Transactions(self._statements.named)
         self._calls = CallShapes(max_shapes)
@@ -191,8 +194,10 @@ class Ingest:
         )
 
     def _add_text(self, frame: Frame) -> None:
-        if dialect_of(frame) is Dialect.TAGS:
-            self._comments.add(int(frame.records[0]["shape"]), frame.text)
+        dialect = dialect_of(frame)
+        if dialect is Dialect.TAGS or dialect is Dialect.ATTRIBUTES:
+            record = frame.records[0]
+            self._said.add(int(record["shape"]), frame.text, dialect, single=bool(record["single"]))
         else:
             self._statements.add(frame)
 
@@ -282,14 +287,17 @@ class Ingest:
             queries,
             fingerprints,
             whose,
-            tags=self._tags(queries),
+            tags=self._tags(queries, whose[2]),
             transactions=transactions,
             children=children,
         )
 
-    def _tags(self, queries: Array) -> pa.Array | None:
+    def _tags(self, queries: Array, applications: pa.DictionaryArray) -> pa.Array | None:
         tags = None if self._tagging is None else self._tags_of_calls(self._tagging, queries)
-        return self._comments.fill(tags, queries["query"])
+        connections = None
+        if self._client_tags:
+            connections = self._sessions.tags_of(queries["session"], applications)
+        return self._said.fill(tags, queries["query"], queries["tags"], connections)
 
     def _tags_of_calls(self, tagging: Tagging, queries: Array) -> pa.MapArray:
         begins_ns = queries["begin_ns"].astype(np.int64)
@@ -365,6 +373,7 @@ def record(
     annotate: Callable[[Meta], Meta] = lambda meta: meta,
     max_shapes: int = MAX_SHAPES,
     tagging: Tagging | None = None,
+    client_tags: bool = False,
 ) -> Meta:
     """Writes a whole stream as a trace and returns its meta.
 
@@ -374,7 +383,14 @@ def record(
     The trace is complete if the stream came to its end block and nothing failed. Raises
     `QjouleError` for a damaged stream or a disk that is full; what came before is kept.
     """
-    ingest = Ingest(writer.write, fingerprint, meta, max_shapes=max_shapes, tagging=tagging)
+    ingest = Ingest(
+        writer.write,
+        fingerprint,
+        meta,
+        max_shapes=max_shapes,
+        tagging=tagging,
+        client_tags=client_tags,
+    )
     announced = None
     try:
         for frame in stream:

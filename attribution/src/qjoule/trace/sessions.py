@@ -15,6 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from qjoule.contract import SessionEvent
+from qjoule.tags.comments import tags_in_name
+from qjoule.tags.definitions import Tags
 from qjoule.trace.columns import Array, distinct, names
 from qjoule.trace.schema import SESSION_EVENTS, SESSIONS
 from qjoule.trace.startup import (
@@ -45,6 +47,7 @@ class _Session:
     #: (t_ns, name), in order of time: an id may serve a later connection again.
     connections: list[tuple[int, str | None]] = field(default_factory=list)
     first_application: int = _UNKNOWN  #: at its login
+    tags: Tags = ()  #: that its client gave it there
     #: (t_ns, event, user, database, application), in order of time: what came since.
     changes: list[tuple[int, int, int, int, int]] = field(default_factory=list)
 
@@ -93,7 +96,7 @@ class Sessions:
             user, database = self._code(startup.user), self._code(startup.database)
             application = self._code(startup.application)
             connections = [(t_ns, _connection(record))]
-            met = _Session(user, database, application, connections, application)
+            met = _Session(user, database, application, connections, application, startup.tags)
             # A thread moves between CPUs, and each ring is read to its end: what came later may be
             # here already.
             if known := self._sessions.get(session):
@@ -105,6 +108,7 @@ class Sessions:
             startup = parse_change(kind, frame.text)
             whose = (self._code(startup.user), self._code(startup.database), _SAME)
             self._change(session, t_ns, event, whose)
+            self._recall(session).tags = startup.tags
         elif event == SessionEvent.DATABASE:
             startup = Startup(database=frame.text.decode("utf-8", "replace") or None)
             self._change(session, t_ns, event, (_SAME, self._code(startup.database), _SAME))
@@ -163,6 +167,24 @@ class Sessions:
             names(databases, self._vocabulary),
             names(applications, self._vocabulary),
         )
+
+    def tags_of(
+        self, sessions: Array, applications: pa.DictionaryArray
+    ) -> tuple[Array, list[Tags]] | None:
+        """What each session's client says of all its queries: codes, and tags; None: nothing.
+
+        `applications`: what each calls itself, which may be tags. Code -1: none of them.
+        """
+        codes, uniques = distinct(sessions)
+        known = [self._sessions.get(number) for number in uniques.tolist()]
+        given = [one.tags if one else () for one in known]
+        named = [tags_in_name(name) for name in applications.dictionary.to_pylist()]
+        if not any(given) and not any(named):
+            return None
+        of_names = applications.indices.fill_null(-1).to_numpy().astype(np.int64)
+        has_none = np.array([not tags for tags in given])[codes]
+        by_name = np.where(of_names >= 0, of_names + len(given), -1)
+        return np.where(has_none, by_name, codes), given + named
 
     def connections(self, sessions: Array, at_ns: Array) -> tuple[Array, list[str | None]]:
         """What names each session's connection at its time to its client too: codes, and names."""

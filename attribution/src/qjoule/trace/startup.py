@@ -12,8 +12,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from qjoule.contract import ServerKind
+from qjoule.tags.comments import tags_of_attributes
+from qjoule.tags.definitions import Tags
 from qjoule.trace.startup_mongodb import mongodb_names
 
 MAX_NAME_BYTES = 128
@@ -35,6 +38,7 @@ class Startup:
     user: str | None = None
     database: str | None = None
     application: str | None = None
+    tags: Tags = ()  #: that its client gave the connection
 
 
 class _Short(Exception):
@@ -76,7 +80,7 @@ def parse_startup(kind: int, message: bytes) -> Startup:
     `message` is what the server read at once: of MySQL the packet, of MongoDB the message, both
     without header, of PostgreSQL the whole message. Never raises.
     """
-    found: dict[str, str] = {}
+    found: dict[str, Any] = {}
     try:
         if kind == ServerKind.MYSQL:
             _mysql(_Cursor(message), found)
@@ -97,7 +101,7 @@ def parse_change(kind: int, message: bytes) -> Startup:
     database is not found. Of PostgreSQL it is user and database, each with a NUL, from the title
     of a process whose login was not seen. Never raises.
     """
-    found: dict[str, str] = {}
+    found: dict[str, Any] = {}
     if kind not in (ServerKind.MYSQL, ServerKind.POSTGRES):
         return Startup()
     cursor = _Cursor(message)
@@ -160,7 +164,7 @@ def application_name(name: bytes) -> str | None:
     return "".join(chr(byte) if 32 <= byte < 127 else "?" for byte in name) or None
 
 
-def _mysql(cursor: _Cursor, found: dict[str, str]) -> None:
+def _mysql(cursor: _Cursor, found: dict[str, Any]) -> None:
     flags = cursor.uint(2)
     if not flags & _PROTOCOL_41:
         cursor.take(3)  # largest packet
@@ -186,16 +190,21 @@ def _mysql(cursor: _Cursor, found: dict[str, str]) -> None:
         _mysql_attributes(_Cursor(cursor.take(cursor.lenenc())), found)
 
 
-def _mysql_attributes(cursor: _Cursor, found: dict[str, str]) -> None:
+def _mysql_attributes(cursor: _Cursor, found: dict[str, Any]) -> None:
     """Ends at the end of the attributes, by `_Short`."""
-    while True:
-        key = cursor.take(cursor.lenenc())
-        value = cursor.take(cursor.lenenc())
-        if key == b"program_name":
-            _note(found, "application", value)
+    attributes: list[tuple[bytes, bytes]] = []
+    try:
+        while True:
+            key = cursor.take(cursor.lenenc())
+            attributes.append((key, cursor.take(cursor.lenenc())))
+    finally:
+        found["tags"] = tags_of_attributes(attributes)
+        for key, value in attributes:
+            if key == b"program_name":
+                _note(found, "application", value)
 
 
-def _postgres(cursor: _Cursor, found: dict[str, str]) -> None:
+def _postgres(cursor: _Cursor, found: dict[str, Any]) -> None:
     cursor.take(4)  # length
     if cursor.uint(4, "big") >> 16 != _POSTGRES_PROTOCOL_3:
         return  # request for TLS, GSS or cancellation
@@ -208,6 +217,6 @@ def _postgres(cursor: _Cursor, found: dict[str, str]) -> None:
         found.setdefault("database", found["user"])
 
 
-def _note(found: dict[str, str], name: str, value: bytes) -> None:
+def _note(found: dict[str, Any], name: str, value: bytes) -> None:
     if value:
         found[name] = value[:MAX_NAME_BYTES].decode("utf-8", "replace")

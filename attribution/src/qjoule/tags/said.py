@@ -1,0 +1,121 @@
+"""What clients say of their queries to the server itself: for those on other hosts, whose calls no
+shim tells the recorder of.
+
+A statement's tags count more than its connection's of the same keys; those of a call that a shim
+told of count alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from qjoule.contract import Dialect
+from qjoule.tags.comments import tags_in, tags_in_attributes
+from qjoule.tags.definitions import Tags
+
+#: Comments of queries that have not ended; those told longest ago are forgotten.
+MAX_QUERIES = 100_000
+#: Comments and attributes by their hashes; those used longest ago are forgotten. The kernel tells
+#: one again when it has forgotten it, and knows a fourth of these (TAGS_SEEN of bpf/tags.bpf.h).
+MAX_HASHES = 65_536
+_MAP = pa.map_(pa.string(), pa.string())
+
+Numbers = NDArray[np.uint64]
+#: Of each query which of the tags its connection has; code -1: none.
+OfConnections = tuple[NDArray[np.int64], Sequence[Tags]]
+
+
+class Said:
+    """Tags of queries, from when they are told."""
+
+    def __init__(self) -> None:
+        self._of_query: dict[int, Tags] = {}
+        self._of_hash: dict[int, Tags] = {}
+
+    def add(self, number: int, text: bytes, dialect: Dialect, *, single: bool) -> None:
+        """Takes in the text of a comment or of attributes.
+
+        Args:
+            number: the hash that queries which say this have; if `single`, one query's id.
+            dialect: `TAGS` or `ATTRIBUTES`.
+        """
+        tags = tags_in_attributes(text) if dialect is Dialect.ATTRIBUTES else tags_in(text)
+        if not tags:
+            return
+        known = self._of_query if single else self._of_hash
+        known[number] = tags
+        if len(known) > (MAX_QUERIES if single else MAX_HASHES):
+            known.pop(next(iter(known)))
+
+    def fill(
+        self,
+        called: pa.Array | None,
+        queries: Numbers,
+        hashes: Numbers,
+        connections: OfConnections | None = None,
+    ) -> pa.Array | None:
+        """Tags of ended queries: their calls', where these have any, else what was said.
+
+        Args:
+            called: as the shims told; None: of no query.
+            queries: (n,) ids.
+            hashes: (n,) of what they say; 0 nothing.
+            connections: tags of their connections; None: of none.
+        """
+        if connections is None and not self._of_query and not hashes.any():
+            return called
+        said = self._said(queries, hashes, connections)
+        if said is None:
+            return called
+        if called is None:
+            return said
+        offsets = called.offsets.to_numpy(zero_copy_only=False)
+        better = (np.diff(offsets) == 0) & said.is_valid().to_numpy(zero_copy_only=False)
+        which = np.where(better, np.arange(len(said)) + len(said), np.arange(len(said)))
+        return pa.concat_arrays([called.cast(_MAP), said]).take(pa.array(which))
+
+    def _said(
+        self, queries: Numbers, hashes: Numbers, connections: OfConnections | None
+    ) -> pa.Array | None:
+        """None: of no query."""
+        known: list[Tags] = [()]
+        stated = self._stated(queries, hashes, known)
+        theirs, words = connections or (np.full(queries.size, -1, np.int64), ())
+        every = (*words, ())  # the last one: of code -1
+        pairs, codes = np.unique(stated * len(every) + theirs + 1, return_inverse=True)
+        found = [
+            _together(known[pair // len(every)], every[pair % len(every) - 1]) or None
+            for pair in pairs.tolist()
+        ]
+        if not any(found):
+            return None
+        return pa.array(found, _MAP).take(pa.array(codes.reshape(-1)))
+
+    def _stated(self, queries: Numbers, hashes: Numbers, known: list[Tags]) -> NDArray[np.int64]:
+        """Of each query the place in `known` of what it says; adds what is not there."""
+        uniques, codes = np.unique(hashes, return_inverse=True)
+        places = np.zeros(uniques.size, np.int64)
+        for at, number in enumerate(uniques.tolist()):
+            tags = self._of_hash.pop(number, None)
+            if tags is not None:
+                self._of_hash[number] = tags  # used last
+                places[at] = len(known)
+                known.append(tags)
+        stated: NDArray[np.int64] = places[codes.reshape(-1)]
+        if self._of_query:
+            for at, query in enumerate(queries.tolist()):
+                tags = self._of_query.pop(query, None)
+                if tags is not None:
+                    stated[at] = len(known)
+                    known.append(tags)
+        return stated
+
+
+def _together(statement: Tags, connection: Tags) -> Tags:
+    if not (statement and connection):
+        return statement or connection
+    return tuple(sorted((dict(connection) | dict(statement)).items()))

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/*
+ * What tags.bpf.h declares. Of a statement the comment at its end is looked for, or else the one
+ * at its beginning: where sqlcommenter's libraries put theirs. It has a string's end before its
+ * own, so most other comments are told apart by three bytes; the reader of the stream looks closer.
+ * https://google.github.io/sqlcommenter/spec/
+ */
+#include "tags.bpf.h"
+
+#define COMMENT_SIGN 2 /* bytes of each of its signs */
+#define COMMENT_TAIL                                                                               \
+	8 /* bytes that are looked at for its end: blanks and a semicolon may follow               \
+	   */
+
+static __always_inline struct tags_room *room_of(void)
+{
+	return bpf_task_storage_get(&tags_room, bpf_get_current_task_btf(), 0,
+				    BPF_LOCAL_STORAGE_GET_F_CREATE);
+}
+
+/* Clients choose these bytes: the state that they are mixed into is secret. */
+static __always_inline __u64 hash_of(const struct tags_room *room, __u64 bytes, __u32 dialect)
+{
+	__u64 hash =
+	    qj_shape_mix(plan.seed ^ 0x9e3779b97f4a7c15ULL) ^ ((__u64)dialect << 32 | bytes);
+
+	for (__u32 i = 0; i < TAGS_BYTES / 8; i++) {
+		if (i * 8 >= bytes)
+			break;
+		hash = qj_shape_mix(hash ^ room->words[i]);
+	}
+	return hash + 2 < 3 ? 1 : hash; /* neither 0 nor TAGS_DIFFER */
+}
+
+/* Bounds what clients that say something new with each query cost: 1 MB a second. */
+static __always_inline bool may_tell_tags(void)
+{
+	static __u64 used_ns;
+
+	return within_rate(&used_ns, TAGS_PER_S);
+}
+
+static __always_inline bool tell(struct thread_state *thread, const struct tags_room *room,
+				 __u32 bytes, __u32 dialect)
+{
+	struct qj_ring_text *r = may_tell_tags() ? reserve_text(TAGS_BYTES) : 0;
+
+	if (!r)
+		return false;
+	fill_text(r, thread->tags, bytes, bytes, thread->server, dialect);
+	__builtin_memcpy(r->bytes, room->bytes, TAGS_BYTES);
+	submit(r);
+	return true;
+}
+
+int tags_told(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 addr, __u32 length,
+	      __u32 dialect)
+{
+	static const __u8 yes = 1;
+	struct tags_room *room = room_of();
+	__u64 bytes = at_most(length, TAGS_BYTES);
+
+	if (!cpu || !thread || !length || length > TAGS_BYTES)
+		return 0;
+	if (!room) {
+		count_loss(cpu, QJ_LOSS_TEXT);
+		return 0;
+	}
+	__builtin_memset(room, 0, sizeof(*room));
+	if (bpf_probe_read_user(room->bytes, bytes, (const void *)addr)) {
+		count_loss(cpu, QJ_LOSS_TEXT);
+		return 0;
+	}
+	thread->tags = hash_of(room, bytes, dialect);
+	if (bpf_map_lookup_elem(&seen_tags, &thread->tags))
+		return 0;
+	/* Only those that were told are seen: others are told again with the next query. */
+	if (tell(thread, room, bytes, dialect))
+		bpf_map_update_elem(&seen_tags, &thread->tags, &yes, BPF_ANY);
+	else
+		count_loss(cpu, QJ_LOSS_TEXT);
+	return 0;
+}
+
+struct comment_search {
+	const struct tags_room *room;
+	__u32 from;  /* the first two bytes that are looked at */
+	__u32 steps; /* how often the next two are */
+	__u32 found; /* where the sign is in the room; `steps` ran out: ~0 */
+	__u8 backwards;
+};
+
+static long comment_step(__u32 i, struct comment_search *search)
+{
+	__u32 at = search->backwards ? search->from - i : search->from + i;
+	const struct tags_room *room = search->room;
+	__u8 first, second;
+
+	if (i >= search->steps || at > sizeof(room->bytes) - COMMENT_SIGN)
+		return 1;
+	first = room->bytes[at & (sizeof(room->bytes) - 1)];
+	second = room->bytes[(at + 1) & (sizeof(room->bytes) - 1)];
+	if (search->backwards ? first != '/' || second != '*' : first != '*' || second != '/')
+		return 0;
+	search->found = at;
+	return 1;
+}
+
+static __always_inline __u32 comment_sign(struct comment_search *search)
+{
+	search->found = ~0u;
+	bpf_loop(TAGS_BYTES + COMMENT_SIGN, comment_step, search, 0);
+	return search->found;
+}
+
+/* Bytes from the statement's start to the end of what a comment at its end says; 0: there is none.
+ */
+static __always_inline __u32 last_comment_end(__u64 addr, __u32 bytes)
+{
+	__u8 tail[COMMENT_TAIL] = {};
+	__u32 at = 0;
+
+	if (bytes < COMMENT_TAIL ||
+	    bpf_probe_read_user(tail, sizeof(tail), (const void *)(addr + bytes - COMMENT_TAIL)))
+		return 0;
+	for (__u32 i = 2; i < COMMENT_TAIL; i++) {
+		__u8 last = tail[i];
+
+		if (last == '/')
+			at = tail[i - 1] == '*' && tail[i - 2] == '\'' ? i - 1 : 0;
+		else if (last != ' ' && last != '\t' && last != '\n' && last != '\r' && last != ';')
+			at = 0;
+	}
+	return at ? bytes - COMMENT_TAIL + at : 0;
+}
+
+static __always_inline void comment_at_end(struct qj_cpu_state *cpu, struct thread_state *thread,
+					   struct tags_room *room, __u32 end)
+{
+	__u64 bytes = at_most(end, TAGS_BYTES + COMMENT_SIGN);
+	__u64 addr = thread->text_addr + end - bytes;
+	struct comment_search search = {.room = room, .backwards = 1};
+	__u32 sign;
+
+	if (bytes < COMMENT_SIGN || bpf_probe_read_user(room->bytes, bytes, (const void *)addr))
+		return;
+	search.from = bytes - COMMENT_SIGN;
+	search.steps = bytes - COMMENT_SIGN + 1;
+	sign = comment_sign(&search);
+	if (sign != ~0u)
+		tags_told(cpu, thread, addr + sign + COMMENT_SIGN, bytes - sign - COMMENT_SIGN,
+			  QJ_DIALECT_TAGS);
+}
+
+static __always_inline void comment_at_start(struct qj_cpu_state *cpu, struct thread_state *thread,
+					     struct tags_room *room, __u32 bytes)
+{
+	__u64 here = at_most(bytes, TAGS_BYTES + 2 * COMMENT_SIGN);
+	struct comment_search search = {.room = room, .from = COMMENT_SIGN};
+	__u32 sign;
+
+	if (here < 2 * COMMENT_SIGN ||
+	    bpf_probe_read_user(room->bytes, COMMENT_SIGN, (const void *)thread->text_addr) ||
+	    room->bytes[0] != '/' || room->bytes[1] != '*' ||
+	    bpf_probe_read_user(room->bytes, here, (const void *)thread->text_addr))
+		return;
+	search.steps = here - 2 * COMMENT_SIGN + 1;
+	sign = comment_sign(&search);
+	if (sign == ~0u || room->bytes[(sign - 1) & (sizeof(room->bytes) - 1)] != '\'')
+		return;
+	tags_told(cpu, thread, thread->text_addr + COMMENT_SIGN, sign - COMMENT_SIGN,
+		  QJ_DIALECT_TAGS);
+}
+
+/* The end of a statement that was cut is not here: of it the beginning alone is looked at. */
+int tags_of_comment(struct qj_cpu_state *cpu, struct thread_state *thread, __u32 bytes)
+{
+	struct tags_room *room = room_of();
+	__u32 end;
+
+	if (!cpu || !thread || !room)
+		return 0;
+	end = thread->flags & QJ_QUERY_TRUNCATED ? 0 : last_comment_end(thread->text_addr, bytes);
+	if (end)
+		comment_at_end(cpu, thread, room, end);
+	else
+		comment_at_start(cpu, thread, room, bytes);
+	return 0;
+}
