@@ -32,16 +32,16 @@ def simulated(
 
 
 def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
-    """95 % of them, of 1,200 seeded ones: within 92 and 98 %."""
+    """At least 95 %, of 400 seeded ones. More, for they allow for what is not in these."""
     rng = np.random.default_rng(20261121)
     held = []
-    for _ in range(300):
+    for _ in range(100):
         truth = rng.uniform(5_000, 60_000, 4)
         found = costs(*simulated(rng, truth, 150))
         assert found.told.all()
         assert found.apart.all()
         held += list((found.low <= truth) & (truth <= found.high))
-    assert 0.92 <= np.mean(held) <= 0.98
+    assert np.mean(held) >= 0.95
 
 
 def test_costs_are_found() -> None:

@@ -141,6 +141,36 @@ def test_intervals_hold_what_an_interval_used(long_story: traffic.Story) -> None
     assert np.mean(held) >= 0.9
 
 
+def test_what_cannot_be_told_apart_is_never_nothing_for_certain(tmp_path: Path) -> None:
+    """Both shapes in one mix, on a machine whose speed wanders. Live, in a replay, and at its end:
+    each interval holds the true joules of what came, at a watt a core.
+    """
+    rng = np.random.default_rng(9)
+    windows = 1500
+    slow = np.repeat(np.exp(rng.normal(0, 0.3, windows // 25)), 25)
+    busy = np.repeat(rng.uniform(0.2, 1.0, windows // 25), 25)
+    requests = rng.poisson(np.outer(busy / slow, [10.0, 3.0]))
+    served = (requests * slow[:, None]) @ traffic.CPU_NS
+    cpu_ns = np.stack([served / 2 + 300_000, served / 2, np.zeros(windows)], axis=1)
+    told = traffic.Story(requests, np.minimum(cpu_ns, 19e6).astype(np.int64))
+    held: list[bool] = []
+    for snapshots in (
+        live(told, 2.0, Grade.SIMULATED),
+        replayed(trace(tmp_path / "t", told, Grade.SIMULATED), 2.0),
+    ):
+        last = sum(one.interval.windows for one in snapshots[:8])
+        for snapshot in snapshots[8:]:
+            first, last = last, last + snapshot.interval.windows
+            for begins, found in ((first, snapshot.interval), (0, snapshot.total)):
+                spent_nj = (requests[begins:last] * slow[begins:last, None]).sum(axis=0)
+                for shape, row in by_shape(found).items():
+                    truth_nj = (spent_nj * traffic.CPU_NS)[SHAPES.index(shape)]
+                    low, high = row.energy_nj_ci95
+                    assert high > 0.1 * truth_nj
+                    held.append(low <= truth_nj <= high)
+    assert np.mean(held) >= 0.95
+
+
 def test_a_reset_learns_anew(long_story: traffic.Story, tmp_path: Path) -> None:
     controls, seen = Controls(2.0), []
     for snapshot in ReplaySource(trace(tmp_path / "t", long_story), speed=0).snapshots(controls):

@@ -161,7 +161,7 @@ class BlockSplit:
         self._static_ns[one.zone] += float(load.dt_ns[some].sum()) * one.part
         if np.isnan(self._model.idle_w[one.zone]) and self._ledger.idle == "separate":
             down = unknown_static_nj(total, load, one.taken.busy_ns)
-            errors.add("static_down_nj", entries.group, among * down[w])
+            errors.add("down_nj", entries.group, among * down[w])
             sums.idle_slack_nj[1] += float(down[some].sum())
 
 

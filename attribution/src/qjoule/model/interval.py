@@ -35,7 +35,7 @@ class EnergyErrors(Generic[_V]):
     total_nj: _V  #: of the total
     loss_nj: _V  #: of lost time: it may be on top of what was seen, once or twice
     unnamed_nj: _V  #: of records that may have been anybody's, either way
-    down_nj: _V  #: of power at rest that is not known
+    down_nj: _V  #: of power at rest that is not known, and of costs that are known to one side
     up_nj: _V
 
     def ends(self, energy_nj: _V) -> tuple[_V, _V]:
@@ -70,7 +70,7 @@ def of_recordings(parts: Sequence[RowErrors]) -> RowErrors:
     )
 
 
-_SUMS = ("random_nj2", "model_nj", "scaled_nj", "loss_nj", "static_down_nj")
+_SUMS = ("random_nj2", "model_nj", "scaled_nj", "loss_nj", "down_nj", "up_nj")
 
 
 @dataclass
@@ -81,7 +81,8 @@ class GroupErrors:
     model_nj: F64 = field(default_factory=lambda: np.zeros(0))  #: standard error
     scaled_nj: F64 = field(default_factory=lambda: np.zeros(0))  #: 95 %, of multiplexed counters
     loss_nj: F64 = field(default_factory=lambda: np.zeros(0))
-    static_down_nj: F64 = field(default_factory=lambda: np.zeros(0))
+    down_nj: F64 = field(default_factory=lambda: np.zeros(0))  #: of what can only be less, 95 %
+    up_nj: F64 = field(default_factory=lambda: np.zeros(0))
     _last: dict[int, tuple[F64, I64]] = field(default_factory=dict)
 
     def grow(self, groups: int) -> None:
@@ -129,7 +130,8 @@ class GroupErrors:
         """Adds one group's errors to another's, as if they were fully common: never too narrow."""
         sigma_nj = np.sqrt(np.maximum(self.random_nj2[[source, target]], 0.0)).sum()
         self.random_nj2[target] = sigma_nj**2
-        for total in (self.model_nj, self.scaled_nj, self.loss_nj, self.static_down_nj):
+        for name in _SUMS[1:]:
+            total = getattr(self, name)
             total[target] += total[source]
             total[source] = 0.0
         self.random_nj2[source] = 0.0
@@ -156,8 +158,8 @@ class GroupErrors:
             np.float64(total_error) * energy_nj.astype(np.float64),
             self.loss_nj.copy(),
             np.float64(record_loss) * energy_nj.astype(np.float64),
-            self.static_down_nj.copy(),
-            np.zeros(len(energy_nj)),
+            self.down_nj.copy(),
+            self.up_nj.copy(),
         )
 
 

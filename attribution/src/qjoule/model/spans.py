@@ -175,12 +175,17 @@ def _add_errors(ledger: Ledger, domain: str, whom: _Whom, found: Costs) -> None:
     there = max(int(sums.energy_nj[serving].sum()), 1)
     common = float(sums.errors.model_nj[serving].sum()) / there
     value = np.where(found.told, found.value, 0.0)
-    half = np.maximum(found.high - value, value - found.low) * whom.calls
+    up, down = (found.high - value) * whom.calls, (value - found.low) * whom.calls
     if found.reason:
-        half = np.full(len(whom.groups), float(there)) * (whom.calls > 0)
+        up = np.full(len(whom.groups), float(there)) * (whom.calls > 0)
+    up, down = np.minimum(up, there), np.maximum(down, 0.0)
+    either = np.minimum(up, down)
     chance = np.sqrt(found.noise * found.value * whom.calls)
-    own = np.minimum(np.hypot(half / Z95, chance), there / Z95)
+    own = np.minimum(np.hypot(either / Z95, chance), there / Z95)
     sums.errors.add("model_nj", whom.groups, np.hypot(own, common * value * whom.calls))
-    of_shape = np.bincount(whom.place, own)  # a cost that is wrong is so in all of its groups
+    sums.errors.add("up_nj", whom.groups, up - either)
+    sums.errors.add("down_nj", whom.groups, down - either)
+    # A cost that is wrong is so in all of its groups.
+    of_shape = np.bincount(whom.place, np.hypot(np.maximum(up, down) / Z95, chance))
     whole = min(float(np.sqrt((of_shape**2).sum())), there / Z95)
     sums.errors.add("model_nj", serving, whole * sums.energy_nj[serving] / there)

@@ -7,8 +7,14 @@ used y (energy or CPU time) and n_s requests of each shape s came in:
 
 b is what serving costs without requests. The prior of every e_s is one request's share of all of
 y, within a factor that PRIOR_SPREAD allows: where counts never vary apart, it stands, and so does
-its width. An interval is that of the posterior; the noise is weighed by each span's size, and
-widened by what neighbouring spans share.
+its width. An interval is what the posterior leaves of a cost where none is negative
+(`bounded`): of costs that are only known as a sum, each is from nothing to all of it. The noise is
+weighed by each span's size, and widened by
+
+- what neighbouring spans share;
+- what no residual shows: that requests cost more, or less, in spans of many (`CONFOUNDED`);
+- what of b may be requests', where no span shows what is used without any (`_unseen`);
+- costs that would be negative but for the bound. They are not, so the model is wrong by as much.
 """
 
 from __future__ import annotations
@@ -17,6 +23,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from qjoule.model import bounded
 from qjoule.model.arrays import F64
 from qjoule.model.counters import I64, Bool
 
@@ -26,6 +33,13 @@ UNTOLD = 0.6  #: of the prior spread left: the data have not told this shape's c
 LATE = 0.05  #: of what requests cost, in the span behind theirs: beyond, spans are too short
 TOO_LATE = 0.2  #: there is nothing to be told, if there is no room for longer ones
 TOGETHER = -0.8  #: partial correlation beyond which two costs are one sum
+CLEAR = 3.0  #: standard errors above nothing that tell a cost, however dear
+#: What a cost's error and its counts may have in common: a share of the variance of each. A machine
+#: that is slowed down serves fewer requests, and each costs more. Least squares take that for the
+#: requests' doing, however many spans there are (Cinelli and Hazlett, "Making sense of
+#: sensitivity", JRSS B 82, 2020).
+CONFOUNDED = 0.15
+FEWEST = 0.1  #: of the spans are those of the fewest requests
 
 
 @dataclass(frozen=True)
@@ -92,17 +106,12 @@ def _paired(spans: F64) -> F64:
 
 def _regressed(y: F64, counts: F64, dt_ns: F64) -> tuple[Costs, float]:
     """Costs, and how much came late: of what spans' requests cost, the part in the next span."""
-    # Slow to import, and few servers need them.
-    from scipy.optimize import nnls  # noqa: PLC0415
-    from scipy.special import stdtrit  # noqa: PLC0415 - a quantile of Student's t
-
     spans, shapes = counts.shape
     calls = counts.sum(axis=0)
     mean = y.sum() / calls.sum()
     design = np.column_stack([dt_ns / dt_ns.sum() * y.sum(), counts * mean])
     weight = 1.0 / np.sqrt(np.maximum(y, 0.1 * y.mean()))
-    prior = np.append(1.0, np.full(shapes, 1.0 / PRIOR_SPREAD))
-    centre = np.append(0.0, np.ones(shapes)) * prior
+    prior, centre = _prior(shapes)
     x, scale = _fitted(_reduced(design, y, weight), spans, prior, centre)
     # Once more, each span weighed by what is expected of it.
     expected = np.maximum(design @ np.maximum(x, 0.0), 0.1 * y.mean())
@@ -111,19 +120,60 @@ def _regressed(y: F64, counts: F64, dt_ns: F64) -> tuple[Costs, float]:
     x, scale = _fitted(rows, spans, prior, centre)
     residual = (y - design @ x) * weight
     late = _late(y - design[:, :1] @ x[:1], design[:, 1:] @ np.maximum(x[1:], 0.0))
-    clumping = _clumping(residual)
-    precision = rows.r.T @ rows.r / (scale * clumping) ** 2 + np.diag(prior**2)
-    covariance = np.linalg.inv(precision)
-    sigma = np.sqrt(np.diag(covariance))[1:]
-    half = stdtrit(max(spans - shapes - 1, 1), 0.975) * sigma
+    noise = (scale * _clumping(residual)) ** 2
+    told = _told(rows, x, scale, noise, spans)
+    value = told.value
+    unseen = _unseen(design[:, 0] * value[0], design[:, 1:] @ value[1:], dt_ns)
+    told = told.take(slice(1, None))
+    # No shape costs more than all that was used.
+    high = np.minimum(told.high * (1.0 + unseen), calls.sum() / np.maximum(calls, 1.0))
+    found = replace(
+        told,
+        value=told.value * mean,
+        low=told.low * mean,
+        high=np.maximum(high, told.value) * mean,
+        told=told.told & (calls > 0),
+        noise=noise,
+    )
+    return found, late
+
+
+def _told(rows: _Rows, x: F64, scale: float, noise: float, spans: int) -> Costs:
+    """Of the base and all shapes, in mean costs: values, and intervals that hold the misfit too.
+
+    `x`: least squares, of any sign.
+    """
+    # Slow to import, and few servers need them.
+    from scipy.optimize import nnls  # noqa: PLC0415
+    from scipy.special import stdtrit  # noqa: PLC0415 - a quantile of Student's t
+
+    prior, centre = _prior(len(x) - 1)
     stacked = np.vstack([rows.r / scale, np.diag(prior)])
-    value = nnls(stacked, np.append(rows.z / scale, centre))[0][1:]
-    apart, sums_known = _separable(precision, sigma)
-    told = (calls > 0) & ((sigma < UNTOLD * PRIOR_SPREAD) | sums_known)
-    low, high = np.maximum(x[1:] - half, 0.0), np.maximum(x[1:] + half, value)
-    noise = (scale * clumping) ** 2
-    low = np.minimum(low, value)
-    return Costs(value * mean, low * mean, high * mean, told, apart, noise=noise), late
+    value = nnls(stacked, np.append(rows.z / scale, centre))[0].astype(np.float64)
+    free = max(spans - len(x), 1)
+    noise *= 1.0 + free * CONFOUNDED**2 / (1.0 - CONFOUNDED)
+    precision, covariance = _posterior(rows, noise, prior)
+    least, misfit = bounded.least(x, covariance)
+    if misfit > 0:
+        at_nothing = max(int((least <= 0).sum()), 1)
+        precision, covariance = _posterior(rows, noise * max(1.0, misfit / at_nothing), prior)
+    low, high = bounded.interval(x, covariance, float(stdtrit(free, 0.975)))
+    sigma = np.sqrt(np.diag(covariance))
+    together = _together(precision, sigma)
+    told = (sigma < UNTOLD * PRIOR_SPREAD) | together | (x > CLEAR * sigma)
+    return Costs(value, np.minimum(low, value), np.maximum(high, value), told, ~together)
+
+
+def _prior(shapes: int) -> tuple[F64, F64]:
+    """Of the base and each shape: one over the standard error, and the value times that."""
+    prior = np.append(1.0, np.full(shapes, 1.0 / PRIOR_SPREAD))
+    return prior, np.append(0.0, np.ones(shapes)) * prior
+
+
+def _posterior(rows: _Rows, noise: float, prior: F64) -> tuple[F64, F64]:
+    """Precision and covariance of the costs."""
+    precision = rows.r.T @ rows.r / noise + np.diag(prior**2)
+    return precision, np.asarray(np.linalg.inv(precision), np.float64)
 
 
 @dataclass(frozen=True)
@@ -173,6 +223,18 @@ def _late(used: F64, asked: F64) -> float:
     return float(slopes[1] / (max(slopes[0], 0.0) + slopes[1]))
 
 
+def _unseen(base: F64, asked: F64, dt_ns: F64) -> float:
+    """What of the base may be requests' cost, as a share of that.
+
+    A line through spans of many requests and of more says what is used at none only if each costs
+    the same. Where they are few they may cost twice as much: the base is sure as far as it is more
+    than requests cost in the spans of the fewest.
+    """
+    usual = float(asked.sum() / dt_ns.sum())
+    fewest = float(np.quantile(asked / dt_ns, FEWEST))
+    return min(float(base.sum() / dt_ns.sum()), fewest) / usual if usual > 0 else 0.0
+
+
 def _clumping(residual: F64) -> float:
     """How much wider errors are because neighbouring spans err alike; 1 if they do not."""
     own = float(residual @ residual)
@@ -183,11 +245,11 @@ def _clumping(residual: F64) -> float:
     return float(np.sqrt((1.0 + shared) / (1.0 - shared)))
 
 
-def _separable(precision: F64, sigma: F64) -> tuple[Bool, Bool]:
-    """(s,) whether each cost stands by itself, and whether it is one sum with another's."""
+def _together(precision: F64, sigma: F64) -> Bool:
+    """Whether each cost is one sum with another's. The first is the base, and never is."""
     told = precision[1:, 1:]
     width = np.sqrt(np.diag(told))
     partial = -told / np.outer(width, width)
     np.fill_diagonal(partial, 1.0)
-    together = (partial.min(axis=1) < TOGETHER) & (sigma > 0.4 * PRIOR_SPREAD)
-    return ~together, together
+    together = (partial.min(axis=1) < TOGETHER) & (sigma[1:] > 0.4 * PRIOR_SPREAD)
+    return np.append(False, together)
