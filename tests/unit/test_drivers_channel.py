@@ -68,6 +68,23 @@ def test_a_connection_keeps_nothing_of_the_application_alive(
     assert seen() is None
 
 
+def test_what_a_stream_carries_is_told_when_it_changes(listener: Listener) -> None:
+    channel, peer = Channel(str(listener.path)), _peer()
+    channel.begin(None)
+    listener.only().want_changes()
+    channel.check_ns = 0
+    for endpoint in ("a", "a", "b"):
+        for stream in (1, 2, 1, 2):
+            with tag(endpoint=endpoint):
+                assert channel.begin(peer, stream) == 0
+    channel.interrupt()
+    with tag(endpoint="b"):
+        channel.begin(peer, 1)
+        channel.begin(peer, 1)
+    told = [(begin.stream, begin.tags["endpoint"]) for begin in listener.only().begins]
+    assert told == [(1, "a"), (2, "a"), (1, "b"), (2, "b"), (1, "b")]
+
+
 def test_a_definition_is_sent_once(listener: Listener) -> None:
     channel, peer = Channel(str(listener.path)), _peer()
     for _ in range(10):

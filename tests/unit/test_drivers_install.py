@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 import threading
 import warnings
@@ -64,6 +65,25 @@ def test_wrapped_and_put_back(toy: Path) -> None:
     shim.uninstall()
     assert driver.Connection().send(3) == driver.helper(3) == 3
     assert "send" not in vars(driver.Connection)
+
+
+@pytest.mark.parametrize("name", SHIMS)
+def test_wrappers_are_what_they_wrap(name: str) -> None:
+    """Coroutine functions or not: mocks and frameworks ask."""
+    shim = SHIMS[name]
+    for module in shim.modules:
+        importlib.import_module(module)
+    checked = 0
+    for module, owner, attribute, wrap in (*shim.sites, *shim.ends, *shim.optional):
+        holder: Any = getattr(sys.modules[module], owner)
+        original = getattr(holder, attribute, None)
+        if callable(original):
+            wrapper = vars(type("X", (), {attribute: wrap(original)}))[attribute]
+            function = getattr(wrapper, "__func__", wrapper)
+            kinds = [inspect.iscoroutinefunction(one) for one in (original, function)]
+            assert kinds[0] == kinds[1], (owner, attribute)
+            checked += 1
+    assert checked >= len(shim.sites)
 
 
 def test_wrapped_by_another_in_between(toy: Path) -> None:

@@ -106,14 +106,15 @@ def test_a_call_without_tags_and_another_trace_are_changes(
     assert _records(channel) == 4
 
 
-def test_each_request_of_a_connection_with_several_is_told(
+def test_each_stream_of_a_connection_is_told_when_it_changes(
     source: TagSource, channel: Channel
 ) -> None:
     peer = _peer()
-    times = [_call(channel, peer, m, stream) for m, stream in (("a", 1), ("b", 2), ("a", 1))]
+    calls = (("a", 1), ("b", 2), ("a", 1), ("b", 1))
+    times = [_call(channel, peer, m, stream) for m, stream in calls]
     assert _records(channel) == 3
-    assert _ask(source, *times, stream=1) == ["a", "a", "a"]
-    assert _ask(source, *times, stream=2) == [None, "b", "b"]
+    assert _ask(source, *times, stream=1) == ["a", "a", "a", "b"]
+    assert _ask(source, *times, stream=2) == [None, "b", "b", "b"]
 
 
 def test_a_connection_that_is_closed_leaves_nothing_to_the_next_on_its_port(

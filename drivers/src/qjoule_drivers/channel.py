@@ -42,11 +42,12 @@ class Peer:
         self.of = of
         #: To which recorder (its token), and by which number: one value, as threads share it.
         self.announced: tuple[object, int] = (None, 0)
-        #: In which frame calls have nothing to tell, as long as `to` is the channel's.
+        #: In which frame calls of stream 0 have nothing to tell, as long as `to` is the channel's.
         self.frame: Frame | None = None
         self.to: object = None
-        #: What holds at the recorder: tags and trace.
-        self.told: tuple[TagSet, Trace | None] | None = None
+        #: What holds at the recorder, by stream: tags and trace, as long as the channel's `to` is
+        #: this one.
+        self.told: dict[int, tuple[TagSet, Trace | None, object]] = {}
 
     def __del__(self) -> None:
         with suppress(Exception):  # the interpreter may be shutting down
@@ -95,8 +96,6 @@ class Channel:
             recorder = self._recorder
             t_ns = monotonic_ns()
             if t_ns > self.check_ns:
-                if self.frame is innermost:
-                    self.heed_opentelemetry()
                 self._look(recorder, t_ns)
                 to = self.to
                 recorder = self._recorder
@@ -107,9 +106,10 @@ class Channel:
             if recorder is None:
                 peer.frame, peer.to = frame, to
                 return 0
-            tags, trace = told = frame.tags, frame.trace
-            if not stream and peer.to is to and peer.told == told:
-                peer.frame = frame
+            tags, trace, _ = told = frame.tags, frame.trace, to
+            if peer.told.get(stream) == told:
+                if not stream:
+                    peer.frame = frame
                 return 0
             token = recorder.token
             announced, connection = peer.announced
@@ -130,8 +130,9 @@ class Channel:
                 return 0
             if not recorder.holds:
                 return call
+            peer.told[stream] = told
             if not stream:
-                peer.told, peer.frame, peer.to = told, frame, to
+                peer.frame, peer.to = frame, to
         except Exception:
             self.failed(call_is_lost=True)
             self.interrupt()
@@ -211,7 +212,9 @@ class Channel:
                     follow(wanted)
 
     def _look(self, recorder: Recorder | None, t_ns: int) -> None:
-        """Which recorder is there now: the same, another, or none."""
+        """Which recorder is there now: the same, another, or none; and whether OpenTelemetry is."""
+        if self.frame is innermost:
+            self.heed_opentelemetry()
         if recorder is not None:
             self.check_ns = t_ns + CHECK_NS
             if not recorder.is_gone():

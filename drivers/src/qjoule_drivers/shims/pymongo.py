@@ -76,6 +76,14 @@ def _close_conn(original: Any) -> Any:
     return close_conn
 
 
+def _close_conn_async(original: Any) -> Any:
+    async def close_conn(self: Any, *args: Any, **kwargs: Any) -> Any:
+        self._qjoule_peer = None
+        return await original(self, *args, **kwargs)
+
+    return close_conn
+
+
 def _op_msg(original: Any) -> Any:
     def _op_msg(flags: Any, command: Any, *args: Any, **kwargs: Any) -> Any:
         return original(flags, _commented(command), *args, **kwargs)
@@ -123,7 +131,7 @@ SHIM = Shim(
         (_SYNC, "Connection", "send_message", _send_message),
         (_SYNC, "Connection", "close_conn", _close_conn),
         (_ASYNC, "AsyncConnection", "send_message", _send_message_async),
-        (_ASYNC, "AsyncConnection", "close_conn", _close_conn),
+        (_ASYNC, "AsyncConnection", "close_conn", _close_conn_async),
     ),
     ends=(
         (_SYNC, "Connection", "receive_message", ending),

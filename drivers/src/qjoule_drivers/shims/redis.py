@@ -60,6 +60,15 @@ def _disconnect(original: Any) -> Any:
     return disconnect
 
 
+def _disconnect_async(original: Any) -> Any:
+    async def disconnect(self: Any, *args: Any, **kwargs: Any) -> Any:
+        self._qjoule_peer = None
+        self._qjoule_call = 0
+        return await original(self, *args, **kwargs)
+
+    return disconnect
+
+
 def _send_packed_command_async(original: Any) -> Any:
     async def send_packed_command(self: Any, command: Any, check_health: bool = True) -> Any:
         if SHIM.active:
@@ -126,7 +135,7 @@ SHIM = Shim(
         (_SYNC, "AbstractConnection", "send_packed_command", _send_packed_command),
         (_SYNC, "AbstractConnection", "disconnect", _disconnect),
         (_ASYNC, "AbstractConnection", "send_packed_command", _send_packed_command_async),
-        (_ASYNC, "AbstractConnection", "disconnect", _disconnect),
+        (_ASYNC, "AbstractConnection", "disconnect", _disconnect_async),
     ),
     ends=(
         (_SYNC, "AbstractConnection", "read_response", _read_response),
