@@ -26,7 +26,9 @@ from servers.process import DatabaseServer
 pytestmark = [pytest.mark.root, pytest.mark.server]
 QUERIES = long_runs.statements(4000)
 CLIENTS = 32
-KINDS = 8
+#: With CLIENTS the tag sets there are: fewer than a socket holds definitions (278), so that none is
+#: lost however late the recorder reads them.
+KINDS = 4
 TIMEOUT_S = 120
 
 
