@@ -40,6 +40,7 @@ from qjoule.reporters.missing import lost
 from qjoule.servers.plan import AttachPlan
 from qjoule.servers.types import Flavour
 from qjoule.shapes import fingerprint
+from qjoule.trace.arrow import leave_pandas_out
 from qjoule.trace.durable import write_whole
 from qjoule.trace.ingest import record
 from qjoule.trace.meta import Meta, Server
@@ -189,6 +190,7 @@ class _Job:
 
 
 def _record(tracer: Tracer, job: _Job, meta: Meta) -> int:
+    leave_pandas_out()
     tracer.wait_attached()
     child: subprocess.Popen[bytes] | None = None
     with _stopping(tracer, job.duration):

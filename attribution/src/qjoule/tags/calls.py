@@ -104,6 +104,9 @@ class Calls:
         """
         with self._lock:
             calls = self._sorted()
+            if not calls.size:
+                self._forget(calls, 0)
+                return pa.nulls(codes.size, TAGS)
             wanted = self._numbers_of(connections, codes, streams)
             found = last_before(calls, wanted, begins_ns)
             found = self._still_open(calls, found, begins_ns)

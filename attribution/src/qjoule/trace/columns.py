@@ -26,7 +26,15 @@ def instants(values_ns: Array) -> pa.Array:
 def distinct(values: Array) -> tuple[Array, Array]:
     """(codes, uniques): `uniques[codes] == values`, uniques in order of first appearance."""
     encoded = pa.array(np.ascontiguousarray(values)).dictionary_encode()
-    return encoded.indices.to_numpy(), encoded.dictionary.to_numpy()
+    return plain(encoded.indices, np.int32), plain(encoded.dictionary, values.dtype)
+
+
+def plain(column: pa.Array, of: npt.DTypeLike) -> Array:
+    """Numbers of that type, none null, as numpy sees them: `to_numpy` would import pandas."""
+    dtype = np.dtype(of)
+    if not len(column):
+        return np.empty(0, dtype)
+    return np.frombuffer(column.buffers()[1], dtype, len(column), column.offset * dtype.itemsize)
 
 
 def names(

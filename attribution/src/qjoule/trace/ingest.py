@@ -23,7 +23,7 @@ from qjoule.trace import rows
 from qjoule.trace.columns import Array, looked_up
 from qjoule.trace.meta import Cpu, DomainInfo, EnergyInfo, Meta
 from qjoule.trace.owners import Owners
-from qjoule.trace.pending import Pending
+from qjoule.trace.pending import Pending, chosen
 from qjoule.trace.schema import CAUSES, INVALID_CAUSE, TAGS_CAUSE
 from qjoule.trace.sessions import Sessions
 from qjoule.trace.statements import MAX_SHAPES, Fingerprint, Statements, dialect_of
@@ -249,8 +249,12 @@ class Ingest:
 
     def _take_queries(self, everything: bool) -> pa.Table:
         """Those that ended before what has been sent: then all of their sessions' are here."""
-        queries = self._take_ended(Block.QUERY, everything).copy()
-        queries["shape"] = self._statements.settled(queries["shape"])
+        queries = self._take_ended(Block.QUERY, everything)
+        shapes = queries["shape"]
+        settled = self._statements.settled(shapes)
+        if settled is not shapes:
+            queries = queries.copy()
+            queries["shape"] = settled
         self._follow_databases(queries)
         transactions = self._transactions.assign(queries)
         table = self._query_rows(queries, transactions)
@@ -271,8 +275,8 @@ class Ingest:
         ended = self._keep(ended, rows.forward(ended["begin_ns"], ended["end_ns"]))
         if not everything:
             sent = ended["end_ns"] < self._sent_ns
-            self._pending.add(kind, ended[~sent])
-            ended = ended[sent]
+            self._pending.add(kind, chosen(ended, ~sent))
+            ended = chosen(ended, sent)
         return ended
 
     def _query_rows(
@@ -361,7 +365,7 @@ class Ingest:
         if valid.all():
             return records
         self._invalid += int(records.size - np.count_nonzero(valid))
-        return records[valid]
+        return chosen(records, valid)
 
 
 def record(

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from qjoule.contract import OwnerKind, TaskEvent
-from qjoule.trace.columns import Array, distinct, strings
+from qjoule.trace.columns import Array, distinct, plain, strings
 from qjoule.trace.roles import thread_role
 from qjoule.trace.schema import IDLE_OWNER, OWNER_KINDS, OWNERS, UNKNOWN_COMM
 
@@ -194,7 +194,10 @@ class Owners:
         self, t0_ns: Array, codes: Array, uniques: Array, by_time: Iterable[int], result: Array
     ) -> None:
         """Fills `result` for threads of which several lives, or none, cover the batch."""
-        order = np.argsort(codes, kind="stable")
+        sought = np.zeros(uniques.size, bool)
+        sought[list(by_time)] = True
+        some = np.flatnonzero(sought[codes])  # few of all rows, as a rule
+        order = some[np.argsort(codes[some], kind="stable")]
         bounds = np.searchsorted(codes[order], np.arange(uniques.size + 1))
         for code in by_time:
             rows = order[bounds[code] : bounds[code + 1]]
@@ -238,7 +241,7 @@ def _unpack(key: int) -> tuple[tuple[int, int], tuple[int, int]]:
 
 def newest_owners(owners: pa.Table) -> pa.Table:
     """The last row of each owner, by owner: a recorder repeats an owner when it learns more."""
-    ids = owners.column("owner").to_numpy()
+    ids = plain(owners.column("owner").combine_chunks(), np.uint32)
     _, from_end = np.unique(ids[::-1], return_index=True)
     if from_end.size == ids.size and bool(np.all(ids[1:] > ids[:-1])):
         return owners

@@ -46,7 +46,7 @@ class Pending:
         t0_ns = segments["t0_ns"]
         if t0_ns.size > 1 and not bool(np.all(t0_ns[1:] >= t0_ns[:-1])):
             order = np.argsort(t0_ns, kind="stable")
-            records, t0_ns = _words(records)[order].view(records.dtype)[:, 0], t0_ns[order]
+            records, t0_ns = chosen(records, order), t0_ns[order]
         if before_ns is None:
             return records
         ready = int(np.searchsorted(t0_ns, np.uint64(before_ns)))
@@ -55,9 +55,16 @@ class Pending:
         return records[:ready]
 
 
+def chosen(records: Array, which: Array) -> Array:
+    """`records[which]`, a copy; `which` is a mask or places."""
+    taken: Array = _words(records)[which].view(records.dtype)
+    return taken.reshape(-1)
+
+
 def _words(records: Array) -> Array:
     """Records as rows of 64-bit words, which numpy copies much faster than structures."""
-    return np.ascontiguousarray(records).view(np.uint64).reshape(records.size, -1)
+    width = records.dtype.itemsize // np.dtype(np.uint64).itemsize
+    return np.ascontiguousarray(records).view(np.uint64).reshape(records.size, width)
 
 
 def _joined(parts: list[Array]) -> Array:

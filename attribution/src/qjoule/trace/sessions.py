@@ -152,20 +152,15 @@ class Sessions:
         codes, uniques = distinct(sessions)
         found = [self._recall(session) for session in uniques.tolist()]
         known = [(one.user, one.database, one.application) for one in found]
-        held = np.array(known, np.int64).reshape(-1, 3)[codes]
-        changing = [code for code, session in enumerate(found) if session.changes]
-        order = np.argsort(codes, kind="stable") if changing else codes
-        bounds = np.searchsorted(codes[order], np.arange(len(found) + 1)) if changing else codes
-        for code in changing:
-            rows = order[bounds[code] : bounds[code + 1]]
-            times, states = found[code].states()
-            place = np.searchsorted(np.array(times, np.uint64), at_ns[rows], side="right")
-            held[rows] = np.array(states, np.int64)[place]
+        held = np.array(known, np.int64).reshape(-1, 3)
+        rows: Array | None = codes
+        if any(session.changes for session in found):
+            held, rows = _held_then(found, held, codes, at_ns), None
         users, databases, applications = held.T
         return (
-            names(users, self._vocabulary),
-            names(databases, self._vocabulary),
-            names(applications, self._vocabulary),
+            names(users, self._vocabulary, rows),
+            names(databases, self._vocabulary, rows),
+            names(applications, self._vocabulary, rows),
         )
 
     def tags_of(
@@ -283,6 +278,21 @@ class Sessions:
             code = self._codes[name] = len(self._vocabulary)
             self._vocabulary.append(name)
         return code
+
+
+def _held_then(found: list[_Session], known: Array, codes: Array, at_ns: Array) -> Array:
+    """What held of each row's session, `found[code]`, at its time; `known`: before any change."""
+    held: Array = known[codes]
+    changing = np.array([bool(session.changes) for session in found])
+    some = np.flatnonzero(changing[codes])
+    order = some[np.argsort(codes[some], kind="stable")]
+    bounds = np.searchsorted(codes[order], np.arange(len(found) + 1))
+    for code in np.flatnonzero(changing).tolist():
+        rows = order[bounds[code] : bounds[code + 1]]
+        times, states = found[code].states()
+        place = np.searchsorted(np.array(times, np.uint64), at_ns[rows], side="right")
+        held[rows] = np.array(states, np.int64)[place]
+    return held
 
 
 def _address(octets: Array) -> str | None:
