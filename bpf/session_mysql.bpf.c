@@ -68,6 +68,8 @@ int BPF_KPROBE(on_client, __u64 vio)
 
 	if (!thread)
 		return 0;
+	if (thread->query && !thread->begin_ns) /* a thread that had a client before */
+		query_release(this_cpu(), thread, bpf_ktime_get_ns());
 	bpf_probe_read_user(&fd, sizeof(fd), (const void *)vio);
 	thread->socket = socket_of(fd);
 	return 0;

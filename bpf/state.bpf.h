@@ -129,6 +129,7 @@ struct thread_state {
 	__u8 more;	   /* MySQL: enum mysql_more */
 	__u8 sequence;	   /* MySQL: number of the packet that goes on */
 	__u8 changes;	   /* MySQL: user or database, if the server agrees */
+	__u8 leaves;	   /* MySQL, symbol rung: its client says goodbye */
 	__u8 dumps;	   /* sends the server's log to a replica */
 	__u8 borrowed;	   /* serves another thread's query (parallel worker) */
 	struct caller_state caller;

@@ -71,13 +71,16 @@ static __always_inline struct thread_state *begin(__u64 thd, struct qj_cpu_state
 						  bool *resumed)
 {
 	struct thread_state *thread = thread_of(bpf_get_current_task_btf());
-	__u64 now;
+	__u64 now, session;
 
 	if (!thread || thread->rung != QJ_RUNG_SYMBOL)
 		return 0;
 	now = bpf_ktime_get_ns();
 	*cpu = this_cpu();
-	thread->session = session_of(thd);
+	session = session_of(thd);
+	if (thread->session != session)
+		thread->query = 0; /* since its last command the thread may have had it log in */
+	thread->session = session;
 	*resumed = is_pool(thread) && resume(*cpu, thread, now);
 	if (!*resumed)
 		query_begin(*cpu, thread, now);
@@ -111,6 +114,9 @@ static __always_inline void other_command(struct qj_cpu_state *cpu, struct threa
 		break;
 	case MYSQL_CHANGE_USER:
 		thread->command = QJ_COMMAND_CONNECT;
+		break;
+	case MYSQL_QUIT:
+		thread->leaves = 1;
 		break;
 	case MYSQL_BINLOG_DUMP:
 	case MYSQL_BINLOG_DUMP_GTID:
@@ -217,6 +223,16 @@ static __always_inline void answered(struct qj_cpu_state *cpu, struct thread_sta
 	mysql_answered(cpu, thread, &reply);
 }
 
+/*
+ * A thread that has one client goes back to wait for its next command: that is the end of the
+ * query's work, as on sockets, and what it wakes up for is the next one (on_client() says who logs
+ * in). In a thread pool, and without its client, it does what is no query's.
+ */
+static __always_inline bool goes_back(const struct thread_state *thread)
+{
+	return !is_pool(thread) && !thread->leaves;
+}
+
 SEC("?uretprobe")
 int BPF_KRETPROBE(on_command_end, int result)
 {
@@ -237,6 +253,8 @@ int BPF_KRETPROBE(on_command_end, int result)
 	}
 	answered(cpu, thread);
 	query_end(cpu, thread, now);
-	query_release(cpu, thread, now);
+	if (!goes_back(thread))
+		query_release(cpu, thread, now);
+	thread->leaves = 0;
 	return 0;
 }

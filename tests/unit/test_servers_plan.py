@@ -90,6 +90,7 @@ def test_the_whole_plan(toys: dict[str, Path]) -> None:
         "--running 2:200",
         f"--probe 2:mysql-begin-thd-first:{offset_of(mysql, MYSQL_8, 4)}",
         f"--probe 2:mysql-end:{offset_of(mysql, MYSQL_8, 4)}",
+        "--pool 2",
         f"--server 3:postgres:symbol:{postgres}",
         "--running 3:300",
         f"--probe 3:pg-activity:{offset_of(postgres, 'pgstat_report_activity', 4)}",

@@ -16,7 +16,8 @@
     --pg-memory ID:CLIENT:APPLICATION:PORTAL
                                  what the symbol rung reads there (`postgres_memory`); 0: not known
     --cql-port ID:PORT           where this Cassandra's clients connect
-    --pool ID                    this server may run a thread pool
+    --pool ID                    this server may run a thread pool, or who logs in on its threads
+                                 cannot be seen: what they do between commands is no query's
     --library ID:PATH            its probes are in this file, not in its executable
     --hotspot ID:LAYOUT          where its JVM keeps what the probes read (`voltdb.HeapLayout`)
 
@@ -62,7 +63,7 @@ class PlannedServer:
     lists_probes: bool = False
     library: Path | None = None  #: that its probes are in, if it is not the executable
     heap: HeapLayout | None = None
-    pool: bool = False  #: it, or another server of its file, may run a thread pool
+    pool: bool = False  #: `--pool`, for it or another server of its file
 
     @property
     def traced(self) -> bool:
@@ -191,7 +192,7 @@ def build_plan(
                     *_without_children(resolution, children),
                 ),
                 lists_probes=resolution.file not in listed,
-                pool=resolution.file in pooled,
+                pool=resolution.file in pooled or (on_symbols and bool(resolution.no_names)),
             )
         )
         listed.add(resolution.file)

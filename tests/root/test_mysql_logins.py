@@ -1,0 +1,77 @@
+"""The symbol rung, one thread per connection: a login on a thread that had another client before.
+
+A thread that has ended a query waits for the next one under that one's name. If its client vanishes
+the server keeps the thread for whoever comes next, and having that one log in is no query's work.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from root.support.recording import Run, recording
+from servers.process import DatabaseServer
+
+pytestmark = [pytest.mark.root, pytest.mark.server]
+
+SESSIONS = 12
+PATIENCE_S = 60.0
+
+
+@pytest.fixture(params=("mariadb", "mysql80"))
+def server(request: pytest.FixtureRequest) -> DatabaseServer:
+    found: DatabaseServer = request.getfixturevalue(request.param)
+    return found
+
+
+def _wait_until_alone(watch: Any) -> None:
+    """Until no other client's session is left."""
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        with watch.cursor() as cursor:
+            cursor.execute("show processlist")
+            users = [row[1] for row in cursor.fetchall()]
+        if users.count(watch.user.decode()) == 1:
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"sessions are left: {users}")
+
+
+def _sessions(server: DatabaseServer, watch: Any) -> None:
+    """One after the other; every other client vanishes without a word."""
+    for number in range(SESSIONS):
+        connection = server.connect()
+        with connection.cursor() as cursor:
+            cursor.execute("select 1 as l_first")
+            cursor.execute("select 1 as l_second")
+        if number % 2:
+            connection._force_close()
+        else:
+            connection.close()
+        _wait_until_alone(watch)
+
+
+def test_no_query_pays_for_a_login(server: DatabaseServer, tmp_path: Path) -> None:
+    with closing(server.connect()) as watch:
+        with watch.cursor() as cursor:
+            cursor.execute("set global thread_cache_size = 8")
+        with recording(tmp_path / "t", "--pid", str(server.pid), "--rung", "symbol"):
+            _sessions(server, watch)
+    run = Run(tmp_path / "t")
+    assert run.loss == {}
+    assert len(run.having("l_first")) == SESSIONS
+    logins = run.trace.pandas("sessions")
+    login_ns = logins[logins["event"] == "user"]["t_ns"].sort_values().to_numpy()
+    assert login_ns.size == SESSIONS
+    segments = run.trace.pandas("segments").dropna(subset="query")
+    earliest = segments.groupby("query")["t0_ns"].min()
+    threads = segments.groupby("query")["owner"].first()
+    first = run.having("l_first").sort_values("begin_ns")
+    for query, logged_in_ns in zip(first["query"], login_ns, strict=True):
+        assert earliest[query] > logged_in_ns
+    # Else it tests nothing: a thread had several clients.
+    assert threads[first["query"]].nunique() < SESSIONS
