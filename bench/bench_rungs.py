@@ -58,7 +58,13 @@ from qjoule.servers import measured  # noqa: E402
 from qjoule.servers.measured import MeasuredCost, read_costs, write_costs  # noqa: E402
 
 COSTS = Path(measured.__file__).with_name(measured.FILE)
-QUICK = Size(sweeps=6, slices=15, accounted=1000)
+#: By `--quick`, and whether the server is slow: none of the quick ones takes a minute.
+SIZES = {
+    (False, False): Size(),
+    (False, True): Size(queries=30, accounted=1000),
+    (True, False): Size(sweeps=6, slices=15, accounted=1000),
+    (True, True): Size(sweeps=6, slices=9, queries=30, accounted=300, warm_up=0.1),
+}
 NAMES = [subject.name(rung) for subject in SUBJECTS for rung in subject.rungs]
 
 
@@ -112,18 +118,19 @@ def bench(chosen: argparse.Namespace) -> None:
     if chosen.save and os.getloadavg()[0] > IDLE:
         load = os.getloadavg()[0]
         raise QjouleError(f"others use this machine (load {load:.1f}): not worth saving")
-    size = QUICK if chosen.quick else Size()
     print("\n".join(machine_lines(machine())), end="\n\n")
     print(f"{'':22}{'rung adds per query':>24}{'whole':>26}{'untraced':>12}  target", flush=True)
     where = places(os.sched_getaffinity(0))
     with Recorder(where.tracing) as recorder, kept_awake(where.all):
         for subject in SUBJECTS:
+            size = SIZES[chosen.quick, subject.slow]
             costs = bench_subject(chosen, Bench(recorder, where.served, size), subject)
             if chosen.save:  # one by one: the last ones take minutes, and may be interrupted
                 every = {**read_costs(), **{one.key: one for one in costs}}
                 COSTS.write_text(write_costs(every.values()))
-    coverage = median_interval([0.0] * size.sweeps).coverage
-    print(f"\nmedians of {size.sweeps} sweeps with {coverage:.1%} intervals")
+    sweeps = SIZES[chosen.quick, False].sweeps
+    coverage = median_interval([0.0] * sweeps).coverage
+    print(f"\nmedians of {sweeps} sweeps with {coverage:.1%} intervals")
     if chosen.save:
         print(f"saved in {COSTS.name}; 'make docs' shows it")
 

@@ -43,6 +43,7 @@ class Subject:
     version: str = ""  #: as it is shown; empty: as discovery reads it
     warm_up: int = 2000
     turn_warm_up: int = 0
+    slow: bool = False  #: a query takes it most of a millisecond: fewer make a slice
 
     def name(self, rung: Rung) -> str:
         return f"{self.flavour}:{rung.name.lower()}"
@@ -103,7 +104,7 @@ SUBJECTS = (
     Subject(Flavour.POSTGRES, _BOTH, _plain_postgres, "SELECT 1", _postgres),
     Subject(Flavour.REDIS, (Rung.SOCKET,), redis_server, "GET key:1", _redis),
     Subject(Flavour.MONGODB, _BOTH, mongod_stand_in, _FIND, _mongodb, version="stand-in"),
-    Subject(Flavour.FERRETDB, (Rung.STATISTICAL,), ferretdb_server, _FIND, _mongodb),
+    Subject(Flavour.FERRETDB, (Rung.STATISTICAL,), ferretdb_server, _FIND, _mongodb, slow=True),
     Subject(
         Flavour.CASSANDRA,
         (Rung.STATISTICAL,),
@@ -111,6 +112,7 @@ SUBJECTS = (
         _SELECT,
         _cassandra,
         warm_up=_JVM_WARM_UP,
+        slow=True,
     ),
     Subject(
         Flavour.CASSANDRA,
@@ -119,6 +121,7 @@ SUBJECTS = (
         _SELECT,
         _cassandra,
         warm_up=_JVM_WARM_UP,
+        slow=True,
         turn_warm_up=3000,
     ),
     Subject(
@@ -128,5 +131,6 @@ SUBJECTS = (
         "BENCH.select",
         _voltdb,
         warm_up=_JVM_WARM_UP,
+        slow=True,
     ),
 )

@@ -26,6 +26,7 @@ class Size:
     slices: int = 31
     queries: int = 100
     accounted: int = 3000  #: queries under the kernel's accounts
+    warm_up: float = 1.0  #: part of what a subject asks for
 
 
 @dataclass
@@ -143,7 +144,7 @@ def measure(
         with as_client(bench.cpu), closing(server.connect()) as connection:
             under = Under(server, subject.prepare(connection), bench.recorder, bench.size)
             say("warms up")
-            under.repeat(subject.warm_up)
+            under.repeat(round(subject.warm_up * bench.size.warm_up))
             costs = _sweeps(under, subject, rungs, say)
             say("by the kernel's accounts")
             without = under.accounts(Rung.NONE)
@@ -156,11 +157,12 @@ def _sweeps(
     under: Under, subject: Subject, rungs: Sequence[Rung], say: Callable[[str], None]
 ) -> dict[Rung, Costs]:
     costs = {rung: Costs(subject.version) for rung in rungs}
+    warm_up = round(subject.turn_warm_up * under.size.warm_up) or under.size.queries
     for number, order in enumerate(orders(rungs, under.size.sweeps), 1):
         say(f"sweep {number} of {under.size.sweeps}")
         found: dict[Rung | None, float] = {}
         for kind in order:
-            found[kind], recorded = under.turn(kind, subject.turn_warm_up or under.size.queries)
+            found[kind], recorded = under.turn(kind, warm_up)
             if kind and recorded is not None:
                 costs[kind].version = subject.version or recorded.version
                 costs[kind].lose(recorded.lost_records or {})
