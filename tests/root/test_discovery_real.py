@@ -17,6 +17,7 @@ from qjoule.servers.kernel_facts import KernelFacts
 from qjoule.servers.plan import PlannedServer, build_plan
 from qjoule.servers.probe_site import SINGLE_STEPPED
 from qjoule.servers.types import Server
+from servers.certificates import self_signed
 from servers.mariadb import mariadb_server
 from servers.mysql import mysql_server
 from servers.postgres import postgres_server
@@ -96,10 +97,7 @@ def test_mariadb_with_a_pool(mariadb_pool: DatabaseServer) -> None:
 
 
 def test_mariadb_with_a_certificate_agrees_with_the_server(tmp_path: Path) -> None:
-    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
-    new = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
-    files = ["-nodes", "-subj", "/CN=test", "-keyout", str(key), "-out", str(certificate)]
-    subprocess.run([*new, *files], check=True, capture_output=True)
+    key, certificate = self_signed(tmp_path)
     with mariadb_server(f"--ssl-key={key}", f"--ssl_cert={certificate}") as server:
         assert asked(server, "SELECT @@have_ssl") == "YES"
         plan = planned(server)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import random
 import socket
-import subprocess
 import termios
 import time
 from collections import Counter
@@ -19,6 +18,7 @@ from qjoule.contract import Block, Mode, OwnerKind
 from root.support import redis_story as day
 from root.support.recording import Run, recording
 from root.support.tracer import tracing
+from servers.certificates import self_signed
 from servers.process import DatabaseServer, Unavailable, free_port
 from servers.redis import redis_server
 
@@ -139,10 +139,7 @@ def served(*options: str) -> Iterator[DatabaseServer]:
 
 
 def test_redis_sessions_with_tls_are_loss(tmp_path: Path) -> None:
-    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
-    new = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
-    files = ["-nodes", "-subj", "/CN=test", "-keyout", str(key), "-out", str(certificate)]
-    subprocess.run([*new, *files], check=True, capture_output=True)
+    key, certificate = self_signed(tmp_path)
     port = free_port()
     pems = ("--tls-cert-file", str(certificate), "--tls-key-file", str(key))
     more = ("--tls-ca-cert-file", str(certificate), "--tls-auth-clients", "no")

@@ -17,6 +17,7 @@ from qjoule.servers.discovery import find_servers
 from qjoule.servers.kernel_facts import read_kernel_facts
 from qjoule.servers.plan import PlannedServer, build_plan
 from root.support.recording import Run, recording
+from servers.certificates import self_signed
 from servers.process import DatabaseServer, free_port
 from servers.redis import redis_server
 
@@ -110,10 +111,7 @@ def test_a_plain_redis_is_exact(redis: DatabaseServer) -> None:
 
 def test_a_redis_with_tls_is_not(tmp_path: Path) -> None:
     """Also where it is configured later; on a unix socket alone there is none."""
-    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
-    new = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
-    files = ["-nodes", "-subj", "/CN=test", "-keyout", str(key), "-out", str(certificate)]
-    subprocess.run([*new, *files], check=True, capture_output=True)
+    key, certificate = self_signed(tmp_path)
     pems = {"tls-cert-file": str(certificate), "tls-key-file": str(key)}
     pems["tls-ca-cert-file"] = str(certificate)
     with redis_server(*(word for k, v in pems.items() for word in (f"--{k}", v))) as server:

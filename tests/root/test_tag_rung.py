@@ -15,7 +15,8 @@ from qjoule.trace.reader import Trace
 from qjoule_drivers import channel as channel_module
 from qjoule_drivers import tag
 from root.support.recording import attribute, qjoule, recording
-from servers.process import DatabaseServer, Unavailable
+from servers.certificates import self_signed
+from servers.process import DatabaseServer, Unavailable, free_port
 from servers.redis import command_stats
 from servers.unknown_redis import NAME, unknown_redis
 
@@ -112,4 +113,29 @@ def test_two_endpoints_of_a_server_that_nobody_knows(
     replayed = qjoule("top", "--replay", str(directory), "--by", "tag:endpoint", "-b", "-d", "600")
     assert replayed.returncode == 0, replayed.stderr
     assert "sort" in replayed.stdout
+    del tags_socket
+
+
+def test_calls_over_tls(server: DatabaseServer, tags_socket: Path, tmp_path: Path) -> None:
+    """Nothing between client and server is legible, and what the client tells is all there is."""
+    key, certificate = self_signed(tmp_path)
+    port = free_port()
+    with closing(server.connect(tcp=True)) as client:
+        client.config_set("tls-ca-cert-file", str(certificate))
+        client.config_set("tls-cert-file", str(certificate), "tls-key-file", str(key))
+        client.config_set("tls-auth-clients", "no", "tls-port", port)
+    channel_module.channel.abandon()  # it would look for the recorder in a second
+    options = {"ssl": True, "ssl_cert_reqs": "required", "ssl_ca_certs": str(certificate)}
+    with (
+        recording(tmp_path / "t", "--pid", str(server.pid)),
+        closing(server.connect(tcp=True, port=port, ssl_check_hostname=False, **options)) as client,
+    ):
+        for number in range(120):
+            with tag(endpoint="get" if number % 3 else "set"):
+                client.get("one") if number % 3 else client.set("one", "x")
+    assert not Trace(tmp_path / "t").loss.get("tags", 0)
+    rows = attribute(tmp_path / "t", "--by", "tag:endpoint")["rows"]
+    told = {row["tag:endpoint"]: row for row in rows if row["rung"] == "tag"}
+    assert {name: told[name]["calls"] for name in ("get", "set")} == {"get": 80, "set": 40}
+    assert all(told[name]["latency_ns_p50"] > 0 for name in ("get", "set"))
     del tags_socket

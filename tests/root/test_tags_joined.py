@@ -7,7 +7,6 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from queue import Queue
@@ -228,47 +227,6 @@ def test_one_request_over_two_servers(
     rows = attribute(tmp_path / "t", "--by", "tag:trace")["rows"]
     (row,) = [row for row in rows if row["tag:trace"] == request[0].hex()]
     assert row["calls"] == 2
-    del tags_socket
-
-
-def _as_part_of(request: tuple[bytes, bytes], times: int, work: Callable[[], object]) -> None:
-    set_trace(request)
-    try:
-        for _ in range(times):
-            work()
-    finally:
-        set_trace(None)
-
-
-def test_one_request_over_two_recordings(
-    mariadb: DatabaseServer, postgres: DatabaseServer, tags_socket: Path, tmp_path: Path
-) -> None:
-    """As of two machines: each server's trace is its own, and the request is one sum."""
-    request = (bytes(range(16, 32)), bytes(range(8)))
-    energy = ("--energy", "estimated:5,10,20,30")
-    with (
-        recording(tmp_path / "a", *energy, "--pid", str(mariadb.pid)),
-        closing(mariadb.connect()) as one,
-    ):
-        _as_part_of(request, 20, lambda: one.query("select 1 as m_tag_a"))
-    channel_module.channel.abandon()  # it would look for the next recorder in a second
-    with (
-        recording(tmp_path / "b", *energy, "--pid", str(postgres.pid)),
-        closing(postgres.connect()) as other,
-    ):
-        _as_part_of(request, 30, lambda: other.execute("select 1 as m_tag_b"))
-    found = attribute(tmp_path / "a", str(tmp_path / "b"), "--by", "tag:trace")
-    (row,) = [row for row in found["rows"] if row["tag:trace"] == request[0].hex()]
-    assert row["by_trace"]["a"]["calls"] == 20
-    assert row["by_trace"]["b"]["calls"] == 30
-    assert row["calls"] == 50
-    energy_j = sum(one["energy_j"] for one in row["by_trace"].values())
-    assert row["energy_j"] == pytest.approx(energy_j, rel=1e-9)
-    low_j, high_j = row["energy_j_ci95"]
-    assert 0 <= low_j <= row["energy_j"] <= high_j
-    for name, total_j in found["totals_j"].items():
-        parts = (part["totals_j"][name] for part in found["traces"])
-        assert total_j == pytest.approx(sum(parts), rel=1e-9)
     del tags_socket
 
 
