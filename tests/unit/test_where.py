@@ -13,6 +13,7 @@ import attribute_trace as hand
 from qjoule.commands.attribute import command
 from qjoule.commands.top import command as top
 from qjoule.errors import UsageError
+from qjoule.live.bounded import Bounded
 from qjoule.live.replay import ReplaySource
 from qjoule.live.snapshot import Controls
 from qjoule.live.view_state import ViewState
@@ -199,3 +200,26 @@ def test_the_bound_is_an_option(trace: Trace) -> None:
     found = json.loads(CliRunner().invoke(command, [str(trace.path), *options]).output)
     assert [row["tag:tenant"] for row in found["rows"]].count("other") == 1
     assert len(found["rows"]) == 3
+
+
+def test_a_view_names_the_same_values_in_each_interval(trace: Trace) -> None:
+    by = ("tag:tenant",)
+    seen = list(Bounded(ReplaySource(trace, by=by, speed=0), 2).snapshots(Controls(0.5, *by)))
+    plain = list(ReplaySource(trace, by=by, speed=0).snapshots(Controls(0.5, *by)))
+    assert len(seen) == len(plain) > 2
+    for one, whole in zip(seen, plain, strict=True):
+        named = {row.keys["tag:tenant"] for row in one.total.rows}
+        assert len(named) == 3 and "other" in named
+        assert {row.keys["tag:tenant"] for row in one.interval.rows} <= named
+        for bounded, free in ((one.total, whole.total), (one.interval, whole.interval)):
+            assert sum(row.energy_nj for row in bounded.rows) == sum(
+                row.energy_nj for row in free.rows
+            )
+        assert one.total == bound_tags(whole.total, 2)
+
+
+def test_top_has_the_bound_as_an_option(trace: Trace) -> None:
+    options = ["--replay", str(trace.path), "-b", "-n", "1", "--json", "--by", "tag:tenant"]
+    found = json.loads(CliRunner().invoke(top, [*options, "--max-values", "2"]).output)
+    assert len(found["interval"]["rows"]) == 3
+    assert CliRunner().invoke(top, [*options, "--max-values", "0"]).exit_code == 2

@@ -23,7 +23,6 @@ from qjoule.model.together import together
 from qjoule.trace.several import counted_twice, open_several
 
 TABLE_ROWS = 20  #: rows of queries in a table, unless --top says otherwise
-TAG_VALUES = 10_000  #: values of a tag that are named, unless --max-values says otherwise
 #: Numbers of one recording: another's may be the same, and mean something else.
 OF_ONE_TRACE = ("session", "thread")
 FORMATS = ("table", "json", "csv", "parquet")
@@ -78,14 +77,7 @@ Examples:
     metavar="N",
     help="Show N rows of queries; the others become one. [default: all, in a table 20]",
 )
-@click.option(
-    "--max-values",
-    type=click.IntRange(min=1),
-    default=TAG_VALUES,
-    show_default=True,
-    metavar="N",
-    help="Of a tag in --by, name the N values with the most energy; the others are 'other'.",
-)
+@options.max_values
 def command(
     traces: tuple[Path, ...],
     *,

@@ -31,6 +31,15 @@ where = click.option(
     "Repeatable: of one key any value will do, of several keys all must.",
 )
 
+max_values = click.option(
+    "--max-values",
+    type=click.IntRange(min=1),
+    default=10_000,
+    show_default=True,
+    metavar="N",
+    help="Of a tag in --by, name the N values with the most energy; the others are 'other'.",
+)
+
 generic = click.option(
     "--generic",
     is_flag=True,

@@ -15,6 +15,7 @@ from qjoule.commands import options
 from qjoule.contract import Rung
 from qjoule.errors import QjouleError, UsageError
 from qjoule.live.batch import csv_lines, first, json_lines
+from qjoule.live.bounded import Bounded
 from qjoule.live.export import export
 from qjoule.live.replay import ReplaySource
 from qjoule.live.snapshot import Controls, SnapshotSource
@@ -44,6 +45,7 @@ Examples:
   sudo qjoule top -b -n 10 -d 5 --json | jq .interval.totals_j
   qjoule top --replay shop.qjoule
   qjoule top --replay shop.qjoule --by tag:endpoint --where tag:tenant=42
+  qjoule top --replay shop.qjoule --by tag:tenant --max-values 20
   qjoule top --replay shop.qjoule -b -d 10 --csv > shop.csv
 """,
 )
@@ -83,6 +85,7 @@ Examples:
     help="Group by fingerprint, server or tag:KEY; a replay by all that `attribute --by` knows.",
 )
 @options.where
+@options.max_values
 @options.idle
 @options.calibration
 @click.option(
@@ -121,6 +124,7 @@ def command(
     speed: float | None,
     by: str,
     where: tuple[str, ...],
+    max_values: int,
     idle: str,
     calibration: str | None,
     limit: int,
@@ -168,6 +172,7 @@ def command(
             calibration=calibration,
             where=selected,
         )
+    source = Bounded(source, max_values)
     controls = Controls(delay, ",".join(keys))
     try:
         if batch:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from qjoule.live.books import Books
 from qjoule.live.loss import LossSums
 from qjoule.live.snapshot import Controls, Snapshot
+from qjoule.live.tag_keys import groups_of_tags
 from qjoule.model import assemble, recorded, tables
 from qjoule.model.account import Account, cut, windows
 from qjoule.model.arrays import WindowBatch
@@ -64,9 +66,8 @@ class ReplaySource:
         calibrated: Calibrated = UNCALIBRATED,
         where: Selection = EVERYTHING,
     ) -> None:
-        first = ",".join(check_keys(by))
+        self._first = ",".join(check_keys(by))
         self.name = f"replay {trace.path.name}"
-        self.groups = (first, *(group for group in GROUPS if group != first))
         self._trace = trace
         self._idle: IdlePolicy = idle
         self._speed = speed
@@ -76,6 +77,12 @@ class ReplaySource:
         self._bounds_ns = self._energy.boundaries_ns
         self._machine = recorded.machine(trace)
         self._loss = LossSums(trace.table("loss"))
+
+    @cached_property
+    def groups(self) -> tuple[str, ...]:
+        """What was asked for, then `GROUPS`, then the trace's first keys of tags."""
+        others = (*GROUPS, *groups_of_tags(self._trace.row_groups("queries")))
+        return tuple(dict.fromkeys((self._first, *others)))
 
     def close(self) -> None:
         """Nothing to unblock: reading a trace does not wait."""

@@ -89,7 +89,10 @@ class SnapshotSource(Protocol):
     """
 
     name: str  #: what is being watched, for the title
-    groups: tuple[str, ...]  #: what rows can be grouped by
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """What rows can be grouped by."""
 
     def snapshots(self, controls: Controls) -> Iterator[Snapshot]: ...
 

@@ -14,10 +14,9 @@ import numpy.typing as npt
 
 from qjoule.contract import AGGREGATE, LATENCY_BUCKETS, OwnerKind
 from qjoule.live.rounds import Records
+from qjoule.live.tag_keys import MAX_KEYS, offered
 from qjoule.trace.told import CallShapes, Told
 
-#: Keys of tags that `g` offers; each costs a ledger. One that was asked for by name is beyond.
-MAX_KEYS = 4
 _HALF_OCTAVES = 2
 
 
@@ -39,7 +38,8 @@ class CallSums:
         self._telling = telling
         self._name = name
         self._shapes = CallShapes()
-        self.keys: list[str] = []  #: of tags that calls had, in order of appearance
+        #: Of tags that calls had, in order of appearance; each costs a ledger.
+        self.keys: list[str] = []
 
     def tags(self, shape: int) -> Mapping[str, str] | None:
         """The tags of a shape of calls; None if it is no such shape."""
@@ -55,7 +55,7 @@ class CallSums:
         return sums(calls, shapes)
 
     def _meet(self, tags: Mapping[str, str]) -> None:
-        new = [key for key in tags if key not in self.keys]
+        new = [key for key in offered(tags) if key not in self.keys]
         self.keys += new[: MAX_KEYS - len(self.keys)]
 
 

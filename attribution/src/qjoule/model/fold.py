@@ -26,14 +26,18 @@ def fold_rows(attribution: Attribution, top: int) -> Attribution:
     return replace(attribution, rows=(*attribution.rows[:top], folded))
 
 
-def bound_tags(attribution: Attribution, most: int) -> Attribution:
+def bound_tags(
+    attribution: Attribution, most: int, named_by: Attribution | None = None
+) -> Attribution:
     """At most `most` values of each tag that rows are grouped by; the others are `OTHER_VALUES`.
 
     Those with the most energy keep their names. Applications choose the values, and one that tags
     every request would have a row for each. A note says how many are not named.
+
+    `named_by`: whose energy decides, where it is another's, such as of all intervals.
     """
     tags = [key for key in attribution.policy["by"].split(",") if key.startswith("tag:")]
-    named = {key: _first_values(attribution, key, most) for key in tags}
+    named = {key: _first_values(named_by or attribution, key, most) for key in tags}
     left_out = {key: values[1] for key, values in named.items() if values[1]}
     if not left_out:
         return attribution

@@ -152,7 +152,7 @@ def _available(rows: Sequence[Row], unit: str, group: str) -> list[Column]:
     }
     titles = {"power": unit}
     if "fingerprint" not in group.split(","):
-        titles["query"] = group.upper()
+        titles["query"] = fmt.one_line(group).upper()
     return [
         replace(column, title=titles.get(column.key, column.title))
         for column in COLUMNS

@@ -1,0 +1,38 @@
+"""Snapshots that name only so many values of a tag: applications choose them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from qjoule.live.snapshot import Controls, Snapshot, SnapshotSource
+from qjoule.model.fold import bound_tags
+
+
+class Bounded:
+    """A source's snapshots with at most `most` values of each tag that rows are grouped by.
+
+    Those with the most energy since the last reset are named, in the interval too, so that a row
+    does not change its name from one snapshot to the next.
+    """
+
+    def __init__(self, source: SnapshotSource, most: int) -> None:
+        self.name = source.name
+        self._source = source
+        self._most = most
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        return self._source.groups
+
+    def snapshots(self, controls: Controls) -> Iterator[Snapshot]:
+        for one in self._source.snapshots(controls):
+            total = bound_tags(one.total, self._most)
+            interval = bound_tags(one.interval, self._most, one.total)
+            yield replace(one, interval=interval, total=total)
+
+    def close(self) -> None:
+        self._source.close()
+
+    def finish(self) -> None:
+        self._source.finish()

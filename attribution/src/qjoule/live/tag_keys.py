@@ -1,0 +1,34 @@
+"""Which keys of tags `g` offers to group by: applications and their clients choose them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from qjoule.model.live_groups import TAG
+from qjoule.shapes.safe_text import sanitise
+from qjoule.trace.arrow import pc
+from qjoule.trace.reader import RowGroup
+
+#: Keys that are offered. One that was asked for by name is beyond.
+MAX_KEYS = 4
+#: Parts of a trace that are looked through.
+MAX_PARTS = 256
+#: Of every traced request another value.
+_IDS = ("trace", "span")
+
+
+def offered(keys: Iterable[str]) -> list[str]:
+    """Those that a title can show as they are and a list of keys can hold, but ids."""
+    return [key for key in keys if key not in _IDS and "," not in key and sanitise(key) == key]
+
+
+def groups_of_tags(queries: Sequence[RowGroup]) -> tuple[str, ...]:
+    """`tag:KEY` of the first keys in a trace's `queries`."""
+    found: dict[str, None] = {}
+    for part in queries[:MAX_PARTS]:
+        table = part.read(["tags"])
+        for chunk in table["tags"].chunks if table is not None else ():
+            found |= dict.fromkeys(offered(pc.unique(chunk.keys).to_pylist()))
+        if len(found) >= MAX_KEYS:
+            break
+    return tuple(TAG + key for key in list(found)[:MAX_KEYS])

@@ -1,0 +1,197 @@
+"""Values and keys of tags that mean harm, on every way out: applications choose them."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import attribute_trace as hand
+from fake_source import FakeSource
+from qjoule.live.batch import csv_lines, json_lines
+from qjoule.live.replay import ReplaySource
+from qjoule.live.snapshot import Controls, Snapshot
+from qjoule.live.told import CallSums
+from qjoule.live.view_state import ViewState
+from qjoule.model.attribute import attribute
+from qjoule.model.result import Attribution
+from qjoule.reporters.csv_report import to_csv
+from qjoule.reporters.json_report import to_json
+from qjoule.reporters.live_screen import compose
+from qjoule.reporters.live_view import Canvas, LiveView
+from qjoule.reporters.parquet_report import write_parquet
+from qjoule.reporters.table import render
+from qjoule.shapes.safe_text import sanitise
+from qjoule.tags.told import Call
+from qjoule.trace.arrow import pq
+from qjoule.trace.reader import Trace
+
+KEY = "tag:endpoint"
+VALUES = (
+    "\x1b[2J\x1b]0;title\x07",
+    "\x1b]8;;http://evil\x1b\\link",
+    "\x9b31m",
+    "two\nlines\r\nthree\u2028four\x85five",
+    "nul\0",
+    "\u202egnitset\u2066\u200b",
+    "x" * 10_000,
+    "表" * 3_000,
+    "=cmd|'/C calc'!A1",
+    "+1",
+    "-1",
+    "@SUM(A1)",
+    "\t=1",
+    "[bold red]markup[/bold red]",
+    "[/]",
+    "[link=http://evil]x[/link]",
+    "[@click=app.bell]x[/]",
+    ":skull:",
+    "\\",
+    "\"quoted\", 'so'",
+    "<script>alert(1)</script>",
+    "%s {} $(id)",
+    "",
+)
+KEYS = ("endpoint", "a,query", "\x1b[2J", "two\nlines", "[bold]k[/bold]", "trace", "b", "c", "d")
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Trace:
+    """A query of each value, 20 ms each."""
+    queries: list[dict[str, Any]] = []
+    segments = []
+    for number, value in enumerate(VALUES, 1):
+        begin = 20.0 * (number - 1)
+        tags = [(key, value) for key in KEYS]
+        queries.append(hand.query(begin, begin + 15, number, "aaaa", "query", {"tags": tags}))
+        segments.append(hand.segment(begin, begin + 15, 0, 1, number))
+    energies = [hand.energy(20.0 * k, k * 10**8) for k in range(len(VALUES) + 1)]
+    path = tmp_path_factory.mktemp("hostile") / "t"
+    meta = {"end_ns": hand.BEGIN_NS + 20 * len(VALUES) * hand.MS}
+    hand.write(path, meta=meta, queries=queries, segments=segments, energy=energies)
+    return Trace(path)
+
+
+@pytest.fixture(scope="module")
+def found(trace: Trace) -> Attribution:
+    return attribute(trace, (KEY,))
+
+
+def is_safe(text: str) -> bool:
+    """Line ends apart."""
+    flat = text.replace("\r\n", " ").replace("\n", " ")
+    return sanitise(flat) == flat
+
+
+def test_json_has_them_as_they_are(found: Attribution) -> None:
+    text = to_json(found)
+    assert text.isascii()
+    assert {row[KEY] for row in json.loads(text)["rows"]} == set(VALUES)
+    assert is_safe(text)
+
+
+def test_parquet_has_them_as_they_are(found: Attribution, tmp_path: Path) -> None:
+    write_parquet(found, tmp_path / "t.parquet")
+    written = pq.read_table(tmp_path / "t.parquet")
+    assert set(written[KEY].to_pylist()) == {*VALUES, None}  # of what are no queries
+
+
+def test_a_csv_has_a_line_for_each_and_no_formula(found: Attribution) -> None:
+    text = to_csv(found)
+    records = list(csv.DictReader(io.StringIO(text)))
+    assert len(text.splitlines()) == len(records) + 1
+    assert is_safe(text)
+    for record in records:
+        for cell in (record[KEY], record["shape"]):
+            assert not cell.lstrip(" ").startswith(("=", "+", "-", "@", "\t", "\r"))
+
+
+@pytest.mark.parametrize("color", [False, True])
+def test_a_table_shows_them_literally(found: Attribution, color: bool) -> None:
+    text = render(found, width=200, color=color, limit=100)
+    for one in (
+        "[bold red]markup[/bold red]",
+        "[link=http://evil]x[/link]",
+        ":skull:",
+        "%s {} $(id)",
+    ):
+        assert one in text
+    plain = text if not color else text.replace("\x1b[", "")
+    assert is_safe(plain)
+    assert "evil\x1b" not in text
+
+
+def _snapshot(found: Attribution) -> Snapshot:
+    return Snapshot(found, found, 12.5, groups=("fingerprint", *(f"tag:{key}" for key in KEYS)))
+
+
+@pytest.mark.parametrize("group", [f"tag:{key}" for key in KEYS])
+def test_a_screen_is_safe_whatever_is_grouped_by(found: Attribution, group: str) -> None:
+    state = ViewState(group=group)
+    state.accept(_snapshot(found))
+    for keys in ("", "g", "\r", "E"):
+        for key in keys:
+            state.press("enter" if key == "\r" else key, key)
+        for line in compose(state, 120, 40):
+            assert all(is_safe(span.text) and "\n" not in span.text for span in line.spans)
+
+
+def test_a_terminal_shows_markup_as_text(found: Attribution) -> None:
+    async def scenario() -> None:
+        app = LiveView(FakeSource(_snapshot(found)), Controls(group=KEY), lambda _: "out.json")
+        async with app.run_test(size=(200, 70)):
+
+            def shown() -> str:
+                canvas = app.query_one(Canvas)
+                lines = [canvas.render_line(y) for y in range(canvas.size.height)]
+                assert all(segment.control is None for line in lines for segment in line)
+                return "\n".join(line.text for line in lines)
+
+            while "[bold red]markup[/bold red]" not in shown():
+                await asyncio.sleep(0.01)
+            assert "[link=http://evil]x[/link]" in shown()
+            assert is_safe(shown())
+
+    asyncio.run(scenario())
+
+
+def test_snapshots_in_batches(trace: Trace) -> None:
+    for write in (json_lines, csv_lines):
+        controls = Controls(3600.0, KEY)
+        text = "".join(write(ReplaySource(trace, by=(KEY,), speed=0), controls, None))
+        assert is_safe(text)
+        assert "markup" in text
+
+
+def test_a_replay_offers_keys_that_a_title_can_show(trace: Trace) -> None:
+    groups = ReplaySource(trace, speed=0).groups
+    assert groups[-4:] == ("tag:endpoint", "tag:[bold]k[/bold]", "tag:b", "tag:c")
+    asked = ReplaySource(trace, by=("tag:c",), speed=0)
+    assert asked.groups[0] == "tag:c" and asked.groups.count("tag:c") == 1
+    for group in groups:
+        controls = Controls(3600.0, group)
+        last = list(ReplaySource(trace, speed=0).snapshots(controls))[-1]
+        assert last.interval.policy["by"] == group
+
+
+class _Clients:
+    """Who tells of one call that has every key."""
+
+    def told(self, *_: object, **__: object) -> list[Call]:
+        return [Call(1, "mysql", 1, 2, 1, tuple((key, "x") for key in KEYS))]
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_live_view_offers_no_others() -> None:
+    named: list[tuple[object, ...]] = []
+    sums = CallSums(_Clients(), lambda *shape: named.append(shape))
+    assert len(sums.take()) == 1
+    assert sums.keys == ["endpoint", "[bold]k[/bold]", "b", "c"]
+    assert len(named) == 1
