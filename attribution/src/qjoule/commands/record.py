@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import os
 import platform
-import signal
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from types import FrameType
 
 import click
 
@@ -22,6 +18,7 @@ from qjoule.errors import QjouleError
 from qjoule.live.directory import inside
 from qjoule.live.privileges import drop_root
 from qjoule.live.program import exit_code, start_program
+from qjoule.live.stopping import stopping
 from qjoule.live.telling import listen
 from qjoule.live.titles import TitledStream
 from qjoule.live.tracer import (
@@ -193,7 +190,7 @@ def _record(tracer: Tracer, job: _Job, meta: Meta) -> int:
     leave_pandas_out()
     tracer.wait_attached()
     child: subprocess.Popen[bytes] | None = None
-    with _stopping(tracer, job.duration):
+    with stopping(tracer.stop, job.duration):
         if job.program:
             child = start_program(job.program, job.here, tracer.stop)
         # Everything is attached and the directory is ours: from here on nothing needs root.
@@ -254,29 +251,6 @@ def _calibrated(job: _Job) -> str:
     if job.calibration is None:
         return "; ".join(job.flags) or "not calibrated"
     return f"calibrated {job.calibration.date[:10]}" + "".join(f", {flag}" for flag in job.flags)
-
-
-@contextmanager
-def _stopping(tracer: Tracer, duration: float | None) -> Iterator[None]:
-    """Ctrl-C, a termination, a terminal that is closed (but for nohup) and the end of the duration
-    stop the tracer: its stream then ends.
-    """
-
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        tracer.stop()
-
-    signals = [signal.SIGINT, signal.SIGTERM, signal.SIGALRM]
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        signals.append(signal.SIGHUP)
-    before = [signal.signal(number, stop) for number in signals]
-    if duration is not None:
-        signal.setitimer(signal.ITIMER_REAL, duration)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        for number, handler in zip(signals, before, strict=True):
-            signal.signal(number, handler)
 
 
 def _servers(meta: Meta) -> str:
