@@ -207,3 +207,33 @@ def test_no_query_has_the_tags_of_another(
             (found,) = _ask(source, begin, of=number)
             assert found == m_ or (found is None and may_be_unknown)
         channel.close()
+
+
+def test_the_end_of_a_connection_of_many_requests_is_one_record(
+    source: TagSource, channel: Channel
+) -> None:
+    """However many: who says it over and over must not keep the recorder busy."""
+    peer = _peer()
+    for stream in range(200):
+        told = _call(channel, peer, "a", stream)
+    source._listener.poll()
+    held = source._calls._held
+    for _ in range(100):
+        channel.over(peer)
+    source._listener.poll()
+    assert source._calls._held <= held + 100
+    assert _ask(source, told, time.monotonic_ns(), stream=199) == ["a", None]
+
+
+def test_what_is_over_stays_so_when_its_end_is_forgotten(
+    source: TagSource, channel: Channel
+) -> None:
+    peer, other = _peer(0), _peer(1)
+    told = _call(channel, peer, "a", stream=3)
+    kept = _call(channel, other, "b")
+    channel.over(peer)
+    later = time.monotonic_ns() + 60_000_000_000
+    for begin in (told, later, later + 1, later + 2):
+        assert _ask(source, begin, stream=3) == ["a" if begin == told else None]
+        assert _ask(source, max(begin, kept), of=1) == ["b"]
+    assert [len(rows) for rows in (source._calls._calls, source._calls._new)] == [1, 0]

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from qjoule.tags.application import Application
 from qjoule.tags.definitions import Tags
-from qjoule.tags.joins import distinct_pairs, last_before
-from qjoule.tags.keys import Keys, name_of
+from qjoule.tags.joins import distinct_pairs, is_over, last_before
+from qjoule.tags.keys import WHOLE, Keys, name_of
+from qjoule.tags.maps import TAGS, as_maps
 from qjoule.tags.ring import BEGIN, BEGIN_IN_TRACE, END, HOLDS, OVER, Slots
 
 #: A query is told this long after its end at the latest. Calls that began before are kept only
@@ -23,6 +24,7 @@ MAX_CALLS = 2_000_000
 MAX_ENDS = 100_000
 #: A call's time may be this far from now; others are not believed.
 PLAUSIBLE_NS = 3_600_000_000_000
+NEVER_NS = 1 << 62
 
 CALL = np.dtype(
     [
@@ -32,7 +34,7 @@ CALL = np.dtype(
         ("application", "i8"),
         ("number", "i8"),
         ("holds", "?"),  # until the next one of its key; else as long as its call lasts
-        ("over", "?"),  # nothing is known from here on
+        ("over", "?"),  # nothing is known from here on: its key is the connection's as a whole
         ("traced", "?"),
         ("trace", "V16"),
         ("span", "V8"),
@@ -40,7 +42,6 @@ CALL = np.dtype(
 )
 Array = NDArray[Any]
 Gaps = list[tuple[int, int]]
-TAGS = pa.map_(pa.string(), pa.string())
 
 
 class Calls:
@@ -107,11 +108,12 @@ class Calls:
             if not calls.size:
                 self._forget(calls, 0)
                 return pa.nulls(codes.size, TAGS)
-            wanted = self._numbers_of(connections, codes, streams)
+            wanted, wholes = self._numbers_of(connections, codes, streams)
             found = last_before(calls, wanted, begins_ns)
             found = self._still_open(calls, found, begins_ns)
+            found[is_over(calls, found, wholes, begins_ns)] = -1
             self.joined += int(np.count_nonzero(found >= 0))
-            maps = self._as_maps(calls, found)
+            maps = as_maps(list(self._tags), calls, found)
             self._forget(calls, int(begins_ns.max(initial=0)))
             return maps
 
@@ -138,15 +140,14 @@ class Calls:
         self._hold(calls[known])
 
     def _add_over(self, application: Application, record: Any, now_ns: int) -> None:
-        """The connection is closed: all of its streams."""
+        """The connection is closed, with all of its streams: one record, however many these are."""
         name = self._name(application, int(record["connection"]))
         t_ns = int(record["t_ns"])
         if name is None or abs(t_ns - now_ns) >= PLAUSIBLE_NS:
             self.unbelievable += 1
             return
-        keys = self._keys.of(name)
-        calls = np.zeros(len(keys), CALL)
-        calls["key"], calls["t_ns"] = keys, t_ns
+        calls = np.zeros(1, CALL)
+        calls["key"], calls["t_ns"] = self._keys.number(name, WHOLE), t_ns
         calls["application"], calls["number"] = application.number, record["number"]
         calls["over"] = True
         self._hold(calls)
@@ -183,7 +184,7 @@ class Calls:
         self._remember_end((application, call), int(record["t_ns"]))
 
     def _remember_end(self, call: tuple[int, int], t_ns: int) -> None:
-        self._ends[call] = min(t_ns, 1 << 62)
+        self._ends[call] = min(t_ns, NEVER_NS)
         if len(self._ends) > MAX_ENDS:
             self._ends.pop(next(iter(self._ends)))
 
@@ -197,16 +198,20 @@ class Calls:
             self._new = []
         return self._calls
 
-    def _numbers_of(self, connections: list[str | None], codes: Array, streams: Array) -> Array:
-        wanted = np.full(codes.size, -1, np.int64)
+    def _numbers_of(
+        self, connections: list[str | None], codes: Array, streams: Array
+    ) -> tuple[Array, Array]:
+        """Of each query's connection and stream, and of its connection as a whole; -1 none."""
+        wanted, wholes = np.full((2, codes.size), -1, np.int64)
         for at, (code, stream) in distinct_pairs(codes, streams):
             name = connections[code] if code >= 0 else None
             if name is not None:
                 wanted[at] = self._keys.known(name, stream)
-        return wanted
+                wholes[at] = self._keys.known(name, WHOLE)
+        return wanted, wholes
 
     def _still_open(self, calls: Array, found: Array, begins_ns: Array) -> Array:
-        """Without calls that had ended when the query began, and what did not hold any more."""
+        """Without calls that had ended when the query began, or did not hold any more."""
         ends = np.zeros(found.size, np.int64)
         missed = np.zeros(found.size, np.bool_)
         hit = np.flatnonzero(found >= 0)
@@ -226,7 +231,6 @@ class Calls:
                 ends[at] = self._ends.get(key, 0)
         ended: Array = np.where(ends > 0, ends <= begins_ns, missed)
         ended[hit] &= ~calls["holds"][found[hit]]
-        ended[hit] |= calls["over"][found[hit]]
         ended[hit] |= self._did_not_hold(calls[found[hit]], begins_ns[hit])
         return np.where(ended, -1, found)
 
@@ -238,35 +242,11 @@ class Calls:
         for number in np.unique(calls["application"]).tolist():
             its = calls["application"] == number
             application = self._applications.get(number)
-            parted_ns, gaps = self._parted.get(number, (1 << 62, []))
+            parted_ns, gaps = self._parted.get(number, (NEVER_NS, []))
             past |= its & (begins_ns >= parted_ns)
             for first_ns, last_ns in application.gaps if application is not None else gaps:
                 past |= its & calls["holds"] & (calls["t_ns"] <= last_ns) & (begins_ns >= first_ns)
         return past
-
-    def _as_maps(self, calls: Array, found: Array) -> pa.MapArray:
-        """A map per query, of its call's tags and trace."""
-        sets = list(self._tags)
-        names: list[str] = []
-        values: list[str] = []
-        offsets = np.zeros(found.size + 1, np.int32)
-        chosen = calls[np.maximum(found, 0)] if calls.size else np.empty(0, CALL)
-        tags = chosen["tags"].tolist()
-        traced = chosen["traced"].tolist()
-        for at in np.flatnonzero(found >= 0).tolist():
-            pairs = sets[tags[at]]
-            if traced[at]:
-                ids = (("span", chosen["span"][at]), ("trace", chosen["trace"][at]))
-                pairs = (*pairs, *((name, bytes(value).hex()) for name, value in ids))
-            offsets[at + 1] = len(pairs)
-            names += [name for name, _ in pairs]
-            values += [value for _, value in pairs]
-        ends = np.cumsum(offsets, dtype=np.int64).astype(np.int32)
-        return pa.MapArray.from_arrays(
-            pa.array(ends, pa.int32(), mask=np.append(found < 0, False)),
-            pa.array(names, pa.string()),
-            pa.array(values, pa.string()),
-        )
 
     # ---- forgetting -----------------------------------------------------------------------------
 
@@ -275,7 +255,11 @@ class Calls:
         tags anew.
         """
         last = np.append(calls["key"][1:] != calls["key"][:-1], True)[: calls.size]
-        kept = calls[(calls["t_ns"] > newest_ns - KEPT_NS) | (last & ~calls["over"])]
+        recent = calls["t_ns"] > newest_ns - KEPT_NS
+        if (calls["over"] & ~recent).any():  # and with what they end
+            at, wholes = np.arange(calls.size), self._keys.wholes()[calls["key"]]
+            last &= ~is_over(calls, at, wholes, np.full(calls.size, NEVER_NS))
+        kept = calls[recent | (last & ~calls["over"])]
         if kept.size < calls.size // 2 or len(self._tags) > 2 * kept.size + 1024:
             self._renumber(kept)
         elif kept.size < calls.size:

@@ -40,3 +40,18 @@ def last_before(calls: Array, wanted: Array, begins_ns: Array) -> Array:
     found = np.searchsorted(at, sought, side="right") - 1
     is_its = (wanted >= 0) & (found >= 0) & (calls["key"][np.maximum(found, 0)] == wanted)
     return np.where(is_its, found, -1)
+
+
+def is_over(calls: Array, found: Array, wholes: Array, begins_ns: Array) -> Array:
+    """(n,): whether the connection of a call had been closed between the call and its query.
+
+    `found` as of `last_before`, -1 none; `wholes` are the keys of ends of connections.
+    """
+    if not (wholes >= 0).any():
+        return np.zeros(found.size, np.bool_)
+    last = last_before(calls, wholes, begins_ns)
+    call, end = calls[np.maximum(found, 0)], calls[np.maximum(last, 0)]
+    later = end["t_ns"] > call["t_ns"]
+    later |= (end["t_ns"] == call["t_ns"]) & (end["number"] > call["number"])
+    over: Array = (found >= 0) & (last >= 0) & later
+    return over

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+from numpy.typing import NDArray
+
 from qjoule.tags.definitions import Connection
 
 
@@ -16,6 +19,10 @@ def name_of(connection: Connection) -> str | None:
     if connection.client is None or connection.client.startswith("unix "):
         return connection.client
     return f"{connection.client} > {connection.server}" if connection.server else None
+
+
+#: In place of a stream: the connection with all that it has.
+WHOLE = -1
 
 
 class Keys:
@@ -37,9 +44,13 @@ class Keys:
         """Its number; -1 without one."""
         return self._streams.get(connection, {}).get(stream, -1)
 
-    def of(self, connection: str) -> list[int]:
-        """The numbers of all its streams."""
-        return list(self._streams.get(connection, {}).values())
+    def wholes(self) -> NDArray[np.int64]:
+        """(numbers,): of the connection as a whole that each is of; -1 if that has none."""
+        found = np.full(self._next, -1, np.int64)
+        for streams in self._streams.values():
+            if WHOLE in streams:
+                found[list(streams.values())] = streams[WHOLE]
+        return found
 
     def renumber(self, kept: Iterable[int]) -> None:
         """Numbers these from 0 on, in this order, and forgets the others."""
