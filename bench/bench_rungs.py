@@ -106,6 +106,7 @@ def cost(subject: Subject, rung: Rung, costs: Costs) -> MeasuredCost:
         cpu=read_cpu_info().name,
         kernel=platform.release(),
         date=datetime.date.today().isoformat(),
+        programs_ns=round(costs.accounts.own_ns) if costs.accounts else None,
     )
 
 

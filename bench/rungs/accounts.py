@@ -15,6 +15,7 @@ class Firing:
     program: str
     runs: float
     ns_per_run: float
+    shared: bool = False  #: a recording without the rung has it too
 
     @property
     def ns(self) -> float:
@@ -31,6 +32,11 @@ class Accounts:
     def ns(self) -> float:
         return sum(one.ns for one in self.firings.values())
 
+    @property
+    def own_ns(self) -> float:
+        """Of the programs that only this rung has: what else runs on the machine is not in it."""
+        return sum(one.ns for one in self.firings.values() if not one.shared)
+
     def over(self, without: Accounts) -> Accounts:
         """What a rung adds to a recording without it.
 
@@ -41,7 +47,7 @@ class Accounts:
         for name, one in self.firings.items():
             other = without.firings.get(name)
             per_run = one.ns_per_run - (other.ns_per_run if other else 0.0)
-            more[name] = Firing(name, one.runs, per_run)
+            more[name] = Firing(name, one.runs, per_run, shared=other is not None)
         return Accounts(more)
 
     def shown(self, least_ns: float = 20.0) -> str:

@@ -106,6 +106,7 @@ def test_programs_that_all_recordings_run_count_by_what_they_take_more() -> None
     without = Accounts({"on_switch": Firing("on_switch", 4.0, 150.0)})
     added = traced.over(without)
     assert added.ns == pytest.approx(490.0)
+    assert added.own_ns == pytest.approx(400.0)
     assert added.shown() == "0.49 µs: on_recv 2.0 of 200 ns, on_switch 9.0 of 10 ns"
     assert Accounts({}).shown() == "0.00 µs: none to speak of"
 
@@ -130,7 +131,9 @@ def test_what_is_saved_is_what_was_measured() -> None:
     costs = Costs("10.11.6")
     for added in (600.0, 500.0, 900.0):
         costs.add(9000.0, 9300.0, 9300.0 + added)
+    costs.accounts = Accounts({"on_recv": Firing("on_recv", 2.0, 150.4)})
     cost = bench_rungs.cost(MARIADB, Rung.SOCKET, costs)
+    assert cost.programs_ns == 301
     assert (cost.cost_ns, cost.low_ns, cost.high_ns) == (600, 500, 900)
     assert (cost.whole_ns, cost.whole_low_ns, cost.whole_high_ns) == (900, 800, 1200)
     assert (cost.server, cost.version, cost.rung) == ("mariadb", "10.11.6", "socket")

@@ -28,7 +28,7 @@ COST = MeasuredCost(
 
 
 def test_what_is_written_is_read() -> None:
-    costs = [COST, replace(COST, server="mariadb", query="SELECT 'a,b'")]
+    costs = [COST, replace(COST, server="mariadb", query="SELECT 'a,b'", programs_ns=410)]
     assert read_costs(write_costs(costs)) == {cost.key: cost for cost in costs}
 
 
@@ -47,7 +47,10 @@ def test_the_package_has_such_a_file_of_servers_that_it_knows() -> None:
     [
         (("820", "fast"), "row 1: invalid literal"),
         (("820,", ""), "row 1: "),
-        (("GET k", "GET k,more"), "row 1: not as many values"),
+        (("2026-11-21,", "2026-11-21,dear"), "row 1: invalid literal"),
+        (("2026-11-21,", "2026-11-21"), "row 1: not as many values"),
+        (("GET k", "GET k,more"), "row 1: invalid literal"),
+        (("2026-11-21,", "2026-11-21,,"), "row 1: not as many values"),
         (("6.18.5", ""), "row 1: not as many values"),
         (("cost_ns", "cost"), "its columns are not"),
     ],

@@ -18,7 +18,9 @@ class MeasuredCost:
     """CPU time that tracing adds to the server for each query: medians and their 95 % intervals.
 
     `cost`: what the rung adds to a recording that leaves the server out; `whole`: what tracing adds
-    to a server that is not traced, where nothing records.
+    to a server that is not traced, where nothing records. `programs`: what of the cost the kernel
+    counts for the rung's BPF programs themselves, without what it takes to get to them: all that
+    can be told of a server whose queries take a thousand times as long.
     """
 
     server: str  #: as `types.Flavour`
@@ -34,6 +36,7 @@ class MeasuredCost:
     cpu: str
     kernel: str
     date: str  #: ISO 8601
+    programs_ns: int | None = None  #: None: not measured
 
     @property
     def key(self) -> tuple[str, str]:
@@ -68,11 +71,13 @@ def write_costs(costs: Iterable[MeasuredCost]) -> str:
 
 
 def _cost(row: dict[str, str | None], number: int) -> MeasuredCost:
+    programs = row.pop("programs_ns")
     try:
         ns = {f.name: int(row[f.name] or "") for f in fields(MeasuredCost) if f.type == "int"}
-        words = {f.name: row[f.name] for f in fields(MeasuredCost) if f.name not in ns}
+        words = {f.name: row[f.name] for f in fields(MeasuredCost) if f.type == "str"}
+        programs_ns = int(programs) if programs else None
     except ValueError as error:
         raise QjouleError(f"{FILE}, row {number}: {error}") from None
-    if None in row or None in words.values() or not all(words.values()):
+    if programs is None or None in row or None in words.values() or not all(words.values()):
         raise QjouleError(f"{FILE}, row {number}: not as many values as columns")
-    return MeasuredCost(**words, **ns)  # type: ignore[arg-type]
+    return MeasuredCost(**words, **ns, programs_ns=programs_ns)  # type: ignore[arg-type]

@@ -42,8 +42,10 @@ stripped executable, or a version that is not in the second table.
 _COST = """CPU time that `qjoule record` adds to the server's own for each query: medians of
 interleaved turns, with their 95 % intervals, by `make bench-rungs`. First what the *rung* adds to a
 recording that leaves this server out, then the *whole*, with what any thread of the machine pays
-while something is recorded. The query is as cheap as one can be, alone on its connection, so that
-each wakes a thread and puts it to sleep again. An empty cell was not measured.
+while something is recorded. The *programs* are what of the rung's cost the kernel counts for its
+BPF programs, which tells more than the medians where a query takes most of a millisecond. The query
+is as cheap as one can be, alone on its connection, so that each wakes a thread and puts it to sleep
+again. An empty cell was not measured.
 """
 _TAIL = """## Any other server
 
@@ -162,7 +164,9 @@ def _exactness(choice: Choice) -> str:
 
 def _spoken(cost: MeasuredCost) -> str:
     rung = _microseconds(cost.cost_ns, cost.low_ns, cost.high_ns)
-    return f"{rung}, whole {_microseconds(cost.whole_ns, cost.whole_low_ns, cost.whole_high_ns)}"
+    whole = _microseconds(cost.whole_ns, cost.whole_low_ns, cost.whole_high_ns)
+    programs = "" if cost.programs_ns is None else f", programs {cost.programs_ns / 1000:.2f} µs"
+    return f"{rung}, whole {whole}{programs}"
 
 
 def _microseconds(*figures_ns: int) -> str:
