@@ -5,6 +5,7 @@
 
 #include "statement.bpf.h"
 #include "cql_state.h"
+#include "inflate_buffers.bpf.h"
 
 #define CQL_TEXTS  64 /* statements that come in pieces, at a time */
 #define CQL_PACKED 64 /* compressed bodies and segments likewise */
@@ -37,15 +38,6 @@ struct cql_packed_map {
 	__type(value, struct inflate_packed);
 };
 extern struct cql_packed_map cql_packed SEC(".maps");
-
-/* One for each CPU: too large for what the kernel calls a map per CPU. */
-struct cql_buffers_map {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct inflate_buffers);
-};
-extern struct cql_buffers_map cql_buffers SEC(".maps");
 
 #define CQL_MESSAGE 64 /* where the text begins in a message; before it is room for a keyspace */
 
@@ -97,13 +89,6 @@ extern int cql_keep_piece(struct cql_connection *c, __u64 addr, __u32 bytes);
 extern int cql_inflate(struct cql_connection *c, __u64 addr);
 extern int cql_use(const struct shape_chunk *text, __u32 bytes, struct cql_name *keyspace);
 
-static __always_inline struct inflate_buffers *cql_buffers_here(void)
-{
-	__u32 cpu = bpf_get_smp_processor_id();
-
-	return bpf_map_lookup_elem(&cql_buffers, &cpu);
-}
-
 /* Bytes of a request, at most QJ_TEXT_BYTES: of the server's memory, or of what was inflated. */
 static __always_inline long cql_read(void *to, __u64 bytes, __u64 addr, bool inflated)
 {
@@ -111,7 +96,7 @@ static __always_inline long cql_read(void *to, __u64 bytes, __u64 addr, bool inf
 
 	if (!inflated)
 		return bpf_probe_read_user(to, bytes, (const void *)addr);
-	buffers = cql_buffers_here();
+	buffers = inflate_buffers_here();
 	if (!buffers)
 		return -1;
 	return bpf_probe_read_kernel(to, bytes, buffers->inflated + at_most(addr, QJ_INFLATED_MAX));

@@ -1,33 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /* What cassandra.bpf.h declares: compressed bodies and segments. */
 #include "cassandra.bpf.h"
+#include "inflate.bpf.h"
 #include "cql_packed.h"
-
-static __always_inline bool inflate_copy(__u8 *to, __u64 bytes, const __u8 *from)
-{
-	return !bpf_probe_read_kernel(to, bytes, from);
-}
-
-struct inflate_walk {
-	struct inflate_buffers *buffers;
-};
-
-static long inflate_once(__u32 i, struct inflate_walk *walk)
-{
-	return inflate_step(walk->buffers);
-}
-
-static __always_inline void inflate_run(struct inflate_buffers *b)
-{
-	struct inflate_walk walk = {.buffers = b};
-
-	bpf_loop(QJ_INFLATE_STEPS, inflate_once, &walk, 0);
-}
 
 /* Keeps a piece of what comes in several. */
 int cql_keep_piece(struct cql_connection *c, __u64 addr, __u32 bytes)
 {
-	struct inflate_buffers *buffers = cql_buffers_here();
+	struct inflate_buffers *buffers = inflate_buffers_here();
 	struct inflate_packed *kept;
 	__u64 session, at, size = bytes;
 
@@ -49,7 +29,7 @@ int cql_keep_piece(struct cql_connection *c, __u64 addr, __u32 bytes)
 
 int cql_inflate(struct cql_connection *c, __u64 addr)
 {
-	struct inflate_buffers *buffers = cql_buffers_here();
+	struct inflate_buffers *buffers = inflate_buffers_here();
 	struct inflate_packed *kept;
 	__u64 session, bytes;
 	long failed = -1;

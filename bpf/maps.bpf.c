@@ -36,7 +36,7 @@ struct cql_connections_map cql_connections SEC(".maps");
 struct cql_texts_map cql_texts SEC(".maps");
 struct cql_scratch_map cql_scratch SEC(".maps");
 struct cql_packed_map cql_packed SEC(".maps");
-struct cql_buffers_map cql_buffers SEC(".maps");
+struct inflating_map inflating SEC(".maps");
 struct mongodb_connections_map mongodb_connections SEC(".maps");
 struct mongodb_cursors_map mongodb_cursors SEC(".maps");
 

@@ -82,6 +82,11 @@ extern int feed_mongodb(struct qj_mongodb *message, struct mongodb_chunk *chunk,
 extern int tell_mongodb(struct qj_cpu_state *cpu, struct thread_state *thread,
 			struct qj_mongodb *message, __u64 addr);
 
+/*
+ * If the client compressed this message by Snappy it becomes what it was: its body's first bytes,
+ * which came at `addr`, are in the CPU's buffer from then on, until the program ends. Returns 0.
+ */
+extern int unpack_mongodb(struct qj_mongodb *message, struct mongodb_chunk *chunk, __u64 addr);
 /* Tells what a command's comment says of the query that this thread serves: tags. */
 extern int tell_mongodb_comment(struct qj_cpu_state *cpu, struct thread_state *thread,
 				const struct qj_mongodb *message, __u64 addr);

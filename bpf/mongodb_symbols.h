@@ -5,10 +5,11 @@
 
 #include "shape_hash.h"
 
-#define QJ_MONGODB_HEADER 16
-#define QJ_MONGODB_BODY	  4080	   /* bytes behind the header that are looked at, and told */
-#define QJ_MONGODB_MAX	  48000000 /* MaxMessageSizeBytes of rpc/message.h */
-#define QJ_MONGODB_DEPTH  62
+#define QJ_MONGODB_HEADER      16
+#define QJ_MONGODB_COMPRESSION 9	/* then of OP_COMPRESSED: opcode, size, compressor */
+#define QJ_MONGODB_BODY	       4080	/* bytes behind the header that are looked at, and told */
+#define QJ_MONGODB_MAX	       48000000 /* MaxMessageSizeBytes of rpc/message.h */
+#define QJ_MONGODB_DEPTH       62
 
 #define QJ_MONGODB_HAS_CHECKSUM 1 /* flag of OP_MSG: four bytes end the message */
 
@@ -81,7 +82,7 @@ struct qj_mongodb {
 	__u8 first;  /* the body's next element is its first */
 	__u8 kept;   /* the value is a text that is kept */
 	__u8 in_items;
-	__u8 spare;
+	__u8 inflated; /* the body's bytes are in the CPU's buffer */
 };
 
 /* Commands that write documents, by the FNV-1a of their names. */

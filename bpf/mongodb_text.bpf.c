@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /* What mongodb_state.bpf.h declares. */
+#include "inflate_buffers.bpf.h"
 #include "mongodb_state.bpf.h"
 
 /* Before the bytes of a body: shapes/mongodb_message.py. */
@@ -11,10 +12,9 @@ struct mongodb_text_head {
 
 _Static_assert(sizeof(struct mongodb_text_head) + QJ_MONGODB_BODY <= QJ_TEXT_BYTES, "no room");
 
-#define MONGODB_COMPRESSION 9 /* bytes before what is compressed: opcode, size, compressor */
-#define MONGODB_TAGS_LEAST  5 /* a='' and a NUL */
-#define MONGODB_SHORT_TEXT  496
-#define MONGODB_SHORT_BODY  (MONGODB_SHORT_TEXT - sizeof(struct mongodb_text_head))
+#define MONGODB_TAGS_LEAST 5 /* a='' and a NUL */
+#define MONGODB_SHORT_TEXT 496
+#define MONGODB_SHORT_BODY (MONGODB_SHORT_TEXT - sizeof(struct mongodb_text_head))
 
 /*
  * What is compressed has no shape here, so each request is told by itself. The reader inflates and
@@ -54,13 +54,35 @@ int feed_mongodb(struct qj_mongodb *message, struct mongodb_chunk *chunk, __u32 
 /* The shape of all requests that one compressor made: no one's bytes belong to it. */
 static __always_inline bool is_common(const struct qj_mongodb *message)
 {
-	return message->opcode == QJ_MONGODB_COMPRESSED && message->body > MONGODB_COMPRESSION;
+	return message->opcode == QJ_MONGODB_COMPRESSED && message->body > QJ_MONGODB_COMPRESSION;
 }
 
 /* Two CPUs at once may tell one more: no need for a lock. */
 static __always_inline bool may_tell_single(void)
 {
 	return within_rate(&singles_ns, MONGODB_SINGLE_PER_S);
+}
+
+/* How many bytes of a body there are to read. */
+static __always_inline __u32 here_of(const struct qj_mongodb *message)
+{
+	const struct inflate_buffers *b = message->inflated ? inflate_buffers_here() : 0;
+
+	return b ? b->done : message->body;
+}
+
+/* Bytes of a body from `at` on: of the server's memory at `addr`, or of what was inflated. */
+static __always_inline long read_body(void *to, __u64 bytes, const struct qj_mongodb *message,
+				      __u64 addr, __u64 at)
+{
+	const struct inflate_buffers *b;
+
+	if (!message->inflated)
+		return bpf_probe_read_user(to, bytes, (const void *)(addr + at));
+	b = inflate_buffers_here();
+	if (!b || at + bytes > b->done)
+		return -1;
+	return bpf_probe_read_kernel(to, bytes, b->inflated + at_most(at, QJ_INFLATED_MAX));
 }
 
 /* The body's bytes at `addr`, at most `room` of them, as the text of the thread's shape. */
@@ -81,8 +103,9 @@ static __always_inline bool tell_body(struct qj_cpu_state *cpu, struct thread_st
 	head->opcode = message->opcode;
 	head->body = message->body;
 	head->origin = message->origin;
-	bytes = at_most(is_common(message) && !single ? MONGODB_COMPRESSION : message->body, room);
-	if (bpf_probe_read_user(r->bytes + sizeof(*head), bytes, (const void *)addr)) {
+	bytes = is_common(message) && !single ? QJ_MONGODB_COMPRESSION : here_of(message);
+	bytes = at_most(bytes, room);
+	if (read_body(r->bytes + sizeof(*head), bytes, message, addr, 0)) {
 		bpf_ringbuf_discard(r, BPF_RB_NO_WAKEUP);
 		count_loss(cpu, QJ_LOSS_TEXT);
 		return false;
@@ -113,8 +136,7 @@ int tell_mongodb_comment(struct qj_cpu_state *cpu, struct thread_state *thread,
 	    message->comment > QJ_MONGODB_BODY - MONGODB_SHORT_TEXT)
 		return 0;
 	bytes = at_most(message->comment_bytes - 1, MONGODB_SHORT_TEXT);
-	addr += message->comment;
-	bpf_probe_read_user(&last, 1, (const void *)(addr + bytes - 1));
+	read_body(&last, 1, message, addr, message->comment + bytes - 1);
 	if (last != '\'')
 		return 0;
 	r = may_tell_single() ? reserve_text(MONGODB_SHORT_TEXT) : 0;
@@ -122,7 +144,7 @@ int tell_mongodb_comment(struct qj_cpu_state *cpu, struct thread_state *thread,
 		count_loss(cpu, QJ_LOSS_TEXT);
 		return 0;
 	}
-	if (bpf_probe_read_user(r->bytes, bytes, (const void *)addr)) {
+	if (read_body(r->bytes, bytes, message, addr, message->comment)) {
 		bpf_ringbuf_discard(r, BPF_RB_NO_WAKEUP);
 		count_loss(cpu, QJ_LOSS_TEXT);
 		return 0;

@@ -87,6 +87,8 @@ static __always_inline void mongodb_shaped(struct mongodb_walk *walk)
 	struct thread_state *thread = walk->thread;
 
 	c->shaped = 1;
+	if (c->message.opcode == QJ_MONGODB_COMPRESSED)
+		unpack_mongodb(&c->message, mongodb_chunk(thread), c->text_addr);
 	c->shape = qj_mongodb_end(&c->message);
 	mongodb_cursor_join(&c->message, &c->shape);
 	thread->shape = c->shape;
@@ -98,7 +100,8 @@ static __always_inline void mongodb_shaped(struct mongodb_walk *walk)
 	c->shape = thread->shape;
 	if (c->message.comment_bytes && owns_time(thread) && thread->session == c->session)
 		tell_mongodb_comment(walk->cpu, thread, &c->message, c->text_addr);
-	if (!c->greeted && qj_mongodb_is_hello(&c->message) && c->text_addr) {
+	if (!c->greeted && qj_mongodb_is_hello(&c->message) && c->text_addr &&
+	    !c->message.inflated) {
 		c->greeted = 1;
 		thread->session = c->session;
 		thread->socket = (__u64)walk->sk;

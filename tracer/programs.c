@@ -162,8 +162,24 @@ static void choose_cassandra(struct qjoule_bpf *skeleton, const struct options *
 	bpf_map__set_autocreate(skeleton->maps.cql_texts, counted);
 	bpf_map__set_autocreate(skeleton->maps.cql_scratch, counted);
 	bpf_map__set_autocreate(skeleton->maps.cql_packed, counted);
-	bpf_map__set_autocreate(skeleton->maps.cql_buffers, counted);
 	bpf_program__set_autoload(skeleton->progs.on_cassandra_recv, counted);
+}
+
+/* Whoever reads requests on sockets inflates them; MongoDB's probes only name the map. */
+static void choose_inflating(struct qjoule_bpf *skeleton, const struct options *options,
+			     unsigned cpus)
+{
+	bool named = false, used = false;
+
+	for (unsigned i = 0; i < options->server_count; i++) {
+		const struct qj_server_plan *server = &options->servers[i];
+
+		named |= server->kind == QJ_SERVER_MONGODB;
+		used |= server->kind == QJ_SERVER_MONGODB && server->rung != QJ_RUNG_SYMBOL;
+		used |= server->kind == QJ_SERVER_CASSANDRA && server->rung == QJ_RUNG_STATISTICAL;
+	}
+	bpf_map__set_autocreate(skeleton->maps.inflating, named || used);
+	bpf_map__set_max_entries(skeleton->maps.inflating, used ? cpus : 1);
 }
 
 /* Programs are opt-in: what no server needs is not loaded. */
@@ -199,7 +215,6 @@ static void size_maps(struct qjoule_bpf *skeleton, const struct options *options
 	if (!skeleton->rodata->plan.tags)
 		bpf_map__set_max_entries(skeleton->maps.seen_tags, 1);
 	bpf_map__set_max_entries(skeleton->maps.batches, cpus);
-	bpf_map__set_max_entries(skeleton->maps.cql_buffers, cpus);
 	bpf_map__set_max_entries(skeleton->maps.cycles, cpus);
 	bpf_map__set_max_entries(skeleton->maps.instructions, cpus);
 	bpf_map__set_max_entries(skeleton->maps.llc_misses, cpus);
@@ -234,6 +249,7 @@ int programs_load(struct probes *probes, const struct options *options, const st
 		return err;
 	choose_programs(probes->skeleton, options);
 	size_maps(probes->skeleton, options, probes->cpu_limit);
+	choose_inflating(probes->skeleton, options, probes->cpu_limit);
 	err = qjoule_bpf__load(probes->skeleton);
 	if (err == -ESRCH && (bpf_program__autoload(probes->skeleton->progs.on_recv) ||
 			      bpf_program__autoload(probes->skeleton->progs.on_redis_recv) ||

@@ -9,16 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <linux/types.h>
-
-#ifndef __always_inline
-#define __always_inline inline __attribute__((always_inline))
-#endif
-
-static inline __u64 at_most(__u64 n, __u64 max)
-{
-	return n < max ? n : max;
-}
+#include "inflate_host.h"
 
 #include "cql_frame.h"
 #include "cql_packed.h"
@@ -41,22 +32,6 @@ struct host_log {
 };
 
 static struct host_log *host_log;
-static struct inflate_buffers host_buffers;
-
-static __always_inline bool inflate_copy(__u8 *to, __u64 bytes, const __u8 *from)
-{
-	memcpy(to, from, bytes);
-	return true;
-}
-
-static __always_inline void inflate_run(struct inflate_buffers *b)
-{
-	for (__u32 n = 0; n < QJ_INFLATE_STEPS; n++)
-		if (inflate_step(b))
-			return;
-	abort(); /* it must end of itself */
-}
-
 static __always_inline bool cql_get(struct cql_walk *walk, void *to, __u32 bytes, __u64 addr)
 {
 	const __u8 *from = (const __u8 *)(uintptr_t)addr;

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "mongodb_reply_host.h"
-#include "mongodb_feed_host.h"
+#include "mongodb_packed_host.h"
 
 /* 0: the header is not that of a request. `step` 0: as the kernel does, without a look at values.
  */
@@ -34,6 +34,8 @@ __u64 mongodb_host(const __u8 *message, size_t bytes, size_t step, __u64 seed)
 			take = bytes - at;
 		at += qj_mongodb_feed(&m, message + at, take);
 	}
+	if (m.opcode == QJ_MONGODB_COMPRESSED)
+		mongodb_unpack_host(&m, message + QJ_MONGODB_HEADER, seed);
 	return qj_mongodb_end(&m);
 }
 

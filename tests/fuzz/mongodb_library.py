@@ -108,6 +108,8 @@ PACK: dict[int, Callable[[bytes], bytes]] = {
     2: zlib.compress,
     3: lambda data: bytes(pa.Codec("zstd").compress(data, asbytes=True)),
 }
+SNAPPY = 1
+READ_HERE = sorted(PACK.keys() - {SNAPPY})  #: by the reader, not in the kernel
 _UNPACK: dict[int, Callable[[bytes, int], bytes]] = {
     1: lambda data, _size: bytes(snappy.decompress(data)),
     2: lambda data, _size: zlib.decompress(data),

@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
-import snappy
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -22,16 +21,11 @@ def _zstd(data: bytes) -> bytes:
     return bytes(pa.Codec("zstd").compress(data, asbytes=True))
 
 
-def _snappy(data: bytes) -> bytes:
-    return bytes(snappy.compress(data))
-
-
 FORMATS: list[tuple[Inflate, Deflate]] = [
-    (inflate.snappy_block, _snappy),
     (inflate.zlib_stream, zlib.compress),
     (inflate.zstd_frame, _zstd),
 ]
-_each = pytest.mark.parametrize("inflated, deflated", FORMATS, ids=["snappy", "zlib", "zstd"])
+_each = pytest.mark.parametrize("inflated, deflated", FORMATS, ids=["zlib", "zstd"])
 #: Text that repeats itself, near and far, and noise that cannot be shortened.
 TEXTS = st.lists(
     st.one_of(
@@ -62,14 +56,6 @@ def test_of_a_prefix_a_prefix(
     assert text[:LIMIT].startswith(found)
 
 
-@given(text=TEXTS.filter(lambda text: len(text) > 600))
-def test_of_half_there_is_something(text: bytes) -> None:
-    """No prefix is lost for being cut, where a format can tell before its end."""
-    packed = _snappy(text)
-    half = inflate.snappy_block(packed[: len(packed) // 2], LIMIT)
-    assert len(half) >= min(len(packed) // 3, LIMIT)
-
-
 @pytest.mark.parametrize("inflated", [inflated for inflated, _ in FORMATS])
 @given(noise=st.binary(max_size=400), limit=st.integers(0, 2000))
 @example(noise=b"\x10a\x01\x00\xff\xff\xff", limit=2000)
@@ -77,11 +63,3 @@ def test_of_half_there_is_something(text: bytes) -> None:
 @example(noise=b"\xff\xff\xff\xff\x0f\xfc\xff\xff\xff\xffab", limit=2000)
 def test_whatever_is_sent_is_bounded(inflated: Inflate, noise: bytes, limit: int) -> None:
     assert len(inflated(noise, limit)) <= limit
-
-
-@given(text=TEXTS, noise=st.binary(min_size=1, max_size=60), data=st.data())
-def test_damage_spoils_nothing_before_it(text: bytes, noise: bytes, data: st.DataObject) -> None:
-    packed = _snappy(text)
-    cut = data.draw(st.integers(0, len(packed)))
-    before = inflate.snappy_block(packed[:cut], LIMIT)
-    assert inflate.snappy_block(packed[:cut] + noise, LIMIT).startswith(before)

@@ -8,13 +8,22 @@ import bson
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from fuzz.mongodb_library import PACK, compressed, kernel_hash, message, op_msg, op_query, told
+from fuzz.mongodb_library import (
+    READ_HERE,
+    SNAPPY,
+    compressed,
+    kernel_hash,
+    message,
+    op_msg,
+    op_query,
+    told,
+)
 from host_library import ROOT
 from qjoule.contract import Dialect
 from qjoule.shapes import fingerprint, sanitise
 from qjoule.shapes.mongodb import mongodb_shape
 from qjoule.shapes.mongodb_compressed import inflated
-from qjoule.shapes.mongodb_message import KEPT_KEYS, VALUE_KEYS, fnv, read
+from qjoule.shapes.mongodb_message import BODY_BYTES, KEPT_KEYS, VALUE_KEYS, fnv, read
 from qjoule.shapes.mongodb_tree import State
 
 _NAMES = st.sampled_from(
@@ -178,7 +187,7 @@ def test_equal_items_in_a_row_are_one(updates: list[dict[str, Any]], times: int)
 
 
 @LAW
-@given(MESSAGES, st.sampled_from(sorted(PACK)), st.integers(0, 400))
+@given(MESSAGES, st.sampled_from(READ_HERE), st.integers(0, 400))
 def test_compressed_messages_are_read_as_plain_ones(
     whole: bytes, compressor: int, cut: int
 ) -> None:
@@ -188,6 +197,24 @@ def test_compressed_messages_are_read_as_plain_ones(
     # What was cut off before it was told is longer than what is there.
     part = inflated(packed[: max(len(packed) - cut, 16)])
     assert part is None or told(whole).startswith(part)
+
+
+@LAW
+@given(MESSAGES, st.integers(0, 300))
+@example(op_msg({"find": "o", "filter": {"a": b"x" * 9000}, "$db": "d"}), 0)
+@example(op_msg({"find": "o", "filter": {"a": 1}, "let": {"b": b"x" * 9000}, "$db": "d"}), 0)
+def test_the_kernel_reads_what_snappy_compressed_as_plain(whole: bytes, step: int) -> None:
+    packed = compressed(whole, SNAPPY)
+    assume(len(packed) <= 16 + BODY_BYTES)
+    assert kernel_hash(packed, step) == kernel_hash(whole)
+
+
+@LAW
+@given(MESSAGES.filter(lambda whole: len(whole) < BODY_BYTES), st.integers(1, 12))
+def test_what_is_damaged_stays_compressed(whole: bytes, cut: int) -> None:
+    damaged = message(compressed(whole, SNAPPY)[16:-cut], 2012)
+    nonsense = message(b"\xdd\7\0\0\5\0\0\0\1?", 2012)
+    assert kernel_hash(damaged) == kernel_hash(nonsense)
 
 
 @LAW

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -18,9 +19,15 @@ import pymongo
 import pytest
 
 from fuzz.mongodb_library import compressed, message, op_msg, op_query
+from qjoule.contract import Block, Mode, Rung
+from qjoule.servers.discovery import find_servers
+from qjoule.servers.kernel_facts import read_kernel_facts
+from qjoule.servers.plan import build_plan
+from qjoule.shapes.mongodb import mongodb_shape
 from root.support import long_runs
 from root.support.mongodb_client import MORE_TO_COME, Client, at_once, clients, clients_gone
 from root.support.recording import Run, recording
+from root.support.tracer import tracing
 from servers.mongodb import mongod_stand_in, real_mongod
 from servers.process import DatabaseServer, Unavailable
 
@@ -147,6 +154,33 @@ def test_compressed_requests_have_the_shapes_of_plain_ones(
     }
     assert len(run.queries["shape"].unique()) < 40  # none for each request
     assert not [text for text in run.trace.pandas("shapes")["text"] if "secret" in text]
+
+
+def test_the_live_view_sees_through_snappy(mongod: DatabaseServer) -> None:
+    """Its sums are made in the kernel: by shape, and each text is told once."""
+    plan = build_plan(find_servers(), read_kernel_facts(), Rung.SOCKET, pids=[mongod.pid])
+    options = ("--energy", "none", "--only-running", *plan.arguments())
+    with tracing(Mode.LIVE, *options) as session:
+        with mongod.connect(compressors="snappy") as client:
+            for number in range(40):
+                client.shop.orders.find_one({"a": number, "text": "secret" * number})
+                client.shop.orders.insert_one({"a": number})
+        clients_gone(mongod)
+        session.finish()
+    told = {
+        int(frame.records[0]["shape"]): mongodb_shape(frame.text)
+        for frame in session.frames
+        if frame.kind is Block.TEXT
+    }
+    counted: Counter[str] = Counter()
+    for row in session.records(Block.AGGREGATE):
+        if row["calls"]:
+            counted[told[int(row["shape"])]] += int(row["calls"])
+    mine = {text: n for text, n in counted.items() if text.startswith("shop.")}
+    assert mine == {
+        "shop.orders find {a: ?, text: ?} limit ?": 40,
+        "shop.orders insert": 40,
+    }
 
 
 def test_what_no_prefix_tells_is_called_by_its_compressor(

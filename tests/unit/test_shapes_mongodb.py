@@ -8,7 +8,7 @@ from typing import Any
 import bson
 import pytest
 
-from fuzz.mongodb_library import PACK, compressed, kernel_hash, message, op_msg, op_query, told
+from fuzz.mongodb_library import READ_HERE, compressed, kernel_hash, message, op_msg, op_query, told
 from qjoule.contract import Dialect
 from qjoule.shapes import fingerprint, summary
 from qjoule.shapes.mongodb import mongodb_shape
@@ -154,7 +154,7 @@ def test_compressed_messages_say_so(number: int, name: str) -> None:
     assert kernel_hash(whole) == kernel_hash(other)
 
 
-@pytest.mark.parametrize("number", PACK)
+@pytest.mark.parametrize("number", READ_HERE)
 def test_compressed_messages_have_the_shapes_of_plain_ones(number: int) -> None:
     plain = op_msg({"find": "orders", "filter": {"a": 1}, **LSID})
     assert mongodb_shape(told(compressed(plain, number))) == "shop.orders find {a: ?}"
@@ -168,12 +168,11 @@ def test_of_what_was_compressed_a_beginning_may_do() -> None:
     noise = bytes(hash((n, 7)) & 0xFF for n in range(9000))
     many = op_msg({"insert": "o", "$db": "d"}, {"documents": [{"a": noise}]})
     rest = op_msg({"find": "o", "filter": {"a": noise, "b": 1}, "$db": "d"})
-    for number in (1, 2):
-        assert mongodb_shape(told(compressed(many, number))) == "d.o insert"
-        assert mongodb_shape(told(compressed(rest, number))) == "o find {a: ?} …"
+    assert mongodb_shape(told(compressed(many))) == "d.o insert"
+    assert mongodb_shape(told(compressed(rest))) == "o find {a: ?} …"
 
 
-@pytest.mark.parametrize("number", PACK)
+@pytest.mark.parametrize("number", READ_HERE)
 def test_what_is_not_as_it_claims_is_only_compressed(number: int) -> None:
     plain = op_msg({"find": "orders", "filter": {"a": 1}, "$db": "shop"})
     whole = compressed(plain, number)
@@ -189,7 +188,7 @@ def test_what_is_not_as_it_claims_is_only_compressed(number: int) -> None:
 
 def test_bombs_are_not_inflated() -> None:
     tracemalloc.start()
-    for number in PACK:
+    for number in READ_HERE:
         bomb = compressed(op_msg({"find": "o", "filter": {"a": "\0" * 20_000_000}}), number)
         tracemalloc.reset_peak()
         before = tracemalloc.get_traced_memory()[0]

@@ -129,7 +129,7 @@ def _blind_spots(server: Server) -> tuple[str, ...]:
         return VOLTDB_NOTES
     if server.compression.value is not False:
         return (
-            f"requests that a driver compresses have no text on the socket rung "
+            f"requests that a driver compresses by zlib or zstd are one row in the live view "
             f"({server.compression.source})",
         )
     if server.flavour is Flavour.MYSQL and _X_PROTOCOL_PORT in server.ports:

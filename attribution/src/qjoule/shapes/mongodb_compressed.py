@@ -1,8 +1,8 @@
 """Messages that clients compressed: OP_COMPRESSED to what it stands for.
 
-The kernel cannot inflate, and tells such a request by itself, as far as it tells any message: so
-what is inflated here is a beginning. zlib and snappy give as much of one as there is; of zstd,
-whose blocks are of up to 128 KB, a block that was cut gives nothing.
+The kernel sees through Snappy alone (bpf/mongodb_packed.h). Any other such request it tells by
+itself, as far as it tells any message: so what is inflated here is a beginning. zlib gives as much
+of one as there is; of zstd, whose blocks are of up to 128 KB, a block that was cut gives nothing.
 
 MongoDB manual, "MongoDB Wire Protocol", OP_COMPRESSED; MongoDB's transport/message_compressor_*.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
-from qjoule.shapes.inflate import snappy_block, zlib_stream, zstd_frame
+from qjoule.shapes.inflate import zlib_stream, zstd_frame
 from qjoule.shapes.mongodb_message import BODY_BYTES, HEAD, MESSAGE_MAX
 from qjoule.shapes.mongodb_tree import Opcode
 
@@ -27,7 +27,6 @@ def _as_it_is(data: bytes, limit: int) -> bytes:
 
 _INFLATE: dict[int, Callable[[bytes, int], bytes]] = {
     0: _as_it_is,
-    1: snappy_block,
     2: zlib_stream,
     3: zstd_frame,
 }
