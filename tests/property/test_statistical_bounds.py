@@ -82,8 +82,8 @@ def test_intervals_hold_the_truth(spans: int, together: float, slow: float) -> N
 
 
 def test_loads_that_are_far_apart_stay_well_told() -> None:
-    """To a few hundredths of all that was used."""
-    rng = np.random.default_rng(5)
+    """To a few hundredths of all that was used; twice the true cost, or half, is no candidate."""
+    rng, wrong = np.random.default_rng(5), []
     for _ in range(20):
         truth = rng.uniform(5_000, 60_000, 4)
         one = served(rng, truth, 150, 0.0, 0.0)
@@ -91,6 +91,8 @@ def test_loads_that_are_far_apart_stay_well_told() -> None:
         assert found.told.all()
         assert found.apart.all()
         assert (shares(found.high - found.low, one) / 2 < 0.05).all()
+        wrong += list(found.high > 2 * one.each) + list(found.low < one.each / 2)
+    assert np.mean(wrong) <= 0.05
 
 
 def test_of_shapes_that_always_come_together_each_may_be_all_of_it() -> None:
@@ -102,6 +104,19 @@ def test_of_shapes_that_always_come_together_each_may_be_all_of_it() -> None:
     assert (found.low < 0.05 * both.value).all()
     assert (found.high > 0.9 * both.value).all()
     assert (found.high < 1.3 * both.high).all()
+
+
+@pytest.mark.parametrize("alike", [1, 2, 8, 64])
+@pytest.mark.parametrize("wrong", [0.0, 1e-12, 1e-6])
+def test_what_fits_without_any_error_is_told_all_the_same(alike: int, wrong: float) -> None:
+    rng = np.random.default_rng(4)
+    counts = np.repeat(rng.poisson(100, (300, 1)).astype(np.float64), alike, axis=1)
+    y = (1e6 + counts.sum(axis=1) * 3e4) * (1 + wrong * rng.normal(0, 1, 300))
+    found = costs(y, counts, np.full(300, float(SPAN_NS)))
+    assert found.value.sum() == pytest.approx(alike * 3e4, rel=1e-3)
+    assert (found.low <= 3.01e4).all()
+    assert (found.high >= 2.99e4).all()
+    assert (found.high <= y.sum() / counts.sum(axis=0)).all()
 
 
 def test_a_cost_below_nothing_widens_all_and_is_never_nothing_for_certain() -> None:

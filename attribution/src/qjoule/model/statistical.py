@@ -39,6 +39,7 @@ CLEAR = 3.0  #: standard errors above nothing that tell a cost, however dear
 #: requests' doing, however many spans there are (Cinelli and Hazlett, "Making sense of
 #: sensitivity", JRSS B 82, 2020).
 CONFOUNDED = 0.15
+EXACT = 1e-4  #: of a span: what it used is not known any better, and matrices can be inverted
 FEWEST = 0.1  #: of the spans are those of the fewest requests
 
 
@@ -171,9 +172,12 @@ def _prior(shapes: int) -> tuple[F64, F64]:
 
 
 def _posterior(rows: _Rows, noise: float, prior: F64) -> tuple[F64, F64]:
-    """Precision and covariance of the costs."""
+    """Precision and covariance of the costs. What data say is on top of the prior's precision, so
+    that no eigenvalue is less than that's.
+    """
     precision = rows.r.T @ rows.r / noise + np.diag(prior**2)
-    return precision, np.asarray(np.linalg.inv(precision), np.float64)
+    values, vectors = np.linalg.eigh(precision)
+    return precision, (vectors / np.maximum(values, (prior**2).min())) @ vectors.T
 
 
 @dataclass(frozen=True)
@@ -201,7 +205,7 @@ def _fitted(rows: _Rows, spans: int, prior: F64, centre: F64) -> tuple[F64, floa
     off = rows.z - rows.r @ plain[0]
     scale = float(np.sqrt((off @ off + rows.rest2) / max(spans - int(plain[2]), 1)))
     y2 = float(rows.z @ rows.z) + rows.rest2
-    scale = max(scale, 1e-9 * float(np.sqrt(y2 / spans)))
+    scale = max(scale, EXACT * float(np.sqrt(y2 / spans)))
     stacked = np.vstack([rows.r / scale, np.diag(prior)])
     x = np.linalg.lstsq(stacked, np.append(rows.z / scale, centre), rcond=None)[0]
     return x.astype(np.float64), scale
