@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from qjoule_drivers import channel as channel_module
 from qjoule_drivers import instrument, tag, uninstrument
 from qjoule_drivers.comments import put_in_statements
 from qjoule_drivers.connections import put_in_connections
+from root.support import long_runs
 from root.support import mysql_client as wire
 from root.support.mysql_client import mysql_client
 from root.support.recording import Run, attribute, both_rungs, recording
@@ -23,9 +25,10 @@ from servers.process import DatabaseServer
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
 
-CLIENTS = 4
+#: As many as CI has time for, or of each server as the long runs ask for, from 64 clients.
+CLIENTS = 64 if long_runs.ASKED else 4
+CALLS = long_runs.statements(800) // CLIENTS  #: of each client
 ENDPOINTS = 5
-CALLS = 200  #: of each client
 RUNGS = ("socket", "symbol")
 
 
@@ -45,18 +48,17 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     channel.close()
 
 
-def _tagged(run: Run) -> Counter[tuple[str, str | None]]:
-    """(endpoint, release) and how many executions have them; queries of the test alone."""
+def _tagged(run: Run, mark: str) -> Counter[tuple[str, str | None]]:
+    """(endpoint, release) and how many executions have them, of queries with this mark."""
     counts: Counter[tuple[str, str | None]] = Counter()
-    for tags, n in zip(
-        run.having("m_said")["tags"], run.having("m_said")["executions"], strict=True
-    ):
+    queries = run.having(mark)
+    for tags, n in zip(queries["tags"], queries["executions"], strict=True):
         of = dict(tags) if isinstance(tags, list) else {}
         counts[of.get("endpoint", "?"), of.get("release")] += int(n)
     return counts
 
 
-def _clients(connect: Callable[[], Any], work: Callable[[Any, int], None]) -> None:
+def _clients(connect: Callable[[], Any], mark: str) -> None:
     """CLIENTS threads, of which each calls all endpoints in turn."""
     failed: list[BaseException] = []
 
@@ -64,8 +66,12 @@ def _clients(connect: Callable[[], Any], work: Callable[[Any, int], None]) -> No
         try:
             with tag(release=f"1.{number}"), closing(connect()) as connection:
                 for turn in range(CALLS):
-                    with tag(endpoint=f"/shop it's {(number + turn) % ENDPOINTS}"):
-                        work(connection, turn)
+                    with (
+                        tag(endpoint=f"/shop it's {(number + turn) % ENDPOINTS}"),
+                        connection.cursor() as cursor,
+                    ):
+                        cursor.execute(f"select %s + 0 as {mark}", (turn,))
+                        cursor.fetchall()
         except BaseException as error:
             failed.append(error)
 
@@ -85,57 +91,48 @@ def _expected(*, released: bool) -> Counter[tuple[str, str | None]]:
     )
 
 
-def _check(directory: Path, *, released: bool) -> None:
-    run = Run(directory)
-    assert run.loss == {}
-    assert _tagged(run) == _expected(released=released)
-    rows = attribute(directory, "--by", "tag:endpoint")["rows"]
-    calls = {row["tag:endpoint"]: row["calls"] for row in rows if row.get("tag:endpoint")}
-    for number in range(ENDPOINTS):
-        assert calls[f"/shop it's {number}"] >= CLIENTS * CALLS // ENDPOINTS
-
-
-def _execute(connection: Any, turn: int) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(f"select {turn} as m_said")
-        cursor.fetchall()
+def _send(servers: dict[str, DatabaseServer], directory: Path) -> None:
+    """Clients of one server after the other; both rungs then have all of their tags."""
+    pids = [server.pid for server in servers.values()]
+    with both_rungs(directory, *pids, options=("--client-tags",)):
+        for name, server in servers.items():
+            options = {"ssl_disabled": True} if server.name == "mysql" else {}
+            _clients(partial(server.connect, tcp=True, **options), f"m_said_{name}")
+    for rung in RUNGS:
+        run = Run(directory / rung)
+        assert run.loss == {}
+        for name in servers:
+            # MySQL's connection attributes are in the login, which is seen on its socket alone.
+            expected = _expected(released=name == "postgres" or rung == "socket")
+            assert _tagged(run, f"m_said_{name}") == expected, (rung, name)
 
 
 @pytest.mark.usefixtures("elsewhere")
-@pytest.mark.parametrize("name", ["mariadb", "mysql80", "mysql8033"])
-def test_mysql_and_mariadb(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    """Comments; query attributes where the server has them. Connections have attributes."""
-    server: DatabaseServer = request.getfixturevalue(name)
-    options = {"ssl_disabled": True} if name.startswith("mysql") else {}
-    with both_rungs(tmp_path, server.pid, "--client-tags"):
-        _clients(lambda: server.connect(tcp=True, **options), _execute)
-    for rung in RUNGS:
-        _check(tmp_path / rung, released=rung == "socket")
+def test_every_query_has_what_its_driver_sends(
+    mariadb: DatabaseServer, mysql80: DatabaseServer, postgres: DatabaseServer, tmp_path: Path
+) -> None:
+    """Comments, also of what psycopg prepares; attributes and names of connections."""
+    _send({"mariadb": mariadb, "mysql80": mysql80, "postgres": postgres}, tmp_path)
+    rows = attribute(tmp_path / "symbol", "--by", "tag:endpoint")["rows"]
+    calls = Counter({row["tag:endpoint"]: row["calls"] for row in rows})
+    for (endpoint, _), count in _expected(released=False).items():
+        assert calls[endpoint] == 3 * count
 
 
 @pytest.mark.usefixtures("elsewhere")
-def test_postgres(postgres: DatabaseServer, tmp_path: Path) -> None:
-    """Comments, also of what the driver prepares; connections are called after their tags."""
-
-    def work(connection: Any, turn: int) -> None:
-        connection.execute("select %s::int as m_said", (turn,)).fetchall()
-
-    with both_rungs(tmp_path, postgres.pid, "--client-tags"):
-        _clients(lambda: postgres.connect(tcp=True), work)
-    for rung in RUNGS:
-        _check(tmp_path / rung, released=True)
+def test_query_attributes(mysql8033: DatabaseServer, tmp_path: Path) -> None:
+    _send({"mysql8033": mysql8033}, tmp_path)
 
 
 @pytest.mark.usefixtures("elsewhere")
 def test_nothing_is_read_unasked(
     mariadb: DatabaseServer, postgres: DatabaseServer, tmp_path: Path
 ) -> None:
-    pids = "--pid", str(mariadb.pid), "--pid", str(postgres.pid)
+    pids = f"--pid={mariadb.pid}", f"--pid={postgres.pid}"
     with recording(tmp_path / "t", *pids), tag(endpoint="x", release="1"):
-        with closing(mariadb.connect()) as connection:
-            _execute(connection, 1)
-        with postgres.connect() as connection:
-            connection.execute("select 1 as m_said")
+        for server in (mariadb, postgres):
+            with closing(server.connect()) as connection, connection.cursor() as cursor:
+                cursor.execute("select 1 as m_said")
     run = Run(tmp_path / "t")
     assert len(run.having("m_said")) == 2
     assert run.queries["tags"].isna().all()
@@ -168,8 +165,9 @@ STATEMENTS = {
 }
 
 
-def _tags_by_mark(run: Run) -> dict[str, dict[str, str]]:
+def _tags_by_mark(run: Run, server: int) -> dict[str, dict[str, str]]:
     queries = run.having(" m_")
+    queries = queries[queries["server"] == server]
     marks = queries["text"].str.extract("(m_[a-z])")[0]
     tags = [dict(tags) if isinstance(tags, list) else {} for tags in queries["tags"]]
     return dict(zip(marks, tags, strict=True))
@@ -179,35 +177,28 @@ def _mark(text: str) -> str:
     return text[text.index("m_") :][:3]
 
 
-@pytest.mark.parametrize("name", ["mariadb", "postgres"])
 def test_what_is_read_of_a_statement(
-    name: str, request: pytest.FixtureRequest, tmp_path: Path
+    mariadb: DatabaseServer, postgres: DatabaseServer, tmp_path: Path
 ) -> None:
-    server: DatabaseServer = request.getfixturevalue(name)
-    with (
-        both_rungs(tmp_path, server.pid, "--client-tags"),
-        closing(server.connect()) as connection,
-        connection.cursor() as cursor,
-    ):
-        for text in STATEMENTS:
-            cursor.execute(text)
-            cursor.fetchall()
+    with both_rungs(tmp_path, mariadb.pid, postgres.pid, options=("--client-tags",)):
+        for server in (mariadb, postgres):
+            with closing(server.connect()) as connection, connection.cursor() as cursor:
+                for text in STATEMENTS:
+                    cursor.execute(text)
+                    cursor.fetchall()
+        with postgres.connect() as connection:
+            for endpoints in ("ab", "cc"):
+                with connection.pipeline():
+                    for endpoint in endpoints:
+                        connection.execute(f"select 1 as piped /*endpoint='{endpoint}'*/")
     expected = {_mark(text): tags for text, tags in STATEMENTS.items()}
     for rung in RUNGS:
-        assert _tags_by_mark(Run(tmp_path / rung)) == expected, rung
-
-
-def test_a_pipeline_of_different_tags_has_none(postgres: DatabaseServer, tmp_path: Path) -> None:
-    with (
-        recording(tmp_path / "t", "--pid", str(postgres.pid), "--rung", "socket", "--client-tags"),
-        postgres.connect() as connection,
-    ):
-        for pair in (("a", "b"), ("c", "c")):
-            with connection.pipeline():
-                for endpoint in pair:
-                    connection.execute(f"select 1 as m_said /*endpoint='{endpoint}'*/")
-    tags = [of for of in Run(tmp_path / "t").having("m_said")["tags"] if isinstance(of, list)]
-    assert tags in ([[("endpoint", "c")]], [[("endpoint", "c")]] * 2)
+        run = Run(tmp_path / rung)
+        for server_id in (1, 2):
+            assert _tags_by_mark(run, server_id) == expected, (rung, server_id)
+        # The symbol rung tells the statements of a pipeline apart, the socket rung does not.
+        every = {dict(of).get("endpoint") for of in run.queries["tags"] if isinstance(of, list)}
+        assert every & {"a", "b", "c"} == ({"c"} if rung == "socket" else {"a", "b", "c"})
 
 
 def _counted(data: bytes) -> bytes:
@@ -219,11 +210,11 @@ def test_attributes_that_are_no_tags(mysql8033: DatabaseServer, tmp_path: Path) 
     """Others' attributes stay at the server; a comment behind them is read."""
     names = [b"other", b"qjoule.endpoint"]
     with (
-        both_rungs(tmp_path, mysql8033.pid, "--client-tags"),
+        both_rungs(tmp_path, mysql8033.pid, options=("--client-tags",)),
         mysql_client(port=mysql8033.port, flags=wire.QUERY_ATTRIBUTES) as client,
     ):
         for name in names:
             block = b"\1\1\0\1" + struct.pack("<H", 254) + _counted(name) + _counted(b"x")
             client.query(block + b"select 1 as m_said /*endpoint='c'*/")
     for rung in RUNGS:
-        assert _tagged(Run(tmp_path / rung)) == {("c", None): 1, ("x", None): 1}, rung
+        assert _tagged(Run(tmp_path / rung), "m_said") == {("c", None): 1, ("x", None): 1}, rung

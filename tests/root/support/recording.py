@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,11 +94,11 @@ def recording(directory: Path, *options: str) -> Iterator[Recorder]:
 
 
 @contextmanager
-def both_rungs(directory: Path, pid: int, *options: str) -> Iterator[None]:
+def both_rungs(directory: Path, *pids: int, options: Sequence[str] = ()) -> Iterator[None]:
     """Record the block twice, from the sockets and from the symbols: each the other's referee."""
     with ExitStack() as stack:
         for rung in ("socket", "symbol"):
-            which = "--pid", str(pid), "--rung", rung, "--ring-mb", "64"
+            which = *(f"--pid={pid}" for pid in pids), "--rung", rung, "--ring-mb", "64"
             stack.enter_context(recording(directory / rung, *which, *options))
         yield
 
