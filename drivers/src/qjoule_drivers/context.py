@@ -262,8 +262,12 @@ class tag:
         frame = innermost()
         # A generator may be closed in another context than it ran in: there is nothing of ours
         # there.
-        if frame.whose is self._mark and frame.around is not None:
-            _in_trace(frame.around, frame.trace)
+        around = frame.around
+        if frame.whose is self._mark and around is not None:
+            if frame.trace is around.trace:
+                _current.set(around)
+            else:
+                _in_trace(around, frame.trace)
 
     def __call__(self, function: _Function) -> _Function:
         return cast(_Function, _tagged(function, self._tags))
