@@ -46,18 +46,24 @@ def listener(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Listen
 
 
 @pytest.fixture
-def tags_socket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where this test's recorder and applications meet; the recorder loses root's rights."""
+def recorder_socket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where this test's recorders listen to applications; they lose root's rights, and leave it."""
     path = Path(f"/tmp/qjoule-tags-{os.getpid()}.sock")
     monkeypatch.setenv("QJOULE_TAGS_SOCKET", str(path))
+    yield path
+    path.unlink(missing_ok=True)
+
+
+@pytest.fixture
+def tags_socket(recorder_socket: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where this test's recorder and this process, whose drivers are wrapped, meet."""
     channel = channel_module.channel
-    monkeypatch.setattr(channel, "_path", str(path))
+    monkeypatch.setattr(channel, "_path", str(recorder_socket))
     channel.abandon()
     instrument()
-    yield path
+    yield recorder_socket
     uninstrument()
     channel.close()
-    path.unlink(missing_ok=True)
 
 
 @pytest.hookimpl(trylast=True)

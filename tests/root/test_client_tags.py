@@ -33,10 +33,12 @@ RUNGS = ("socket", "symbol")
 
 
 @pytest.fixture
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def elsewhere(
+    recorder_socket: Path,  # noqa: ARG001 (the recorder listens there)
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[None]:
     """This process' shims meet no recorder, as on another host, and send their tags."""
-    # The recorder, which loses root's rights, listens elsewhere.
-    monkeypatch.setenv("QJOULE_TAGS_SOCKET", f"/tmp/qjoule-elsewhere-{tmp_path.name}.sock")
     channel = channel_module.channel
     monkeypatch.setattr(channel, "_path", str(tmp_path / "nobody.sock"))
     channel.abandon()

@@ -5,7 +5,6 @@ a pool of processes such as Celery's. Each request's queries carry its tags, end
 from __future__ import annotations
 
 import http.client
-import os
 import signal
 import socket
 import subprocess
@@ -72,16 +71,6 @@ POOL = """
     """
 
 
-@pytest.fixture
-def environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Where recorder and applications meet; the recorder loses root's rights."""
-    path = Path(f"/tmp/qjoule-prefork-{os.getpid()}.sock")
-    monkeypatch.setenv("QJOULE_TAGS_SOCKET", str(path))
-    monkeypatch.delenv("PYTHONPATH", raising=False)
-    yield
-    path.unlink(missing_ok=True)
-
-
 @contextmanager
 def gunicorn(kind: str, folder: Path) -> Iterator[Path]:
     """`qjoule run -- gunicorn`, listening at the socket it yields."""
@@ -135,8 +124,11 @@ def _check(run: Run, names: set[str]) -> None:
     assert set(found) == names
 
 
-@pytest.mark.usefixtures("environment")
-def test_requests_of_preforking_servers(mariadb: DatabaseServer, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("recorder_socket")
+def test_requests_of_preforking_servers(
+    mariadb: DatabaseServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTHONPATH", raising=False)
     _program(tmp_path, "app.py", APP, mariadb)
     rest = POOL.format(workers=WORKERS, requests=REQUESTS)
     pool = _program(tmp_path, "pool.py", rest, mariadb)
