@@ -18,7 +18,7 @@ import qjoule_drivers
 from qjoule_drivers import OutOfRangeWarning
 from qjoule_drivers.imports import forget, when_imported
 from qjoule_drivers.shims import SHIMS
-from qjoule_drivers.shims.shim import Shim, numbers
+from qjoule_drivers.shims.shim import Patches, Shim, numbers
 
 NAME = "toy_driver"
 
@@ -69,21 +69,28 @@ def test_wrapped_and_put_back(toy: Path) -> None:
 
 @pytest.mark.parametrize("name", SHIMS)
 def test_wrappers_are_what_they_wrap(name: str) -> None:
-    """Coroutine functions or not: mocks and frameworks ask."""
+    """Coroutine functions or not, and with the same arguments: mocks and frameworks ask."""
     shim = SHIMS[name]
     for module in shim.modules:
         importlib.import_module(module)
     checked = 0
-    for module, owner, attribute, wrap in (*shim.sites, *shim.ends, *shim.optional):
+    for site in (*shim.sites, *shim.ends, *shim.optional):
+        module, owner, attribute, _ = site
         holder: Any = getattr(sys.modules[module], owner)
-        original = getattr(holder, attribute, None)
-        if callable(original):
-            wrapper = vars(type("X", (), {attribute: wrap(original)}))[attribute]
-            function = getattr(wrapper, "__func__", wrapper)
-            kinds = [inspect.iscoroutinefunction(one) for one in (original, function)]
-            assert kinds[0] == kinds[1], (owner, attribute)
+        if hasattr(holder, attribute):
+            before = _as_seen(getattr(holder, attribute))
+            patches = Patches()
+            patches.replace(*site)
+            try:
+                assert _as_seen(getattr(holder, attribute)) == before, (owner, attribute)
+            finally:
+                patches.restore()
             checked += 1
     assert checked >= len(shim.sites)
+
+
+def _as_seen(function: Any) -> tuple[bool, inspect.Signature, str]:
+    return inspect.iscoroutinefunction(function), inspect.signature(function), function.__name__
 
 
 def test_wrapped_by_another_in_between(toy: Path) -> None:

@@ -48,6 +48,9 @@ class Patches:
         for name in ("__name__", "__qualname__", "__doc__", "__module__"):
             setattr(wrapper, name, getattr(original, name, None))
         setattr(wrapper, WRAPPER, original)
+        # Whoever asks for the signature gets the original's.
+        function: Any = getattr(wrapper, "__func__", wrapper)
+        function.__wrapped__ = getattr(original, "__func__", original)
         setattr(holder, attribute, wrapper)
         self._replaced.append((holder, attribute, own, wrapper))
 
