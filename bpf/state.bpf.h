@@ -83,6 +83,7 @@ struct thread_state {
 	__u64 shape;
 	__u64 socket;	    /* address of the client's struct sock ... */
 	__u64 cookie;	    /* ... and its cookie: together its identity */
+	__u64 told;	    /* the last shape whose text is known to have been told */
 	__u64 last_shape;   /* PostgreSQL: of the query that ended last */
 	__u64 portal_shape; /* PostgreSQL: of the portal without a name ... */
 	__u64 portal_tags;  /* ... likewise */

@@ -32,7 +32,8 @@ struct prepared_map {
 };
 extern struct prepared_map prepared SEC(".maps");
 
-static __always_inline void emit_text(struct qj_cpu_state *cpu, struct thread_state *thread,
+/* Whether it was told. */
+static __always_inline bool emit_text(struct qj_cpu_state *cpu, struct thread_state *thread,
 				      __u8 dialect, __u32 bytes)
 {
 	static const __u8 yes = 1;
@@ -40,18 +41,19 @@ static __always_inline void emit_text(struct qj_cpu_state *cpu, struct thread_st
 
 	if (!r) {
 		count_loss(cpu, QJ_LOSS_TEXT);
-		return;
+		return false;
 	}
 	bytes = at_most(bytes, QJ_TEXT_BYTES);
 	if (bpf_probe_read_user(r->bytes, bytes, (const void *)thread->text_addr)) {
 		bpf_ringbuf_discard(r, BPF_RB_NO_WAKEUP);
 		count_loss(cpu, QJ_LOSS_TEXT);
-		return;
+		return false;
 	}
 	fill_text(r, thread->shape, bytes, thread->statement_bytes, thread->server, dialect);
 	submit(r);
 	/* Only now: a text that was lost is sent again with the next execution. */
 	bpf_map_update_elem(&seen, &thread->shape, &yes, BPF_ANY);
+	return true;
 }
 
 /* In statement.bpf.c, so that the verifier walks through each once. They return 0 ... */
@@ -134,8 +136,10 @@ static __always_inline void statement_done(struct qj_cpu_state *cpu, struct thre
 	thread->text_left = 0;
 	thread->text.truncated = (thread->flags & QJ_QUERY_TRUNCATED) != 0;
 	thread->shape = qj_shape_end(&thread->text);
-	if (!bpf_map_lookup_elem(&seen, &thread->shape))
-		emit_text(cpu, thread, dialect, text_bytes);
+	/* Most clients ask again what they asked last: no need to look that up. */
+	if (thread->told != thread->shape && (bpf_map_lookup_elem(&seen, &thread->shape) ||
+					      emit_text(cpu, thread, dialect, text_bytes)))
+		thread->told = thread->shape;
 	/* Within a procedure it is the query's tags that count, and attributes do before comments.
 	 */
 	if (plan.tags && !thread->tags && !thread->caller.query)
