@@ -106,6 +106,15 @@ def test_who_has_a_client_is_a_backend_without_a_look() -> None:
     assert renamed(stream) == [(5, 7, b"backend")]
 
 
+def test_a_role_is_not_renamed_by_whom_it_serves() -> None:
+    both = np.concatenate([task(5, 7, TaskEvent.FORK), task(9, 7, TaskEvent.ROLE)])
+    session = ft.records(Block.SESSION, [{"session": 1, "tgid": 7, "pid": 7, "event": 1}])
+    blocks = [ft.head(), encode_block(Block.TASK, both, t_ns=10)]
+    blocks.append(encode_block(Block.SESSION, session, t_ns=10))
+    stream = TitledStream(io.BytesIO(b"".join(blocks)), [1], lambda _pid: pytest.fail("asked"))
+    assert renamed(stream) == [(5, 7, b"backend")]
+
+
 @pytest.mark.parametrize(
     "events",
     [

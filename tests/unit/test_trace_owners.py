@@ -62,6 +62,19 @@ def test_another_role_is_another_owner_for_as_long_as_it_lasts() -> None:
     assert set(names) == {("mysqld", 10, 20), ("binlog-dump", 20, 30), ("mysqld", 30, None)}
 
 
+def test_a_name_that_is_told_late_is_not_that_of_a_later_role() -> None:
+    owners = Owners()
+    owners.apply(tasks((10, 5, FORK, b"postgres")))
+    for t_ns, event, name in ((20, ROLE, b"walsender"), (10, RENAME, b"backend")):
+        told = tasks((t_ns, 5, event, name))
+        told["server"] = 1
+        owners.apply(told)
+    served = {"owner_kind": OwnerKind.SERVER, "server": 1}
+    before, after = owners.resolve(segments((15, 5), (25, 5), **served)).tolist()
+    found = rows(owners)
+    assert (found[before]["role"], found[after]["role"]) == ("backend", "walsender")
+
+
 def test_reuse_within_many_others_is_resolved_by_time() -> None:
     owners = Owners()
     rng = np.random.default_rng(3)

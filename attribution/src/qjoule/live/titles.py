@@ -24,6 +24,8 @@ WAIT_NS = 2_000_000_000
 #: Of the stream's time, between two looks at those without a title.
 LOOK_NS = 5_000_000
 MAX_WAITING = 4_096
+#: Events that say themselves what the process does from then on.
+_NAMED = (TaskEvent.RENAME, TaskEvent.ROLE)
 
 
 def read_title(tgid: int) -> str:
@@ -71,7 +73,7 @@ class TitledStream(Stream):
                 continue
             if task["event"] == TaskEvent.EXIT or int(task["server"]) not in self._servers:
                 self._waiting.pop(tgid, None)
-            elif task["event"] != TaskEvent.RENAME and len(self._waiting) < MAX_WAITING:
+            elif task["event"] not in _NAMED and len(self._waiting) < MAX_WAITING:
                 self._waiting[tgid] = task
 
     def _has_client(self, frame: Frame) -> Iterator[Frame]:

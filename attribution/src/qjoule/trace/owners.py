@@ -139,6 +139,8 @@ class Owners:
     ) -> None:
         lives = self._lives.setdefault(thread, [])
         life = lives[-1] if lives else None
+        if event == TaskEvent.RENAME:  # by who looked it up: of what the thread was then
+            life = next((one for one in reversed(lives) if (one.begin_ns or 0) <= t_ns), life)
         if event == TaskEvent.FORK:
             if life is None or not _adopts(life, t_ns):
                 life = _begin(lives, thread, t_ns)
