@@ -42,6 +42,17 @@ def test_mysql_with_everything() -> None:
     assert found == Startup("alice", "shop", "mysql")
 
 
+def test_mysql_s_tags_are_all_there_or_none() -> None:
+    attributes = b"\x0cprogram_name\x05mysql" + b"\x0eqjoule.release\x031.4" + b"\x08qjoule.k\x01v"
+    message = mysql(ATTRS, b"alice\0\0" + bytes([len(attributes)]) + attributes)
+    found = parse_startup(ServerKind.MYSQL, message)
+    assert found.tags == (("k", "v"), ("release", "1.4"))
+    for size in range(len(message)):
+        assert parse_startup(ServerKind.MYSQL, message[:size]).tags == ()
+    odd = mysql(ATTRS, b"alice\0\0" + bytes([len(attributes) - 3]) + attributes)
+    assert parse_startup(ServerKind.MYSQL, odd).tags == (("release", "1.4"),)
+
+
 def test_mysql_without_database() -> None:
     found = parse_startup(ServerKind.MYSQL, mysql(SECURE, b"bob\0\x00"))
     assert found == Startup("bob", None)
