@@ -59,6 +59,8 @@ int tags_told(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 addr,
 	static const __u8 yes = 1;
 	struct tags_room *room = room_of();
 	__u64 bytes = at_most(length, TAGS_BYTES);
+	/* A map's key lies on the stack: Linux 6.1 takes none from an argument's memory. */
+	__u64 hash;
 
 	if (!cpu || !thread || !length || length > TAGS_BYTES)
 		return 0;
@@ -71,12 +73,12 @@ int tags_told(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 addr,
 		count_loss(cpu, QJ_LOSS_TEXT);
 		return 0;
 	}
-	thread->tags = hash_of(room, bytes, dialect);
-	if (bpf_map_lookup_elem(&seen_tags, &thread->tags))
+	thread->tags = hash = hash_of(room, bytes, dialect);
+	if (bpf_map_lookup_elem(&seen_tags, &hash))
 		return 0;
 	/* Only those that were told are seen: others are told again with the next query. */
 	if (tell(thread, room, bytes, dialect))
-		bpf_map_update_elem(&seen_tags, &thread->tags, &yes, BPF_ANY);
+		bpf_map_update_elem(&seen_tags, &hash, &yes, BPF_ANY);
 	else
 		count_loss(cpu, QJ_LOSS_TEXT);
 	return 0;
