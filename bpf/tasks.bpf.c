@@ -182,12 +182,31 @@ int BPF_PROG(on_exec, struct task_struct *task, pid_t old_pid, struct linux_binp
 	return 0;
 }
 
+static __always_inline bool is_called(struct task_struct *task, const char *comm)
+{
+	__u64 is[2] = {}, becomes[2] = {};
+
+	bpf_probe_read_kernel_str(is, sizeof(is), task->comm);
+	bpf_probe_read_kernel_str(becomes, sizeof(becomes), comm);
+	return is[0] == becomes[0] && is[1] == becomes[1];
+}
+
+/*
+ * Pools call their threads by what they do at the time (Cassandra's do, at each piece of work), so
+ * what a thread did under its old name ends here. The next stretch begins behind the event.
+ */
 SEC("tp_btf/task_rename")
 int BPF_PROG(on_rename, struct task_struct *task, const char *comm)
 {
 	struct thread_state *thread = thread_of(task);
+	struct qj_cpu_state *cpu = this_cpu();
+	bool is_worker = thread && task->pid != task->tgid;
 
+	if (is_worker && is_called(task, comm))
+		return 0;
 	emit_task(task, QJ_TASK_RENAME, thread ? thread->server : 0, comm);
+	if (is_worker && plan.mode == QJ_MODE_RECORD && cpu && cpu->pid == (__u32)task->pid)
+		end_stretch(cpu, bpf_ktime_get_ns());
 	return 0;
 }
 

@@ -1,6 +1,7 @@
 """A server that nobody knows: a protocol of its own, named threads, children. Run as a program.
 
     work I MS    thread `worker-I` computes for MS ms of CPU time
+    name I NAME  thread I calls itself so, between two pieces of work
     fork MS      a child of the same executable does
     exec MS      a child that runs another program does
     quit         ends without an answer
@@ -37,13 +38,17 @@ class Worker(threading.Thread):
     def __init__(self, number: int) -> None:
         super().__init__(daemon=True)
         self.number = number
-        self.tasks: queue.Queue[int] = queue.Queue()
+        self.tasks: queue.Queue[int | str] = queue.Queue()  #: to compute, or to be called
         self.start()
 
     def run(self) -> None:
         call_thread(f"worker-{self.number}")
         while True:
-            burn(self.tasks.get())
+            match self.tasks.get():
+                case int(milliseconds):
+                    burn(milliseconds)
+                case name:
+                    call_thread(name)
             self.tasks.task_done()
 
 
@@ -70,6 +75,9 @@ def main() -> None:
                     match line.split():
                         case ["work", number, milliseconds]:
                             workers[int(number)].tasks.put(int(milliseconds))
+                            workers[int(number)].tasks.join()
+                        case ["name", number, name]:
+                            workers[int(number)].tasks.put(name)
                             workers[int(number)].tasks.join()
                         case ["fork", milliseconds]:
                             fork(int(milliseconds))

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 import fake_tracer as ft
 from qjoule.contract import Block, OwnerKind, TaskEvent
+from qjoule.trace.lives import NAMES_MAX, NAMING_NS
 from qjoule.trace.owners import EXIT_TAIL_NS, Owners, newest_owners
 
 ALIVE, FORK, EXEC, EXIT, RENAME, ROLE = TaskEvent
@@ -183,3 +184,73 @@ def test_newest_owner_row_counts() -> None:
     newest = newest_owners(both)
     assert newest.column("owner").to_pylist() == [0, 1, 2]
     assert newest.column("comm").to_pylist().count("named") == 1
+
+
+def renames(*events: tuple[int, TaskEvent, bytes]) -> ft.Records:
+    """Of thread 6 of server 1's process 5."""
+    rows = [
+        {"t_ns": t, "pid": 6, "tgid": 5, "server": 1, "event": event, "comm": comm}
+        for t, event, comm in events
+    ]
+    return ft.records(Block.TASK, rows)
+
+
+def of_thread_6(*t0_ns: int) -> ft.Records:
+    fields = {"tgid": 5, "owner_kind": OwnerKind.SERVER, "server": 1}
+    return segments(*((t, 6) for t in t0_ns), **fields)
+
+
+def test_a_thread_is_an_owner_for_each_of_its_names_whenever_it_bears_it() -> None:
+    owners = Owners()
+    owners.apply(tasks((0, 5, ALIVE, b"java")))
+    owners.apply(
+        renames(
+            (0, ALIVE, b"ReadStage-3"),
+            (20, RENAME, b"MutationStage-1"),
+            (30, RENAME, b"ReadStage-9"),
+            (40, RENAME, b"ReadStage-4"),  # a number means nothing
+        )
+    )
+    ids = owners.resolve(of_thread_6(10, 19, 20, 29, 30, 45)).tolist()
+    read, write = ids[0], ids[2]
+    assert ids == [read, read, write, write, read, read]
+    assert read != write
+    found = rows(owners)
+    assert (found[read]["role"], found[write]["role"]) == ("ReadStage-?", "MutationStage-?")
+    assert found[write]["comm"] == "MutationStage-1"
+    owners.forget(50)
+    assert owners.resolve(of_thread_6(51, 52)).tolist() == [read, read]
+    owners.apply(renames((60, RENAME, b"MutationStage-2")))
+    assert owners.resolve(of_thread_6(55, 61)).tolist() == [read, write]
+
+
+def test_renames_that_come_late_take_their_place() -> None:
+    owners = Owners()
+    owners.apply(renames((0, ALIVE, b"a"), (30, RENAME, b"c")))
+    owners.apply(renames((20, RENAME, b"b")))
+    ids = owners.resolve(of_thread_6(10, 25, 35)).tolist()
+    assert [rows_of["comm"] for _, rows_of in sorted(rows(owners).items())][1:] == ["a", "b", "c"]
+    assert len(set(ids)) == 3
+
+
+def test_the_first_name_of_a_young_thread_is_its_name_from_birth() -> None:
+    owners = Owners()
+    owners.apply(renames((10, FORK, b"java"), (20, RENAME, b"reader"), (30, RENAME, b"writer")))
+    assert len(set(owners.resolve(of_thread_6(15, 25, 35)).tolist())) == 1
+    assert rows(owners)[1]["comm"] == "writer"
+    late = 10 + NAMING_NS
+    owners.apply(renames((late, RENAME, b"flusher")))
+    first, second = owners.resolve(of_thread_6(late - 1, late)).tolist()
+    assert first != second
+
+
+def test_a_thread_that_takes_ever_new_names_is_no_more_owners_than_are_told_apart() -> None:
+    owners = Owners()
+    owners.apply(renames((0, ALIVE, b"a")))
+    found = set()
+    for n in range(3 * NAMES_MAX):
+        name = "".join(chr(97 + int(digit)) for digit in f"{n:04d}").encode()
+        owners.apply(renames((10 * n + 10, RENAME, name)))
+        found |= set(owners.resolve(of_thread_6(10 * n + 15)).tolist())
+        owners.forget(10 * n + 15)
+    assert len(found) <= NAMES_MAX

@@ -2,8 +2,9 @@
 
 A thread's life is found from task events (fork, exec, exit, rename, or alive when tracing
 began); where a server gives a thread something else to do (role), another begins. An owner is one
-thread's life in one role: a server thread is one owner while it serves
-queries and another while it works in the background.
+thread's life in one role: a server thread is one owner while it serves queries and another while it
+works in the background. A server's thread that changes its name is an owner for each, whenever it
+bears it: pools' workers are called by what they do at the time.
 
 Segments may be resolved before or after the events of the same moment arrive: a life that was
 first met in a segment takes over the fork that is announced later.
@@ -12,13 +13,13 @@ first met in a segment takes over the fork that is announced later.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
 from qjoule.contract import OwnerKind, TaskEvent
 from qjoule.trace.columns import Array, distinct, plain, strings
+from qjoule.trace.lives import Life, Name
 from qjoule.trace.roles import thread_role
 from qjoule.trace.schema import IDLE_OWNER, OWNER_KINDS, OWNERS, UNKNOWN_COMM
 
@@ -29,32 +30,14 @@ PID_LIMIT = 1 << 22
 _KIND_BITS, _SERVER_BITS, _PID_BITS = 3, 16, 22
 
 
-@dataclass(slots=True)
-class _Life:
-    """One life of a thread. `begin_ns` None: before anything that is known of it.
-
-    `settled`: its beginning was announced, by a fork or because it was alive before the trace.
-    """
-
-    pid: int
-    tgid: int
-    begin_ns: int | None
-    settled: bool = False
-    comm: str = UNKNOWN_COMM
-    role: str = ""  #: its name while it was a server's thread, before it ran another program
-    role_before: str = ""
-    end_ns: int | None = None
-    first_seen_ns: int | None = None
-    owners: dict[tuple[int, int], int] = field(default_factory=dict)  #: (kind, server) to id
-
-
 class Owners:
     """Gives out owner ids and the rows of the `owners` table."""
 
     def __init__(self) -> None:
-        self._lives: dict[tuple[int, int], list[_Life]] = {}
-        self._ended: list[_Life] = []
-        self._changed: dict[int, tuple[_Life, int, int]] = {}
+        self._lives: dict[tuple[int, int], list[Life]] = {}
+        self._ended: list[Life] = []
+        self._renamed: dict[int, Life] = {}  #: by identity, those with several names
+        self._changed: dict[int, tuple[Life, Name, int, int]] = {}
         self._next_id = IDLE_OWNER + 1
         self._wrote_idle = False
 
@@ -81,8 +64,8 @@ class Owners:
         for code, value in enumerate(uniques.tolist()):
             thread, role = _unpack(value)
             lives = self._lives.get(thread, ())
-            if len(lives) == 1 and (lives[0].begin_ns is None or lives[0].begin_ns <= earliest_ns):
-                owners[code] = self._owner(lives[0], role)
+            if len(lives) == 1 and lives[0].is_one(earliest_ns):
+                owners[code] = self._owner(lives[0], lives[0].name, role)
             else:
                 by_time.append(code)
         result = owners[codes]
@@ -94,19 +77,20 @@ class Owners:
         """Rows of the owners that are new or better known since the last call; by owner."""
         rows = sorted(self._changed.items())
         self._changed = {}
-        lives = [life for _, (life, _, _) in rows]
-        kinds = [OWNER_KINDS[kind] for _, (_, kind, _) in rows]
+        lives = [life for _, (life, *_) in rows]
+        kinds = [OWNER_KINDS[kind] for _, (*_, kind, _) in rows]
         roles = [
-            self._role(life) if kind == OwnerKind.SERVER else None for _, (life, kind, _) in rows
+            self._role(life, name) if kind == OwnerKind.SERVER else None
+            for _, (life, name, kind, _) in rows
         ]
         columns = [
             pa.array([owner for owner, _ in rows], pa.uint32()),
             strings(kinds),
             pa.array([life.pid for life in lives], pa.uint32()),
             pa.array([life.tgid for life in lives], pa.uint32()),
-            strings([life.comm for life in lives]),
+            strings([name.comm for _, (_, name, *_) in rows]),
             strings([self._process_comm(life) for life in lives]),
-            pa.array([server or None for _, (_, _, server) in rows], pa.uint16()),
+            pa.array([server or None for _, (*_, server) in rows], pa.uint16()),
             strings(roles),
             pa.array([life.begin_ns for life in lives], pa.int64()),
             pa.array([life.end_ns for life in lives], pa.int64()),
@@ -128,6 +112,9 @@ class Owners:
                 self._lives[thread] = rest
             else:
                 self._lives.pop(thread, None)
+            self._renamed.pop(id(life), None)
+        for life in self._renamed.values():
+            life.forget(before_ns)
         if gone:
             dropped = {id(life) for life in gone}
             self._ended = [life for life in self._ended if id(life) not in dropped]
@@ -158,37 +145,42 @@ class Owners:
         if event == TaskEvent.EXIT and life.end_ns is None:
             life.end_ns = t_ns
             self._ended.append(life)
-        if comm and (event != TaskEvent.EXIT or life.comm == UNKNOWN_COMM):
-            life.comm = comm
+        name = life.name
+        process_comm = self._process_comm(life) or ""
+        if server and event == TaskEvent.RENAME and life.rename(t_ns, comm, process_comm):
+            self._renamed[id(life)] = life
+        elif comm and (event != TaskEvent.EXIT or name.comm == UNKNOWN_COMM):
+            name.comm = comm
             if server:
-                life.role_before, life.role = life.role, comm
+                name.role_before, name.role = name.role, comm
             elif event == TaskEvent.EXEC:  # was renamed a moment ago, still the server's
-                life.role = life.role_before
+                name.role = name.role_before
         self._touch(life)
 
-    def _owner(self, life: _Life, role: tuple[int, int]) -> int:
-        owner = life.owners.get(role)
+    def _owner(self, life: Life, name: Name, role: tuple[int, int]) -> int:
+        owner = name.owners.get(role)
         if owner is None:
-            owner = life.owners[role] = self._next_id
+            owner = name.owners[role] = self._next_id
             self._next_id += 1
-            self._changed[owner] = (life, *role)
+            self._changed[owner] = (life, name, *role)
         return owner
 
-    def _touch(self, life: _Life) -> None:
-        for role, owner in life.owners.items():
-            self._changed[owner] = (life, *role)
+    def _touch(self, life: Life) -> None:
+        for name in life.all_names:
+            for role, owner in name.owners.items():
+                self._changed[owner] = (life, name, *role)
 
-    def _role(self, life: _Life) -> str | None:
-        name = life.role or life.comm
+    def _role(self, life: Life, of: Name) -> str | None:
+        name = of.role or of.comm
         if name == UNKNOWN_COMM:
             return None
         return name if life.pid == life.tgid else thread_role(name, self._process_comm(life) or "")
 
-    def _process_comm(self, life: _Life) -> str | None:
+    def _process_comm(self, life: Life) -> str | None:
         if life.pid == life.tgid:
-            return life.comm
+            return life.name.comm
         lives = self._lives.get((life.tgid, life.tgid))
-        return lives[-1].comm if lives else None
+        return lives[-1].name.comm if lives else None
 
     # ---- resolving ----------------------------------------------------------------------------
 
@@ -209,22 +201,26 @@ class Owners:
             begins = np.array([-1 if v.begin_ns is None else v.begin_ns for v in lives], np.int64)
             place = np.searchsorted(begins, times.astype(np.int64), side="right") - 1
             for index in np.unique(place).tolist():
-                result[rows[place == index]] = self._owner(lives[index], role)
+                mine, life = rows[place == index], lives[index]
+                called = life.called(t0_ns[mine])
+                for number in np.unique(called).tolist():
+                    owner = self._owner(life, life.names[number], role)
+                    result[mine[called == number]] = owner
 
-    def _lives_from(self, thread: tuple[int, int], first_ns: int) -> list[_Life]:
+    def _lives_from(self, thread: tuple[int, int], first_ns: int) -> list[Life]:
         """The thread's lives, the first of which has begun by `first_ns`."""
         lives = self._lives.setdefault(thread, [])
         if not lives or (lives[0].begin_ns is not None and lives[0].begin_ns > first_ns):
-            lives.insert(0, _Life(*thread, begin_ns=None, first_seen_ns=first_ns))
+            lives.insert(0, Life(*thread, begin_ns=None, first_seen_ns=first_ns))
         return lives
 
 
-def _begin(lives: list[_Life], thread: tuple[int, int], begin_ns: int | None) -> _Life:
-    lives.append(_Life(*thread, begin_ns=begin_ns))
+def _begin(lives: list[Life], thread: tuple[int, int], begin_ns: int | None) -> Life:
+    lives.append(Life(*thread, begin_ns=begin_ns))
     return lives[-1]
 
 
-def _adopts(life: _Life, fork_ns: int) -> bool:
+def _adopts(life: Life, fork_ns: int) -> bool:
     """Whether a fork announced only now is the beginning of a life already met in segments."""
     if life.settled:
         return life.begin_ns == fork_ns
