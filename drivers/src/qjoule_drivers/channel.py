@@ -17,11 +17,11 @@ from qjoule_drivers.context import (
     Frame,
     TagSet,
     innermost,
-    with_opentelemetry,
 )
 from qjoule_drivers.propagation import OPENTELEMETRY, Trace, context_of_opentelemetry, modules
 from qjoule_drivers.recorder import Recorder
 from qjoule_drivers.ring import HOLDS
+from qjoule_drivers.spans import with_opentelemetry
 
 DEFAULT_PATH = "/run/qjoule/tags.sock"
 RETRY_NS = 1_000_000_000

@@ -11,11 +11,9 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Set
-from contextlib import suppress
 from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, TypeVar, cast
-from weakref import ref
 
 from qjoule_drivers.propagation import OPENTELEMETRY, Trace, current_baggage, current_span, modules
 
@@ -68,49 +66,11 @@ class Frame:
         self.trace = trace
 
 
-_outermost = Frame(EMPTY, None, None, None)
-_current: ContextVar[Frame] = ContextVar("qjoule_tags", default=_outermost)
+outermost = Frame(EMPTY, None, None, None)
+_current: ContextVar[Frame] = ContextVar("qjoule_tags", default=outermost)
 innermost: Callable[[], Frame] = _current.get
 #: Entries of OpenTelemetry's baggage that become tags, and those tags' keys.
 baggage_keys: dict[str, str] = {}
-
-
-class _Seen:
-    """A block in a context of OpenTelemetry's, and the frame that both make together."""
-
-    __slots__ = ("block", "context", "made", "span")
-
-    def __init__(
-        self, block: Frame, context: Callable[[], object], span: Trace | None, made: Frame
-    ) -> None:
-        self.block = block
-        self.context = context  #: a weak reference: spans belong to the application
-        self.span = span
-        self.made = made
-
-
-def with_opentelemetry(current: Callable[[], object]) -> Callable[[], Frame]:
-    """What gives the frame of a query sent now, with OpenTelemetry's trace and baggage: the same
-    one, as long as nothing changes. ``current`` gives OpenTelemetry's context.
-    """
-    nothing = _Seen(_outermost, lambda: None, None, _outermost)
-    last: ContextVar[_Seen] = ContextVar("qjoule_seen", default=nothing)
-    last_seen = last.get
-
-    def frame() -> Frame:
-        block, context, seen = innermost(), current(), last_seen()
-        is_same = seen.context() is context
-        if is_same and seen.block is block:
-            return seen.made
-        span = seen.span if is_same else current_span()
-        if is_same and span is None and not baggage_keys:
-            return block
-        made = Frame(in_force(), block.whose, block.around, span or block.trace)
-        with suppress(TypeError):  # a context of somebody's own has to be asked each time
-            last.set(_Seen(block, ref(context), span, made))
-        return made
-
-    return frame
 
 
 def in_force() -> TagSet:
@@ -168,7 +128,7 @@ def tag_process(tags: Mapping[str, object]) -> None:
 
     Before :func:`qjoule_drivers.instrument`, after which calls that were told are not looked at.
     """
-    _outermost.tags = merged(_outermost.tags, tags)
+    outermost.tags = merged(outermost.tags, tags)
 
 
 def clean(key: object, value: object) -> tuple[str, str] | None:
@@ -249,8 +209,7 @@ class tag:
             known = around.tags.merged.get((*tags.items(),))  # if all are strings
         except Exception:  # a value without a hash
             known = None
-        known = known or merged(around.tags, tags)
-        _current.set(Frame(known, self._mark, around, around.trace))
+        _current.set(Frame(known or merged(around.tags, tags), self._mark, around, around.trace))
         return self
 
     def __exit__(

@@ -1,0 +1,55 @@
+"""Frames as OpenTelemetry's spans and baggage make them, made once for each span."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from contextvars import ContextVar
+from weakref import ref
+
+from qjoule_drivers.context import (
+    Frame,
+    baggage_keys,
+    in_force,
+    innermost,
+    outermost,
+)
+from qjoule_drivers.propagation import Trace, current_span
+
+
+class _Seen:
+    """A block in a context of OpenTelemetry's, and the frame that both make together."""
+
+    __slots__ = ("block", "context", "made", "span")
+
+    def __init__(
+        self, block: Frame, context: Callable[[], object], span: Trace | None, made: Frame
+    ) -> None:
+        self.block = block
+        self.context = context  #: a weak reference: spans belong to the application
+        self.span = span
+        self.made = made
+
+
+def with_opentelemetry(current: Callable[[], object]) -> Callable[[], Frame]:
+    """What gives the frame of a query sent now, with OpenTelemetry's trace and baggage: the same
+    one, as long as nothing changes. ``current`` gives OpenTelemetry's context.
+    """
+    nothing = _Seen(outermost, lambda: None, None, outermost)
+    last: ContextVar[_Seen] = ContextVar("qjoule_seen", default=nothing)
+    last_seen = last.get
+
+    def frame() -> Frame:
+        block, context, seen = innermost(), current(), last_seen()
+        is_same = seen.context() is context
+        if is_same and seen.block is block:
+            return seen.made
+        span = seen.span if is_same else current_span()
+        if is_same and span is None and not baggage_keys:
+            return block
+        made = Frame(in_force(), block.whose, block.around, span or block.trace)
+        with suppress(TypeError):  # a context of somebody's own has to be asked each time
+            last.set(_Seen(block, ref(context), span, made))
+        return made
+
+    return frame
