@@ -1,0 +1,178 @@
+"""Two rungs, each the other's referee: a Cassandra recorded by agent and by sockets at once.
+
+The agent shows which thread works for which request, to the nanosecond. The statistical rung
+regresses what all serving threads used on the requests that came. So what a request takes by the
+one has to be in the other's interval. What the agent does not see (decoding, sending, a pool's
+threads that wait for more by spinning) is as much of a short request as of a long one: it is not in
+the difference of the two.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import qjoule.model.attribute as attributing
+from qjoule.model.ledger import Ledger
+from qjoule.model.result import Attribution, Row
+from qjoule.model.span_sums import CPU_TIME
+from qjoule.model.spans import Learned, learn
+from qjoule.model.statistical import Costs
+from qjoule.trace.reader import Trace
+from root.support.recording import Recorder
+from servers.cassandra import Client
+from servers.process import DatabaseServer
+
+pytestmark = [pytest.mark.root, pytest.mark.server, pytest.mark.timeout(180)]
+
+ENERGY = ("--energy", "estimated:5,10,20,40")
+SECONDS, PHASE_S = 8.4, 0.3
+NEARLY = 1.25  #: some of what the agent does not mark grows with a request
+WARM, LEAST = 200, 100  #: requests of each shape: until most is compiled, and to compare
+#: Rows of the partition that each shape reads, and the shape.
+NARROW, WIDE = 100, 4800
+COUNT, GREATEST = (
+    "select count(*) from agree.t where p = ?",
+    "select max(v) from agree.t where p = ?",
+)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The same requests by each rung. `costs`: of CPU time, by shape as in `shapes`."""
+
+    agent: Attribution
+    statistical: Attribution
+    shapes: list[str]
+    costs: Costs
+
+    def interval_ns(self, shape: str) -> tuple[float, float]:
+        """What a request of it takes, by regression."""
+        at = self.shapes.index(shape)
+        return float(self.costs.low[at]), float(self.costs.high[at])
+
+
+@pytest.fixture(scope="module")
+def compared(cassandra: DatabaseServer, tmp_path_factory: pytest.TempPathFactory) -> Compared:
+    directory = tmp_path_factory.mktemp("agree")
+    with cassandra.connect() as client:
+        _make_table(client)
+        _load(client, 0.0, least=WARM)
+        with (
+            _recording(directory / "agent", cassandra.pid, "--agent"),
+            _recording(directory / "socket", cassandra.pid),
+        ):
+            _load(client, SECONDS, least=LEAST)
+    agent = attributing.attribute(Trace(directory / "agent"))
+    return _compared(agent, Trace(directory / "socket"))
+
+
+def _compared(agent: Attribution, socket: Trace) -> Compared:
+    """With the costs that the rows of the statistical rung are made from."""
+    shapes: list[str] = []
+    found: list[Costs] = []
+
+    def learned(ledger: Ledger) -> dict[str, Learned]:
+        costs = learn(ledger)
+        (of,) = costs.values()
+        assert ledger.spans is not None
+        shapes.extend(ledger.spans.roles.labels[group].shape for group in of.shapes)
+        found.append(of.costs[CPU_TIME])
+        return costs
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attributing, "learn", learned)
+        statistical = attributing.attribute(socket)
+    return Compared(agent, statistical, shapes, found[0])
+
+
+@contextmanager
+def _recording(directory: Path, pid: int, *options: str) -> Iterator[None]:
+    with ExitStack() as stack:
+        recorder = Recorder(directory, "--pid", str(pid), "--ring-mb", "64", *ENERGY, *options)
+        stack.callback(recorder.end)
+        recorder.attached()
+        yield
+        assert recorder.stop() == 0, recorder.words
+
+
+def _make_table(client: Client) -> None:
+    client.execute(
+        "CREATE KEYSPACE IF NOT EXISTS agree WITH replication ="
+        " {'class': 'SimpleStrategy', 'replication_factor': 1}"
+    )
+    client.execute("CREATE TABLE IF NOT EXISTS agree.t (p int, i int, v int, PRIMARY KEY (p, i))")
+    for partition, rows in enumerate((NARROW, WIDE)):
+        for first in range(0, rows, 100):
+            inserts = "".join(
+                f"INSERT INTO agree.t (p, i, v) VALUES ({partition}, {i}, {i % 97});"
+                for i in range(first, first + 100)
+            )
+            client.execute(f"BEGIN UNLOGGED BATCH {inserts} APPLY BATCH")
+
+
+def _load(client: Client, seconds: float, least: int) -> None:
+    """Phases of one shape, of the other, of both in some proportion, and of neither.
+
+    Until there were `least` requests of each.
+    """
+    mix, calls = random.Random(5), [0, 0]
+    ends_s = time.monotonic() + seconds
+    while (now_s := time.monotonic()) < ends_s or min(calls) < least:
+        share = mix.choice((0.0, 0.25, 0.5, 1.0, None))
+        while time.monotonic() < now_s + PHASE_S:
+            if share is None:
+                time.sleep(PHASE_S / 10)
+                continue
+            which = mix.random() < share
+            calls[which] += 1
+            client.execute(
+                "SELECT max(v) FROM agree.t WHERE p = 1"
+                if which
+                else "SELECT count(*) FROM agree.t WHERE p = 0"
+            )
+
+
+def _row(found: Attribution, shape: str) -> Row:
+    (row,) = (row for row in found.rows if row.shape == shape)
+    return row
+
+
+def test_rungs_count_the_same(compared: Compared) -> None:
+    for shape in (COUNT, GREATEST):
+        agent, statistical = _row(compared.agent, shape), _row(compared.statistical, shape)
+        assert (agent.rung, statistical.rung) == ("agent", "statistical")
+        assert agent.calls == statistical.calls > 0
+
+
+def test_rungs_agree_on_what_requests_take(compared: Compared) -> None:
+    """On a machine so busy that requests or windows last as long as spans, regression says so.
+
+    What it counts is at least what the agent does. What a long request takes more than a short one
+    is the same by both.
+    """
+    each_ns = {}
+    for shape in (COUNT, GREATEST):
+        agent, statistical = _row(compared.agent, shape), _row(compared.statistical, shape)
+        if compared.costs.reason:
+            assert "too little time" in compared.costs.reason
+            assert "untold" in statistical.flags
+            continue
+        low_ns, high_ns = compared.interval_ns(shape)
+        assert low_ns <= statistical.cpu_ns / statistical.calls <= high_ns or (
+            "untold" in statistical.flags
+        )
+        each_ns[shape] = agent.cpu_ns / agent.calls
+        assert each_ns[shape] <= high_ns
+    if each_ns:
+        assert each_ns[GREATEST] > 2 * each_ns[COUNT]
+        more_ns = each_ns[GREATEST] - each_ns[COUNT]
+        short_ns, long_ns = compared.interval_ns(COUNT), compared.interval_ns(GREATEST)
+        low_ns, high_ns = long_ns[0] - short_ns[1], long_ns[1] - short_ns[0]
+        assert low_ns / NEARLY <= more_ns <= high_ns * NEARLY
