@@ -8,9 +8,8 @@
 #include "tags.bpf.h"
 
 #define COMMENT_SIGN 2 /* bytes of each of its signs */
-#define COMMENT_TAIL                                                                               \
-	8 /* bytes that are looked at for its end: blanks and a semicolon may follow               \
-	   */
+/* Bytes that are looked at for a comment's end: blanks and a semicolon may follow it. */
+#define COMMENT_TAIL 8
 
 static __always_inline struct tags_room *room_of(void)
 {
@@ -115,8 +114,7 @@ static __always_inline __u32 comment_sign(struct comment_search *search)
 	return search->found;
 }
 
-/* Bytes from the statement's start to the end of what a comment at its end says; 0: there is none.
- */
+/* Bytes from the statement's start to where a comment at its end ends; 0: there is none. */
 static __always_inline __u32 last_comment_end(__u64 addr, __u32 bytes)
 {
 	__u8 tail[COMMENT_TAIL] = {};
