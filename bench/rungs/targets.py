@@ -10,6 +10,7 @@ from typing import Any
 from qjoule.contract import Rung
 from qjoule.servers.types import Flavour
 from servers.cassandra import cassandra_server
+from servers.fetched import ferretdb
 from servers.mariadb import mariadb_server
 from servers.mongodb import ferretdb_server, mongod_stand_in
 from servers.mysql import mysql_server
@@ -104,7 +105,15 @@ SUBJECTS = (
     Subject(Flavour.POSTGRES, _BOTH, _plain_postgres, "SELECT 1", _postgres),
     Subject(Flavour.REDIS, (Rung.SOCKET,), redis_server, "GET key:1", _redis),
     Subject(Flavour.MONGODB, _BOTH, mongod_stand_in, _FIND, _mongodb, version="stand-in"),
-    Subject(Flavour.FERRETDB, (Rung.STATISTICAL,), ferretdb_server, _FIND, _mongodb, slow=True),
+    Subject(
+        Flavour.FERRETDB,
+        (Rung.STATISTICAL,),
+        ferretdb_server,
+        _FIND,
+        _mongodb,
+        slow=True,
+        version=ferretdb.VERSION.removeprefix("v"),
+    ),
     Subject(
         Flavour.CASSANDRA,
         (Rung.STATISTICAL,),
