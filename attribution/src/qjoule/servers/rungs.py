@@ -2,7 +2,7 @@
 
 The socket rung sees a query in the traffic of the serving thread. It is exact where one thread
 serves a connection from request to reply and the bytes are plain. Else probes on the server's
-own functions (the symbol rung) are taken, which cost about ten times as much per query.
+own functions (the symbol rung) are taken, which cost more per query.
 """
 
 from __future__ import annotations

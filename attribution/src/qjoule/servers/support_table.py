@@ -29,15 +29,15 @@ Made by `make docs` from the code that decides (`qjoule/servers`); a test compar
 
 What is traced how depends on the server, its configuration and the kernel. qjoule takes the
 cheapest *rung* that is exact: **socket**, the serving thread's own traffic (needs the tracepoint
-`sock_recv_length`, Linux 6.3), or **symbol**, probes on the server's functions (about ten times as
-dear). *Not exact*: sessions that are encrypted are counted, not seen; so are sessions of MySQL that
-a client has compressed, where the rung is socket (`--rung symbol` sees them). Where the rung is
-statistical, requests are counted, and their CPU time and joules come by regression. *Not traced*:
-qjoule would have to guess, so it refuses; `qjoule doctor` says why, and what is missing. *Tested*:
-the versions that the tests run for real; for MongoDB, which no package registry has, they run a
-*stand-in* with its way to read and its functions' signatures. The last three columns say what
-becomes of a server on a kernel before 6.3 and where the symbol rung's functions are not found: a
-stripped executable, or a version that is not in the second table.
+`sock_recv_length`, Linux 6.3), or **symbol**, probes on the server's functions (dearer). *Not
+exact*: sessions that are encrypted are counted, not seen; so are sessions of MySQL that a client
+has compressed, where the rung is socket (`--rung symbol` sees them). Where the rung is statistical,
+requests are counted, and their CPU time and joules come by regression. *Not traced*: qjoule would
+have to guess, so it refuses; `qjoule doctor` says why, and what is missing. *Tested*: the versions
+that the tests run for real; for MongoDB, which no package registry has, they run a *stand-in* with
+its way to read and its functions' signatures. The last three columns say what becomes of a server
+on a kernel before 6.3 and where the symbol rung's functions are not found: a stripped executable,
+or a version that is not in the second table.
 """
 _COST = """CPU time that `qjoule record` adds to the server's own for each query: medians of
 interleaved turns, with their 95 % intervals, by `make bench-rungs`. First what the *rung* adds to a
@@ -45,7 +45,8 @@ recording that leaves this server out, then the *whole*, with what any thread of
 while something is recorded. The *programs* are what of the rung's cost the kernel counts for its
 BPF programs, which tells more than the medians where a query takes most of a millisecond. The query
 is as cheap as one can be, alone on its connection, so that each wakes a thread and puts it to sleep
-again. An empty cell was not measured.
+again. An empty cell was not measured; of the symbol rung, servers that keep a thread for each
+connection were.
 """
 _TAIL = """## Any other server
 
@@ -98,9 +99,12 @@ def _servers(costs: Mapping[tuple[str, str], MeasuredCost]) -> Iterator[str]:
     yield from _row(*titles)
     yield from _row(*["---"] * len(titles))
     for server in SUPPORTED:
+        pools = any(mode.thread_pool for mode in server.modes)
         for mode in server.modes:
             choice = mode.choice(server.flavour, _TODAY, "")
             cost = costs.get((str(server.flavour), choice.rung.name.lower()))
+            if choice.rung is Rung.SYMBOL and pools and mode.thread_pool is not False:
+                cost = None
             yield from _row(
                 server.name,
                 ", ".join(server.tested),
