@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,20 @@ def distinct(values: Array) -> tuple[Array, Array]:
     """(codes, uniques): `uniques[codes] == values`, uniques in order of first appearance."""
     encoded = pa.array(np.ascontiguousarray(values)).dictionary_encode()
     return plain(encoded.indices, np.int32), plain(encoded.dictionary, values.dtype)
+
+
+def rows_of(codes: Array, chosen: Sequence[int]) -> Iterator[tuple[int, Array]]:
+    """Each of some codes, which ascend, and the rows that have it: a few of all, as a rule."""
+    if not len(chosen):
+        return
+    sought = np.zeros(int(codes.max(initial=chosen[-1])) + 1, bool)
+    sought[list(chosen)] = True
+    some = np.flatnonzero(sought[codes])
+    order = some[np.argsort(codes[some], kind="stable")]
+    begins = np.searchsorted(codes[order], chosen)
+    ends = np.searchsorted(codes[order], chosen, side="right")
+    for code, begin, end in zip(chosen, begins, ends, strict=True):
+        yield code, order[begin:end]
 
 
 def plain(column: pa.Array, of: npt.DTypeLike) -> Array:

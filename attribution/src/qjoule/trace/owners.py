@@ -12,13 +12,13 @@ first met in a segment takes over the fork that is announced later.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from qjoule.contract import OwnerKind, TaskEvent
-from qjoule.trace.columns import Array, distinct, plain, strings
+from qjoule.trace.columns import Array, distinct, plain, rows_of, strings
 from qjoule.trace.lives import Life, Name
 from qjoule.trace.roles import thread_role
 from qjoule.trace.schema import IDLE_OWNER, OWNER_KINDS, OWNERS, UNKNOWN_COMM
@@ -185,16 +185,10 @@ class Owners:
     # ---- resolving ----------------------------------------------------------------------------
 
     def _resolve_by_time(
-        self, t0_ns: Array, codes: Array, uniques: Array, by_time: Iterable[int], result: Array
+        self, t0_ns: Array, codes: Array, uniques: Array, by_time: Sequence[int], result: Array
     ) -> None:
         """Fills `result` for threads of which several lives, or none, cover the batch."""
-        sought = np.zeros(uniques.size, bool)
-        sought[list(by_time)] = True
-        some = np.flatnonzero(sought[codes])  # few of all rows, as a rule
-        order = some[np.argsort(codes[some], kind="stable")]
-        bounds = np.searchsorted(codes[order], np.arange(uniques.size + 1))
-        for code in by_time:
-            rows = order[bounds[code] : bounds[code + 1]]
+        for code, rows in rows_of(codes, by_time):
             thread, role = _unpack(int(uniques[code]))
             times = t0_ns[rows]
             lives = self._lives_from(thread, int(times[0]))

@@ -17,7 +17,7 @@ import pyarrow as pa
 from qjoule.contract import SessionEvent
 from qjoule.tags.comments import tags_in_name
 from qjoule.tags.definitions import Tags
-from qjoule.trace.columns import Array, distinct, names
+from qjoule.trace.columns import Array, distinct, names, rows_of
 from qjoule.trace.schema import SESSION_EVENTS, SESSIONS
 from qjoule.trace.startup import (
     RESET,
@@ -184,21 +184,16 @@ class Sessions:
     def connections(self, sessions: Array, at_ns: Array) -> tuple[Array, list[str | None]]:
         """What names each session's connection at its time to its client too: codes, and names."""
         codes, uniques = distinct(sessions)
-        named: list[str | None] = []
-        extra: list[str | None] = []
-        codes = codes.astype(np.int64)
-        for code, number in enumerate(uniques.tolist()):
-            session = self._sessions.get(number)
-            known = session.connections if session else []
-            named.append(known[0][1] if known else None)
-            if len(known) > 1:
-                rows = np.flatnonzero(codes == code)
-                times = np.array([t_ns for t_ns, _ in known[1:]], np.int64)
-                which = np.searchsorted(times, at_ns[rows], side="right")
-                later = np.flatnonzero(which)
-                codes[rows[later]] = len(uniques) + len(extra) + which[later] - 1
-                extra += [name for _, name in known[1:]]
-        return codes, named + extra
+        found = (self._sessions.get(number) for number in uniques.tolist())
+        known = [session.connections if session else [] for session in found]
+        named = [of[0][1] if of else None for of in known]
+        several = [code for code, of in enumerate(known) if len(of) > 1]
+        then = codes.astype(np.int64)
+        for code, rows in rows_of(codes, several):
+            times = np.array([t_ns for t_ns, _ in known[code][1:]], np.int64)
+            then[rows] = len(named) + np.searchsorted(times, at_ns[rows], side="right")
+            named += [name for _, name in known[code]]
+        return then, named
 
     def settle(self, before_ns: int) -> None:
         """Forgets what sessions were before: no query that ended earlier will be asked for."""
@@ -283,12 +278,8 @@ class Sessions:
 def _held_then(found: list[_Session], known: Array, codes: Array, at_ns: Array) -> Array:
     """What held of each row's session, `found[code]`, at its time; `known`: before any change."""
     held: Array = known[codes]
-    changing = np.array([bool(session.changes) for session in found])
-    some = np.flatnonzero(changing[codes])
-    order = some[np.argsort(codes[some], kind="stable")]
-    bounds = np.searchsorted(codes[order], np.arange(len(found) + 1))
-    for code in np.flatnonzero(changing).tolist():
-        rows = order[bounds[code] : bounds[code + 1]]
+    changing = [code for code, session in enumerate(found) if session.changes]
+    for code, rows in rows_of(codes, changing):
         times, states = found[code].states()
         place = np.searchsorted(np.array(times, np.uint64), at_ns[rows], side="right")
         held[rows] = np.array(states, np.int64)[place]
