@@ -10,6 +10,7 @@ from qjoule.model.labels import OTHER_SHAPES
 from qjoule.model.live_groups import LiveNames
 from qjoule.shapes.cql import Batches
 from qjoule.shapes.mongodb_cursors import Cursors
+from qjoule.tags.comments import DIALECTS
 from qjoule.trace.statements import (
     HASHES_PER_SHAPE,
     MAX_SHAPES,
@@ -54,7 +55,7 @@ class Names:
         if shape in self._by_hash or len(self._by_hash) >= HASHES_PER_SHAPE * self._max_shapes:
             return
         dialect = dialect_of(frame)
-        if dialect is None or dialect in (Dialect.TAGS, Dialect.ATTRIBUTES):
+        if dialect is None or dialect in DIALECTS:
             return
         if self._cursors.waits(frame.text, dialect):
             if len(self._waiting) < self._max_shapes:

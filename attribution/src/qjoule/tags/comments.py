@@ -18,8 +18,11 @@ from collections.abc import Iterable
 from functools import lru_cache
 from urllib.parse import unquote
 
+from qjoule.contract import Dialect
 from qjoule.tags.definitions import MAX_KEY, MAX_TAGS, MAX_VALUE, Tags
 
+#: Of texts that are such.
+DIALECTS = (Dialect.TAGS, Dialect.ATTRIBUTES)
 PREFIX = "qjoule."  #: of names of attributes that are tags
 _KEY = r"[A-Za-z0-9_.~%-]+"
 _PAIR = rf"({_KEY})='((?:[^'\\\x00-\x1f]|\\')*)'"

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from qjoule.contract import Dialect
 from qjoule.tags.comments import tags_in, tags_in_attributes
 from qjoule.tags.definitions import Tags
+from qjoule.tags.maps import TAGS
 
 #: Comments of queries that have not ended; those told longest ago are forgotten.
 MAX_QUERIES = 100_000
 #: Comments and attributes by their hashes; those used longest ago are forgotten. The kernel tells
 #: one again when it has forgotten it, and knows a fourth of these (TAGS_SEEN of bpf/tags.bpf.h).
 MAX_HASHES = 65_536
-_MAP = pa.map_(pa.string(), pa.string())
 
 Numbers = NDArray[np.uint64]
 #: Of each query which of the tags its connection has; code -1: none.
@@ -41,7 +41,7 @@ class Said:
 
         Args:
             number: the hash that queries which say this have; if `single`, one query's id.
-            dialect: `TAGS` or `ATTRIBUTES`.
+            dialect: one of `comments.DIALECTS`.
         """
         tags = tags_in_attributes(text) if dialect is Dialect.ATTRIBUTES else tags_in(text)
         if not tags:
@@ -76,7 +76,7 @@ class Said:
         offsets = called.offsets.to_numpy(zero_copy_only=False)
         better = (np.diff(offsets) == 0) & said.is_valid().to_numpy(zero_copy_only=False)
         which = np.where(better, np.arange(len(said)) + len(said), np.arange(len(said)))
-        return pa.concat_arrays([called.cast(_MAP), said]).take(pa.array(which))
+        return pa.concat_arrays([called.cast(TAGS), said]).take(pa.array(which))
 
     def _said(
         self, queries: Numbers, hashes: Numbers, connections: OfConnections | None
@@ -93,7 +93,7 @@ class Said:
         ]
         if not any(found):
             return None
-        return pa.array(found, _MAP).take(pa.array(codes.reshape(-1)))
+        return pa.array(found, TAGS).take(pa.array(codes.reshape(-1)))
 
     def _stated(self, queries: Numbers, hashes: Numbers, known: list[Tags]) -> NDArray[np.int64]:
         """Of each query the place in `known` of what it says; adds what is not there."""

@@ -17,7 +17,8 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from qjoule.contract import COUNTER_NAMES, Block, Dialect, Grade, Loss, QueryFlag, Rung
+from qjoule.contract import COUNTER_NAMES, Block, Grade, Loss, QueryFlag, Rung
+from qjoule.tags.comments import DIALECTS
 from qjoule.tags.said import Said
 from qjoule.trace import rows
 from qjoule.trace.columns import Array, looked_up
@@ -195,7 +196,7 @@ class Ingest:
 
     def _add_text(self, frame: Frame) -> None:
         dialect = dialect_of(frame)
-        if dialect is Dialect.TAGS or dialect is Dialect.ATTRIBUTES:
+        if dialect in DIALECTS:
             record = frame.records[0]
             self._said.add(int(record["shape"]), frame.text, dialect, single=bool(record["single"]))
         else:

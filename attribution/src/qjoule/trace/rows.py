@@ -21,6 +21,7 @@ from qjoule.contract import (
     QueryFlag,
     TaskEvent,
 )
+from qjoule.tags.maps import TAGS
 from qjoule.trace.columns import Array, instants, names, numbers
 from qjoule.trace.meta import DomainInfo
 from qjoule.trace.owners import PID_LIMIT
@@ -35,7 +36,6 @@ from qjoule.trace.schema import (
     RUNGS,
     SEGMENTS,
     STATUSES,
-    TAGS,
 )
 
 TIME_LIMIT_NS = 1 << 63  #: times are signed in the dataset, so that they can be subtracted

@@ -21,6 +21,7 @@ from qjoule.contract import (
     Rung,
     SessionEvent,
 )
+from qjoule.tags.maps import TAGS
 
 FORMAT = "qjoule.trace"
 FORMAT_VERSION = 1
@@ -35,7 +36,6 @@ INVALID_CAUSE = "invalid"  #: loss: a record that contradicts itself or the cont
 STATUSES = ("ok", "error", "unfinished")
 
 NAME = pa.dictionary(pa.int32(), pa.string())
-TAGS = pa.map_(pa.string(), pa.string())
 
 
 def lower_names(enum: type[IntEnum]) -> list[str]:

@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from qjoule.contract import QueryFlag, Rung
 from qjoule.shapes.safe_text import sanitise, shorten
-from qjoule.trace.schema import OTHER_FINGERPRINT, QUERIES, SHAPES, TAGS
+from qjoule.tags.maps import TAGS
+from qjoule.trace.schema import OTHER_FINGERPRINT, QUERIES, SHAPES
 from qjoule.trace.statements import MAX_SHAPES
 
 #: Tags that are another for each request.
