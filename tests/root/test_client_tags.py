@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -19,6 +18,7 @@ from qjoule_drivers.comments import put_in_statements
 from qjoule_drivers.connections import put_in_connections
 from root.support import long_runs
 from root.support import mysql_client as wire
+from root.support.at_once import at_once
 from root.support.mysql_client import mysql_client
 from root.support.recording import Run, attribute, both_rungs, recording
 from servers.process import DatabaseServer
@@ -62,27 +62,18 @@ def _tagged(run: Run, mark: str) -> Counter[tuple[str, str | None]]:
 
 def _clients(connect: Callable[[], Any], mark: str) -> None:
     """CLIENTS threads, of which each calls all endpoints in turn."""
-    failed: list[BaseException] = []
 
     def client(number: int) -> None:
-        try:
-            with tag(release=f"1.{number}"), closing(connect()) as connection:
-                for turn in range(CALLS):
-                    with (
-                        tag(endpoint=f"/shop it's {(number + turn) % ENDPOINTS}"),
-                        connection.cursor() as cursor,
-                    ):
-                        cursor.execute(f"select %s + 0 as {mark}", (turn,))
-                        cursor.fetchall()
-        except BaseException as error:
-            failed.append(error)
+        with tag(release=f"1.{number}"), closing(connect()) as connection:
+            for turn in range(CALLS):
+                with (
+                    tag(endpoint=f"/shop it's {(number + turn) % ENDPOINTS}"),
+                    connection.cursor() as cursor,
+                ):
+                    cursor.execute(f"select %s + 0 as {mark}", (turn,))
+                    cursor.fetchall()
 
-    threads = [threading.Thread(target=client, args=(number,)) for number in range(CLIENTS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failed, failed[0]
+    at_once(client, range(CLIENTS))
 
 
 def _expected(*, released: bool) -> Counter[tuple[str, str | None]]:

@@ -24,6 +24,7 @@ import pytest
 from qjoule.live.privileges import unprivileged_user
 from qjoule.model.attribute import attribute
 from qjoule.trace.reader import Trace
+from root.support.at_once import at_once
 from root.support.tolerance import tolerance
 from servers.process import DatabaseServer
 
@@ -117,11 +118,7 @@ def _client(server: DatabaseServer) -> None:
 
 
 def _run_load(server: DatabaseServer) -> None:
-    clients = [threading.Thread(target=_client, args=(server,)) for _ in range(CLIENTS)]
-    for client in clients:
-        client.start()
-    for client in clients:
-        client.join()
+    at_once(_client, [server] * CLIENTS)
 
 
 @pytest.fixture(scope="module")

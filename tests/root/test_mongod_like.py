@@ -10,7 +10,8 @@ import pymongo
 import pytest
 from pymongo import WriteConcern
 
-from root.support.mongodb_client import Client, at_once, clients
+from root.support.at_once import at_once
+from root.support.mongodb_client import Client, clients
 from root.support.recording import Run, recording
 from root.support.tolerance import tolerance
 from servers.mongodb import VERSIONS, mongod_stand_in
@@ -44,7 +45,7 @@ def test_counts_and_cpu_time_are_the_servers_own(
 ) -> None:
     """Many clients at once on few CPUs: a request is preempted, and goes on."""
 
-    def work(_number: int, client: Client) -> None:
+    def work(client: Client) -> None:
         for _ in range(TIMES):
             for name, cpu_us in WORK_US.items():
                 client.ask({"find": name, "filter": {"a": 1}, "work_us": cpu_us})
@@ -52,7 +53,7 @@ def test_counts_and_cpu_time_are_the_servers_own(
     with Client(mongod) as referee, clients(mongod, CLIENTS) as workers:
         before = status(referee)
         with recording(tmp_path / "t", "--pid", str(mongod.pid), "--rung", rung):
-            at_once(workers, work)
+            at_once(work, workers)
         after = status(referee)
     run = Run(tmp_path / "t")
     segments = run.trace.pandas("segments")

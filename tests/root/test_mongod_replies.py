@@ -12,7 +12,8 @@ import pandas as pd
 import pytest
 
 from qjoule.contract import QueryFlag
-from root.support.mongodb_client import Client, at_once, clients, clients_gone
+from root.support.at_once import at_once
+from root.support.mongodb_client import Client, clients, clients_gone
 from root.support.recording import Run, recording
 from servers.mongodb import VERSIONS, mongod_stand_in
 from servers.process import DatabaseServer, Unavailable
@@ -63,13 +64,14 @@ def test_every_getmore_counts_under_its_own_query(
 ) -> None:
     """Many clients at once on one collection, each with a key and several cursors of its own."""
 
-    def work(number: int, client: Client) -> None:
+    def work(one: tuple[int, Client]) -> None:
+        number, client = one
         name = f"marker_{chr(97 + number // 26)}{chr(97 + number % 26)}"
         for _ in range(CURSORS):
             assert fetched(client, name) == MORE
 
     with recorded(mongod, rung, tmp_path / "t"), clients(mongod, CLIENTS) as workers:
-        at_once(workers, work)
+        at_once(work, enumerate(workers))
     run = Run(tmp_path / "t")
     assert run.loss == {}
     counted = run.executions()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ import pandas as pd
 import pytest
 
 from root.support import mysql_story as day
+from root.support.at_once import at_once
 from root.support.recording import Run, recording
 from root.support.tolerance import tolerance
 from servers.process import DatabaseServer
@@ -41,19 +41,14 @@ def _users(server: DatabaseServer) -> Iterator[None]:
 
 
 def _load(server: DatabaseServer) -> None:
-    def client(name: str, statement: str, times: int) -> None:
+    def client(name: str) -> None:
+        statement, times = SHAPES[name]
         connection = server.connect(user=name, ssl_disabled=True)
         with closing(connection), connection.cursor() as cursor:
             for _ in range(times):
                 cursor.execute(statement)
 
-    clients = [
-        threading.Thread(target=client, args=(name, *shape)) for name, shape in SHAPES.items()
-    ]
-    for one in clients:
-        one.start()
-    for one in clients:
-        one.join()
+    at_once(client, SHAPES)
 
 
 def _recorded_ns(run: Run) -> dict[str, int]:

@@ -14,6 +14,7 @@ import pytest
 
 from root.support import long_runs
 from root.support import mysql_story as day
+from root.support.at_once import at_once
 from root.support.mysql_client import MysqlClient
 from root.support.recording import Run, both_rungs, recording
 from servers.process import DatabaseServer
@@ -24,12 +25,13 @@ CLIENTS = 64
 STATEMENTS = long_runs.statements(20_000)
 ROUNDS = -(-STATEMENTS // (4 * CLIENTS))
 MARKER = re.compile(r"m_client_\d+")
+TIMEOUT_S = 60.0
 
 
 def _client(server: DatabaseServer, number: int, ready: threading.Barrier) -> None:
     """Texts and prepared statements in turn. The statements' ids are the same in all sessions."""
     client = MysqlClient(port=server.port) if number % 2 else MysqlClient(server.socket)
-    ready.wait()
+    ready.wait(TIMEOUT_S)
     marker = b"m_client_%d" % number
     prepared = client.prepare(b"select ? + 1 as " + marker)
     other = client.prepare(b"set @" + marker + b" = ?")
@@ -45,13 +47,7 @@ def _load(server: DatabaseServer) -> Counter[str]:
     """Runs the clients; what the server itself counted of them."""
     before = day.status(server)
     ready = threading.Barrier(CLIENTS)
-    clients = [
-        threading.Thread(target=_client, args=(server, number, ready)) for number in range(CLIENTS)
-    ]
-    for client in clients:
-        client.start()
-    for client in clients:
-        client.join()
+    at_once(lambda number: _client(server, number, ready), range(CLIENTS))
     after = day.status(server)
     names = ["Com_select", "Com_set_option", "Com_stmt_execute"]
     names += ["Com_stmt_prepare", "Com_stmt_reprepare"]

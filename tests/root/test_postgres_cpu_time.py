@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from root.support.at_once import at_once
 from root.support.postgres_story import pgbench
 from root.support.recording import Run, recording
 from root.support.tolerance import tolerance
@@ -59,17 +59,14 @@ def accounting(no_server_is_left: None) -> Iterator[DatabaseServer]:  # noqa: AR
 
 
 def _load(server: DatabaseServer) -> None:
-    def client(statement: str, times: int) -> None:
+    def client(shape: tuple[str, int]) -> None:
+        statement, times = shape
         with closing(server.connect()) as connection:
             connection.execute("set max_parallel_workers_per_gather = 0")
             for _ in range(times):
                 connection.execute(statement)
 
-    clients = [threading.Thread(target=client, args=shape) for shape in SHAPES.values()]
-    for one in clients:
-        one.start()
-    for one in clients:
-        one.join()
+    at_once(client, SHAPES.values())
 
 
 def _recorded_ns(run: Run) -> dict[str, int]:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from root.support import long_runs
+from root.support.at_once import at_once
 from root.support.recording import Run, both_rungs
 from servers.postgres import postgres_server
 from servers.process import DatabaseServer, Unavailable
@@ -26,6 +27,7 @@ CLIENTS = 64
 STATEMENTS = long_runs.statements(20_000)
 ROUNDS = STATEMENTS // CLIENTS // 2
 MARKER = re.compile(r"m_client_\d+")
+TIMEOUT_S = 60.0
 
 
 def _simple(connection: Any, table: str) -> None:
@@ -66,23 +68,13 @@ PROTOCOLS: dict[str, Callable[[Any, str], None]] = {
 
 def _load(server: DatabaseServer, protocol: str) -> None:
     ready = threading.Barrier(CLIENTS)
-    failed: list[BaseException] = []
 
     def client(number: int) -> None:
-        try:
-            with closing(server.connect(tcp=bool(number % 2))) as connection:
-                ready.wait()
-                PROTOCOLS[protocol](connection, f"m_client_{number}")
-        except BaseException as error:
-            failed.append(error)
-            raise
+        with closing(server.connect(tcp=bool(number % 2))) as connection:
+            ready.wait(TIMEOUT_S)
+            PROTOCOLS[protocol](connection, f"m_client_{number}")
 
-    clients = [threading.Thread(target=client, args=(number,)) for number in range(CLIENTS)]
-    for one in clients:
-        one.start()
-    for one in clients:
-        one.join()
-    assert not failed
+    at_once(client, range(CLIENTS))
 
 
 def _counted(server: DatabaseServer) -> Counter[str]:

@@ -12,6 +12,7 @@ from pymongo import monitoring
 from pymongo.errors import OperationFailure
 
 from qjoule.contract import QueryFlag
+from root.support.at_once import at_once
 from root.support.mongodb_client import clients_gone
 from root.support.recording import Run, recording
 from servers.process import DatabaseServer
@@ -65,7 +66,7 @@ def told(ferretdb: DatabaseServer, tmp_path_factory: pytest.TempPathFactory) -> 
         options: dict[str, Any] = {"event_listeners": [asked], "maxPoolSize": CLIENTS}
         with ferretdb.connect(appname="till", **options) as client:
             _all_commands(client)
-            _at_once(client)
+            _load(client)
         clients_gone(ferretdb)
     return asked, Run(directory)
 
@@ -95,24 +96,15 @@ def _all_commands(client: pymongo.MongoClient[dict[str, Any]]) -> None:
         client.shop.command("no_such_command")
 
 
-def _at_once(client: pymongo.MongoClient[dict[str, Any]]) -> None:
+def _load(client: pymongo.MongoClient[dict[str, Any]]) -> None:
     """Each thread with a key of its own."""
-    errors: list[BaseException] = []
 
     def work(number: int) -> None:
         name = f"marker_{chr(97 + number // 26)}{chr(97 + number % 26)}"
-        try:
-            for count in range(EACH):
-                client.shop.orders.find_one({name: count})
-        except BaseException as error:
-            errors.append(error)
+        for count in range(EACH):
+            client.shop.orders.find_one({name: count})
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(CLIENTS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors
+    at_once(work, range(CLIENTS))
 
 
 def test_ferretdb_counts_are_the_drivers_own(told: tuple[Asked, Run]) -> None:

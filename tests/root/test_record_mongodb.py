@@ -25,7 +25,8 @@ from qjoule.servers.kernel_facts import read_kernel_facts
 from qjoule.servers.plan import build_plan
 from qjoule.shapes.mongodb import mongodb_shape
 from root.support import long_runs
-from root.support.mongodb_client import MORE_TO_COME, Client, at_once, clients, clients_gone
+from root.support.at_once import at_once
+from root.support.mongodb_client import MORE_TO_COME, Client, clients, clients_gone
 from root.support.recording import Run, recording
 from root.support.tracer import tracing
 from servers.mongodb import mongod_stand_in, real_mongod
@@ -56,7 +57,8 @@ def test_every_request_counts_under_its_own_shape(
     """Clients at once, each with a key of its own; half are connected before tracing begins."""
     each = STATEMENTS // CLIENTS
 
-    def work(number: int, client: Client) -> None:
+    def work(one: tuple[int, Client]) -> None:
+        number, client = one
         name = f"marker_{chr(97 + number // 26)}{chr(97 + number % 26)}"
         for count in range(each):
             asked = {"find": "orders", "filter": {name: count, "s": "secret"}}
@@ -69,7 +71,7 @@ def test_every_request_counts_under_its_own_shape(
             recording(tmp_path / "t", *_options(mongod, rung)),
             clients(mongod, CLIENTS // 2) as late,
         ):
-            at_once([*early, *late], work)
+            at_once(work, enumerate([*early, *late]))
     run = Run(tmp_path / "t")
     assert run.loss == {}
     assert set(run.queries["rung"]) == {rung}

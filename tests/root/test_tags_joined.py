@@ -5,9 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
-import threading
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from queue import Queue
 from typing import Any
@@ -19,6 +18,7 @@ from qjoule_drivers import channel as channel_module
 from qjoule_drivers import set_trace, tag
 from qjoule_drivers.ring import SLOTS
 from root.support import long_runs
+from root.support.at_once import at_once
 from root.support.recording import Recorder, Run, attribute, recording
 from servers.process import DatabaseServer
 
@@ -46,30 +46,20 @@ def _right(queries: pd.DataFrame) -> bool:
 
 def _through_a_pool(connect: Any, work: Any) -> None:
     """CLIENTS threads that take any free connection for each query."""
-    pool: Queue[Any] = Queue()
-    for number in range(CLIENTS):
-        pool.put(connect(number))
-    failed: list[BaseException] = []
+    with ExitStack() as stack:
+        pool: Queue[Any] = Queue()
+        for number in range(CLIENTS):
+            pool.put(stack.enter_context(closing(connect(number))))
 
-    def client(number: int) -> None:
-        try:
+        def client(number: int) -> None:
             for turn in range(QUERIES // CLIENTS):
                 name = f"k{(number + turn) % KINDS}"
                 connection = pool.get(timeout=TIMEOUT_S)
                 with tag(m=name, client=str(number)):
                     work(connection, name)
                 pool.put(connection)
-        except BaseException as error:
-            failed.append(error)
 
-    threads = [threading.Thread(target=client, args=(number,)) for number in range(CLIENTS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    while not pool.empty():
-        pool.get().close()
-    assert not failed, failed[0]
+        at_once(client, range(CLIENTS))
 
 
 def _check(run: Run) -> None:

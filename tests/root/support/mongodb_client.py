@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import socket
 import struct
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
@@ -72,28 +71,6 @@ def clients(server: DatabaseServer, count: int) -> Iterator[list[Client]]:
     finally:
         for client in connected:
             client.socket.close()
-
-
-def at_once(connected: list[Client], work: Callable[[int, Client], None]) -> None:
-    """Each client does its work in a thread of its own; the first error is raised here."""
-    errors: list[BaseException] = []
-
-    def run(number: int, client: Client) -> None:
-        try:
-            work(number, client)
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [
-        threading.Thread(target=run, args=(number, client))
-        for number, client in enumerate(connected)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
 
 
 def clients_gone(server: DatabaseServer) -> None:

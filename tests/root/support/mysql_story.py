@@ -20,6 +20,7 @@ import pandas as pd
 import pymysql
 
 from root.support import mysql_client as wire
+from root.support.at_once import at_once
 from root.support.mysql_client import MysqlClient, MysqlError, mysql_client
 from servers.process import DatabaseServer
 
@@ -145,11 +146,7 @@ def _churn(server: DatabaseServer, story: Story) -> None:
                 cursor.execute(f"select {number} as m_churn")
                 cursor.execute(f"select 'x' as m_churn_{transport}")
 
-    threads = [threading.Thread(target=client, args=(first,)) for first in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(client, range(4))
     story.sent += Counter(m_churn=CHURN, m_churn_tcp=CHURN // 2, m_churn_unix=CHURN // 2)
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
 from root.support import long_runs
+from root.support.at_once import at_once
 from servers.process import DatabaseServer
 from servers.voltdb import Client, VoltError, load_procedure
 
@@ -60,18 +60,8 @@ def tell(server: DatabaseServer, calls: int = CALLS) -> Told:
     """The whole story; returns once the server has done it all."""
     with server.connect() as referee:
         before, failed_before = referee.invocations(), referee.failures()
-        failures: list[Exception] = []
         share = calls // CLIENTS
-        threads = [
-            threading.Thread(target=_guarded, args=(server, number, share, failures))
-            for number in range(CLIENTS)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if failures:
-            raise failures[0]
+        at_once(lambda number: _client(server, number, share), range(CLIENTS))
         after, failed = Counter(referee.invocations()), Counter(referee.failures())
     after.subtract(before)
     failed.subtract(failed_before)
@@ -79,13 +69,10 @@ def tell(server: DatabaseServer, calls: int = CALLS) -> Told:
     return Told(+after, +failed, Counter(dict.fromkeys(AD_HOC.values(), rounds)))
 
 
-def _guarded(server: DatabaseServer, number: int, share: int, failures: list[Exception]) -> None:
-    try:
-        with server.connect() as client:
-            for call in range(share):
-                _one(client, number * share + call, call % ROUND)
-    except Exception as error:
-        failures.append(error)
+def _client(server: DatabaseServer, number: int, share: int) -> None:
+    with server.connect() as client:
+        for call in range(share):
+            _one(client, number * share + call, call % ROUND)
 
 
 def _one(client: Client, key: int, turn: int) -> None:
