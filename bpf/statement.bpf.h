@@ -140,8 +140,7 @@ static __always_inline void statement_done(struct qj_cpu_state *cpu, struct thre
 	if (thread->told != thread->shape && (bpf_map_lookup_elem(&seen, &thread->shape) ||
 					      emit_text(cpu, thread, dialect, text_bytes)))
 		thread->told = thread->shape;
-	/* Within a procedure it is the query's tags that count, and attributes do before comments.
-	 */
+	/* A query's tags count within its procedures, and its attributes before its comment. */
 	if (plan.tags && !thread->tags && !thread->caller.query)
 		tags_of_comment(cpu, thread, text_bytes);
 }
