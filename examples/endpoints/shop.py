@@ -1,6 +1,6 @@
 """A small web shop, plain WSGI and PyMySQL, and visitors of it: the one program that is measured.
 
-Only the last line of `application` knows of qjoule; run without it, the shop is the same.
+Only `WSGIMiddleware` is of qjoule; without it the shop is the same.
 """
 
 from __future__ import annotations
