@@ -73,6 +73,17 @@ def test_an_unmodified_program(program: Path, listener: Listener) -> None:
     assert process.errors == 0
 
 
+def test_keys_that_travel_otherwise(listener: Listener) -> None:
+    code = """
+        from qjoule_drivers import comments, connections, context
+        print(*comments.keys_in_statements, *connections._keys, *context.baggage_keys)
+        """
+    named = ("--in-statements", "a", "--in-connections", "b", "--from-baggage", "c,d")
+    ran = _run(*named, "--", sys.executable, "-c", textwrap.dedent(code))
+    assert (ran.returncode, ran.stdout) == (0, "a b c d\n"), ran.stderr
+    assert not listener.processes
+
+
 def test_children_are_instrumented_too(program: Path, listener: Listener, tmp_path: Path) -> None:
     parent = tmp_path / "parent.py"
     parent.write_text(

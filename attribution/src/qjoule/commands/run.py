@@ -43,11 +43,22 @@ Examples:
     help="Also put these tags into the statements (SQL comments and the like), for servers on "
     "other hosts. Name keys that have few values. [default: none]",
 )
+@click.option(
+    "--in-connections",
+    metavar="KEY,...",
+    default="",
+    help="Also have connections tell these tags to their servers when they are opened: what holds "
+    "for the whole program. [default: none]",
+)
+@click.option(
+    "--from-baggage",
+    metavar="KEY,...",
+    default="",
+    help="Make these entries of OpenTelemetry's baggage tags. [default: none]",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Do not say which drivers were wrapped.")
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- CMD...")
-def command(
-    *, tags: tuple[str, ...], in_statements: str, quiet: bool, program: tuple[str, ...]
-) -> int:
+def command(*, tags: tuple[str, ...], quiet: bool, program: tuple[str, ...], **keys: str) -> int:
     """Run CMD with shims for pymysql, pymongo, cassandra-driver, psycopg and redis-py.
 
     Python programs that CMD starts have them too. Needs no root: the recorder does, and the
@@ -62,7 +73,7 @@ def command(
     with tempfile.NamedTemporaryFile(prefix="qjoule-run-") as report:
         # The program may drop its rights and must still be able to report.
         Path(report.name).chmod(0o666)
-        code = _run(program, environment(dict(os.environ), given, in_statements, report.name))
+        code = _run(program, environment(dict(os.environ), given, report=report.name, **keys))
         lines = Path(report.name).read_text("utf-8", "replace").splitlines()
     if not quiet:
         for words in _summary(lines):

@@ -15,17 +15,27 @@ FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 
 def environment(
-    base: dict[str, str], tags: dict[str, str], in_statements: str = "", report: str = ""
+    base: dict[str, str],
+    tags: dict[str, str],
+    *,
+    in_statements: str = "",
+    in_connections: str = "",
+    from_baggage: str = "",
+    report: str = "",
 ) -> dict[str, str]:
-    """``base`` so that a Python program started with it, and its children, are instrumented."""
+    """``base`` so that a Python program started with it, and its children, are instrumented; keys
+    are comma-separated.
+    """
     paths = [FOLDER, *base.get("PYTHONPATH", "").split(os.pathsep)]
+    given = {
+        "QJOULE_TAGS": ",".join(f"{key}={value}" for key, value in tags.items()),
+        "QJOULE_TAGS_IN_STATEMENTS": in_statements,
+        "QJOULE_TAGS_IN_CONNECTIONS": in_connections,
+        "QJOULE_TAGS_FROM_BAGGAGE": from_baggage,
+        "QJOULE_RUN_REPORT": report,
+    }
     made = {**base, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
-    if tags:
-        made["QJOULE_TAGS"] = ",".join(f"{key}={value}" for key, value in tags.items())
-    if in_statements:
-        made["QJOULE_TAGS_IN_STATEMENTS"] = in_statements
-    if report:
-        made["QJOULE_RUN_REPORT"] = report
+    made.update((name, value) for name, value in given.items() if value)
     return made
 
 
