@@ -50,6 +50,17 @@ static __always_inline void cql_learn(struct cql_walk *walk, const __u8 *keyspac
 	cql_learn_id(walk->connection, walk->text_addr, &name, prefix);
 }
 
+/* Tells the request, with what its client says of it. */
+static __always_inline void cql_tell_walked(struct cql_walk *walk, __u32 command)
+{
+	struct cql_connection *c = walk->connection;
+
+	c->tags = 0;
+	if (walk->tags)
+		c->tags = tags_said(walk->tags, c->tags_bytes, walk->server, QJ_DIALECT_PAYLOAD);
+	cql_tell(c, walk->server, command);
+}
+
 static __always_inline void cql_told_request(struct cql_walk *walk, __u8 command)
 {
 	struct cql_connection *c = walk->connection;
@@ -68,7 +79,7 @@ static __always_inline void cql_told_request(struct cql_walk *walk, __u8 command
 		bpf_probe_read_kernel(shown.bytes, sizeof(shown.bytes), c->runs);
 		cql_show(&shown);
 	}
-	cql_tell(c, walk->server, command);
+	cql_tell_walked(walk, command);
 }
 
 static __always_inline void cql_recall(struct cql_walk *walk, const __u8 *id)
@@ -129,7 +140,7 @@ static __always_inline void cql_text_done(struct cql_walk *walk)
 		cql_learn_id(c, walk->text_addr, &c->keyspace, 0);
 		if (c->keyspace_bytes)
 			cql_learn_id(c, walk->text_addr, &c->keyspace, c->keyspace_bytes);
-		cql_tell(c, walk->server, QJ_COMMAND_PREPARE);
+		cql_tell_walked(walk, QJ_COMMAND_PREPARE);
 		if (c->version >= 5)
 			cql_next(c, CQL_AT_PREPARE_FLAGS, 4);
 		else
@@ -138,7 +149,7 @@ static __always_inline void cql_text_done(struct cql_walk *walk)
 	}
 	if (walk->text_addr)
 		cql_note_use(c, walk->text_addr);
-	cql_tell(c, walk->server, QJ_COMMAND_QUERY);
+	cql_tell_walked(walk, QJ_COMMAND_QUERY);
 	cql_rest(c);
 }
 
@@ -176,8 +187,9 @@ static __always_inline void cql_told_compressed(struct cql_walk *walk)
 	c->shape = shown.shape;
 	c->flags = 0;
 	c->text_bytes = 0;
+	c->tags_bytes = 0;
 	cql_show(&shown);
-	cql_tell(c, walk->server, QJ_COMMAND_QUERY);
+	cql_tell_walked(walk, QJ_COMMAND_QUERY);
 }
 
 static __always_inline void cql_keep_packed(struct cql_walk *walk, __u32 bytes)
@@ -242,6 +254,11 @@ int BPF_PROG(on_cassandra_recv, struct sock *sk, int got, int flags)
 	}
 	if (!cql_connect(c, (__u64)sk, walk.addr))
 		return 0;
+	if (plan.tags) {
+		walk.tags = bpf_sk_storage_get(&cql_tagged, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+		if (!walk.tags)
+			count_loss(this_cpu(), QJ_LOSS_TEXT);
+	}
 	c->read_ns = bpf_ktime_get_ns();
 	walk.connection = c;
 	walk.socket = (__u64)sk;

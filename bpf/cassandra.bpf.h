@@ -39,6 +39,15 @@ struct cql_packed_map {
 };
 extern struct cql_packed_map cql_packed SEC(".maps");
 
+/* Of connections whose clients' tags are read. */
+struct cql_tagged_map {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct tags_kept);
+};
+extern struct cql_tagged_map cql_tagged SEC(".maps");
+
 #define CQL_MESSAGE 64 /* where the text begins in a message; before it is room for a keyspace */
 
 struct cql_scratch {

@@ -100,6 +100,7 @@ int cql_tell(struct cql_connection *c, __u32 server, __u32 command)
 	__builtin_memset(r->query.sqlstate, 0, sizeof(r->query.sqlstate));
 	r->query.reserved = 0;
 	r->query.stream = c->stream;
+	r->query.tags = c->tags;
 	submit(r);
 	return 0;
 }

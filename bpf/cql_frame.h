@@ -33,6 +33,7 @@
 /* What one read has brought, and what becomes of it. */
 struct cql_walk {
 	struct cql_connection *connection;
+	struct tags_kept *tags; /* where they are kept; NULL: nobody asks for any */
 	__u64 seed;
 	__u64 addr;	  /* in the server's memory; of what was inflated, in its buffer */
 	__u64 text_addr;  /* where the present text began; 0: in an earlier read */
@@ -105,6 +106,7 @@ static __always_inline void cql_rest(struct cql_connection *c)
 {
 	c->at = CQL_AT_REST;
 	c->skip = c->body_left;
+	c->keeps_tags = 0;
 	c->have = 0;
 }
 
@@ -112,6 +114,7 @@ static __always_inline void cql_rest(struct cql_connection *c)
 static __always_inline void cql_skip(struct cql_connection *c, __u32 bytes)
 {
 	c->skip = bytes < c->body_left ? bytes : c->body_left;
+	c->keeps_tags = 0;
 }
 
 /* After those, `want` bytes are a part; a body that has not so many is malformed. */

@@ -11,6 +11,7 @@
 #include "md5.h"
 #include "qjoule.h"
 #include "shape_hash.h"
+#include "tags_kept.h"
 
 #define CQL_BODY_MAX (256u << 20) /* native_protocol_v5.spec, 2.4.1.6 */
 #define CQL_KEYSPACE 48		  /* SchemaConstants.NAME_LENGTH */
@@ -59,6 +60,7 @@ struct cql_connection {
 	__u64 read_ns; /* when the last bytes came */
 	__u64 shape;   /* of the request, as far as it is known */
 	__u64 last_shape;
+	__u64 tags; /* of the request that is told: a hash, or 0 */
 	__u64 runs[CQL_RUNS_MAX];
 	struct qj_shape_state text;
 	__u32 segment_left; /* bytes of the present segment's payload still to come */
@@ -75,6 +77,8 @@ struct cql_connection {
 	__u32 inflated_at; /* where that begins in its buffer: 0, which the verifier must not know,
 			      or it would follow every sum that begins there */
 	__u16 stream;	   /* of the request, + 1 */
+	__u16 tags_bytes;  /* of its tags; more than TAGS_BYTES: too many */
+	__u16 tags_entry;  /* where in these the entry begins that is being read */
 	__u8 at;	   /* enum cql_at */
 	__u8 want;	   /* bytes to gather, and those that have been */
 	__u8 have;
@@ -93,6 +97,7 @@ struct cql_connection {
 	__u8 inflated; /* what is being read is such a one, in the CPU's buffer */
 	__u8 skip_segment;
 	__u8 keyspace_bytes;
+	__u8 keeps_tags; /* what is skipped is kept with its tags */
 	__u8 bytes[2 * CQL_GATHER];
 	__u8 segment[2 * CQL_SEGMENT];
 	struct cql_name keyspace; /* that USE has set */

@@ -95,6 +95,8 @@ static __always_inline void cql_end_inflated(struct cql_walk *walk)
 			cql_cut(walk);
 			cql_rest(c);
 		}
+		if (c->keeps_tags)
+			c->tags_bytes = TAGS_ROOM; /* what is missing is of them */
 		c->skip -= missing;
 		c->body_left -= missing;
 		if (!c->body_left)

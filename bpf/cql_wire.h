@@ -10,6 +10,7 @@
 #define QJ_CQL_WIRE_H
 
 #include "cql_parts.h"
+#include "cql_tags.h"
 #include "cql_unpack.h"
 
 static __always_inline void cql_begin_text(struct cql_walk *walk)
@@ -80,6 +81,7 @@ static __always_inline void cql_begin_envelope(struct cql_walk *walk)
 	c->shape = 0;
 	c->flags = 0;
 	c->run_count = 0;
+	c->tags_bytes = 0;
 	c->has_payload = c->bytes[1] & CQL_PAYLOAD;
 	/* In segments the flag means nothing (native_protocol_v5.spec, 2.4.1.3). */
 	if (c->framing || !(c->bytes[1] & CQL_COMPRESSED)) {
@@ -100,6 +102,7 @@ static __always_inline void cql_payload(struct cql_walk *walk)
 
 	if (c->at == CQL_AT_PAYLOAD_KEY) {
 		cql_skip(c, cql_be16(c->bytes));
+		cql_tags_key(walk);
 		cql_next(c, CQL_AT_PAYLOAD_VALUE, 4);
 		return;
 	}
@@ -107,6 +110,7 @@ static __always_inline void cql_payload(struct cql_walk *walk)
 		c->entries = cql_be16(c->bytes);
 	} else {
 		cql_skip(c, cql_length(c->bytes));
+		cql_tags_value(walk);
 		c->entries--;
 	}
 	if (c->entries)
@@ -201,6 +205,8 @@ static __always_inline void cql_take(struct cql_walk *walk, __u32 here)
 
 	if (c->skip) {
 		taken = here < c->skip ? here : c->skip;
+		if (c->keeps_tags)
+			cql_keep_tags(walk, taken);
 		c->skip -= taken;
 		cql_took(walk, taken, true);
 	} else if (c->at == CQL_AT_TEXT) {

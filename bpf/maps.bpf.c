@@ -33,6 +33,7 @@ struct redis_connections_map redis_connections SEC(".maps");
 struct redis_texts_map redis_texts SEC(".maps");
 struct voltdb_begun_map voltdb_begun SEC(".maps");
 struct cql_connections_map cql_connections SEC(".maps");
+struct cql_tagged_map cql_tagged SEC(".maps");
 struct cql_texts_map cql_texts SEC(".maps");
 struct cql_scratch_map cql_scratch SEC(".maps");
 struct cql_packed_map cql_packed SEC(".maps");

@@ -138,6 +138,7 @@ enum qj_dialect {
 	QJ_DIALECT_TAGS = 9, /* key='value',...: of all queries whose `tags` is in place of a shape;
 			      * if `single`, of the query whose id is there */
 	QJ_DIALECT_ATTRIBUTES = 10, /* such tags as MySQL's query attributes, from their count on */
+	QJ_DIALECT_PAYLOAD = 11,    /* such tags as entries of CQL's custom payload */
 };
 
 /* ---- records ------------------------------------------------------------------------------ */

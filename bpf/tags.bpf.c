@@ -39,27 +39,42 @@ static __always_inline bool may_tell_tags(void)
 	return within_rate(&used_ns, TAGS_PER_S);
 }
 
-static __always_inline bool tell(struct thread_state *thread, const struct tags_room *room,
-				 __u32 bytes, __u32 dialect)
+static __always_inline bool tell(const struct tags_room *room, __u64 hash, __u32 bytes,
+				 __u32 server, __u32 dialect)
 {
 	struct qj_ring_text *r = may_tell_tags() ? reserve_text(TAGS_BYTES) : 0;
 
 	if (!r)
 		return false;
-	fill_text(r, thread->tags, bytes, bytes, thread->server, dialect);
+	fill_text(r, hash, bytes, bytes, server, dialect);
 	__builtin_memcpy(r->bytes, room->bytes, TAGS_BYTES);
 	submit(r);
 	return true;
 }
 
+/* The hash of what lies in the room, which is told unless it was. */
+static __always_inline __u64 told(struct qj_cpu_state *cpu, const struct tags_room *room,
+				  __u64 bytes, __u32 server, __u32 dialect)
+{
+	static const __u8 yes = 1;
+	/* A map's key lies on the stack: Linux 6.1 takes none from an argument's memory. */
+	__u64 hash = hash_of(room, bytes, dialect);
+
+	if (bpf_map_lookup_elem(&seen_tags, &hash))
+		return hash;
+	/* Only those that were told are seen: others are told again with the next query. */
+	if (tell(room, hash, bytes, server, dialect))
+		bpf_map_update_elem(&seen_tags, &hash, &yes, BPF_ANY);
+	else
+		count_loss(cpu, QJ_LOSS_TEXT);
+	return hash;
+}
+
 int tags_told(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 addr, __u32 length,
 	      __u32 dialect)
 {
-	static const __u8 yes = 1;
 	struct tags_room *room = room_of();
 	__u64 bytes = at_most(length, TAGS_BYTES);
-	/* A map's key lies on the stack: Linux 6.1 takes none from an argument's memory. */
-	__u64 hash;
 
 	if (!cpu || !thread || !length || length > TAGS_BYTES)
 		return 0;
@@ -72,15 +87,25 @@ int tags_told(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 addr,
 		count_loss(cpu, QJ_LOSS_TEXT);
 		return 0;
 	}
-	thread->tags = hash = hash_of(room, bytes, dialect);
-	if (bpf_map_lookup_elem(&seen_tags, &hash))
-		return 0;
-	/* Only those that were told are seen: others are told again with the next query. */
-	if (tell(thread, room, bytes, dialect))
-		bpf_map_update_elem(&seen_tags, &hash, &yes, BPF_ANY);
-	else
-		count_loss(cpu, QJ_LOSS_TEXT);
+	thread->tags = told(cpu, room, bytes, thread->server, dialect);
 	return 0;
+}
+
+__u64 tags_said(const struct tags_kept *kept, __u32 length, __u32 server, __u32 dialect)
+{
+	struct tags_room *room = room_of();
+	__u64 bytes = at_most(length, TAGS_BYTES);
+
+	if (!kept || !length || length > TAGS_BYTES)
+		return 0;
+	if (!room) {
+		count_loss(this_cpu(), QJ_LOSS_TEXT);
+		return 0;
+	}
+	__builtin_memset(room, 0, sizeof(*room));
+	if (bpf_probe_read_kernel(room->bytes, bytes, kept->bytes))
+		return 0;
+	return told(this_cpu(), room, bytes, server, dialect);
 }
 
 struct comment_search {

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
  * What clients say of a query within it, for those who have no shim beside the recorder: a comment
- * in sqlcommenter's format, or query attributes. A query has a hash of it, whose bytes are told
- * once. Read only if that was asked for (plan.tags), and then of each statement.
+ * in sqlcommenter's format, query attributes, or a custom payload. A query has a hash of it, whose
+ * bytes are told once. Read only if that was asked for (plan.tags), and then of each statement.
  */
 #ifndef QJOULE_TAGS_BPF_H
 #define QJOULE_TAGS_BPF_H
 
 #include "query.bpf.h"
+#include "tags_kept.h"
 
-#define TAGS_BYTES  480	    /* longer ones are not read; a multiple of 8 */
 #define TAGS_DIFFER (~0ULL) /* of a request that has several: nobody's */
 #define TAGS_PER_S  2000ULL /* that are new are told */
 #define TAGS_SEEN   16384
@@ -25,8 +25,8 @@ extern struct seen_tags_map seen_tags SEC(".maps");
 /* Where a thread looks through what it has read, a place of its own: it may be preempted. */
 struct tags_room {
 	union {
-		__u8 bytes[512];
-		__u64 words[512 / 8];
+		__u8 bytes[TAGS_ROOM];
+		__u64 words[TAGS_ROOM / 8];
 	};
 };
 
@@ -43,5 +43,7 @@ extern int tags_of_comment(struct qj_cpu_state *cpu, struct thread_state *thread
 /* ... and of what becomes the tags of the query that this thread serves. */
 extern int tags_told(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 addr, __u32 bytes,
 		     __u32 dialect);
+/* Returns what becomes `tags` of the query that this is said of. */
+extern __u64 tags_said(const struct tags_kept *kept, __u32 bytes, __u32 server, __u32 dialect);
 
 #endif

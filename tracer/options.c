@@ -42,7 +42,7 @@ static const char usage[] =
     "  --pg-memory ID:C:A:P          where its MyProcPort and application_name are, likewise,\n"
     "                                and atStart in its PortalData; 0: not known\n"
     "  --cpu-topology DIR            a tree like /sys/devices/system/cpu to take cores from\n"
-    "  --tags                        read what clients say in comments and attributes of queries\n"
+    "  --tags                        read what clients say of their queries to the server\n"
     "  --counter cycles|instructions|llc-misses[=TYPE:CONFIG]\n"
     "                                a counter to read, by default the hardware's\n"
     "  --reader PID                  who reads the stream: counted as tracer\n"

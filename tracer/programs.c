@@ -159,6 +159,7 @@ static void choose_cassandra(struct qjoule_bpf *skeleton, const struct options *
 		counted |= options->servers[i].kind == QJ_SERVER_CASSANDRA &&
 			   options->servers[i].rung == QJ_RUNG_STATISTICAL;
 	bpf_map__set_autocreate(skeleton->maps.cql_connections, counted);
+	bpf_map__set_autocreate(skeleton->maps.cql_tagged, counted && skeleton->rodata->plan.tags);
 	bpf_map__set_autocreate(skeleton->maps.cql_texts, counted);
 	bpf_map__set_autocreate(skeleton->maps.cql_scratch, counted);
 	bpf_map__set_autocreate(skeleton->maps.cql_packed, counted);

@@ -126,6 +126,7 @@ class Dialect(IntEnum):
     VOLTDB = 6
     TAGS = 9
     ATTRIBUTES = 10
+    PAYLOAD = 11
 
 
 class Grade(IntEnum):
