@@ -39,7 +39,7 @@ class Settings:
     host_root: str | None = None
     counters: bool = True
     ring_mb: int = 8
-    client_tags: bool = False  #: read what clients say in comments and attributes
+    client_tags: bool = False  #: read what clients say to the server
 
 
 class Tracer:

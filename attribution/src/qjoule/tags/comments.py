@@ -5,6 +5,7 @@ or has too many or too long ones, is none at all.
   `key='value',key2='value2'`, percent-encoded, a quote with a backslash before it
   (https://google.github.io/sqlcommenter/spec/).
 - MySQL's query attributes with names `qjoule.KEY` (MySQL Source Code Documentation, "COM_QUERY").
+- Entries of CQL's custom payloads with keys `qjoule.KEY` (native_protocol_v4.spec, 2.2).
 - Names of connections: `key=value,key2=value2`, percent-encoded (drivers/README.md).
 
 Of a `traceparent` (W3C Trace Context) the tags are `trace` and `span`, as they are of calls that
@@ -14,15 +15,13 @@ shims tell of; a `tracestate` is for tracing systems and is left out.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from urllib.parse import unquote
 
 from qjoule.contract import Dialect
 from qjoule.tags.definitions import MAX_KEY, MAX_TAGS, MAX_VALUE, Tags
 
-#: Of texts that are such.
-DIALECTS = (Dialect.TAGS, Dialect.ATTRIBUTES)
 PREFIX = "qjoule."  #: of names of attributes that are tags
 _KEY = r"[A-Za-z0-9_.~%-]+"
 _PAIR = rf"({_KEY})='((?:[^'\\\x00-\x1f]|\\')*)'"
@@ -75,6 +74,26 @@ def tags_in_attributes(block: bytes) -> Tags:
         return ()
 
 
+@lru_cache(maxsize=4096)
+def tags_in_payload(block: bytes) -> Tags:
+    """Tags by key, of entries of a custom payload as they are sent, without their count.
+
+    Of entries of one key the last one counts, as at the server; those without a value are left out.
+    """
+    try:
+        return _believed(_entries(block))
+    except IndexError:
+        return ()
+
+
+#: Of texts that are such, and what reads them.
+DIALECTS: dict[Dialect, Callable[[bytes], Tags]] = {
+    Dialect.TAGS: tags_in,
+    Dialect.ATTRIBUTES: tags_in_attributes,
+    Dialect.PAYLOAD: tags_in_payload,
+}
+
+
 def tags_of_attributes(attributes: Iterable[tuple[bytes, bytes]]) -> Tags:
     """Tags by key, of attributes of a connection; those of other names are left out."""
     pairs = ((key.decode("utf-8", "replace"), value) for key, value in attributes)
@@ -120,6 +139,25 @@ def _attributes(block: bytes) -> Iterable[tuple[str, str]]:
             yield name.removeprefix(PREFIX), value.decode("utf-8", "replace")
     if at != len(block):
         raise IndexError
+
+
+def _entries(block: bytes) -> Iterable[tuple[str, str]]:
+    """Raises IndexError for what is cut off."""
+    while block:
+        name, block = _sized(block, 2)
+        value, block = _sized(block, 4)
+        if name and value is not None and name.startswith(PREFIX.encode()):
+            key = name.decode("utf-8", "replace").removeprefix(PREFIX)
+            yield key, value.decode("utf-8", "replace")
+
+
+def _sized(block: bytes, width: int) -> tuple[bytes | None, bytes]:
+    """[string] or [bytes], whose length has so many bytes, None for no value; and what follows."""
+    size = int.from_bytes(block[:width], "big", signed=width > 2)
+    end = width + max(size, 0)
+    if end > len(block):
+        raise IndexError
+    return None if size < 0 else block[width:end], block[end:]
 
 
 def _counted(block: bytes, at: int) -> tuple[bytes, int]:

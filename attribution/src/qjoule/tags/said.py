@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from qjoule.contract import Dialect
-from qjoule.tags.comments import tags_in, tags_in_attributes
+from qjoule.tags.comments import DIALECTS
 from qjoule.tags.definitions import Tags
 from qjoule.tags.maps import TAGS
 
@@ -43,7 +43,7 @@ class Said:
             number: the hash that queries which say this have; if `single`, one query's id.
             dialect: one of `comments.DIALECTS`.
         """
-        tags = tags_in_attributes(text) if dialect is Dialect.ATTRIBUTES else tags_in(text)
+        tags = DIALECTS[dialect](text)
         if not tags:
             return
         known = self._of_query if single else self._of_hash
