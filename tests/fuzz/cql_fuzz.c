@@ -5,7 +5,7 @@
  *
  *	clang -g -O1 -fsanitize=fuzzer,address,undefined -Ibpf -Itests/fuzz tests/fuzz/cql_fuzz.c \
  *		-o cql_fuzz
- *	./cql_fuzz -max_total_time=60 -max_len=4096
+ *	./cql_fuzz -max_total_time=60 -max_len=4096 -dict=tests/fuzz/cql_fuzz.dict
  */
 #include "cql_host.h"
 
@@ -34,6 +34,7 @@ int LLVMFuzzerTestOneInput(const __u8 *data, size_t size)
 	size -= 5;
 	memset(&whole, 0, sizeof(whole));
 	memset(&split, 0, sizeof(split));
+	memset(&host_tags, 0, sizeof(host_tags));
 	host_read(&one, data, size, &whole);
 	for (size_t at = 0; at < size && !split.lost;) {
 		size_t bytes = 1 + (pattern >> 8) % 64;
@@ -47,6 +48,9 @@ int LLVMFuzzerTestOneInput(const __u8 *data, size_t size)
 	if (whole.lost || split.lost)
 		return 0;
 	if (whole.count != split.count || memcmp(whole.told, split.told, sizeof(whole.told)))
+		abort();
+	if (whole.tags_bytes != split.tags_bytes ||
+	    memcmp(whole.tags, split.tags, whole.tags_bytes))
 		abort();
 	return 0;
 }

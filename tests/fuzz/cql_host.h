@@ -15,11 +15,13 @@
 #include "cql_packed.h"
 
 #define HOST_TOLD_MAX 4096
+#define HOST_TAGS_MAX (1 << 16)
 
 /* What was told of a connection: as much as two runs over the same bytes must agree on. */
 struct host_told {
 	__u64 shape;
 	__u32 text_bytes;
+	__u16 tags_bytes;
 	__u8 command;
 	__u8 opcode;
 };
@@ -27,6 +29,8 @@ struct host_told {
 struct host_log {
 	struct host_told told[HOST_TOLD_MAX];
 	size_t count, learned, opaque;
+	__u8 tags[HOST_TAGS_MAX]; /* of the requests, one behind the other */
+	size_t tags_bytes;
 	bool lost;
 	const __u8 *begin, *end; /* what may be read */
 };
@@ -52,8 +56,13 @@ static __always_inline void cql_told_request(struct cql_walk *walk, __u8 command
 {
 	const struct cql_connection *c = walk->connection;
 	struct host_told *told = &host_log->told[host_log->count % HOST_TOLD_MAX];
+	__u16 tags = c->tags_bytes <= TAGS_BYTES ? c->tags_bytes : 0;
 
-	*told = (struct host_told){c->shape, c->text_bytes, command, c->opcode};
+	if (tags > HOST_TAGS_MAX - host_log->tags_bytes)
+		tags = 0;
+	*told = (struct host_told){c->shape, c->text_bytes, tags, command, c->opcode};
+	memcpy(host_log->tags + host_log->tags_bytes, walk->tags->bytes, tags);
+	host_log->tags_bytes += tags;
 	host_log->count++;
 }
 
@@ -116,6 +125,7 @@ static __always_inline void cql_told_compressed(struct cql_walk *walk)
 {
 	walk->connection->shape = 1;
 	walk->connection->text_bytes = 0;
+	walk->connection->tags_bytes = 0;
 	walk->connection->opcode = CQL_EXECUTE;
 	host_log->opaque++;
 	cql_told_request(walk, QJ_COMMAND_QUERY);
@@ -123,6 +133,7 @@ static __always_inline void cql_told_compressed(struct cql_walk *walk)
 
 /* One connection at a time, so its pieces have one place. */
 static struct inflate_packed host_kept;
+static struct tags_kept host_tags;
 
 static __always_inline void cql_keep_packed(struct cql_walk *walk, __u32 bytes)
 {
@@ -157,7 +168,7 @@ static inline void host_read(struct cql_connection *c, const __u8 *bytes, size_t
 			     struct host_log *log)
 {
 	__u8 *copy = malloc(count ? count : 1);
-	struct cql_walk walk = {.connection = c, .seed = 7, .left = count};
+	struct cql_walk walk = {.connection = c, .tags = &host_tags, .seed = 7, .left = count};
 
 	memcpy(copy, bytes, count);
 	walk.addr = (uintptr_t)copy;

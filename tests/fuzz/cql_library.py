@@ -15,15 +15,16 @@ import snappy
 from host_library import compiled
 
 QUERY, PREPARE, EXECUTE, BATCH, STARTUP = 0x07, 0x09, 0x0A, 0x0D, 0x01
-COMPRESSED = 0x01
+COMPRESSED, TRACING, PAYLOAD = 0x01, 0x02, 0x04
 SEGMENT_MOST = (1 << 17) - 1
-_TOLD_MOST = 4096
+_TOLD_MOST, _TAGS_MOST = 4096, 1 << 16
 
 
 class _Told(ctypes.Structure):
     _fields_ = (
         ("shape", ctypes.c_uint64),
         ("text_bytes", ctypes.c_uint32),
+        ("tags_bytes", ctypes.c_uint16),
         ("command", ctypes.c_uint8),
         ("opcode", ctypes.c_uint8),
     )
@@ -35,6 +36,7 @@ class Told(NamedTuple):
     shape: int
     text_bytes: int
     command: int
+    tags: bytes = b""  #: entries of its payload that are tags
 
 
 @cache
@@ -50,6 +52,7 @@ def told(connection: bytes, step: int = 0) -> tuple[list[Told], int] | None:
     many of them could not be inflated. None: framing was lost."""
     found = (_Told * _TOLD_MOST)()
     opaque = ctypes.c_size_t()
+    tags = ctypes.create_string_buffer(_TAGS_MOST)
     count = _library().cql_host(
         connection,
         ctypes.c_size_t(len(connection)),
@@ -57,11 +60,17 @@ def told(connection: bytes, step: int = 0) -> tuple[list[Told], int] | None:
         found,
         ctypes.c_size_t(_TOLD_MOST),
         ctypes.byref(opaque),
+        tags,
     )
     if count == ctypes.c_size_t(-1).value:
         return None
     assert count <= _TOLD_MOST
-    return [Told(one.shape, one.text_bytes, one.command) for one in found[:count]], opaque.value
+    requests, said, at = [], tags.raw, 0
+    for one in found[:count]:
+        end = at + one.tags_bytes
+        requests.append(Told(one.shape, one.text_bytes, one.command, said[at:end]))
+        at = end
+    return requests, opaque.value
 
 
 def inflated(packed: bytes, limit: int, *, is_snappy: bool) -> bytes:
@@ -94,13 +103,23 @@ def envelope(version: int, opcode: int, body: bytes, flags: int = 0, stream: int
     return struct.pack(">BBhBI", version, flags, stream, opcode, len(body)) + body
 
 
-def compressed(version: int, opcode: int, body: bytes, compression: str) -> bytes:
+def payload(entries: Sequence[tuple[bytes, bytes | None]]) -> bytes:
+    """[bytes map], which a request with the flag `PAYLOAD` has before its body."""
+    return struct.pack(">H", len(entries)) + b"".join(entry(*one) for one in entries)
+
+
+def entry(key: bytes, value: bytes | None) -> bytes:
+    sized = b"\xff" * 4 if value is None else long_string(value)
+    return struct.pack(">H", len(key)) + key + sized
+
+
+def compressed(version: int, opcode: int, body: bytes, compression: str, flags: int = 0) -> bytes:
     """An envelope of protocol 3 or 4 whose body is compressed."""
     if compression == "lz4":
         packed = struct.pack(">I", len(body)) + lz4.block.compress(body, store_size=False)
     else:
         packed = snappy.compress(body)
-    return envelope(version, opcode, packed, COMPRESSED)
+    return envelope(version, opcode, packed, COMPRESSED | flags)
 
 
 def _crc24(head: bytes) -> bytes:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qjoule.tags.comments import tags_in, tags_in_attributes, tags_in_name, tags_of_attributes
+from qjoule.tags.comments import (
+    tags_in,
+    tags_in_attributes,
+    tags_in_name,
+    tags_in_payload,
+    tags_of_attributes,
+)
 from qjoule.tags.definitions import MAX_KEY, MAX_TAGS, MAX_VALUE
 from qjoule_drivers import attributes as carrier
 from qjoule_drivers.comments import pairs_of
@@ -100,6 +108,49 @@ def test_attributes_of_other_names_and_kinds() -> None:
 @given(st.binary(max_size=300))
 def test_whatever_attributes_are_sent_is_bounded(block: bytes) -> None:
     for key, value in tags_in_attributes(block):
+        assert 0 < len(key) <= MAX_KEY and len(value) <= MAX_VALUE
+
+
+def _entry(key: bytes, value: bytes | None) -> bytes:
+    size = -1 if value is None else len(value)
+    return struct.pack(">H", len(key)) + key + struct.pack(">i", size) + (value or b"")
+
+
+PAYLOAD = _entry(b"qjoule.endpoint", b"/shop") + _entry(b"qjoule.k", "\N{BATTERY}".encode())
+
+
+def test_entries_of_a_payload() -> None:
+    assert tags_in_payload(PAYLOAD) == (("endpoint", "/shop"), ("k", "\N{BATTERY}"))
+    again = PAYLOAD + _entry(b"qjoule.k", b"") + _entry(b"theirs", b"x")
+    assert tags_in_payload(again) == (("endpoint", "/shop"), ("k", ""))
+    assert tags_in_payload(_entry(b"qjoule.k", None)) == ()
+    assert tags_in_payload(_entry(b"qjoule.traceparent", f"00-{TRACE}-{SPAN}-01".encode())) == (
+        ("span", SPAN),
+        ("trace", TRACE),
+    )
+    for end in range(1, len(PAYLOAD)):
+        assert tags_in_payload(PAYLOAD[:end]) in ((), (("endpoint", "/shop"),)), end
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        _entry(b"qjoule.", b"x"),
+        _entry(b"qjoule." + b"k" * (MAX_KEY + 1), b"x"),
+        _entry(b"qjoule.x", b"v" * (MAX_VALUE + 1)),
+        b"".join(_entry(b"qjoule.%d" % number, b"") for number in range(MAX_TAGS)),
+        b"\0",
+        b"\xff\xffqjoule.x",
+        b"\0\x08qjoule.x\x7f\xff\xff\xffx",
+    ],
+)
+def test_a_payload_is_read_as_a_whole(more: bytes) -> None:
+    assert tags_in_payload(PAYLOAD + more) == ()
+
+
+@given(st.binary(max_size=600))
+def test_whatever_payload_is_sent_is_bounded(block: bytes) -> None:
+    for key, value in tags_in_payload(block):
         assert 0 < len(key) <= MAX_KEY and len(value) <= MAX_VALUE
 
 

@@ -45,9 +45,10 @@ def test_what_many_queries_say_is_told_once() -> None:
     block = carrier._encoded((("n", "b"),), "utf-8")
     said.add(8, block, Dialect.ATTRIBUTES, single=False)
     said.add(9, block, Dialect.TAGS, single=False)
+    said.add(10, b"\0\x08qjoule.n\0\0\0\1b", Dialect.PAYLOAD, single=False)
     for _ in range(3):
-        filled = said.fill(None, _ids(1, 2, 3, 4, 5), _ids(7, 0, 8, 9, 2**64 - 1))
-        assert _found(filled) == [[A], None, [B], None, None]
+        filled = said.fill(None, _ids(1, 2, 3, 4, 5, 6), _ids(7, 0, 8, 9, 2**64 - 1, 10))
+        assert _found(filled) == [[A], None, [B], None, None, [B]]
     called = pa.array([[], None, [("call", "x")]], TAGS)
     assert _found(said.fill(called, _ids(1, 2, 3), _ids(7, 7, 7))) == [[A], [A], [("call", "x")]]
     assert said.fill(called, _ids(1, 2, 3), _ids(0, 0, 0)) is called

@@ -1,0 +1,207 @@
+"""Tags in CQL's custom payloads: each request has its own, all of them or none, however it is sent
+and read, and whatever others put there.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from fuzz.cql_library import (
+    BATCH,
+    EXECUTE,
+    PAYLOAD,
+    PREPARE,
+    QUERY,
+    SEGMENT_MOST,
+    TRACING,
+    compressed,
+    entry,
+    envelope,
+    long_string,
+    payload,
+    segments,
+    startup,
+    told,
+)
+from qjoule.tags.comments import tags_in_payload
+
+MOST = 480  #: bytes of tags (TAGS_BYTES of bpf/tags_kept.h)
+Entry = tuple[bytes, bytes | None]
+Request = tuple[int, bytes, list[Entry] | None]  #: opcode, body, payload
+
+_OWN = st.tuples(
+    st.sampled_from([b"qjoule.a", b"qjoule.endpoint", b"qjoule." + b"k" * 64]),
+    st.one_of(st.none(), st.binary(max_size=40), st.integers(400, 600).map(lambda n: b"v" * n)),
+)
+_OTHERS = st.tuples(
+    st.one_of(
+        st.sampled_from([b"", b"q", b"qjoule", b"qjoule.", b"Qjoule.a", b"xqjoule.a", b"k" * 700]),
+        st.binary(max_size=20).filter(lambda key: not key.startswith(b"qjoule.")),
+    ),
+    st.one_of(st.none(), st.binary(max_size=40), st.sampled_from([b"v" * 900, b"qjoule.a" * 9])),
+)
+PAYLOADS = st.one_of(st.none(), st.lists(st.one_of(_OWN, _OTHERS), max_size=8))
+REQUESTS = st.lists(
+    st.tuples(
+        st.sampled_from(
+            [
+                (QUERY, long_string(b"SELECT note FROM shop.orders WHERE id = 42") + b"\0\1\0"),
+                (QUERY, long_string(b"SELECT a FROM t") + b"\0\1\0" + b"value" * 900),
+                (PREPARE, long_string(b"SELECT b FROM t")),
+                (EXECUTE, b"\0\x10" + b"i" * 16 + b"\0\1\0"),
+                (BATCH, b"\0\0\1\0" + long_string(b"DELETE FROM t") + b"\0\1\0\0\0\1v\0\1\0"),
+            ]
+        ),
+        PAYLOADS,
+    ).map(lambda pair: (*pair[0], pair[1])),
+    min_size=1,
+    max_size=6,
+)
+STEPS = st.sampled_from([0, 1, 2, 7, 100, 1448])
+TAGGED: list[Entry] = [(b"qjoule.a", b"x"), (b"theirs", b"y"), (b"qjoule.b", b"")]
+SELECT = long_string(b"SELECT a FROM t") + b"\0\1\0"
+
+
+def said(entries: Sequence[Entry] | None) -> bytes:
+    """The referee: what is kept of a payload."""
+    mine = [entry(*one) for one in entries or () if one[0][:7] == b"qjoule." and len(one[0]) > 7]
+    return b"".join(mine) if sum(map(len, mine)) <= MOST else b""
+
+
+def _sent(request: Request) -> tuple[int, bytes, int]:
+    """Opcode, body, flags."""
+    opcode, body, entries = request
+    return (opcode, body, 0) if entries is None else (opcode, payload(entries) + body, PAYLOAD)
+
+
+def _same(connection: bytes, requests: list[Request], step: int) -> None:
+    """Shapes as without any payload, and of each request its tags."""
+    bare = b"".join(envelope(4, opcode, body) for opcode, body, _ in requests)
+    expected, found = told(startup(4) + bare), told(connection, step)
+    assert expected is not None and found is not None
+    tagged = [
+        one._replace(tags=said(of)) for one, (_, _, of) in zip(expected[0], requests, strict=True)
+    ]
+    assert found == (tagged, 0)
+
+
+@given(REQUESTS, STEPS)
+@example([(QUERY, SELECT, TAGGED), (QUERY, SELECT, None), (QUERY, SELECT, [])], 1)
+def test_plain(requests: list[Request], step: int) -> None:
+    """Tracing asks for something of the response: a request has nothing more before its body."""
+    envelopes = []
+    for number, request in enumerate(requests):
+        opcode, body, flags = _sent(request)
+        envelopes.append(envelope(4, opcode, body, flags | (TRACING if number % 2 else 0)))
+    _same(startup(4) + b"".join(envelopes), requests, step)
+    _same(b"".join(envelopes), requests, step)  # joined later
+
+
+@given(REQUESTS, STEPS, st.sampled_from(["lz4", "snappy"]))
+def test_compressed_bodies(requests: list[Request], step: int, how: str) -> None:
+    packed = b""
+    for request in requests:
+        opcode, body, flags = _sent(request)
+        packed += compressed(4, opcode, body, how, flags)
+    _same(startup(4, how) + packed, requests, step)
+
+
+@given(REQUESTS, STEPS, st.integers(1, 5), st.booleans())
+@example([(QUERY, SELECT, [(b"theirs", b"z" * 300_000), *TAGGED])] * 2, 0, 1, False)
+@example([(QUERY, SELECT, [(b"theirs", b"z" * 131_030), *TAGGED])] * 2, 1448, 1, False)
+def test_segments(requests: list[Request], step: int, together: int, with_lz4: bool) -> None:
+    envelopes = []
+    for request in requests:
+        opcode, body, flags = _sent(request)
+        envelopes.append(envelope(5, opcode, body, flags))
+    sent = startup(5, "lz4" if with_lz4 else "")
+    sent += segments(envelopes, together=together, with_lz4=with_lz4)
+    _same(sent, requests, step)
+
+
+@given(st.integers(130_700, 131_100), st.sampled_from(["lz4", "snappy"]), STEPS)
+def test_beyond_what_is_inflated_all_or_none(size: int, how: str, step: int) -> None:
+    """Of a long body the beginning alone is inflated: a part of its tags would be other tags."""
+    entries = [(b"qjoule.a", b"x" * 90), (b"theirs", b"z" * size), (b"qjoule.b", b"y" * 90)]
+    body = payload(entries) + SELECT
+    found = told(startup(4, how) + compressed(4, QUERY, body, how, PAYLOAD), step)
+    assert found is not None
+    ((one,), opaque) = found
+    assert one.tags == (b"" if opaque else said(entries))
+
+
+def test_a_tag_that_goes_on_in_another_segment() -> None:
+    """Of the first one's packed bytes the last few are beyond what is looked at."""
+    noise = random.Random(7).randbytes(1 << 17)
+    cut = 0
+    for size in range(64_600, 65_200, 20):
+        theirs = noise[:size]
+        theirs += bytes(SEGMENT_MOST - len(payload([(b"theirs", theirs)])) - 9 - 100)
+        entries = [(b"theirs", theirs), (b"qjoule.a", noise[-300:])]
+        sent = [envelope(5, QUERY, payload(entries) + SELECT, PAYLOAD)] * 2
+        found = told(startup(5, "lz4") + segments(sent, together=1, with_lz4=True))
+        assert found is not None
+        for one in found[0]:
+            assert one.tags in (b"", said(entries))
+            cut += not one.tags
+    assert 0 < cut < 60
+
+
+_MALFORMED = [
+    b"\xff\xff",  # entries without end
+    b"\xff\xff" + entry(b"qjoule.a", b"x") * 200,
+    b"\0\1",
+    b"\0\1\xff\xffqjoule.a",
+    b"\0\1\0\x08qjoule.a\x7f\xff\xff\xff",
+    b"\0\1\0\x08qjoule.a\0\0\0\x09shorter!",
+    b"\0\2" + entry(b"qjoule.a", b"x") + b"\0\x08qjoule.",
+    b"\0",
+    b"",
+]
+
+
+@pytest.mark.parametrize("step", [0, 1, 7])
+@pytest.mark.parametrize("body", _MALFORMED, ids=range(len(_MALFORMED)))
+def test_what_does_not_fit_its_frame(body: bytes, step: int) -> None:
+    """The server refuses it too; what comes behind it is not concerned."""
+    behind = envelope(4, QUERY, payload(TAGGED) + SELECT, PAYLOAD) + envelope(4, QUERY, SELECT)
+    found = told(startup(4) + envelope(4, QUERY, body, PAYLOAD) + behind, step)
+    assert found is not None
+    assert [one.tags for one in found[0]][-2:] == [said(TAGGED), b""]
+    assert len(found[0]) == 2
+
+
+@given(st.integers(-(1 << 31), -1), STEPS)
+def test_no_value_is_of_no_length(length: int, step: int) -> None:
+    none = b"\0\x08qjoule.n" + struct.pack(">i", length)
+    body = b"\0\2" + none + entry(b"qjoule.a", b"x") + SELECT
+    found = told(startup(4) + envelope(4, QUERY, body, PAYLOAD), step)
+    assert found is not None
+    assert found[0][0].tags == none + entry(b"qjoule.a", b"x")
+    assert tags_in_payload(found[0][0].tags) == (("a", "x"),)
+
+
+@given(st.binary(max_size=600), STEPS)
+def test_whatever_is_there_is_bounded(noise: bytes, step: int) -> None:
+    found = told(startup(4) + envelope(4, QUERY, noise, PAYLOAD), step)
+    assert found is not None
+    for one in found[0]:
+        assert len(one.tags) <= MOST and one.tags in noise
+
+
+@given(PAYLOADS)
+def test_what_is_kept_is_read(entries: list[Entry] | None) -> None:
+    mine = {
+        key.decode().removeprefix("qjoule."): value.decode("utf-8", "replace")
+        for key, value in entries or ()
+        if value is not None and said([(key, b"")])
+    }
+    read = dict(tags_in_payload(said(entries)))
+    too_long = any(len(value) > 256 for value in mine.values())
+    assert read == (mine if said(entries) and not too_long else {})
