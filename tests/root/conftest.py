@@ -10,6 +10,8 @@ import pytest
 
 from qjoule_drivers import channel as channel_module
 from qjoule_drivers import instrument, uninstrument
+from qjoule_drivers.comments import put_in_statements
+from qjoule_drivers.connections import put_in_connections
 from root.support import leftovers
 from tag_listener import Listener, listening
 
@@ -63,6 +65,24 @@ def tags_socket(recorder_socket: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     instrument()
     yield recorder_socket
     uninstrument()
+    channel.close()
+
+
+@pytest.fixture
+def elsewhere(
+    recorder_socket: Path,  # noqa: ARG001 (the recorder listens there)
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[None]:
+    """This process' shims meet no recorder, as on another host, and send their tags."""
+    channel = channel_module.channel
+    monkeypatch.setattr(channel, "_path", str(tmp_path / "nobody.sock"))
+    channel.abandon()
+    instrument(in_statements=["endpoint", "tenant"], in_connections=["release"])
+    yield
+    uninstrument()
+    put_in_statements(())
+    put_in_connections(())
     channel.close()
 
 

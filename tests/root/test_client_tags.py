@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -12,10 +12,7 @@ from typing import Any
 
 import pytest
 
-from qjoule_drivers import channel as channel_module
-from qjoule_drivers import instrument, tag, uninstrument
-from qjoule_drivers.comments import put_in_statements
-from qjoule_drivers.connections import put_in_connections
+from qjoule_drivers import tag
 from root.support import long_runs
 from root.support import mysql_client as wire
 from root.support.at_once import at_once
@@ -30,24 +27,6 @@ CLIENTS = 64 if long_runs.ASKED else 4
 CALLS = long_runs.statements(800) // CLIENTS  #: of each client
 ENDPOINTS = 5
 RUNGS = ("socket", "symbol")
-
-
-@pytest.fixture
-def elsewhere(
-    recorder_socket: Path,  # noqa: ARG001 (the recorder listens there)
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[None]:
-    """This process' shims meet no recorder, as on another host, and send their tags."""
-    channel = channel_module.channel
-    monkeypatch.setattr(channel, "_path", str(tmp_path / "nobody.sock"))
-    channel.abandon()
-    instrument(in_statements=["endpoint", "tenant"], in_connections=["release"])
-    yield
-    uninstrument()
-    put_in_statements(())
-    put_in_connections(())
-    channel.close()
 
 
 def _tagged(run: Run, mark: str) -> Counter[tuple[str, str | None]]:
