@@ -33,7 +33,7 @@ from xml.etree import ElementTree
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from bench.bench_drivers import listener  # noqa: E402
+from bench.drivers.recorders import listener  # noqa: E402
 
 from servers.mariadb import mariadb_server  # noqa: E402
 from servers.process import DatabaseServer  # noqa: E402

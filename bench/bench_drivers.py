@@ -1,17 +1,23 @@
 """What the driver shims cost an application: time added to a point query on loopback.
 
-    python bench/bench_drivers.py [--rounds N] [--calls N] [--only DRIVER]... [--record] [--awake]
+    python bench/bench_drivers.py [--seconds S] [--only DRIVER]... [--record] [--awake]
 
-Slices of calls take turns: bare driver, shim with a recorder that listens while tags stay the same,
-as within a request, and while they change with every call, and shim without any recorder. Each
-slice but the bare ones is compared with the bare slices just before and after it,
-under the same recorder: what the recorder itself costs the server is in both. That recorder is the
-one of `qjoule record` without its tracer, in a process of its own, or with `--record` (as root) all
-of `qjoule record`, attached to the server.
+One connection makes the calls. Ways to make them take turns of a few calls each, in an order drawn
+by lot: bare, and with the shim in one of three modes, a comparison each:
 
-Two figures each: elapsed time (a slice's median call) and CPU time of this process. Elapsed time
-also says how deep an idle CPU sleeps while the other side works; `--awake` keeps every CPU awake
-with a spinner that yields to everything (SCHED_IDLE). Medians over rounds, with their intervals.
+- *the same tags*: a recorder listens, and calls carry the same tags, as within a request;
+- *other tags each time*: each call stands in a `tag()` block of its own, with tags that were used
+  before. What the block itself takes is counted, and shown beside it;
+- *nobody listens*: no recorder.
+
+Each comparison holds its instrument's own test: bare against bare, and a known delay. A process
+measures one driver. The recorder
+is that of `qjoule record` without its tracer, in a process of its own, or with `--record` (as root)
+all of `qjoule record`, attached to the server: what it costs the server is on both sides.
+
+Elapsed time also says how deep an idle CPU sleeps while the other side works; `--awake` keeps every
+CPU out of idle. CPU time is this process's, all threads of the driver included. Differences of
+medians, with 95 % intervals; nothing passes or fails here.
 """
 
 from __future__ import annotations
@@ -21,273 +27,138 @@ import itertools
 import os
 import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-
-from qjoule_drivers import channel as channel_module
-from qjoule_drivers import instrument, tag, uninstrument
+from time import perf_counter_ns
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from bench.overhead.stats import Estimate, median_interval  # noqa: E402
+from bench.drivers.figures import added, instrument, line  # noqa: E402
+from bench.drivers.recorders import NOWHERE, listener, recorder, tell  # noqa: E402
+from bench.drivers.subjects import SUBJECTS, Call  # noqa: E402
+from bench.drivers.turns import Side, Switch, Times, compare  # noqa: E402
+from bench.rungs.quiet import kept_awake  # noqa: E402
 
-from root.support.recording import recording  # noqa: E402
-from servers.cassandra import cassandra_server  # noqa: E402
-from servers.mariadb import mariadb_server  # noqa: E402
-from servers.mongodb import ferretdb_server  # noqa: E402
-from servers.postgres import postgres_server  # noqa: E402
-from servers.process import DatabaseServer, Unavailable  # noqa: E402
-from servers.redis import redis_server  # noqa: E402
+from qjoule_drivers import instrument as install  # noqa: E402
+from qjoule_drivers import tag, uninstrument  # noqa: E402
+from qjoule_drivers.propagation import OPENTELEMETRY  # noqa: E402
+from qjoule_drivers.shims import SHIMS  # noqa: E402
+from servers.process import Unavailable  # noqa: E402
 
-TARGET_US, TARGET_SHARE = 5.0, 0.01
-#: After wrappers came or went the interpreter specialises its code anew.
-WARM_CALLS = 100
-LISTEN = """
-import sys, time
-from pathlib import Path
-import numpy as np
-from qjoule.tags.tagging import TagSource
-source = TagSource(Path(sys.argv[1]))
-source.start()
-print("ready", flush=True)
-one = np.zeros(1, np.int64)
-while True:  # as often as a recorder asks, so that it forgets as one does
-    time.sleep(0.2)
-    source.tags_of([None], one, one, one + time.monotonic_ns())
-"""
-#: A recorder says what it wants within this time, and the shim hears it.
-SETTLING_S = 60.0
-SPIN = """
-import os
-os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-while True:
-    pass
-"""
-Call = Callable[[], object]
+SECONDS = 45.0  #: of a driver: all five within six minutes, their servers' starts included
+DELAY_US = 3.0
+BARE, AGAIN, SHORT, LONG = "bare", "bare again", "a short delay", "a longer delay"
+#: Two, so that what the loop itself takes is on both sides of their difference.
+DELAYS_US = {SHORT: 1.0, LONG: 1.0 + DELAY_US}
+TEST = (AGAIN, SHORT, LONG)
+BLOCK = "the tag() block alone"
+SAME, OTHER, NOBODY = "the same tags", "other tags each time", "nobody listens"
 
 
-def _pymysql(server: DatabaseServer) -> tuple[Any, Call]:
-    connection = server.connect(tcp=True)
-    cursor = connection.cursor()
-    return connection, lambda: (cursor.execute("select 1"), cursor.fetchall())
+@dataclass(frozen=True)
+class Mode:
+    """A comparison: whether a recorder listens, and what is compared with bare calls."""
+
+    name: str
+    listens: bool
+    ways: tuple[str, ...]
+    share: float  #: of the time
 
 
-def _psycopg(server: DatabaseServer) -> tuple[Any, Call]:
-    connection = server.connect(tcp=True)
-    return connection, lambda: connection.execute("select 1").fetchall()
+MODES = (
+    Mode(SAME, True, (SAME,), 0.4),
+    Mode(OTHER, True, (BLOCK, OTHER), 0.4),
+    Mode(NOBODY, False, (NOBODY,), 0.2),
+)
 
 
-def _redis(server: DatabaseServer) -> tuple[Any, Call]:
-    client = server.connect(tcp=True)
-    return client, lambda: client.get("key")
-
-
-def _cassandra(server: DatabaseServer) -> tuple[Any, Call]:
-    client = server.connect()
-    statement = client.session.prepare("select key from system.local")
-    return client, lambda: client.session.execute(statement)
-
-
-def _pymongo(server: DatabaseServer) -> tuple[Any, Call]:
-    client = server.connect()
-    documents = client["bench"]["documents"]
-    documents.insert_one({"_id": 1})
-    return client, lambda: documents.find_one({"_id": 1})
-
-
-DRIVERS: dict[str, tuple[Callable[[], Any], Callable[[DatabaseServer], tuple[Any, Call]]]] = {
-    "pymysql": (mariadb_server, _pymysql),
-    "psycopg": (postgres_server, _psycopg),
-    "redis": (redis_server, _redis),
-    "cassandra": (cassandra_server, _cassandra),
-    "pymongo": (ferretdb_server, _pymongo),
-}
-
-
-def _changing(call: Call) -> Call:
-    """With other tags at each call, as where each request makes one."""
+def sides(ways: tuple[str, ...], call: Call) -> Iterator[Side]:
+    """Bare calls, and those that are compared with them."""
     tags = itertools.cycle(str(number) for number in range(8))
+
+    def plain() -> None:
+        call()
 
     def tagged() -> None:
         with tag(endpoint=next(tags)):
             call()
 
-    return tagged
+    def delayed(delay_us: float) -> Call:
+        delay_ns = int(delay_us * 1e3)
+
+        def late() -> None:
+            t0 = perf_counter_ns()
+            while perf_counter_ns() - t0 < delay_ns:
+                pass
+            call()
+
+        return late
+
+    made = {BLOCK: tagged, OTHER: tagged, **{way: delayed(us) for way, us in DELAYS_US.items()}}
+    for way in (BARE, *TEST, *ways):
+        yield Side(way, way in (SAME, OTHER, NOBODY), made.get(way, plain))
 
 
-#: Where the recorder is (None: where it listens), and how calls are tagged.
-MODES: dict[str, tuple[str | None, Callable[[Call], Call]]] = {
-    "a recorder listens, the same tags": (None, lambda call: call),
-    "a recorder listens, other tags each time": (None, _changing),
-    "nobody listens": ("/nonexistent", lambda call: call),
-}
+def lines(mode: Mode, times: dict[str, Times]) -> Iterator[str]:
+    bare = times[BARE]
+    null, delay = added(times[AGAIN], bare), added(times[LONG], times[SHORT])
+    yield f" {mode.name}, beside {bare.elapsed.size:,} bare calls of {null.bare:.1f} µs"
+    yield from instrument(null, delay, DELAY_US)
+    yield from (line(way, added(times[way], bare)) for way in mode.ways)
 
 
-@dataclass
-class Figures:
-    """Per round, in µs: what a bare call takes, and what each mode added to it."""
-
-    bare: list[Slice] = field(default_factory=list)
-    added: dict[str, list[Slice]] = field(default_factory=dict)
-
-
-@contextmanager
-def listener() -> Iterator[Path]:
-    """A recorder in another process, as a recorder is."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "tags.sock"
-        process = subprocess.Popen(
-            [sys.executable, "-c", LISTEN, str(path)], stdout=subprocess.PIPE
-        )
-        try:
-            assert process.stdout is not None
-            process.stdout.readline()
-            yield path
-        finally:
-            process.kill()
-            process.wait()
-
-
-@contextmanager
-def recorder(server: DatabaseServer) -> Iterator[Path]:
-    """`qjoule record`, attached to the server; it loses root's rights, so its places are open."""
-    path = Path(f"/tmp/qjoule-bench-{os.getpid()}.sock")
-    os.environ["QJOULE_TAGS_SOCKET"] = str(path)
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            with recording(Path(folder) / "t", "--pid", str(server.pid)):
-                yield path
-        finally:
-            path.unlink(missing_ok=True)
-
-
-@contextmanager
-def awake() -> Iterator[None]:
-    """No CPU idles."""
-    spinners = []
-    for cpu in sorted(os.sched_getaffinity(0)):
-        spinner = subprocess.Popen([sys.executable, "-c", SPIN])
-        os.sched_setaffinity(spinner.pid, {cpu})
-        spinners.append(spinner)
+def measure(name: str, call: Call, path: Path, seconds: float) -> None:
+    install(name)
+    imported = "OpenTelemetry is imported" if OPENTELEMETRY in sys.modules else "no OpenTelemetry"
+    print(f"{name} ({imported}):")
+    switch = Switch(SHIMS[name])
     try:
-        yield
-    finally:
-        for spinner in spinners:
-            spinner.kill()
-            spinner.wait()
-
-
-@dataclass(frozen=True)
-class Slice:
-    """A call of one slice, in µs: the median one's elapsed time, the mean one's CPU time."""
-
-    elapsed: float
-    cpu: float
-
-    def over(self, one: Slice, other: Slice) -> Slice:
-        """What it takes more than two others."""
-        return Slice(
-            self.elapsed - (one.elapsed + other.elapsed) / 2, self.cpu - (one.cpu + other.cpu) / 2
-        )
-
-
-def timed(call: Call, calls: int) -> Slice:
-    """So many calls, after some that do not count."""
-    clock = time.perf_counter_ns
-    for _ in range(WARM_CALLS):
-        call()
-    times = np.empty(calls)
-    cpu = time.process_time_ns()
-    for n in range(calls):
-        t0 = clock()
-        call()
-        times[n] = clock() - t0
-    cpu = time.process_time_ns() - cpu
-    return Slice(float(np.median(times)) / 1e3, cpu / calls / 1e3)
-
-
-def settle(call: Call) -> None:
-    """Until a recorder that listens has been met, and has said that it wants what changes."""
-    channel = channel_module.channel
-    deadline = time.monotonic() + SETTLING_S
-    call()
-    while channel.wants_ends:
-        if time.monotonic() > deadline:
-            raise SystemExit("the recorder wants the end of each call")
-        call()
-
-
-def run(name: str, call: Call, path: Path, rounds: int, calls: int) -> Figures:
-    channel = channel_module.channel
-    figures = Figures()
-    timed(call, calls)
-    before = timed(call, calls)
-    for _ in range(rounds):
-        for mode, (place, tagged) in MODES.items():
-            channel.close()
-            channel._path = str(path) if place is None else place
-            instrument(name)
+        for number, mode in enumerate(MODES):
+            switch.to(True)
             with tag(endpoint="checkout", tenant="42"):
-                settle(call)
-                taken = timed(tagged(call), calls)
-            uninstrument()
-            after = timed(call, calls)
-            figures.bare.append(after)
-            figures.added.setdefault(mode, []).append(taken.over(before, after))
-            before = after
-    return figures
+                tell(path if mode.listens else NOWHERE, call)
+                ways = tuple(sides(mode.ways, call))
+                times = compare(switch, ways, seconds * mode.share, seed=number)
+            print("\n".join(lines(mode, times)), flush=True)
+    finally:
+        switch.take_out()
+        uninstrument(name)
 
 
-def lines(name: str, figures: Figures) -> Iterator[str]:
-    bare = median_interval([one.elapsed for one in figures.bare])
-    cpu = median_interval([one.cpu for one in figures.bare])
-    yield f"{name}: a point query takes {_interval(bare)} µs, {_interval(cpu)} of them CPU time"
-    for mode, added in figures.added.items():
-        elapsed = median_interval([one.elapsed for one in added])
-        cpu = median_interval([one.cpu for one in added])
-        yield (
-            f"  {mode}: {_interval(elapsed)} µs more (target {TARGET_US:g}), "
-            f"{elapsed.median / bare.median:.1%} (target {TARGET_SHARE:.0%}); "
-            f"CPU time {_interval(cpu)} µs more"
-        )
-
-
-def _interval(found: Estimate) -> str:
-    return f"{found.median:.2f} [{found.low:.2f}, {found.high:.2f}]"
+def measure_driver(name: str, chosen: argparse.Namespace) -> None:
+    subject = SUBJECTS[name]
+    try:
+        with ExitStack() as stack:
+            server = stack.enter_context(subject.server())
+            path = stack.enter_context(recorder(server) if chosen.record else listener())
+            if chosen.awake:
+                stack.enter_context(kept_awake(sorted(os.sched_getaffinity(0))))
+            client, call = subject.connect(server)
+            with closing(client):
+                measure(name, call, path, chosen.seconds)
+    except Unavailable as reason:
+        print(f"{name}: not measured: {reason}")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=40)
-    parser.add_argument("--calls", type=int, default=300)
-    parser.add_argument("--only", action="append", choices=list(DRIVERS), metavar="DRIVER")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="of measuring, per driver")
+    parser.add_argument("--only", action="append", choices=list(SUBJECTS), metavar="DRIVER")
     parser.add_argument("--record", action="store_true", help="under a whole `qjoule record`")
     parser.add_argument("--awake", action="store_true", help="let no CPU idle")
     chosen = parser.parse_args()
-    print(f"load average at the start: {os.getloadavg()[0]:.1f}")
-    for name in chosen.only or DRIVERS:
-        start, connect = DRIVERS[name]
-        try:
-            with ExitStack() as stack:
-                server = stack.enter_context(start())
-                path = stack.enter_context(recorder(server) if chosen.record else listener())
-                if chosen.awake:
-                    stack.enter_context(awake())
-                client, call = connect(server)
-                with closing(client):
-                    figures = run(name, call, path, chosen.rounds, chosen.calls)
-        except Unavailable as reason:
-            print(f"{name}: not measured: {reason}")
-            continue
-        print("\n".join(lines(name, figures)), flush=True)
+    print(f"load average at the start: {os.getloadavg()[0]:.1f}", flush=True)
+    names = chosen.only or list(SUBJECTS)
+    if len(names) == 1:
+        measure_driver(names[0], chosen)
+        return 0
+    # A process each: a driver that imports OpenTelemetry makes the others' calls look there too.
+    for name in names:
+        options = [option for option in sys.argv[1:] if option not in ("--only", *SUBJECTS)]
+        subprocess.run([sys.executable, __file__, *options, "--only", name], check=True)
     return 0
 
 

@@ -1,0 +1,1 @@
+"""What the driver shims cost an application, call by call."""

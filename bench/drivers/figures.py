@@ -1,0 +1,77 @@
+"""From times of sides that took turns to what one takes more than the other, and what that says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from bench.drivers.turns import Times
+from bench.overhead.stats import Estimate, median_interval
+
+#: A call may take so much longer, and this share of what a bare one takes.
+TARGET_US, TARGET_SHARE = 5.0, 0.01
+#: What the instrument tells apart.
+RESOLUTION_US = 0.1
+#: Stretches of a comparison. Each is compared with itself, so slow drift is in no difference.
+STRETCHES = 60
+
+
+@dataclass(frozen=True)
+class Added:
+    """What a call of one side takes more than one of another, in µs; and what the other takes."""
+
+    elapsed: Estimate
+    cpu: Estimate
+    bare: float
+
+
+def added(over: Times, under: Times) -> Added:
+    """The median, over stretches, of the difference of both sides' median calls.
+
+    Its interval needs no assumption but that what disturbs one stretch says nothing of the next.
+    """
+    return Added(
+        _difference(over.elapsed, under.elapsed),
+        _difference(over.cpu, under.cpu),
+        float(np.median(under.elapsed)),
+    )
+
+
+def _difference(over: np.ndarray, under: np.ndarray) -> Estimate:
+    turns = min(len(over), len(under))
+    stretches = min(STRETCHES, turns)
+    both = (np.array_split(side[:turns], stretches) for side in (over, under))
+    return median_interval([float(np.median(a) - np.median(b)) for a, b in zip(*both, strict=True)])
+
+
+def verdict(found: Estimate, target: float) -> str:
+    """What an interval says of a target that is the most allowed."""
+    if found.high <= target:
+        return "met"
+    return "missed" if found.low > target else "undecided"
+
+
+def line(mode: str, found: Added) -> str:
+    """One mode beside both targets."""
+    share = TARGET_SHARE * found.bare
+    return (
+        f"  {mode + ':':28}{interval(found.elapsed)} µs more: "
+        f"≤ {TARGET_US:g} µs {verdict(found.elapsed, TARGET_US)}, "
+        f"≤ {TARGET_SHARE:.0%} ({share:.2f} µs) {verdict(found.elapsed, share)}; "
+        f"CPU time {interval(found.cpu)}"
+    )
+
+
+def instrument(null: Added, delay: Added, known_us: float) -> Iterator[str]:
+    """Whether what makes no difference shows none, and a known delay (µs) is found."""
+    for words, found, true_us, told in (
+        ("bare against bare", null.elapsed, 0.0, ("holds 0", "DOES NOT HOLD 0")),
+        (f"{known_us:g} µs more delay", delay.elapsed, known_us, ("found", "NOT FOUND")),
+    ):
+        holds = found.low - RESOLUTION_US <= true_us <= found.high + RESOLUTION_US
+        yield f"  {words + ':':28}{interval(found)} µs: {told[not holds]}"
+
+
+def interval(found: Estimate) -> str:
+    return f"{found.median:6.2f} [{found.low:.2f}, {found.high:.2f}]"

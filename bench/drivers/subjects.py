@@ -1,0 +1,68 @@
+"""The drivers that are measured: each with a server and a point query on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from servers.process import DatabaseServer
+
+Call = Callable[[], object]
+
+
+def _pymysql(server: DatabaseServer) -> tuple[Any, Call]:
+    connection = server.connect(tcp=True)
+    cursor = connection.cursor()
+    return connection, lambda: (cursor.execute("select 1"), cursor.fetchall())
+
+
+def _psycopg(server: DatabaseServer) -> tuple[Any, Call]:
+    connection = server.connect(tcp=True)
+    return connection, lambda: connection.execute("select 1").fetchall()
+
+
+def _redis(server: DatabaseServer) -> tuple[Any, Call]:
+    client = server.connect(tcp=True)
+    return client, lambda: client.get("key")
+
+
+def _cassandra(server: DatabaseServer) -> tuple[Any, Call]:
+    client = server.connect()
+    statement = client.session.prepare("select key from system.local")
+    return client, lambda: client.session.execute(statement)
+
+
+def _pymongo(server: DatabaseServer) -> tuple[Any, Call]:
+    client = server.connect()
+    documents = client["bench"]["documents"]
+    documents.insert_one({"_id": 1})
+    return client, lambda: documents.find_one({"_id": 1})
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A driver: what starts its server, and what gives a connection and a call on it."""
+
+    module: str
+    starter: str
+    connect: Callable[[DatabaseServer], tuple[Any, Call]]
+
+    def server(self) -> AbstractContextManager[DatabaseServer]:
+        """Its server. Not imported before: a driver may bring along what changes others' costs."""
+        started: AbstractContextManager[DatabaseServer] = getattr(
+            import_module(self.module), self.starter
+        )()
+        return started
+
+
+#: By the driver's name.
+SUBJECTS = {
+    "pymysql": Subject("servers.mariadb", "mariadb_server", _pymysql),
+    "psycopg": Subject("servers.postgres", "postgres_server", _psycopg),
+    "redis": Subject("servers.redis", "redis_server", _redis),
+    "cassandra": Subject("servers.cassandra", "cassandra_server", _cassandra),
+    "pymongo": Subject("servers.mongodb", "ferretdb_server", _pymongo),
+}
