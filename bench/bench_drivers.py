@@ -54,7 +54,7 @@ BARE, AGAIN, SHORT, LONG = "bare", "bare again", "a short delay", "a longer dela
 #: Two, so that what the loop itself takes is on both sides of their difference.
 DELAYS_US = {SHORT: 1.0, LONG: 1.0 + DELAY_US}
 TEST = (AGAIN, SHORT, LONG)
-BLOCK = "the tag() block alone"
+BLOCK, SHIM = "the tag() block alone", "the shim alone"
 SAME, OTHER, NOBODY = "the same tags", "other tags each time", "nobody listens"
 
 
@@ -108,6 +108,8 @@ def lines(mode: Mode, times: dict[str, Times]) -> Iterator[str]:
     yield f" {mode.name}, beside {bare.elapsed.size:,} bare calls of {null.bare:.1f} µs"
     yield from instrument(null, delay, DELAY_US)
     yield from (line(way, added(times[way], bare)) for way in mode.ways)
+    if BLOCK in mode.ways:
+        yield line(SHIM, added(times[mode.name], times[BLOCK]))
 
 
 def measure(name: str, call: Call, path: Path, seconds: float) -> None:
