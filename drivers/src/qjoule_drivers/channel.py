@@ -12,16 +12,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic_ns
 
-from qjoule_drivers.context import (
-    EMPTY,
-    Frame,
-    TagSet,
-    innermost,
-)
-from qjoule_drivers.propagation import OPENTELEMETRY, Trace, context_of_opentelemetry, modules
+from qjoule_drivers.context import EMPTY, Frame, innermost, outermost
+from qjoule_drivers.propagation import OPENTELEMETRY, context_of_opentelemetry, modules
 from qjoule_drivers.recorder import Recorder
 from qjoule_drivers.ring import HOLDS
 from qjoule_drivers.spans import with_opentelemetry
+from qjoule_drivers.standing import NEVER, Standing
 
 DEFAULT_PATH = "/run/qjoule/tags.sock"
 RETRY_NS = 1_000_000_000
@@ -29,6 +25,7 @@ RETRY_NS = 1_000_000_000
 CHECK_NS = 100_000_000
 #: The first time, for it says what it wants when it has taken the ring.
 FIRST_CHECK_NS = 10_000_000
+_NOTHING = outermost, NEVER  #: what a stream has told that never told anything
 
 
 class Peer:
@@ -42,12 +39,11 @@ class Peer:
         self.of = of
         #: To which recorder (its token), and by which number: one value, as threads share it.
         self.announced: tuple[object, int] = (None, 0)
-        #: In which frame calls of stream 0 have nothing to tell, as long as `to` is the channel's.
-        self.frame: Frame | None = None
-        self.to: object = None
-        #: What holds at the recorder, by stream: tags and trace, as long as the channel's `to` is
-        #: this one.
-        self.told: dict[int, tuple[TagSet, Trace | None, object]] = {}
+        #: In which frame calls of stream 0 have nothing to tell, as long as this stands.
+        self.frame: Frame = outermost
+        self.to: Standing = NEVER
+        #: Both, of other streams.
+        self.told: dict[int, tuple[Frame, Standing]] = {}
 
     def __del__(self) -> None:
         with suppress(Exception):  # the interpreter may be shutting down
@@ -63,7 +59,6 @@ class Channel:
         "_missed",
         "_path",
         "_recorder",
-        "check_ns",
         "followers",
         "frame",
         "to",
@@ -76,12 +71,20 @@ class Channel:
         self._meets = _thread.RLock()
         self._meeting = False
         self._missed = 0
-        self.check_ns = 0  #: when to look for a recorder, or whether it is still there
-        self.to = object()  #: another one when what was told has to be told again
         self.frame = innermost  #: what a query sent now carries
+        self.to = Standing(innermost, 0)  #: another one when what was told has to be told again
         #: Whether calls' ends are told, and who hears when that changes.
         self.wants_ends = False
         self.followers: list[Callable[[bool], None]] = []
+
+    @property
+    def check_ns(self) -> int:
+        """When to look for a recorder, or whether it is still there."""
+        return self.to.until_ns
+
+    @check_ns.setter
+    def check_ns(self, t_ns: int) -> None:
+        self.to.until_ns = t_ns
 
     def begin(self, peer: Peer | None, stream: int = 0) -> int:
         """A statement is about to be sent; returns its call, if that has to be ended, else 0.
@@ -95,7 +98,7 @@ class Channel:
             to = self.to
             recorder = self._recorder
             t_ns = monotonic_ns()
-            if t_ns > self.check_ns:
+            if t_ns > to.until_ns:
                 self._look(recorder, t_ns)
                 to = self.to
                 recorder = self._recorder
@@ -103,40 +106,42 @@ class Channel:
             if peer is None:
                 return 0
             frame = self.frame()
-            if recorder is None:
-                peer.frame, peer.to = frame, to
-                return 0
-            tags, trace, _ = told = frame.tags, frame.trace, to
-            if peer.told.get(stream) == told:
-                if not stream:
-                    peer.frame = frame
-                return 0
-            token = recorder.token
-            announced, connection = peer.announced
-            if announced is not token:
-                connection = recorder.announce("connection", peer)
-            number = 0
-            if tags is not EMPTY:
-                announced, number = tags.announced
-                if announced is not token:
-                    number = recorder.announce("tags", tags)
-            is_defined = bool(connection and (number or tags is EMPTY))
-            call = is_defined and recorder.begin(
-                t_ns, connection, number, stream, trace, holds=recorder.holds
-            )
-            if not call:
-                recorder.count_dropped()
-                self.interrupt()
-                return 0
-            if not recorder.holds:
-                return call
-            peer.told[stream] = told
-            if not stream:
-                peer.frame, peer.to = frame, to
+            last, under = peer.told.get(stream, _NOTHING) if stream else (peer.frame, peer.to)
+            is_told = under is to and last.tags is frame.tags and last.trace == frame.trace
+            if recorder is not None and not is_told:
+                holds = recorder.holds
+                call = self._tell(recorder, peer, stream, frame, t_ns, holds)
+                if not (call and holds):
+                    return call
+            if stream:
+                peer.told[stream] = frame, to
+            else:
+                peer.frame = frame
+                peer.to = to
         except Exception:
             self.failed(call_is_lost=True)
             self.interrupt()
         return 0
+
+    def _tell(  # noqa: PLR0917
+        self, recorder: Recorder, peer: Peer, stream: int, frame: Frame, t_ns: int, holds: int
+    ) -> int:
+        """Tells the recorder; returns the record's number, 0 if there was no room."""
+        token = recorder.token
+        announced, connection = peer.announced
+        if announced is not token:
+            connection = recorder.announce("connection", peer)
+        tags = frame.tags
+        announced, number = tags.announced
+        if announced is not token:
+            number = 0 if tags is EMPTY else recorder.announce("tags", tags)
+        call = 0
+        if connection and (number or tags is EMPTY):
+            call = recorder.begin(t_ns, connection, number, stream, frame.trace, holds)
+        if not call:
+            recorder.count_dropped()
+            self.interrupt()
+        return call
 
     def end(self, peer: Peer | None, call: int, status: int) -> None:
         """The result of ``call`` has arrived; nothing to tell if that is 0. Never raises."""
@@ -176,10 +181,13 @@ class Channel:
         if OPENTELEMETRY in modules:
             with suppress(Exception):  # another thread is importing it
                 self.frame = with_opentelemetry(context_of_opentelemetry())
+                self.tell_anew()
 
     def tell_anew(self) -> None:
         """What was told is told again, at each connection's next call."""
-        self.to = object()
+        with self._meets:  # or of two at once, one would go on standing
+            before, self.to = self.to, Standing(self.frame, self.to.until_ns)
+            before.end()
 
     def interrupt(self) -> None:
         """Calls are made that are not told: nothing that was told until now holds for them."""
@@ -191,7 +199,7 @@ class Channel:
     def close(self) -> None:
         """Forgets the recorder; the next call meets it again."""
         recorder, self._recorder = self._recorder, None
-        self.check_ns = 0
+        self.to.until_ns = 0
         self._tell_ends(False)
         if recorder is not None:
             recorder.close()
@@ -216,7 +224,7 @@ class Channel:
         if self.frame is innermost:
             self.heed_opentelemetry()
         if recorder is not None:
-            self.check_ns = t_ns + CHECK_NS
+            self.to.until_ns = t_ns + CHECK_NS
             if not recorder.is_gone():
                 holds = HOLDS if recorder.changes else 0
                 if holds != recorder.holds:
@@ -228,7 +236,7 @@ class Channel:
         # Threads that come meanwhile wait: a few system calls, none of which blocks. Without a tag
         # their calls would be the one thing that is neither told nor counted.
         with self._meets:
-            if self._recorder is not None or t_ns <= self.check_ns:
+            if self._recorder is not None or t_ns <= self.to.until_ns:
                 return  # another has just met it, or failed
             if self._meeting:
                 self._missed += 1  # in a signal handler that interrupted the meeting
@@ -244,10 +252,10 @@ class Channel:
         try:
             recorder = Recorder(self._path)
         except (OSError, ValueError, AttributeError):
-            self.check_ns = t_ns + RETRY_NS
+            self.to.until_ns = t_ns + RETRY_NS
             return
         self._recorder = recorder
-        self.check_ns = monotonic_ns() + FIRST_CHECK_NS
+        self.to.until_ns = monotonic_ns() + FIRST_CHECK_NS
         self._tell_ends(True)
         for _ in range(self._missed):
             recorder.count_dropped()

@@ -7,14 +7,14 @@ application passes in.
 
 from __future__ import annotations
 
-import functools
-import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Set
 from contextvars import ContextVar
+from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar, cast
 
+from qjoule_drivers.functions import tagging
 from qjoule_drivers.propagation import OPENTELEMETRY, Trace, current_baggage, current_span, modules
 
 MAX_TAGS = 32
@@ -52,23 +52,31 @@ EMPTY = TagSet({})
 class Frame:
     """One block that tags, inside those around it; and the trace, so that a call asks for both at
     once. Its block is named by a mark, so that a connection that remembers the frame of its last
-    call keeps nothing of the application alive.
+    call keeps nothing of the application alive. Made by :func:`framed`; never changes then.
     """
 
     __slots__ = ("around", "tags", "trace", "whose")
 
-    def __init__(
-        self, tags: TagSet, whose: object, around: Frame | None, trace: Trace | None
-    ) -> None:
-        self.tags = tags
-        self.whose = whose
-        self.around = around
-        self.trace = trace
+    tags: TagSet
+    whose: object
+    around: Frame | None
+    trace: Trace | None
 
 
-outermost = Frame(EMPTY, None, None, None)
+def framed(tags: TagSet, whose: object, around: Frame | None, trace: Trace | None) -> Frame:
+    """A frame. It has no ``__init__``, whose call would take longer than all of a block's rest."""
+    frame = Frame()
+    frame.tags = tags
+    frame.whose = whose
+    frame.around = around
+    frame.trace = trace
+    return frame
+
+
+outermost = framed(EMPTY, None, None, None)
 _current: ContextVar[Frame] = ContextVar("qjoule_tags", default=outermost)
 innermost: Callable[[], Frame] = _current.get
+_enter = _current.set
 #: Entries of OpenTelemetry's baggage that become tags, and those tags' keys.
 baggage_keys: dict[str, str] = {}
 
@@ -102,7 +110,7 @@ def trace_context() -> Trace | None:
 def _in_trace(frame: Frame, trace: Trace | None) -> None:
     """Makes the frame the current one, with this trace."""
     if frame.trace is not trace:
-        frame = Frame(frame.tags, frame.whose, frame.around, trace)
+        frame = framed(frame.tags, frame.whose, frame.around, trace)
     _current.set(frame)
 
 
@@ -184,7 +192,7 @@ def _lasting(tags: Mapping[str, object]) -> tuple[object, ...] | None:
     return None
 
 
-class tag:
+def tag(**tags: object) -> Block:
     """Tags every query of a block or of a function.
 
     >>> with tag(endpoint="checkout", tenant=42):
@@ -195,21 +203,34 @@ class tag:
     generators. Inner tags are added to outer ones. Values may be anything with a :func:`str`; see
     :func:`clean`.
     """
+    block = Block()  # no class of its own: the interpreter calls a function with less ado
+    block.said = tags
+    block.mark = object()
+    return block
 
-    __slots__ = ("_mark", "_tags")
 
-    def __init__(self, /, **tags: object) -> None:
-        self._tags = tags
-        self._mark = object()
+class Block:
+    """What :func:`tag` makes: a context manager, as often as one likes, and a decorator."""
 
-    def __enter__(self) -> tag:
+    __slots__ = ("mark", "said")
+
+    mark: object
+    said: dict[str, object]
+
+    def __enter__(self) -> Block:
         around = innermost()
-        tags = self._tags
+        tags = self.said
         try:
             known = around.tags.merged.get((*tags.items(),))  # if all are strings
         except Exception:  # a value without a hash
             known = None
-        _current.set(Frame(known or merged(around.tags, tags), self._mark, around, around.trace))
+        # As `framed` makes it, without its call: an application has many of these blocks.
+        frame = Frame()
+        frame.tags = known or merged(around.tags, tags)
+        frame.whose = self.mark
+        frame.around = around
+        frame.trace = around.trace
+        _enter(frame)
         return self
 
     def __exit__(
@@ -222,79 +243,11 @@ class tag:
         # A generator may be closed in another context than it ran in: there is nothing of ours
         # there.
         around = frame.around
-        if frame.whose is self._mark and around is not None:
+        if frame.whose is self.mark and around is not None:
             if frame.trace is around.trace:
-                _current.set(around)
+                _enter(around)
             else:
                 _in_trace(around, frame.trace)
 
     def __call__(self, function: _Function) -> _Function:
-        return cast(_Function, _tagged(function, self._tags))
-
-
-def _tagged(function: Any, tags: Mapping[str, object]) -> Any:
-    if inspect.isasyncgenfunction(function):
-
-        @functools.wraps(function)
-        async def asynchronous_generator(*args: Any, **kwargs: Any) -> Any:
-            items = function(*args, **kwargs)
-            try:
-                while True:
-                    with tag(**tags):
-                        try:
-                            item = await items.__anext__()
-                        except StopAsyncIteration:
-                            return
-                    yield item
-            finally:
-                await items.aclose()
-
-        return asynchronous_generator
-    if inspect.iscoroutinefunction(function):
-
-        @functools.wraps(function)
-        async def coroutine(*args: Any, **kwargs: Any) -> Any:
-            with tag(**tags):
-                return await function(*args, **kwargs)
-
-        return coroutine
-    if inspect.isgeneratorfunction(function):
-
-        @functools.wraps(function)
-        def generator(*args: Any, **kwargs: Any) -> Any:
-            return (yield from _Tagging(function(*args, **kwargs), tags))
-
-        return generator
-
-    @functools.wraps(function)
-    def plain(*args: Any, **kwargs: Any) -> Any:
-        with tag(**tags):
-            return function(*args, **kwargs)
-
-    return plain
-
-
-class _Tagging:
-    """A generator whose body runs tagged, and whose consumer does not."""
-
-    def __init__(self, generator: Any, tags: Mapping[str, object]) -> None:
-        self._generator = generator
-        self._tags = tags
-
-    def __iter__(self) -> _Tagging:
-        return self
-
-    def __next__(self) -> Any:
-        with tag(**self._tags):
-            return next(self._generator)
-
-    def send(self, value: Any) -> Any:
-        with tag(**self._tags):
-            return self._generator.send(value)
-
-    def throw(self, *error: Any) -> Any:
-        with tag(**self._tags):
-            return self._generator.throw(*error)
-
-    def close(self) -> None:
-        self._generator.close()
+        return cast(_Function, tagging(function, partial(tag, **self.said)))

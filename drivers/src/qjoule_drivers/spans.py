@@ -10,6 +10,7 @@ from weakref import ref
 from qjoule_drivers.context import (
     Frame,
     baggage_keys,
+    framed,
     in_force,
     innermost,
     outermost,
@@ -40,14 +41,17 @@ def with_opentelemetry(current: Callable[[], object]) -> Callable[[], Frame]:
     last_seen = last.get
 
     def frame() -> Frame:
-        block, context, seen = innermost(), current(), last_seen()
+        context = current()
+        if not context:
+            return innermost()  # nothing is in it: no span, no baggage
+        block, seen = innermost(), last_seen()
         is_same = seen.context() is context
         if is_same and seen.block is block:
             return seen.made
         span = seen.span if is_same else current_span()
         if is_same and span is None and not baggage_keys:
             return block
-        made = Frame(in_force(), block.whose, block.around, span or block.trace)
+        made = framed(in_force(), block.whose, block.around, span or block.trace)
         with suppress(TypeError):  # a context of somebody's own has to be asked each time
             last.set(_Seen(block, ref(context), span, made))
         return made

@@ -21,14 +21,16 @@ _LONGEST_NAME = 63  #: NAMEDATALEN - 1: the server cuts `application_name` there
 
 
 def _wait(original: Any) -> Any:
-    now, c = monotonic_ns, channel  # nearer than globals
+    now = monotonic_ns  # nearer than a global
 
     def wait(self: Any, gen: Any, *more: Any, **options: Any) -> Any:
         peer = self._qjoule_peer
-        if peer is not None and peer.frame is c.frame() and peer.to is c.to and now() < c.check_ns:
-            if more or options:
-                return original(self, gen, *more, **options)
-            return original(self, gen)  # all is told
+        if peer is not None:
+            to = peer.to
+            if peer.frame is to.frame() and now() < to.until_ns:
+                if more or options:
+                    return original(self, gen, *more, **options)
+                return original(self, gen)  # all is told
         call = channel.begin(peer or meet(self, _describe)) if SHIM.active else 0
         if not call:
             return original(self, gen, *more, **options)

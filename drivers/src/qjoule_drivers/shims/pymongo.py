@@ -33,12 +33,14 @@ _COMMENTED = frozenset(
 
 
 def _send_message(original: Any) -> Any:
-    now, c = monotonic_ns, channel  # nearer than globals
+    now = monotonic_ns  # nearer than a global
 
     def send_message(self: Any, message: Any, max_doc_size: Any) -> Any:
         peer = self._qjoule_peer
-        if peer is not None and peer.frame is c.frame() and peer.to is c.to and now() < c.check_ns:
-            return original(self, message, max_doc_size)  # all is told
+        if peer is not None:
+            to = peer.to
+            if peer.frame is to.frame() and now() < to.until_ns:
+                return original(self, message, max_doc_size)  # all is told
         if SHIM.active:
             self._qjoule_call = channel.begin(peer or meet(self, _describe))
         return original(self, message, max_doc_size)

@@ -19,12 +19,14 @@ _LONGEST_NAME = 256  #: Redis itself has no limit; `CLIENT LIST` is read by peop
 
 
 def _send_packed_command(original: Any) -> Any:
-    now, c = monotonic_ns, channel  # nearer than globals
+    now = monotonic_ns  # nearer than a global
 
     def send_packed_command(self: Any, command: Any, check_health: bool = True) -> Any:
         peer = self._qjoule_peer
-        if peer is not None and peer.frame is c.frame() and peer.to is c.to and now() < c.check_ns:
-            return original(self, command, check_health)  # all is told
+        if peer is not None:
+            to = peer.to
+            if peer.frame is to.frame() and now() < to.until_ns:
+                return original(self, command, check_health)  # all is told
         if SHIM.active:
             # What the original sends first, of its own accord, has calls of its own: done before
             # this one begins, it leaves the statement to this one.
