@@ -11,7 +11,7 @@ CLANG  := clang
 CC     := gcc
 
 BPF_CONCERNS := maps query session statement tags segments tasks socket symbol_mysql children_mysql session_mysql symbol_postgres \
-                redis redis_lines cassandra cassandra_told cassandra_hash cassandra_packed voltdb agent \
+                redis redis_lines redis_named cassandra cassandra_told cassandra_hash cassandra_packed voltdb agent \
                 mongodb mongodb_reply mongodb_packed mongodb_text symbol_mongodb
 BPF_OBJECTS  := $(BPF_CONCERNS:%=$(BUILD)/bpf/%.bpf.o)
 BPF_ARCH     := $(shell uname -m | sed 's/x86_64/x86/; s/aarch64/arm64/')

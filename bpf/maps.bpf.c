@@ -4,7 +4,7 @@
 #include "batch.bpf.h"
 #include "statement.bpf.h"
 #include "parallel.bpf.h"
-#include "redis_state.bpf.h"
+#include "redis_named.bpf.h"
 #include "voltdb.bpf.h"
 #include "cassandra.bpf.h"
 #include "mongodb_state.bpf.h"
@@ -31,6 +31,7 @@ struct agent_statements_map agent_statements SEC(".maps");
 struct agent_requests_map agent_requests SEC(".maps");
 struct redis_connections_map redis_connections SEC(".maps");
 struct redis_texts_map redis_texts SEC(".maps");
+struct redis_namings_map redis_namings SEC(".maps");
 struct voltdb_begun_map voltdb_begun SEC(".maps");
 struct cql_connections_map cql_connections SEC(".maps");
 struct cql_tagged_map cql_tagged SEC(".maps");

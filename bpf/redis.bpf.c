@@ -11,7 +11,6 @@
  * read with no system call between: requests are counted and timed, and none owns CPU time.
  */
 #include "redis_request.bpf.h"
-#include "syscall.bpf.h"
 
 static __always_inline struct thread_state *redis_thread(struct task_struct *task)
 {
@@ -88,7 +87,7 @@ int BPF_PROG(on_redis_recv, struct sock *sk, int got, int flags)
 	struct redis_connection *connection;
 	struct qj_cpu_state *cpu;
 	__u64 addr, now;
-	bool owns;
+	bool owns, behind;
 
 	if (!thread || got < 0 || (flags & MSG_PEEK))
 		return 0;
@@ -113,17 +112,18 @@ int BPF_PROG(on_redis_recv, struct sock *sk, int got, int flags)
 	}
 	if (connection->opaque)
 		return 0;
-	if (connection->waits && connection->executions) /* more, before the reply has gone */
+	behind = connection->waits && connection->executions; /* more, before the reply has gone */
+	if (behind)
 		redis_answered(cpu, thread, connection, now);
 	if (!connection->waits) {
-		redis_request(cpu, connection, now);
+		redis_request(cpu, connection, behind, now);
 		thread->unanswered++;
 	}
 	if (owns) {
 		redis_claim(cpu, thread, connection, now);
 		thread->sleeps = task->nvcsw;
 	}
-	redis_take(cpu, thread, connection, addr, got);
+	redis_take(cpu, thread, connection, sk, addr, got);
 	if (owns) {
 		cpu->shape = connection->shape;
 		thread->shape = connection->shape;
@@ -151,6 +151,7 @@ int BPF_PROG(on_redis_send, struct sock *sk, int sent, int flags)
 	if (!connection || !connection->query)
 		return 0;
 	cpu = this_cpu();
+	redis_named(cpu, thread, connection, sk, task, sent);
 	now = bpf_ktime_get_ns();
 	if (!executes(task) || !owns_time(thread)) {
 		/* The main thread waits for it, and has no hand in this connection until then. */

@@ -7,6 +7,7 @@
 #define QJOULE_REDIS_REQUEST_BPF_H
 
 #include "redis_wire.bpf.h"
+#include "syscall.bpf.h"
 
 /* Tells a request that has been answered, or that the next one follows. */
 static __always_inline void redis_answered(struct qj_cpu_state *cpu, struct thread_state *thread,
@@ -25,14 +26,14 @@ static __always_inline void redis_answered(struct qj_cpu_state *cpu, struct thre
 	if (request->runs > 1)
 		thread->flags |= QJ_QUERY_PIPELINED;
 	query_end(cpu, thread, now);
-	request->waits = 0;
+	request->waits = REDIS_WAITS_NOT;
 	thread->query = query;
 	thread->begin_ns = begin_ns;
 	thread->shape = shape;
 }
 
 static __always_inline void redis_request(struct qj_cpu_state *cpu,
-					  struct redis_connection *request, __u64 now)
+					  struct redis_connection *request, bool behind, __u64 now)
 {
 	request->query = new_id(cpu);
 	request->begin_ns = now;
@@ -42,7 +43,7 @@ static __always_inline void redis_request(struct qj_cpu_state *cpu,
 	request->flags = 0;
 	request->statement_bytes = 0;
 	request->runs = 0;
-	request->waits = 1;
+	request->waits = behind ? REDIS_WAITS_BEHIND : REDIS_WAITS;
 }
 
 static __always_inline void redis_emit_text(struct qj_cpu_state *cpu, struct thread_state *thread,
@@ -71,14 +72,59 @@ static __always_inline void redis_emit_text(struct qj_cpu_state *cpu, struct thr
 	bpf_map_update_elem(&seen, &shape, &yes, BPF_ANY);
 }
 
+/*
+ * What the connection is called, if that is asked for. A name that an earlier request gave it and
+ * that no reply has told of counts now.
+ */
+static __always_inline struct redis_naming *redis_naming_of(struct qj_cpu_state *cpu,
+							    struct thread_state *thread,
+							    struct redis_connection *connection,
+							    struct sock *sk)
+{
+	struct redis_naming *n;
+
+	if (!plan.tags)
+		return 0;
+	n = bpf_sk_storage_get(&redis_namings, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!n) {
+		count_loss(cpu, QJ_LOSS_STATE);
+		return 0;
+	}
+	n->session = connection->session;
+	if (n->state == REDIS_NAME_ASKED)
+		redis_name_tell(cpu, thread, n);
+	return n;
+}
+
+/* The reply to a request is being sent, which perhaps says what became of a name. */
+static __always_inline void redis_named(struct qj_cpu_state *cpu, struct thread_state *thread,
+					struct redis_connection *request, struct sock *sk,
+					struct task_struct *task, __u32 bytes)
+{
+	bool is_its_own = request->waits == REDIS_WAITS && request->executions == 1;
+	struct redis_naming *n;
+
+	if (!plan.tags || !request->naming || !request->waits)
+		return;
+	n = bpf_sk_storage_get(&redis_namings, sk, 0, 0);
+	if (!n)
+		return;
+	redis_name_answered(cpu, thread, n, is_its_own ? sent_from(task, bytes) : 0);
+	request->naming = n->state != REDIS_NAME_SETTLED;
+}
+
 /* Adds the commands in what was read to the connection's request. */
 static __always_inline void redis_take(struct qj_cpu_state *cpu, struct thread_state *thread,
-				       struct redis_connection *request, __u64 addr, __u32 bytes)
+				       struct redis_connection *request, struct sock *sk,
+				       __u64 addr, __u32 bytes)
 {
 	__u32 zero = 0;
 	struct redis_text *text = bpf_map_lookup_elem(&redis_texts, &zero);
 	struct redis_walk walk = {
+	    .cpu = cpu,
+	    .thread = thread,
 	    .connection = request,
+	    .naming = redis_naming_of(cpu, thread, request, sk),
 	    .text = text,
 	    .addr = addr,
 	    .left = bytes,
@@ -92,6 +138,8 @@ static __always_inline void redis_take(struct qj_cpu_state *cpu, struct thread_s
 		count_loss(cpu, QJ_LOSS_FRAMING);
 		request->command.at = REDIS_AT_UNKNOWN;
 	}
+	if (plan.tags && walk.naming)
+		request->naming = walk.naming->state != REDIS_NAME_SETTLED;
 	request->statement_bytes += bytes;
 	if (request->runs)
 		redis_emit_text(cpu, thread, request, text);

@@ -40,6 +40,12 @@ struct redis_command {
 	__u8 key[2 * QJ_REDIS_KEY];
 };
 
+enum redis_waits {
+	REDIS_WAITS_NOT = 0,
+	REDIS_WAITS,	    /* for the reply to its last request, which comes next ... */
+	REDIS_WAITS_BEHIND, /* ... or after replies to earlier ones */
+};
+
 struct redis_connection {
 	__u64 session;
 	__u64 query; /* the last request's; 0 before the first */
@@ -49,10 +55,10 @@ struct redis_connection {
 	__u32 executions;
 	__u32 flags;
 	__u32 statement_bytes;
-	__u8 waits;  /* for a reply to that request */
+	__u8 waits;  /* enum redis_waits */
 	__u8 runs;   /* stretches of equal commands in the request */
 	__u8 opaque; /* TLS */
-	__u8 reserved;
+	__u8 naming; /* a client's name waits for what becomes of it */
 	struct redis_command command;
 };
 

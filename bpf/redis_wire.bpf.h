@@ -8,13 +8,17 @@
 #define QJOULE_REDIS_WIRE_BPF_H
 
 #include "redis_lines.bpf.h"
+#include "redis_named.bpf.h"
 #include "statement.bpf.h"
 
 #define REDIS_WALK_MAX	    (1 << 16) /* steps in one read, one for a line or an argument's part */
 #define REDIS_TLS_HANDSHAKE 0x16      /* RFC 8446, ContentType */
 
 struct redis_walk {
+	struct qj_cpu_state *cpu;
+	struct thread_state *thread;
 	struct redis_connection *connection;
+	struct redis_naming *naming; /* 0: what the connection is called is not asked for */
 	struct redis_text *text;
 	__u64 addr;
 	__u32 left;
@@ -83,6 +87,8 @@ static __always_inline void redis_command_done(struct redis_walk *walk)
 	__u64 shape;
 
 	request->executions++;
+	if (plan.tags && walk->naming)
+		redis_name_command_done(walk->naming);
 	redis_hash(c, &walk->text->pattern);
 	shape = walk->text->pattern.hash;
 	if (request->runs && shape == request->last_shape)
@@ -100,10 +106,24 @@ static __always_inline void redis_command_done(struct redis_walk *walk)
 							    (shape | 1) * qj_redis_key(plan.seed)));
 }
 
+/* Most commands name nothing, which is known once their own name is. */
+static __always_inline void redis_argument_named(struct redis_walk *walk)
+{
+	const struct redis_command *c = &walk->connection->command;
+	struct redis_naming *n = walk->naming;
+
+	if (!plan.tags || !n || n->expects == REDIS_EXPECTS_NOTHING)
+		return;
+	if (!c->index)
+		redis_name_word(n, c);
+	redis_name_argument(walk->cpu, walk->thread, n);
+}
+
 static __always_inline void redis_argument_done(struct redis_walk *walk)
 {
 	struct redis_command *c = &walk->connection->command;
 
+	redis_argument_named(walk);
 	c->index++;
 	c->arguments--;
 	if (c->arguments) {
@@ -125,6 +145,8 @@ static __always_inline void redis_overwrite(struct redis_walk *walk)
 
 	if (walk->connection->runs == 1 && !walk->text->used)
 		redis_tell(walk->text, c);
+	if (plan.tags && walk->naming)
+		redis_name_begin(walk->naming);
 	c->index = 0;
 	c->name_bytes = 0;
 	c->key_bytes = 0;
@@ -221,6 +243,8 @@ static __always_inline void redis_bulk(struct redis_walk *walk)
 					    (const void *)walk->addr);
 		c->key_bytes += keep;
 	}
+	if (plan.tags && walk->naming && c->index && walk->naming->expects != REDIS_EXPECTS_NOTHING)
+		redis_name_part(walk->naming, walk->addr, text);
 	walk->addr += here;
 	walk->left -= here;
 	c->bulk_left -= here;
@@ -236,6 +260,8 @@ static __always_inline void redis_inline(struct redis_walk *walk)
 	__u32 bytes = redis_piece(walk, &piece);
 	int result = redis_inline_bytes(c, &piece, bytes);
 
+	if (plan.tags && walk->naming)
+		redis_name_line(walk->cpu, walk->thread, walk->naming, &piece, result & 0xff);
 	redis_taken(walk, result);
 	if (!(result & REDIS_WHOLE))
 		return;

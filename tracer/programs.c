@@ -131,6 +131,7 @@ static void choose_redis(struct qjoule_bpf *skeleton, bool wanted)
 {
 	bpf_map__set_autocreate(skeleton->maps.redis_connections, wanted);
 	bpf_map__set_autocreate(skeleton->maps.redis_texts, wanted);
+	bpf_map__set_autocreate(skeleton->maps.redis_namings, wanted);
 	bpf_program__set_autoload(skeleton->progs.on_redis_recv, wanted);
 	bpf_program__set_autoload(skeleton->progs.on_redis_send, wanted);
 }

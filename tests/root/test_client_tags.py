@@ -98,16 +98,20 @@ def test_query_attributes(mysql8033: DatabaseServer, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("elsewhere")
 def test_nothing_is_read_unasked(
-    mariadb: DatabaseServer, postgres: DatabaseServer, tmp_path: Path
+    mariadb: DatabaseServer, postgres: DatabaseServer, redis: DatabaseServer, tmp_path: Path
 ) -> None:
-    pids = f"--pid={mariadb.pid}", f"--pid={postgres.pid}"
+    pids = (f"--pid={server.pid}" for server in (mariadb, postgres, redis))
     with recording(tmp_path / "t", *pids), tag(endpoint="x", release="1"):
         for server in (mariadb, postgres):
             with closing(server.connect()) as connection, connection.cursor() as cursor:
                 cursor.execute("select 1 as m_said")
+        with redis.connect() as client:
+            assert client.client_getname() == "release=1"
+            client.get("m_said:1")
     run = Run(tmp_path / "t")
-    assert len(run.having("m_said")) == 2
+    assert len(run.having("m_said")) == 3
     assert run.queries["tags"].isna().all()
+    assert run.having("GET m_said")["application"].isna().all()
 
 
 #: A statement's text, and the tags that it has.

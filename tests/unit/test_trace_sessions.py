@@ -197,9 +197,11 @@ def text(statement: bytes) -> Frame:
     return next(frame for frame in Stream(io.BytesIO(stream)) if frame.kind is Block.TEXT)
 
 
-def postgres_event(kind: SessionEvent, t_ns: int, text: bytes = b"") -> bytes:
+def postgres_event(
+    kind: SessionEvent, t_ns: int, text: bytes = b"", server: ServerKind = ServerKind.POSTGRES
+) -> bytes:
     record = {"session": 7, "t_ns": t_ns, "text_bytes": len(text), "event": kind}
-    record["server_kind"] = ServerKind.POSTGRES
+    record["server_kind"] = server
     return ft.block(Block.SESSION, record, text=text)
 
 
@@ -253,3 +255,27 @@ def test_a_session_that_was_open_before_is_named_by_its_processs_title() -> None
     assert applications(sessions, 15, 30) == [None, "lotto"]
     sessions = told(postgres_event(SessionEvent.USER, 10, b"bob\0cut off"))
     assert at(sessions, 10) == [("bob", None)]
+
+
+def named(t_ns: int, name: bytes) -> bytes:
+    return postgres_event(SessionEvent.APPLICATION, t_ns, name, ServerKind.REDIS)
+
+
+def test_a_redis_client_is_called_what_its_server_takes_for_a_name() -> None:
+    refused = (b"a b", b"\n", b"caf\xc3\xa9", b"\x7f", b"\0")
+    sessions = told(
+        named(10, b"job=night%20ly,release=1"),
+        *(named(20 + n, name) for n, name in enumerate(refused)),
+        named(30, b"!" + b"~" * 255),
+        named(40, b""),
+    )
+    expected = [None, "job=night%20ly,release=1", "job=night%20ly,release=1", "!" + "~" * 255, None]
+    assert applications(sessions, 9, 10, 29, 30, 40) == expected
+    rows = sessions.take_rows().to_pylist()
+    assert [row["application"] for row in rows[1:6]] == [None] * len(refused)
+    many = np.full(2, 7, np.uint64)
+    _, _, names = sessions.names_of(many, np.array([10, 30], np.uint64))
+    found = sessions.tags_of(many, names)
+    assert found is not None
+    codes, tags = found
+    assert [tags[code] for code in codes] == [(("job", "night ly"), ("release", "1")), ()]

@@ -116,9 +116,9 @@ Examples:
 @click.option(
     "--client-tags",
     is_flag=True,
-    help="MySQL, MariaDB, PostgreSQL, Cassandra: also read tags that clients send to the server, "
-    "in comments (sqlcommenter), attributes, application_name and custom payloads: those of "
-    "clients on other hosts.",
+    help="MySQL, MariaDB, PostgreSQL, Cassandra, Redis: also read tags that clients send to the "
+    "server, in comments (sqlcommenter), attributes, custom payloads and names of connections: "
+    "those of clients on other hosts.",
 )
 @click.option("--no-counters", is_flag=True, help="Leave the hardware counters alone.")
 @click.option(

@@ -22,7 +22,7 @@ from qjoule.trace.schema import SESSION_EVENTS, SESSIONS
 from qjoule.trace.startup import (
     RESET,
     Startup,
-    application_name,
+    parse_application,
     parse_change,
     parse_sets,
     parse_startup,
@@ -118,8 +118,9 @@ class Sessions:
             startup = Startup(application=name or None)
             self._change(session, t_ns, event, (_SAME, _SAME, code))
         elif event == SessionEvent.APPLICATION:
-            startup = Startup(application=application_name(frame.text))
-            code = self._code(startup.application)
+            name = parse_application(kind, frame.text)
+            startup = Startup(application=name or None)
+            code = _SAME if name is None else self._code(startup.application)
             self._change(session, t_ns, event, (_SAME, _SAME, code))
         elif event == SessionEvent.KEPT:
             self._change(session, t_ns, event, (_SAME, _SAME, _SAME))

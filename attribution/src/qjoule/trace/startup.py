@@ -164,6 +164,16 @@ def application_name(name: bytes) -> str | None:
     return "".join(chr(byte) if 32 <= byte < 127 else "?" for byte in name) or None
 
 
+def parse_application(kind: int, name: bytes) -> str | None:
+    """What an application calls itself from now on, "": nothing. None: as before.
+
+    Redis refuses blanks and what is not printable ASCII (clientSetNameOrReply(), networking.c).
+    """
+    if kind != ServerKind.REDIS:
+        return application_name(name) or ""
+    return name.decode("ascii") if all(0x21 <= byte <= 0x7E for byte in name) else None
+
+
 def _mysql(cursor: _Cursor, found: dict[str, Any]) -> None:
     flags = cursor.uint(2)
     if not flags & _PROTOCOL_41:
