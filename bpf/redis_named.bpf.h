@@ -128,8 +128,8 @@ static __always_inline void redis_name_word(struct redis_naming *n, const struct
 
 /*
  * A reply is being sent; `addr`: where it lies if it is that of one command, else 0. What begins
- * with "-" is an error; with "_" or "*-", an EXEC that did nothing. "+OK" to what we took for
- * queued says that there was no transaction.
+ * with "-" is an error; with "_" or "*-", an EXEC that did nothing. While a name is queued EXEC
+ * decides; but "+OK" then says that there was no transaction.
  */
 static __always_inline void redis_name_answered(struct qj_cpu_state *cpu,
 						struct thread_state *thread, struct redis_naming *n,
@@ -139,15 +139,14 @@ static __always_inline void redis_name_answered(struct qj_cpu_state *cpu,
 
 	if (addr)
 		bpf_probe_read_user(first, sizeof(first), (const void *)addr);
-	if (first[0] == '-' || first[0] == '_' || (first[0] == '*' && first[1] == '-')) {
-		n->state = REDIS_NAME_SETTLED;
-		return;
-	}
-	if (n->state == REDIS_NAME_QUEUED && first[0] == '+' && first[1] == 'O') {
+	if (n->state == REDIS_NAME_QUEUED) {
+		if (first[0] != '+' || first[1] != 'O')
+			return;
 		n->in_transaction = 0;
-		n->state = REDIS_NAME_ASKED;
 	}
-	if (n->state == REDIS_NAME_ASKED)
+	if (first[0] == '-' || first[0] == '_' || (first[0] == '*' && first[1] == '-'))
+		n->state = REDIS_NAME_SETTLED;
+	else
 		redis_name_tell(cpu, thread, n);
 }
 

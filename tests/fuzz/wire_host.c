@@ -11,76 +11,13 @@
 #include "mysql_wire.bpf.h"
 #include "postgres_wire.bpf.h"
 
-const volatile struct qj_plan plan = {.seed = 1, .mode = QJ_MODE_RECORD, .rings = 1, .tags = 1};
-struct qj_control control;
-struct qj_cpu_state cpus[QJ_MAX_CPUS];
-struct threads_map threads;
-struct rings_map rings;
-struct counter_map cycles, instructions, llc_misses;
-struct sums_map sums_even, sums_odd;
-struct seen_map seen;
-struct prepared_map prepared;
-struct seen_tags_map seen_tags;
-struct tags_room_map tags_room;
-
-static struct task_struct task = {.real_parent = &task, .pid = 1, .tgid = 1, .comm = "server"};
-static struct thread_state thread;
 static struct tags_room room;
 static __u8 buffer[2 * WIRE_BUFFER]; /* a server's stays where it is while a packet comes in */
 static size_t buffer_bytes;
 static __u8 replies[POSTGRES_SEND_BUFFER];
-static __u64 now_ns;
 
+#include "wire_kernel.h"
 #include "wire_told.h"
-
-/* ---- maps: a list of entries, newest first ------------------------------------------------ */
-
-struct entry {
-	struct entry *next;
-	void *map;
-	__u8 key[16];
-	__u8 value[64];
-};
-static struct entry *entries;
-
-static size_t key_bytes(void *map)
-{
-	return map == &prepared ? sizeof(struct prepared_key) : sizeof(__u64);
-}
-
-static size_t value_bytes(void *map)
-{
-	return map == &prepared ? sizeof(struct prepared_statement) : sizeof(__u8);
-}
-
-void *bpf_map_lookup_elem(void *map, const void *key)
-{
-	if (map == &rings)
-		return &rings;
-	for (struct entry *e = entries; e; e = e->next)
-		if (e->map == map && !memcmp(e->key, key, key_bytes(map)))
-			return e->value;
-	return NULL;
-}
-
-long bpf_map_update_elem(void *map, const void *key, const void *value, __u64 flags)
-{
-	void *known = bpf_map_lookup_elem(map, key);
-	struct entry *e;
-
-	if (!known) {
-		e = calloc(1, sizeof(*e));
-		e->map = map;
-		e->next = entries;
-		memcpy(e->key, key, key_bytes(map));
-		entries = e;
-		known = e->value;
-	}
-	memcpy(known, value, value_bytes(map));
-	return 0;
-}
-
-/* ---- other helpers ------------------------------------------------------------------------ */
 
 static int readable(const void *from, size_t bytes)
 {
@@ -96,52 +33,9 @@ static int readable(const void *from, size_t bytes)
 	return at <= buffer_bytes && bytes <= buffer_bytes - at;
 }
 
-long bpf_probe_read_user(void *to, __u32 bytes, const void *from)
+static void *own_map(void *map)
 {
-	if (!readable(from, bytes)) {
-		memset(to, 0, bytes);
-		return -14; /* EFAULT */
-	}
-	memcpy(to, from, bytes);
-	return 0;
-}
-
-long bpf_probe_read_user_str(void *to, __u32 bytes, const void *from)
-{
-	char *out = to;
-
-	if (!bytes)
-		return 0;
-	for (__u32 i = 0; i < bytes; i++) {
-		if (i == bytes - 1) {
-			out[i] = 0;
-			return bytes;
-		}
-		if (!readable((const char *)from + i, 1)) {
-			memset(to, 0, bytes);
-			return -14;
-		}
-		out[i] = ((const char *)from)[i];
-		if (!out[i])
-			return i + 1;
-	}
-	return 0;
-}
-
-long bpf_probe_read_kernel_str(void *to, __u32 bytes, const void *from)
-{
-	strncpy(to, from, bytes - 1);
-	return 0;
-}
-
-long bpf_loop(__u32 times, void *step, void *context, __u64 flags)
-{
-	long (*take)(__u32, void *) = (long (*)(__u32, void *))step;
-	__u32 i = 0;
-
-	while (i < times && !take(i, context))
-		i++;
-	return i;
+	return NULL;
 }
 
 void *bpf_task_storage_get(void *map, struct task_struct *of, void *value, __u64 flags)
@@ -149,41 +43,11 @@ void *bpf_task_storage_get(void *map, struct task_struct *of, void *value, __u64
 	return map == &tags_room ? (void *)&room : &thread;
 }
 
-long bpf_perf_event_read_value(void *map, __u64 flags, void *value, __u32 bytes)
-{
-	return -2;
-}
-
-__u64 bpf_ktime_get_ns(void)
-{
-	return now_ns += 1000000; /* no rate is too high for what is told */
-}
-
-__u64 bpf_get_current_pid_tgid(void)
-{
-	return 1ULL << 32 | 1;
-}
-
-__u32 bpf_get_smp_processor_id(void)
-{
-	return 0;
-}
-
-struct task_struct *bpf_get_current_task_btf(void)
-{
-	return &task;
-}
-
 /* ---- a connection ------------------------------------------------------------------------- */
 
 static void forget(void)
 {
-	while (entries) {
-		struct entry *next = entries->next;
-
-		free(entries);
-		entries = next;
-	}
+	forget_entries();
 	while (n_texts)
 		free(texts[--n_texts].text);
 	buffer_bytes = 0;

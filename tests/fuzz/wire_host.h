@@ -27,6 +27,12 @@ struct wire_query {
 	__u32 tags_dialect;
 };
 
+/* What an application calls itself. */
+struct wire_name {
+	__u32 count;
+	char bytes[512];
+};
+
 /* A new connection; `phase`: enum phase of bpf/state.bpf.h. */
 void wire_open(int server_kind, int phase);
 /* The server reads these bytes to this place in its buffer: beyond them lies nothing readable. */
@@ -40,6 +46,8 @@ void wire_reply(const __u8 *bytes, size_t count);
 /* The connection ends; returns how many queries there were. */
 size_t wire_close(void);
 const struct wire_query *wire_queries(void);
+/* What the connection was called, in turn, since it was opened. */
+const struct wire_name *wire_names(size_t *count);
 __u32 wire_loss(int cause);
 /* Session events and names of roles that were told. */
 size_t wire_sessions(void);

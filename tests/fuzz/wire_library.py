@@ -14,7 +14,7 @@ from qjoule.contract import Loss, QueryFlag, ServerKind
 UNKNOWN, STARTUP, READY = 0, 1, 2
 
 
-class _Query(ctypes.Structure):
+class WireQuery(ctypes.Structure):
     _fields_ = [
         ("shape", ctypes.c_uint64),
         ("executions", ctypes.c_uint32),
@@ -48,7 +48,7 @@ def _library() -> ctypes.CDLL:
     flags = ("-O1", "-Wno-unused-parameter", "-Itests/fuzz/host")
     loaded = compiled("tests/fuzz/wire_host.c", compiler="clang", flags=flags)
     loaded.wire_close.restype = ctypes.c_size_t
-    loaded.wire_queries.restype = ctypes.POINTER(_Query)
+    loaded.wire_queries.restype = ctypes.POINTER(WireQuery)
     loaded.wire_receive.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_size_t]
     loaded.wire_reply.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
     for count in ("wire_sessions", "wire_session_bytes", "wire_roles"):

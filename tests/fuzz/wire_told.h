@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* What the parsers would send to the tracer, kept; the ring's helpers. A part of wire_host.c. */
+/*
+ * What the parsers would send to the tracer, kept; the ring's helpers. A part of wire_host.c and of
+ * redis_wire_host.c.
+ */
 #ifndef QJOULE_WIRE_TOLD_H
 #define QJOULE_WIRE_TOLD_H
 
@@ -17,6 +20,8 @@ static size_t n_texts;
 static struct wire_query *queries;
 static __u64 query_tags[WIRE_RECORDS];
 static size_t n_queries, n_sessions, session_bytes, n_roles;
+static struct wire_name *names;
+static size_t n_names;
 
 static void keep_text(const struct qj_ring_text *r)
 {
@@ -58,6 +63,23 @@ static void keep_query(const struct qj_query *q)
 		abort();
 }
 
+static void keep_session(const struct qj_ring_session *r)
+{
+	struct wire_name *kept;
+
+	n_sessions++;
+	session_bytes += r->session.text_bytes;
+	if (r->session.event != QJ_SESSION_APPLICATION || n_names == WIRE_RECORDS)
+		return;
+	if (r->session.text_bytes > sizeof(kept->bytes))
+		abort();
+	if (!names)
+		names = calloc(WIRE_RECORDS, sizeof(*names));
+	kept = &names[n_names++];
+	kept->count = r->session.text_bytes;
+	memcpy(kept->bytes, r->bytes, kept->count);
+}
+
 struct wire_record {
 	__u64 bytes;
 	__u8 record[];
@@ -80,19 +102,23 @@ void bpf_ringbuf_discard(void *record, __u64 flags)
 void bpf_ringbuf_submit(void *record, __u64 flags)
 {
 	const struct qj_ring_head *head = record;
-	const struct qj_ring_session *session = record;
 
 	if (head->block == QJ_BLOCK_TEXT) {
 		keep_text(record);
 	} else if (head->block == QJ_BLOCK_QUERY) {
 		keep_query(&((const struct qj_ring_query *)record)->query);
 	} else if (head->block == QJ_BLOCK_SESSION) {
-		n_sessions++;
-		session_bytes += session->session.text_bytes;
+		keep_session(record);
 	} else if (head->block == QJ_BLOCK_TASK) {
 		n_roles++;
 	}
 	bpf_ringbuf_discard(record, 0);
+}
+
+const struct wire_name *wire_names(size_t *count)
+{
+	*count = n_names;
+	return names;
 }
 
 const struct wire_query *wire_queries(void)

@@ -60,6 +60,8 @@ SENT: dict[str, list[tuple[bytes, int]]] = {
     "transaction_at_once": [(MULTI + FIRST + resp(b"GET", b"x:1") + EXEC, 4)],
     "discarded": [(FIRST, 1), (MULTI, 1), (OTHER, 1), (DISCARD, 1)],
     "discarded_at_once": [(FIRST, 1), (MULTI + OTHER + DISCARD, 3)],
+    "nested": [(FIRST, 1), (MULTI, 1), (OTHER, 1), (MULTI, 1), (EXEC, 1)],
+    "no_transaction": [(FIRST, 1), (EXEC, 1), (OTHER, 1), (DISCARD, 1)],
     "aborted": [(FIRST, 1), (MULTI, 1), (OTHER, 1), (resp(b"NOSUCH"), 1), (EXEC, 1)],
     "watched": [
         (FIRST, 1),

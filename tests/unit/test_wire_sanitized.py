@@ -6,17 +6,23 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from host_library import ROOT
 
 
-def test_a_fuzzer_finds_no_fault(tmp_path: Path) -> None:
-    """The same inputs each time: searching on is for tests/fuzz/wire_fuzz.c by hand."""
-    program = tmp_path / "wire_fuzz"
-    sources = [str(ROOT / "tests/fuzz" / name) for name in ("wire_fuzz.c", "wire_host.c")]
+@pytest.mark.parametrize(
+    ("sources", "runs"),
+    [(("wire_fuzz.c", "wire_host.c"), 10_000), (("redis_wire_fuzz.c", "redis_wire_host.c"), 300)],
+)
+def test_a_fuzzer_finds_no_fault(sources: tuple[str, ...], runs: int, tmp_path: Path) -> None:
+    """The same inputs each time: searching on is for the programs of tests/fuzz by hand."""
+    program = tmp_path / "fuzz"
+    files = [str(ROOT / "tests/fuzz" / name) for name in sources]
     sanitize = ["-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all"]
     include = [f"-I{ROOT / 'tests/fuzz/host'}", f"-I{ROOT / 'bpf'}"]
-    build = ["clang", "-g", "-O1", *sanitize, *include, *sources, "-o", str(program)]
+    build = ["clang", "-g", "-O1", *sanitize, *include, *files, "-o", str(program)]
     subprocess.run(build, check=True, capture_output=True)
-    run = [str(program), "-runs=10000", "-max_len=1024", "-seed=1"]
+    run = [str(program), f"-runs={runs}", "-max_len=1024", "-seed=1"]
     done = subprocess.run(run, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -52,6 +52,21 @@ struct unix_sock {
 	struct sock *peer;
 };
 
+struct pt_regs {
+	unsigned long orig_ax, di, si;
+};
+
+struct iovec {
+	void *iov_base;
+	unsigned long iov_len;
+};
+
+struct user_msghdr {
+	void *msg_name;
+	int msg_namelen;
+	struct iovec *msg_iov;
+};
+
 struct bpf_perf_event_value {
 	__u64 counter, enabled, running;
 };
@@ -62,8 +77,10 @@ enum {
 	BPF_LOCAL_STORAGE_GET_F_CREATE = 1,
 	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_PERF_EVENT_ARRAY = 4,
+	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
 	BPF_MAP_TYPE_LRU_HASH = 9,
 	BPF_MAP_TYPE_ARRAY_OF_MAPS = 12,
+	BPF_MAP_TYPE_SK_STORAGE = 24,
 	BPF_MAP_TYPE_RINGBUF = 27,
 	BPF_MAP_TYPE_TASK_STORAGE = 29,
 	BPF_F_NO_PREALLOC = 1,

@@ -11,15 +11,18 @@
 #define __array(name, value) typeof(value) *name[]
 #undef __always_inline
 #define __always_inline inline __attribute__((always_inline))
-#define __noinline static __attribute__((noinline, unused))
+#define __noinline	static __attribute__((noinline, unused))
 
 long bpf_probe_read_user(void *to, __u32 bytes, const void *from);
+long bpf_probe_read_kernel(void *to, __u32 bytes, const void *from);
 long bpf_probe_read_user_str(void *to, __u32 bytes, const void *from);
 long bpf_probe_read_kernel_str(void *to, __u32 bytes, const void *from);
 long bpf_loop(__u32 times, void *step, void *context, __u64 flags);
 void *bpf_map_lookup_elem(void *map, const void *key);
 long bpf_map_update_elem(void *map, const void *key, const void *value, __u64 flags);
 void *bpf_task_storage_get(void *map, struct task_struct *task, void *value, __u64 flags);
+void *bpf_sk_storage_get(void *map, struct sock *sk, void *value, __u64 flags);
+long bpf_task_pt_regs(struct task_struct *task);
 void *bpf_ringbuf_reserve(void *ring, __u64 bytes, __u64 flags);
 void bpf_ringbuf_submit(void *record, __u64 flags);
 void bpf_ringbuf_discard(void *record, __u64 flags);

@@ -1,2 +1,3 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Nothing: parsers have no hook of their own. */
+/* A hook is a function as any other, of its arguments. */
+#define BPF_PROG(name, ...) name(__VA_ARGS__)

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/* What redis_wire_host.h declares. */
+#include <stdlib.h>
+#include <string.h>
+
+#undef __TARGET_ARCH_x86
+#undef __TARGET_ARCH_arm64
+#define __TARGET_ARCH_x86 /* whose registers host/vmlinux.h has */
+
+#include "redis_wire_host.h"
+#include "../../bpf/query.bpf.c"
+#include "../../bpf/session.bpf.c"
+#include "../../bpf/redis.bpf.c"
+#include "../../bpf/redis_lines.bpf.c"
+#include "../../bpf/redis_named.bpf.c"
+
+struct redis_connections_map redis_connections;
+struct redis_texts_map redis_texts;
+struct redis_namings_map redis_namings;
+
+static struct sock client;
+static struct pt_regs registers;
+static struct redis_connection connection;
+static struct redis_naming naming;
+static int has_connection, has_naming;
+static struct redis_text request_text;
+static const __u8 *buffer; /* of the present system call */
+static size_t buffer_bytes;
+
+#include "wire_kernel.h"
+#include "wire_told.h"
+
+static int readable(const void *from, size_t bytes)
+{
+	__u64 at = (__u64)from - (__u64)buffer;
+
+	return at <= buffer_bytes && bytes <= buffer_bytes - at;
+}
+
+static void *own_map(void *map)
+{
+	return map == &redis_texts ? &request_text : 0;
+}
+
+void *bpf_task_storage_get(void *map, struct task_struct *of, void *value, __u64 flags)
+{
+	return &thread;
+}
+
+void *bpf_sk_storage_get(void *map, struct sock *sk, void *value, __u64 flags)
+{
+	int *has = map == &redis_namings ? &has_naming : &has_connection;
+
+	if (!*has && !(flags & BPF_LOCAL_STORAGE_GET_F_CREATE))
+		return NULL;
+	*has = 1;
+	return map == &redis_namings ? (void *)&naming : &connection;
+}
+
+long bpf_probe_read_kernel(void *to, __u32 bytes, const void *from)
+{
+	memcpy(to, from, bytes);
+	return 0;
+}
+
+long bpf_task_pt_regs(struct task_struct *of)
+{
+	return (long)&registers;
+}
+
+static void call(unsigned long number, const __u8 *bytes, size_t count)
+{
+	buffer = bytes;
+	buffer_bytes = count;
+	registers.orig_ax = number;
+	registers.si = (unsigned long)bytes;
+	if (number == SYS_READ)
+		on_redis_recv(&client, count, 0);
+	else
+		on_redis_send(&client, count, 0);
+	buffer_bytes = 0;
+	if (connection.command.name_bytes > QJ_REDIS_NAME ||
+	    connection.command.key_bytes > QJ_REDIS_KEY || naming.name_bytes > REDIS_CLIENT_LONG)
+		abort();
+}
+
+void redis_open(int is_new)
+{
+	forget_entries();
+	while (n_texts)
+		free(texts[--n_texts].text);
+	memset(&thread, 0, sizeof(thread));
+	memset(&cpus[0], 0, sizeof(cpus[0]));
+	memset(&connection, 0, sizeof(connection));
+	memset(&naming, 0, sizeof(naming));
+	has_connection = has_naming = 0;
+	n_queries = n_sessions = session_bytes = n_roles = n_names = 0;
+	task.bpf_storage = &thread;
+	cpus[0].pid = cpus[0].tgid = 1;
+	thread.server = 1;
+	thread.server_kind = QJ_SERVER_REDIS;
+	thread.rung = QJ_RUNG_SOCKET;
+	thread.phase = is_new ? PHASE_STARTUP : PHASE_UNKNOWN;
+}
+
+/* Each in an allocation of its own, so that a read past its end is an error. */
+static void call_copy(unsigned long number, const __u8 *bytes, size_t count)
+{
+	__u8 *copy;
+
+	if (!count)
+		return;
+	copy = malloc(count);
+	memcpy(copy, bytes, count);
+	call(number, copy, count);
+	free(copy);
+}
+
+void redis_receive(const __u8 *bytes, size_t count)
+{
+	call_copy(SYS_READ, bytes, count);
+}
+
+void redis_reply(const __u8 *bytes, size_t count)
+{
+	call_copy(SYS_WRITE, bytes, count);
+}
+
+size_t redis_close(void)
+{
+	call(SYS_READ, 0, 0);
+	send_ended(&cpus[0], &thread);
+	return n_queries;
+}
+
+__u32 wire_loss(int cause)
+{
+	return cpus[0].loss[cause & (QJ_LOSS_SLOTS - 1)];
+}
