@@ -112,6 +112,17 @@ int BPF_KPROBE(on_request_begins, __u64 text, __u64 bytes, __u64 statement, __u6
 	return 0;
 }
 
+/* Follows that, where a client says something of the request and somebody asks for it. */
+SEC("?uprobe")
+int BPF_KPROBE(on_request_says, __u64 tags, __u64 bytes)
+{
+	struct thread_state *thread = marked_thread();
+
+	if (plan.tags && thread && thread->begin_ns && !thread->borrowed)
+		tags_told(this_cpu(), thread, tags, bytes, QJ_DIALECT_PAYLOAD);
+	return 0;
+}
+
 SEC("?uprobe")
 int BPF_KPROBE(on_request_ends)
 {

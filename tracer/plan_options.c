@@ -26,6 +26,7 @@ const char *const probe_role_names[PROBE_ROLES] = {
     [PROBE_VOLTDB_BEGIN] = "voltdb-begin",
     [PROBE_VOLTDB_END] = "voltdb-end",
     [PROBE_AGENT_REQUEST_BEGINS] = "agent-request-begins",
+    [PROBE_AGENT_REQUEST_SAYS] = "agent-request-says",
     [PROBE_AGENT_REQUEST_ENDS] = "agent-request-ends",
     [PROBE_AGENT_CONNECTION_MET] = "agent-connection-met",
     [PROBE_AGENT_TASK_QUEUED] = "agent-task-queued",

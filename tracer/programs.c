@@ -107,6 +107,8 @@ struct bpf_program *programs_of_role(struct qjoule_bpf *skeleton, enum probe_rol
 		return skeleton->progs.on_fragments_end;
 	case PROBE_AGENT_REQUEST_BEGINS:
 		return skeleton->progs.on_request_begins;
+	case PROBE_AGENT_REQUEST_SAYS:
+		return skeleton->progs.on_request_says;
 	case PROBE_AGENT_REQUEST_ENDS:
 		return skeleton->progs.on_request_ends;
 	case PROBE_AGENT_CONNECTION_MET:

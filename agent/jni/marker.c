@@ -11,6 +11,7 @@
 
 #define TEXT_CHARACTERS 4096 /* QJ_TEXT_BYTES of bpf/qjoule.h: no more is looked at */
 #define ENDS_BYTES	36   /* two addresses, two ports */
+#define TAGS_BYTES	480  /* of bpf/tags_kept.h: nor of tags */
 #define UTF8_BYTES_MAX	3    /* of a UTF-16 unit, in the JVM's modified UTF-8 */
 
 #if defined(__x86_64__)
@@ -30,6 +31,12 @@ MARKER void qjoule_request_begins(const char *text, uint64_t bytes, uint64_t sta
 {
 	__asm__ volatile(PROBE_SITE ::"r"(text), "r"(bytes), "r"(statement), "r"(session), "r"(what)
 			 : "memory");
+}
+
+/* `tags`: entries of a [bytes map] of CQL. */
+MARKER void qjoule_request_says(const void *tags, uint64_t bytes)
+{
+	__asm__ volatile(PROBE_SITE ::"r"(tags), "r"(bytes) : "memory");
 }
 
 /* `ends`: of the connection, as in struct qj_session: two addresses, two ports. */
@@ -90,6 +97,19 @@ JNIEXPORT void JNICALL Java_qjoule_agent_cassandra_Marker_requestBegins(
 	qjoule_request_begins(text ? copy : 0, bytes, statement, session,
 			      (uint64_t)(uint16_t)stream << 40 |
 				  (uint64_t)(uint32_t)executions << 8 | (uint8_t)command);
+}
+
+JNIEXPORT void JNICALL Java_qjoule_agent_cassandra_Marker_requestSays(JNIEnv *env, jclass type,
+								      jbyteArray tags)
+{
+	jbyte copy[TAGS_BYTES];
+	jsize bytes = (*env)->GetArrayLength(env, tags);
+
+	(void)type;
+	if (bytes > TAGS_BYTES)
+		return;
+	(*env)->GetByteArrayRegion(env, tags, 0, bytes, copy);
+	qjoule_request_says(copy, bytes);
 }
 
 JNIEXPORT void JNICALL Java_qjoule_agent_cassandra_Marker_connectionMet(JNIEnv *env, jclass type,

@@ -73,7 +73,7 @@ def test_an_agent_is_offered_where_there_is_none() -> None:
 
 
 def test_markers_are_where_a_probe_is_cheap() -> None:
-    probes = marker_probes(agent_files()[-1])
+    probes = marker_probes(agent_files()[-1], client_tags=True)
     assert {probe.role for probe in probes} == {role for role in Role if role.startswith("agent-")}
     assert all(probe.site.cost is not SINGLE_STEPPED for probe in probes)
 

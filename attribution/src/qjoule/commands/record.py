@@ -150,7 +150,7 @@ def command(
     if os.geteuid() != 0:
         raise QjouleError("recording needs root: run it again with sudo")
     chosen = None if rung == "auto" else Rung[rung.upper()]
-    agents = find_and_put_agents(pids) if agent else {}
+    agents = find_and_put_agents(pids, client_tags=client_tags) if agent else {}
     plan = plan_tracing(pids, chosen, generic=generic, agents=agents, children=children)
     for words in left_out(plan, children=children):
         say(words)

@@ -99,7 +99,9 @@ class Tracer:
         return lines[-1].removeprefix("qjoule-tracer: ") if lines else ""
 
 
-def find_and_put_agents(pids: Collection[int] = ()) -> dict[int, Agent]:
+def find_and_put_agents(
+    pids: Collection[int] = (), *, client_tags: bool = False
+) -> dict[int, Agent]:
     """Puts the agent into the Cassandras that run here, or into those of `pids`.
 
     Raises:
@@ -107,7 +109,7 @@ def find_and_put_agents(pids: Collection[int] = ()) -> dict[int, Agent]:
     """
     if os.geteuid() != 0:
         raise QjouleError("an agent needs root: run it again with sudo")
-    return put_agents(find_servers(), pids)
+    return put_agents(find_servers(), pids, client_tags=client_tags)
 
 
 def plan_tracing(

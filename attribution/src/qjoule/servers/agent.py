@@ -41,11 +41,13 @@ LIBRARY = "libqjoule_agent.so"
 _ENTRY = "qjoule-agent.jar"
 _FILES = (_ENTRY, "hooks.jar", LIBRARY)
 _LEASE, _STATUS = "lease", "status"
+_TAGS = "tags"  #: there, if the agent is to look for tags of clients
 _STATUS_BYTES_MAX = 1024
 _DIRECTORIES = ("/tmp", "/var/tmp", "/dev/shm")  #: of the JVM's root
 #: The markers of agent/jni/marker.c.
 _MARKERS = {
     Role.AGENT_REQUEST_BEGINS: "qjoule_request_begins",
+    Role.AGENT_REQUEST_SAYS: "qjoule_request_says",
     Role.AGENT_REQUEST_ENDS: "qjoule_request_ends",
     Role.AGENT_CONNECTION_MET: "qjoule_connection_met",
     Role.AGENT_TASK_QUEUED: "qjoule_task_queued",
@@ -70,9 +72,15 @@ class Agent:
 
 
 def put_agents(
-    servers: Iterable[Server], pids: Collection[int] = (), proc: Path = Path("/proc")
+    servers: Iterable[Server],
+    pids: Collection[int] = (),
+    proc: Path = Path("/proc"),
+    *,
+    client_tags: bool = False,
 ) -> dict[int, Agent]:
     """Agents for all running Cassandras, or those of `pids`, by process.
+
+    `client_tags`: they tell what clients say of their requests, too.
 
     Raises:
         QjouleError: there is none, or one of them cannot have an agent.
@@ -90,7 +98,7 @@ def put_agents(
     try:
         for process in processes(proc):
             if process.pid in wanted:
-                agents[process.pid] = put_agent(process)
+                agents[process.pid] = put_agent(process, client_tags=client_tags)
         if gone := [pid for pid in wanted if pid not in agents]:
             raise CannotAttach(f"process {gone[0]} has ended")
     except BaseException:
@@ -100,7 +108,7 @@ def put_agents(
     return agents
 
 
-def put_agent(process: Process) -> Agent:
+def put_agent(process: Process, *, client_tags: bool = False) -> Agent:
     """Loads the agent into the JVM of a Cassandra; needs root.
 
     Raises:
@@ -113,13 +121,16 @@ def put_agent(process: Process) -> Agent:
         try:
             with acting_as(identity):
                 library = [_copy(source, directory) for source in files][-1]
+                if client_tags:
+                    os.mknod(_TAGS, 0o600, dir_fd=directory)
                 os.mkfifo(_LEASE, 0o600, dir_fd=directory)
                 # Both ends: the agent's opening then waits for nobody, and ours is the last.
                 flags = os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
                 lease = os.open(_LEASE, flags, dir_fd=directory)
             load_agent(process, identity, f"{path}/{_ENTRY}", path)
             _check(process, _status(directory))
-            return Agent(_mapped(process, library), marker_probes(files[-1]), lease)
+            probes = marker_probes(files[-1], client_tags=client_tags)
+            return Agent(_mapped(process, library), probes, lease)
         except OSError as error:
             _close(lease)
             what = f"cannot put the agent into process {process.pid}: {error.strerror}"
@@ -157,7 +168,7 @@ def _directory(process: Process, identity: Identity) -> Iterator[tuple[int, str]
                 yield descriptor, f"{path}/{name}"
             finally:
                 with acting_as(identity):
-                    for file in (*_FILES, _LEASE, _STATUS):
+                    for file in (*_FILES, _LEASE, _STATUS, _TAGS):
                         with suppress(FileNotFoundError):
                             os.unlink(file, dir_fd=descriptor)
                 os.close(descriptor)
@@ -219,11 +230,13 @@ def _mapped(process: Process, library: tuple[int, int]) -> Path:
     raise CannotAttach(f"process {process.pid} does not show the agent's library in its memory")
 
 
-def marker_probes(library: Path) -> tuple[Probe, ...]:
-    """Where the markers are in the library's file."""
+def marker_probes(library: Path, *, client_tags: bool = False) -> tuple[Probe, ...]:
+    """Where the markers are in the library's file: those that are asked for."""
     executable = open_executable(library)
     probes = []
     for role, name in _MARKERS.items():
+        if role is Role.AGENT_REQUEST_SAYS and not client_tags:
+            continue
         (symbol,) = executable.functions(name)
         offset = executable.file_offset(symbol.vaddr)
         assert offset is not None, f"{name} is not in the code of {library}"

@@ -37,6 +37,7 @@ class Role(StrEnum):
     VOLTDB_BEGIN = "voltdb-begin"  # (JNIEnv *, jobject engine, ...), see bpf/voltdb.bpf.c
     VOLTDB_END = "voltdb-end"  # return of the same function
     AGENT_REQUEST_BEGINS = "agent-request-begins"  # agent/jni/marker.c: (text, bytes, statement, …)
+    AGENT_REQUEST_SAYS = "agent-request-says"  # (const void *tags, bytes)
     AGENT_REQUEST_ENDS = "agent-request-ends"
     AGENT_CONNECTION_MET = "agent-connection-met"  # (session, const void *ends)
     AGENT_TASK_QUEUED = "agent-task-queued"  # (request), in the thread that has the request

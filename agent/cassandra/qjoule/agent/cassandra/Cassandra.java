@@ -5,6 +5,7 @@ import java.io.IOException;
 import java.io.InputStream;
 import java.lang.instrument.Instrumentation;
 import java.net.URLClassLoader;
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
@@ -34,7 +35,7 @@ public final class Cassandra extends Hooks {
         Class<?>[] targets = targets();
         openAsm();
         System.load(directory.resolve("libqjoule_agent.so").toString());
-        requests = new Requests();
+        requests = new Requests(Files.exists(directory.resolve("tags")));
         requests.loadClasses();
         Instrumenter instrumenter = new Instrumenter(targets[0].getClassLoader());
         jvm.addTransformer(instrumenter, true);

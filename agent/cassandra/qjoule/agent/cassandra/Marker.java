@@ -23,6 +23,9 @@ final class Marker {
     static native void requestBegins(
             String text, long statement, long session, int command, int executions, int stream);
 
+    /** What the client says of this thread's request, as {@link Payload#tags} has it. */
+    static native void requestSays(byte[] tags);
+
     /**
      * A connection that no request came by before.
      *

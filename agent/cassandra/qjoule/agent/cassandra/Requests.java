@@ -19,14 +19,20 @@ final class Requests {
     private final Statements statements = new Statements();
     private final Connections connections = new Connections();
     private final AtomicLong numbers = new AtomicLong();
+    private final boolean readsTags;
 
     /** Of a type that the JDK loads: threads of the server keep it longer than we live. */
     private final ThreadLocal<long[]> current = new ThreadLocal<>();
 
+    /** @param readsTags whether somebody asks for what clients say of their requests. */
+    Requests(boolean readsTags) {
+        this.readsTags = readsTags;
+    }
+
     /** While our jar is there: once its class loader is closed nothing more can be loaded. */
     void loadClasses() throws ClassNotFoundException {
         ClassLoader own = Requests.class.getClassLoader();
-        for (String name : new String[] {"Marker", "Connections", "Statements$Statement", "Carried$Debuggable"}) {
+        for (String name : new String[] {"Marker", "Connections", "Payload", "Statements$Statement", "Carried$Debuggable"}) {
             Class.forName("qjoule.agent.cassandra." + name, true, own);
         }
         // As a first request would: all that this version of Cassandra may lack.
@@ -61,6 +67,10 @@ final class Requests {
             Marker.requestBegins(textOf(request), 0, session, Marker.PREPARE, 0, stream);
         } else {
             Marker.requestBegins(null, 0, session, Marker.OTHER, 0, stream);
+        }
+        byte[] tags = readsTags ? Payload.tags(request) : null;
+        if (tags != null) {
+            Marker.requestSays(tags);
         }
     }
 
