@@ -126,11 +126,14 @@ def test_every_request_has_what_its_driver_sends(cassandra: DatabaseServer, tmp_
     server = ("--pid", str(cassandra.pid), "--ring-mb", "64")
     with (
         recording(tmp_path / "asked", *server, "--client-tags"),
+        recording(tmp_path / "agent", *server, "--client-tags", "--agent"),
         recording(tmp_path / "unasked", *server),
     ):
         sent = _story(cassandra)
-    asked, unasked = Run(tmp_path / "asked"), Run(tmp_path / "unasked")
-    assert asked.loss == unasked.loss == {}
-    assert _tagged(asked) == sent
+    asked, agent, unasked = (Run(tmp_path / name) for name in ("asked", "agent", "unasked"))
+    assert asked.loss == agent.loss == unasked.loss == {}
+    assert set(asked.queries["rung"]) == {"statistical"}
+    assert set(agent.queries["rung"]) == {"agent"}
+    assert _tagged(asked) == _tagged(agent) == sent
     assert len(unasked.queries) >= sent.total()
     assert unasked.queries["tags"].isna().all()
