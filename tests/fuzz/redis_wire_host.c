@@ -57,12 +57,6 @@ void *bpf_sk_storage_get(void *map, struct sock *sk, void *value, __u64 flags)
 	return map == &redis_namings ? (void *)&naming : &connection;
 }
 
-long bpf_probe_read_kernel(void *to, __u32 bytes, const void *from)
-{
-	memcpy(to, from, bytes);
-	return 0;
-}
-
 long bpf_task_pt_regs(struct task_struct *of)
 {
 	return (long)&registers;

@@ -96,6 +96,12 @@ long bpf_probe_read_user(void *to, __u32 bytes, const void *from)
 	return 0;
 }
 
+long bpf_probe_read_kernel(void *to, __u32 bytes, const void *from)
+{
+	memcpy(to, from, bytes);
+	return 0;
+}
+
 long bpf_probe_read_user_str(void *to, __u32 bytes, const void *from)
 {
 	char *out = to;
