@@ -11,6 +11,24 @@
 
 #include "tags.bpf.h"
 
+/* enum enum_server_command, include/my_command.h */
+#define MYSQL_QUIT		  0x01
+#define MYSQL_INIT_DB		  0x02
+#define MYSQL_QUERY		  0x03
+#define MYSQL_CHANGE_USER	  0x11
+#define MYSQL_BINLOG_DUMP	  0x12
+#define MYSQL_STMT_PREPARE	  0x16
+#define MYSQL_STMT_EXECUTE	  0x17
+#define MYSQL_STMT_SEND_LONG_DATA 0x18
+#define MYSQL_STMT_CLOSE	  0x19
+#define MYSQL_STMT_RESET	  0x1a
+#define MYSQL_STMT_FETCH	  0x1c
+#define MYSQL_BINLOG_DUMP_GTID	  0x1e
+#define MYSQL_RESET_CONNECTION	  0x1f
+#define MARIADB_STMT_BULK_EXECUTE 0xfa
+
+#define MYSQL_PACKET_MAX 0xffffff /* a packet of this length is continued in the next */
+
 #define MYSQL_ATTRIBUTES_MAX   32 /* before '#' */
 #define MYSQL_ATTRIBUTES_NONE  3  /* where the text begins if there are none */
 #define MYSQL_ATTRIBUTES_WRONG 0xffffffff
@@ -41,6 +59,7 @@ struct mysql_attributes {
 	__u32 types;  /* ... the next type and name, ... */
 	__u32 values; /* ... the next value; MYSQL_ATTRIBUTES_WRONG: nowhere */
 	__u32 names;  /* ... the first type */
+	__u8 absent;  /* the next value was sent before, and is not in the packet */
 };
 
 /* A count of one byte or of three, and that of the sets. `start`: of the packet. */
@@ -118,7 +137,7 @@ static long mysql_attribute_step(__u32 i, struct mysql_attributes *a)
 	if (i < a->count)
 		return 0;
 	mysql_attribute_read(a, a->nulls + number / 8, nulls);
-	if (nulls[0] & 1u << (number & 7))
+	if (a->absent || nulls[0] & 1u << (number & 7))
 		return 0;
 	mysql_attribute_read(a, a->values, value);
 	bytes = mysql_value_bytes(of[0], value);

@@ -3,24 +3,8 @@
 #ifndef QJOULE_MYSQL_COMMAND_BPF_H
 #define QJOULE_MYSQL_COMMAND_BPF_H
 
-#include "mysql_attributes.bpf.h"
+#include "mysql_execution.bpf.h"
 #include "mysql_reply.bpf.h"
-
-/* enum enum_server_command, include/my_command.h */
-#define MYSQL_QUIT		  0x01
-#define MYSQL_INIT_DB		  0x02
-#define MYSQL_QUERY		  0x03
-#define MYSQL_CHANGE_USER	  0x11
-#define MYSQL_BINLOG_DUMP	  0x12
-#define MYSQL_STMT_PREPARE	  0x16
-#define MYSQL_STMT_EXECUTE	  0x17
-#define MYSQL_STMT_SEND_LONG_DATA 0x18
-#define MYSQL_STMT_CLOSE	  0x19
-#define MYSQL_STMT_RESET	  0x1a
-#define MYSQL_STMT_FETCH	  0x1c
-#define MYSQL_BINLOG_DUMP_GTID	  0x1e
-#define MYSQL_RESET_CONNECTION	  0x1f
-#define MARIADB_STMT_BULK_EXECUTE 0xfa
 
 /* Of every command, what is read of it lies in its first bytes. */
 #define MYSQL_FIXED_BYTES 8
@@ -49,6 +33,29 @@ static __always_inline void mysql_execute(struct qj_cpu_state *cpu, struct threa
 	thread->executions = command == MYSQL_STMT_EXECUTE || command == MARIADB_STMT_BULK_EXECUTE;
 	prepared_recall(thread, id);
 	cpu->shape = thread->shape;
+}
+
+/*
+ * Tags may be behind parameters, once all of the packet is here. Whether the session has query
+ * attributes was said before us, maybe; every client that has them says so in each execution.
+ */
+static __always_inline bool mysql_may_say_tags(const struct thread_state *thread, const __u8 *start)
+{
+	return plan.tags && start[0] == MYSQL_STMT_EXECUTE &&
+	       start[MYSQL_EXECUTE_FLAGS] & MYSQL_COUNT_AVAILABLE &&
+	       thread->length < MYSQL_PACKET_MAX;
+}
+
+/*
+ * Values of a statement that came before its execution are not in that one's packet, whose other
+ * values would pass for them. Of several such statements the session is not read any more.
+ */
+static __always_inline void mysql_long_data(struct thread_state *thread, __u8 command, __u32 id)
+{
+	if (command == MYSQL_STMT_SEND_LONG_DATA)
+		thread->long_data = thread->long_data && thread->long_data != id ? ~0u : id;
+	else if (command != MYSQL_STMT_FETCH && thread->long_data == id)
+		thread->long_data = 0;
 }
 
 /* Whoever goes, or logs in anew, leaves no transaction behind. */
@@ -155,6 +162,19 @@ static __always_inline void mysql_changes(struct qj_cpu_state *cpu, struct threa
 	emit_session(cpu, thread, event, addr + 1, bytes - 1);
 }
 
+/* A command that names a prepared statement; its packet is here so far as it is read. */
+static __always_inline void mysql_statement(struct qj_cpu_state *cpu, struct thread_state *thread,
+					    const __u8 *start, __u64 addr)
+{
+	__u32 id = start[1] | start[2] << 8 | start[3] << 16 | (__u32)start[4] << 24;
+
+	mysql_execute(cpu, thread, start[0], id);
+	if (mysql_may_say_tags(thread, start) && thread->long_data != id &&
+	    thread->long_data != ~0u)
+		mysql_execution_tags(cpu, thread, addr, thread->length, 0);
+	mysql_long_data(thread, start[0], id);
+}
+
 static __always_inline void mysql_command(struct qj_cpu_state *cpu, struct thread_state *thread,
 					  __u64 addr, __u32 bytes)
 {
@@ -166,6 +186,8 @@ static __always_inline void mysql_command(struct qj_cpu_state *cpu, struct threa
 	bpf_probe_read_user(start, at_most(bytes, sizeof(start)), (const void *)addr);
 	if ((start[0] == MYSQL_INIT_DB || start[0] == MYSQL_CHANGE_USER) &&
 	    !mysql_is_here(thread, bytes, QJ_STARTUP_BYTES))
+		return;
+	if (mysql_may_say_tags(thread, start) && !mysql_is_here(thread, bytes, thread->length))
 		return;
 	if (start[0] == MYSQL_QUERY && !mysql_finds_text(thread, start, addr, bytes, &text))
 		return;
@@ -187,8 +209,7 @@ static __always_inline void mysql_command(struct qj_cpu_state *cpu, struct threa
 	case MYSQL_STMT_RESET:
 	case MYSQL_STMT_CLOSE:
 	case MYSQL_STMT_SEND_LONG_DATA:
-		mysql_execute(cpu, thread, start[0],
-			      start[1] | start[2] << 8 | start[3] << 16 | (__u32)start[4] << 24);
+		mysql_statement(cpu, thread, start, addr);
 		break;
 	case MYSQL_INIT_DB:
 		mysql_changes(cpu, thread, QJ_SESSION_DATABASE, addr, bytes);

@@ -11,8 +11,6 @@
 
 #include "mysql_command.bpf.h"
 
-#define MYSQL_PACKET_MAX 0xffffff /* a packet of this length is continued in the next */
-
 /* RFC 8446, section 5.1: a record's type, version 3 and a minor one, length. */
 #define MYSQL_TLS_HANDSHAKE 22
 #define MYSQL_TLS_DATA	    23

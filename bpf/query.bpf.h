@@ -117,6 +117,7 @@ static __always_inline void session_begin(struct qj_cpu_state *cpu, struct threa
 {
 	thread->session = new_id(cpu);
 	thread->need = 0;
+	thread->long_data = 0;
 	thread->head_bytes = 0;
 }
 

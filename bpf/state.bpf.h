@@ -101,6 +101,8 @@ struct thread_state {
 	__u32 text_left; /* bytes of the statement still to be hashed */
 	__u32 need;	 /* bytes of the current message still to come */
 	__u32 length;	 /* MySQL: of the current packet */
+	__u32
+	    long_data; /* MySQL: the statement that values came for before its execution; 0 none */
 	__u32 statement_bytes;
 	__u32 executions;
 	__u32 flags;

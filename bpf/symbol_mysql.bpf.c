@@ -16,10 +16,12 @@ struct mysql_com_query {
 	__u64 attributes; /* from 8.0.23 on, as their count: of struct PS_PARAM */
 	__u64 count;
 };
-#define MYSQL_PS_PARAM_NAME 32 /* where its name is in the packet */
 
 struct mysql_com_execute {
 	__u64 statement_id;
+	__u64 flags;
+	__u64 parameters; /* from 8.0.23 on, as their count: of struct PS_PARAM */
+	__u64 count;
 };
 
 static __always_inline bool is_pool(const struct thread_state *thread)
@@ -179,6 +181,19 @@ static __always_inline void query_tags(struct qj_cpu_state *cpu, struct thread_s
 		mysql_tags(cpu, thread, packet, query->count, query->text - packet);
 }
 
+/* Likewise those of an execution. */
+static __always_inline void execution_tags(struct qj_cpu_state *cpu, struct thread_state *thread,
+					   const struct mysql_com_execute *execute)
+{
+	__u64 packet;
+
+	if (!plan.tags || !(execute->flags & MYSQL_COUNT_AVAILABLE))
+		return;
+	packet = mysql_execution_packet(execute->parameters, execute->count, execute->statement_id);
+	if (packet)
+		mysql_execution_tags(cpu, thread, packet, MYSQL_PACKET_MAX, execute->parameters);
+}
+
 /* MySQL 5.7 and later: dispatch_command(THD *, const COM_DATA *, command). */
 SEC("?uprobe")
 int BPF_KPROBE(on_command_thd_first, __u64 thd, __u64 com_data, __u32 command)
@@ -201,6 +216,8 @@ int BPF_KPROBE(on_command_thd_first, __u64 thd, __u64 com_data, __u32 command)
 	}
 	bpf_probe_read_user(&execute, sizeof(execute), (const void *)com_data);
 	other_command(cpu, thread, command, execute.statement_id);
+	if (command == MYSQL_STMT_EXECUTE)
+		execution_tags(cpu, thread, &execute);
 	return 0;
 }
 

@@ -82,12 +82,40 @@ int tags_told(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 addr,
 		count_loss(cpu, QJ_LOSS_TEXT);
 		return 0;
 	}
-	__builtin_memset(room, 0, sizeof(*room));
+	__builtin_memset(room, 0, TAGS_ROOM);
 	if (bpf_probe_read_user(room->bytes, bytes, (const void *)addr)) {
 		count_loss(cpu, QJ_LOSS_TEXT);
 		return 0;
 	}
 	thread->tags = told(cpu, room, bytes, thread->server, dialect);
+	return 0;
+}
+
+int tags_of_pieces(struct qj_cpu_state *cpu, struct thread_state *thread,
+		   const struct tags_pieces *of)
+{
+	struct tags_room *room = room_of();
+	__u64 before, first, second;
+
+	if (!cpu || !thread || !of)
+		return 0;
+	before = at_most(of->head_bytes, sizeof(of->head));
+	first = at_most(of->bytes[0], TAGS_BYTES);
+	second = at_most(of->bytes[1], TAGS_BYTES);
+	if (first != of->bytes[0] || second != of->bytes[1] || before + first + second > TAGS_BYTES)
+		return 0;
+	if (!room) {
+		count_loss(cpu, QJ_LOSS_TEXT);
+		return 0;
+	}
+	__builtin_memset(room, 0, TAGS_ROOM);
+	room->words[0] = of->head;
+	if (bpf_probe_read_user(room->bytes + before, first, (const void *)of->addr[0]) ||
+	    bpf_probe_read_user(room->bytes + before + first, second, (const void *)of->addr[1])) {
+		count_loss(cpu, QJ_LOSS_TEXT);
+		return 0;
+	}
+	thread->tags = told(cpu, room, before + first + second, thread->server, of->dialect);
 	return 0;
 }
 
@@ -102,7 +130,7 @@ __u64 tags_said(const struct tags_kept *kept, __u32 length, __u32 server, __u32 
 		count_loss(this_cpu(), QJ_LOSS_TEXT);
 		return 0;
 	}
-	__builtin_memset(room, 0, sizeof(*room));
+	__builtin_memset(room, 0, TAGS_ROOM);
 	if (bpf_probe_read_kernel(room->bytes, bytes, kept->bytes))
 		return 0;
 	return told(this_cpu(), room, bytes, server, dialect);

@@ -22,11 +22,14 @@ struct seen_tags_map {
 };
 extern struct seen_tags_map seen_tags SEC(".maps");
 
-/* Where a thread looks through what it has read, a place of its own: it may be preempted. */
+/*
+ * Where a thread looks through what it has read, a place of its own: it may be preempted. What
+ * becomes tags lies in the first half, with zeros behind it; it may be put together of two pieces.
+ */
 struct tags_room {
 	union {
-		__u8 bytes[TAGS_ROOM];
-		__u64 words[TAGS_ROOM / 8];
+		__u8 bytes[2 * TAGS_ROOM];
+		__u64 words[2 * TAGS_ROOM / 8];
 	};
 };
 
@@ -38,11 +41,22 @@ struct tags_room_map {
 };
 extern struct tags_room_map tags_room SEC(".maps");
 
-/* In tags.bpf.c; both return 0. `bytes`: of the statement at text_addr ... */
+/* What becomes tags, of a few bytes and of two pieces that lie in the server's memory. */
+struct tags_pieces {
+	__u64 head; /* the lowest byte is the first */
+	__u64 addr[2];
+	__u32 bytes[2];
+	__u32 head_bytes; /* at most 8 */
+	__u32 dialect;
+};
+
+/* In tags.bpf.c; these return 0. `bytes`: of the statement at text_addr ... */
 extern int tags_of_comment(struct qj_cpu_state *cpu, struct thread_state *thread, __u32 bytes);
 /* ... and of what becomes the tags of the query that this thread serves. */
 extern int tags_told(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 addr, __u32 bytes,
 		     __u32 dialect);
+extern int tags_of_pieces(struct qj_cpu_state *cpu, struct thread_state *thread,
+			  const struct tags_pieces *of);
 /* Returns what becomes `tags` of the query that this is said of. */
 extern __u64 tags_said(const struct tags_kept *kept, __u32 bytes, __u32 server, __u32 dialect);
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
@@ -17,6 +16,7 @@ from root.support import long_runs
 from root.support import mysql_client as wire
 from root.support.at_once import at_once
 from root.support.mysql_client import mysql_client
+from root.support.mysql_values import parameters, string
 from root.support.recording import Run, attribute, both_rungs, recording
 from servers.process import DatabaseServer
 
@@ -177,10 +177,6 @@ def test_what_is_read_of_a_statement(
         assert every & {"a", "b", "c"} == ({"c"} if rung == "socket" else {"a", "b", "c"})
 
 
-def _counted(data: bytes) -> bytes:
-    return bytes([len(data)]) + data
-
-
 @pytest.mark.usefixtures("elsewhere")
 def test_attributes_that_are_no_tags(mysql8033: DatabaseServer, tmp_path: Path) -> None:
     """Others' attributes stay at the server; a comment behind them is read."""
@@ -190,7 +186,7 @@ def test_attributes_that_are_no_tags(mysql8033: DatabaseServer, tmp_path: Path) 
         mysql_client(port=mysql8033.port, flags=wire.QUERY_ATTRIBUTES) as client,
     ):
         for name in names:
-            block = b"\1\1\0\1" + struct.pack("<H", 254) + _counted(name) + _counted(b"x")
+            block = b"\1\1" + parameters([string(name, b"x")])
             client.query(block + b"select 1 as m_said /*endpoint='c'*/")
     for rung in RUNGS:
         assert _tagged(Run(tmp_path / rung), "m_said") == {("c", None): 1, ("x", None): 1}, rung

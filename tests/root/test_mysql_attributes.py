@@ -16,55 +16,33 @@ from qjoule_drivers.comments import put_in_statements
 from root.support import mysql_client as wire
 from root.support import mysql_story as day
 from root.support.mysql_client import MysqlClient, mysql_client
+from root.support.mysql_values import DATE, Parameter, number, parameters, string
 from root.support.recording import Run, both_rungs
 from servers.process import DatabaseServer
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
 
-LONGLONG, STRING, DATE = 8, 254, 10
-Attribute = tuple[int, bytes, bytes]  #: type, name, and value as it is sent
 
-
-def _counted(data: bytes) -> bytes:
-    size = len(data)
-    if size < 0xFB:
-        return bytes([size]) + data
-    if size < 1 << 16:
-        return b"\xfc" + size.to_bytes(2, "little") + data
-    return b"\xfd" + size.to_bytes(3, "little") + data
-
-
-def _string(name: bytes, value: bytes) -> Attribute:
-    return STRING, name, _counted(value)
-
-
-def _parameters(attributes: list[Attribute]) -> bytes:
-    """NULLs, types with names, and values."""
-    body = bytes((len(attributes) + 7) // 8) + b"\1"
-    body += b"".join(struct.pack("<H", kind) + _counted(name) for kind, name, _ in attributes)
-    return body + b"".join(value for _, _, value in attributes)
-
-
-def _query(client: MysqlClient, text: bytes, *attributes: Attribute) -> None:
-    head = bytes([len(attributes), 1]) + (_parameters([*attributes]) if attributes else b"")
+def _query(client: MysqlClient, text: bytes, *attributes: Parameter) -> None:
+    head = bytes([len(attributes), 1]) + (parameters([*attributes]) if attributes else b"")
     client.query(head + text)
 
 
-def _execute(client: MysqlClient, statement: int, value: int, *attributes: Attribute) -> None:
+def _execute(client: MysqlClient, statement: int, value: int, *attributes: Parameter) -> None:
     """With flag PARAMETER_COUNT_AVAILABLE; the statement's own parameter has no name."""
-    every = [(LONGLONG, b"", struct.pack("<q", value)), *attributes]
+    every = [number(value), *attributes]
     head = struct.pack("<IBI", statement, 8, 1) + bytes([len(every)])
-    client.send(wire.COM_EXECUTE, head + _parameters(every))
+    client.send(wire.COM_EXECUTE, head + parameters(every))
     client.results(binary=True)
 
 
 def _tell(client: MysqlClient) -> Counter[str]:
-    fake = _string(b"fake", b"\x03select 'fake' as m_fake")
+    fake = string(b"fake", b"\x03select 'fake' as m_fake")
     kinds = [
-        (LONGLONG, b"number", struct.pack("<q", 1)),
+        number(1, b"number"),
         (DATE, b"day", b"\4" + struct.pack("<HBB", 2024, 2, 29)),
-        _string(b"", b""),
-        _string(b"name" * 60, "ü".encode() * 40_000),
+        string(b"", b""),
+        string(b"name" * 60, "ü".encode() * 40_000),
     ]
     _query(client, b"select 1 as m_none")
     _query(client, b"select 1 as m_one", fake)
@@ -83,7 +61,7 @@ def test_the_text_behind_attributes(mysql8033: DatabaseServer, tmp_path: Path) -
         for pause_s in (0, 0.0005):
             with mysql_client(port=mysql8033.port, flags=wire.QUERY_ATTRIBUTES) as client:
                 client.pause_s = pause_s
-                _query(client, b"select 1 as m_pieces", *[_string(b"name", b"v" * 40)] * 3)
+                _query(client, b"select 1 as m_pieces", *[string(b"name", b"v" * 40)] * 3)
                 sent["m_pieces"] += 1
     for rung in ("socket", "symbol"):
         run = Run(tmp_path / rung)
@@ -97,8 +75,8 @@ def test_more_attributes_than_are_looked_at(mysql8033: DatabaseServer, tmp_path:
         both_rungs(tmp_path, mysql8033.pid),
         mysql_client(mysql8033.socket, flags=wire.QUERY_ATTRIBUTES) as client,
     ):
-        _query(client, b"select 1 as m_many", *[_string(b"n", b"v")] * 60)
-        many = b"\xfc" + struct.pack("<HB", 300, 1) + _parameters([_string(b"n", b"v")] * 300)
+        _query(client, b"select 1 as m_many", *[string(b"n", b"v")] * 60)
+        many = b"\xfc" + struct.pack("<HB", 300, 1) + parameters([string(b"n", b"v")] * 300)
         client.query(many + b"select 1 as m_many")
         _query(client, b"select 1 as m_next")
     assert day.marker_counts(Run(tmp_path / "symbol").queries) == {"m_many": 2, "m_next": 1}

@@ -94,15 +94,33 @@ def test_attributes_that_are_cut_or_longer_are_none() -> None:
 
 
 def test_attributes_of_other_names_and_kinds() -> None:
-    string, longlong = b"\xfe\0", b"\x08\0"
+    string = b"\xfe\0"
     other = b"\x02\x01\0\x01" + string + b"\x05other" + string + b"\x08qjoule.k" + b"\x01a\x01b"
     assert tags_in_attributes(other) == (("k", "b"),)
     null = b"\x02\x01\x01\x01" + string + b"\x05other" + string + b"\x08qjoule.k" + b"\x01b"
     assert tags_in_attributes(null) == (("k", "b"),)
-    number = b"\x01\x01\0\x01" + longlong + b"\x08qjoule.k" + bytes(8)
-    assert tags_in_attributes(number) == ()
+    double = b"\x01\x01\0\x01" + b"\x05\0" + b"\x08qjoule.k" + bytes(8)
+    assert tags_in_attributes(double) == ()
     many = bytes([MAX_TAGS + 1, 1]) + bytes(5) + b"\x01"
     assert tags_in_attributes(many + (string + b"\x01a") * (MAX_TAGS + 1) + b"\0" * 33) == ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "text"),
+    [
+        (b"\x08\0", b"\xff" * 8, "-1"),
+        (b"\x08\x80", b"\xff" * 8, "18446744073709551615"),
+        (b"\x03\0", b"\x07\0\0\0", "7"),
+        (b"\x09\0", b"\xfe\xff\xff\xff", "-2"),
+        (b"\x02\x80", b"\xff\xff", "65535"),
+        (b"\x0d\0", b"\xe8\x07", "2024"),
+        (b"\x01\0", b"\x80", "-128"),
+    ],
+)
+def test_attributes_that_are_numbers(kind: bytes, value: bytes, text: str) -> None:
+    block = b"\x02\x01\0\x01" + kind + b"\x08qjoule.k" + b"\xfe\0\x08qjoule.l" + value + b"\x01x"
+    assert tags_in_attributes(block) == (("k", text), ("l", "x"))
+    assert tags_in_attributes(block[:-3]) == ()
 
 
 @given(st.binary(max_size=300))

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import io
 import socket
+import ssl
 import struct
 import time
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+from root.support.mysql_values import attributes_of_connection, ok_status
 
 CHUNK = 0xFFFFFF  #: the longest packet; a longer command goes on in the next
-LONG_PASSWORD, CONNECT_WITH_DB, ZLIB, LOCAL_FILES, PROTOCOL_41 = 1, 8, 32, 128, 512
+LONG_PASSWORD, CONNECT_WITH_DB, ZLIB, LOCAL_FILES, PROTOCOL_41, TLS = 1, 8, 32, 128, 512, 2048
 TRANSACTIONS, SECURE, MULTI_STATEMENTS, MULTI_RESULTS = 1 << 13, 1 << 15, 1 << 16, 1 << 17
 PLUGIN_AUTH, CONNECT_ATTRIBUTES = 1 << 19, 1 << 20
 ZSTD, QUERY_ATTRIBUTES, BULK = 1 << 26, 1 << 27, 1 << 34
@@ -44,7 +48,12 @@ class MysqlClient:
     """
 
     def __init__(
-        self, unix: Path | None = None, port: int = 0, database: str = "", flags: int = 0
+        self,
+        unix: Path | None = None,
+        port: int = 0,
+        database: str = "",
+        flags: int = 0,
+        attributes: Mapping[bytes, bytes] = {b"program_name": b"m_wire_py"},
     ) -> None:
         if unix is not None:
             self._socket = socket.socket(socket.AF_UNIX)
@@ -61,12 +70,16 @@ class MysqlClient:
         flags |= CAPABILITIES | (CONNECT_WITH_DB if database else 0)
         if flags >> 32:  # MariaDB's own are heard of clients that are not MySQL's
             flags &= ~LONG_PASSWORD
+        self._attributes = flags & CONNECT_ATTRIBUTES != 0
         login = struct.pack("<IIB19xI", flags & 0xFFFFFFFF, CHUNK, 45, flags >> 32)
+        if flags & TLS:
+            self._write(login)
+            self._encrypt()
         login += b"root\0" + b"\0"
         login += (database.encode() + b"\0") if database else b""
         login += b"mysql_native_password\0"
-        if flags & CONNECT_ATTRIBUTES:
-            login += b"\x17\x0cprogram_name\x09m_wire_py"
+        if self._attributes:
+            login += attributes_of_connection(attributes)
         self._write(login + (b"\3" if flags & ZSTD else b""))
         self._finish_login()
         self._frames = _Frames(self._socket) if flags & (ZLIB | ZSTD) else None
@@ -146,9 +159,18 @@ class MysqlClient:
         self.send(command, b"")
         self._checked()
 
-    def change_user(self, user: bytes = b"root", database: bytes = b"") -> None:
-        names = user + b"\0\0" + database + b"\0"
-        self.send(COM_CHANGE_USER, names + struct.pack("<H", 45) + b"mysql_native_password\0")
+    def change_user(
+        self,
+        user: bytes = b"root",
+        database: bytes = b"",
+        attributes: Mapping[bytes, bytes] = {},
+    ) -> None:
+        body = user + b"\0\0" + database + b"\0"
+        body += struct.pack("<H", 45) + b"mysql_native_password\0"
+        self.send(
+            COM_CHANGE_USER,
+            body + (attributes_of_connection(attributes) if self._attributes else b""),
+        )
         self._finish_login()
 
     def next_packet(self) -> bytes:
@@ -164,6 +186,12 @@ class MysqlClient:
         self._in.close()
         self._socket.close()
 
+    def _encrypt(self) -> None:
+        context = ssl._create_unverified_context()  # whoever the server is
+        self._in.close()
+        self._socket = context.wrap_socket(self._socket)
+        self._in = self._socket.makefile("rb")
+
     # ---- packets --------------------------------------------------------------------------
 
     def send(self, command: int, body: bytes) -> None:
@@ -175,7 +203,7 @@ class MysqlClient:
         while True:
             reply = self._checked()
             if reply[0] == 0:
-                status = _ok_status(reply)
+                status = ok_status(reply)
             elif reply[0] == 0xFB:
                 raise MysqlError("the server asks for a file")
             else:
@@ -262,18 +290,11 @@ class _Frames:
         return out
 
 
-def _ok_status(packet: bytes) -> int:
-    at = 1
-    for _ in range(2):  # affected rows, last insert id: length-encoded
-        at += {0xFC: 3, 0xFD: 4, 0xFE: 9}.get(packet[at], 1)
-    return int(struct.unpack_from("<H", packet, at)[0])
-
-
 @contextmanager
 def mysql_client(
-    unix: Path | None = None, port: int = 0, database: str = "", flags: int = 0
+    unix: Path | None = None, port: int = 0, database: str = "", flags: int = 0, **options: Any
 ) -> Iterator[MysqlClient]:
-    client = MysqlClient(unix, port, database, flags)
+    client = MysqlClient(unix, port, database, flags, **options)
     try:
         yield client
     finally:

@@ -4,8 +4,9 @@ or has too many or too long ones, is none at all.
 - Comments of SQL statements and of MongoDB's commands, as sqlcommenter writes them:
   `key='value',key2='value2'`, percent-encoded, a quote with a backslash before it
   (https://google.github.io/sqlcommenter/spec/).
-- MySQL's query attributes with names `qjoule.KEY` (MySQL Source Code Documentation, "COM_QUERY").
-- Entries of CQL's custom payloads with keys `qjoule.KEY` (native_protocol_v4.spec, 2.2).
+- MySQL's query attributes with names `qjoule.KEY` that are strings or whole numbers (MySQL Source
+  Code Documentation, "COM_QUERY", "Binary Protocol Value").
+- Entries of CQL\'s custom payloads with keys `qjoule.KEY` (native_protocol_v4.spec, 2.2).
 - Names of connections: `key=value,key2=value2`, percent-encoded (drivers/README.md).
 
 Of a `traceparent` (W3C Trace Context) the tags are `trace` and `span`, as they are of calls that
@@ -30,8 +31,12 @@ _EACH = re.compile(_PAIR)
 _NAME = re.compile(rf"{_KEY}=[A-Za-z0-9_.~%-]*(?:,{_KEY}=[A-Za-z0-9_.~%-]*)*")
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
 
-_STRINGS = {15, 252, 253, 254}  #: VARCHAR, BLOB, VAR_STRING, STRING (include/field_types.h)
+# include/field_types.h
+_STRINGS = {15, 252, 253, 254}  #: VARCHAR, BLOB, VAR_STRING, STRING
+#: Bytes of numbers: TINY, SHORT, LONG, LONGLONG, INT24, YEAR.
+_NUMBERS = {1: 1, 2: 2, 3: 4, 8: 8, 9: 4, 13: 2}
 _NULL_TYPE = 6
+_UNSIGNED = 0x80  #: in the byte behind a type
 
 
 @lru_cache(maxsize=4096)
@@ -66,7 +71,8 @@ def tags_in_name(name: str) -> Tags:
 def tags_in_attributes(block: bytes) -> Tags:
     """Tags by key, of query attributes as they are sent, from their count to their last value.
 
-    Those of other names are left out; values that are no strings make all unreadable.
+    Those of other names are left out; values of other kinds than strings and whole numbers make
+    all unreadable.
     """
     try:
         return _believed(_attributes(block))
@@ -123,20 +129,18 @@ def _attributes(block: bytes) -> Iterable[tuple[str, str]]:
     if count > MAX_TAGS or block[1] != 1 or block[2 + nulls] != 1:
         raise IndexError
     names: list[str] = []
-    kinds: list[int] = []
+    kinds: list[tuple[int, int]] = []
     at = 3 + nulls
     for _ in range(count):
-        kinds.append(block[at])
+        kinds.append((block[at], block[at + 1]))
         word, at = _counted(block, at + 2)
         names.append(word.decode("utf-8", "replace"))
-    for number, (name, kind) in enumerate(zip(names, kinds, strict=True)):
+    for number, (name, (kind, flags)) in enumerate(zip(names, kinds, strict=True)):
         if kind == _NULL_TYPE or block[2 + number // 8] >> number % 8 & 1:
             continue
-        if kind not in _STRINGS:
-            raise IndexError
-        value, at = _counted(block, at)
+        value, at = _value(block, at, kind, signed=not flags & _UNSIGNED)
         if name.startswith(PREFIX):
-            yield name.removeprefix(PREFIX), value.decode("utf-8", "replace")
+            yield name.removeprefix(PREFIX), value
     if at != len(block):
         raise IndexError
 
@@ -158,6 +162,17 @@ def _sized(block: bytes, width: int) -> tuple[bytes | None, bytes]:
     if end > len(block):
         raise IndexError
     return None if size < 0 else block[width:end], block[end:]
+
+
+def _value(block: bytes, at: int, kind: int, *, signed: bool) -> tuple[str, int]:
+    """As text, and where it ends."""
+    if kind in _STRINGS:
+        data, at = _counted(block, at)
+        return data.decode("utf-8", "replace"), at
+    size = _NUMBERS.get(kind, len(block))
+    if at + size > len(block):
+        raise IndexError
+    return str(int.from_bytes(block[at : at + size], "little", signed=signed)), at + size
 
 
 def _counted(block: bytes, at: int) -> tuple[bytes, int]:
