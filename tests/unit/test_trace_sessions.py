@@ -273,9 +273,9 @@ def test_a_redis_client_is_called_what_its_server_takes_for_a_name() -> None:
     assert applications(sessions, 9, 10, 29, 30, 40) == expected
     rows = sessions.take_rows().to_pylist()
     assert [row["application"] for row in rows[1:6]] == [None] * len(refused)
-    many = np.full(2, 7, np.uint64)
-    _, _, names = sessions.names_of(many, np.array([10, 30], np.uint64))
-    found = sessions.tags_of(many, names)
+    whose = np.full(2, 7, np.uint64), np.array([10, 30], np.uint64)
+    _, _, names = sessions.names_of(*whose)
+    found = sessions.tags_of(*whose, names)
     assert found is not None
     codes, tags = found
     assert [tags[code] for code in codes] == [(("job", "night ly"), ("release", "1")), ()]

@@ -301,7 +301,8 @@ class Ingest:
         tags = None if self._tagging is None else self._tags_of_calls(self._tagging, queries)
         connections = None
         if self._client_tags:
-            connections = self._sessions.tags_of(queries["session"], applications)
+            whose = queries["session"], queries["end_ns"]
+            connections = self._sessions.tags_of(*whose, applications)
         return self._said.fill(tags, queries["query"], queries["tags"], connections)
 
     def _tags_of_calls(self, tagging: Tagging, queries: Array) -> pa.MapArray:

@@ -1,13 +1,13 @@
-"""Which user, database and application a session belongs to, for the queries that run in it.
+"""Which user, database and application a session belongs to, for the queries that run in it, and
+what its client says of all of them.
 
-A session may change all three as it goes on, so what a query is given is what held when it ended: a
-`USE` runs in the database that it leaves.
+A session may change all of that as it goes on, so what a query is given is what held when it
+ended: a `USE` runs in the database that it leaves.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from dataclasses import dataclass, field
 from ipaddress import IPv6Address
 from typing import Any
 
@@ -19,6 +19,7 @@ from qjoule.tags.comments import tags_in_name
 from qjoule.tags.definitions import Tags
 from qjoule.trace.columns import Array, distinct, names, rows_of
 from qjoule.trace.schema import SESSION_EVENTS, SESSIONS
+from qjoule.trace.session_states import FIRST, SAME, UNKNOWN, Session, State, held_then
 from qjoule.trace.startup import (
     RESET,
     Startup,
@@ -36,37 +37,6 @@ MAX_CHANGES = 100_000
 MAX_NAMES = 100_000
 #: The server has refused a change by then, or never will.
 REFUSAL_NS = 10_000_000_000
-_UNKNOWN, _SAME, _FIRST = -1, -2, -3  #: codes: of no name, as it was before, as at the login
-
-
-@dataclass(slots=True)
-class _Session:
-    user: int = _UNKNOWN
-    database: int = _UNKNOWN
-    application: int = _UNKNOWN
-    #: (t_ns, name), in order of time: an id may serve a later connection again.
-    connections: list[tuple[int, str | None]] = field(default_factory=list)
-    first_application: int = _UNKNOWN  #: at its login
-    tags: Tags = ()  #: that its client gave it there
-    #: (t_ns, event, user, database, application), in order of time: what came since.
-    changes: list[tuple[int, int, int, int, int]] = field(default_factory=list)
-
-    def states(self) -> tuple[list[int], list[tuple[int, int, int]]]:
-        """(times, what holds from each on); the first holds before all times."""
-        held = [(self.user, self.database, self.application)]
-        before = held[0]
-        for _, event, *names_now in self.changes:
-            now = held[-1]
-            if event == SessionEvent.KEPT:
-                held.append(before)
-                continue
-            before = now
-            user, database, application = (
-                old if new == _SAME else new for new, old in zip(names_now, now, strict=True)
-            )
-            first = self.first_application
-            held.append((user, database, first if application == _FIRST else application))
-        return [change[0] for change in self.changes], held
 
 
 class Sessions:
@@ -74,10 +44,12 @@ class Sessions:
 
     def __init__(self, max_sessions: int = MAX_SESSIONS) -> None:
         self._max_sessions = max_sessions
-        self._sessions: dict[int, _Session] = {}
+        self._sessions: dict[int, Session] = {}
         self._changing: set[int] = set()
         self._vocabulary: list[str | None] = []
         self._codes: dict[str, int] = {}
+        self._sets: list[Tags] = []
+        self._set_codes: dict[Tags, int] = {}
         self._rows: list[dict[str, object]] = []
         #: Connections whose bytes cannot be read, if both ends are known, and their servers.
         self.opaque: dict[str, int] = {}
@@ -96,7 +68,8 @@ class Sessions:
             user, database = self._code(startup.user), self._code(startup.database)
             application = self._code(startup.application)
             connections = [(t_ns, _connection(record))]
-            met = _Session(user, database, application, connections, application, startup.tags)
+            tags = self._set_code(startup.tags)
+            met = Session(user, database, application, connections, application, tags)
             # A thread moves between CPUs, and each ring is read to its end: what came later may be
             # here already.
             if known := self._sessions.get(session):
@@ -106,24 +79,23 @@ class Sessions:
             self._meet(session, t_ns, _connection(record))
         elif event == SessionEvent.USER:
             startup = parse_change(kind, frame.text)
-            whose = (self._code(startup.user), self._code(startup.database), _SAME)
-            self._change(session, t_ns, event, whose)
-            self._recall(session).tags = startup.tags
+            whose = self._code(startup.user), self._code(startup.database)
+            self._change(session, t_ns, event, (*whose, SAME, self._set_code(startup.tags)))
         elif event == SessionEvent.DATABASE:
             startup = Startup(database=frame.text.decode("utf-8", "replace") or None)
-            self._change(session, t_ns, event, (_SAME, self._code(startup.database), _SAME))
+            self._change(session, t_ns, event, (SAME, self._code(startup.database), SAME, SAME))
         elif event == SessionEvent.SETS:
             name = parse_sets(frame.text)
-            code = _SAME if name is None else _FIRST if name is RESET else self._code(name)
+            code = SAME if name is None else FIRST if name is RESET else self._code(name)
             startup = Startup(application=name or None)
-            self._change(session, t_ns, event, (_SAME, _SAME, code))
+            self._change(session, t_ns, event, (SAME, SAME, code, SAME))
         elif event == SessionEvent.APPLICATION:
             name = parse_application(kind, frame.text)
             startup = Startup(application=name or None)
-            code = _SAME if name is None else self._code(startup.application)
-            self._change(session, t_ns, event, (_SAME, _SAME, code))
+            code = SAME if name is None else self._code(startup.application)
+            self._change(session, t_ns, event, (SAME, SAME, code, SAME))
         elif event == SessionEvent.KEPT:
-            self._change(session, t_ns, event, (_SAME, _SAME, _SAME))
+            self._change(session, t_ns, event, (SAME, SAME, SAME, SAME))
         self._rows.append(
             {
                 "session": session,
@@ -143,21 +115,15 @@ class Sessions:
 
     def use(self, session: int, t_ns: int, database: str | None) -> None:
         """A statement has changed the default database; None: to one that is not known."""
-        names_now = (_SAME, self._code(database), _SAME)
-        self._change(session, t_ns, SessionEvent.DATABASE, names_now)
+        news = (SAME, self._code(database), SAME, SAME)
+        self._change(session, t_ns, SessionEvent.DATABASE, news)
 
     def names_of(
         self, sessions: Array, at_ns: Array
     ) -> tuple[pa.DictionaryArray, pa.DictionaryArray, pa.DictionaryArray]:
         """User, database and application of each session at its time; null where unknown."""
-        codes, uniques = distinct(sessions)
-        found = [self._recall(session) for session in uniques.tolist()]
-        known = [(one.user, one.database, one.application) for one in found]
-        held = np.array(known, np.int64).reshape(-1, 3)
-        rows: Array | None = codes
-        if any(session.changes for session in found):
-            held, rows = _held_then(found, held, codes, at_ns), None
-        users, databases, applications = held.T
+        held, rows = self._held(sessions, at_ns)
+        users, databases, applications, _ = held.T
         return (
             names(users, self._vocabulary, rows),
             names(databases, self._vocabulary, rows),
@@ -165,22 +131,22 @@ class Sessions:
         )
 
     def tags_of(
-        self, sessions: Array, applications: pa.DictionaryArray
+        self, sessions: Array, at_ns: Array, applications: pa.DictionaryArray
     ) -> tuple[Array, list[Tags]] | None:
         """What each session's client says of all its queries: codes, and tags; None: nothing.
 
         `applications`: what each calls itself, which may be tags. Code -1: none of them.
         """
-        codes, uniques = distinct(sessions)
-        known = [self._sessions.get(number) for number in uniques.tolist()]
-        given = [one.tags if one else () for one in known]
+        held, rows = self._held(sessions, at_ns)
+        given = held[:, 3] if rows is None else held[rows, 3]
         named = [tags_in_name(name) for name in applications.dictionary.to_pylist()]
-        if not any(given) and not any(named):
+        if (given < 0).all() and not any(named):
             return None
+        used, codes = np.unique(given, return_inverse=True)
+        sets = [self._sets[code] if code >= 0 else () for code in used.tolist()]
         of_names = applications.indices.fill_null(-1).to_numpy().astype(np.int64)
-        has_none = np.array([not tags for tags in given])[codes]
-        by_name = np.where(of_names >= 0, of_names + len(given), -1)
-        return np.where(has_none, by_name, codes), given + named
+        by_name = np.where(of_names >= 0, of_names + len(sets), -1)
+        return np.where(given < 0, by_name, codes.reshape(-1)), sets + named
 
     def connections(self, sessions: Array, at_ns: Array) -> tuple[Array, list[str | None]]:
         """What names each session's connection at its time to its client too: codes, and names."""
@@ -210,7 +176,7 @@ class Sessions:
                 done -= 1
                 while done and session.changes[done][1] == SessionEvent.KEPT:
                     done -= 1
-            session.user, session.database, session.application = states[done]
+            session.user, session.database, session.application, session.tags = states[done]
             del session.changes[:done]
             met = bisect_right(session.connections, before_ns, key=lambda one: one[0])
             del session.connections[: max(met - 1, 0)]
@@ -241,50 +207,58 @@ class Sessions:
             self._changing.add(number)
         self._remember(number, session)
 
-    def _change(self, number: int, t_ns: int, event: int, codes: tuple[int, int, int]) -> None:
-        """`codes`: of user, database and application."""
+    def _held(self, sessions: Array, at_ns: Array) -> tuple[Array, Array | None]:
+        """(n, 4) of `State`, and which of them is each row's; None: each its own."""
+        codes, uniques = distinct(sessions)
+        found = [self._recall(session) for session in uniques.tolist()]
+        held = np.array([one.state for one in found], np.int64).reshape(-1, 4)
+        if any(session.changes for session in found):
+            return held_then(found, held, codes, at_ns), None
+        return held, codes
+
+    def _change(self, number: int, t_ns: int, event: int, news: State) -> None:
         session = self._recall(number)
         if len(session.changes) >= MAX_CHANGES:
-            codes = (_UNKNOWN, _UNKNOWN, _UNKNOWN)
+            news = (UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN)
             session.changes.clear()
-        insort(session.changes, (t_ns, event, *codes))
+        insort(session.changes, (t_ns, event, news))
         self._changing.add(number)
         self._remember(number, session)
 
-    def _remember(self, number: int, session: _Session) -> None:
+    def _remember(self, number: int, session: Session) -> None:
         self._sessions.pop(number, None)
         self._sessions[number] = session
         if len(self._sessions) > self._max_sessions:
             self._sessions.pop(next(iter(self._sessions)))
 
-    def _recall(self, number: int) -> _Session:
+    def _recall(self, number: int) -> Session:
         session = self._sessions.get(number)
         if session is None:
-            return _Session()
+            return Session()
         self._remember(number, session)
         return session
 
     def _code(self, name: str | None) -> int:
         if name is None:
-            return _UNKNOWN
+            return UNKNOWN
         code = self._codes.get(name)
         if code is None:
             if len(self._vocabulary) >= MAX_NAMES:
-                return _UNKNOWN
+                return UNKNOWN
             code = self._codes[name] = len(self._vocabulary)
             self._vocabulary.append(name)
         return code
 
-
-def _held_then(found: list[_Session], known: Array, codes: Array, at_ns: Array) -> Array:
-    """What held of each row's session, `found[code]`, at its time; `known`: before any change."""
-    held: Array = known[codes]
-    changing = [code for code, session in enumerate(found) if session.changes]
-    for code, rows in rows_of(codes, changing):
-        times, states = found[code].states()
-        place = np.searchsorted(np.array(times, np.uint64), at_ns[rows], side="right")
-        held[rows] = np.array(states, np.int64)[place]
-    return held
+    def _set_code(self, tags: Tags) -> int:
+        if not tags:
+            return UNKNOWN
+        code = self._set_codes.get(tags)
+        if code is None:
+            if len(self._sets) >= MAX_NAMES:
+                return UNKNOWN
+            code = self._set_codes[tags] = len(self._sets)
+            self._sets.append(tags)
+        return code
 
 
 def _address(octets: Array) -> str | None:
