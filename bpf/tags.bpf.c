@@ -5,7 +5,7 @@
  * own, so most other comments are told apart by three bytes; the reader of the stream looks closer.
  * https://google.github.io/sqlcommenter/spec/
  */
-#include "tags.bpf.h"
+#include "tags_several.bpf.h"
 
 #define COMMENT_SIGN 2 /* bytes of each of its signs */
 /* Bytes that are looked at for a comment's end: blanks and a semicolon may follow it. */
@@ -238,5 +238,7 @@ int tags_of_comment(struct qj_cpu_state *cpu, struct thread_state *thread, __u32
 		comment_at_end(cpu, thread, room, end);
 	else
 		comment_at_start(cpu, thread, room, bytes);
+	if (thread->tags && are_of_several(room, thread->text_addr, bytes, end ?: bytes - 1))
+		thread->tags = TAGS_DIFFER;
 	return 0;
 }

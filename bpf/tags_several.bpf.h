@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* Whether a comment is of all that was sent, or of one of several statements. */
+#ifndef QJOULE_TAGS_SEVERAL_BPF_H
+#define QJOULE_TAGS_SEVERAL_BPF_H
+
+#include "tags.bpf.h"
+
+#define CHUNK_WORDS (TAGS_ROOM / 8) /* of a statement that are looked at at once */
+#define EACH(byte)  ((byte)*0x0101010101010101ULL)
+
+struct statements_search {
+	struct tags_room *room;
+	__u64 addr;
+	__u32 bytes;	/* of the statement */
+	__u32 end;	/* a semicolon before it is not the last one */
+	__u32 comments; /* that end as tags do */
+	__u16 before;	/* the last two bytes that were looked at */
+	__u8 goes_on;	/* behind a semicolon */
+};
+
+static __always_inline __u64 has_zero(__u64 word)
+{
+	return (word - EACH(1)) & ~word & EACH(0x80);
+}
+
+static long statements_step(__u32 i, struct statements_search *search)
+{
+	struct tags_room *room = search->room;
+	__u32 at = i * 8, left;
+	__u64 word;
+	bool looks;
+
+	if (at >= search->bytes)
+		return 1;
+	left = search->bytes - at;
+	if (!(i & (CHUNK_WORDS - 1))) {
+		__builtin_memset(room, 0, TAGS_ROOM);
+		if (bpf_probe_read_user(room->bytes, at_most(left, TAGS_ROOM),
+					(const void *)(search->addr + at)))
+			return 1;
+	}
+	word = room->words[i & (CHUNK_WORDS - 1)];
+	looks = has_zero(word ^ EACH('/')) || has_zero(word ^ EACH(';'));
+	for (__u32 j = 0; looks && j < 8; j++) {
+		__u8 byte = word >> 8 * j;
+
+		if (byte == '/' && search->before == ('\'' | '*' << 8))
+			search->comments++;
+		if (byte == ';' && at + j < search->end)
+			search->goes_on = 1;
+		search->before = search->before >> 8 | byte << 8;
+	}
+	search->before = word >> 48;
+	return 0;
+}
+
+/*
+ * Several statements were sent as one query, and more than one of them has a comment: the query is
+ * all of theirs, and the tags are of none. Signs within literals may make it so too.
+ */
+static __always_inline bool are_of_several(struct tags_room *room, __u64 addr, __u32 bytes,
+					   __u32 end)
+{
+	struct statements_search search = {.room = room, .addr = addr, .bytes = bytes, .end = end};
+
+	bpf_loop(QJ_TEXT_BYTES / 8, statements_step, &search, 0);
+	return search.goes_on && search.comments > 1;
+}
+
+#endif
