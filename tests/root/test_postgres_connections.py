@@ -64,18 +64,25 @@ def _offer_tls(server: DatabaseServer, connection: psycopg.Connection) -> None:
 def test_tls_is_seen_by_the_symbols_and_counted_on_the_sockets(
     replicated: DatabaseServer, tmp_path: Path
 ) -> None:
-    with both_rungs(tmp_path, replicated.pid):
-        with replicated.connect(tcp=True, sslmode="require") as connection:
+    secure: dict[str, Any] = {"tcp": True, "sslmode": "require", "application_name": "release=1.4"}
+    with both_rungs(tmp_path, replicated.pid, options=("--client-tags",)):
+        with replicated.connect(**secure) as connection:
             assert connection.execute(
                 "select ssl from pg_stat_ssl where pid = pg_backend_pid()"
             ).fetchone() == (True,)
             for value in range(30):
-                connection.execute("select %s::int as m_tls", [value])
+                comment = f"/*endpoint='{value % 3}'*/" if value % 5 else ""
+                connection.execute(f"select %s::int as m_tls {comment}", [value])
         with replicated.connect(tcp=True, sslmode="disable") as connection:
             connection.execute("select 1 as m_plain")
     socket_run, symbol_run = Run(tmp_path / "socket"), Run(tmp_path / "symbol")
     assert marker_counts(symbol_run.queries) == {"m_tls": 30, "m_plain": 1}
     assert symbol_run.loss == {}
+    said = symbol_run.having("m_tls")  # some were prepared first
+    tags = [dict(of) for of in said[said["executions"] > 0]["tags"]]
+    expected = [str(value % 3) if value % 5 else None for value in range(30)]
+    assert [of.get("endpoint") for of in tags] == expected
+    assert {of["release"] for of in tags} == {"1.4"}
     assert marker_counts(socket_run.queries) == {"m_plain": 1}
     assert socket_run.loss == {"opaque_session": 1}
 
