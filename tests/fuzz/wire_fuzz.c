@@ -20,6 +20,7 @@
 #define MESSAGE_MAX 512
 #define REPEAT_MAX  64
 #define LOSSES	    15
+#define TAGS_MAX    480
 
 struct input {
 	const __u8 *data;
@@ -116,6 +117,40 @@ static size_t mysql_packet(struct input *in, __u8 *to)
 	return bytes + 4;
 }
 
+/* Parameters of an execution with names and values of their types, or nearly; some are tags. */
+static size_t mysql_execution(struct input *in, __u8 *to)
+{
+	static const __u8 types[] = {254, 254, 1, 2, 3, 5, 6, 8, 10, 252, 0};
+	static const char tag[] = "qjoule.a";
+	__u8 *at = to + 4, kinds[16];
+	__u32 count = take(in, 1) % sizeof(kinds), odd = take(in, 1);
+
+	*at++ = odd < 240 ? 0x17 : 0x18; /* COM_STMT_SEND_LONG_DATA */
+	*at++ = take(in, 1) & 3;
+	memset(at, 0, 8);
+	at[3] = odd & 7 ? 8 : odd;
+	at += 8;
+	*at++ = count;
+	for (__u32 i = 0; i < (count + 7) / 8; i++)
+		*at++ = odd < 200 ? 0 : take(in, 1);
+	*at++ = odd < 230;
+	for (__u32 i = 0; i < count; i++) {
+		__u8 name = take(in, 1);
+
+		*at++ = kinds[i] = types[take(in, 1) % sizeof(types)];
+		*at++ = 0;
+		*at++ = name & 1 ? sizeof(tag) - 1 : name & 2;
+		memcpy(at, tag, sizeof(tag) - 1);
+		at += at[-1];
+	}
+	for (__u32 i = 0; i < count; i++)
+		at += take_bytes(in, at, kinds[i] & 0xf0 ? 12 : 8);
+	to[0] = at - to - 4;
+	to[1] = (at - to - 4) >> 8;
+	to[2] = to[3] = 0;
+	return at - to;
+}
+
 /* As a server reads: MySQL a header and then its packet, into the same place; or anyhow. */
 static void receive(struct input *in, const __u8 *bytes, size_t count, int kind)
 {
@@ -161,6 +196,10 @@ static size_t one_step(struct input *in, int kind)
 		times = take(in, 1) % REPEAT_MAX;
 		/* fallthrough */
 	default:
+		if (kind == MYSQL && what & 16) {
+			count = mysql_execution(in, bytes);
+			break;
+		}
 		count = kind == MYSQL ? mysql_packet(in, bytes) : postgres_message(in, bytes);
 	}
 	for (size_t i = 0; i < times; i++)
@@ -187,6 +226,8 @@ int LLVMFuzzerTestOneInput(const __u8 *data, size_t size)
 
 		executions += q->executions;
 		if (q->text && !q->shape)
+			abort();
+		if (q->tags_bytes > TAGS_MAX)
 			abort();
 	}
 	if (executions > most)
