@@ -48,7 +48,6 @@ from qjoule_drivers.propagation import OPENTELEMETRY  # noqa: E402
 from qjoule_drivers.shims import SHIMS  # noqa: E402
 from servers.process import Unavailable  # noqa: E402
 
-SECONDS = 45.0  #: of a driver: all five within six minutes, their servers' starts included
 DELAY_US = 3.0
 BARE, AGAIN, SHORT, LONG = "bare", "bare again", "a short delay", "a longer delay"
 #: Two, so that what the loop itself takes is on both sides of their difference.
@@ -140,14 +139,16 @@ def measure_driver(name: str, chosen: argparse.Namespace) -> None:
                 stack.enter_context(kept_awake(sorted(os.sched_getaffinity(0))))
             client, call = subject.connect(server)
             with closing(client):
-                measure(name, call, path, chosen.seconds)
+                measure(name, call, path, chosen.seconds or subject.seconds)
     except Unavailable as reason:
         print(f"{name}: not measured: {reason}")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="of measuring, per driver")
+    parser.add_argument(
+        "--seconds", type=float, help="of measuring each driver (default: 4 minutes for all)"
+    )
     parser.add_argument("--only", action="append", choices=list(SUBJECTS), metavar="DRIVER")
     parser.add_argument("--record", action="store_true", help="under a whole `qjoule record`")
     parser.add_argument("--awake", action="store_true", help="let no CPU idle")
