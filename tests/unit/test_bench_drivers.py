@@ -96,16 +96,16 @@ def test_what_was_added_is_found_below_drift_and_noise() -> None:
     assert found.elapsed.high - found.elapsed.low < 1
     assert null.elapsed.low <= 0 <= null.elapsed.high
     first, second = instrument(null, found, 3.0)
-    assert first.endswith("holds 0")
-    assert second.endswith(": found")
+    assert "µs: holds 0;" in first
+    assert "µs: found;" in second
 
 
 def test_an_instrument_that_does_not_measure_says_so() -> None:
     bare = _times(np.random.default_rng(1), 0)
     off = added(_times(np.random.default_rng(2), 6), bare)
     null, delay = instrument(off, off, 3.0)
-    assert null.endswith("DOES NOT HOLD 0")
-    assert delay.endswith("NOT FOUND")
+    assert "DOES NOT HOLD 0" in null
+    assert "NOT FOUND" in delay
 
 
 @pytest.mark.parametrize(
