@@ -152,6 +152,10 @@ docs: $(VENV)/installed ## Pages that are made from code: docs/servers.md
 bench-overhead: build ## What tracing costs a server, paired and interleaved
 	$(VENV)/bin/python bench/bench_overhead.py $(BENCH_ARGS)
 
+.PHONY: bench-drivers
+bench-drivers: build ## What the drivers' shims add to a call
+	$(VENV)/bin/python bench/bench_drivers.py $(BENCH_ARGS)
+
 .PHONY: bench-rungs
 bench-rungs: build ## What a query costs its server on each rung (BENCH_ARGS=--save for the docs)
 	$(VENV)/bin/python bench/bench_rungs.py $(BENCH_ARGS)
