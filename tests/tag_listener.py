@@ -17,6 +17,7 @@ from typing import Any
 
 HEADER_BYTES = 4096
 SLOT_BYTES = 64
+NOT_DEFINED = 0xFFFFFFFF
 WAIT_S = 60.0
 
 
@@ -32,6 +33,7 @@ class Begin:
     holds: bool
     trace: str | None
     span: str | None
+    is_defined: bool  #: whether its tags could be defined
 
 
 @dataclass
@@ -125,16 +127,18 @@ class Process:
             self.overs.append((t_ns, self.connections[who >> 32]))
             return
         assert kind in (1, 2, 5, 6)
+        tags = who & 0xFFFFFFFF
         self.begins.append(
             Begin(
                 number,
                 t_ns,
                 self.connections[who >> 32],
-                self.tags[who & 0xFFFFFFFF] if who & 0xFFFFFFFF else {},
+                self.tags[tags] if tags not in (0, NOT_DEFINED) else {},
                 what >> 32,
                 bool(kind & 4),
                 trace.hex() if kind & 3 == 2 else None,
                 span.hex() if kind & 3 == 2 else None,
+                tags != NOT_DEFINED,
             )
         )
 

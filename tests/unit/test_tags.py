@@ -117,7 +117,7 @@ def test_more_calls_than_a_ring_holds(source: TagSource, channel: Channel) -> No
         times.append(time.monotonic_ns())
         channel.end(peer, call, OK)
         if number % 1000 == 0:
-            source._listener.poll()
+            source.poll()
     found = _ask(source, TCP_NAME, times)
     assert [tags["m"] for tags in found] == [str(number % 100) for number in range(2 * SLOTS)]
 
@@ -126,8 +126,8 @@ def _calls(source: TagSource, channel: Channel, peer: Peer, count: int) -> None:
     for number in range(count):
         channel.end(peer, channel.begin(peer), OK)
         if number % 1000 == 0:
-            source._listener.poll()
-    source._listener.poll()
+            source.poll()
+    source.poll()
 
 
 def test_ends_are_known_after_their_slots_were_written_again(
@@ -137,7 +137,7 @@ def test_ends_are_known_after_their_slots_were_written_again(
     with tag(m="x"):
         call = channel.begin(peer)
     inside = time.monotonic_ns()
-    source._listener.poll()
+    source.poll()
     channel.end(peer, call, OK)
     after = time.monotonic_ns()
     _calls(source, channel, other, 2 * SLOTS)
@@ -152,8 +152,8 @@ def test_ends_are_known_after_the_process_has_gone(source: TagSource, channel: C
     inside = time.monotonic_ns()
     channel.end(peer, call, OK)
     channel.close()
-    source._listener.poll()
-    source._listener.poll()
+    source.poll()
+    source.poll()
     assert _ask(source, TCP_NAME, [inside, time.monotonic_ns()]) == [{"m": "x"}, None]
 
 
@@ -229,8 +229,9 @@ def test_records_that_name_nothing_are_not_believed(source: TagSource, tmp_path:
     for number, (t_ns, connection, tags) in enumerate(records, 1):
         at = 4096 + (number - 1) * 64 + 24
         struct.pack_into("=QQQQQ", memory, at, 0, t_ns, connection << 32 | tags, 1, number)
-    assert _ask(source, TCP_NAME, [time.monotonic_ns()]) == [{}]  # the last: its tags are unknown
-    assert source.lost == 4
+    # The last one's connection is known, and its tags are not: nor is what was told before.
+    assert _ask(source, TCP_NAME, [time.monotonic_ns()]) == [None]
+    assert source.lost == 5
     client.close()
 
 
@@ -238,6 +239,8 @@ def test_polled_by_two_threads_at_once(tmp_path: Path) -> None:
     taken: list[int] = []
 
     class Taker:
+        is_full = False
+
         def take(self, _application: Any, records: Any, _now_ns: int) -> None:
             taken.extend(records["number"].tolist())
 

@@ -6,42 +6,17 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qjoule.tags.tagging import TagSource
 from qjoule_drivers import channel as channel_module
-from qjoule_drivers import set_trace, tag
+from qjoule_drivers import set_trace
 from qjoule_drivers.channel import Channel, Peer
 from qjoule_drivers.ring import SLOTS
-
-NAMES: list[str | None] = [f"127.0.0.1 {40000 + n} > 127.0.0.1 3306" for n in range(4)]
-
-
-def _peer(number: int = 0) -> Peer:
-    return Peer(
-        {
-            "db.system.name": "mysql",
-            "network.transport": "tcp",
-            "network.local.address": "127.0.0.1",
-            "network.local.port": 40000 + number,
-            "server.address": "127.0.0.1",
-            "server.port": 3306,
-        }
-    )
-
-
-def _follow(source: TagSource, channel: Channel) -> None:
-    """The recorder asks for what changes, and the process has heard it."""
-    channel.begin(None)
-    source._listener.poll()
-    channel.check_ns = 0
-    channel.begin(None)
-    assert not channel.wants_ends
+from tag_changes import ask, call, follow, new_peer, records
 
 
 @pytest.fixture
@@ -56,116 +31,97 @@ def channel(
 ) -> Iterator[Channel]:
     found = Channel(str(tmp_path / "tags.sock"))
     monkeypatch.setattr(channel_module, "channel", found)
-    _follow(source, found)
+    follow(source, found)
     yield found
     found.close()
 
 
-def _ask(source: TagSource, *begins_ns: int, of: int = 0, stream: int = 0) -> list[Any]:
-    n = len(begins_ns)
-    found = source.tags_of(NAMES, np.full(n, of), np.full(n, stream), np.array(begins_ns, np.int64))
-    return [None if tags is None else dict(tags).get("m", "none") for tags in found.to_pylist()]
-
-
-def _records(channel: Channel) -> int:
-    recorder = channel._recorder
-    assert recorder is not None
-    return recorder._taken
-
-
-def _call(channel: Channel, peer: Peer, m: str, stream: int = 0) -> int:
-    """A call; when its query begins at the server."""
-    with tag(m=m):
-        assert channel.begin(peer, stream) == 0  # there is no end to tell
-    return time.monotonic_ns()
-
-
 def test_one_record_says_it_of_all_calls_that_follow(source: TagSource, channel: Channel) -> None:
-    peer = _peer()
+    peer = new_peer()
     before = time.monotonic_ns()
-    times = [_call(channel, peer, m) for m in "aaabba"]
-    assert _records(channel) == 3
-    assert _ask(source, before, *times) == [None, *"aaabba"]
-    assert _ask(source, times[-1] + 60_000_000_000) == ["a"]  # as long as nothing else is told
-    assert _ask(source, times[-1], of=1) == [None]
+    times = [call(channel, peer, m) for m in "aaabba"]
+    assert records(channel) == 3
+    assert ask(source, before, *times) == [None, *"aaabba"]
+    assert ask(source, times[-1] + 60_000_000_000) == ["a"]  # as long as nothing else is told
+    assert ask(source, times[-1], of=1) == [None]
     assert source.lost == 0
 
 
 def test_a_call_without_tags_and_another_trace_are_changes(
     source: TagSource, channel: Channel
 ) -> None:
-    peer = _peer()
-    times = [_call(channel, peer, "a")]
+    peer = new_peer()
+    times = [call(channel, peer, "a")]
     channel.begin(peer)
     times.append(time.monotonic_ns())
-    assert _ask(source, *times) == ["a", "none"]
+    assert ask(source, *times) == ["a", "none"]
     for span in (1, 1, 2):
         set_trace((bytes(15) + b"\1", bytes(7) + bytes([span])))
         channel.begin(peer)
     set_trace(None)
-    assert _records(channel) == 4
+    assert records(channel) == 4
 
 
 def test_each_stream_of_a_connection_is_told_when_it_changes(
     source: TagSource, channel: Channel
 ) -> None:
-    peer = _peer()
+    peer = new_peer()
     calls = (("a", 1), ("b", 2), ("a", 1), ("b", 1))
-    times = [_call(channel, peer, m, stream) for m, stream in calls]
-    assert _records(channel) == 3
-    assert _ask(source, *times, stream=1) == ["a", "a", "a", "b"]
-    assert _ask(source, *times, stream=2) == [None, "b", "b", "b"]
+    times = [call(channel, peer, m, stream) for m, stream in calls]
+    assert records(channel) == 3
+    assert ask(source, *times, stream=1) == ["a", "a", "a", "b"]
+    assert ask(source, *times, stream=2) == [None, "b", "b", "b"]
 
 
 def test_a_connection_that_is_closed_leaves_nothing_to_the_next_on_its_port(
     source: TagSource, channel: Channel
 ) -> None:
-    peer = _peer()
-    plain = _call(channel, peer, "a")
-    stream = _call(channel, peer, "a", stream=7)
+    peer = new_peer()
+    plain = call(channel, peer, "a")
+    stream = call(channel, peer, "a", stream=7)
     del peer
     after = time.monotonic_ns()
-    assert _ask(source, plain, after) == ["a", None]
-    assert _ask(source, stream, after, stream=7) == ["a", None]
-    next_one = _peer()
-    again = _call(channel, next_one, "b")
-    assert _ask(source, plain, after, again) == ["a", None, "b"]
+    assert ask(source, plain, after) == ["a", None]
+    assert ask(source, stream, after, stream=7) == ["a", None]
+    next_one = new_peer()
+    again = call(channel, next_one, "b")
+    assert ask(source, plain, after, again) == ["a", None, "b"]
 
 
 def test_a_process_that_is_gone_leaves_nothing(source: TagSource, channel: Channel) -> None:
-    peer = _peer()
-    during = _call(channel, peer, "a")
+    peer = new_peer()
+    during = call(channel, peer, "a")
     channel.close()  # as the kernel does when it ends
-    source._listener.poll()
-    source._listener.poll()
-    assert _ask(source, during, time.monotonic_ns()) == ["a", None]
+    source.poll()
+    source.poll()
+    assert ask(source, during, time.monotonic_ns()) == ["a", None]
 
 
 def test_where_a_change_could_not_be_told_nothing_holds(
     source: TagSource, channel: Channel
 ) -> None:
-    peer, other = _peer(0), _peer(1)
-    before = _call(channel, peer, "a")
-    source._listener.poll()  # what may be missing is missing since then
+    peer, other = new_peer(0), new_peer(1)
+    before = call(channel, peer, "a")
+    source.poll()  # what may be missing is missing since then
     for number in range(SLOTS):
-        _call(channel, other, str(number % 2))
-    lost = _call(channel, peer, "b")
-    assert _ask(source, before, lost) == ["a", None]
+        call(channel, other, str(number % 2))
+    lost = call(channel, peer, "b")
+    assert ask(source, before, lost) == ["a", None]
     assert source.lost > 0
-    assert _ask(source, _call(channel, peer, "b")) == ["b"]
-    assert _ask(source, _call(channel, other, "c"), of=1) == ["c"]
+    assert ask(source, call(channel, peer, "b")) == ["b"]
+    assert ask(source, call(channel, other, "c"), of=1) == ["c"]
     # The same tags as before the gap are told again.
-    assert _ask(source, before, lost, _call(channel, peer, "b")) == ["a", None, "b"]
+    assert ask(source, before, lost, call(channel, peer, "b")) == ["a", None, "b"]
 
 
 def test_calls_that_the_shims_do_not_see_any_more(source: TagSource, channel: Channel) -> None:
-    peer = _peer()
-    told = _call(channel, peer, "a")
-    source._listener.poll()
+    peer = new_peer()
+    told = call(channel, peer, "a")
+    source.poll()
     channel.interrupt()
     unseen = time.monotonic_ns()
-    assert _ask(source, told, unseen) == ["a", None]
-    assert _ask(source, _call(channel, peer, "a")) == ["a"]
+    assert ask(source, told, unseen) == ["a", None]
+    assert ask(source, call(channel, peer, "a")) == ["a"]
 
 
 @settings(deadline=None, max_examples=60)
@@ -187,12 +143,12 @@ def test_no_query_has_the_tags_of_another(
     with closing(TagSource(path)) as source, pytest.MonkeyPatch.context() as patch:
         channel = Channel(str(path))
         patch.setattr(channel_module, "channel", channel)
-        _follow(source, channel)
+        follow(source, channel)
         peers: dict[int, Peer] = {}
         expected: list[tuple[int, int, str | None]] = []
         for step, number, m in steps:
             if step == "call":
-                begin = _call(channel, peers.setdefault(number, _peer(number)), m)
+                begin = call(channel, peers.setdefault(number, new_peer(number)), m)
                 expected.append((number, begin, m))
             elif step == "close" or (step == "unseen" and number in peers):
                 peers.pop(number, None)
@@ -201,10 +157,10 @@ def test_no_query_has_the_tags_of_another(
             elif step == "interrupt":
                 channel.interrupt()
             else:
-                source._listener.poll()
+                source.poll()
         may_be_unknown = any(step == "interrupt" for step, *_ in steps)
         for number, begin, m_ in expected:
-            (found,) = _ask(source, begin, of=number)
+            (found,) = ask(source, begin, of=number)
             assert found == m_ or (found is None and may_be_unknown)
         channel.close()
 
@@ -213,27 +169,27 @@ def test_the_end_of_a_connection_of_many_requests_is_one_record(
     source: TagSource, channel: Channel
 ) -> None:
     """However many: who says it over and over must not keep the recorder busy."""
-    peer = _peer()
+    peer = new_peer()
     for stream in range(200):
-        told = _call(channel, peer, "a", stream)
-    source._listener.poll()
+        told = call(channel, peer, "a", stream)
+    source.poll()
     held = source._calls._held
     for _ in range(100):
         channel.over(peer)
-    source._listener.poll()
+    source.poll()
     assert source._calls._held <= held + 100
-    assert _ask(source, told, time.monotonic_ns(), stream=199) == ["a", None]
+    assert ask(source, told, time.monotonic_ns(), stream=199) == ["a", None]
 
 
 def test_what_is_over_stays_so_when_its_end_is_forgotten(
     source: TagSource, channel: Channel
 ) -> None:
-    peer, other = _peer(0), _peer(1)
-    told = _call(channel, peer, "a", stream=3)
-    kept = _call(channel, other, "b")
+    peer, other = new_peer(0), new_peer(1)
+    told = call(channel, peer, "a", stream=3)
+    kept = call(channel, other, "b")
     channel.over(peer)
     later = time.monotonic_ns() + 60_000_000_000
     for begin in (told, later, later + 1, later + 2):
-        assert _ask(source, begin, stream=3) == ["a" if begin == told else None]
-        assert _ask(source, max(begin, kept), of=1) == ["b"]
+        assert ask(source, begin, stream=3) == ["a" if begin == told else None]
+        assert ask(source, max(begin, kept), of=1) == ["b"]
     assert [len(rows) for rows in (source._calls._calls, source._calls._new)] == [1, 0]

@@ -32,7 +32,7 @@ def test_definitions_of_anything(message: bytes) -> None:
     definitions = Definitions()
     definitions.add(message)
     definitions.connection(1)
-    for key, value in definitions.tags(1):
+    for key, value in definitions.tags(1) or ():
         assert isinstance(key, str)
         assert isinstance(value, str)
 
@@ -42,8 +42,9 @@ def test_deep_and_many_definitions_are_bounded() -> None:
     definitions.add(b'{"tags":1,"of":' + b"[" * 5000 + b"]" * 2999)
     definitions.add(b"x" * 9000)
     assert definitions.refused == 2
-    for number in range(1, MAX_DEFINITIONS + 100):
+    for number in range(1, MAX_DEFINITIONS + 1):
+        assert not definitions.is_full
         definitions.add(json.dumps({"tags": number, "of": {"a": "b"}}).encode())
-    assert len(definitions._tags) == MAX_DEFINITIONS
-    assert definitions.tags(50) == ()
+    assert definitions.is_full
+    assert definitions.tags(0) == ()
     assert definitions.tags(MAX_DEFINITIONS) == (("a", "b"),)

@@ -15,7 +15,7 @@ from time import monotonic_ns
 from qjoule_drivers.context import EMPTY, Frame, innermost, outermost
 from qjoule_drivers.propagation import OPENTELEMETRY, context_of_opentelemetry, modules
 from qjoule_drivers.recorder import Recorder
-from qjoule_drivers.ring import HOLDS
+from qjoule_drivers.ring import HOLDS, NOT_DEFINED
 from qjoule_drivers.spans import with_opentelemetry
 from qjoule_drivers.standing import NEVER, Standing
 
@@ -126,7 +126,7 @@ class Channel:
     def _tell(  # noqa: PLR0917
         self, recorder: Recorder, peer: Peer, stream: int, frame: Frame, t_ns: int, holds: int
     ) -> int:
-        """Tells the recorder; returns the record's number, 0 if there was no room."""
+        """Tells the recorder; returns the record's number, 0 if what holds found no room."""
         token = recorder.token
         announced, connection = peer.announced
         if announced is not token:
@@ -134,14 +134,20 @@ class Channel:
         tags = frame.tags
         announced, number = tags.announced
         if announced is not token:
-            number = 0 if tags is EMPTY else recorder.announce("tags", tags)
+            number = 0 if tags is EMPTY else recorder.announce("tags", tags) or NOT_DEFINED
         call = 0
-        if connection and (number or tags is EMPTY):
+        if connection:
             call = recorder.begin(t_ns, connection, number, stream, frame.trace, holds)
+        if call and number != NOT_DEFINED:
+            return call
+        recorder.count_dropped()
         if not call:
-            recorder.count_dropped()
             self.interrupt()
-        return call
+        elif stream:  # the recorder knows that it does not know; the next call tries again
+            peer.told.pop(stream, None)
+        else:
+            peer.to = NEVER
+        return 0 if holds else call
 
     def end(self, peer: Peer | None, call: int, status: int) -> None:
         """The result of ``call`` has arrived; nothing to tell if that is 0. Never raises."""

@@ -14,6 +14,8 @@ from typing import Any, Protocol
 from qjoule_drivers.ring import Ring
 
 HELLO = b"qjoule tags 1\n"
+#: Room for some 2,000 definitions that the recorder has not read yet, as far as the host allows it.
+SOCKET_BYTES = 1 << 20
 
 
 class Definition(Protocol):
@@ -43,6 +45,7 @@ class Recorder(Ring):
             _socket.SOCK_SEQPACKET | _socket.SOCK_CLOEXEC | _socket.SOCK_NONBLOCK,
         )
         try:
+            self._socket.setsockopt(_socket.SOL_SOCKET, _socket.SO_SNDBUF, SOCKET_BYTES)
             self._socket.connect(path)
             super().__init__()
             try:

@@ -19,6 +19,8 @@ BEGIN, BEGIN_IN_TRACE, END = 1, 2, 3
 #: Added to BEGIN and BEGIN_IN_TRACE: it holds for all that follows on its connection and stream.
 HOLDS = 4
 OVER = 7  #: nothing holds for the connection any more
+#: In place of the tags' number: what the call carries could not be defined.
+NOT_DEFINED = (1 << 32) - 1
 #: How a call ended.
 UNKNOWN, OK, ERROR = 0, 1, 2
 #: Threads that may stand between looking for room and taking a number, without harm.
@@ -26,8 +28,8 @@ MARGIN = 256
 
 _HEADER = struct.Struct("=8sII")
 _WORD = struct.Struct("=Q")
-_TAIL_AT, _CLOSED_AT, _CHANGES_AT, _DROPPED_AT, _ERRORS_AT = 64, 72, 80, 128, 136
-_GAP_AT = 144
+_TAIL_AT, _CLOSED_AT, _CHANGES_AT, _SEEN_AT = 64, 72, 80, 88
+_DROPPED_AT, _ERRORS_AT, _GAP_AT, _SINCE_AT = 128, 136, 144, 152
 _TRACE = struct.Struct("=16s8s")
 _END = struct.Struct("=QQQQQ")
 _RECORD_AT = 24
@@ -48,6 +50,7 @@ class Ring:
     __slots__ = (
         "_counting",
         "_counts",
+        "_gap_ns",
         "_kept",
         "_mask",
         "_memory",
@@ -77,6 +80,7 @@ class Ring:
         self._room = slots - MARGIN  #: numbers up to this surely have a free slot
         self._counting = _thread.RLock()
         self._counts = {_DROPPED_AT: 0, _ERRORS_AT: 0}
+        self._gap_ns = 0
 
     def begin(  # noqa: PLR0917
         self,
@@ -124,7 +128,13 @@ class Ring:
 
     def gap(self, t_ns: int) -> None:
         """What was told until now does not hold for what begins from now on."""
-        _WORD.pack_into(self._memory, _GAP_AT, t_ns)
+        with self._counting:
+            # One that the recorder has not seen yet goes on.
+            is_new = _WORD.unpack_from(self._memory, _SEEN_AT)[0] == self._gap_ns
+            self._gap_ns = max(self._gap_ns, t_ns)
+            if is_new:
+                _WORD.pack_into(self._memory, _SINCE_AT, t_ns)
+            _WORD.pack_into(self._memory, _GAP_AT, self._gap_ns)
 
     def count_error(self) -> None:
         """Counts an exception that the application was spared."""

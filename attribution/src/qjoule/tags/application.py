@@ -10,8 +10,10 @@ from qjoule.tags.definitions import MAX_BYTES, Definitions
 from qjoule.tags.ring import NotARing, RingReader
 
 HELLO = b"qjoule tags 1\n"
-#: Definitions taken of one process in one turn, so that one cannot keep the others waiting.
+#: Definitions taken of one process in one turn, so that one cannot keep the others waiting: more
+#: than a socket holds that was set up as PROTOCOL.md says.
 MAX_MESSAGES = 4096
+MAX_TURN_BYTES = 1 << 21
 
 
 class Application:
@@ -46,8 +48,11 @@ class Application:
         return True
 
     def read_definitions(self) -> None:
-        """Takes in what was said since."""
+        """Takes in what was said since. Raises NotARing if that is more than may wait."""
+        left = MAX_TURN_BYTES
         for _ in range(MAX_MESSAGES):
+            if left < 0:
+                break
             try:
                 message = self._connected.recv(MAX_BYTES + 1)
             except BlockingIOError:
@@ -57,7 +62,9 @@ class Application:
             if not message:
                 self.ended = True
                 return
+            left -= len(message)
             self.definitions.add(message)
+        raise NotARing("more definitions than a socket holds")
 
     @property
     def gaps(self) -> list[tuple[int, int]]:
@@ -65,8 +72,7 @@ class Application:
         return self.ring.gaps if self.ring is not None else []
 
     def close(self) -> None:
-        """Says that no more is taken."""
+        """Says that no more is taken; what is known of its calls stays."""
         if self.ring is not None:
             self.ring.close()
-            self.ring = None
         self._connected.close()

@@ -10,16 +10,18 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from qjoule.tags.application import Application
-from qjoule.tags.definitions import Tags
+from qjoule.tags.definitions import Tags, characters
 from qjoule.tags.joins import distinct_pairs, is_over, last_before
 from qjoule.tags.keys import WHOLE, Keys, name_of
 from qjoule.tags.maps import TAGS, as_maps
-from qjoule.tags.ring import BEGIN, BEGIN_IN_TRACE, END, HOLDS, OVER, Slots
+from qjoule.tags.ring import BEGIN, BEGIN_IN_TRACE, END, HOLDS, NOT_DEFINED, OVER, Slots
 
 #: A query is told this long after its end at the latest. Calls that began before are kept only
 #: where they are the last of their connection, as those of long queries are.
 KEPT_NS = 10_000_000_000
 MAX_CALLS = 2_000_000
+#: Characters of the different tags of them, about.
+MAX_TAG_CHARACTERS = 32_000_000
 #: Ends of calls that were told apart from their beginnings.
 MAX_ENDS = 100_000
 #: A call's time may be this far from now; others are not believed.
@@ -30,7 +32,7 @@ CALL = np.dtype(
     [
         ("key", "i8"),
         ("t_ns", "i8"),
-        ("tags", "i8"),
+        ("tags", "i8"),  # -1 not known
         ("application", "i8"),
         ("number", "i8"),
         ("holds", "?"),  # until the next one of its key; else as long as its call lasts
@@ -51,6 +53,7 @@ class Calls:
         self._lock = threading.Lock()
         self._keys = Keys()
         self._tags: dict[Tags, int] = {}
+        self._characters = 0
         self._applications: dict[int, Application] = {}
         self._parted: dict[int, tuple[int, Gaps]] = {}  # applications: when, and their gaps
         self._ends: dict[tuple[int, int], int] = {}
@@ -66,12 +69,9 @@ class Calls:
         with self._lock:
             self._applications[application.number] = application
             kind = records["kind"]
-            for end in records[kind == END]:
-                self._add_end(application.number, end)
+            self._add_ends(application.number, records[kind == END])
             begins = np.isin(kind & ~np.uint32(HOLDS), (BEGIN, BEGIN_IN_TRACE))
-            self._add_begins(application, records[begins], now_ns)
-            for over in records[kind == OVER]:
-                self._add_over(application, over, now_ns)
+            self._add_begins(application, records[begins | (kind == OVER)], now_ns)
 
     def part(self, application: Application, now_ns: int) -> None:
         """The application's ring is about to be let go: what it knows of ends is taken along."""
@@ -85,9 +85,8 @@ class Calls:
                         for calls in (self._calls, *self._new)
                     ]
                 )
-                for number, end in zip(numbers.tolist(), ring.ends(numbers).tolist(), strict=True):
-                    if end:
-                        self._remember_end((application.number, number), end >> 2)
+                ends = ring.ends(numbers) >> np.uint64(2)
+                self._remember_ends(application.number, numbers[ends > 0], ends[ends > 0])
             self._applications.pop(application.number, None)
 
     def tags_of(
@@ -112,6 +111,7 @@ class Calls:
             found = last_before(calls, wanted, begins_ns)
             found = self._still_open(calls, found, begins_ns)
             found[is_over(calls, found, wholes, begins_ns)] = -1
+            found[calls["tags"][found] < 0] = -1
             self.joined += int(np.count_nonzero(found >= 0))
             maps = as_maps(list(self._tags), calls, found)
             self._forget(calls, int(begins_ns.max(initial=0)))
@@ -131,31 +131,20 @@ class Calls:
         calls["application"] = application.number
         calls["number"] = records["number"]
         calls["holds"] = records["kind"] & HOLDS > 0
+        calls["over"] = records["kind"] == OVER
         calls["traced"] = records["kind"] & ~np.uint32(HOLDS) == BEGIN_IN_TRACE
         calls["trace"], calls["span"] = records["trace"], records["span"]
-        calls["key"] = self._each(records[["connection", "stream"]], application, self._key)
+        # A connection is over with all of its streams: one record, however many these are.
+        for rows, number in ((~calls["over"], self._key), (calls["over"], self._whole)):
+            connections = records[["connection", "stream"]][rows]
+            calls["key"][rows] = self._each(connections, application, number)
         calls["tags"] = self._each(records[["tags"]], application, self._tag_set)
         known = calls["key"] >= 0
-        self.unbelievable += int(np.count_nonzero(~known))
-        self._hold(calls[known])
-
-    def _add_over(self, application: Application, record: Any, now_ns: int) -> None:
-        """The connection is closed, with all of its streams: one record, however many these are."""
-        name = self._name(application, int(record["connection"]))
-        t_ns = int(record["t_ns"])
-        if name is None or abs(t_ns - now_ns) >= PLAUSIBLE_NS:
-            self.unbelievable += 1
-            return
-        calls = np.zeros(1, CALL)
-        calls["key"], calls["t_ns"] = self._keys.number(name, WHOLE), t_ns
-        calls["application"], calls["number"] = application.number, record["number"]
-        calls["over"] = True
-        self._hold(calls)
-
-    def _hold(self, calls: Array) -> None:
-        self._new.append(calls)
-        self._held += calls.size
-        if self._held > MAX_CALLS:
+        undefined = (calls["tags"] < 0) & (records["tags"] != NOT_DEFINED)
+        self.unbelievable += int(np.count_nonzero(~known | undefined))
+        self._new.append(calls[known])
+        self._held += int(np.count_nonzero(known))
+        if self._held > MAX_CALLS or self._characters > MAX_TAG_CHARACTERS:
             self._drop_oldest()
 
     @staticmethod
@@ -167,26 +156,31 @@ class Calls:
         return found
 
     def _key(self, application: Application, connection: int, stream: int) -> int:
-        name = self._name(application, connection)
+        described = application.definitions.connection(connection)
+        name = name_of(described) if described is not None else None
         return -1 if name is None else self._keys.number(name, stream)
 
-    @staticmethod
-    def _name(application: Application, connection: int) -> str | None:
-        described = application.definitions.connection(connection)
-        return name_of(described) if described is not None else None
+    def _whole(self, application: Application, connection: int, _: int) -> int:
+        return self._key(application, connection, WHOLE)
 
     def _tag_set(self, application: Application, number: int) -> int:
-        return self._tags.setdefault(application.definitions.tags(number), len(self._tags))
+        tags = application.definitions.tags(number)
+        if tags is None:
+            return -1
+        if tags not in self._tags:
+            self._characters += characters(tags)
+        return self._tags.setdefault(tags, len(self._tags))
 
-    def _add_end(self, application: int, record: Any) -> None:
+    def _add_ends(self, application: int, records: Slots) -> None:
         # Of an end, the number of its begin is where a begin has connection and tags.
-        call = int(record["connection"]) << 32 | int(record["tags"])
-        self._remember_end((application, call), int(record["t_ns"]))
+        begins = records["connection"].astype(np.uint64) << np.uint64(32) | records["tags"]
+        self._remember_ends(application, begins, records["t_ns"])
 
-    def _remember_end(self, call: tuple[int, int], t_ns: int) -> None:
-        self._ends[call] = min(t_ns, NEVER_NS)
-        if len(self._ends) > MAX_ENDS:
-            self._ends.pop(next(iter(self._ends)))
+    def _remember_ends(self, application: int, numbers: Array, ends_ns: Array) -> None:
+        for number, t_ns in zip(numbers.tolist(), ends_ns.tolist(), strict=True):
+            self._ends[application, number] = min(t_ns, NEVER_NS)
+            if len(self._ends) > MAX_ENDS:
+                self._ends.pop(next(iter(self._ends)))
 
     # ---- finding --------------------------------------------------------------------------------
 
@@ -273,9 +267,11 @@ class Calls:
         self._keys.renumber(keys.tolist())
         applications = set(np.unique(kept["application"]).tolist())
         self._parted = {n: how for n, how in self._parted.items() if n in applications}
-        self._tags = {sets[old]: new for new, old in enumerate(tags.tolist())}
+        unknown = int(np.count_nonzero(tags < 0))  # it stays -1
+        self._tags = {sets[old]: new for new, old in enumerate(tags[unknown:].tolist())}
+        self._characters = sum(map(characters, self._tags))
         kept = kept.copy()
-        kept["key"], kept["tags"] = key_codes.reshape(-1), tag_codes.reshape(-1)
+        kept["key"], kept["tags"] = key_codes.reshape(-1), tag_codes.reshape(-1) - unknown
         self._calls = kept
 
     def _drop_oldest(self) -> None:

@@ -12,11 +12,14 @@ MAX_BYTES = 8192
 MAX_TAGS = 32
 MAX_KEY = 64
 MAX_VALUE = 256
-#: Definitions of one kind that are remembered of a process; the oldest are forgotten.
+#: Definitions of one kind that are remembered of a process, and bytes of all, as they came. One
+#: that has more is let go of, meets us again, and defines anew what it still uses.
 MAX_DEFINITIONS = 65536
+MAX_KEPT_BYTES = 16 << 20
 MAX_FRESH = 8192
 
 Tags = tuple[tuple[str, str], ...]  #: sorted by key
+NO_TAGS: tuple[Tags, int] = (), 0
 
 
 @dataclass(frozen=True)
@@ -32,11 +35,13 @@ class Definitions:
     """Of one process. Takes messages of any content; what makes no sense is counted."""
 
     def __init__(self) -> None:
-        self._connections: dict[int, Connection] = {}
+        self._connections: dict[int, tuple[Connection, int]] = {}
         #: Connections that were defined since somebody last looked, who empties it.
         self.fresh: deque[Connection] = deque(maxlen=MAX_FRESH)
-        self._tags: dict[int, Tags] = {}
+        self._tags: dict[int, tuple[Tags, int]] = {}
+        self.bytes = 0  #: of those that are remembered, as they came
         self.refused = 0
+        self.is_full = False  #: no more should be added
 
     def add(self, message: bytes) -> None:
         """Takes in one message."""
@@ -45,10 +50,12 @@ class Definitions:
                 raise ValueError
             said = json.loads(message.decode("utf-8"))
             if "tags" in said:
-                _remember(self._tags, _number(said["tags"]), _tags(said["of"]))
+                value = _tags(said["of"]), len(message)
+                self._remember(self._tags, _number(said["tags"]), value)
             elif "connection" in said:
                 one = _connection(said["of"])
-                _remember(self._connections, _number(said["connection"]), one)
+                number = _number(said["connection"])
+                self._remember(self._connections, number, (one, len(message)))
                 self.fresh.append(one)
             else:
                 raise ValueError
@@ -56,20 +63,28 @@ class Definitions:
             self.refused += 1
 
     def connection(self, number: int) -> Connection | None:
-        return self._connections.get(number)
+        """None if it was not defined."""
+        known = self._connections.get(number)
+        return known[0] if known is not None else None
 
-    def tags(self, number: int) -> Tags:
-        return self._tags.get(number, ())
+    def tags(self, number: int) -> Tags | None:
+        """None if they were not defined; 0 stands for none."""
+        known = self._tags.get(number) if number else NO_TAGS
+        return known[0] if known is not None else None
+
+    def _remember(self, known: dict[int, Any], number: int, value: tuple[object, int]) -> None:
+        self.bytes += value[1] - known.get(number, NO_TAGS)[1]
+        known[number] = value
+        self.is_full |= len(known) >= MAX_DEFINITIONS or self.bytes >= MAX_KEPT_BYTES
 
 
-def _remember(known: dict[int, Any], number: int, value: object) -> None:
-    known[number] = value
-    if len(known) > MAX_DEFINITIONS:
-        known.pop(next(iter(known)))
+def characters(tags: Tags) -> int:
+    """About what tags take to be remembered; each pair counts as 100 more."""
+    return sum(100 + len(key) + len(value) for key, value in tags)
 
 
 def _number(value: object) -> int:
-    if type(value) is not int or not 0 < value < 1 << 32:
+    if type(value) is not int or not 0 < value < (1 << 32) - 1:
         raise ValueError
     return value
 

@@ -7,6 +7,7 @@ import stat
 import struct
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
@@ -18,6 +19,8 @@ from qjoule.tags.ring import NotARing, Slots
 
 DEFAULT_PATH = Path("/run/qjoule/tags.sock")
 MAX_PROCESSES = 1024
+#: Of the definitions that are remembered, of all processes: who has the most is let go.
+MAX_BYTES = 64 << 20
 POLL_S = 0.02
 
 
@@ -29,6 +32,10 @@ class Taker(Protocol):
 
     def wants_calls(self, application: Application) -> bool:
         """Whether each of its calls is to be told, rather than what changes."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether records should stay in their rings for now."""
 
     def part(self, application: Application, now_ns: int) -> None:
         """The application has gone, or its ring is about to be let go."""
@@ -69,17 +76,23 @@ class Listener:
             return self._gone_lost + sum(map(_lost_of, self._applications))
 
     def start(self) -> None:
-        """Polls from now on, in a thread: a ring holds less than a second of a busy program."""
+        """Polls from now on, in a thread: a ring holds about a second of a busy program."""
         self._thread = threading.Thread(target=self._run, name="qjoule-tags", daemon=True)
         self._thread.start()
 
-    def poll(self) -> None:
-        """Takes all that has been written."""
+    def poll(self, make_room: Callable[[], None] | None = None) -> None:
+        """Takes all that has been written, as far as the taker has room, or it can be made."""
         with self._lock:
             self._accept()
             now_ns = time.monotonic_ns()
-            for application in list(self._applications):
+            for at, application in enumerate(list(self._applications)):
+                if self._taker.is_full:
+                    if make_room is None:  # the next turn begins here
+                        self._applications = self._applications[at:] + self._applications[:at]
+                        break
+                    make_room()
                 self._poll(application, now_ns)
+            self._bound()
 
     def close(self) -> None:
         """Stops, and tells the applications."""
@@ -89,15 +102,19 @@ class Listener:
             self._thread = None
         with self._lock:
             for application in list(self._applications):
-                self._part(application, time.monotonic_ns())
+                self._part(application)
         self._socket.close()
         # Without root's rights by now: what stays is replaced by the next recorder.
         with suppress(OSError):
             self.path.unlink()
 
     def _run(self) -> None:
-        while not self._stopping.wait(POLL_S):
+        spent_s = 0.0
+        # Half of a processor at most, whatever the applications do.
+        while not self._stopping.wait(max(POLL_S, spent_s)):
+            before_s = time.thread_time()
             self.poll()
+            spent_s = time.thread_time() - before_s
 
     def _accept(self) -> None:
         while True:
@@ -127,23 +144,32 @@ class Listener:
             batches = list(ring.take(now_ns))
             # After the records: their definitions were sent before them.
             application.read_definitions()
+            if application.ended:
+                batches += ring.take(now_ns)  # what came in between is all there will be
             ring.ask(each_call=self._taker.wants_calls(application))
             for batch in batches:
                 self._taker.take(application, batch, now_ns)
-            # One that goes on after records were lost tells all that holds, to a new ring.
-            if (application.ended and not batches) or ring.lost:
-                self._part(application, now_ns)
+            # One that goes on after that meets us again, and tells all that holds to a new ring.
+            if application.ended or ring.lost or application.definitions.is_full:
+                self._part(application)
         except BlockingIOError:
             return
         except (NotARing, OSError):
             self.refused += 1
-            self._part(application, now_ns)
+            self._part(application)
 
-    def _part(self, application: Application, now_ns: int) -> None:
+    def _bound(self) -> None:
+        """Lets go of who defined the most, if all have defined too much."""
+        if sum(application.definitions.bytes for application in self._applications) > MAX_BYTES:
+            self.refused += 1
+            self._part(max(self._applications, key=lambda one: one.definitions.bytes))
+
+    def _part(self, application: Application) -> None:
         self._gone_lost += _lost_of(application)
         self.refused += application.definitions.refused
         self._applications.remove(application)
-        self._taker.part(application, now_ns)
+        # The time as it is by now: it may have made calls since this turn began.
+        self._taker.part(application, time.monotonic_ns())
         application.close()
 
 

@@ -19,6 +19,8 @@ BEGIN, BEGIN_IN_TRACE, END = 1, 2, 3
 #: Added to the first two: it holds for all that follows on its connection and stream.
 HOLDS = 4
 OVER = 7
+#: In place of the tags' number: what is carried could not be defined.
+NOT_DEFINED = (1 << 32) - 1
 #: Threads of a process that may be writing at the same time.
 WRITERS = 256
 MOST_AHEAD = 1 << 32
@@ -47,7 +49,8 @@ SLOT = np.dtype(
 )
 Slots = NDArray[np.void]
 
-_TAIL, _CLOSED, _CHANGES, _DROPPED, _ERRORS, _GAP = 64, 72, 80, 128, 136, 144
+_TAIL, _CLOSED, _CHANGES, _SEEN = 64, 72, 80, 88
+_DROPPED, _ERRORS, _GAP, _SINCE = 128, 136, 144, 152
 _WORD = struct.Struct("=Q")
 _SHRINK_SEALED = 0x2  # F_SEAL_SHRINK, <linux/fcntl.h>
 _F_GET_SEALS = 1034
@@ -88,6 +91,8 @@ class RingReader:
             raise NotARing("another version")
         self._slots = np.frombuffer(self._memory, SLOT, slots, HEADER_BYTES)
         self._numbers = self._slots["number"]
+        #: The same for `ends`, which another thread asks; None once the memory has been let go.
+        self._shared: Slots | None = self._slots
         self._mask = slots - 1
         self._taken = 0
         #: Number of the last record that was taken from each slot.
@@ -104,6 +109,8 @@ class RingReader:
         #: then does not hold for what began since.
         self.gaps: list[tuple[int, int]] = []
         self.lost = 0  #: records that were never whole, or overtaken
+        self._told_lost = 0
+        self._was_late = False
 
     def ask(self, *, each_call: bool) -> None:
         """For the begin and end of each call; else for what changes, which costs less."""
@@ -112,7 +119,9 @@ class RingReader:
     @property
     def told_lost(self) -> int:
         """Records that the process itself counts as dropped, as far as it may be believed."""
-        return min(int(_WORD.unpack_from(self._memory, _DROPPED)[0]), 1 << 40)
+        if self._shared is not None:
+            self._told_lost = min(int(_WORD.unpack_from(self._memory, _DROPPED)[0]), 1 << 40)
+        return self._told_lost
 
     @property
     def errors(self) -> int:
@@ -128,6 +137,7 @@ class RingReader:
         """
         self._look_for_a_gap(now_ns)
         left = len(self._slots)
+        before = self._taken
         while left > 0:
             for found in self._whole_ones():
                 left -= found.size
@@ -135,24 +145,37 @@ class RingReader:
             left -= 1  # whatever the process does meanwhile, this ends
             if not (self._advance() or self._pass_over(now_ns)):
                 break
+        self._was_late |= self._taken - before > len(self._slots) // 2
         self._keep_ends()
         _WORD.pack_into(self._memory, _TAIL, self._taken)
 
     def ends(self, calls: NDArray[np.int64]) -> NDArray[np.uint64]:
         """What is known of the `end` of these calls' records: 0 not known."""
-        at = (calls - 1) & self._mask
-        now: NDArray[np.uint64] = self._slots["end"][at]
-        is_there = self._numbers[at] == calls.astype(np.uint64)
+        slots = self._shared
+        now = None if slots is None else self._ends_in(slots, calls)
+        # After that: what is not there any more has been kept by then.
         at = (calls - 1) & (KEPT_ENDS - 1)
         kept = np.where(self._ended[at] == calls, self._ends[at], np.uint64(0))
-        return np.where(is_there & (now > 0), now, kept)
+        return kept if now is None else np.where(now > 0, now, kept)
+
+    def _ends_in(self, slots: Slots, calls: NDArray[np.int64]) -> NDArray[np.uint64]:
+        """Ends that stand in these calls' own records."""
+        at = (calls - 1) & self._mask
+        ends = slots["end"][at]
+        return np.where(slots["number"][at] == calls.astype(np.uint64), ends, np.uint64(0))
 
     def may_have_ended(self, calls: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Of calls whose end is not known: whether it may have been missed. So it is in a process
-        that lost records, for calls that are so old that their slots may be others' by now.
+        that lost records, or was read so late that it nearly did, for calls that are so old that
+        their slots may be others' by now.
         """
-        old: NDArray[np.bool_] = self._numbers[(calls - 1) & self._mask] != calls.astype(np.uint64)
-        return old if self.lost or self.told_lost else np.zeros(calls.size, np.bool_)
+        slots = self._shared
+        if not (self.lost or self.told_lost or self._was_late):
+            return np.zeros(calls.size, np.bool_)
+        if slots is None:
+            return calls <= self._taken - len(self._before)
+        old: NDArray[np.bool_] = slots["number"][(calls - 1) & self._mask] != calls
+        return old
 
     @property
     def keeps(self) -> int:
@@ -164,17 +187,30 @@ class RingReader:
         """Number of the last record that was taken."""
         return self._taken
 
+    @property
+    def remembers(self) -> int:
+        """About how many calls' ends it keeps."""
+        return min(self._taken, KEPT_ENDS)
+
     def close(self) -> None:
-        """Says that no more is taken, and lets go."""
+        """Says that no more is taken, and lets go of the memory. What was lost, the gaps and the
+        ends that are known by now can still be asked for.
+        """
         _WORD.pack_into(self._memory, _CLOSED, 1)
-        del self._slots, self._numbers
-        self._memory.close()
+        self._kept_up_to = 0  # also those of calls that had been going on for long
+        self._keep_ends()
+        self._told_lost = self.told_lost
+        self._shared = None
+        # Another thread may still be looking: the mapping goes with its last user.
+        del self._slots, self._numbers, self._memory
 
     def _look_for_a_gap(self, now_ns: int) -> None:
-        """Its word says when the last one was; the first was not before we looked last."""
+        """Its words say since when, and until when; it did not begin before we looked last."""
         gap = int(_WORD.unpack_from(self._memory, _GAP)[0])
         if gap != self._gap:
-            self.gaps.append((self._looked_ns, min(gap, 1 << 62)))
+            since = min(int(_WORD.unpack_from(self._memory, _SINCE)[0]), gap, 1 << 62)
+            _WORD.pack_into(self._memory, _SEEN, gap)  # after `since`: the next one may begin
+            self.gaps.append((max(since, self._looked_ns), min(gap, 1 << 62)))
             if len(self.gaps) > KEPT_GAPS:
                 (first, _), (_, last), *others = self.gaps
                 self.gaps = [(first, last), *others]

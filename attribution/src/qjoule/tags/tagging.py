@@ -10,11 +10,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from qjoule.tags.addresses import Addresses
-from qjoule.tags.application import Application
 from qjoule.tags.calls import Array, Calls
 from qjoule.tags.listener import DEFAULT_PATH, Listener
-from qjoule.tags.ring import Slots
 from qjoule.tags.told import Call, ToldCalls
+from qjoule.tags.waiting import Waiting
 
 
 class TagSource:
@@ -42,7 +41,8 @@ class TagSource:
         any_server = bool(where.ports or where.paths)
         self._told = ToldCalls(where.server_of, hidden, any_server=any_server)
         path = path or (Path(named) if named else DEFAULT_PATH)
-        self._listener = Listener(path, _Both(self._calls, self._told))
+        self._waiting = Waiting(self._calls, self._told)
+        self._listener = Listener(path, _Reads(self._waiting, self._told))
         if owner is not None and path == DEFAULT_PATH:
             os.chown(path.parent, owner, -1)
 
@@ -70,7 +70,7 @@ class TagSource:
         self, connections: list[str | None], codes: Array, streams: Array, begins_ns: Array
     ) -> pa.MapArray:
         """Tags of queries that have ended: what their calls wrote has been written by then."""
-        self._listener.poll()
+        self.poll()
         return self._calls.tags_of(connections, codes, streams, begins_ns)
 
     def told(self, opaque: Mapping[str, int], *, everything: bool = False) -> list[Call]:
@@ -81,27 +81,28 @@ class TagSource:
                 server of each) that cannot be looked into.
             everything: also those that are under way.
         """
-        self._listener.poll()
+        self.poll()
         return self._told.collect(opaque, time.monotonic_ns(), everything=everything)
+
+    def poll(self) -> None:
+        """Takes in all that has been written by now."""
+        self._waiting.hand_on()
+        self._listener.poll(self._waiting.hand_on)
+        self._waiting.hand_on()
 
     def close(self) -> None:
         """Takes no more, and tells the applications."""
         self._listener.close()
 
 
-class _Both:
-    """Hands everything to both."""
+class _Reads:
+    """What the reading thread hands over waits; what it asks is answered at once."""
 
-    def __init__(self, calls: Calls, told: ToldCalls) -> None:
-        self._takers: tuple[Calls, ToldCalls] = (calls, told)
+    def __init__(self, waiting: Waiting, told: ToldCalls) -> None:
+        self.take, self.part = waiting.take, waiting.part
+        self.wants_calls = told.wants_calls
+        self._waiting = waiting
 
-    def take(self, application: Application, records: Slots, now_ns: int) -> None:
-        for taker in self._takers:
-            taker.take(application, records, now_ns)
-
-    def wants_calls(self, application: Application) -> bool:
-        return self._takers[1].wants_calls(application)
-
-    def part(self, application: Application, now_ns: int) -> None:
-        for taker in self._takers:
-            taker.part(application, now_ns)
+    @property
+    def is_full(self) -> bool:
+        return self._waiting.is_full

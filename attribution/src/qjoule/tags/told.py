@@ -185,7 +185,7 @@ class ToldCalls:
 
 
 def _tags(application: Application, record: Any) -> Tags:
-    tags = application.definitions.tags(int(record["tags"]))
+    tags = application.definitions.tags(int(record["tags"])) or ()
     if int(record["kind"]) != BEGIN_IN_TRACE:
         return tags
     ids = (("span", bytes(record["span"]).hex()), ("trace", bytes(record["trace"]).hex()))

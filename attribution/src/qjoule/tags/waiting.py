@@ -1,0 +1,76 @@
+"""What applications said, on its way from the thread that reads it to the one that joins it."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import Protocol
+
+from qjoule.tags.application import Application
+from qjoule.tags.ring import SLOT_BYTES, Slots
+
+#: Records that may wait, of all applications: 16 MiB. More stay where they are, in their rings,
+#: which fill; then the applications count what is lost.
+MAX_RECORDS = 1 << 18
+#: Records a thing weighs that is none.
+_LEAST = 64
+
+
+class Joiner(Protocol):
+    """Where it goes: see :class:`qjoule.tags.listener.Taker`."""
+
+    def take(self, application: Application, records: Slots, now_ns: int) -> None: ...
+    def part(self, application: Application, now_ns: int) -> None: ...
+
+
+class Waiting:
+    """Keeps what it is handed, in order, until it is asked to hand it on.
+
+    The thread that reads the rings never waits for one that joins, however long that is without a
+    processor: a busy process fills its ring in about a second.
+    """
+
+    def __init__(self, *joiners: Joiner) -> None:
+        self._joiners = joiners
+        self._waiting: deque[tuple[Application, Slots | None, int, int]] = deque()
+        self._records = 0
+        self._counting = threading.Lock()
+        self._handing_on = threading.Lock()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more should be taken."""
+        return self._records >= MAX_RECORDS
+
+    def take(self, application: Application, records: Slots, now_ns: int) -> None:
+        """A batch of records, whose definitions have been read."""
+        self._add(application, records, now_ns, records.size)
+
+    def part(self, application: Application, now_ns: int) -> None:
+        """An application has gone. Its ring still says what is known of its calls' ends, at 16
+        bytes each, and what it defined is asked for.
+        """
+        known = 0 if application.ring is None else application.ring.remembers
+        weight = (16 * known + application.definitions.bytes) // SLOT_BYTES
+        self._add(application, None, now_ns, weight)
+
+    def hand_on(self) -> None:
+        """Hands on what is there now."""
+        with self._handing_on:
+            for _ in range(len(self._waiting)):
+                application, records, now_ns, weight = self._waiting.popleft()
+                with self._counting:
+                    self._records -= weight
+                for joiner in self._joiners:
+                    if records is None:
+                        joiner.part(application, now_ns)
+                    else:
+                        joiner.take(application, records, now_ns)
+
+    def _add(
+        self, application: Application, records: Slots | None, now_ns: int, weight: int
+    ) -> None:
+        weight = max(weight, _LEAST)
+        with self._counting:
+            self._records += weight
+        self._waiting.append((application, records, now_ns, weight))
