@@ -108,7 +108,7 @@ int BPF_KPROBE(on_request_begins, __u64 text, __u64 bytes, __u64 statement, __u6
 		if (statement)
 			learn(thread, statement);
 	}
-	cpu->shape = thread->shape;
+	label_query(cpu, thread);
 	return 0;
 }
 
@@ -118,8 +118,10 @@ int BPF_KPROBE(on_request_says, __u64 tags, __u64 bytes)
 {
 	struct thread_state *thread = marked_thread();
 
-	if (plan.tags && thread && thread->begin_ns && !thread->borrowed)
-		tags_told(this_cpu(), thread, tags, bytes, QJ_DIALECT_PAYLOAD);
+	if (!plan.tags || !thread || !thread->begin_ns || thread->borrowed)
+		return 0;
+	tags_told(this_cpu(), thread, tags, bytes, QJ_DIALECT_PAYLOAD);
+	label_query(this_cpu(), thread);
 	return 0;
 }
 
@@ -164,6 +166,7 @@ int BPF_KPROBE(on_task_begins, __u64 request)
 		return 0;
 	thread->query = leader->query;
 	thread->shape = leader->shape;
+	thread->tags = leader->tags;
 	thread->session = leader->session;
 	thread->begin_ns = bpf_ktime_get_ns();
 	thread->borrowed = 1;

@@ -47,10 +47,12 @@ int cql_show(const struct cql_shown *shown)
 	return 0;
 }
 
-static __always_inline void cql_sum(__u64 shape, __u32 server)
+static __always_inline void cql_sum(const struct cql_connection *c, __u32 server)
 {
 	struct qj_sums_key key = {
-	    .shape = shape,
+	    .shape = c->shape,
+	    .tags = sums_by_tags() ? c->tags : 0,
+	    .naming = sums_by_tags() ? naming_of(c->session) : 0,
 	    .package = plan.package_of[bpf_get_smp_processor_id() & (QJ_MAX_CPUS - 1)],
 	    .server = server,
 	    .owner_kind = QJ_OWNER_QUERY,
@@ -73,7 +75,7 @@ int cql_tell(struct cql_connection *c, __u32 server, __u32 command)
 		return 0;
 	if (plan.mode == QJ_MODE_LIVE) {
 		if (command != QJ_COMMAND_PREPARE)
-			cql_sum(c->shape, server);
+			cql_sum(c, server);
 		return 0;
 	}
 	r = reserve(sizeof(*r));

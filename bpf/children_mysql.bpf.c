@@ -60,7 +60,7 @@ int BPF_KPROBE(on_child_text, __u64 thd, __u64 text, __u64 length)
 	thread->flags &= ~QJ_QUERY_NO_TEXT;
 	statement_begin(thread, QJ_DIALECT_MYSQL, text, length);
 	statement_feed(cpu, thread, text, length);
-	cpu->shape = thread->shape;
+	label_query(cpu, thread);
 	return 0;
 }
 

@@ -21,6 +21,7 @@ struct counter_map instructions SEC(".maps");
 struct counter_map llc_misses SEC(".maps");
 struct sums_map sums_even SEC(".maps");
 struct sums_map sums_odd SEC(".maps");
+struct namings_map namings SEC(".maps");
 struct seen_map seen SEC(".maps");
 struct prepared_map prepared SEC(".maps");
 struct seen_tags_map seen_tags SEC(".maps");

@@ -129,7 +129,9 @@ int tell_mongodb_comment(struct qj_cpu_state *cpu, struct thread_state *thread,
 	__u64 bytes;
 	__u8 last = 0;
 
-	if (!cpu || !thread || !message || !addr || plan.mode != QJ_MODE_RECORD)
+	if (!cpu || !thread || !message || !addr)
+		return 0;
+	if (plan.mode != QJ_MODE_RECORD && (!plan.tags || message->inflated))
 		return 0;
 	if (message->comment_bytes < MONGODB_TAGS_LEAST ||
 	    message->comment_bytes > MONGODB_SHORT_TEXT ||
@@ -139,6 +141,8 @@ int tell_mongodb_comment(struct qj_cpu_state *cpu, struct thread_state *thread,
 	read_body(&last, 1, message, addr, message->comment + bytes - 1);
 	if (last != '\'')
 		return 0;
+	if (plan.mode != QJ_MODE_RECORD) /* sums are of many queries: told by what they say */
+		return tags_told(cpu, thread, addr + message->comment, bytes, QJ_DIALECT_TAGS);
 	r = may_tell_single() ? reserve_text(MONGODB_SHORT_TEXT) : 0;
 	if (!r) {
 		count_loss(cpu, QJ_LOSS_TEXT);

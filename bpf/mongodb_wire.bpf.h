@@ -108,7 +108,7 @@ static __always_inline void mongodb_shaped(struct mongodb_walk *walk)
 		emit_session(walk->cpu, thread, QJ_SESSION_OPEN, c->text_addr, c->message.body);
 	}
 	if (owns_time(thread))
-		walk->cpu->shape = c->shape;
+		label_query(walk->cpu, thread);
 	else
 		thread->shape = 0;
 }

@@ -32,7 +32,7 @@ static __always_inline void mysql_execute(struct qj_cpu_state *cpu, struct threa
 	thread->command = QJ_COMMAND_EXECUTE;
 	thread->executions = command == MYSQL_STMT_EXECUTE || command == MARIADB_STMT_BULK_EXECUTE;
 	prepared_recall(thread, id);
-	cpu->shape = thread->shape;
+	label_query(cpu, thread);
 }
 
 /*
@@ -127,7 +127,7 @@ static __always_inline void mysql_text(struct qj_cpu_state *cpu, struct thread_s
 	statement_begin(thread, QJ_DIALECT_MYSQL, addr, length);
 	if (!statement_feed(cpu, thread, addr, bytes))
 		thread->synced = MYSQL_TEXT;
-	cpu->shape = thread->shape;
+	label_query(cpu, thread);
 }
 
 /* Where a COM_QUERY's text begins; false if that cannot be said before more of it is here. */

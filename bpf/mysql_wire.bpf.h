@@ -155,7 +155,7 @@ static __always_inline void mysql_body(struct qj_cpu_state *cpu, struct thread_s
 	} else if (thread->synced == MYSQL_TEXT) {
 		if (statement_feed(cpu, thread, addr, bytes))
 			thread->synced = MYSQL_SKIP;
-		cpu->shape = thread->shape;
+		label_query(cpu, thread);
 	}
 	thread->need -= bytes;
 }

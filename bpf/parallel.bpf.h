@@ -8,14 +8,17 @@
 struct leader {
 	__u64 query;
 	__u64 shape;
+	__u64 tags;
 	__u64 session;
 };
 
 /* What whoever helps this thread works for. */
 static __always_inline struct leader leader_of(const struct thread_state *thread)
 {
-	return (struct leader){
-	    .query = thread->query, .shape = thread->shape, .session = thread->session};
+	return (struct leader){.query = thread->query,
+			       .shape = thread->shape,
+			       .tags = thread->tags,
+			       .session = thread->session};
 }
 
 struct leaders_map {

@@ -105,7 +105,7 @@ static __always_inline void postgres_dispatch(struct postgres_walk *walk, __u8 t
 			thread->requests++;
 		break;
 	}
-	walk->cpu->shape = thread->shape;
+	label_query(walk->cpu, thread);
 }
 
 /* Out of step: what is served now is told as far as it is known, and a clear boundary waited for.

@@ -22,10 +22,11 @@
 #define QJ_COMM_BYTES	     16
 #define QJ_COUNTERS	     3	   /* cycles, instructions, LLC misses, in this order */
 #define QJ_WHOLE	     65535 /* as a share: all of it */
-#define QJ_TEXT_BYTES	     4096  /* a statement is read, hashed and shown up to here */
-#define QJ_STARTUP_BYTES     512   /* a session's first message, for user and database */
-#define QJ_APPLICATION_BYTES 64	   /* PostgreSQL's NAMEDATALEN */
-#define QJ_LATENCY_BUCKETS   48 /* half octaves from 1 us: bucket i starts at 1000 * 2^(i/2) ns */
+#define QJ_SAID_UNKNOWN	     (~0ULL)
+#define QJ_TEXT_BYTES	     4096 /* a statement is read, hashed and shown up to here */
+#define QJ_STARTUP_BYTES     512  /* a session's first message, for user and database */
+#define QJ_APPLICATION_BYTES 64	  /* PostgreSQL's NAMEDATALEN */
+#define QJ_LATENCY_BUCKETS   48	  /* half octaves from 1 us: bucket i starts at 1000 * 2^(i/2) ns */
 
 /* Who a stretch of CPU time belongs to. Every nanosecond has exactly one. */
 enum qj_owner_kind {
@@ -244,6 +245,7 @@ struct qj_session {
 	__u16 server_port;
 	__u32 reserved;
 	__u64 client_inode; /* of the client's end of a unix socket, in sockfs; else 0 */
+	__u64 naming;	    /* live view: this event, as sums call it; 0 elsewhere */
 };
 
 /* ---- records that only the tracer writes --------------------------------------------------- */
@@ -281,7 +283,9 @@ struct qj_cpu_time {
 struct qj_aggregate {
 	__u64 t0_ns;
 	__u64 t1_ns;
-	__u64 shape; /* QJ_OWNER_QUERY: shape, 0 unknown text, ~0 the `other` row */
+	__u64 shape;  /* QJ_OWNER_QUERY: shape, 0 unknown text, ~0 the `other` row */
+	__u64 tags;   /* as in qj_query, if tags are read; QJ_SAID_UNKNOWN: they are not told */
+	__u64 naming; /* last event of their session; QJ_SAID_UNKNOWN: of any, for want of rows */
 	__u64 cpu_ns;
 	__u64 overlap_ns; /* part of cpu_ns with another thread of the core busy */
 	__u64 scaled_ns;  /* part of cpu_ns that multiplexed counters were scaled over */
@@ -393,11 +397,11 @@ QJ_ASSERT_SIZE(qj_query, 88);
 QJ_ASSERT_SIZE(qj_child, 88);
 QJ_ASSERT_SIZE(qj_text, 24);
 QJ_ASSERT_SIZE(qj_task, 40);
-QJ_ASSERT_SIZE(qj_session, 80);
+QJ_ASSERT_SIZE(qj_session, 88);
 QJ_ASSERT_SIZE(qj_energy, 32);
 QJ_ASSERT_SIZE(qj_loss_count, 32);
 QJ_ASSERT_SIZE(qj_cpu_time, 32);
-QJ_ASSERT_SIZE(qj_aggregate, 344);
+QJ_ASSERT_SIZE(qj_aggregate, 360);
 QJ_ASSERT_SIZE(qj_hello, 272);
 QJ_ASSERT_SIZE(qj_cpu, 16);
 QJ_ASSERT_SIZE(qj_domain, 56);

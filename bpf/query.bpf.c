@@ -36,7 +36,7 @@ int query_reset(struct qj_cpu_state *cpu, struct thread_state *thread)
 	return 0;
 }
 
-static __always_inline void sum_query(struct qj_cpu_state *cpu, const struct thread_state *thread,
+static __always_inline void sum_query(struct qj_cpu_state *cpu, struct thread_state *thread,
 				      __u64 end_ns)
 {
 	struct qj_sums_key key = {};
@@ -46,6 +46,10 @@ static __always_inline void sum_query(struct qj_cpu_state *cpu, const struct thr
 	if (!thread->executions)
 		return;
 	key.shape = thread->shape;
+	if (sums_by_tags()) {
+		key.tags = thread->tags;
+		key.naming = thread_naming(thread);
+	}
 	key.package = plan.package_of[bpf_get_smp_processor_id() & (QJ_MAX_CPUS - 1)];
 	key.server = thread->server;
 	key.owner_kind = QJ_OWNER_QUERY;

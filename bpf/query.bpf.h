@@ -25,11 +25,13 @@ extern int emit_session(struct qj_cpu_state *cpu, struct thread_state *thread, _
 static __always_inline void emit_session_of(struct qj_cpu_state *cpu, struct thread_state *thread,
 					    __u64 session, __u32 event, __u64 addr, __u32 bytes)
 {
-	__u64 own = thread->session;
+	__u64 own = thread->session, naming = cpu->naming;
 
 	thread->session = session;
 	emit_session(cpu, thread, event, addr, bytes);
 	thread->session = own;
+	if (own != session)
+		cpu->naming = naming;
 }
 
 /* How long a string of the server's is, its NUL with it, at most `most`; 0: it cannot be read. */
@@ -71,7 +73,7 @@ static __always_inline void claim_stretch(struct qj_cpu_state *cpu, struct threa
 	if (cpu->query != thread->query)
 		end_stretch(cpu, now);
 	cpu->query = thread->query;
-	cpu->shape = thread->shape;
+	label_query(cpu, thread);
 	cpu->owner_kind = QJ_OWNER_QUERY;
 }
 

@@ -37,12 +37,13 @@ static __always_inline void redis_claim(struct qj_cpu_state *cpu, struct thread_
 	check_label(cpu, now);
 	if (!is_open(cpu) && cpu->query != request->query)
 		end_stretch(cpu, now);
-	cpu->query = request->query;
-	cpu->shape = request->shape;
-	cpu->owner_kind = QJ_OWNER_QUERY;
 	thread->query = request->query;
+	thread->session = request->session;
 	thread->shape = request->shape;
 	thread->begin_ns = request->begin_ns;
+	cpu->query = request->query;
+	label_query(cpu, thread);
+	cpu->owner_kind = QJ_OWNER_QUERY;
 }
 
 /* From now on the thread works for no request that we know. */
@@ -125,8 +126,8 @@ int BPF_PROG(on_redis_recv, struct sock *sk, int got, int flags)
 	}
 	redis_take(cpu, thread, connection, sk, addr, got);
 	if (owns) {
-		cpu->shape = connection->shape;
 		thread->shape = connection->shape;
+		label_query(cpu, thread);
 	}
 	return 0;
 }

@@ -14,6 +14,7 @@ static __always_inline void redis_answered(struct qj_cpu_state *cpu, struct thre
 					   struct redis_connection *request, __u64 now)
 {
 	__u64 query = thread->query, begin_ns = thread->begin_ns, shape = thread->shape;
+	__u64 session = thread->session;
 
 	thread->query = request->query;
 	thread->begin_ns = request->begin_ns;
@@ -30,6 +31,7 @@ static __always_inline void redis_answered(struct qj_cpu_state *cpu, struct thre
 	thread->query = query;
 	thread->begin_ns = begin_ns;
 	thread->shape = shape;
+	thread->session = session;
 }
 
 static __always_inline void redis_request(struct qj_cpu_state *cpu,

@@ -16,6 +16,8 @@
 #define QJ_MAX_RINGS   8  /* a power of two */
 #define QJ_LOSS_SLOTS  16 /* a power of two, at least QJ_LOSS_MAX */
 #define QJ_SUMS_ROWS   16384
+/* Of those, made in one window, that only tags or sessions tell from others. */
+#define QJ_SUMS_TAGGED 8192
 
 _Static_assert(QJ_LOSS_MAX <= QJ_LOSS_SLOTS, "a loss cause has no slot");
 
@@ -99,6 +101,8 @@ struct qj_control {
 	__u64 epoch_ns;	 /* live view: when the present window began */
 	__u32 epoch;	 /* its number; sums go to map epoch & 1 */
 	__u32 close_all; /* the tick closes every stretch: tracing is about to end */
+	__u32 tagged;	 /* rows of sums made in this window: see QJ_SUMS_TAGGED */
+	__u32 reserved;
 };
 
 /* What a CPU is doing, and its totals. Aligned so that no two CPUs share a cache line pair. */
@@ -106,6 +110,8 @@ struct qj_cpu_state {
 	__u64 t0_ns; /* start of the open stretch; 0 until the first event on this CPU */
 	__u64 query;
 	__u64 shape;
+	__u64 tags;	  /* live view: of that query, ... */
+	__u64 naming;	  /* ... and of its session */
 	__u64 since_ns;	  /* first event on this CPU */
 	__u64 busy_clock; /* see busy_clock.h */
 	__u64 lost_ns;
@@ -123,6 +129,8 @@ struct qj_cpu_state {
 
 struct qj_sums_key {
 	__u64 shape;
+	__u64 tags;
+	__u64 naming;
 	__u32 tgid;
 	__u32 pid;
 	__u16 package;

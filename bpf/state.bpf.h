@@ -90,6 +90,8 @@ struct thread_state {
 	__u64 send_buffer;  /* PostgreSQL: address of PqSendBuffer's bytes; 0 not known */
 	__u64 rows;	    /* if QJ_QUERY_ROWS */
 	__u64 tags;	    /* as in struct qj_query */
+	__u64 named;	    /* live view: the session that `naming` is of */
+	__u64 naming;	    /* live view: as in struct qj_aggregate */
 	__u64 text_addr;
 	__u64 reply_addr;  /* MySQL, symbol rung: where the reply will be; 0 not known */
 	__u64 changing;	   /* MySQL, symbol rung: the session whose database may change; 0 none */

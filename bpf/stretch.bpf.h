@@ -98,6 +98,8 @@ static __always_inline void add_to_sums(struct qj_cpu_state *cpu, __u32 epoch, _
 	key.owner_kind = cpu->owner_kind;
 	if (cpu->owner_kind == QJ_OWNER_QUERY) {
 		key.shape = cpu->shape;
+		key.tags = cpu->tags;
+		key.naming = cpu->naming;
 		key.server = cpu->server;
 	} else if (cpu->owner_kind == QJ_OWNER_SERVER) {
 		key.server = cpu->server;
@@ -254,6 +256,16 @@ static __always_inline void forget_if_slept(struct thread_state *thread, struct 
 	thread->unanswered = 0;
 }
 
+/* The open stretch is of this thread's query: under what it is summed, as far as it is known. */
+static __always_inline void label_query(struct qj_cpu_state *cpu, struct thread_state *thread)
+{
+	cpu->shape = thread->shape;
+	if (!sums_by_tags())
+		return;
+	cpu->tags = thread->tags;
+	cpu->naming = thread_naming(thread);
+}
+
 /* Labels the stretch that is open since `now` with the thread that runs. */
 static __always_inline void label_stretch(struct qj_cpu_state *cpu, struct task_struct *task,
 					  __u64 now)
@@ -283,7 +295,7 @@ static __always_inline void label_stretch(struct qj_cpu_state *cpu, struct task_
 			cpu->has_ended = 1;
 		cpu->server = thread->server;
 		cpu->query = thread->query;
-		cpu->shape = thread->shape;
+		label_query(cpu, thread);
 		/* Sums have no second look: they count a wake-up to the server until it shows a
 		 * query. */
 		if (!thread->query || (plan.mode == QJ_MODE_LIVE && !thread->begin_ns))

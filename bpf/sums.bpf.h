@@ -18,28 +18,75 @@ struct sums_map {
 extern struct sums_map sums_even SEC(".maps");
 extern struct sums_map sums_odd SEC(".maps");
 
+/* Sessions of late, by the last event that was told of each. */
+struct namings_map {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, __u64); /* session */
+	__type(value, __u64);
+};
+extern struct namings_map namings SEC(".maps");
+
+/* Queries of one shape are summed apart by what their clients say, and by whose they are. */
+static __always_inline bool sums_by_tags(void)
+{
+	return plan.mode == QJ_MODE_LIVE && plan.tags;
+}
+
+static __always_inline __u64 naming_of(__u64 session)
+{
+	__u64 *naming = session ? bpf_map_lookup_elem(&namings, &session) : 0;
+
+	return naming ? *naming : 0;
+}
+
+/* Of this thread's session, which most threads keep. */
+static __always_inline __u64 thread_naming(struct thread_state *thread)
+{
+	if (thread->named != thread->session) {
+		thread->naming = naming_of(thread->session);
+		thread->named = thread->session;
+	}
+	return thread->naming;
+}
+
 static const struct qj_sums no_sums = {};
 
-/* The row of a key in one of the maps, made if need be; 0 when the map is full. */
-static __always_inline struct qj_sums *sums_row(void *map, const struct qj_sums_key *key)
+/* A row in one of the maps, unless another CPU has just made it; 0 when the map is full. */
+static __always_inline struct qj_sums *new_row(void *map, const struct qj_sums_key *key)
 {
-	struct qj_sums *row = bpf_map_lookup_elem(map, key);
-
-	if (row)
-		return row;
 	bpf_map_update_elem(map, key, &no_sums, BPF_NOEXIST);
 	return bpf_map_lookup_elem(map, key);
+}
+
+/*
+ * Before a row is made. Clients that say ever new things share half of a map with all that say
+ * any: beyond that a shape's queries are one row again, so no statement loses its own.
+ */
+static __always_inline void limit_tagged(struct qj_cpu_state *cpu, struct qj_sums_key *key)
+{
+	if (!(key->tags | key->naming) || __sync_fetch_and_add(&control.tagged, 1) < QJ_SUMS_TAGGED)
+		return;
+	count_loss(cpu, QJ_LOSS_AGGREGATE);
+	key->tags = key->naming = QJ_SAID_UNKNOWN;
 }
 
 /* A full map must not lose time: what has no row goes to the `other` row of its kind. */
 static __always_inline struct qj_sums *sums_row_or_other(struct qj_cpu_state *cpu, void *map,
 							 struct qj_sums_key *key)
 {
-	struct qj_sums *row = sums_row(map, key);
+	struct qj_sums *row = bpf_map_lookup_elem(map, key);
 
 	if (row)
 		return row;
+	if (sums_by_tags())
+		limit_tagged(cpu, key);
+	row = new_row(map, key);
+	if (row)
+		return row;
 	count_loss(cpu, QJ_LOSS_AGGREGATE);
+	key->tags = 0;
+	key->naming = 0;
 	key->shape = key->owner_kind == QJ_OWNER_QUERY ? ~0ULL : 0;
 	key->server = 0;
 	key->tgid = 0;

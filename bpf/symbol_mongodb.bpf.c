@@ -103,7 +103,7 @@ static __always_inline void mongodb_message(struct qj_cpu_state *cpu, struct thr
 	tell_mongodb(cpu, thread, &read.message, thread->text_addr);
 	if (read.message.comment_bytes)
 		tell_mongodb_comment(cpu, thread, &read.message, thread->text_addr);
-	cpu->shape = thread->shape;
+	label_query(cpu, thread);
 	if (thread->phase != PHASE_READY && qj_mongodb_is_hello(&read.message)) {
 		thread->phase = PHASE_READY;
 		emit_session(cpu, thread, QJ_SESSION_OPEN, thread->text_addr, read.message.body);

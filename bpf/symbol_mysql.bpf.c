@@ -96,7 +96,7 @@ static __always_inline void text_command(struct qj_cpu_state *cpu, struct thread
 	thread->executions = command == MYSQL_QUERY;
 	statement_begin(thread, QJ_DIALECT_MYSQL, text, length);
 	statement_feed(cpu, thread, text, length);
-	cpu->shape = thread->shape;
+	label_query(cpu, thread);
 }
 
 /* Commands that bear no statement's text. `id`: of a prepared statement, for those that name one.

@@ -39,7 +39,7 @@ static __always_inline void begun(struct qj_cpu_state *cpu, struct thread_state 
 	}
 	if (text)
 		statement_string(cpu, thread, text, QJ_TEXT_BYTES);
-	cpu->shape = thread->shape;
+	label_query(cpu, thread);
 }
 
 static __always_inline void running(struct qj_cpu_state *cpu, struct thread_state *thread,
@@ -167,6 +167,7 @@ int BPF_KPROBE(on_join_leader, __u64 proc, __u32 leader_tgid)
 	cpu = this_cpu();
 	thread->query = leader->query;
 	thread->shape = leader->shape;
+	thread->tags = leader->tags;
 	thread->session = leader->session;
 	thread->begin_ns = bpf_ktime_get_ns();
 	thread->borrowed = 1;

@@ -63,11 +63,12 @@ static __always_inline __u64 told(struct qj_cpu_state *cpu, const struct tags_ro
 	if (bpf_map_lookup_elem(&seen_tags, &hash))
 		return hash;
 	/* Only those that were told are seen: others are told again with the next query. */
-	if (tell(room, hash, bytes, server, dialect))
+	if (tell(room, hash, bytes, server, dialect)) {
 		bpf_map_update_elem(&seen_tags, &hash, &yes, BPF_ANY);
-	else
-		count_loss(cpu, QJ_LOSS_TEXT);
-	return hash;
+		return hash;
+	}
+	count_loss(cpu, QJ_LOSS_TEXT);
+	return sums_by_tags() ? TAGS_DIFFER : hash; /* no row for what nobody can read */
 }
 
 int tags_told(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 addr, __u32 length,

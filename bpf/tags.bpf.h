@@ -10,8 +10,8 @@
 #include "query.bpf.h"
 #include "tags_kept.h"
 
-#define TAGS_DIFFER (~0ULL) /* of a request that has several: nobody's */
-#define TAGS_PER_S  2000ULL /* that are new are told */
+#define TAGS_DIFFER QJ_SAID_UNKNOWN /* of a request that has several: nobody's */
+#define TAGS_PER_S  2000ULL	    /* that are new are told */
 #define TAGS_SEEN   16384
 
 struct seen_tags_map {

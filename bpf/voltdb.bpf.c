@@ -98,7 +98,7 @@ int BPF_KPROBE(on_fragments, __u64 env, __u64 engine, __u64 pointer, __u32 batch
 	thread->command = QJ_COMMAND_QUERY;
 	if (!take_text(cpu, thread, engine))
 		no_text(cpu, thread);
-	cpu->shape = thread->shape;
+	label_query(cpu, thread);
 	return 0;
 }
 

@@ -52,7 +52,7 @@ static int fill_plan(struct qj_plan *plan, struct probes *probes, const struct o
 	if (getrandom(&plan->seed, sizeof(plan->seed), 0) != sizeof(plan->seed))
 		return programs_complain("no random numbers", -errno);
 	plan->mode = options->mode;
-	plan->tags = options->tags && options->mode == QJ_MODE_RECORD;
+	plan->tags = options->tags;
 	plan->slice_ns = (uint64_t)options->window_ms * 1000000;
 	plan->rings = probes->ring_count;
 	plan->counters = counters_mask(probes->counters);
@@ -218,6 +218,8 @@ static void size_maps(struct qjoule_bpf *skeleton, const struct options *options
 	}
 	if (!skeleton->rodata->plan.tags)
 		bpf_map__set_max_entries(skeleton->maps.seen_tags, 1);
+	if (!skeleton->rodata->plan.tags || options->mode != QJ_MODE_LIVE)
+		bpf_map__set_max_entries(skeleton->maps.namings, 1);
 	bpf_map__set_max_entries(skeleton->maps.batches, cpus);
 	bpf_map__set_max_entries(skeleton->maps.cycles, cpus);
 	bpf_map__set_max_entries(skeleton->maps.instructions, cpus);

@@ -90,6 +90,7 @@ void sums_next_window(struct sums *sums, uint64_t t_ns)
 	/* In this order a program in between puts a whole stretch into the new window, no more. */
 	control->epoch++;
 	control->epoch_ns = t_ns;
+	control->tagged = 0;
 }
 
 static void add_row(const struct sums *sums, const struct qj_sums_key *key,
@@ -99,6 +100,8 @@ static void add_row(const struct sums *sums, const struct qj_sums_key *key,
 	    .t0_ns = t0_ns,
 	    .t1_ns = t1_ns,
 	    .shape = key->shape,
+	    .tags = key->tags,
+	    .naming = key->naming,
 	    .cpu_ns = row->cpu_ns,
 	    .overlap_ns = row->overlap_ns,
 	    .scaled_ns = row->scaled_ns,

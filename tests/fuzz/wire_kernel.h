@@ -13,6 +13,7 @@ struct threads_map threads;
 struct rings_map rings;
 struct counter_map cycles, instructions, llc_misses;
 struct sums_map sums_even, sums_odd;
+struct namings_map namings;
 struct seen_map seen;
 struct prepared_map prepared;
 struct seen_tags_map seen_tags;
@@ -42,6 +43,8 @@ static size_t key_bytes(void *map)
 
 static size_t value_bytes(void *map)
 {
+	if (map == &namings)
+		return sizeof(__u64);
 	return map == &prepared ? sizeof(struct prepared_statement) : sizeof(__u8);
 }
 

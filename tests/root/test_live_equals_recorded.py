@@ -6,11 +6,9 @@ every statement: their counts must be equal, and the server's own.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -25,11 +23,11 @@ from qjoule.live.privileges import unprivileged_user
 from qjoule.model.attribute import attribute
 from qjoule.trace.reader import Trace
 from root.support.at_once import at_once
+from root.support.live_top import QJOULE, Top, live_top
 from root.support.tolerance import tolerance
 from servers.process import DatabaseServer
 
 pytestmark = [pytest.mark.root, pytest.mark.server, pytest.mark.timeout(120)]
-QJOULE = str(Path(sys.executable).parent / "qjoule")
 CPUS = os.cpu_count() or 1
 
 #: Statement, its shape's beginning, and how often a client runs it.
@@ -40,57 +38,6 @@ LOAD = (
     ("select {n} as law5", "select ? as law5", 500),
 )
 CLIENTS = 2
-
-
-class Top:
-    """A running `qjoule top -b --json`; its snapshots are collected by a thread."""
-
-    def __init__(self, pid: int) -> None:
-        command = [QJOULE, "top", "-b", "--json", "-d", "0.5", "--pid", str(pid)]
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
-        self.snapshots: list[dict[str, Any]] = []
-        self._more = threading.Condition()
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            with self._more:
-                self.snapshots.append(json.loads(line))
-                self._more.notify_all()
-        with self._more:
-            self._more.notify_all()
-
-    def wait_for(self, further: int) -> None:
-        """Until so many snapshots more have come than there are now."""
-        with self._more:
-            wanted = len(self.snapshots) + further
-            assert self._more.wait_for(
-                lambda: len(self.snapshots) >= wanted or self.process.poll() is not None, 60
-            )
-        assert self.process.poll() is None, self.words()
-
-    def words(self) -> str:
-        assert self.process.stderr is not None
-        return self.process.stderr.read().decode()
-
-    def close(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
-
-
-@contextmanager
-def _top(pid: int) -> Iterator[Top]:
-    top = Top(pid)
-    try:
-        top.wait_for(1)
-        yield top
-    finally:
-        top.close()
 
 
 @contextmanager
@@ -131,7 +78,7 @@ def seen(
         cursor.execute("create table law5.t (id int primary key, n bigint) engine=innodb")
         cursor.executemany("insert into law5.t values (%s, %s)", [(n, n) for n in range(2000)])
     trace = tmp_path_factory.mktemp("law5") / "trace"
-    with _top(mariadb.pid) as top, _record(trace, mariadb.pid):
+    with live_top("--pid", str(mariadb.pid)) as top, _record(trace, mariadb.pid):
         _unprivileged(top)
         _run_load(mariadb)
         # The kernel's sums of the last window come with the snapshot after the next.

@@ -6,6 +6,7 @@ import asyncio
 import csv
 import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from fake_source import FakeSource
 from qjoule.live.batch import csv_lines, json_lines
 from qjoule.live.replay import ReplaySource
 from qjoule.live.snapshot import Controls, Snapshot
+from qjoule.live.tag_keys import Keys
 from qjoule.live.told import CallSums
 from qjoule.live.view_state import ViewState
 from qjoule.model.attribute import attribute
@@ -185,13 +187,17 @@ class _Clients:
     def told(self, *_: object, **__: object) -> list[Call]:
         return [Call(1, "mysql", 1, 2, 1, tuple((key, "x") for key in KEYS))]
 
+    def calls_on(self, connections: Sequence[str | None]) -> list[bool]:
+        return [False for _ in connections]
+
     def close(self) -> None:
         pass
 
 
 def test_a_live_view_offers_no_others() -> None:
     named: list[tuple[object, ...]] = []
-    sums = CallSums(_Clients(), lambda *shape: named.append(shape))
+    keys = Keys()
+    sums = CallSums(_Clients(), lambda *shape: named.append(shape), keys)
     assert len(sums.take()) == 1
-    assert sums.keys == ["endpoint", "[bold]k[/bold]", "b", "c"]
+    assert keys.offered == ["endpoint", "[bold]k[/bold]", "b", "c"]
     assert len(named) == 1

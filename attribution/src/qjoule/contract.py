@@ -17,6 +17,7 @@ LATENCY_BUCKETS = 48
 TEXT_BYTES = 4096
 SHAPE_UNKNOWN = 0
 SHAPE_OTHER = 0xFFFF_FFFF_FFFF_FFFF
+SAID_UNKNOWN = 0xFFFF_FFFF_FFFF_FFFF
 TRACER_CPU = 0xFFFF_FFFF  #: `cpu` of a loss that the tracer counted itself
 
 
@@ -258,6 +259,7 @@ SESSION = np.dtype(
         ("server_port", "<u2"),
         ("reserved", "<u4"),
         ("client_inode", "<u8"),
+        ("naming", "<u8"),
     ]
 )
 ENERGY = np.dtype(
@@ -282,6 +284,8 @@ AGGREGATE = np.dtype(
         ("t0_ns", "<u8"),
         ("t1_ns", "<u8"),
         ("shape", "<u8"),
+        ("tags", "<u8"),
+        ("naming", "<u8"),
         ("cpu_ns", "<u8"),
         ("overlap_ns", "<u8"),
         ("scaled_ns", "<u8"),

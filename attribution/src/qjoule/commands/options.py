@@ -54,6 +54,14 @@ agent = click.option(
     "runs, until tracing ends: its requests are then told exactly, with their texts.",
 )
 
+client_tags = click.option(
+    "--client-tags",
+    is_flag=True,
+    help="MySQL, MariaDB, PostgreSQL, Cassandra, Redis: also read tags that clients send to the "
+    "server, in comments (sqlcommenter), attributes, custom payloads and names of connections: "
+    "those of clients on other hosts.",
+)
+
 
 #: See `energy_open()` in tracer/energy.c, which knows what else is wrong with one.
 _SOURCES = ("auto", "powercap", "perf", "host", "estimated", "replay", "none")

@@ -113,13 +113,7 @@ Examples:
     is_flag=True,
     help="MySQL, MariaDB: also tell apart what procedures, functions and triggers execute.",
 )
-@click.option(
-    "--client-tags",
-    is_flag=True,
-    help="MySQL, MariaDB, PostgreSQL, Cassandra, Redis: also read tags that clients send to the "
-    "server, in comments (sqlcommenter), attributes, custom payloads and names of connections: "
-    "those of clients on other hosts.",
-)
+@options.client_tags
 @click.option("--no-counters", is_flag=True, help="Leave the hardware counters alone.")
 @click.option(
     "--capture-literals",

@@ -42,6 +42,7 @@ Examples:
   sudo qjoule top --pid 812 --by server
   sudo qjoule top --generic
   sudo qjoule top --by tag:endpoint --where tag:tenant=42
+  sudo qjoule top --client-tags --where tag:tenant=42
   sudo qjoule top -b -n 10 -d 5 --json | jq .interval.totals_j
   qjoule top --replay shop.qjoule
   qjoule top --replay shop.qjoule --by tag:endpoint --where tag:tenant=42
@@ -112,6 +113,7 @@ Examples:
 )
 @options.generic
 @options.agent
+@options.client_tags
 @click.option("--rung", type=click.Choice(_RUNGS), help="How query boundaries are found.")
 def command(
     *,
@@ -132,6 +134,7 @@ def command(
     pids: tuple[int, ...],
     generic: bool,
     agent: bool,
+    client_tags: bool,
     rung: str | None,
 ) -> None:
     """Show which queries draw how much power now, in a full-screen view.
@@ -142,10 +145,10 @@ def command(
     keys = check_keys([key.strip() for key in by.split(",")])
     source: SnapshotSource
     if replay is not None:
-        if energy or pids or rung or generic or agent:
+        if energy or pids or rung or generic or agent or client_tags:
             raise UsageError(
-                "--energy, --pid, --generic, --agent and --rung are for live tracing, "
-                "not for --replay"
+                "--energy, --pid, --generic, --agent, --client-tags and --rung are for live "
+                "tracing, not for --replay"
             )
         pace = speed if speed is not None else 0.0 if batch else 1.0
         trace = Trace(replay)
@@ -161,13 +164,14 @@ def command(
         if speed is not None:
             raise UsageError("--speed is for --replay")
         selected = selection(where)
-        _check_live(keys, selected)
+        _check_live(keys, selected, client_tags=client_tags)
         source = _live(
             idle=cast(IdlePolicy, idle),
             energy=energy or "auto",
             pids=pids,
             generic=generic,
             agent=agent,
+            client_tags=client_tags,
             rung=rung or "auto",
             calibration=calibration,
             where=selected,
@@ -194,8 +198,10 @@ def _check(batch: bool, as_json: bool, as_csv: bool, snapshots: int | None) -> N
         raise UsageError("the live view needs a terminal: add -b to print snapshots")
 
 
-def _check_live(keys: Sequence[str], where: Selection) -> None:
-    """The kernel sums by shape and server; what else there is, is the calls that clients tell."""
+def _check_live(keys: Sequence[str], where: Selection, *, client_tags: bool) -> None:
+    """The kernel sums by shape and server, and by what clients say if that is read; what else there
+    is, is the calls that clients tell.
+    """
     by = ",".join(keys)
     by_tag = len(keys) == 1 and by.startswith(TAG)
     if by not in GROUPS and not by_tag:
@@ -204,10 +210,10 @@ def _check_live(keys: Sequence[str], where: Selection) -> None:
             "record a trace and use --replay"
         )
     for key, _ in where.wanted:
-        if key != "server" and not (by_tag and key.startswith(TAG)):
+        if key != "server" and not ((by_tag or client_tags) and key.startswith(TAG)):
             raise UsageError(
-                f"the live view selects by server and, with --by tag:KEY, by tag:KEY: for --where "
-                f"{key}, record a trace and use --replay"
+                "the live view selects by server and, with --client-tags or --by tag:KEY, by "
+                f"tag:KEY: for --where {key}, record a trace and use --replay"
             )
 
 
@@ -218,6 +224,7 @@ def _live(
     pids: tuple[int, ...],
     generic: bool,
     agent: bool,
+    client_tags: bool,
     rung: str,
     calibration: str | None,
     where: Selection,
@@ -232,6 +239,7 @@ def _live(
         rung=chosen,
         generic=generic,
         agent=agent,
+        client_tags=client_tags,
         calibration=calibration,
         where=where,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from qjoule.live.books import Books
 from qjoule.model.account import Account
@@ -11,7 +11,7 @@ from qjoule.model.counters import I64
 from qjoule.model.labels import GroupLabel
 from qjoule.model.ledger import Ledger
 from qjoule.model.live import LiveCalls
-from qjoule.model.live_groups import TAG, Identity, LiveGroups, LiveNames, Records
+from qjoule.model.live_groups import TAG, Identity, LiveGroups, LiveNames, Records, Tagged
 from qjoule.model.selection import EVERYTHING, Selection
 from qjoule.model.span_sums import Roles
 
@@ -45,8 +45,13 @@ class Grouping:
     def by_tag(self) -> bool:
         return self.by.startswith(TAG)
 
-    def numbers(self, owners: list[Identity]) -> I64:
-        return self._groups.numbers(owners)
+    @property
+    def reads_tags(self) -> bool:
+        """Whether queries of other tags may be another group's."""
+        return self._groups.reads_tags
+
+    def numbers(self, owners: list[Identity], tagged: Sequence[Tagged]) -> I64:
+        return self._groups.numbers(owners, tagged)
 
     def sums(self, whole: bool) -> tuple[Ledger, LiveCalls]:
         """Of everything since the last reset, or of the last interval."""

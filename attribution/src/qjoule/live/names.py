@@ -25,8 +25,9 @@ UNKNOWN = "(unknown)"
 
 
 class Names:
-    """Learns from TEXT and TASK blocks. `servers`: names by the attach plan's ids; `rungs` by name.
+    """Learns from TEXT and TASK blocks.
 
+    `servers`: names by the attach plan's ids; `rungs` by name.
     Beyond `max_shapes` fingerprints, statements are one row, `other`.
     """
 

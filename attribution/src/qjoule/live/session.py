@@ -47,13 +47,14 @@ class LiveSession(StreamSource):
         rung: Rung | None = None,
         generic: bool = False,
         agent: bool = False,
+        client_tags: bool = False,
         calibration: str | None = None,
         where: Selection = EVERYTHING,
     ) -> None:
         choose = for_machine(calibration)  # before root is given up
         agents = find_and_put_agents(pids) if agent else {}
         plan = plan_tracing(pids, rung, generic=generic, agents=agents)
-        settings = Settings(Mode.LIVE, window_ms=WINDOW_MS, energy=energy)
+        settings = Settings(Mode.LIVE, window_ms=WINDOW_MS, energy=energy, client_tags=client_tags)
         self.left_out = tuple(left_out(plan))  #: running servers that are not traced, and why
         self._tracer: Tracer = start_tracer(plan, settings, pids, agents)
         names = ", ".join(planned.server.label for planned in plan.traced)
@@ -70,6 +71,7 @@ class LiveSession(StreamSource):
             failure=self._last_words,
             name=names,
             telling=self._tags,
+            client_tags=client_tags,
             where=where,
         )
         try:

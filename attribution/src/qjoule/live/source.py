@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from qjoule.errors import QjouleError
+from qjoule.live.head import read_head
 from qjoule.live.names import Names
 from qjoule.live.snapshot import Controls, Snapshot
 from qjoule.live.stream_session import (
     Choose,
     LiveMeta,
     StreamSession,
-    read_head,
     uncalibrated,
 )
 from qjoule.live.titles import TitledStream
@@ -44,12 +44,15 @@ class StreamSource:
         failure: Callable[[], str] = lambda: "the tracer ended: start top again",
         name: str = "live",
         telling: Telling | None = None,
+        client_tags: bool = False,
         where: Selection = EVERYTHING,
     ) -> None:
-        """`telling`: who knows the calls of applications; `where`: which queries are asked for."""
+        """`telling`: who knows the calls of applications; `client_tags`: the stream has what
+        clients say to the servers; `where`: which queries are asked for.
+        """
         self.name = name
         self.groups: tuple[str, ...] = GROUPS
-        self._telling, self._where = telling, where
+        self._telling, self._client_tags, self._where = telling, client_tags, where
         self._meta = meta or LiveMeta()
         self._stream = TitledStream(stream, self._meta.titled)
         self._names = Names(fingerprint, self._meta.servers or {}, self._meta.rungs or {})
@@ -74,6 +77,7 @@ class StreamSource:
             controls,
             choose=self._choose,
             telling=self._telling,
+            client_tags=self._client_tags,
             where=self._where,
         )
         for frame in frames:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from qjoule.contract import COUNTER_NAMES, HELLO, Block, Grade, Loss
-from qjoule.errors import QjouleError
+from qjoule.contract import COUNTER_NAMES, Block, Grade, Loss
 from qjoule.live.grouping import Grouping
+from qjoule.live.head import Head
 from qjoule.live.names import Names
 from qjoule.live.rounds import Chunk, Records, Rounds
+from qjoule.live.said import LiveSaid, Tagging, untagged
 from qjoule.live.snapshot import Controls, Snapshot
+from qjoule.live.tag_keys import Keys
 from qjoule.live.told import CallSums, Telling
 from qjoule.model import assemble, tables
 from qjoule.model.account import Account
@@ -27,9 +29,11 @@ from qjoule.model.recorded import default_coefficients, learns, update_period_ns
 from qjoule.model.result import Attribution, TraceInfo
 from qjoule.model.selection import EVERYTHING, Selection
 from qjoule.model.span_sums import Roles
-from qjoule.trace.meta import DomainInfo, EnergyInfo, Meta
-from qjoule.trace.rows import domains
+from qjoule.trace.meta import EnergyInfo, Meta
 from qjoule.trace.stream import Frame
+
+#: Of the stream's time: so long windows that are whole may wait.
+DIGEST_NS = 2_000_000_000
 
 #: What is calibrated, once energy source and domains are known.
 Choose = Callable[[Meta], Calibrated]
@@ -50,33 +54,6 @@ class LiveMeta:
     servers: Mapping[int, str] | None = None
     rungs: Mapping[str, str] | None = None  #: by server name
     titled: frozenset[int] = frozenset()  #: servers whose processes go by their titles
-
-
-@dataclass
-class Head:
-    """The blocks that open a stream, and the first one after them."""
-
-    hello: Records
-    cpus: list[tuple[int, int]]
-    domains: dict[int, DomainInfo]
-    rest: Frame | None
-
-
-def read_head(frames: Iterator[Frame]) -> Head:
-    head = Head(np.empty(0, HELLO), [], {}, None)
-    for frame in frames:
-        if frame.kind is Block.HELLO:
-            head.hello = frame.records
-        elif frame.kind is Block.CPU:
-            head.cpus += [(int(cpu["cpu"]), int(cpu["package"])) for cpu in frame.records]
-        elif frame.kind is Block.DOMAIN:
-            head.domains |= domains(frame.records)
-        else:
-            head.rest = frame
-            break
-    if not len(head.hello):
-        raise QjouleError("qjoule-tracer ended before it began: see its messages")
-    return head
 
 
 @dataclass
@@ -101,6 +78,7 @@ class StreamSession:
         *,
         choose: Choose = uncalibrated,
         telling: Telling | None = None,
+        client_tags: bool = False,
         where: Selection = EVERYTHING,
     ) -> None:
         hello = head.hello[0]
@@ -124,18 +102,20 @@ class StreamSession:
         self._rounds = Rounds(series, self._machine, self._begin_ns)
         self._names, self._live_meta, self._idle = names, meta, idle
         self._where = where
-        self._calls = CallSums(telling, names.add_call)
+        self._keys = Keys()
+        self._calls = CallSums(telling, names.add_call, self._keys)
+        self._said = LiveSaid(telling) if client_tags else None
         self._labels = names.live_names(self._calls.tags)
         self._threads = {
             number
             for number, name in (meta.servers or {}).items()
             if (meta.rungs or {}).get(name) == BY_THREAD
         }
-        self._now_ns = self._begin_ns
+        self._now_ns = self._begin_ns  #: up to here windows are in the groupings
         self._groupings: dict[str, Grouping] = {}
         for by in GROUPS:
             self._group_by(by)
-        if telling is not None and controls.group.startswith(TAG):
+        if (telling or self._said) and controls.group.startswith(TAG):
             self._group_by(controls.group)
         self._losses: dict[tuple[int, int], tuple[int, int]] = {}
         self._windows = 0
@@ -150,8 +130,13 @@ class StreamSession:
                 self._rounds.add_energy(frame.records)
             case Block.AGGREGATE:
                 self._rounds.add_aggregates(frame.records)
+                if self._rounds.clock_ns - self._now_ns >= DIGEST_NS:
+                    self._digest()
             case Block.TEXT:
-                self._names.add_text(frame)
+                if self._said is None or not self._said.add_text(frame):
+                    self._names.add_text(frame)
+            case Block.SESSION if self._said is not None:
+                self._said.add_session(frame)
             case Block.TASK:
                 self._names.add_tasks(frame)
             case Block.LOSS:
@@ -173,12 +158,8 @@ class StreamSession:
             self._total = _Span(self._now_ns, loss=self._loss_counts())
             for one in self._groupings.values():
                 one.reset()
-        self._rounds.add_calls(self._calls.take())
-        chunk = self._rounds.take(everything=ended)
-        if chunk is not None:
-            self._add(chunk)
-            self._now_ns = int(chunk.energy.boundaries_ns[-1])
-        elif not ended:
+        self._digest(ended=ended)
+        if self._now_ns == self._interval.begin_ns and not ended:
             return None
         for one in self._groupings.values():
             one.learn()
@@ -189,7 +170,7 @@ class StreamSession:
             one.next_interval()
         self._interval = _Span(self._now_ns, loss=self._loss_counts())
         elapsed_s = (self._now_ns - self._begin_ns) * 1e-9
-        for key in self._calls.keys:
+        for key in self._keys.offered:
             self._group_by(TAG + key)
         return Snapshot(interval, total, elapsed_s, ended, tuple(self._groupings))
 
@@ -200,15 +181,34 @@ class StreamSession:
                 by, self._labels, self._account, self._where, self._now_ns
             )
 
+    def _digest(self, *, ended: bool = False) -> None:
+        """The windows that are whole go to the groupings, between two snapshots too."""
+        self._rounds.add_calls(self._calls.take())
+        chunk = self._rounds.take(everything=ended)
+        if chunk is not None:
+            self._add(chunk)
+            self._now_ns = int(chunk.energy.boundaries_ns[-1])
+
+    def _tagged(self, sums: Records) -> Tagging:
+        if self._said is None:
+            return untagged(sums)
+        tagging = self._said.of(sums)
+        for tags in tagging.tags:
+            self._keys.meet(tags or ())
+        return tagging
+
     def _add(self, chunk: Chunk) -> None:
         anomalies = Anomalies()
+        said = self._tagged(chunk.aggregates)
         # Where the kernel counts queries, their calls are the same ones again.
         unseen = chunk.calls[np.isin(chunk.calls["server"], list(self._threads))]
         for grouping in self._groupings.values():
             calls = chunk.calls if grouping.by_tag else unseen
             sums = np.concatenate([chunk.aggregates, calls])
-            owners, which = identities(sums)
-            group = grouping.numbers(owners)[which]
+            owners, which = identities(
+                sums, said.with_calls(calls) if grouping.reads_tags else None
+            )
+            group = grouping.numbers(owners, said.tags)[which]
             batch = from_aggregates(
                 sums,
                 group,
@@ -219,8 +219,10 @@ class StreamSession:
                 # Every grouping meets the same ones: they are counted once.
                 anomalies=anomalies if grouping.by == GROUPS[0] else None,
             )
-            called = slice(len(chunk.aggregates), None) if grouping.by_tag else slice(None)
-            grouping.add(batch, sums[called], group[called])
+            counted = np.ones(len(sums), bool)
+            if grouping.by_tag:
+                counted[: len(said.counts)] = said.counts
+            grouping.add(batch, sums[counted], group[counted])
         for span in (self._interval, self._total):
             span.anomalies.add(anomalies)
         self._windows += len(chunk.energy.boundaries_ns) - 1

@@ -22,6 +22,19 @@ def offered(keys: Iterable[str]) -> list[str]:
     return [key for key in keys if key not in _IDS and "," not in key and sanitise(key) == key]
 
 
+class Keys:
+    """Those that tags had, in order of appearance; each costs a ledger."""
+
+    def __init__(self) -> None:
+        self.offered: list[str] = []
+
+    def meet(self, tags: Iterable[str]) -> None:
+        """`tags`: their keys."""
+        if len(self.offered) < MAX_KEYS:
+            new = [key for key in offered(tags) if key not in self.offered]
+            self.offered += new[: MAX_KEYS - len(self.offered)]
+
+
 def groups_of_tags(queries: Sequence[RowGroup]) -> tuple[str, ...]:
     """`tag:KEY` of the first keys in a trace's `queries`."""
     found: dict[str, None] = {}

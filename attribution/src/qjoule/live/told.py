@@ -1,7 +1,7 @@
 """Calls that clients tell of, as sums of the kernel's kind: a live view adds them like any other.
 
-They own no time. The kernel counts no tags, so in a grouping by a tag this is all that says who
-asked for what; otherwise only the calls of servers whose queries no probe sees are counted.
+They own no time. Which of the kernel's queries they are nothing tells, so in a grouping by a tag
+they are counted beside those; otherwise only the calls of servers whose queries no probe sees are.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from qjoule.contract import AGGREGATE, LATENCY_BUCKETS, OwnerKind
 from qjoule.live.rounds import Records
-from qjoule.live.tag_keys import MAX_KEYS, offered
+from qjoule.live.tag_keys import Keys
 from qjoule.trace.told import CallShapes, Told
 
 _HALF_OCTAVES = 2
@@ -26,6 +26,9 @@ class Telling(Protocol):
     def told(self, opaque: Mapping[str, int], *, everything: bool = False) -> Sequence[Told]:
         """Calls that have ended since the last time."""
 
+    def calls_on(self, connections: Sequence[str | None]) -> list[bool]:
+        """Whether calls on each were told; None, one that is not known: whether on any."""
+
     def close(self) -> None:
         """Takes no more."""
 
@@ -33,13 +36,14 @@ class Telling(Protocol):
 class CallSums:
     """Takes the calls of `telling` and keeps their shapes. Without one there are none."""
 
-    def __init__(self, telling: Telling | None, name: Callable[[int, str, str], None]) -> None:
-        """`name` is told shape, fingerprint and text of each new shape."""
+    def __init__(
+        self, telling: Telling | None, name: Callable[[int, str, str], None], keys: Keys
+    ) -> None:
+        """`name` is told shape, fingerprint and text of each new shape, `keys` its tags."""
         self._telling = telling
         self._name = name
+        self._keys = keys
         self._shapes = CallShapes()
-        #: Of tags that calls had, in order of appearance; each costs a ledger.
-        self.keys: list[str] = []
 
     def tags(self, shape: int) -> Mapping[str, str] | None:
         """The tags of a shape of calls; None if it is no such shape."""
@@ -51,12 +55,8 @@ class CallSums:
         shapes = np.array([self._shapes.shape(call)[0] for call in calls], np.uint64)
         for shape, fingerprint, text, _ in self._shapes.take_new():
             self._name(shape, fingerprint, text)
-            self._meet(self._shapes.tags[shape])
+            self._keys.meet(self._shapes.tags[shape])
         return sums(calls, shapes)
-
-    def _meet(self, tags: Mapping[str, str]) -> None:
-        new = [key for key in offered(tags) if key not in self.keys]
-        self.keys += new[: MAX_KEYS - len(self.keys)]
 
 
 def sums(calls: Sequence[Told], shapes: npt.NDArray[np.uint64]) -> Records:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from qjoule.contract import SHAPE_OTHER, SHAPE_UNKNOWN, OwnerKind
 from qjoule.model.counters import I64
+from qjoule.model.fold import OTHER_VALUES
 from qjoule.model.labels import (
     BY_CALLS,
     BY_THREAD,
@@ -32,16 +33,21 @@ from qjoule.trace.roles import thread_role
 
 Records = npt.NDArray[Any]  #: of `contract.AGGREGATE`
 
-#: The kernel sums per shape and server: nothing finer is known of a live stream, but for the tags
-#: that clients tell of their calls (`tag:KEY`).
+#: The kernel sums per shape and server: nothing finer is known of a live stream, but for tags
+#: (`tag:KEY`).
 GROUPS = ("fingerprint", "server")
 TAG = "tag:"
 UNTOLD = "(not by tag)"  #: of a server's queries, what its clients' tags do not explain
+#: Values of a tag that have a group each, since it was first grouped by: clients choose them.
+MAX_VALUES = 10_000
 #: Shapes without text that have a row each; a client that sends ever new ones costs no memory.
 MAX_UNNAMED = 10_000
-_IDENTITY = ["owner_kind", "shape", "server", "tgid", "pid"]
+_IDENTITY = ("owner_kind", "shape", "server", "tgid", "pid")
 
-Identity = tuple[int, int, int, int, int]  #: as in `_IDENTITY`
+#: As in `_IDENTITY`, and the place of the tags of queries among those of their records.
+Identity = tuple[int, int, int, int, int, int]
+#: Tags by key; None where it is not known what clients said.
+Tagged = Mapping[str, str] | None
 
 
 def _no_rung(_server: str) -> str:
@@ -66,10 +72,23 @@ class LiveNames:
     """Shape hash to the tags of such calls; None if it is a statement's."""
 
 
-def identities(records: Records) -> tuple[list[Identity], I64]:
-    """The distinct owners of some records, and which of them each record is of."""
-    unique, inverse = np.unique(records[_IDENTITY], return_inverse=True)
-    return unique.tolist(), inverse.astype(np.int64)
+def identities(records: Records, tagged: I64 | None = None) -> tuple[list[Identity], I64]:
+    """The distinct owners of some records, and which of them each record is of.
+
+    `tagged`: (n,) place of each record's tags; None: these are not asked for.
+    """
+    places = np.zeros(len(records), np.int64) if tagged is None else tagged
+    columns = [*(records[name].astype(np.uint64) for name in _IDENTITY), places.astype(np.uint64)]
+    # Column by column, each as codes: rows of several fields are sorted ten times slower.
+    codes = np.zeros(len(records), np.int64)
+    for column in columns:
+        values, which = np.unique(column, return_inverse=True)
+        codes = np.unique(codes * len(values) + which.reshape(-1), return_inverse=True)[1]
+        codes = codes.reshape(-1).astype(np.int64)
+    first = np.zeros(int(codes.max(initial=-1)) + 1, np.int64)
+    first[codes[::-1]] = np.arange(len(records) - 1, -1, -1)
+    found: Any = zip(*(column[first].tolist() for column in columns), strict=True)
+    return list(found), codes
 
 
 @dataclass
@@ -88,10 +107,18 @@ class LiveGroups:
     where: Selection = EVERYTHING
     index: LabelIndex = field(default_factory=LabelIndex)
     _unnamed: dict[int, set[int]] = field(default_factory=dict)  #: shape to groups
+    _values: set[str] = field(default_factory=set)  #: of the tag, that have groups
 
-    def numbers(self, owners: list[Identity]) -> I64:
-        """Group number of each owner; queries by fingerprint, others as in a recorded trace."""
-        return np.array([self._number(*owner) for owner in owners], np.int64)
+    @property
+    def reads_tags(self) -> bool:
+        return any(key.startswith(TAG) for key in (self.by, *(key for key, _ in self.where.wanted)))
+
+    def numbers(self, owners: list[Identity], tagged: Sequence[Tagged] = (None,)) -> I64:
+        """Group number of each owner; queries by fingerprint, others as in a recorded trace.
+
+        `tagged`: what `Identity` speaks of.
+        """
+        return np.array([self._number(owner, tagged) for owner in owners], np.int64)
 
     def learn(self) -> list[tuple[int, int]]:
         """Names the groups whose text has come since.
@@ -116,9 +143,10 @@ class LiveGroups:
                     merged.append((number, target))
         return merged
 
-    def _number(self, kind: int, shape: int, server: int, tgid: int, pid: int) -> int:
+    def _number(self, owner: Identity, tagged: Sequence[Tagged]) -> int:
+        kind, shape, server, tgid, pid, place = owner
         if kind == OwnerKind.QUERY:
-            return self._query(shape, self.names.server(server))
+            return self._query(shape, self.names.server(server), tagged[place])
         if kind == OwnerKind.SERVER:
             name = self.names.server(server)
             role = thread_role(self.names.thread(pid), self.names.process(tgid))
@@ -130,15 +158,19 @@ class LiveGroups:
             return self.index.number(TRACER)
         return self.index.number(process(self.names.process(tgid)))
 
-    def _query(self, shape: int, server: str) -> int:
-        tags = self.names.tags(shape)
-        rung = self.names.rung(server) if tags is None else BY_CALLS
+    def _query(self, shape: int, server: str, said: Tagged) -> int:
+        told = self.names.tags(shape)
+        rung = self.names.rung(server) if told is None else BY_CALLS
+        tags = said if told is None else told
         if not self._wants(server, tags):
             left_out = ((self.by, NOT_SELECTED), (OTHERS_OF, server))
             label = GroupLabel("queries", left_out, "", server, rung, (NOT_SELECTED,))
             return self.index.number(label)
         if self.by.startswith(TAG):
-            return self.index.number(self._by_tag(server, tags))
+            by_tag = self._by_tag(server, rung, tags)
+            number = self.index.number(by_tag)
+            self._widen(number, by_tag)
+            return number
         if self.by == "server":
             by_server = GroupLabel("queries", (("server", server),), "", server, rung)
             return self.index.number(by_server)
@@ -151,21 +183,31 @@ class LiveGroups:
             self._unnamed.setdefault(shape, set()).add(number)
         return number
 
-    def _wants(self, server: str, tags: Mapping[str, str] | None) -> bool:
-        """What the kernel counts has no tags: it is asked for by its server alone."""
+    def _wants(self, server: str, tags: Tagged) -> bool:
+        """Queries of which it is not known what was said serve the calls that clients tell of: by
+        a tag they are asked for by their server alone.
+        """
         for key, values in self.where.wanted:
             if key == "server":
-                if server not in values:
-                    return False
-            elif tags is not None and tags.get(key.removeprefix(TAG), NONE_LABEL) not in values:
+                wants = server in values
+            elif tags is None:
+                wants = self.by.startswith(TAG)
+            else:
+                wants = tags.get(key.removeprefix(TAG), NONE_LABEL) in values
+            if not wants:
                 return False
         return True
 
-    def _by_tag(self, server: str, tags: Mapping[str, str] | None) -> GroupLabel:
+    def _by_tag(self, server: str, rung: str, tags: Tagged) -> GroupLabel:
         if tags is None:
             return GroupLabel("queries", ((self.by, UNTOLD),), "", server, named=True, serves=True)
         value = tags.get(self.by.removeprefix(TAG), NONE_LABEL)
-        return GroupLabel("queries", ((self.by, value),), "", server, BY_CALLS, named=True)
+        if value not in self._values:
+            if len(self._values) >= MAX_VALUES:
+                value = OTHER_VALUES
+            else:
+                self._values.add(value)
+        return GroupLabel("queries", ((self.by, value),), "", server, rung, named=True)
 
     def _statement(self, shape: int) -> tuple[str, str, bool]:
         """Fingerprint, text (empty: not seen yet), and whether it is a known statement's."""

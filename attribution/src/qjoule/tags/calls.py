@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -116,6 +117,11 @@ class Calls:
             maps = as_maps(list(self._tags), calls, found)
             self._forget(calls, int(begins_ns.max(initial=0)))
             return maps
+
+    def knows(self, connections: Sequence[str | None]) -> list[bool]:
+        """Whether calls on each of these are held; on None: on any."""
+        with self._lock:
+            return [self._keys.has(name) for name in connections]
 
     # ---- taking in ------------------------------------------------------------------------------
 

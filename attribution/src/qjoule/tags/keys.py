@@ -44,6 +44,10 @@ class Keys:
         """Its number; -1 without one."""
         return self._streams.get(connection, {}).get(stream, -1)
 
+    def has(self, connection: str | None) -> bool:
+        """Whether any of its streams has a number; None: any connection's."""
+        return bool(self._streams) if connection is None else connection in self._streams
+
     def wholes(self) -> NDArray[np.int64]:
         """(numbers,): of the connection as a whole that each is of; -1 if that has none."""
         found = np.full(self._next, -1, np.int64)

@@ -82,18 +82,25 @@ class Said:
         self, queries: Numbers, hashes: Numbers, connections: OfConnections | None
     ) -> pa.Array | None:
         """None: of no query."""
+        codes, found = self.together(queries, hashes, connections)
+        if not any(found):
+            return None
+        return pa.array([tags or None for tags in found], TAGS).take(pa.array(codes))
+
+    def together(
+        self, queries: Numbers, hashes: Numbers, connections: OfConnections | None = None
+    ) -> tuple[NDArray[np.int64], list[Tags]]:
+        """What queries say and their connections do, as of `fill`: codes, and tags."""
         known: list[Tags] = [()]
         stated = self._stated(queries, hashes, known)
         theirs, words = connections or (np.full(queries.size, -1, np.int64), ())
         every = (*words, ())  # the last one: of code -1
         pairs, codes = np.unique(stated * len(every) + theirs + 1, return_inverse=True)
         found = [
-            _together(known[pair // len(every)], every[pair % len(every) - 1]) or None
+            _together(known[pair // len(every)], every[pair % len(every) - 1])
             for pair in pairs.tolist()
         ]
-        if not any(found):
-            return None
-        return pa.array(found, TAGS).take(pa.array(codes.reshape(-1)))
+        return codes.reshape(-1), found
 
     def _stated(self, queries: Numbers, hashes: Numbers, known: list[Tags]) -> NDArray[np.int64]:
         """Of each query the place in `known` of what it says; adds what is not there."""

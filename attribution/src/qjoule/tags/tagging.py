@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -72,6 +72,11 @@ class TagSource:
         """Tags of queries that have ended: what their calls wrote has been written by then."""
         self.poll()
         return self._calls.tags_of(connections, codes, streams, begins_ns)
+
+    def calls_on(self, connections: Sequence[str | None]) -> list[bool]:
+        """Whether calls on each were told; None, one that is not known: whether on any."""
+        self._listener.poll()
+        return self._calls.knows(connections)
 
     def told(self, opaque: Mapping[str, int], *, everything: bool = False) -> list[Call]:
         """Calls that have ended since the last time, to servers whose queries no probe sees.

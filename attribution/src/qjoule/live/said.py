@@ -1,0 +1,124 @@
+"""What clients say of the queries that a live stream sums, in them and of their connections.
+
+The kernel sums apart what is said by different hashes, and the queries of a session between two of
+its events (`naming`). Precedence is that of a recording (`qjoule.tags.said`); which calls an
+application's shim told of, sums cannot tell, so of those connections nothing is known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from qjoule.contract import SAID_UNKNOWN, SHAPE_OTHER
+from qjoule.live.rounds import Records
+from qjoule.model.counters import I64, Bool
+from qjoule.model.live_groups import Tagged
+from qjoule.tags.comments import DIALECTS
+from qjoule.tags.definitions import Tags
+from qjoule.tags.said import Said
+from qjoule.trace.sessions import MAX_SESSIONS, Sessions
+from qjoule.trace.statements import dialect_of
+from qjoule.trace.stream import Frame
+
+#: Another CPU's events may come this much later.
+LATE_NS = 1_000_000_000
+
+
+class Calling(Protocol):
+    """Who knows the connections of applications that tell of their calls: see `qjoule.tags`."""
+
+    def calls_on(self, connections: Sequence[str | None]) -> list[bool]:
+        """Whether calls on each were told; None, one that is not known: whether on any."""
+
+
+@dataclass(frozen=True)
+class Tagging:
+    """What is known of some sums' tags."""
+
+    places: I64  #: (n,) each record's in `tags`
+    tags: Sequence[Tagged]
+    counts: Bool  #: (n,) whether its calls are counted by tag here, and not as clients tell of them
+
+    def with_calls(self, calls: Records) -> I64:
+        """`places`, followed by those of calls that clients tell of, whose shapes have tags."""
+        return np.append(self.places, np.zeros(len(calls), np.int64))
+
+
+def untagged(sums: Records) -> Tagging:
+    """Nothing is known."""
+    return Tagging(np.zeros(len(sums), np.int64), (None,), np.zeros(len(sums), np.bool_))
+
+
+class LiveSaid:
+    """Takes TEXT and SESSION blocks; `of` says what the sums of a window are tagged with."""
+
+    def __init__(self, calling: Calling | None) -> None:
+        self._calling = calling
+        self._said = Said()
+        self._sessions = Sessions()
+        self._waiting: dict[int, tuple[int, int]] = {}  #: namings: session and time
+        #: By naming: its connection's tags, and what names the connection at its other end.
+        self._named: dict[int, tuple[Tags, str | None]] = {}
+
+    def add_text(self, frame: Frame) -> bool:
+        """False if it is a statement's, and none that is tags."""
+        dialect = dialect_of(frame)
+        if dialect not in DIALECTS:
+            return False
+        record = frame.records[0]
+        if not record["single"]:
+            self._said.add(int(record["shape"]), frame.text, dialect, single=False)
+        return True
+
+    def add_session(self, frame: Frame) -> None:
+        record = frame.records[0]
+        if self._sessions.add(frame) and (naming := int(record["naming"])):
+            self._waiting[naming] = int(record["session"]), int(record["t_ns"])
+
+    def of(self, sums: Records) -> Tagging:
+        """All blocks that the stream had before the sums were made have been taken in by then."""
+        self._learn()
+        namings, rows = np.unique(sums["naming"], return_inverse=True)
+        known = [self._recall(naming) for naming in namings.tolist()]
+        rows = rows.reshape(-1)
+        words = [tags for tags, _ in known]
+        places, found = self._said.together(np.zeros_like(rows), sums["tags"], (rows, words))
+        crowded = (sums["naming"] == SAID_UNKNOWN) | (sums["shape"] == SHAPE_OTHER)
+        unknown = crowded.copy()
+        if self._calling is not None:
+            told = self._calling.calls_on([connection for _, connection in known])
+            nameless = np.array([connection is None for _, connection in known], np.bool_)
+            says = np.array([bool(tags) for tags in found], np.bool_)[places]
+            unknown |= np.array(told, np.bool_)[rows] & ~(nameless[rows] & says)
+        places = np.where(unknown, len(found), places)
+        return Tagging(places, [*map(dict, found), None], ~unknown | crowded)
+
+    def _recall(self, naming: int) -> tuple[Tags, str | None]:
+        known = self._named.pop(naming, None)
+        if known is None:
+            return (), None
+        self._named[naming] = known  # used last
+        return known
+
+    def _learn(self) -> None:
+        """What holds of a session from an event on is known once the events before it are here."""
+        self._sessions.take_rows()
+        if not self._waiting:
+            return
+        of = np.array(list(self._waiting.values()), np.uint64).reshape(-1, 2)
+        sessions, at_ns = of[:, 0], of[:, 1]
+        applications = self._sessions.names_of(sessions, at_ns)[2]
+        codes, tags = self._sessions.tags_of(sessions, applications) or (None, [])
+        which, connections = self._sessions.connections(sessions, at_ns)
+        for at, naming in enumerate(self._waiting):
+            code = -1 if codes is None else int(codes[at])
+            whose = tags[code] if code >= 0 else ()
+            self._named[naming] = whose, connections[int(which[at])]
+            if len(self._named) > MAX_SESSIONS:
+                self._named.pop(next(iter(self._named)))
+        self._waiting.clear()
+        self._sessions.settle(max(0, int(at_ns.max()) - LATE_NS))

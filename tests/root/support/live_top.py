@@ -1,0 +1,76 @@
+"""`qjoule top` beside a test's load, and what its snapshots say."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+QJOULE = str(Path(sys.executable).parent / "qjoule")
+
+
+class Top:
+    """A running `qjoule top -b --json`; its snapshots are collected by a thread."""
+
+    def __init__(self, *options: str) -> None:
+        command = [QJOULE, "top", "-b", "--json", "-d", "0.5", *options]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        self.snapshots: list[dict[str, Any]] = []
+        self._more = threading.Condition()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            with self._more:
+                self.snapshots.append(json.loads(line))
+                self._more.notify_all()
+        with self._more:
+            self._more.notify_all()
+
+    def wait_for(self, further: int) -> None:
+        """Until so many snapshots more have come than there are now."""
+        with self._more:
+            wanted = len(self.snapshots) + further
+            assert self._more.wait_for(
+                lambda: len(self.snapshots) >= wanted or self.process.poll() is not None, 60
+            )
+        assert self.process.poll() is None, self.words()
+
+    def finish(self) -> list[dict[str, Any]]:
+        """All snapshots, once the sums of what has run are in one."""
+        # The kernel's sums of the last window come with the snapshot after the next.
+        self.wait_for(3)
+        self.process.send_signal(signal.SIGINT)
+        assert self.process.wait(60) == 0, self.words()
+        self._reader.join(60)
+        return self.snapshots
+
+    def words(self) -> str:
+        assert self.process.stderr is not None
+        return self.process.stderr.read().decode()
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+
+@contextmanager
+def live_top(*options: str) -> Iterator[Top]:
+    """Attached: the first snapshot has come."""
+    top = Top(*options)
+    try:
+        top.wait_for(1)
+        yield top
+    finally:
+        top.close()

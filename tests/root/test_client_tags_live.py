@@ -1,0 +1,134 @@
+"""Law 5 for tags of clients on other hosts: `top --client-tags` and `record --client-tags` over the
+same statements give every value the same calls.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from functools import partial
+from operator import call
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qjoule_drivers import tag
+from qjoule_drivers.connections import put_in_connections
+from root.support.at_once import at_once
+from root.support.live_top import live_top
+from root.support.recording import attribute, recording
+from servers.process import DatabaseServer
+
+pytestmark = [pytest.mark.root, pytest.mark.server, pytest.mark.timeout(180)]
+
+CLIENTS = 4
+CALLS = 50  #: of each client and server
+ENDPOINTS = 3
+#: A client that says something new each time.
+NEW = 3000
+
+
+def _client(connect: Callable[[], Any], number: int) -> None:
+    """Comments change with each call, what its connection says holds where there is none."""
+    with tag(endpoint=f"/login {number}"):
+        connection = connect()
+    with closing(connection):
+        for turn in range(CALLS):
+            with tag(endpoint=f"/shop {turn % ENDPOINTS}"), connection.cursor() as cursor:
+                cursor.execute("select %s + 0", (turn,))
+                cursor.fetchall()
+        with connection.cursor() as cursor:  # nothing but the connection's
+            cursor.execute("select 'untagged'")
+            cursor.fetchall()
+
+
+def _renames_itself(server: DatabaseServer) -> None:
+    """What it says counts more than its connection; a name that is refused, or taken back."""
+    with closing(server.connect(application_name="endpoint=session,release=2.0")) as connection:
+        connection.autocommit = True
+        for statement in (
+            "select 1 /*endpoint='statement'*/",
+            "select 2",
+            "set application_name = 'endpoint=renamed'",
+            "select 3",
+            "select 4 /*tenant='7'*/",
+            "reset application_name",
+            "select 5",
+        ):
+            connection.execute(statement)
+        with pytest.raises(Exception, match="unrecognized"):
+            connection.execute("set nonsense = 'endpoint=refused'")
+        connection.execute("select 6")
+
+
+def _calls(rows: Sequence[dict[str, Any]], key: str) -> Counter[str]:
+    """Calls by the values of a key, of queries that the server counts."""
+    counts: Counter[str] = Counter()
+    for row in rows:
+        if row["kind"] == "queries" and row["calls"]:
+            counts[row[key]] += row["calls"]
+    return counts
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_live_is_recorded(
+    mariadb: DatabaseServer, postgres: DatabaseServer, tmp_path: Path
+) -> None:
+    key = "tag:endpoint"
+    put_in_connections(["endpoint"])
+    pids = "--pid", str(mariadb.pid), "--pid", str(postgres.pid), "--client-tags"
+    clients = [
+        partial(_client, partial(server.connect, tcp=True), number)
+        for server in (mariadb, postgres)
+        for number in range(CLIENTS)
+    ]
+    with live_top(*pids, "--by", key) as top, recording(tmp_path / "t", *pids):
+        at_once(call, [*clients, partial(_renames_itself, postgres)])
+        snapshots = top.finish()
+    live: Counter[str] = Counter()
+    for snapshot in snapshots:
+        live += _calls(snapshot["interval"]["rows"], key)
+        assert not snapshot["interval"]["trace"]["loss"].get("text")
+    recorded = _calls(attribute(tmp_path / "t", "--by", key)["rows"], key)
+    assert live == recorded
+    for endpoint in range(ENDPOINTS):
+        assert live[f"/shop {endpoint}"] == 2 * CLIENTS * len(range(endpoint, CALLS, ENDPOINTS))
+    assert all(live[f"/login {number}"] >= 2 for number in range(CLIENTS))
+    assert (live["statement"], live["session"], live["renamed"]) == (1, 5, 3)
+
+
+def test_a_client_that_says_something_new_each_time(mariadb: DatabaseServer) -> None:
+    """It spoils nobody's tags, and what it loses is counted."""
+
+    def floods() -> None:
+        with closing(mariadb.connect()) as connection, connection.cursor() as cursor:
+            for number in range(NEW):
+                cursor.execute(f"select 1 /*endpoint='new{number}'*/")
+                cursor.fetchall()
+
+    def steady(name: str) -> None:
+        with closing(mariadb.connect()) as connection, connection.cursor() as cursor:
+            for _ in range(CALLS):
+                cursor.execute(f"select 2 /*endpoint='{name}'*/")
+                cursor.fetchall()
+
+    most = 50
+    options = "--client-tags", "--by", "tag:endpoint", "--max-values", str(most)
+    with live_top("--pid", str(mariadb.pid), *options) as top:
+        steady("a")  # known before the flood
+        at_once(call, [floods, partial(steady, "a"), partial(steady, "b")])
+        snapshots = top.finish()
+    calls: Counter[str] = Counter()
+    lost = 0
+    for snapshot in snapshots:
+        rows = snapshot["interval"]["rows"]
+        assert len(rows) <= most + 2
+        calls += _calls(rows, "tag:endpoint")
+        lost += snapshot["interval"]["trace"]["loss"].get("text", 0)
+    assert calls["a"] == 2 * CALLS
+    assert calls["b"] <= CALLS
+    new = sum(n for value, n in calls.items() if value == "other" or value.startswith("new"))
+    assert new <= NEW
+    assert new + calls["b"] >= NEW + CALLS - lost
