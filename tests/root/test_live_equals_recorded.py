@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -46,14 +46,20 @@ class Top:
             )
         assert self.process.poll() is None, self.words()
 
-    def finish(self) -> list[dict[str, Any]]:
-        """All snapshots, once the sums of what has run are in one."""
-        # The kernel's sums of the last window come with the snapshot after the next.
-        self.wait_for(3)
+    def finish(self, last: Callable[[dict[str, Any]], bool]) -> list[dict[str, Any]]:
+        """All snapshots up to one with a row of what ran last: it may lag behind."""
+        with self._more:
+            assert self._more.wait_for(
+                lambda: self._has(last) or self.process.poll() is not None, 60
+            )
+        assert self.process.poll() is None, self.words()
         self.process.send_signal(signal.SIGINT)
         assert self.process.wait(60) == 0, self.words()
         self._reader.join(60)
         return self.snapshots
+
+    def _has(self, last: Callable[[dict[str, Any]], bool]) -> bool:
+        return any(last(row) for one in self.snapshots for row in one["interval"]["rows"])
 
     def words(self) -> str:
         assert self.process.stderr is not None

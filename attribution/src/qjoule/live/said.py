@@ -112,7 +112,7 @@ class LiveSaid:
         of = np.array(list(self._waiting.values()), np.uint64).reshape(-1, 2)
         sessions, at_ns = of[:, 0], of[:, 1]
         applications = self._sessions.names_of(sessions, at_ns)[2]
-        codes, tags = self._sessions.tags_of(sessions, applications) or (None, [])
+        codes, tags = self._sessions.tags_of(sessions, at_ns, applications) or (None, [])
         which, connections = self._sessions.connections(sessions, at_ns)
         for at, naming in enumerate(self._waiting):
             code = -1 if codes is None else int(codes[at])

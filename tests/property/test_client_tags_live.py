@@ -1,0 +1,261 @@
+"""Law 5 for what clients say: `top --client-tags` gives every value of a tag the calls and the CPU
+time that `attribute` gives it in a recording of the same story.
+"""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fake_tracer as ft
+from fake_tracer import BEGIN_NS, MS, block
+from qjoule.contract import SAID_UNKNOWN, Block, Command, Dialect, Mode, OwnerKind, Rung, ServerKind
+from qjoule.contract import SessionEvent as Event
+from qjoule.live.snapshot import Controls, Snapshot
+from qjoule.live.source import StreamSource
+from qjoule.live.stream_session import LiveMeta
+from qjoule.model import live_groups
+from qjoule.model.attribute import attribute
+from qjoule.model.live_groups import UNTOLD
+from qjoule.model.result import Attribution
+from qjoule.model.selection import selection
+from qjoule.trace.ingest import record
+from qjoule.trace.meta import Meta, Server
+from qjoule.trace.reader import Trace
+from qjoule.trace.stream import Stream
+from qjoule.trace.writer import TraceWriter
+
+WINDOW_NS = 20 * MS
+SERVER = "postgres:5432"
+SHAPES = (b"select one", b"select two")
+#: By hash, in place of a shape: what queries say of themselves.
+SAID = {
+    0xA1: b"k='said'",
+    0xA2: b"k='said',j='other'",
+    0xA3: b"j='other'",
+    0xA4: b"k='a%20b'",
+    0xA5: b"no tags",
+}
+NAMES = (b"k=named", b"k=named,j=named", b"psql", b"j=7")
+SETS = (*(b"set application_name = '%s'" % name for name in NAMES), b"reset application_name")
+
+
+@dataclass(frozen=True)
+class Step:
+    """A query, or an event of a session before the next one."""
+
+    session: int
+    event: Event | None = None
+    text: bytes = b""
+    shape: int = 1
+    said: int = 0
+    cpu_ns: int = 1000
+
+
+SESSIONS = st.integers(1, 3)
+QUERIES = st.builds(
+    Step,
+    SESSIONS,
+    shape=st.integers(1, len(SHAPES)),
+    said=st.sampled_from([0, SAID_UNKNOWN, *SAID]),
+    cpu_ns=st.integers(1, 100_000),
+)
+EVENTS = st.one_of(
+    st.builds(
+        lambda session, name: Step(
+            session, Event.OPEN, b"\0\0\0\x40\0\x03\0\0user\0a\0application_name\0%s\0\0" % name
+        ),
+        SESSIONS,
+        st.sampled_from(NAMES),
+    ),
+    st.builds(Step, SESSIONS, st.just(Event.SETS), st.sampled_from(SETS)),
+    st.builds(Step, SESSIONS, st.just(Event.KEPT)),
+    st.builds(Step, SESSIONS, st.just(Event.MET)),
+)
+
+
+def _opened_first(windows: list[list[Step]]) -> list[list[Step]]:
+    """A session's login is the first that is told of it, if it is told."""
+    met: set[int] = set()
+    kept: list[list[Step]] = []
+    for steps in windows:
+        kept.append([])
+        for step in steps:
+            if step.event is not Event.OPEN or step.session not in met:
+                kept[-1].append(step)
+            met.add(step.session)
+    return kept
+
+
+STEPS = st.lists(st.one_of(QUERIES, QUERIES, EVENTS), max_size=9)
+WINDOWS = st.lists(STEPS, min_size=3, max_size=6).map(_opened_first)
+
+
+def _texts() -> Iterator[bytes]:
+    for number, text in enumerate(SHAPES, 1):
+        yield ft.text(number, text, dialect=Dialect.POSTGRES)
+    for number, text in SAID.items():
+        yield ft.text(number, text, dialect=Dialect.TAGS)
+
+
+def _event(step: Step, t_ns: int, naming: int) -> bytes:
+    fields = {"session": step.session, "t_ns": t_ns, "naming": naming, "event": step.event}
+    fields |= {"server": 1, "server_kind": ServerKind.POSTGRES, "text_bytes": len(step.text)}
+    return block(Block.SESSION, fields, text=step.text)
+
+
+def _timed(windows: list[list[Step]]) -> Iterator[tuple[int, list[tuple[int, Step]]]]:
+    """Each window's end, and its steps one after the other."""
+    for number, steps in enumerate(windows):
+        begin_ns = BEGIN_NS + number * WINDOW_NS
+        yield begin_ns + WINDOW_NS, [(begin_ns + at * MS, one) for at, one in enumerate(steps)]
+
+
+def _recorded(windows: list[list[Step]]) -> Iterator[bytes]:
+    yield ft.head(mode=Mode.RECORD)
+    yield from _texts()
+    query = 0
+    for number, (end_ns, steps) in enumerate(_timed(windows)):
+        for t_ns, step in steps:
+            if step.event is not None:
+                yield _event(step, t_ns, 0)
+                continue
+            query += 1
+            ran: dict[str, Any] = {"pid": 7, "tgid": 7, "server": 1, "query": query}
+            segment = {"t0_ns": t_ns, "t1_ns": t_ns + step.cpu_ns, "owner_kind": OwnerKind.QUERY}
+            yield block(Block.SEGMENT, ran | segment)
+            called = {"begin_ns": t_ns, "end_ns": t_ns + step.cpu_ns, "executions": 1}
+            what = {"session": step.session, "shape": step.shape, "tags": step.said}
+            how = {"rung": Rung.SOCKET, "command": Command.QUERY}
+            yield block(Block.QUERY, ran | called | what | how)
+        yield ft.energy(end_ns, (number + 1) * 1000, number + 1)
+        yield ft.flush(end_ns)
+    yield ft.end(end_ns)
+
+
+def _live(windows: list[list[Step]]) -> Iterator[bytes]:
+    yield ft.head(mode=Mode.LIVE)
+    yield from _texts()
+    namings: dict[int, int] = {}
+    events = 0
+    for number, (end_ns, steps) in enumerate(_timed(windows)):
+        sums: Counter[tuple[int, int, int]] = Counter()
+        calls: Counter[tuple[int, int, int]] = Counter()
+        for t_ns, step in steps:
+            if step.event is not None:
+                events += 1
+                namings[step.session] = events
+                yield _event(step, t_ns, events)
+                continue
+            key = step.shape, step.said, namings.get(step.session, 0)
+            sums[key] += step.cpu_ns
+            calls[key] += 1
+        yield ft.energy(end_ns, (number + 1) * 1000, number + 1)
+        span = {"t0_ns": end_ns - WINDOW_NS, "t1_ns": end_ns, "server": 1}
+        rows = [
+            span
+            | {"owner_kind": OwnerKind.QUERY, "cpu_ns": cpu_ns, "calls": calls[shape, tags, naming]}
+            | {"shape": shape, "tags": tags, "naming": naming}
+            for (shape, tags, naming), cpu_ns in sums.items()
+        ]
+        if rows:
+            yield block(Block.AGGREGATE, *rows)
+    yield ft.end(end_ns)
+
+
+def _attributed(windows: list[list[Step]], by: str, *where: str) -> Attribution:
+    with TemporaryDirectory() as directory:
+        server = Server(id=1, kind="postgres", name=SERVER, rung="socket")
+        record(
+            Stream(io.BytesIO(b"".join(_recorded(windows)))),
+            TraceWriter(Path(directory) / "t"),
+            ft.fingerprint,
+            Meta(servers=(server,)),
+            client_tags=True,
+        )
+        return attribute(Trace(Path(directory) / "t"), (by,), where=selection(where))
+
+
+def _seen(stream: bytes, by: str, *where: str, interval_s: float = 0.05) -> list[Snapshot]:
+    source = StreamSource(
+        io.BytesIO(stream),
+        ft.fingerprint,
+        LiveMeta(servers={1: SERVER}, rungs={SERVER: "socket"}),
+        client_tags=True,
+        where=selection(where),
+    )
+    return list(source.snapshots(Controls(interval_s, by)))
+
+
+def _sums(found: Attribution) -> dict[tuple[tuple[str, str], ...], tuple[int, int, str, str]]:
+    return {
+        tuple(row.keys.items()): (row.calls, row.cpu_ns, row.rung, row.server)
+        for row in found.rows
+        if row.cpu_ns
+    }
+
+
+@settings(max_examples=25, deadline=None)
+@given(WINDOWS, st.sampled_from(["tag:k", "tag:j"]), st.sampled_from([0.02, 0.05, 3.0]))
+def test_values_have_what_a_recording_gives_them(
+    windows: list[list[Step]], by: str, interval_s: float
+) -> None:
+    seen = _seen(b"".join(_live(windows)), by, interval_s=interval_s)
+    assert _sums(seen[-1].total) == _sums(_attributed(windows, by))
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    WINDOWS,
+    st.sampled_from(["fingerprint", "tag:j", "server"]),
+    st.sampled_from([("tag:k=said",), ("tag:k=named", "tag:k=(none)"), ("tag:k=said", "tag:j=7")]),
+)
+def test_what_is_selected_is_the_same(
+    windows: list[list[Step]], by: str, where: tuple[str, ...]
+) -> None:
+    seen = _seen(b"".join(_live(windows)), by, *where)
+    assert _sums(seen[-1].total) == _sums(_attributed(windows, by, *where))
+
+
+def _row(window: int, **fields: int) -> bytes:
+    end_ns = BEGIN_NS + (window + 1) * WINDOW_NS
+    span = {"t0_ns": end_ns - WINDOW_NS, "t1_ns": end_ns, "server": 1, "cpu_ns": 1000, "calls": 1}
+    sums = block(Block.AGGREGATE, span | {"owner_kind": OwnerKind.QUERY} | fields)
+    return ft.energy(end_ns, (window + 1) * 1000, window + 1) + sums
+
+
+def test_rows_that_there_was_no_room_for_are_nobody_s() -> None:
+    """They are counted, under no client's value."""
+    rows = b"".join(
+        [
+            _row(0, shape=1, tags=0xA1),
+            _row(1, shape=1, tags=SAID_UNKNOWN, naming=SAID_UNKNOWN),
+            _row(2, shape=1),
+        ]
+    )
+    stream = ft.head(mode=Mode.LIVE) + b"".join(_texts()) + rows + ft.end(BEGIN_NS + 4 * WINDOW_NS)
+    found = {row.keys["tag:k"]: row.calls for row in _seen(stream, "tag:k")[-1].total.rows}
+    assert found == {"said": 1, UNTOLD: 1, "(none)": 1}
+
+
+def test_a_bounded_number_of_values_have_groups(monkeypatch: Any) -> None:
+    """Whoever says something new each time fills them; those of before keep theirs."""
+    monkeypatch.setattr(live_groups, "MAX_VALUES", 10)
+    stream = [ft.head(mode=Mode.LIVE), *_texts()]
+    for window in range(100):
+        stream.append(ft.text(0xB00 + window, b"k='new%d'" % window, dialect=Dialect.TAGS))
+        stream.append(_row(window, shape=1, tags=0xA1 if window % 2 == 0 else 0xB00 + window))
+    stream.append(ft.end(BEGIN_NS + 101 * WINDOW_NS))
+    total = _seen(b"".join(stream), "tag:k", interval_s=10)[-1].total
+    calls = {row.keys["tag:k"]: row.calls for row in total.rows}
+    assert calls.pop("said") == 50
+    assert calls.pop("other") == 50 - 9
+    assert len(calls) == 9
