@@ -128,11 +128,12 @@ def test_a_client_that_says_something_new_each_time(mariadb: DatabaseServer) -> 
                 cursor.execute(f"select 2 /*endpoint='{name}'*/")
                 cursor.fetchall()
 
+    clients: list[Callable[[], None]] = [floods, partial(steady, "a"), partial(steady, "b")]
     most = 50
     options = "--client-tags", "--by", "tag:endpoint", "--max-values", str(most)
     with live_top("--pid", str(mariadb.pid), *options) as top:
         steady("a")  # known before the flood
-        at_once(_run, [floods, partial(steady, "a"), partial(steady, "b")])
+        at_once(_run, clients)
         snapshots = _finish(top, mariadb)
     calls: Counter[str] = Counter()
     lost = 0
