@@ -1,6 +1,6 @@
 """What a query costs its server on each rung: CPU time with tracing, next to CPU time without.
 
-    python bench/bench_rungs.py [--quick] [--only SERVER:RUNG]... [--save]
+    python bench/bench_rungs.py [--quick] [--only SERVER:RUNG]... [--client-tags] [--save]
 
 One connection runs a query that costs next to nothing, so that every query wakes a thread, is
 served and sleeps: what tracing adds is largest then. Server and client take turns on one CPU, what
@@ -16,6 +16,10 @@ It is the CPU time of the server's own processes: what others take does not coun
 caches and clocks, so `--save` wants an idle machine. A switch of threads is charged to the one that
 comes, by the kernel: of a query's two, one is the server's. Beside it stand the kernel's own
 accounts of the BPF programs (sysctl kernel.bpf_stats_enabled), which see both.
+
+`--client-tags` measures recordings with that option, which looks at every statement's ends: of
+queries that say nothing, and of the same with a comment. The targets stay: they are of the rung with
+all that it is asked to do.
 
 `--save` writes the package's `measured_costs.csv`, which `make docs` shows: targets that were not
 measured keep what they have there. Nothing passes or fails here.
@@ -71,7 +75,13 @@ NAMES = [subject.name(rung) for subject in SUBJECTS for rung in subject.rungs]
 def arguments() -> argparse.Namespace:
     parser = options(__doc__, NAMES, "SERVER:RUNG", "half the time, wide intervals")
     parser.add_argument("--save", action="store_true", help=f"in {measured.FILE}, for the docs")
-    return parser.parse_args()
+    parser.add_argument(
+        "--client-tags", action="store_true", help="record with it, queries with and without tags"
+    )
+    chosen = parser.parse_args()
+    if chosen.save and chosen.client_tags:
+        parser.error("--save is for what a rung costs without --client-tags")
+    return chosen
 
 
 def lines(name: str, rung: Rung, costs: Costs) -> Iterator[str]:
@@ -80,7 +90,7 @@ def lines(name: str, rung: Rung, costs: Costs) -> Iterator[str]:
     untraced = median_interval(costs.untraced)
     limit = LIMIT_NS.get(rung)
     said = f"≤ {limit / 1000:g} µs: {verdict(added, limit)}" if limit else "no target"
-    row = f"{name:22}{_microseconds(added):>24}{_microseconds(whole):>26}"
+    row = f"{name:27}{_microseconds(added):>24}{_microseconds(whole):>26}"
     row += f"{untraced.median / 1000:9.1f} µs  {said}"
     if costs.lost_records:
         row += f"; lost records: {lost_records(costs.lost_records)}"
@@ -120,12 +130,13 @@ def bench(chosen: argparse.Namespace) -> None:
         load = os.getloadavg()[0]
         raise QjouleError(f"others use this machine (load {load:.1f}): not worth saving")
     print("\n".join(machine_lines(machine())), end="\n\n")
-    print(f"{'':22}{'rung adds per query':>24}{'whole':>26}{'untraced':>12}  target", flush=True)
+    print(f"{'':27}{'rung adds per query':>24}{'whole':>26}{'untraced':>12}  target", flush=True)
     where = places(os.sched_getaffinity(0))
-    with Recorder(where.tracing) as recorder, kept_awake(where.all):
-        for subject in SUBJECTS:
+    recorder = Recorder(where.tracing, client_tags=chosen.client_tags)
+    with recorder, kept_awake(where.all):
+        for what, subject in subjects(chosen):
             size = SIZES[chosen.quick, subject.slow]
-            costs = bench_subject(chosen, Bench(recorder, where.served, size), subject)
+            costs = bench_subject(chosen, Bench(recorder, where.served, size), subject, what)
             if chosen.save:  # one by one: the last ones take minutes, and may be interrupted
                 every = {**read_costs(), **{one.key: one for one in costs}}
                 COSTS.write_text(write_costs(every.values()))
@@ -136,7 +147,19 @@ def bench(chosen: argparse.Namespace) -> None:
         print(f"saved in {COSTS.name}; 'make docs' shows it")
 
 
-def bench_subject(chosen: argparse.Namespace, place: Bench, subject: Subject) -> list[MeasuredCost]:
+def subjects(chosen: argparse.Namespace) -> Iterator[tuple[str, Subject]]:
+    """Each, and what its queries say, if that is read."""
+    for subject in SUBJECTS:
+        if chosen.client_tags:
+            yield from subject.with_client_tags()
+        else:
+            yield "", subject
+
+
+def bench_subject(
+    chosen: argparse.Namespace, place: Bench, subject: Subject, what: str = ""
+) -> list[MeasuredCost]:
+    """`what`: what the queries say, beside the name."""
     rungs = [r for r in subject.rungs if not chosen.only or subject.name(r) in chosen.only]
     if not rungs:
         return []
@@ -149,7 +172,8 @@ def bench_subject(chosen: argparse.Namespace, place: Bench, subject: Subject) ->
         return []
     say("")
     for rung, costs in found.items():
-        print("\n".join(lines(subject.name(rung), rung, costs)), flush=True)
+        name = f"{subject.name(rung)} {what}".rstrip()
+        print("\n".join(lines(name, rung, costs)), flush=True)
     return [cost(subject, rung, costs) for rung, costs in found.items()]
 
 

@@ -42,11 +42,13 @@ class Recorded:
 class Recorder:
     """Starts with the process that traces, and ends with it: a context manager."""
 
-    def __init__(self, cpus: frozenset[int]) -> None:
-        """On these CPUs, it and its tracers."""
+    def __init__(self, cpus: frozenset[int], *, client_tags: bool = False) -> None:
+        """On these CPUs, it and its tracers. `client_tags`: with the option of that name."""
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, cpus), daemon=True)
+        self._process = context.Process(
+            target=_serve, args=(theirs, cpus, client_tags), daemon=True
+        )
         self._process.start()
         theirs.close()
 
@@ -123,9 +125,10 @@ class _Turn:
         return self.recorded
 
 
-def _serve(pipe: Connection, cpus: frozenset[int]) -> None:
+def _serve(pipe: Connection, cpus: frozenset[int], client_tags: bool) -> None:
     os.sched_setaffinity(0, cpus)
     plans: dict[tuple[int, Rung], AttachPlan] = {}
+    settings = Settings(Mode.RECORD, client_tags=client_tags)
     turn: _Turn | None = None
     try:
         while True:
@@ -136,7 +139,7 @@ def _serve(pipe: Connection, cpus: frozenset[int]) -> None:
                     ending, turn = turn, None
                     pipe.send(ending.end())
                 else:
-                    turn = _begin(asked[0], asked[1], plans)
+                    turn = _begin(asked[0], asked[1], plans, settings)
                     pipe.send(turn.recorded)
             except QjouleError as error:
                 pipe.send(str(error))
@@ -147,7 +150,9 @@ def _serve(pipe: Connection, cpus: frozenset[int]) -> None:
             turn.end()
 
 
-def _begin(pid: int, rung: Rung, plans: dict[tuple[int, Rung], AttachPlan]) -> _Turn:
+def _begin(
+    pid: int, rung: Rung, plans: dict[tuple[int, Rung], AttachPlan], settings: Settings
+) -> _Turn:
     agents = find_and_put_agents([pid]) if rung is Rung.AGENT else {}
     plan = plans.get((pid, rung))
     if rung is Rung.NONE:
@@ -157,6 +162,6 @@ def _begin(pid: int, rung: Rung, plans: dict[tuple[int, Rung], AttachPlan]) -> _
         if plan.traced[0].choice.rung is not rung:
             raise QjouleError(plan.traced[0].choice.why)
         plans[pid, rung] = plan
-    tracer = start_tracer(plan, Settings(Mode.RECORD), [pid], agents)
+    tracer = start_tracer(plan, settings, [pid], agents)
     tracer.wait_attached()
     return _Turn(tracer, plan.traced[0].server.version if plan.traced else "")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from qjoule.contract import Rung
@@ -45,18 +46,25 @@ class Subject:
     warm_up: int = 2000
     turn_warm_up: int = 0
     slow: bool = False  #: a query takes it most of a millisecond: fewer make a slice
+    says: Prepare | None = None  #: the same query, with tags that `--client-tags` reads
+
+    def with_client_tags(self) -> Iterator[tuple[str, Subject]]:
+        """What is measured under `--client-tags`: queries that say nothing, and that have tags."""
+        yield "no tags", self
+        if self.says is not None:
+            yield "tags", replace(self, prepare=self.says)
 
     def name(self, rung: Rung) -> str:
         return f"{self.flavour}:{rung.name.lower()}"
 
 
-def _mysql(connection: Any) -> Callable[[], object]:
-    return lambda: connection.query("SELECT 1")
+def _mysql(connection: Any, comment: str = "") -> Callable[[], object]:
+    return lambda: connection.query(f"SELECT 1{comment}")
 
 
-def _postgres(connection: Any) -> Callable[[], object]:
+def _postgres(connection: Any, comment: str = "") -> Callable[[], object]:
     cursor = connection.cursor()
-    return lambda: cursor.execute("SELECT 1")
+    return lambda: cursor.execute(f"SELECT 1{comment}")
 
 
 def _redis(client: Any) -> Callable[[], object]:
@@ -95,14 +103,20 @@ def _plain_mysql() -> AbstractContextManager[DatabaseServer]:
     return mysql_server("--skip-ssl")
 
 
+#: As sqlcommenter writes them.
+_COMMENT = " /*endpoint='%2Fcheckout',tenant='42'*/"
+_mysql_says, _postgres_says = (
+    partial(_mysql, comment=_COMMENT),
+    partial(_postgres, comment=_COMMENT),
+)
 _BOTH = (Rung.SOCKET, Rung.SYMBOL)
 _FIND = "find orders {_id}"
 _SELECT = "SELECT id FROM item WHERE id = ?"
 _JVM_WARM_UP = 20_000
 SUBJECTS = (
-    Subject(Flavour.MARIADB, _BOTH, mariadb_server, "SELECT 1", _mysql),
-    Subject(Flavour.MYSQL, _BOTH, _plain_mysql, "SELECT 1", _mysql),
-    Subject(Flavour.POSTGRES, _BOTH, _plain_postgres, "SELECT 1", _postgres),
+    Subject(Flavour.MARIADB, _BOTH, mariadb_server, "SELECT 1", _mysql, says=_mysql_says),
+    Subject(Flavour.MYSQL, _BOTH, _plain_mysql, "SELECT 1", _mysql, says=_mysql_says),
+    Subject(Flavour.POSTGRES, _BOTH, _plain_postgres, "SELECT 1", _postgres, says=_postgres_says),
     Subject(Flavour.REDIS, (Rung.SOCKET,), redis_server, "GET key:1", _redis),
     Subject(Flavour.MONGODB, _BOTH, mongod_stand_in, _FIND, _mongodb, version="stand-in"),
     Subject(

@@ -20,6 +20,7 @@ from qjoule.contract import Rung
 from qjoule.errors import QjouleError
 from qjoule.servers.measured import read_costs, write_costs
 from qjoule.servers.types import Flavour
+from qjoule.tags.comments import tags_in
 
 (MARIADB,) = (one for one in SUBJECTS if one.flavour is Flavour.MARIADB)
 
@@ -146,3 +147,29 @@ def test_each_target_is_there_once() -> None:
     for flavour in (Flavour.MARIADB, Flavour.MYSQL, Flavour.POSTGRES, Flavour.MONGODB):
         (subject,) = (one for one in SUBJECTS if one.flavour is flavour)
         assert set(subject.rungs) == {Rung.SOCKET, Rung.SYMBOL}
+
+
+def test_client_tags_are_measured_with_and_without_a_comment() -> None:
+    sent: list[str] = []
+
+    class Connection:
+        def query(self, text: str) -> None:
+            sent.append(text)
+
+    for _, subject in MARIADB.with_client_tags():
+        subject.prepare(Connection())()
+    assert [what for what, _ in MARIADB.with_client_tags()] == ["no tags", "tags"]
+    plain, tagged = sent
+    assert tagged.startswith(plain)
+    comment = tagged.removeprefix(plain).strip().removeprefix("/*").removesuffix("*/")
+    assert dict(tags_in(comment.encode())) == {"endpoint": "/checkout", "tenant": "42"}
+
+
+def test_costs_under_client_tags_are_not_saved(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["bench_rungs.py", "--client-tags", "--save"])
+    with pytest.raises(SystemExit) as ended:
+        bench_rungs.arguments()
+    assert ended.value.code == 2
+    assert "--save is for what a rung costs without" in capsys.readouterr().err
