@@ -18,8 +18,8 @@ comes, by the kernel: of a query's two, one is the server's. Beside it stand the
 accounts of the BPF programs (sysctl kernel.bpf_stats_enabled), which see both.
 
 `--client-tags` measures recordings with that option, which looks at every statement's ends: of
-queries that say nothing, and of the same with a comment. The targets stay: they are of the rung with
-all that it is asked to do.
+queries that say nothing, and of the same with a comment. The targets stay: they are of the rung
+with all that it is asked to do.
 
 `--save` writes the package's `measured_costs.csv`, which `make docs` shows: targets that were not
 measured keep what they have there. Nothing passes or fails here.

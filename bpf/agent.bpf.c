@@ -118,10 +118,8 @@ int BPF_KPROBE(on_request_says, __u64 tags, __u64 bytes)
 {
 	struct thread_state *thread = marked_thread();
 
-	if (!plan.tags || !thread || !thread->begin_ns || thread->borrowed)
-		return 0;
-	tags_told(this_cpu(), thread, tags, bytes, QJ_DIALECT_PAYLOAD);
-	label_query(this_cpu(), thread);
+	if (plan.tags && thread && thread->begin_ns && !thread->borrowed)
+		tags_told(this_cpu(), thread, tags, bytes, QJ_DIALECT_PAYLOAD);
 	return 0;
 }
 

@@ -71,6 +71,14 @@ static __always_inline __u64 told(struct qj_cpu_state *cpu, const struct tags_ro
 	return sums_by_tags() ? TAGS_DIFFER : hash; /* no row for what nobody can read */
 }
 
+/* The thread's query says this: if it has the open stretch already, that is of it too. */
+static __always_inline void say(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 tags)
+{
+	thread->tags = tags;
+	if (cpu->query == thread->query)
+		cpu->tags = tags;
+}
+
 int tags_told(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 addr, __u32 length,
 	      __u32 dialect)
 {
@@ -88,7 +96,7 @@ int tags_told(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 addr,
 		count_loss(cpu, QJ_LOSS_TEXT);
 		return 0;
 	}
-	thread->tags = told(cpu, room, bytes, thread->server, dialect);
+	say(cpu, thread, told(cpu, room, bytes, thread->server, dialect));
 	return 0;
 }
 
@@ -116,7 +124,7 @@ int tags_of_pieces(struct qj_cpu_state *cpu, struct thread_state *thread,
 		count_loss(cpu, QJ_LOSS_TEXT);
 		return 0;
 	}
-	thread->tags = told(cpu, room, before + first + second, thread->server, of->dialect);
+	say(cpu, thread, told(cpu, room, before + first + second, thread->server, of->dialect));
 	return 0;
 }
 
