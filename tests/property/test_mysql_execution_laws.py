@@ -76,7 +76,7 @@ def _told(packets: list[bytes], sizes: list[int], phase: int = READY) -> list[Qu
     return connection.close()
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=60)
 @given(st.lists(st.tuples(OWN, OURS), min_size=1, max_size=3), SIZES)
 @example([([number(7)], [string(b"qjoule.a", b"x")])], [1])
 @example([([number(7)] * 127, [string(b"qjoule.a", b"x")])], [1])

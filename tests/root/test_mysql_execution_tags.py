@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from contextlib import suppress
+from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from root.support import long_runs
 from root.support import mysql_client as wire
+from root.support.at_once import at_once
 from root.support.mysql_client import MysqlClient, MysqlError, mysql_client
 from root.support.mysql_values import (
     BLOB,
@@ -32,7 +34,8 @@ pytestmark = [pytest.mark.root, pytest.mark.server]
 RUNGS = ("socket", "symbol")
 COUNT_AVAILABLE = 8
 NO_VALUE = b""  #: it came before
-EXECUTIONS = long_runs.statements(600)
+CLIENTS = 64 if long_runs.ASKED else 4
+CALLS = long_runs.statements(600) // CLIENTS  #: of each client
 ENDPOINTS = 5
 
 
@@ -182,27 +185,39 @@ def test_attributes_without_types_are_refused(mysql8033: DatabaseServer, tmp_pat
         assert len(found) == 2, rung
 
 
+def _executed(server: DatabaseServer) -> int:
+    with closing(server.connect()) as connection, connection.cursor() as cursor:
+        cursor.execute("show global status like 'Com_stmt_execute'")
+        return int(cursor.fetchone()[1])
+
+
+def _work(port: int, flags: int, client_number: int) -> None:
+    with mysql_client(port=port, flags=flags) as client:
+        statements = [client.prepare(b"select ? as m_own, ? as m_two") for _ in range(2)]
+        for turn in range(CALLS):
+            own = [number(turn), string(b"", b"x" * (turn % 300))]
+            endpoint = _endpoint(b"/%d/%d" % (client_number, turn % ENDPOINTS))
+            _execute(client, statements[turn % 2], *own, endpoint)
+
+
 @pytest.mark.parametrize("hidden", [0, wire.TLS], ids=("plain", "tls"))
 def test_every_execution_has_its_own(
     hidden: int, mysql8033: DatabaseServer, tmp_path: Path
 ) -> None:
     """Values differ each time, tags are few: they are told once each."""
     flags = wire.QUERY_ATTRIBUTES | hidden
-    with (
-        both_rungs(tmp_path, mysql8033.pid, options=("--client-tags",)),
-        mysql_client(port=mysql8033.port, flags=flags) as client,
-    ):
-        statements = [client.prepare(b"select ? as m_own, ? as m_two") for _ in range(2)]
-        for turn in range(EXECUTIONS):
-            own = number(turn), string(b"", b"x" * (turn % 300))
-            endpoint = _endpoint(b"/shop/%d" % (turn % ENDPOINTS))
-            _execute(client, statements[turn % 2], *own, endpoint)
+    before = _executed(mysql8033)
+    with both_rungs(tmp_path, mysql8033.pid, options=("--client-tags",)):
+        at_once(partial(_work, mysql8033.port, flags), range(CLIENTS))
+    expected: Counter[tuple[str, Tags]] = Counter(
+        ("m_own", (("endpoint", f"/{number}/{turn % ENDPOINTS}"),))
+        for number in range(CLIENTS)
+        for turn in range(CALLS)
+    )
+    assert expected.total() == _executed(mysql8033) - before
     for rung in ("symbol",) if hidden else RUNGS:
         run = Run(tmp_path / rung)
-        assert _tags(run, "m_own") == {
-            ("m_own", (("endpoint", f"/shop/{turn}"),)): EXECUTIONS // ENDPOINTS
-            for turn in range(ENDPOINTS)
-        }, rung
+        assert _tags(run, "m_own") == expected, rung
         assert run.loss == {}
 
 
