@@ -115,7 +115,8 @@ test-unit: $(VENV)/installed ## Tests that need neither root nor servers
 	$(VENV)/bin/python -m pytest -m 'not root and not server' $(PYTEST_ARGS)
 
 # Every test that holds counts, or tags, against what a server or its clients counted.
-COUNTS := many_clients redis_io_threads record_redis record_mongodb record_cassandra record_voltdb tags_joined tags_cassandra client_tags
+COUNTS := many_clients redis_io_threads record_redis record_mongodb record_cassandra record_voltdb tags_joined tags_cassandra client_tags \
+	mysql_execution_tags
 STATEMENTS := 100000
 
 .PHONY: test-counts
