@@ -189,6 +189,14 @@ def test_a_reply_to_an_earlier_request_says_nothing() -> None:
     assert connection.names == [b"a=1"]
 
 
+def test_without_replies_the_next_request_says_that_it_was_done() -> None:
+    connection = Connection()
+    connection.receive(resp(b"CLIENT", b"REPLY", b"OFF") + resp(b"CLIENT", b"SETNAME", b"a=1"))
+    assert connection.names == []
+    connection.receive(resp(b"GET", b"a:1"))
+    assert connection.names == [b"a=1"]
+
+
 def test_no_transaction_where_its_beginning_was_refused() -> None:
     """The server said so, and then took the name at once."""
     connection = Connection()

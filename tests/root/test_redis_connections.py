@@ -17,6 +17,7 @@ import pytest
 from qjoule.contract import Block, Mode, OwnerKind
 from root.support import redis_story as day
 from root.support.recording import Run, recording
+from root.support.redis_client import resp
 from root.support.tracer import tracing
 from servers.certificates import self_signed
 from servers.process import DatabaseServer, Unavailable, free_port
@@ -28,9 +29,7 @@ pytestmark = [pytest.mark.root, pytest.mark.server]
 def test_redis_commands_in_random_pieces(redis: DatabaseServer, tmp_path: Path) -> None:
     """Whatever is cut where, also of a connection that was open before: the counts stay."""
     rng = random.Random(7)
-    commands = [
-        day.resp(b"SET", b"cut:%d" % n, b"v" * rng.choice((0, 1, 9, 900))) for n in range(400)
-    ]
+    commands = [resp(b"SET", b"cut:%d" % n, b"v" * rng.choice((0, 1, 9, 900))) for n in range(400)]
     stream = b"".join(commands)
     with redis.connect() as client:
         wire = client.connection._sock
@@ -58,7 +57,7 @@ def test_redis_attached_in_the_middle_of_a_command(redis: DatabaseServer, tmp_pa
         with recording(tmp_path / "t", "--pid", str(redis.pid)):
             wire.sendall(b"\n$1234\r\n")
             assert client.connection.read_response() == b"OK"
-            wire.sendall(day.resp(b"GET", b"whole:1"))
+            wire.sendall(resp(b"GET", b"whole:1"))
             client.connection.read_response()
     run = Run(tmp_path / "t")
     assert run.loss == {"framing": 1}

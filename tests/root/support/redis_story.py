@@ -14,6 +14,7 @@ from typing import Any
 
 import psutil
 
+from root.support.redis_client import resp
 from servers.process import DatabaseServer
 from servers.redis import command_stats
 
@@ -128,10 +129,6 @@ def _pieces(server: DatabaseServer) -> None:
         connection._sock.sendall(b"\r\nset inline:5 secret-value\r\nping\r\n")
         assert connection.read_response() == b"OK"
         assert connection.read_response() in (b"PONG", "PONG")
-
-
-def resp(*parts: bytes) -> bytes:
-    return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%s\r\n" % (len(p), p) for p in parts)
 
 
 def ask_at_once(server: DatabaseServer, clients: int = 32, rounds: int = 20) -> int:
