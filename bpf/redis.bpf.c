@@ -102,7 +102,7 @@ int BPF_PROG(on_redis_recv, struct sock *sk, int got, int flags)
 			redis_left(cpu, thread, connection);
 		return 0;
 	}
-	connection = redis_connect(cpu, thread, sk);
+	connection = redis_connect(cpu, thread, sk, got);
 	if (!connection || connection->opaque)
 		return 0;
 	addr = received_at(task);

@@ -157,8 +157,23 @@ static __always_inline void redis_tell_session(struct qj_cpu_state *cpu,
 	emit_session_of(cpu, thread, connection->session, event, 0, 0);
 }
 
+/*
+ * Whether the `got` bytes that have just been read are the first ones ever of this connection. TCP
+ * counts what came; what the server has not read of it yet lies behind copied_seq.
+ */
+static __always_inline bool redis_reads_first(const struct sock *sk, __u32 got)
+{
+	const struct tcp_sock *tcp = (const struct tcp_sock *)sk;
+	__u32 unread;
+
+	if (BPF_CORE_READ(sk, sk_protocol) != IPPROTO_TCP)
+		return false;
+	unread = BPF_CORE_READ(tcp, rcv_nxt) - BPF_CORE_READ(tcp, copied_seq);
+	return BPF_CORE_READ(tcp, bytes_received) == (__u64)got + unread;
+}
+
 static __always_inline struct redis_connection *
-redis_connect(struct qj_cpu_state *cpu, struct thread_state *thread, struct sock *sk)
+redis_connect(struct qj_cpu_state *cpu, struct thread_state *thread, struct sock *sk, __u32 got)
 {
 	struct redis_connection *connection =
 	    bpf_sk_storage_get(&redis_connections, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
@@ -170,7 +185,7 @@ redis_connect(struct qj_cpu_state *cpu, struct thread_state *thread, struct sock
 	if (!connection->session) {
 		connection->session = new_id(cpu);
 		redis_tell_session(cpu, thread, connection, sk, QJ_SESSION_MET);
-		if (thread->phase == PHASE_STARTUP)
+		if (thread->phase == PHASE_STARTUP || redis_reads_first(sk, got))
 			redis_next_command(&connection->command);
 	}
 	return connection;

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,6 +63,34 @@ def test_redis_attached_in_the_middle_of_a_command(redis: DatabaseServer, tmp_pa
     run = Run(tmp_path / "t")
     assert run.loss == {"framing": 1}
     assert run.executions() == {"GET whole:?": 1}
+
+
+def test_redis_new_connections_are_read_from_their_first_byte(
+    redis: DatabaseServer, tmp_path: Path
+) -> None:
+    """Of a Redis that ran before: what comes first may be a plain line, or a part of a command."""
+    commands = [b"ECHO OK\r\n", resp(b"SET", b"first:2", b"x")]
+    with redis.connect() as referee, recording(tmp_path / "t", "--pid", str(redis.pid)):
+        for command in commands:
+            for cut in (1, 5):
+                with socket.create_connection(("127.0.0.1", redis.port), timeout=60) as wire:
+                    wire.sendall(command[:cut])
+                    _wait_until_it_has_some(referee, wire)
+                    wire.sendall(command[cut:])
+                    assert b"OK\r\n" in wire.recv(64)
+    run = Run(tmp_path / "t")
+    assert run.loss == {}
+    counted = run.executions()
+    assert (counted["ECHO"], counted["SET first:?"]) == (2, 2)
+
+
+def _wait_until_it_has_some(referee: Any, wire: socket.socket) -> None:
+    """Until the server has read a part of a command from this client."""
+    address = "{}:{}".format(*wire.getsockname())
+    deadline = time.monotonic() + 60
+    while not any(one["addr"] == address and int(one["qbuf"]) > 0 for one in referee.client_list()):
+        assert time.monotonic() < deadline, "the server reads nothing"
+        time.sleep(0.001)
 
 
 def test_redis_nonsense_is_refused_and_harms_nobody(redis: DatabaseServer, tmp_path: Path) -> None:

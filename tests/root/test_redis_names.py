@@ -101,7 +101,6 @@ def any_redis(request: pytest.FixtureRequest) -> Iterator[DatabaseServer]:
 
 def _say(client: RedisClient, mark: str, story: list[tuple[bytes, int]]) -> str | None:
     """Tells it, and then asks for a key of this name; what the server calls this client then."""
-    client.ask(resp(b"PING"))  # a client that speaks in plain lines alone is not understood
     for sent, replies in story:
         client.ask(sent, replies)
     (name,) = client.ask(resp(b"CLIENT", b"GETNAME"))

@@ -45,6 +45,14 @@ struct sock {
 		struct in6_addr skc_v6_rcv_saddr;
 	} __sk_common;
 	struct socket *sk_socket;
+	__u16 sk_protocol;
+};
+
+struct tcp_sock {
+	struct sock sk;
+	__u64 bytes_received;
+	__u32 rcv_nxt;
+	__u32 copied_seq;
 };
 
 struct unix_sock {
@@ -86,6 +94,7 @@ enum {
 	BPF_F_NO_PREALLOC = 1,
 	BPF_RB_NO_WAKEUP = 1,
 };
+#define IPPROTO_TCP	  6
 #define BPF_F_CURRENT_CPU 0xffffffffULL
 
 #endif
