@@ -91,8 +91,10 @@ class Sessions:
             self._change(session, t_ns, event, (SAME, SAME, code, SAME))
         elif event == SessionEvent.APPLICATION:
             name = parse_application(kind, frame.text)
+            if name is None:
+                return True
             startup = Startup(application=name or None)
-            code = SAME if name is None else self._code(startup.application)
+            code = self._code(startup.application)
             self._change(session, t_ns, event, (SAME, SAME, code, SAME))
         elif event == SessionEvent.KEPT:
             self._change(session, t_ns, event, (SAME, SAME, SAME, SAME))
