@@ -11,13 +11,13 @@ by lot: bare, and with the shim in one of three modes, a comparison each:
 - *nobody listens*: no recorder.
 
 Each comparison holds its instrument's own test: bare against bare, and a known delay. A process
-measures one driver. The recorder
-is that of `qjoule record` without its tracer, in a process of its own, or with `--record` (as root)
-all of `qjoule record`, attached to the server: what it costs the server is on both sides.
+measures one driver; MongoDB's stand-in answers pymongo. The recorder is that of `qjoule record`
+without its tracer, in a process of its own, or with `--record` (as root) all of `qjoule record`,
+attached to the server: what it costs the server is on both sides.
 
 Elapsed time also says how deep an idle CPU sleeps while the other side works; `--awake` keeps every
 CPU out of idle. CPU time is this process's, all threads of the driver included. Differences of
-medians, with 95 % intervals; nothing passes or fails here.
+medians, with 95 % intervals, 99.9 % for the instrument's test; nothing passes or fails here.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from time import perf_counter_ns
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from bench.drivers.figures import added, instrument, line  # noqa: E402
+from bench.drivers.figures import SURE, added, instrument, line  # noqa: E402
 from bench.drivers.recorders import NOWHERE, listener, recorder, tell  # noqa: E402
 from bench.drivers.subjects import SUBJECTS, Call  # noqa: E402
 from bench.drivers.turns import Side, Switch, Times, compare  # noqa: E402
@@ -103,7 +103,8 @@ def sides(ways: tuple[str, ...], call: Call) -> Iterator[Side]:
 
 def lines(mode: Mode, times: dict[str, Times]) -> Iterator[str]:
     bare = times[BARE]
-    null, delay = added(times[AGAIN], bare), added(times[LONG], times[SHORT])
+    null = added(times[AGAIN], bare, SURE)
+    delay = added(times[LONG], times[SHORT], SURE)
     yield f" {mode.name}, beside {bare.elapsed.size:,} bare calls of {null.bare:.1f} µs"
     yield from instrument(null, delay, DELAY_US)
     yield from (line(way, added(times[way], bare)) for way in mode.ways)

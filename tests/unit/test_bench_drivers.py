@@ -108,6 +108,12 @@ def test_an_instrument_that_does_not_measure_says_so() -> None:
     assert "NOT FOUND" in delay
 
 
+def test_an_interval_that_holds_everything_proves_nothing() -> None:
+    wide = Estimate(0.5, -90.0, 90.0, 0.999, 60)
+    said = instrument(Added(wide, wide, 100.0), Added(wide, wide, 100.0), 3.0)
+    assert all("too wide to tell" in words for words in said)
+
+
 @pytest.mark.parametrize(
     ("low", "high", "word"), [(1, 5, "met"), (4, 6, "undecided"), (5.1, 9, "missed")]
 )
