@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import textwrap
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -137,3 +140,77 @@ def test_a_child_of_fork_meets_the_recorder_itself(
     assert [begin.tags["who"] for begin in parent.begins] == ["parent", "parent"]
     assert [begin.tags["who"] for begin in forked.begins] == ["child"]
     assert not parent.ended
+
+
+def test_a_fork_in_the_middle_of_many_threads_calls(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = Channel(str(listener.path))
+    monkeypatch.setattr(channel_module, "channel", channel)
+    channel.begin(_peer())
+    halfway, shared = threading.Barrier(65), _peer("shared")
+
+    def work(name: str) -> None:
+        peer = _peer(name)
+        for turn in range(40):
+            if turn == 20:
+                halfway.wait()  # all of them go on while the process forks
+            with tag(thread=name):
+                channel.begin(peer)
+
+    threads = [threading.Thread(target=work, args=(f"t{n}",)) for n in range(64)]
+    for thread in threads:
+        thread.start()
+    halfway.wait()
+    child = os.fork()
+    if not child:
+        with tag(thread="child"):
+            os._exit(0 if channel.begin(shared) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    for thread in threads:
+        thread.join()
+    parent, forked = listener.wait_for(2)
+    listener.wait_until_gone(forked)
+    assert [begin.tags["thread"] for begin in forked.begins] == ["child"]
+    assert forked.begins[0].connection == {"db.system.name": "shared"}
+    begins = listener.processes[0].begins[1:]
+    assert len(begins) == 64 * 40
+    assert all(begin.connection["db.system.name"] == begin.tags["thread"] for begin in begins)
+    assert (parent.dropped, parent.errors, forked.dropped, forked.errors) == (0, 0, 0, 0)
+
+
+def test_an_interpreter_that_shuts_down_while_it_tells(listener: Listener) -> None:
+    """Calls of threads that outlive the main one, of exit handlers and of finalizers."""
+    code = f"""
+        import atexit, threading
+        from qjoule_drivers import tag
+        from qjoule_drivers.channel import Peer, channel
+        channel._path = {str(listener.path)!r}
+
+        class Pool:
+            def __init__(self):
+                self.peer, self.begin = Peer({{"db.system.name": "late"}}), channel.begin
+            def __del__(self):
+                self.begin(self.peer)
+
+        def work(started, peer):
+            while True:
+                channel.begin(peer)
+                started.set()
+
+        started = threading.Event()
+        for n in range(4):
+            peer = Peer({{"db.system.name": f"{{n}}"}})
+            threading.Thread(target=work, args=(started, peer), daemon=True).start()
+        started.wait()
+        pool = Pool()
+        atexit.register(channel.begin, Peer({{"db.system.name": "exit"}}))
+        """
+    ended = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, timeout=60, check=False
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")
+    (process,) = listener.wait_for(1)
+    listener.wait_until_gone(process)
+    assert process.errors == 0
+    assert process.begins

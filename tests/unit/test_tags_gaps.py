@@ -8,14 +8,18 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from qjoule.tags import definitions, waiting
 from qjoule.tags.application import Application
 from qjoule.tags.tagging import TagSource
 from qjoule_drivers import channel as channel_module
 from qjoule_drivers.channel import Channel
+from qjoule_drivers.recorder import Definition, Recorder
 from qjoule_drivers.ring import SLOTS
 from tag_changes import ask, call, follow, new_peer, records
 
@@ -134,3 +138,61 @@ def test_a_process_that_defines_too_much_starts_anew(
         assert ask(source, call(channel, peer, str(turn))) == [str(turn)]
     assert source.applications == 5
     assert source.lost == 0
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(("call", "call", "call", "poll", "full", "no room", "room", "anew")),
+            st.integers(0, 1),
+            st.sampled_from((0, 3)),
+            st.sampled_from("abcdefgh"),
+        ),
+        max_size=60,
+    )
+)
+def test_no_query_has_another_s_tags_and_none_less_than_was_lost(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int, int, str]]
+) -> None:
+    """Rings and sockets that are full now and then, and recorders that read at any time."""
+    path = tmp_path_factory.mktemp("s") / "tags.sock"
+    fails: set[str] = set()
+    announce, begin = Recorder.announce, Recorder.begin
+
+    def announced(recorder: Recorder, what: str, known: Definition) -> int:
+        return 0 if what in fails else announce(recorder, what, known)
+
+    def begun(recorder: Recorder, *args: Any) -> int:
+        return 0 if "ring" in fails else begin(recorder, *args)
+
+    with closing(TagSource(path)) as source, pytest.MonkeyPatch.context() as patch:
+        channel = Channel(str(path))
+        patch.setattr(channel_module, "channel", channel)
+        patch.setattr(Recorder, "announce", announced)
+        patch.setattr(Recorder, "begin", begun)
+        follow(source, channel)
+        peers = {number: new_peer(number) for number in range(2)}
+        expected: list[tuple[int, int, int, str]] = []
+        for step, number, stream, m in steps:
+            if step == "call":
+                expected.append((number, stream, call(channel, peers[number], m, stream), m))
+            elif step == "poll":
+                source._listener.poll()
+            elif step == "full":
+                fails.add("ring")
+            elif step == "no room":
+                fails.update(("tags", "connection"))
+            elif step == "room":  # which only the recorder makes
+                source._listener.poll()
+                fails.clear()
+            else:
+                channel.tell_anew()
+        missing = 0
+        for number, stream, begin_ns, m in expected:
+            (found,) = ask(source, begin_ns, of=number, stream=stream)
+            assert found in (m, None)
+            missing += found is None
+        assert missing <= source.lost
+        fails.clear()
+        channel.close()
