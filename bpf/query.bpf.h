@@ -3,7 +3,7 @@
 #ifndef QJOULE_QUERY_BPF_H
 #define QJOULE_QUERY_BPF_H
 
-#include "stretch.bpf.h"
+#include "label.bpf.h"
 
 /*
  * Functions of their own, in query.bpf.c: the verifier looks at each once, not at every call.

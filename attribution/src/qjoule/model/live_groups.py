@@ -164,7 +164,7 @@ class LiveGroups:
         tags = said if told is None else told
         if not self._wants(server, tags):
             left_out = ((self.by, NOT_SELECTED), (OTHERS_OF, server))
-            label = GroupLabel("queries", left_out, "", server, rung, (NOT_SELECTED,))
+            label = GroupLabel("queries", left_out, "", server, rung, (NOT_SELECTED,), named=True)
             return self.index.number(label)
         if self.by.startswith(TAG):
             by_tag = self._by_tag(server, rung, tags)

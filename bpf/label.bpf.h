@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* Whose a stretch of CPU time is: its thread's, and the query's that it serves. */
+#ifndef QJOULE_LABEL_BPF_H
+#define QJOULE_LABEL_BPF_H
+
+#include "stretch.bpf.h"
+
+/*
+ * A Redis thread does not sleep while it executes commands: if it has slept, then what it last
+ * read has been done, or blocks (BLPOP) and will be woken by others.
+ */
+static __always_inline void forget_if_slept(struct thread_state *thread, struct task_struct *task)
+{
+	if (thread->server_kind != QJ_SERVER_REDIS || thread->sleeps == task->nvcsw)
+		return;
+	thread->sleeps = task->nvcsw;
+	thread->query = 0;
+	thread->shape = 0;
+	thread->begin_ns = 0;
+	thread->unanswered = 0;
+}
+
+/* The open stretch is of this thread's query: under what it is summed, as far as it is known. */
+static __always_inline void label_query(struct qj_cpu_state *cpu, struct thread_state *thread)
+{
+	cpu->shape = thread->shape;
+	if (!sums_by_tags())
+		return;
+	cpu->tags = thread->tags;
+	cpu->naming = thread_naming(thread);
+}
+
+/* Labels the stretch that is open since `now` with the thread that runs. */
+static __always_inline void label_stretch(struct qj_cpu_state *cpu, struct task_struct *task,
+					  __u64 now)
+{
+	struct thread_state *thread;
+	__u64 clock = cpu->busy_clock;
+
+	cpu->pid = task->pid;
+	cpu->tgid = task->tgid;
+	cpu->server = 0;
+	cpu->query = 0;
+	cpu->shape = 0;
+	if (!task->pid) {
+		if (clock & QJ_CLOCK_RUNS)
+			cpu->busy_clock = qj_busy_set(clock, 0, now);
+		cpu->owner_kind = QJ_OWNER_IDLE;
+		return;
+	}
+	if (!(clock & QJ_CLOCK_RUNS))
+		cpu->busy_clock = qj_busy_set(clock, 1, now);
+	thread = thread_of(task);
+	if (thread) {
+		if (plan.redis)
+			forget_if_slept(thread, task);
+		/* Preempted after a batch: it may sleep on this CPU. */
+		if (plan.voltdb && thread->end_ns)
+			cpu->has_ended = 1;
+		cpu->server = thread->server;
+		cpu->query = thread->query;
+		label_query(cpu, thread);
+		/* Sums have no second look: they count a wake-up to the server until it shows a
+		 * query. */
+		if (!thread->query || (plan.mode == QJ_MODE_LIVE && !thread->begin_ns))
+			cpu->owner_kind = QJ_OWNER_SERVER;
+		else
+			cpu->owner_kind = QJ_OWNER_QUERY;
+	} else if (task->flags & PF_KTHREAD) {
+		cpu->owner_kind = QJ_OWNER_KERNEL;
+	} else if (cpu->tgid == plan.tracer_tgid || cpu->tgid == plan.reader_tgid) {
+		cpu->owner_kind = QJ_OWNER_TRACER;
+	} else {
+		cpu->owner_kind = QJ_OWNER_PROCESS;
+	}
+}
+
+#endif
