@@ -21,6 +21,20 @@ extern int emit_role(struct qj_cpu_state *cpu, struct thread_state *thread);
 extern int emit_session(struct qj_cpu_state *cpu, struct thread_state *thread, __u32 event,
 			__u64 addr, __u32 length);
 
+/* From here on the session's queries are summed apart, and the open stretch if it is of them. */
+static __always_inline void name_sums(struct qj_cpu_state *cpu, struct thread_state *thread,
+				      struct qj_session *event)
+{
+	__u64 session = event->session, naming = new_id(cpu);
+
+	event->naming = naming;
+	bpf_map_update_elem(&namings, &session, &naming, BPF_ANY);
+	thread->named = session;
+	thread->naming = naming;
+	if (cpu->query == thread->query)
+		cpu->naming = naming;
+}
+
 /* Of another session than the thread's, which stays what it is. */
 static __always_inline void emit_session_of(struct qj_cpu_state *cpu, struct thread_state *thread,
 					    __u64 session, __u32 event, __u64 addr, __u32 bytes)

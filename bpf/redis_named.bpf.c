@@ -16,7 +16,7 @@ static __always_inline bool may_tell_names(void)
 int redis_name_tell(struct qj_cpu_state *cpu, struct thread_state *thread, struct redis_naming *n)
 {
 	struct qj_ring_session *r;
-	__u64 own, bytes;
+	__u64 own, naming, bytes;
 
 	if (!cpu || !thread || !n)
 		return 0;
@@ -30,6 +30,11 @@ int redis_name_tell(struct qj_cpu_state *cpu, struct thread_state *thread, struc
 	thread->session = own;
 	if (!r)
 		return 0;
+	naming = cpu->naming;
+	if (sums_by_tags())
+		name_sums(cpu, thread, &r->session);
+	if (own != n->session)
+		cpu->naming = naming;
 	bytes = n->name_bytes <= REDIS_CLIENT_BYTES ? n->name_bytes : 0;
 	__builtin_memcpy(r->bytes, n->name, REDIS_CLIENT_BYTES);
 	r->head.text_bytes = r->session.text_bytes = bytes;

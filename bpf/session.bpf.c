@@ -64,20 +64,6 @@ int emit_role(struct qj_cpu_state *cpu, struct thread_state *thread)
 	return 0;
 }
 
-/* From here on the session's queries are summed apart, and the open stretch if it is of them. */
-static __always_inline void name_sums(struct qj_cpu_state *cpu, struct thread_state *thread,
-				      struct qj_session *event)
-{
-	__u64 session = event->session, naming = new_id(cpu);
-
-	event->naming = naming;
-	bpf_map_update_elem(&namings, &session, &naming, BPF_ANY);
-	thread->named = session;
-	thread->naming = naming;
-	if (cpu->query == thread->query)
-		cpu->naming = naming;
-}
-
 int emit_session(struct qj_cpu_state *cpu, struct thread_state *thread, __u32 event, __u64 addr,
 		 __u32 length)
 {

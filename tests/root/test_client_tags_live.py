@@ -62,6 +62,17 @@ def _renames_itself(server: DatabaseServer) -> None:
         connection.execute("select 6")
 
 
+def _redis_client(server: DatabaseServer) -> None:
+    """Its connection's name is all that says anything."""
+    with tag(endpoint="redis"):
+        client = server.connect()
+    with closing(client):
+        for _ in range(CALLS):
+            client.get("live:1")
+        client.client_setname("endpoint=renamed%20redis")
+        client.get("live:1")
+
+
 def _run(client: Callable[[], None]) -> None:
     client()
 
@@ -86,18 +97,19 @@ def _calls(rows: Sequence[dict[str, Any]], key: str) -> Counter[str]:
 
 @pytest.mark.usefixtures("elsewhere")
 def test_live_is_recorded(
-    mariadb: DatabaseServer, postgres: DatabaseServer, tmp_path: Path
+    mariadb: DatabaseServer, postgres: DatabaseServer, redis: DatabaseServer, tmp_path: Path
 ) -> None:
     key = "tag:endpoint"
     put_in_connections(["endpoint"])
-    pids = "--pid", str(mariadb.pid), "--pid", str(postgres.pid), "--client-tags"
+    pids = *(f"--pid={server.pid}" for server in (mariadb, postgres, redis)), "--client-tags"
     clients = [
         partial(_client, partial(server.connect, tcp=True), number)
         for server in (mariadb, postgres)
         for number in range(CLIENTS)
     ]
     with live_top(*pids, "--by", key) as top, recording(tmp_path / "t", *pids):
-        at_once(_run, [*clients, partial(_renames_itself, postgres)])
+        alone = partial(_renames_itself, postgres), partial(_redis_client, redis)
+        at_once(_run, [*clients, *alone])
         snapshots = _finish(top, mariadb)
     live: Counter[str] = Counter()
     for snapshot in snapshots:
@@ -111,6 +123,8 @@ def test_live_is_recorded(
         assert live[f"/shop {endpoint}"] == 2 * CLIENTS * len(range(endpoint, CALLS, ENDPOINTS))
     assert all(live[f"/login {number}"] >= 2 for number in range(CLIENTS))
     assert (live["statement"], live["session"], live["renamed"]) == (1, 5, 3)
+    assert live["redis"] >= CALLS
+    assert live["renamed redis"] == 2  # as it is from the reply that took the name on
 
 
 def test_a_client_that_says_something_new_each_time(mariadb: DatabaseServer) -> None:
