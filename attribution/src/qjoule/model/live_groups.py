@@ -79,7 +79,7 @@ def identities(records: Records, tagged: I64 | None = None) -> tuple[list[Identi
     """
     places = np.zeros(len(records), np.int64) if tagged is None else tagged
     columns = [*(records[name].astype(np.uint64) for name in _IDENTITY), places.astype(np.uint64)]
-    # Column by column, each as codes: rows of several fields are sorted ten times slower.
+    # Column by column, each as codes: rows of several fields take several times as long.
     codes = np.zeros(len(records), np.int64)
     for column in columns:
         values, which = np.unique(column, return_inverse=True)
