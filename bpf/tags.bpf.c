@@ -248,6 +248,6 @@ int tags_of_comment(struct qj_cpu_state *cpu, struct thread_state *thread, __u32
 	else
 		comment_at_start(cpu, thread, room, bytes);
 	if (thread->tags && are_of_several(room, thread->text_addr, bytes, end ?: bytes - 1))
-		thread->tags = TAGS_DIFFER;
+		say(cpu, thread, TAGS_DIFFER);
 	return 0;
 }
