@@ -12,7 +12,7 @@ from qjoule_drivers import channel as channel_module
 from qjoule_drivers import instrument, uninstrument
 from qjoule_drivers.comments import put_in_statements
 from qjoule_drivers.connections import put_in_connections
-from root.support import leftovers
+from root.support import leftovers, tolerance
 from tag_listener import Listener, listening
 
 #: Tests of one run that may pass at their second attempt only.
@@ -32,6 +32,11 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     if before := config.stash.get(_BEFORE, None):
         before.restore()
+
+
+@pytest.fixture(autouse=True)
+def _clock() -> None:
+    tolerance.begin()
 
 
 @pytest.fixture

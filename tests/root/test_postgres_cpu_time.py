@@ -12,7 +12,7 @@ import pytest
 from root.support.at_once import at_once
 from root.support.postgres_story import pgbench
 from root.support.recording import Run, recording
-from root.support.tolerance import tolerance
+from root.support.tolerance import near_kernels
 from servers.postgres import postgres_server
 from servers.process import DatabaseServer, Unavailable
 
@@ -92,7 +92,7 @@ def test_cpu_time_is_postgresqls_own(accounting: DatabaseServer, tmp_path: Path,
     ours = _recorded_ns(Run(tmp_path / "t"))
     for name in SHAPES:
         theirs_s = sum(seconds for text, seconds in rows if name in text)
-        assert ours[name] / 1e9 == pytest.approx(theirs_s, rel=tolerance()), name
+        assert ours[name] / 1e9 == near_kernels(theirs_s), name
 
 
 def test_what_a_server_uses_has_an_owner_by_name(
