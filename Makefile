@@ -122,7 +122,7 @@ STATEMENTS := 100000
 .PHONY: test-counts
 test-counts: build servers ## Counts and tags over many statements of 64 clients (STATEMENTS=100000), every server
 	QJOULE_TEST_STATEMENTS=$(STATEMENTS) $(VENV)/bin/python -m pytest --timeout=1800 \
-		$(wildcard $(COUNTS:%=tests/root/test_*%*.py)) $(PYTEST_ARGS)
+		$(sort $(wildcard $(COUNTS:%=tests/root/test_*%*.py))) $(PYTEST_ARGS)
 
 .PHONY: test-mongod
 test-mongod: build ## The tests of MongoDB against a real one: MONGOD=/path/to/mongod

@@ -1,6 +1,6 @@
 """64 clients at once, each with its own texts: every statement counted, none under another's text.
 
-20,000 statements for each protocol; 100,000 by `make test-counts`.
+10,000 statements for each protocol; 100,000 by `make test-counts`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from servers.process import DatabaseServer, Unavailable
 pytestmark = [pytest.mark.root, pytest.mark.server]
 
 CLIENTS = 64
-STATEMENTS = long_runs.statements(20_000)
+STATEMENTS = long_runs.statements(10_000)
 ROUNDS = STATEMENTS // CLIENTS // 2
 MARKER = re.compile(r"m_client_\d+")
 TIMEOUT_S = 60.0

@@ -35,7 +35,7 @@ from servers.process import DatabaseServer, Unavailable
 pytestmark = [pytest.mark.root, pytest.mark.server]
 
 CLIENTS = 64
-STATEMENTS = long_runs.statements(20_000)  #: of all clients together
+STATEMENTS = long_runs.statements(10_000)  #: of all clients together
 TIMES = 5  #: of each compressed request, by each of 8 threads
 RUNGS = ("socket", "symbol")
 
