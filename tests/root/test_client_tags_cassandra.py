@@ -13,6 +13,7 @@ from cassandra.query import BatchStatement, SimpleStatement
 from qjoule_drivers import tag
 from root.support import cql_story as day
 from root.support import long_runs
+from root.support.live_top import live_top
 from root.support.recording import Run, recording
 from servers.cassandra import Client
 from servers.process import DatabaseServer
@@ -32,6 +33,7 @@ IN_FLIGHT = 32  #: requests of one connection
 STATEMENTS = 8
 REQUESTS = long_runs.statements(600) // len(WAYS)
 SELECT = "SELECT note AS m_{} FROM shop.orders WHERE id = {}"
+LIVE = 60  #: requests that the live view counts
 THEIRS = {"trace-id": b"x" * 700, "qjoule": b"", "xqjoule.endpoint": b"x"}
 
 Tagged = Counter[tuple[str, str | None]]  #: what a query is, and its endpoint
@@ -139,3 +141,22 @@ def test_every_request_has_what_its_driver_sends(cassandra: DatabaseServer, tmp_
     assert _tagged(asked) == _tagged(agent) == sent
     assert len(unasked.queries) >= sent.total()
     assert unasked.queries["tags"].isna().all()
+
+
+@pytest.mark.usefixtures("elsewhere")
+@pytest.mark.parametrize("options", [(), ("--agent",)], ids=["statistical", "agent"])
+def test_the_live_view_counts_by_them(cassandra: DatabaseServer, options: tuple[str, ...]) -> None:
+    asked = ("--pid", str(cassandra.pid), "--client-tags", "--by", "tag:endpoint", *options)
+    with live_top(*asked) as top, cassandra.connect() as client:
+        for turn in range(LIVE):
+            with tag(endpoint=f"/{turn % 3}"):
+                client.session.execute("SELECT key AS m_live FROM system.local")
+        with tag(endpoint="last"):
+            for _ in range(LIVE):
+                client.session.execute("SELECT key AS m_live FROM system.local")
+        snapshots = top.finish(lambda row: row["tag:endpoint"] == "last" and row["calls"] > 0)
+    live: Counter[str] = Counter()
+    for snapshot in snapshots:
+        for row in snapshot["interval"]["rows"]:
+            live[row["tag:endpoint"]] += row["calls"]
+    assert [live[f"/{number}"] for number in range(3)] == [LIVE // 3] * 3

@@ -52,7 +52,7 @@ class LiveSession(StreamSource):
         where: Selection = EVERYTHING,
     ) -> None:
         choose = for_machine(calibration)  # before root is given up
-        agents = find_and_put_agents(pids) if agent else {}
+        agents = find_and_put_agents(pids, client_tags=client_tags) if agent else {}
         plan = plan_tracing(pids, rung, generic=generic, agents=agents)
         settings = Settings(Mode.LIVE, window_ms=WINDOW_MS, energy=energy, client_tags=client_tags)
         self.left_out = tuple(left_out(plan))  #: running servers that are not traced, and why
