@@ -100,15 +100,19 @@ demo: build ## Joules per query of a MariaDB that it starts itself
 servers: $(VENV)/installed ## Fetch the servers that tests need and Debian lacks (SERVERS="NAME..." for some)
 	PYTHONPATH=tests $(VENV)/bin/python -m servers.fetched $(SERVERS)
 
-# Tests that may run beside each other; those of tests/root have the machine to themselves.
-BESIDE := $(addprefix tests/,contract golden property unit)
+# Tests that may run beside each other: of tests/root those that hold counts and tags, however busy
+# the machine is. Its others have the machine to themselves.
+STEADY := $(patsubst %,tests/root/test_%.py,client_tags client_tags_cassandra client_tags_redis client_tags_tls \
+            drivers_carriers drivers_changes drivers_injected drivers_pymongo drivers_pymysql drivers_shims \
+            mysql_connection_tags mysql_execution_tags redis_names)
+BESIDE := $(addprefix tests/,contract golden property unit) $(STEADY)
 # What pytest exits with if PYTEST_ARGS names no test of this half.
 NONE_CHOSEN := 5
 
 .PHONY: test
 test: build servers $(BUILD)/qjoule-tracer-asan ## All tests, those with BPF and real servers too
 	$(VENV)/bin/python -m pytest -n logical --dist loadfile $(BESIDE) $(PYTEST_ARGS) || test $$? = $(NONE_CHOSEN)
-	$(VENV)/bin/python -m pytest tests/root $(PYTEST_ARGS) || test $$? = $(NONE_CHOSEN)
+	$(VENV)/bin/python -m pytest tests/root $(STEADY:%=--ignore=%) $(PYTEST_ARGS) || test $$? = $(NONE_CHOSEN)
 
 .PHONY: test-unit
 test-unit: $(VENV)/installed ## Tests that need neither root nor servers
