@@ -25,13 +25,15 @@ TRACER_FLAGS   := -std=gnu11 -g -O2 -D_GNU_SOURCE -D_FORTIFY_SOURCE=2 -fstack-pr
 TRACER_LIBS    := -lbpf -lelf -lz -lseccomp -lcap -lm
 SANITIZE       := -fsanitize=address,undefined -fno-omit-frame-pointer -U_FORTIFY_SOURCE
 
+ROOT_SOURCES := $(wildcard tracer/root/*.c)
+
 LOAD_SOURCES := $(wildcard tracer/load/*.c)
 LOAD_FLAGS   := -std=gnu11 -g -O3 -D_GNU_SOURCE -fstack-protector-strong -Wall -Wextra -Werror -pthread
 
 SWEEP_SOURCES := $(wildcard attribution/sweep/*.c attribution/sweep/*.h)
 
 PY_SOURCES := attribution/src drivers/src tests bench examples
-C_SOURCES  := $(wildcard agent/jni/*.c bpf/*.c bpf/*.h tracer/*.c tracer/*.h tracer/load/*.c tracer/load/*.h bench/overhead/*.c tests/*/*.c tests/servers/*/*.cpp tests/servers/*/*.h tests/vm/*/*.c) $(SWEEP_SOURCES)
+C_SOURCES  := $(wildcard agent/jni/*.c bpf/*.c bpf/*.h tracer/*.c tracer/*.h tracer/root/*.c tracer/root/*.h tracer/load/*.c tracer/load/*.h bench/overhead/*.c tests/*/*.c tests/servers/*/*.cpp tests/servers/*/*.h tests/vm/*/*.c) $(SWEEP_SOURCES)
 
 .PHONY: help
 help: ## This list
@@ -57,7 +59,7 @@ include agent/agent.mk
 # ---- build -------------------------------------------------------------------------------------
 
 .PHONY: build
-build: $(VENV)/bin/qjoule-tracer $(VENV)/bin/qjoule-load $(AGENT_FILES:%=$(VENV)/lib/qjoule/%) $(VENV)/installed ## The command in .venv/bin/qjoule, its tracer beside it
+build: $(VENV)/bin/qjoule-tracer $(VENV)/bin/qjoule-root $(VENV)/bin/qjoule-load $(AGENT_FILES:%=$(VENV)/lib/qjoule/%) $(VENV)/installed ## The command in .venv/bin/qjoule, its tracer beside it
 
 $(BUILD)/bpf/vmlinux.h: | $(BUILD)/installed
 	@mkdir -p $(@D)
@@ -81,6 +83,10 @@ $(BUILD)/qjoule-tracer: $(TRACER_SOURCES) $(wildcard tracer/*.h bpf/*.h) $(SKELE
 # The same tracer under AddressSanitizer and UndefinedBehaviorSanitizer, for the tests.
 $(BUILD)/qjoule-tracer-asan: $(TRACER_SOURCES) $(wildcard tracer/*.h bpf/*.h) $(SKELETON)
 	$(CC) $(filter-out -D_FORTIFY_SOURCE=2,$(TRACER_FLAGS)) $(SANITIZE) $(TRACER_SOURCES) -o $@ $(TRACER_LIBS)
+
+# The only part that runs with root's rights.
+$(BUILD)/qjoule-root: $(ROOT_SOURCES) $(wildcard tracer/root/*.h bpf/*.h) $(SKELETON)
+	$(CC) $(TRACER_FLAGS) $(ROOT_SOURCES) -o $@ -lbpf -lelf -lz
 
 # What `qjoule calibrate` keeps the CPUs busy with.
 $(BUILD)/qjoule-load: $(LOAD_SOURCES) $(wildcard tracer/load/*.h) | $(BUILD)/installed

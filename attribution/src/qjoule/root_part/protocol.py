@@ -1,0 +1,148 @@
+"""What may be asked of the root part: tracer/root/protocol.h in Python (a contract test compares).
+
+One request, one reply, over a SOCK_SEQPACKET socket; at most one descriptor beside each.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+
+from qjoule.errors import QjouleError
+
+TEXT_BYTES = 4096
+CODE_BYTES = 16
+_REQUEST = struct.Struct(f"=IiIIQQ{TEXT_BYTES}s")
+_FILE = struct.Struct("=IIIIQQQQQ")
+_REPLY = struct.Struct(f"=ii{_FILE.size}s{TEXT_BYTES}s")
+
+
+class Kind(IntEnum):
+    """`enum rp_kind`."""
+
+    EXE = 1
+    BIND = 2
+    INSTALLED = 3
+    TRACER = 4
+    DIRECTORY = 5
+    TAG_SOCKET = 6
+    STAGE = 7
+    AS = 8
+    RUN = 24
+    PUBLISH = 25
+    OPEN = 32
+    COUNTER = 64
+    ENERGY_FILE = 65
+    LOAD = 66
+    MAP = 67
+    RING = 68
+    ATTACH = 69
+    UPROBE = 70
+    ITERATOR = 71
+    DONE = 72
+
+
+class What(IntEnum):
+    """`enum rp_what`."""
+
+    EXE = 1
+    MAPPED = 2
+    FILE = 3
+    NAMES = 4
+    SAME = 5
+    MEMORY = 6
+    SOCKETS = 7
+    THREADS = 8
+    CWD = 9
+    PROC = 10
+
+
+@dataclass(frozen=True)
+class Opened:
+    """`struct rp_file`: a file that was opened and checked; `handle` 0: it has no probes."""
+
+    handle: int
+    mode: int
+    uid: int
+    gid: int
+    device: int
+    inode: int
+    size: int  #: bytes
+    mtime_ns: int
+    ctime_ns: int
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What the root part answered; who asked owns `fd`, -1 for none."""
+
+    pid: int
+    file: Opened
+    text: bytes  #: without the NUL at its end
+    fd: int
+
+
+class Refused(QjouleError):
+    """The root part answered with an error; `errno` says which."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(os.strerror(number))
+        self.errno = number
+
+
+class RootPartGone(QjouleError):
+    """The root part has ended."""
+
+    def __init__(self) -> None:
+        super().__init__("the root part (qjoule-root) has ended")
+
+
+def ask(
+    connection: socket.socket,
+    kind: Kind,
+    *,
+    pid: int = 0,
+    number: int = 0,
+    flags: int = 0,
+    offset: int = 0,
+    size: int = 0,
+    text: bytes = b"",
+    fd: int | None = None,
+) -> Reply:
+    """Asks, and waits for the answer.
+
+    Raises:
+        Refused: the answer is an error, or the text does not fit (ENAMETOOLONG).
+        RootPartGone: nobody answers.
+    """
+    if len(text) >= TEXT_BYTES:
+        raise Refused(errno.ENAMETOOLONG)
+    message = _REQUEST.pack(kind, pid, number, flags, offset, size, text)
+    try:
+        socket.send_fds(connection, [message], [] if fd is None else [fd])
+        return receive(connection)
+    except OSError:
+        raise RootPartGone from None
+
+
+def receive(connection: socket.socket) -> Reply:
+    """The next reply: of `ask`, or the end of what `Kind.RUN` started.
+
+    Raises:
+        Refused, RootPartGone: as `ask`.
+    """
+    content, fds, _, _ = socket.recv_fds(connection, _REPLY.size, 1)
+    if len(content) != _REPLY.size:
+        for one in fds:
+            os.close(one)
+        raise RootPartGone
+    status, pid, file, text = _REPLY.unpack(content)
+    if status:
+        for one in fds:
+            os.close(one)
+        raise Refused(-status)
+    return Reply(pid, Opened(*_FILE.unpack(file)), text.partition(b"\0")[0], fds[0] if fds else -1)

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/*
+ * What may be asked of the root part, and what it answers: fixed structs over SOCK_SEQPACKET.
+ *
+ * attribution/src/qjoule/root_part/protocol.py is the same in Python; tests/contract compares them.
+ * A request of another size than struct rp_request is refused. A descriptor travels beside its
+ * request or reply (SCM_RIGHTS), at most one each.
+ */
+#ifndef QJ_ROOT_PROTOCOL_H
+#define QJ_ROOT_PROTOCOL_H
+
+#include <stdint.h>
+
+#include "shared.h"
+
+#define RP_TEXT_BYTES 4096
+#define RP_CODE_BYTES 16
+#define RP_MAX_MAPS   128
+#define RP_MAX_PROGS  256
+
+enum rp_kind {
+	/* The command asks, until the tracer has said RP_DONE. */
+	RP_EXE = 1,    /* pid: identity and name of its executable */
+	RP_BIND,       /* pid: a socket on which RP_OPEN opens what belongs to this process */
+	RP_INSTALLED,  /* text: an executable of root's that everybody may read; descriptor, handle
+			*/
+	RP_TRACER,     /* once: the socket that the tracer asks on */
+	RP_DIRECTORY,  /* text: a new directory for the user; its descriptor */
+	RP_TAG_SOCKET, /* the listening socket that applications connect to */
+	RP_STAGE,      /* text: a file that will be published; a descriptor to write it */
+	RP_AS,	       /* pid: starts the agent's loader as the user of this JVM; its socket */
+	/* The command asks, also after RP_DONE. */
+	RP_RUN = 24, /* number: so many of our own last arguments are run, as who called us */
+	RP_PUBLISH,  /* puts the staged file in its place */
+	/* On a bound socket. */
+	RP_OPEN = 32, /* number: enum rp_what; text: a path; offset, size: a mapping */
+	/* The tracer asks, until RP_DONE. */
+	RP_COUNTER = 64, /* number: type, size: config, pid: CPU; a counter of the whole machine */
+	RP_ENERGY_FILE,	 /* text: an energy_uj file of sysfs */
+	RP_LOAD,	 /* beside it a memfd that holds struct rp_load */
+	RP_MAP,		 /* number: of a map in the skeleton */
+	RP_RING,	 /* number */
+	RP_ATTACH,	 /* number: of a program in the skeleton, attached to what it names */
+	RP_UPROBE,	 /* number: of a program; pid: a handle; offset; size, text: instruction */
+	RP_ITERATOR,	 /* number: of a program; a descriptor to read */
+	RP_DONE,	 /* the last */
+};
+
+/* What of a process RP_OPEN opens. */
+enum rp_what {
+	RP_WHAT_EXE = 1, /* its executable: a handle */
+	RP_WHAT_MAPPED,	 /* the file mapped at offset, size bytes: a handle */
+	RP_WHAT_FILE,	 /* a regular file below its root directory, with its own rights */
+	RP_WHAT_NAMES,	 /* a directory there: a descriptor that lists its names, one a line */
+	RP_WHAT_SAME,	 /* a file there: only its identity */
+	RP_WHAT_MEMORY,	 /* /proc/PID/mem, to read */
+	RP_WHAT_SOCKETS, /* a descriptor that lists what its descriptors are, one a line */
+	RP_WHAT_THREADS, /* a descriptor that lists the names of its threads, one a line */
+	RP_WHAT_CWD,	 /* its working directory, in text */
+	RP_WHAT_PROC,	 /* text: a file of /proc/PID, one of a fixed list */
+};
+
+/* Of a file that was opened and checked; all zero where there is none. */
+struct rp_file {
+	uint32_t handle; /* from 1; 0: cannot be attached to */
+	uint32_t mode;
+	uint32_t uid;
+	uint32_t gid;
+	uint64_t device;
+	uint64_t inode;
+	uint64_t size;
+	uint64_t mtime_ns;
+	uint64_t ctime_ns;
+};
+
+struct rp_request {
+	uint32_t kind;
+	int32_t pid;
+	uint32_t number;
+	uint32_t flags;
+	uint64_t offset;
+	uint64_t size;
+	char text[RP_TEXT_BYTES]; /* ends with NUL, unless `size` counts its bytes */
+};
+
+struct rp_reply {
+	int32_t status; /* 0, or a negative errno */
+	int32_t pid;	/* of the process that was started; with RP_RUN's second reply its status */
+	struct rp_file file;
+	char text[RP_TEXT_BYTES];
+};
+
+/* How the skeleton is to be loaded: decided by the tracer, from its plan. */
+struct rp_load {
+	uint32_t version; /* QJ_CONTRACT_VERSION */
+	uint32_t map_count;
+	uint32_t program_count;
+	uint32_t ring_count;
+	uint64_t ring_bytes;
+	struct {
+		uint32_t create;
+		uint32_t max_entries;
+	} maps[RP_MAX_MAPS];
+	uint8_t load[RP_MAX_PROGS];
+	struct qj_plan plan;
+};
+
+#endif /* QJ_ROOT_PROTOCOL_H */

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/*
+ * The root part: the only process that holds a privilege while qjoule runs. It opens what it is
+ * asked for, checks it, attaches to it, and parses nothing.
+ */
+#ifndef QJ_ROOT_H
+#define QJ_ROOT_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "protocol.h"
+
+/* Who is on the other end of a socket decides what it may ask. */
+enum peer_kind {
+	PEER_COMMAND,
+	PEER_TRACER,
+	PEER_CANDIDATE, /* an examiner: everything it asks is about one process */
+};
+
+struct peer {
+	int fd;
+	enum peer_kind kind;
+	pid_t pid;   /* PEER_CANDIDATE: the process that it is about */
+	int proc_fd; /* ... its directory in /proc, opened when the peer was made; else -1 */
+};
+
+struct root {
+	char **command; /* what we run without rights: the Python, and its arguments */
+	unsigned word_count;
+	uid_t uid; /* who everything else runs as */
+	gid_t gid;
+	mode_t umask; /* the caller's */
+	pid_t command_pid;
+	pid_t run_pid; /* of `words` while it runs; 0 */
+	bool done;     /* the tracer is attached: nothing new is opened */
+};
+
+/* What a request is answered with: the reply, and a descriptor that is closed after it is sent. */
+struct answer {
+	struct rp_reply reply;
+	int fd; /* -1: none */
+};
+
+/* main.c: a new socket for a peer; returns the end that is given away, or a negative errno. */
+int peer_add(enum peer_kind kind, pid_t pid, int proc_fd);
+
+/*
+ * Each returns 0 or a negative errno, which becomes the reply's status. `fd` is the descriptor that
+ * came beside the request, or -1; it is closed by the caller.
+ */
+int look_answer(struct root *root, struct peer *peer, const struct rp_request *request,
+		struct answer *answer);
+int outputs_answer(struct root *root, const struct rp_request *request, struct answer *answer);
+int attach_answer(struct root *root, const struct rp_request *request, int fd,
+		  struct answer *answer);
+
+/* outputs.c: a child of ours has ended. True: it was what RP_RUN started. */
+bool outputs_ended(struct root *root, pid_t pid, int status);
+/* Removes what was made for this run alone: the tag socket, a file that was not published. */
+void outputs_clear(void);
+/* Closes every link, so that nothing is attached any more. */
+void attach_clear(void);
+
+#endif /* QJ_ROOT_H */
