@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * qjoule-root COMMAND [ARGS...]: runs the command without rights, and answers what it asks.
+ * qjoule-root PYTHON -I FILE [ARGS...]: runs the command without rights, and answers what it asks.
  *
  * `sudo qjoule ...` replaces itself by this program before it has imported anything. The command
  * finds its socket by QJOULE_ROOT_PART. Whatever happens to us, the kernel ends the command and
@@ -94,6 +94,13 @@ static bool answer_send(int socket_fd, const struct answer *answer)
 	}
 	/* Never waits: who does not read its answers is let go. */
 	return sendmsg(socket_fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) > 0;
+}
+
+void command_tell(const struct answer *answer)
+{
+	for (unsigned i = 0; i < peer_count; i++)
+		if (peers[i].kind == PEER_COMMAND)
+			answer_send(peers[i].fd, answer);
 }
 
 /* Which room answers; who may ask what is decided here alone. */
@@ -195,13 +202,12 @@ static int serve_until_it_ends(struct root *root, int signal_fd)
 	}
 }
 
-static void run_command(const struct root *root, int socket_fd, const sigset_t *before,
-			pid_t parent)
+static void run_command(const struct root *root, int socket_fd, pid_t parent)
 {
 	char number[16];
 
 	snprintf(number, sizeof(number), "%d", socket_fd);
-	sigprocmask(SIG_SETMASK, before, NULL);
+	sigprocmask(SIG_SETMASK, &root->signals, NULL);
 	if (fcntl(socket_fd, F_SETFD, 0) || setenv("QJOULE_ROOT_PART", number, 1) ||
 	    rights_give_up(root->uid, root->gid)) {
 		perror("qjoule-root: cannot give up root");
@@ -212,8 +218,12 @@ static void run_command(const struct root *root, int socket_fd, const sigset_t *
 	prctl(PR_SET_PDEATHSIG, SIGTERM, 0, 0, 0);
 	if (getppid() != parent)
 		_exit(1);
-	execv(root->command[0], root->command);
-	fprintf(stderr, "qjoule-root: cannot run %s: %s\n", root->command[0], strerror(errno));
+	if (!access(root->command[RP_FILE_WORD], R_OK))
+		execv(root->command[0], root->command);
+	fprintf(stderr,
+		"qjoule: user %d cannot run %s (%s): install qjoule where every user can read it, "
+		"or call it by sudo as a user who can\n",
+		root->uid, root->command[RP_FILE_WORD], strerror(errno));
 	_exit(1);
 }
 
@@ -224,6 +234,7 @@ static void find_user(struct root *root)
 
 	root->uid = uid ? (uid_t)strtoul(uid, NULL, 10) : 0;
 	root->gid = gid ? (gid_t)strtoul(gid, NULL, 10) : 0;
+	root->called_by_root = !root->uid;
 	if (!root->uid || !root->gid)
 		root->uid = root->gid = NOBODY;
 }
@@ -244,17 +255,17 @@ static int listen_to_signals(sigset_t *before)
 int main(int argc, char **argv)
 {
 	struct root root = {.command = argv + 1, .word_count = argc - 1, .umask = umask(0022)};
-	sigset_t before;
 	int signal_fd, command_fd, status;
 	pid_t self = getpid();
 
-	if (argc < 2 || argv[1][0] != '/' || geteuid() != 0) {
-		fputs("usage: qjoule-root /PATH/COMMAND [ARGS...], as root; `qjoule` does it\n",
-		      stderr);
+	if (argc < 2 + RP_COMMAND_WORD || argv[1][0] != '/' || geteuid() != 0) {
+		fputs(
+		    "usage: qjoule-root /PATH/PYTHON -I FILE ARGS..., as root; `qjoule` does it\n",
+		    stderr);
 		return 2;
 	}
 	find_user(&root);
-	signal_fd = listen_to_signals(&before);
+	signal_fd = listen_to_signals(&root.signals);
 	command_fd = peer_add(PEER_COMMAND, 0, -1);
 	if (signal_fd < 0 || command_fd < 0) {
 		perror("qjoule-root");
@@ -266,7 +277,7 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	if (!root.command_pid)
-		run_command(&root, command_fd, &before, self);
+		run_command(&root, command_fd, self);
 	close(command_fd);
 	status = serve_until_it_ends(&root, signal_fd);
 	attach_clear();

@@ -6,10 +6,15 @@
 #ifndef QJ_ROOT_H
 #define QJ_ROOT_H
 
+#include <signal.h>
 #include <stdbool.h>
 #include <sys/types.h>
 
 #include "protocol.h"
+
+/* Of `command`: PYTHON -I FILE WORD. */
+#define RP_FILE_WORD	2
+#define RP_COMMAND_WORD 3
 
 /* Who is on the other end of a socket decides what it may ask. */
 enum peer_kind {
@@ -30,9 +35,11 @@ struct root {
 	unsigned word_count;
 	uid_t uid; /* who everything else runs as */
 	gid_t gid;
-	mode_t umask; /* the caller's */
+	bool called_by_root; /* not by another user, through sudo */
+	mode_t umask;	     /* the caller's */
+	sigset_t signals;    /* ... signal mask */
 	pid_t command_pid;
-	pid_t run_pid; /* of `words` while it runs; 0 */
+	pid_t run_pid; /* of the program that RP_RUN started; 0 before, -1 after it */
 	bool done;     /* the tracer is attached: nothing new is opened */
 };
 
@@ -44,6 +51,9 @@ struct answer {
 
 /* main.c: a new socket for a peer; returns the end that is given away, or a negative errno. */
 int peer_add(enum peer_kind kind, pid_t pid, int proc_fd);
+
+/* main.c: a reply that the command did not ask for: what it had us run has ended. */
+void command_tell(const struct answer *answer);
 
 /*
  * Each returns 0 or a negative errno, which becomes the reply's status. `fd` is the descriptor that

@@ -1,3 +1,3 @@
-from qjoule.cli import main
+from qjoule.start import main
 
 main()

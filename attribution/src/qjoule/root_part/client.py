@@ -1,0 +1,142 @@
+"""The command's own socket of the root part: what it may have done, until the tracer is attached.
+
+Where there is no root part, as for a user who did not call sudo, `connection` is None.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import functools
+import os
+import pwd
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from qjoule.errors import QjouleError
+from qjoule.root_part.protocol import Kind, Refused, ask, receive
+
+_VARIABLE = "QJOULE_ROOT_PART"
+_PR_SET_DUMPABLE = 4  #: prctl(2)
+_SHARED = 1  #: flag of Kind.DIRECTORY: `number` is a group
+
+
+class Program:
+    """What the user had us run, beside the recording."""
+
+    def __init__(self, connection: socket.socket, pid: int, ended: Callable[[], None]) -> None:
+        self.pid = pid
+        self._code = 1
+        self._connection = connection
+        self._ended = ended
+        self._thread = threading.Thread(target=self._wait, name="qjoule-child", daemon=True)
+        self._thread.start()
+
+    def exit_code(self) -> int:
+        """Waits for its end; the code, or as of shells 128 and the signal that ended it."""
+        self._thread.join()
+        return self._code
+
+    def _wait(self) -> None:
+        with suppress(QjouleError, OSError):
+            code = os.waitstatus_to_exitcode(receive(self._connection).pid)
+            self._code = code if code >= 0 else 128 - code
+        self._ended()
+
+
+class RootPart:
+    """The root part, as the command asks it. One thread at a time; nothing after `run`."""
+
+    def __init__(self, connection: socket.socket | None) -> None:
+        self.connection = connection
+
+    def need(self, doing: str) -> socket.socket:
+        """The connection. Raises `QjouleError` if there is none: `doing` needs root."""
+        if self.connection is None:
+            raise QjouleError(f"{doing} needs root: run it again with sudo")
+        return self.connection
+
+    def directory(self, path: Path, group: int | None = None) -> int:
+        """Makes a directory of our user's, which our command line names; its descriptor.
+
+        `group`: may read it. Raises `Refused`: EEXIST if there is something already.
+        """
+        shared = {} if group is None else {"flags": _SHARED, "number": group}
+        text = os.fsencode(_as_given(path))
+        return ask(self.need("this directory"), Kind.DIRECTORY, text=text, **shared).fd
+
+    def tag_socket(self) -> socket.socket:
+        """The listening socket that applications connect to. Raises `Refused`."""
+        return socket.socket(fileno=ask(self.need("listening"), Kind.TAG_SOCKET).fd)
+
+    def run(self, program: tuple[str, ...], ended: Callable[[], None]) -> Program:
+        """Runs what follows `--` on our command line, as who called us.
+
+        `ended` is called when it has, on a thread of its own.
+
+        Raises:
+            QjouleError: it cannot be run.
+        """
+        words = sys.argv[sys.argv.index("--") + 1 :] if "--" in sys.argv else []
+        if list(program) != words:
+            raise QjouleError(f"put '--' and then the command last: -- {' '.join(program)}")
+        connection = self.need("recording")
+        try:
+            reply = ask(connection, Kind.RUN, text=os.fsencode(os.environ.get("HOME", "/")))
+        except Refused as error:
+            raise QjouleError(f"cannot start {program[0]}: {error}") from None
+        return Program(connection, reply.pid, ended)
+
+    def stage(self, path: Path) -> int:
+        """A new file to write, which `publish` puts in the place of `path`. Raises `Refused`."""
+        text = os.fsencode(_as_given(path))
+        return ask(self.need("calibrating"), Kind.STAGE, text=text).fd
+
+    def publish(self) -> None:
+        """Puts the staged file in its place. Raises `Refused`."""
+        ask(self.need("calibrating"), Kind.PUBLISH)
+
+
+@functools.cache
+def root_part() -> RootPart:
+    """The root part of this process, met at the first call.
+
+    From then on nobody of our user may look into this process.
+    """
+    number = os.environ.pop(_VARIABLE, None)
+    if number is None:
+        return RootPart(None)
+    connection = socket.socket(fileno=int(number))
+    connection.set_inheritable(False)
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0):
+        raise QjouleError(f"cannot hide from other processes: {os.strerror(ctypes.get_errno())}")
+    os.environ["HOME"] = _home()
+    return RootPart(connection)
+
+
+def why(error: Refused) -> str:
+    """A refusal in words."""
+    if error.errno == errno.EPERM:
+        return "the root part does not allow it"
+    return str(error)
+
+
+def _home() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:
+        return "/"
+
+
+def _as_given(path: Path) -> str:
+    """A path as our command line has it: the root part compares the words."""
+    for word in sys.argv:
+        for text in (word, word.partition("=")[2], word[2:]):
+            if text and Path(text) == path:
+                return text
+    return str(path)

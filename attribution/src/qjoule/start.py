@@ -1,0 +1,35 @@
+"""The first thing that runs: what needs root is given to the root part, before any other import.
+
+`sudo qjoule record` replaces itself by `qjoule-root`, which runs this file's command again without
+a single right, and answers what it asks.
+"""
+
+import os
+import sys
+
+_NEED_ROOT = ("record", "top", "calibrate", "doctor")
+#: These read what is there, or (--physical) start recordings, each with a root part of its own.
+_WITHOUT = ("--replay", "--physical")
+_PLACES = (os.path.dirname(sys.executable), "/usr/lib/qjoule", "/usr/bin")
+
+
+def main() -> None:
+    """Runs the command of our command line; does not return."""
+    words = sys.argv[1:]
+    named = next((word for word in words if not word.startswith("-")), "")
+    options = words[: words.index("--")] if "--" in words else words
+    without = any(word.split("=")[0] in _WITHOUT for word in options)
+    if os.geteuid() == 0 and named in _NEED_ROOT and not without:
+        _through_root_part(words)
+    from qjoule.cli import main as run  # noqa: PLC0415 (nothing of it runs as root)
+
+    run()
+
+
+def _through_root_part(words: list[str]) -> None:
+    file = os.path.join(os.path.dirname(os.path.abspath(__file__)), "__main__.py")
+    for place in _PLACES:
+        program = os.path.join(place, "qjoule-root")
+        if os.path.exists(program):
+            os.execv(program, [program, sys.executable, "-I", file, *words])
+    sys.exit(f"qjoule: qjoule-root is not installed beside {sys.executable}: run 'make'")
