@@ -29,7 +29,7 @@
 static struct peer peers[MAX_PEERS];
 static unsigned peer_count;
 
-int peer_add(enum peer_kind kind, pid_t pid, int proc_fd)
+int peer_add(const struct peer *peer)
 {
 	int pair[2];
 
@@ -37,7 +37,8 @@ int peer_add(enum peer_kind kind, pid_t pid, int proc_fd)
 		return -EMFILE;
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
 		return -errno;
-	peers[peer_count++] = (struct peer){pair[0], kind, pid, proc_fd};
+	peers[peer_count] = *peer;
+	peers[peer_count++].fd = pair[0];
 	return pair[1];
 }
 
@@ -49,33 +50,34 @@ static void peer_remove(unsigned index)
 	peers[index] = peers[--peer_count];
 }
 
-/* Receives one request and the descriptor beside it. False: the peer has gone or talks nonsense. */
-static bool receive(int socket_fd, struct rp_request *request, int *fd)
+bool message_receive(int socket_fd, void *content, size_t size, int *fd)
 {
 	union {
 		struct cmsghdr header;
 		char room[CMSG_SPACE(sizeof(int))];
 	} control = {0};
-	struct iovec vector = {request, sizeof(*request)};
+	struct iovec vector = {content, size};
+	/* Room for one descriptor: CMSG_SPACE() would take two. */
 	struct msghdr message = {.msg_iov = &vector,
 				 .msg_iovlen = 1,
 				 .msg_control = &control,
-				 .msg_controllen = sizeof(control)};
+				 .msg_controllen = CMSG_LEN(sizeof(int))};
 	ssize_t got = recvmsg(socket_fd, &message, MSG_CMSG_CLOEXEC);
 	struct cmsghdr *header = CMSG_FIRSTHDR(&message);
 
 	*fd = -1;
-	if (got > 0 && header && header->cmsg_level == SOL_SOCKET &&
+	if (got >= 0 && header && header->cmsg_level == SOL_SOCKET &&
 	    header->cmsg_type == SCM_RIGHTS && header->cmsg_len == CMSG_LEN(sizeof(int)))
 		memcpy(fd, CMSG_DATA(header), sizeof(int));
-	if (got == sizeof(*request) && !(message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)))
+	if (got == (ssize_t)size && !(message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)))
 		return true;
 	if (*fd >= 0)
 		close(*fd);
+	*fd = -1;
 	return false;
 }
 
-static bool answer_send(int socket_fd, const struct answer *answer)
+bool answer_send(int socket_fd, const struct answer *answer)
 {
 	union {
 		struct cmsghdr header;
@@ -84,7 +86,8 @@ static bool answer_send(int socket_fd, const struct answer *answer)
 	struct iovec vector = {(void *)&answer->reply, sizeof(answer->reply)};
 	struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1};
 
-	if (answer->fd >= 0) {
+	/* What was refused after it was opened stays here. */
+	if (answer->fd >= 0 && !answer->reply.status) {
 		message.msg_control = &control;
 		message.msg_controllen = sizeof(control);
 		control.header = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof(int)),
@@ -132,20 +135,23 @@ static int answer_to(struct root *root, struct peer *peer, const struct rp_reque
 
 static void serve(struct root *root, unsigned index)
 {
-	struct peer peer = peers[index];
+	struct peer *peer = &peers[index];
 	static struct rp_request request;
 	static struct answer answer;
+	bool hung;
 	int fd;
 
-	if (!receive(peer.fd, &request, &fd)) {
+	if (!message_receive(peer->fd, &request, sizeof(request), &fd)) {
 		peer_remove(index);
 		return;
 	}
 	memset(&answer, 0, sizeof(answer));
 	answer.fd = -1;
 	request.text[RP_TEXT_BYTES - 1] = '\0';
-	answer.reply.status = answer_to(root, &peer, &request, fd, &answer);
-	if (!answer_send(peer.fd, &answer))
+	answer.reply.status = answer_to(root, peer, &request, fd, &answer);
+	/* A process whose files let us wait is not waited for twice. */
+	hung = peer->kind == PEER_CANDIDATE && answer.reply.status == -ETIMEDOUT;
+	if (!answer_send(peer->fd, &answer) || hung)
 		peer_remove(index);
 	if (answer.fd >= 0)
 		close(answer.fd);
@@ -266,7 +272,7 @@ int main(int argc, char **argv)
 	}
 	find_user(&root);
 	signal_fd = listen_to_signals(&root.signals);
-	command_fd = peer_add(PEER_COMMAND, 0, -1);
+	command_fd = peer_add(&(struct peer){.kind = PEER_COMMAND, .proc_fd = -1});
 	if (signal_fd < 0 || command_fd < 0) {
 		perror("qjoule-root");
 		return 1;

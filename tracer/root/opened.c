@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #define MAX_OPENED 256
@@ -16,29 +17,33 @@ static struct {
 } opened[MAX_OPENED];
 static unsigned opened_count;
 
-static uint64_t ns_of(const struct timespec *time)
+static uint64_t ns_of(const struct statx_timestamp *time)
 {
-	return (uint64_t)time->tv_sec * 1000000000u + (uint64_t)time->tv_nsec;
+	return (uint64_t)time->tv_sec * 1000000000u + time->tv_nsec;
 }
 
-/* Fills everything but the handle. */
-static int identify(int fd, struct rp_file *out, nlink_t *names)
+int opened_identify(int fd, struct rp_file *out)
+{
+	struct statx st;
+
+	if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_BASIC_STATS, &st))
+		return -errno;
+	*out = (struct rp_file){.mode = st.stx_mode,
+				.uid = st.stx_uid,
+				.gid = st.stx_gid,
+				.device = makedev(st.stx_dev_major, st.stx_dev_minor),
+				.inode = st.stx_ino,
+				.size = st.stx_size,
+				.mtime_ns = ns_of(&st.stx_mtime),
+				.ctime_ns = ns_of(&st.stx_ctime)};
+	return 0;
+}
+
+static bool has_name(int fd)
 {
 	struct stat st;
 
-	memset(out, 0, sizeof(*out));
-	if (fstat(fd, &st))
-		return -errno;
-	*names = st.st_nlink;
-	out->mode = st.st_mode;
-	out->uid = st.st_uid;
-	out->gid = st.st_gid;
-	out->device = st.st_dev;
-	out->inode = st.st_ino;
-	out->size = st.st_size;
-	out->mtime_ns = ns_of(&st.st_mtim);
-	out->ctime_ns = ns_of(&st.st_ctim);
-	return S_ISREG(st.st_mode) ? 0 : -EINVAL;
+	return !fstat(fd, &st) && st.st_nlink;
 }
 
 static bool is_same(const struct rp_file *kept, const struct rp_file *now)
@@ -51,9 +56,10 @@ static bool is_same(const struct rp_file *kept, const struct rp_file *now)
 
 int opened_keep(int fd, struct rp_file *out)
 {
-	nlink_t names;
-	int err = identify(fd, out, &names);
+	int err = opened_identify(fd, out);
 
+	if (!err && !S_ISREG(out->mode))
+		err = -EINVAL;
 	for (unsigned i = 0; !err && i < opened_count; i++) {
 		if (is_same(&opened[i].file, out)) {
 			close(fd);
@@ -61,7 +67,7 @@ int opened_keep(int fd, struct rp_file *out)
 		}
 	}
 	/* Only files in memory have seals (fcntl(2)). */
-	if (!err && !names && fcntl(fd, F_GET_SEALS) >= 0)
+	if (!err && fcntl(fd, F_GET_SEALS) >= 0 && !has_name(fd))
 		err = -EACCES;
 	if (!err && opened_count == MAX_OPENED)
 		err = -ENFILE;
@@ -79,7 +85,6 @@ int opened_check(uint32_t handle, uint64_t offset, const void *code, size_t leng
 {
 	char now[RP_CODE_BYTES];
 	struct rp_file file;
-	nlink_t names;
 	int err;
 
 	if (!handle || handle > opened_count)
@@ -87,7 +92,7 @@ int opened_check(uint32_t handle, uint64_t offset, const void *code, size_t leng
 	if (!length || length > sizeof(now) || offset > INT64_MAX - length)
 		return -EINVAL;
 	*fd = opened[handle - 1].fd;
-	err = identify(*fd, &file, &names);
+	err = opened_identify(*fd, &file);
 	if (err)
 		return err;
 	if (!is_same(&opened[handle - 1].file, &file) ||

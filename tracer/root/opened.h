@@ -11,6 +11,12 @@
 #include "protocol.h"
 
 /*
+ * Fills everything but the handle, as the kernel knows it: a file system that somebody else's
+ * program serves is not asked. Returns 0 or a negative errno.
+ */
+int opened_identify(int fd, struct rp_file *out);
+
+/*
  * Keeps `fd`, a regular file opened to read, and fills `out` with its identity and handle. The
  * descriptor belongs to the table then, also after an error. A file that is kept already, unchanged
  * since, keeps its handle. Returns the handle, from 1, or a negative errno: -EINVAL for a file that

@@ -17,11 +17,13 @@
 #define RP_CODE_BYTES 16
 #define RP_MAX_MAPS   128
 #define RP_MAX_PROGS  256
+#define RP_MAX_GROUPS 32
 
 enum rp_kind {
 	/* The command asks, until the tracer has said RP_DONE. */
 	RP_EXE = 1,    /* pid: identity and name of its executable */
-	RP_BIND,       /* pid: a socket on which RP_OPEN opens what belongs to this process */
+	RP_BIND,       /* pid: a socket on which RP_OPEN opens what belongs to this process; number,
+			* flags: its user and group; size, text: its other groups, uint32_t each */
 	RP_INSTALLED,  /* text: an executable of root's that everybody may read; descriptor, handle
 			*/
 	RP_TRACER,     /* once: the socket that the tracer asks on */
@@ -33,7 +35,8 @@ enum rp_kind {
 	RP_RUN = 24, /* number: so many of our own last arguments are run, as who called us */
 	RP_PUBLISH,  /* puts the staged file in its place */
 	/* On a bound socket. */
-	RP_OPEN = 32, /* number: enum rp_what; text: a path; offset, size: a mapping */
+	RP_OPEN = 32, /* number: enum rp_what; text: a path; offset, size: a mapping. Lists and
+		       * copies are in memory: they are read from their beginning with pread(2) */
 	/* The tracer asks, until RP_DONE. */
 	RP_COUNTER = 64, /* number: type, size: config, pid: CPU; a counter of the whole machine */
 	RP_ENERGY_FILE,	 /* text: an energy_uj file of sysfs */
@@ -50,14 +53,15 @@ enum rp_kind {
 enum rp_what {
 	RP_WHAT_EXE = 1, /* its executable: a handle */
 	RP_WHAT_MAPPED,	 /* the file mapped at offset, size bytes: a handle */
-	RP_WHAT_FILE,	 /* a regular file below its root directory, with its own rights */
-	RP_WHAT_NAMES,	 /* a directory there: a descriptor that lists its names, one a line */
+	RP_WHAT_FILE,	 /* a copy of a regular file below its root, read with its own rights */
+	RP_WHAT_NAMES,	 /* the names in a directory there: a descriptor; a NUL ends each */
 	RP_WHAT_SAME,	 /* a file there: only its identity */
 	RP_WHAT_MEMORY,	 /* /proc/PID/mem, to read */
-	RP_WHAT_SOCKETS, /* a descriptor that lists what its descriptors are, one a line */
-	RP_WHAT_THREADS, /* a descriptor that lists the names of its threads, one a line */
+	RP_WHAT_SOCKETS, /* its sockets, such as `socket:[123]`; as the names */
+	RP_WHAT_THREADS, /* the names of its threads, as above */
 	RP_WHAT_CWD,	 /* its working directory, in text */
 	RP_WHAT_PROC,	 /* text: a file of /proc/PID, one of a fixed list */
+	RP_WHAT_NETWORK, /* its network namespace, in text */
 };
 
 /* Of a file that was opened and checked; all zero where there is none. */

@@ -5,6 +5,7 @@
 #include <grp.h>
 #include <linux/capability.h>
 #include <linux/securebits.h>
+#include <sys/fsuid.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -35,4 +36,17 @@ int rights_give_up(uid_t uid, gid_t gid)
 	if (clear_capabilities() || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 		return -errno;
 	return 0;
+}
+
+int rights_of_files(uid_t uid, gid_t gid, const gid_t *groups, size_t group_count)
+{
+	if (setgroups(group_count, groups))
+		return -errno;
+	setfsgid(gid);
+	setfsuid(uid);
+	/* They do not say whether they failed: asked for a user that cannot be, they tell theirs.
+	 */
+	if ((gid_t)setfsgid(-1) != gid || (uid_t)setfsuid(-1) != uid)
+		return -EPERM;
+	return clear_capabilities() ? -errno : 0;
 }

@@ -11,4 +11,10 @@
  */
 int rights_give_up(uid_t uid, gid_t gid);
 
+/*
+ * From here on this thread may open what that user may, whose groups these are; it keeps its own
+ * user and group, so that nobody but root can signal or trace it. Returns 0 or a negative errno.
+ */
+int rights_of_files(uid_t uid, gid_t gid, const gid_t *groups, size_t group_count);
+
 #endif /* QJ_ROOT_RIGHTS_H */

@@ -28,6 +28,11 @@ struct peer {
 	enum peer_kind kind;
 	pid_t pid;   /* PEER_CANDIDATE: the process that it is about */
 	int proc_fd; /* ... its directory in /proc, opened when the peer was made; else -1 */
+	uid_t uid;   /* ... whose file rights it has: as the command read in /proc */
+	gid_t gid;
+	unsigned group_count;
+	gid_t groups[RP_MAX_GROUPS];
+	unsigned kept; /* ... how many of its files have been given a handle */
 };
 
 struct root {
@@ -50,7 +55,21 @@ struct answer {
 };
 
 /* main.c: a new socket for a peer; returns the end that is given away, or a negative errno. */
-int peer_add(enum peer_kind kind, pid_t pid, int proc_fd);
+int peer_add(const struct peer *peer);
+/* main.c: receives `size` bytes and the descriptor beside them (else -1). False: anything else. */
+bool message_receive(int socket_fd, void *content, size_t size, int *fd);
+bool answer_send(int socket_fd, const struct answer *answer);
+
+/* One room's work for one request. Returns 0 or a negative errno. */
+typedef int (*work_fn)(const struct peer *peer, const struct rp_request *request,
+		       struct answer *answer);
+/*
+ * guarded.c: does the work in a child that is killed when it takes too long, because a file system
+ * of somebody else's (FUSE, NFS) can let us wait for ever: -ETIMEDOUT. A child that cannot be
+ * killed either is left behind.
+ */
+int guarded(work_fn work, const struct peer *peer, const struct rp_request *request,
+	    struct answer *answer);
 
 /* main.c: a reply that the command did not ask for: what it had us run has ended. */
 void command_tell(const struct answer *answer);

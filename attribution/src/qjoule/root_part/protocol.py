@@ -16,6 +16,7 @@ from qjoule.errors import QjouleError
 
 TEXT_BYTES = 4096
 CODE_BYTES = 16
+MAX_GROUPS = 32
 _REQUEST = struct.Struct(f"=IiIIQQ{TEXT_BYTES}s")
 _FILE = struct.Struct("=IIIIQQQQQ")
 _REPLY = struct.Struct(f"=ii{_FILE.size}s{TEXT_BYTES}s")
@@ -59,6 +60,7 @@ class What(IntEnum):
     THREADS = 8
     CWD = 9
     PROC = 10
+    NETWORK = 11
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/* Opens what belongs to a process, below its directory in /proc or below its root. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "candidate.h"
+#include "opened.h"
+#include "rights.h"
+#include "root.h"
+
+/* A server with its debug information is 600 MB. */
+#define MAX_ATTACHED (4ull << 30)
+#define MAX_FILE     (1u << 20)
+/* One more than may be: who asked sees that there are too many. */
+#define MAX_NAMES	  1025
+#define MAX_SOCKETS	  100000
+#define MAX_THREADS	  4096
+#define OF_A_REGULAR_FILE (O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)
+
+/* Of a link of /proc, which may hold any byte but NUL. */
+static int link_target(int directory, const char *name, char *text)
+{
+	ssize_t length = readlinkat(directory, name, text, RP_TEXT_BYTES);
+
+	if (length < 0)
+		return -errno;
+	if (length == RP_TEXT_BYTES)
+		return -ENAMETOOLONG;
+	text[length] = '\0';
+	return 0;
+}
+
+/* Of what was opened with O_PATH and found to be a regular file or a directory: to read it. */
+static int reopen(int fd, int flags)
+{
+	char path[32];
+	int opened;
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	opened = open(path, OF_A_REGULAR_FILE | flags);
+	return opened < 0 ? -errno : opened;
+}
+
+int candidate_name(int fd, char *text)
+{
+	char path[32];
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	return link_target(AT_FDCWD, path, text);
+}
+
+int candidate_attached(int fd, struct answer *answer)
+{
+	struct rp_file *file = &answer->reply.file;
+	struct statfs system;
+	int err = fd < 0 ? -errno : opened_identify(fd, file);
+
+	if (!err)
+		err = candidate_name(fd, answer->reply.text);
+	if (err)
+		return err;
+	if (!S_ISREG(file->mode))
+		return -EACCES;
+	if (file->size > MAX_ATTACHED)
+		return -EFBIG;
+	/* Its pages would come from a program whenever the kernel looks at them for us. */
+	if (fstatfs(fd, &system) || system.f_type == FUSE_SUPER_MAGIC)
+		return -EOPNOTSUPP;
+	answer->fd = reopen(fd, 0);
+	return answer->fd < 0 ? answer->fd : 0;
+}
+
+static int open_mapped(const struct peer *peer, const struct rp_request *request,
+		       struct answer *answer)
+{
+	const struct rp_file *file = &answer->reply.file;
+	char name[64];
+	int err;
+
+	snprintf(name, sizeof(name), "map_files/%llx-%llx", (unsigned long long)request->offset,
+		 (unsigned long long)(request->offset + request->size));
+	err = candidate_attached(openat(peer->proc_fd, name, O_PATH | O_CLOEXEC), answer);
+	if (err)
+		return err;
+	/* Nobody but root and this user can change what probes are attached to. */
+	if ((file->uid && file->uid != peer->uid) || file->mode & S_IWOTH ||
+	    (file->mode & S_IWGRP && file->gid && file->gid != peer->gid))
+		return -EACCES;
+	return 0;
+}
+
+/* What /proc calls one descriptor or thread, in `text`; empty: nothing that is asked for. */
+typedef void (*describe_fn)(int directory, const char *name, char *text);
+
+static void describe_name(int directory, const char *name, char *text)
+{
+	(void)directory;
+	snprintf(text, RP_TEXT_BYTES, "%s", name);
+}
+
+/* Only sockets: a path may hold anything, also what looks like a socket. */
+static void describe_socket(int directory, const char *name, char *text)
+{
+	if (link_target(directory, name, text) || strncmp(text, "socket:[", 8) != 0)
+		text[0] = '\0';
+}
+
+static void describe_thread(int directory, const char *name, char *text)
+{
+	char path[280];
+	ssize_t length;
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/comm", name);
+	fd = openat(directory, path, O_RDONLY | O_CLOEXEC);
+	length = fd < 0 ? 0 : read(fd, text, 64);
+	text[length > 0 ? length - 1 : 0] = '\0'; /* there is a newline at its end */
+	if (fd >= 0)
+		close(fd);
+}
+
+/* Describes what is in a directory, opened to read, in a file in memory. */
+static int list(int fd, unsigned most, describe_fn describe, struct answer *answer)
+{
+	static char text[RP_TEXT_BYTES];
+	DIR *directory = fd < 0 ? NULL : fdopendir(fd);
+	FILE *listed;
+
+	if (!directory)
+		return fd < 0 ? fd : -errno;
+	answer->fd = memfd_create("listed", MFD_CLOEXEC);
+	listed = answer->fd < 0 ? NULL : fdopen(answer->fd, "w");
+	if (!listed)
+		return -errno;
+	for (struct dirent *entry; most && (entry = readdir(directory));) {
+		if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."))
+			continue;
+		describe(fd, entry->d_name, text);
+		if (text[0])
+			fwrite(text, 1, strlen(text) + 1, listed);
+		most--;
+	}
+	return fflush(listed) ? -errno : 0;
+}
+
+static int list_proc(const struct peer *peer, const char *name, unsigned most, describe_fn describe,
+		     struct answer *answer)
+{
+	int fd = openat(peer->proc_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	return list(fd < 0 ? -errno : fd, most, describe, answer);
+}
+
+/* A copy: who reads it cannot be made to wait, and reads no more than there was. */
+static int copy(int fd, struct answer *answer)
+{
+	size_t left = answer->reply.file.size;
+	ssize_t moved = 1;
+
+	if (left > MAX_FILE)
+		return -EFBIG;
+	fd = reopen(fd, 0);
+	answer->fd = fd < 0 ? fd : memfd_create("copy", MFD_CLOEXEC);
+	if (answer->fd < 0)
+		return fd < 0 ? fd : -errno;
+	for (; left && moved > 0; left -= (size_t)moved) {
+		moved = sendfile(answer->fd, fd, NULL, left);
+		if (moved < 0)
+			return -errno;
+	}
+	return 0;
+}
+
+/* Below the root of the process, and nothing that the process itself could not open. */
+static int open_own(const struct peer *peer, const struct rp_request *request,
+		    struct answer *answer)
+{
+	struct open_how how = {.flags = O_PATH | O_CLOEXEC,
+			       .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS};
+	int top = openat(peer->proc_fd, "root", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	int err = top < 0 ? -errno
+			  : rights_of_files(peer->uid, peer->gid, peer->groups, peer->group_count);
+	int fd;
+
+	if (err)
+		return err;
+	fd = (int)syscall(SYS_openat2, top, request->text, &how, sizeof(how));
+	err = fd < 0 ? -errno : opened_identify(fd, &answer->reply.file);
+	if (err)
+		return err;
+	if (request->number == RP_WHAT_NAMES)
+		return S_ISDIR(answer->reply.file.mode)
+			   ? list(reopen(fd, O_DIRECTORY), MAX_NAMES, describe_name, answer)
+			   : -ENOTDIR;
+	if (!S_ISREG(answer->reply.file.mode))
+		return -EACCES;
+	return request->number == RP_WHAT_FILE ? copy(fd, answer) : 0;
+}
+
+static int open_proc(const struct peer *peer, const char *name, struct answer *answer)
+{
+	static const char *const known[] = {"cmdline",	"environ", "stat",     "status",
+					    "maps",	"comm",	   "limits",   "net/tcp",
+					    "net/tcp6", "net/udp", "net/udp6", "net/unix"};
+
+	for (unsigned i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+		if (!strcmp(name, known[i])) {
+			answer->fd = openat(peer->proc_fd, name, O_RDONLY | O_CLOEXEC);
+			return answer->fd < 0 ? -errno : 0;
+		}
+	return -EACCES;
+}
+
+int candidate_open(const struct peer *peer, const struct rp_request *request, struct answer *answer)
+{
+	switch (request->number) {
+	case RP_WHAT_EXE:
+		return candidate_attached(openat(peer->proc_fd, "exe", O_PATH | O_CLOEXEC), answer);
+	case RP_WHAT_MAPPED:
+		return open_mapped(peer, request, answer);
+	case RP_WHAT_FILE:
+	case RP_WHAT_NAMES:
+	case RP_WHAT_SAME:
+		return open_own(peer, request, answer);
+	case RP_WHAT_MEMORY:
+		answer->fd = openat(peer->proc_fd, "mem", O_RDONLY | O_CLOEXEC);
+		return answer->fd < 0 ? -errno : 0;
+	case RP_WHAT_SOCKETS:
+		return list_proc(peer, "fd", MAX_SOCKETS, describe_socket, answer);
+	case RP_WHAT_THREADS:
+		return list_proc(peer, "task", MAX_THREADS, describe_thread, answer);
+	case RP_WHAT_CWD:
+		return link_target(peer->proc_fd, "cwd", answer->reply.text);
+	case RP_WHAT_NETWORK:
+		return link_target(peer->proc_fd, "ns/net", answer->reply.text);
+	case RP_WHAT_PROC:
+		return open_proc(peer, request->text, answer);
+	}
+	return -EINVAL;
+}
