@@ -68,7 +68,8 @@ static __always_inline void label_stretch(struct qj_cpu_state *cpu, struct task_
 			cpu->owner_kind = QJ_OWNER_QUERY;
 	} else if (task->flags & PF_KTHREAD) {
 		cpu->owner_kind = QJ_OWNER_KERNEL;
-	} else if (cpu->tgid == plan.tracer_tgid || cpu->tgid == plan.reader_tgid) {
+	} else if (cpu->tgid == plan.tracer_tgid || cpu->tgid == plan.reader_tgid ||
+		   cpu->tgid == plan.root_tgid) {
 		cpu->owner_kind = QJ_OWNER_TRACER;
 	} else {
 		cpu->owner_kind = QJ_OWNER_PROCESS;

@@ -82,6 +82,8 @@ struct qj_plan {
 	__u32 counters; /* bit i: counter i is read */
 	__u32 tracer_tgid;
 	__u32 reader_tgid;
+	__u32 root_tgid; /* the root part, which counts as the tracer */
+	__u32 reserved;
 	__u32 only_running; /* only `running` processes and their children are servers */
 	__u32 redis;	    /* one of the servers is a Redis */
 	__u32 core_threads; /* CPUs of the largest core; 1: no SMT, nothing to look at */

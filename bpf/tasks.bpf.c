@@ -125,7 +125,8 @@ static __always_inline void emit_task(struct task_struct *task, __u8 event, __u1
 		r->task.owner_kind = QJ_OWNER_SERVER;
 	else if (BPF_CORE_READ(task, flags) & PF_KTHREAD)
 		r->task.owner_kind = QJ_OWNER_KERNEL;
-	else if (r->task.tgid == plan.tracer_tgid || r->task.tgid == plan.reader_tgid)
+	else if (r->task.tgid == plan.tracer_tgid || r->task.tgid == plan.reader_tgid ||
+		 r->task.tgid == plan.root_tgid)
 		r->task.owner_kind = QJ_OWNER_TRACER;
 	else
 		r->task.owner_kind = QJ_OWNER_PROCESS;

@@ -4,14 +4,13 @@
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <errno.h>
-#include <linux/perf_event.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "qjoule.skel.h"
+#include "root_part.h"
 
 struct counters {
 	const struct qj_cpu *cpus;
@@ -20,18 +19,6 @@ struct counters {
 	int fds[]; /* cpu_count for each counter, -1 none */
 };
 
-static int open_counter(uint32_t type, uint64_t config, int cpu)
-{
-	struct perf_event_attr attr = {
-	    .size = sizeof(attr),
-	    .type = type,
-	    .config = config,
-	    .read_format = PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING,
-	};
-
-	return syscall(SYS_perf_event_open, &attr, -1, cpu, -1, PERF_FLAG_FD_CLOEXEC);
-}
-
 /* Opens counter `i` on every CPU that has it; says on stderr if some have not. */
 static void open_on_all(struct counters *counters, int i, uint32_t type, uint64_t config)
 {
@@ -39,11 +26,11 @@ static void open_on_all(struct counters *counters, int i, uint32_t type, uint64_
 	int err = 0;
 
 	for (unsigned c = 0; c < counters->cpu_count; c++) {
-		int fd = open_counter(type, config, counters->cpus[c].cpu);
+		int fd = root_part_counter(type, config, counters->cpus[c].cpu, true);
 
 		counters->fds[i * counters->cpu_count + c] = fd;
 		if (fd < 0) {
-			err = errno;
+			err = -fd;
 			missing++;
 		}
 	}

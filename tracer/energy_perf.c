@@ -11,15 +11,14 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/perf_event.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "energy_source.h"
+#include "root_part.h"
 
 #define TEXT_BYTES 256
 
@@ -120,17 +119,11 @@ static int read_unit(int sysfs_fd, const char *name, double *unit_j, struct ener
 static int open_event(struct perf_source *self, const struct event *event, const struct qj_cpu *cpu,
 		      const char *domain, struct energy_why *why)
 {
-	struct perf_event_attr attr = {
-	    .type = event->type,
-	    .size = sizeof(attr),
-	    .config = event->config,
-	};
-	int fd =
-	    (int)syscall(SYS_perf_event_open, &attr, -1, (int)cpu->cpu, -1, PERF_FLAG_FD_CLOEXEC);
+	int fd = root_part_counter(event->type, event->config, cpu->cpu, false);
 
 	if (fd < 0)
-		return why_fail(why, -errno, "perf_event_open of %s on CPU %u: %s", domain,
-				cpu->cpu, strerror(errno));
+		return why_fail(why, fd, "perf_event_open of %s on CPU %u: %s", domain, cpu->cpu,
+				strerror(-fd));
 	if (!energy_add_domain(&self->base, cpu->package, domain, event->unit_j, 0)) {
 		close(fd);
 		return why_fail(why, -E2BIG, "more than %d counters", ENERGY_MAX_DOMAINS);

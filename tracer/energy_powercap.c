@@ -22,6 +22,7 @@
 
 #include "energy_source.h"
 #include "energy_zones.h"
+#include "root_part.h"
 
 #define MICROJOULE_J   1e-6
 #define COUNTER_DIGITS 32
@@ -29,6 +30,7 @@
 struct powercap_source {
 	struct energy_source base;
 	bool host;
+	const char *root;
 	int fds[ENERGY_MAX_DOMAINS];
 };
 
@@ -64,6 +66,25 @@ static void powercap_close(struct energy_source *source)
 	free(self);
 }
 
+/* What follows the largest reading, as a number; left alone where a hypervisor does not say. */
+static int read_range(const struct powercap_source *self, int root_fd, const struct zone *zone,
+		      uint64_t *range, struct energy_why *why)
+{
+	char text[COUNTER_DIGITS];
+	uint64_t value;
+	int error = zone_text(root_fd, zone, "max_energy_range_uj", text, sizeof(text));
+
+	if (self->host && error == -ENOENT)
+		return 0;
+	if (error < 0)
+		return why_fail(why, error, "%s/max_energy_range_uj: %s", zone->dir,
+				strerror(-error));
+	if (energy_parse_u64(text, &value) || !value)
+		return why_fail(why, -EINVAL, "%s/max_energy_range_uj is not a number", zone->dir);
+	*range = zone_modulus_uj(value);
+	return 0;
+}
+
 /* Opens a zone's counter for good and adds its domain. */
 static int open_counter(struct powercap_source *self, int root_fd, const struct zone *zone,
 			const char *domain, struct energy_why *why)
@@ -72,28 +93,22 @@ static int open_counter(struct powercap_source *self, int root_fd, const struct 
 	uint64_t value, range = 0;
 	int error, fd;
 
-	error = zone_text(root_fd, zone, "energy_uj", text, sizeof(text));
-	if (error < 0)
-		return why_fail(why, error, "%s/energy_uj: %s", zone->dir, strerror(-error));
-	if (energy_parse_u64(text, &value))
-		return why_fail(why, -EINVAL, "%s/energy_uj is not a number", zone->dir);
-	error = zone_text(root_fd, zone, "max_energy_range_uj", text, sizeof(text));
-	if (error >= 0) {
-		if (energy_parse_u64(text, &value) || !value)
-			return why_fail(why, -EINVAL, "%s/max_energy_range_uj is not a number",
-					zone->dir);
-		range = zone_modulus_uj(value);
-	} else if (!(self->host && error == -ENOENT)) {
-		return why_fail(why, error, "%s/max_energy_range_uj: %s", zone->dir,
-				strerror(-error));
-	}
 	snprintf(path, sizeof(path), "%s/energy_uj", zone->dir);
-	fd = openat(root_fd, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-	if (fd < 0)
-		return why_fail(why, -errno, "%s: %s", path, strerror(errno));
-	if (!energy_add_domain(&self->base, zone->package, domain, MICROJOULE_J, range)) {
-		close(fd);
-		return why_fail(why, -E2BIG, "more than %d zones", ENERGY_MAX_DOMAINS);
+	fd = root_part_energy_file(root_fd, self->root, path);
+	error = fd < 0 ? fd : energy_read_fd(fd, text, sizeof(text));
+	if (error < 0)
+		why_fail(why, error, "%s: %s", path, strerror(-error));
+	else if (energy_parse_u64(text, &value))
+		error = why_fail(why, -EINVAL, "%s is not a number", path);
+	else
+		error = read_range(self, root_fd, zone, &range, why);
+	if (error >= 0 &&
+	    !energy_add_domain(&self->base, zone->package, domain, MICROJOULE_J, range))
+		error = why_fail(why, -E2BIG, "more than %d zones", ENERGY_MAX_DOMAINS);
+	if (error < 0) {
+		if (fd >= 0)
+			close(fd);
+		return error;
 	}
 	self->fds[self->base.domain_count - 1] = fd;
 	return 0;
@@ -207,6 +222,7 @@ static int open_source(const char *root, const struct energy_env *env, bool host
 	self->base.name = host ? "host" : "powercap";
 	self->base.grade = host ? QJ_GRADE_ESTIMATED : QJ_GRADE_MEASURED;
 	self->host = host;
+	self->root = root;
 	error = open_tree(self, root, env, why);
 	if (error) {
 		powercap_close(&self->base);

@@ -57,6 +57,9 @@ int energy_check_packages(const struct energy_source *source, const struct energ
 /* The file's text without its newline. Returns its length, or a negative errno; never blocks. */
 int energy_read_text(int dir_fd, const char *path, char *text, size_t room);
 
+/* The same of a file that is open. */
+int energy_read_fd(int fd, char *text, size_t room);
+
 /* Decimal digits, then nothing but white space. Returns 0, -EINVAL or -ERANGE. */
 int energy_parse_u64(const char *text, uint64_t *value);
 

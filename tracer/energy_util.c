@@ -109,29 +109,33 @@ int energy_check_packages(const struct energy_source *source, const struct energ
 	return 0;
 }
 
-int energy_read_text(int dir_fd, const char *path, char *text, size_t room)
+int energy_read_fd(int fd, char *text, size_t room)
 {
 	struct stat status;
 	ssize_t got;
-	int saved;
+
+	if (fstat(fd, &status) || !S_ISREG(status.st_mode))
+		return -EINVAL;
+	got = pread(fd, text, room - 1, 0);
+	if (got < 0)
+		return -errno;
+	while (got > 0 && isspace((unsigned char)text[got - 1]))
+		got--;
+	text[got] = '\0';
+	return (int)got;
+}
+
+int energy_read_text(int dir_fd, const char *path, char *text, size_t room)
+{
+	int got;
 	/* O_NONBLOCK: opening a pipe that someone put in the tree must not hang. */
 	int fd = openat(dir_fd, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 
 	if (fd < 0)
 		return -errno;
-	if (fstat(fd, &status) || !S_ISREG(status.st_mode)) {
-		close(fd);
-		return -EINVAL;
-	}
-	got = read(fd, text, room - 1);
-	saved = errno;
+	got = energy_read_fd(fd, text, room);
 	close(fd);
-	if (got < 0)
-		return -saved;
-	while (got > 0 && isspace((unsigned char)text[got - 1]))
-		got--;
-	text[got] = '\0';
-	return (int)got;
+	return got;
 }
 
 int energy_parse_u64(const char *text, uint64_t *value)

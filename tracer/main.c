@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* qjoule-tracer: attaches, gives up its privileges, and pumps until it is told to stop. */
+/*
+ * qjoule-tracer: has the root part load and attach, and pumps until it is told to stop. It has no
+ * privileges, at no time.
+ */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -15,8 +19,11 @@
 #include "privileges.h"
 #include "probes.h"
 #include "pump.h"
+#include "root_part.h"
 #include "stream.h"
 #include "topology.h"
+
+#define STOP 1
 
 static volatile sig_atomic_t stopping;
 
@@ -36,10 +43,14 @@ static void catch_signals(void)
 	signal(SIGPIPE, SIG_IGN); /* a reader that went away is an error of write() */
 }
 
-/* Sleeps until the deadline; true if it is time to stop. */
-static bool wait_until(const struct timespec *deadline, int control_fd)
+/*
+ * Sleeps until the deadline. Returns 0, STOP if it is time to stop, or -ECONNRESET if the root part
+ * has ended, and all that it had attached with it.
+ */
+static int wait_until(const struct timespec *deadline, int control_fd)
 {
-	struct pollfd control = {.fd = control_fd, .events = POLLIN};
+	/* Asked to stop: end of file, or whatever byte. A negative fd is ignored. */
+	struct pollfd polled[] = {{.fd = control_fd, .events = POLLIN}, {.fd = root_part_socket()}};
 	struct timespec now, left;
 	char byte;
 	int ready;
@@ -56,13 +67,16 @@ static bool wait_until(const struct timespec *deadline, int control_fd)
 		if (left.tv_sec < 0)
 			left = (struct timespec){0};
 		if (stopping)
-			return true;
-		/* Asked to stop: end of file, or whatever byte. A negative fd is ignored. */
-		ready = ppoll(&control, 1, &left, NULL);
-		if (ready > 0)
-			return read(control_fd, &byte, 1) >= 0 || errno != EINTR;
+			return STOP;
+		ready = ppoll(polled, 2, &left, NULL);
 		if (!ready)
-			return stopping;
+			return stopping ? STOP : 0;
+		if (ready < 0)
+			continue;
+		if (!polled[0].revents)
+			return -ECONNRESET;
+		if (read(control_fd, &byte, 1) >= 0 || errno != EINTR)
+			return STOP;
 	}
 }
 
@@ -87,7 +101,11 @@ static int pump_until_stopped(struct pump *pump, const struct options *options)
 	do {
 		err = pump_window(pump);
 		advance(&deadline, options->window_ms);
-	} while (!err && !wait_until(&deadline, options->control_fd));
+		if (!err)
+			err = wait_until(&deadline, options->control_fd);
+	} while (!err);
+	if (err == STOP)
+		err = 0;
 	if (err != -EPIPE)
 		pump_finish(pump, -err);
 	return err;
@@ -124,8 +142,11 @@ int main(int argc, char **argv)
 	char why[ENERGY_WHY_BYTES];
 	int cpu_count, err;
 
+	/* Who runs as the same user is not to read what servers were asked. */
+	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 	if (options_parse(&options, argc, argv))
 		return 2;
+	root_part_use(options.root_fd);
 	if (isatty(STDOUT_FILENO)) {
 		fputs("qjoule-tracer: the stream is binary: redirect it, or use `qjoule record`\n",
 		      stderr);
@@ -149,13 +170,17 @@ int main(int argc, char **argv)
 	if (stream)
 		pump = pump_new(&probes, energy, stream, &options, cpus, cpu_count);
 	if (pump)
-		err = privileges_drop(options.uid, options.gid, options.mode == QJ_MODE_LIVE);
+		err = privileges_confine(options.mode == QJ_MODE_LIVE);
 	if (!err)
 		err = pump_hello(pump, why);
 	if (!err)
 		err = pump_until_stopped(pump, &options);
 	if (err && err != -EPIPE)
-		fprintf(stderr, "qjoule-tracer: stopped: %s\n", strerror(-err));
+		fprintf(stderr, "qjoule-tracer: stopped: %s\n",
+			err == -ECONNRESET
+			    ? "the root part (qjoule-root) has ended, and nothing is "
+			      "attached any more"
+			    : strerror(-err));
 out:
 	pump_free(pump);
 	stream_free(stream);

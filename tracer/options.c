@@ -23,7 +23,8 @@ static const char usage[] =
     "  --host-root DIR               for auto: a powercap-like tree given by the hypervisor\n"
     "  --curve W0,W10,W50,W100       for auto: package watts at these loads, the last resort\n"
     "  --curve-label TEXT            where the curve is from\n"
-    "  --server ID:KIND:RUNG:PATH    an executable: mysql|postgres, socket|symbol;\n"
+    "  --server ID:KIND:RUNG:DEVICE:INODE\n"
+    "                                an executable: mysql|postgres, socket|symbol;\n"
     "                                voltdb:symbol; cassandra:statistical|agent;\n"
     "                                redis:socket|statistical;\n"
     "                                generic|cassandra|voltdb:none: threads are told, no queries\n"
@@ -33,8 +34,9 @@ static const char usage[] =
     "                                only those whose arguments have this hash\n"
     "  --cql-port ID:PORT            where that Cassandra's clients connect\n"
     "  --pool ID                     that server runs a thread pool\n"
-    "  --probe ID:ROLE:OFFSET        a probe point, by offset in the server's file\n"
-    "  --library ID:PATH             that server's probes are in this file\n"
+    "  --probe ID:ROLE:HANDLE:OFFSET:CODE\n"
+    "                                a probe point: the root part's handle of the file, the\n"
+    "                                offset in it, and the instruction there, in hexadecimal\n"
     "  --hotspot ID:NUMBERS          where its JVM keeps what is read, as struct qj_hotspot\n"
     "  --pg-states ID:I:R:T:F:A      numbers of idle, running, idle in transaction, fastpath,\n"
     "                                aborted in PostgreSQL's BackendState\n"
@@ -47,7 +49,7 @@ static const char usage[] =
     "                                a counter to read, by default the hardware's\n"
     "  --reader PID                  who reads the stream: counted as tracer\n"
     "  --control-fd FD               stop at its end of file\n"
-    "  --uid UID, --gid GID          to become once attached (65534)\n"
+    "  --root FD                     the root part's socket: it loads and attaches\n"
     "  --verbose                     what libbpf and the kernel's verifier say\n";
 
 static int fail(const char *option, const char *value)
@@ -82,7 +84,6 @@ enum {
 	OPT_CQL_PORT,
 	OPT_POOL,
 	OPT_PROBE,
-	OPT_LIBRARY,
 	OPT_HOTSPOT,
 	OPT_PG_STATES,
 	OPT_PG_REPLIES,
@@ -92,8 +93,7 @@ enum {
 	OPT_COUNTER,
 	OPT_READER,
 	OPT_CONTROL_FD,
-	OPT_UID,
-	OPT_GID,
+	OPT_ROOT,
 	OPT_VERBOSE,
 	OPT_HELP,
 };
@@ -114,7 +114,6 @@ static const struct option long_options[] = {
     {"cql-port", required_argument, NULL, OPT_CQL_PORT},
     {"pool", required_argument, NULL, OPT_POOL},
     {"probe", required_argument, NULL, OPT_PROBE},
-    {"library", required_argument, NULL, OPT_LIBRARY},
     {"hotspot", required_argument, NULL, OPT_HOTSPOT},
     {"pg-states", required_argument, NULL, OPT_PG_STATES},
     {"pg-replies", required_argument, NULL, OPT_PG_REPLIES},
@@ -124,8 +123,7 @@ static const struct option long_options[] = {
     {"counter", required_argument, NULL, OPT_COUNTER},
     {"reader", required_argument, NULL, OPT_READER},
     {"control-fd", required_argument, NULL, OPT_CONTROL_FD},
-    {"uid", required_argument, NULL, OPT_UID},
-    {"gid", required_argument, NULL, OPT_GID},
+    {"root", required_argument, NULL, OPT_ROOT},
     {"verbose", no_argument, NULL, OPT_VERBOSE},
     {"help", no_argument, NULL, OPT_HELP},
     {NULL, 0, NULL, 0},
@@ -183,8 +181,6 @@ static int parse_one(struct options *o, int option, const char *value)
 		return plan_cql_port(o, value);
 	case OPT_PROBE:
 		return plan_probe(o, value);
-	case OPT_LIBRARY:
-		return plan_library(o, value);
 	case OPT_HOTSPOT:
 		return plan_hotspot(o, value);
 	case OPT_PG_STATES:
@@ -209,17 +205,13 @@ static int parse_one(struct options *o, int option, const char *value)
 		err = parse_unsigned(value, 0, 1 << 20, &n);
 		o->control_fd = n;
 		return err;
-	case OPT_UID:
-		err = parse_unsigned(value, 1, UINT32_MAX - 1, &n);
-		o->uid = n;
+	case OPT_ROOT:
+		err = parse_unsigned(value, 0, 1 << 20, &n);
+		o->root_fd = n;
 		return err;
 	case OPT_VERBOSE:
 		o->verbose = true;
 		return 0;
-	case OPT_GID:
-		err = parse_unsigned(value, 1, UINT32_MAX - 1, &n);
-		o->gid = n;
-		return err;
 	}
 	return -1;
 }
@@ -236,8 +228,7 @@ int options_parse(struct options *o, int argc, char **argv)
 	o->energy = "auto";
 	o->cpu_topology = TOPOLOGY_DIR;
 	o->control_fd = -1;
-	o->uid = 65534;
-	o->gid = 65534;
+	o->root_fd = -1;
 	for (int i = 0; i < QJ_COUNTERS; i++)
 		o->counters[i].type = UINT32_MAX;
 

@@ -9,7 +9,8 @@
 
 #include "shared.h"
 
-#define MAX_PROBES 128
+#define MAX_PROBES	    128
+#define QJ_PROBE_CODE_BYTES 16 /* the longest instruction has 15 */
 
 enum probe_role {
 	PROBE_MYSQL_BEGIN_COMMAND_FIRST,
@@ -45,7 +46,10 @@ enum probe_role {
 struct probe {
 	unsigned server; /* id from 1 */
 	enum probe_role role;
-	uint64_t offset; /* in the file */
+	uint32_t handle;		   /* of the file, by the root part */
+	uint64_t offset;		   /* in the file */
+	uint8_t code[QJ_PROBE_CODE_BYTES]; /* the instruction there */
+	unsigned code_bytes;
 };
 
 struct options {
@@ -58,8 +62,6 @@ struct options {
 	const char *host_root;
 	const char *curve;
 	const char *curve_label;
-	const char *server_path[QJ_MAX_SERVERS];
-	const char *library_path[QJ_MAX_SERVERS]; /* that its probes are in; NULL: the server */
 	struct qj_server_plan servers[QJ_MAX_SERVERS];
 	unsigned server_count;
 	struct qj_running running[QJ_MAX_RUNNING];
@@ -75,9 +77,8 @@ struct options {
 	bool tags; /* read what clients say within their queries */
 	pid_t reader;
 	int control_fd; /* its end of file stops the tracer; -1 none */
-	uid_t uid;	/* to become once attached */
-	gid_t gid;
-	bool verbose; /* let libbpf say what it does */
+	int root_fd;	/* socket of the root part; -1 none */
+	bool verbose;	/* let libbpf say what it does */
 };
 
 extern const char *const probe_role_names[PROBE_ROLES];

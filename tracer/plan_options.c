@@ -3,8 +3,10 @@
 
 #include <errno.h>
 #include <linux/perf_event.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/sysmacros.h>
 
 const char *const probe_role_names[PROBE_ROLES] = {
     [PROBE_MYSQL_BEGIN_COMMAND_FIRST] = "mysql-begin-command-first",
@@ -77,9 +79,8 @@ static bool has_rung(int kind, int rung)
 		return rung == QJ_RUNG_NONE || rung == QJ_RUNG_STATISTICAL || rung == QJ_RUNG_AGENT;
 	if (kind == QJ_SERVER_REDIS)
 		return rung == QJ_RUNG_SOCKET || rung == QJ_RUNG_STATISTICAL;
-	if (kind == QJ_SERVER_MONGODB && rung == QJ_RUNG_STATISTICAL)
-		return true;
-	return rung == QJ_RUNG_SOCKET || rung == QJ_RUNG_SYMBOL;
+	return rung == QJ_RUNG_SOCKET || rung == QJ_RUNG_SYMBOL ||
+	       (kind == QJ_SERVER_MONGODB && rung == QJ_RUNG_STATISTICAL);
 }
 
 int plan_server(struct options *o, const char *value)
@@ -97,29 +98,24 @@ int plan_server(struct options *o, const char *value)
 	    [QJ_RUNG_AGENT] = "agent",
 	    [QJ_RUNG_STATISTICAL] = "statistical",
 	};
-	uint64_t id;
+	struct qj_server_plan *server;
+	uint64_t id, device, inode;
 	int kind, rung;
 
 	if (!plan_number(value, ':', QJ_MAX_SERVERS, &id, &value) || id != o->server_count + 1)
 		return -1;
 	kind = word(&value, kinds, sizeof(kinds) / sizeof(kinds[0]));
 	rung = word(&value, rungs, sizeof(rungs) / sizeof(rungs[0]));
-	if (kind < 0 || rung < 0 || *value != '/' || !has_rung(kind, rung))
+	if (kind < 0 || rung < 0 || !has_rung(kind, rung) ||
+	    !plan_number(value, ':', UINT64_MAX, &device, &value) ||
+	    !plan_number(value, '\0', UINT64_MAX, &inode, NULL))
 		return -1;
-	o->server_path[o->server_count] = value;
-	o->servers[o->server_count].kind = kind;
-	o->servers[o->server_count].rung = rung;
-	o->server_count++;
-	return 0;
-}
-
-int plan_library(struct options *o, const char *value)
-{
-	uint64_t id;
-
-	if (!plan_number(value, ':', o->server_count, &id, &value) || !id || *value != '/')
-		return -1;
-	o->library_path[id - 1] = value;
+	server = &o->servers[o->server_count++];
+	server->inode = inode;
+	/* MKDEV() of the kernel: include/linux/kdev_t.h */
+	server->device = major(device) << 20 | minor(device);
+	server->kind = kind;
+	server->rung = rung;
 	return 0;
 }
 
@@ -136,20 +132,36 @@ int plan_running(struct options *o, const char *value)
 	return 0;
 }
 
+/* Bytes in hexadecimal, to the end. Returns how many; 0: it is none, or too many. */
+static unsigned code_of(const char *text, uint8_t *code)
+{
+	unsigned length = strlen(text) / 2;
+
+	if (strlen(text) % 2 || length > QJ_PROBE_CODE_BYTES ||
+	    text[strspn(text, "0123456789abcdef")])
+		return 0;
+	for (unsigned i = 0; i < length; i++)
+		sscanf(text + 2 * i, "%2hhx", &code[i]);
+	return length;
+}
+
 int plan_probe(struct options *o, const char *value)
 {
 	struct probe *probe = &o->probes[o->probe_count];
-	uint64_t id;
+	uint64_t id, handle;
 	int role;
 
 	if (o->probe_count == MAX_PROBES ||
 	    !plan_number(value, ':', o->server_count, &id, &value) || !id)
 		return -1;
 	role = word(&value, probe_role_names, PROBE_ROLES);
-	if (role < 0 || !plan_number(value, '\0', UINT64_MAX, &probe->offset, NULL))
+	if (role < 0 || !plan_number(value, ':', INT32_MAX, &handle, &value) || !handle ||
+	    !plan_number(value, ':', INT64_MAX, &probe->offset, &value) ||
+	    !(probe->code_bytes = code_of(value, probe->code)))
 		return -1;
 	probe->server = id;
 	probe->role = role;
+	probe->handle = handle;
 	o->probe_count++;
 	return 0;
 }

@@ -21,7 +21,6 @@ int plan_pg_memory(struct options *options, const char *value);
 int plan_pool(struct options *options, const char *value);
 int plan_cql_port(struct options *options, const char *value);
 int plan_restart(struct options *options, const char *value);
-int plan_library(struct options *options, const char *value);
 int plan_hotspot(struct options *options, const char *value);
 int plan_counter(struct options *options, const char *value);
 

@@ -2,11 +2,8 @@
 #include "privileges.h"
 
 #include <errno.h>
-#include <grp.h>
 #include <seccomp.h>
-#include <sys/capability.h>
 #include <sys/prctl.h>
-#include <unistd.h>
 
 static const int pump_calls[] = {
     /* read counters, write the stream, sleep */
@@ -35,24 +32,7 @@ static const int pump_calls[] = {
     SCMP_SYS(exit_group),
 };
 
-static int drop_capabilities(bool keep_bpf)
-{
-	static const cap_value_t bpf[] = {CAP_BPF};
-	cap_t caps = cap_init();
-	int err = 0;
-
-	if (!caps)
-		return -errno;
-	if (keep_bpf && (cap_set_flag(caps, CAP_PERMITTED, 1, bpf, CAP_SET) ||
-			 cap_set_flag(caps, CAP_EFFECTIVE, 1, bpf, CAP_SET)))
-		err = -errno;
-	if (!err && cap_set_proc(caps))
-		err = -errno;
-	cap_free(caps);
-	return err;
-}
-
-static int confine(bool keep_bpf)
+static int confine(bool call_bpf)
 {
 	scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ERRNO(EPERM));
 	int err = 0;
@@ -61,7 +41,7 @@ static int confine(bool keep_bpf)
 		return -ENOMEM;
 	for (unsigned i = 0; !err && i < sizeof(pump_calls) / sizeof(pump_calls[0]); i++)
 		err = seccomp_rule_add(filter, SCMP_ACT_ALLOW, pump_calls[i], 0);
-	if (!err && keep_bpf)
+	if (!err && call_bpf)
 		err = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(bpf), 0);
 	if (!err)
 		err = seccomp_load(filter);
@@ -69,20 +49,12 @@ static int confine(bool keep_bpf)
 	return err;
 }
 
-int privileges_drop(uid_t uid, gid_t gid, bool keep_bpf)
+int privileges_confine(bool call_bpf)
 {
-	int err;
-
-	if (prctl(PR_SET_KEEPCAPS, 1) || setgroups(0, NULL) || setresgid(gid, gid, gid) ||
-	    setresuid(uid, uid, uid))
-		return -errno;
-	err = drop_capabilities(keep_bpf);
-	if (err)
-		return err;
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 		return -errno;
 #if defined(__SANITIZE_ADDRESS__)
 	return 0; /* the sanitizers' own system calls are not the pump's */
 #endif
-	return confine(keep_bpf);
+	return confine(call_bpf);
 }

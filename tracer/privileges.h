@@ -3,13 +3,11 @@
 #define QJ_PRIVILEGES_H
 
 #include <stdbool.h>
-#include <sys/types.h>
 
 /*
- * Gives up everything but what pumping needs: becomes uid and gid, drops all capabilities (but
- * CAP_BPF if maps have to be drained), sets no_new_privs, and allows only the system calls of the
- * pump; others fail with EPERM. Returns 0 or a negative errno.
+ * Allows only the system calls of the pump, and bpf(2) if maps have to be drained; others fail with
+ * EPERM. The process started without rights, and cannot get any. Returns 0 or a negative errno.
  */
-int privileges_drop(uid_t uid, gid_t gid, bool keep_bpf);
+int privileges_confine(bool call_bpf);
 
 #endif /* QJ_PRIVILEGES_H */

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 #include "probes.h"
 
-#include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <errno.h>
 #include <stdio.h>
@@ -9,7 +8,9 @@
 #include <unistd.h>
 
 #include "counters.h"
+#include "loading.h"
 #include "programs.h"
+#include "root_part.h"
 
 /* CPUs have numbers below this, those included that are offline now. */
 static unsigned limit_of(const struct qj_cpu *cpus, unsigned cpu_count)
@@ -35,72 +36,64 @@ static unsigned rings_for(unsigned cpus)
 
 static int make_rings(struct probes *probes, const struct options *options)
 {
-	int outer = bpf_map__fd(probes->skeleton->maps.rings);
+	struct rp_request request = {.kind = RP_RING};
 	unsigned bytes = 4096;
 
 	/* A ring's size is a power of two pages. */
 	while (bytes * 2 <= options->ring_mb * 1048576u / probes->ring_count)
 		bytes *= 2;
-	for (uint32_t i = 0; i < probes->ring_count; i++) {
-		int fd = bpf_map_create(BPF_MAP_TYPE_RINGBUF, "ring", 0, 0, bytes, NULL);
+	request.size = bytes;
+	for (; request.number < probes->ring_count; request.number++) {
+		int err = root_part_ask(&request, -1, &probes->ring_fds[request.number]);
 
-		if (fd < 0)
+		if (err)
 			return programs_complain(
-			    "cannot make a ring buffer; try a smaller --ring-mb", fd);
-		probes->ring_fds[i] = fd;
-		if (bpf_map_update_elem(outer, &i, &fd, 0))
-			return programs_complain("cannot set up the ring buffers", -errno);
+			    "cannot make a ring buffer; try a smaller --ring-mb", err);
 	}
 	return 0;
 }
 
-static int keep(struct probes *probes, struct bpf_link *link, const char *what)
+static int cannot_attach(const char *what, int err)
 {
-	if (!link) {
-		char line[128];
+	char line[128];
 
-		snprintf(line, sizeof(line), "cannot attach %s", what);
-		return programs_complain(line, -errno);
-	}
-	probes->links[probes->link_count++] = link;
-	return 0;
+	snprintf(line, sizeof(line), "cannot attach %s", what);
+	return programs_complain(line, err);
 }
 
 static int attach_program(struct probes *probes, struct bpf_program *program)
 {
-	return keep(probes, bpf_program__attach(program), bpf_program__name(program));
+	struct rp_request request = {.kind = RP_ATTACH,
+				     .number = loading_number(probes->skeleton, program)};
+	int err = root_part_ask(&request, -1, NULL);
+
+	return err ? cannot_attach(bpf_program__name(program), err) : 0;
 }
 
-static int attach_probe(struct probes *probes, const struct options *options,
-			const struct probe *probe)
+static int attach_probe(struct probes *probes, const struct probe *probe)
 {
-	const char *library = options->library_path[probe->server - 1];
 	struct bpf_program *program = programs_of_role(probes->skeleton, probe->role);
-	LIBBPF_OPTS(bpf_uprobe_opts, opts,
-		    .retprobe = !strcmp(bpf_program__section_name(program), "uretprobe"));
+	struct rp_request request = {.kind = RP_UPROBE,
+				     .pid = probe->handle,
+				     .number = loading_number(probes->skeleton, program),
+				     .offset = probe->offset,
+				     .size = probe->code_bytes};
+	int err;
 
-	/* By inode, for every process: a server that restarts is probed from its first query. */
-	return keep(probes,
-		    bpf_program__attach_uprobe_opts(
-			program, -1, library ?: options->server_path[probe->server - 1],
-			probe->offset, &opts),
-		    probe_role_names[probe->role]);
+	memcpy(request.text, probe->code, probe->code_bytes);
+	err = root_part_ask(&request, -1, NULL);
+	return err ? cannot_attach(probe_role_names[probe->role], err) : 0;
 }
 
 /* An iterator over all tasks: to run its program, read it to the end. Returns its fd or an error.
  */
-static int open_iterator(struct bpf_program *program)
+static int open_iterator(struct probes *probes, struct bpf_program *program)
 {
-	struct bpf_link *link = bpf_program__attach(program);
-	int fd;
+	struct rp_request request = {.kind = RP_ITERATOR,
+				     .number = loading_number(probes->skeleton, program)};
+	int fd, err = root_part_ask(&request, -1, &fd);
 
-	if (!link)
-		return programs_complain("cannot iterate over tasks", -errno);
-	fd = bpf_iter_create(bpf_link__fd(link));
-	if (fd < 0)
-		programs_complain("cannot iterate over tasks", fd);
-	bpf_link__destroy(link); /* the iterator keeps what it needs */
-	return fd;
+	return err ? programs_complain("cannot iterate over tasks", err) : fd;
 }
 
 static void run_iterator(int fd)
@@ -114,14 +107,14 @@ static void run_iterator(int fd)
 /* Adopts the threads that exist. */
 static int adopt_running(struct probes *probes)
 {
-	int fd = open_iterator(probes->skeleton->progs.on_alive);
+	int fd = open_iterator(probes, probes->skeleton->progs.on_alive);
 
 	if (fd < 0)
 		return fd;
 	run_iterator(fd);
 	close(fd);
 	/* Opened now: once privileges are dropped it can only be read. */
-	probes->stop_fd = open_iterator(probes->skeleton->progs.on_stop);
+	probes->stop_fd = open_iterator(probes, probes->skeleton->progs.on_stop);
 	return probes->stop_fd < 0 ? probes->stop_fd : 0;
 }
 
@@ -136,6 +129,7 @@ void probes_tell_open_queries(struct probes *probes)
  */
 static int attach_all(struct probes *probes, const struct options *options)
 {
+	struct rp_request done = {.kind = RP_DONE};
 	struct qjoule_bpf *s = probes->skeleton;
 	struct bpf_program *tasks[] = {s->progs.on_fork, s->progs.on_exec, s->progs.on_rename,
 				       s->progs.on_exit};
@@ -149,7 +143,7 @@ static int attach_all(struct probes *probes, const struct options *options)
 	if (!err)
 		err = adopt_running(probes);
 	for (unsigned i = 0; !err && i < options->probe_count; i++)
-		err = attach_probe(probes, options, &options->probes[i]);
+		err = attach_probe(probes, &options->probes[i]);
 	for (unsigned i = 0; !err && i < sizeof(sockets) / sizeof(sockets[0]); i++)
 		if (bpf_program__autoload(sockets[i]))
 			err = attach_program(probes, sockets[i]);
@@ -157,6 +151,8 @@ static int attach_all(struct probes *probes, const struct options *options)
 		err = attach_program(probes, s->progs.on_tick);
 	if (!err)
 		err = attach_program(probes, s->progs.on_switch);
+	if (!err)
+		err = root_part_ask(&done, -1, NULL);
 	return err;
 }
 
@@ -191,8 +187,6 @@ void probes_detach(struct probes *probes)
 	if (probes->skeleton && probes->stop_fd >= 0)
 		close(probes->stop_fd);
 	probes->stop_fd = -1;
-	while (probes->link_count)
-		bpf_link__destroy(probes->links[--probes->link_count]);
 	for (int i = 0; i < QJ_MAX_RINGS; i++) {
 		if (probes->ring_fds[i] >= 0)
 			close(probes->ring_fds[i]);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* The BPF programs: configured, loaded and attached as the plan says. */
+/* The BPF programs: configured, and by the root part loaded and attached, as the plan says. */
 #ifndef QJ_PROBES_H
 #define QJ_PROBES_H
 
@@ -7,14 +7,10 @@
 
 #include "qjoule.skel.h"
 
-#define MAX_LINKS (MAX_PROBES + 16)
-
 struct counters;
 
 struct probes {
 	struct qjoule_bpf *skeleton;
-	struct bpf_link *links[MAX_LINKS];
-	unsigned link_count;
 	struct counters *counters;
 	unsigned cpu_count;
 	unsigned cpu_limit; /* CPUs have numbers below this, those included that are offline */
@@ -33,7 +29,10 @@ int probes_attach(struct probes *probes, const struct options *options, const st
 /* Before the last records are taken: has threads tell of the queries they still serve. */
 void probes_tell_open_queries(struct probes *probes);
 
-/* Detaches, and frees what probes_attach() made; fine after a failed one. */
+/*
+ * Frees what probes_attach() made; fine after a failed one. The root part detaches when our socket
+ * to it is closed, or when attaching fails.
+ */
 void probes_detach(struct probes *probes);
 
 #endif /* QJ_PROBES_H */

@@ -6,11 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "counters.h"
+#include "loading.h"
 #include "topology.h"
 
 #define KERNEL_BTF "/sys/kernel/btf/vmlinux"
@@ -21,29 +20,20 @@ int programs_complain(const char *what, int err)
 	return err;
 }
 
-static int fill_servers(struct qj_plan *plan, const struct options *options)
+static void fill_servers(struct qj_plan *plan, const struct options *options)
 {
 	for (unsigned i = 0; i < options->server_count; i++) {
-		struct stat st;
+		const struct qj_server_plan *server = &options->servers[i];
 
-		if (stat(options->server_path[i], &st)) {
-			fprintf(stderr, "qjoule-tracer: cannot read the executable %s: %s\n",
-				options->server_path[i], strerror(errno));
-			return -errno;
-		}
-		plan->servers[i] = options->servers[i];
-		plan->servers[i].inode = st.st_ino;
-		plan->arguments |= plan->servers[i].restart == QJ_RESTART_SAME;
-		plan->redis |= plan->servers[i].kind == QJ_SERVER_REDIS;
-		plan->voltdb |= plan->servers[i].kind == QJ_SERVER_VOLTDB;
-		plan->mongodb |= plan->servers[i].kind == QJ_SERVER_MONGODB &&
-				 plan->servers[i].rung == QJ_RUNG_SOCKET;
-		/* MKDEV() of the kernel: include/linux/kdev_t.h */
-		plan->servers[i].device = major(st.st_dev) << 20 | minor(st.st_dev);
+		plan->servers[i] = *server;
+		plan->arguments |= server->restart == QJ_RESTART_SAME;
+		plan->redis |= server->kind == QJ_SERVER_REDIS;
+		plan->voltdb |= server->kind == QJ_SERVER_VOLTDB;
+		plan->mongodb |=
+		    server->kind == QJ_SERVER_MONGODB && server->rung == QJ_RUNG_SOCKET;
 	}
 	memcpy(plan->running, options->running, sizeof(plan->running));
 	plan->only_running = options->only_running;
-	return 0;
 }
 
 static int fill_plan(struct qj_plan *plan, struct probes *probes, const struct options *options,
@@ -63,7 +53,8 @@ static int fill_plan(struct qj_plan *plan, struct probes *probes, const struct o
 	for (unsigned i = 0; i < cpu_count; i++)
 		plan->package_of[cpus[i].cpu % QJ_MAX_CPUS] = cpus[i].package;
 	plan->core_threads = topology_rings(cpus, cpu_count, plan->next_thread);
-	return fill_servers(plan, options);
+	fill_servers(plan, options);
+	return 0;
 }
 
 struct bpf_program *programs_of_role(struct qjoule_bpf *skeleton, enum probe_role role)
@@ -256,7 +247,7 @@ int programs_load(struct probes *probes, const struct options *options, const st
 	choose_programs(probes->skeleton, options);
 	size_maps(probes->skeleton, options, probes->cpu_limit);
 	choose_inflating(probes->skeleton, options, probes->cpu_limit);
-	err = qjoule_bpf__load(probes->skeleton);
+	err = loading_load(probes->skeleton, options->verbose);
 	if (err == -ESRCH && (bpf_program__autoload(probes->skeleton->progs.on_recv) ||
 			      bpf_program__autoload(probes->skeleton->progs.on_redis_recv) ||
 			      bpf_program__autoload(probes->skeleton->progs.on_cassandra_recv) ||

@@ -1,17 +1,257 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/* What the tracer asks for: counters, the BPF programs loaded, and attached one by one. */
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <linux/perf_event.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/vfs.h>
+#include <unistd.h>
 
+#include "opened.h"
+#include "qjoule.skel.h"
 #include "root.h"
+
+#define MAX_LINKS      160
+#define RING_BYTES_MAX (1ull << 30) /* of all rings */
+
+static struct qjoule_bpf *skeleton; /* NULL: nothing is loaded */
+static struct bpf_link *links[MAX_LINKS];
+static unsigned link_count;
+static uint64_t ring_bytes; /* of all that were ever made */
+
+void attach_clear(void)
+{
+	while (link_count)
+		bpf_link__destroy(links[--link_count]);
+	qjoule_bpf__destroy(skeleton);
+	skeleton = NULL;
+}
+
+/* Of a whole CPU, and a number only: no samples, no tracepoint, no breakpoint. */
+static int open_counter(const struct rp_request *request, struct answer *answer)
+{
+	struct perf_event_attr attr = {
+	    .size = sizeof(attr), .type = request->number, .config = request->size};
+
+	if (request->pid < 0 || request->flags & ~RP_COUNTER_TIMES ||
+	    attr.type == PERF_TYPE_TRACEPOINT || attr.type == PERF_TYPE_BREAKPOINT)
+		return -EINVAL;
+	if (request->flags)
+		attr.read_format = PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING;
+	answer->fd =
+	    syscall(SYS_perf_event_open, &attr, -1, request->pid, -1, PERF_FLAG_FD_CLOEXEC);
+	return answer->fd < 0 ? -errno : 0;
+}
+
+/* Looked at before it is opened to read: opening some files of sysfs does something. */
+static int open_energy_file(const char *path, struct answer *answer)
+{
+	const char *name = strrchr(path, '/');
+	char reopened[32];
+	struct statfs fs;
+	struct stat st;
+	int err = 0, fd;
+
+	if (strncmp(path, "/sys/", 5) || strcmp(name, "/energy_uj"))
+		return -EACCES;
+	/* The last part is no link, so the file has this name. */
+	fd = open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0 || fstat(fd, &st) || fstatfs(fd, &fs))
+		err = -errno;
+	else if (!S_ISREG(st.st_mode) || fs.f_type != SYSFS_MAGIC)
+		err = -EACCES;
+	if (!err) {
+		snprintf(reopened, sizeof(reopened), "/proc/self/fd/%d", fd);
+		answer->fd = open(reopened, O_RDONLY | O_CLOEXEC);
+		err = answer->fd < 0 ? -errno : 0;
+	}
+	if (fd >= 0)
+		close(fd);
+	return err;
+}
+
+/* No map is larger than the source says, or than one entry per CPU. */
+static int configure(const struct rp_load *plan)
+{
+	struct bpf_object_skeleton *all = skeleton->skeleton;
+	int err = 0;
+
+	if (plan->version != QJ_CONTRACT_VERSION || plan->map_count != (uint32_t)all->map_cnt ||
+	    plan->program_count != (uint32_t)all->prog_cnt || plan->map_count > RP_MAX_MAPS ||
+	    plan->program_count > RP_MAX_PROGS)
+		return -EPROTO;
+	for (int i = 0; !err && i < all->map_cnt; i++) {
+		struct bpf_map *map = *all->maps[i].map;
+		uint32_t entries = plan->maps[i].max_entries, most = bpf_map__max_entries(map);
+
+		if (bpf_map__is_internal(map))
+			continue;
+		err = bpf_map__set_autocreate(map, plan->maps[i].create);
+		if (err || entries == most)
+			continue;
+		if (!entries || (entries > most && entries > QJ_MAX_CPUS))
+			return -E2BIG;
+		err = bpf_map__set_max_entries(map, entries);
+	}
+	for (int i = 0; !err && i < all->prog_cnt; i++)
+		err = bpf_program__set_autoload(*all->progs[i].prog, plan->load[i]);
+	skeleton->rodata->plan = plan->plan;
+	skeleton->rodata->plan.root_tgid = getpid();
+	return err;
+}
+
+static int load(const struct rp_request *request, int fd)
+{
+	static struct rp_load plan;
+
+	if (skeleton)
+		return -EBUSY;
+	/* A copy, as the tracer could change it. Only a memfd: reading it waits for nobody. */
+	if (fd < 0 || fcntl(fd, F_GET_SEALS) < 0 ||
+	    pread(fd, &plan, sizeof(plan), 0) != sizeof(plan))
+		return -EINVAL;
+	if (!(request->flags & RP_LOAD_VERBOSE))
+		libbpf_set_print(NULL);
+	skeleton = qjoule_bpf__open();
+	return skeleton ? configure(&plan) ?: qjoule_bpf__load(skeleton) : -errno;
+}
+
+/* The map of rings keeps it too. */
+static int make_ring(uint32_t number, uint64_t bytes, struct answer *answer)
+{
+	if (bytes > RING_BYTES_MAX - ring_bytes)
+		return -E2BIG;
+	ring_bytes += bytes;
+	answer->fd = bpf_map_create(BPF_MAP_TYPE_RINGBUF, "ring", 0, 0, bytes, NULL);
+	if (answer->fd < 0)
+		return answer->fd;
+	return bpf_map_update_elem(bpf_map__fd(skeleton->maps.rings), &number, &answer->fd, 0)
+		   ? -errno
+		   : 0;
+}
+
+/* Of the maps only those that the tracer reads or writes. */
+static int give_map(uint32_t number, struct answer *answer)
+{
+	const struct bpf_map *maps[] = {
+	    skeleton->maps.batches,    skeleton->maps.cycles,	 skeleton->maps.instructions,
+	    skeleton->maps.llc_misses, skeleton->maps.sums_even, skeleton->maps.sums_odd,
+	    skeleton->maps.bss,
+	};
+
+	if (number >= (uint32_t)skeleton->skeleton->map_cnt)
+		return -EINVAL;
+	for (unsigned i = 0; answer->fd < 0 && i < sizeof(maps) / sizeof(maps[0]); i++)
+		if (maps[i] == *skeleton->skeleton->maps[number].map)
+			answer->fd = fcntl(bpf_map__fd(maps[i]), F_DUPFD_CLOEXEC, 0);
+	return answer->fd < 0 ? -EACCES : 0;
+}
+
+/* The program, if it was loaded and is of this kind. */
+static struct bpf_program *program_of(uint32_t number, enum bpf_prog_type type,
+				      enum bpf_attach_type attach)
+{
+	struct bpf_program *program;
+
+	if (number >= (uint32_t)skeleton->skeleton->prog_cnt)
+		return NULL;
+	program = *skeleton->skeleton->progs[number].prog;
+	return bpf_program__fd(program) >= 0 && bpf_program__type(program) == type &&
+		       bpf_program__expected_attach_type(program) == attach
+		   ? program
+		   : NULL;
+}
+
+static int keep(struct bpf_link *link)
+{
+	if (!link)
+		return -errno;
+	links[link_count++] = link;
+	return 0;
+}
+
+/* By inode, for every process: a server that restarts is probed from its first query. */
+static int attach_uprobe(const struct rp_request *request)
+{
+	struct bpf_program *program = program_of(request->number, BPF_PROG_TYPE_KPROBE, 0);
+	LIBBPF_OPTS(bpf_uprobe_opts, opts);
+	char path[32];
+	int err, fd;
+
+	if (!program || request->size > RP_CODE_BYTES)
+		return -EINVAL;
+	err = opened_check(request->pid, request->offset, request->text, request->size, &fd);
+	if (err)
+		return err;
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	opts.retprobe = !strcmp(bpf_program__section_name(program), "uretprobe");
+	return keep(bpf_program__attach_uprobe_opts(program, -1, path, request->offset, &opts));
+}
+
+static int iterate(uint32_t number, struct answer *answer)
+{
+	struct bpf_program *program = program_of(number, BPF_PROG_TYPE_TRACING, BPF_TRACE_ITER);
+	struct bpf_link *link = program ? bpf_program__attach(program) : NULL;
+
+	if (!link)
+		return program ? -errno : -EINVAL;
+	answer->fd = bpf_iter_create(bpf_link__fd(link));
+	bpf_link__destroy(link); /* the iterator keeps what it needs */
+	return answer->fd < 0 ? answer->fd : 0;
+}
+
+/* Of what is loaded. */
+static int attach(const struct rp_request *request, struct answer *answer)
+{
+	struct bpf_program *program;
+
+	if (!skeleton)
+		return -EINVAL;
+	if (link_count == MAX_LINKS)
+		return -ENOSPC;
+	switch (request->kind) {
+	case RP_MAP:
+		return give_map(request->number, answer);
+	case RP_RING:
+		return make_ring(request->number, request->size, answer);
+	case RP_ATTACH:
+		program = program_of(request->number, BPF_PROG_TYPE_TRACING, BPF_TRACE_RAW_TP);
+		return program ? keep(bpf_program__attach(program)) : -EINVAL;
+	case RP_UPROBE:
+		return attach_uprobe(request);
+	case RP_ITERATOR:
+		return iterate(request->number, answer);
+	}
+	return -ENOSYS;
+}
 
 int attach_answer(struct root *root, const struct rp_request *request, int fd,
 		  struct answer *answer)
 {
-	(void)fd;
-	(void)answer;
-	root->done = request->kind == RP_DONE;
-	return root->done ? 0 : -ENOSYS;
-}
+	int err;
 
-void attach_clear(void)
-{
+	switch (request->kind) {
+	case RP_COUNTER:
+		return open_counter(request, answer);
+	case RP_ENERGY_FILE:
+		return open_energy_file(request->text, answer);
+	case RP_DONE:
+		root->done = true;
+		return 0;
+	case RP_LOAD:
+		err = load(request, fd);
+		break;
+	default:
+		err = attach(request, answer);
+	}
+	/* All or nothing. */
+	if (err)
+		attach_clear();
+	return err;
 }

@@ -42,8 +42,11 @@ int peer_add(const struct peer *peer)
 	return pair[1];
 }
 
+/* Without the tracer nobody reads what the programs tell. */
 static void peer_remove(unsigned index)
 {
+	if (peers[index].kind == PEER_TRACER)
+		attach_clear();
 	close(peers[index].fd);
 	if (peers[index].proc_fd >= 0)
 		close(peers[index].proc_fd);

@@ -42,11 +42,17 @@ enum rp_kind {
 	RP_ENERGY_FILE,	 /* text: an energy_uj file of sysfs */
 	RP_LOAD,	 /* beside it a memfd that holds struct rp_load */
 	RP_MAP,		 /* number: of a map in the skeleton */
-	RP_RING,	 /* number */
+	RP_RING,	 /* number, size: bytes; makes this ring */
 	RP_ATTACH,	 /* number: of a program in the skeleton, attached to what it names */
 	RP_UPROBE,	 /* number: of a program; pid: a handle; offset; size, text: instruction */
 	RP_ITERATOR,	 /* number: of a program; a descriptor to read */
 	RP_DONE,	 /* the last */
+};
+
+/* Of a request, `flags`. */
+enum rp_flag {
+	RP_COUNTER_TIMES = 1, /* RP_COUNTER: it also tells how long it was enabled, and counted */
+	RP_LOAD_VERBOSE = 1,  /* RP_LOAD: what libbpf and the verifier say goes to stderr */
 };
 
 /* What of a process RP_OPEN opens. */
@@ -99,8 +105,7 @@ struct rp_load {
 	uint32_t version; /* QJ_CONTRACT_VERSION */
 	uint32_t map_count;
 	uint32_t program_count;
-	uint32_t ring_count;
-	uint64_t ring_bytes;
+	uint32_t reserved;
 	struct {
 		uint32_t create;
 		uint32_t max_entries;

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+#include "loading.h"
+
+#include <bpf/libbpf.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "root_part.h"
+
+unsigned loading_number(const struct qjoule_bpf *skeleton, const struct bpf_program *program)
+{
+	const struct bpf_object_skeleton *all = skeleton->skeleton;
+	int number = 0;
+
+	while (number < all->prog_cnt && *all->progs[number].prog != program)
+		number++;
+	return number;
+}
+
+static int fill(struct rp_load *load, const struct qjoule_bpf *skeleton)
+{
+	const struct bpf_object_skeleton *all = skeleton->skeleton;
+
+	if (all->map_cnt > RP_MAX_MAPS || all->prog_cnt > RP_MAX_PROGS)
+		return -E2BIG;
+	load->version = QJ_CONTRACT_VERSION;
+	load->map_count = all->map_cnt;
+	load->program_count = all->prog_cnt;
+	for (int i = 0; i < all->map_cnt; i++) {
+		load->maps[i].create = bpf_map__autocreate(*all->maps[i].map);
+		load->maps[i].max_entries = bpf_map__max_entries(*all->maps[i].map);
+	}
+	for (int i = 0; i < all->prog_cnt; i++)
+		load->load[i] = bpf_program__autoload(*all->progs[i].prog);
+	load->plan = skeleton->rodata->plan;
+	return 0;
+}
+
+/* In a memfd, as it is larger than a request. */
+static int ask(const struct rp_load *load, bool verbose)
+{
+	struct rp_request request = {.kind = RP_LOAD, .flags = verbose ? RP_LOAD_VERBOSE : 0};
+	int fd = memfd_create("qjoule load", MFD_CLOEXEC);
+	int err;
+
+	if (fd < 0)
+		return -errno;
+	err = write(fd, load, sizeof(*load)) == sizeof(*load) ? 0 : -EIO;
+	if (!err)
+		err = root_part_ask(&request, fd, NULL);
+	close(fd);
+	return err;
+}
+
+static int take_map(struct qjoule_bpf *skeleton, struct bpf_map *map)
+{
+	const struct bpf_object_skeleton *all = skeleton->skeleton;
+	struct rp_request request = {.kind = RP_MAP};
+	int fd, err;
+
+	while (*all->maps[request.number].map != map)
+		request.number++;
+	err = root_part_ask(&request, -1, &fd);
+	if (err)
+		return err;
+	err = bpf_map__reuse_fd(map, fd);
+	close(fd); /* it has its own */
+	return err;
+}
+
+/* Over the memory that libbpf has for it, which it gives back with the skeleton. */
+static int share_bss(struct qjoule_bpf *skeleton)
+{
+	size_t page = sysconf(_SC_PAGESIZE);
+	size_t bytes = (sizeof(*skeleton->bss) + page - 1) / page * page;
+	void *at = mmap(skeleton->bss, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+			bpf_map__fd(skeleton->maps.bss), 0);
+
+	return at == MAP_FAILED ? -errno : 0;
+}
+
+int loading_load(struct qjoule_bpf *skeleton, bool verbose)
+{
+	struct bpf_map *maps[] = {
+	    skeleton->maps.batches,    skeleton->maps.cycles,	 skeleton->maps.instructions,
+	    skeleton->maps.llc_misses, skeleton->maps.sums_even, skeleton->maps.sums_odd,
+	    skeleton->maps.bss,
+	};
+	struct rp_load *load = calloc(1, sizeof(*load));
+	int err = load ? fill(load, skeleton) : -ENOMEM;
+
+	if (!err)
+		err = ask(load, verbose);
+	free(load);
+	for (unsigned i = 0; !err && i < sizeof(maps) / sizeof(maps[0]); i++)
+		err = take_map(skeleton, maps[i]);
+	return err ?: share_bss(skeleton);
+}
