@@ -88,6 +88,9 @@ $(BUILD)/qjoule-tracer-asan: $(TRACER_SOURCES) $(wildcard tracer/*.h bpf/*.h) $(
 $(BUILD)/qjoule-root: $(ROOT_SOURCES) $(wildcard tracer/root/*.h bpf/*.h) $(SKELETON)
 	$(CC) $(TRACER_FLAGS) $(ROOT_SOURCES) -o $@ -lbpf -lelf -lz
 
+$(BUILD)/qjoule-root-asan: $(ROOT_SOURCES) $(wildcard tracer/root/*.h bpf/*.h) $(SKELETON)
+	$(CC) $(filter-out -D_FORTIFY_SOURCE=2,$(TRACER_FLAGS)) $(SANITIZE) $(ROOT_SOURCES) -o $@ -lbpf -lelf -lz
+
 # What `qjoule calibrate` keeps the CPUs busy with.
 $(BUILD)/qjoule-load: $(LOAD_SOURCES) $(wildcard tracer/load/*.h) | $(BUILD)/installed
 	@mkdir -p $(@D)
@@ -116,7 +119,7 @@ BESIDE := $(addprefix tests/,contract golden property unit) $(STEADY)
 NONE_CHOSEN := 5
 
 .PHONY: test
-test: build servers $(BUILD)/qjoule-tracer-asan ## All tests, those with BPF and real servers too
+test: build servers $(BUILD)/qjoule-tracer-asan $(BUILD)/qjoule-root-asan ## All tests, those with BPF and real servers too
 	$(VENV)/bin/python -m pytest -n logical --dist loadfile $(BESIDE) $(PYTEST_ARGS) || test $$? = $(NONE_CHOSEN)
 	$(VENV)/bin/python -m pytest tests/root $(STEADY:%=--ignore=%) $(PYTEST_ARGS) || test $$? = $(NONE_CHOSEN)
 

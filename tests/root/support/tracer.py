@@ -1,4 +1,4 @@
-"""`qjoule-tracer` without the Python command around it: its stream is read as it comes."""
+"""`qjoule-tracer` and a root part without the Python command: its stream is read as it comes."""
 
 from __future__ import annotations
 
@@ -14,18 +14,22 @@ from typing import IO
 import numpy as np
 
 from qjoule.contract import RECORDS, Block, Mode
+from qjoule.servers.plan import AttachPlan
 from qjoule.trace.stream import Frame, Stream
+from root.support.root_part import ROOT_PART, RootPart, root_part, with_handles
 
 TRACER = Path(sys.executable).parent / "qjoule-tracer"
 STOP_TIMEOUT_S = 60
+NOBODY = 65534
 
 
 class Session:
     """A running tracer. `attached` is set with its first block, or when it has none to give."""
 
-    def __init__(self, process: subprocess.Popen[bytes], control: int) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], control: int, root: RootPart) -> None:
         assert process.stdout is not None
         self.process, self._control = process, control
+        self.root = root
         self.frames: list[Frame] = []
         self.attached = threading.Event()
         self._reader = threading.Thread(target=self._read, args=(process.stdout,))
@@ -71,22 +75,38 @@ class Session:
 
 
 @contextmanager
-def tracing(mode: Mode, *options: str, tracer: Path = TRACER) -> Iterator[Session]:
+def tracing(
+    mode: Mode,
+    *options: str,
+    plan: AttachPlan | None = None,
+    tracer: Path = TRACER,
+    root_program: Path = ROOT_PART,
+) -> Iterator[Session]:
     """A tracer that is attached before the block begins. `finish()` in the block ends it well."""
     read_end, write_end = os.pipe()
     arguments = ["--mode", mode.name.lower(), "--control-fd", str(read_end)]
-    process = subprocess.Popen(
-        [tracer, *arguments, "--reader", str(os.getpid()), *options],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        pass_fds=(read_end,),
-        env={**os.environ, "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1"},
-    )
-    os.close(read_end)
-    session = Session(process, write_end)
-    try:
-        assert session.attached.wait(STOP_TIMEOUT_S)
-        yield session
-    finally:
-        session.end()
+    with root_part(root_program) as root:
+        if plan is not None:
+            arguments += with_handles(root, plan).arguments()
+        with root.tracer() as asked:
+            process = subprocess.Popen(
+                [
+                    *(tracer, *arguments, "--root", str(asked.fileno())),
+                    *("--reader", str(os.getpid()), *options),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                pass_fds=(read_end, asked.fileno()),
+                env={**os.environ, "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1"},
+                user=NOBODY,
+                group=NOBODY,
+                extra_groups=[],
+            )
+        os.close(read_end)
+        session = Session(process, write_end, root)
+        try:
+            assert session.attached.wait(STOP_TIMEOUT_S)
+            yield session
+        finally:
+            session.end()

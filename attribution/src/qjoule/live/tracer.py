@@ -1,10 +1,11 @@
-"""Starts `qjoule-tracer` as root, and gives root up once it is attached."""
+"""Starts `qjoule-tracer`, which has no rights: the root part loads and attaches for it."""
 
 from __future__ import annotations
 
 import fcntl
 import io
 import os
+import socket
 import subprocess
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -17,6 +18,8 @@ from qjoule.installed import installed_program
 from qjoule.machine.counters import hardware_counters
 from qjoule.machine.cpu import read_cpu_info
 from qjoule.machine.power_table import estimate_curve
+from qjoule.root_part.client import root_part
+from qjoule.root_part.protocol import Kind, ask
 from qjoule.servers.agent import Agent, put_agents
 from qjoule.servers.discovery import find_servers
 from qjoule.servers.generic import by_thread_instead, with_generic
@@ -58,7 +61,7 @@ class Tracer:
     def stop(self) -> None:
         """Asks the tracer to end its stream; may be called twice, and from a signal handler.
 
-        It no longer belongs to our user then: closing its control pipe is the way to ask.
+        Closing its control pipe is the way to ask.
         """
         control, self._control = self._control, None
         if control is not None:
@@ -176,20 +179,25 @@ def start_tracer(
     settings: Settings,
     pids: Collection[int] = (),
     agents: Mapping[int, Agent] | None = None,
+    connection: socket.socket | None = None,
 ) -> Tracer:
     """Starts the tracer with this plan; the caller then reads `Tracer.stream`.
 
     `agents` are taken out of their servers when the tracer is closed.
 
+    Args:
+        connection: to the root part whose handles are in `plan`; by default that of this process.
+            It has one tracer.
+
     Raises:
-        QjouleError: not root, or the tracer is not installed.
+        QjouleError: there is no root part, it refuses, or the tracer is not installed.
     """
-    if os.geteuid() != 0:
-        raise QjouleError("tracing needs root: run it again with sudo")
+    asked = ask(connection or root_part().need("tracing"), Kind.TRACER)
     read_end, write_end = os.pipe()
     command = [
         str(installed_program("qjoule-tracer")),
         *_arguments(settings, read_end),
+        *("--root", str(asked.fd)),
         *plan.arguments(),
     ]
     if pids:
@@ -200,7 +208,7 @@ def start_tracer(
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            pass_fds=(read_end,),
+            pass_fds=(read_end, asked.fd),
             start_new_session=True,  # Ctrl-C reaches us alone: the trace is to end in order
         )
     except OSError as error:
@@ -208,6 +216,7 @@ def start_tracer(
         raise QjouleError(f"cannot start {command[0]}: {error.strerror}") from None
     finally:
         os.close(read_end)
+        os.close(asked.fd)
     _widen(process)
     return Tracer(process, write_end, (agents or {}).values())
 

@@ -1,15 +1,18 @@
 """The attach plan: what `qjoule-tracer` attaches to, as its arguments.
 
-    --server ID:KIND:RUNG:PATH   a server; KIND mysql, postgres, mongodb, RUNG socket or symbol;
+    --server ID:KIND:RUNG:DEVICE:INODE
+                                 a server; KIND mysql, postgres, mongodb, RUNG socket or symbol;
                                  redis and socket; voltdb and symbol; mongodb, redis, cassandra and
                                  statistical; cassandra and agent; voltdb, cassandra or generic and
-                                 none. PATH is its executable: processes that start from it later
-                                 belong to the first server listed with it
+                                 none. DEVICE and INODE are its executable's (stat(2)): processes
+                                 that start from it later belong to the first server listed with it
     --restart ID:never|HASH      which of them are this very server (`servers.restart`)
     --running ID:TGID            the main process of the server, which runs already; its children
                                  are the server's too
-    --probe ID:ROLE:OFFSET       a uprobe at this offset of the server's executable file (0x...);
-                                 ROLE as in `signatures.Role`
+    --probe ID:ROLE:HANDLE:OFFSET:CODE
+                                 a uprobe at this offset (0x...) of the file that the root part
+                                 calls HANDLE, the server's executable or a library of its; ROLE as
+                                 in `signatures.Role`; CODE is the instruction there, in hexadecimal
     --pg-states ID:IDLE:RUNNING:IDLE_IN_TRANSACTION:FASTPATH:ABORTED
                                  this PostgreSQL's BackendState values
     --pg-replies ID:OFFSET       where its backends keep their replies, from the start of their data
@@ -18,7 +21,6 @@
     --cql-port ID:PORT           where this Cassandra's clients connect
     --pool ID                    this server may run a thread pool, or who logs in on its threads
                                  cannot be seen: what they do between commands is no query's
-    --library ID:PATH            its probes are in this file, not in its executable
     --hotspot ID:LAYOUT          where its JVM keeps what the probes read (`voltdb.HeapLayout`)
 
 Ids count from 1 in the order of the options. A uprobe belongs to a file, not to a process: servers
@@ -62,6 +64,7 @@ class PlannedServer:
     notes: tuple[str, ...] = ()  #: what will be less than complete, one line each
     lists_probes: bool = False
     library: Path | None = None  #: that its probes are in, if it is not the executable
+    library_handle: int = 0  #: the root part's number for it
     heap: HeapLayout | None = None
     pool: bool = False  #: `--pool`, for it or another server of its file
 
@@ -273,18 +276,19 @@ def _at_most(limit: int, choices: list[Choice]) -> list[Choice]:
 def _arguments(planned: PlannedServer) -> list[str]:
     server = planned.server
     kind, rung = server.kind.name.lower(), planned.choice.rung.name.lower()
-    arguments = ["--server", f"{server.id}:{kind}:{rung}:{server.exe_path}"]
+    device, inode = server.exe_id
+    arguments = ["--server", f"{server.id}:{kind}:{rung}:{device}:{inode}"]
     if server.running:
         arguments += ["--running", f"{server.id}:{server.tgids[0]}"]
     if server.restart.argument:
         arguments += ["--restart", f"{server.id}:{server.restart.argument}"]
-    if planned.library is not None:
-        arguments += ["--library", f"{server.id}:{planned.library}"]
     if planned.heap is not None:
         arguments += ["--hotspot", f"{server.id}:{planned.heap.argument()}"]
     if planned.lists_probes:
+        handle = planned.library_handle if planned.library else server.handle
         for probe in planned.probes:
-            arguments += ["--probe", f"{server.id}:{probe.role}:{probe.site.offset:#x}"]
+            where = f"{handle}:{probe.site.offset:#x}:{probe.code.hex()}"
+            arguments += ["--probe", f"{server.id}:{probe.role}:{where}"]
     if planned.states is not None:
         arguments += ["--pg-states", f"{server.id}:{planned.states.argument()}"]
     if planned.replies:

@@ -47,6 +47,7 @@ class ProbeSite:
     instruction: str
     cost: SiteCost
     reason: str
+    code: bytes  #: the whole instruction
 
 
 def inspect_site(code: bytes, offset: int) -> ProbeSite:
@@ -69,7 +70,8 @@ def inspect_site(code: bytes, offset: int) -> ProbeSite:
     )
     how = "single-stepped" if cost is SINGLE_STEPPED else "emulated"
     reason = f"{_text(chosen)}: {how}" + (f" ({', '.join(notes)})" if notes else "")
-    return ProbeSite(offset + first + chosen.address, _text(chosen), cost, reason)
+    offset += first + chosen.address
+    return ProbeSite(offset, _text(chosen), cost, reason, bytes(chosen.bytes))
 
 
 def _cheapest(looked_at: list[Any]) -> tuple[Any, int]:

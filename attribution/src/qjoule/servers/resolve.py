@@ -47,6 +47,11 @@ class Probe:
             "site": self.site.reason,
         }
 
+    @property
+    def code(self) -> bytes:
+        """The instruction that is at the site."""
+        return self.site.code
+
 
 @dataclass(frozen=True)
 class Resolution:

@@ -85,6 +85,7 @@ class Server:
     compression: Fact = Fact(False, "")  #: may requests be compressed? MongoDB
     restart: Restart = Restart("executable")
     cql_port: int = 0  #: of a Cassandra: where its clients connect; 0: unknown
+    handle: int = 0  #: the root part's number for the executable; 0: none
 
     @property
     def kind(self) -> ServerKind:

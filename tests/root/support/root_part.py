@@ -1,0 +1,125 @@
+"""`qjoule-root` whose command is the test: it asks what the command, or the tracer, would ask."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from qjoule.root_part.protocol import Kind, Opened, What, ask
+from qjoule.servers.plan import AttachPlan, PlannedServer
+
+ROOT_PART = Path(sys.executable).parent / "qjoule-root"
+PYTHON = "/usr/bin/python3"  #: that of the virtual environment may be where only root can read
+_END_S = 60
+
+#: What the root part runs without rights: it gives its connection to the test, and waits.
+_RELAY = """
+import os, socket
+test = socket.socket(fileno=0)
+number = int(os.environ["QJOULE_ROOT_PART"])
+socket.send_fds(test, [b"."], [number])
+os.close(number)
+test.recv(1)
+"""
+
+
+class RootPart:
+    """A root part that runs."""
+
+    def __init__(self, process: subprocess.Popen[bytes], connection: socket.socket) -> None:
+        self.process = process
+        self.pid = process.pid
+        self.connection = connection
+
+    def tracer(self) -> socket.socket:
+        """The socket that the tracer asks on."""
+        return socket.socket(fileno=ask(self.connection, Kind.TRACER).fd)
+
+    def executable(self, pid: int) -> Opened:
+        """What an examiner of this process learns of its executable, with a handle."""
+        with self._bound(pid) as bound:
+            return _kept(bound, What.EXE)
+
+    def mapped(self, pid: int, first: int, end: int) -> Opened:
+        """Likewise of the file that is mapped there."""
+        with self._bound(pid) as bound:
+            return _kept(bound, What.MAPPED, offset=first, size=end - first)
+
+    def installed(self, path: Path) -> Opened:
+        reply = ask(self.connection, Kind.INSTALLED, text=os.fsencode(path))
+        os.close(reply.fd)
+        return reply.file
+
+    def _bound(self, pid: int) -> socket.socket:
+        owner = Path(f"/proc/{pid}").stat()
+        ids = {"number": owner.st_uid, "flags": owner.st_gid}
+        reply = ask(self.connection, Kind.BIND, pid=pid, size=4, text=struct.pack("=I", 0), **ids)
+        return socket.socket(fileno=reply.fd)
+
+
+def _kept(bound: socket.socket, what: What, **where: int) -> Opened:
+    reply = ask(bound, Kind.OPEN, number=what, **where)
+    os.close(reply.fd)
+    return reply.file
+
+
+@contextmanager
+def root_part(
+    program: Path = ROOT_PART,
+    *,
+    environment: Mapping[str, str] | None = None,
+    stderr: int | None = None,
+) -> Iterator[RootPart]:
+    """It has ended when the block has. Without a command of its own it says nothing.
+
+    `environment` is added to ours; `stderr` as of `subprocess.Popen`.
+    """
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with tempfile.TemporaryDirectory() as directory, ours:
+        relay = Path(directory) / "relay.py"
+        relay.write_text(_RELAY)
+        relay.parent.chmod(0o755)
+        relay.chmod(0o644)
+        process = subprocess.Popen(
+            [program, PYTHON, "-I", relay, "record"],
+            stdin=theirs,
+            stderr=stderr,
+            env={**os.environ, **(environment or {})},
+        )
+        theirs.close()
+        try:
+            _, fds, _, _ = socket.recv_fds(ours, 1, 1)
+            assert fds, "the root part did not start its command"
+            with socket.socket(fileno=fds[0]) as connection:
+                yield RootPart(process, connection)
+            ours.shutdown(socket.SHUT_RDWR)
+            process.wait(_END_S)
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+
+
+def with_handles(root: RootPart, plan: AttachPlan) -> AttachPlan:
+    """The plan with the root part's handles of the files that its probes are in."""
+    return AttachPlan(tuple(_with_handles(root, one) for one in plan.servers))
+
+
+def _with_handles(root: RootPart, one: PlannedServer) -> PlannedServer:
+    if not one.traced or not one.probes:
+        return one
+    server = one.server
+    if one.library is not None:
+        first, _, end = one.library.name.partition("-")  # a file of /proc/PID/map_files
+        file = root.mapped(server.tgids[0], int(first, 16), int(end, 16))
+        return replace(one, library_handle=file.handle)
+    file = root.executable(server.tgids[0]) if server.running else root.installed(server.exe_path)
+    return replace(one, server=replace(server, handle=file.handle))
