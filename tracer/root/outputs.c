@@ -143,7 +143,7 @@ static int make_directory(const struct root *root, const struct rp_request *requ
 	return 0;
 }
 
-/* A place that root alone can write to. */
+/* Where nobody but root can remove or rename what is root's. */
 static bool is_roots(const char *path)
 {
 	char parent[sizeof(tags.sun_path)];
@@ -154,7 +154,7 @@ static bool is_roots(const char *path)
 		return false;
 	*slash = '\0';
 	return !stat(parent, &status) && S_ISDIR(status.st_mode) && !status.st_uid &&
-	       !(status.st_mode & (S_IWGRP | S_IWOTH));
+	       (status.st_mode & S_ISVTX || !(status.st_mode & (S_IWGRP | S_IWOTH)));
 }
 
 /* Removes the socket of a recorder that has gone; not another's, nor what is no socket. */
@@ -196,7 +196,7 @@ static int listen_for_tags(struct answer *answer)
 			error = -errno;
 	}
 	umask(0022);
-	if (!error && (lstat(path, &tags_bound) || listen(answer->fd, 128)))
+	if (!error && (lstat(path, &tags_bound) || listen(answer->fd, 1024)))
 		error = -errno;
 	return error;
 }

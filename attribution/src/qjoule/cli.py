@@ -23,6 +23,8 @@ COMMANDS = {
     "run": "run",
 }
 
+_FOR_ANOTHER = "run"  #: its program has the umask of the user
+
 #: Where standard output goes is full.
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -56,6 +58,8 @@ class LazyGroup(click.Group):
 @click.pass_context
 def cli(ctx: click.Context) -> None:
     """Joules per query, on a production database server."""
+    if ctx.invoked_subcommand != _FOR_ANOTHER:
+        os.umask(0o077)  # what we write is for our user alone, whatever the shell says
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help(), err=True)
         ctx.exit(2)
@@ -64,6 +68,10 @@ def cli(ctx: click.Context) -> None:
 def main() -> None:
     """Run a command; errors are one line on standard error, exit codes 0, 1 or 2."""
     try:
+        if "QJOULE_ROOT_PART" in os.environ:
+            from qjoule.root_part.client import root_part  # noqa: PLC0415 (only where it is)
+
+            root_part()
         code = cli.main(prog_name="qjoule", standalone_mode=False)
     except click.exceptions.Abort:
         sys.exit(130)

@@ -21,7 +21,7 @@ def main() -> None:
     without = any(word.split("=")[0] in _WITHOUT for word in options)
     if os.geteuid() == 0 and named in _NEED_ROOT and not without:
         _through_root_part(words)
-    from qjoule.cli import main as run  # noqa: PLC0415 (nothing of it runs as root)
+    from qjoule.cli import main as run  # noqa: PLC0415 (none of it is to run as root)
 
     run()
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import platform
-import pwd
+import shutil
 import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
+from typing import BinaryIO
 
 import click
 
@@ -22,14 +23,14 @@ from qjoule.contract import Mode
 from qjoule.errors import QjouleError
 from qjoule.live.calibrating import SETTLE_S, Done, recording, run_steps
 from qjoule.live.directory import inside
-from qjoule.live.keeper import Keeper
-from qjoule.live.privileges import drop_root, unprivileged_user
 from qjoule.live.tracer import Settings, start_tracer
 from qjoule.machine import calibration as file
 from qjoule.machine.calibration import Calibration, DomainName, Found, PhaseSummary
 from qjoule.machine.cpu import read_cpu_info
 from qjoule.machine.identity import Identity, this_machine
 from qjoule.machine.load import IDLE, Step, plan_steps
+from qjoule.root_part.client import root_part, why
+from qjoule.root_part.protocol import Refused
 from qjoule.servers.plan import AttachPlan
 from qjoule.trace.meta import Meta
 from qjoule.trace.reader import Trace
@@ -87,40 +88,53 @@ def command(
     Runs known loads on this machine's CPUs beside its energy counters, and fits the model's
     coefficients to them. What the measurements cannot tell is said to be so.
     """
-    if os.geteuid() != 0:
-        raise QjouleError("calibrating needs root: run it again with sudo")
+    root_part().need("calibrating")
     machine, steps = this_machine(), plan_steps(read_cpu_info(), quick=quick)
-    directory = keep or Path(tempfile.mkdtemp(prefix="qjoule-calibrate-"))
-    # A file of the user's own belongs to the user of sudo.
-    user = unprivileged_user() if os.environ.get("SUDO_UID") else pwd.getpwuid(0)
+    path = output or file.MACHINE_FILE
     with (
         _interruptible(),
-        Keeper(
-            output or file.MACHINE_FILE,
-            file.parse,
-            file.MAX_BYTES,
-            owner=(user.pw_uid, user.pw_gid) if output and user.pw_uid else None,
-            scratch=None if keep else directory.absolute(),
-        ) as keeper,
+        # Before anything is measured, so that a file that cannot be written is told at once.
+        _published(path) as document,
+        nullcontext(keep) if keep else _scratch() as directory,
         inside(directory),
     ):
         done = _run(steps, energy, busy)
         say("fitting the model")
         result = summarise(Trace("."), machine, done, quick)
         text = result.to_json()
-        keeper.put(text.encode())
+        document.write(text.encode())
     click.echo(text if as_json else _render(result), nl=False)
-    say(f"written to {output or file.MACHINE_FILE}")
+    say(f"written to {path}")
+
+
+@contextmanager
+def _published(path: Path) -> Iterator[BinaryIO]:
+    """A file that is put in the place of `path` when the block has ended without an error."""
+    try:
+        with os.fdopen(root_part().stage(path), "wb") as document:
+            yield document
+        root_part().publish()
+    except Refused as error:
+        raise QjouleError(f"cannot write {path}: {why(error)}; give another with -o") from None
+
+
+@contextmanager
+def _scratch() -> Iterator[Path]:
+    """A directory of our own, which is gone afterwards."""
+    directory = Path(tempfile.mkdtemp(prefix="qjoule-calibrate-"))
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _run(steps: Sequence[Step], energy: str, busy_allowed: bool) -> list[Done]:
-    """Records all steps into the working directory; root is given up on the way."""
+    """Records all steps into the working directory."""
     settings = Settings(Mode.RECORD, window_ms=WINDOW_MS, energy=energy)
     tracer = start_tracer(AttachPlan(()), settings)
     meta = Meta(host=platform.node(), kernel=platform.release(), cpu=read_cpu_info().name)
     try:
         tracer.wait_attached()
-        drop_root()
         with recording(tracer, meta) as run:
             check_source(run.announced())
             seconds = sum(step.seconds + SETTLE_S for step in steps)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import grp
 import os
-import platform
-import subprocess
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -12,14 +11,13 @@ from pathlib import Path
 import click
 
 from qjoule.commands import options
+from qjoule.commands.record_meta import trace_meta
 from qjoule.commands.say import say
 from qjoule.contract import Mode, Rung
 from qjoule.errors import QjouleError
 from qjoule.live.directory import inside
-from qjoule.live.privileges import drop_root
-from qjoule.live.program import exit_code, start_program
 from qjoule.live.stopping import stopping
-from qjoule.live.telling import listen
+from qjoule.live.telling import listening
 from qjoule.live.titles import TitledStream
 from qjoule.live.tracer import (
     Settings,
@@ -30,19 +28,28 @@ from qjoule.live.tracer import (
     start_tracer,
 )
 from qjoule.machine.calibration import TRACE_FILE, Calibration
-from qjoule.machine.cpu import read_cpu_info
 from qjoule.machine.in_force import to_record
 from qjoule.model.labels import BY_THREAD
 from qjoule.reporters.missing import lost
+from qjoule.root_part.client import Program, root_part
 from qjoule.servers.plan import AttachPlan
 from qjoule.servers.types import Flavour
 from qjoule.shapes import fingerprint
+from qjoule.tags.tagging import TagSource
 from qjoule.trace.arrow import leave_pandas_out
 from qjoule.trace.durable import write_whole
 from qjoule.trace.ingest import record
-from qjoule.trace.meta import Meta, Server
+from qjoule.trace.meta import Meta
 from qjoule.trace.stream import Stream
 from qjoule.trace.writer import TraceWriter
+
+
+def _group(_context: click.Context, _parameter: click.Parameter, name: str | None) -> int | None:
+    """The number of a group that was named."""
+    try:
+        return None if name is None else grp.getgrnam(name).gr_gid
+    except KeyError:
+        raise click.BadParameter(f"there is no group {name!r}") from None
 
 
 @click.command(
@@ -120,6 +127,12 @@ Examples:
     is_flag=True,
     help="Also keep statements with their literals: they may be personal data.",
 )
+@click.option(
+    "--group",
+    metavar="NAME",
+    callback=_group,
+    help="Let this group read the trace. [default: its owner alone]",
+)
 @click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="[-- CMD...]")
 def command(
     *,
@@ -138,11 +151,11 @@ def command(
     client_tags: bool,
     no_counters: bool,
     capture_literals: bool,
+    group: int | None,
     program: tuple[str, ...],
 ) -> int:
     """Record a trace: until Ctrl-C, for -d seconds, or while CMD runs."""
-    if os.geteuid() != 0:
-        raise QjouleError("recording needs root: run it again with sudo")
+    root_part().need("recording")
     chosen = None if rung == "auto" else Rung[rung.upper()]
     agents = find_and_put_agents(pids, client_tags=client_tags) if agent else {}
     plan = plan_tracing(pids, chosen, generic=generic, agents=agents, children=children)
@@ -158,13 +171,16 @@ def command(
         client_tags=client_tags,
     )
     directory = output or Path(datetime.now().strftime("qjoule-%Y%m%d-%H%M%S.qjoule"))
-    meta = _meta(plan, capture_literals)
+    meta = trace_meta(plan, literals=capture_literals)
     calibrated, flags = to_record(calibration)
-    job = _Job(directory, duration, program, Path.cwd(), plan, client_tags, calibrated, flags)
-    with inside(directory):
+    job = _Job(directory, duration, program, plan, client_tags, calibrated, flags)
+    if group is not None:
+        os.umask(0o027)
+    # What the root part opens for us it opens before the tracer is attached.
+    with inside(directory, group), listening(plan) as (tags, silence):
         tracer = start_tracer(plan, settings, pids, agents)
         try:
-            return _record(tracer, job, meta)
+            return _record(tracer, job, meta, tags, silence)
         finally:
             tracer.stop()
 
@@ -174,23 +190,20 @@ class _Job:
     directory: Path
     duration: float | None
     program: tuple[str, ...]
-    here: Path  #: where the user stands; we stand in the trace
     plan: AttachPlan
     client_tags: bool
     calibration: Calibration | None = None
     flags: tuple[str, ...] = ()  #: what of it does not fit this machine, or why there is none
 
 
-def _record(tracer: Tracer, job: _Job, meta: Meta) -> int:
+def _record(tracer: Tracer, job: _Job, meta: Meta, tags: TagSource | None, silence: str) -> int:
+    """`silence`: why applications are not heard, where there are no `tags`."""
     leave_pandas_out()
     tracer.wait_attached()
-    child: subprocess.Popen[bytes] | None = None
+    child: Program | None = None
     with stopping(tracer.stop, job.duration):
         if job.program:
-            child = start_program(job.program, job.here, tracer.stop)
-        # Everything is attached and the directory is ours: from here on nothing needs root.
-        tags, silence = listen(job.plan, every_call=False)
-        drop_root()
+            child = root_part().run(job.program, tracer.stop)
         say(f"tracing {_servers(meta)}; {_until(job)}")
         if silence:
             say(silence)
@@ -209,9 +222,6 @@ def _record(tracer: Tracer, job: _Job, meta: Meta) -> int:
             )
         except QjouleError as error:
             raise QjouleError(f"{job.directory}: {error}") from None
-        finally:
-            if tags is not None:
-                tags.close()
     tracer.close()
     rows = written.rows
     say(
@@ -226,7 +236,7 @@ def _record(tracer: Tracer, job: _Job, meta: Meta) -> int:
             f"by {_some(tags.applications, 'process', 'processes')}"
         )
     if child is not None:
-        return exit_code(child)
+        return child.exit_code()
     return 0 if written.complete else 1
 
 
@@ -268,25 +278,3 @@ def _some(number: int, one: str, more: str) -> str:
 def _lost(meta: Meta) -> str:
     words = lost(meta.loss, meta.lost_cpu_ns)
     return f"lost: {words}" if words else "nothing lost"
-
-
-def _meta(plan: AttachPlan, literals: bool) -> Meta:
-    servers = tuple(
-        Server(
-            id=planned.server.id,
-            name=planned.server.label,
-            kind=str(planned.server.flavour),
-            version=planned.server.version,
-            exe=planned.server.exe_name,
-            rung=planned.choice.rung.name.lower(),
-            reason=planned.choice.why,
-        )
-        for planned in plan.traced
-    )
-    return Meta(
-        host=platform.node(),
-        kernel=platform.release(),
-        cpu=read_cpu_info().name,
-        literals=literals,
-        servers=servers,
-    )

@@ -16,7 +16,6 @@ from types import FrameType
 import click
 
 from qjoule.errors import QjouleError
-from qjoule.live.program import exit_code
 
 
 @click.command(
@@ -103,7 +102,8 @@ def _run(program: tuple[str, ...], environment: dict[str, str]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, forward)
-    return exit_code(child)
+    code = child.wait()
+    return code if code >= 0 else 128 - code  # as shells say it
 
 
 def _summary(lines: list[str]) -> list[str]:

@@ -1,45 +1,108 @@
-"""The directory that a trace is written to, after root has been given up."""
+"""The directory that a trace is written to: its owner's alone, unless a group shares it."""
 
 from __future__ import annotations
 
+import errno
 import os
+import pwd
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from qjoule.errors import QjouleError
-from qjoule.live.privileges import unprivileged_user
+from qjoule.root_part.client import root_part, why
+from qjoule.root_part.protocol import Refused
+
+_FLAGS = os.O_RDONLY | os.O_DIRECTORY
 
 
 @contextmanager
-def inside(directory: Path) -> Iterator[None]:
-    """A new directory that belongs to who will write it, as the working directory.
+def inside(directory: Path, group: int | None = None) -> Iterator[None]:
+    """A new directory, or an empty one of ours, as the working directory.
 
-    As the working directory it can be written once root is given up, even below /root.
+    It is made with our own rights where they suffice, else by the root part, for our user.
     If the block fails before it has written anything, a directory that was made here goes again.
-    Raises `QjouleError` if it cannot be made, or is not empty.
+
+    Args:
+        group: whose members may read it; None: nobody may but its owner.
+
+    Raises:
+        QjouleError: it cannot be made, or is not empty.
     """
-    user = unprivileged_user()
-    before = os.open(".", os.O_RDONLY)
-    made = not directory.exists()
+    here = Path.cwd()
+    made = not os.path.lexists(directory)
+    where = directory.absolute()
+    descriptor = _open(directory, group)
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        if any(directory.iterdir()):
-            raise QjouleError(f"{directory} is not empty: give another directory")
-        os.chown(directory, user.pw_uid, user.pw_gid)
-        os.chdir(directory)
+        os.fchdir(descriptor)
         try:
             yield
         except BaseException:
             if made:
-                with suppress(OSError):  # not empty
-                    Path.cwd().rmdir()
+                with suppress(OSError):  # not empty, or the root part's to remove
+                    where.rmdir()
             raise
-    except FileExistsError as error:
-        raise QjouleError(f"{directory} is no directory: give another") from error
+        finally:
+            with suppress(OSError):  # root's, which is not for us
+                os.chdir(here)
     except OSError as error:
-        why = error.strerror or error
-        raise QjouleError(f"cannot write to {directory}: {why}; give another directory") from error
+        raise QjouleError(f"cannot write to {directory}: {error.strerror or error}") from error
     finally:
-        os.fchdir(before)
-        os.close(before)
+        os.close(descriptor)
+
+
+def _open(directory: Path, group: int | None) -> int:
+    """Makes the directory; a descriptor of it."""
+    try:
+        if group is not None:
+            return _by_root_part(directory, group)
+        directory.mkdir(mode=0o700, parents=True)
+    except FileExistsError:
+        return _empty(directory)
+    except OSError as error:
+        if root_part().connection is None:
+            raise QjouleError(
+                f"cannot write to {directory}: {error.strerror}; give another directory"
+            ) from None
+        return _by_root_part(directory, None)
+    return os.open(directory, _FLAGS | os.O_NOFOLLOW)
+
+
+def _empty(directory: Path) -> int:
+    """A directory that is there already."""
+    try:
+        descriptor = os.open(directory, _FLAGS)
+    except NotADirectoryError:
+        raise QjouleError(f"{directory} is no directory: give another") from None
+    except OSError as error:
+        raise QjouleError(f"cannot write to {directory}: {error.strerror}; {_ELSE}") from None
+    try:
+        with os.scandir(descriptor) as names:
+            is_empty = next(names, None) is None
+        if not is_empty:
+            raise QjouleError(f"{directory} is not empty: give another directory")
+        if os.fstat(descriptor).st_uid != os.getuid():
+            raise QjouleError(f"{directory} is there and not {_user()}'s: {_ELSE}")
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _by_root_part(directory: Path, group: int | None) -> int:
+    try:
+        return root_part().directory(directory, group)
+    except Refused as error:
+        if error.errno == errno.EEXIST:
+            raise QjouleError(f"{directory} is there and not {_user()}'s: {_ELSE}") from None
+        raise QjouleError(f"cannot write to {directory}: {why(error)}; {_ELSE}") from None
+
+
+_ELSE = "give another directory"
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return f"user {os.getuid()}"

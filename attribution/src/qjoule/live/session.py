@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 
 from qjoule.contract import Mode, Rung, ServerKind
 from qjoule.errors import QjouleError
-from qjoule.live.privileges import drop_root
 from qjoule.live.source import StreamSource
 from qjoule.live.stream_session import LiveMeta
 from qjoule.live.telling import listen
@@ -33,9 +32,9 @@ WINDOW_MS = 100
 
 
 class LiveSession(StreamSource):
-    """Traces this machine's servers. Made as root; root is given up once the tracer is attached.
+    """Traces this machine's servers.
 
-    Raises `QjouleError`: not root, no server, no tracer, or the tracer's own words.
+    Raises `QjouleError`: no root part, no server, no tracer, or the tracer's own words.
     """
 
     def __init__(
@@ -51,16 +50,22 @@ class LiveSession(StreamSource):
         calibration: str | None = None,
         where: Selection = EVERYTHING,
     ) -> None:
-        choose = for_machine(calibration)  # before root is given up
+        choose = for_machine(calibration)  # a file that cannot be read fails at once
         agents = find_and_put_agents(pids, client_tags=client_tags) if agent else {}
         plan = plan_tracing(pids, rung, generic=generic, agents=agents)
         settings = Settings(Mode.LIVE, window_ms=WINDOW_MS, energy=energy, client_tags=client_tags)
         self.left_out = tuple(left_out(plan))  #: running servers that are not traced, and why
-        self._tracer: Tracer = start_tracer(plan, settings, pids, agents)
-        names = ", ".join(planned.server.label for planned in plan.traced)
+        # What the root part opens for us it opens before the tracer is attached.
         self._tags, silence = listen(plan, every_call=True)
         if silence:
             self.left_out = (*self.left_out, silence)
+        try:
+            self._tracer: Tracer = start_tracer(plan, settings, pids, agents)
+        except BaseException:
+            if self._tags is not None:
+                self._tags.close()
+            raise
+        names = ", ".join(planned.server.label for planned in plan.traced)
         super().__init__(
             self._tracer.stream,
             fingerprint,
@@ -76,7 +81,6 @@ class LiveSession(StreamSource):
         )
         try:
             self._tracer.wait_attached()
-            drop_root()
             if self._tags is not None:
                 self._tags.start()
         except BaseException:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from qjoule.errors import QjouleError
-from qjoule.live.privileges import unprivileged_user
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from qjoule.root_part.client import root_part
+from qjoule.root_part.protocol import Refused
 from qjoule.servers.plan import AttachPlan
 from qjoule.tags.addresses import Addresses
 from qjoule.tags.tagging import TagSource
@@ -13,7 +17,6 @@ def listen(plan: AttachPlan, *, every_call: bool) -> tuple[TagSource | None, str
     """The applications of this host, or why they are not heard: that is no reason to stop.
 
     `every_call`: tell the calls to any of the servers, not only those whose queries no probe sees.
-    Needs root's rights.
     """
     told = [
         one
@@ -23,7 +26,26 @@ def listen(plan: AttachPlan, *, every_call: bool) -> tuple[TagSource | None, str
     hidden = frozenset(one.server.id for one in told if not (every_call or one.choice.by_thread))
     addresses = Addresses.of([one.server for one in told])
     try:
-        uid = unprivileged_user().pw_uid
-        return TagSource(owner=uid, addresses=addresses, hidden=hidden), ""
-    except QjouleError as error:
-        return None, f"queries will not be tagged: {error}"
+        listening = root_part().tag_socket()
+    except Refused as error:
+        return None, f"queries will not be tagged: {_why_not(error)}"
+    return TagSource(listening=listening, addresses=addresses, hidden=hidden), ""
+
+
+@contextmanager
+def listening(plan: AttachPlan) -> Iterator[tuple[TagSource | None, str]]:
+    """As `listen` for a recording, until the block is left."""
+    tags, silence = listen(plan, every_call=False)
+    try:
+        yield tags, silence
+    finally:
+        if tags is not None:
+            tags.close()
+
+
+def _why_not(error: Refused) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return "another recorder takes the tags"
+    if error.errno == errno.EPERM:
+        return "others than root may write where applications connect: remove /run/qjoule"
+    return f"cannot listen for tags: {error}"

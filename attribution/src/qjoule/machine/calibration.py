@@ -18,6 +18,7 @@ from qjoule import __version__
 from qjoule.errors import QjouleError
 from qjoule.machine.identity import Identity, changes, other_machine
 from qjoule.model.coefficients import Coefficients
+from qjoule.root_part.client import root_part
 from qjoule.shapes.safe_text import sanitise, shorten
 from qjoule.trace.meta import EnergyInfo, Meta
 from qjoule.typed_json import read_as
@@ -159,9 +160,10 @@ def load(path: Path) -> Calibration | None:
 def machine_file() -> Path:
     """Where this user's commands look for the machine's calibration.
 
-    Root's is the machine's; another user may have one of their own, which then counts for them.
+    Root's is the machine's, with sudo too; another user may have one of their own, which then counts
+    for them.
     """
-    if os.geteuid() == 0:
+    if os.geteuid() == 0 or root_part().connection is not None:
         return MACHINE_FILE
     # Of a service's user there may be no home, or one that it may not enter: no error either.
     base = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")  # noqa: PTH111

@@ -49,11 +49,11 @@ class Listener:
         listener.poll()   # all that was written before this call has been taken after it
     """
 
-    def __init__(self, path: Path, taker: Taker) -> None:
+    def __init__(self, path: Path, taker: Taker, listening: socket.socket | None = None) -> None:
         """Listens at once. Raises QjouleError if another recorder does, or it cannot."""
         self.path = path
         self._taker = taker
-        self._socket = _listen(path)
+        self._socket = listening or _listen(path)
         self._lock = threading.Lock()
         self._applications: list[Application] = []
         self._next = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,8 +23,8 @@ class TagSource:
     def __init__(
         self,
         path: Path | None = None,
-        owner: int | None = None,
         *,
+        listening: socket.socket | None = None,
         addresses: Addresses | None = None,
         hidden: frozenset[int] = frozenset(),
     ) -> None:
@@ -31,7 +32,7 @@ class TagSource:
 
         Args:
             path: of the socket; default: `QJOULE_TAGS_SOCKET`, or below /run.
-            owner: of the folder below /run: who will have to remove the socket.
+            listening: a socket that listens already, instead of one at `path`.
             addresses: of the servers whose calls are to be told one by one.
             hidden: those of them of which only some connections are, see `told`.
         """
@@ -42,9 +43,7 @@ class TagSource:
         self._told = ToldCalls(where.server_of, hidden, any_server=any_server)
         path = path or (Path(named) if named else DEFAULT_PATH)
         self._waiting = Waiting(self._calls, self._told)
-        self._listener = Listener(path, _Reads(self._waiting, self._told))
-        if owner is not None and path == DEFAULT_PATH:
-            os.chown(path.parent, owner, -1)
+        self._listener = Listener(path, _Reads(self._waiting, self._told), listening)
 
     @property
     def lost(self) -> int:

@@ -1,0 +1,32 @@
+"""What a trace says of itself when its recording begins."""
+
+from __future__ import annotations
+
+import platform
+
+from qjoule.machine.cpu import read_cpu_info
+from qjoule.servers.plan import AttachPlan
+from qjoule.trace.meta import Meta, Server
+
+
+def trace_meta(plan: AttachPlan, *, literals: bool) -> Meta:
+    """Of this machine and the servers of the plan; `literals`: statements are kept with them."""
+    servers = tuple(
+        Server(
+            id=planned.server.id,
+            name=planned.server.label,
+            kind=str(planned.server.flavour),
+            version=planned.server.version,
+            exe=planned.server.exe_name,
+            rung=planned.choice.rung.name.lower(),
+            reason=planned.choice.why,
+        )
+        for planned in plan.traced
+    )
+    return Meta(
+        host=platform.node(),
+        kernel=platform.release(),
+        cpu=read_cpu_info().name,
+        literals=literals,
+        servers=servers,
+    )

@@ -1,0 +1,50 @@
+"""A command that the root part runs without rights: it does what a test writes to its input.
+
+The test's code has `part` (root_part()) and `ask`; what it prints comes back.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT_PART = Path(sys.executable).with_name("qjoule-root")
+_PREAMBLE = """
+from qjoule.root_part.client import root_part
+from qjoule.root_part.protocol import Kind, Refused, ask
+import errno, os, sys
+from pathlib import Path
+part = root_part()
+def refused(kind, **options):
+    try:
+        ask(part.connection, kind, **options)
+    except Refused as error:
+        return errno.errorcode[error.errno]
+    return "granted"
+"""
+
+
+def asked(
+    code: str, *words: str, directory: Path | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Runs `code` without rights, with the command line `words`; asserts that it ended well."""
+    done = subprocess.run(
+        [ROOT_PART, sys.executable, "-I", _file(), *words],
+        input=_PREAMBLE + code,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        cwd=directory,
+        env={**os.environ, **environment},
+    )
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+
+
+def _file() -> str:
+    return str(Path(__file__).with_name("asked.py"))
