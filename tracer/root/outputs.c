@@ -14,6 +14,7 @@
 #include <sys/pidfd.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -23,13 +24,13 @@
 #include "rights.h"
 #include "root.h"
 
-#define CALIBRATION	   "/var/lib/qjoule/calibration.json"
-#define CALIBRATION_BYTES  (1 << 20)
-#define TAGS		   "/run/qjoule/tags.sock"
-#define DEFAULT_NAME	   "qjoule-" /* of a trace: date and time follow */
-#define OPEN_DIRECTORY	   (O_RDONLY | O_DIRECTORY | O_CLOEXEC)
-#define LOADER_FIRST_FD	   3
-#define LOADER_DESCRIPTORS 6
+#define CALIBRATION	  "/var/lib/qjoule/calibration.json"
+#define CALIBRATION_BYTES (1 << 20)
+#define TAGS		  "/run/qjoule/tags.sock"
+#define DEFAULT_NAME	  "qjoule-" /* of a trace: date and time follow */
+#define OPEN_DIRECTORY	  (O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+#define LOADER_FILE_BYTES (32 << 20) /* the agent's files are much smaller */
+#define ABOVE		  32	     /* descriptors that a program does not inherit */
 
 /* A name in a directory that is open. */
 struct place {
@@ -201,23 +202,67 @@ static int listen_for_tags(struct answer *answer)
 	return error;
 }
 
+static const char *caller_home;
+
 /* In the child: becomes who called us, and the program. */
-static int become(const struct root *root, const char *home, char **words)
+static int become_caller(const struct root *root, char **words)
 {
 	sigprocmask(SIG_SETMASK, &root->signals, NULL);
 	umask(root->umask);
 	close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
 	if (!root->called_by_root &&
 	    (setgroups(0, NULL) || setresgid(root->gid, root->gid, root->gid) ||
-	     setresuid(root->uid, root->uid, root->uid) || setenv("HOME", home, 1)))
+	     setresuid(root->uid, root->uid, root->uid) || setenv("HOME", caller_home, 1)))
 		return -errno;
 	execvp(words[0], words);
 	return -errno;
 }
 
+/* What the agent's loader inherits, from 3 on (qjoule.servers.agent_loader, Inherited). */
+enum {
+	LOADER_SOCKET,
+	LOADER_JAR,
+	LOADER_HOOKS,
+	LOADER_LIBRARY,
+	LOADER_ROOT,
+	LOADER_HANDLE,
+	LOADER_FDS
+};
+
+static int loader_fds[LOADER_FDS];
+static const struct rp_request *loader_request;
+
+/* In the child: becomes the JVM's user, and the loader. */
+static int become_loader(const struct root *root, char **words)
+{
+	struct rlimit none = {0, 0}, bytes = {LOADER_FILE_BYTES, LOADER_FILE_BYTES};
+	char *environment[] = {NULL};
+	sigset_t signals;
+	int error, null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+	(void)root;
+	for (int i = 0; i < LOADER_FDS; i++)
+		loader_fds[i] = fcntl(loader_fds[i], F_DUPFD_CLOEXEC, ABOVE);
+	for (int i = 0; i < 3 + LOADER_FDS; i++)
+		if (dup2(i < 3 ? null : loader_fds[i - 3], i) < 0)
+			return -errno;
+	close_range(3 + LOADER_FDS, ~0U, CLOSE_RANGE_CLOEXEC);
+	sigemptyset(&signals);
+	sigprocmask(SIG_SETMASK, &signals, NULL);
+	umask(0077);
+	if (setsid() < 0 || chdir("/") || setrlimit(RLIMIT_CORE, &none) ||
+	    setrlimit(RLIMIT_FSIZE, &bytes))
+		return -errno;
+	error = rights_give_up(loader_request->number, loader_request->flags);
+	if (error)
+		return error;
+	execve(words[0], words, environment);
+	return -errno;
+}
+
 /* Forks; the child does not return from `start` unless that fails. Returns its pid, or why not. */
-static pid_t spawn(int (*start)(const struct root *, const char *, char **),
-		   const struct root *root, const char *text, char **words)
+static pid_t spawn(int (*start)(const struct root *, char **), const struct root *root,
+		   char **words)
 {
 	int report[2], error = 0;
 	pid_t pid;
@@ -226,8 +271,10 @@ static pid_t spawn(int (*start)(const struct root *, const char *, char **),
 		return -errno;
 	pid = fork();
 	if (!pid) {
-		error = start(root, text, words);
-		_exit(write(report[1], &error, sizeof(error)) < 0);
+		int end = fcntl(report[1], F_DUPFD_CLOEXEC, ABOVE);
+
+		error = start(root, words);
+		_exit(write(end, &error, sizeof(error)) < 0);
 	}
 	if (pid < 0)
 		error = -errno;
@@ -248,7 +295,8 @@ static int run(struct root *root, const struct rp_request *request, struct answe
 		words++;
 	if (!*words || !*++words || root->run_pid)
 		return -EINVAL; /* nothing is named, or it has run */
-	pid = spawn(become, root, request->text, words);
+	caller_home = request->text;
+	pid = spawn(become_caller, root, words);
 	if (pid < 0)
 		return pid;
 	answer->reply.pid = root->run_pid = pid;
@@ -264,6 +312,65 @@ bool outputs_ended(struct root *root, pid_t pid, int status)
 	root->run_pid = -1;
 	command_tell(&answer);
 	return true;
+}
+
+static int open_agent_file(const struct root *root, const char *name)
+{
+	const char *python = root->command[0];
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof(path), "%.*s/../lib/qjoule/%s", (int)(strrchr(python, '/') - python),
+		 python, name);
+	return open(path, O_RDONLY | O_CLOEXEC);
+}
+
+static int load_agent(const struct root *root, const struct rp_request *request,
+		      struct answer *answer)
+{
+	char directory[32], pid[16], own_pid[16],
+	    *words[] = {root->command[0],
+			"-I",
+			"-m",
+			"qjoule.servers.agent_loader",
+			pid,
+			own_pid,
+			request->size & 1 ? "--client-tags" : "--seconds=30",
+			request->size & 2 ? "--no-signal" : "--seconds=30",
+			NULL};
+	int pair[2] = {-1, -1}, proc, error = 0;
+	struct stat status;
+
+	snprintf(directory, sizeof(directory), "/proc/%d", request->pid);
+	snprintf(pid, sizeof(pid), "%d", request->pid);
+	snprintf(own_pid, sizeof(own_pid), "%d", (int)request->offset);
+	loader_request = request;
+	loader_fds[LOADER_HANDLE] = pidfd_open(request->pid, 0);
+	proc = open(directory, OPEN_DIRECTORY);
+	loader_fds[LOADER_ROOT] = openat(proc, "root", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	loader_fds[LOADER_JAR] = open_agent_file(root, "qjoule-agent.jar");
+	loader_fds[LOADER_HOOKS] = open_agent_file(root, "hooks.jar");
+	loader_fds[LOADER_LIBRARY] = open_agent_file(root, "libqjoule_agent.so");
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
+		error = -errno;
+	loader_fds[LOADER_SOCKET] = pair[1];
+	for (int i = 0; i < LOADER_FDS && !error; i++)
+		error = loader_fds[i] < 0 ? -ENOENT : 0;
+	/* It still runs, so that is its directory; its owner is its effective user. */
+	if (!error &&
+	    (pidfd_send_signal(loader_fds[LOADER_HANDLE], 0, NULL, 0) || fstat(proc, &status)))
+		error = -errno;
+	if (!error &&
+	    (!status.st_uid || status.st_uid != request->number || status.st_gid != request->flags))
+		error = -EPERM;
+	if (!error)
+		error = spawn(become_loader, root, words);
+	for (int i = 0; i < LOADER_FDS; i++)
+		if (loader_fds[i] >= 0)
+			close(loader_fds[i]);
+	if (proc >= 0)
+		close(proc);
+	answer->fd = pair[0];
+	return error < 0 ? error : 0;
 }
 
 /* A file beside the one that it is to replace, for the command to write. */
@@ -315,6 +422,8 @@ int outputs_answer(struct root *root, const struct rp_request *request, struct a
 		return make_directory(root, request, answer);
 	case RP_TAG_SOCKET:
 		return listen_for_tags(answer);
+	case RP_AS:
+		return load_agent(root, request, answer);
 	case RP_RUN:
 		return run(root, request, answer);
 	case RP_STAGE:

@@ -91,6 +91,30 @@ class RootPart:
             raise QjouleError(f"cannot start {program[0]}: {error}") from None
         return Program(connection, reply.pid, ended)
 
+    def loader(
+        self,
+        pid: int,
+        uid: int,
+        gid: int,
+        own_pid: int,
+        *,
+        client_tags: bool = False,
+        may_signal: bool = True,
+    ) -> socket.socket:
+        """Starts the agent's loader as the user of a JVM; the socket on which it answers.
+
+        Args:
+            own_pid: the JVM's number in its own pid namespace.
+            client_tags, may_signal: see `servers.agent_loader`.
+
+        Raises:
+            Refused: that is not its user, or root is.
+        """
+        connection = self.need("an agent")
+        options = client_tags | (not may_signal) << 1
+        numbers = {"number": uid, "flags": gid, "offset": own_pid, "size": options}
+        return socket.socket(fileno=ask(connection, Kind.AS, pid=pid, **numbers).fd)
+
     def stage(self, path: Path) -> int:
         """A new file to write, which `publish` puts in the place of `path`. Raises `Refused`."""
         text = os.fsencode(_as_given(path))
