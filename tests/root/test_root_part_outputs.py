@@ -109,7 +109,12 @@ os.mkdir("table"); open("table/part", "w"); open("meta", "w")
 """
     words = ("record", "-o", str(place / "t"), "--group", "adm")
     asked(code, *words)
-    for name, bits in (("t", 0o2750), ("t/table", 0o2750), ("t/meta", 0o640), ("t/table/part", 0o640)):
+    for name, bits in (
+        ("t", 0o2750),
+        ("t/table", 0o2750),
+        ("t/meta", 0o640),
+        ("t/table/part", 0o640),
+    ):
         assert (mode(place / name), (place / name).stat().st_gid) == (bits, group.gr_gid), name
 
 

@@ -62,4 +62,4 @@ def test_a_full_disk_is_one_line(arguments: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(("does", "code"), [("exit 3", 3), ("kill -INT $$", 130), (":", 0)])
 def test_exit_codes_of_programs_are_those_of_shells(does: str, code: int) -> None:
     with subprocess.Popen(["/bin/sh", "-c", does]) as child:
-        assert exit_code(child) == code
+        assert exit_code(child.wait()) == code

@@ -58,8 +58,6 @@ class LazyGroup(click.Group):
 @click.pass_context
 def cli(ctx: click.Context) -> None:
     """Joules per query, on a production database server."""
-    if ctx.invoked_subcommand != _FOR_ANOTHER:
-        os.umask(0o077)  # what we write is for our user alone, whatever the shell says
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help(), err=True)
         ctx.exit(2)
@@ -67,6 +65,9 @@ def cli(ctx: click.Context) -> None:
 
 def main() -> None:
     """Run a command; errors are one line on standard error, exit codes 0, 1 or 2."""
+    named = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+    if named != _FOR_ANOTHER:
+        os.umask(0o077)  # what we write is for our user alone, whatever the shell says
     try:
         if "QJOULE_ROOT_PART" in os.environ:
             from qjoule.root_part.client import root_part  # noqa: PLC0415 (only where it is)

@@ -44,7 +44,5 @@ def asked(
     return done
 
 
-
-
 def _file() -> str:
     return str(Path(__file__).with_name("asked.py"))

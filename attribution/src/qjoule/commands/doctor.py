@@ -14,7 +14,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from qjoule.commands import doctor_generic, options
+from qjoule.commands import doctor_generic, doctor_rights, options
 from qjoule.errors import UsageError
 from qjoule.machine.check import Check
 from qjoule.servers.discovery import Discovery
@@ -41,6 +41,7 @@ class Findings:
     plan: AttachPlan
     discovery: Discovery
     generic: tuple[Server, ...] = ()  #: what else listens
+    rights: tuple[doctor_rights.Rights, ...] = ()  #: of each process of a recording
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -161,19 +162,26 @@ def examine(host_root: Path | None = None) -> Findings:
     from qjoule.machine.in_force import check as calibration_check  # noqa: PLC0415
     from qjoule.machine.kernel import check_machine  # noqa: PLC0415
     from qjoule.machine.power_table import estimate_curve  # noqa: PLC0415
+    from qjoule.root_part.client import root_part  # noqa: PLC0415
     from qjoule.servers.discovery import discover  # noqa: PLC0415
     from qjoule.servers.generic import find_generic  # noqa: PLC0415
     from qjoule.servers.kernel_facts import read_kernel_facts  # noqa: PLC0415
     from qjoule.servers.plan import build_plan  # noqa: PLC0415
 
+    part = root_part()
+    own = os.getppid() if part.connection is not None else None
     discovery = discover()
     curve = estimate_curve(read_cpu_info())
     return Findings(
-        checks=(*check_machine(host_root=host_root), calibration_check(this_machine())),
+        checks=(
+            *check_machine(host_root=host_root, sensors=part.sensors(), privileged=own),
+            calibration_check(this_machine()),
+        ),
         power=f"{curve.w0:.1f} W idle, {curve.w100:.1f} W busy ({curve.label})",
         plan=build_plan(discovery.servers, read_kernel_facts()),
         discovery=discovery,
         generic=tuple(find_generic(discovery.servers)),
+        rights=tuple(doctor_rights.rights_of_a_recording(root_part=own)),
     )
 
 
@@ -184,6 +192,7 @@ def to_json(findings: Findings) -> dict[str, Any]:
         "ready": not findings.problems,
         "problems": list(findings.problems),
         "checks": [asdict(check) for check in findings.checks],
+        "rights": [asdict(one) for one in findings.rights],
         "estimated_power": findings.power,
         "servers": [planned.summary() for planned in findings.plan.servers],
         "generic_servers": [doctor_generic.to_json(server) for server in findings.generic],
@@ -201,6 +210,11 @@ def render(findings: Findings, width: int) -> Iterator[str]:
         "  " + "power".ljust(_INDENT - 2) + f"estimated: {findings.power}", width, _INDENT
     )
     yield ""
+    if findings.rights:
+        yield click.style("Processes", bold=True)
+        for line in doctor_rights.lines(findings.rights):
+            yield from _wrap(line, width, 13)
+        yield ""
     yield click.style("Database servers", bold=True)
     for planned in findings.plan.servers:
         yield from _server(planned, width)
@@ -208,7 +222,7 @@ def render(findings: Findings, width: int) -> Iterator[str]:
         yield "  none found, neither running nor installed where packages put them"
     for line in findings.discovery.unreadable:
         yield from _wrap(f"  not read: {line}", width, 4)
-    if findings.discovery.hidden and os.geteuid() != 0:
+    if findings.discovery.hidden and not _is_root(findings):
         hidden = findings.discovery.hidden
         yield from _wrap(f"  {hidden} processes of other users are hidden: run as root", width, 4)
     yield ""
@@ -218,6 +232,10 @@ def render(findings: Findings, width: int) -> Iterator[str]:
             yield from _wrap(line, width, 5)
         yield ""
     yield from _verdict(findings, width)
+
+
+def _is_root(findings: Findings) -> bool:
+    return any(one.user == "root" for one in findings.rights)
 
 
 def _check(check: Check, width: int) -> Iterator[str]:

@@ -16,6 +16,7 @@ from types import FrameType
 import click
 
 from qjoule.errors import QjouleError
+from qjoule.live.program import exit_code
 
 
 @click.command(
@@ -102,8 +103,7 @@ def _run(program: tuple[str, ...], environment: dict[str, str]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, forward)
-    code = child.wait()
-    return code if code >= 0 else 128 - code  # as shells say it
+    return exit_code(child.wait())
 
 
 def _summary(lines: list[str]) -> list[str]:

@@ -160,8 +160,8 @@ def load(path: Path) -> Calibration | None:
 def machine_file() -> Path:
     """Where this user's commands look for the machine's calibration.
 
-    Root's is the machine's, with sudo too; another user may have one of their own, which then counts
-    for them.
+    Root's is the machine's, by sudo too; another user may have one of their own, which then
+    counts for them.
     """
     if os.geteuid() == 0 or root_part().connection is not None:
         return MACHINE_FILE

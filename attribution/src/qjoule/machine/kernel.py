@@ -9,9 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from qjoule.machine.check import Check
-from qjoule.machine.counters import hardware_counters
+from qjoule.machine.counters import hardware_counters, try_event
 from qjoule.machine.files import read_text
-from qjoule.machine.sources import host_tree, perf_pmu, powercap_tree
+from qjoule.machine.sources import host_tree, may_read, perf_pmu, powercap_tree
+from qjoule.root_part.sensors import Sensors
 
 ROOT = Path("/")
 BTF_MAGIC = b"\x9f\xeb"  # little-endian 0xeb9f, Documentation/bpf/btf.rst
@@ -28,21 +29,34 @@ TRACEPOINTS = {
 }
 
 
-def check_machine(root: Path = ROOT, host_root: Path | None = None) -> tuple[Check, ...]:
-    """Every check, in the order in which `doctor` shows them."""
+def check_machine(
+    root: Path = ROOT,
+    host_root: Path | None = None,
+    sensors: Sensors | None = None,
+    privileged: int | None = None,
+) -> tuple[Check, ...]:
+    """Every check, in the order in which `doctor` shows them.
+
+    Args:
+        host_root: where a hypervisor gives counters.
+        sensors: opens counters and energy files for us; None: our own rights are asked.
+        privileged: the process that will hold the privileges; None: this one.
+    """
+    try_one = try_event if sensors is None else sensors.try_event
+    readable = may_read if sensors is None else sensors.may_read
     return (
         kernel_release(root),
-        privileges(root),
+        privileges(root, privileged),
         btf(root),
         *tracepoints(root),
         uprobes(root),
         lockdown(root),
         bpf_jit(root),
         unprivileged_bpf(root),
-        *hardware_counters(),
-        powercap_tree(root),
+        *hardware_counters(try_one),
+        powercap_tree(root, readable),
         perf_pmu(root),
-        *([host_tree(host_root)] if host_root else []),
+        *([host_tree(host_root, readable)] if host_root else []),
     )
 
 
@@ -51,10 +65,13 @@ def kernel_release(root: Path = ROOT) -> Check:
     return Check("kernel", True if release else None, release or "is /proc mounted?")
 
 
-def privileges(root: Path = ROOT) -> Check:
-    """Enough is CAP_SYS_ADMIN, or CAP_BPF with CAP_PERFMON and CAP_SYS_PTRACE."""
+def privileges(root: Path = ROOT, process: int | None = None) -> Check:
+    """Enough is CAP_SYS_ADMIN, or CAP_BPF with CAP_PERFMON and CAP_SYS_PTRACE.
+
+    `process`: whose they are; None: ours.
+    """
     bits: int | None = None
-    for line in read_text(root / "proc/self/status").splitlines():
+    for line in read_text(root / f"proc/{process or 'self'}/status").splitlines():
         if line.startswith("CapEff:"):
             bits = int(line.split()[1], 16)
     if bits is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from qjoule.machine.check import Check
@@ -16,13 +17,18 @@ ROOT = Path("/")
 NO_RAPL = "modprobe intel_rapl_msr; in a virtual machine use --energy auto or estimated"
 
 
-def powercap_tree(root: Path = ROOT) -> Check:
-    return _tree("powercap", root / "sys/class/powercap", NO_RAPL)
+def may_read(path: Path) -> bool:
+    return os.access(path, os.R_OK, effective_ids=True)
 
 
-def host_tree(folder: Path) -> Check:
-    """A tree that a hypervisor fills for this guest."""
-    return _tree("host energy", folder, "mount the tree that the hypervisor exports")
+def powercap_tree(root: Path = ROOT, readable: Callable[[Path], bool] = may_read) -> Check:
+    """`readable`: whether who will read it may read a counter."""
+    return _tree("powercap", root / "sys/class/powercap", NO_RAPL, readable)
+
+
+def host_tree(folder: Path, readable: Callable[[Path], bool] = may_read) -> Check:
+    """A tree that a hypervisor fills for this guest. `readable` as of `powercap_tree`."""
+    return _tree("host energy", folder, "mount the tree that the hypervisor exports", readable)
 
 
 def perf_pmu(root: Path = ROOT) -> Check:
@@ -35,14 +41,14 @@ def perf_pmu(root: Path = ROOT) -> Check:
     return Check("perf energy", ok, detail, "" if ok else NO_RAPL)
 
 
-def _tree(name: str, folder: Path, missing: str) -> Check:
+def _tree(name: str, folder: Path, missing: str, readable: Callable[[Path], bool]) -> Check:
     """`intel-rapl:N` zones; `intel-rapl-mmio` shows the same packages again and is not counted."""
     zones = [p for p in folder.glob("intel-rapl:*") if re.fullmatch(r"intel-rapl:\d+", p.name)]
     counters = [zone / "energy_uj" for zone in zones if (zone / "energy_uj").exists()]
     if not counters:
         return Check(name, False, f"no intel-rapl zones under {folder}", missing)
     names = ", ".join(sorted(_name(counter.parent) for counter in counters))
-    if not all(os.access(counter, os.R_OK, effective_ids=True) for counter in counters):
+    if not all(map(readable, counters)):
         return Check(name, False, f"{names}: not readable", "run it with sudo")
     return Check(name, True, names)
 

@@ -18,7 +18,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from qjoule.errors import QjouleError
+from qjoule.live.program import exit_code
 from qjoule.root_part.protocol import Kind, Refused, ask, receive
+from qjoule.root_part.sensors import Sensors
 
 _VARIABLE = "QJOULE_ROOT_PART"
 _PR_SET_DUMPABLE = 4  #: prctl(2)
@@ -43,8 +45,7 @@ class Program:
 
     def _wait(self) -> None:
         with suppress(QjouleError, OSError):
-            code = os.waitstatus_to_exitcode(receive(self._connection).pid)
-            self._code = code if code >= 0 else 128 - code
+            self._code = exit_code(os.waitstatus_to_exitcode(receive(self._connection).pid))
         self._ended()
 
 
@@ -65,9 +66,16 @@ class RootPart:
 
         `group`: may read it. Raises `Refused`: EEXIST if there is something already.
         """
-        shared = {} if group is None else {"flags": _SHARED, "number": group}
         text = os.fsencode(_as_given(path))
-        return ask(self.need("this directory"), Kind.DIRECTORY, text=text, **shared).fd
+        flags, number = (0, 0) if group is None else (_SHARED, group)
+        connection = self.need("this directory")
+        return ask(connection, Kind.DIRECTORY, text=text, flags=flags, number=number).fd
+
+    def sensors(self) -> Sensors | None:
+        """Once, and only without a tracer: what it asks for is asked on its socket."""
+        if self.connection is None:
+            return None
+        return Sensors(socket.socket(fileno=ask(self.connection, Kind.TRACER).fd))
 
     def tag_socket(self) -> socket.socket:
         """The listening socket that applications connect to. Raises `Refused`."""
@@ -112,8 +120,10 @@ class RootPart:
         """
         connection = self.need("an agent")
         options = client_tags | (not may_signal) << 1
-        numbers = {"number": uid, "flags": gid, "offset": own_pid, "size": options}
-        return socket.socket(fileno=ask(connection, Kind.AS, pid=pid, **numbers).fd)
+        reply = ask(
+            connection, Kind.AS, pid=pid, number=uid, flags=gid, offset=own_pid, size=options
+        )
+        return socket.socket(fileno=reply.fd)
 
     def stage(self, path: Path) -> int:
         """A new file to write, which `publish` puts in the place of `path`. Raises `Refused`."""

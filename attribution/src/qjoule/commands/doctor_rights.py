@@ -1,0 +1,78 @@
+"""What each process of a recording may do: as `qjoule doctor` shows it."""
+
+from __future__ import annotations
+
+import pwd
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Rights:
+    """Of a process. `capabilities`: how many it has, or may take up (CapPrm)."""
+
+    process: str
+    user: str
+    capabilities: int
+    no_new_privs: bool
+    seccomp: str
+    does: str
+
+    @property
+    def words(self) -> str:
+        bits = {0: "no capability", 1: "1 capability"}
+        return ", ".join(
+            [
+                f"user {self.user}",
+                bits.get(self.capabilities, f"{self.capabilities} capabilities"),
+                "cannot gain any" if self.no_new_privs else "can gain more",
+                self.seccomp,
+            ]
+        )
+
+
+def rights_of_a_recording(proc: Path = Path("/proc"), root_part: int | None = None) -> list[Rights]:
+    """`root_part`: its process; without it this user's own rights are told.
+
+    The root part and the command are read from /proc; examiners and the tracer are the command's
+    children, which cannot have more than it has.
+    """
+    own = _read(proc / "self/status", "command", "unfiltered until it records", "plans and writes")
+    if root_part is None or own is None:
+        return [] if own is None else [replace(own, seccomp="unfiltered")]
+    privileged = _read(
+        proc / f"{root_part}/status", "root part", "unfiltered", "opens, checks and attaches"
+    )
+    filtered = "seccomp: what it needs"
+    return [
+        *([privileged] if privileged else []),
+        own,
+        replace(own, process="examiners", seccomp=filtered, does="read what servers' users wrote"),
+        replace(own, process="tracer", seccomp=filtered, does="reads the kernel's records"),
+    ]
+
+
+def lines(rights: Sequence[Rights]) -> Iterator[str]:
+    """For people."""
+    for one in rights:
+        yield f"  {one.process:<10} {one.words}: {one.does}"
+
+
+def _read(status: Path, process: str, seccomp: str, does: str) -> Rights | None:
+    try:
+        text = status.read_text()
+    except OSError:
+        return None
+    fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+    uid = int(fields["Uid"].split()[1])
+    limited = fields["NoNewPrivs"].strip() == "1"
+    held = int(fields["CapPrm"], 16)
+    return Rights(process, _name(uid), held.bit_count(), limited, seccomp, does)
+
+
+def _name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
