@@ -18,7 +18,6 @@ from typing import Any
 import psutil
 import pytest
 
-from qjoule.live.privileges import unprivileged_user
 from qjoule.model.attribute import attribute
 from qjoule.trace.reader import Trace
 from root.support.at_once import at_once
