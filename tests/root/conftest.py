@@ -34,6 +34,23 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         before.restore()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def open_directories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Every user may enter the tests' directories: what they name is read without root's rights."""
+    base, make = tmp_path_factory.getbasetemp(), tmp_path_factory.mktemp
+
+    def mktemp(basename: str, numbered: bool = True) -> Path:
+        made = make(basename, numbered)
+        made.chmod(0o755)
+        return made
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tmp_path_factory, "mktemp", mktemp)
+        for one in (base, base.parent):
+            one.chmod(0o755)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _clock() -> None:
     tolerance.begin()

@@ -36,6 +36,7 @@ QUIET = 0.2
 def temporary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The temporary directory of every calibration here, and of nobody else."""
     folder = tmp_path_factory.mktemp("temporary")
+    folder.chmod(0o1777)  # as /tmp
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", str(folder))
         yield folder
@@ -219,7 +220,7 @@ def test_stopped_half_way_it_leaves_nothing(
     while any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in alive(family)):
         assert time.monotonic() < deadline, f"still there: {alive(family)}"
         time.sleep(0.02)
-    while list(scratch.iterdir()):  # the keeper clears away what it was told
+    while list(scratch.iterdir()):
         assert time.monotonic() < deadline
         time.sleep(0.02)
     assert not file.exists()
@@ -231,7 +232,7 @@ def until_load_runs(pid: int) -> list[psutil.Process]:
     while True:
         family = psutil.Process(pid).children(recursive=True)
         if any(one.name() == "qjoule-load" for one in alive(family)):
-            assert len(family) >= 3, "the tracer, the keeper and the load"
+            assert len(family) >= 3, "the command, the tracer and the load"
             return family
         assert time.monotonic() < deadline, "no load was started"
         time.sleep(0.02)

@@ -99,10 +99,8 @@ def _unprivileged(top: Top) -> None:
         status = dict(
             line.split(":", 1) for line in Path(f"/proc/{one.pid}/status").read_text().splitlines()
         )
-        # In a tree below /root, which `nobody` cannot read, the reader stays root in name alone.
-        named_root = one is process and unprivileged_user().pw_uid == 0
-        assert named_root or "0" not in status["Uid"].split(), "real, effective, saved, file system"
-        assert named_root or "0" not in status["Gid"].split()
+        assert "0" not in status["Uid"].split(), "real, effective, saved, file system"
+        assert "0" not in status["Gid"].split()
         assert one is not process or not int(status["CapBnd"], 16)
         assert not status["Groups"].split()
         held = int(status["CapPrm"], 16) | int(status["CapEff"], 16)

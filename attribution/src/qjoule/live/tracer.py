@@ -20,6 +20,7 @@ from qjoule.machine.cpu import read_cpu_info
 from qjoule.machine.power_table import estimate_curve
 from qjoule.root_part.client import root_part
 from qjoule.root_part.protocol import Kind, ask
+from qjoule.root_part.sensors import Sensors
 from qjoule.servers.agent import Agent, put_agents
 from qjoule.servers.discovery import find_servers
 from qjoule.servers.generic import by_thread_instead, with_generic
@@ -110,8 +111,7 @@ def find_and_put_agents(
     Raises:
         QjouleError: not root, there is none, or one cannot have an agent.
     """
-    if os.geteuid() != 0:
-        raise QjouleError("an agent needs root: run it again with sudo")
+    root_part().need("an agent")
     return put_agents(find_servers(), pids, client_tags=client_tags)
 
 
@@ -192,31 +192,32 @@ def start_tracer(
     Raises:
         QjouleError: there is no root part, it refuses, or the tracer is not installed.
     """
+    program = str(installed_program("qjoule-tracer"))
     asked = ask(connection or root_part().need("tracing"), Kind.TRACER)
-    read_end, write_end = os.pipe()
-    command = [
-        str(installed_program("qjoule-tracer")),
-        *_arguments(settings, read_end),
-        *("--root", str(asked.fd)),
-        *plan.arguments(),
-    ]
-    if pids:
-        command.append("--only-running")
-    try:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            pass_fds=(read_end, asked.fd),
-            start_new_session=True,  # Ctrl-C reaches us alone: the trace is to end in order
-        )
-    except OSError as error:
-        os.close(write_end)
-        raise QjouleError(f"cannot start {command[0]}: {error.strerror}") from None
-    finally:
-        os.close(read_end)
-        os.close(asked.fd)
+    with socket.socket(fileno=asked.fd) as root:
+        read_end, write_end = os.pipe()
+        command = [
+            program,
+            *_arguments(settings, read_end, Sensors(root)),
+            *("--root", str(asked.fd)),
+            *plan.arguments(),
+        ]
+        if pids:
+            command.append("--only-running")
+        try:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                pass_fds=(read_end, asked.fd),
+                start_new_session=True,  # Ctrl-C reaches us alone: the trace is to end in order
+            )
+        except OSError as error:
+            os.close(write_end)
+            raise QjouleError(f"cannot start {command[0]}: {error.strerror}") from None
+        finally:
+            os.close(read_end)
     _widen(process)
     return Tracer(process, write_end, (agents or {}).values())
 
@@ -228,7 +229,7 @@ def _widen(process: subprocess.Popen[bytes]) -> None:
             fcntl.fcntl(process.stdout, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
 
-def _arguments(settings: Settings, control: int) -> Sequence[str]:
+def _arguments(settings: Settings, control: int, sensors: Sensors) -> Sequence[str]:
     curve = estimate_curve(read_cpu_info())
     arguments = {
         "--mode": settings.mode.name.lower(),
@@ -247,7 +248,7 @@ def _arguments(settings: Settings, control: int) -> Sequence[str]:
     if settings.client_tags:
         words.append("--tags")
     if settings.counters:
-        for check in hardware_counters():
+        for check in hardware_counters(sensors.try_event):
             if check.ok:
                 name = check.name.removeprefix("counter ").replace("_", "-")
                 words += ["--counter", name]
