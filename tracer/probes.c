@@ -161,6 +161,10 @@ int probes_attach(struct probes *probes, const struct options *options, const st
 {
 	int err;
 
+	if (root_part_socket() < 0) {
+		fputs("qjoule-tracer: no root part to ask: run it through `qjoule`\n", stderr);
+		return -ENOTCONN;
+	}
 	memset(probes, 0, sizeof(*probes));
 	memset(probes->ring_fds, 0xff, sizeof(probes->ring_fds));
 	probes->stop_fd = -1;

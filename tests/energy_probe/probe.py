@@ -30,7 +30,8 @@ def build(*, sanitized: bool = True) -> Path:
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     folder.chmod(0o755)  # the tests also run it as nobody
     program = folder / "energy_probe"
-    sources = [HERE / "energy_probe.c", *sorted((TREE / "tracer").glob("energy*.c"))]
+    tracer = TREE / "tracer"
+    sources = [HERE / "energy_probe.c", *sorted(tracer.glob("energy*.c")), tracer / "root_part.c"]
     subprocess.run(
         [
             *("gcc", "-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror"),

@@ -161,8 +161,8 @@ def test_compressed_requests_have_the_shapes_of_plain_ones(
 def test_the_live_view_sees_through_snappy(mongod: DatabaseServer) -> None:
     """Its sums are made in the kernel: by shape, and each text is told once."""
     plan = build_plan(find_servers(), read_kernel_facts(), Rung.SOCKET, pids=[mongod.pid])
-    options = ("--energy", "none", "--only-running", *plan.arguments())
-    with tracing(Mode.LIVE, *options) as session:
+    options = ("--energy", "none", "--only-running")
+    with tracing(Mode.LIVE, *options, plan=plan) as session:
         with mongod.connect(compressors="snappy") as client:
             for number in range(40):
                 client.shop.orders.find_one({"a": number, "text": "secret" * number})

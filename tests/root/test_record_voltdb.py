@@ -15,7 +15,7 @@ import pytest
 from qjoule.contract import Block, Mode
 from qjoule.servers.discovery import find_servers
 from qjoule.servers.kernel_facts import read_kernel_facts
-from qjoule.servers.plan import build_plan
+from qjoule.servers.plan import AttachPlan, build_plan
 from root.support import voltdb_story as day
 from root.support.recording import Run, qjoule, recording
 from root.support.tracer import tracing
@@ -170,13 +170,13 @@ def calling(server: DatabaseServer, procedure: str) -> Iterator[None]:
         thread.join()
 
 
-def plan_arguments(pid: int) -> list[str]:
-    return build_plan(find_servers(), read_kernel_facts(), pids=[pid]).arguments()
+def plan_of(pid: int) -> AttachPlan:
+    return build_plan(find_servers(), read_kernel_facts(), pids=[pid])
 
 
 def test_voltdb_sums_of_the_live_view_count_the_same(prepared: DatabaseServer) -> None:
-    arguments = ("--energy", "none", "--only-running", *plan_arguments(prepared.pid))
-    with tracing(Mode.LIVE, *arguments) as session:
+    arguments = ("--energy", "none", "--only-running")
+    with tracing(Mode.LIVE, *arguments, plan=plan_of(prepared.pid)) as session:
         story = day.tell(prepared, calls=1280)
         session.finish()
         sums = session.records(Block.AGGREGATE)

@@ -155,7 +155,7 @@ def test_the_plan_traces_threads_without_a_rung(fake: FakeProc, runtime: str) ->
     (planned,) = build_plan([server], KERNEL).traced
     line = f"{runtime}\0-jar\0x.jar\0".encode()
     assert build_plan([server], KERNEL).arguments() == [
-        *("--server", f"1:generic:none:{runtime}"),
+        *("--server", "1:generic:none:{}:{}".format(*server.exe_id)),
         *("--running", "1:100"),
         *("--restart", f"1:{arguments_hash(line):#x}"),
     ]
@@ -190,7 +190,7 @@ def test_a_known_server_whose_queries_cannot_be_told(fake: FakeProc, tmp_path: P
     assert plan.traced == ()
     again = build_plan(by_thread_instead(servers, plan), nothing)
     assert again.arguments() == [
-        *("--server", f"1:generic:none:{mysqld}"),
+        *("--server", "1:generic:none:{}:{}".format(*servers[0].exe_id)),
         *("--running", "1:300"),
     ]
     assert again.traced[0].server.label == "mysql:3306"

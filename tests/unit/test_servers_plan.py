@@ -24,6 +24,7 @@ from qjoule.servers.signatures import (
 from qjoule.servers.types import Fact, Flavour, Server
 from servers.toy_elf import MARIADB_10_11, MYSQL_8, POSTGRES, strip, toy_server
 
+HANDLE = 7  #: the root part's number of every executable here
 KERNEL = KernelFacts(recv_tracepoint=True, send_tracepoint=True, uprobes=True)
 FULL = ("-O0", "-fcf-protection=full")
 
@@ -51,15 +52,23 @@ def describe(
         sockets=(),
         encryption=Fact(encryption, "somewhere"),
         thread_pool=Fact(pool, "somewhere"),
+        handle=HANDLE,
     )
 
 
-def offset_of(path: Path, name: str, further: int = 0) -> str:
+def executable_of(path: Path) -> str:
+    """As `--server` names it."""
+    status = path.stat()
+    return f"{status.st_dev}:{status.st_ino}"
+
+
+def site_of(path: Path, name: str, further: int = 0) -> str:
+    """As `--probe` names it; every function here begins with `push %rbp`."""
     executable = open_executable(path)
     (symbol,) = executable.functions(name)
     offset = executable.file_offset(symbol.vaddr)
     assert offset is not None
-    return f"{offset + further:#x}"
+    return f"{HANDLE}:{offset + further:#x}:55"
 
 
 def pairs(arguments: list[str]) -> Iterable[str]:
@@ -84,20 +93,20 @@ def test_the_whole_plan(toys: dict[str, Path]) -> None:
         describe(3, Flavour.POSTGRES, postgres, version="15.20", tgids=(300, 301), encryption=True),
     ]
     assert pairs(build_plan(servers, KERNEL).arguments()) == [
-        f"--server 1:mysql:socket:{maria}",
+        f"--server 1:mysql:socket:{executable_of(maria)}",
         "--running 1:100",
-        f"--server 2:mysql:symbol:{mysql}",
+        f"--server 2:mysql:symbol:{executable_of(mysql)}",
         "--running 2:200",
-        f"--probe 2:mysql-begin-thd-first:{offset_of(mysql, MYSQL_8, 4)}",
-        f"--probe 2:mysql-end:{offset_of(mysql, MYSQL_8, 4)}",
+        f"--probe 2:mysql-begin-thd-first:{site_of(mysql, MYSQL_8, 4)}",
+        f"--probe 2:mysql-end:{site_of(mysql, MYSQL_8, 4)}",
         "--pool 2",
-        f"--server 3:postgres:symbol:{postgres}",
+        f"--server 3:postgres:symbol:{executable_of(postgres)}",
         "--running 3:300",
-        f"--probe 3:pg-activity:{offset_of(postgres, 'pgstat_report_activity', 4)}",
-        f"--probe 3:pg-portal-run:{offset_of(postgres, 'PortalRun', 4)}",
-        f"--probe 3:pg-failed:{offset_of(postgres, 'PortalErrorCleanup', 4)}",
-        f"--probe 3:pg-launch-workers:{offset_of(postgres, 'LaunchParallelWorkers', 4)}",
-        f"--probe 3:pg-join-leader:{offset_of(postgres, 'BecomeLockGroupMember', 4)}",
+        f"--probe 3:pg-activity:{site_of(postgres, 'pgstat_report_activity', 4)}",
+        f"--probe 3:pg-portal-run:{site_of(postgres, 'PortalRun', 4)}",
+        f"--probe 3:pg-failed:{site_of(postgres, 'PortalErrorCleanup', 4)}",
+        f"--probe 3:pg-launch-workers:{site_of(postgres, 'LaunchParallelWorkers', 4)}",
+        f"--probe 3:pg-join-leader:{site_of(postgres, 'BecomeLockGroupMember', 4)}",
         "--pg-states 3:1:2:3:4:5",
         "--pg-memory 3:0x0:0x0:0x0",
     ]
@@ -110,12 +119,12 @@ def test_a_pool_and_a_plain_server_of_one_file(toys: dict[str, Path]) -> None:
         describe(2, Flavour.MARIADB, path, tgids=(200,), pool=True),
     ]
     assert pairs(build_plan(servers, KERNEL).arguments()) == [
-        f"--server 1:mysql:symbol:{path}",
+        f"--server 1:mysql:symbol:{executable_of(path)}",
         "--running 1:100",
-        f"--probe 1:mysql-begin-command-first:{offset_of(path, MARIADB_10_11)}",
-        f"--probe 1:mysql-end:{offset_of(path, MARIADB_10_11)}",
+        f"--probe 1:mysql-begin-command-first:{site_of(path, MARIADB_10_11)}",
+        f"--probe 1:mysql-end:{site_of(path, MARIADB_10_11)}",
         "--pool 1",
-        f"--server 2:mysql:symbol:{path}",
+        f"--server 2:mysql:symbol:{executable_of(path)}",
         "--running 2:200",
         "--pool 2",
     ]
@@ -126,13 +135,13 @@ def test_children_are_probed_only_if_asked_for(tmp_path: Path) -> None:
     begin, text = MYSQL_CHILDREN[Role.MYSQL_CHILD_BEGIN], MYSQL_CHILDREN[Role.MYSQL_CHILD_TEXT]
     path = toy_server(tmp_path / "mysqld", [MYSQL_8, begin, text], flags=("-O0",))
     server = describe(1, Flavour.MYSQL, path)
-    plain = [f"--server 1:mysql:socket:{path}", "--running 1:100"]
+    plain = [f"--server 1:mysql:socket:{executable_of(path)}", "--running 1:100"]
     assert pairs(build_plan([server], KERNEL).arguments()) == plain
     assert pairs(build_plan([server], KERNEL, children=True).arguments()) == [
         *plain,
-        f"--probe 1:mysql-child-begin:{offset_of(path, begin)}",
-        f"--probe 1:mysql-child-text:{offset_of(path, text)}",
-        f"--probe 1:mysql-child-end:{offset_of(path, begin)}",
+        f"--probe 1:mysql-child-begin:{site_of(path, begin)}",
+        f"--probe 1:mysql-child-text:{site_of(path, text)}",
+        f"--probe 1:mysql-child-end:{site_of(path, begin)}",
     ]
 
 
@@ -149,10 +158,10 @@ def test_names_are_probed_where_queries_are(
     plan = build_plan([replace(server, encryption=Fact(True, "somewhere"))], KERNEL)
     assert plan.servers[0].notes == ()
     assert list(pairs(plan.arguments()))[4:] == [
-        f"--probe 1:mysql-client:{offset_of(path, MYSQL_CLIENTS[1])}",
-        f"--probe 1:{log[1]}:{offset_of(path, log[0])}",
-        f"--probe 1:mysql-database:{offset_of(path, change)}",
-        f"--probe 1:mysql-database-end:{offset_of(path, change)}",
+        f"--probe 1:mysql-client:{site_of(path, MYSQL_CLIENTS[1])}",
+        f"--probe 1:{log[1]}:{site_of(path, log[0])}",
+        f"--probe 1:mysql-database:{site_of(path, change)}",
+        f"--probe 1:mysql-database-end:{site_of(path, change)}",
     ]
 
 
@@ -276,9 +285,9 @@ def test_ids_have_no_gaps(toys: dict[str, Path], tmp_path: Path) -> None:
         (2, True),
     ]
     assert [x for x in pairs(plan.arguments()) if "--server" in x or "--running" in x] == [
-        f"--server 1:mysql:socket:{toys['mariadb']}",
+        f"--server 1:mysql:socket:{executable_of(toys['mariadb'])}",
         "--running 1:200",
-        f"--server 2:mysql:socket:{toys['mysql']}",
+        f"--server 2:mysql:socket:{executable_of(toys['mysql'])}",
     ]
 
 

@@ -97,15 +97,16 @@ def test_its_plan(tmp_path: Path, java: Path, monkeypatch: pytest.MonkeyPatch) -
     assert planned.boundary_cost_ns > 0
     assert any("no SQL" in note for note in planned.notes)
     arguments = build_plan([voltdb(java)], KERNEL).arguments()
-    offset = arguments[-1].rpartition(":")[2]
+    status = java.stat()
+    handle, offset, code = arguments[-1].split(":")[2:]
+    assert (handle, code) == ("0", "55")  # push %rbp, of a file that no root part has opened
     assert int(offset, 16) > 0
     assert arguments == [
-        *("--server", f"1:voltdb:symbol:{java}"),
+        *("--server", f"1:voltdb:symbol:{status.st_dev}:{status.st_ino}"),
         *("--running", "1:100"),
-        *("--library", f"1:{library}"),
         *("--hotspot", "1:0:3:4:104:108:20:16:12:16"),
-        *("--probe", f"1:voltdb-begin:{offset}"),
-        *("--probe", f"1:voltdb-end:{offset}"),
+        *("--probe", f"1:voltdb-begin:0:{offset}:55"),
+        *("--probe", f"1:voltdb-end:0:{offset}:55"),
     ]
     with pytest.raises(QjouleError, match="other threads than connections"):
         build_plan([voltdb(java)], KERNEL, Rung.SOCKET)
@@ -120,8 +121,9 @@ def test_what_cannot_be_probed_is_traced_by_thread(java: Path) -> None:
     assert not planned.choice.exact
     assert "native library is not loaded" in planned.choice.why
     assert planned.probes == ()
+    status = java.stat()
     assert build_plan([server], KERNEL).arguments() == [
-        *("--server", f"1:voltdb:none:{java}"),
+        *("--server", f"1:voltdb:none:{status.st_dev}:{status.st_ino}"),
         *("--running", f"1:{os.getpid()}"),
     ]
     with pytest.raises(QjouleError, match="native library is not loaded"):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 TRACER = Path(sys.executable).parent / "qjoule-tracer"
-SERVER = ("--server", "1:mysql:socket:/bin/true")
+SERVER = ("--server", "1:mysql:socket:2049:12")
 
 pytestmark = pytest.mark.skipif(not TRACER.exists(), reason="qjoule-tracer is not built: make")
 
@@ -24,49 +24,50 @@ BAD = {
         "1",
         "1:mysql",
         "1:mysql:socket:",
-        "1:mysql:socket:relative",
-        "0:mysql:socket:/bin/true",
-        "2:mysql:socket:/bin/true",
-        "17:mysql:socket:/bin/true",
-        "1:oracle:socket:/bin/true",
-        "1::socket:/bin/true",
-        "1:mysql:usdt:/bin/true",
-        "1:mysqlx:socket:/bin/true",
-        "1:mysql:none:/bin/true",
-        "1:generic:socket:/bin/true",
-        "1:cassandra:socket:/bin/true",
-        "1:mongodb:none:/bin/true",
-        "1:mongodb:agent:/bin/true",
-        "1:mysql:statistical:/bin/true",
-        "1:redis:symbol:/bin/true",
-        "1:generic:/bin/true",
+        "1:mysql:socket:/bin/true",
+        "1:mysql:socket:2049",
+        "1:mysql:socket:2049:",
+        "1:mysql:socket:2049:x",
+        "1:mysql:socket:2049:12:1",
+        "0:mysql:socket:2049:12",
+        "2:mysql:socket:2049:12",
+        "17:mysql:socket:2049:12",
+        "1:oracle:socket:2049:12",
+        "1::socket:2049:12",
+        "1:mysql:usdt:2049:12",
+        "1:mysqlx:socket:2049:12",
+        "1:mysql:none:2049:12",
+        "1:generic:socket:2049:12",
+        "1:cassandra:socket:2049:12",
+        "1:mongodb:none:2049:12",
+        "1:mongodb:agent:2049:12",
+        "1:mysql:statistical:2049:12",
+        "1:redis:symbol:2049:12",
+        "1:generic:2049:12",
     ],
     "--running": ["", "1:1", "0:1", "1:-1", "1:4294967296"],
     "--restart": ["", "never", "1:never", "1:0x10"],
     "--pool": ["", "0", "1", "x"],
     "--cql-port": ["", "1:9042", "9042"],
-    "--library": ["", "1:/lib/x", "0:/lib/x", "/lib/x"],
     "--hotspot": ["", "1:0:0:4:1:2:3:4:5:6"],
-    "--probe": ["", "1:mysql-end:0x10", "1:no-such-role:0x10"],
+    "--probe": ["", "1:mysql-end:1:0x10:55", "1:no-such-role:1:0x10:55"],
     "--pg-states": ["", "1:1:2:3:4:5"],
     "--pg-replies": ["", "1:0x10"],
     "--pg-memory": ["", "1:0x10:0:0x8"],
     "--counter": ["", "cycles=", "cycles=1", "cycles=1:", "cycles=:0", "cycle", "cycles=x:0"],
     "--reader": ["", "0", "-1", "2147483648"],
     "--control-fd": ["", "-1", "stdin"],
-    "--uid": ["", "0", "root", "4294967295"],
-    "--gid": ["", "0", "4294967296"],
+    "--root": ["", "-1", "stdin"],
 }
 #: Take any text; what it names is looked for later.
 FREE = ["--energy", "--cpu-topology", "--host-root", "--curve", "--curve-label"]
 #: Bad even where the server that they speak of is there.
 BAD_OF_A_SERVER = {
-    "--server": ["1:mysql:socket:/bin/true", "3:mysql:socket:/bin/true"],
+    "--server": ["1:mysql:socket:2049:12", "3:mysql:socket:2049:12"],
     "--running": ["2:1", "1:", "1:x", "1:1:1"],
     "--restart": ["2:never", "1:", "1:Never", "1:never:0", "1:0x", "1:0x10000000000000000"],
     "--pool": ["2", "1:1"],
     "--cql-port": ["2:9042", "1:", "1:0", "1:65536", "1:x", "0:9042"],
-    "--library": ["2:/lib/x", "1:", "1:lib/x"],
     "--hotspot": [
         "2:0:0:4:1:2:3:4:5:6",
         "1:0:0:4:1:2:3:4:5",
@@ -77,7 +78,22 @@ BAD_OF_A_SERVER = {
         "1:0:0:4:1:2:3:4:5:256",
         "1:x:0:4:1:2:3:4:5:6",
     ],
-    "--probe": ["1:mysql-end", "1:mysql-end:", "2:mysql-end:0x10", "1:mysql-end:0x10:1", "1::0"],
+    "--probe": [
+        "1:mysql-end",
+        "1:mysql-end:1:0x10",
+        "1:mysql-end:1:0x10:",
+        "1:mysql-end:1:0x10:5",
+        "1:mysql-end:1:0x10:5g",
+        "1:mysql-end:1:0x10:0x55",
+        "1:mysql-end:1:0x10:55 ",
+        "1:mysql-end:1:0x10:" + "55" * 17,
+        "1:mysql-end:0:0x10:55",
+        "1:mysql-end:2147483648:0x10:55",
+        "1:mysql-end:1:0x8000000000000000:55",
+        "1:mysql-end:1::55",
+        "1::1:0x10:55",
+        "2:mysql-end:1:0x10:55",
+    ],
     "--pg-memory": [
         "1:",
         "1:1:1",
@@ -137,7 +153,7 @@ def test_what_is_no_option() -> None:
 def test_more_of_them_than_there_is_room() -> None:
     running = ("--running", "1:1") * 33
     assert "running" in _is_refused(*SERVER, *running)
-    probes = ("--probe", "1:mysql-end:0x10") * 1000
+    probes = ("--probe", "1:mysql-end:1:0x10:55") * 1000
     assert "probe" in _is_refused(*SERVER, *probes)
 
 
@@ -172,3 +188,9 @@ def test_an_energy_source_that_cannot_be_had(spec: str, says: str) -> None:
     assert done.returncode == 1
     assert says in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_without_a_root_part_it_says_so() -> None:
+    done = _run("--energy", "none")
+    assert done.returncode == 1
+    assert done.stderr == "qjoule-tracer: no root part to ask: run it through `qjoule`\n"
