@@ -16,7 +16,9 @@ from pathlib import Path
 import pytest
 
 from qjoule.servers import jvm_attach
+from qjoule.servers.access import ProcFile
 from qjoule.servers.agent import Agent, put_agent
+from qjoule.servers.direct_access import DirectAccess
 from qjoule.servers.jvm_attach import CannotAttach, identity_of
 from qjoule.servers.maps import mapped_files
 from servers.process import Unavailable
@@ -225,5 +227,7 @@ def test_the_library_that_is_probed_is_the_one_that_was_put(classes: Path) -> No
         until(lambda: not has_agent(toy))
         with agent_in(toy) as second:
             assert second.library.stat().st_ino != one
-            found = mapped_files(toy.process.directory, "libqjoule_agent.so")
-            assert second.library in [mapping.path for mapping in found]
+            maps = DirectAccess(toy.process.directory).proc(ProcFile.MAPS)
+            areas = toy.process.directory / "map_files"
+            found = mapped_files(maps, "libqjoule_agent.so")
+            assert second.library in [areas / mapping.area for mapping in found]

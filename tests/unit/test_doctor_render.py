@@ -16,6 +16,7 @@ from qjoule.servers.discovery import Discovery
 from qjoule.servers.kernel_facts import KernelFacts
 from qjoule.servers.plan import build_plan
 from qjoule.servers.types import Fact, Flavour, Restart, Server
+from servers.examined import examined
 from servers.toy_elf import MARIADB_10_11, toy_server
 
 GOOD = (
@@ -43,7 +44,7 @@ def server(path: Path, **changes: object) -> Server:
         encryption=Fact(False, "no certificate configured"),
         thread_pool=Fact(True, "thread-handling=pool-of-threads: /etc/my.cnf"),
     )
-    return replace(base, **changes)  # type: ignore[arg-type]
+    return examined(replace(base, **changes))  # type: ignore[arg-type]
 
 
 def findings(*servers: Server, checks: tuple[Check, ...] = GOOD) -> doctor.Findings:

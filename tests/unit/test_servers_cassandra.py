@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from qjoule.servers.cassandra import MAIN_CLASS, Configuration, configuration, main_class
+from qjoule.servers.direct_access import processes
 from qjoule.servers.discovery import find_servers
-from qjoule.servers.procfs import processes
 from qjoule.servers.types import Flavour, Server
+from servers.examined import candidate
 from servers.fake_proc import FakeProc
 
 OPTIONS = ("-Xmx1G", "-ea", "--add-opens", "java.base/java.lang=ALL-UNNAMED", "-javaagent:j.jar")
@@ -43,7 +44,7 @@ def write(fake: FakeProc, text: str, path: str = "etc/cassandra/cassandra.yaml")
 
 def configured(fake: FakeProc) -> Configuration:
     (process,) = processes(fake.tree)
-    return configuration(process)
+    return configuration(candidate(process.directory, process.exe_name))
 
 
 def running(fake: FakeProc) -> list[Server]:

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from qjoule.servers.access import FILE_BYTES_MAX, Unreadable
+from qjoule.servers.candidate import Candidate
 from qjoule.servers.config_mysql import mysql_facts
 from qjoule.servers.config_postgres import postgres_encryption
-from qjoule.servers.in_root import FILE_BYTES_MAX, Unreadable, list_directory, read_text
-from qjoule.servers.procfs import Process
+from qjoule.servers.in_root import list_directory, read_file
 from qjoule.servers.types import Fact, Flavour
+from servers.examined import candidate
 from servers.fake_proc import FakeProc
 
 OLD, NEW = "10.11.19", "11.4.2"
@@ -31,11 +33,11 @@ class Machine:
 
     def process(
         self, *arguments: str, cwd: str = "/data", environment: tuple[str, ...] = ()
-    ) -> Process:
+    ) -> Candidate:
         entry = self.fake.add(
             100, "/bin/true", arguments=arguments, cwd=cwd, environment=environment
         )
-        return Process(100, 1, entry, "/bin/true", False, (1, 1))
+        return candidate(entry)
 
     def mysql(
         self,
@@ -170,8 +172,8 @@ def test_a_container_cannot_lead_us_to_the_hosts_files(machine: Machine, tmp_pat
     secret.write_text("[mysqld]\nthread-handling=pool-of-threads\n")
     (machine.root / "etc").mkdir()
     (machine.root / "etc/my.cnf").symlink_to(secret)
-    assert read_text(machine.root, "/etc/my.cnf") is None
-    assert read_text(machine.root, "/../../secret") is None
+    assert read_file(machine.root, "/etc/my.cnf") is None
+    assert read_file(machine.root, "/../../secret") is None
     assert machine.mysql()[1].value is False
 
 
@@ -179,13 +181,13 @@ def test_bounds_of_reading(tmp_path: Path) -> None:
     (tmp_path / "big").write_bytes(b"x" * (FILE_BYTES_MAX + 1))
     (tmp_path / "bytes").write_bytes(b"\xff\x00\x1b[31m")
     with pytest.raises(Unreadable, match="larger than 1 MiB"):
-        read_text(tmp_path, "/big")
+        read_file(tmp_path, "/big")
     with pytest.raises(Unreadable, match="NUL"):
-        read_text(tmp_path, "/a\0b")
+        read_file(tmp_path, "/a\0b")
     with pytest.raises(Unreadable):
-        read_text(tmp_path / "nothing", "/x")
-    assert read_text(tmp_path, "/bytes") is not None
-    assert read_text(tmp_path, "/big/under") is None
+        read_file(tmp_path / "nothing", "/x")
+    assert read_file(tmp_path, "/bytes") is not None
+    assert read_file(tmp_path, "/big/under") is None
     assert list_directory(tmp_path, "/") == ["big", "bytes"]
     assert list_directory(tmp_path, "/none") == []
 
@@ -233,5 +235,5 @@ def test_postgres(
 
 def test_postgres_whose_directory_cannot_be_read(machine: Machine) -> None:
     process = machine.process()
-    (process.directory / "cwd").unlink()
+    (machine.fake.tree / "100" / "cwd").unlink()
     assert postgres_encryption(process).value is None

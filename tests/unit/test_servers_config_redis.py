@@ -9,15 +9,24 @@ from pathlib import Path
 
 import pytest
 
+from qjoule.servers.candidate import Candidate
 from qjoule.servers.config_redis import redis_encryption, redis_io_threads
+from qjoule.servers.direct_access import DirectAccess
 from qjoule.servers.elf import open_executable
 from qjoule.servers.listening import Listening
-from qjoule.servers.procfs import Process, file_id
 from qjoule.servers.types import Fact
+from servers.examined import candidate
 from servers.fake_proc import FakeProc
 from servers.toy_elf import toy_server
 
 BASE = 0x40000
+
+
+def directory_of(process: Candidate) -> Path:
+    assert isinstance(process.access, DirectAccess)
+    return process.access.directory
+
+
 TCP, UNIX = Listening(tcp=(6379,), inodes=frozenset({1})), Listening(unix=("/s",))
 FIXED = ("-no-pie",)
 
@@ -40,10 +49,10 @@ def builds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture
-def start(tmp_path: Path, builds: dict[str, Path]) -> Callable[..., Process]:
+def start(tmp_path: Path, builds: dict[str, Path]) -> Callable[..., Candidate]:
     fake = FakeProc(tmp_path)
 
-    def one(build: str, context: int | None = 0, mapped: bool = True) -> Process:
+    def one(build: str, context: int | None = 0, mapped: bool = True) -> Candidate:
         """A process with this pointer in its memory; None: its memory ends before that."""
         path = builds[build]
         entry = fake.add(500, str(path))
@@ -55,9 +64,7 @@ def start(tmp_path: Path, builds: dict[str, Path]) -> Callable[..., Process]:
         with (entry / "mem").open("wb") as memory:
             memory.seek(address)
             memory.write(b"" if context is None else context.to_bytes(8, "little"))
-        identity = file_id(path)
-        assert identity is not None
-        return Process(500, 1, entry, str(path), False, identity)
+        return candidate(entry, str(path))
 
     return one
 
@@ -65,17 +72,17 @@ def start(tmp_path: Path, builds: dict[str, Path]) -> Callable[..., Process]:
 @pytest.mark.parametrize("build", ["with TLS", "fixed"])
 @pytest.mark.parametrize(("context", "encrypted"), [(0, False), (0x7F00DEAD0000, True)])
 def test_its_memory_says_whether_tls_is_configured(
-    start: Callable[..., Process], build: str, context: int, encrypted: bool
+    start: Callable[..., Candidate], build: str, context: int, encrypted: bool
 ) -> None:
     fact = redis_encryption(start(build, context), TCP)
     assert fact == Fact(encrypted, f"TLS is {'' if encrypted else 'not '}configured")
 
 
-def test_a_build_without_tls_needs_no_look(start: Callable[..., Process]) -> None:
+def test_a_build_without_tls_needs_no_look(start: Callable[..., Candidate]) -> None:
     assert redis_encryption(start("without TLS", None), TCP) == Fact(False, "built without TLS")
 
 
-def test_unix_sockets_have_no_tls(start: Callable[..., Process]) -> None:
+def test_unix_sockets_have_no_tls(start: Callable[..., Candidate]) -> None:
     process = start("with TLS", 1)
     assert redis_encryption(process, UNIX).value is False
     assert redis_encryption(process, Listening(tcp=(6379,), unix=("/s",))).value is True
@@ -91,45 +98,45 @@ def test_unix_sockets_have_no_tls(start: Callable[..., Process]) -> None:
     ],
 )
 def test_what_cannot_be_read_is_not_known(
-    start: Callable[..., Process], build: str, options: dict[str, object], why: str
+    start: Callable[..., Candidate], build: str, options: dict[str, object], why: str
 ) -> None:
     fact = redis_encryption(start(build, **options), TCP)
     assert fact.value is None
     assert fact.source.endswith(why)
 
 
-def test_memory_of_others_is_not_known(start: Callable[..., Process]) -> None:
+def test_memory_of_others_is_not_known(start: Callable[..., Candidate]) -> None:
     process = start("with TLS")
-    (process.directory / "mem").unlink()
+    (directory_of(process) / "mem").unlink()
     fact = redis_encryption(process, TCP)
     assert fact.value is None
     assert fact.source.endswith("No such file or directory")
 
 
-def test_a_damaged_executable_is_not_known(start: Callable[..., Process], tmp_path: Path) -> None:
+def test_a_damaged_executable_is_not_known(start: Callable[..., Candidate], tmp_path: Path) -> None:
     process = start("with TLS")
-    (process.directory / "exe").unlink()
+    (directory_of(process) / "exe").unlink()
     shutil.copy(__file__, tmp_path / "script")
-    (process.directory / "exe").symlink_to(tmp_path / "script")
+    (directory_of(process) / "exe").symlink_to(tmp_path / "script")
     assert redis_encryption(process, TCP).value is None
 
 
-def have_threads(process: Process, *names: str) -> None:
+def have_threads(process: Candidate, *names: str) -> None:
     for number, comm in enumerate(("redis-server", *names)):
-        task = process.directory / "task" / str(500 + number)
+        task = directory_of(process) / "task" / str(500 + number)
         task.mkdir(parents=True)
         (task / "comm").write_text(comm + "\n")
 
 
-def test_without_io_threads_one_serves_all(start: Callable[..., Process]) -> None:
+def test_without_io_threads_one_serves_all(start: Callable[..., Candidate]) -> None:
     process = start("without TLS")
     have_threads(process, "bio_aof_fsync")
     assert redis_io_threads(process) == Fact(False, "one thread serves all")
 
 
-def keep_options(process: Process, value: int, name_shift: int = 0, points_at: int = 4) -> None:
+def keep_options(process: Candidate, value: int, name_shift: int = 0, points_at: int = 4) -> None:
     """Its memory has a table of options, one row of 4 words each, and this value in `server`."""
-    executable = open_executable(process.directory / "exe")
+    executable = open_executable((directory_of(process) / "exe").resolve())
     base = BASE * (not executable.is_fixed)
     table, settings = executable.variable("static_configs"), executable.variable("server")
     name = executable.constant(b"io-threads-do-reads")
@@ -138,7 +145,7 @@ def keep_options(process: Process, value: int, name_shift: int = 0, points_at: i
     assert name is not None
     server = settings.vaddr + base
     rows = [(name + base - 1, 0, 0, server), (name + base + name_shift, 7, 0, server + points_at)]
-    with (process.directory / "mem").open("r+b") as memory:
+    with (directory_of(process) / "mem").open("r+b") as memory:
         memory.seek(table.vaddr + base)
         memory.write(b"".join(struct.pack("<4Q", *row) for row in rows).ljust(table.size, b"\0"))
         memory.seek(server)
@@ -148,7 +155,7 @@ def keep_options(process: Process, value: int, name_shift: int = 0, points_at: i
 @pytest.mark.parametrize("build", ["options", "fixed options"])
 @pytest.mark.parametrize(("value", "do"), [(0, "only write"), (1, "read and write")])
 def test_its_memory_says_whether_io_threads_read(
-    start: Callable[..., Process], build: str, value: int, do: str
+    start: Callable[..., Candidate], build: str, value: int, do: str
 ) -> None:
     process = start(build)
     have_threads(process, "io_thd_1", "io_thd_2")
@@ -165,7 +172,7 @@ def test_its_memory_says_whether_io_threads_read(
     ],
 )
 def test_options_of_another_form_are_not_known(
-    start: Callable[..., Process], odd: dict[str, int], why: str
+    start: Callable[..., Candidate], odd: dict[str, int], why: str
 ) -> None:
     process = start("options")
     have_threads(process, "io_thd_1")
@@ -183,7 +190,7 @@ def test_options_of_another_form_are_not_known(
     ],
 )
 def test_without_its_options_it_is_not_known(
-    start: Callable[..., Process], build: str, why: str
+    start: Callable[..., Candidate], build: str, why: str
 ) -> None:
     process = start(build, None)
     have_threads(process, "io_thd_1")

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from qjoule.servers import hotspot
+from qjoule.servers.direct_access import DirectAccess
+from qjoule.servers.elf import Executable, open_executable
 from qjoule.servers.hotspot import CannotRead, HotSpot, Memory, open_hotspot
 from qjoule.servers.maps import Mapping, mapped_files
 from qjoule.servers.voltdb import HeapLayout, layout_of
@@ -29,7 +31,7 @@ def memory_of(process: int) -> Iterator[Memory]:
 
 
 @contextmanager
-def toy(directory: Path, *options: str) -> Iterator[tuple[Memory, Mapping]]:
+def toy(directory: Path, *options: str) -> Iterator[tuple[Memory, Executable]]:
     """The program, running; its addresses are those of its file."""
     path = directory / "toy"
     flags = ["-no-pie", "-rdynamic", "-Wno-override-init"]
@@ -39,14 +41,14 @@ def toy(directory: Path, *options: str) -> Iterator[tuple[Memory, Mapping]]:
         try:
             process.stdout.read(1)  # it is there
             with memory_of(process.pid) as memory:
-                yield memory, Mapping(str(path), path, 0)
+                yield memory, open_executable(path)
         finally:
             process.kill()
 
 
 def test_the_layout_of_a_heap(tmp_path: Path) -> None:
     with toy(tmp_path) as (memory, library):
-        layout = layout_of(HotSpot(memory, library), memory)
+        layout = layout_of(HotSpot(memory, library, 0), memory)
     assert layout == HeapLayout(
         oop_base=0x800000000,
         oop_shift=3,
@@ -75,20 +77,20 @@ def test_the_layout_of_a_heap(tmp_path: Path) -> None:
 )
 def test_what_is_not_as_expected_is_said(option: str, words: str, tmp_path: Path) -> None:
     with toy(tmp_path, option) as (memory, library), pytest.raises(CannotRead, match=words):
-        layout_of(HotSpot(memory, library), memory)
+        layout_of(HotSpot(memory, library, 0), memory)
 
 
 def test_a_list_without_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hotspot, "_CLASSES_MAX", 1000)
     with toy(tmp_path, "-DENDLESS") as (memory, library):
-        jvm = HotSpot(memory, library)
+        jvm = HotSpot(memory, library, 0)
         with pytest.raises(CannotRead, match="has no end"):
             jvm.classes({"no/Such"})
 
 
 def test_a_class_that_is_not_loaded(tmp_path: Path) -> None:
     with toy(tmp_path) as (memory, library), pytest.raises(CannotRead, match="not loaded no/Such"):
-        HotSpot(memory, library).classes({"no/Such", STRING})
+        HotSpot(memory, library, 0).classes({"no/Such", STRING})
 
 
 def test_memory_that_is_not_there() -> None:
@@ -100,7 +102,10 @@ def test_memory_that_is_not_there() -> None:
 
 
 def test_a_process_that_is_no_jvm() -> None:
-    with pytest.raises(CannotRead, match="no HotSpot"), open_hotspot(Path("/proc/self")):
+    with (
+        pytest.raises(CannotRead, match="no HotSpot"),
+        open_hotspot(DirectAccess(Path("/proc/self"))),
+    ):
         pass
 
 
@@ -115,12 +120,14 @@ not a line
 """
 
 
-def test_mapped_files_by_their_last_name(tmp_path: Path) -> None:
-    (tmp_path / "maps").write_text(MAPS)
-    found = mapped_files(tmp_path, r"[ab]-libx\.so")
-    areas = tmp_path / "map_files"
+def test_mapped_files_by_their_last_name() -> None:
+    found = mapped_files(MAPS.encode(), r"[ab]-libx\.so")
     assert found == [
-        Mapping("/tmp/a-libx.so", areas / "7f0000000000-7f0000010000", 0x7F0000000000),
-        Mapping("/tmp/with a space/b-libx.so", areas / "f0000000000-f0000010000", 0xF0000000000),
+        Mapping("/tmp/a-libx.so", 0x7F0000000000, 0x7F0000010000),
+        Mapping("/tmp/with a space/b-libx.so", 0xF0000000000, 0xF0000010000),
     ]
-    assert mapped_files(tmp_path / "none", ".*") == []
+    assert [mapping.area for mapping in found] == [
+        "7f0000000000-7f0000010000",
+        "f0000000000-f0000010000",
+    ]
+    assert mapped_files(b"", ".*") == []

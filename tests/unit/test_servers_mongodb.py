@@ -10,15 +10,16 @@ import pytest
 from fuzz.mongodb_library import op_msg, op_query
 from qjoule.contract import Rung, ServerKind
 from qjoule.errors import QjouleError
+from qjoule.servers.candidate import Candidate
 from qjoule.servers.config_ferretdb import NO_OWN_THREADS, ferretdb_encryption
 from qjoule.servers.config_mongodb import MongodbFacts, mongodb_facts
 from qjoule.servers.elf import open_executable
 from qjoule.servers.kernel_facts import KernelFacts
-from qjoule.servers.procfs import Process
 from qjoule.servers.rungs import choose_rung
 from qjoule.servers.signatures import MONGODB_SIGNATURES, Role, boundary_functions
 from qjoule.servers.types import Fact, Flavour, Server
 from qjoule.trace.startup import parse_startup
+from servers.examined import candidate
 from servers.fake_proc import FakeProc
 from servers.toy_elf import toy_server
 
@@ -27,7 +28,7 @@ TODAY = KernelFacts(recv_tracepoint=True, send_tracepoint=True, uprobes=True)
 
 def process(
     base: Path, *arguments: str, file: str | None = None, environment: tuple[str, ...] = ()
-) -> Process:
+) -> Candidate:
     base.mkdir(exist_ok=True)
     fake = FakeProc(base)
     if file is not None:
@@ -36,7 +37,7 @@ def process(
     entry = fake.add(
         100, "/bin/true", arguments=("mongod", *arguments), cwd="/etc", environment=environment
     )
-    return Process(100, 1, entry, "/bin/true", False, (1, 1))
+    return candidate(entry)
 
 
 def values(facts: MongodbFacts) -> tuple[bool | None, bool | None, bool | None]:

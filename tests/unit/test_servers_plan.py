@@ -22,6 +22,7 @@ from qjoule.servers.signatures import (
     Role,
 )
 from qjoule.servers.types import Fact, Flavour, Server
+from servers.examined import examined
 from servers.toy_elf import MARIADB_10_11, MYSQL_8, POSTGRES, strip, toy_server
 
 HANDLE = 7  #: the root part's number of every executable here
@@ -40,7 +41,7 @@ def describe(
     pool: bool | None = False,
 ) -> Server:
     status = path.stat()
-    return Server(
+    server = Server(
         id=id,
         flavour=flavour,
         version=version,
@@ -54,6 +55,7 @@ def describe(
         thread_pool=Fact(pool, "somewhere"),
         handle=HANDLE,
     )
+    return examined(server)
 
 
 def executable_of(path: Path) -> str:
@@ -234,7 +236,6 @@ def test_an_executable_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
     plan = build_plan([describe(1, Flavour.MYSQL, path, encryption=True)], KERNEL)
     assert plan.servers[0].choice.rung is Rung.SOCKET  # plain sessions need nothing of the file
     assert not plan.servers[0].choice.exact
-    path.unlink()
     server = describe(1, Flavour.MYSQL, tmp_path, pool=True)
     assert build_plan([server], KERNEL).arguments() == []
 

@@ -11,22 +11,24 @@ import pytest
 from qjoule.contract import Dialect, Rung
 from qjoule.errors import QjouleError
 from qjoule.servers import resolve as resolving
+from qjoule.servers.direct_access import DirectAccess
 from qjoule.servers.discovery import find_servers
 from qjoule.servers.kernel_facts import KernelFacts
-from qjoule.servers.maps import Mapping
 from qjoule.servers.plan import build_plan
 from qjoule.servers.resolve import resolve
 from qjoule.servers.signatures import VOLTDB_FUNCTION
 from qjoule.servers.types import Fact, Flavour, Server
 from qjoule.servers.voltdb import HeapLayout, client_port, native_library
 from qjoule.shapes.shape import fingerprint
+from servers.examined import candidate
 from servers.fake_proc import FakeProc
 from servers.toy_elf import toy_server
 
 KERNEL = KernelFacts(recv_tracepoint=True, send_tracepoint=True, uprobes=True)
 LAYOUT = HeapLayout(0, 3, 4, 104, 108, 20, 16, 12, 16)
 LIBRARY = "voltdb-a884b457-c08e-458c-9c28-f4787f29f977-libvoltdb-10.0.so"
-MAPS_LINE = "7f0000000000-7f0000010000 r-xp 00000000 fe:00 11 /tmp/{}\n"
+AREA = "7f0000000000-7f0000010000"
+MAPS_LINE = AREA + " r-xp 00000000 fe:00 11 /tmp/{}\n"
 
 
 @pytest.fixture
@@ -49,6 +51,17 @@ def voltdb(java: Path, tgid: int = 100, version: str = "10.0") -> Server:
         encryption=Fact(None, ""),
         thread_pool=Fact(False, ""),
     )
+
+
+def running(server: Server, proc: Path, library: Path | None = None) -> Server:
+    """Examined in a /proc where its process, if `library` is given, has mapped that."""
+    entry = proc / str(server.tgids[0])
+    if library is not None:
+        (entry / "map_files").mkdir(parents=True)
+        (entry / "map_files" / AREA).symlink_to(library)
+        (entry / "maps").write_text(MAPS_LINE.format(LIBRARY))
+    process = candidate(entry, server.exe_name)
+    return replace(server, resolution=resolve(process, server.flavour, server.version))
 
 
 def found(fake: FakeProc) -> list[Server]:
@@ -88,15 +101,14 @@ def test_the_port_of_its_clients(arguments: tuple[str, ...], port: int) -> None:
 def test_its_plan(tmp_path: Path, java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The probes are in the library, the restart is known by the executable."""
     library = toy_server(tmp_path / LIBRARY, [VOLTDB_FUNCTION], flags=("-O0",))
-    mapping = Mapping(str(library), library, 0)
-    monkeypatch.setattr(resolving, "native_library", lambda _process, _version: mapping)
-    monkeypatch.setattr(resolving, "heap_layout", lambda _process: LAYOUT)
-    (planned,) = build_plan([voltdb(java)], KERNEL).servers
+    monkeypatch.setattr(resolving, "heap_layout", lambda _access: LAYOUT)
+    server = running(voltdb(java), tmp_path, library)
+    (planned,) = build_plan([server], KERNEL).servers
     assert planned.choice.rung is Rung.SYMBOL
     assert planned.choice.exact
     assert planned.boundary_cost_ns > 0
     assert any("no SQL" in note for note in planned.notes)
-    arguments = build_plan([voltdb(java)], KERNEL).arguments()
+    arguments = build_plan([server], KERNEL).arguments()
     status = java.stat()
     handle, offset, code = arguments[-1].split(":")[2:]
     assert (handle, code) == ("0", "55")  # push %rbp, of a file that no root part has opened
@@ -109,12 +121,12 @@ def test_its_plan(tmp_path: Path, java: Path, monkeypatch: pytest.MonkeyPatch) -
         *("--probe", f"1:voltdb-end:0:{offset}:55"),
     ]
     with pytest.raises(QjouleError, match="other threads than connections"):
-        build_plan([voltdb(java)], KERNEL, Rung.SOCKET)
+        build_plan([server], KERNEL, Rung.SOCKET)
 
 
 def test_what_cannot_be_probed_is_traced_by_thread(java: Path) -> None:
     """This process has no VoltDB in it: as one that is only starting."""
-    server = voltdb(java, os.getpid())
+    server = running(voltdb(java, os.getpid()), Path("/proc"))
     (planned,) = build_plan([server], KERNEL).servers
     assert planned.choice.rung is Rung.NONE
     assert planned.choice.by_thread
@@ -128,23 +140,20 @@ def test_what_cannot_be_probed_is_traced_by_thread(java: Path) -> None:
     ]
     with pytest.raises(QjouleError, match="native library is not loaded"):
         build_plan([server], KERNEL, Rung.SYMBOL)
-    (old,) = build_plan([voltdb(java)], replace(KERNEL, uprobes=False)).servers
+    (old,) = build_plan([server], replace(KERNEL, uprobes=False)).servers
     assert old.choice.rung is Rung.NONE
 
 
 def test_another_version_is_refused(tmp_path: Path) -> None:
     (tmp_path / "maps").write_text(MAPS_LINE.format("libvoltdb-9.3.so"))
     with pytest.raises(QjouleError, match=r"VoltDB 9\.3: .* known for 10\.x"):
-        native_library(tmp_path, "9.3")
+        native_library(DirectAccess(tmp_path), "9.3")
 
 
-def test_a_library_without_the_function(
-    tmp_path: Path, java: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_library_without_the_function(tmp_path: Path, java: Path) -> None:
     library = toy_server(tmp_path / LIBRARY, ["another"])
-    mapping = Mapping(str(library), library, 0)
-    monkeypatch.setattr(resolving, "native_library", lambda _process, _version: mapping)
-    resolution = resolve(voltdb(java))
+    resolution = running(voltdb(java), tmp_path, library).resolution
+    assert resolution is not None
     assert f"no {VOLTDB_FUNCTION}" in resolution.problem
     assert resolution.boundary == ()
 

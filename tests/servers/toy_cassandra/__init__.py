@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from qjoule.servers.procfs import Process, processes
+from qjoule.servers.direct_access import DirectAccess, processes
+from qjoule.servers.procfs import Process
 from servers import jvm
 from servers.process import Unavailable, remove_attach_socket, run_quietly, server_directory
 
@@ -98,6 +99,7 @@ def _find(child: subprocess.Popen[str], directory: Path) -> Process:
     line = child.stdout.readline()
     assert line == "ready\n", line
     for process in processes(Path("/proc"), []):
-        if process.base_name == "java" and process.working_directory == str(directory):
+        access = DirectAccess(process.directory)
+        if process.base_name == "java" and access.working_directory() == str(directory):
             return process
     raise AssertionError("no process works in its directory")

@@ -13,6 +13,7 @@ from qjoule.contract import Rung
 from qjoule.servers.kernel_facts import KernelFacts
 from qjoule.servers.plan import build_plan
 from qjoule.servers.types import Fact, Flavour, Server
+from servers.examined import examined
 
 PROGRAMS = ("mariadbd", "mariadb")
 IN_MACHINE = "/tmp/server"
@@ -62,7 +63,7 @@ def plan_arguments(executable: Path) -> str:
         thread_pool=Fact(False, "its options"),
     )
     plan = build_plan(
-        [server], KernelFacts(recv_tracepoint=False, send_tracepoint=False, uprobes=True)
+        [examined(server)], KernelFacts(recv_tracepoint=False, send_tracepoint=False, uprobes=True)
     )
     assert [planned.choice.rung for planned in plan.servers] == [Rung.SYMBOL]
     return " ".join(plan.arguments()).replace(str(executable.parent), IN_MACHINE)

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from qjoule.contract import TASK, Block, SessionEvent, TaskEvent
-from qjoule.servers.procfs import read_text
+from qjoule.servers.direct_access import read_text
 from qjoule.trace.roles import postgres_role, postgres_session
 from qjoule.trace.stream import Frame, Source, Stream
 

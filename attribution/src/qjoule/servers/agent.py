@@ -20,8 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from qjoule.errors import QjouleError
+from qjoule.servers.access import ProcFile, Unreadable, opened
+from qjoule.servers.direct_access import DirectAccess, processes
 from qjoule.servers.elf import open_executable
-from qjoule.servers.in_root import Unreadable, open_directory
+from qjoule.servers.in_root import open_directory
 from qjoule.servers.jvm_attach import (
     CannotAttach,
     Identity,
@@ -31,8 +33,8 @@ from qjoule.servers.jvm_attach import (
 )
 from qjoule.servers.maps import mapped_files
 from qjoule.servers.probe_site import CODE_BYTES, inspect_site
-from qjoule.servers.procfs import Process, processes
-from qjoule.servers.resolve import Probe
+from qjoule.servers.procfs import Process
+from qjoule.servers.resolution import Probe
 from qjoule.servers.signatures import Role
 from qjoule.servers.types import Flavour, Server
 from qjoule.shapes.safe_text import sanitise
@@ -222,11 +224,11 @@ def _check(process: Process, status: str) -> None:
 
 def _mapped(process: Process, library: tuple[int, int]) -> Path:
     """Where the library that was copied is mapped: another qjoule's may be there, too."""
-    for mapping in mapped_files(process.directory, LIBRARY):
-        with suppress(OSError):
-            status = mapping.path.stat()
-            if (status.st_dev, status.st_ino) == library:
-                return mapping.path
+    access = DirectAccess(process.directory)
+    for mapping in mapped_files(access.proc(ProcFile.MAPS), LIBRARY):
+        with suppress(Unreadable), opened(access.mapped(mapping.base, mapping.end)) as file:
+            if file.identity.key == library:
+                return Path(file.path)
     raise CannotAttach(f"process {process.pid} does not show the agent's library in its memory")
 
 

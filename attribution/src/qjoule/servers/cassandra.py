@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-import yaml
-
-from qjoule.servers.in_root import Unreadable, list_directory, read_text
-from qjoule.servers.procfs import Process
+from qjoule.errors import QjouleError
+from qjoule.servers.access import Unreadable
+from qjoule.servers.candidate import Candidate
+from qjoule.servers.settings_yaml import read_settings
 from qjoule.servers.types import Fact
 
 MAIN_CLASS = "org.apache.cassandra.service.CassandraDaemon"
@@ -34,7 +34,9 @@ _WITH_VALUE = frozenset(
 _CLASS_PATH = frozenset(("-cp", "-classpath", "--class-path"))
 _JAR = re.compile(r"(?:apache-)?cassandra(?:-all)?-(\d{1,2}\.\d{1,3}[\w.-]{0,20})\.jar")
 _CONFIG = "-Dcassandra.config="
-_ON = ("true", "yes", "on")
+_ON, _OFF = ("true", "yes", "on"), ("false", "no", "off")
+_PORT = re.compile(r"[0-9]{1,5}")
+_ENTRIES_MAX = 256  #: of a class path, where the configuration is looked for
 _NOT_KNOWN = Fact(None, "its configuration is not known")
 
 
@@ -47,9 +49,9 @@ class Configuration:
     problem: str = ""
 
 
-def is_cassandra(process: Process) -> bool:
+def is_cassandra(candidate: Candidate) -> bool:
     """Whether this is a JVM that was started to be a Cassandra node."""
-    return process.base_name == "java" and main_class(process.arguments) == MAIN_CLASS
+    return candidate.base_name == "java" and main_class(candidate.arguments) == MAIN_CLASS
 
 
 def main_class(arguments: Sequence[str]) -> str:
@@ -65,12 +67,12 @@ def main_class(arguments: Sequence[str]) -> str:
     return ""
 
 
-def cassandra_version(process: Process) -> str:
+def cassandra_version(candidate: Candidate) -> str:
     """As its jar on the class path is called, "" if that does not tell."""
-    for entry in _class_path(process):
+    for entry in _class_path(candidate):
         directory, name = posixpath.split(entry)
         try:
-            names = list_directory(process.root, directory) if name == "*" else [name]
+            names = candidate.access.names(directory) if name == "*" else [name]
         except Unreadable:
             continue
         for jar in names:
@@ -79,24 +81,24 @@ def cassandra_version(process: Process) -> str:
     return ""
 
 
-def configuration(process: Process) -> Configuration:
+def configuration(candidate: Candidate) -> Configuration:
     """What its cassandra.yaml says, read below its own root directory."""
     try:
-        text, path = _find(process)
-        settings = yaml.safe_load(text)
+        text, path = _find(candidate)
+        settings = read_settings(text, path)
         if not isinstance(settings, dict):
             raise Unreadable(f"{path} is no mapping")
         port = _port(settings)
-    except (Unreadable, yaml.YAMLError, ValueError, RecursionError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        return Configuration(encryption=Fact(None, reason), problem=reason)
+    except QjouleError as error:
+        return Configuration(encryption=Fact(None, str(error)), problem=str(error))
     return Configuration(port, _encryption(settings.get("client_encryption_options"), path))
 
 
-def _port(settings: dict[Any, Any]) -> int:
-    port = settings.get("native_transport_port", DEFAULT_PORT)
-    if isinstance(port, bool) or not isinstance(port, int) or not 0 < port < 1 << 16:
-        raise ValueError("native_transport_port is no port number")
+def _port(settings: dict[str, Any]) -> int:
+    text = settings.get("native_transport_port", str(DEFAULT_PORT))
+    port = int(text) if isinstance(text, str) and _PORT.fullmatch(text) else 0
+    if not 0 < port < 1 << 16:
+        raise QjouleError("native_transport_port is no port number")
     return port
 
 
@@ -105,42 +107,46 @@ def _encryption(options: Any, path: str) -> Fact:
         return Fact(False, "client_encryption_options are off by default")
     enabled = options.get("enabled", False) if isinstance(options, dict) else None
     if isinstance(enabled, str):
-        enabled = enabled.lower() in _ON
+        word = enabled.lower()
+        enabled = True if word in _ON else False if word in _OFF else None
     if not isinstance(enabled, bool):
         return Fact(None, f"client_encryption_options of {path} are not understood")
     return Fact(enabled, f"client_encryption_options.enabled = {str(enabled).lower()}: {path}")
 
 
-def _find(process: Process) -> tuple[str, str]:
+def _find(candidate: Candidate) -> tuple[str, str]:
     """(text, path) of its cassandra.yaml."""
-    for path in _candidates(process):
-        text = read_text(process.root, path)
+    for path in _candidates(candidate):
+        text = candidate.text(path)
         if text is not None:
             return text, path
     raise Unreadable("its cassandra.yaml is not where its command line says")
 
 
-def _candidates(process: Process) -> Iterator[str]:
-    given = [a.removeprefix(_CONFIG) for a in process.arguments if a.startswith(_CONFIG)]
+def _candidates(candidate: Candidate) -> Iterator[str]:
+    given = [a.removeprefix(_CONFIG) for a in candidate.arguments if a.startswith(_CONFIG)]
     if given:
-        url = urlsplit(given[-1])
+        try:
+            url = urlsplit(given[-1])
+        except ValueError:
+            raise Unreadable("its configuration is at no address") from None
         if url.scheme == "file":
             yield unquote(url.path)
             return
         if url.scheme:
-            raise Unreadable(f"its configuration is at a {url.scheme} address")
+            raise Unreadable(f"its configuration is at a {url.scheme[:16]} address")
         name = given[-1]
     else:
         name = "cassandra.yaml"
-    for entry in _class_path(process):
+    for entry in _class_path(candidate):
         if not entry.endswith((".jar", "*")):
             yield posixpath.join(entry, name)
 
 
-def _class_path(process: Process) -> list[str]:
+def _class_path(candidate: Candidate) -> list[str]:
     """Its entries, as absolute paths in its root directory."""
-    given = process.environment.get("CLASSPATH", "")
-    rest = iter(process.arguments[1:])
+    given = candidate.environment.get("CLASSPATH", "")
+    rest = iter(candidate.arguments[1:])
     for argument in rest:
         if argument in _CLASS_PATH:
             given = next(rest, "")
@@ -150,5 +156,6 @@ def _class_path(process: Process) -> list[str]:
             next(rest, None)
         elif not argument.startswith(("-", "@")):
             break
-    base = process.working_directory or "/"
-    return [posixpath.join(base, entry) for entry in given.split(":") if entry]
+    base = candidate.working_directory or "/"
+    entries = [entry for entry in given.split(":", _ENTRIES_MAX)[:_ENTRIES_MAX] if entry]
+    return [posixpath.join(base, entry) for entry in entries]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from qjoule.servers.procfs import Process
+from qjoule.servers.candidate import Candidate
+from qjoule.servers.config_text import shown_value
 from qjoule.servers.types import Fact
 
 _OPTION, _VARIABLE = "--listen-tls", "FERRETDB_LISTEN_TLS"
@@ -11,14 +12,14 @@ _OPTION, _VARIABLE = "--listen-tls", "FERRETDB_LISTEN_TLS"
 NO_OWN_THREADS = Fact(True, "goroutines go from thread to thread")
 
 
-def ferretdb_encryption(process: Process) -> Fact:
+def ferretdb_encryption(candidate: Candidate) -> Fact:
     """Whether it listens for TLS."""
-    if not process.arguments:
+    if not candidate.arguments:
         return Fact(None, "its command line cannot be read")
-    for argument in process.arguments[1:]:
+    for argument in candidate.arguments[1:]:
         name, _, value = argument.partition("=")
         if name == _OPTION:
-            return Fact(True, f"{_OPTION} {value}".strip())
-    if address := process.environment.get(_VARIABLE):
-        return Fact(True, f"{_VARIABLE}={address}")
+            return Fact(True, f"{_OPTION} {shown_value(value)}".strip())
+    if address := candidate.environment.get(_VARIABLE):
+        return Fact(True, f"{_VARIABLE}={shown_value(address)}")
     return Fact(False, f"without {_OPTION}")

@@ -10,15 +10,17 @@ import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
-import yaml
-
-from qjoule.servers.in_root import Unreadable, read_text
-from qjoule.servers.procfs import Process
+from qjoule.errors import QjouleError
+from qjoule.servers.access import Unreadable
+from qjoule.servers.candidate import Candidate
+from qjoule.servers.config_text import shown_value
+from qjoule.servers.settings_yaml import TEXT_MAX, read_settings
 from qjoule.servers.types import Fact
 
-_DEPTH_MAX = 8
+_DEPTH_MAX, _OPTIONS_MAX, _NAME_MAX = 8, 2000, 512
 _DEFAULT_COMPRESSORS = "snappy,zstd,zlib"
 #: Command line and old files: option to its path in a configuration file.
 _PATHS = {
@@ -45,13 +47,12 @@ class MongodbFacts:
     compression: Fact  #: may requests be compressed?
 
 
-def mongodb_facts(process: Process) -> MongodbFacts:
+def mongodb_facts(candidate: Candidate) -> MongodbFacts:
     """What its command line and its configuration file say. Never raises."""
     try:
-        options = _options(process)
-    except (Unreadable, yaml.YAMLError, RecursionError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        unknown = Fact(None, reason)
+        options = _options(candidate)
+    except QjouleError as error:
+        unknown = Fact(None, str(error))
         return MongodbFacts(unknown, unknown, unknown)
     return MongodbFacts(_encryption(options), _thread_pool(options), _compression(options))
 
@@ -62,14 +63,14 @@ def _encryption(options: Mapping[str, str]) -> Fact:
     for path in _TLS:
         mode = options.get(path, "disabled")
         if mode != "disabled":
-            return Fact(True, f"{path}: {mode}")
+            return Fact(True, f"{path}: {shown_value(mode)}")
     return Fact(False, "TLS is not turned on")
 
 
 def _thread_pool(options: Mapping[str, str]) -> Fact:
     executor = options.get("net.serviceExecutor", "synchronous")
     if executor != "synchronous":
-        return Fact(True, f"net.serviceExecutor: {executor}")
+        return Fact(True, f"net.serviceExecutor: {shown_value(executor)}")
     for name, shared in _SHARED_THREADS.items():
         if options.get(f"setParameter.{name}", "").lower() == shared:
             return Fact(True, f"setParameter {name}={shared}")
@@ -80,16 +81,16 @@ def _compression(options: Mapping[str, str]) -> Fact:
     compressors = options.get("net.compression.compressors", _DEFAULT_COMPRESSORS)
     if compressors == "disabled":
         return Fact(False, "net.compression.compressors: disabled")
-    return Fact(True, f"it offers {compressors}")
+    return Fact(True, f"it offers {shown_value(compressors)}")
 
 
-def _options(process: Process) -> dict[str, str]:
-    if not process.arguments:
+def _options(candidate: Candidate) -> dict[str, str]:
+    if not candidate.arguments:
         raise Unreadable("its command line cannot be read")
-    given = dict(_command_line(process.arguments[1:]))
+    given = dict(_command_line(candidate.arguments[1:]))
     options: dict[str, str] = {}
     if file := given.get("config"):
-        options = _file(process, posixpath.join(process.working_directory, file))
+        options = _file(candidate, posixpath.join(candidate.working_directory, file))
     for name, value in given.items():
         options[_PATHS.get(name, name)] = value
     return options
@@ -111,33 +112,46 @@ def _command_line(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
         yield name, value
 
 
-def _file(process: Process, path: str) -> dict[str, str]:
-    text = read_text(process.root, path)
+def _file(candidate: Candidate, path: str) -> dict[str, str]:
+    text = candidate.text(path)
     if text is None:
         raise Unreadable(f"{path} is not there")
+    if len(text) > TEXT_MAX:
+        raise Unreadable(f"{path} is larger than {TEXT_MAX >> 10} KiB")
     if all(_LINE.fullmatch(line) for line in text.splitlines()):
         pairs = (line.partition("#")[0].partition("=") for line in text.splitlines())
         lines = ((name.strip(), value.strip()) for name, equals, value in pairs if equals)
         return {_PATHS.get(name, name): value for name, value in lines}
-    settings = yaml.safe_load(text)
+    settings = read_settings(text, path)
     if settings is None:
         return {}
     if not isinstance(settings, dict):
         raise Unreadable(f"{path} is no mapping")
-    return dict(_flattened(settings, "", path, 0))
+    options = dict(islice(_flattened(settings, "", path, 0), _OPTIONS_MAX + 1))
+    if len(options) > _OPTIONS_MAX:
+        raise Unreadable(f"{path} has too many options")
+    return options
 
 
 def _flattened(
-    settings: dict[Any, Any], prefix: str, path: str, depth: int
+    settings: dict[str, Any], prefix: str, path: str, depth: int
 ) -> Iterator[tuple[str, str]]:
     """`net: {tls: {mode: x}}` and `net.tls.mode: x` are the same."""
     if depth > _DEPTH_MAX:
         raise Unreadable(f"{path} is nested too deeply")
     for key, value in settings.items():
         if key in ("__rest", "__exec"):
-            raise Unreadable(f"{path} takes {prefix or 'all'} from elsewhere ({key})")
-        name = f"{prefix}.{key}" if prefix else str(key)
+            raise Unreadable(f"{path} takes {shown_value(prefix) or 'all'} from elsewhere ({key})")
+        name = f"{prefix}.{key}" if prefix else key
+        if len(name) > _NAME_MAX:
+            raise Unreadable(f"{path} has options with too long names")
         if isinstance(value, dict):
             yield from _flattened(value, name, path, depth + 1)
         else:
-            yield name, str(value).lower() if isinstance(value, bool) else str(value)
+            yield name, _word(value)
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, list):
+        return "(a list)"  # no option that matters here takes one
+    return str(value).lower() if isinstance(value, bool) else str(value)

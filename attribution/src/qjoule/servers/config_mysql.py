@@ -10,12 +10,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from qjoule.servers.in_root import Unreadable, list_directory, read_text
-from qjoule.servers.procfs import Process
+from qjoule.servers.access import Unreadable
+from qjoule.servers.candidate import Candidate
+from qjoule.servers.config_text import ConfigFiles
 from qjoule.servers.types import Fact, Flavour
 
-_FILES_MAX = 256
-_DEPTH_MAX = 10  # of !include, as in mysys/my_default.c
 _WATCHED = (
     "ssl",
     "ssl-cert",
@@ -28,6 +27,7 @@ _WATCHED = (
     "plugin-load-add",
 )
 _CERTIFICATES = ("ssl-cert", "ssl-key", "ssl-ca", "ssl-capath")
+_NUMBER = re.compile(r"[0-9]{1,4}")
 _FALSE = ("0", "off", "false")
 
 
@@ -63,25 +63,26 @@ class Options:
         return self.values[name][1]
 
 
-def mysql_facts(process: Process, flavour: Flavour, version: str) -> tuple[Fact, Fact]:
+def mysql_facts(candidate: Candidate, flavour: Flavour, version: str) -> tuple[Fact, Fact]:
     """(may sessions be encrypted, is there a thread pool)."""
-    options = read_options(process, flavour, version)
-    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    options = read_options(candidate, flavour, version)
+    numbers = tuple(int(part) for part in version.split(".")[:2] if _NUMBER.fullmatch(part))
     return _encryption(options, flavour, numbers), _thread_pool(options)
 
 
-def read_options(process: Process, flavour: Flavour, version: str) -> Options:
+def read_options(candidate: Candidate, flavour: Flavour, version: str) -> Options:
     """The watched options of a running server; never raises, `problem` says what is missing."""
     options = Options()
-    arguments = process.arguments[1:]
-    if not arguments and not process.arguments:
+    arguments = candidate.arguments[1:]
+    if not arguments and not candidate.arguments:
         options.problem = "its command line cannot be read"
     try:
         suffix = _named(arguments, "defaults-group-suffix")
-        suffix = suffix or process.environment.get("MYSQL_GROUP_SUFFIX") or ""
+        suffix = suffix or candidate.environment.get("MYSQL_GROUP_SUFFIX") or ""
         groups = _groups(flavour, version)
         groups |= {group + suffix for group in groups}
-        for line, source in _OptionFiles(process, groups).lines(_default_files(process, arguments)):
+        files = _OptionFiles(ConfigFiles(candidate, "option files"), groups)
+        for line, source in files.lines(_default_files(candidate, arguments)):
             options.set(line, source)
     except Unreadable as reason:
         options.problem = str(reason)
@@ -140,7 +141,7 @@ def _named(arguments: tuple[str, ...], name: str) -> str | None:
     return None
 
 
-def _default_files(process: Process, arguments: tuple[str, ...]) -> list[str]:
+def _default_files(candidate: Candidate, arguments: tuple[str, ...]) -> list[str]:
     if "--no-defaults" in arguments:
         return []
     only = _named(arguments, "defaults-file")
@@ -148,11 +149,11 @@ def _default_files(process: Process, arguments: tuple[str, ...]) -> list[str]:
         return [_absolute(only)]
     files = ["/etc/my.cnf", "/etc/mysql/my.cnf"]
     for variable in ("MYSQL_HOME", "MARIADB_HOME"):
-        if home := process.environment.get(variable):
+        if home := candidate.environment.get(variable):
             files.append(_absolute(f"{home}/my.cnf"))
     if extra := _named(arguments, "defaults-extra-file"):
         files.append(_absolute(extra))
-    if home := process.environment.get("HOME"):
+    if home := candidate.environment.get("HOME"):
         files.append(_absolute(f"{home}/.my.cnf"))
     return files
 
@@ -160,27 +161,23 @@ def _default_files(process: Process, arguments: tuple[str, ...]) -> list[str]:
 def _absolute(path: str) -> str:
     if not path.startswith("/"):
         # It was relative to where the server started; it works in its data directory since.
-        raise Unreadable(f"option file {path} has no absolute path")
+        raise Unreadable("an option file has no absolute path")
     return path
 
 
 @dataclass
 class _OptionFiles:
-    process: Process
+    files: ConfigFiles
     groups: set[str]
-    read: int = 0
 
     def lines(self, paths: list[str], depth: int = 0) -> Iterator[tuple[str, str]]:
         """(option, file) of every line in our groups, in the order the server reads them."""
         for path in paths:
-            self.read += 1
-            if depth > _DEPTH_MAX or self.read > _FILES_MAX:
-                raise Unreadable(f"too many option files included, at {path}")
             yield from self._file(path, depth)
 
     def _file(self, path: str, depth: int) -> Iterator[tuple[str, str]]:
         ours = False
-        for raw in (read_text(self.process.root, path) or "").splitlines():
+        for raw in self.files.lines(path, depth):
             line = raw.strip()
             if include := re.match(r"!include(dir)?\s+(.+)", line):
                 yield from self.lines(self._included(*include.groups()), depth + 1)
@@ -192,7 +189,7 @@ class _OptionFiles:
     def _included(self, is_directory: str | None, path: str) -> list[str]:
         if not is_directory:
             return [_absolute(path)]
-        names = list_directory(self.process.root, _absolute(path))
+        names = self.files.candidate.access.names(_absolute(path))
         return [f"{path.rstrip('/')}/{name}" for name in names if name.endswith(".cnf")]
 
 

@@ -9,33 +9,32 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from qjoule.servers.in_root import Unreadable, list_directory, read_text
-from qjoule.servers.procfs import Process
+from qjoule.servers.access import Unreadable
+from qjoule.servers.candidate import Candidate
+from qjoule.servers.config_text import ConfigFiles, shown_value
 from qjoule.servers.types import Fact
 
-_FILES_MAX = 256
-_DEPTH_MAX = 10  # CONF_FILE_MAX_DEPTH in src/include/utils/conffiles.h
-_LINE = re.compile(r"\s*([A-Za-z_][\w.]*)\s*(?:=\s*|\s+)(?:'((?:[^']|'')*)'|([^\s#']+))")
+_LINE = re.compile(r"\s*([A-Za-z_][\w.]*)(?:\s*=\s*|\s+)(?:'((?:[^']|'')*)'|([^\s#']+))")
+_SHOWN = ("on", "off", "true", "false", "yes", "no", "1", "0", "t", "f", "y", "n")
 
 #: PostgreSQL forks a process for every connection, in every configuration.
 NO_POOL = Fact(False, "one process per connection")
 
 
-def postgres_encryption(process: Process) -> Fact:
+def postgres_encryption(candidate: Candidate) -> Fact:
     """May a session be encrypted? Sessions over unix sockets never are."""
-    given = dict(_command_line(process.arguments[1:]))
+    given = dict(_command_line(candidate.arguments[1:]))
     if "ssl" in given:
         return _fact(given["ssl"], "command line")
     try:
-        data = _data_directory(process)
-        main = given.get("config_file") or posixpath.join(_config_directory(process, data), _CONF)
-        files = _ConfigFiles(process)
-        settings = [*files.settings(posixpath.join(data, main))]
+        data = _data_directory(candidate)
+        main = given.get("config_file") or posixpath.join(_config_directory(candidate, data), _CONF)
+        files = ConfigFiles(candidate)
+        settings = [*_settings(files, posixpath.join(data, main))]
         if not settings:
             raise Unreadable(f"{main} is missing or empty")
-        settings += files.settings(posixpath.join(data, "postgresql.auto.conf"))
+        settings += _settings(files, posixpath.join(data, "postgresql.auto.conf"))
     except Unreadable as reason:
         return Fact(None, str(reason))
     values = [(value, path) for name, value, path in settings if name == "ssl"]
@@ -48,7 +47,7 @@ _CONF = "postgresql.conf"
 def _fact(value: str, source: str) -> Fact:
     plain = value.strip().lower()
     on = plain == "1" or (plain != "o" and any(w.startswith(plain) for w in ("on", "true", "yes")))
-    return Fact(bool(plain) and on, f"ssl = {plain}: {source}")
+    return Fact(bool(plain) and on, f"ssl = {shown_value(plain, _SHOWN)}: {source}")
 
 
 def _command_line(arguments: tuple[str, ...]) -> Iterator[tuple[str, str]]:
@@ -70,18 +69,18 @@ def _command_line(arguments: tuple[str, ...]) -> Iterator[tuple[str, str]]:
             yield name.replace("-", "_").lower(), value
 
 
-def _data_directory(process: Process) -> str:
+def _data_directory(candidate: Candidate) -> str:
     # The postmaster works in its data directory (ChangeToDataDir in miscinit.c).
-    directory = process.working_directory
+    directory = candidate.working_directory
     if not directory.startswith("/"):
         raise Unreadable("its data directory cannot be read: run as root")
     return directory
 
 
-def _config_directory(process: Process, data: str) -> str:
+def _config_directory(candidate: Candidate, data: str) -> str:
     """`-D` or PGDATA may name a directory that holds only the configuration."""
-    arguments = process.arguments
-    named = process.environment.get("PGDATA", "")
+    arguments = candidate.arguments
+    named = candidate.environment.get("PGDATA", "")
     for position, argument in enumerate(arguments):
         if argument.startswith("-D"):
             named = argument[2:] or next(iter(arguments[position + 1 :]), "")
@@ -89,31 +88,23 @@ def _config_directory(process: Process, data: str) -> str:
     return named if named.startswith("/") else data
 
 
-@dataclass
-class _ConfigFiles:
-    process: Process
-    read: int = 0
-
-    def settings(self, path: str, depth: int = 0) -> Iterator[tuple[str, str, str]]:
-        """(name, value, file) of every setting, includes followed where they stand."""
-        self.read += 1
-        if depth > _DEPTH_MAX or self.read > _FILES_MAX:
-            raise Unreadable(f"too many configuration files included, at {path}")
-        for line in (read_text(self.process.root, path) or "").splitlines():
-            match = _LINE.match(line)
-            if not match:
-                continue
-            name, quoted, bare = match.groups()
-            value = quoted.replace("''", "'") if quoted is not None else bare
-            if name.lower() in ("include", "include_if_exists"):
-                yield from self.settings(_beside(path, value), depth + 1)
-            elif name.lower() == "include_dir":
-                directory = _beside(path, value)
-                for entry in list_directory(self.process.root, directory):
-                    if entry.endswith(".conf") and not entry.startswith("."):
-                        yield from self.settings(posixpath.join(directory, entry), depth + 1)
-            else:
-                yield name.lower(), value, path
+def _settings(files: ConfigFiles, path: str, depth: int = 0) -> Iterator[tuple[str, str, str]]:
+    """(name, value, file) of every setting, includes followed where they stand."""
+    for line in files.lines(path, depth):
+        match = _LINE.match(line)
+        if not match:
+            continue
+        name, quoted, bare = match.groups()
+        value = quoted.replace("''", "'") if quoted is not None else bare
+        if name.lower() in ("include", "include_if_exists"):
+            yield from _settings(files, _beside(path, value), depth + 1)
+        elif name.lower() == "include_dir":
+            directory = _beside(path, value)
+            for entry in files.candidate.access.names(directory):
+                if entry.endswith(".conf") and not entry.startswith("."):
+                    yield from _settings(files, posixpath.join(directory, entry), depth + 1)
+        else:
+            yield name.lower(), value, path
 
 
 def _beside(path: str, other: str) -> str:

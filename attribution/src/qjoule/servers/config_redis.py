@@ -14,10 +14,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from qjoule.errors import QjouleError
-from qjoule.servers.elf import Executable, Symbol, open_executable
+from qjoule.servers.access import ProcFile
+from qjoule.servers.candidate import Candidate
+from qjoule.servers.elf import Executable, Symbol
 from qjoule.servers.listening import Listening
 from qjoule.servers.maps import mapped_files
-from qjoule.servers.procfs import Process
 from qjoule.servers.types import Fact
 
 _TOOLS = ("redis-check-rdb", "redis-check-aof", "redis-sentinel")
@@ -27,53 +28,52 @@ _TLS_OPTION = b"tls-cert-file"  #: config.c has it where it was built with TLS
 #: config.c: the table of all options, from 7.0 on and before.
 _OPTIONS = ("static_configs", "configs")
 _OPTION_WORDS = 24  #: struct standardConfig has fewer
+_VARIABLE_BYTES_MAX = 1 << 20  #: `configs` has 60 KB
 _READS_OPTION = b"io-threads-do-reads"
 _SETTINGS = "server"  #: the global struct redisServer, whose fields options are
 
 
-def is_redis_server(process: Process) -> bool:
+def is_redis_server(candidate: Candidate) -> bool:
     """Not one of the tools that are the same executable under another name.
 
     The title may be any (proc-title-template), so it is the tools that are recognised: by the name
     they were called by, by what Sentinel's title says, or by what the kernel calls it.
     """
-    title = (process.arguments or ("",))[0]
+    title = (candidate.arguments or ("",))[0]
     called = title.split(" ")[0].rpartition("/")[2]
-    is_sentinel = "[sentinel]" in title or process.name == "redis-sentinel"
+    is_sentinel = "[sentinel]" in title or candidate.name == "redis-sentinel"
     return called not in _TOOLS and not is_sentinel
 
 
-def redis_encryption(process: Process, listening: Listening) -> Fact:
+def redis_encryption(candidate: Candidate, listening: Listening) -> Fact:
     """Whether its sessions may be encrypted."""
     try:
-        executable = open_executable(process.directory / "exe")
+        executable = candidate.executable
         if _TLS_OPTION not in executable.constants():
             return Fact(False, "built without TLS")
         if listening.unix and not listening.tcp:
             return Fact(False, "it listens on unix sockets only, which have no TLS")
-        with _memory_of(process, executable) as memory:
+        with _memory_of(candidate, executable) as memory:
             configured = any(memory.of(memory.symbol(_TLS_CONTEXT)))
-    except (OSError, QjouleError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
+    except QjouleError as why:
         return Fact(None, f"it can do TLS, and its memory does not say whether it does: {why}")
     return Fact(configured, "TLS is configured" if configured else "TLS is not configured")
 
 
-def redis_io_threads(process: Process) -> Fact:
+def redis_io_threads(candidate: Candidate) -> Fact:
     """Whether threads beside the main one read for it. Those that only write change nothing."""
     try:
-        names = [path.read_text() for path in (process.directory / "task").glob("*/comm")]
-    except OSError as error:
-        return Fact(None, f"its threads cannot be seen: {error.strerror}")
+        names = candidate.access.threads()
+    except QjouleError as error:
+        return Fact(None, str(error))
     threads = sum(name.startswith("io_thd_") for name in names)
     if not threads:
         return Fact(False, "one thread serves all")
     try:
-        executable = open_executable(process.directory / "exe")
-        with _memory_of(process, executable) as memory:
+        executable = candidate.executable
+        with _memory_of(candidate, executable) as memory:
             read = _is_set(memory, _READS_OPTION)
-    except (OSError, QjouleError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
+    except QjouleError as why:
         return Fact(None, f"{threads} io-threads, and whether they read is not known: {why}")
     return Fact(read, f"{threads} io-threads, which {'read and write' if read else 'only write'}")
 
@@ -100,33 +100,38 @@ class _Memory:
     def of(self, symbol: Symbol) -> bytes:
         """
         Raises:
-            OSError: its memory cannot be read, which takes root.
-            QjouleError: it ends before that.
+            QjouleError: its memory cannot be read, or ends before that.
         """
         return self.read(symbol.vaddr + self.base, symbol.size, symbol.name)
 
     def read(self, address: int, size: int, what: str) -> bytes:
-        found = os.pread(self.descriptor, size, address)
+        if size > _VARIABLE_BYTES_MAX:
+            raise QjouleError(f"{what} has {size} bytes")
+        try:
+            found = os.pread(self.descriptor, size, address)
+        except OverflowError:
+            raise QjouleError(f"nothing is at {what}") from None
+        except OSError as error:
+            raise QjouleError(f"its memory may not be read: {error.strerror}") from None
         if len(found) != size:
             raise QjouleError(f"nothing is at {what}")
         return found
 
 
 @contextmanager
-def _memory_of(process: Process, executable: Executable) -> Iterator[_Memory]:
+def _memory_of(candidate: Candidate, executable: Executable) -> Iterator[_Memory]:
     """
     Raises:
-        OSError: its memory may not be read.
-        QjouleError: it is not known where in its memory.
+        QjouleError: its memory may not be read, or it is not known where in it.
     """
     base = 0
     if not executable.is_fixed:
-        whole = mapped_files(process.directory, ".*")
-        bases = [one.base for one in whole if one.name == process.exe_name]
+        whole = mapped_files(candidate.access.proc(ProcFile.MAPS), ".*")
+        bases = [one.base for one in whole if one.name == candidate.exe_name]
         if not bases:
             raise QjouleError("its executable is not mapped")
         base = bases[0]
-    descriptor = os.open(process.directory / "mem", os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = candidate.access.memory()
     try:
         yield _Memory(descriptor, executable, base)
     finally:
@@ -140,7 +145,7 @@ def _is_set(memory: _Memory, option: bytes) -> bool:
     `server` is that of the variable (struct standardConfig, boolConfigData).
 
     Raises:
-        OSError, QjouleError: it cannot be told.
+        QjouleError: it cannot be told.
     """
     name = memory.executable.constant(option)
     table, settings = memory.symbol(*_OPTIONS), memory.symbol(_SETTINGS)

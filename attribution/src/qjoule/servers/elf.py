@@ -6,18 +6,21 @@ and searched by name, instead of being walked symbol by symbol.
 
 from __future__ import annotations
 
+import os
 import struct
+import weakref
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from itertools import islice
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
 from qjoule.errors import QjouleError
-from qjoule.servers.elf_file import MALFORMED, ElfFile, Segment
+from qjoule.servers.access import FileIdentity, Opened
+from qjoule.servers.elf_file import MALFORMED, ElfFile, FileSource, Segment
 
 #: Elf64_Sym (System V ABI, "Symbol Table").
 _SYMBOL = np.dtype(
@@ -32,6 +35,14 @@ _SYMBOL = np.dtype(
 )
 _STT_OBJECT, _STT_FUNC = 1, 2
 _CONSTANTS_BYTES_MAX = 128 << 20
+_TABLES_BYTES_MAX = 160 << 20  #: of one file's symbols and their names
+_READ_BYTES_MAX = 1 << 20  #: of code, at a time
+#: Of one name in a string table, where a linker leaves one; each costs a search.
+_OCCURRENCES_MAX = 1000
+_NAME_BYTES_MAX = 1024
+_USDT_MAX = 4096
+_KEPT = 8  #: executables that stay open: servers of one file share what was read of it
+_NT_GNU_BUILD_ID, _BUILD_ID_BYTES_MAX = 3, 64
 
 
 class NotAnExecutable(QjouleError):
@@ -61,11 +72,17 @@ class UsdtNote:
 class _Table:
     name: str
     strings: bytes
-    symbols: npt.NDArray[np.void]
+    symbols: npt.NDArray[np.void]  #: sorted by name
+
+    @property
+    def size(self) -> int:
+        return len(self.strings) + self.symbols.nbytes
 
     def at(self, position: int, kind: int = _STT_FUNC) -> npt.NDArray[np.void]:
         """Defined functions whose name begins at this position of the string table."""
-        found: npt.NDArray[np.void] = self.symbols[self.symbols["name"] == position]
+        names = self.symbols["name"]
+        first, end = np.searchsorted(names, position), np.searchsorted(names, position, "right")
+        found: npt.NDArray[np.void] = self.symbols[first : min(end, first + _OCCURRENCES_MAX)]
         defined = (found["section"] != 0) & (found["value"] != 0)
         chosen: npt.NDArray[np.void] = found[defined & ((found["info"] & 0xF) == kind)]
         return chosen
@@ -74,12 +91,18 @@ class _Table:
 class Executable:
     """The parts of an ELF file that probes need. Build it with `open_executable`."""
 
-    def __init__(self, path: Path, stream: BinaryIO) -> None:
-        elf = ElfFile(stream)
-        self.path = path
+    def __init__(self, file: Opened) -> None:
+        """Takes over the descriptor, also where it raises what is in `MALFORMED`."""
+        self._descriptor = file.fd
+        weakref.finalize(self, os.close, file.fd)
+        self.path = file.path
+        self.identity = file.identity
+        elf = ElfFile(FileSource(file.fd))
         self.machine = elf.machine
         if not elf.is_64_bit_little_endian:
-            raise NotAnExecutable(f"{path}: only 64-bit little-endian executables can be traced")
+            raise NotAnExecutable(
+                f"{file.path}: only 64-bit little-endian executables can be traced"
+            )
         self.is_fixed = elf.is_fixed  #: its addresses do not move when it starts
         self.build_id = _build_id(elf)
         self._segments = tuple(elf.segments())
@@ -116,8 +139,8 @@ class Executable:
         for table in self._tables:
             for position in _occurrences(table.strings, prefix.encode()):
                 if len(table.at(position)):
-                    end = table.strings.find(b"\0", position)
-                    names[table.strings[position:end].decode(errors="replace")] = None
+                    text = table.strings[position : position + _NAME_BYTES_MAX]
+                    names[text.partition(b"\0")[0].decode(errors="replace")] = None
         return tuple(names)
 
     def file_offset(self, vaddr: int) -> int | None:
@@ -144,93 +167,130 @@ class Executable:
 
     def constants(self) -> bytes:
         """The section of constant data, with the strings; at most its first 128 MiB."""
-        if self._constants is None:
+        if self._constants is None or not self._constants.is_in_file:
             return b""
-        return self.read(self._constants.offset, min(self._constants.size, _CONSTANTS_BYTES_MAX))
+        size = min(self._constants.size, _CONSTANTS_BYTES_MAX)
+        return self._pread(self._constants.offset, size)
 
     def constant(self, text: bytes) -> int | None:
         """The address of a string constant that is exactly this text."""
-        position = self.constants().find(b"\0" + text + b"\0")
-        return self._constants.vaddr + position + 1 if self._constants and position >= 0 else None
+        if self._constants is None:
+            return None
+        whole = self.constants()
+        # Zeros at both ends are not searched for: padding is full of them.
+        for position in _occurrences(whole, text):
+            ends = position + len(text)
+            if whole[max(position - 1, 0) : position] == whole[ends : ends + 1] == b"\0":
+                return self._constants.vaddr + position
+        return None
 
     def read(self, offset: int, size: int) -> bytes:
-        """Bytes of the file; fewer at its end."""
+        """Bytes of the file; fewer at its end.
+
+        Raises:
+            QjouleError: it cannot be read, or too much is asked for.
+        """
+        if size > _READ_BYTES_MAX:
+            raise QjouleError(f"cannot read {size} bytes of {self.path} at a time")
+        return self._pread(offset, size)
+
+    def _pread(self, offset: int, size: int) -> bytes:
         try:
-            with self.path.open("rb") as stream:
-                stream.seek(offset)
-                return stream.read(size)
-        except OSError as error:
-            raise QjouleError(f"cannot read {self.path}: {error.strerror}") from error
+            return os.pread(self._descriptor, size, offset)
+        except (OSError, OverflowError) as error:
+            why = error.strerror if isinstance(error, OSError) else "no such offset"
+            raise QjouleError(f"cannot read {self.path}: {why}") from None
 
 
-def open_executable(path: Path) -> Executable:
+_kept: OrderedDict[FileIdentity, Executable] = OrderedDict()
+
+
+def open_executable(file: Opened | Path) -> Executable:
     """Read an executable; the same file is read once.
+
+    Args:
+        file: a candidate's, which is closed in any case; a path only of files of our own.
 
     Raises:
         NotAnExecutable: it is no ELF file, or a damaged one.
         QjouleError: it cannot be opened.
     """
-    try:
-        status = path.stat()
-    except OSError as error:
-        raise QjouleError(f"cannot open {path}: {error.strerror}") from error
-    key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
-    return _read_executable(path, key)
+    if isinstance(file, Path):
+        from qjoule.servers.direct_access import open_regular  # noqa: PLC0415 - imports us not
 
-
-@lru_cache(maxsize=8)
-def _read_executable(path: Path, _key: tuple[int, ...]) -> Executable:
+        file = open_regular(file, str(file))
+    if known := _kept.get(file.identity):
+        _kept.move_to_end(file.identity)
+        os.close(file.fd)
+        return known
     try:
-        with path.open("rb") as stream:
-            return Executable(path, stream)
+        executable = Executable(file)
     except OSError as error:
-        raise QjouleError(f"cannot open {path}: {error.strerror}") from error
+        raise QjouleError(f"cannot read {file.path}: {error.strerror}") from error
     except MALFORMED as error:
         reason = " ".join(str(error).split())[:120] or type(error).__name__
-        raise NotAnExecutable(f"{path} is not a readable ELF executable: {reason}") from error
+        raise NotAnExecutable(f"{file.path} is not a readable ELF executable: {reason}") from None
+    _kept[file.identity] = executable
+    if len(_kept) > _KEPT:
+        _kept.popitem(last=False)
+    return executable
 
 
 def _occurrences(strings: bytes, wanted: bytes) -> Iterator[int]:
+    """Where it is; a table that is full of it is no linker's.
+
+    Raises:
+        QjouleError: it is there too often.
+    """
     position = strings.find(wanted)
-    while position >= 0:
+    for _ in range(_OCCURRENCES_MAX):
+        if position < 0:
+            return
         yield position
         position = strings.find(wanted, position + 1)
+    shown = wanted.rstrip(b"\0").decode(errors="replace")
+    raise QjouleError(f"the executable has {shown} more than {_OCCURRENCES_MAX} times")
 
 
 def _build_id(elf: ElfFile) -> str:
     for note in elf.notes(".note.gnu.build-id"):
-        if note["n_type"] == "NT_GNU_BUILD_ID":
-            return str(note["n_desc"])
+        if note.type == _NT_GNU_BUILD_ID and note.name == b"GNU\0":
+            return note.content[:_BUILD_ID_BYTES_MAX].hex()
     return ""
 
 
 def _tables(elf: ElfFile) -> Iterator[_Table]:
-    """Symbol tables, the one that every executable has first."""
+    """Symbol tables, the one that every executable has first; those that are too large are not."""
+    left = _TABLES_BYTES_MAX
     for name in (".dynsym", ".symtab"):
-        if table := _table(elf, name):
+        if table := _table(elf, name, left):
+            left -= table.size
             yield table
     inner = elf.debug_data()
-    if inner is not None and (table := _table(inner, ".symtab")):
+    if inner is not None and (table := _table(inner, ".symtab", left)):
         yield _Table(".gnu_debugdata", table.strings, table.symbols)
 
 
-def _table(elf: ElfFile, name: str) -> _Table | None:
+def _table(elf: ElfFile, name: str, most: int) -> _Table | None:
     section = elf.section(name)
     if section is None or not section.is_in_file:
         return None
-    content, strings = elf.content(section), elf.content(elf.linked(section))
+    names = elf.linked(section)
+    if section.size + names.size > most:
+        return None
+    content, strings = elf.content(section), elf.content(names)
     whole = len(content) - len(content) % _SYMBOL.itemsize
-    return _Table(name, strings, np.frombuffer(content[:whole], dtype=_SYMBOL))
+    symbols = np.frombuffer(content[:whole], dtype=_SYMBOL)
+    # Sorted once, each search takes a few steps, however often a name occurs.
+    return _Table(name, strings, symbols[np.argsort(symbols["name"], kind="stable")])
 
 
 def _usdt(elf: ElfFile) -> Iterator[UsdtNote]:
     """Static probes (SystemTap wiki, "UserSpaceProbeImplementation")."""
     base = elf.section(".stapsdt.base")
-    for note in elf.notes(".note.stapsdt"):
-        content = note["n_desc"]
-        raw = content.encode("latin-1") if isinstance(content, str) else bytes(content)
-        pc, note_base, semaphore = struct.unpack_from("<QQQ", raw)
-        provider, name, arguments = raw[24:].split(b"\0")[:3]
+    for note in islice(elf.notes(".note.stapsdt"), _USDT_MAX):
+        pc, note_base, semaphore = struct.unpack_from("<QQQ", note.content)
+        provider, name, arguments = note.content[24:].split(b"\0", 3)[:3]
         # A prelinked file moved after the notes were written: its base section moved with it.
         shift = base.vaddr - note_base if base is not None else 0
         yield UsdtNote(

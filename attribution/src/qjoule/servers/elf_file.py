@@ -1,27 +1,25 @@
 """What lies where in an ELF file: its sections by name, its segments, its notes.
 
-Header tables are read whole into numpy. pyelftools would make an object of every section to find
-one by its name or to list segments, hash tables of all symbols among them: half a second for each
-server, before anything is traced.
+The file is a stranger's: every size and offset in it may be any number. So all of it is read by
+offset, within bounds, and what does not fit is a `ValueError`. Header tables are read whole into
+numpy.
 """
 
 from __future__ import annotations
 
-import io
 import lzma
+import os
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, BinaryIO
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
-from elftools.common.exceptions import ELFError
-from elftools.construct import ConstructError
-from elftools.elf.elffile import ELFFile
 
-#: Elf64_Shdr and Elf64_Phdr (System V ABI, "Sections" and "Program Header").
+#: Elf64_Ehdr, Elf64_Shdr and Elf64_Phdr (System V ABI, "ELF Header", "Sections", "Program Header").
+_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = np.dtype(
     [
         *(("name", "<u4"), ("type", "<u4"), ("flags", "<u8"), ("vaddr", "<u8"), ("offset", "<u8")),
@@ -34,26 +32,61 @@ _SEGMENT = np.dtype(
         *(("paddr", "<u8"), ("size", "<u8"), ("memory", "<u8"), ("align", "<u8")),
     ]
 )
+_MAGIC, _ET_EXEC = b"\x7fELF", 2
 _SHT_PROGBITS, _SHT_NOBITS, _PT_LOAD, _PF_X = 1, 8, 1, 1
-_SECTION_BYTES_MAX = 1 << 30
-_DEBUGDATA_BYTES_MAX = 256 << 20
-#: What is raised on files that are not what they say, by pyelftools too.
+_MACHINES = {3: "x86", 21: "PowerPC", 22: "S/390", 40: "ARM", 62: "x64", 183: "AArch64"}
+_MACHINES |= {243: "RISC-V", 258: "LoongArch"}
+
+#: A linked executable has some forty sections and a dozen segments.
+_SECTIONS_MAX, _SEGMENTS_MAX = 4096, 1024
+_NAMES_BYTES_MAX = 1 << 20
+_NAME_BYTES_MAX = 256
+_SECTION_BYTES_MAX = 192 << 20  #: a symbol table of 8 million functions
+_NOTES_BYTES_MAX, _NOTES_MAX = 1 << 20, 10_000
+_DEBUGDATA_BYTES_MAX = 64 << 20
+#: What is raised on files that are not what they say.
 MALFORMED = (
-    ELFError,
-    ConstructError,
     ValueError,
-    KeyError,
     IndexError,
-    TypeError,
-    AttributeError,
-    AssertionError,
     struct.error,
     OverflowError,
     MemoryError,
-    RecursionError,
     EOFError,
     lzma.LZMAError,
 )
+
+
+class Source(Protocol):
+    """Where bytes are read from."""
+
+    def size(self) -> int: ...
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Fewer at its end."""
+
+
+@dataclass(frozen=True)
+class FileSource:
+    """An open file; its position is not used."""
+
+    descriptor: int
+
+    def size(self) -> int:
+        return os.fstat(self.descriptor).st_size
+
+    def read(self, offset: int, size: int) -> bytes:
+        return os.pread(self.descriptor, size, offset)
+
+
+@dataclass(frozen=True)
+class MemorySource:
+    content: bytes
+
+    def size(self) -> int:
+        return len(self.content)
+
+    def read(self, offset: int, size: int) -> bytes:
+        return self.content[offset : offset + size]
 
 
 @dataclass(frozen=True)
@@ -82,16 +115,30 @@ class Segment:
     executable: bool
 
 
-class ElfFile:
-    """An open ELF file. All of it may raise what is in `MALFORMED`."""
+@dataclass(frozen=True)
+class Note:
+    name: bytes
+    type: int
+    content: bytes
 
-    def __init__(self, stream: BinaryIO) -> None:
-        self._elf = ELFFile(stream)
-        self._stream = stream
-        self.machine: str = self._elf.get_machine_arch()
+
+class ElfFile:
+    """An ELF file. All of it may raise what is in `MALFORMED`."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._size = source.size()
+        header = source.read(0, _HEADER.size)
+        if not header.startswith(_MAGIC):
+            raise ValueError("Magic number does not match")
+        identity = header[:16]
         #: What follows is of no other file.
-        self.is_64_bit_little_endian: bool = self._elf.elfclass == 64 and self._elf.little_endian
-        self.is_fixed = self._elf["e_type"] == "ET_EXEC"
+        self.is_64_bit_little_endian = identity[4:6] == b"\x02\x01"
+        fields = _HEADER.unpack(header)[1:] if self.is_64_bit_little_endian else (0,) * 13
+        kind, machine, _, _, self._phoff, self._shoff, _, _, *rest = map(int, fields)
+        self._phsize, self._phnum, self._shsize, self._shnum, self._names_index = rest
+        self.machine = _MACHINES.get(machine, f"machine {machine}")
+        self.is_fixed = kind == _ET_EXEC
 
     def section(self, name: str) -> Section | None:
         return self._by_name.get(name)
@@ -100,24 +147,35 @@ class ElfFile:
         """The one that goes with it: a symbol table's strings."""
         return self._sections[section.link]
 
-    def content(self, section: Section) -> bytes:
-        """As it is in the file: pyelftools would also inflate it, without a bound."""
-        if section.size > _SECTION_BYTES_MAX:
+    def content(self, section: Section, most: int = _SECTION_BYTES_MAX) -> bytes:
+        """As it is in the file, compressed or not."""
+        if section.size > most:
             raise ValueError(f"section {section.name} of {section.size} bytes")
         return self._read(section.offset, section.size, f"section {section.name}")
 
-    def notes(self, name: str) -> Iterator[Any]:
-        """The notes in a section, as pyelftools gives them."""
+    def notes(self, name: str) -> Iterator[Note]:
+        """The notes in a section (System V ABI, "Note Section")."""
         section = self.section(name)
-        if section is not None:
-            made = self._elf.get_section(section.index)
-            if hasattr(made, "iter_notes"):
-                yield from made.iter_notes()
+        if section is None or not section.is_in_file:
+            return
+        content, at = self.content(section, _NOTES_BYTES_MAX), 0
+        for _ in range(_NOTES_MAX):
+            if at + 12 > len(content):
+                return
+            name_size, size, kind = struct.unpack_from("<III", content, at)
+            begins = at + 12 + (name_size + 3) // 4 * 4
+            if begins + size > len(content):
+                raise ValueError(f"a note in {name} reaches beyond its end")
+            yield Note(
+                content[at + 12 : at + 12 + name_size], kind, content[begins : begins + size]
+            )
+            at = begins + (size + 3) // 4 * 4
 
     def segments(self) -> Iterator[Segment]:
         """Those that are loaded."""
-        elf = self._elf
-        for row in self._headers(_SEGMENT, elf["e_phoff"], elf.num_segments(), elf["e_phentsize"]):
+        if self._phnum > _SEGMENTS_MAX:
+            raise ValueError(f"{self._phnum} segments")
+        for row in self._headers(_SEGMENT, self._phoff, self._phnum, self._phsize):
             if row["type"] == _PT_LOAD:
                 vaddr, offset, size, memory = (
                     int(row[name]) for name in ("vaddr", "offset", "size", "memory")
@@ -132,7 +190,7 @@ class ElfFile:
         packed = self.section(".gnu_debugdata")
         if packed is None or packed.type != _SHT_PROGBITS:
             return None
-        return ElfFile(io.BytesIO(_unpacked(self.content(packed))))
+        return ElfFile(MemorySource(_unpacked(self.content(packed, _DEBUGDATA_BYTES_MAX))))
 
     @cached_property
     def _by_name(self) -> dict[str, Section]:
@@ -140,16 +198,19 @@ class ElfFile:
 
     @cached_property
     def _sections(self) -> list[Section]:
-        elf = self._elf
-        rows = self._headers(_SECTION, elf["e_shoff"], elf.num_sections(), elf["e_shentsize"])
+        if self._shnum > _SECTIONS_MAX:
+            raise ValueError(f"{self._shnum} sections")
+        rows = self._headers(_SECTION, self._shoff, self._shnum, self._shsize)
         if not len(rows):
             return []
-        of_names = rows[elf.get_shstrndx()]
+        of_names = rows[self._names_index]
+        if of_names["size"] > _NAMES_BYTES_MAX:
+            raise ValueError(f"section names of {of_names['size']} bytes")
         names = self._read(int(of_names["offset"]), int(of_names["size"]), "section names")
         return [
             Section(
                 number,
-                names[row["name"] : names.index(b"\0", row["name"])].decode(errors="replace"),
+                _name(names, int(row["name"])),
                 *(int(row[field]) for field in ("type", "vaddr", "offset", "size", "link")),
             )
             for number, row in enumerate(rows)
@@ -163,15 +224,22 @@ class ElfFile:
         return np.frombuffer(self._read(offset, count * size, "headers"), form)
 
     def _read(self, offset: int, size: int, what: str) -> bytes:
-        end = self._stream.seek(0, io.SEEK_END)
-        if offset + size > end:
+        if offset + size > self._size:
             raise ValueError(f"{what} reaches beyond the end of the file")
-        self._stream.seek(offset)
-        return self._stream.read(size)
+        content = self._source.read(offset, size)
+        if len(content) != size:
+            raise ValueError(f"{what}: the file was cut meanwhile")
+        return content
+
+
+def _name(names: bytes, position: int) -> str:
+    end = names.index(b"\0", position, position + _NAME_BYTES_MAX)
+    return names[position:end].decode(errors="replace")
 
 
 def _unpacked(packed: bytes) -> bytes:
-    inflater = lzma.LZMADecompressor(memlimit=_DEBUGDATA_BYTES_MAX)
+    # memlimit bounds the dictionary, max_length what comes out.
+    inflater = lzma.LZMADecompressor(memlimit=2 * _DEBUGDATA_BYTES_MAX)
     plain = inflater.decompress(packed, max_length=_DEBUGDATA_BYTES_MAX)
     if not inflater.eof:
         raise ValueError("mini debug info is cut off or too large")

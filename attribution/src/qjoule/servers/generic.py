@@ -8,19 +8,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from qjoule.errors import QjouleError
-from qjoule.servers.listening import Listening, SocketTables
+from qjoule.servers.discovery import server_of
+from qjoule.servers.examined import Examined, Facts
+from qjoule.servers.host import DirectHost, Host
+from qjoule.servers.order import asking_user, fair
 from qjoule.servers.plan import AttachPlan
-from qjoule.servers.procfs import Process, processes
-from qjoule.servers.restart import restart_of
-from qjoule.servers.types import Fact, Flavour, Restart, Server
-from qjoule.shapes.safe_text import sanitise
+from qjoule.servers.procfs import Process
+from qjoule.servers.types import Flavour, Restart, Server
 
 _TRACER = "qjoule-tracer"
 #: A service manager holds the sockets of services that it has not started yet; their work is not
 #: its own.
 _SERVICE_MANAGERS = ("systemd", "init")
 _BY_EXECUTABLE = Restart("executable", "a restart is known by its executable")
-_NO_PROTOCOL = Fact(False, "no protocol is known")
 
 
 def find_generic(
@@ -28,6 +28,8 @@ def find_generic(
     proc: Path = Path("/proc"),
     root: Path = Path("/"),
     itself: int | None = None,
+    *,
+    host: Host | None = None,
 ) -> list[Server]:
     """The listening processes that are none of the `known` servers; ids are 0.
 
@@ -38,29 +40,35 @@ def find_generic(
         proc: the process file system; a directory like it in tests.
         root: what paths of executables are relative to.
         itself: the process to leave out, by default this one.
+        host: how to look, as in `discovery.discover`.
     """
     left_out = {tgid for server in known for tgid in server.tgids}
     left_out.add(os.getpid() if itself is None else itself)
-    tables = SocketTables(proc)
+    host = host or DirectHost(proc, root)
+    port_range = host.port_range()
     candidates: dict[int, _Candidate] = {}
-    for process in processes(proc):
+    for process in host.processes().processes:
         if process.pid in left_out or process.base_name in (_TRACER, *_SERVICE_MANAGERS):
             continue
-        if listening := tables.of(process):
-            candidates[process.pid] = _Candidate(process, listening)
+        facts = Facts(
+            process.exe_name, process.exe_id, process.pid, generic=True, port_range=port_range
+        )
+        found = host.examine(facts)
+        if found.flavour is not None:
+            candidates[process.pid] = _Candidate(process, found)
     families: dict[int, list[_Candidate]] = {}
     for candidate in candidates.values():
         families.setdefault(_main_of(candidate, candidates), []).append(candidate)
-    found = [_server(candidates[pid], members, root) for pid, members in families.items()]
-    ticks = {pid: sum(m.process.cpu_ticks for m in ms) for pid, ms in families.items()}
-    return sorted(
-        found,
+    servers = [_server(candidates[pid], members) for pid, members in families.items()]
+    ticks = {pid: sum(m.found.cpu_ticks for m in ms) for pid, ms in families.items()}
+    servers.sort(
         key=lambda server: (
             not (server.ports or server.udp_ports),
             -ticks[server.tgids[0]],
             server.tgids,
         ),
     )
+    return fair(servers, lambda server: server.uid, asking_user())
 
 
 def with_generic(
@@ -69,6 +77,8 @@ def with_generic(
     everything: bool,
     proc: Path = Path("/proc"),
     root: Path = Path("/"),
+    *,
+    host: Host | None = None,
 ) -> list[Server]:
     """The known servers, and after them the generic ones: `everything` that listens, or `pids`.
 
@@ -79,17 +89,21 @@ def with_generic(
     strangers = set(pids) - {tgid for server in servers for tgid in server.tgids}
     if not everything and not strangers:
         return servers
-    listening = find_generic(known, proc, root)
+    host = host or DirectHost(proc, root)
+    listening = find_generic(known, proc, root, host=host)
     servers += [s for s in listening if everything or strangers & set(s.tgids)]
     strangers -= {tgid for server in listening for tgid in server.tgids}
-    for process in processes(proc):
+    every = host.processes().processes if strangers else ()
+    for process in every:
         if process.pid in strangers and process.base_name != _TRACER:
-            strangers.discard(process.pid)
-            alone = _Candidate(process, Listening())
-            servers.append(_server(alone, [alone], root))
+            facts = Facts(process.exe_name, process.exe_id, process.pid, generic=True, silent=True)
+            found = host.examine(facts)
+            if found.flavour is not None:
+                strangers.discard(process.pid)
+                servers.append(server_of(found, [process]))
     if strangers:
         pid = min(strangers)
-        why = "it is the kernel's, or hidden" if (proc / str(pid)).exists() else "it has ended"
+        why = "it is the kernel's, or hidden" if host.has(pid) else "it has ended"
         raise QjouleError(f"there is no process {pid} to trace: {why}; give another --pid")
     return servers
 
@@ -108,7 +122,7 @@ def by_thread_instead(servers: Sequence[Server], plan: AttachPlan) -> list[Serve
 @dataclass(frozen=True)
 class _Candidate:
     process: Process
-    listening: Listening
+    found: Examined
 
 
 def _main_of(candidate: _Candidate, candidates: dict[int, _Candidate]) -> int:
@@ -119,29 +133,13 @@ def _main_of(candidate: _Candidate, candidates: dict[int, _Candidate]) -> int:
             parent is None
             or parent.process.pid in seen  # pids were reused between two reads
             or parent.process.exe_id != candidate.process.exe_id
-            or not candidate.listening.inodes <= parent.listening.inodes
+            or not candidate.found.inodes <= parent.found.inodes
         ):
             return candidate.process.pid
         seen.add(parent.process.pid)
         candidate = parent
 
 
-def _server(main: _Candidate, members: list[_Candidate], root: Path) -> Server:
-    process, listening = main.process, main.listening
-    others = [m.process.pid for m in members if m.process.pid != process.pid]
-    return Server(
-        id=0,
-        flavour=Flavour.GENERIC,
-        version="",
-        exe_path=process.openable_executable(root),
-        exe_name=process.exe_name,
-        exe_id=process.exe_id,
-        tgids=(process.pid, *sorted(others)),
-        ports=listening.tcp,
-        sockets=listening.unix,
-        encryption=_NO_PROTOCOL,
-        thread_pool=_NO_PROTOCOL,
-        name=sanitise(process.name),
-        udp_ports=listening.udp,
-        restart=restart_of(process),
-    )
+def _server(main: _Candidate, members: list[_Candidate]) -> Server:
+    others = [m.process for m in members if m.process.pid != main.process.pid]
+    return server_of(main.found, [main.process, *sorted(others, key=lambda process: process.pid)])

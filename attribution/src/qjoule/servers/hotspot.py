@@ -16,14 +16,18 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from qjoule.errors import QjouleError
-from qjoule.servers.elf import open_executable
-from qjoule.servers.maps import Mapping, mapped_files
+from qjoule.servers.access import Access, ProcFile
+from qjoule.servers.elf import Executable, open_executable
+from qjoule.servers.maps import mapped_files
 
 _ENTRIES_MAX = 20_000  #: of one of the JVM's tables: Java 17 has 801 fields, 769 types
-_CLASSES_MAX = 1_000_000
+_CLASSES_MAX = 200_000
+#: All that is read of one JVM: a big one takes a fifth of it, three for each class.
+_READS_MAX, _BYTES_MAX = 700_000, 256 << 20
+_READ_BYTES_MAX = 1 << 20  #: at a time: 65535 fields of a class take less
+_STRUCT_BYTES_MAX = 65536  #: of one of the JVM's structures, and so of all offsets in it
 _NAME_BYTES_MAX = 512
 _STATIC = 0x0008  # JVM specification, table 4.5-A
 _SLOTS = 6  #: u2 per field: access, name, signature, value, offset low and high (fieldInfo.hpp)
@@ -40,13 +44,18 @@ class Memory:
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
+        self._reads, self._bytes = 0, 0
 
     def read(self, address: int, size: int) -> bytes:
         """Exactly `size` bytes.
 
         Raises:
-            CannotRead: they are not all there.
+            CannotRead: they are not all there, or more is read of it than of any JVM.
         """
+        self._reads += 1
+        self._bytes += size
+        if size > _READ_BYTES_MAX or self._reads > _READS_MAX or self._bytes > _BYTES_MAX:
+            raise CannotRead("the JVM's tables have no end")
         try:
             content = os.pread(self._descriptor, size, address)
         except (OSError, OverflowError) as error:
@@ -79,10 +88,11 @@ class _Field:
 class HotSpot:
     """One JVM, while it runs. Build it with `open_hotspot`."""
 
-    def __init__(self, memory: Memory, library: Mapping) -> None:
+    def __init__(self, memory: Memory, library: Executable, base: int) -> None:
+        """`base`: the address of the first byte of the library, which is libjvm.so."""
         self._memory = memory
-        self._library = open_executable(library.path)
-        self._base = library.base
+        self._library = library
+        self._base = base
         self._fields = dict(self._read_fields())
         self._sizes = dict(self._read_sizes())
         self._flags = dict(self._read_flags())
@@ -105,11 +115,15 @@ class HotSpot:
         field = self._fields.get((type_name, field_name))
         if field is None or field.static:
             raise CannotRead(f"this JVM does not show {type_name}::{field_name}")
+        if field.offset > _STRUCT_BYTES_MAX:
+            raise CannotRead(f"{type_name}::{field_name} is at {field.offset:#x} of it")
         return field.offset
 
     def size(self, type_name: str) -> int:
         if type_name not in self._sizes:
             raise CannotRead(f"this JVM does not show the size of {type_name}")
+        if self._sizes[type_name] > _STRUCT_BYTES_MAX:
+            raise CannotRead(f"{type_name} has {self._sizes[type_name]} bytes")
         return self._sizes[type_name]
 
     def classes(self, names: set[str]) -> dict[str, int]:
@@ -172,6 +186,8 @@ class HotSpot:
                     yield self._symbol(symbol, longest), klass
                 (klass,) = struct.unpack_from("<Q", content, next_class)
             seen += 1
+            if seen > _CLASSES_MAX:
+                raise CannotRead("the JVM's list of class loaders has no end")
             loader = memory.number(loader + next_loader)
 
     def _symbol(self, address: int, longest: int) -> str:
@@ -218,7 +234,10 @@ class HotSpot:
     def _table(self, prefix: str, *columns: str) -> tuple[int, list[int]]:
         """The address of a table, and its stride and columns."""
         names = ["ArrayStride", *columns]
-        return self._variable(f"{prefix}s"), [self._variable(f"{prefix}Entry{n}") for n in names]
+        numbers = [self._variable(f"{prefix}Entry{name}") for name in names]
+        if not numbers[0] or max(numbers) > _STRUCT_BYTES_MAX:
+            raise CannotRead(f"the entries of {prefix}s make no sense")
+        return self._variable(f"{prefix}s"), numbers
 
     def _variable(self, name: str) -> int:
         variable = self._library.variable(name)
@@ -233,29 +252,27 @@ class HotSpot:
         count = memory.number(self.static(("JVMFlag", "numFlags")))
         stride = self.size("JVMFlag")
         name, address = self.offset("JVMFlag", "_name"), self.offset("JVMFlag", "_addr")
+        if not stride:
+            raise CannotRead("a JVMFlag has no bytes")
         for flag in range(flags, flags + stride * min(count, _ENTRIES_MAX), stride):
             yield memory.string(memory.number(flag + name)), memory.number(flag + address)
 
 
 @contextmanager
-def open_hotspot(process: Path) -> Iterator[tuple[HotSpot, Memory]]:
+def open_hotspot(access: Access) -> Iterator[tuple[HotSpot, Memory]]:
     """The JVM that runs in a process.
-
-    Args:
-        process: its directory in /proc.
 
     Raises:
         CannotRead: it is no HotSpot, or its memory may not be read.
+        QjouleError: its library cannot be read.
     """
-    library = mapped_files(process, "libjvm.so")
+    library = mapped_files(access.proc(ProcFile.MAPS), "libjvm.so")
     if not library:
         raise CannotRead("no libjvm.so is mapped: no HotSpot, or only root may look")
-    try:
-        descriptor = os.open(process / "mem", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as error:
-        raise CannotRead(f"its memory may not be read: {error.strerror}") from error
+    descriptor = access.memory()
     try:
         memory = Memory(descriptor)
-        yield HotSpot(memory, library[0]), memory
+        executable = open_executable(access.mapped(library[0].base, library[0].end))
+        yield HotSpot(memory, executable, library[0].base), memory
     finally:
         os.close(descriptor)

@@ -24,7 +24,7 @@ _REDIS = b"Redis version=%s, bits=%d"  # server.c; its forks spell their own nam
 _REDIS_VERSION = re.compile(rb"\0([2-9]\.\d{1,2}\.\d{1,3})(?=\0)")
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=8)
 def identify(executable: Executable) -> tuple[Flavour, str] | None:
     """(flavour, version), None when it is no database server that qjoule knows.
 

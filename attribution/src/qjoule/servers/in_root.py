@@ -12,10 +12,10 @@ import errno
 import os
 import stat
 import struct
+from itertools import islice
 from pathlib import Path
 
-FILE_BYTES_MAX = 1 << 20
-DIRECTORY_ENTRIES_MAX = 1024
+from qjoule.servers.access import DIRECTORY_ENTRIES_MAX, FILE_BYTES_MAX, Unreadable
 
 _SYS_OPENAT2 = 437  # the same on every architecture
 _RESOLVE_NO_MAGICLINKS = 0x02
@@ -23,31 +23,49 @@ _RESOLVE_IN_ROOT = 0x10
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-class Unreadable(Exception):
-    """The file may exist, but cannot be read as text of a sensible size; the message says why."""
-
-
-def read_text(root: Path, path: str) -> str | None:
-    """A file's text, None when there is no such file.
+def read_file(root: Path, path: str) -> bytes | None:
+    """A regular file's content, None when there is no such file.
 
     Args:
         root: a directory that stands for `/`, such as /proc/PID/root.
         path: absolute, as a process with that root would name it.
 
     Raises:
-        Unreadable: permission, not a regular file, larger than FILE_BYTES_MAX, not text.
+        Unreadable: permission, not a regular file, larger than FILE_BYTES_MAX.
     """
-    # Without O_NONBLOCK a named pipe put in the file's place would stop us here.
-    descriptor = _open(root, path, os.O_RDONLY | os.O_NONBLOCK)
-    if descriptor is None:
+    there = _open(root, path, os.O_PATH)
+    if there is None:
         return None
-    with os.fdopen(descriptor, "rb") as stream:
-        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+    try:
+        # A device or a named pipe put in the file's place is not opened.
+        if not stat.S_ISREG(os.fstat(there).st_mode):
             raise Unreadable(f"{path} is not a regular file")
+        descriptor = os.open(f"/proc/self/fd/{there}", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise Unreadable(f"{path}: {error.strerror}") from None
+    finally:
+        os.close(there)
+    with os.fdopen(descriptor, "rb") as stream:
         content = stream.read(FILE_BYTES_MAX + 1)
     if len(content) > FILE_BYTES_MAX:
         raise Unreadable(f"{path} is larger than {FILE_BYTES_MAX >> 20} MiB")
-    return content.decode(errors="replace")
+    return content
+
+
+def file_id(root: Path, path: str) -> tuple[int, int] | None:
+    """(device, inode) of a regular file.
+
+    Raises:
+        Unreadable: permission.
+    """
+    there = _open(root, path, os.O_PATH)
+    if there is None:
+        return None
+    try:
+        status = os.fstat(there)
+    finally:
+        os.close(there)
+    return (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) else None
 
 
 def list_directory(root: Path, path: str) -> list[str]:
@@ -60,7 +78,10 @@ def list_directory(root: Path, path: str) -> list[str]:
     if descriptor is None:
         return []
     try:
-        names = os.listdir(descriptor)  # noqa: PTH208 - by descriptor, not by path
+        with os.scandir(descriptor) as entries:  # a bound on what is listed, too
+            names = [entry.name for entry in islice(entries, DIRECTORY_ENTRIES_MAX + 1)]
+    except OSError as error:
+        raise Unreadable(f"{path}: {error.strerror}") from None
     finally:
         os.close(descriptor)
     if len(names) > DIRECTORY_ENTRIES_MAX:
@@ -88,7 +109,10 @@ def _open(root: Path, path: str, flags: int) -> int | None:
     except OSError as error:
         raise Unreadable(f"{path}: {error.strerror} (root directory of the process)") from error
     try:
-        name = os.fsencode(path)
+        try:
+            name = os.fsencode(path)
+        except UnicodeEncodeError:
+            raise Unreadable("a path that is no text") from None
         if b"\0" in name:
             raise Unreadable("a path with a NUL")
         result: int = _libc.syscall(_SYS_OPENAT2, top, name, how, len(how))

@@ -21,8 +21,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from qjoule.errors import QjouleError
-from qjoule.servers.in_root import Unreadable, open_directory
-from qjoule.servers.procfs import Process, read_text
+from qjoule.servers.access import ProcFile, Unreadable
+from qjoule.servers.candidate import Candidate
+from qjoule.servers.direct_access import DirectAccess
+from qjoule.servers.in_root import open_directory
+from qjoule.servers.procfs import Process
 from qjoule.shapes.safe_text import sanitise
 
 ATTACH_SECONDS = 30.0  #: a JVM in a long garbage collection answers after it
@@ -50,7 +53,7 @@ def identity_of(process: Process) -> Identity:
     Raises:
         CannotAttach: it has ended.
     """
-    status = read_text(process.directory / "status")
+    status = _status(process)
     fields = {
         name: values.split() for name, _, values in (s.partition(":") for s in status.splitlines())
     }
@@ -169,19 +172,22 @@ def _connect(tmp: int, name: str) -> socket.socket | None:
 
 def _check_listens(process: Process) -> None:
     """A signal that nobody handles would end the process: better not to send it."""
-    options = list(process.arguments)
+    candidate = Candidate(DirectAccess(process.directory), process.exe_name)
+    options = list(candidate.arguments)
     for name in _OPTION_VARIABLES:
-        options += process.environment.get(name, "").split()
+        options += candidate.environment.get(name, "").split()
     if any(option == f"-XX:{_DISABLED}" for option in options):
         raise CannotAttach(
             f"the JVM of process {process.pid} runs with -XX:{_DISABLED}: "
             "restart it without, or leave out --agent"
         )
-    caught = re.search(
-        r"^SigCgt:\s*([0-9a-f]+)$", read_text(process.directory / "status"), re.MULTILINE
-    )
+    caught = re.search(r"^SigCgt:\s*([0-9a-f]+)$", _status(process), re.MULTILINE)
     if caught is None or not int(caught[1], 16) >> (signal.SIGQUIT - 1) & 1:
         raise CannotAttach(
             f"process {process.pid} does not handle SIGQUIT (-Xrs?), so its JVM cannot be asked "
             "to load an agent: leave out --agent"
         )
+
+
+def _status(process: Process) -> str:
+    return DirectAccess(process.directory).proc(ProcFile.STATUS).decode(errors="replace")

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from qjoule.servers.procfs import Process, read_text
+from qjoule.servers.access import Access, ProcFile
 
-_FILES_MAX = 100_000
 _TCP_LISTEN, _CLOSE = "0A", "07"  # include/net/tcp_states.h; an unconnected UDP socket is "closed"
 _ACCEPTS = 0x10000  # __SO_ACCEPTCON, include/uapi/linux/net.h
-_PORT_RANGE = "sys/net/ipv4/ip_local_port_range"
-_PORT_RANGE_DEFAULT = (32768, 60999)
+PORT_RANGE_DEFAULT = (32768, 60999)  #: of most kernels: ip(7), ip_local_port_range
+_LINES_MAX = 200_000  #: of one table
 
 
 @dataclass(frozen=True)
@@ -41,77 +38,74 @@ class _Namespace:
 
 @dataclass
 class SocketTables:
-    """Reads each network namespace's tables once, however many processes live in it."""
+    """Reads each network namespace's tables once, however many processes live in it.
 
-    proc: Path = Path("/proc")
+    `port_range`: the ports that the kernel gives to clients (ip(7), ip_local_port_range).
+    """
+
+    port_range: tuple[int, int] = PORT_RANGE_DEFAULT
     _namespaces: dict[str, _Namespace] = field(default_factory=dict)
 
-    def of(self, process: Process) -> Listening:
+    def of(self, access: Access) -> Listening:
         """What the process listens on; nothing where that cannot be read.
 
         A UDP socket listens if it has no peer and its port was not given out by the kernel.
         """
-        inodes = frozenset(_socket_inodes(process.directory / "fd"))
+        inodes = access.sockets()
         if not inodes:
             return Listening()
-        tables = self._namespace(process.directory)
+        tables = self._namespace(access)
         mine = inodes & (tables.tcp.keys() | tables.udp.keys() | tables.unix.keys())
         return Listening(
             tuple(sorted({tables.tcp[i] for i in mine if i in tables.tcp})),
             tuple(sorted({tables.udp[i] for i in mine if i in tables.udp})),
             tuple(sorted({tables.unix[i] for i in mine if i in tables.unix})),
-            mine,
+            frozenset(mine),
         )
 
-    def _namespace(self, directory: Path) -> _Namespace:
-        try:
-            name = str((directory / "ns/net").readlink())
-        except OSError:
-            name = str(directory)
-        if name not in self._namespaces:
-            net = directory / "net"
-            low, high = _port_range(self.proc)
-            udp = {**_ports(net / "udp", _CLOSE), **_ports(net / "udp6", _CLOSE)}
-            self._namespaces[name] = _Namespace(
-                {**_ports(net / "tcp", _TCP_LISTEN), **_ports(net / "tcp6", _TCP_LISTEN)},
-                {inode: port for inode, port in udp.items() if not low <= port <= high},
-                dict(_unix_listeners(net / "unix")),
+    def _namespace(self, access: Access) -> _Namespace:
+        name = access.network()
+        if name and name in self._namespaces:
+            return self._namespaces[name]
+        tcp, udp = (
+            {**socket_ports(access.proc(four), state), **socket_ports(access.proc(six), state)}
+            for four, six, state in (
+                (ProcFile.TCP, ProcFile.TCP6, _TCP_LISTEN),
+                (ProcFile.UDP, ProcFile.UDP6, _CLOSE),
             )
-        return self._namespaces[name]
+        )
+        low, high = self.port_range
+        found = _Namespace(
+            tcp,
+            {inode: port for inode, port in udp.items() if not low <= port <= high},
+            dict(unix_listeners(access.proc(ProcFile.UNIX))),
+        )
+        if name:
+            self._namespaces[name] = found
+        return found
 
 
-def _port_range(proc: Path) -> tuple[int, int]:
-    with suppress(ValueError):
-        low, high = map(int, read_text(proc / _PORT_RANGE).split())
-        return low, high
-    return _PORT_RANGE_DEFAULT
-
-
-def _socket_inodes(directory: Path) -> Iterator[int]:
-    with suppress(OSError), os.scandir(directory) as entries:
-        for count, entry in enumerate(entries):
-            if count == _FILES_MAX:
-                return
-            with suppress(OSError, ValueError):
-                target = os.readlink(entry.path)  # noqa: PTH115 - thousands of them
-                if target.startswith("socket:["):
-                    yield int(target[8:-1])
-
-
-def _ports(table: Path, state: str) -> dict[int, int]:
+def socket_ports(table: bytes, state: str) -> dict[int, int]:
     """Local port by inode of the sockets in this state (proc_net(5), /proc/net/tcp)."""
     found = {}
-    for line in read_text(table).splitlines()[1:]:
+    for line in _lines(table):
         with suppress(ValueError, IndexError):
-            fields = line.split()
-            if fields[3] == state:
-                found[int(fields[9])] = int(fields[1].rpartition(":")[2], 16)
+            fields = line.split(maxsplit=10)
+            port = int(fields[1].rpartition(":")[2], 16)
+            if fields[3] == state and 0 <= port < 1 << 16:
+                found[int(fields[9])] = port
     return found
 
 
-def _unix_listeners(table: Path) -> Iterator[tuple[int, str]]:
-    for line in read_text(table).splitlines()[1:]:
+def unix_listeners(table: bytes) -> Iterator[tuple[int, str]]:
+    """(inode, path) of the unix sockets that accept (proc_net(5), /proc/net/unix)."""
+    for line in _lines(table):
         with suppress(ValueError, IndexError):
             fields = line.split(maxsplit=7)
             if int(fields[3], 16) & _ACCEPTS:
                 yield int(fields[6]), fields[7]
+
+
+def _lines(table: bytes) -> list[str]:
+    """Without the title."""
+    return table.decode(errors="surrogateescape").split("\n", _LINES_MAX)[1:_LINES_MAX]

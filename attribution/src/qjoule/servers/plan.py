@@ -34,7 +34,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 from qjoule.contract import Rung
@@ -42,12 +41,13 @@ from qjoule.errors import QjouleError
 from qjoule.servers.agent import Agent
 from qjoule.servers.kernel_facts import KernelFacts
 from qjoule.servers.postgres_memory import BackendMemory
-from qjoule.servers.resolve import FileKey, Probe, Resolution, resolve
+from qjoule.servers.resolution import FileKey, Probe, Resolution
 from qjoule.servers.rungs import Choice, choose_rung
 from qjoule.servers.signatures import BackendStates, Role
-from qjoule.servers.types import Server
-from qjoule.servers.voltdb import HeapLayout
+from qjoule.servers.types import Flavour, Server
+from qjoule.servers.voltdb import VOLTDB_NOTES, HeapLayout
 
+_X_PROTOCOL_PORT = 33060  # MySQL manual, "X Plugin Options and System Variables"
 SERVERS_MAX = 16  #: QJ_MAX_SERVERS of bpf/shared.h
 
 
@@ -63,7 +63,7 @@ class PlannedServer:
     memory: BackendMemory | None = None
     notes: tuple[str, ...] = ()  #: what will be less than complete, one line each
     lists_probes: bool = False
-    library: Path | None = None  #: that its probes are in, if it is not the executable
+    library: str = ""  #: path of what its probes are in, if it is not the executable
     library_handle: int = 0  #: the root part's number for it
     heap: HeapLayout | None = None
     pool: bool = False  #: `--pool`, for it or another server of its file
@@ -157,7 +157,7 @@ def build_plan(
         QjouleError: a pid is of no server, or a running one cannot use the chosen rung.
     """
     chosen = _with_pids(servers, pids)
-    resolved = [resolve(server) for server in chosen]
+    resolved = [_resolution(server) for server in chosen]
     inside = [(agents or {}).get(server.tgids[0]) if server.tgids else None for server in chosen]
     choices = _at_most(SERVERS_MAX, _decide(chosen, resolved, kernel, rung_choice, inside))
     planned: list[PlannedServer] = []
@@ -186,6 +186,7 @@ def build_plan(
                 states=resolution.states if on_symbols else None,
                 replies=resolution.replies,
                 library=resolution.library,
+                library_handle=resolution.handle,
                 heap=resolution.heap,
                 memory=resolution.memory if on_symbols else None,
                 notes=(
@@ -202,6 +203,31 @@ def build_plan(
     return AttachPlan(tuple(planned))
 
 
+def _resolution(server: Server) -> Resolution:
+    """What came with it, and what of such a server is never seen."""
+    notes = _blind_spots(server)
+    if server.flavour is Flavour.GENERIC:  # also one of whose protocol nothing is to be used
+        return Resolution(server.exe_id, notes=notes)
+    if server.resolution is None:
+        return Resolution(server.exe_id, notes=notes, problem="its executable was not examined")
+    return replace(server.resolution, notes=(*notes, *server.resolution.notes))
+
+
+def _blind_spots(server: Server) -> tuple[str, ...]:
+    if server.flavour is Flavour.GENERIC:
+        return (server.restart.why,)
+    if server.flavour is Flavour.VOLTDB:
+        return VOLTDB_NOTES
+    if server.compression.value is not False:
+        return (
+            f"requests that a driver compresses by zlib or zstd are one row in the live view "
+            f"({server.compression.source})",
+        )
+    if server.flavour is Flavour.MYSQL and _X_PROTOCOL_PORT in server.ports:
+        return (f"sessions of the X Protocol (port {_X_PROTOCOL_PORT}) count as server background",)
+    return ()
+
+
 def _with_agent(server: Server, choice: Choice, agent: Agent) -> PlannedServer:
     """Its probes are in a file of its own, so no other server shares them."""
     note = "restarted, it has no agent: its requests then count as its background"
@@ -211,7 +237,7 @@ def _with_agent(server: Server, choice: Choice, agent: Agent) -> PlannedServer:
         probes=agent.probes,
         notes=(note,),
         lists_probes=True,
-        library=agent.library,
+        library=str(agent.library),
     )
 
 

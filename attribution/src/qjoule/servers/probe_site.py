@@ -47,7 +47,7 @@ class ProbeSite:
     instruction: str
     cost: SiteCost
     reason: str
-    code: bytes  #: the whole instruction
+    code: bytes  #: all of that instruction: what a probe's place must still hold when it is set
 
 
 def inspect_site(code: bytes, offset: int) -> ProbeSite:
@@ -70,8 +70,8 @@ def inspect_site(code: bytes, offset: int) -> ProbeSite:
     )
     how = "single-stepped" if cost is SINGLE_STEPPED else "emulated"
     reason = f"{_text(chosen)}: {how}" + (f" ({', '.join(notes)})" if notes else "")
-    offset += first + chosen.address
-    return ProbeSite(offset, _text(chosen), cost, reason, bytes(chosen.bytes))
+    at = offset + first + chosen.address
+    return ProbeSite(at, _text(chosen), cost, reason, bytes(chosen.bytes))
 
 
 def _cheapest(looked_at: list[Any]) -> tuple[Any, int]:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
 
 from qjoule.contract import ServerKind
 from qjoule.errors import QjouleError
+from qjoule.servers.candidate import Candidate
 from qjoule.servers.elf import Executable, Symbol, open_executable
 from qjoule.servers.function_code import code_of
-from qjoule.servers.postgres_memory import BackendMemory, backend_memory
+from qjoule.servers.postgres_memory import backend_memory
 from qjoule.servers.postgres_replies import send_buffer
-from qjoule.servers.probe_site import CODE_BYTES, ProbeSite, inspect_site
+from qjoule.servers.probe_site import CODE_BYTES, inspect_site
+from qjoule.servers.resolution import FileKey, Probe, Resolution
 from qjoule.servers.signatures import (
-    BackendStates,
     Role,
     backend_states,
     boundary_functions,
@@ -23,123 +22,78 @@ from qjoule.servers.signatures import (
     name_functions,
     parallel_functions,
 )
-from qjoule.servers.types import Flavour, Server
-from qjoule.servers.voltdb import VOLTDB_NOTES, HeapLayout, heap_layout, native_library
+from qjoule.servers.types import Flavour, major_of
+from qjoule.servers.voltdb import heap_layout, native_library
 
-_X_PROTOCOL_PORT = 33060  # MySQL manual, "X Plugin Options and System Variables"
-#: What a uprobe is attached to: (build id, else device; inode).
-FileKey = tuple[str | int, int]
+OFFSET_MAX = 1 << 48  #: no file has probes beyond it
 
 
-@dataclass(frozen=True)
-class Probe:
-    role: Role
-    symbol: Symbol
-    site: ProbeSite
-
-    def summary(self) -> dict[str, Any]:
-        return {
-            "role": str(self.role),
-            "symbol": self.symbol.name,
-            "table": self.symbol.table,
-            "offset": self.site.offset,
-            "instruction": self.site.instruction,
-            "site": self.site.reason,
-        }
-
-    @property
-    def code(self) -> bytes:
-        """The instruction that is at the site."""
-        return self.site.code
-
-
-@dataclass(frozen=True)
-class Resolution:
-    """What can be attached to in the executable of one server."""
-
-    file: FileKey
-    boundary: tuple[Probe, ...] = ()
-    parallel: tuple[Probe, ...] = ()
-    children: tuple[Probe, ...] = ()  #: that tell a procedure's statements, if that is wanted
-    no_children: str = ""  #: why there are none
-    names: tuple[Probe, ...] = ()  #: that tell a session's user and database, beside `boundary`
-    no_names: str = ""
-    states: BackendStates | None = None
-    replies: int = 0  #: where a PostgreSQL keeps its replies (`postgres_replies`); 0: not known
-    memory: BackendMemory | None = None  #: what the symbol rung reads of a PostgreSQL
-    no_memory: tuple[str, ...] = ()  #: what it cannot read, one line each
-    library: Path | None = None  #: that the probes are in, if it is not the executable
-    heap: HeapLayout | None = None
-    problem: str = ""  #: why there is no symbol rung
-    notes: tuple[str, ...] = ()
-
-
-def resolve(server: Server) -> Resolution:
-    """What is found in the executable of `server`; what is not is said in `problem` or `notes`."""
-    resolution = Resolution(server.exe_id, notes=_blind_spots(server))
-    if server.flavour in (Flavour.GENERIC, Flavour.CASSANDRA):
-        return resolution
-    if server.flavour is Flavour.VOLTDB:
-        return _resolve_voltdb(server, resolution)
+def resolve(candidate: Candidate, flavour: Flavour, version: str) -> Resolution:
+    """What is found in its executable; what is not is said in `problem` or `notes`."""
+    none = Resolution(candidate.exe_id or (0, 0))
+    if flavour in (Flavour.GENERIC, Flavour.CASSANDRA):
+        return none
+    if flavour is Flavour.VOLTDB:
+        return _resolve_voltdb(candidate, version, none)
     try:
-        executable = open_executable(server.exe_path)
-        # The same image in two containers is one file of the layer below, with one inode number
-        # but several devices, and a uprobe goes to that one file.
-        file: FileKey = (executable.build_id or server.exe_id[0], server.exe_id[1])
-        resolution = replace(resolution, file=file)
-        if server.kind is ServerKind.REDIS:
+        return _resolve_executable(candidate.executable, flavour, version)
+    except QjouleError as error:
+        return replace(none, problem=str(error))
+
+
+def _resolve_executable(executable: Executable, flavour: Flavour, version: str) -> Resolution:
+    """Raises `QjouleError`: it cannot even be read what file it is."""
+    device, inode = executable.identity.key
+    # The same image in two containers is one file of the layer below, with one inode number
+    # but several devices, and a uprobe goes to that one file.
+    file: FileKey = (executable.build_id or device, inode)
+    resolution, kind = Resolution(file), flavour.kind
+    is_postgres = kind is ServerKind.POSTGRES
+    try:
+        if kind is ServerKind.REDIS:
             return replace(resolution, problem="Redis has none")
-        if server.flavour is Flavour.FERRETDB:
+        if flavour is Flavour.FERRETDB:
             return replace(resolution, problem="FerretDB has none")
-        if server.kind is ServerKind.POSTGRES:
+        if is_postgres:
             resolution = _resolve_replies(executable, resolution)
             memory, missing = backend_memory(executable)
             resolution = replace(resolution, memory=memory, no_memory=missing)
-        if executable.machine != "x64":
-            raise QjouleError(f"probe sites are checked on x86-64 only, not {executable.machine}")
-        if server.kind is ServerKind.POSTGRES:
+        _check_machine(executable)
+        if is_postgres:
             resolution = _resolve_parallel(executable, resolution)
-        if server.kind is ServerKind.MYSQL:
+        if kind is ServerKind.MYSQL:
             resolution = _resolve_mysql(executable, resolution)
-        boundary = _probes(executable, boundary_functions(executable, server.kind))
-        is_postgres = server.kind is ServerKind.POSTGRES
-        states = backend_states(server.major) if is_postgres else None
+        boundary = _probes(executable, boundary_functions(executable, kind))
+        states = backend_states(major_of(version)) if is_postgres else None
     except QjouleError as error:
         return replace(resolution, problem=str(error))
     return replace(resolution, boundary=boundary, states=states)
 
 
-def _resolve_voltdb(server: Server, resolution: Resolution) -> Resolution:
-    process = Path("/proc") / str(server.tgids[0])
+def _resolve_voltdb(candidate: Candidate, version: str, resolution: Resolution) -> Resolution:
+    access = candidate.access
     try:
-        path = native_library(process, server.version).path
-        library = open_executable(path)
-        if library.machine != "x64":
-            raise QjouleError(f"probe sites are checked on x86-64 only, not {library.machine}")
-        boundary = _probes(library, boundary_functions(library, server.kind))
-        heap = heap_layout(process)
-        status = path.stat()
+        mapping = native_library(access, version)
+        file = access.mapped(mapping.base, mapping.end)
+        library = open_executable(file)
+        _check_machine(library)
+        boundary = _probes(library, boundary_functions(library, ServerKind.VOLTDB))
+        heap = heap_layout(access)
     except QjouleError as error:
         return replace(resolution, problem=str(error))
-    except OSError as error:
-        return replace(resolution, problem=f"its native library: {error.strerror}")
-    file = (status.st_dev, status.st_ino)
-    return replace(resolution, file=file, boundary=boundary, library=path, heap=heap)
+    return replace(
+        resolution,
+        file=library.identity.key,
+        boundary=boundary,
+        library=file.path,
+        handle=file.handle,
+        heap=heap,
+    )
 
 
-def _blind_spots(server: Server) -> tuple[str, ...]:
-    if server.flavour is Flavour.GENERIC:
-        return (server.restart.why,)
-    if server.flavour is Flavour.VOLTDB:
-        return VOLTDB_NOTES
-    if server.compression.value is not False:
-        return (
-            f"requests that a driver compresses by zlib or zstd are one row in the live view "
-            f"({server.compression.source})",
-        )
-    if server.flavour is Flavour.MYSQL and _X_PROTOCOL_PORT in server.ports:
-        return (f"sessions of the X Protocol (port {_X_PROTOCOL_PORT}) count as server background",)
-    return ()
+def _check_machine(executable: Executable) -> None:
+    if executable.machine != "x64":
+        raise QjouleError(f"probe sites are checked on x86-64 only, not {executable.machine}")
 
 
 def _resolve_parallel(executable: Executable, resolution: Resolution) -> Resolution:
@@ -178,5 +132,7 @@ def _probes(executable: Executable, functions: dict[Role, Symbol]) -> tuple[Prob
     probes = []
     for role, symbol in functions.items():
         offset, code = code_of(executable, symbol, CODE_BYTES)
+        if offset >= OFFSET_MAX:
+            raise QjouleError(f"{symbol.name} is at offset {offset:#x} of the file")
         probes.append(Probe(role, symbol, inspect_site(code, offset)))
     return tuple(probes)

@@ -10,14 +10,13 @@ than to take a stranger for the server.
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from qjoule.servers.procfs import Process, file_id
+from qjoule.servers.candidate import COMMAND_LINE_BYTES_MAX, Candidate
 from qjoule.servers.types import Restart
 
 #: FNV-1a (RFC 9923), over 64-bit words; the same in bpf/arguments.bpf.h.
 _OFFSET, _PRIME = 0xCBF29CE484222325, 0x100000001B3
 _HASHED_BYTES = 65536
+_PATH_MAX = 4096
 _U64 = (1 << 64) - 1
 
 
@@ -31,14 +30,18 @@ def arguments_hash(command_line: bytes) -> int:
     return value
 
 
-def restart_of(process: Process) -> Restart:
+def restart_of(candidate: Candidate) -> Restart:
     """What will be taken for this process, started again."""
-    command_line = _command_line(process.directory / "cmdline")
-    words = command_line.removesuffix(b"\0").split(b"\0")
-    if command_line.endswith(b"\0") and words[0] and words[-1] and not _is_title(words):
+    command_line = candidate.command_line
+    words = command_line.removesuffix(b"\0").split(b"\0", 1)
+    # The kernel hashes the whole of it: one that was not read to its end has no hash here.
+    whole = len(command_line) <= COMMAND_LINE_BYTES_MAX and command_line.endswith(b"\0")
+    last = command_line.removesuffix(b"\0").rpartition(b"\0")[2]
+    if whole and words[0] and last and not _is_title(words):
         why = "a restart is known by its executable and arguments"
         return Restart("arguments", why, arguments_hash(command_line))
-    if _names_executable(words[0].split(b" ")[0].rstrip(b":").decode(errors="replace"), process):
+    first = words[0].split(b" ", 1)[0].rstrip(b":").decode(errors="replace")
+    if _names_executable(first, candidate):
         return Restart("executable", "a restart is known by its executable")
     return Restart("never", "a restart is not seen: its command line is not what it started with")
 
@@ -48,17 +51,11 @@ def _is_title(words: list[bytes]) -> bool:
     return len(words) == 1 and b" " in words[0]
 
 
-def _names_executable(word: str, process: Process) -> bool:
+def _names_executable(word: str, candidate: Candidate) -> bool:
     """`/usr/sbin/nginx` or `sshd`; the executable may be a link's target."""
-    if not word or "\0" in word:
+    if not word or len(word) > _PATH_MAX:
         return False
-    beside = process.exe_name.rpartition("/")[0] + "/" + word.rpartition("/")[2]
+    beside = candidate.exe_name.rpartition("/")[0] + "/" + word.rpartition("/")[2]
     paths = (word if word.startswith("/") else beside, beside)
-    return any(file_id(process.root / path.lstrip("/")) == process.exe_id for path in paths)
-
-
-def _command_line(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError:
-        return b""
+    itself = candidate.exe_id
+    return itself is not None and any(candidate.access.file_id(path) == itself for path in paths)

@@ -5,9 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from qjoule.contract import ServerKind
+from qjoule.servers.access import FileIdentity
+
+if TYPE_CHECKING:  # what it needs takes a while to load, and most of who is here needs none
+    from qjoule.servers.resolution import Resolution
 
 
 class Flavour(StrEnum):
@@ -72,7 +76,7 @@ class Server:
     id: int  #: from 1, as in the attach plan
     flavour: Flavour
     version: str  #: "10.11.19", "" when the executable does not say
-    exe_path: Path  #: can be opened from here, also for a server in a container
+    exe_path: Path  #: for people; `handle` is the file
     exe_name: str  #: the path as the server itself sees it
     exe_id: tuple[int, int]  #: (device, inode)
     tgids: tuple[int, ...]  #: the main process first
@@ -85,7 +89,10 @@ class Server:
     compression: Fact = Fact(False, "")  #: may requests be compressed? MongoDB
     restart: Restart = Restart("executable")
     cql_port: int = 0  #: of a Cassandra: where its clients connect; 0: unknown
+    exe: FileIdentity | None = None  #: as it was when it was examined; None: it was not opened
     handle: int = 0  #: the root part's number for the executable; 0: none
+    resolution: Resolution | None = None  #: what examining it has found to attach to
+    uid: int = 0  #: whose processes these are
 
     @property
     def kind(self) -> ServerKind:
@@ -98,8 +105,7 @@ class Server:
     @property
     def major(self) -> int | None:
         """The first number of the version, None when unknown."""
-        head = self.version.split(".", 1)[0]
-        return int(head) if head.isdigit() else None
+        return major_of(self.version)
 
     @property
     def label(self) -> str:
@@ -114,3 +120,9 @@ class Server:
         if self.tgids:
             return f"{name}:pid-{self.tgids[0]}"
         return name
+
+
+def major_of(version: str) -> int | None:
+    """The first number of a version, None when unknown."""
+    head = version.split(".", 1)[0]
+    return int(head) if len(head) < 5 and head.isascii() and head.isdigit() else None

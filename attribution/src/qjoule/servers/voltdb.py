@@ -13,19 +13,20 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 
 from qjoule.errors import QjouleError
+from qjoule.servers.access import Access, ProcFile
+from qjoule.servers.candidate import Candidate
 from qjoule.servers.hotspot import CannotRead, HotSpot, Memory, open_hotspot
 from qjoule.servers.maps import Mapping, mapped_files
-from qjoule.servers.procfs import Process
 
 MAIN_CLASS = "org.voltdb.VoltDB"
 #: Whose native function has the arguments that bpf/voltdb.bpf.c reads.
 VERSIONS = ("10.",)
 #: NativeLibraryLoader.java unpacks it under a new name at every start.
-_LIBRARY = re.compile(r"(?:voltdb-[0-9a-f-]+-)?libvoltdb-(?P<version>[0-9][0-9.]*)\.so")
+_LIBRARY = re.compile(r"(?:voltdb-[0-9a-f-]+-)?libvoltdb-(?P<version>[0-9][0-9.]{0,20})\.so")
 _CLIENT_PORT = 21212
+_PORT = re.compile(r"[0-9]{1,5}")
 _PREPARES_ONLY = ("initialize", "get")  # VoltDB.java: actions that start no server
 _ENGINE, _STRING = "org/voltdb/jni/ExecutionEngine", "java/lang/String"
 _PROCEDURE, _STATEMENTS = "m_currentProcedureName", "m_sqlTexts"
@@ -71,10 +72,10 @@ class HeapLayout:
         return ":".join(map(str, numbers))
 
 
-def is_voltdb(process: Process) -> bool:
+def is_voltdb(candidate: Candidate) -> bool:
     """A JVM with VoltDB's main class that serves, or is about to."""
-    arguments = process.arguments
-    if process.base_name != "java" or MAIN_CLASS not in arguments:
+    arguments = candidate.arguments
+    if candidate.base_name != "java" or MAIN_CLASS not in arguments:
         return False
     action = arguments[arguments.index(MAIN_CLASS) + 1 :][:1]
     return not action or action[0] not in _PREPARES_ONLY
@@ -84,29 +85,28 @@ def client_port(arguments: tuple[str, ...]) -> int:
     """The port that its clients use (VoltDB.java, Configuration: `port [INTERFACE:]NUMBER`)."""
     for name, value in pairwise(arguments):
         number = value.rpartition(":")[2]
-        if name == "port" and number.isdecimal():
+        if name == "port" and _PORT.fullmatch(number):
             return int(number)
     return _CLIENT_PORT
 
 
-def voltdb_version(process: Process) -> str:
+def voltdb_version(access: Access) -> str:
     """As its native library is called; empty while none is loaded."""
-    library = _library_of(process.directory)
+    library = _library_of(access)
     match = _LIBRARY.fullmatch(library.name.rpartition("/")[2]) if library else None
     return match["version"] if match else ""
 
 
-def native_library(process: Path, version: str) -> Mapping:
+def native_library(access: Access, version: str) -> Mapping:
     """The library that the process has unpacked and loaded.
 
     Args:
-        process: its directory in /proc.
         version: as `voltdb_version` says.
 
     Raises:
         QjouleError: there is none, or one whose function has other arguments.
     """
-    library = _library_of(process)
+    library = _library_of(access)
     if library is None:
         raise CannotRead(_NO_LIBRARY)
     if not version.startswith(VERSIONS):
@@ -117,13 +117,13 @@ def native_library(process: Path, version: str) -> Mapping:
     return library
 
 
-def heap_layout(process: Path) -> HeapLayout:
+def heap_layout(access: Access) -> HeapLayout:
     """Where names and SQL texts lie in the heap of this JVM.
 
     Raises:
         CannotRead: the JVM does not say, or its collector moves objects under our eyes.
     """
-    with open_hotspot(process) as (jvm, memory):
+    with open_hotspot(access) as (jvm, memory):
         return layout_of(jvm, memory)
 
 
@@ -159,6 +159,6 @@ def _narrow(field: str) -> Iterable[tuple[str, str]]:
     return (("CompressedOops", field), ("Universe", field))
 
 
-def _library_of(process: Path) -> Mapping | None:
-    libraries = mapped_files(process, _LIBRARY.pattern)
+def _library_of(access: Access) -> Mapping | None:
+    libraries = mapped_files(access.proc(ProcFile.MAPS), _LIBRARY.pattern)
     return libraries[0] if libraries else None

@@ -1,0 +1,127 @@
+"""How the files of a candidate are reached: a process that may be a server, whoever runs it.
+
+Everything that is read of a candidate goes through an `Access`. `DirectAccess` opens paths with
+the rights of this process; another one asks the root part over a socket that is bound to one
+process. Nothing else below `servers/` opens, stats, lists or follows a path of a candidate, so what
+parses a candidate's files needs no rights of its own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from qjoule.errors import QjouleError
+
+FILE_BYTES_MAX = 1 << 20  #: of a configuration file
+DIRECTORY_ENTRIES_MAX = 1024
+PROC_BYTES_MAX = 4 << 20  #: of one file of /proc; what is beyond it is not read
+SOCKETS_MAX = 100_000  #: file descriptors of one process that are looked at
+THREADS_MAX = 4096
+
+
+class Unreadable(QjouleError):
+    """It may exist, but cannot be read, or is no file of a sensible size; the message says why."""
+
+
+class ProcFile(StrEnum):
+    """Files of /proc/PID, by their names there."""
+
+    CMDLINE = "cmdline"
+    ENVIRON = "environ"
+    STAT = "stat"
+    STATUS = "status"
+    MAPS = "maps"
+    COMM = "comm"
+    TCP = "net/tcp"
+    TCP6 = "net/tcp6"
+    UDP = "net/udp"
+    UDP6 = "net/udp6"
+    UNIX = "net/unix"
+
+
+@dataclass(frozen=True)
+class FileIdentity:
+    """Which file it is, and in which state: as fstat(2) says."""
+
+    device: int
+    inode: int
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    uid: int
+    mode: int
+
+    @property
+    def key(self) -> tuple[int, int]:
+        return self.device, self.inode
+
+
+@dataclass(frozen=True)
+class Opened:
+    """An open file that probes can be attached to. Whoever gets it closes it."""
+
+    fd: int
+    handle: int  #: the root part's number for this very file; 0: there is no root part
+    identity: FileIdentity
+    path: str  #: for people, and for who opens it by name with rights of their own
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+
+class Access(Protocol):
+    """One candidate. Processes end at any time: then files are empty, or `Unreadable` is raised."""
+
+    def executable(self) -> Opened:
+        """Its executable, also if it was replaced or deleted. Raises `Unreadable`."""
+
+    def proc(self, name: ProcFile) -> bytes:
+        """The first `PROC_BYTES_MAX` bytes of the file; empty when it cannot be read."""
+
+    def memory(self) -> int:
+        """A new descriptor of its memory, to read at addresses. Raises `Unreadable`."""
+
+    def file(self, path: str) -> bytes | None:
+        """A regular file of at most `FILE_BYTES_MAX`, None when there is no such file.
+
+        `path` is absolute, as the process names it; links are followed below its root only.
+        Raises `Unreadable`.
+        """
+
+    def names(self, path: str) -> list[str]:
+        """The names in a directory, sorted; none when there is no such directory.
+
+        Raises `Unreadable`, also for more than `DIRECTORY_ENTRIES_MAX`.
+        """
+
+    def sockets(self) -> frozenset[int]:
+        """The inodes of its sockets; none when they cannot be seen."""
+
+    def threads(self) -> list[str]:
+        """The names of its threads (comm), at most `THREADS_MAX`. Raises `Unreadable`."""
+
+    def mapped(self, start: int, end: int) -> Opened:
+        """The file that is mapped from address `start` to `end`. Raises `Unreadable`."""
+
+    def working_directory(self) -> str:
+        """As the process sees it; empty when it cannot be read."""
+
+    def file_id(self, path: str) -> tuple[int, int] | None:
+        """(device, inode) of a regular file, `path` as in `file`; None when there is none."""
+
+    def network(self) -> str:
+        """The name of its network namespace; empty: not known, so that nothing is shared."""
+
+
+@contextmanager
+def opened(file: Opened) -> Iterator[Opened]:
+    """Closes it on the way out."""
+    try:
+        yield file
+    finally:
+        file.close()

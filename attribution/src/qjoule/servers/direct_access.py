@@ -1,0 +1,268 @@
+"""Reaches a candidate's files by their paths, with the rights of this process.
+
+The only place below `servers/` that opens, stats, lists or follows a path of a candidate: for an
+ordinary user's `qjoule doctor`, and for trees of files that look like /proc in tests.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from qjoule.servers import in_root
+from qjoule.servers.access import (
+    PROC_BYTES_MAX,
+    SOCKETS_MAX,
+    THREADS_MAX,
+    FileIdentity,
+    Opened,
+    ProcFile,
+    Unreadable,
+)
+from qjoule.servers.listening import PORT_RANGE_DEFAULT
+from qjoule.servers.procfs import Process
+
+_PORT_RANGE = "sys/net/ipv4/ip_local_port_range"
+_PID = re.compile(r"[0-9]{1,10}")
+DELETED = " (deleted)"  #: the kernel appends it to the name of an unlinked file
+
+
+def processes(proc: Path, hidden: list[int] | None = None) -> Iterator[Process]:
+    """Every process whose executable can be seen; kernel threads have none.
+
+    `hidden` collects the processes that only root may look at.
+    """
+    for entry in sorted(proc.iterdir(), key=lambda path: path.name):
+        if not _PID.fullmatch(entry.name):
+            continue
+        try:
+            name = str((entry / "exe").readlink())
+            identity = file_id(entry / "exe")
+            parent = _parent(entry)
+            uid = entry.stat().st_uid
+        except PermissionError:
+            if hidden is not None:
+                hidden.append(int(entry.name))
+            continue
+        except (OSError, ValueError, IndexError):
+            continue
+        if identity is not None:
+            plain = name.removesuffix(DELETED)
+            yield Process(int(entry.name), parent, entry, plain, plain != name, identity, uid)
+
+
+def is_process(proc: Path, pid: int) -> bool:
+    return (proc / str(pid)).exists()
+
+
+def port_range(proc: Path) -> tuple[int, int]:
+    """The ports that the kernel gives to clients (ip(7), ip_local_port_range)."""
+    with suppress(ValueError):
+        low, high = map(int, read_text(proc / _PORT_RANGE).split())
+        return low, high
+    return PORT_RANGE_DEFAULT
+
+
+def installed_files(root: Path, patterns: Iterable[str]) -> list[tuple[Path, FileIdentity]]:
+    """Regular files whose paths below `root` match, in order."""
+    found = []
+    for pattern in patterns:
+        for path in sorted(root.glob(pattern)):
+            with suppress(OSError):
+                status = path.stat()
+                if stat.S_ISREG(status.st_mode):
+                    found.append((path, identity_of(status)))
+    return found
+
+
+@dataclass(frozen=True)
+class DirectAccess:
+    """An `Access` by paths. `directory` is /proc/PID; `root` is where paths of this machine start.
+
+    With `root` None there is no machine that the paths could be of.
+    """
+
+    directory: Path
+    root: Path | None = Path("/")
+
+    def executable(self) -> Opened:
+        return open_regular(self.directory / "exe", str(self._openable()))
+
+    def proc(self, name: ProcFile) -> bytes:
+        return read_bytes(self.directory / name)
+
+    def memory(self) -> int:
+        try:
+            return os.open(self.directory / "mem", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError as error:
+            raise Unreadable(f"its memory may not be read: {error.strerror}") from None
+
+    def file(self, path: str) -> bytes | None:
+        return in_root.read_file(self.directory / "root", path)
+
+    def names(self, path: str) -> list[str]:
+        return in_root.list_directory(self.directory / "root", path)
+
+    def sockets(self) -> frozenset[int]:
+        return frozenset(_socket_inodes(self.directory / "fd"))
+
+    def threads(self) -> list[str]:
+        try:
+            with os.scandir(self.directory / "task") as entries:
+                some = [entry for entry, _ in zip(entries, range(THREADS_MAX), strict=False)]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise Unreadable(f"its threads cannot be seen: {error.strerror}") from None
+        comms = (read_bytes(Path(entry.path) / "comm") for entry in some)
+        return [comm.decode(errors="replace").rstrip("\n") for comm in comms if comm]
+
+    def mapped(self, start: int, end: int) -> Opened:
+        path = self.directory / "map_files" / f"{start:x}-{end:x}"
+        return open_regular(path, str(path))
+
+    def working_directory(self) -> str:
+        try:
+            return str((self.directory / "cwd").readlink())
+        except OSError:
+            return ""
+
+    def file_id(self, path: str) -> tuple[int, int] | None:
+        try:
+            return in_root.file_id(self.directory / "root", path)
+        except Unreadable:
+            return None
+
+    def network(self) -> str:
+        try:
+            return str((self.directory / "ns/net").readlink())
+        except OSError:
+            return str(self.directory)
+
+    def _openable(self) -> Path:
+        """A path that opens the very executable from here, the plainest first."""
+        exe = self.directory / "exe"
+        with suppress(OSError):
+            name = str(exe.readlink())
+            inside = name.lstrip("/")
+            if not name.endswith(DELETED) and self.root is not None:
+                for path in (self.root / inside, self.directory / "root" / inside):
+                    if file_id(path) == file_id(exe):
+                        return path
+        return exe
+
+
+@dataclass(frozen=True)
+class FileAccess:
+    """An executable that no process runs. All else is empty."""
+
+    path: Path
+
+    def executable(self) -> Opened:
+        return open_regular(self.path, str(self.path))
+
+    def proc(self, name: ProcFile) -> bytes:  # noqa: ARG002
+        return b""
+
+    def memory(self) -> int:
+        raise Unreadable("it does not run")
+
+    def file(self, path: str) -> bytes | None:  # noqa: ARG002
+        return None
+
+    def names(self, path: str) -> list[str]:  # noqa: ARG002
+        return []
+
+    def sockets(self) -> frozenset[int]:
+        return frozenset()
+
+    def threads(self) -> list[str]:
+        return []
+
+    def mapped(self, start: int, end: int) -> Opened:  # noqa: ARG002
+        raise Unreadable("it does not run")
+
+    def working_directory(self) -> str:
+        return ""
+
+    def file_id(self, path: str) -> tuple[int, int] | None:  # noqa: ARG002
+        return None
+
+    def network(self) -> str:
+        return ""
+
+
+def open_regular(path: Path, shown: str) -> Opened:
+    """A regular file, for reading. What is none of these is not opened: a device may act on it.
+
+    Raises:
+        Unreadable: it cannot be opened, or is another kind of file.
+    """
+    try:
+        there = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        try:
+            if not stat.S_ISREG(os.fstat(there).st_mode):
+                raise Unreadable(f"{shown} is not a regular file")
+            descriptor = os.open(f"/proc/self/fd/{there}", os.O_RDONLY | os.O_CLOEXEC)
+        finally:
+            os.close(there)
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "no path"
+        raise Unreadable(f"cannot open {shown}: {why}") from None
+    return Opened(descriptor, 0, identity_of(os.fstat(descriptor)), shown)
+
+
+def identity_of(status: os.stat_result) -> FileIdentity:
+    return FileIdentity(
+        status.st_dev,
+        status.st_ino,
+        status.st_size,
+        status.st_mtime_ns,
+        status.st_ctime_ns,
+        status.st_uid,
+        status.st_mode,
+    )
+
+
+def file_id(path: Path) -> tuple[int, int] | None:
+    """(device, inode) of a regular file."""
+    try:
+        status = path.stat()
+    except (OSError, ValueError):
+        return None
+    return (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) else None
+
+
+def _parent(entry: Path) -> int:
+    # The name in parentheses may itself hold spaces and parentheses (proc(5), /proc/pid/stat).
+    return int((entry / "stat").read_bytes().rpartition(b")")[2].split()[1])
+
+
+def read_bytes(path: Path) -> bytes:
+    """A file of /proc, empty when it cannot be read."""
+    with suppress(OSError, ValueError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb") as stream:
+            return stream.read(PROC_BYTES_MAX)
+    return b""
+
+
+def read_text(path: Path) -> str:
+    """As `read_bytes`; bytes that are no UTF-8 are kept."""
+    return read_bytes(path).decode(errors="surrogateescape")
+
+
+def _socket_inodes(directory: Path) -> Iterator[int]:
+    with suppress(OSError), os.scandir(directory) as entries:
+        for count, entry in enumerate(entries):
+            if count == SOCKETS_MAX:
+                return
+            with suppress(OSError, ValueError):
+                target = os.readlink(entry.path)  # noqa: PTH115 - thousands of them
+                if target.startswith("socket:["):
+                    yield int(target[8:-1])

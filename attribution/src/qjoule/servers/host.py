@@ -1,0 +1,80 @@
+"""This machine as discovery sees it: its processes, and a way to have one of them examined."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from qjoule.servers.access import FileIdentity
+from qjoule.servers.direct_access import (
+    DirectAccess,
+    FileAccess,
+    installed_files,
+    is_process,
+    port_range,
+    processes,
+)
+from qjoule.servers.examined import Examined, Facts, examine
+from qjoule.servers.listening import SocketTables
+from qjoule.servers.procfs import Process
+
+
+@dataclass(frozen=True)
+class Listed:
+    """The processes whose executables can be seen, and how many others there are."""
+
+    processes: tuple[Process, ...]
+    hidden: int = 0
+
+
+class Host(Protocol):
+    """Lists what there is, and has candidates examined, here or by somebody without rights."""
+
+    def processes(self) -> Listed:
+        """The processes that there are now."""
+
+    def installed(self, patterns: Sequence[str]) -> list[tuple[Path, FileIdentity]]:
+        """Executables whose paths match, relative to the root directory."""
+
+    def port_range(self) -> tuple[int, int]:
+        """The ports that the kernel gives to clients."""
+
+    def has(self, pid: int) -> bool:
+        """Whether there is a process, perhaps one whose executable cannot be seen."""
+
+    def examine(self, facts: Facts) -> Examined:
+        """The process `facts.pid`, or if that is 0 the file `facts.exe_name`. Never raises."""
+
+
+@dataclass
+class DirectHost:
+    """Looks with the rights of this process. `proc` and `root` are other directories in tests."""
+
+    proc: Path = Path("/proc")
+    root: Path = Path("/")
+    _tables: SocketTables | None = field(default=None, repr=False)
+
+    def processes(self) -> Listed:
+        self._tables = None  # other processes may have sockets by now
+        hidden: list[int] = []
+        found = tuple(processes(self.proc, hidden))
+        return Listed(found, len(hidden))
+
+    def installed(self, patterns: Sequence[str]) -> list[tuple[Path, FileIdentity]]:
+        return installed_files(self.root, patterns)
+
+    def port_range(self) -> tuple[int, int]:
+        return port_range(self.proc)
+
+    def has(self, pid: int) -> bool:
+        return is_process(self.proc, pid)
+
+    def examine(self, facts: Facts) -> Examined:
+        if not facts.pid:
+            return examine(FileAccess(Path(facts.exe_name)), facts)
+        if self._tables is None:
+            self._tables = SocketTables(facts.port_range)
+        access = DirectAccess(self.proc / str(facts.pid), self.root)
+        return examine(access, facts, self._tables)

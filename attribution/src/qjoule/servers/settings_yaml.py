@@ -1,0 +1,132 @@
+"""A configuration file in YAML, read within bounds: it may be made to exhaust who reads it.
+
+A reader of all of YAML would follow aliases of aliases, merge mappings into each other, and take
+minutes for a number of a million digits. Here nothing is converted but yes, no and nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+from yaml.events import (
+    AliasEvent,
+    DocumentStartEvent,
+    Event,
+    MappingEndEvent,
+    MappingStartEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+    StreamEndEvent,
+    StreamStartEvent,
+)
+
+from qjoule.servers.access import Unreadable
+
+#: cassandra.yaml has 120 KB with its comments, 700 events, a depth of 5, and no aliases.
+TEXT_MAX = 384 << 10  #: characters
+_EVENTS_MAX = 20_000
+_DEPTH_MAX = 24
+_NODES_MAX = 20_000  #: with what aliases stand for
+#: YAML 1.1: what a word without quotes means.
+_WORDS = {"yes": True, "on": True, "true": True, "no": False, "off": False, "false": False}
+_NOTHING = ("", "~", "null", "Null", "NULL")
+_STANDARD = "tag:yaml.org,2002:"
+_TAGS = tuple(_STANDARD + name for name in ("str", "int", "bool", "float", "null", "map", "seq"))
+
+
+def read_settings(text: str, path: str) -> Any:
+    """Mappings, lists, words as strings, and True, False and None.
+
+    Numbers stay the strings that they are written as. Keys are strings. Of two equal keys the last
+    one counts. The message of an error shows nothing of what is in the file.
+
+    Raises:
+        Unreadable: it is no YAML, has several documents or tags of its own, or breaks a bound.
+    """
+    if len(text) > TEXT_MAX:
+        raise Unreadable(f"{path} is larger than {TEXT_MAX >> 10} KiB")
+    try:
+        return _Reader(text, path).document()
+    except (yaml.YAMLError, ValueError, IndexError, RecursionError, OverflowError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}" if mark is not None else ""
+        raise Unreadable(f"{path} is no YAML{where}") from None
+
+
+class _Reader:
+    def __init__(self, text: str, path: str) -> None:
+        self._path = path
+        self._events = yaml.parse(text, Loader=yaml.BaseLoader)
+        self._seen = 0
+        self._nodes = 0
+        self._anchors: dict[str, tuple[Any, int]] = {}  #: value, and how many nodes it has
+
+    def document(self) -> Any:
+        """The only one; None for an empty file."""
+        value, documents = None, 0
+        while not isinstance(event := self._next(), StreamEndEvent):
+            if isinstance(event, DocumentStartEvent):
+                documents += 1
+                if documents > 1:
+                    raise Unreadable(f"{self._path} has several documents")
+                value = self._value(self._next(), 0)
+            elif isinstance(event, StreamStartEvent):
+                continue
+        return value
+
+    def _next(self) -> Event:
+        self._seen += 1
+        if self._seen > _EVENTS_MAX:
+            raise Unreadable(f"{self._path} has too many entries")
+        return next(self._events)
+
+    def _value(self, event: Any, depth: int) -> Any:
+        if depth > _DEPTH_MAX:
+            raise Unreadable(f"{self._path} is nested too deeply")
+        if isinstance(event, AliasEvent):
+            if event.anchor not in self._anchors:  # also one within what it names
+                raise Unreadable(f"{self._path} has an alias of nothing")
+            value, nodes = self._anchors[event.anchor]
+            self._count(nodes)
+            return value
+        before = self._nodes
+        self._count(1)
+        if event.tag is not None and event.tag not in (*_TAGS, "!"):
+            raise Unreadable(f"{self._path} has tags that are not known")
+        value = self._plain(event, depth)
+        if event.anchor is not None:
+            self._anchors[event.anchor] = value, self._nodes - before
+        return value
+
+    def _plain(self, event: Any, depth: int) -> Any:
+        if isinstance(event, ScalarEvent):
+            return _scalar(event)
+        if isinstance(event, SequenceStartEvent):
+            values = []
+            while not isinstance(inner := self._next(), SequenceEndEvent):
+                values.append(self._value(inner, depth + 1))
+            return values
+        if not isinstance(event, MappingStartEvent):
+            raise Unreadable(f"{self._path} is no YAML")
+        pairs: dict[str, Any] = {}
+        while not isinstance(inner := self._next(), MappingEndEvent):
+            if not isinstance(inner, ScalarEvent) or inner.value == "<<":
+                raise Unreadable(f"{self._path} has keys that are not words")
+            pairs[inner.value] = self._value(self._next(), depth + 1)
+        return pairs
+
+    def _count(self, nodes: int) -> None:
+        self._nodes += nodes
+        if self._nodes > _NODES_MAX:
+            raise Unreadable(f"{self._path} has too many entries")
+
+
+def _scalar(event: ScalarEvent) -> Any:
+    value: str = event.value
+    if event.style is not None or event.tag is not None:
+        return value
+    if value in _NOTHING:
+        return None
+    return _WORDS.get(value.lower(), value)
