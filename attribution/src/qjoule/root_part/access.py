@@ -1,0 +1,159 @@
+"""Reaches a candidate's files through the root part, on a socket that is bound to its process."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+
+from qjoule.root_part.protocol import Kind, Refused, Reply, RootPartGone, What, ask
+from qjoule.root_part.protocol import Opened as File
+from qjoule.servers.access import (
+    DIRECTORY_ENTRIES_MAX,
+    FILE_BYTES_MAX,
+    PROC_BYTES_MAX,
+    FileIdentity,
+    Opened,
+    ProcFile,
+    Unreadable,
+)
+
+_LIST_BYTES_MAX = 8 << 20  #: 100,000 sockets, or file names of 255 bytes
+_BLOCK_BYTES = 1 << 20
+_NOT_THERE = (errno.ENOENT, errno.ENOTDIR)
+_WHY = {
+    errno.ELOOP: "a link that is not followed",
+    errno.ETIMEDOUT: "its file system does not answer",
+    errno.EOPNOTSUPP: "its file system is a program's (FUSE)",
+}
+
+
+class SocketAccess:
+    """The `Access` of one candidate. Needs no rights: all it opens, it opens by asking."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        """`connection` is what `Kind.BIND` gave; whoever gave it closes it."""
+        self._connection = connection
+
+    def executable(self) -> Opened:
+        return _opened(self._ask(What.EXE))
+
+    def proc(self, name: ProcFile) -> bytes:
+        try:
+            return _read(self._ask(What.PROC, name).fd, PROC_BYTES_MAX, stream=True)
+        except Unreadable:
+            return b""
+
+    def memory(self) -> int:
+        return self._ask(What.MEMORY).fd
+
+    def file(self, path: str) -> bytes | None:
+        try:
+            return _read(self._ask(What.FILE, path).fd, FILE_BYTES_MAX)
+        except _NoSuchFile:
+            return None
+
+    def names(self, path: str) -> list[str]:
+        try:
+            names = sorted(map(os.fsdecode, self._list(What.NAMES, path)))
+        except _NoSuchFile:
+            return []
+        if len(names) > DIRECTORY_ENTRIES_MAX:
+            raise Unreadable(f"{path} has more than {DIRECTORY_ENTRIES_MAX} entries")
+        return names
+
+    def sockets(self) -> frozenset[int]:
+        try:
+            return frozenset(int(name[8:-1]) for name in self._list(What.SOCKETS))
+        except Unreadable:
+            return frozenset()
+
+    def threads(self) -> list[str]:
+        return [name.decode(errors="replace") for name in self._list(What.THREADS)]
+
+    def mapped(self, start: int, end: int) -> Opened:
+        return _opened(self._ask(What.MAPPED, offset=start, size=end - start))
+
+    def working_directory(self) -> str:
+        return self._text(What.CWD)
+
+    def file_id(self, path: str) -> tuple[int, int] | None:
+        try:
+            return _identity(self._ask(What.SAME, path).file).key
+        except Unreadable:
+            return None
+
+    def network(self) -> str:
+        return self._text(What.NETWORK)
+
+    def _text(self, what: What) -> str:
+        try:
+            return os.fsdecode(self._ask(what).text)
+        except Unreadable:
+            return ""
+
+    def _list(self, what: What, path: str = "") -> list[bytes]:
+        content = _read(self._ask(what, path).fd, _LIST_BYTES_MAX)
+        return content.split(b"\0")[:-1]
+
+    def _ask(self, what: What, path: str = "", *, offset: int = 0, size: int = 0) -> Reply:
+        """Raises `Unreadable`; `_NoSuchFile` is one."""
+        try:
+            text = os.fsencode(path)
+        except UnicodeEncodeError:
+            raise Unreadable("a path that is no text") from None
+        if b"\0" in text:
+            raise Unreadable("a path with a NUL")
+        if min(offset, size) < 0 or max(offset, size) >= 1 << 64:
+            raise Unreadable("no address")
+        shown = path or what.name.lower()
+        try:
+            return ask(
+                self._connection, Kind.OPEN, number=what, text=text, offset=offset, size=size
+            )
+        except Refused as error:
+            kind = _NoSuchFile if error.errno in _NOT_THERE else Unreadable
+            raise kind(f"{shown}: {_WHY.get(error.errno) or error}") from None
+        except RootPartGone:
+            raise Unreadable(f"{shown}: the root part opens nothing more of it") from None
+
+
+class _NoSuchFile(Unreadable):
+    """There is no file of that name."""
+
+
+def _opened(reply: Reply) -> Opened:
+    return Opened(
+        reply.fd, reply.file.handle, _identity(reply.file), reply.text.decode(errors="replace")
+    )
+
+
+def _identity(file: File) -> FileIdentity:
+    return FileIdentity(
+        file.device,
+        file.inode,
+        file.size,
+        file.mtime_ns,
+        file.ctime_ns,
+        file.uid,
+        file.mode,
+    )
+
+
+def _read(descriptor: int, most: int, *, stream: bool = False) -> bytes:
+    """All of it, at most `most` bytes; closes it. Files of /proc are a `stream`: read in order."""
+    blocks: list[bytes] = []
+    at = 0
+    try:
+        while at < most:
+            size = min(_BLOCK_BYTES, most - at)
+            block = os.read(descriptor, size) if stream else os.pread(descriptor, size, at)
+            if not block:
+                break
+            blocks.append(block)
+            at += len(block)
+    except OSError as error:
+        raise Unreadable(f"it cannot be read: {error.strerror}") from None
+    finally:
+        os.close(descriptor)
+    return b"".join(blocks)
