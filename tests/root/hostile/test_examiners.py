@@ -1,0 +1,259 @@
+"""What runs in an examiner's process can compute and talk, within its limits, and nothing else."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import os
+import platform
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from qjoule.errors import QjouleError
+from qjoule.root_part.examiner import ANSWER_BYTES_MAX, Failed, Task, run_all
+from qjoule.root_part.seccomp import _ALLOWED, _ARCHITECTURES, _KILLED
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def answer_of(work: Callable[[int], bytes], cpu_s: int = 8) -> bytes | Failed:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        return run_all([lambda: Task(work, os.dup(theirs.fileno()), cpu_s)])[0]
+
+
+def failure_of(work: Callable[[int], bytes], cpu_s: int = 8) -> str:
+    found = answer_of(work, cpu_s)
+    assert isinstance(found, Failed), found
+    return str(found)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left() -> Iterator[None]:
+    before = set(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    yield
+    assert set(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def test_it_computes_and_answers() -> None:
+    def work(descriptor: int) -> bytes:
+        assert descriptor == 3
+        numbers = np.arange(1_000_000, dtype="<u8")
+        numbers = numbers[np.argsort(numbers[::-1])]
+        return str(int(numbers.sum())).encode()
+
+    assert answer_of(work) == str(999_999 * 1_000_000 // 2).encode()
+
+
+def test_it_asks_over_its_socket_and_gets_descriptors(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"content" * 10_000)
+
+    def work(descriptor: int) -> bytes:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, descriptor) as connection:
+            connection.sendmsg([b"?"])
+            _, fds, _, _ = socket.recv_fds(connection, 100, 1)
+            with mmap.mmap(fds[0], 0, mmap.MAP_SHARED, mmap.PROT_READ) as mapped:
+                assert mapped[:7] == os.pread(fds[0], 7, 0) == b"content"
+                return str(len(mapped)).encode()
+
+    ours, theirs = socket.socketpair()
+    with ours, theirs, path.open("rb") as stream:
+        socket.send_fds(ours, [b"!"], [stream.fileno()])
+        assert run_all([lambda: Task(work, os.dup(theirs.fileno()))]) == [b"70000"]
+        assert ours.recv(10) == b"?"
+
+
+def test_it_holds_no_other_descriptor() -> None:
+    secret = os.open("/etc/passwd", os.O_RDONLY)
+
+    def work(descriptor: int) -> bytes:
+        usable = []
+        for number in range(1000):
+            try:
+                os.fstat(number)
+            except OSError:
+                continue
+            usable.append(number)
+        return str((usable, os.read(0, 1), descriptor)).encode()
+
+    try:
+        assert answer_of(work) == b"([0, 1, 2, 3, 4], b'', 3)"
+    finally:
+        os.close(secret)
+
+
+def _open() -> None:
+    os.open("/etc/passwd", os.O_RDONLY)
+
+
+def _exec_mapping() -> None:
+    mmap.mmap(-1, 4096, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, mmap.PROT_READ | mmap.PROT_EXEC)
+
+
+def _shared_memory() -> None:
+    mmap.mmap(-1, 4096, mmap.MAP_SHARED | mmap.MAP_ANONYMOUS)
+
+
+@pytest.mark.parametrize(
+    "forbidden",
+    [
+        _open,
+        _exec_mapping,
+        _shared_memory,
+        os.fork,
+        os.pipe,
+        lambda: os.kill(os.getpid(), 0),
+        lambda: os.kill(1, 9),
+        socket.socket,
+        lambda: os.listdir("/"),  # noqa: PTH208
+        lambda: os.stat("/etc/passwd"),  # noqa: PTH116
+        lambda: os.readlink("/proc/self/exe"),  # noqa: PTH115
+        lambda: os.memfd_create("x"),
+        lambda: os.setuid(0),
+        lambda: os.sched_setaffinity(0, {0}),
+        lambda: os.ftruncate(1, 0),
+        lambda: time.sleep(0.01),
+    ],
+)
+def test_what_is_not_on_the_list_is_refused(forbidden: Callable[[], object]) -> None:
+    def work(descriptor: int) -> bytes:  # noqa: ARG001
+        try:
+            return repr(forbidden()).encode()
+        except OSError as error:
+            return errno.errorcode[error.errno or 0].encode()
+
+    assert answer_of(work) == b"EPERM"
+
+
+@pytest.mark.parametrize("name", sorted(_KILLED))
+def test_what_only_an_attacker_tries_ends_it(name: str) -> None:
+    number = _KILLED[name][_ARCHITECTURES[platform.machine()][0]]
+    assert "forbidden" in failure_of(lambda _: bytes(_libc.syscall(number, 0, 0, 0, 0, 0)))
+
+
+def test_the_numbers_are_those_of_this_machine() -> None:
+    column = _ARCHITECTURES[platform.machine()][0]
+    library = ctypes.CDLL("libseccomp.so.2")
+    for name, numbers in {**_ALLOWED, **_KILLED}.items():
+        number = library.seccomp_syscall_resolve_name(name.encode())
+        assert numbers[column] == (number if number >= 0 else None), name
+
+
+def test_too_much_memory_is_not_given() -> None:
+    def work(descriptor: int) -> bytes:  # noqa: ARG001
+        kept = []
+        try:
+            for _ in range(160):
+                kept.append(bytearray(64 << 20))
+        except MemoryError:
+            return str(len(kept)).encode()
+        return b"all"
+
+    found = answer_of(work)
+    assert isinstance(found, bytes)
+    assert 1 <= int(found) <= 8
+
+
+def test_each_failure_is_its_own() -> None:
+    """The good ones beside them answer."""
+
+    def loops(descriptor: int) -> bytes:
+        while descriptor:
+            pass
+        return b""
+
+    def waits(descriptor: int) -> bytes:
+        return os.read(descriptor, 1)
+
+    def writes(descriptor: int) -> bytes:
+        while descriptor:
+            os.write(4, bytes(1 << 16))
+        return b""
+
+    def ends(descriptor: int) -> bytes:
+        sys.exit(descriptor)
+
+    def raises(descriptor: int) -> bytes:
+        raise QjouleError(f"{descriptor}")
+
+    def leaves_the_pipe(descriptor: int) -> bytes:
+        os.close(4)
+        return loops(descriptor)
+
+    def crashes(descriptor: int) -> bytes:
+        ctypes.string_at(descriptor)
+        return b"?"
+
+    def cannot_start() -> Task:
+        raise QjouleError("its process has ended")
+
+    good = [answer_task(lambda _: b"good")]
+    bad = [loops, waits, writes, ends, raises, leaves_the_pipe, crashes]
+    tasks = [task for work in bad for task in (answer_task(work), *good)]
+    answers = run_all([*tasks, cannot_start, *good])
+    assert [answer for answer in answers if isinstance(answer, bytes)] == [b"good"] * 8
+    failures = [str(answer) for answer in answers if isinstance(answer, Failed)]
+    assert failures == [
+        "examining it takes more than 1 s of CPU time",
+        "it was not examined within 3 s",
+        "it says more than 1 MiB",
+        "examining it failed",
+        "examining it failed",
+        "examining it takes more than 1 s of CPU time",
+        "examining it failed",
+        "its process has ended",
+    ]
+
+
+def answer_task(work: Callable[[int], bytes]) -> Callable[[], Task]:
+    def make() -> Task:
+        # A pipe whose other end stays open here: reading from it waits.
+        return Task(work, os.dup(_waiting[0]), cpu_s=1)
+
+    return make
+
+
+_waiting = os.pipe()
+
+
+def test_an_answer_may_be_a_mebibyte() -> None:
+    assert answer_of(lambda _: bytes(ANSWER_BYTES_MAX)) == bytes(ANSWER_BYTES_MAX)
+    assert "more than 1 MiB" in failure_of(lambda _: bytes(ANSWER_BYTES_MAX + 1))
+
+
+def test_it_ends_with_who_started_it() -> None:
+    """Nobody is left who would end it at its deadline."""
+    ours, theirs = socket.socketpair()
+
+    def loops(descriptor: int) -> bytes:
+        while descriptor:
+            pass
+        return b""
+
+    with ours:
+        starter = os.fork()
+        if not starter:
+            run_all([lambda: Task(loops, os.dup(theirs.fileno()), cpu_s=60)])
+            os._exit(0)
+        theirs.close()
+        children = Path(f"/proc/{starter}/task/{starter}/children")
+        while not (child := children.read_text().split()):
+            time.sleep(0.01)
+        # It has its limits when it has given up what this test holds.
+        while len(os.listdir(f"/proc/{child[0]}/fd")) > 5:  # noqa: PTH208
+            time.sleep(0.01)
+        os.kill(starter, 9)
+        os.waitpid(starter, 0)
+        # The last holder of the other end has ended.
+        ours.settimeout(60)
+        assert ours.recv(1) == b""
