@@ -12,9 +12,6 @@
 #include "opened.h"
 #include "root.h"
 
-/* Handles for one process. There are not many, and others need some too. */
-#define MAX_KEPT 16
-
 static int open_installed(const struct peer *peer, const struct rp_request *request,
 			  struct answer *answer)
 {
@@ -44,13 +41,30 @@ static int keep(struct answer *answer)
 	return handle == -EACCES || handle == -ENFILE || handle > 0 ? 0 : handle;
 }
 
+/* Which handles an examiner was given: what it says itself is not to be relied on. */
+static int answer_kept(const struct peer *peer, uint64_t index, struct answer *answer)
+{
+	if (index >= peer->kept)
+		return -ENOENT;
+	answer->reply.file.handle = peer->handles[index];
+	return 0;
+}
+
 static int answer_open(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
-	int err = guarded(candidate_open, peer, request, answer);
+	int err;
 
+	if (request->number == RP_WHAT_KEPT)
+		return answer_kept(peer, request->offset, answer);
+	err = guarded(candidate_open, peer, request, answer);
 	if (err || (request->number != RP_WHAT_EXE && request->number != RP_WHAT_MAPPED))
 		return err;
-	return peer->kept++ < MAX_KEPT ? keep(answer) : 0;
+	if (peer->kept == RP_MAX_KEPT)
+		return 0;
+	err = keep(answer);
+	if (!err)
+		peer->handles[peer->kept++] = answer->reply.file.handle;
+	return err;
 }
 
 static int answer_exe(pid_t pid, struct answer *answer)

@@ -18,6 +18,7 @@
 #define RP_MAX_MAPS   128
 #define RP_MAX_PROGS  256
 #define RP_MAX_GROUPS 32
+#define RP_MAX_KEPT   16 /* handles of one process: there are not many, for all together */
 
 enum rp_kind {
 	/* The command asks, until the tracer has said RP_DONE. */
@@ -68,6 +69,7 @@ enum rp_what {
 	RP_WHAT_CWD,	 /* its working directory, in text */
 	RP_WHAT_PROC,	 /* text: a file of /proc/PID, one of a fixed list */
 	RP_WHAT_NETWORK, /* its network namespace, in text */
+	RP_WHAT_KEPT,	 /* offset: n; the handle of its n-th file that was opened, from 0 */
 };
 
 /* Of a file that was opened and checked; all zero where there is none. */

@@ -32,7 +32,8 @@ struct peer {
 	gid_t gid;
 	unsigned group_count;
 	gid_t groups[RP_MAX_GROUPS];
-	unsigned kept; /* ... how many of its files have been given a handle */
+	unsigned kept; /* ... the handles that its files were given, as they were opened */
+	uint32_t handles[RP_MAX_KEPT];
 };
 
 struct root {

@@ -10,7 +10,7 @@ import platform
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,10 +23,16 @@ from qjoule.root_part.seccomp import _ALLOWED, _ARCHITECTURES, _KILLED
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
+def run(tasks: Sequence[Callable[[], Task]]) -> list[bytes | Failed]:
+    answers: dict[int, bytes | Failed] = {}
+    run_all(tasks, answers.__setitem__)
+    return [answers[number] for number in range(len(tasks))]
+
+
 def answer_of(work: Callable[[int], bytes], cpu_s: int = 8) -> bytes | Failed:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        return run_all([lambda: Task(work, os.dup(theirs.fileno()), cpu_s)])[0]
+        return run([lambda: Task(work, os.dup(theirs.fileno()), cpu_s)])[0]
 
 
 def failure_of(work: Callable[[int], bytes], cpu_s: int = 8) -> str:
@@ -69,7 +75,7 @@ def test_it_asks_over_its_socket_and_gets_descriptors(tmp_path: Path) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs, path.open("rb") as stream:
         socket.send_fds(ours, [b"!"], [stream.fileno()])
-        assert run_all([lambda: Task(work, os.dup(theirs.fileno()))]) == [b"70000"]
+        assert run([lambda: Task(work, os.dup(theirs.fileno()))]) == [b"70000"]
         assert ours.recv(10) == b"?"
 
 
@@ -200,7 +206,7 @@ def test_each_failure_is_its_own() -> None:
     good = [answer_task(lambda _: b"good")]
     bad = [loops, waits, writes, ends, raises, leaves_the_pipe, crashes]
     tasks = [task for work in bad for task in (answer_task(work), *good)]
-    answers = run_all([*tasks, cannot_start, *good])
+    answers = run([*tasks, cannot_start, *good])
     assert [answer for answer in answers if isinstance(answer, bytes)] == [b"good"] * 8
     failures = [str(answer) for answer in answers if isinstance(answer, Failed)]
     assert failures == [
@@ -243,7 +249,7 @@ def test_it_ends_with_who_started_it() -> None:
     with ours:
         starter = os.fork()
         if not starter:
-            run_all([lambda: Task(loops, os.dup(theirs.fileno()), cpu_s=60)])
+            run([lambda: Task(loops, os.dup(theirs.fileno()), cpu_s=60)])
             os._exit(0)
         theirs.close()
         children = Path(f"/proc/{starter}/task/{starter}/children")

@@ -36,7 +36,7 @@ class SocketAccess:
         self._connection = connection
 
     def executable(self) -> Opened:
-        return _opened(self._ask(What.EXE))
+        return opened_of(self._ask(What.EXE))
 
     def proc(self, name: ProcFile) -> bytes:
         try:
@@ -72,14 +72,14 @@ class SocketAccess:
         return [name.decode(errors="replace") for name in self._list(What.THREADS)]
 
     def mapped(self, start: int, end: int) -> Opened:
-        return _opened(self._ask(What.MAPPED, offset=start, size=end - start))
+        return opened_of(self._ask(What.MAPPED, offset=start, size=end - start))
 
     def working_directory(self) -> str:
         return self._text(What.CWD)
 
     def file_id(self, path: str) -> tuple[int, int] | None:
         try:
-            return _identity(self._ask(What.SAME, path).file).key
+            return identity_of(self._ask(What.SAME, path).file).key
         except Unreadable:
             return None
 
@@ -122,13 +122,13 @@ class _NoSuchFile(Unreadable):
     """There is no file of that name."""
 
 
-def _opened(reply: Reply) -> Opened:
+def opened_of(reply: Reply) -> Opened:
     return Opened(
-        reply.fd, reply.file.handle, _identity(reply.file), reply.text.decode(errors="replace")
+        reply.fd, reply.file.handle, identity_of(reply.file), reply.text.decode(errors="replace")
     )
 
 
-def _identity(file: File) -> FileIdentity:
+def identity_of(file: File) -> FileIdentity:
     return FileIdentity(
         file.device,
         file.inode,

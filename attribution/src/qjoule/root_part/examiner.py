@@ -43,7 +43,11 @@ class Task:
 
 
 class Failed(QjouleError):
-    """It gave no answer; the message says why."""
+    """It gave no answer; the message says why. `is_late`: it cost all the time that it may."""
+
+    def __init__(self, message: str, is_late: bool = False) -> None:
+        super().__init__(message)
+        self.is_late = is_late
 
 
 @dataclass
@@ -61,16 +65,16 @@ class _Running:
         return not block or len(self.content) > ANSWER_BYTES_MAX
 
 
-def run_all(tasks: Sequence[Callable[[], Task]]) -> list[bytes | Failed]:
+def run_all(
+    tasks: Sequence[Callable[[], Task]], done: Callable[[int, bytes | Failed], None]
+) -> None:
     """Does every task, up to `AT_ONCE` at a time, in a process of its own.
 
     Args:
         tasks: each is made when it starts; it may raise `QjouleError` instead, which fails it.
-
-    Returns:
-        What each wrote, at most `ANSWER_BYTES_MAX`, or why it wrote nothing of use.
+        done: called for each as it ends, with its place in `tasks` and what it wrote, at most
+            `ANSWER_BYTES_MAX`, or why it wrote nothing of use.
     """
-    answers: list[bytes | Failed] = [Failed("it was not looked at") for _ in tasks]
     running: dict[int, _Running] = {}
     waiting = list(enumerate(tasks))
     try:
@@ -80,13 +84,12 @@ def run_all(tasks: Sequence[Callable[[], Task]]) -> list[bytes | Failed]:
                 try:
                     running[number] = _start(make())
                 except (QjouleError, OSError) as error:
-                    answers[number] = Failed(str(error))
+                    done(number, Failed(str(error)))
             for number in _ready(running):
-                answers[number] = _end(running.pop(number))
+                done(number, _end(running.pop(number)))
     finally:
         for one in running.values():
             _end(one)
-    return answers
 
 
 def _ready(running: dict[int, _Running]) -> list[int]:
@@ -179,10 +182,10 @@ def _end(one: _Running) -> bytes | Failed:
     if len(content) > ANSWER_BYTES_MAX:
         return Failed(f"it says more than {ANSWER_BYTES_MAX >> 20} MiB")
     if late:
-        return Failed(f"it was not examined within {_WALL_PER_CPU * one.task.cpu_s} s")
+        return Failed(f"it was not examined within {_WALL_PER_CPU * one.task.cpu_s} s", True)
     if status in (-signal.SIGXCPU, -signal.SIGKILL):
         # The kernel sends SIGKILL where the hard limit is the soft one.
-        return Failed(f"examining it takes more than {one.task.cpu_s} s of CPU time")
+        return Failed(f"examining it takes more than {one.task.cpu_s} s of CPU time", True)
     if status == -signal.SIGSYS:
         return Failed("examining it tried what is forbidden")
     if status or not content:

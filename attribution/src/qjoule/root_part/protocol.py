@@ -17,6 +17,7 @@ from qjoule.errors import QjouleError
 TEXT_BYTES = 4096
 CODE_BYTES = 16
 MAX_GROUPS = 32
+MAX_KEPT = 16
 _REQUEST = struct.Struct(f"=IiIIQQ{TEXT_BYTES}s")
 _FILE = struct.Struct("=IIIIQQQQQ")
 _REPLY = struct.Struct(f"=ii{_FILE.size}s{TEXT_BYTES}s")
@@ -61,6 +62,7 @@ class What(IntEnum):
     CWD = 9
     PROC = 10
     NETWORK = 11
+    KEPT = 12
 
 
 @dataclass(frozen=True)

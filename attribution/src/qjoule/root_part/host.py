@@ -1,0 +1,235 @@
+"""This machine through the root part: it opens, processes without rights examine."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import socket
+import struct
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from qjoule.errors import QjouleError
+from qjoule.root_part.access import SocketAccess, identity_of, opened_of
+from qjoule.root_part.examiner import Failed, Task, run_all
+from qjoule.root_part.protocol import MAX_GROUPS, MAX_KEPT, Kind, Refused, RootPartGone, What, ask
+from qjoule.servers.access import FileIdentity, Opened
+from qjoule.servers.direct_access import (
+    DELETED,
+    FileAccess,
+    installed_files,
+    is_process,
+    port_range,
+    read_bytes,
+)
+from qjoule.servers.examined import Examined, Facts, examine
+from qjoule.servers.examined_json import examined_from_json
+from qjoule.servers.host import Listed
+from qjoule.servers.order import is_service
+from qjoule.servers.procfs import Process
+
+_PROC = Path("/proc")
+#: For one candidate. Some 0.5 s is usual; an emulated machine takes ten times as long.
+_CPU_S = 8
+#: Of a user whose candidates took it all: everybody waits for them.
+_CPU_LEAST_S = 1
+
+
+@dataclass(frozen=True)
+class _Who:
+    """A process as everybody may see it."""
+
+    started: int  #: clock ticks since the machine was booted: with its pid, which process it is
+    parent: int
+    uid: int
+    gid: int
+    groups: tuple[int, ...]
+
+
+@dataclass
+class RootPartHost:
+    """A `Host`. `connection` is the command's own one to the root part; no thread runs yet."""
+
+    connection: socket.socket
+    _patience_s: dict[int, int] = field(default_factory=dict)  #: CPU time, by user
+
+    def processes(self) -> Listed:
+        found = []
+        for name in sorted(os.listdir(_PROC)):  # noqa: PTH208 - as text
+            if not name.isdigit():
+                continue
+            with suppress(Refused, ValueError, LookupError):
+                pid = int(name)
+                reply = ask(self.connection, Kind.EXE, pid=pid)
+                who = _who(pid)
+                path = os.fsdecode(reply.text)
+                plain = path.removesuffix(DELETED)
+                key = identity_of(reply.file).key
+                found.append(
+                    Process(pid, who.parent, _PROC / name, plain, plain != path, key, who.uid)
+                )
+        return Listed(tuple(found))
+
+    def installed(self, patterns: Sequence[str]) -> list[tuple[Path, FileIdentity]]:
+        return installed_files(Path("/"), patterns)
+
+    def port_range(self) -> tuple[int, int]:
+        return port_range(_PROC)
+
+    def has(self, pid: int) -> bool:
+        return is_process(_PROC, pid)
+
+    def examine(self, facts: Facts) -> Examined:
+        return self.examine_all([facts])[0]
+
+    def examine_all(self, every: Sequence[Facts]) -> list[Examined]:
+        """Each in a process of its own, some at a time."""
+        # Examiners cannot open files, so that what they import late has to be there.
+        importlib.import_module("capstone.x86")
+        seats = [_Seat(self, facts) for facts in every]
+        found = [Examined() for _ in every]
+
+        def done(number: int, answer: bytes | Failed) -> None:
+            found[number] = seats[number].found(answer)
+
+        run_all([seat.task for seat in seats], done)
+        return found
+
+    def patience_s(self, uid: int) -> int:
+        return self._patience_s.get(uid, _CPU_S)
+
+    def lose_patience(self, uid: int) -> None:
+        """Somebody's candidates cost all that one may: the next ones get less."""
+        if not is_service(uid):
+            self._patience_s[uid] = max(_CPU_LEAST_S, self.patience_s(uid) // 2)
+
+
+class _Seat:
+    """One examination: what it is given, and what it may say."""
+
+    def __init__(self, host: RootPartHost, facts: Facts) -> None:
+        self._host = host
+        self._facts = facts
+        self._uid = 0
+        self._bound: socket.socket | None = None
+        self._file: Opened | None = None  #: of what does not run
+
+    def task(self) -> Task:
+        """Raises `QjouleError`."""
+        facts = self._facts
+        if not facts.pid:
+            reply = ask(self._host.connection, Kind.INSTALLED, text=os.fsencode(facts.exe_name))
+            file = self._file = opened_of(reply)
+            return Task(lambda fd: _said(_examined_file(replace(file, fd=fd), facts)), file.fd)
+        self._uid, self._bound = _bound(self._host.connection, facts.pid)
+        return Task(
+            lambda fd: _said(_examined_process(fd, facts)),
+            os.dup(self._bound.fileno()),
+            self._host.patience_s(self._uid),
+        )
+
+    def found(self, answer: bytes | Failed) -> Examined:
+        """What it said, if that can be true."""
+        try:
+            if isinstance(answer, Failed):
+                if answer.is_late:
+                    self._host.lose_patience(self._uid)
+                return Examined(problem=str(answer))
+            return self._checked(examined_from_json(answer))
+        except QjouleError as error:
+            return Examined(problem=str(error))
+        finally:
+            if self._bound:
+                self._bound.close()
+
+    def _checked(self, found: Examined) -> Examined:
+        """Handles are what probes are attached to: they have to be of this candidate's files."""
+        said = {found.handle, found.resolution.handle if found.resolution else 0} - {0}
+        if not said <= self._kept():
+            raise QjouleError("it names a file that is not its own")
+        if found.exe is not None and found.exe.key != self._facts.exe_id:
+            raise QjouleError("its executable is another by now")
+        return found
+
+    def _kept(self) -> set[int]:
+        if self._file:
+            return {self._file.handle}
+        kept: set[int] = set()
+        # After the last one it is refused, or after a file that let the root part wait.
+        with suppress(Refused, RootPartGone):
+            for number in range(MAX_KEPT if self._bound else 0):
+                assert self._bound
+                reply = ask(self._bound, Kind.OPEN, number=What.KEPT, offset=number)
+                kept.add(reply.file.handle)
+        return kept
+
+
+def _bound(connection: socket.socket, pid: int) -> tuple[int, socket.socket]:
+    """Whose the process is, and a socket that reaches what is its own.
+
+    Raises:
+        QjouleError: there is no such process.
+    """
+    try:
+        who = _who(pid)
+        groups = struct.pack(f"={len(who.groups)}I", *who.groups)
+        reply = ask(
+            connection,
+            Kind.BIND,
+            pid=pid,
+            number=who.uid,
+            flags=who.gid,
+            size=len(groups),
+            text=groups,
+        )
+        bound = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, reply.fd)
+        bound.set_inheritable(False)
+        # The same process before and after: so these are its rights, and not of one before it.
+        if _who(pid).started != who.started:
+            bound.close()
+            raise QjouleError("it has ended")
+    except (ValueError, LookupError):
+        raise QjouleError("it has ended") from None
+    return who.uid, bound
+
+
+def _who(pid: int) -> _Who:
+    """Raises ValueError or LookupError if there is no such process."""
+    directory = _PROC / str(pid)
+    lines = read_bytes(directory / "status").decode(errors="replace").splitlines()
+    said = dict(line.partition(":\t")[::2] for line in lines)
+    # The name in parentheses may itself hold spaces and parentheses (proc(5), /proc/pid/stat).
+    started = int(read_bytes(directory / "stat").rpartition(b")")[2].split()[19])
+    return _Who(
+        started,
+        int(said["PPid"]),
+        int(said["Uid"].split()[1]),  # real, effective, saved, file system
+        int(said["Gid"].split()[1]),
+        tuple(int(group) for group in said["Groups"].split()[:MAX_GROUPS]),
+    )
+
+
+def _examined_process(descriptor: int, facts: Facts) -> Examined:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, descriptor) as connection:
+        return examine(SocketAccess(connection), facts)
+
+
+def _examined_file(file: Opened, facts: Facts) -> Examined:
+    return examine(_InstalledAccess(Path(facts.exe_name), file), facts)
+
+
+@dataclass(frozen=True)
+class _InstalledAccess(FileAccess):
+    """An executable that the root part has opened."""
+
+    file_: Opened
+
+    def executable(self) -> Opened:
+        return self.file_
+
+
+def _said(found: Examined) -> bytes:
+    return json.dumps(found.to_json()).encode()
