@@ -279,3 +279,21 @@ print(refused(Kind.PUBLISH))
 """
         assert asked(code, "calibrate", "-o", str(place / "f")).stdout == "EFBIG\n"
     assert list(place.iterdir()) == []
+
+
+# ---- the agent's loader -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("uid", "gid"), [(0, 0), (NOBODY, 0), (0, NOBODY), (1234, NOBODY)])
+def test_the_loader_runs_only_as_who_the_process_is(uid: int, gid: int) -> None:
+    code = f"""
+import subprocess
+child = subprocess.Popen(["sleep", "60"])
+print(refused(Kind.AS, pid=child.pid, number={uid}, flags={gid}, offset=1))
+print(refused(Kind.AS, pid=os.getppid(), number={uid}, flags={gid}, offset=1))
+child.kill()
+child.wait()
+print(refused(Kind.AS, pid=child.pid, number={NOBODY}, flags={NOBODY}, offset=1))
+"""
+    done = asked(code, "record", "--agent", SUDO_UID="", SUDO_GID="")
+    assert done.stdout.split() == ["EPERM", "EPERM", "ENOENT"]

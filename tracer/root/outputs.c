@@ -159,17 +159,13 @@ static bool is_roots(const char *path)
 }
 
 /* Removes the socket of a recorder that has gone; not another's, nor what is no socket. */
-static int make_room(void)
+static int make_room(int probe)
 {
-	int probe = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	bool is_stale = probe >= 0 && connect(probe, (struct sockaddr *)&tags, sizeof(tags)) < 0 &&
-			errno == ECONNREFUSED;
 	struct stat status;
 
-	close(probe);
 	if (lstat(tags.sun_path, &status) || !S_ISSOCK(status.st_mode))
 		return -ENOTSOCK;
-	if (!is_stale)
+	if (!connect(probe, (struct sockaddr *)&tags, sizeof(tags)) || errno != ECONNREFUSED)
 		return -EADDRINUSE;
 	return unlink(tags.sun_path) ? -errno : 0;
 }
@@ -192,7 +188,7 @@ static int listen_for_tags(struct answer *answer)
 		return -errno;
 	umask(0111); /* every user of the host may connect */
 	if (bind(answer->fd, (struct sockaddr *)&tags, sizeof(tags))) {
-		error = errno == EADDRINUSE ? make_room() : -errno;
+		error = errno == EADDRINUSE ? make_room(answer->fd) : -errno;
 		if (!error && bind(answer->fd, (struct sockaddr *)&tags, sizeof(tags)))
 			error = -errno;
 	}
@@ -314,62 +310,47 @@ bool outputs_ended(struct root *root, pid_t pid, int status)
 	return true;
 }
 
-static int open_agent_file(const struct root *root, const char *name)
-{
-	const char *python = root->command[0];
-	char path[PATH_MAX];
-
-	snprintf(path, sizeof(path), "%.*s/../lib/qjoule/%s", (int)(strrchr(python, '/') - python),
-		 python, name);
-	return open(path, O_RDONLY | O_CLOEXEC);
-}
-
 static int load_agent(const struct root *root, const struct rp_request *request,
 		      struct answer *answer)
 {
-	char directory[32], pid[16], own_pid[16],
-	    *words[] = {root->command[0],
-			"-I",
-			"-m",
-			"qjoule.servers.agent_loader",
-			pid,
-			own_pid,
-			request->size & 1 ? "--client-tags" : "--seconds=30",
-			request->size & 2 ? "--no-signal" : "--seconds=30",
-			NULL};
-	int pair[2] = {-1, -1}, proc, error = 0;
+	static const char *const files[] = {"qjoule-agent.jar", "hooks.jar", "libqjoule_agent.so"};
+	const char *python = root->command[0];
+	int length = (int)(strrchr(python, '/') - python), pair[2], error;
+	char path[PATH_MAX], pid[16], own_pid[16];
+	char *words[] = {root->command[0],
+			 "-I",
+			 "-m",
+			 "qjoule.servers.agent_loader",
+			 pid,
+			 own_pid,
+			 request->size & 1 ? "--client-tags" : "--seconds=30",
+			 request->size & 2 ? "--no-signal" : "--seconds=30",
+			 NULL};
 	struct stat status;
 
-	snprintf(directory, sizeof(directory), "/proc/%d", request->pid);
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
+		return -errno;
+	answer->fd = pair[0];
+	loader_request = request;
+	loader_fds[LOADER_SOCKET] = pair[1];
+	for (int i = 0; i < 3; i++) {
+		snprintf(path, sizeof(path), "%.*s/../lib/qjoule/%s", length, python, files[i]);
+		loader_fds[LOADER_JAR + i] = open(path, O_RDONLY | O_CLOEXEC);
+	}
+	loader_fds[LOADER_HANDLE] = pidfd_open(request->pid, 0);
 	snprintf(pid, sizeof(pid), "%d", request->pid);
 	snprintf(own_pid, sizeof(own_pid), "%d", (int)request->offset);
-	loader_request = request;
-	loader_fds[LOADER_HANDLE] = pidfd_open(request->pid, 0);
-	proc = open(directory, OPEN_DIRECTORY);
-	loader_fds[LOADER_ROOT] = openat(proc, "root", O_PATH | O_DIRECTORY | O_CLOEXEC);
-	loader_fds[LOADER_JAR] = open_agent_file(root, "qjoule-agent.jar");
-	loader_fds[LOADER_HOOKS] = open_agent_file(root, "hooks.jar");
-	loader_fds[LOADER_LIBRARY] = open_agent_file(root, "libqjoule_agent.so");
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
-		error = -errno;
-	loader_fds[LOADER_SOCKET] = pair[1];
-	for (int i = 0; i < LOADER_FDS && !error; i++)
-		error = loader_fds[i] < 0 ? -ENOENT : 0;
-	/* It still runs, so that is its directory; its owner is its effective user. */
-	if (!error &&
-	    (pidfd_send_signal(loader_fds[LOADER_HANDLE], 0, NULL, 0) || fstat(proc, &status)))
-		error = -errno;
-	if (!error &&
-	    (!status.st_uid || status.st_uid != request->number || status.st_gid != request->flags))
-		error = -EPERM;
-	if (!error)
+	snprintf(path, sizeof(path), "/proc/%d/root", request->pid);
+	loader_fds[LOADER_ROOT] = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	*strrchr(path, '/') = '\0';
+	/* Its directory belongs to its effective user; it still runs, so that was its directory. */
+	error = stat(path, &status) ? -errno : -EPERM;
+	if (error == -EPERM && status.st_uid && status.st_uid == request->number &&
+	    status.st_gid == request->flags &&
+	    !pidfd_send_signal(loader_fds[LOADER_HANDLE], 0, NULL, 0))
 		error = spawn(become_loader, root, words);
 	for (int i = 0; i < LOADER_FDS; i++)
-		if (loader_fds[i] >= 0)
-			close(loader_fds[i]);
-	if (proc >= 0)
-		close(proc);
-	answer->fd = pair[0];
+		close(loader_fds[i]);
 	return error < 0 ? error : 0;
 }
 
