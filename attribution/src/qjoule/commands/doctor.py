@@ -163,6 +163,7 @@ def examine(host_root: Path | None = None) -> Findings:
     from qjoule.machine.kernel import check_machine  # noqa: PLC0415
     from qjoule.machine.power_table import estimate_curve  # noqa: PLC0415
     from qjoule.root_part.client import root_part  # noqa: PLC0415
+    from qjoule.root_part.host import this_host  # noqa: PLC0415
     from qjoule.servers.discovery import discover  # noqa: PLC0415
     from qjoule.servers.generic import find_generic  # noqa: PLC0415
     from qjoule.servers.kernel_facts import read_kernel_facts  # noqa: PLC0415
@@ -170,7 +171,8 @@ def examine(host_root: Path | None = None) -> Findings:
 
     part = root_part()
     own = os.getppid() if part.connection is not None else None
-    discovery = discover()
+    host = this_host()
+    discovery = discover(host=host)
     curve = estimate_curve(read_cpu_info())
     return Findings(
         checks=(
@@ -180,7 +182,7 @@ def examine(host_root: Path | None = None) -> Findings:
         power=f"{curve.w0:.1f} W idle, {curve.w100:.1f} W busy ({curve.label})",
         plan=build_plan(discovery.servers, read_kernel_facts()),
         discovery=discovery,
-        generic=tuple(find_generic(discovery.servers)),
+        generic=tuple(find_generic(discovery.servers, host=host)),
         rights=tuple(doctor_rights.rights_of_a_recording(root_part=own)),
     )
 

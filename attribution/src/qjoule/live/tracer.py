@@ -19,6 +19,7 @@ from qjoule.machine.counters import hardware_counters
 from qjoule.machine.cpu import read_cpu_info
 from qjoule.machine.power_table import estimate_curve
 from qjoule.root_part.client import root_part
+from qjoule.root_part.host import this_host
 from qjoule.root_part.protocol import Kind, ask
 from qjoule.root_part.sensors import Sensors
 from qjoule.servers.agent import Agent, put_agents
@@ -112,7 +113,7 @@ def find_and_put_agents(
         QjouleError: not root, there is none, or one cannot have an agent.
     """
     root_part().need("an agent")
-    return put_agents(find_servers(), pids, client_tags=client_tags)
+    return put_agents(find_servers(host=this_host()), pids, client_tags=client_tags)
 
 
 def plan_tracing(
@@ -135,7 +136,8 @@ def plan_tracing(
     Raises:
         QjouleError: no server can be traced, with the reason.
     """
-    servers = with_generic(find_servers(), pids, generic)
+    host = this_host()
+    servers = with_generic(find_servers(host=host), pids, generic, host=host)
     kernel = read_kernel_facts()
     plan = build_plan(servers, kernel, rung, pids or None, agents, children=children)
     if generic and len(plan.traced) < len(plan.servers):

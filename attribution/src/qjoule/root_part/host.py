@@ -14,6 +14,7 @@ from pathlib import Path
 
 from qjoule.errors import QjouleError
 from qjoule.root_part.access import SocketAccess, identity_of, opened_of
+from qjoule.root_part.client import root_part
 from qjoule.root_part.examiner import Failed, Task, run_all
 from qjoule.root_part.protocol import MAX_GROUPS, MAX_KEPT, Kind, Refused, RootPartGone, What, ask
 from qjoule.servers.access import FileIdentity, Opened
@@ -27,7 +28,7 @@ from qjoule.servers.direct_access import (
 )
 from qjoule.servers.examined import Examined, Facts, examine
 from qjoule.servers.examined_json import examined_from_json
-from qjoule.servers.host import Listed
+from qjoule.servers.host import Host, Listed
 from qjoule.servers.order import is_service
 from qjoule.servers.procfs import Process
 
@@ -47,6 +48,12 @@ class _Who:
     uid: int
     gid: int
     groups: tuple[int, ...]
+
+
+def this_host() -> Host | None:
+    """How this process looks at its machine; None: with its own rights."""
+    connection = root_part().connection
+    return None if connection is None else RootPartHost(connection)
 
 
 @dataclass
