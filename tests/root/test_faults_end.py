@@ -76,7 +76,7 @@ def until_gone(pid: int) -> None:
 
 
 def nothing_is_attached(ids: dict[str, set[str]]) -> None:
-    assert len(ids["prog"]) > 5, "the tracer held no programs: look elsewhere"
+    assert len(ids["prog"]) > 5, "the root part held no programs: look elsewhere"
     assert len(ids["link"]) > 5
     deadline = time.monotonic() + WAIT_S  # the kernel frees them after a grace period
     while alive(ids) and time.monotonic() < deadline:
@@ -90,7 +90,7 @@ def nothing_is_attached(ids: dict[str, set[str]]) -> None:
 def test_tracer_killed(recorder: Recorder, mariadb: DatabaseServer) -> None:
     work(mariadb)
     until_written(recorder.directory)
-    ids = bpf_ids(recorder.tracer_pid)
+    ids = bpf_ids(recorder.process.pid)
     os.kill(recorder.tracer_pid, signal.SIGKILL)
     assert recorder.wait() == 1
     assert len(recorder.words.strip().splitlines()) <= 3
@@ -108,12 +108,26 @@ def test_reader_killed(recorder: Recorder, mariadb: DatabaseServer) -> None:
     work(mariadb)
     until_written(recorder.directory)
     tracer = recorder.tracer_pid
-    ids = bpf_ids(tracer)
-    recorder.process.kill()
-    recorder.wait()
+    ids = bpf_ids(recorder.process.pid)
+    os.kill(recorder.command_pid, signal.SIGKILL)
+    assert recorder.wait() == 128 + signal.SIGKILL
     until_gone(tracer)
     nothing_is_attached(ids)
     assert not Trace(recorder.directory).complete
+    assert len(Run(recorder.directory).having("m_work")) == 200
+
+
+def test_root_part_killed(recorder: Recorder, mariadb: DatabaseServer) -> None:
+    """The kernel takes the probes away with it, and the command ends."""
+    work(mariadb)
+    until_written(recorder.directory)
+    others = recorder.command_pid, recorder.tracer_pid
+    ids = bpf_ids(recorder.process.pid)
+    recorder.process.kill()
+    recorder.wait()
+    for pid in others:
+        until_gone(pid)
+    nothing_is_attached(ids)
     assert len(Run(recorder.directory).having("m_work")) == 200
 
 
@@ -121,7 +135,7 @@ def test_reader_killed(recorder: Recorder, mariadb: DatabaseServer) -> None:
 def test_asked_to_stop(recorder: Recorder, mariadb: DatabaseServer, how: signal.Signals) -> None:
     work(mariadb)
     tracer = recorder.tracer_pid
-    ids = bpf_ids(tracer)
+    ids = bpf_ids(recorder.process.pid)
     assert recorder.stop(how) == 0, recorder.words
     until_gone(tracer)
     nothing_is_attached(ids)

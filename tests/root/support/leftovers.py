@@ -8,6 +8,7 @@ it fails the run in CI, where there is none, and is only shown to a developer.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -70,12 +71,23 @@ class Before:
 def begin() -> Before:
     """From here on temporary files of this process and its children go to their own directory."""
     found, others = _machine(), os.environ.get("TMPDIR")
-    # Where pytest keeps tmp_path of the last runs, for whoever looks for the cause of a failure.
-    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_kept()))
     temporary = Path(tempfile.mkdtemp(prefix=PREFIX))
     temporary.chmod(0o1777)  # servers run as other users
     os.environ["TMPDIR"] = tempfile.tempdir = str(temporary)
     return Before(temporary, frozenset(found), others)
+
+
+def _kept() -> Path:
+    """Where pytest keeps tmp_path of the last runs, for whoever looks for the cause of a failure.
+
+    This checkout's own: a run of another one closes it to other users as it begins.
+    """
+    checkout = hashlib.sha256(os.fsencode(Path(__file__).resolve().parents[3])).hexdigest()[:8]
+    place = Path(tempfile.gettempdir(), f"qjoule-tests-of-{checkout}")
+    place.mkdir(exist_ok=True)
+    place.chmod(0o755)
+    return place
 
 
 def _wait_for_nothing(left: Callable[[], list[str]], patience_s: float) -> list[str]:

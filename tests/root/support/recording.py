@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import pandas as pd
+import psutil
 
 from qjoule.contract import QueryFlag
 from qjoule.trace.reader import Trace
@@ -47,13 +48,13 @@ class Recorder:
         return os.pread(self._log.fileno(), 1 << 20, 0).decode(errors="replace")
 
     @property
+    def command_pid(self) -> int:
+        """The one that reads and writes, without rights; `process` is the root part."""
+        return command_of(self.process.pid)
+
+    @property
     def tracer_pid(self) -> int:
-        pid = self.process.pid
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        for child in map(int, children):
-            if Path(f"/proc/{child}/comm").read_text().startswith("qjoule-tracer"):
-                return child
-        raise AssertionError(f"no tracer: {self.words}")
+        return tracer_of(self.process.pid)
 
     def attached(self) -> None:
         deadline = time.monotonic() + ATTACH_TIMEOUT_S
@@ -75,6 +76,22 @@ class Recorder:
             self.process.kill()
             self.process.wait()
         self._log.close()
+
+
+def command_of(root_part: int) -> int:
+    """The command that a root part runs."""
+    (child, *_) = psutil.Process(root_part).children()
+    pid: int = child.pid
+    return pid
+
+
+def tracer_of(root_part: int) -> int:
+    """The tracer that its command has started."""
+    for child in psutil.Process(root_part).children(recursive=True):
+        if child.name().startswith("qjoule-tracer"):
+            pid: int = child.pid
+            return pid
+    raise AssertionError("no tracer")
 
 
 @contextmanager
