@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def holds_nothing(pid: int) -> None:
-    """Asserts it of every thread: users, groups, capabilities, and what it could get back."""
+    """Asserts it of every thread: users, groups, capabilities, what it could get back, and its filter."""
     threads = list(Path(f"/proc/{pid}/task").iterdir())
     assert threads
     for thread in threads:
@@ -18,3 +18,4 @@ def holds_nothing(pid: int) -> None:
         for kind in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
             assert int(status[kind], 16) == 0, (thread, kind)
         assert status["NoNewPrivs"].strip() == "1", thread
+        assert status["Seccomp"].strip() == "2", thread

@@ -32,6 +32,7 @@ from qjoule.machine.in_force import to_record
 from qjoule.model.labels import BY_THREAD
 from qjoule.reporters.missing import lost
 from qjoule.root_part.client import Program, root_part
+from qjoule.root_part.reader_filter import confine_reader
 from qjoule.servers.plan import AttachPlan
 from qjoule.servers.types import Flavour
 from qjoule.shapes import fingerprint
@@ -204,6 +205,7 @@ def _record(tracer: Tracer, job: _Job, meta: Meta, tags: TagSource | None, silen
     with stopping(tracer.stop, job.duration):
         if job.program:
             child = root_part().run(job.program, tracer.stop)
+        confine_reader()
         say(f"tracing {_servers(meta)}; {_until(job)}")
         if silence:
             say(silence)

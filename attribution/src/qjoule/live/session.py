@@ -24,6 +24,7 @@ from qjoule.machine.cpu import read_cpu_info
 from qjoule.machine.in_force import for_machine
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.model.selection import EVERYTHING, Selection
+from qjoule.root_part.reader_filter import confine_reader
 from qjoule.servers.plan import AttachPlan
 from qjoule.shapes import fingerprint
 
@@ -81,6 +82,7 @@ class LiveSession(StreamSource):
         )
         try:
             self._tracer.wait_attached()
+            confine_reader()
             if self._tags is not None:
                 self._tags.start()
         except BaseException:

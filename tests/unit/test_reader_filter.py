@@ -1,0 +1,107 @@
+"""What a process can no longer do once it only reads, and what it still can."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+_CONFINED = """
+import ctypes, errno, os, signal, socket, subprocess, sys, threading
+from qjoule.root_part.reader_filter import confine_reader
+gate, go, done = threading.Event(), threading.Event(), []
+libc = ctypes.CDLL(None, use_errno=True)
+def refused(what, *arguments):
+    ctypes.set_errno(0)
+    result = getattr(libc, what)(*arguments)
+    return result == -1 and ctypes.get_errno() == errno.EPERM
+def later():
+    gate.set()
+    go.wait()
+    done.append(refused("ptrace", 0, 0, 0, 0))
+older = threading.Thread(target=later)
+older.start()
+gate.wait()
+confine_reader()
+go.set()
+older.join()
+assert done == [True], "a thread that was there before"
+"""
+
+
+def confined(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", _CONFINED + code],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "os.execv('/bin/true', ['true'])",
+        "os.fork()",
+        "subprocess.run(['/bin/true'])",
+        "socket.socket(socket.AF_INET)",
+        "socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 4)",
+        "os.kill(os.getppid(), 0)",
+        "os.setresuid(0, 0, 0)",
+        "os.chmod(sys.executable, 0o755)",
+        "os.symlink('a', '/tmp/never-made')",
+        "os.pidfd_open(os.getppid())",
+        "os.memfd_create('x')",
+    ],
+)
+def test_it_can_not(code: str) -> None:
+    done = confined(code)
+    assert done.returncode == 1, done.stdout
+    assert "PermissionError: [Errno 1]" in done.stderr.splitlines()[-1], done.stderr
+
+
+def test_nor_by_the_c_library() -> None:
+    calls = {
+        "ptrace": "0, 0, 0, 0",
+        "mount": "None, b'/', None, 0, None",
+        "unshare": "0x10000000",
+        "setns": "0, 0",
+        "process_vm_readv": "os.getpid(), None, 0, None, 0, 0",
+        "prctl": "4, 1, 0, 0, 0",
+    }
+    code = "".join(f"assert refused({name!r}, {a}), {name!r}\n" for name, a in calls.items())
+    bpf_perf_io_uring = "(321, 298, 425)" if os.uname().machine == "x86_64" else "(280, 241, 425)"
+    code += (
+        f"for number in {bpf_perf_io_uring}: assert refused('syscall', number, 0, 0, 0), number\n"
+    )
+    done = confined(code)
+    assert done.returncode == 0, done.stderr
+
+
+def test_it_still_can(tmp_path: Path) -> None:
+    code = f"""
+import pyarrow as pa, pyarrow.parquet as pq
+os.chdir({str(tmp_path)!r})
+os.mkdir("table")
+pq.write_table(pa.table({{"a": list(range(100_000))}}), "table/.x")
+os.rename("table/.x", "table/part")
+os.fsync(os.open("table", os.O_RDONLY))
+assert pq.read_table("table/part").num_rows == 100_000
+assert os.listdir("table") == ["part"]
+os.unlink("table/part")
+os.rmdir("table")
+threading.Thread(target=done.append, args=(1,)).start()
+signal.signal(signal.SIGALRM, lambda *_: None)
+signal.setitimer(signal.ITIMER_REAL, 0.01)
+signal.pause()
+import asyncio, decimal, json
+asyncio.run(asyncio.sleep(0))
+print(json.dumps("ended"))
+"""
+    done = confined(code)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == '"ended"\n'
