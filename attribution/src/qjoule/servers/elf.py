@@ -1,8 +1,4 @@
-"""Function symbols of an executable, where they are in the file, and its USDT notes.
-
-Big servers carry hundreds of thousands of symbols, so symbol tables are read whole into numpy
-and searched by name, instead of being walked symbol by symbol.
-"""
+"""Function symbols of an executable, where they are in the file, and its USDT notes."""
 
 from __future__ import annotations
 
@@ -15,30 +11,13 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
-
 from qjoule.errors import QjouleError
 from qjoule.servers.access import FileIdentity, Opened
 from qjoule.servers.elf_file import MALFORMED, ElfFile, FileSource, Segment
+from qjoule.servers.elf_symbols import OBJECT, occurrences, symbol_tables
 
-#: Elf64_Sym (System V ABI, "Symbol Table").
-_SYMBOL = np.dtype(
-    [
-        ("name", "<u4"),
-        ("info", "u1"),
-        ("other", "u1"),
-        ("section", "<u2"),
-        ("value", "<u8"),
-        ("size", "<u8"),
-    ]
-)
-_STT_OBJECT, _STT_FUNC = 1, 2
 _CONSTANTS_BYTES_MAX = 128 << 20
-_TABLES_BYTES_MAX = 160 << 20  #: of one file's symbols and their names
 _READ_BYTES_MAX = 1 << 20  #: of code, at a time
-#: Of one name in a string table, where a linker leaves one; each costs a search.
-_OCCURRENCES_MAX = 1000
 _NAME_BYTES_MAX = 1024
 _USDT_MAX = 4096
 _KEPT = 8  #: executables that stay open: servers of one file share what was read of it
@@ -68,26 +47,6 @@ class UsdtNote:
     arguments: str
 
 
-@dataclass(frozen=True)
-class _Table:
-    name: str
-    strings: bytes
-    symbols: npt.NDArray[np.void]  #: sorted by name
-
-    @property
-    def size(self) -> int:
-        return len(self.strings) + self.symbols.nbytes
-
-    def at(self, position: int, kind: int = _STT_FUNC) -> npt.NDArray[np.void]:
-        """Defined functions whose name begins at this position of the string table."""
-        names = self.symbols["name"]
-        first, end = np.searchsorted(names, position), np.searchsorted(names, position, "right")
-        found: npt.NDArray[np.void] = self.symbols[first : min(end, first + _OCCURRENCES_MAX)]
-        defined = (found["section"] != 0) & (found["value"] != 0)
-        chosen: npt.NDArray[np.void] = found[defined & ((found["info"] & 0xF) == kind)]
-        return chosen
-
-
 class Executable:
     """The parts of an ELF file that probes need. Build it with `open_executable`."""
 
@@ -106,7 +65,7 @@ class Executable:
         self.is_fixed = elf.is_fixed  #: its addresses do not move when it starts
         self.build_id = _build_id(elf)
         self._segments = tuple(elf.segments())
-        self._tables = tuple(_tables(elf))
+        self._tables = tuple(symbol_tables(elf))
         self.usdt = tuple(_usdt(elf))
         self._constants = elf.section(".rodata")
 
@@ -119,7 +78,7 @@ class Executable:
         found: dict[int, Symbol] = {}
         for table in self._tables:
             # String tables share tails, so the name may be the end of a longer string.
-            for position in _occurrences(table.strings, name.encode() + b"\0"):
+            for position in occurrences(table.strings, name.encode() + b"\0"):
                 for symbol in table.at(position):
                     vaddr, size = int(symbol["value"]), int(symbol["size"])
                     found.setdefault(vaddr, Symbol(name, vaddr, size, table.name))
@@ -128,8 +87,8 @@ class Executable:
     def variable(self, name: str) -> Symbol | None:
         """The global variable of exactly this name."""
         for table in self._tables:
-            for position in _occurrences(table.strings, name.encode() + b"\0"):
-                for symbol in table.at(position, _STT_OBJECT):
+            for position in occurrences(table.strings, name.encode() + b"\0"):
+                for symbol in table.at(position, OBJECT):
                     return Symbol(name, int(symbol["value"]), int(symbol["size"]), table.name)
         return None
 
@@ -137,7 +96,7 @@ class Executable:
         """Function names that begin so: a function's clones, a signature's relatives."""
         names: dict[str, None] = {}
         for table in self._tables:
-            for position in _occurrences(table.strings, prefix.encode()):
+            for position in occurrences(table.strings, prefix.encode()):
                 if len(table.at(position)):
                     text = table.strings[position : position + _NAME_BYTES_MAX]
                     names[text.partition(b"\0")[0].decode(errors="replace")] = None
@@ -178,7 +137,7 @@ class Executable:
             return None
         whole = self.constants()
         # Zeros at both ends are not searched for: padding is full of them.
-        for position in _occurrences(whole, text):
+        for position in occurrences(whole, text):
             ends = position + len(text)
             if whole[max(position - 1, 0) : position] == whole[ends : ends + 1] == b"\0":
                 return self._constants.vaddr + position
@@ -236,53 +195,11 @@ def open_executable(file: Opened | Path) -> Executable:
     return executable
 
 
-def _occurrences(strings: bytes, wanted: bytes) -> Iterator[int]:
-    """Where it is; a table that is full of it is no linker's.
-
-    Raises:
-        QjouleError: it is there too often.
-    """
-    position = strings.find(wanted)
-    for _ in range(_OCCURRENCES_MAX):
-        if position < 0:
-            return
-        yield position
-        position = strings.find(wanted, position + 1)
-    shown = wanted.rstrip(b"\0").decode(errors="replace")
-    raise QjouleError(f"the executable has {shown} more than {_OCCURRENCES_MAX} times")
-
-
 def _build_id(elf: ElfFile) -> str:
     for note in elf.notes(".note.gnu.build-id"):
         if note.type == _NT_GNU_BUILD_ID and note.name == b"GNU\0":
             return note.content[:_BUILD_ID_BYTES_MAX].hex()
     return ""
-
-
-def _tables(elf: ElfFile) -> Iterator[_Table]:
-    """Symbol tables, the one that every executable has first; those that are too large are not."""
-    left = _TABLES_BYTES_MAX
-    for name in (".dynsym", ".symtab"):
-        if table := _table(elf, name, left):
-            left -= table.size
-            yield table
-    inner = elf.debug_data()
-    if inner is not None and (table := _table(inner, ".symtab", left)):
-        yield _Table(".gnu_debugdata", table.strings, table.symbols)
-
-
-def _table(elf: ElfFile, name: str, most: int) -> _Table | None:
-    section = elf.section(name)
-    if section is None or not section.is_in_file:
-        return None
-    names = elf.linked(section)
-    if section.size + names.size > most:
-        return None
-    content, strings = elf.content(section), elf.content(names)
-    whole = len(content) - len(content) % _SYMBOL.itemsize
-    symbols = np.frombuffer(content[:whole], dtype=_SYMBOL)
-    # Sorted once, each search takes a few steps, however often a name occurs.
-    return _Table(name, strings, symbols[np.argsort(symbols["name"], kind="stable")])
 
 
 def _usdt(elf: ElfFile) -> Iterator[UsdtNote]:

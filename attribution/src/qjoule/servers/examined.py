@@ -6,7 +6,9 @@ and handed over as JSON (`examined_json`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
+from enum import StrEnum
+from typing import Any
 
 from qjoule.errors import QjouleError
 from qjoule.servers.access import Access, FileIdentity, Unreadable
@@ -19,6 +21,7 @@ from qjoule.servers.config_postgres import NO_POOL, postgres_encryption
 from qjoule.servers.config_redis import is_redis_server, redis_encryption, redis_io_threads
 from qjoule.servers.identify import identify
 from qjoule.servers.listening import PORT_RANGE_DEFAULT, Listening, SocketTables
+from qjoule.servers.one_line import one_line
 from qjoule.servers.resolution import Resolution
 from qjoule.servers.resolve import resolve
 from qjoule.servers.restart import restart_of
@@ -28,9 +31,16 @@ from qjoule.shapes.safe_text import sanitise
 
 #: What is handed over of what one process listens on.
 LISTED_MAX = 1024
+SOCKETS_MAX, SOCKET_PATH_MAX = 256, 128
 INODES_MAX = 8192
 PATH_MAX = 4096
-WORDS_MAX = 1000  #: characters of a message
+#: Texts for people.
+_MESSAGES = frozenset(
+    (
+        *("source", "why", "problem", "no_children", "no_names", "no_memory", "notes"),
+        *("reason", "instruction"),
+    )
+)
 _NOT_RUNNING = "not running, so its configuration is not known"
 _NO_FACT = Fact(None, "it was not examined")
 _NO_PROTOCOL = Fact(False, "no protocol is known")
@@ -73,6 +83,25 @@ class Examined:
     cpu_ticks: int = 0  #: of a generic one
     resolution: Resolution | None = None
 
+    def to_json(self) -> dict[str, Any]:
+        """A document that `examined_json.examined_from_json` reads."""
+        return {field.name: _plain(getattr(self, field.name), field.name) for field in fields(self)}
+
+
+def _plain(value: Any, name: str) -> Any:
+    if is_dataclass(value):
+        return {one.name: _plain(getattr(value, one.name), one.name) for one in fields(value)}
+    if isinstance(value, tuple | frozenset):
+        items = sorted(value) if isinstance(value, frozenset) else value
+        return [_plain(item, name) for item in items]
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, StrEnum):
+        return str(value)
+    if isinstance(value, str):
+        return one_line(value) if name in _MESSAGES else value.replace("\0", " ")
+    return value
+
 
 def examine(access: Access, facts: Facts, tables: SocketTables | None = None) -> Examined:
     """Everything that can be told of one candidate. Never raises what its files can cause.
@@ -86,10 +115,6 @@ def examine(access: Access, facts: Facts, tables: SocketTables | None = None) ->
         return Examined(problem=one_line(str(error)))
     except Exception as error:  # a stranger's file is no reason to stop looking at others
         return Examined(problem=f"it cannot be examined ({type(error).__name__})")
-
-
-def one_line(text: str) -> str:
-    return " ".join(text.replace("\0", " ").split())[:WORDS_MAX]
 
 
 def _examine(access: Access, facts: Facts, tables: SocketTables) -> Examined:
@@ -198,7 +223,7 @@ def _generic(candidate: Candidate, facts: Facts, tables: SocketTables) -> Examin
         encryption=_NO_PROTOCOL,
         thread_pool=_NO_PROTOCOL,
         restart=restart_of(candidate),
-        name=sanitise(candidate.name)[:PATH_MAX],
+        name=sanitise(candidate.name)[:64],
         cpu_ticks=candidate.cpu_ticks,
     )
     udp_ports = listening.udp[:LISTED_MAX]
@@ -211,7 +236,7 @@ def _listening_on(listening: Listening, found: Examined) -> Examined:
     return replace(
         found,
         ports=listening.tcp[:LISTED_MAX],
-        sockets=tuple(path[:PATH_MAX].replace("\0", " ") for path in listening.unix[:LISTED_MAX]),
+        sockets=tuple(path[:SOCKET_PATH_MAX] for path in listening.unix[:SOCKETS_MAX]),
         inodes=frozenset(sorted(listening.inodes)[:INODES_MAX]),
     )
 
@@ -221,5 +246,5 @@ def _with_executable(candidate: Candidate, found: Examined) -> Examined:
     try:
         file = candidate.file
     except Unreadable:
-        return replace(found, exe_path=candidate.exe_name)
+        return replace(found, exe_path=candidate.exe_name[:PATH_MAX])
     return replace(found, exe=file.identity, handle=file.handle, exe_path=file.path)

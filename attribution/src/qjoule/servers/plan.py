@@ -39,15 +39,15 @@ from typing import Any
 from qjoule.contract import Rung
 from qjoule.errors import QjouleError
 from qjoule.servers.agent import Agent
+from qjoule.servers.blind_spots import resolution_of
 from qjoule.servers.kernel_facts import KernelFacts
 from qjoule.servers.postgres_memory import BackendMemory
 from qjoule.servers.resolution import FileKey, Probe, Resolution
 from qjoule.servers.rungs import Choice, choose_rung
 from qjoule.servers.signatures import BackendStates, Role
-from qjoule.servers.types import Flavour, Server
-from qjoule.servers.voltdb import VOLTDB_NOTES, HeapLayout
+from qjoule.servers.types import Server
+from qjoule.servers.voltdb import HeapLayout
 
-_X_PROTOCOL_PORT = 33060  # MySQL manual, "X Plugin Options and System Variables"
 SERVERS_MAX = 16  #: QJ_MAX_SERVERS of bpf/shared.h
 
 
@@ -157,7 +157,7 @@ def build_plan(
         QjouleError: a pid is of no server, or a running one cannot use the chosen rung.
     """
     chosen = _with_pids(servers, pids)
-    resolved = [_resolution(server) for server in chosen]
+    resolved = [resolution_of(server) for server in chosen]
     inside = [(agents or {}).get(server.tgids[0]) if server.tgids else None for server in chosen]
     choices = _at_most(SERVERS_MAX, _decide(chosen, resolved, kernel, rung_choice, inside))
     planned: list[PlannedServer] = []
@@ -201,31 +201,6 @@ def build_plan(
         )
         listed.add(resolution.file)
     return AttachPlan(tuple(planned))
-
-
-def _resolution(server: Server) -> Resolution:
-    """What came with it, and what of such a server is never seen."""
-    notes = _blind_spots(server)
-    if server.flavour is Flavour.GENERIC:  # also one of whose protocol nothing is to be used
-        return Resolution(server.exe_id, notes=notes)
-    if server.resolution is None:
-        return Resolution(server.exe_id, notes=notes, problem="its executable was not examined")
-    return replace(server.resolution, notes=(*notes, *server.resolution.notes))
-
-
-def _blind_spots(server: Server) -> tuple[str, ...]:
-    if server.flavour is Flavour.GENERIC:
-        return (server.restart.why,)
-    if server.flavour is Flavour.VOLTDB:
-        return VOLTDB_NOTES
-    if server.compression.value is not False:
-        return (
-            f"requests that a driver compresses by zlib or zstd are one row in the live view "
-            f"({server.compression.source})",
-        )
-    if server.flavour is Flavour.MYSQL and _X_PROTOCOL_PORT in server.ports:
-        return (f"sessions of the X Protocol (port {_X_PROTOCOL_PORT}) count as server background",)
-    return ()
 
 
 def _with_agent(server: Server, choice: Choice, agent: Agent) -> PlannedServer:

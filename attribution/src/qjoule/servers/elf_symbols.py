@@ -1,0 +1,94 @@
+"""The symbol tables of an ELF file, searched by name.
+
+Big servers carry hundreds of thousands of symbols, so the tables are read whole into numpy, sorted
+by the place of their names, instead of being walked symbol by symbol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from qjoule.errors import QjouleError
+from qjoule.servers.elf_file import ElfFile
+
+#: Elf64_Sym (System V ABI, "Symbol Table").
+_SYMBOL = np.dtype(
+    [
+        ("name", "<u4"),
+        ("info", "u1"),
+        ("other", "u1"),
+        ("section", "<u2"),
+        ("value", "<u8"),
+        ("size", "<u8"),
+    ]
+)
+OBJECT, FUNCTION = 1, 2  #: STT_OBJECT, STT_FUNC
+_TABLES_BYTES_MAX = 160 << 20  #: of one file's symbols and their names
+#: Of one name in a string table, where a linker leaves one; each costs a search.
+_OCCURRENCES_MAX = 1000
+
+
+@dataclass(frozen=True)
+class SymbolTable:
+    name: str
+    strings: bytes
+    symbols: npt.NDArray[np.void]  #: sorted by name
+
+    @property
+    def size(self) -> int:
+        return len(self.strings) + self.symbols.nbytes
+
+    def at(self, position: int, kind: int = FUNCTION) -> npt.NDArray[np.void]:
+        """Defined functions whose name begins at this position of the string table."""
+        names = self.symbols["name"]
+        first, end = np.searchsorted(names, position), np.searchsorted(names, position, "right")
+        found: npt.NDArray[np.void] = self.symbols[first : min(end, first + _OCCURRENCES_MAX)]
+        defined = (found["section"] != 0) & (found["value"] != 0)
+        chosen: npt.NDArray[np.void] = found[defined & ((found["info"] & 0xF) == kind)]
+        return chosen
+
+
+def symbol_tables(elf: ElfFile) -> Iterator[SymbolTable]:
+    """Symbol tables, the one that every executable has first; those that are too large are not."""
+    left = _TABLES_BYTES_MAX
+    for name in (".dynsym", ".symtab"):
+        if table := _table(elf, name, left):
+            left -= table.size
+            yield table
+    inner = elf.debug_data()
+    if inner is not None and (table := _table(inner, ".symtab", left)):
+        yield SymbolTable(".gnu_debugdata", table.strings, table.symbols)
+
+
+def _table(elf: ElfFile, name: str, most: int) -> SymbolTable | None:
+    section = elf.section(name)
+    if section is None or not section.is_in_file:
+        return None
+    names = elf.linked(section)
+    if section.size + names.size > most:
+        return None
+    content, strings = elf.content(section), elf.content(names)
+    whole = len(content) - len(content) % _SYMBOL.itemsize
+    symbols = np.frombuffer(content[:whole], dtype=_SYMBOL)
+    # Sorted once, each search takes a few steps, however often a name occurs.
+    return SymbolTable(name, strings, symbols[np.argsort(symbols["name"], kind="stable")])
+
+
+def occurrences(strings: bytes, wanted: bytes) -> Iterator[int]:
+    """Where it is; a table that is full of it is no linker's.
+
+    Raises:
+        QjouleError: it is there too often.
+    """
+    position = strings.find(wanted)
+    for _ in range(_OCCURRENCES_MAX):
+        if position < 0:
+            return
+        yield position
+        position = strings.find(wanted, position + 1)
+    shown = wanted.rstrip(b"\0").decode(errors="replace")
+    raise QjouleError(f"the executable has {shown} more than {_OCCURRENCES_MAX} times")

@@ -1,0 +1,234 @@
+"""What was found of a candidate, as JSON between who examined it and who uses it.
+
+Who examines has parsed a stranger's bytes, and may be under that stranger's control by now. So the
+reader believes nothing: every field has to be there and of its type, within its bounds, and of a
+kind that such a server has. Messages stay messages, which nobody parses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from qjoule.contract import ServerKind
+from qjoule.servers import probe_site
+from qjoule.servers.access import FileIdentity
+from qjoule.servers.elf import Symbol
+from qjoule.servers.examined import (
+    INODES_MAX,
+    LISTED_MAX,
+    PATH_MAX,
+    SOCKET_PATH_MAX,
+    SOCKETS_MAX,
+    Examined,
+)
+from qjoule.servers.one_line import WORDS_MAX
+from qjoule.servers.postgres_memory import BackendMemory
+from qjoule.servers.probe_site import ProbeSite
+from qjoule.servers.resolution import Probe, Resolution
+from qjoule.servers.resolve import OFFSET_MAX
+from qjoule.servers.signatures import BackendStates, Role
+from qjoule.servers.strict_json import (
+    Untrue,
+    flag,
+    hexadecimal,
+    many,
+    number,
+    one_of,
+    or_none,
+    parse,
+    struct,
+    text,
+)
+from qjoule.servers.types import Fact, Flavour, Restart
+from qjoule.servers.voltdb import HeapLayout
+
+DOCUMENT_MAX = 1 << 20  #: bytes
+_PROBES_MAX, _NOTES_MAX = 8, 16
+_CODE_MAX = 15  #: bytes of an instruction: Intel SDM, volume 2, 2.3.11
+_U16, _U32, _U63, _U64 = (1 << 16) - 1, (1 << 32) - 1, (1 << 63) - 1, (1 << 64) - 1
+_COSTS = (
+    probe_site.NOP5,
+    probe_site.EMULATED_JUMP,
+    probe_site.EMULATED_PUSH,
+    probe_site.SINGLE_STEPPED,
+)
+#: How the roles of a kind of server begin. The others have no probes.
+_ROLES = {
+    ServerKind.MYSQL: "mysql-",
+    ServerKind.POSTGRES: "pg-",
+    ServerKind.MONGODB: "mongodb-",
+    ServerKind.VOLTDB: "voltdb-",
+}
+
+
+def examined_from_json(document: bytes) -> Examined:
+    """What was found.
+
+    Raises:
+        Untrue: the document is not as `Examined.to_json` makes it; one line that says where.
+    """
+    value = parse(document, DOCUMENT_MAX)
+    found: Examined = _EXAMINED(value, "what was found")
+    _check(found)
+    return found
+
+
+def _check(found: Examined) -> None:
+    """What one field says about another."""
+    flavour, resolution = found.flavour, found.resolution
+    if flavour is None:
+        _expect(found == Examined(problem=found.problem), "no server has properties")
+        return
+    _expect(not found.problem, "a server has a problem")
+    _expect(flavour is Flavour.CASSANDRA or not found.cql_port, "cql_port")
+    _expect(found.exe is not None or not found.handle, "handle")
+    if resolution is None:
+        _expect(flavour is Flavour.GENERIC, "no resolution")
+        return
+    _expect(flavour is not Flavour.GENERIC, "resolution of a generic server")
+    is_voltdb, is_postgres = flavour is Flavour.VOLTDB, flavour is Flavour.POSTGRES
+    _expect(is_voltdb or not (resolution.library or resolution.handle), "library")
+    _expect(is_voltdb or resolution.heap is None, "heap")
+    _expect(is_postgres or (resolution.states is None and not resolution.replies), "states")
+    _expect(is_postgres or resolution.memory is None, "memory")
+    if found.exe is not None and not is_voltdb:
+        _expect(resolution.file[1] == found.exe.inode, "file")
+    probes = (
+        *(*resolution.boundary, *resolution.parallel),
+        *(*resolution.children, *resolution.names),
+    )
+    roles = [probe.role for probe in probes]
+    begin = _ROLES.get(flavour.kind)
+    _expect(len(set(roles)) == len(roles), "a role comes twice")
+    _expect(all(begin is not None and role.startswith(begin) for role in roles), "a role of others")
+
+
+def _expect(condition: bool, what: str) -> None:
+    if not condition:
+        raise Untrue(f"what was found makes no sense: {what}")
+
+
+def _cost(value: Any, where: str) -> probe_site.SiteCost:
+    for cost in _COSTS:
+        if type(value) is dict and value == asdict(cost):
+            return cost
+    raise Untrue(f"{where} is no cost that is known")
+
+
+def _file_key(value: Any, where: str) -> tuple[str | int, int]:
+    if type(value) is not list or len(value) != 2:
+        raise Untrue(f"{where} is no file")
+    if type(value[0]) is str:
+        first: str | int = hexadecimal(64)(value[0], where).hex()
+    else:
+        first = number(0, _U64)(value[0], where)
+    return first, number(0, _U64)(value[1], where)
+
+
+_SENTENCE = text(WORDS_MAX, one=True)
+_OFFSET = number(0, OFFSET_MAX - 1)
+_FACT = struct(Fact, value=or_none(flag), source=_SENTENCE)
+_RESTART = struct(
+    Restart,
+    how=one_of("executable", "arguments", "never"),
+    why=_SENTENCE,
+    arguments=number(0, _U64),
+)
+_IDENTITY = struct(
+    FileIdentity,
+    device=number(0, _U64),
+    inode=number(0, _U64),
+    size=number(0, _U63),
+    mtime_ns=number(-_U63, _U63),
+    ctime_ns=number(-_U63, _U63),
+    uid=number(0, _U32),
+    mode=number(0, _U32),
+)
+_PROBE = struct(
+    Probe,
+    role=one_of(*Role),
+    symbol=struct(
+        Symbol,
+        name=text(1024),
+        vaddr=number(0, _U64),
+        size=number(0, _U64),
+        table=one_of(".dynsym", ".symtab", ".gnu_debugdata"),
+    ),
+    site=struct(
+        ProbeSite,
+        offset=_OFFSET,
+        instruction=_SENTENCE,
+        cost=_cost,
+        reason=_SENTENCE,
+        code=hexadecimal(_CODE_MAX),
+    ),
+)
+_PROBES = many(_PROBE, _PROBES_MAX)
+_STATE = number(0, 255)
+_HEAP_OFFSET = number(0, _U32)
+_RESOLUTION = struct(
+    Resolution,
+    file=_file_key,
+    boundary=_PROBES,
+    parallel=_PROBES,
+    children=_PROBES,
+    no_children=_SENTENCE,
+    names=_PROBES,
+    no_names=_SENTENCE,
+    states=or_none(
+        struct(
+            BackendStates,
+            idle=_STATE,
+            running=_STATE,
+            idle_in_transaction=_STATE,
+            fastpath=_STATE,
+            aborted=_STATE,
+        )
+    ),
+    replies=_OFFSET,
+    memory=or_none(
+        struct(BackendMemory, client=_OFFSET, application=_OFFSET, portal_start=_OFFSET)
+    ),
+    no_memory=many(_SENTENCE, _NOTES_MAX),
+    library=text(PATH_MAX),
+    handle=number(0, _U32),
+    heap=or_none(
+        struct(
+            HeapLayout,
+            oop_base=number(0, _U64),
+            oop_shift=number(0, 63),
+            oop_bytes=number(4, 8),
+            procedure=_HEAP_OFFSET,
+            statements=_HEAP_OFFSET,
+            string_value=_HEAP_OFFSET,
+            string_coder=_HEAP_OFFSET,
+            array_length=_HEAP_OFFSET,
+            array_data=_HEAP_OFFSET,
+        )
+    ),
+    problem=_SENTENCE,
+    notes=many(_SENTENCE, _NOTES_MAX),
+)
+_PORTS = many(number(0, _U16), LISTED_MAX)
+_EXAMINED = struct(
+    Examined,
+    flavour=or_none(one_of(*Flavour)),
+    version=text(64, one=True),
+    problem=_SENTENCE,
+    exe=or_none(_IDENTITY),
+    handle=number(0, _U32),
+    exe_path=text(PATH_MAX),
+    ports=_PORTS,
+    sockets=many(text(SOCKET_PATH_MAX), SOCKETS_MAX),
+    udp_ports=_PORTS,
+    inodes=lambda value, where: frozenset(many(number(0, _U64), INODES_MAX)(value, where)),
+    encryption=_FACT,
+    thread_pool=_FACT,
+    compression=_FACT,
+    restart=_RESTART,
+    cql_port=number(0, _U16),
+    name=text(64),
+    cpu_ticks=number(0, _U64),
+    resolution=or_none(_RESOLUTION),
+)

@@ -1,0 +1,131 @@
+"""JSON of somebody who is not believed: each value of its type and within its bounds, or refused.
+
+A reader takes a value and what to call it in an error, and returns the value or raises `Untrue`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from qjoule.errors import QjouleError
+from qjoule.servers.one_line import one_line
+
+Reader = Callable[[Any, str], Any]
+_DIGITS_MAX = 20
+
+
+class Untrue(QjouleError):
+    """The document is not one that an honest writer makes."""
+
+
+def parse(document: bytes, most: int) -> Any:
+    """A document of at most `most` bytes, without fractions and without keys that come twice.
+
+    Raises:
+        Untrue: it is none.
+    """
+    if len(document) > most:
+        raise Untrue(f"a document of {len(document)} bytes")
+    try:
+        return json.loads(
+            document,
+            parse_int=_parsed_int,
+            parse_float=_refused,
+            parse_constant=_refused,
+            object_pairs_hook=_without_twins,
+        )
+    except (ValueError, RecursionError):
+        raise Untrue("a document that is no JSON") from None
+
+
+def _parsed_int(digits: str) -> int:
+    if len(digits) > 20:
+        raise ValueError(digits[:20])
+    return int(digits)
+
+
+def _refused(text: str) -> Any:
+    raise ValueError(text[:20])
+
+
+def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key comes twice")
+    return found
+
+
+def number(low: int, high: int) -> Reader:
+    def read(value: Any, where: str) -> int:
+        if type(value) is not int or not low <= value <= high:
+            raise Untrue(f"{where} is not a number from {low} to {high}")
+        return value
+
+    return read
+
+
+def text(most: int, *, one: bool = False) -> Reader:
+    """`one`: of one line, without spaces at its ends or two in a row."""
+
+    def read(value: Any, where: str) -> str:
+        if type(value) is not str or len(value) > most or "\0" in value:
+            raise Untrue(f"{where} is no text of at most {most} characters")
+        try:
+            value.encode(errors="surrogateescape")  # as names of files come
+        except UnicodeEncodeError:
+            raise Untrue(f"{where} is no text") from None
+        if one and value != one_line(value):
+            raise Untrue(f"{where} is not one line")
+        return value
+
+    return read
+
+
+def hexadecimal(most: int) -> Reader:
+    def read(value: Any, where: str) -> bytes:
+        digits = text(2 * most)(value, where)
+        if not digits or len(digits) % 2 or set(digits) - set("0123456789abcdef"):
+            raise Untrue(f"{where} is not bytes")
+        return bytes.fromhex(digits)
+
+    return read
+
+
+def flag(value: Any, where: str) -> bool:
+    if type(value) is not bool:
+        raise Untrue(f"{where} is neither true nor false")
+    return value
+
+
+def one_of(*choices: Any) -> Reader:
+    def read(value: Any, where: str) -> Any:
+        for choice in choices:
+            if type(value) is str and value == choice:
+                return choice
+        raise Untrue(f"{where} is none of what it can be")
+
+    return read
+
+
+def many(item: Reader, most: int) -> Reader:
+    def read(value: Any, where: str) -> tuple[Any, ...]:
+        if type(value) is not list or len(value) > most:
+            raise Untrue(f"{where} is no list of at most {most}")
+        return tuple(item(one, where) for one in value)
+
+    return read
+
+
+def or_none(reader: Reader) -> Reader:
+    return lambda value, where: None if value is None else reader(value, where)
+
+
+def struct(make: Callable[..., Any], **readers: Reader) -> Reader:
+    def read(value: Any, where: str) -> Any:
+        if type(value) is not dict or value.keys() != readers.keys():
+            raise Untrue(f"{where} has other fields than it should")
+        return make(**{name: reader(value[name], name) for name, reader in readers.items()})
+
+    return read

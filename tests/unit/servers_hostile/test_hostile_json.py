@@ -1,0 +1,253 @@
+"""What an examination hands over: the same again if it is honest, refused if it is not."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qjoule.errors import QjouleError
+from qjoule.servers.access import FileIdentity
+from qjoule.servers.direct_access import DirectAccess, FileAccess
+from qjoule.servers.elf import Symbol
+from qjoule.servers.examined import Examined, examine
+from qjoule.servers.examined_json import DOCUMENT_MAX, examined_from_json
+from qjoule.servers.postgres_memory import BackendMemory
+from qjoule.servers.probe_site import EMULATED_PUSH, ProbeSite
+from qjoule.servers.resolution import Probe, Resolution
+from qjoule.servers.signatures import BackendStates, Role
+from qjoule.servers.types import Fact, Flavour, Restart
+from qjoule.servers.voltdb import HeapLayout
+from servers.fake_proc import FakeProc
+from servers.hostile import facts_of
+
+EXE = FileIdentity(1, 77, 4096, -1, 2, 0, 0o100755)
+
+
+def probe(role: Role) -> Probe:
+    site = ProbeSite(0x1234, "push rbp", EMULATED_PUSH, "push rbp: emulated", b"\x55")
+    return Probe(role, Symbol("f", 0x401234, 16, ".dynsym"), site)
+
+
+POSTGRES = Examined(
+    Flavour.POSTGRES,
+    "15.20",
+    exe=EXE,
+    handle=3,
+    exe_path="/usr/lib/postgresql/15/bin/postgres\udcff",
+    ports=(5432,),
+    sockets=("/run/postgresql/.s.PGSQL.5432",),
+    inodes=frozenset({5, 4}),
+    encryption=Fact(None, "not known"),
+    thread_pool=Fact(False, "one process per connection"),
+    resolution=Resolution(
+        ("ab12", 77),
+        boundary=(probe(Role.PG_ACTIVITY), probe(Role.PG_PORTAL_RUN)),
+        parallel=(probe(Role.PG_JOIN_LEADER),),
+        states=BackendStates(1, 2, 3, 4, 5),
+        replies=0x100,
+        memory=BackendMemory(1, 2, 3),
+        no_memory=("a",),
+        notes=("b", "c"),
+    ),
+)
+VOLTDB = Examined(
+    Flavour.VOLTDB,
+    "10.0",
+    exe=EXE,
+    restart=Restart("arguments", "why", (1 << 64) - 1),
+    resolution=Resolution(
+        (5, 6),
+        boundary=(probe(Role.VOLTDB_BEGIN), probe(Role.VOLTDB_END)),
+        library="/proc/1/map_files/7f00-7f10",
+        handle=9,
+        heap=HeapLayout(0x800000000, 3, 4, 104, 108, 20, 16, 12, 16),
+    ),
+)
+GENERIC = Examined(Flavour.GENERIC, name="java", cpu_ticks=70, udp_ports=(53,))
+HONEST = {
+    "postgres": POSTGRES,
+    "voltdb": VOLTDB,
+    "generic": GENERIC,
+    "none": Examined(),
+    "problem": Examined(problem="it cannot be read"),
+}
+
+
+def again(found: Examined) -> Examined:
+    return examined_from_json(json.dumps(found.to_json()).encode())
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_what_is_honest_comes_through(name: str) -> None:
+    assert again(HONEST[name]) == HONEST[name]
+
+
+@pytest.mark.parametrize("name", ["mariadbd", "mysqld", "postgres", "mongod", "java"])
+def test_what_is_really_found_comes_through(
+    name: str, toys: dict[str, Path], fake: FakeProc
+) -> None:
+    found = examine(FileAccess(toys[name]), facts_of(toys[name]))
+    assert again(found) == found
+    entry = fake.add(100, str(toys[name]), cwd="/data")
+    fake.listen(100, port=3306, unix="/run/x.sock")
+    for generic in (False, True):
+        facts = replace(facts_of(toys[name], pid=100), generic=generic)
+        found = examine(DirectAccess(entry, fake.host), facts)
+        assert again(found) == found
+        assert found.resolution is None or all(p.code for p in found.resolution.boundary)
+
+
+def test_messages_are_made_one_line() -> None:
+    found = again(Examined(problem="a\n\0 b" + "c" * 5000))
+    assert found.problem.startswith("a b")
+    assert len(found.problem) == 1000
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    yield path
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from places(inner, (*path, key))
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            yield from places(inner, (*path, number))
+
+
+def at(document: Any, path: tuple[Any, ...]) -> Any:
+    for step in path:
+        document = document[step]
+    return document
+
+
+STRANGE: list[Any] = [[], {}, [[]], {"a": 1}, True, -1, 1 << 48, 1 << 64, -(1 << 70)]
+STRANGE += ["\0", "x" * 5000, "\ud800", "a\nb "]
+
+
+@pytest.mark.parametrize("name", ["postgres", "voltdb", "generic"])
+def test_a_strange_value_anywhere_is_refused_or_of_its_type(name: str) -> None:
+    """Where a text or a number may be any, some of these are; everything else is refused."""
+    whole = HONEST[name].to_json()
+    refused = taken = 0
+    for path in places(whole):
+        for strange in STRANGE:
+            document = copy.deepcopy(whole)
+            if path:
+                at(document, path[:-1])[path[-1]] = strange
+            else:
+                document = strange
+            try:
+                found = examined_from_json(json.dumps(document).encode())
+            except QjouleError as error:
+                refused += 1
+                assert "\n" not in str(error)
+                assert len(str(error)) < 300
+            else:
+                taken += 1
+                assert again(found) == found
+                honest = at(whole, path)
+                either = path == ("resolution", "file", 0)  # a build id, or a device
+                assert type(strange) is type(honest) or honest is None or either
+    assert refused > 10 * taken
+
+
+@pytest.mark.parametrize("name", ["postgres", "voltdb"])
+def test_every_field_has_to_be_there_and_no_other(name: str) -> None:
+    whole = HONEST[name].to_json()
+    for path in places(whole):
+        if isinstance(at(whole, path), dict):
+            for key in at(whole, path):
+                document = copy.deepcopy(whole)
+                del at(document, path)[key]
+                with pytest.raises(QjouleError):
+                    examined_from_json(json.dumps(document).encode())
+            document = copy.deepcopy(whole)
+            at(document, path)["more"] = 1
+            with pytest.raises(QjouleError):
+                examined_from_json(json.dumps(document).encode())
+
+
+def changed(found: Examined, **changes: Any) -> Examined:
+    assert found.resolution is not None
+    return replace(found, resolution=replace(found.resolution, **changes))
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (replace(POSTGRES, flavour=Flavour.MYSQL), "states"),
+        (replace(VOLTDB, flavour=Flavour.POSTGRES), "library"),
+        (changed(POSTGRES, boundary=(probe(Role.MYSQL_END),)), "role of others"),
+        (changed(POSTGRES, boundary=(probe(Role.AGENT_TASK_ENDS),)), "role of others"),
+        (changed(POSTGRES, boundary=(probe(Role.PG_JOIN_LEADER),)), "twice"),
+        (changed(POSTGRES, boundary=(probe(Role.PG_ACTIVITY),) * 9), "at most 8"),
+        (changed(POSTGRES, library="/etc/shadow"), "library"),
+        (changed(POSTGRES, file=("ab12", 78)), "file"),
+        (changed(POSTGRES, file=("AB", 77)), "not bytes"),
+        (changed(POSTGRES, heap=VOLTDB.resolution and VOLTDB.resolution.heap), "heap"),
+        (replace(POSTGRES, resolution=None), "no resolution"),
+        (replace(POSTGRES, cql_port=9042), "cql_port"),
+        (replace(POSTGRES, problem="x"), "problem"),
+        (replace(GENERIC, resolution=POSTGRES.resolution), "generic"),
+        (replace(GENERIC, handle=1), "handle"),
+        (Examined(ports=(1,)), "no server"),
+    ],
+)
+def test_what_no_such_server_has(found: Examined, words: str) -> None:
+    with pytest.raises(QjouleError, match=words):
+        again(found)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        b"",
+        b"null",
+        b"\xff",
+        b"[" * 100_000,
+        b'{"a":' * 100_000,
+        b"1" * 100_000,
+        b'{"flavour": NaN}',
+        b'{"flavour": 1e999}',
+        b'{"flavour": null, "flavour": null}',
+        b" " * (DOCUMENT_MAX + 1),
+    ],
+    ids=range(10),
+)
+def test_what_is_no_document(document: bytes) -> None:
+    with pytest.raises(QjouleError) as caught:
+        examined_from_json(document)
+    assert "\n" not in str(caught.value)
+
+
+def test_offsets_end_at_a_bound() -> None:
+    honest = POSTGRES.to_json()
+    site = honest["resolution"]["boundary"][0]["site"]
+    site["offset"] = (1 << 48) - 1
+    assert examined_from_json(json.dumps(honest).encode())
+    site["offset"] = 1 << 48
+    with pytest.raises(QjouleError, match="offset"):
+        examined_from_json(json.dumps(honest).encode())
+
+
+def test_an_instruction_has_bytes() -> None:
+    for code, fits in (
+        ("55", True),
+        ("00" * 15, True),
+        ("00" * 16, False),
+        ("", False),
+        ("5", False),
+    ):
+        document = POSTGRES.to_json()
+        document["resolution"]["boundary"][0]["site"]["code"] = code
+        text = json.dumps(document).encode()
+        if fits:
+            assert examined_from_json(text)
+        else:
+            with pytest.raises(QjouleError, match="code"):
+                examined_from_json(text)

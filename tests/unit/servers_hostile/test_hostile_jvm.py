@@ -1,0 +1,161 @@
+"""Tables of a JVM that are no JVM's: its memory is the process's own to write."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from qjoule.servers import hotspot
+from qjoule.servers.elf import Executable, Symbol
+from qjoule.servers.hotspot import CannotRead, HotSpot, Memory
+from qjoule.servers.voltdb import layout_of
+from servers.hostile import ToyMemory, vm_structs
+
+#: The structures that a list of classes is read by: (type, field, static, offset, address).
+FIELDS = [
+    ("ClassLoaderData", "_next", False, 0, 0),
+    ("ClassLoaderData", "_klasses", False, 8, 0),
+    ("Klass", "_name", False, 0, 0),
+    ("Klass", "_next_link", False, 8, 0),
+    ("Symbol", "_length", False, 0, 0),
+    ("Symbol", "_body", False, 2, 0),
+    ("JVMFlag", "_name", False, 0, 0),
+    ("JVMFlag", "_addr", False, 8, 0),
+]
+SIZES = [("JVMFlag", 16), ("ConstantPool", 16)]
+
+
+class Library:
+    """The variables of a libjvm.so."""
+
+    path = "libjvm.so"
+
+    def __init__(self, variables: dict[str, int]) -> None:
+        self._variables = variables
+
+    def variable(self, name: str) -> Symbol | None:
+        at = self._variables.get(name)
+        return None if at is None else Symbol(name, at, 8, ".dynsym")
+
+
+@contextmanager
+def jvm(memory: ToyMemory, variables: dict[str, int]) -> Iterator[HotSpot]:
+    descriptor = memory.open()
+    try:
+        yield HotSpot(Memory(descriptor), cast(Executable, Library(variables)), 0)
+    finally:
+        os.close(descriptor)
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> ToyMemory:
+    return ToyMemory(tmp_path / "mem")
+
+
+def statics(head: int, flags: int = 0, count: int = 0) -> list[tuple[str, str, bool, int, int]]:
+    return [
+        ("ClassLoaderDataGraph", "_head", True, 0, head),
+        ("JVMFlag", "flags", True, 0, flags),
+        ("JVMFlag", "numFlags", True, 0, count),
+    ]
+
+
+def lists(memory: ToyMemory, loader: int, klass: int, name: int = 0) -> dict[str, int]:
+    """A loader and a class at fixed places, with these as the next of each."""
+    at = len(memory.content)
+    memory.words(at if loader else 0, at + 24)  # itself is the next one
+    memory.words(name, at + 24 if klass else 0)
+    zero = memory.words(0)
+    return vm_structs(memory, [*FIELDS, *statics(memory.words(at), zero, zero)], SIZES)
+
+
+def test_class_loaders_in_a_circle(memory: ToyMemory) -> None:
+    with jvm(memory, lists(memory, 1, 0)) as one, pytest.raises(CannotRead, match="no end"):
+        one.classes({"a"})
+
+
+def test_classes_in_a_circle(memory: ToyMemory) -> None:
+    with jvm(memory, lists(memory, 0, 1)) as one, pytest.raises(CannotRead, match="no end"):
+        one.classes({"a"})
+
+
+def test_classes_in_a_circle_with_names(memory: ToyMemory) -> None:
+    """Three reads for each: the bound of all that is read comes first."""
+    name = memory.put(b"\x01\x00b")
+    with jvm(memory, lists(memory, 0, 1, name)) as one, pytest.raises(CannotRead, match="no end"):
+        one.classes({"a"})
+
+
+@pytest.mark.parametrize("pointer", [1 << 47, 1 << 63, (1 << 64) - 1, (1 << 64) - 4096])
+def test_wild_pointers(pointer: int, memory: ToyMemory) -> None:
+    head = memory.words(pointer)
+    zero = memory.words(0)
+    variables = vm_structs(memory, [*FIELDS, *statics(head, zero, zero)], SIZES)
+    with jvm(memory, variables) as one, pytest.raises(CannotRead):
+        one.classes({"a"})
+    for name in variables:
+        with pytest.raises(CannotRead), jvm(memory, variables | {name: pointer}):
+            pass
+
+
+@pytest.mark.parametrize("stride", [0, 1 << 20, 1 << 63, (1 << 64) - 1])
+def test_strides_that_make_no_sense(stride: int, memory: ToyMemory) -> None:
+    zero = memory.words(0)
+    variables = vm_structs(memory, [*FIELDS, *statics(zero, zero, zero)], SIZES, stride)
+    with pytest.raises(CannotRead, match="make no sense"), jvm(memory, variables):
+        pass
+
+
+@pytest.mark.parametrize("size", [0, 1 << 17, 1 << 63])
+def test_flags_of_any_size(size: int, memory: ToyMemory) -> None:
+    zero, many = memory.words(0), memory.words((1 << 64) - 1)
+    variables = vm_structs(memory, [*FIELDS, *statics(zero, zero, many)], [("JVMFlag", size)])
+    with pytest.raises(CannotRead), jvm(memory, variables):
+        pass
+
+
+@pytest.mark.parametrize("offset", [1 << 17, 1 << 40, 1 << 62, (1 << 64) - 1])
+def test_structures_of_any_size(offset: int, memory: ToyMemory) -> None:
+    """What is read of a class goes up to its last field: as many bytes were asked for."""
+    fields = [field for field in FIELDS if field[:2] != ("Klass", "_name")]
+    zero, head = memory.words(0), memory.words(4096)
+    wild = [("Klass", "_name", False, offset, 0)]
+    variables = vm_structs(memory, [*fields, *wild, *statics(head, zero, zero)], SIZES)
+    with jvm(memory, variables) as one, pytest.raises(CannotRead, match="Klass::_name"):
+        one.classes({"a"})
+
+
+def test_a_table_without_an_end(memory: ToyMemory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its entries are all the same, and there are more than in any JVM."""
+    monkeypatch.setattr(hotspot, "_READS_MAX", 5000)
+    rows = [("T", "f", False, 0, 0)] * 3000
+    zero = memory.words(0)
+    variables = vm_structs(memory, [*rows, *FIELDS, *statics(zero, zero, zero)], SIZES)
+    with pytest.raises(CannotRead, match="no end"), jvm(memory, variables):
+        pass
+
+
+def test_memory_is_read_in_bounds(memory: ToyMemory) -> None:
+    descriptor = memory.open()
+    try:
+        for size in (2 << 20, 1 << 62, 1 << 80):
+            with pytest.raises(CannotRead):
+                Memory(descriptor).read(4096, size)
+    finally:
+        os.close(descriptor)
+
+
+def test_an_empty_jvm_says_what_it_lacks(memory: ToyMemory) -> None:
+    zero = memory.words(0)
+    with jvm(memory, vm_structs(memory, [*FIELDS, *statics(zero, zero, zero)], SIZES)) as one:
+        descriptor = memory.open()
+        try:
+            with pytest.raises(CannotRead, match="not loaded"):
+                layout_of(one, Memory(descriptor))
+        finally:
+            os.close(descriptor)
