@@ -93,9 +93,9 @@ static int configure(const struct rp_load *plan)
 		if (bpf_map__is_internal(map))
 			continue;
 		err = bpf_map__set_autocreate(map, plan->maps[i].create);
-		if (err || entries == most)
+		if (err || !entries || entries == most)
 			continue;
-		if (!entries || (entries > most && entries > QJ_MAX_CPUS))
+		if (entries > most && entries > QJ_MAX_CPUS)
 			return -E2BIG;
 		err = bpf_map__set_max_entries(map, entries);
 	}

@@ -110,7 +110,7 @@ struct rp_load {
 	uint32_t reserved;
 	struct {
 		uint32_t create;
-		uint32_t max_entries;
+		uint32_t max_entries; /* 0: as in the source */
 	} maps[RP_MAX_MAPS];
 	uint8_t load[RP_MAX_PROGS];
 	struct qj_plan plan;

@@ -73,14 +73,17 @@ def _kept(bound: socket.socket, what: What, **where: int) -> Opened:
 
 @contextmanager
 def root_part(
+    *words: str,
     program: Path = ROOT_PART,
-    *,
     environment: Mapping[str, str] | None = None,
     stderr: int | None = None,
 ) -> Iterator[RootPart]:
-    """It has ended when the block has. Without a command of its own it says nothing.
+    """It has ended when the block has, and detached what was attached.
 
-    `environment` is added to ours; `stderr` as of `subprocess.Popen`.
+    Args:
+        words: of the command line that it runs; none: `record`.
+        environment: added to ours.
+        stderr: as of `subprocess.Popen`.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with tempfile.TemporaryDirectory() as directory, ours:
@@ -89,8 +92,8 @@ def root_part(
         relay.parent.chmod(0o755)
         relay.chmod(0o644)
         process = subprocess.Popen(
-            [program, PYTHON, "-I", relay, "record"],
-            stdin=theirs,
+            [str(program), PYTHON, "-I", str(relay), *(words or ("record",))],
+            stdin=theirs.fileno(),
             stderr=stderr,
             env={**os.environ, **(environment or {})},
         )

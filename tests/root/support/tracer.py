@@ -85,13 +85,13 @@ def tracing(
     """A tracer that is attached before the block begins. `finish()` in the block ends it well."""
     read_end, write_end = os.pipe()
     arguments = ["--mode", mode.name.lower(), "--control-fd", str(read_end)]
-    with root_part(root_program) as root:
+    with root_part(program=root_program) as root:
         if plan is not None:
             arguments += with_handles(root, plan).arguments()
         with root.tracer() as asked:
             process = subprocess.Popen(
                 [
-                    *(tracer, *arguments, "--root", str(asked.fileno())),
+                    *(str(tracer), *arguments, "--root", str(asked.fileno())),
                     *("--reader", str(os.getpid()), *options),
                 ],
                 stdin=subprocess.DEVNULL,
