@@ -67,7 +67,7 @@ static int take_map(struct qjoule_bpf *skeleton, struct bpf_map *map)
 		return err;
 	err = bpf_map__reuse_fd(map, fd);
 	close(fd); /* it has its own */
-	return err;
+	return err == -EPERM ? -EOPNOTSUPP : err;
 }
 
 /* Over the memory that libbpf has for it, which it gives back with the skeleton. */

@@ -11,7 +11,9 @@
 
 /*
  * Has the programs loaded as `skeleton`, opened but not loaded, is configured. Its maps that the
- * tracer works with are then the loaded ones, `bss` too. Returns 0 or a negative errno.
+ * tracer works with are then the loaded ones, `bss` too. Returns 0 or a negative errno;
+ * -EOPNOTSUPP: before Linux 5.19 (commit c8644cd0efe7), bpf(2) lets only root work with open maps
+ * where kernel.unprivileged_bpf_disabled is set.
  */
 int loading_load(struct qjoule_bpf *skeleton, bool verbose);
 

@@ -257,6 +257,11 @@ int programs_load(struct probes *probes, const struct options *options, const st
 		      stderr);
 		return err;
 	}
+	if (err == -EOPNOTSUPP) {
+		fputs("qjoule-tracer: reading BPF maps without being root needs Linux 5.19\n",
+		      stderr);
+		return err;
+	}
 	if (err == -EPERM)
 		return programs_complain("the kernel refuses BPF programs; run as root", err);
 	if (err)

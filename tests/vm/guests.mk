@@ -15,7 +15,7 @@ KERNEL  := $(shell dpkg-query -W -f '$${Depends}' linux-headers-amd64 | grep -o 
 HEADERS := /usr/src/linux-headers-$(KERNEL)
 
 ARM64_ROOT      := $(VM)/arm64/root
-ARM64_LIBRARIES := libbpf-dev libcap-dev libelf-dev libseccomp-dev zlib1g-dev
+ARM64_LIBRARIES := libbpf-dev libelf-dev libseccomp-dev zlib1g-dev
 ARM64_CC        := aarch64-linux-gnu-gcc -static -isystem $(ARM64_ROOT)/usr/include \
                    -isystem $(ARM64_ROOT)/usr/include/aarch64-linux-gnu \
                    -L$(ARM64_ROOT)/usr/lib/aarch64-linux-gnu

@@ -60,8 +60,16 @@ class RootPart:
 
     def _bound(self, pid: int) -> socket.socket:
         owner = Path(f"/proc/{pid}").stat()
-        ids = {"number": owner.st_uid, "flags": owner.st_gid}
-        reply = ask(self.connection, Kind.BIND, pid=pid, size=4, text=struct.pack("=I", 0), **ids)
+        groups = struct.pack("=I", owner.st_gid)
+        reply = ask(
+            self.connection,
+            Kind.BIND,
+            pid=pid,
+            number=owner.st_uid,
+            flags=owner.st_gid,
+            size=len(groups),
+            text=groups,
+        )
         return socket.socket(fileno=reply.fd)
 
 
