@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def holds_nothing(pid: int) -> None:
-    """Asserts it of every thread: users, groups, capabilities, what it could get back, and its filter."""
+    """Asserts it of every thread: users, groups, capabilities, no way back to them, a filter."""
     threads = list(Path(f"/proc/{pid}/task").iterdir())
     assert threads
     for thread in threads:
