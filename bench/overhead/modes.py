@@ -84,7 +84,12 @@ def _of(pid: int) -> Attached:
     tracer = next((p for p in everyone if _name(p) == TRACER_NAME), 0)
     if not tracer:
         raise QjouleError(f"process {pid} has no {TRACER_NAME}: did it end?")
-    return Attached(everyone, tracer, pid)
+    return Attached(everyone, tracer, _parent(tracer))
+
+
+def _parent(pid: int) -> int:
+    """Of a tracer the command that reads it; the root part is the parent of that."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def _name(pid: int) -> str:

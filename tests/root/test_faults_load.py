@@ -44,10 +44,10 @@ def test_a_reader_that_stalls(mariadb: DatabaseServer, tmp_path: Path) -> None:
             recorder.attached()
             events = 60_000
             if name == "stalled":
-                os.kill(recorder.process.pid, signal.SIGSTOP)
+                os.kill(recorder.command_pid, signal.SIGSTOP)
                 events *= 3  # more than the tracer keeps for a late reader
             sysbench(mariadb, "oltp_point_select", "run", f"--events={events}")
-            os.kill(recorder.process.pid, signal.SIGCONT)
+            os.kill(recorder.command_pid, signal.SIGCONT)
             sysbench(mariadb, "oltp_point_select", "run", "--events=5000")
             assert recorder.stop() == 0, recorder.words
         finally:
@@ -73,7 +73,7 @@ def test_very_many_shapes(mariadb: DatabaseServer, tmp_path: Path) -> None:
             for number in range(SHAPES):
                 client.query(b"select 1 as m_shape_%d" % number)
         tracer_kb = _peak_kb(recorder.tracer_pid)
-        reader_kb = _peak_kb(recorder.process.pid)
+        reader_kb = _peak_kb(recorder.command_pid)
     run = Run(tmp_path / "t")
     lost = run.loss.get("query", 0)  # a new text takes 4 KB of the ring: a burst may fill it
     assert run.queries["executions"].sum() + lost == SHAPES

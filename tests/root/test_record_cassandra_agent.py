@@ -134,7 +134,7 @@ def test_agent_serves_one_qjoule_at_a_time(cassandra: DatabaseServer, tmp_path: 
         assert has_agent(cassandra.pid)
 
 
-@pytest.mark.parametrize("victim", ["recorder", "tracer"])
+@pytest.mark.parametrize("victim", ["root part", "command", "tracer"])
 def test_agent_leaves_a_killed_qjoule(
     cassandra: DatabaseServer, client: Client, tmp_path: Path, victim: str
 ) -> None:
@@ -142,9 +142,13 @@ def test_agent_leaves_a_killed_qjoule(
     recorder = Recorder(tmp_path / "cut", "--energy", "none", *options(cassandra))
     try:
         recorder.attached()
-        pid = recorder.tracer_pid if victim == "tracer" else recorder.process.pid
+        pids = {
+            "root part": recorder.process.pid,
+            "command": recorder.command_pid,
+            "tracer": recorder.tracer_pid,
+        }
         client.execute("SELECT name FROM story.people WHERE id = 1")
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pids[victim], signal.SIGKILL)
         recorder.wait()
         until(lambda: not has_agent(cassandra.pid), "the agent did not leave")
         client.execute("SELECT name FROM story.people WHERE id = 1")
