@@ -82,6 +82,32 @@ def test_nor_by_the_c_library() -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_it_types_nothing_at_a_terminal() -> None:
+    code = """
+import os, pty, fcntl, subprocess, sys, termios
+from qjoule.root_part.reader_filter import keep_from_typing
+ours, theirs = pty.openpty()
+keep_from_typing()
+for fd in (theirs, os.open("/dev/null", os.O_RDONLY)):
+    for command in (termios.TIOCSTI, termios.TIOCSTI | 1 << 32, termios.TIOCLINUX):
+        libc_says = ctypes.CDLL(None, use_errno=True)
+        assert libc_says.ioctl(fd, ctypes.c_ulong(command), b"x") == -1
+        assert ctypes.get_errno() == 1, command
+assert fcntl.ioctl(theirs, termios.TIOCGWINSZ, bytes(8))
+child = "import fcntl, termios; fcntl.ioctl(0, termios.TIOCSTI, b'x')"
+done = subprocess.run([sys.executable, "-c", child], stdin=theirs, capture_output=True, text=True)
+assert "PermissionError" in done.stderr or "Errno 1" in done.stderr, done.stderr
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", "import ctypes" + code],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_it_still_can(tmp_path: Path) -> None:
     code = f"""
 import pyarrow as pa, pyarrow.parquet as pq

@@ -8,6 +8,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/close_range.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -217,6 +218,7 @@ static void run_command(const struct root *root, int socket_fd, pid_t parent)
 
 	snprintf(number, sizeof(number), "%d", socket_fd);
 	sigprocmask(SIG_SETMASK, &root->signals, NULL);
+	close_range(3, ~0U, CLOSE_RANGE_CLOEXEC); /* what root's shell had opened, too */
 	if (fcntl(socket_fd, F_SETFD, 0) || setenv("QJOULE_ROOT_PART", number, 1) ||
 	    rights_give_up(root->uid, root->gid)) {
 		perror("qjoule-root: cannot give up root");

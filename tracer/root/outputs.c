@@ -109,7 +109,7 @@ static int make_directory(const struct root *root, const struct rp_request *requ
 	static const char *const options[] = {"-o", "--output", "--keep", NULL};
 	bool is_default = !strncmp(request->text, DEFAULT_NAME, strlen(DEFAULT_NAME)) &&
 			  !strchr(request->text, '/');
-	int error;
+	int error, before;
 	struct stat status;
 
 	if ((!is_default && !is_given(root, request->text, options)) ||
@@ -121,13 +121,14 @@ static int make_directory(const struct root *root, const struct rp_request *requ
 	if (error)
 		return error;
 	/* Made as the user's with root's right to write here: nothing ever changes hands. */
-	prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0, 0, 0);
+	before = prctl(PR_GET_SECUREBITS, 0, 0, 0, 0);
+	prctl(PR_SET_SECUREBITS, before | SECBIT_NO_SETUID_FIXUP, 0, 0, 0);
 	setfsgid(root->gid);
 	setfsuid(root->uid);
 	error = mkdirat(trace.directory, trace.name, 0700) ? -errno : 0;
 	setfsuid(0);
 	setfsgid(0);
-	if (prctl(PR_SET_SECUREBITS, 0, 0, 0, 0) && !error)
+	if (prctl(PR_SET_SECUREBITS, before, 0, 0, 0) && !error)
 		error = -errno;
 	if (error) {
 		close_place(&trace);

@@ -20,6 +20,7 @@ from pathlib import Path
 from qjoule.errors import QjouleError
 from qjoule.live.program import exit_code
 from qjoule.root_part.protocol import Kind, Refused, ask, receive
+from qjoule.root_part.reader_filter import keep_from_typing
 from qjoule.root_part.sensors import Sensors
 
 _VARIABLE = "QJOULE_ROOT_PART"
@@ -139,7 +140,7 @@ class RootPart:
 def root_part() -> RootPart:
     """The root part of this process, met at the first call.
 
-    From then on nobody of our user may look into this process.
+    From then on nobody of our user may look into this process, and it may not type at the terminal.
     """
     number = os.environ.pop(_VARIABLE, None)
     if number is None:
@@ -149,6 +150,7 @@ def root_part() -> RootPart:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0):
         raise QjouleError(f"cannot hide from other processes: {os.strerror(ctypes.get_errno())}")
+    keep_from_typing()
     os.environ["HOME"] = _home()
     return RootPart(connection)
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from qjoule.errors import QjouleError
 
@@ -50,9 +52,11 @@ _ALLOWED = " ".join(
     (_MEMORY, _THREADS, _TIME, _SIGNALS, _FILES, _WAITING, _SOCKETS, _ABOUT)
 ).split()
 
+_TYPING = (0x5412, 0x541C)  #: TIOCSTI, TIOCLINUX: asm-generic/ioctls.h
 _CLONE_THREAD = 0x00010000  #: linux/sched.h
 #: seccomp.h of libseccomp
 _ALLOW, _ERROR = 0x7FFF0000, 0x00050000
+_REFUSE = _ERROR | errno.EPERM
 _CONTROL_TSYNC = 4
 _MASKED_EQUAL = 7
 
@@ -76,32 +80,58 @@ def confine_reader() -> None:
     Raises:
         QjouleError: there are no such filters here.
     """
+    with _filter(_REFUSE) as rules:
+        for name in _ALLOWED:
+            flags = (_masked(0, _CLONE_THREAD, _CLONE_THREAD),) if name == "clone" else ()
+            rules.add(_ALLOW, name, *flags)
+        # Its flags lie in memory, where no filter sees them: libraries then use clone.
+        rules.add(_ERROR | errno.ENOSYS, "clone3")
+
+
+def keep_from_typing() -> None:
+    """No thread of this process, nor a child, may type at the user's terminal (TIOCSTI).
+
+    The shell that waits there may be root's, and would do what was typed. Raises as above.
+    """
+    with _filter(_ALLOW) as rules:
+        for command in _TYPING:
+            rules.add(_REFUSE, "ioctl", _masked(1, 0xFFFFFFFF, command))
+
+
+class _Rules:
+    def __init__(self, library: ctypes.CDLL, default: int) -> None:
+        self._library = library
+        library.seccomp_init.restype = ctypes.c_void_p
+        self.context = ctypes.c_void_p(library.seccomp_init(ctypes.c_uint32(default)))
+        _check(0 if self.context else -errno.ENOMEM)
+
+    def add(self, action: int, name: str, *compare: _Compare) -> None:
+        number = self._library.seccomp_syscall_resolve_name(name.encode())
+        if number < 0:  # this architecture has none of that name
+            return
+        array = (_Compare * len(compare))(*compare)
+        add = self._library.seccomp_rule_add_array
+        _check(add(self.context, ctypes.c_uint32(action), number, len(compare), array))
+
+
+@contextmanager
+def _filter(default: int) -> Iterator[_Rules]:
+    """Put in force, beside those that are, when the block is left."""
     try:
         library = ctypes.CDLL("libseccomp.so.2")
-        library.seccomp_init.restype = ctypes.c_void_p
-        context = ctypes.c_void_p(library.seccomp_init(ctypes.c_uint32(_ERROR | errno.EPERM)))
-        _check(0 if context else -errno.ENOMEM)
+        rules = _Rules(library, default)
         try:
-            _check(library.seccomp_attr_set(context, _CONTROL_TSYNC, ctypes.c_uint32(1)))
-            for name in _ALLOWED:
-                _allow(library, context, name)
-            # Its flags lie in memory, where no filter sees them: libraries then use clone.
-            _allow(library, context, "clone3", _ERROR | errno.ENOSYS)
-            _check(library.seccomp_load(context))
+            yield rules
+            _check(library.seccomp_attr_set(rules.context, _CONTROL_TSYNC, ctypes.c_uint32(1)))
+            _check(library.seccomp_load(rules.context))
         finally:
-            library.seccomp_release(context)
+            library.seccomp_release(rules.context)
     except OSError as error:
         raise QjouleError(f"cannot confine this process: {error.strerror or error}") from None
 
 
-def _allow(library: ctypes.CDLL, context: ctypes.c_void_p, name: str, action: int = _ALLOW) -> None:
-    number = library.seccomp_syscall_resolve_name(name.encode())
-    if number < 0:  # this architecture has none of that name
-        return
-    threads_only = _Compare(0, _MASKED_EQUAL, _CLONE_THREAD, _CLONE_THREAD)
-    count = int(name == "clone")
-    rule = ctypes.c_uint(count), ctypes.byref(threads_only)
-    _check(library.seccomp_rule_add_array(context, ctypes.c_uint32(action), number, *rule))
+def _masked(argument: int, mask: int, value: int) -> _Compare:
+    return _Compare(argument, _MASKED_EQUAL, mask, value)
 
 
 def _check(result: int) -> None:
