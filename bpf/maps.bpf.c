@@ -8,14 +8,17 @@
 #include "voltdb.bpf.h"
 #include "cassandra.bpf.h"
 #include "mongodb_state.bpf.h"
+#include "task_budget.bpf.h"
 
 const volatile struct qj_plan plan = {};
 struct qj_control control = {};
 struct qj_cpu_state cpus[QJ_MAX_CPUS] = {};
+__u64 tasks_used_ns = 0, tasks_alive = 0;
 
 struct threads_map threads SEC(".maps");
 struct rings_map rings SEC(".maps");
 struct batches_map batches SEC(".maps");
+struct budgets_map budgets SEC(".maps");
 struct counter_map cycles SEC(".maps");
 struct counter_map instructions SEC(".maps");
 struct counter_map llc_misses SEC(".maps");

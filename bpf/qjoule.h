@@ -17,7 +17,7 @@
 #include <linux/types.h>
 #endif
 
-#define QJ_CONTRACT_VERSION 4
+#define QJ_CONTRACT_VERSION 5
 
 #define QJ_COMM_BYTES	     16
 #define QJ_COUNTERS	     3	   /* cycles, instructions, LLC misses, in this order */
@@ -104,7 +104,8 @@ enum qj_loss {
 	QJ_LOSS_PUMP = 12,   /* the reader was too slow or too late; counted by the tracer */
 	QJ_LOSS_SWITCH = 13, /* a context switch was not shown: a stretch may be partly another's */
 	QJ_LOSS_MULTIPLEXED = 14, /* a counter counted for a part of a segment, and was scaled */
-	QJ_LOSS_MAX = 15,
+	QJ_LOSS_TASK_RATE = 15,	  /* task events beyond what a user, or all users, may cause */
+	QJ_LOSS_MAX = 16,
 };
 
 enum qj_task_event {

@@ -4,6 +4,7 @@
 #include "mongodb_wait.bpf.h"
 #include "query.bpf.h"
 #include "redis_arguments.bpf.h"
+#include "task_budget.bpf.h"
 
 struct file_id {
 	__u64 inode;
@@ -104,11 +105,30 @@ static __always_inline void adopt(struct task_struct *task, __u16 server, __u8 p
 	thread->phase = phase;
 }
 
+static __always_inline __u8 owner_kind_of(struct task_struct *task, __u16 server)
+{
+	__u32 tgid = BPF_CORE_READ(task, tgid);
+
+	if (server)
+		return QJ_OWNER_SERVER;
+	if (BPF_CORE_READ(task, flags) & PF_KTHREAD)
+		return QJ_OWNER_KERNEL;
+	if (tgid == plan.tracer_tgid || tgid == plan.reader_tgid || tgid == plan.root_tgid)
+		return QJ_OWNER_TRACER;
+	return QJ_OWNER_PROCESS;
+}
+
 static __always_inline void emit_task(struct task_struct *task, __u8 event, __u16 server,
 				      const char *comm)
 {
-	struct qj_ring_task *r = reserve(sizeof(*r));
+	__u8 owner_kind = owner_kind_of(task, server);
+	struct qj_ring_task *r;
 
+	if (!may_tell_task(task, event, owner_kind)) {
+		count_loss(this_cpu(), QJ_LOSS_TASK_RATE);
+		return;
+	}
+	r = reserve(sizeof(*r));
 	if (!r) {
 		count_loss(this_cpu(), QJ_LOSS_TASK);
 		return;
@@ -121,15 +141,7 @@ static __always_inline void emit_task(struct task_struct *task, __u8 event, __u1
 	r->task.parent_tgid = BPF_CORE_READ(task, real_parent, tgid);
 	r->task.server = server;
 	r->task.event = event;
-	if (server)
-		r->task.owner_kind = QJ_OWNER_SERVER;
-	else if (BPF_CORE_READ(task, flags) & PF_KTHREAD)
-		r->task.owner_kind = QJ_OWNER_KERNEL;
-	else if (r->task.tgid == plan.tracer_tgid || r->task.tgid == plan.reader_tgid ||
-		 r->task.tgid == plan.root_tgid)
-		r->task.owner_kind = QJ_OWNER_TRACER;
-	else
-		r->task.owner_kind = QJ_OWNER_PROCESS;
+	r->task.owner_kind = owner_kind;
 	bpf_probe_read_kernel_str(r->task.comm, sizeof(r->task.comm), comm);
 	submit(r);
 }

@@ -9,7 +9,7 @@ from enum import IntEnum, IntFlag
 
 import numpy as np
 
-CONTRACT_VERSION = 4
+CONTRACT_VERSION = 5
 BLOCK_MAGIC = 0x31424A51
 COUNTER_NAMES = ("cycles", "instructions", "llc_misses")
 WHOLE = 65535  #: as a share (`counted` of a segment): all of it
@@ -94,6 +94,7 @@ class Loss(IntEnum):
     PUMP = 12
     SWITCH = 13
     MULTIPLEXED = 14
+    TASK_RATE = 15
 
 
 class TaskEvent(IntEnum):

@@ -15,6 +15,7 @@ _LOSS = {
     "query": "query records",
     "text": "statement texts",
     "task": "task events",
+    "task_rate": "task events beyond a user's rate",
     "session": "session events",
     "state": "threads without room for their state",
     "prepared": "ids of prepared statements",

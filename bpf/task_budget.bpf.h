@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/*
+ * How many task events a user may cause. Any user can fork, execute and rename as fast as a CPU
+ * goes, and each event takes room in the rings that servers' records need, and time of the reader.
+ * So events have a rate per user, and one for all users together; servers' threads have their own.
+ * What is beyond it is not told but counted. CPU time never depends on these events.
+ */
+#ifndef QJOULE_TASK_BUDGET_BPF_H
+#define QJOULE_TASK_BUDGET_BPF_H
+
+#include "emit.bpf.h"
+
+#define BUDGET_USERS 4096
+#define BUDGET_BURST_NS                                                                            \
+	(NS_PER_S / 2) /* what a budget holds after a rest: its rate in this time                  \
+			*/
+
+/* Servers' pools rename their threads at each piece of work. */
+#define SERVER_TASKS_PER_S 50000
+#define USER_TASKS_PER_S   4000 /* 1,000 programs that are started and end */
+/* One user alone cannot use it up. Half a second of it is less than half of a ring of 1 MiB. */
+#define USERS_TASKS_PER_S 16000
+/* Told when tracing begins, of those that are no server's: less than two thirds of such a ring. */
+#define ALIVE_MAX 12288
+
+/* Real user id, as the initial namespace has it, and enum qj_owner_kind. */
+struct budget_key {
+	__u32 uid;
+	__u32 owner_kind;
+};
+
+/* When what the user has caused so far is used up. Who has caused nothing for longest goes. */
+struct budgets_map {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, BUDGET_USERS);
+	__type(key, struct budget_key);
+	__type(value, __u64);
+};
+extern struct budgets_map budgets SEC(".maps");
+
+/* Of all users together: when it is used up, and how many tasks were alive before. */
+extern __u64 tasks_used_ns, tasks_alive;
+
+/* As within_rate(), for several CPUs at once: at most one event of each too many. */
+static __always_inline bool within_budget(volatile __u64 *used_ns, __u64 now, __u64 per_s)
+{
+	__u64 used = *used_ns, least = now - BUDGET_BURST_NS;
+
+	if (used < least)
+		__sync_val_compare_and_swap(used_ns, used, least);
+	if (*used_ns > now)
+		return false;
+	__sync_fetch_and_add(used_ns, NS_PER_S / per_s);
+	return true;
+}
+
+static __always_inline bool user_may(__u32 uid, __u8 owner_kind, __u64 now, __u64 per_s)
+{
+	struct budget_key key = {.uid = uid, .owner_kind = owner_kind};
+	__u64 *used = bpf_map_lookup_elem(&budgets, &key);
+
+	if (!used) {
+		__u64 none = 0;
+
+		bpf_map_update_elem(&budgets, &key, &none, BPF_NOEXIST);
+		used = bpf_map_lookup_elem(&budgets, &key);
+	}
+	return used && within_budget(used, now, per_s);
+}
+
+static __always_inline bool may_tell_task(struct task_struct *task, __u8 event, __u8 owner_kind)
+{
+	__u64 now = bpf_ktime_get_ns();
+	__u32 uid;
+
+	if (event == QJ_TASK_ALIVE) /* once each, as tracing begins */
+		return owner_kind == QJ_OWNER_SERVER ||
+		       __sync_fetch_and_add(&tasks_alive, 1) < ALIVE_MAX;
+	uid = BPF_CORE_READ(task, real_cred, uid.val);
+	if (owner_kind == QJ_OWNER_SERVER)
+		return user_may(uid, owner_kind, now, SERVER_TASKS_PER_S);
+	return user_may(uid, owner_kind, now, USER_TASKS_PER_S) &&
+	       within_budget(&tasks_used_ns, now, USERS_TASKS_PER_S);
+}
+
+#endif
