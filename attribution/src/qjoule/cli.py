@@ -6,6 +6,7 @@ import errno
 import importlib
 import os
 import sys
+from types import TracebackType
 
 import click
 
@@ -65,6 +66,7 @@ def cli(ctx: click.Context) -> None:
 
 def main() -> None:
     """Run a command; errors are one line on standard error, exit codes 0, 1 or 2."""
+    sys.excepthook = _say_traceback
     named = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
     if named != _FOR_ANOTHER:
         os.umask(0o077)  # what we write is for our user alone, whatever the shell says
@@ -105,7 +107,17 @@ def _write_no_more() -> None:
 
 
 def _say(message: str) -> None:
-    print(f"qjoule: {' '.join(message.split())}", file=sys.stderr)
+    from qjoule.commands.say import say  # noqa: PLC0415 (`qjoule --help` says nothing)
+
+    say(message)
+
+
+def _say_traceback(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    from qjoule.commands.say import say_traceback  # noqa: PLC0415
+
+    say_traceback(kind, error, trace)
 
 
 if __name__ == "__main__":

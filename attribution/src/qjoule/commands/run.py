@@ -6,7 +6,6 @@ import importlib.util
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 from collections import Counter
 from contextlib import suppress
@@ -15,6 +14,7 @@ from types import FrameType
 
 import click
 
+from qjoule.commands.say import say
 from qjoule.errors import QjouleError
 from qjoule.live.program import exit_code
 
@@ -77,7 +77,7 @@ def command(*, tags: tuple[str, ...], quiet: bool, program: tuple[str, ...], **k
         lines = Path(report.name).read_text("utf-8", "replace").splitlines()
     if not quiet:
         for words in _summary(lines):
-            print(f"qjoule: {words}", file=sys.stderr)
+            say(words)
     return code
 
 

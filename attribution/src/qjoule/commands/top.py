@@ -12,6 +12,7 @@ from typing import cast
 import click
 
 from qjoule.commands import options
+from qjoule.commands.say import say
 from qjoule.contract import Rung
 from qjoule.errors import QjouleError, UsageError
 from qjoule.live.batch import csv_lines, first, json_lines
@@ -244,7 +245,7 @@ def _live(
         where=where,
     )
     for words in session.left_out:
-        click.echo(f"qjoule: {words}", err=True)
+        say(words)
     return session
 
 

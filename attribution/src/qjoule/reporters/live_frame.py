@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len, set_cell_size
 
+from qjoule.shapes.safe_text import sanitise
+
 ELLIPSIS = "…"
 
 
@@ -17,6 +19,10 @@ class Span:
     x: int
     text: str
     style: str = ""
+
+    def __post_init__(self) -> None:
+        """Wherever it comes from, a terminal is given nothing else."""
+        object.__setattr__(self, "text", sanitise(self.text))
 
 
 @dataclass(frozen=True)

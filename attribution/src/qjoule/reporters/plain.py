@@ -4,11 +4,29 @@ from __future__ import annotations
 
 import io
 import shutil
+from collections.abc import Iterable
 
 from rich.box import Box
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.style import Style
 from rich.table import Table
+
+from qjoule.shapes.safe_text import sanitise
+
+
+class _SafeConsole(Console):
+    """Its text is no more than text, wherever it comes from; styles are ours."""
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield Segment(_safe_lines(segment.text), segment.style, segment.control)
+
+
+def _safe_lines(text: str) -> str:
+    return "\n".join(sanitise(line) for line in text.split("\n"))
 
 
 class Page:
@@ -16,7 +34,7 @@ class Page:
 
     def __init__(self, width: int, color: bool) -> None:
         self._file = io.StringIO()
-        console = Console(
+        console = _SafeConsole(
             file=self._file,
             width=width,
             color_system="standard" if color else None,

@@ -96,7 +96,7 @@ class Meta:
 
     def to_json(self) -> str:
         head = {"format": FORMAT, "version": FORMAT_VERSION}
-        return json.dumps(head | asdict(self), indent=1, ensure_ascii=False) + "\n"
+        return json.dumps(head | asdict(self), indent=1) + "\n"
 
 
 def parse_meta(text: bytes) -> Meta:
