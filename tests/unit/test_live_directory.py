@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from qjoule.errors import QjouleError
 from qjoule.live.directory import inside
+
+
+@pytest.fixture(autouse=True)
+def _here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The test's working directory is what it was, afterwards."""
+    monkeypatch.chdir(tmp_path)
+
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a directory away")
 
@@ -45,3 +53,20 @@ def test_a_file_is_refused_and_stays(tmp_path: Path) -> None:
     with pytest.raises(QjouleError, match="is no directory"), inside(tmp_path / "precious"):
         pytest.fail("it began")
     assert (tmp_path / "precious").read_text() == "data"
+
+
+def test_nothing_of_roots_directory_is_kept_open(tmp_path: Path) -> None:
+    roots = tmp_path / "roots"
+    roots.mkdir()
+    os.chdir(roots)
+    with inside(tmp_path / "t"):
+        assert str(roots) not in _open_files()
+    assert Path.cwd() == Path("/")
+
+
+def _open_files() -> set[str]:
+    found = set()
+    for link in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # of the listing itself
+            found.add(str(link.readlink()))
+    return found
