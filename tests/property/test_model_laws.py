@@ -237,7 +237,7 @@ def test_law6_numbers_carry_their_unit_in_their_name() -> None:
         *("overlapping", "late", "inverted", "unknown_cpu", "implausible_counters", "counters"),
         *("cpu_package", "cpu_ids", "cause", "series", "raw", "codes", "ids", "histogram"),
         *("window_causes", "anomalies", "loss", "of_server", "valid", "coefficients", "idle"),
-        *("cpu_core", "overlap_counters", "scaled", "text", "last"),
+        *("cpu_core", "overlap_counters", "scaled", "text", "last", "groups"),
         *(
             "noise",
             "shapes",

@@ -13,7 +13,7 @@ import fake_tracer
 from fake_tracer import BEGIN_NS, MS, block, end, energy, flush, head, task, text
 from qjoule.contract import LATENCY_BUCKETS, Block, Loss, OwnerKind, TaskEvent
 from qjoule.errors import QjouleError
-from qjoule.live.names import Names
+from qjoule.live.names import MAX_TASKS, Names
 from qjoule.live.snapshot import Controls, Snapshot
 from qjoule.live.source import StreamSource
 from qjoule.live.stream_session import LiveMeta
@@ -155,16 +155,31 @@ def test_garbage_is_refused() -> None:
         snapshots(opening() + b"\xff" * 100)
 
 
-def test_shapes_beyond_the_bound_are_one_row() -> None:
-    names = Names(fake_tracer.fingerprint, {}, {}, max_shapes=3)
+def test_names_that_nobody_asks_for_are_forgotten() -> None:
+    names = Names(fake_tracer.fingerprint, {}, {}, max_hashes=3)
     for shape in range(1, 100):
         for frame in Stream(io.BytesIO(head() + text(shape, b"S" + b"x" * shape))):
             if frame.kind is Block.TEXT:
                 names.add_text(frame)
-    known = [names.live_names().statement(n) for n in (1, 3, 4, 50, 99)]
-    assert [one is not None and one[0] == "other" for one in known] == [
-        False, False, True, True, True
-    ]  # fmt: skip
+        assert names.live_names().statement(1) is not None, "asked for each time"
+    known = [names.live_names().statement(n) is not None for n in (1, 3, 50, 97, 98, 99)]
+    assert known == [True, False, False, False, True, True]
+
+
+def test_a_fork_bomb_does_not_take_servers_their_names() -> None:
+    names = Names(fake_tracer.fingerprint, {}, {})
+    bomb = [
+        {"pid": pid, "tgid": pid, "event": TaskEvent.FORK, "comm": b"bomb"}
+        for pid in range(100, 100 + 2 * MAX_TASKS)
+    ]
+    purge = {"pid": 7, "tgid": 7, "event": TaskEvent.ALIVE, "comm": b"purge", "server": 1}
+    stream = head() + block(Block.TASK, purge, *bomb)
+    for frame in Stream(io.BytesIO(stream)):
+        if frame.kind is Block.TASK:
+            names.add_tasks(frame)
+    live = names.live_names()
+    assert live.thread(7) == "purge"
+    assert [live.thread(pid) for pid in (100, 99 + 2 * MAX_TASKS)] == ["(unknown)", "bomb"]
 
 
 def test_a_text_that_comes_late_names_what_ran_before_it() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from qjoule.model.account import Account
 from qjoule.model.arrays import WindowBatch
 from qjoule.model.ledger import Ledger
+from qjoule.model.renumbering import Renumbering
 from qjoule.model.spans import Learned, learn, settle
 
 
@@ -56,6 +57,14 @@ class Books:
         """What was one group's is another's from now on."""
         self._account.move(source, target)
         self._moves.append((source, target))
+        self._total = self._interval = None
+
+    def renumber(self, renumbering: Renumbering) -> None:
+        """Other group numbers, from the beginning on."""
+        self._account.renumber(renumbering)
+        moved = renumbering.after(self._moves)
+        self._batches = [moved.batch(batch) for batch in self._batches]
+        self._moves.clear()
         self._total = self._interval = None
 
     def next_interval(self) -> None:

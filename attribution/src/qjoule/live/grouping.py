@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from qjoule.live.books import Books
+from qjoule.live.recent import Recent
 from qjoule.model.account import Account
 from qjoule.model.arrays import WindowBatch
 from qjoule.model.counters import I64
@@ -36,6 +37,8 @@ class Grouping:
         roles = Roles(self._groups.index.labels)
         self._books = Books(lambda: new_account(roles))
         self._interval_calls, self._total_calls = LiveCalls(), LiveCalls()
+        self._roles = roles
+        self._recent = Recent()
 
     @property
     def labels(self) -> list[GroupLabel]:
@@ -64,12 +67,22 @@ class Grouping:
         self._books.add(batch)
         self._interval_calls.add(records, group)
         self._total_calls.add(records, group)
+        self._recent.note(records, group)
+        if self._recent.full(len(self.labels)):
+            self._forget()
 
     def learn(self) -> None:
         """Statements whose text has come since get their name, and one row each."""
         for source, target in self._groups.learn():
             for one in (self._books, self._total_calls, self._interval_calls):
                 one.move(source, target)
+
+    def _forget(self) -> None:
+        """Groups that nothing was added to for longest become parts of common ones."""
+        renumbering = self._groups.forget(self._recent.least(self.labels, self._groups.may_forget))
+        self._roles.relearn()
+        for one in (self._books, self._total_calls, self._interval_calls, self._recent):
+            one.renumber(renumbering)
 
     def reset(self) -> None:
         self._books.reset()
@@ -78,3 +91,4 @@ class Grouping:
     def next_interval(self) -> None:
         self._books.next_interval()
         self._interval_calls = LiveCalls()
+        self._recent.next_interval()

@@ -6,21 +6,21 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 
 from qjoule.contract import Dialect, TaskEvent
-from qjoule.model.labels import OTHER_SHAPES
 from qjoule.model.live_groups import LiveNames
 from qjoule.shapes.cql import Batches
 from qjoule.shapes.mongodb_cursors import Cursors
 from qjoule.tags.comments import DIALECTS
-from qjoule.trace.statements import (
-    HASHES_PER_SHAPE,
-    MAX_SHAPES,
-    Fingerprint,
-    dialect_of,
-    is_truncated,
-)
+from qjoule.trace.statements import Fingerprint, dialect_of, is_truncated
 from qjoule.trace.stream import Frame
 
-MAX_TASKS = 65_536  #: threads remembered; the one named longest ago is forgotten
+#: Threads remembered, of servers and of others: the one named longest ago is forgotten. Others may
+#: be anybody's, who starts as many as he likes.
+MAX_TASKS = 65_536
+#: Hashes and bytes of texts remembered; those unused for longest are forgotten. The kernel tells a
+#: text again once it has met 16,384 others (bpf/statement.bpf.h).
+MAX_HASHES = 32_768
+MAX_TEXT_BYTES = 16 << 20
+MAX_WAITING = 4_096  #: texts that refer to one that has not come
 UNKNOWN = "(unknown)"
 
 
@@ -28,7 +28,7 @@ class Names:
     """Learns from TEXT and TASK blocks.
 
     `servers`: names by the attach plan's ids; `rungs` by name.
-    Beyond `max_shapes` fingerprints, statements are one row, `other`.
+    At most `max_hashes` statements are remembered: those asked for last.
     """
 
     def __init__(
@@ -37,30 +37,33 @@ class Names:
         servers: Mapping[int, str],
         rungs: Mapping[str, str],
         *,
-        max_shapes: int = MAX_SHAPES,
+        max_hashes: int = MAX_HASHES,
     ) -> None:
         self._fingerprint = fingerprint
         self._servers, self._rungs = servers, rungs
-        self._max_shapes = max_shapes
-        self._by_hash: dict[int, tuple[str, str]] = {}
+        self._max_hashes = max_hashes
+        self._by_hash: OrderedDict[int, tuple[str, str]] = OrderedDict()
+        self._text_bytes = 0
         self._by_call: dict[int, tuple[str, str]] = {}
-        self._fingerprints: set[str] = set()
         self._batches = Batches()
         self._cursors = Cursors()
         self._waiting: dict[int, Frame] = {}  #: told by shapes that have not been told
-        self._comms: OrderedDict[int, str] = OrderedDict()
+        self._servers_comms: OrderedDict[int, str] = OrderedDict()
+        self._others_comms: OrderedDict[int, str] = OrderedDict()
 
     def add_text(self, frame: Frame) -> None:
         record = frame.records[0]
         shape = int(record["shape"])
-        if shape in self._by_hash or len(self._by_hash) >= HASHES_PER_SHAPE * self._max_shapes:
+        if shape in self._by_hash:
+            self._by_hash.move_to_end(shape)
             return
         dialect = dialect_of(frame)
         if dialect is None or dialect in DIALECTS:
             return
         if self._cursors.waits(frame.text, dialect):
-            if len(self._waiting) < self._max_shapes:
-                self._waiting[shape] = frame
+            self._waiting[shape] = frame
+            if len(self._waiting) > MAX_WAITING:
+                self._waiting.pop(next(iter(self._waiting)))
             return
         self._waiting.pop(shape, None)
         self._name(shape, dialect, frame)
@@ -72,12 +75,17 @@ class Names:
         named = self._fingerprint(text, read_as, is_truncated(frame))
         self._batches.learn(shape, dialect, named.text)
         self._cursors.learn(shape, dialect, named.text)
-        if named.fingerprint not in self._fingerprints:
-            if len(self._fingerprints) >= self._max_shapes:
-                self._by_hash[shape] = (OTHER_SHAPES, OTHER_SHAPES)
-                return
-            self._fingerprints.add(named.fingerprint)
         self._by_hash[shape] = (named.fingerprint, named.text)
+        self._text_bytes += len(named.text)
+        while len(self._by_hash) > self._max_hashes or self._text_bytes > MAX_TEXT_BYTES:
+            self._forget()
+
+    def _forget(self) -> None:
+        """The statement that was not asked for, nor told, for longest."""
+        shape, (_, text) = self._by_hash.popitem(last=False)
+        self._text_bytes -= len(text)
+        self._batches.forget(shape)
+        self._cursors.forget(shape)
 
     def add_call(self, shape: int, fingerprint: str, text: str) -> None:
         """Calls that only their clients tell of: what tells is bounded itself."""
@@ -88,10 +96,15 @@ class Names:
             # An exited thread's last sums come after its exit: its name is still needed.
             if task["event"] != TaskEvent.EXIT:
                 pid = int(task["pid"])
-                self._comms[pid] = bytes(task["comm"]).decode("utf-8", "replace")
-                self._comms.move_to_end(pid)
-        while len(self._comms) > MAX_TASKS:
-            self._comms.popitem(last=False)
+                mine, theirs = self._servers_comms, self._others_comms
+                if not task["server"]:
+                    mine, theirs = theirs, mine
+                theirs.pop(pid, None)
+                mine[pid] = bytes(task["comm"]).decode("utf-8", "replace")
+                mine.move_to_end(pid)
+        for comms in (self._servers_comms, self._others_comms):
+            while len(comms) > MAX_TASKS:
+                comms.popitem(last=False)
 
     def live_names(
         self, tags: Callable[[int], Mapping[str, str] | None] = lambda _shape: None
@@ -105,8 +118,9 @@ class Names:
         if waiting := self._waiting.pop(shape, None):
             self._name(shape, Dialect.MONGODB, waiting)
         known = self._by_hash.get(shape)
-        full = len(self._by_hash) >= HASHES_PER_SHAPE * self._max_shapes
-        return (OTHER_SHAPES, OTHER_SHAPES) if known is None and full else known
+        if known is not None:
+            self._by_hash.move_to_end(shape)
+        return known
 
     def _rung(self, server: str) -> str:
         return self._rungs.get(server, "")
@@ -115,4 +129,4 @@ class Names:
         return self._servers.get(server) or (f"server {server}" if server else "(unknown server)")
 
     def _comm(self, pid: int) -> str:
-        return self._comms.get(pid) or UNKNOWN
+        return self._servers_comms.get(pid) or self._others_comms.get(pid) or UNKNOWN

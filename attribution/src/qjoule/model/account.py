@@ -19,6 +19,7 @@ from qjoule.model.fit.learner import Learner
 from qjoule.model.fit.rows import ClassOf, itself
 from qjoule.model.ledger import Ledger
 from qjoule.model.power_model import PowerModel
+from qjoule.model.renumbering import Renumbering
 from qjoule.model.span_sums import Roles, SpanSums
 
 #: A block holds this much time and so many windows, or as many entries as memory should hold.
@@ -146,6 +147,17 @@ class Account:
         self._closed.move(source, target)
         self._moves.append((source, target))
         self._targets[source] = target
+        self._models = None
+
+    def renumber(self, renumbering: Renumbering) -> None:
+        """Other group numbers, for what is closed and what is open."""
+        self._closed.renumber(renumbering)
+        moved = renumbering.after(self._moves)
+        self._open = [moved.batch(batch) for batch in self._open]
+        self._open_entries = sum(len(batch.entries.window) for batch in self._open)
+        self._learner.renumber(renumbering)
+        self._moves.clear()
+        self._targets.clear()
         self._models = None
 
     def _new(self) -> Ledger:

@@ -17,6 +17,7 @@ import numpy as np
 
 from qjoule.model.arrays import F64
 from qjoule.model.counters import I64
+from qjoule.model.renumbering import Renumbering
 
 Z95 = 1.959963984540054
 _V = TypeVar("_V", float, F64)
@@ -135,6 +136,22 @@ class GroupErrors:
             total[target] += total[source]
             total[source] = 0.0
         self.random_nj2[source] = 0.0
+
+    def renumber(self, renumbering: Renumbering) -> None:
+        """Other group numbers. Errors of groups that become one are taken as fully common."""
+        sigma_nj = renumbering.sums(np.sqrt(np.maximum(self.random_nj2, 0.0)))
+        self.random_nj2 = np.where(
+            renumbering.shared, sigma_nj**2, renumbering.sums(self.random_nj2)
+        )
+        for name in _SUMS[1:]:
+            setattr(self, name, renumbering.sums(getattr(self, name)))
+        for key, (x, window) in self._last.items():
+            last = np.full(renumbering.groups, -2, np.int64)
+            alone = ~renumbering.shared
+            mine = renumbering.first[alone]
+            known = mine < len(window)
+            last[np.flatnonzero(alone)[known]] = window[mine[known]]
+            self._last[key] = renumbering.sums(x), last
 
     def ci95(
         self, energy_nj: I64, *, total_error: float = 0.0, record_loss: float = 0.0

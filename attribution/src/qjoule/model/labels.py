@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 #: Rows for what has no statement of its own.
@@ -18,6 +19,11 @@ OTHERS_OF = "others_of"  #: key of a row of all queries of a server that were no
 SHAPE_OF = "shape_of"  #: key of the part of a row that is of one shape, for costs are told by shape
 NOT_SELECTED = "not_selected"  #: flag of a row of all queries that were not asked for
 OTHER_SHAPES = "other"  #: statements beyond the bound on distinct shapes
+#: A live view's groups that nothing was added to for longest, as one.
+FORGOTTEN_SHAPES = "(forgotten shapes)"
+FORGOTTEN_VALUES = "(forgotten values)"
+FORGOTTEN_PROCESSES = "(forgotten processes)"
+FORGOTTEN_ROLES = "(forgotten threads)"
 
 
 @dataclass(frozen=True)
@@ -73,6 +79,16 @@ class LabelIndex:
         if owner == number:
             self.labels[number] = label
         return owner
+
+    @property
+    def numbers(self) -> Iterable[int]:
+        """Of the groups that labels still lead to: `rename` leaves some without."""
+        return self._numbers.values()
+
+    def keep(self, groups: Sequence[int]) -> None:
+        """Only these groups are left, in this order; `labels` stays the same list."""
+        self.labels[:] = [self.labels[group] for group in groups]
+        self._numbers = {label.identity: number for number, label in enumerate(self.labels)}
 
 
 def background(server: str, role: str, rung: str = "") -> GroupLabel:

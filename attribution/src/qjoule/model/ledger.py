@@ -16,6 +16,7 @@ from qjoule.model.counters import I64, UPDATE_PERIOD_NS, Cause, Series, WindowEn
 from qjoule.model.fit.rows import ClassOf, itself
 from qjoule.model.interval import EnergyErrors, GroupErrors
 from qjoule.model.power_model import PowerModel
+from qjoule.model.renumbering import Renumbering
 from qjoule.model.span_sums import CPU_TIME, SpanSums
 from qjoule.model.split import Split
 from qjoule.model.zones import zones
@@ -141,6 +142,19 @@ class Ledger:
             domain.errors.move(source, target)
         if self.spans:
             self.spans.move(source, target)
+
+    def renumber(self, renumbering: Renumbering) -> None:
+        """Other group numbers: sums of groups that become one are added up."""
+        self.grow(len(renumbering.group))
+        for name in ("cpu_ns", "counters", "counted_ns"):
+            setattr(self, name, renumbering.sums(getattr(self, name)))
+        for domain in self.domains.values():
+            domain.energy_nj = renumbering.sums(domain.energy_nj)
+            domain.shared_nj = renumbering.sums(domain.shared_nj)
+            domain.errors.renumber(renumbering)
+        self.models = {name: one.renumbered(renumbering) for name, one in self.models.items()}
+        if self.spans:
+            self.spans.renumber(renumbering)
 
     def ci95(
         self, domain: str = "", *, total_error: float = 0.0, record_loss: float = 0.0

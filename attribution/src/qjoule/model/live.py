@@ -21,6 +21,7 @@ from qjoule.model.arrays import (
 )
 from qjoule.model.counters import I64, WindowEnergy
 from qjoule.model.live_groups import Records
+from qjoule.model.renumbering import Renumbering
 from qjoule.model.requests import summed
 from qjoule.model.split import apportion
 
@@ -169,6 +170,13 @@ class LiveCalls:
         for sums in (self.calls, self.latency_ns, self.histogram):
             sums[target] += sums[source]
             sums[source] = 0
+
+    def renumber(self, renumbering: Renumbering) -> None:
+        """Other group numbers: what becomes one is added up."""
+        self._grow(len(renumbering.group))
+        self.calls = renumbering.sums(self.calls)
+        self.latency_ns = renumbering.sums(self.latency_ns)
+        self.histogram = renumbering.sums(self.histogram)
 
     def stats(self, groups: int) -> latency.CallStats:
         self._grow(groups)

@@ -10,11 +10,15 @@ import numpy as np
 import numpy.typing as npt
 
 from qjoule.contract import SHAPE_OTHER, SHAPE_UNKNOWN, OwnerKind
-from qjoule.model.counters import I64
+from qjoule.model.counters import I64, Bool
 from qjoule.model.fold import OTHER_VALUES
 from qjoule.model.labels import (
     BY_CALLS,
     BY_THREAD,
+    FORGOTTEN_PROCESSES,
+    FORGOTTEN_ROLES,
+    FORGOTTEN_SHAPES,
+    FORGOTTEN_VALUES,
     KERNEL,
     NONE_LABEL,
     NOT_SELECTED,
@@ -28,6 +32,7 @@ from qjoule.model.labels import (
     background,
     process,
 )
+from qjoule.model.renumbering import Renumbering
 from qjoule.model.selection import EVERYTHING, Selection
 from qjoule.trace.roles import thread_role
 
@@ -42,6 +47,15 @@ UNTOLD = "(not by tag)"  #: of a server's queries, what its clients' tags do not
 MAX_VALUES = 10_000
 #: Shapes without text that have a row each; a client that sends ever new ones costs no memory.
 MAX_UNNAMED = 10_000
+#: Shapes that are known to be of a group.
+MAX_KNOWN = 65_536
+#: Groups that stand for several, or for what is no one's: there is one of each.
+_COMMON = frozenset(
+    {
+        *(FORGOTTEN_SHAPES, FORGOTTEN_VALUES, FORGOTTEN_PROCESSES, FORGOTTEN_ROLES),
+        *(OTHER_SHAPES, OTHER_VALUES, PREPARED_BEFORE, UNTOLD, NONE_LABEL, NOT_SELECTED),
+    }
+)
 _IDENTITY = ("owner_kind", "shape", "server", "tgid", "pid")
 
 #: As in `_IDENTITY`, and the place of the tags of queries among those of their records.
@@ -107,6 +121,7 @@ class LiveGroups:
     where: Selection = EVERYTHING
     index: LabelIndex = field(default_factory=LabelIndex)
     _unnamed: dict[int, set[int]] = field(default_factory=dict)  #: shape to groups
+    _known: dict[int, int] = field(default_factory=dict)  #: shape to the group of its statement
     _values: set[str] = field(default_factory=set)  #: of the tag, that have groups
 
     @property
@@ -142,6 +157,50 @@ class LiveGroups:
                     self._widen(target, label)
                     merged.append((number, target))
         return merged
+
+    def may_forget(self, label: GroupLabel) -> bool:
+        """Whether it is one of many, and can be a part of their common group."""
+        if label.kind == "queries" and self.by == "server":
+            return False
+        names_one = label.kind in ("queries", "background", "other_processes")
+        return names_one and all(value not in _COMMON for _, value in label.keys)
+
+    def forget(self, goes: Bool) -> Renumbering:
+        """Makes groups of `goes` (groups,) parts of their kind's common group.
+
+        Groups that were moved to others (`learn`) go too.
+        """
+        labels = self.index.labels
+        target = {}
+        for group in np.flatnonzero(goes).tolist():
+            common = self._common(labels[group])
+            target[group] = self.index.number(common)
+            self._widen(target[group], common)
+        alive = set(self.index.numbers) - target.keys()
+        kept = sorted(alive)
+        number = np.zeros(len(labels), np.int64)
+        number[kept] = np.arange(len(kept))
+        nowhere = next(iter(target.values()), kept[0])
+        for group in range(len(labels)):
+            if group not in alive:
+                number[group] = number[target.get(group, nowhere)]
+        self._values -= {labels[group].keys[-1][1] for group in target}
+        self.index.keep(kept)
+        self._known = {s: int(number[g]) for s, g in self._known.items() if g in alive}
+        unnamed = {s: {int(number[g]) for g in of & alive} for s, of in self._unnamed.items()}
+        self._unnamed = {shape: of for shape, of in unnamed.items() if of}
+        return Renumbering(number, len(kept))
+
+    def _common(self, label: GroupLabel) -> GroupLabel:
+        """The group that this one becomes a part of."""
+        if label.kind == "other_processes":
+            return process(FORGOTTEN_PROCESSES)
+        if label.kind == "background":
+            return background(label.server, FORGOTTEN_ROLES, label.rung)
+        name = FORGOTTEN_VALUES if self.by.startswith(TAG) else FORGOTTEN_SHAPES
+        name = name if label.named else OTHER_SHAPES
+        text = name if self.by == "fingerprint" else ""
+        return replace(label, keys=((self.by, name),), shape=text, flags=())
 
     def _number(self, owner: Identity, tagged: Sequence[Tagged]) -> int:
         kind, shape, server, tgid, pid, place = owner
@@ -181,6 +240,10 @@ class LiveGroups:
         self._widen(number, label)
         if not text:
             self._unnamed.setdefault(shape, set()).add(number)
+        elif named:
+            if len(self._known) >= MAX_KNOWN:
+                self._known.clear()
+            self._known[shape] = number
         return number
 
     def _wants(self, server: str, tags: Tagged) -> bool:
@@ -213,6 +276,9 @@ class LiveGroups:
         """Fingerprint, text (empty: not seen yet), and whether it is a known statement's."""
         if shape == SHAPE_UNKNOWN:
             return PREPARED_BEFORE, PREPARED_BEFORE, False
+        if (number := self._known.get(shape)) is not None:
+            label = self.index.labels[number]
+            return label.keys[0][1], label.shape, True
         known = None if shape == SHAPE_OTHER else self.names.statement(shape)
         if known is not None:
             return *known, known[0] != OTHER_SHAPES

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from qjoule.model.arrays import F64
 from qjoule.model.coefficients import THETA, Coefficients, PowerInterval, Weights
 from qjoule.model.counters import I64
 from qjoule.model.features import basis
+from qjoule.model.renumbering import Renumbering
 
 #: How far a calibrated machine moves: leakage follows temperature, by several per cent.
 _IDLE_DRIFT = 0.02
@@ -69,6 +70,19 @@ class PowerModel:
     def saturation(self, crowd: F64) -> F64:
         """What is left of a weight while so many cores are busy."""
         return np.asarray(1.0 / (1.0 + self.theta[-1] * crowd))
+
+    def renumbered(self, renumbering: Renumbering) -> PowerModel:
+        """Of other group numbers; classes that have become one with others have no factor."""
+        known = self.classes < len(renumbering.group)
+        stays = known.copy()
+        stays[known] = renumbering.alone(self.classes[known])
+        at = np.append(np.arange(self.fixed), self.fixed + np.flatnonzero(stays))
+        return replace(
+            self,
+            classes=renumbering.group[self.classes[stays]],
+            factor=self.factor[stays],
+            covariance=self.covariance[np.ix_(at, at)],
+        )
 
     def weight(self, features: F64, crowd: F64, column: I64) -> F64:
         """Weights of entries with `features` (m, 8), `crowd` (m,), and classes at `column` (m,)."""

@@ -15,6 +15,7 @@ import numpy as np
 from qjoule.model.arrays import F64, Requests
 from qjoule.model.counters import I64, Bool
 from qjoule.model.labels import BY_CALLS, BY_THREAD, SESSION_OVERHEAD, SHAPE_OF, GroupLabel
+from qjoule.model.renumbering import Renumbering
 
 SPAN_NS = 250_000_000  #: a request's work is in the span that it came in, but for the edges
 SPANS_MAX = 4096
@@ -74,6 +75,11 @@ class Roles:
         self._asks = np.append(self._asks, np.array(asks, bool))
         server = [self._number(one) for one in new]
         self._server = np.append(self._server, np.array(server, np.int64))
+
+    def relearn(self) -> None:
+        """The labels have other numbers."""
+        self._shapes.clear()
+        self._server, self._asks = np.zeros(0, np.int64), np.zeros(0, bool)
 
     def serves(self, label: GroupLabel) -> bool:
         """Whether a row's threads may work for requests that are only counted.
@@ -155,6 +161,17 @@ class SpanSums:
             sums = self._requests_of(target)
             sums += moved
             self.calls[target] = self.calls.get(target, 0.0) + self.calls.pop(source, 0.0)
+
+    def renumber(self, renumbering: Renumbering) -> None:
+        """Other group numbers; `roles` has been told."""
+        counts, calls = self.counts, self.calls
+        self.counts, self.calls = {}, {}
+        for group, sums in counts.items():
+            held = self._requests_of(int(renumbering.group[group]))
+            held += sums
+        for group, number in calls.items():
+            target = int(renumbering.group[group])
+            self.calls[target] = self.calls.get(target, 0.0) + number
 
     def _requests_of(self, group: int) -> F64:
         if group in self.counts or len(self.counts) < SHAPES_HELD:

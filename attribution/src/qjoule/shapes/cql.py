@@ -58,6 +58,10 @@ class Batches:
         elif dialect is Dialect.CQL_ID:
             self._texts[shape] = _PREPARED
 
+    def forget(self, shape: int) -> None:
+        """The shape's text is no longer known."""
+        self._texts.pop(shape, None)
+
     def statement(self, text: bytes, dialect: Dialect) -> tuple[bytes, Dialect]:
         """A batch's record as one CQL statement; any other as it is."""
         if dialect is not Dialect.CQL_BATCH:

@@ -30,6 +30,10 @@ class Cursors:
         origin = origin_of(text)
         return origin != 0 and origin not in self._texts
 
+    def forget(self, shape: int) -> None:
+        """The shape's text is no longer known."""
+        self._texts.pop(shape, None)
+
     def statement(self, text: bytes, dialect: Dialect) -> bytes:
         """A getMore with the command behind it that opened its cursor; any other as it is."""
         if dialect is not Dialect.MONGODB:

@@ -14,6 +14,7 @@ from qjoule.model.fit.beliefs import belief_of
 from qjoule.model.fit.block import Belief, BlockFit, Evidence, Rows, fit_block
 from qjoule.model.fit.rows import ClassOf, Source, itself, make_rows, settled, spread_out, thinned
 from qjoule.model.power_model import PowerModel
+from qjoule.model.renumbering import Renumbering
 from qjoule.model.zones import zones
 
 #: What is kept of a block's evidence at the end of the next: a minute at blocks of 30 s.
@@ -67,6 +68,17 @@ class Learner:
             if (model := self._learn(domain, batches, keep)) is not None:
                 models[domain] = model
         return models
+
+    def renumber(self, renumbering: Renumbering) -> None:
+        """Other numbers of classes; those that have become one with others are forgotten."""
+        self.last = {name: one.renumbered(renumbering) for name, one in self.last.items()}
+        for known in self._memory.values():
+            within = known.classes < len(renumbering.group)
+            stays = within.copy()
+            stays[within] = renumbering.alone(known.classes[within])
+            fixed = len(known.evidence.moment) - len(known.classes)
+            known.evidence = _forget_classes(known, np.append(np.ones(fixed, bool), stays))
+            known.classes = renumbering.group[known.classes[stays]]
 
     def _note(self, text: str) -> None:
         self.notes[text] = self.notes.get(text, 0) + 1

@@ -1,0 +1,69 @@
+"""Which groups of a live stream are remembered: clients may send ever new shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from qjoule.model.arrays import F64
+from qjoule.model.counters import I64, Bool
+from qjoule.model.labels import GroupLabel
+from qjoule.model.live_groups import Records
+from qjoule.model.renumbering import Renumbering
+
+#: Groups of each kind (queries, roles of threads, processes) that are told apart.
+REMEMBERED = 2_048
+#: So many more may come before some are forgotten.
+SPARE = 512
+
+
+class Recent:
+    """When something was last added to each group, by interval, and how much CPU time in all."""
+
+    def __init__(self, remembered: int = REMEMBERED, spare: int = SPARE) -> None:
+        self._remembered, self._spare = remembered, spare
+        self._full_at = remembered + spare
+        self._interval = 1
+        self._used: I64 = np.zeros(0, np.int64)
+        self._cpu_ns: F64 = np.zeros(0)
+
+    def note(self, records: Records, group: I64) -> None:
+        """Takes records with their group numbers."""
+        missing = int(group.max(initial=-1)) + 1 - len(self._used)
+        if missing > 0:
+            self._used = np.append(self._used, np.zeros(missing, np.int64))
+            self._cpu_ns = np.append(self._cpu_ns, np.zeros(missing))
+        self._used[group] = self._interval
+        np.add.at(self._cpu_ns, group, records["cpu_ns"].astype(np.float64))
+
+    def full(self, groups: int) -> bool:
+        """Whether it is time to forget some of so many."""
+        return groups >= self._full_at
+
+    def least(self, labels: Sequence[GroupLabel], may_forget: Callable[[GroupLabel], bool]) -> Bool:
+        """(groups,) those to forget: of each kind all but the `remembered` that were used last.
+
+        Of those that were used in the same interval, the ones with less CPU time go first.
+        """
+        goes = np.zeros(len(labels), np.bool_)
+        known = len(self._used)
+        by_kind: dict[str, list[int]] = {}
+        for group, label in enumerate(labels[:known]):
+            if may_forget(label):
+                by_kind.setdefault(label.kind, []).append(group)
+        for groups in by_kind.values():
+            at = np.array(groups, np.int64)
+            order = np.lexsort((self._cpu_ns[at], self._used[at]))
+            goes[at[order[: max(len(at) - self._remembered, 0)]]] = True
+        return goes
+
+    def renumber(self, renumbering: Renumbering) -> None:
+        """Other group numbers."""
+        used = np.zeros(renumbering.groups, np.int64)
+        np.maximum.at(used, renumbering.group[: len(self._used)], self._used)
+        self._used, self._cpu_ns = used, renumbering.sums(self._cpu_ns)
+        self._full_at = renumbering.groups + self._spare
+
+    def next_interval(self) -> None:
+        self._interval += 1

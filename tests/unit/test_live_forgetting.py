@@ -1,0 +1,121 @@
+"""Clients may send ever new shapes: a live view stays small, and what it says still adds up."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import fake_tracer
+from fake_tracer import BEGIN_NS, MS, block, end, energy, flush, head, text
+from qjoule.contract import LATENCY_BUCKETS, Block, OwnerKind, TaskEvent
+from qjoule.live.recent import REMEMBERED, SPARE
+from qjoule.live.snapshot import Controls, Snapshot
+from qjoule.live.source import StreamSource
+from qjoule.live.stream_session import LiveMeta
+from qjoule.model.labels import FORGOTTEN_PROCESSES, FORGOTTEN_SHAPES, OTHER_SHAPES
+
+WINDOW = 100 * MS
+FLOOD, REST = 30, 60  #: windows
+PER_WINDOW = 400
+STEADY, STEADY_NS, ONE_NS = 1, 20 * MS, 50_000
+JOULES = 1000
+
+
+def window(number: int, rows: np.ndarray) -> bytes:
+    t0_ns = BEGIN_NS + number * WINDOW
+    rows["t0_ns"], rows["t1_ns"] = t0_ns, t0_ns + WINDOW
+    reading = energy(t0_ns + WINDOW, (number + 2) * JOULES, 0)
+    return reading + fake_tracer.encode_block(Block.AGGREGATE, rows) + flush(t0_ns + WINDOW)
+
+
+def word(number: int) -> bytes:
+    """A name of its own, without digits: they would be a literal."""
+    return bytes(ord("a") + int(digit) for digit in str(number))
+
+
+def sums(shapes: np.ndarray, cpu_ns: int) -> np.ndarray:
+    rows = fake_tracer.records(Block.AGGREGATE, [{}] * len(shapes))
+    rows["owner_kind"], rows["shape"], rows["server"] = OwnerKind.QUERY, shapes, 1
+    rows["cpu_ns"], rows["calls"], rows["latency_ns"] = cpu_ns, 1, MS
+    rows["latency"][:, LATENCY_BUCKETS // 2] = 1
+    return rows
+
+
+def flooded(*, texts: bool) -> Iterator[bytes]:
+    """A steady statement, beside it ever new ones for a while."""
+    for number in range(FLOOD + REST):
+        steady = sums(np.array([STEADY]), STEADY_NS)
+        if number >= FLOOD:
+            yield window(number, steady)
+            continue
+        first = 10 + number * PER_WINDOW
+        new = np.arange(first, first + PER_WINDOW)
+        if texts:
+            yield b"".join(text(int(shape), b"SELECT " + word(int(shape))) for shape in new)
+        yield window(number, np.concatenate([steady, sums(new, ONE_NS)]))
+
+
+def snapshots(body: bytes, group: str = "fingerprint") -> list[Snapshot]:
+    stream = head() + text(STEADY, b"SELECT steady") + energy(BEGIN_NS, JOULES, 0) + body
+    stream += end(BEGIN_NS + (FLOOD + REST) * WINDOW)
+    meta = LiveMeta(servers={1: "mariadb"}, rungs={"mariadb": "symbol"})
+    source = StreamSource(io.BytesIO(stream), fake_tracer.fingerprint, meta)
+    return list(source.snapshots(Controls(1.0, group)))
+
+
+@pytest.mark.parametrize("texts", [True, False])
+def test_shapes_are_forgotten_and_totals_still_add_up(texts: bool) -> None:
+    seen = snapshots(b"".join(flooded(texts=texts)))
+    total = seen[-1].total
+    assert len(total.rows) <= REMEMBERED + SPARE + 2
+    assert max(len(one.total.rows) for one in seen) <= REMEMBERED + SPARE + 2
+    assert [len(one.interval.rows) for one in seen[-3:]] == [1, 1, 1], "only what ran"
+    assert sum(row.calls for row in total.rows) == FLOOD * PER_WINDOW + FLOOD + REST
+    assert sum(row.cpu_ns for row in total.rows) == (
+        FLOOD * PER_WINDOW * ONE_NS + (FLOOD + REST) * STEADY_NS
+    )
+    cpu_ns = sum(row.cpu_ns for row in (*total.rows, *total.fixed))
+    assert cpu_ns == 2 * (FLOOD + REST) * WINDOW
+    assert sum(total.main.parts_nj.values()) == total.main.measured_nj
+    assert sum(row.energy_nj for row in total.rows) == total.main.parts_nj["queries"]
+    by_shape = {row.shape: row for row in total.rows}
+    steady = by_shape["SELECT steady"]
+    assert (steady.calls, steady.cpu_ns) == (FLOOD + REST, (FLOOD + REST) * STEADY_NS)
+    forgotten = by_shape[FORGOTTEN_SHAPES if texts else OTHER_SHAPES]
+    assert forgotten.calls >= FLOOD * PER_WINDOW - REMEMBERED - SPARE
+    low, high = forgotten.energy_nj_ci95
+    assert low <= forgotten.energy_nj <= high
+
+
+def test_intervals_add_up_to_the_total() -> None:
+    seen = snapshots(b"".join(flooded(texts=True)))
+    total = seen[-1].total
+    for field in ("calls", "cpu_ns"):
+        parts = sum(getattr(row, field) for one in seen for row in one.interval.rows)
+        assert parts == sum(getattr(row, field) for row in total.rows)
+    assert sum(one.interval.main.measured_nj for one in seen) == total.main.measured_nj
+
+
+def test_processes_with_ever_new_names_are_forgotten() -> None:
+    body = []
+    for number in range(FLOOD):
+        pids = np.arange(PER_WINDOW) + 1000 + number * PER_WINDOW
+        rows = sums(pids, ONE_NS)
+        rows["owner_kind"], rows["shape"], rows["calls"], rows["server"] = (
+            OwnerKind.PROCESS, 0, 0, 0,
+        )  # fmt: skip
+        rows["tgid"] = pids
+        named = [
+            {"t_ns": BEGIN_NS, "pid": pid, "tgid": pid, "event": TaskEvent.EXEC,
+             "comm": b"p%d" % pid}
+            for pid in pids.tolist()
+        ]  # fmt: skip
+        body.append(block(Block.TASK, *named) + window(number, rows))
+    total = snapshots(b"".join(body))[-1].total
+    processes = [row for row in total.fixed if row.kind == "other_processes"]
+    assert len(processes) <= REMEMBERED + SPARE + 1
+    assert sum(row.cpu_ns for row in processes) == FLOOD * PER_WINDOW * ONE_NS
+    assert FORGOTTEN_PROCESSES in {row.keys["process"] for row in processes}
