@@ -134,7 +134,6 @@ def test_connections_from_before_and_clients_without_a_shim(
         """
     with closing(mariadb.connect()) as before, recording(tmp_path / "t", "--pid", str(mariadb.pid)):
         stranger = subprocess.Popen([sys.executable, "-c", textwrap.dedent(plain)])
-        channel_module.channel.check_ns = 0  # it would look for the recorder in a second
         for _ in range(50):
             with tag(m="before"):
                 before.query("select 1 as m_tag_before")
@@ -163,10 +162,8 @@ def test_a_recorder_that_is_killed_and_the_next_one(
             while channel_module.channel._recorder is not None:
                 assert time.monotonic() < deadline, "its end is not noticed"
                 connection.query("select 1 as m_tag_between")
-        with recording(tmp_path / "b", "--pid", str(mariadb.pid)):
-            channel_module.channel.check_ns = 0
-            with tag(m="b"):
-                connection.query("select 1 as m_tag_b")
+        with recording(tmp_path / "b", "--pid", str(mariadb.pid)), tag(m="b"):
+            connection.query("select 1 as m_tag_b")
     (tags,) = _tags(Run(tmp_path / "b"))["tags"]
     assert tags == {"m": "b"}
     del tags_socket

@@ -20,9 +20,9 @@ import pytest
 
 from qjoule.errors import QjouleError
 from qjoule.tags.listener import Listener
-from qjoule.tags.tagging import TagSource
+from qjoule.tags.tagging import LOOK_NS, TagSource
 from qjoule_drivers import set_trace, tag
-from qjoule_drivers.channel import Channel, Peer
+from qjoule_drivers.channel import RETRY_NS, Channel, Peer
 from qjoule_drivers.ring import OK, SLOTS
 from tag_ring import header, memfd
 
@@ -76,6 +76,19 @@ def test_a_query_has_the_tags_of_its_call(source: TagSource, channel: Channel) -
 def test_a_call_without_tags_is_known_all_the_same(source: TagSource, channel: Channel) -> None:
     channel.begin(Peer(TCP))
     assert _ask(source, TCP_NAME, [time.monotonic_ns()]) == [{}]
+
+
+def test_who_looked_for_a_recorder_before_it_started_is_heard_at_once(
+    tmp_path: Path, channel: Channel
+) -> None:
+    peer = Peer(TCP)
+    assert channel.begin(peer) == 0  # there is nobody yet, and it does not look again for a while
+    with closing(TagSource(tmp_path / "tags.sock")) as source:
+        source.start()
+        with tag(m="first"):
+            channel.begin(peer)
+        assert _ask(source, TCP_NAME, [time.monotonic_ns()]) == [{"m": "first"}]
+    assert RETRY_NS <= LOOK_NS
 
 
 def test_the_trace_is_a_tag(source: TagSource, channel: Channel) -> None:

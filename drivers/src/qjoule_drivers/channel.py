@@ -20,7 +20,9 @@ from qjoule_drivers.spans import with_opentelemetry
 from qjoule_drivers.standing import NEVER, Standing
 
 DEFAULT_PATH = "/run/qjoule/tags.sock"
-RETRY_NS = 1_000_000_000
+#: How often a recorder is looked for where none was found. One that starts waits so long before it
+#: says that it records (`qjoule.tags.tagging.LOOK_NS`): calls made from then on are all told.
+RETRY_NS = 100_000_000
 #: How often it is checked, when a call is made, that a recorder is still there and what it wants.
 CHECK_NS = 100_000_000
 #: The first time, for it says what it wants when it has taken the ring.

@@ -206,24 +206,12 @@ def _record(tracer: Tracer, job: _Job, meta: Meta, tags: TagSource | None, silen
         if job.program:
             child = root_part().run(job.program, tracer.stop)
         confine_reader()
+        if tags is not None:
+            tags.start()
         say(f"tracing {_servers(meta)}; {_until(job)}")
         if silence:
             say(silence)
-        try:
-            writer = TraceWriter(".")
-            _take_along(job)
-            if tags is not None:
-                tags.start()
-            written = record(
-                _stream(tracer, meta),
-                writer,
-                fingerprint,
-                meta,
-                tagging=tags,
-                client_tags=job.client_tags,
-            )
-        except QjouleError as error:
-            raise QjouleError(f"{job.directory}: {error}") from None
+        written = _written(tracer, job, meta, tags)
     tracer.close()
     rows = written.rows
     say(
@@ -240,6 +228,23 @@ def _record(tracer: Tracer, job: _Job, meta: Meta, tags: TagSource | None, silen
     if child is not None:
         return child.exit_code()
     return 0 if written.complete else 1
+
+
+def _written(tracer: Tracer, job: _Job, meta: Meta, tags: TagSource | None) -> Meta:
+    """Writes the trace until it ends; returns what it says of itself."""
+    try:
+        writer = TraceWriter(".")
+        _take_along(job)
+        return record(
+            _stream(tracer, meta),
+            writer,
+            fingerprint,
+            meta,
+            tagging=tags,
+            client_tags=job.client_tags,
+        )
+    except QjouleError as error:
+        raise QjouleError(f"{job.directory}: {error}") from None
 
 
 def _stream(tracer: Tracer, meta: Meta) -> Stream:

@@ -16,6 +16,9 @@ from qjoule.tags.listener import DEFAULT_PATH, Listener
 from qjoule.tags.told import Call, ToldCalls
 from qjoule.tags.waiting import Waiting
 
+#: An application that found no recorder looks for one again after this: `RETRY_NS` of the shims.
+LOOK_NS = 100_000_000
+
 
 class TagSource:
     """The applications of this host, from now until `close`."""
@@ -44,6 +47,7 @@ class TagSource:
         path = path or (Path(named) if named else DEFAULT_PATH)
         self._waiting = Waiting(self._calls, self._told)
         self._listener = Listener(path, _Reads(self._waiting, self._told), listening)
+        self._listens_since_ns = time.monotonic_ns()
 
     @property
     def lost(self) -> int:
@@ -62,8 +66,12 @@ class TagSource:
         return self._calls.joined
 
     def start(self) -> None:
-        """Takes what comes, from now on."""
+        """Takes what comes, from now on. Returns once no application is left that found nobody here
+        and does not look yet: all calls that begin after that are told.
+        """
         self._listener.start()
+        waited_ns = time.monotonic_ns() - self._listens_since_ns
+        time.sleep(max(LOOK_NS - waited_ns, 0) * 1e-9)
 
     def tags_of(
         self, connections: list[str | None], codes: Array, streams: Array, begins_ns: Array
