@@ -192,6 +192,20 @@ def test_a_dead_recorder_s_socket_is_replaced_and_a_file_is_not(tmp_path: Path) 
         TagSource(tmp_path / "none" / "of" / "these")
 
 
+def test_every_user_may_connect_whatever_the_umask(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    before = os.umask(0o077)
+    try:
+        with closing(TagSource(folder / "tags.sock")):
+            modes = [oct(path.stat().st_mode & 0o777) for path in (folder, folder / "tags.sock")]
+        assert modes == ["0o755", "0o666"]
+        folder.chmod(0o711)
+        TagSource(folder / "tags.sock").close()
+        assert oct(folder.stat().st_mode & 0o777) == "0o711"  # somebody chose that
+    finally:
+        os.umask(before)
+
+
 # ---- applications that mean no good -------------------------------------------------------------
 
 

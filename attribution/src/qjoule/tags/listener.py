@@ -182,7 +182,7 @@ def _listen(path: Path) -> socket.socket:
     """Listens at the path for every user of the host."""
     server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
     try:
-        path.parent.mkdir(mode=0o755, exist_ok=True)
+        _make_folder(path.parent)
         _make_room(path)
         server.bind(str(path))
         path.chmod(0o666)
@@ -194,6 +194,13 @@ def _listen(path: Path) -> socket.socket:
         server.close()
         raise
     return server
+
+
+def _make_folder(folder: Path) -> None:
+    """One that every user may enter, whatever the umask; one that exists stays as it is."""
+    with suppress(FileExistsError):
+        folder.mkdir()
+        folder.chmod(0o755)
 
 
 def _make_room(path: Path) -> None:
