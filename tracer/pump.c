@@ -229,7 +229,8 @@ static int flush(struct pump *pump, uint64_t t_ns)
 	report_loss(pump, t_ns);
 	cpu_books_report(pump->probes, pump->stream, pump->cpus, pump->cpu_count);
 	pump->flushed_ns = t_ns;
-	return stream_write(pump->stream, t_ns, t_ns - open_ns, false);
+	/* On a machine that was booted less than a window ago nothing is surely sent yet. */
+	return stream_write(pump->stream, t_ns, t_ns > open_ns ? t_ns - open_ns : 0, false);
 }
 
 int pump_window(struct pump *pump)
