@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import os
 import shutil
 import subprocess
 import tempfile
@@ -12,6 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+
+from temporary import for_all_users
 
 HERE = Path(__file__).parent
 TREE = HERE.parents[1]
@@ -26,7 +29,7 @@ AMD_MAX_UJ = 65532610987  #: 2^-16 J
 @functools.cache
 def build(*, sanitized: bool = True) -> Path:
     """Compiles the probe with warnings as errors; the directory goes away with the tests."""
-    folder = Path(tempfile.mkdtemp(prefix="qjoule-energy-probe-"))
+    folder = Path(tempfile.mkdtemp(prefix="qjoule-energy-probe-", dir=for_all_users()))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     folder.chmod(0o755)  # the tests also run it as nobody
     program = folder / "energy_probe"
@@ -145,11 +148,17 @@ class Probe:
 
 @contextmanager
 def open_folder() -> Iterator[Path]:
-    """A temporary directory that nobody may enter, unlike pytest's."""
-    with tempfile.TemporaryDirectory(prefix="qjoule-energy-") as name:
-        folder = Path(name)
-        folder.chmod(0o755)
-        yield folder
+    """A temporary directory that nobody may enter, unlike pytest's, with all that is made in it
+    meanwhile.
+    """
+    before = os.umask(0o022)
+    try:
+        with tempfile.TemporaryDirectory(prefix="qjoule-energy-", dir=for_all_users()) as name:
+            folder = Path(name)
+            folder.chmod(0o755)
+            yield folder
+    finally:
+        os.umask(before)
 
 
 def write(path: Path, text: str) -> Path:

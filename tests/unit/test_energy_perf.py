@@ -58,7 +58,7 @@ def test_psys_alone_is_not_a_package(tmp_path: Path) -> None:
 
 
 def test_no_pmu_says_what_to_do(tmp_path: Path) -> None:
-    with Probe(f"perf:{tmp_path / 'power'}") as probe:
+    with Probe(f"perf:{tmp_path / 'power'}", why_bytes=4096) as probe:
         assert probe.error == -errno.ENOENT
         assert probe.why.startswith(f"perf: no PMU at {tmp_path / 'power'}; modprobe")
 

@@ -218,7 +218,7 @@ def test_no_zones_says_what_to_do(tmp_path: Path, make: bool) -> None:
     place = tmp_path / "powercap"
     if make:
         place.mkdir()
-    with Probe(f"powercap:{place}") as probe:
+    with Probe(f"powercap:{place}", why_bytes=4096) as probe:
         assert probe.error == -errno.ENOENT
         assert probe.why == (
             f"powercap: no intel-rapl zones under {place}"

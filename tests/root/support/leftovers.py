@@ -21,6 +21,8 @@ from pathlib import Path
 
 import psutil
 
+from temporary import for_all_users
+
 PREFIX = "qjoule-run-"
 #: What is being torn down when the last test has ended gets so long.
 PATIENCE_S = 20.0
@@ -72,7 +74,7 @@ def begin() -> Before:
     """From here on temporary files of this process and its children go to their own directory."""
     found, others = _machine(), os.environ.get("TMPDIR")
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_kept()))
-    temporary = Path(tempfile.mkdtemp(prefix=PREFIX))
+    temporary = Path(tempfile.mkdtemp(prefix=PREFIX, dir=for_all_users()))
     temporary.chmod(0o1777)  # servers run as other users
     os.environ["TMPDIR"] = tempfile.tempdir = str(temporary)
     return Before(temporary, frozenset(found), others)
@@ -84,7 +86,7 @@ def _kept() -> Path:
     This checkout's own: a run of another one closes it to other users as it begins.
     """
     checkout = hashlib.sha256(os.fsencode(Path(__file__).resolve().parents[3])).hexdigest()[:8]
-    place = Path(tempfile.gettempdir(), f"qjoule-tests-of-{checkout}")
+    place = Path(for_all_users(), f"qjoule-tests-of-{checkout}")
     place.mkdir(exist_ok=True)
     place.chmod(0o755)
     return place
