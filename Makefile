@@ -120,8 +120,11 @@ NONE_CHOSEN := 5
 
 .PHONY: test
 test: build servers $(BUILD)/qjoule-tracer-asan $(BUILD)/qjoule-root-asan ## All tests, those with BPF and real servers too
-	$(VENV)/bin/python -m pytest -n logical --dist loadfile $(BESIDE) $(PYTEST_ARGS) || test $$? = $(NONE_CHOSEN)
-	$(VENV)/bin/python -m pytest tests/root $(STEADY:%=--ignore=%) $(PYTEST_ARGS) || test $$? = $(NONE_CHOSEN)
+	@failed=0; trap 'exit 130' INT TERM; \
+	half() { echo "$$*"; "$$@" || { code=$$?; [ $$code = $(NONE_CHOSEN) ] || failed=$$code; }; }; \
+	half $(VENV)/bin/python -m pytest -n logical --dist loadfile $(BESIDE) $(PYTEST_ARGS); \
+	half $(VENV)/bin/python -m pytest tests/root $(STEADY:%=--ignore=%) $(PYTEST_ARGS); \
+	exit $$failed
 
 .PHONY: test-unit
 test-unit: $(VENV)/installed ## Tests that need neither root nor servers

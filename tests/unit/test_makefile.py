@@ -1,0 +1,55 @@
+"""`make test` runs all of its parts, whatever became of the first."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+TREE = Path(__file__).parents[2]
+#: In place of Python: notes what it was asked for, and ends as it is told.
+PYTHON = """#!/bin/sh
+echo "$*" >>"{asked}"
+exit "$(sed -n "$(wc -l <"{asked}")p" "{codes}")"
+"""
+PASSED, FAILED, NONE_CHOSEN = 0, 1, 5
+
+
+@pytest.mark.parametrize(
+    ("codes", "passes"),
+    [
+        ((PASSED, PASSED), True),
+        ((FAILED, PASSED), False),
+        ((PASSED, FAILED), False),
+        ((NONE_CHOSEN, PASSED), True),
+        ((PASSED, NONE_CHOSEN), True),
+        ((FAILED, NONE_CHOSEN), False),
+        ((NONE_CHOSEN, FAILED), False),
+    ],
+)
+def test_both_halves_run_and_each_may_fail_the_whole(
+    tmp_path: Path, codes: tuple[int, int], passes: bool
+) -> None:
+    asked, told = tmp_path / "asked", tmp_path / "codes"
+    told.write_text("".join(f"{code}\n" for code in codes))
+    python = tmp_path / "venv/bin/python"
+    python.parent.mkdir(parents=True)
+    python.write_text(PYTHON.format(asked=asked, codes=told))
+    python.chmod(0o755)
+    # Without what is made before: this is about the tests.
+    made = [f"--assume-old={target}" for target in ("build", "servers", "build/qjoule-tracer-asan")]
+    done = subprocess.run(
+        ["make", *made, f"VENV={python.parents[1]}", "PYTEST_ARGS=-k 'one or two'", "test"],
+        cwd=TREE,
+        env={key: value for key, value in os.environ.items() if not key.startswith("MAKE")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    first, second = asked.read_text().splitlines()
+    assert " tests/unit " in first
+    assert " tests/root " in second
+    assert first.endswith("-k one or two")
+    assert (done.returncode == 0) == passes, done.stderr
