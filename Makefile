@@ -114,7 +114,8 @@ servers: $(VENV)/installed ## Fetch the servers that tests need and Debian lacks
 STEADY := $(patsubst %,tests/root/test_%.py,client_tags client_tags_cassandra client_tags_redis client_tags_tls \
             drivers_carriers drivers_changes drivers_injected drivers_pymongo drivers_pymysql drivers_shims \
             mysql_connection_tags mysql_execution_tags redis_names)
-BESIDE := $(addprefix tests/,contract golden property unit) $(STEADY)
+WITHOUT_BPF := $(addprefix tests/,contract golden property unit)
+BESIDE := $(WITHOUT_BPF) $(STEADY)
 # What pytest exits with if PYTEST_ARGS names no test of this half.
 NONE_CHOSEN := 5
 
@@ -129,6 +130,10 @@ test: build servers $(BUILD)/qjoule-tracer-asan $(BUILD)/qjoule-root-asan ## All
 .PHONY: test-unit
 test-unit: $(VENV)/installed ## Tests that need neither root nor servers
 	$(VENV)/bin/python -m pytest -m 'not root and not server' $(PYTEST_ARGS)
+
+.PHONY: test-elsewhere
+test-elsewhere: build ## Tests without BPF as just booted, at UTC+13, umask 077, another locale and TMPDIR (as root)
+	tests/elsewhere $(VENV)/bin/python -m pytest -n logical --dist loadfile -m 'not root and not server' $(WITHOUT_BPF) $(PYTEST_ARGS)
 
 # Every test that holds counts, or tags, against what a server or its clients counted.
 COUNTS := many_clients redis_io_threads record_redis record_mongodb record_cassandra record_voltdb tags_joined tags_cassandra client_tags \
