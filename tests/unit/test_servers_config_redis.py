@@ -128,6 +128,13 @@ def have_threads(process: Candidate, *names: str) -> None:
         (task / "comm").write_text(comm + "\n")
 
 
+def test_a_thread_s_name_may_be_any_bytes(start: Callable[..., Candidate]) -> None:
+    process = start("without TLS")
+    have_threads(process, "a module's")
+    (directory_of(process) / "task/501/comm").write_bytes(b"fil d'arri\xc3\n")  # cut at 15 bytes
+    assert redis_io_threads(process) == Fact(False, "one thread serves all")
+
+
 def test_without_io_threads_one_serves_all(start: Callable[..., Candidate]) -> None:
     process = start("without TLS")
     have_threads(process, "bio_aof_fsync")
