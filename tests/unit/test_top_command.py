@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -31,12 +32,13 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def top(*arguments: str) -> subprocess.CompletedProcess[str]:
+def top(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "qjoule", "top", *arguments],
         capture_output=True,
         text=True,
         check=False,
+        env={**os.environ, **environment},
         stdin=subprocess.DEVNULL,
         timeout=60,
     )
@@ -73,6 +75,13 @@ def test_tables(trace: Path) -> None:
     assert "other queries (3 groups)" in done.stdout
     assert "spread evenly" in done.stdout
     assert "\x1b" not in done.stdout
+
+
+def test_an_encoding_that_lacks_characters(trace: Path) -> None:
+    done = top("--replay", str(trace), "-b", "-n", "1", PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "TOTAL simulated" in done.stdout
+    assert "?" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import io
 import os
 import sys
 from types import TracebackType
@@ -70,6 +71,7 @@ def main() -> None:
     named = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
     if named != _FOR_ANOTHER:
         os.umask(0o077)  # what we write is for our user alone, whatever the shell says
+    _lack_no_character()
     try:
         if "QJOULE_ROOT_PART" in os.environ:
             from qjoule.root_part.client import root_part  # noqa: PLC0415 (only where it is)
@@ -99,6 +101,12 @@ def main() -> None:
         _say(f"cannot write: {error.strerror}")
         sys.exit(1)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _lack_no_character() -> None:
+    """What the locale's encoding does not have, such as bars or a statement's letters, is a `?`."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
 
 
 def _write_no_more() -> None:
