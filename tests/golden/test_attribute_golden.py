@@ -18,5 +18,5 @@ GOLDEN = Path(__file__).with_name("attribution.json")
 def test_json_is_byte_for_byte_the_golden_one(tmp_path: Path) -> None:
     text = to_json(attribute(Trace(attribute_trace.write(tmp_path / "t"))))
     if os.environ.get("QJOULE_REGOLD"):
-        GOLDEN.write_text(text)
-    assert text == GOLDEN.read_text()
+        GOLDEN.write_text(text, "utf-8")
+    assert text == GOLDEN.read_text("utf-8")

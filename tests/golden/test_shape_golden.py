@@ -29,7 +29,7 @@ def _unescaped(text: str) -> bytes:
 
 def _cases() -> Iterator[tuple[Dialect, str, str]]:
     dialect = Dialect.MYSQL
-    for line in TABLE.read_text().splitlines():
+    for line in TABLE.read_text("utf-8").splitlines():
         if line.startswith("dialect "):
             dialect = Dialect[line.removeprefix("dialect ")]
         elif line and not line.startswith("# "):

@@ -83,5 +83,5 @@ def test_tables_of_the_scripted_stream(tmp_path: Path) -> None:
     found |= {name: trace.table(name).to_pylist() for name in TABLES}
     text = json.dumps(found, indent=1) + "\n"
     if os.environ.get("QJOULE_GOLDEN") == "write":
-        GOLDEN.write_text(text)
-    assert text == GOLDEN.read_text()
+        GOLDEN.write_text(text, "utf-8")
+    assert text == GOLDEN.read_text("utf-8")

@@ -45,8 +45,8 @@ class FakeProc:
             command_line = "".join(f"{word}\0" for word in words).encode()
         (entry / "cmdline").write_bytes(command_line)
         if comm:
-            (entry / "comm").write_text(f"{comm}\n")
-        (entry / "environ").write_text("".join(f"{word}\0" for word in environment))
+            (entry / "comm").write_text(f"{comm}\n", "utf-8")
+        (entry / "environ").write_text("".join(f"{word}\0" for word in environment), "utf-8")
         (entry / "fd").mkdir()
         (entry / "net").mkdir()
         return entry

@@ -38,10 +38,11 @@ def test_both_halves_run_and_each_may_fail_the_whole(
     python.parent.mkdir(parents=True)
     python.write_text(PYTHON.format(asked=asked, codes=told))
     python.chmod(0o755)
+    venv = str(python.parents[1]).replace(" ", "\\ ")  # as make wants it
     # Without what is made before: this is about the tests.
     made = [f"--assume-old={target}" for target in ("build", "servers", "build/qjoule-tracer-asan")]
     done = subprocess.run(
-        ["make", *made, f"VENV={python.parents[1]}", "PYTEST_ARGS=-k 'one or two'", "test"],
+        ["make", *made, f"VENV={venv}", "PYTEST_ARGS=-k 'one or two'", "test"],
         cwd=TREE,
         env={key: value for key, value in os.environ.items() if not key.startswith("MAKE")},
         capture_output=True,

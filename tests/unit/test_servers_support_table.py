@@ -32,7 +32,7 @@ COST = MeasuredCost(
 
 
 def test_the_page_is_up_to_date() -> None:
-    assert PAGE.read_text() == document(), "run 'make docs'"
+    assert PAGE.read_text("utf-8") == document(), "run 'make docs'"
 
 
 @pytest.mark.parametrize(

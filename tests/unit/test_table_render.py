@@ -36,8 +36,8 @@ def test_golden(width: int) -> None:
     path = GOLDEN / f"table_{width}.txt"
     text = render(typical(loss={"SEGMENT": 12, "TEXT": 3}, complete=False), width=width)
     if os.environ.get("QJOULE_UPDATE_GOLDEN"):
-        path.write_text(text)
-    assert text == path.read_text()
+        path.write_text(text, "utf-8")
+    assert text == path.read_text("utf-8")
 
 
 @pytest.mark.parametrize("width", [20, 60, 80, 100, 120, 200, 400])

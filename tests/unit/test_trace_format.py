@@ -24,7 +24,7 @@ from qjoule.trace.schema import (
 )
 
 ROOT = Path(__file__).parents[2]
-DOCUMENT = (ROOT / "TRACE_FORMAT.md").read_text()
+DOCUMENT = (ROOT / "TRACE_FORMAT.md").read_text("utf-8")
 EXAMPLE = ROOT / "examples" / "handmade_trace"
 MS = 1_000_000
 
@@ -38,7 +38,7 @@ def code() -> str:
 def handmade(tmp_path: Path) -> Path:
     """The directory that the document's own code block writes."""
     script = tmp_path / "from_document.py"
-    script.write_text(code())
+    script.write_text(code(), "utf-8")
     subprocess.run(
         [sys.executable, script, "handmade.qjoule"], check=True, cwd=tmp_path, timeout=60
     )
@@ -66,7 +66,7 @@ def test_other_readers_can_read_it(handmade: Path) -> None:
 
 
 def test_the_example_is_the_documents_code() -> None:
-    assert (EXAMPLE / "make_trace.py").read_text() == code()
+    assert (EXAMPLE / "make_trace.py").read_text("utf-8") == code()
 
 
 def test_the_example_prints_what_its_readme_says(handmade: Path) -> None:
@@ -77,7 +77,7 @@ def test_the_example_prints_what_its_readme_says(handmade: Path) -> None:
         text=True,
         timeout=60,
     )
-    readme = (EXAMPLE / "README.md").read_text()
+    readme = (EXAMPLE / "README.md").read_text("utf-8")
     expected = readme.split("read_trace.py handmade.qjoule\n")[1].split("```")[0]
     assert out.stdout == expected
 
