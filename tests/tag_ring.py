@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import array
 import fcntl
 import os
+import socket
 import struct
+from pathlib import Path
 
 
 def memfd(content: bytes, *, seal: bool = True) -> int:
@@ -19,3 +22,15 @@ def memfd(content: bytes, *, seal: bool = True) -> int:
 def header(slots: int = 2048, size: int = 64, magic: bytes = b"QJTAGS\x00\x01") -> bytes:
     """What a ring begins with."""
     return struct.pack("=8sII", magic, slots, size).ljust(4096, b"\0")
+
+
+def greet(path: Path, message: bytes, descriptors: list[int]) -> socket.socket:
+    """Connects to a recorder; the descriptors go with the message, and are closed here."""
+    client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    client.connect(str(path))
+    rights = array.array("i", descriptors)
+    ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)] if descriptors else []
+    client.sendmsg([message], ancillary)
+    for descriptor in descriptors:
+        os.close(descriptor)
+    return client

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import array
 import json
 import mmap
 import os
@@ -21,11 +20,13 @@ import pytest
 from qjoule.errors import QjouleError
 from qjoule.tags.calls import PLAUSIBLE_NS
 from qjoule.tags.listener import Listener
+from qjoule.tags.listening import listen_at
 from qjoule.tags.tagging import LOOK_NS, TagSource
 from qjoule_drivers import set_trace, tag
 from qjoule_drivers.channel import RETRY_NS, Channel, Peer
 from qjoule_drivers.ring import OK, SLOTS
-from tag_ring import header, memfd
+from tag_owners import Everyone
+from tag_ring import greet, header, memfd
 
 TCP = {
     "db.system.name": "mysql",
@@ -42,7 +43,7 @@ UNIX_NAME = "unix 77"
 
 @pytest.fixture
 def source(tmp_path: Path) -> Iterator[TagSource]:
-    with closing(TagSource(tmp_path / "tags.sock")) as found:
+    with closing(TagSource(tmp_path / "tags.sock", owners=Everyone())) as found:
         yield found
 
 
@@ -173,9 +174,9 @@ def test_ends_are_known_after_the_process_has_gone(source: TagSource, channel: C
 
 def test_another_recorder_is_left_alone(tmp_path: Path, source: TagSource) -> None:
     with pytest.raises(QjouleError, match="another recorder takes the tags"):
-        TagSource(tmp_path / "tags.sock")
+        TagSource(tmp_path / "tags.sock", owners=Everyone())
     source.close()
-    TagSource(tmp_path / "tags.sock").close()
+    TagSource(tmp_path / "tags.sock", owners=Everyone()).close()
     assert not (tmp_path / "tags.sock").exists()
 
 
@@ -183,10 +184,10 @@ def test_a_dead_recorder_s_socket_is_replaced_and_a_file_is_not(tmp_path: Path) 
     path = tmp_path / "tags.sock"
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as dead:
         dead.bind(str(path))
-    TagSource(path).close()
+    TagSource(path, owners=Everyone()).close()
     path.write_text("mine")
     with pytest.raises(QjouleError, match="is not a socket"):
-        TagSource(path)
+        TagSource(path, owners=Everyone())
     assert path.read_text() == "mine"
     with pytest.raises(QjouleError, match="cannot listen for tags"):
         TagSource(tmp_path / "none" / "of" / "these")
@@ -209,28 +210,19 @@ def test_every_user_may_connect_whatever_the_umask(tmp_path: Path) -> None:
 # ---- applications that mean no good -------------------------------------------------------------
 
 
-def _greet(path: Path, message: bytes, descriptors: list[int]) -> socket.socket:
-    client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    client.connect(str(path))
-    rights = array.array("i", descriptors)
-    ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)] if descriptors else []
-    client.sendmsg([message], ancillary)
-    for descriptor in descriptors:
-        os.close(descriptor)
-    return client
-
-
 def test_hostile_greetings(source: TagSource, channel: Channel, tmp_path: Path) -> None:
     path = tmp_path / "tags.sock"
     hello = b"qjoule tags 1\n"
     before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
     clients = [
-        _greet(path, hello, []),
-        _greet(path, b"GET / HTTP/1.1", []),
-        _greet(path, hello, [memfd(b"")]),
-        _greet(path, hello, [memfd(header() + bytes(2048 * 64)) for _ in range(3)]),
-        _greet(path, hello, [os.open("/dev/null", os.O_RDONLY) for _ in range(30)]),
-        _greet(path, b"x" * 4000, [memfd(b"")]),
+        greet(path, hello, []),
+        greet(path, b"GET / HTTP/1.1", []),
+        greet(path, hello, [memfd(b"")]),
+        greet(path, hello, [memfd(b"short")]),
+        greet(path, hello, [memfd(header()[:4095])]),
+        greet(path, hello, [memfd(header() + bytes(2048 * 64)) for _ in range(3)]),
+        greet(path, hello, [os.open("/dev/null", os.O_RDONLY) for _ in range(30)]),
+        greet(path, b"x" * 4000, [memfd(b"")]),
     ]
     silent = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     silent.connect(str(path))
@@ -247,18 +239,20 @@ def test_hostile_greetings(source: TagSource, channel: Channel, tmp_path: Path) 
     assert len(os.listdir("/proc/self/fd")) <= before  # noqa: PTH208
 
 
-def test_records_that_name_nothing_are_not_believed(
-    source: TagSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # As of a machine that has been up for longer than a time may lie back: its first ns is too old.
-    clock = time.monotonic_ns
-    monkeypatch.setattr(time, "monotonic_ns", lambda: clock() + PLAUSIBLE_NS)
+def test_records_that_name_nothing_are_not_believed(source: TagSource, tmp_path: Path) -> None:
     fd = memfd(header() + bytes(2048 * 64))
     memory = mmap.mmap(fd, 0)
-    client = _greet(tmp_path / "tags.sock", b"qjoule tags 1\n", [fd])
+    client = greet(tmp_path / "tags.sock", b"qjoule tags 1\n", [fd])
     client.send(json.dumps({"connection": 1, "of": TCP}).encode())
     now = time.monotonic_ns()
-    records = [(now, 9, 0), (5, 1, 0), (now + (1 << 62), 1, 0), ((1 << 64) - 1, 1, 0), (now, 1, 9)]
+    long_ago = (now - 2 * PLAUSIBLE_NS) % (1 << 64)
+    records = [
+        (now, 9, 0),
+        (long_ago, 1, 0),
+        (now + (1 << 62), 1, 0),
+        ((1 << 64) - 1, 1, 0),
+        (now, 1, 9),
+    ]
     for number, (t_ns, connection, tags) in enumerate(records, 1):
         at = 4096 + (number - 1) * 64 + 24
         struct.pack_into("=QQQQQ", memory, at, 0, t_ns, connection << 32 | tags, 1, number)
@@ -272,7 +266,8 @@ def test_polled_by_two_threads_at_once(tmp_path: Path) -> None:
     taken: list[int] = []
 
     class Taker:
-        is_full = False
+        def has_room(self, _application: Any) -> bool:
+            return True
 
         def take(self, _application: Any, records: Any, _now_ns: int) -> None:
             taken.extend(records["number"].tolist())
@@ -283,7 +278,7 @@ def test_polled_by_two_threads_at_once(tmp_path: Path) -> None:
         def part(self, _application: Any, _now_ns: int) -> None:
             pass
 
-    with Listener(tmp_path / "tags.sock", Taker()) as listener:
+    with Listener(listen_at(tmp_path / "tags.sock"), Taker(), Everyone()) as listener:
         listener.start()
         channel, peer = Channel(str(tmp_path / "tags.sock")), Peer(TCP)
         others = [threading.Thread(target=listener.poll) for _ in range(4)]

@@ -17,11 +17,12 @@ from qjoule_drivers import set_trace
 from qjoule_drivers.channel import Channel, Peer
 from qjoule_drivers.ring import SLOTS
 from tag_changes import ask, call, follow, new_peer, records
+from tag_owners import Everyone
 
 
 @pytest.fixture
 def source(tmp_path: Path) -> Iterator[TagSource]:
-    with closing(TagSource(tmp_path / "tags.sock")) as found:
+    with closing(TagSource(tmp_path / "tags.sock", owners=Everyone())) as found:
         yield found
 
 
@@ -140,7 +141,10 @@ def test_no_query_has_the_tags_of_another(
 ) -> None:
     """Calls, strangers on ports that were left, recorders that read at any time."""
     path = tmp_path_factory.mktemp("s") / "tags.sock"
-    with closing(TagSource(path)) as source, pytest.MonkeyPatch.context() as patch:
+    with (
+        closing(TagSource(path, owners=Everyone())) as source,
+        pytest.MonkeyPatch.context() as patch,
+    ):
         channel = Channel(str(path))
         patch.setattr(channel_module, "channel", channel)
         follow(source, channel)

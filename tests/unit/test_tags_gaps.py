@@ -22,11 +22,12 @@ from qjoule_drivers.channel import Channel
 from qjoule_drivers.recorder import Definition, Recorder
 from qjoule_drivers.ring import SLOTS
 from tag_changes import ask, call, follow, new_peer, records
+from tag_owners import Everyone
 
 
 @pytest.fixture
 def source(tmp_path: Path) -> Iterator[TagSource]:
-    with closing(TagSource(tmp_path / "tags.sock")) as found:
+    with closing(TagSource(tmp_path / "tags.sock", owners=Everyone())) as found:
         yield found
 
 
@@ -116,11 +117,11 @@ def test_what_is_written_while_the_recorder_reads_and_the_process_ends(
     peer, times = new_peer(), [0]
     read = Application.read_definitions
 
-    def after_a_call(application: Application) -> None:
+    def after_a_call(application: Application, now_ns: int) -> bool:
         if not times[0]:
             times[0] = call(channel, peer, "a")
             channel.close()
-        read(application)
+        return read(application, now_ns)
 
     monkeypatch.setattr(Application, "read_definitions", after_a_call)
     source._listener.poll()
@@ -166,7 +167,10 @@ def test_no_query_has_another_s_tags_and_none_less_than_was_lost(
     def begun(recorder: Recorder, *args: Any) -> int:
         return 0 if "ring" in fails else begin(recorder, *args)
 
-    with closing(TagSource(path)) as source, pytest.MonkeyPatch.context() as patch:
+    with (
+        closing(TagSource(path, owners=Everyone())) as source,
+        pytest.MonkeyPatch.context() as patch,
+    ):
         channel = Channel(str(path))
         patch.setattr(channel_module, "channel", channel)
         patch.setattr(Recorder, "announce", announced)

@@ -17,6 +17,7 @@ from qjoule.tags.tagging import TagSource
 from qjoule_drivers import set_trace, tag
 from qjoule_drivers.channel import Channel, Peer
 from qjoule_drivers.ring import ERROR, OK
+from tag_owners import Everyone
 
 PORT, HIDDEN_PORT = 7001, 7002
 NAME = f"127.0.0.1 51234 > 127.0.0.1 {HIDDEN_PORT}"
@@ -37,7 +38,9 @@ def source(tmp_path: Path) -> Iterator[TagSource]:
     """Server 1 has no probes; server 2 has, and may hide sessions."""
     addresses = Addresses({PORT: 1, HIDDEN_PORT: 2}, {"/run/kv.sock": 1})
     with closing(
-        TagSource(tmp_path / "tags.sock", addresses=addresses, hidden=frozenset({2}))
+        TagSource(
+            tmp_path / "tags.sock", owners=Everyone(), addresses=addresses, hidden=frozenset({2})
+        )
     ) as found:
         yield found
 

@@ -5,37 +5,72 @@ from __future__ import annotations
 import array
 import os
 import socket
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
 
+import numpy as np
+
+from qjoule.tags.claims import Claims
 from qjoule.tags.definitions import MAX_BYTES, Definitions
-from qjoule.tags.ring import NotARing, RingReader
+from qjoule.tags.owners import Owners
+from qjoule.tags.ring import OVER, SLOT, NotARing, RingReader, Slots
 
 HELLO = b"qjoule tags 1\n"
-#: Definitions taken of one process in one turn, so that one cannot keep the others waiting: more
-#: than a socket holds that was set up as PROTOCOL.md says.
+#: Definitions that one process may have waiting: more than a socket holds that was set up as
+#: PROTOCOL.md says.
 MAX_MESSAGES = 4096
-MAX_TURN_BYTES = 1 << 21
+MAX_WAITING_BYTES = 1 << 21
+#: Processor time that reading them may take in one turn; the others are read in the next one.
+READING_NS = 20_000_000
+#: A process greets as soon as it has connected.
+GREETING_NS = 2_000_000_000
+
+
+class Process(NamedTuple):
+    """Who connected, as the kernel says."""
+
+    pid: int  #: 0: in a namespace that we cannot see; it may be another process's by now
+    uid: int
 
 
 class Application:
     """One process that shares a ring with us."""
 
     def __init__(
-        self, number: int, pid: int, connected: socket.socket, *, is_here: bool = False
+        self,
+        number: int,
+        process: Process,
+        connected: socket.socket,
+        owners: Owners,
+        *,
+        is_here: bool = False,
     ) -> None:
         self.number = number
-        self.pid = pid
+        self.pid, self.uid = process
         self.is_here = is_here  #: in the recorder's network namespace
         self.definitions = Definitions()
+        self.claims = Claims(self.uid, owners)
         self.ring: RingReader | None = None
         self.ended = False
         self._connected = connected
+        self._since_ns = time.monotonic_ns()
+        self._read = self._read_bytes = 0  # definitions since there was none left
+        self._held: list[Slots] = []
 
-    def greet(self) -> bool:
+    def greet(self, now_ns: int) -> bool:
         """Takes the ring, which comes with the first message; false if it is not there yet.
 
-        Raises NotARing, OSError.
+        Raises NotARing, also if it does not come; OSError.
         """
-        message, ancillary, _, _ = self._connected.recvmsg(64, socket.CMSG_SPACE(16 * 4))
+        try:
+            message, ancillary, _, _ = self._connected.recvmsg(
+                64, socket.CMSG_SPACE(16 * 4), socket.MSG_CMSG_CLOEXEC
+            )
+        except BlockingIOError:
+            if now_ns - self._since_ns > GREETING_NS:
+                raise NotARing("no greeting") from None
+            return False
         descriptors = array.array("i")
         for level, kind, data in ancillary:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
@@ -47,24 +82,62 @@ class Application:
         self.ring = RingReader(descriptors[0])
         return True
 
-    def read_definitions(self) -> None:
-        """Takes in what was said since. Raises NotARing if that is more than may wait."""
-        left = MAX_TURN_BYTES
-        for _ in range(MAX_MESSAGES):
-            if left < 0:
-                break
+    def take(self, now_ns: int) -> list[Slots]:
+        """Records that can be handed on. Raises NotARing.
+
+        What they mean was defined before they were written. So none are handed on before all has
+        been read that was defined by the time they were taken: in a later turn, if that is much.
+        """
+        assert self.ring is not None
+        if not self._held:
+            self._held = list(self.ring.take(now_ns))
+        if not self.read_definitions(now_ns):
+            return []
+        if self.ended:
+            self._held += self.ring.take(now_ns)  # what came in between is all there will be
+        batches, self._held = self._held, []
+        batches += (_over(*closed) for closed in self.claims.check(now_ns))
+        return batches
+
+    def read_definitions(self, now_ns: int) -> bool:
+        """Takes in what was said since; false if more is left for the next turn.
+
+        Raises NotARing if that is more than may wait.
+        """
+        until_ns = time.thread_time_ns() + READING_NS
+        while not self.ended:
+            if self._read > MAX_MESSAGES or self._read_bytes > MAX_WAITING_BYTES:
+                raise NotARing("more definitions than a socket holds")
+            if time.thread_time_ns() > until_ns:
+                return False
             try:
                 message = self._connected.recv(MAX_BYTES + 1)
             except BlockingIOError:
-                return
+                break
             except OSError:
                 message = b""
-            if not message:
-                self.ended = True
-                return
-            left -= len(message)
-            self.definitions.add(message)
-        raise NotARing("more definitions than a socket holds")
+            self.ended = not message
+            self._read += 1
+            self._read_bytes += len(message)
+            if message and (defined := self.definitions.add(message)):
+                self.claims.add(*defined, now_ns)
+        self._read = self._read_bytes = 0
+        return True
+
+    @property
+    def descriptor(self) -> int:
+        """Of its connection to us."""
+        return self._connected.fileno()
+
+    @property
+    def bytes(self) -> int:
+        """About what is remembered of it."""
+        return self.definitions.bytes + (self.ring.bytes if self.ring is not None else 0)
+
+    @property
+    def lost(self) -> int:
+        """Records that it dropped, or that were lost on the way."""
+        return self.ring.lost + self.ring.told_lost if self.ring is not None else 0
 
     @property
     def gaps(self) -> list[tuple[int, int]]:
@@ -76,3 +149,28 @@ class Application:
         if self.ring is not None:
             self.ring.close()
         self._connected.close()
+
+
+def until_of(application: Application, connection: int) -> int:
+    """Until when, in ns, what it tells of this connection is believed: see `Claims.until`."""
+    return application.claims.until(connection)
+
+
+def _over(connection: int, t_ns: int) -> Slots:
+    """As if the process had said that nothing is known of its connection from then on."""
+    record = np.zeros(1, SLOT)
+    record["kind"], record["connection"], record["t_ns"] = OVER, connection, t_ns
+    return record
+
+
+def met(listening: socket.socket) -> Iterator[tuple[socket.socket, Process]]:
+    """Processes that have connected. Raises OSError if one cannot be accepted."""
+    while True:
+        try:
+            connected, _ = listening.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return
+        connected.setblocking(False)
+        credentials = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        pid, uid, _ = np.frombuffer(credentials, np.int32).view(np.uint32).tolist()
+        yield connected, Process(pid, uid)

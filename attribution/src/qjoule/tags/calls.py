@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,8 +11,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from qjoule.tags.application import Application
+from qjoule.tags.application import Application, until_of
 from qjoule.tags.definitions import Tags, characters
+from qjoule.tags.ends import Ends
+from qjoule.tags.fairness import without_the_biggest
 from qjoule.tags.joins import distinct_pairs, is_over, last_before
 from qjoule.tags.keys import WHOLE, Keys, name_of
 from qjoule.tags.maps import TAGS, as_maps
@@ -23,8 +26,6 @@ KEPT_NS = 10_000_000_000
 MAX_CALLS = 2_000_000
 #: Characters of the different tags of them, about.
 MAX_TAG_CHARACTERS = 32_000_000
-#: Ends of calls that were told apart from their beginnings.
-MAX_ENDS = 100_000
 #: A call's time may be this far from now; others are not believed.
 PLAUSIBLE_NS = 3_600_000_000_000
 NEVER_NS = 1 << 62
@@ -57,20 +58,23 @@ class Calls:
         self._characters = 0
         self._applications: dict[int, Application] = {}
         self._parted: dict[int, tuple[int, Gaps]] = {}  # applications: when, and their gaps
-        self._ends: dict[tuple[int, int], int] = {}
+        self._users: dict[int, int] = {}  # of applications: all whose calls are known
+        self._ends = Ends()
         self._calls = np.empty(0, CALL)
         self._new: list[Array] = []
         self._held = 0
         self.joined = 0
         self.unbelievable = 0  #: records that name nothing that was defined, or no time near now
+        self.unverified = 0  #: records of connections that are not known to be their teller's
         self.dropped = 0  #: calls that were forgotten for want of room
 
     def take(self, application: Application, records: Slots, now_ns: int) -> None:
         """Takes in a batch of an application's records, whose definitions have been read."""
         with self._lock:
             self._applications[application.number] = application
+            self._users[application.number] = application.uid
             kind = records["kind"]
-            self._add_ends(application.number, records[kind == END])
+            self._add_ends(application, records[kind == END])
             begins = np.isin(kind & ~np.uint32(HOLDS), (BEGIN, BEGIN_IN_TRACE))
             self._add_begins(application, records[begins | (kind == OVER)], now_ns)
 
@@ -87,7 +91,7 @@ class Calls:
                     ]
                 )
                 ends = ring.ends(numbers) >> np.uint64(2)
-                self._remember_ends(application.number, numbers[ends > 0], ends[ends > 0])
+                self._remember_ends(application, numbers[ends > 0], ends[ends > 0])
             self._applications.pop(application.number, None)
 
     def tags_of(
@@ -127,9 +131,13 @@ class Calls:
 
     def _add_begins(self, application: Application, records: Slots, now_ns: int) -> None:
         t_ns = records["t_ns"].astype(np.int64)
-        believed = np.abs(t_ns - now_ns) < PLAUSIBLE_NS
+        # What is yet to come would hold after its connection has become another user's.
+        believed = (t_ns > max(now_ns - PLAUSIBLE_NS, 0)) & (t_ns <= time.monotonic_ns())
         self.unbelievable += int(np.count_nonzero(~believed))
         records, t_ns = records[believed], t_ns[believed]
+        verified = t_ns <= self._each(records[["connection"]], application, until_of)
+        self.unverified += int(np.count_nonzero(~verified))
+        records, t_ns = records[verified], t_ns[verified]
         if not records.size:
             return
         calls = np.zeros(records.size, CALL)
@@ -177,21 +185,18 @@ class Calls:
             self._characters += characters(tags)
         return self._tags.setdefault(tags, len(self._tags))
 
-    def _add_ends(self, application: int, records: Slots) -> None:
+    def _add_ends(self, application: Application, records: Slots) -> None:
         # Of an end, the number of its begin is where a begin has connection and tags.
         begins = records["connection"].astype(np.uint64) << np.uint64(32) | records["tags"]
         self._remember_ends(application, begins, records["t_ns"])
 
-    def _remember_ends(self, application: int, numbers: Array, ends_ns: Array) -> None:
+    def _remember_ends(self, application: Application, numbers: Array, ends_ns: Array) -> None:
         for number, t_ns in zip(numbers.tolist(), ends_ns.tolist(), strict=True):
-            self._ends[application, number] = min(t_ns, NEVER_NS)
-            if len(self._ends) > MAX_ENDS:
-                self._ends.pop(next(iter(self._ends)))
+            self._ends.add(application.uid, application.number, number, min(t_ns, NEVER_NS))
 
     # ---- finding --------------------------------------------------------------------------------
 
     def _sorted(self) -> Array:
-        """All calls by key and time."""
         if self._new:
             calls = np.concatenate([self._calls, *self._new])
             self._calls = calls[np.lexsort((calls["number"], calls["t_ns"], calls["key"]))]
@@ -227,8 +232,8 @@ class Calls:
         if self._ends:
             for at in hit[ends[hit] == 0].tolist():
                 call = calls[found[at]]
-                key = (int(call["application"]), int(call["number"]))
-                ends[at] = self._ends.get(key, 0)
+                owner = int(call["application"])
+                ends[at] = self._ends.of(self._users[owner], owner, int(call["number"]))
         ended: Array = np.where(ends > 0, ends <= begins_ns, missed)
         ended[hit] &= ~calls["holds"][found[hit]]
         ended[hit] |= self._did_not_hold(calls[found[hit]], begins_ns[hit])
@@ -273,6 +278,8 @@ class Calls:
         self._keys.renumber(keys.tolist())
         applications = set(np.unique(kept["application"]).tolist())
         self._parted = {n: how for n, how in self._parted.items() if n in applications}
+        applications |= self._applications.keys()
+        self._users = {n: uid for n, uid in self._users.items() if n in applications}
         unknown = int(np.count_nonzero(tags < 0))  # it stays -1
         self._tags = {sets[old]: new for new, old in enumerate(tags[unknown:].tolist())}
         self._characters = sum(map(characters, self._tags))
@@ -281,9 +288,11 @@ class Calls:
         self._calls = kept
 
     def _drop_oldest(self) -> None:
+        """Of the user who takes the most room, half of the calls at a time."""
         calls = self._sorted()
-        newest = np.argsort(calls["t_ns"], kind="stable")[calls.size // 2 :]
-        self.dropped += calls.size - newest.size
-        newest.sort()
-        self._renumber(calls[newest])
+        self._renumber(calls)  # without tags that no call has
+        while self._calls.size > MAX_CALLS or self._characters > MAX_TAG_CHARACTERS:
+            sizes = None if self._calls.size > MAX_CALLS else list(map(characters, self._tags))
+            self._renumber(without_the_biggest(self._calls, self._users, sizes))
         self._held = self._calls.size
+        self.dropped += calls.size - self._held

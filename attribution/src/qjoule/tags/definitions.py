@@ -43,8 +43,8 @@ class Definitions:
         self.refused = 0
         self.is_full = False  #: no more should be added
 
-    def add(self, message: bytes) -> None:
-        """Takes in one message."""
+    def add(self, message: bytes) -> tuple[int, Connection] | None:
+        """Takes in one message; returns the connection that it defines, with its number, if any."""
         try:
             if len(message) > MAX_BYTES:
                 raise ValueError
@@ -55,12 +55,16 @@ class Definitions:
             elif "connection" in said:
                 one = _connection(said["of"])
                 number = _number(said["connection"])
+                if number in self._connections:  # what was found out about it would be of another
+                    raise ValueError
                 self._remember(self._connections, number, (one, len(message)))
                 self.fresh.append(one)
+                return number, one
             else:
                 raise ValueError
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             self.refused += 1
+        return None
 
     def connection(self, number: int) -> Connection | None:
         """None if it was not defined."""
@@ -105,6 +109,7 @@ def _connection(of: dict[str, object]) -> Connection:
     system = of["db.system.name"]
     if not isinstance(system, str) or len(system) > MAX_KEY:
         raise ValueError
+    system.encode("utf-8")
     return Connection(system, *_ends(of))
 
 

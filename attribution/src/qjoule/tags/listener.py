@@ -1,27 +1,37 @@
-"""Meets the applications of this host and takes in what they say of their calls."""
+"""Meets the applications of this host and takes in what they say of their calls.
+
+Any user's process may connect and send anything. What it costs the recorder is bounded by process
+and by user, so that one user's applications keep no other user's from being heard.
+"""
 
 from __future__ import annotations
 
+import select
 import socket
-import stat
-import struct
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
-from pathlib import Path
 from typing import Protocol
 
-from qjoule.errors import QjouleError
 from qjoule.tags.addresses import is_same_network
-from qjoule.tags.application import Application
-from qjoule.tags.ring import NotARing, Slots
+from qjoule.tags.application import Application, met
+from qjoule.tags.crowd import Crowd, room
+from qjoule.tags.listening import remove
+from qjoule.tags.owners import Owners, SocketOwners
+from qjoule.tags.ring import Slots
 
-DEFAULT_PATH = Path("/run/qjoule/tags.sock")
-MAX_PROCESSES = 1024
-#: Of the definitions that are remembered, of all processes: who has the most is let go.
-MAX_BYTES = 64 << 20
 POLL_S = 0.02
+#: Processor time between two turns for connections that have just been defined. Whose they are can
+#: be found out as long as they are open, and some are for a millisecond.
+LOOKING_S = 0.005
+#: Processes that are accepted in one turn.
+MAX_ACCEPTED = 1024
+#: Processor time that one user's applications may take in a turn of the reading thread. Those that
+#: had none are the first of the next turn.
+TURN_NS = 50_000_000
+#: The same where all that was written has to be read. Who wrote more is let go.
+WHOLE_TURN_NS = 500_000_000
 
 
 class Taker(Protocol):
@@ -33,9 +43,8 @@ class Taker(Protocol):
     def wants_calls(self, application: Application) -> bool:
         """Whether each of its calls is to be told, rather than what changes."""
 
-    @property
-    def is_full(self) -> bool:
-        """Whether records should stay in their rings for now."""
+    def has_room(self, application: Application) -> bool:
+        """Whether its records should be taken now; else they stay in its ring."""
 
     def part(self, application: Application, now_ns: int) -> None:
         """The application has gone, or its ring is about to be let go."""
@@ -44,24 +53,36 @@ class Taker(Protocol):
 class Listener:
     """Accepts applications and polls them; `taker` is called in one thread at a time.
 
-    with Listener(path, taker) as listener:
+    with Listener(listen_at(path), taker) as listener:
         listener.start()  # polls in a thread of its own
         listener.poll()   # all that was written before this call has been taken after it
     """
 
-    def __init__(self, path: Path, taker: Taker, listening: socket.socket | None = None) -> None:
-        """Listens at once. Raises QjouleError if another recorder does, or it cannot."""
-        self.path = path
+    def __init__(
+        self, listening: socket.socket, taker: Taker, owners: Owners | None = None
+    ) -> None:
+        """Takes over the socket, which listens already and need not be this process's own work.
+
+        Args:
+            listening: of type SOCK_SEQPACKET; see `listening.listen_at`.
+            taker: who takes the records.
+            owners: who knows whose connections are; default: the kernel.
+        """
+        listening.setblocking(False)
+        self._socket = listening
         self._taker = taker
-        self._socket = listening or _listen(path)
+        self._owners = owners or SocketOwners()
         self._lock = threading.Lock()
-        self._applications: list[Application] = []
+        self._crowd = Crowd(room())
+        self._says = select.epoll()
+        self._says.register(listening, select.EPOLLIN)
+        self._by_descriptor: dict[int, Application] = {}
         self._next = 0
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._gone_lost = 0
         self.met = 0  #: applications so far
-        self.refused = 0  #: connections and definitions that made no sense
+        self.refused = 0  #: connections and definitions that made no sense, or had no room
 
     def __enter__(self) -> Listener:
         return self
@@ -73,7 +94,7 @@ class Listener:
     def lost(self) -> int:
         """Records that applications dropped, or that were lost on the way."""
         with self._lock:
-            return self._gone_lost + sum(map(_lost_of, self._applications))
+            return self._gone_lost + sum(one.lost for one in self._crowd)
 
     def start(self) -> None:
         """Polls from now on, in a thread: a ring holds about a second of a busy program."""
@@ -83,16 +104,10 @@ class Listener:
     def poll(self, make_room: Callable[[], None] | None = None) -> None:
         """Takes all that has been written, as far as the taker has room, or it can be made."""
         with self._lock:
-            self._accept()
-            now_ns = time.monotonic_ns()
-            for at, application in enumerate(list(self._applications)):
-                if self._taker.is_full:
-                    if make_room is None:  # the next turn begins here
-                        self._applications = self._applications[at:] + self._applications[:at]
-                        break
-                    make_room()
-                self._poll(application, now_ns)
-            self._bound()
+            for application in self._turn(WHOLE_TURN_NS, make_room):
+                # What it wrote could not be read in time: nothing that it told holds any more.
+                self.refused += 1
+                self._part(application)
 
     def close(self) -> None:
         """Stops, and tells the applications."""
@@ -101,121 +116,142 @@ class Listener:
             self._thread.join()
             self._thread = None
         with self._lock:
-            for application in list(self._applications):
+            for application in self._crowd:
                 self._part(application)
-        self._socket.close()
-        # Without root's rights by now: what stays is replaced by the next recorder.
-        with suppress(OSError):
-            self.path.unlink()
+        self._owners.close()
+        self._says.close()
+        remove(self._socket)
 
     def _run(self) -> None:
         spent_s = 0.0
-        # Half of a processor at most, whatever the applications do.
-        while not self._stopping.wait(max(POLL_S, spent_s)):
+        while not self._stopping.is_set():
             before_s = time.thread_time()
-            self.poll()
+            # Half of a processor at most, whatever the applications do.
+            self._rest(max(POLL_S, spent_s))
+            with self._lock:
+                self._crowd.put_first(self._turn(TURN_NS, None))
             spent_s = time.thread_time() - before_s
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                connected, _ = self._socket.accept()
-            except OSError:
+    def _rest(self, duration_s: float) -> None:
+        """Until the next turn, but for who connects or defines something."""
+        until_s = time.monotonic() + duration_s
+        spent_s = time.thread_time() + LOOKING_S
+        while not self._stopping.is_set() and (left_s := until_s - time.monotonic()) > 0:
+            if time.thread_time() > spent_s:
+                self._stopping.wait(left_s)
                 return
-            if len(self._applications) >= MAX_PROCESSES:
-                connected.close()
-                self.refused += 1
+            for descriptor, _ in self._says.poll(left_s):
+                with self._lock:
+                    self._look(descriptor)
+
+    def _look(self, descriptor: int) -> None:
+        """Reads what was said there. Records stay in their ring until the next turn."""
+        application = self._by_descriptor.get(descriptor)
+        if application is None:
+            self._accept()
+            return
+        try:
+            now_ns = time.monotonic_ns()
+            if self._greets(application, now_ns):
+                application.read_definitions(now_ns)
+            if application.ended:
+                self._says.unregister(descriptor)
+        except Exception:  # as in `_poll`
+            self.refused += 1
+            self._part(application)
+
+    def _turn(self, user_ns: int, make_room: Callable[[], None] | None) -> list[Application]:
+        """Takes from each application; returns those whose user's time was over before.
+
+        Those for whose records there is no room come first in the next turn.
+        """
+        self._accept()
+        now_ns = time.monotonic_ns()
+        spent: Counter[int] = Counter()
+        late: list[Application] = []
+        full: list[Application] = []
+        for application in self._crowd:
+            began_ns = time.thread_time_ns()
+            if spent[application.uid] > user_ns:
+                late.append(application)
                 continue
-            connected.setblocking(False)
-            credentials = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-            self._next += 1
-            pid = struct.unpack("=iII", credentials)[0]
-            here = is_same_network(connected, self._socket)
-            self._applications.append(Application(self._next, pid, connected, is_here=here))
+            if not self._taker.has_room(application):
+                if make_room is None:
+                    full.append(application)
+                    continue
+                make_room()
+            self._poll(application, now_ns)
+            spent[application.uid] += time.thread_time_ns() - began_ns
+        self._crowd.put_first(full)
+        while biggest := self._crowd.too_much():
+            self.refused += 1
+            self._part(biggest)
+            late = [application for application in late if application is not biggest]
+        return late
+
+    def _accept(self) -> None:
+        accepted = 0
+        try:
+            for connected, process in met(self._socket):
+                if self._crowd.may_come(process) and self._has_room(process.uid):
+                    self._next += 1
+                    here = is_same_network(connected, self._socket)
+                    one = Application(self._next, process, connected, self._owners, is_here=here)
+                    self._crowd.add(one)
+                    self._by_descriptor[connected.fileno()] = one
+                    self._says.register(connected, select.EPOLLIN)
+                else:
+                    self.refused += 1
+                    connected.close()
+                accepted += 1
+                if accepted == MAX_ACCEPTED:
+                    return
+        except OSError:  # no descriptor or memory at this moment: it waits for the next turn
+            self.refused += 1
+
+    def _has_room(self, uid: int) -> bool:
+        """Makes room for one more application of this user, if it is due to the user."""
+        try:
+            in_the_way = self._crowd.in_the_way(uid)
+        except KeyError:
+            return False
+        if in_the_way is not None:
+            self.refused += 1
+            self._part(in_the_way)
+        return True
 
     def _poll(self, application: Application, now_ns: int) -> None:
         try:
-            if application.ring is None:
-                if not application.greet():
-                    return
-                self.met += 1
+            if not self._greets(application, now_ns):
+                return
+            batches = application.take(now_ns)
             ring = application.ring
             assert ring is not None
-            batches = list(ring.take(now_ns))
-            # After the records: their definitions were sent before them.
-            application.read_definitions()
-            if application.ended:
-                batches += ring.take(now_ns)  # what came in between is all there will be
             ring.ask(each_call=self._taker.wants_calls(application))
             for batch in batches:
                 self._taker.take(application, batch, now_ns)
             # One that goes on after that meets us again, and tells all that holds to a new ring.
-            if application.ended or ring.lost or application.definitions.is_full:
-                self._part(application)
-        except BlockingIOError:
-            return
-        except (NotARing, OSError):
+            is_done = bool(application.ended or ring.lost or application.definitions.is_full)
+        except Exception:  # whatever it sent: the recorder and the others' applications go on
             self.refused += 1
+            is_done = True
+        if is_done:
             self._part(application)
 
-    def _bound(self) -> None:
-        """Lets go of who defined the most, if all have defined too much."""
-        if sum(application.definitions.bytes for application in self._applications) > MAX_BYTES:
-            self.refused += 1
-            self._part(max(self._applications, key=lambda one: one.definitions.bytes))
+    def _greets(self, application: Application, now_ns: int) -> bool:
+        """Whether it has greeted. Raises NotARing, OSError."""
+        if application.ring is None:
+            if not application.greet(now_ns):
+                return False
+            self._crowd.greeted(application)
+            self.met += 1
+        return True
 
     def _part(self, application: Application) -> None:
-        self._gone_lost += _lost_of(application)
+        self._gone_lost += application.lost
         self.refused += application.definitions.refused
-        self._applications.remove(application)
+        self._crowd.remove(application)
+        del self._by_descriptor[application.descriptor]
         # The time as it is by now: it may have made calls since this turn began.
         self._taker.part(application, time.monotonic_ns())
         application.close()
-
-
-def _lost_of(application: Application) -> int:
-    ring = application.ring
-    return ring.lost + ring.told_lost if ring is not None else 0
-
-
-def _listen(path: Path) -> socket.socket:
-    """Listens at the path for every user of the host."""
-    server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
-    try:
-        _make_folder(path.parent)
-        _make_room(path)
-        server.bind(str(path))
-        path.chmod(0o666)
-        server.listen(128)
-    except OSError as error:
-        server.close()
-        raise QjouleError(f"cannot listen for tags at {path}: {error.strerror}") from None
-    except BaseException:
-        server.close()
-        raise
-    return server
-
-
-def _make_folder(folder: Path) -> None:
-    """One that every user may enter, whatever the umask; one that exists stays as it is."""
-    with suppress(FileExistsError):
-        folder.mkdir()
-        folder.chmod(0o755)
-
-
-def _make_room(path: Path) -> None:
-    """Removes the socket of a recorder that is gone; leaves a living one's alone, and files."""
-    try:
-        if not stat.S_ISSOCK(path.lstat().st_mode):
-            raise QjouleError(f"{path} is not a socket: remove it, or set QJOULE_TAGS_SOCKET")
-    except FileNotFoundError:
-        return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK) as probe:
-        try:
-            probe.connect(str(path))
-        except ConnectionRefusedError:
-            path.unlink()
-            return
-        except BlockingIOError:
-            pass
-    raise QjouleError(f"another recorder takes the tags: {path}")

@@ -72,8 +72,12 @@ class RingReader:
             # Unsealed, it could be cut under the mapping, and reading it would kill this process.
             if not fcntl.fcntl(descriptor, _F_GET_SEALS) & _SHRINK_SEALED:
                 raise NotARing("it may shrink")
+            # Memory in huge pages can be sealed and have holes that no page is left to fill: that
+            # would kill this process too.
+            if os.fstatvfs(descriptor).f_bsize != mmap.PAGESIZE:
+                raise NotARing("huge pages")
             size = os.fstat(descriptor).st_size
-            if size > HEADER_BYTES + MOST_SLOTS * SLOT_BYTES:
+            if not HEADER_BYTES < size <= HEADER_BYTES + MOST_SLOTS * SLOT_BYTES:
                 raise NotARing(f"{size} bytes")
             self._memory = mmap.mmap(descriptor, size)
         except (OSError, ValueError) as error:
@@ -176,6 +180,11 @@ class RingReader:
             return calls <= self._taken - len(self._before)
         old: NDArray[np.bool_] = slots["number"][(calls - 1) & self._mask] != calls
         return old
+
+    @property
+    def bytes(self) -> int:
+        """About what it takes of the recorder's memory, beside what the process shares."""
+        return self._before.nbytes + 16 * self.remembers
 
     @property
     def keeps(self) -> int:

@@ -12,7 +12,9 @@ import pyarrow as pa
 
 from qjoule.tags.addresses import Addresses
 from qjoule.tags.calls import Array, Calls
-from qjoule.tags.listener import DEFAULT_PATH, Listener
+from qjoule.tags.listener import Listener
+from qjoule.tags.listening import DEFAULT_PATH, listen_at
+from qjoule.tags.owners import Owners
 from qjoule.tags.told import Call, ToldCalls
 from qjoule.tags.waiting import Waiting
 
@@ -28,14 +30,17 @@ class TagSource:
         path: Path | None = None,
         *,
         listening: socket.socket | None = None,
+        owners: Owners | None = None,
         addresses: Addresses | None = None,
         hidden: frozenset[int] = frozenset(),
     ) -> None:
-        """Listens at once: while this process still has root's rights. Raises QjouleError.
+        """Listens at once: while this process still has root's rights, unless it is given a socket
+        that listens. Raises QjouleError.
 
         Args:
             path: of the socket; default: `QJOULE_TAGS_SOCKET`, or below /run.
             listening: a socket that listens already, instead of one at `path`.
+            owners: who knows whose connections are; default: the kernel.
             addresses: of the servers whose calls are to be told one by one.
             hidden: those of them of which only some connections are, see `told`.
         """
@@ -46,7 +51,9 @@ class TagSource:
         self._told = ToldCalls(where.server_of, hidden, any_server=any_server)
         path = path or (Path(named) if named else DEFAULT_PATH)
         self._waiting = Waiting(self._calls, self._told)
-        self._listener = Listener(path, _Reads(self._waiting, self._told), listening)
+        self._listener = Listener(
+            listening or listen_at(path), _Reads(self._waiting, self._told), owners
+        )
         self._listens_since_ns = time.monotonic_ns()
 
     @property
@@ -54,6 +61,11 @@ class TagSource:
         """Calls that applications could not tell, or that were forgotten or not believed."""
         forgotten = self._calls.dropped + self._told.dropped
         return self._listener.lost + forgotten + self._calls.unbelievable
+
+    @property
+    def unverified(self) -> int:
+        """Calls that were told of connections that are not their teller's, as far as is known."""
+        return self._calls.unverified
 
     @property
     def applications(self) -> int:
@@ -113,8 +125,4 @@ class _Reads:
     def __init__(self, waiting: Waiting, told: ToldCalls) -> None:
         self.take, self.part = waiting.take, waiting.part
         self.wants_calls = told.wants_calls
-        self._waiting = waiting
-
-    @property
-    def is_full(self) -> bool:
-        return self._waiting.is_full
+        self.has_room = waiting.has_room

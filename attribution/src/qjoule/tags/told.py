@@ -54,6 +54,7 @@ class _Begun:
     tags: Tags
     end: int = 0  #: `t_ns` * 4 + status; 0: not known yet
     lost: bool = False  #: its end will never be known
+    uid: int = 0  #: the user who told it
 
 
 class ToldCalls:
@@ -148,12 +149,24 @@ class ToldCalls:
             connection = application.definitions.connection(int(record["connection"]))
             if connection is None or abs(t_ns - now_ns) >= PLAUSIBLE_NS:
                 continue  # counted where calls are joined
+            if t_ns > application.claims.until(int(record["connection"])):
+                continue  # the same
             key = (application.number, int(record["number"]))
             self._begun[key] = _Begun(
                 *key, connection, server, t_ns, _tags(application, record), int(record["end"])
             )
+            self._begun[key].uid = application.uid
         while len(self._begun) > MAX_CALLS:
-            del self._begun[next(iter(self._begun))]
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        """Half of the calls of the user who has the most."""
+        of_user: dict[int, list[tuple[int, int]]] = {}
+        for key, begun in self._begun.items():
+            of_user.setdefault(begun.uid, []).append(key)
+        biggest = max(of_user.values(), key=len)
+        for key in biggest[: (len(biggest) + 1) // 2]:
+            del self._begun[key]
             self.dropped += 1
 
     def _servers(self, application: Application, records: Slots) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import Counter, deque
 from typing import Protocol
 
 from qjoule.tags.application import Application
@@ -12,6 +12,8 @@ from qjoule.tags.ring import SLOT_BYTES, Slots
 #: Records that may wait, of all applications: 16 MiB. More stay where they are, in their rings,
 #: which fill; then the applications count what is lost.
 MAX_RECORDS = 1 << 18
+#: Of these, of one user's applications.
+MAX_OF_USER = MAX_RECORDS // 2
 #: Records a thing weighs that is none.
 _LEAST = 64
 
@@ -34,13 +36,13 @@ class Waiting:
         self._joiners = joiners
         self._waiting: deque[tuple[Application, Slots | None, int, int]] = deque()
         self._records = 0
+        self._of_user: Counter[int] = Counter()
         self._counting = threading.Lock()
         self._handing_on = threading.Lock()
 
-    @property
-    def is_full(self) -> bool:
-        """Whether no more should be taken."""
-        return self._records >= MAX_RECORDS
+    def has_room(self, application: Application) -> bool:
+        """Whether more of this application should be taken."""
+        return self._records < MAX_RECORDS and self._of_user[application.uid] < MAX_OF_USER
 
     def take(self, application: Application, records: Slots, now_ns: int) -> None:
         """A batch of records, whose definitions have been read."""
@@ -61,6 +63,9 @@ class Waiting:
                 application, records, now_ns, weight = self._waiting.popleft()
                 with self._counting:
                     self._records -= weight
+                    self._of_user[application.uid] -= weight
+                    if not self._of_user[application.uid]:
+                        del self._of_user[application.uid]
                 for joiner in self._joiners:
                     if records is None:
                         joiner.part(application, now_ns)
@@ -73,4 +78,5 @@ class Waiting:
         weight = max(weight, _LEAST)
         with self._counting:
             self._records += weight
+            self._of_user[application.uid] += weight
         self._waiting.append((application, records, now_ns, weight))

@@ -1,0 +1,36 @@
+"""Whose calls are forgotten when there is no room for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+
+def without_the_biggest(
+    calls: Array, users: Mapping[int, int], sizes: Sequence[int] | None
+) -> Array:
+    """Without the older half of the calls of the user who takes the most room, at least one.
+
+    Args:
+        calls: of `calls.CALL`, one or more, in any order, which stays.
+        users: by application.
+        sizes: of the tags by their numbers, where these count; None: each call counts as one.
+    """
+    applications, codes = np.unique(calls["application"], return_inverse=True)
+    uids, of_application = np.unique([users[n] for n in applications.tolist()], return_inverse=True)
+    of_call = of_application[codes.reshape(-1)]
+    if sizes is None:
+        room = np.bincount(of_call, minlength=uids.size)
+    else:
+        known, number = calls["tags"] >= 0, max(len(sizes), 1)
+        pairs = np.unique(of_call[known] * np.int64(number) + calls["tags"][known])
+        weights = np.array(sizes, np.float64)[pairs % number]
+        room = np.bincount(pairs // number, weights, minlength=uids.size)
+    its = np.flatnonzero(of_call == int(np.argmax(room)))
+    oldest = its[np.argsort(calls["t_ns"][its], kind="stable")[: (its.size + 1) // 2]]
+    return np.delete(calls, oldest)

@@ -1,0 +1,148 @@
+"""Whose a connection is: what one user says of another user's connection is not believed.
+
+The kernel is asked by netlink (sock_diag(7)), which any user may do. It answers for sockets of the
+recorder's own network namespace only. Two namespaces may have connections between the same
+addresses, and any user may make a namespace with any addresses. So a connection that is not found
+here belongs to nobody, and what is said of it counts only if root says it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import struct
+from dataclasses import dataclass
+from typing import Protocol
+
+from qjoule.tags.definitions import Connection
+
+_NETLINK_SOCK_DIAG = 4
+_SOCK_DIAG_BY_FAMILY = 20
+_NLM_F_REQUEST = 1
+_NLMSG_ERROR = 2
+_HEADER = struct.Struct("=IHHII")  # nlmsghdr
+#: inet_diag_req_v2, <linux/inet_diag.h>; ports and addresses in network byte order.
+_INET_REQUEST = struct.Struct("=BBBxI2s2s16s16sI8s")
+#: inet_diag_msg: family, state, …, ports and addresses, interface, cookie, …, uid, inode.
+_INET_MESSAGE = struct.Struct("=BBBB2s2s16s16sI8sIIIII")
+#: unix_diag_req and unix_diag_msg, <linux/unix_diag.h>.
+_UNIX_REQUEST = struct.Struct("=BBHIII8s")
+_UNIX_MESSAGE = struct.Struct("=BBBxI8s")
+_ATTRIBUTE = struct.Struct("=HH")
+_UNIX_DIAG_UID = 7
+_UDIAG_SHOW_UID = 0x40
+_EVERY_STATE = 0xFFFFFFFF
+_NO_COOKIE = b"\xff" * 8
+#: Of a TCP socket that is or was connected and still has an owner: established, FIN_WAIT1 and 2,
+#: CLOSE_WAIT, LAST_ACK, CLOSING. One that only tries to connect may name any server.
+_CONNECTED = frozenset({1, 4, 5, 8, 9, 11})
+_UNIX_INODES = 1 << 32
+_MOST_BYTES = 8192
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Who made a socket, and which of all sockets since the machine was booted it is."""
+
+    uid: int
+    cookie: bytes
+
+
+class Owners(Protocol):
+    """Who knows whose connections are."""
+
+    def owner_of(self, connection: Connection) -> Owner | None:
+        """The owner of the client's end; None if no such connection is there, or it is unknown."""
+
+    def close(self) -> None:
+        """Lets go of what it holds."""
+
+
+class SocketOwners:
+    """Asks the kernel. Not for several threads at once."""
+
+    def __init__(self) -> None:
+        """A kernel without sock_diag, or a sandbox, leaves all owners unknown."""
+        self._socket: socket.socket | None = None
+        try:
+            kind = socket.SOCK_RAW | socket.SOCK_CLOEXEC
+            self._socket = socket.socket(socket.AF_NETLINK, kind, _NETLINK_SOCK_DIAG)
+            self._socket.bind((0, 0))
+            # The kernel answers before the request returns; an answer that never comes is a fault
+            # that must not hold up the recorder.
+            self._socket.setblocking(False)
+        except OSError:
+            self.close()
+
+    def owner_of(self, connection: Connection) -> Owner | None:
+        """As of now. None also for a connection of another network namespace."""
+        if self._socket is None or connection.client is None:
+            return None
+        try:
+            if connection.client.startswith("unix "):
+                return self._of_unix(int(connection.client[5:]))
+            return self._of_tcp(connection)
+        except (OSError, ValueError, struct.error):
+            return None
+
+    def close(self) -> None:
+        """Knows nothing from now on."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _of_tcp(self, connection: Connection) -> Owner | None:
+        if connection.client is None or connection.server is None:
+            return None
+        (here, port), (there, its_port) = map(_end, (connection.client, connection.server))
+        if here.version != there.version:
+            return None
+        family = socket.AF_INET if here.version == 4 else socket.AF_INET6
+        asked = _INET_REQUEST.pack(
+            *(family, socket.IPPROTO_TCP, 0, _EVERY_STATE),
+            *(port, its_port, here.packed.ljust(16, b"\0"), there.packed.ljust(16, b"\0")),
+            *(0, _NO_COOKIE),
+        )
+        answer = self._ask(asked)
+        if answer is None:
+            return None
+        found = _INET_MESSAGE.unpack_from(answer)
+        # Where there is no such connection the kernel answers with a socket that listens there.
+        if found[1] not in _CONNECTED or found[4:6] != (port, its_port):
+            return None
+        return Owner(uid=found[13], cookie=found[9])
+
+    def _of_unix(self, inode: int) -> Owner | None:
+        if not 0 < inode < _UNIX_INODES:
+            return None
+        asked = _UNIX_REQUEST.pack(
+            socket.AF_UNIX, 0, 0, _EVERY_STATE, inode, _UDIAG_SHOW_UID, _NO_COOKIE
+        )
+        answer = self._ask(asked)
+        if answer is None:
+            return None
+        _, _, _, its_inode, cookie = _UNIX_MESSAGE.unpack_from(answer)
+        at = _UNIX_MESSAGE.size
+        while its_inode == inode and at + _ATTRIBUTE.size <= len(answer):
+            length, kind = _ATTRIBUTE.unpack_from(answer, at)
+            if kind == _UNIX_DIAG_UID:
+                return Owner(struct.unpack_from("=I", answer, at + _ATTRIBUTE.size)[0], cookie)
+            at += max((length + 3) & ~3, _ATTRIBUTE.size)
+        return None  # before Linux 5.3 it does not say the owner
+
+    def _ask(self, request: bytes) -> bytes | None:
+        """What the kernel answers about one socket; None: there is none. Raises OSError."""
+        assert self._socket is not None
+        size = _HEADER.size + len(request)
+        head = _HEADER.pack(size, _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, 0, 0)
+        self._socket.send(head + request)
+        answer, (sender, _) = self._socket.recvfrom(_MOST_BYTES)
+        length, kind, *_ = _HEADER.unpack_from(answer)
+        if sender != 0 or kind == _NLMSG_ERROR:
+            return None
+        return answer[_HEADER.size : length]
+
+
+def _end(text: str) -> tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, bytes]:
+    address, _, port = text.rpartition(" ")
+    return ipaddress.ip_address(address), int(port).to_bytes(2, "big")

@@ -1,0 +1,52 @@
+"""A process of another user of this host, forked from the test, which has to be root."""
+
+from __future__ import annotations
+
+import json
+import os
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+NOBODY, SOMEBODY = 65534, 64003
+
+
+@contextmanager
+def other_user(uid: int, work: Callable[[], tuple[Any, object]]) -> Iterator[Any]:
+    """Runs `work` there. It returns what is said here, as JSON, and what has to live on until the
+    block ends; then the process ends too.
+    """
+    said_here, said_there = os.pipe()
+    end_there, end_here = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(end_here)
+        _work(uid, work, said_there, end_there)
+    os.close(said_there)
+    os.close(end_there)
+    try:
+        with os.fdopen(said_here, "rb") as said:
+            answer = said.readline()
+        assert answer, "it failed: see above"
+        yield json.loads(answer)
+    finally:
+        os.close(end_here)
+        os.waitpid(pid, 0)
+
+
+def _work(uid: int, work: Callable[[], tuple[Any, object]], said: int, end: int) -> None:
+    """In the child: never returns."""
+    try:
+        os.setgroups([])
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
+        answer, kept = work()
+        os.write(said, json.dumps(answer).encode() + b"\n")
+        os.close(said)
+        os.read(end, 1)
+        del kept
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(0)
