@@ -184,6 +184,8 @@ def test_a_replay_offers_keys_that_a_title_can_show(trace: Trace) -> None:
 class _Clients:
     """Who tells of one call that has every key."""
 
+    lost = unverified = 0
+
     def told(self, *_: object, **__: object) -> list[Call]:
         return [Call(1, "mysql", 1, 2, 1, tuple((key, "x") for key in KEYS))]
 

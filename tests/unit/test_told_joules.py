@@ -44,7 +44,7 @@ META = Meta(servers=(Server(id=1, kind="generic", name=SERVER, rung="none"),))
 class Telling:
     """Tells each call when it is asked for the first time after its end."""
 
-    lost = 0
+    lost = unverified = 0
 
     def __init__(self, calls: Sequence[Call]) -> None:
         self._calls = list(calls)

@@ -30,6 +30,7 @@ from qjoule.model.result import Attribution, TraceInfo
 from qjoule.model.selection import EVERYTHING, Selection
 from qjoule.model.span_sums import Roles
 from qjoule.trace.meta import EnergyInfo, Meta
+from qjoule.trace.schema import TAGS_CAUSE, UNVERIFIED_CAUSE
 from qjoule.trace.stream import Frame
 
 #: Of the stream's time: so long windows that are whole may wait.
@@ -62,7 +63,7 @@ class _Span:
 
     begin_ns: int
     anomalies: Anomalies = field(default_factory=Anomalies)
-    loss: dict[int, int] | None = None  #: per cause, as it was at the beginning
+    loss: dict[str, int] | None = None  #: per cause, as it was at the beginning
 
 
 class StreamSession:
@@ -103,6 +104,7 @@ class StreamSession:
         self._names, self._live_meta, self._idle = names, meta, idle
         self._where = where
         self._keys = Keys()
+        self._telling = telling
         self._calls = CallSums(telling, names.add_call, self._keys)
         self._said = LiveSaid(telling) if client_tags else None
         self._labels = names.live_names(self._calls.tags)
@@ -227,10 +229,15 @@ class StreamSession:
             span.anomalies.add(anomalies)
         self._windows += len(chunk.energy.boundaries_ns) - 1
 
-    def _loss_counts(self) -> dict[int, int]:
-        counts: dict[int, int] = {}
-        for (_, cause), (count, _) in self._losses.items():
-            counts[cause] = counts.get(cause, 0) + count
+    def _loss_counts(self) -> dict[str, int]:
+        counts: dict[str, int] = {}
+        for (_, cause), (count, _) in sorted(self._losses.items(), key=lambda one: one[0][1]):
+            known = cause in Loss._value2member_map_
+            name = Loss(cause).name.lower() if known else f"cause {cause}"
+            counts[name] = counts.get(name, 0) + count
+        if self._telling is not None:
+            counts[TAGS_CAUSE] = self._telling.lost
+            counts[UNVERIFIED_CAUSE] = self._telling.unverified
         return counts
 
     def _say(self, by: str, span: _Span, *, whole: bool, complete: bool) -> Attribution:
@@ -240,8 +247,8 @@ class StreamSession:
         begin_ns = max(span.begin_ns, grouping.begin_ns)
         meta, before = self._live_meta, span.loss or {}
         loss = {
-            Loss(cause).name.lower() if cause in Loss._value2member_map_ else f"cause {cause}": n
-            for cause, count in sorted(self._loss_counts().items())
+            cause: n
+            for cause, count in self._loss_counts().items()
             if (n := count - before.get(cause, 0)) > 0
         }
         about = assemble.Provenance(

@@ -23,6 +23,14 @@ _HALF_OCTAVES = 2
 class Telling(Protocol):
     """Who knows what applications say of their calls: see `qjoule.tags`."""
 
+    @property
+    def lost(self) -> int:
+        """Calls that could not be told, so far."""
+
+    @property
+    def unverified(self) -> int:
+        """Calls told of connections that may be another user's, so far."""
+
     def told(self, opaque: Mapping[str, int], *, everything: bool = False) -> Sequence[Told]:
         """Calls that have ended since the last time."""
 

@@ -28,6 +28,7 @@ _LOSS = {
     "pump": "records read too late",
     "switch": "context switches not shown by the kernel",
     "tags": "calls that applications could not tell",
+    "unverified": "calls on connections that may be another user's",
     "invalid": "records that contradict themselves",
 }
 #: By `model.counters.Cause`.

@@ -25,7 +25,7 @@ from qjoule.trace.columns import Array, looked_up
 from qjoule.trace.meta import Cpu, DomainInfo, EnergyInfo, Meta
 from qjoule.trace.owners import Owners
 from qjoule.trace.pending import Pending, chosen
-from qjoule.trace.schema import CAUSES, INVALID_CAUSE, TAGS_CAUSE
+from qjoule.trace.schema import CAUSES, INVALID_CAUSE, TAGS_CAUSE, UNVERIFIED_CAUSE
 from qjoule.trace.sessions import Sessions
 from qjoule.trace.statements import MAX_SHAPES, Fingerprint, Statements, dialect_of
 from qjoule.trace.stream import Frame, Stream
@@ -49,6 +49,10 @@ class Tagging(Protocol):
     @property
     def lost(self) -> int:
         """How many calls applications could not tell, so far."""
+
+    @property
+    def unverified(self) -> int:
+        """How many calls they told of connections that may be another user's, so far."""
 
     def tags_of(
         self, connections: list[str | None], codes: Array, streams: Array, begins_ns: Array
@@ -352,6 +356,7 @@ class Ingest:
         ours = {INVALID_CAUSE: self._invalid}
         if self._tagging is not None:
             ours[TAGS_CAUSE] = self._tagging.lost
+            ours[UNVERIFIED_CAUSE] = self._tagging.unverified
         for cause, count in ours.items():
             if count > self._written.get(cause, 0):
                 self._written[cause] = count

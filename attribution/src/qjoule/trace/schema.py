@@ -32,6 +32,7 @@ IDLE_OWNER = 0  #: the idle owner's id; idle has no segments
 UNKNOWN_COMM = "?"  #: name of a thread that was never announced
 OTHER_FINGERPRINT = "other"  #: statements beyond the bound on distinct shapes
 TAGS_CAUSE = "tags"  #: loss: what applications could not tell of their calls
+UNVERIFIED_CAUSE = "unverified"  #: loss: what they told of connections that may not be theirs
 INVALID_CAUSE = "invalid"  #: loss: a record that contradicts itself or the contract
 STATUSES = ("ok", "error", "unfinished")
 
@@ -47,7 +48,7 @@ def lower_names(enum: type[IntEnum]) -> list[str]:
 OWNER_KINDS = lower_names(OwnerKind)
 RUNGS = lower_names(Rung)
 COMMANDS = lower_names(Command)
-CAUSES = [*lower_names(Loss), TAGS_CAUSE, INVALID_CAUSE]
+CAUSES = [*lower_names(Loss), TAGS_CAUSE, UNVERIFIED_CAUSE, INVALID_CAUSE]
 DIALECTS = lower_names(Dialect)
 SESSION_EVENTS = lower_names(SessionEvent)
 
