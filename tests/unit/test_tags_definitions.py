@@ -48,3 +48,20 @@ def test_deep_and_many_definitions_are_bounded() -> None:
     assert definitions.is_full
     assert definitions.tags(0) == ()
     assert definitions.tags(MAX_DEFINITIONS) == (("a", "b"),)
+
+
+def test_a_connection_s_number_is_given_once() -> None:
+    definitions = Definitions()
+    of = {"db.system.name": "x", "network.transport": "unix", "client.inode": 1}
+    assert definitions.add(json.dumps({"connection": 1, "of": of}).encode()) is not None
+    of["client.inode"] = 2
+    assert definitions.add(json.dumps({"connection": 1, "of": of}).encode()) is None
+    known = definitions.connection(1)
+    assert known is not None and known.client == "unix 1"
+    assert definitions.refused == 1
+
+
+def test_the_name_of_a_database_system_is_text() -> None:
+    definitions = Definitions()
+    definitions.add(b'{"connection":1,"of":{"db.system.name":"\\ud800"}}')
+    assert (definitions.refused, definitions.connection(1)) == (1, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import mmap
 import os
 import socket
@@ -108,3 +109,15 @@ def test_a_ring_of_anything(slots: list[tuple[int, bytes]]) -> None:
     except NotARing:
         pass
     reader.close()
+
+
+def test_memory_in_huge_pages_is_no_ring() -> None:
+    """There may be no page left for a hole in it when it is read: that kills the reader."""
+    try:
+        fd = os.memfd_create("huge", os.MFD_ALLOW_SEALING | os.MFD_HUGETLB)
+    except OSError as error:
+        pytest.skip(f"no huge pages here: {error}")
+    os.ftruncate(fd, 2 << 20)
+    fcntl.fcntl(fd, 1033, 0x2)  # F_ADD_SEALS, F_SEAL_SHRINK
+    with pytest.raises(NotARing, match="huge pages"):
+        RingReader(fd)

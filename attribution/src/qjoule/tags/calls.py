@@ -72,7 +72,6 @@ class Calls:
         """Takes in a batch of an application's records, whose definitions have been read."""
         with self._lock:
             self._applications[application.number] = application
-            self._users[application.number] = application.uid
             kind = records["kind"]
             self._add_ends(application, records[kind == END])
             begins = np.isin(kind & ~np.uint32(HOLDS), (BEGIN, BEGIN_IN_TRACE))
@@ -81,7 +80,8 @@ class Calls:
     def part(self, application: Application, now_ns: int) -> None:
         """The application's ring is about to be let go: what it knows of ends is taken along."""
         with self._lock:
-            self._parted[application.number] = now_ns, application.gaps
+            if application.number in self._users:
+                self._parted[application.number] = now_ns, application.gaps
             ring = application.ring
             if ring is not None:
                 numbers = np.concatenate(
@@ -156,6 +156,8 @@ class Calls:
         known = calls["key"] >= 0
         undefined = (calls["tags"] < 0) & (records["tags"] != NOT_DEFINED)
         self.unbelievable += int(np.count_nonzero(~known | undefined))
+        if known.any():
+            self._users[application.number] = application.uid
         self._new.append(calls[known])
         self._held += int(np.count_nonzero(known))
         if self._held > MAX_CALLS or self._characters > MAX_TAG_CHARACTERS:
@@ -253,8 +255,6 @@ class Calls:
                 past |= its & calls["holds"] & (calls["t_ns"] <= last_ns) & (begins_ns >= first_ns)
         return past
 
-    # ---- forgetting -----------------------------------------------------------------------------
-
     def _forget(self, calls: Array, newest_ns: int) -> None:
         """Keeps recent calls, and the last one of each connection that is open; numbers keys and
         tags anew.
@@ -265,7 +265,8 @@ class Calls:
             at, wholes = np.arange(calls.size), self._keys.wholes()[calls["key"]]
             last &= ~is_over(calls, at, wholes, np.full(calls.size, NEVER_NS))
         kept = calls[recent | (last & ~calls["over"])]
-        if kept.size < calls.size // 2 or len(self._tags) > 2 * kept.size + 1024:
+        remembered = max(len(self._tags), len(self._users))
+        if kept.size < calls.size // 2 or remembered > 2 * kept.size + 1024:
             self._renumber(kept)
         elif kept.size < calls.size:
             self._calls = kept
@@ -280,7 +281,7 @@ class Calls:
         self._parted = {n: how for n, how in self._parted.items() if n in applications}
         applications |= self._applications.keys()
         self._users = {n: uid for n, uid in self._users.items() if n in applications}
-        unknown = int(np.count_nonzero(tags < 0))  # it stays -1
+        unknown = int((tags < 0).sum())  # it stays -1
         self._tags = {sets[old]: new for new, old in enumerate(tags[unknown:].tolist())}
         self._characters = sum(map(characters, self._tags))
         kept = kept.copy()
@@ -288,9 +289,8 @@ class Calls:
         self._calls = kept
 
     def _drop_oldest(self) -> None:
-        """Of the user who takes the most room, half of the calls at a time."""
-        calls = self._sorted()
-        self._renumber(calls)  # without tags that no call has
+        """Of the user who takes the most room."""
+        self._renumber(calls := self._sorted())  # without tags that no call has
         while self._calls.size > MAX_CALLS or self._characters > MAX_TAG_CHARACTERS:
             sizes = None if self._calls.size > MAX_CALLS else list(map(characters, self._tags))
             self._renumber(without_the_biggest(self._calls, self._users, sizes))
