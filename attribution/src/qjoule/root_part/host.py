@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import json
 import os
@@ -53,7 +54,13 @@ class _Who:
 def this_host() -> Host | None:
     """How this process looks at its machine; None: with its own rights."""
     connection = root_part().connection
-    return None if connection is None else RootPartHost(connection)
+    return None if connection is None else _of_root_part(connection)
+
+
+@functools.cache
+def _of_root_part(connection: socket.socket) -> RootPartHost:
+    """One for all looks, which has learnt whose candidates cost too much."""
+    return RootPartHost(connection)
 
 
 @dataclass

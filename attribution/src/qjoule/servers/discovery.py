@@ -65,9 +65,12 @@ def discover(
     families = [(members, main) for main, members in _families(named)]
     families += [([process], process) for process in listed.processes if process.base_name == _JVM]
     running: list[Server] = []
-    for members, main in _examined_of_each_user(families, unreadable):
-        facts = Facts(main.exe_name, main.exe_id, main.pid, port_range=host.port_range())
-        found = host.examine(facts)
+    chosen = list(_examined_of_each_user(families, unreadable))
+    range_ = host.port_range()
+    found_of = host.examine_all(
+        [Facts(main.exe_name, main.exe_id, main.pid, port_range=range_) for _, main in chosen]
+    )
+    for (members, main), found in zip(chosen, found_of, strict=True):
         if found.problem:
             unreadable.append(f"process {main.pid} ({main.exe_name}): {found.problem}")
         if found.flavour is not None:

@@ -46,16 +46,22 @@ def find_generic(
     left_out.add(os.getpid() if itself is None else itself)
     host = host or DirectHost(proc, root)
     port_range = host.port_range()
-    candidates: dict[int, _Candidate] = {}
-    for process in host.processes().processes:
-        if process.pid in left_out or process.base_name in (_TRACER, *_SERVICE_MANAGERS):
-            continue
-        facts = Facts(
-            process.exe_name, process.exe_id, process.pid, generic=True, port_range=port_range
-        )
-        found = host.examine(facts)
-        if found.flavour is not None:
-            candidates[process.pid] = _Candidate(process, found)
+    strangers = [
+        process
+        for process in host.processes().processes
+        if process.pid not in left_out and process.base_name not in (_TRACER, *_SERVICE_MANAGERS)
+    ]
+    found_of = host.examine_all(
+        [
+            Facts(one.exe_name, one.exe_id, one.pid, generic=True, port_range=port_range)
+            for one in strangers
+        ]
+    )
+    candidates = {
+        process.pid: _Candidate(process, found)
+        for process, found in zip(strangers, found_of, strict=True)
+        if found.flavour is not None
+    }
     families: dict[int, list[_Candidate]] = {}
     for candidate in candidates.values():
         families.setdefault(_main_of(candidate, candidates), []).append(candidate)

@@ -47,6 +47,9 @@ class Host(Protocol):
     def examine(self, facts: Facts) -> Examined:
         """The process `facts.pid`, or if that is 0 the file `facts.exe_name`. Never raises."""
 
+    def examine_all(self, every: Sequence[Facts]) -> list[Examined]:
+        """`examine` of each, in this order; some at a time where that is possible."""
+
 
 @dataclass
 class DirectHost:
@@ -78,3 +81,6 @@ class DirectHost:
             self._tables = SocketTables(facts.port_range)
         access = DirectAccess(self.proc / str(facts.pid), self.root)
         return examine(access, facts, self._tables)
+
+    def examine_all(self, every: Sequence[Facts]) -> list[Examined]:
+        return [self.examine(facts) for facts in every]
