@@ -6,38 +6,30 @@ import os
 import socket
 import struct
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from qjoule.root_part.protocol import Kind, ask
+from root.support.root_part import PYTHON, RootPart, root_part
 
-ROOT_PART = Path(sys.executable).parent / "qjoule-root"
-PYTHON = "/usr/bin/python3"  #: that of the virtual environment may be where only root can read
 USER, OTHER_USER = 64001, 64002
-_END_S = 60
-
-#: What the root part runs without rights: it gives its connection to the test, and waits.
-_RELAY = """
-import os, socket
-test = socket.socket(fileno=0)
-socket.send_fds(test, [b"."], [int(os.environ["QJOULE_ROOT_PART"])])
-os.close(int(os.environ["QJOULE_ROOT_PART"]))
-test.recv(1)
-"""
 
 
 class Running:
     """A root part that runs."""
 
-    def __init__(self, process: subprocess.Popen[bytes], connection: socket.socket) -> None:
-        self.pid = process.pid
-        self.connection = connection
+    def __init__(self, root: RootPart) -> None:
+        self.pid = root.pid
+        self.connection = root.connection
 
     @property
     def descriptors(self) -> int:
         return len(os.listdir(f"/proc/{self.pid}/fd"))  # noqa: PTH208
+
+    @property
+    def children(self) -> list[str]:
+        return Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
 
     @contextmanager
     def bound(
@@ -59,26 +51,9 @@ class Running:
 
 
 @contextmanager
-def root_part(directory: Path) -> Iterator[Running]:
-    """`directory`, which every user may read, is for the program that it runs."""
-    relay = directory / "relay.py"
-    relay.write_text(_RELAY)
-    relay.chmod(0o644)
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    words = [str(ROOT_PART), PYTHON, "-I", str(relay), "record"]
-    process = subprocess.Popen(words, stdin=theirs.fileno())
-    theirs.close()
-    try:
-        with ours:
-            _, fds, _, _ = socket.recv_fds(ours, 1, 1)
-            assert fds, "the root part did not start its command"
-            with socket.socket(fileno=fds[0]) as connection:
-                yield Running(process, connection)
-        process.wait(_END_S)
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
+def running_root_part() -> Iterator[Running]:
+    with root_part() as root:
+        yield Running(root)
 
 
 @contextmanager

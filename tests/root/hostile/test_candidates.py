@@ -20,7 +20,7 @@ from qjoule.root_part.protocol import Kind, ask
 from qjoule.servers.discovery import Discovery, discover
 from qjoule.servers.examined import Examined, Facts, examine
 from qjoule.servers.types import Server
-from root.hostile.bound import Running, root_part
+from root.hostile.bound import Running, running_root_part
 from servers.process import DatabaseServer
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
@@ -53,8 +53,8 @@ def files() -> Iterator[Path]:
 
 
 @pytest.fixture
-def root(files: Path) -> Iterator[Running]:
-    with root_part(files) as running:
+def root() -> Iterator[Running]:
+    with running_root_part() as running:
         yield running
 
 
@@ -187,15 +187,16 @@ def _without_handles(server: Server) -> Server:
     return replace(server, id=0, handle=0, resolution=resolution)
 
 
+@pytest.mark.parametrize("name", ["redis", "postgres", "mariadb", "mysql80", "voltdb"])
 def test_what_is_found_is_what_root_itself_would_find(
-    root: Running, redis: DatabaseServer, postgres: DatabaseServer
+    root: Running, request: pytest.FixtureRequest, name: str
 ) -> None:
+    server: DatabaseServer = request.getfixturevalue(name)
     through, itself = discover(host=RootPartHost(root.connection)), discover()
-    for pid in (redis.pid, postgres.pid):
-        found = _of(through, pid)
-        assert found.handle
-        assert found.exe
-        assert _without_handles(found) == _without_handles(_of(itself, pid))
+    found = _of(through, server.pid)
+    assert found.handle
+    assert found.exe
+    assert _without_handles(found) == _without_handles(_of(itself, server.pid))
 
 
 def test_real_servers_are_found_beside_a_hundred_hostile_processes(

@@ -17,9 +17,10 @@ from pathlib import Path
 import pytest
 
 from qjoule.root_part.access import SocketAccess
-from qjoule.root_part.protocol import Kind, Refused, RootPartGone, What, ask
+from qjoule.root_part.protocol import MAX_KEPT, Kind, Refused, RootPartGone, What, ask
 from qjoule.servers.access import Opened, ProcFile, Unreadable, opened
-from root.hostile.bound import OTHER_USER, PYTHON, USER, Running, process_of, root_part
+from root.hostile.bound import OTHER_USER, USER, Running, process_of, running_root_part
+from root.support.root_part import PYTHON
 
 pytestmark = pytest.mark.root
 
@@ -38,8 +39,8 @@ def files() -> Iterator[Path]:
 
 
 @pytest.fixture
-def root(files: Path) -> Iterator[Running]:
-    with root_part(files) as running:
+def root() -> Iterator[Running]:
+    with running_root_part() as running:
         yield running
 
 
@@ -92,7 +93,7 @@ def test_executable_files_and_lists_are_those_of_the_process(root: Running, file
         assert access.file(str(files / "none")) is None
         assert access.file(path + "/none") is None
         assert access.file_id(path) == (Path(path).stat().st_dev, Path(path).stat().st_ino)
-        assert access.names(str(files)) == ["relay.py", "server.conf", "socket:[1]"]
+        assert access.names(str(files)) == ["server.conf", "socket:[1]"]
         assert access.names(str(files / "none")) == []
         inodes = {Path(f"/proc/{process.pid}/fd/{n}").stat().st_ino for n in (3,)}
         assert access.sockets() == inodes
@@ -301,6 +302,44 @@ sys.stdin.read()
 """
     with process_of(program, user=0):
         yield
+
+
+def test_nothing_is_left_of_what_was_asked(root: Running, files: Path) -> None:
+    path = written(files / "file")
+    with candidate(root) as access:
+        access.executable().close()
+        descriptors, children = root.descriptors, root.children
+        for _ in range(100):
+            access.executable().close()
+            assert access.file(path)
+            assert access.names(str(files))
+            with pytest.raises(Unreadable):
+                access.file("/dev/zero")
+            with pytest.raises(Unreadable):
+                access.mapped(1, 2)
+        assert root.descriptors == descriptors
+        # Its answer comes before the end of a child, which is waited for afterwards.
+        while root.children != children:
+            assert access.file_id(path)
+
+
+def test_one_process_is_given_few_handles(root: Running, files: Path) -> None:
+    """There is room for some hundreds, for all candidates together."""
+    program = (
+        "import mmap, os, sys; paths = sys.argv[1:];"
+        "maps = [mmap.mmap(os.open(p, 0), 4096, mmap.MAP_PRIVATE, mmap.PROT_READ) for p in paths];"
+        f"{_WAIT}"
+    )
+    paths = [written(files / f"library{n}", bytes([n]) * 4096, 0o755) for n in range(20)]
+    with candidate(root, program, *paths) as access:
+        handles = []
+        for path in paths:
+            with opened(_mapping_of(access, path)) as found:
+                handles.append(found.handle)
+                assert os.pread(found.fd, 4096, 0)
+    assert all(handles[:MAX_KEPT])
+    assert len(set(handles[:MAX_KEPT])) == MAX_KEPT
+    assert not any(handles[MAX_KEPT:])
 
 
 @pytest.mark.parametrize(

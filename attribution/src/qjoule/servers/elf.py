@@ -53,7 +53,7 @@ class Executable:
     def __init__(self, file: Opened) -> None:
         """Takes over the descriptor, also where it raises what is in `MALFORMED`."""
         self._descriptor = file.fd
-        weakref.finalize(self, os.close, file.fd)
+        weakref.finalize(self, _close, file.fd, os.getpid())
         self.path = file.path
         self.identity = file.identity
         elf = ElfFile(FileSource(file.fd))
@@ -161,7 +161,13 @@ class Executable:
             raise QjouleError(f"cannot read {self.path}: {why}") from None
 
 
-_kept: OrderedDict[FileIdentity, Executable] = OrderedDict()
+#: By process too: in a forked one the descriptors are closed, or are those of other files.
+_kept: OrderedDict[tuple[int, FileIdentity], Executable] = OrderedDict()
+
+
+def _close(descriptor: int, owner: int) -> None:
+    if os.getpid() == owner:
+        os.close(descriptor)
 
 
 def open_executable(file: Opened | Path) -> Executable:
@@ -178,8 +184,9 @@ def open_executable(file: Opened | Path) -> Executable:
         from qjoule.servers.direct_access import open_regular  # noqa: PLC0415 - imports us not
 
         file = open_regular(file, str(file))
-    if known := _kept.get(file.identity):
-        _kept.move_to_end(file.identity)
+    key = os.getpid(), file.identity
+    if known := _kept.get(key):
+        _kept.move_to_end(key)
         os.close(file.fd)
         return known
     try:
@@ -189,7 +196,7 @@ def open_executable(file: Opened | Path) -> Executable:
     except MALFORMED as error:
         reason = " ".join(str(error).split())[:120] or type(error).__name__
         raise NotAnExecutable(f"{file.path} is not a readable ELF executable: {reason}") from None
-    _kept[file.identity] = executable
+    _kept[key] = executable
     if len(_kept) > _KEPT:
         _kept.popitem(last=False)
     return executable
