@@ -24,13 +24,13 @@ ARM64_CC        := aarch64-linux-gnu-gcc -static -isystem $(ARM64_ROOT)/usr/incl
 amd64: $(VM)/amd64/initramfs
 arm64: $(VM)/arm64/initramfs
 
-$(VM)/amd64/initramfs: $(VM)/amd64/fetched-$(KERNEL) build/qjoule-tracer $(VM)/amd64/counted_load \
-                       $(VM)/amd64/fake_rapl/fake_rapl.ko $(HERE)/initramfs $(HERE)/guest/init
-	$(HERE)/initramfs $(VM)/amd64/root $@ $(filter build/%tracer %load %.ko,$^)
+$(VM)/amd64/initramfs: $(VM)/amd64/fetched-$(KERNEL) build/qjoule-tracer build/qjoule-root $(VM)/amd64/traced \
+                       $(VM)/amd64/counted_load $(VM)/amd64/fake_rapl/fake_rapl.ko $(HERE)/initramfs $(HERE)/guest/init
+	$(HERE)/initramfs $(VM)/amd64/root $@ $(filter build/%tracer build/%root %traced %load %.ko,$^)
 
-$(VM)/arm64/initramfs: $(VM)/arm64/fetched $(VM)/arm64/qjoule-tracer $(VM)/arm64/counted_load \
-                       $(HERE)/initramfs $(HERE)/guest/init
-	$(HERE)/initramfs $(ARM64_ROOT) $@ $(filter %tracer %load,$^)
+$(VM)/arm64/initramfs: $(VM)/arm64/fetched $(VM)/arm64/qjoule-tracer $(VM)/arm64/qjoule-root \
+                       $(VM)/arm64/traced $(VM)/arm64/counted_load $(HERE)/initramfs $(HERE)/guest/init
+	$(HERE)/initramfs $(ARM64_ROOT) $@ $(filter %tracer $(VM)/arm64/qjoule-root %traced %load,$^)
 
 $(VM)/amd64/fetched-$(KERNEL): $(HERE)/fetch
 	$(HERE)/fetch amd64 $(@D) linux-image-$(KERNEL) busybox-static
@@ -42,11 +42,19 @@ $(VM)/arm64/fetched: $(HERE)/fetch
 
 # ---- programs ------------------------------------------------------------------------------------
 
-build/qjoule-tracer: FORCE
+build/qjoule-tracer build/qjoule-root: FORCE
 	$(MAKE) $@
 
 $(VM)/amd64/counted_load: $(HERE)/guest/counted_load.c | $(VM)/amd64/fetched-$(KERNEL)
 	gcc $(FLAGS) $< -o $@
+
+TRACED := $(HERE)/guest/traced.c tracer/root_part.c
+
+$(VM)/amd64/traced: $(TRACED) tracer/root_part.h tracer/root/protocol.h | $(VM)/amd64/fetched-$(KERNEL)
+	gcc $(FLAGS) -Ibpf -Itracer $(TRACED) -o $@
+
+$(VM)/arm64/traced: $(TRACED) tracer/root_part.h tracer/root/protocol.h | $(VM)/arm64/fetched
+	$(ARM64_CC) $(FLAGS) -Ibpf -Itracer $(TRACED) -o $@
 
 $(VM)/amd64/fake_rapl/fake_rapl.ko: $(wildcard $(HERE)/fake_rapl/*) | $(VM)/amd64/fetched-$(KERNEL)
 	mkdir -p $(@D)
@@ -56,8 +64,8 @@ $(VM)/amd64/fake_rapl/fake_rapl.ko: $(wildcard $(HERE)/fake_rapl/*) | $(VM)/amd6
 $(VM)/arm64/counted_load: $(HERE)/guest/counted_load.c | $(VM)/arm64/fetched
 	$(ARM64_CC) $(FLAGS) $< -o $@
 
-# The tracer as the Makefile builds it, with another machine's compiler, libraries and kernel types.
-$(VM)/arm64/qjoule-tracer: $(VM)/arm64/bpf/vmlinux.h FORCE
+# The tracer and its root part as the Makefile builds them, with another machine's compiler, libraries and kernel types.
+$(VM)/arm64/qjoule-tracer $(VM)/arm64/qjoule-root: $(VM)/arm64/bpf/vmlinux.h FORCE
 	$(MAKE) BUILD=$(VM)/arm64 BPF_ARCH=arm64 CC='$(ARM64_CC)' $@
 
 $(VM)/arm64/bpf/vmlinux.h: $(VM)/arm64/fetched $(HERE)/kernel_btf.py

@@ -73,8 +73,8 @@ class RootPart:
         return socket.socket(fileno=reply.fd)
 
 
-def _kept(bound: socket.socket, what: What, **where: int) -> Opened:
-    reply = ask(bound, Kind.OPEN, number=what, **where)
+def _kept(bound: socket.socket, what: What, offset: int = 0, size: int = 0) -> Opened:
+    reply = ask(bound, Kind.OPEN, number=what, offset=offset, size=size)
     os.close(reply.fd)
     return reply.file
 

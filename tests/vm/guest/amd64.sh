@@ -4,7 +4,7 @@ stat -c '%a %u %n' /sys/class/powercap/intel-rapl:*/energy_uj >/share/out/permis
 
 start recorded --mode record
 start live --mode live --energy none
-grep '^[UG]id' "/proc/$(cat /tmp/recorded.pid)/status" >/share/out/ids
+grep '^[UG]id' "/proc/$(pgrep -P "$(cat /tmp/recorded.pid)")/status" >/share/out/ids
 
 # Alone on its core at first, then with its sibling, with the other package, and alone again.
 counted_load 0 2000 >/share/out/first.json &

@@ -1,10 +1,11 @@
 # For the scripts that run in a virtual machine. What they leave in /share/out the host can read.
 
-# start NAME OPTION...: a tracer, and waits until it is attached: its stream begins when it is.
+# start NAME OPTION...: a tracer and its root part, and waits until it is attached: its stream
+# begins when it is. SERVER: the executable that the options have probes of.
 start() {
 	name=$1
 	shift
-	qjoule-tracer "$@" >"/tmp/$name.stream" 2>"/share/out/$name.err" &
+	qjoule-root /bin/traced -I /bin/traced record "${SERVER:--}" "$@" >"/tmp/$name.stream" 2>"/share/out/$name.err" &
 	echo $! >"/tmp/$name.pid"
 	until [ -s "/tmp/$name.stream" ]; do
 		kill -0 "$(cat "/tmp/$name.pid")" || {

@@ -10,7 +10,8 @@ ask() {
 	/tmp/server/mariadb --no-defaults --socket=/tmp/socket --skip-column-names "$@"
 }
 
-start queries --mode record $PLAN
+SERVER=/tmp/server/mariadbd
+start queries --mode record $(echo "$PLAN" | sed "s/DEVICE:INODE/$(stat -c %d:%i $SERVER)/")
 /tmp/server/mariadbd --no-defaults --user=root --datadir=/tmp/data --socket=/tmp/socket \
 	--skip-networking --skip-grant-tables --skip-innodb --default-storage-engine=Aria \
 	--lc-messages-dir=/tmp/server/share --character-sets-dir=/tmp/server/share/charsets \

@@ -16,7 +16,6 @@ from qjoule.servers.types import Fact, Flavour, Server
 from servers.examined import examined
 
 PROGRAMS = ("mariadbd", "mariadb")
-IN_MACHINE = "/tmp/server"
 MESSAGES = Path("/usr/share/mysql")
 
 #: Marker (the name of the result), statement, and how often it is sent.
@@ -47,7 +46,10 @@ def copy_server(directory: Path) -> Path:
 
 
 def plan_arguments(executable: Path) -> str:
-    """The attach plan of a server that will start in the machine, by its kernel's abilities."""
+    """The attach plan of a server that will start in the machine, by its kernel's abilities.
+
+    DEVICE:INODE stands for what only the machine can tell.
+    """
     status = executable.stat()
     server = Server(
         id=1,
@@ -61,9 +63,11 @@ def plan_arguments(executable: Path) -> str:
         sockets=(),
         encryption=Fact(False, "its options"),
         thread_pool=Fact(False, "its options"),
+        handle=1,
     )
     plan = build_plan(
         [examined(server)], KernelFacts(recv_tracepoint=False, send_tracepoint=False, uprobes=True)
     )
     assert [planned.choice.rung for planned in plan.servers] == [Rung.SYMBOL]
-    return " ".join(plan.arguments()).replace(str(executable.parent), IN_MACHINE)
+    identity = f"{status.st_dev}:{status.st_ino}"
+    return " ".join(plan.arguments()).replace(identity, "DEVICE:INODE")
