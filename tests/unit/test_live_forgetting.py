@@ -16,6 +16,7 @@ from qjoule.live.snapshot import Controls, Snapshot
 from qjoule.live.source import StreamSource
 from qjoule.live.stream_session import LiveMeta
 from qjoule.model.labels import FORGOTTEN_PROCESSES, FORGOTTEN_SHAPES, OTHER_SHAPES
+from qjoule.trace.stream import encode_block
 
 WINDOW = 100 * MS
 FLOOD, REST = 30, 60  #: windows
@@ -28,7 +29,7 @@ def window(number: int, rows: np.ndarray) -> bytes:
     t0_ns = BEGIN_NS + number * WINDOW
     rows["t0_ns"], rows["t1_ns"] = t0_ns, t0_ns + WINDOW
     reading = energy(t0_ns + WINDOW, (number + 2) * JOULES, 0)
-    return reading + fake_tracer.encode_block(Block.AGGREGATE, rows) + flush(t0_ns + WINDOW)
+    return reading + encode_block(Block.AGGREGATE, rows) + flush(t0_ns + WINDOW)
 
 
 def word(number: int) -> bytes:

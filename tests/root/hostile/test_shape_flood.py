@@ -35,10 +35,9 @@ def test_ever_new_shapes_leave_top_small(mariadb: DatabaseServer) -> None:
     rows = [row for one in snapshots for row in one["interval"]["rows"]]
     assert max(len(one["interval"]["rows"]) for one in snapshots) <= MOST_ROWS
     assert calls(rows, "select ? as steady") == STEADY
-    forgotten = calls(rows, FORGOTTEN_SHAPES)
-    single = sum(row["calls"] for row in rows if "column_" in row["shape"])
-    assert forgotten > 0
-    assert forgotten + single == FLOOD, "every call is somewhere, once"
+    assert calls(rows, FORGOTTEN_SHAPES) > 0
+    # Some texts may be lost: those calls are in rows that say so.
+    assert sum(row["calls"] for row in rows) == FLOOD + STEADY + 1, "each call once"
     last = snapshots[-1]["interval"]["rows"]
     assert len(last) <= 8, "what is idle costs nothing"
 
