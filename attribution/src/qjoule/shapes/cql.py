@@ -18,6 +18,7 @@ import struct
 
 from qjoule.contract import Dialect
 from qjoule.shapes.automaton import NUMBER, STRING
+from qjoule.shapes.texts import Texts
 
 COMPRESSED = "(compressed request)"
 _PREPARED = "(prepared before tracing began)"
@@ -45,27 +46,27 @@ def id_shape(text: bytes) -> str:
 class Batches:
     """Texts of CQL shapes by hash, so that a batch can be told by its statements.
 
-    It holds one text for each hash that it is given: whoever gives them bounds them.
+    It holds the texts that were asked for last: see `Texts`.
     """
 
     def __init__(self) -> None:
-        self._texts: dict[int, str] = {}
+        self._texts = Texts()
 
     def learn(self, shape: int, dialect: Dialect, text: str) -> None:
         """The shape's text, once it has been made."""
         if dialect is Dialect.CQL:
-            self._texts[shape] = text
+            self._texts.add(shape, text)
         elif dialect is Dialect.CQL_ID:
-            self._texts[shape] = _PREPARED
+            self._texts.add(shape, _PREPARED)
 
     def forget(self, shape: int) -> None:
         """The shape's text is no longer known."""
-        self._texts.pop(shape, None)
+        self._texts.forget(shape)
 
     def statement(self, text: bytes, dialect: Dialect) -> tuple[bytes, Dialect]:
         """A batch's record as one CQL statement; any other as it is."""
         if dialect is not Dialect.CQL_BATCH:
             return text, dialect
         hashes = struct.unpack(f"<{len(text) // 8}Q", text[: len(text) // 8 * 8])
-        parts = [self._texts.get(shape, _UNKNOWN) for shape in hashes]
+        parts = [self._texts.get(shape) or _UNKNOWN for shape in hashes]
         return "; ".join(["BEGIN BATCH", *parts, "APPLY BATCH"]).encode(), Dialect.CQL

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from qjoule.contract import Dialect
 from qjoule.shapes.mongodb_message import origin_of
+from qjoule.shapes.texts import Texts
 
 
 class Cursors:
     """Texts of MongoDB shapes by hash.
 
-    It holds one text for each hash that it is given: whoever gives them bounds them.
+    It holds the texts that were asked for last: see `Texts`.
     """
 
     def __init__(self) -> None:
-        self._texts: dict[int, str] = {}
+        self._texts = Texts()
 
     def learn(self, shape: int, dialect: Dialect, text: str) -> None:
         """The shape's text, once it has been made."""
         if dialect is Dialect.MONGODB:
-            self._texts[shape] = text
+            self._texts.add(shape, text)
 
     def waits(self, text: bytes, dialect: Dialect) -> bool:
         """Whether what is told refers to a command that has not been told yet.
@@ -32,10 +33,10 @@ class Cursors:
 
     def forget(self, shape: int) -> None:
         """The shape's text is no longer known."""
-        self._texts.pop(shape, None)
+        self._texts.forget(shape)
 
     def statement(self, text: bytes, dialect: Dialect) -> bytes:
         """A getMore with the command behind it that opened its cursor; any other as it is."""
         if dialect is not Dialect.MONGODB:
             return text
-        return text + self._texts.get(origin_of(text), "").encode()
+        return text + (self._texts.get(origin_of(text)) or "").encode()

@@ -39,6 +39,7 @@ class Life:
     settled: bool = False
     end_ns: int | None = None
     first_seen_ns: int | None = None
+    used: int = 0  #: in which batch of segments it was last met, from 1
     names: list[Name] = field(default_factory=lambda: [Name()])  #: by time; one may come again
     since_ns: list[int] = field(default_factory=list)  #: when each was taken, but for the first
     by_role: dict[str, Name] = field(default_factory=dict)  #: if there were several
@@ -47,6 +48,11 @@ class Life:
     def name(self) -> Name:
         """The last."""
         return self.names[-1]
+
+    @property
+    def is_servers(self) -> bool:
+        """Whether it was a server's thread, at some time."""
+        return any(name.role or any(server for _, server in name.owners) for name in self.all_names)
 
     @property
     def all_names(self) -> list[Name]:

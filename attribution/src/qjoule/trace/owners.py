@@ -25,6 +25,9 @@ from qjoule.trace.schema import IDLE_OWNER, OWNER_KINDS, OWNERS, UNKNOWN_COMM
 
 #: A thread's last stretches run after its exit event, while the kernel takes it apart.
 EXIT_TAIL_NS = 10_000_000_000
+#: Threads whose lives are remembered. Of some the end is never told, if a user causes more events
+#: than are told (`task_rate`): those met in no segment for longest are forgotten, but no server's.
+MAX_THREADS = 65_536
 #: PID_MAX_LIMIT of include/linux/threads.h: pids and tgids have 22 bits.
 PID_LIMIT = 1 << 22
 _KIND_BITS, _SERVER_BITS, _PID_BITS = 3, 16, 22
@@ -33,7 +36,9 @@ _KIND_BITS, _SERVER_BITS, _PID_BITS = 3, 16, 22
 class Owners:
     """Gives out owner ids and the rows of the `owners` table."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_threads: int = MAX_THREADS) -> None:
+        self._max_threads = max_threads
+        self._batch = 0
         self._lives: dict[tuple[int, int], list[Life]] = {}
         self._ended: list[Life] = []
         self._renamed: dict[int, Life] = {}  #: by identity, those with several names
@@ -57,6 +62,7 @@ class Owners:
         key |= segments["server"].astype(np.int64) << _KIND_BITS
         key |= segments["owner_kind"]
         codes, uniques = distinct(key)
+        self._batch += 1
         owners = np.zeros(uniques.size, np.uint32)
         by_time: list[int] = []
         t0_ns = segments["t0_ns"]
@@ -66,6 +72,7 @@ class Owners:
             lives = self._lives.get(thread, ())
             if len(lives) == 1 and lives[0].is_one(earliest_ns):
                 owners[code] = self._owner(lives[0], lives[0].name, role)
+                lives[0].used = self._batch
             else:
                 by_time.append(code)
         result = owners[codes]
@@ -118,6 +125,20 @@ class Owners:
         if gone:
             dropped = {id(life) for life in gone}
             self._ended = [life for life in self._ended if id(life) not in dropped]
+        if len(self._lives) > self._max_threads:
+            self._forget_unused()
+
+    def _forget_unused(self) -> None:
+        """Makes room for a while: to look at all of them for each new one would take too long."""
+        used = {
+            thread: max(life.used for life in lives)
+            for thread, lives in self._lives.items()
+            if lives and not any(life.is_servers for life in lives)
+        }
+        more = len(self._lives) - self._max_threads * 3 // 4
+        for thread in sorted(used, key=used.__getitem__)[:more]:
+            for life in self._lives.pop(thread):
+                self._renamed.pop(id(life), None)
 
     # ---- lives --------------------------------------------------------------------------------
 
@@ -130,6 +151,9 @@ class Owners:
             life = next((one for one in reversed(lives) if (one.begin_ns or 0) <= t_ns), life)
         if event == TaskEvent.FORK:
             if life is None or not _adopts(life, t_ns):
+                if life is not None and life.end_ns is None and (life.begin_ns or 0) < t_ns:
+                    life.end_ns = t_ns  # its exit was lost
+                    self._ended.append(life)
                 life = _begin(lives, thread, t_ns)
             life.begin_ns = t_ns
             lives.sort(key=lambda one: one.begin_ns or -1)
@@ -196,6 +220,7 @@ class Owners:
             place = np.searchsorted(begins, times.astype(np.int64), side="right") - 1
             for index in np.unique(place).tolist():
                 mine, life = rows[place == index], lives[index]
+                life.used = self._batch
                 called = life.called(t0_ns[mine])
                 for number in np.unique(called).tolist():
                     owner = self._owner(life, life.names[number], role)

@@ -23,6 +23,7 @@ START_CHARACTERS = 100
 HASHES_PER_SHAPE = 4
 #: Hashes of single queries that have not ended; those told longest ago are forgotten.
 MAX_SINGLES = 100_000
+MAX_WAITING = 4_096  #: texts of up to 4 KiB that refer to one that has not come
 
 
 #: Of MySQL's statement, alone or among several that were sent as one.
@@ -102,7 +103,7 @@ class Statements:
             self._single(frame, shape, dialect)
             return
         if dialect is not None and self._cursors.waits(frame.text, dialect):
-            if len(self._waiting) < self._max_shapes:
+            if len(self._waiting) < min(self._max_shapes, MAX_WAITING):
                 self._waiting[shape] = frame
             return
         self._waiting.pop(shape, None)
