@@ -59,12 +59,12 @@ def flooded(*, texts: bool) -> Iterator[bytes]:
         yield window(number, np.concatenate([steady, sums(new, ONE_NS)]))
 
 
-def snapshots(body: bytes, group: str = "fingerprint") -> list[Snapshot]:
+def snapshots(body: bytes, *, totals: bool = True) -> list[Snapshot]:
     stream = head() + text(STEADY, b"SELECT steady") + energy(BEGIN_NS, JOULES, 0) + body
     stream += end(BEGIN_NS + (FLOOD + REST) * WINDOW)
     meta = LiveMeta(servers={1: "mariadb"}, rungs={"mariadb": "symbol"})
     source = StreamSource(io.BytesIO(stream), fake_tracer.fingerprint, meta)
-    return list(source.snapshots(Controls(1.0, group)))
+    return list(source.snapshots(Controls(1.0, totals=totals)))
 
 
 @pytest.mark.parametrize("texts", [True, False])
@@ -120,3 +120,10 @@ def test_processes_with_ever_new_names_are_forgotten() -> None:
     assert len(processes) <= REMEMBERED + SPARE + 1
     assert sum(row.cpu_ns for row in processes) == FLOOD * PER_WINDOW * ONE_NS
     assert FORGOTTEN_PROCESSES in {row.keys["process"] for row in processes}
+
+
+def test_a_total_that_nobody_looks_at_is_not_made() -> None:
+    seen = snapshots(b"".join(flooded(texts=True)), totals=False)
+    with_totals = snapshots(b"".join(flooded(texts=True)))
+    assert all(one.total is one.interval for one in seen)
+    assert [one.interval for one in seen] == [one.interval for one in with_totals]

@@ -178,7 +178,9 @@ def command(
             where=selected,
         )
     source = Bounded(source, max_values)
-    controls = Controls(delay, ",".join(keys))
+    # Which of a tag's values are named hangs on the total.
+    totals = not batch or any(key.startswith(TAG) for key in keys)
+    controls = Controls(delay, ",".join(keys), totals=totals)
     try:
         if batch:
             _print(source, controls, snapshots, as_json=as_json, as_csv=as_csv, limit=limit)

@@ -15,7 +15,8 @@ class Snapshot:
     """What was found up to one moment.
 
     `interval` covers the last interval, `total` everything since the last reset. `elapsed_s`
-    is the time since tracing began, on the trace's own clock.
+    is the time since tracing began, on the trace's own clock. Where nobody looks at the total
+    (`Controls.totals`) it may be the interval's.
     """
 
     interval: Attribution
@@ -28,7 +29,11 @@ class Snapshot:
 class Controls:
     """What the view asks of its source, from another thread."""
 
-    def __init__(self, interval_s: float = 2.0, group: str = "fingerprint") -> None:
+    def __init__(
+        self, interval_s: float = 2.0, group: str = "fingerprint", *, totals: bool = True
+    ) -> None:
+        """`totals`: whether anybody looks at `Snapshot.total`; a live source may leave it out."""
+        self.totals = totals
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._interval_s = interval_s

@@ -114,6 +114,7 @@ def _rows(
         name: parts.ends(ledger.domains[name].energy_nj.astype(np.float64))
         for name, parts in errors.items()
     }
+    of_each = {name: parts.each() for name, parts in errors.items()}
     nothing = np.zeros(len(labels))
     low, high = intervals.get(ledger.main, (nothing, nothing))
     others = [name for name in ledger.domain_names if name != ledger.main]
@@ -154,8 +155,8 @@ def _rows(
                 power_factor=findings.power_factor(g),
                 shared_nj=int(main.shared_nj[g]) if main else None,
                 timed=int(calls.timed[g]),
-                error=errors[ledger.main].of(g) if main else None,
-                error_by_domain={n: errors[n].of(g) for n in others},
+                error=of_each[ledger.main][g] if main else None,
+                error_by_domain={n: of_each[n][g] for n in others},
             )
         )
     present = {row.kind for row in rows}

@@ -49,12 +49,19 @@ class EnergyErrors(Generic[_V]):
         high = middle + half + self.unnamed_nj + self.up_nj
         return cast(_V, np.floor(np.maximum(low, 0.0))), cast(_V, np.ceil(high))
 
+    def each(self) -> list[RowErrors]:
+        """The errors of each of them, (n,)."""
+        columns = (np.asarray(getattr(self, name)).tolist() for name in _ERRORS)
+        return [EnergyErrors(*row) for row in zip(*columns, strict=True)]
+
     def of(self, group: int) -> RowErrors:
         """The errors of one of them."""
         return EnergyErrors(
             *(float(np.asarray(getattr(self, f.name))[group]) for f in fields(self))
         )
 
+
+_ERRORS = tuple(field.name for field in fields(EnergyErrors))
 
 RowErrors: TypeAlias = EnergyErrors[float]  #: of one row's energy
 
