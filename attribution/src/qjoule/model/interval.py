@@ -54,12 +54,6 @@ class EnergyErrors(Generic[_V]):
         columns = (np.asarray(getattr(self, name)).tolist() for name in _ERRORS)
         return [EnergyErrors(*row) for row in zip(*columns, strict=True)]
 
-    def of(self, group: int) -> RowErrors:
-        """The errors of one of them."""
-        return EnergyErrors(
-            *(float(np.asarray(getattr(self, f.name))[group]) for f in fields(self))
-        )
-
 
 _ERRORS = tuple(field.name for field in fields(EnergyErrors))
 
