@@ -26,6 +26,7 @@ from qjoule.model.fold import bound_tags
 from qjoule.model.result import Row
 from qjoule.model.selection import selection
 from qjoule.reporters.csv_report import to_csv
+from qjoule.reporters.missing import lost
 from qjoule.reporters.table import render
 from qjoule.tags.told import Call
 from qjoule.trace.ingest import record
@@ -169,6 +170,24 @@ def test_a_replay_and_the_live_view_say_the_same(trace: Trace, story: traffic.St
         assert (row.calls, row.rung, row.exact) == (same.calls, "tag", False)
         assert row.energy_nj == pytest.approx(same.energy_nj, rel=0.1)
         assert row.latency_ns_mean == same.latency_ns_mean
+
+
+def test_what_is_not_told_and_not_believed_is_a_loss(story: traffic.Story, tmp_path: Path) -> None:
+    telling = Telling(calls_of(story))
+    telling.lost, telling.unverified = 3, 5
+    stream = b"".join(traffic.recorded(silent(story), Grade.SIMULATED))
+    writer = TraceWriter(tmp_path / "t")
+    record(Stream(io.BytesIO(stream)), writer, fake_tracer.fingerprint, META, tagging=telling)
+    live = StreamSource(
+        io.BytesIO(b"".join(traffic.live(silent(story), Grade.SIMULATED))),
+        fake_tracer.fingerprint,
+        LiveMeta(servers={1: SERVER}, rungs={SERVER: "none"}),
+        telling=telling,
+    )
+    last = list(live.snapshots(Controls(5.0, "fingerprint")))[-1].total
+    for loss in (Trace(tmp_path / "t").loss, last.trace.loss):
+        assert (loss["tags"], loss["unverified"]) == (3, 5)
+        assert "5 calls on connections that may be another user's" in lost(loss)
 
 
 def live_by(by: str, story: traffic.Story, *where: str, rung: str = "none") -> dict[str, Row]:
