@@ -183,7 +183,8 @@ def _of(found: Discovery, pid: int) -> Server:
 
 
 def _without_handles(server: Server) -> Server:
-    resolution = server.resolution and replace(server.resolution, handle=0)
+    """And without the name of a library, which root itself opens by another one."""
+    resolution = server.resolution and replace(server.resolution, handle=0, library="")
     return replace(server, id=0, handle=0, resolution=resolution)
 
 
@@ -196,6 +197,8 @@ def test_what_is_found_is_what_root_itself_would_find(
     found = _of(through, server.pid)
     assert found.handle
     assert found.exe
+    assert found.resolution
+    assert bool(found.resolution.library) == bool(found.resolution.handle) == (name == "voltdb")
     assert _without_handles(found) == _without_handles(_of(itself, server.pid))
 
 
