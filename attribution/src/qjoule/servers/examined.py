@@ -6,6 +6,7 @@ and handed over as JSON (`examined_json`).
 
 from __future__ import annotations
 
+import codecs
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -19,6 +20,7 @@ from qjoule.servers.config_mongodb import mongodb_facts
 from qjoule.servers.config_mysql import mysql_facts
 from qjoule.servers.config_postgres import NO_POOL, postgres_encryption
 from qjoule.servers.config_redis import is_redis_server, redis_encryption, redis_io_threads
+from qjoule.servers.function_code import load_disassembler
 from qjoule.servers.identify import identify
 from qjoule.servers.listening import PORT_RANGE_DEFAULT, Listening, SocketTables
 from qjoule.servers.one_line import one_line
@@ -101,6 +103,13 @@ def _plain(value: Any, name: str) -> Any:
     if isinstance(value, str):
         return one_line(value) if name in _MESSAGES else value.replace("\0", " ")
     return value
+
+
+def prepare() -> None:
+    """Loads all that `examine` needs: after it, that opens nothing but what its access gives."""
+    load_disassembler()
+    for name in ("utf-8", "latin-1", "ascii"):
+        codecs.lookup(name)
 
 
 def examine(access: Access, facts: Facts, tables: SocketTables | None = None) -> Examined:

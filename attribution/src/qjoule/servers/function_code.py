@@ -41,6 +41,13 @@ def instructions(code: bytes, vaddr: int = 0) -> Iterator[Any]:
     yield from _disassembler().disasm(code, vaddr)
 
 
+def load_disassembler() -> None:
+    """What else happens when the first instruction is looked at, and opens files."""
+    from capstone import x86  # noqa: F401, PLC0415 - see below
+
+    list(_disassembler().disasm(b"\x90", 0))
+
+
 @cache
 def _disassembler() -> Any:
     import capstone  # noqa: PLC0415 - loads a shared library: only when code is looked at
