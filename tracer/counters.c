@@ -34,6 +34,8 @@ static void open_on_all(struct counters *counters, int i, uint32_t type, uint64_
 			missing++;
 		}
 	}
+	if (err == ECONNRESET) /* nothing can be attached: that is told then */
+		return;
 	if (missing == counters->cpu_count)
 		fprintf(stderr, "qjoule-tracer: counter %s is not available: %s\n",
 			counter_names[i], strerror(err));

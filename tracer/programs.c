@@ -16,7 +16,10 @@
 
 int programs_complain(const char *what, int err)
 {
-	fprintf(stderr, "qjoule-tracer: %s: %s\n", what, strerror(-err));
+	if (err == -ECONNRESET)
+		fputs("qjoule-tracer: the root part (qjoule-root) has ended\n", stderr);
+	else
+		fprintf(stderr, "qjoule-tracer: %s: %s\n", what, strerror(-err));
 	return err;
 }
 

@@ -92,6 +92,7 @@ def test_no_memory_errors_under_load(request: pytest.FixtureRequest, kind: str, 
         words = running.finish()
     assert words == ""
     assert running.frames[-1].kind is Block.END
+    assert running.root.process.returncode == 0, "the root part had one"
 
 
 def test_counters_count_what_the_cpu_did(mariadb: DatabaseServer) -> None:

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from qjoule.root_part.protocol import Kind, Opened, ask
-from qjoule.servers.elf import open_executable
 from root.support.attaching import held, load, load_bytes, refused, uprobe
 from root.support.root_part import RootPart, root_part
+from servers.elf_places import offset_of
 from servers.toy_elf import MYSQL_8, toy_server
 
 pytestmark = pytest.mark.root
@@ -53,16 +53,7 @@ def target(toy: Path, tmp_path: Path) -> Iterator[Target]:
     path.chmod(0o755)
     with root_part() as root, root.tracer() as tracer:
         load(tracer, load_bytes(PROGRAM))
-        yield Target(root, tracer, path, root.installed(path), offset_of(path))
-
-
-def offset_of(path: Path) -> int:
-    executable = open_executable(path)
-    (symbol,) = executable.functions(MYSQL_8)
-    offset = executable.file_offset(symbol.vaddr)
-    assert offset is not None
-    assert executable.read(offset, 1) == PUSH
-    return offset
+        yield Target(root, tracer, path, root.installed(path), offset_of(path, MYSQL_8))
 
 
 def test_what_is_as_it_was_is_attached_to(target: Target) -> None:

@@ -8,7 +8,7 @@ import re
 import socket
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -102,5 +102,8 @@ def refused(number: int) -> Iterator[None]:
 
 def held(root: RootPart) -> Counter[str]:
     """What the root part holds that stays loaded or attached, by kind."""
-    links = [str(one.readlink()) for one in Path(f"/proc/{root.pid}/fd").iterdir()]
-    return Counter(link for link in links if link in _HOLDING)
+    links: Counter[str] = Counter()
+    for one in Path(f"/proc/{root.pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            links[str(one.readlink())] += 1
+    return Counter({name: links[name] for name in _HOLDING if links[name]})

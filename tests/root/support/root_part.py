@@ -31,6 +31,10 @@ test.recv(1)
 """
 
 
+class NotStarted(Exception):
+    """The root part ended before it had a command."""
+
+
 class RootPart:
     """A root part that runs."""
 
@@ -108,7 +112,8 @@ def root_part(
         theirs.close()
         try:
             _, fds, _, _ = socket.recv_fds(ours, 1, 1)
-            assert fds, "the root part did not start its command"
+            if not fds:
+                raise NotStarted("the root part did not start its command")
             with socket.socket(fileno=fds[0]) as connection:
                 yield RootPart(process, connection)
             ours.shutdown(socket.SHUT_RDWR)
