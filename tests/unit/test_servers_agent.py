@@ -52,7 +52,7 @@ def test_a_server_with_an_agent_is_on_its_rung() -> None:
     assert planned.choice.exact
     arguments = " ".join(plan.arguments())
     assert "--server 1:cassandra:agent:1:2" in arguments
-    assert planned.library == MARKED
+    assert planned.library == str(MARKED)
     assert arguments.count("--probe 1:agent-") == 6
 
 
@@ -61,7 +61,7 @@ def test_servers_of_one_jvm_each_have_their_own_probes() -> None:
     agents = {100: agent(), 200: agent(other)}
     plan = build_plan([cassandra(100), cassandra(200), cassandra(300)], KERNEL, agents=agents)
     words = plan.arguments()
-    assert [one.library for one in plan.traced] == [MARKED, other, None]
+    assert [one.library for one in plan.traced] == [str(MARKED), str(other), ""]
     assert sum(word.startswith("2:agent-") for word in words) == 6
     assert plan.traced[2].choice.rung is not Rung.AGENT
 

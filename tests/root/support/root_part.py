@@ -133,8 +133,10 @@ def _with_handles(root: RootPart, one: PlannedServer) -> PlannedServer:
     if not one.traced or not one.probes:
         return one
     server = one.server
-    if one.library is not None:
-        first, _, end = one.library.name.partition("-")  # a file of /proc/PID/map_files
+    if one.library:
+        first, _, end = one.library.rpartition("/")[2].partition(
+            "-"
+        )  # a file of /proc/PID/map_files
         file = root.mapped(server.tgids[0], int(first, 16), int(end, 16))
         return replace(one, library_handle=file.handle)
     file = root.executable(server.tgids[0]) if server.running else root.installed(server.exe_path)
