@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdbool.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
@@ -39,11 +40,16 @@ int opened_identify(int fd, struct rp_file *out)
 	return 0;
 }
 
-static bool has_name(int fd)
+/* What memfd_create(2) makes is on one file system, which is mounted nowhere. */
+static bool is_unnamed_memory(uint64_t device)
 {
+	int own = memfd_create("own", MFD_CLOEXEC);
 	struct stat st;
+	bool same = own < 0 || fstat(own, &st) || st.st_dev == device;
 
-	return !fstat(fd, &st) && st.st_nlink;
+	if (own >= 0)
+		close(own);
+	return same;
 }
 
 static bool is_same(const struct rp_file *kept, const struct rp_file *now)
@@ -66,8 +72,7 @@ int opened_keep(int fd, struct rp_file *out)
 			return out->handle = opened[i].file.handle;
 		}
 	}
-	/* Only files in memory have seals (fcntl(2)). */
-	if (!err && fcntl(fd, F_GET_SEALS) >= 0 && !has_name(fd))
+	if (!err && is_unnamed_memory(out->device))
 		err = -EACCES;
 	if (!err && opened_count == MAX_OPENED)
 		err = -ENFILE;
