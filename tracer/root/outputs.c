@@ -30,7 +30,8 @@
 #define DEFAULT_NAME	  "qjoule-" /* of a trace: date and time follow */
 #define OPEN_DIRECTORY	  (O_RDONLY | O_DIRECTORY | O_CLOEXEC)
 #define LOADER_FILE_BYTES (32 << 20) /* the agent's files are much smaller */
-#define ABOVE		  32	     /* descriptors that a program does not inherit */
+#define LOADER_FILES	  64
+#define ABOVE		  32 /* descriptors that a program does not inherit */
 
 /* A name in a directory that is open. */
 struct place {
@@ -233,9 +234,10 @@ static const struct rp_request *loader_request;
 static int become_loader(const struct root *root, char **words)
 {
 	struct rlimit none = {0, 0}, bytes = {LOADER_FILE_BYTES, LOADER_FILE_BYTES};
+	struct rlimit files = {LOADER_FILES, LOADER_FILES}, processes;
 	char *environment[] = {NULL};
 	sigset_t signals;
-	int error, null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	int error, null = open("/dev/null", O_RDWR); /* 0 to 2 may have been closed */
 
 	(void)root;
 	for (int i = 0; i < LOADER_FDS; i++)
@@ -247,8 +249,13 @@ static int become_loader(const struct root *root, char **words)
 	sigemptyset(&signals);
 	sigprocmask(SIG_SETMASK, &signals, NULL);
 	umask(0077);
+	/* The JVM's threads count as processes of its user, whatever limit the JVM itself has. */
+	if (getrlimit(RLIMIT_NPROC, &processes))
+		return -errno;
+	processes.rlim_cur = processes.rlim_max;
 	if (setsid() < 0 || chdir("/") || setrlimit(RLIMIT_CORE, &none) ||
-	    setrlimit(RLIMIT_FSIZE, &bytes))
+	    setrlimit(RLIMIT_FSIZE, &bytes) || setrlimit(RLIMIT_NOFILE, &files) ||
+	    setrlimit(RLIMIT_NPROC, &processes))
 		return -errno;
 	error = rights_give_up(loader_request->number, loader_request->flags);
 	if (error)
@@ -317,15 +324,16 @@ static int load_agent(const struct root *root, const struct rp_request *request,
 	static const char *const files[] = {"qjoule-agent.jar", "hooks.jar", "libqjoule_agent.so"};
 	const char *python = root->command[0];
 	int length = (int)(strrchr(python, '/') - python), pair[2], error;
-	char path[PATH_MAX], pid[16], own_pid[16];
+	char path[PATH_MAX], pid[16], own_pid[16], seconds[32];
 	char *words[] = {root->command[0],
 			 "-I",
 			 "-m",
 			 "qjoule.servers.agent_loader",
 			 pid,
 			 own_pid,
-			 request->size & 1 ? "--client-tags" : "--seconds=30",
-			 request->size & 2 ? "--no-signal" : "--seconds=30",
+			 seconds,
+			 request->size & 1 ? "--client-tags" : seconds,
+			 request->size & 2 ? "--no-signal" : seconds,
 			 NULL};
 	struct stat status;
 
@@ -341,6 +349,7 @@ static int load_agent(const struct root *root, const struct rp_request *request,
 	loader_fds[LOADER_HANDLE] = pidfd_open(request->pid, 0);
 	snprintf(pid, sizeof(pid), "%d", request->pid);
 	snprintf(own_pid, sizeof(own_pid), "%d", (int)request->offset);
+	snprintf(seconds, sizeof(seconds), "--seconds=%u", (unsigned)(request->size >> 2));
 	snprintf(path, sizeof(path), "/proc/%d/root", request->pid);
 	loader_fds[LOADER_ROOT] = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	*strrchr(path, '/') = '\0';

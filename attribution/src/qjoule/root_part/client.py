@@ -109,18 +109,19 @@ class RootPart:
         *,
         client_tags: bool = False,
         may_signal: bool = True,
+        seconds: int = 30,
     ) -> socket.socket:
         """Starts the agent's loader as the user of a JVM; the socket on which it answers.
 
         Args:
             own_pid: the JVM's number in its own pid namespace.
-            client_tags, may_signal: see `servers.agent_loader`.
+            client_tags, may_signal, seconds: see `servers.agent_loader`.
 
         Raises:
             Refused: that is not its user, or root is.
         """
         connection = self.need("an agent")
-        options = client_tags | (not may_signal) << 1
+        options = client_tags | (not may_signal) << 1 | seconds << 2
         reply = ask(
             connection, Kind.AS, pid=pid, number=uid, flags=gid, offset=own_pid, size=options
         )
