@@ -7,7 +7,6 @@ import importlib
 import json
 import os
 import socket
-import struct
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -15,9 +14,10 @@ from pathlib import Path
 
 from qjoule.errors import QjouleError
 from qjoule.root_part.access import SocketAccess, identity_of, opened_of
+from qjoule.root_part.bound import bound, who_is
 from qjoule.root_part.client import root_part
 from qjoule.root_part.examiner import Failed, Task, run_all
-from qjoule.root_part.protocol import MAX_GROUPS, MAX_KEPT, Kind, Refused, RootPartGone, What, ask
+from qjoule.root_part.protocol import MAX_KEPT, Kind, Refused, RootPartGone, What, ask
 from qjoule.servers.access import FileIdentity, Opened
 from qjoule.servers.direct_access import (
     DELETED,
@@ -25,7 +25,6 @@ from qjoule.servers.direct_access import (
     installed_files,
     is_process,
     port_range,
-    read_bytes,
 )
 from qjoule.servers.examined import Examined, Facts, examine
 from qjoule.servers.examined_json import examined_from_json
@@ -38,17 +37,6 @@ _PROC = Path("/proc")
 _CPU_S = 8
 #: Of a user whose candidates took it all: everybody waits for them.
 _CPU_LEAST_S = 1
-
-
-@dataclass(frozen=True)
-class _Who:
-    """A process as everybody may see it."""
-
-    started: int  #: clock ticks since the machine was booted: with its pid, which process it is
-    parent: int
-    uid: int
-    gid: int
-    groups: tuple[int, ...]
 
 
 def this_host() -> Host | None:
@@ -78,7 +66,7 @@ class RootPartHost:
             with suppress(Refused, ValueError, LookupError):
                 pid = int(name)
                 reply = ask(self.connection, Kind.EXE, pid=pid)
-                who = _who(pid)
+                who = who_is(pid)
                 path = os.fsdecode(reply.text)
                 plain = path.removesuffix(DELETED)
                 key = identity_of(reply.file).key
@@ -138,7 +126,7 @@ class _Seat:
             reply = ask(self._host.connection, Kind.INSTALLED, text=os.fsencode(facts.exe_name))
             file = self._file = opened_of(reply)
             return Task(lambda fd: _said(_examined_file(replace(file, fd=fd), facts)), file.fd)
-        self._uid, self._bound = _bound(self._host.connection, facts.pid)
+        self._uid, self._bound = bound(self._host.connection, facts.pid)
         return Task(
             lambda fd: _said(_examined_process(fd, facts)),
             os.dup(self._bound.fileno()),
@@ -179,51 +167,6 @@ class _Seat:
                 reply = ask(self._bound, Kind.OPEN, number=What.KEPT, offset=number)
                 kept.add(reply.file.handle)
         return kept
-
-
-def _bound(connection: socket.socket, pid: int) -> tuple[int, socket.socket]:
-    """Whose the process is, and a socket that reaches what is its own.
-
-    Raises:
-        QjouleError: there is no such process.
-    """
-    try:
-        who = _who(pid)
-        groups = struct.pack(f"={len(who.groups)}I", *who.groups)
-        reply = ask(
-            connection,
-            Kind.BIND,
-            pid=pid,
-            number=who.uid,
-            flags=who.gid,
-            size=len(groups),
-            text=groups,
-        )
-        bound = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, reply.fd)
-        bound.set_inheritable(False)
-        # The same process before and after: so these are its rights, and not of one before it.
-        if _who(pid).started != who.started:
-            bound.close()
-            raise QjouleError("it has ended")
-    except (ValueError, LookupError):
-        raise QjouleError("it has ended") from None
-    return who.uid, bound
-
-
-def _who(pid: int) -> _Who:
-    """Raises ValueError or LookupError if there is no such process."""
-    directory = _PROC / str(pid)
-    lines = read_bytes(directory / "status").decode(errors="replace").splitlines()
-    said = dict(line.partition(":\t")[::2] for line in lines)
-    # The name in parentheses may itself hold spaces and parentheses (proc(5), /proc/pid/stat).
-    started = int(read_bytes(directory / "stat").rpartition(b")")[2].split()[19])
-    return _Who(
-        started,
-        int(said["PPid"]),
-        int(said["Uid"].split()[1]),  # real, effective, saved, file system
-        int(said["Gid"].split()[1]),
-        tuple(int(group) for group in said["Groups"].split()[:MAX_GROUPS]),
-    )
 
 
 def _examined_process(descriptor: int, facts: Facts) -> Examined:

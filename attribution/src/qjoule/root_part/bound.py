@@ -1,0 +1,74 @@
+"""Sockets of the root part that are bound to one process: what they open is that process' own."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from qjoule.errors import QjouleError
+from qjoule.root_part.protocol import MAX_GROUPS, Kind, ask
+from qjoule.servers.direct_access import read_bytes
+
+_PROC = Path("/proc")
+
+
+@dataclass(frozen=True)
+class Who:
+    """A process as everybody may see it."""
+
+    started: int  #: clock ticks since the machine was booted: with its pid, which process it is
+    parent: int
+    uid: int
+    gid: int
+    groups: tuple[int, ...]
+
+
+def bound(connection: socket.socket, pid: int) -> tuple[int, socket.socket]:
+    """Whose the process is, and a socket that reaches what is its own.
+
+    Raises:
+        QjouleError: there is no such process.
+    """
+    try:
+        who = who_is(pid)
+    except (ValueError, LookupError):
+        raise QjouleError("it has ended") from None
+    groups = struct.pack(f"={len(who.groups)}I", *who.groups)
+    reply = ask(
+        connection,
+        Kind.BIND,
+        pid=pid,
+        number=who.uid,
+        flags=who.gid,
+        size=len(groups),
+        text=groups,
+    )
+    found = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, reply.fd)
+    found.set_inheritable(False)
+    # The same process before and after: so these are its rights, and not of one before it.
+    try:
+        started = who_is(pid).started
+    except (ValueError, LookupError):
+        started = -1
+    if started != who.started:
+        found.close()
+        raise QjouleError("it has ended")
+    return who.uid, found
+
+
+def who_is(pid: int) -> Who:
+    """Raises ValueError or LookupError if there is no such process."""
+    directory = _PROC / str(pid)
+    lines = read_bytes(directory / "status").decode(errors="replace").splitlines()
+    said = dict(line.partition(":\t")[::2] for line in lines)
+    # The name in parentheses may itself hold spaces and parentheses (proc(5), /proc/pid/stat).
+    started = int(read_bytes(directory / "stat").rpartition(b")")[2].split()[19])
+    return Who(
+        started,
+        int(said["PPid"]),
+        int(said["Uid"].split()[1]),  # real, effective, saved, file system
+        int(said["Gid"].split()[1]),
+        tuple(int(group) for group in said["Groups"].split()[:MAX_GROUPS]),
+    )
