@@ -15,12 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from qjoule.servers import jvm_attach
+from qjoule.servers import agent, jvm_process
 from qjoule.servers.access import ProcFile
-from qjoule.servers.agent import Agent, put_agent
+from qjoule.servers.agent import agent_files
 from qjoule.servers.direct_access import DirectAccess
-from qjoule.servers.jvm_attach import CannotAttach, identity_of
+from qjoule.servers.jvm_attach import CannotAttach
+from qjoule.servers.jvm_process import Identity
 from qjoule.servers.maps import mapped_files
+from qjoule.servers.procfs import Process
+from root.support.agents import agents_by_root_part
 from servers.process import Unavailable
 from servers.toy_cassandra import ToyCassandra, compile_toy, toy_cassandra
 
@@ -42,12 +45,25 @@ def classes() -> Iterator[Path]:
 
 
 @contextmanager
-def agent_in(toy: ToyCassandra) -> Iterator[Agent]:
-    agent = put_agent(toy.process)
-    try:
-        yield agent
-    finally:
-        agent.close()
+def agent_in(toy: ToyCassandra) -> Iterator[os.stat_result]:
+    """Tells the file that its probes would be in."""
+    with agents_by_root_part() as agents:
+        put = agents.put(toy.process)
+        try:
+            assert put.handle
+            yield agents.library(put).stat()
+        finally:
+            put.close()
+
+
+def put_into(toy: ToyCassandra) -> None:
+    with agents_by_root_part() as agents:
+        agents.put(toy.process).close()
+
+
+def identity_of(process: Process) -> Identity:
+    with agents_by_root_part() as agents, agents.reached(process) as jvm:
+        return jvm_process.identity_of(jvm.pid, jvm_process.status_of(jvm))
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -75,7 +91,7 @@ def left_behind(toy: ToyCassandra) -> list[str]:
 
 def refused(toy: ToyCassandra, words: str) -> None:
     with pytest.raises(CannotAttach) as told:
-        put_agent(toy.process)
+        put_into(toy)
     said = str(told.value)
     assert words in said
     assert "\n" not in said
@@ -84,9 +100,9 @@ def refused(toy: ToyCassandra, words: str) -> None:
 
 
 def works(toy: ToyCassandra) -> None:
-    with agent_in(toy) as agent:
+    with agent_in(toy) as library:
         assert left_behind(toy) == []
-        assert agent.library.stat().st_size > 1000
+        assert library.st_size == agent_files()[-1].stat().st_size
         assert has_agent(toy)
         assert toy.process_request("answered") == "answered"
     until(lambda: not has_agent(toy))
@@ -110,14 +126,18 @@ def test_one_at_a_time(classes: Path) -> None:
         assert has_agent(toy)
 
 
-def test_a_user_that_is_not_root(classes: Path) -> None:
-    nobody = pwd.getpwnam("nobody")
-    identity = (f"--reuid={nobody.pw_uid}", f"--regid={nobody.pw_gid}", "--clear-groups")
-    with toy_cassandra(classes / "all", prefix=("setpriv", *identity)) as toy:
-        assert identity_of(toy.process).uid == nobody.pw_uid
+def test_the_user_of_the_jvm(classes: Path) -> None:
+    with toy_cassandra(classes / "all") as toy:
+        assert identity_of(toy.process).uid == pwd.getpwnam("nobody").pw_uid
         works(toy)
         assert os.geteuid() == 0
         assert os.getegid() == 0
+
+
+def test_a_jvm_of_root(classes: Path) -> None:
+    with toy_cassandra(classes / "all", user="root") as toy:
+        refused(toy, "runs as root")
+        assert not has_agent(toy)
 
 
 def test_namespaces_of_its_own(classes: Path) -> None:
@@ -163,12 +183,12 @@ def test_attaching_disabled_by_the_environment(classes: Path) -> None:
 def test_attaching_disabled_where_it_cannot_be_seen(
     classes: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jvm_attach, "ATTACH_SECONDS", 1.0)
+    monkeypatch.setattr(agent, "ATTACH_SECONDS", 1.0)
     options = classes / "options"
     options.write_text("-XX:+DisableAttachMechanism\n")
     with toy_cassandra(classes / "all", f"@{options}") as toy:
         with pytest.raises(CannotAttach, match="does not answer within 1 s"):
-            put_agent(toy.process)
+            put_into(toy)
         assert left_behind(toy) == []
         said = toy.process_request("still there")
         while said != "still there":  # the JVM took the signal for the wish to see its threads
@@ -185,12 +205,12 @@ def test_a_jvm_that_a_signal_would_end(classes: Path) -> None:
 
 
 def test_a_jvm_that_hangs(classes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jvm_attach, "ATTACH_SECONDS", 1.0)
+    monkeypatch.setattr(agent, "ATTACH_SECONDS", 1.0)
     with toy_cassandra(classes / "all") as toy:
         os.kill(toy.process.pid, signal.SIGSTOP)
         try:
             with pytest.raises(CannotAttach, match="does not answer"):
-                put_agent(toy.process)
+                put_into(toy)
         finally:
             os.kill(toy.process.pid, signal.SIGCONT)
         assert left_behind(toy) == []
@@ -199,7 +219,7 @@ def test_a_jvm_that_hangs(classes: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_server_that_is_no_cassandra_5(classes: Path) -> None:
     with toy_cassandra(classes / "bare") as toy:
         with pytest.raises(CannotAttach, match=r"no Cassandra 5\.0: it has no"):
-            put_agent(toy.process)
+            put_into(toy)
         assert left_behind(toy) == []
         assert not has_agent(toy)
 
@@ -209,7 +229,7 @@ def test_a_process_that_has_ended(classes: Path) -> None:
         toy.child.kill()
         toy.child.wait()
         with pytest.raises(CannotAttach, match="has ended"):
-            put_agent(toy.process)
+            put_into(toy)
 
 
 def test_a_socket_left_by_an_earlier_process(classes: Path) -> None:
@@ -217,17 +237,18 @@ def test_a_socket_left_by_an_earlier_process(classes: Path) -> None:
         stale = Path(f"/tmp/.java_pid{toy.process.pid}")
         with socket.socket(socket.AF_UNIX) as listening:
             listening.bind(str(stale))
+        os.chown(stale, identity_of(toy.process).uid, -1)
         works(toy)
 
 
 def test_the_library_that_is_probed_is_the_one_that_was_put(classes: Path) -> None:
     with toy_cassandra(classes / "all") as toy:
         with agent_in(toy) as first:
-            one = first.library.stat().st_ino
+            pass
         until(lambda: not has_agent(toy))
         with agent_in(toy) as second:
-            assert second.library.stat().st_ino != one
+            assert second.st_ino != first.st_ino
             maps = DirectAccess(toy.process.directory).proc(ProcFile.MAPS)
             areas = toy.process.directory / "map_files"
             found = mapped_files(maps, "libqjoule_agent.so")
-            assert second.library in [areas / mapping.area for mapping in found]
+            assert second.st_ino in [(areas / one.area).stat().st_ino for one in found]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -89,20 +90,22 @@ class Client:
 
 @contextmanager
 def cassandra_server(
-    *jvm_options: str, settings: Mapping[str, str] | None = None, identity: tuple[str, ...] = ()
+    *jvm_options: str, settings: Mapping[str, str] | None = None
 ) -> Iterator[DatabaseServer]:
-    """A Cassandra of one node, ready for CQL.
+    """A Cassandra of one node, ready for CQL: as `nobody` if root starts it.
+
+    No agent is put into JVMs of root.
 
     Args:
         jvm_options: before its main class, such as `-Dcassandra.native.epoll.enabled=false`.
         settings: further lines of cassandra.yaml.
-        identity: setpriv's options for another user.
 
     Raises:
         Unavailable: no Java, or its jars cannot be fetched.
     """
-    java, jars = jvm.java(), cassandra.installation()
+    java, installed = jvm.java(), cassandra.installation()
     with server_directory() as directory:
+        jars = jvm.readable(installed, directory)
         port = free_port()
         configuration = _configure(directory, port, settings or {})
         argv = [
@@ -134,7 +137,7 @@ def cassandra_server(
                 port,
                 none,
                 connect_cassandra,
-                identity=identity,
+                identity=jvm.options_of_user("nobody") if os.geteuid() == 0 else (),
                 may_be_killed=True,
             )
         ) as started:
@@ -168,7 +171,9 @@ def _configure(directory: Path, port: int, settings: Mapping[str, str]) -> Path:
     configuration = directory / "cassandra.yaml"
     configuration.write_text(text)
     (directory / "logback.xml").write_text(_LOGBACK)
-    # Another user than the one that runs the tests may have to write here.
+    # Another user than the one that runs the tests reads this, and writes here.
+    for file in (configuration, directory / "logback.xml"):
+        file.chmod(0o644)
     (directory / "storage").mkdir()
     directory.chmod(0o1777)
     (directory / "storage").chmod(0o777)

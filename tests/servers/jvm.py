@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pwd
 import shutil
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 from servers.process import Unavailable
 
@@ -37,3 +39,19 @@ def knock(port: int) -> None:
         OSError: nobody listens there.
     """
     socket.create_connection(("127.0.0.1", port)).close()
+
+
+def options_of_user(name: str) -> tuple[str, ...]:
+    """Those of setpriv for a command that is to run as that user."""
+    user = pwd.getpwnam(name)
+    return (f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups")
+
+
+def readable(jars: Path, directory: Path) -> Path:
+    """The folder of these jars, or a copy in `directory` where not everybody may read them."""
+    if all(folder.stat().st_mode & 0o005 == 0o005 for folder in (jars, *jars.resolve().parents)):
+        return jars
+    copy = shutil.copytree(jars, directory / "jars")
+    for path in (copy, *copy.rglob("*")):
+        path.chmod(0o755)
+    return copy

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from elftools.elf.dynamic import DynamicSection
@@ -12,17 +13,18 @@ from elftools.elf.elffile import ELFFile
 
 from qjoule.contract import Rung
 from qjoule.errors import QjouleError
-from qjoule.servers.agent import LIBRARY, Agent, agent_files, marker_probes, put_agents
-from qjoule.servers.jvm_attach import CannotAttach, identity_of
+from qjoule.servers.agent import Agent, agent_files, marker_probes, put_agents
+from qjoule.servers.agent_loader import LIBRARY
+from qjoule.servers.jvm_attach import CannotAttach
+from qjoule.servers.jvm_process import Identity, ended, handles_quit, identity_of
 from qjoule.servers.kernel_facts import KernelFacts
 from qjoule.servers.plan import build_plan
 from qjoule.servers.probe_site import SINGLE_STEPPED
-from qjoule.servers.procfs import Process
 from qjoule.servers.signatures import Role
 from qjoule.servers.types import Fact, Flavour, Server
 
 KERNEL = KernelFacts(recv_tracepoint=True, send_tracepoint=True, uprobes=True)
-MARKED = Path("/proc/100/map_files/7f00-7f01")
+MARKED = "/tmp/qjoule-1/libqjoule_agent.so (deleted)"
 
 
 def cassandra(tgid: int) -> Server:
@@ -41,8 +43,13 @@ def cassandra(tgid: int) -> Server:
     )
 
 
-def agent(path: Path = MARKED) -> Agent:
-    return Agent(path, marker_probes(agent_files()[-1]), os.open(os.devnull, os.O_RDONLY))
+def agent(handle: int = 7) -> Agent:
+    lease = os.open(os.devnull, os.O_RDONLY)
+    return Agent(MARKED, handle, marker_probes(agent_files()[-1]), lease)
+
+
+def nobody_is_reached(pid: int, _exe_id: tuple[int, int]) -> NoReturn:
+    raise ended(pid)
 
 
 def test_a_server_with_an_agent_is_on_its_rung() -> None:
@@ -54,15 +61,17 @@ def test_a_server_with_an_agent_is_on_its_rung() -> None:
     assert "--server 1:cassandra:agent:1:2" in arguments
     assert planned.library == str(MARKED)
     assert arguments.count("--probe 1:agent-") == 6
+    for probe in planned.probes:
+        where = f"7:{probe.site.offset:#x}:{probe.code.hex()}"
+        assert f"--probe 1:{probe.role}:{where}" in arguments
 
 
 def test_servers_of_one_jvm_each_have_their_own_probes() -> None:
-    other = Path("/proc/200/map_files/7f00-7f01")
-    agents = {100: agent(), 200: agent(other)}
+    agents = {100: agent(), 200: agent(8)}
     plan = build_plan([cassandra(100), cassandra(200), cassandra(300)], KERNEL, agents=agents)
     words = plan.arguments()
-    assert [one.library for one in plan.traced] == [str(MARKED), str(other), ""]
-    assert sum(word.startswith("2:agent-") for word in words) == 6
+    assert [one.library_handle for one in plan.traced] == [7, 8, 0]
+    assert sum(word.startswith("2:agent-") and ":8:0x" in word for word in words) == 6
     assert plan.traced[2].choice.rung is not Rung.AGENT
 
 
@@ -87,7 +96,7 @@ def test_markers_need_no_library() -> None:
 
 def test_closing_an_agent_twice_closes_one_descriptor() -> None:
     read, write = os.pipe()
-    twice = Agent(MARKED, (), write)
+    twice = Agent(MARKED, 7, (), write)
     twice.close()
     assert os.read(read, 1) == b""
     reused = os.dup(read)
@@ -98,28 +107,42 @@ def test_closing_an_agent_twice_closes_one_descriptor() -> None:
 
 
 @pytest.mark.parametrize("servers", [[], [replace(cassandra(1), tgids=())]])
-def test_an_agent_needs_a_cassandra_that_runs(servers: list[Server], tmp_path: Path) -> None:
+def test_an_agent_needs_a_cassandra_that_runs(servers: list[Server]) -> None:
     with pytest.raises(QjouleError, match="--agent is for Cassandra, and none runs"):
-        put_agents(servers, proc=tmp_path)
+        put_agents(servers, nobody_is_reached)
 
 
-def test_an_agent_is_for_the_processes_that_were_named(tmp_path: Path) -> None:
+def test_an_agent_is_for_the_processes_that_were_named() -> None:
     with pytest.raises(QjouleError, match="none runs"):
-        put_agents([cassandra(100)], {200}, proc=tmp_path)
+        put_agents([cassandra(100)], nobody_is_reached, {200})
 
 
-def test_a_server_that_has_ended_meanwhile(tmp_path: Path) -> None:
+def test_a_server_that_has_ended_meanwhile() -> None:
     with pytest.raises(QjouleError, match="process 100 has ended"):
-        put_agents([cassandra(100)], proc=tmp_path)
+        put_agents([cassandra(100)], nobody_is_reached)
 
 
 @pytest.mark.parametrize(
     "status", ["", "Pid:\n", "Pid:\t7\nUid:\t0\n", "Pid:\t7\nUid:\tx y\nGid:\t0 0\n"]
 )
-def test_a_status_that_makes_no_sense(tmp_path: Path, status: str) -> None:
-    (tmp_path / "status").write_text(status)
+def test_a_status_that_makes_no_sense(status: str) -> None:
     with pytest.raises(CannotAttach, match="has ended"):
-        identity_of(Process(7, 1, tmp_path, "/usr/bin/java", False, (1, 2)))
+        identity_of(7, status)
+
+
+@pytest.mark.parametrize(
+    ("uids", "of_root"),
+    [("5 5 5 5", False), ("0 5 5 5", True), ("5 5 0 5", True), ("5 5 5 0", True)],
+)
+def test_who_a_jvm_is(uids: str, of_root: bool) -> None:
+    status = f"Pid:\t7\nUid:\t{uids}\nGid:\t6 8 6 6\nNSpid:\t7\t3\t1\n"
+    assert identity_of(7, status) == Identity(5, 8, 1, of_root)
+
+
+@pytest.mark.parametrize(("caught", "handled"), [("4", True), ("3", False), ("8", False)])
+def test_a_signal_that_would_end_a_jvm(caught: str, handled: bool) -> None:
+    assert handles_quit(f"Pid:\t7\nSigCgt:\t000000000000000{caught}\n") == handled
+    assert not handles_quit("")
 
 
 def test_the_agent_is_asked_for_by_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -87,6 +87,7 @@ def _kept(bound: socket.socket, what: What, offset: int = 0, size: int = 0) -> O
 def root_part(
     *words: str,
     program: Path = ROOT_PART,
+    python: str = PYTHON,
     environment: Mapping[str, str] | None = None,
     stderr: int | None = None,
 ) -> Iterator[RootPart]:
@@ -94,6 +95,7 @@ def root_part(
 
     Args:
         words: of the command line that it runs; none: `record`.
+        python: runs its command, and an agent's loader.
         environment: added to ours.
         stderr: as of `subprocess.Popen`.
     """
@@ -104,7 +106,7 @@ def root_part(
         relay.parent.chmod(0o755)
         relay.chmod(0o644)
         process = subprocess.Popen(
-            [str(program), PYTHON, "-I", str(relay), *(words or ("record",))],
+            [str(program), python, "-I", str(relay), *(words or ("record",))],
             stdin=theirs.fileno(),
             stderr=stderr,
             env={**os.environ, **(environment or {})},
@@ -130,13 +132,11 @@ def with_handles(root: RootPart, plan: AttachPlan) -> AttachPlan:
 
 
 def _with_handles(root: RootPart, one: PlannedServer) -> PlannedServer:
-    if not one.traced or not one.probes:
+    if not one.traced or not one.probes or one.library_handle:
         return one
     server = one.server
     if one.library:
-        first, _, end = one.library.rpartition("/")[2].partition(
-            "-"
-        )  # a file of /proc/PID/map_files
+        first, _, end = Path(one.library).name.partition("-")  # a file of /proc/PID/map_files
         file = root.mapped(server.tgids[0], int(first, 16), int(end, 16))
         return replace(one, library_handle=file.handle)
     file = root.executable(server.tgids[0]) if server.running else root.installed(server.exe_path)

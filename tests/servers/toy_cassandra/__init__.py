@@ -61,18 +61,23 @@ def toy_cassandra(
     *options: str,
     prefix: Sequence[str] = (),
     environment: dict[str, str] | None = None,
+    user: str = "nobody",
 ) -> Iterator[ToyCassandra]:
     """Starts it, after `prefix` on the command line, and ends it.
 
     Args:
         classes: its class path.
         options: of the JVM.
+        prefix: run as root.
+        user: of the JVM.
     """
     java = jvm.java()
+    command = [java, "-Xmx64M", jvm.NO_PERF_FILE, *options, "-cp", str(classes), MAIN]
+    as_user = ("setpriv", *jvm.options_of_user(user), "--")
     with server_directory() as directory:
         directory.chmod(0o1777)
         child = subprocess.Popen(
-            [*prefix, java, "-Xmx64M", jvm.NO_PERF_FILE, *options, "-cp", str(classes), MAIN],
+            [*prefix, *as_user, *command],
             cwd=directory,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

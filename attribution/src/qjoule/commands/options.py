@@ -51,7 +51,8 @@ agent = click.option(
     "--agent",
     is_flag=True,
     help="Put an agent into each running Cassandra, which changes two of its methods while it "
-    "runs, until tracing ends: its requests are then told exactly, with their texts.",
+    "runs, until tracing ends: its requests are then told exactly, with their texts. Not for "
+    "servers that run as root.",
 )
 
 client_tags = click.option(

@@ -20,6 +20,7 @@ from qjoule.machine.cpu import read_cpu_info
 from qjoule.machine.power_table import estimate_curve
 from qjoule.root_part.client import root_part
 from qjoule.root_part.host import this_host
+from qjoule.root_part.jvms import reach_by
 from qjoule.root_part.protocol import Kind, ask
 from qjoule.root_part.sensors import Sensors
 from qjoule.servers.agent import Agent, put_agents
@@ -113,7 +114,8 @@ def find_and_put_agents(
         QjouleError: not root, there is none, or one cannot have an agent.
     """
     root_part().need("an agent")
-    return put_agents(find_servers(host=this_host()), pids, client_tags=client_tags)
+    servers = find_servers(host=this_host())
+    return put_agents(servers, reach_by(root_part()), pids, client_tags=client_tags)
 
 
 def plan_tracing(

@@ -1,8 +1,9 @@
 """Puts qjoule's agent into a running Cassandra, and sees to it that it is taken out again.
 
 The agent (agent/ in the source tree) calls empty native functions where a thread takes up or
-leaves a request; the tracer's probes are on these. Its files are copied to where the JVM can read
-them, and are gone once it has: what is loaded stays readable through /proc/PID/map_files.
+leaves a request; the tracer's probes are on these. A process with the rights of the JVM's user
+(`agent_loader`) copies its files to where the JVM can read them, has the JVM load them and takes
+them away again: what is loaded stays readable through /proc/PID/map_files.
 
 The JVM holds one end of a pipe, we the other. When ours is closed, by `Agent.close()` or by the
 end of this process whatever its cause, the agent takes its calls out of the server.
@@ -10,42 +11,43 @@ end of this process whatever its cause, the agent takes its calls out of the ser
 
 from __future__ import annotations
 
+import fcntl
 import os
-import secrets
-import shutil
+import re
+import socket
 import sys
-from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterable
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from qjoule.errors import QjouleError
-from qjoule.servers.access import ProcFile, Unreadable, opened
-from qjoule.servers.direct_access import DirectAccess, processes
+from qjoule.servers.access import Access, Opened, ProcFile, Unreadable, opened
+from qjoule.servers.agent_loader import (
+    ATTACH_SECONDS,
+    ENTRY,
+    HOOKS,
+    LIBRARY,
+    MESSAGE_BYTES_MAX,
+    TOTAL_SECONDS,
+)
 from qjoule.servers.elf import open_executable
-from qjoule.servers.in_root import open_directory
-from qjoule.servers.jvm_attach import (
-    CannotAttach,
+from qjoule.servers.jvm_attach import CannotAttach
+from qjoule.servers.jvm_process import (
     Identity,
-    acting_as,
+    ReachedJvm,
+    check_attach_enabled,
+    handles_quit,
     identity_of,
-    load_agent,
+    status_of,
 )
 from qjoule.servers.maps import mapped_files
 from qjoule.servers.probe_site import CODE_BYTES, inspect_site
-from qjoule.servers.procfs import Process
 from qjoule.servers.resolution import Probe
 from qjoule.servers.signatures import Role
 from qjoule.servers.types import Flavour, Server
 from qjoule.shapes.safe_text import sanitise
 
-LIBRARY = "libqjoule_agent.so"
-_ENTRY = "qjoule-agent.jar"
-_FILES = (_ENTRY, "hooks.jar", LIBRARY)
-_LEASE, _STATUS = "lease", "status"
-_TAGS = "tags"  #: there, if the agent is to look for tags of clients
-_STATUS_BYTES_MAX = 1024
-_DIRECTORIES = ("/tmp", "/var/tmp", "/dev/shm")  #: of the JVM's root
 #: The markers of agent/jni/marker.c.
 _MARKERS = {
     Role.AGENT_REQUEST_BEGINS: "qjoule_request_begins",
@@ -58,11 +60,20 @@ _MARKERS = {
 }
 
 
+_MAPPINGS_MAX = 8  #: of files that are called as the library; each costs a handle
+_MAPPING = re.compile(rb"([0-9a-f]{1,16})-([0-9a-f]{1,16})")
+
+#: Reaches a JVM by its pid and its executable's (device, inode). Raises `CannotAttach` if it has
+#: ended.
+Reach = Callable[[int, tuple[int, int]], AbstractContextManager[ReachedJvm]]
+
+
 @dataclass
 class Agent:
     """An agent that is in a JVM until `close()`."""
 
-    library: Path  #: the markers' file, as this machine's root opens it
+    library: str  #: the markers' file, for people
+    handle: int  #: the root part's number for it
     probes: tuple[Probe, ...]
     _lease: int
 
@@ -75,8 +86,8 @@ class Agent:
 
 def put_agents(
     servers: Iterable[Server],
+    reach: Reach,
     pids: Collection[int] = (),
-    proc: Path = Path("/proc"),
     *,
     client_tags: bool = False,
 ) -> dict[int, Agent]:
@@ -88,7 +99,7 @@ def put_agents(
         QjouleError: there is none, or one of them cannot have an agent.
     """
     wanted = [
-        server.tgids[0]
+        server
         for server in servers
         if server.flavour is Flavour.CASSANDRA
         and server.running
@@ -98,11 +109,9 @@ def put_agents(
         raise QjouleError("--agent is for Cassandra, and none runs: see 'qjoule doctor'")
     agents: dict[int, Agent] = {}
     try:
-        for process in processes(proc):
-            if process.pid in wanted:
-                agents[process.pid] = put_agent(process, client_tags=client_tags)
-        if gone := [pid for pid in wanted if pid not in agents]:
-            raise CannotAttach(f"process {gone[0]} has ended")
+        for server in wanted:
+            with reach(server.tgids[0], server.exe_id) as jvm:
+                agents[jvm.pid] = put_agent(jvm, client_tags=client_tags)
     except BaseException:
         for agent in agents.values():
             agent.close()
@@ -110,126 +119,116 @@ def put_agents(
     return agents
 
 
-def put_agent(process: Process, *, client_tags: bool = False) -> Agent:
-    """Loads the agent into the JVM of a Cassandra; needs root.
+def put_agent(jvm: ReachedJvm, *, client_tags: bool = False) -> Agent:
+    """Loads the agent into the JVM of a Cassandra.
 
     Raises:
         CannotAttach: the JVM cannot load it or the server is none that it knows; one line.
     """
     files = agent_files()
-    identity = identity_of(process)
-    with _directory(process, identity) as (directory, path):
-        lease = -1
-        try:
-            with acting_as(identity):
-                library = [_copy(source, directory) for source in files][-1]
-                if client_tags:
-                    os.mknod(_TAGS, 0o600, dir_fd=directory)
-                os.mkfifo(_LEASE, 0o600, dir_fd=directory)
-                # Both ends: the agent's opening then waits for nobody, and ours is the last.
-                flags = os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
-                lease = os.open(_LEASE, flags, dir_fd=directory)
-            load_agent(process, identity, f"{path}/{_ENTRY}", path)
-            _check(process, _status(directory))
-            probes = marker_probes(files[-1], client_tags=client_tags)
-            return Agent(_mapped(process, library), probes, lease)
-        except OSError as error:
-            _close(lease)
-            what = f"cannot put the agent into process {process.pid}: {error.strerror}"
-            raise CannotAttach(what) from None
-        except BaseException:
-            _close(lease)
-            raise
+    status = status_of(jvm)
+    identity = identity_of(jvm.pid, status)
+    if identity.of_root:
+        raise CannotAttach(
+            f"the JVM of process {jvm.pid} runs as root, whose JVMs qjoule loads no agent "
+            "into: run the server as a user of its own, or leave out --agent"
+        )
+    check_attach_enabled(jvm)
+    with jvm.loader(
+        identity,
+        client_tags=client_tags,
+        may_signal=handles_quit(status),
+        seconds=ATTACH_SECONDS,
+    ) as loader:
+        copied, lease = _answer(loader, jvm.pid, identity)
+    try:
+        probes = marker_probes(files[-1], client_tags=client_tags)
+        library = _mapped(jvm, identity.uid, copied, files[-1].read_bytes())
+        return Agent(library.path, library.handle, probes, lease)
+    except OSError as error:
+        os.close(lease)
+        what = f"cannot put the agent into process {jvm.pid}: {error.strerror}"
+        raise CannotAttach(what) from None
+    except BaseException:
+        os.close(lease)
+        raise
 
 
-def agent_files() -> list[Path]:
+def _answer(loader: socket.socket, pid: int, identity: Identity) -> tuple[tuple[int, int], int]:
+    """The loader's: (device, inode) of its copy of the library, and the lease.
+
+    The JVM's user might have had a hand in it: a wrong answer leads to nothing but an error.
+    """
+    loader.settimeout(TOTAL_SECONDS)
+    try:
+        flags = socket.MSG_CMSG_CLOEXEC
+        said, descriptors, _, _ = socket.recv_fds(loader, MESSAGE_BYTES_MAX, 1, flags)
+    except TimeoutError:
+        raise CannotAttach(
+            f"process {pid}: its agent was not loaded within {TOTAL_SECONDS:.0f} s"
+        ) from None
+    except OSError:  # it ended before it was asked
+        said, descriptors = b"", []
+    if not said:
+        raise CannotAttach(
+            f"the process that loads the agent into process {pid} ended without a word: "
+            f"can its user ({identity.uid}) read {sys.prefix}?"
+        )
+    copied = re.fullmatch(rb"ok (\d{1,20}) (\d{1,20})", said)
+    if copied and descriptors and _is_pipe(descriptors[0]):
+        return (int(copied[1]), int(copied[2])), descriptors[0]
+    for descriptor in descriptors:
+        os.close(descriptor)
+    words = said.decode("utf-8", "replace").removeprefix("error ")
+    if copied:
+        words = f"no lease of the agent in process {pid}"
+    raise CannotAttach(sanitise(words))
+
+
+def _is_pipe(descriptor: int) -> bool:
+    """Asks the kernel alone: fstat(2) would ask the file system, which may be anybody's."""
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_GETPIPE_SZ)
+    except OSError:
+        return False
+    return True
+
+
+def agent_files() -> tuple[Path, Path, Path]:
     """The agent's files, the library last.
 
     Raises:
         QjouleError: it is not installed.
     """
     for directory in (Path(sys.prefix) / "lib" / "qjoule", Path("/usr/lib/qjoule")):
-        files = [directory / name for name in _FILES]
+        files = (directory / ENTRY, directory / HOOKS, directory / LIBRARY)
         if all(file.is_file() for file in files):
             return files
     raise QjouleError(f"the agent is not installed below {sys.prefix}: run 'make'")
 
 
-@contextmanager
-def _directory(process: Process, identity: Identity) -> Iterator[tuple[int, str]]:
-    """A new directory of the JVM's user that the JVM can execute from: descriptor, and name."""
-    name = f"qjoule-{secrets.token_hex(8)}"
-    parent, path = _parent(process, identity)
-    try:
-        with acting_as(identity):
-            os.mkdir(name, 0o700, dir_fd=parent)
-        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-        try:
-            descriptor = os.open(name, flags, dir_fd=parent)
-            try:
-                yield descriptor, f"{path}/{name}"
-            finally:
-                with acting_as(identity):
-                    for file in (*_FILES, _LEASE, _STATUS, _TAGS):
-                        with suppress(FileNotFoundError):
-                            os.unlink(file, dir_fd=descriptor)
-                os.close(descriptor)
-        finally:
-            with acting_as(identity), suppress(OSError):
-                os.rmdir(name, dir_fd=parent)
-    finally:
-        os.close(parent)
+def _mapped(jvm: ReachedJvm, uid: int, copied: tuple[int, int], content: bytes) -> Opened:
+    """The library that was copied, as it is mapped: another qjoule's may be there, too. Closed.
+
+    Only a file that is the JVM's user's own and has the library's content: probes in another one
+    could break whatever executes it.
+    """
+    for start, end in _MAPPING.findall(jvm.examine(_mappings))[:_MAPPINGS_MAX]:
+        with suppress(Unreadable), opened(jvm.access.mapped(int(start, 16), int(end, 16))) as file:
+            if file.identity.key != copied:
+                continue
+            same = os.pread(file.fd, len(content) + 1, 0) == content
+            if file.identity.uid == uid and same and file.handle:
+                return file
+            raise CannotAttach(f"the agent's library in process {jvm.pid} is not qjoule's")
+    status_of(jvm)  # it may have ended
+    raise CannotAttach(f"process {jvm.pid} does not show the agent's library in its memory")
 
 
-def _parent(process: Process, identity: Identity) -> tuple[int, str]:
-    for path in _DIRECTORIES:
-        with suppress(Unreadable):
-            descriptor = open_directory(process.root, path)
-            with acting_as(identity):
-                writable = os.access(f"/proc/self/fd/{descriptor}", os.W_OK, effective_ids=True)
-            if writable and not os.fstatvfs(descriptor).f_flag & os.ST_NOEXEC:
-                return descriptor, path
-            os.close(descriptor)
-    raise CannotAttach(
-        f"process {process.pid} has no directory to load the agent from: one of "
-        f"{', '.join(_DIRECTORIES)} must be writable for its user and not mounted noexec"
-    )
-
-
-def _copy(source: Path, directory: int) -> tuple[int, int]:
-    """Copies a file; returns the copy's (device, inode)."""
-    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(source.name, flags, 0o600, dir_fd=directory)
-    with os.fdopen(descriptor, "wb") as copy, source.open("rb") as original:
-        shutil.copyfileobj(original, copy)
-        status = os.fstat(copy.fileno())
-    return status.st_dev, status.st_ino
-
-
-def _status(directory: int) -> str:
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    try:
-        descriptor = os.open(_STATUS, flags, dir_fd=directory)
-    except FileNotFoundError:
-        return "it did not say why"
-    with os.fdopen(descriptor, "rb") as stream:
-        said = stream.read(_STATUS_BYTES_MAX).decode("utf-8", "replace")
-    return sanitise(" ".join(said.split()))
-
-
-def _check(process: Process, status: str) -> None:
-    if status != "ok":
-        raise CannotAttach(f"the agent cannot work in process {process.pid}: {status}")
-
-
-def _mapped(process: Process, library: tuple[int, int]) -> Path:
-    """Where the library that was copied is mapped: another qjoule's may be there, too."""
-    access = DirectAccess(process.directory)
-    for mapping in mapped_files(access.proc(ProcFile.MAPS), LIBRARY):
-        with suppress(Unreadable), opened(access.mapped(mapping.base, mapping.end)) as file:
-            if file.identity.key == library:
-                return Path(file.path)
-    raise CannotAttach(f"process {process.pid} does not show the agent's library in its memory")
+def _mappings(access: Access) -> bytes:
+    """Where files with the library's name are mapped: START-END, in hexadecimal."""
+    found = mapped_files(access.proc(ProcFile.MAPS), re.escape(LIBRARY))
+    return b" ".join(one.area.encode() for one in found[:_MAPPINGS_MAX]) or b"none"
 
 
 def marker_probes(library: Path, *, client_tags: bool = False) -> tuple[Probe, ...]:
@@ -245,8 +244,3 @@ def marker_probes(library: Path, *, client_tags: bool = False) -> tuple[Probe, .
         code = executable.read(offset, min(symbol.size, CODE_BYTES))
         probes.append(Probe(role, symbol, inspect_site(code, offset)))
     return tuple(probes)
-
-
-def _close(descriptor: int) -> None:
-    if descriptor >= 0:
-        os.close(descriptor)

@@ -89,36 +89,43 @@ def list_directory(root: Path, path: str) -> list[str]:
     return sorted(names)
 
 
-def open_directory(root: Path, path: str) -> int:
+def open_directory_below(top: int, path: str) -> int:
     """A descriptor of a directory, to reach what is in it by name.
+
+    Args:
+        top: descriptor of the root directory.
 
     Raises:
         Unreadable: permission, no such directory.
     """
-    descriptor = _open(root, path, os.O_PATH | os.O_DIRECTORY)
+    descriptor = _open_below(top, path, os.O_PATH | os.O_DIRECTORY)
     if descriptor is None:
         raise Unreadable(f"{path} is no directory")
     return descriptor
 
 
 def _open(root: Path, path: str, flags: int) -> int | None:
-    # struct open_how: flags, mode, resolve
-    how = struct.pack("=QQQ", flags | os.O_CLOEXEC, 0, _RESOLVE_IN_ROOT | _RESOLVE_NO_MAGICLINKS)
     try:
         top = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
         raise Unreadable(f"{path}: {error.strerror} (root directory of the process)") from error
     try:
-        try:
-            name = os.fsencode(path)
-        except UnicodeEncodeError:
-            raise Unreadable("a path that is no text") from None
-        if b"\0" in name:
-            raise Unreadable("a path with a NUL")
-        result: int = _libc.syscall(_SYS_OPENAT2, top, name, how, len(how))
-        problem = ctypes.get_errno()
+        return _open_below(top, path, flags)
     finally:
         os.close(top)
+
+
+def _open_below(top: int, path: str, flags: int) -> int | None:
+    # struct open_how: flags, mode, resolve
+    how = struct.pack("=QQQ", flags | os.O_CLOEXEC, 0, _RESOLVE_IN_ROOT | _RESOLVE_NO_MAGICLINKS)
+    try:
+        name = os.fsencode(path)
+    except UnicodeEncodeError:
+        raise Unreadable("a path that is no text") from None
+    if b"\0" in name:
+        raise Unreadable("a path with a NUL")
+    result: int = _libc.syscall(_SYS_OPENAT2, top, name, how, len(how))
+    problem = ctypes.get_errno()
     if result >= 0:
         return result
     if problem in (errno.ENOENT, errno.ENOTDIR):

@@ -1,10 +1,12 @@
-"""Has a running HotSpot JVM load an agent: the server side of its Attach API.
+"""Has a running HotSpot JVM load an agent: the client side of its Attach API.
 
 A JVM listens on a unix socket in its /tmp once it finds a file `.attach_pidPID` there when it gets
 SIGQUIT (src/hotspot/os/linux/attachListener_linux.cpp; src/jdk.attach/linux/classes/sun/tools/
-attach/VirtualMachineImpl.java of the JDK). It believes root and its own user. All of this is done
-as that user, in its mount namespace, so nothing that it puts in our way is followed with more
-rights than it has.
+attach/VirtualMachineImpl.java of the JDK). It believes root and its own user.
+
+Called by `qjoule.servers.agent_loader`, which runs as the JVM's user. That user controls the
+directory: names in it are never followed out of it, since outside the JVM's root the same user id
+may have rights that the JVM does not have.
 
 The socket stays, for whoever attaches next, until the JVM exits; one that is killed leaves it.
 """
@@ -15,24 +17,19 @@ import os
 import re
 import signal
 import socket
+import stat
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 
 from qjoule.errors import QjouleError
-from qjoule.servers.access import ProcFile, Unreadable
-from qjoule.servers.candidate import Candidate
-from qjoule.servers.direct_access import DirectAccess
-from qjoule.servers.in_root import open_directory
-from qjoule.servers.procfs import Process
-from qjoule.shapes.safe_text import sanitise
+from qjoule.servers.access import Unreadable
+from qjoule.servers.in_root import open_directory_below
 
-ATTACH_SECONDS = 30.0  #: a JVM in a long garbage collection answers after it
+DISABLED = "+DisableAttachMechanism"
 _POLL_SECONDS = 0.05
 _REPLY_BYTES_MAX = 4096
-_DISABLED = "+DisableAttachMechanism"
-_OPTION_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
+_SHOWN_CHARACTERS = 200
 
 
 class CannotAttach(QjouleError):
@@ -40,48 +37,18 @@ class CannotAttach(QjouleError):
 
 
 @dataclass(frozen=True)
-class Identity:
-    """Who a process is: effective user and group, and its number in its own pid namespace."""
+class Jvm:
+    """A JVM, by what its caller opened."""
 
-    uid: int
-    gid: int
-    pid: int
-
-
-def identity_of(process: Process) -> Identity:
-    """
-    Raises:
-        CannotAttach: it has ended.
-    """
-    status = _status(process)
-    fields = {
-        name: values.split() for name, _, values in (s.partition(":") for s in status.splitlines())
-    }
-    try:
-        pid = int(fields.get("NSpid", fields["Pid"])[-1])
-        return Identity(int(fields["Uid"][1]), int(fields["Gid"][1]), pid)
-    except (KeyError, IndexError, ValueError):
-        raise CannotAttach(f"process {process.pid} has ended") from None
+    pid: int  #: for messages
+    own_pid: int  #: in its own pid namespace
+    root: int  #: descriptor of its root directory
+    handle: int  #: pidfd
+    may_signal: bool  #: it handles SIGQUIT, which would end it otherwise
+    seconds: float  #: it may take to listen, load the agent and answer
 
 
-@contextmanager
-def acting_as(identity: Identity) -> Iterator[None]:
-    """What this process does to files and processes is done as that user; needs root."""
-    before = os.geteuid(), os.getegid()
-    try:
-        os.setegid(identity.gid)
-        os.seteuid(identity.uid)
-        yield
-    except PermissionError as error:
-        if os.geteuid() != identity.uid:
-            raise CannotAttach(f"cannot become user {identity.uid}: run it with sudo") from error
-        raise
-    finally:
-        os.seteuid(before[0])
-        os.setegid(before[1])
-
-
-def load_agent(process: Process, identity: Identity, jar: str, argument: str) -> None:
+def load_agent(jvm: Jvm, jar: str, argument: str) -> None:
     """Has the JVM load a Java agent and run its `agentmain`.
 
     Args:
@@ -90,104 +57,111 @@ def load_agent(process: Process, identity: Identity, jar: str, argument: str) ->
     Raises:
         CannotAttach: it cannot be asked, or says that it could not.
     """
-    reply = command(process, identity, "load", "instrument", "false", f"{jar}={argument}")
+    reply = command(jvm, "load", "instrument", "false", f"{jar}={argument}")
     # The operation's own result, then the agent's: 100 no such class, 101 or 102 it threw.
-    said = re.match(r"0\n(?:return code: )?(-?\d+)?", reply)
+    said = re.match(r"0\n(?:return code: )?(-?\d{1,9})?", reply)
     if said is None or said[1] not in (None, "0"):
-        words = sanitise(" ".join(reply.split()))[:200] or "nothing"
-        raise CannotAttach(f"the JVM of process {process.pid} could not load the agent: {words}")
+        words = " ".join(reply.split())[:_SHOWN_CHARACTERS] or "nothing"
+        raise CannotAttach(f"the JVM of process {jvm.pid} could not load the agent: {words}")
 
 
-def command(process: Process, identity: Identity, *words: str) -> str:
+def command(jvm: Jvm, *words: str) -> str:
     """Sends one command with up to three arguments; returns the reply, cut at 4 KiB.
 
     Raises:
-        CannotAttach: no JVM answers.
+        CannotAttach: no JVM answers in time.
     """
+    deadline = time.monotonic() + jvm.seconds
     try:
-        tmp = open_directory(process.root, "/tmp")
+        tmp = open_directory_below(jvm.root, "/tmp")
     except Unreadable as error:
-        raise CannotAttach(f"process {process.pid}: {error}") from None
+        raise CannotAttach(f"process {jvm.pid}: {error}") from None
     try:
-        with acting_as(identity):
-            connection = _connected(process, identity, tmp)
-        with connection:
-            connection.settimeout(ATTACH_SECONDS)
+        with _connected(jvm, tmp, deadline) as connection:
             padded = ["1", *words, "", "", ""][:5]  # the protocol's version, always three arguments
+            connection.settimeout(_left(deadline))
             connection.sendall(b"".join(os.fsencode(word) + b"\0" for word in padded))
-            return _reply(connection)
+            return _reply(connection, deadline)
+    except TimeoutError:
+        raise CannotAttach(
+            f"the JVM of process {jvm.pid} does not answer within {jvm.seconds:.0f} s: "
+            f"it hangs, or was started with -XX:{DISABLED}"
+        ) from None
     except OSError as error:
-        what = error.strerror or "it does not answer"
-        raise CannotAttach(f"cannot talk to the JVM of process {process.pid}: {what}") from None
+        what = f"cannot talk to the JVM of process {jvm.pid}: {error.strerror}"
+        raise CannotAttach(what) from None
     finally:
         os.close(tmp)
 
 
-def _reply(connection: socket.socket) -> str:
+def _left(deadline: float) -> float:
+    """Seconds until then, more than none."""
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
+
+
+def _reply(connection: socket.socket, deadline: float) -> str:
     reply = b""
-    while len(reply) < _REPLY_BYTES_MAX and (part := connection.recv(_REPLY_BYTES_MAX)):
+    while len(reply) < _REPLY_BYTES_MAX:
+        connection.settimeout(_left(deadline))
+        part = connection.recv(_REPLY_BYTES_MAX - len(reply))
+        if not part:
+            break
         reply += part
-    return reply[:_REPLY_BYTES_MAX].decode("utf-8", "replace")
+    return reply.decode("utf-8", "replace")
 
 
-def _connected(process: Process, identity: Identity, tmp: int) -> socket.socket:
-    name = f".java_pid{identity.pid}"
-    if connection := _connect(tmp, name):
+def _connected(jvm: Jvm, tmp: int, deadline: float) -> socket.socket:
+    if connection := _connect(jvm, tmp, deadline):
         return connection
-    _check_listens(process)
-    trigger = f".attach_pid{identity.pid}"
+    if not jvm.may_signal:
+        raise CannotAttach(
+            f"process {jvm.pid} does not handle SIGQUIT (-Xrs?), so its JVM cannot be asked "
+            "to load an agent: leave out --agent"
+        )
+    trigger = f".attach_pid{jvm.own_pid}"
     with suppress(FileExistsError):
         flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
         os.close(os.open(trigger, flags, 0o600, dir_fd=tmp))
     try:
-        os.kill(process.pid, signal.SIGQUIT)
-        deadline = time.monotonic() + ATTACH_SECONDS
-        while time.monotonic() < deadline:
-            if connection := _connect(tmp, name):
+        signal.pidfd_send_signal(jvm.handle, signal.SIGQUIT)
+        while True:
+            if connection := _connect(jvm, tmp, deadline):
                 return connection
-            time.sleep(_POLL_SECONDS)
+            time.sleep(min(_POLL_SECONDS, _left(deadline)))
     finally:
         with suppress(OSError):
             os.unlink(trigger, dir_fd=tmp)
-    raise CannotAttach(
-        f"the JVM of process {process.pid} does not answer within {ATTACH_SECONDS:.0f} s: "
-        f"it hangs, or was started with -XX:{_DISABLED}"
-    )
 
 
-def _connect(tmp: int, name: str) -> socket.socket | None:
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+def _connect(jvm: Jvm, tmp: int, deadline: float) -> socket.socket | None:
+    """A connection to the socket of that very name: not to where a symbolic link leads."""
+    name = f".java_pid{jvm.own_pid}"
     try:
-        connection.settimeout(ATTACH_SECONDS)
-        # A path of at most 107 bytes, whatever the JVM's root is called.
-        connection.connect(f"/proc/self/fd/{tmp}/{name}")
-    except (FileNotFoundError, ConnectionRefusedError):  # refused: left by one that has ended
-        connection.close()
+        found = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=tmp)
+    except FileNotFoundError:
         return None
-    except BaseException:
-        connection.close()
-        raise
-    return connection
+    try:
+        _check_socket(jvm, name, os.fstat(found))
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        try:
+            connection.settimeout(_left(deadline))
+            connection.connect(f"/proc/self/fd/{found}")
+        except BaseException as error:
+            connection.close()
+            if isinstance(error, ConnectionRefusedError):  # left by a JVM that has ended
+                return None
+            raise
+        return connection
+    finally:
+        os.close(found)
 
 
-def _check_listens(process: Process) -> None:
-    """A signal that nobody handles would end the process: better not to send it."""
-    candidate = Candidate(DirectAccess(process.directory), process.exe_name)
-    options = list(candidate.arguments)
-    for name in _OPTION_VARIABLES:
-        options += candidate.environment.get(name, "").split()
-    if any(option == f"-XX:{_DISABLED}" for option in options):
-        raise CannotAttach(
-            f"the JVM of process {process.pid} runs with -XX:{_DISABLED}: "
-            "restart it without, or leave out --agent"
-        )
-    caught = re.search(r"^SigCgt:\s*([0-9a-f]+)$", _status(process), re.MULTILINE)
-    if caught is None or not int(caught[1], 16) >> (signal.SIGQUIT - 1) & 1:
-        raise CannotAttach(
-            f"process {process.pid} does not handle SIGQUIT (-Xrs?), so its JVM cannot be asked "
-            "to load an agent: leave out --agent"
-        )
-
-
-def _status(process: Process) -> str:
-    return DirectAccess(process.directory).proc(ProcFile.STATUS).decode(errors="replace")
+def _check_socket(jvm: Jvm, name: str, status: os.stat_result) -> None:
+    place = f"{name} in the /tmp of process {jvm.pid}"
+    if not stat.S_ISSOCK(status.st_mode):
+        raise CannotAttach(f"{place} is no socket: remove it")
+    if status.st_uid != os.geteuid():
+        raise CannotAttach(f"{place} belongs to user {status.st_uid}, not the JVM's: remove it")

@@ -206,9 +206,14 @@ def build_plan(
 def _with_agent(server: Server, choice: Choice, agent: Agent) -> PlannedServer:
     """Its probes are in a file of its own, so no other server shares them."""
     note = "restarted, it has no agent: its requests then count as its background"
-    library = str(agent.library)
     return PlannedServer(
-        server, choice, agent.probes, notes=(note,), lists_probes=True, library=library
+        server,
+        choice,
+        probes=agent.probes,
+        notes=(note,),
+        lists_probes=True,
+        library=agent.library,
+        library_handle=agent.handle,
     )
 
 

@@ -1,0 +1,107 @@
+"""JVMs that run as other users, through the root part: to read of them, and to load an agent."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from qjoule.errors import QjouleError
+from qjoule.root_part.access import SocketAccess, identity_of
+from qjoule.root_part.bound import bound
+from qjoule.root_part.client import RootPart, why
+from qjoule.root_part.examiner import Failed, Task, run_all
+from qjoule.root_part.protocol import Kind, Refused, RootPartGone, ask
+from qjoule.servers.access import Access
+from qjoule.servers.agent import Reach
+from qjoule.servers.jvm_attach import CannotAttach
+from qjoule.servers.jvm_process import Identity, ReachedJvm, ended, status_of
+
+
+def reach_by(part: RootPart) -> Reach:
+    """How `put_agents` reaches JVMs: no thread may run yet, since examiners are forked."""
+
+    @contextmanager
+    def reach(pid: int, exe_id: tuple[int, int]) -> Iterator[ReachedJvm]:
+        connection = part.need("an agent")
+        found = _bound(connection, pid)
+        with found:
+            jvm = _Jvm(pid, SocketAccess(found), part)
+            try:
+                exe = ask(connection, Kind.EXE, pid=pid)
+            except Refused:
+                raise ended(pid) from None
+            # Both are of one process, since the bound one has not ended after the other was found.
+            status_of(jvm)
+            if identity_of(exe.file).key != exe_id:
+                raise CannotAttach(f"process {pid} executes another program by now")
+            yield jvm
+
+    return reach
+
+
+@dataclass(frozen=True)
+class _Jvm:
+    """A `ReachedJvm`. `access` is bound to it for good."""
+
+    pid: int
+    access: Access
+    _part: RootPart
+
+    def examine(self, look: Callable[[Access], bytes]) -> bytes:
+        answers: list[bytes | Failed] = []
+        # On a socket of its own: what it leaves unread there is not read by us.
+        with _bound(self._part.need("an agent"), self.pid) as theirs:
+            descriptor = theirs.detach()
+        run_all(
+            [lambda: Task(lambda number: _examined(number, look), descriptor)],
+            lambda _number, answer: answers.append(answer),
+        )
+        status_of(self)  # so that was the same process
+        (answer,) = answers
+        if isinstance(answer, Failed):
+            raise CannotAttach(f"process {self.pid} cannot have an agent: {answer}")
+        return answer
+
+    def loader(
+        self, identity: Identity, *, client_tags: bool, may_signal: bool, seconds: float
+    ) -> socket.socket:
+        try:
+            found = self._part.loader(
+                self.pid,
+                identity.uid,
+                identity.gid,
+                identity.pid,
+                client_tags=client_tags,
+                may_signal=may_signal,
+                seconds=round(seconds),
+            )
+        except Refused as error:
+            status_of(self)
+            raise CannotAttach(
+                f"cannot run {sys.executable} as user {identity.uid}: {why(error)}"
+            ) from None
+        try:
+            status_of(self)
+        except BaseException:
+            found.close()
+            raise
+        return found
+
+
+def _bound(connection: socket.socket, pid: int) -> socket.socket:
+    try:
+        return bound(connection, pid)[1]
+    except Refused as error:
+        raise CannotAttach(f"process {pid} cannot be looked at: {why(error)}") from None
+    except RootPartGone:
+        raise
+    except QjouleError:
+        raise ended(pid) from None
+
+
+def _examined(descriptor: int, look: Callable[[Access], bytes]) -> bytes:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, descriptor) as connection:
+        return look(SocketAccess(connection))

@@ -1,0 +1,224 @@
+"""Loads the agent into one JVM, as a process that has the rights of the JVM's user and no others.
+
+    python -I -m qjoule.servers.agent_loader PID OWN_PID [--client-tags] [--no-signal] [--seconds N]
+
+PID is for messages, OWN_PID the JVM's number in its own pid namespace. What the JVM's user might
+not be able to open is inherited, by the numbers of `Inherited`. The agent's files are copied into
+a new directory below the JVM's root and are gone again when the JVM has loaded them.
+
+The result is one message on the socket: `ok DEVICE INODE` of the library's copy, with one end of
+the lease (a FIFO; the agent has the other) as SCM_RIGHTS, or `error` and a line of text. Whoever
+receives it must not trust it: other processes of that user might have a hand in this one.
+It ends by itself, within `TOTAL_SECONDS` and soon after the other end of the socket is closed.
+
+Imports the standard library and what needs nothing else: the JVM's user waits for it to start.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import secrets
+import select
+import signal
+import socket
+import stat
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from enum import IntEnum
+from types import FrameType
+
+from qjoule.servers.access import Unreadable
+from qjoule.servers.in_root import open_directory_below
+from qjoule.servers.jvm_attach import CannotAttach, Jvm, load_agent
+
+ATTACH_SECONDS = 30.0  #: a JVM in a long garbage collection answers after it
+TOTAL_SECONDS = 45.0
+MESSAGE_BYTES_MAX = 1024
+ENTRY, HOOKS, LIBRARY = "qjoule-agent.jar", "hooks.jar", "libqjoule_agent.so"
+
+_END_SECONDS = 5.0  #: of the total: to take the files away again
+_LEASE, _STATUS = "lease", "status"
+_TAGS = "tags"  #: there, if the agent is to look for tags of clients
+_STATUS_BYTES_MAX = 1024
+_FILE_BYTES_MAX = 16 << 20
+_DIRECTORIES = ("/tmp", "/var/tmp", "/dev/shm")  #: of the JVM's root
+_PR_SET_DUMPABLE = 4  #: prctl(2)
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Inherited(IntEnum):
+    """Descriptors that this process is started with, besides the standard ones."""
+
+    SOCKET = 3  #: of SOCK_SEQPACKET, its other end at whoever wants the agent loaded
+    ENTRY = 4  #: the agent's files, open for reading
+    HOOKS = 5
+    LIBRARY = 6
+    ROOT = 7  #: the JVM's root directory (O_PATH)
+    HANDLE = 8  #: pidfd of the JVM
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    # The descriptors lead where other processes of this user may not look: none may trace this one.
+    _libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+    options = _parser().parse_args(arguments)
+    signal.signal(signal.SIGALRM, _give_up)
+    watched = threading.main_thread().ident
+    threading.Thread(target=_watch, args=(watched,), daemon=True).start()
+    message, lease = _message(options)
+    with socket.socket(fileno=Inherited.SOCKET) as parent, suppress(OSError):
+        socket.send_fds(parent, [message.encode("utf-8", "replace")[:MESSAGE_BYTES_MAX]], lease)
+    os._exit(0)  # the watching thread has nothing to finish
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("pid", type=int)
+    parser.add_argument("own_pid", type=int)
+    parser.add_argument("--client-tags", action="store_true")
+    parser.add_argument("--no-signal", action="store_true", help="it would end the JVM")
+    parser.add_argument("--seconds", type=float, default=ATTACH_SECONDS)
+    return parser
+
+
+def _message(options: argparse.Namespace) -> tuple[str, list[int]]:
+    """What to answer, and the descriptors that go with it."""
+    seconds = min(options.seconds, ATTACH_SECONDS)
+    may_signal = not options.no_signal
+    root, handle = Inherited.ROOT, Inherited.HANDLE
+    jvm = Jvm(options.pid, options.own_pid, root, handle, may_signal, seconds)
+    try:
+        (device, inode), lease = _put(jvm, client_tags=options.client_tags)
+        return f"ok {device} {inode}", [lease]
+    except CannotAttach as reason:
+        words = str(reason)
+    except OSError as error:
+        words = f"cannot put the agent into process {jvm.pid}: {error.strerror}"
+    except Exception as error:
+        words = f"the agent's loader failed: {error!r}"
+    finally:
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    return f"error {' '.join(words.split())}", []
+
+
+def _put(jvm: Jvm, *, client_tags: bool) -> tuple[tuple[int, int], int]:
+    """Loads the agent; returns (device, inode) of the library's copy, and the lease."""
+    lease = -1
+    with _directory(jvm) as (directory, path):
+        try:
+            _copy(Inherited.ENTRY, ENTRY, directory)
+            _copy(Inherited.HOOKS, HOOKS, directory)
+            library = _copy(Inherited.LIBRARY, LIBRARY, directory)
+            if client_tags:
+                os.close(_create(_TAGS, directory))
+            os.mkfifo(_LEASE, 0o600, dir_fd=directory)
+            # Both ends: the agent's opening then waits for nobody, and ours is the last.
+            flags = os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+            lease = os.open(_LEASE, flags, dir_fd=directory)
+            load_agent(jvm, f"{path}/{ENTRY}", path)
+            if (status := _status(directory)) != "ok":
+                raise CannotAttach(f"the agent cannot work in process {jvm.pid}: {status}")
+            return library, lease
+        except BaseException:
+            if lease >= 0:
+                os.close(lease)  # the agent goes, if it has come
+            raise
+
+
+@contextmanager
+def _directory(jvm: Jvm) -> Iterator[tuple[int, str]]:
+    """A new directory of its own that the JVM can execute from: descriptor, and the JVM's name.
+
+    The JVM's user may put anything in its place or into it, at any time: so nothing in it is
+    followed, and what cannot be taken away stays.
+    """
+    name = f"qjoule-{secrets.token_hex(8)}"
+    parent, path = _parent(jvm)
+    try:
+        os.mkdir(name, 0o700, dir_fd=parent)
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = -1
+        try:
+            descriptor = os.open(name, flags, dir_fd=parent)
+            yield descriptor, f"{path}/{name}"
+        finally:
+            signal.signal(signal.SIGALRM, signal.SIG_IGN)  # from here on only `_END_SECONDS` count
+            if descriptor >= 0:
+                for file in (ENTRY, HOOKS, LIBRARY, _LEASE, _STATUS, _TAGS):
+                    with suppress(OSError):
+                        os.unlink(file, dir_fd=descriptor)
+                os.close(descriptor)
+            with suppress(OSError):
+                os.rmdir(name, dir_fd=parent)
+    finally:
+        os.close(parent)
+
+
+def _parent(jvm: Jvm) -> tuple[int, str]:
+    for path in _DIRECTORIES:
+        with suppress(Unreadable):
+            descriptor = open_directory_below(jvm.root, path)
+            writable = os.access(f"/proc/self/fd/{descriptor}", os.W_OK | os.X_OK)
+            if writable and not os.fstatvfs(descriptor).f_flag & os.ST_NOEXEC:
+                return descriptor, path
+            os.close(descriptor)
+    raise CannotAttach(
+        f"process {jvm.pid} has no directory to load the agent from: one of "
+        f"{', '.join(_DIRECTORIES)} must be writable for its user and not mounted noexec"
+    )
+
+
+def _create(name: str, directory: int) -> int:
+    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.open(name, flags, 0o600, dir_fd=directory)
+
+
+def _copy(source: int, name: str, directory: int) -> tuple[int, int]:
+    """Copies one of the agent's files; returns the copy's (device, inode)."""
+    with os.fdopen(source, "rb", closefd=False) as original:
+        content = original.read(_FILE_BYTES_MAX)
+    with os.fdopen(_create(name, directory), "wb") as copy:
+        copy.write(content)
+        status = os.fstat(copy.fileno())
+    return status.st_dev, status.st_ino
+
+
+def _status(directory: int) -> str:
+    """What the agent wrote of its start. The JVM's user may have put anything in its place."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        descriptor = os.open(_STATUS, flags, dir_fd=directory)
+    except OSError:  # none, or a symbolic link
+        return "it did not say why"
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return "its status is no regular file"
+        said = os.read(descriptor, _STATUS_BYTES_MAX)
+    finally:
+        os.close(descriptor)
+    return " ".join(said.decode("utf-8", "replace").split())
+
+
+def _give_up(_signal: int, _frame: FrameType | None) -> None:
+    raise CannotAttach(f"loading the agent took more than {TOTAL_SECONDS:.0f} s")
+
+
+def _watch(main_thread: int) -> None:
+    """Ends this process when its time is up, or nobody waits for its answer any more.
+
+    A file system of the JVM's user (FUSE) can stop a system call for good: then the process ends
+    without having taken its files away.
+    """
+    poll = select.poll()
+    poll.register(Inherited.SOCKET, 0)  # hanging up is always reported
+    poll.poll((TOTAL_SECONDS - _END_SECONDS) * 1000)
+    signal.pthread_kill(main_thread, signal.SIGALRM)
+    time.sleep(_END_SECONDS)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""What has to be known of a JVM before an agent can be loaded into it: who it is, and whether it
+listens. Read before the loader is started, which itself reads nothing of /proc.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from qjoule.servers.access import Access, ProcFile
+from qjoule.servers.candidate import Candidate
+from qjoule.servers.jvm_attach import DISABLED, CannotAttach
+
+_OPTION_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who a process is: effective user and group, and its number in its own pid namespace."""
+
+    uid: int
+    gid: int
+    pid: int
+    of_root: bool  #: one of its user ids is 0: it is root, or may become root again
+
+
+class ReachedJvm(Protocol):
+    """One JVM, whoever runs it: the process that was found, not a later one of its number."""
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def access(self) -> Access:
+        """For what the kernel itself says of it. What others wrote is parsed by `examine`."""
+
+    def examine(self, look: Callable[[Access], bytes]) -> bytes:
+        """What `look` answers, at least one byte, from a process without rights.
+
+        Raises:
+            CannotAttach: it gave no answer.
+        """
+
+    def loader(
+        self, identity: Identity, *, client_tags: bool, may_signal: bool, seconds: float
+    ) -> socket.socket:
+        """Starts `agent_loader` as the JVM's user; the socket on which its one message arrives.
+
+        It ends once the socket is closed, if it has not yet.
+
+        Args:
+            client_tags: the agent looks for tags of clients.
+            may_signal: the JVM handles SIGQUIT.
+            seconds: the JVM may take to answer.
+
+        Raises:
+            CannotAttach: that is not its user, or the JVM has ended.
+        """
+
+
+def ended(pid: int) -> CannotAttach:
+    return CannotAttach(f"process {pid} has ended")
+
+
+def status_of(jvm: ReachedJvm) -> str:
+    """Its /proc/PID/status.
+
+    Raises:
+        CannotAttach: it has ended.
+    """
+    status = jvm.access.proc(ProcFile.STATUS).decode(errors="replace")
+    if not status:
+        raise ended(jvm.pid)
+    return status
+
+
+def identity_of(pid: int, status: str) -> Identity:
+    """
+    Args:
+        status: its /proc/PID/status.
+
+    Raises:
+        CannotAttach: that makes no sense: it has ended.
+    """
+    fields = {
+        name: values.split() for name, _, values in (s.partition(":") for s in status.splitlines())
+    }
+    try:
+        own_pid = int(fields.get("NSpid", fields["Pid"])[-1])
+        uids = [int(uid) for uid in fields["Uid"]]
+        return Identity(uids[1], int(fields["Gid"][1]), own_pid, 0 in uids)
+    except (KeyError, IndexError, ValueError):
+        raise ended(pid) from None
+
+
+def handles_quit(status: str) -> bool:
+    """Whether the process handles SIGQUIT: otherwise the signal would end it."""
+    caught = re.search(r"^SigCgt:\s*([0-9a-f]+)$", status, re.MULTILINE)
+    return caught is not None and bool(int(caught[1], 16) >> (signal.SIGQUIT - 1) & 1)
+
+
+def check_attach_enabled(jvm: ReachedJvm) -> None:
+    """
+    Raises:
+        CannotAttach: the JVM was started with an option that it never listens.
+    """
+    if jvm.examine(_whether_disabled) == b"disabled":
+        raise CannotAttach(
+            f"the JVM of process {jvm.pid} runs with -XX:{DISABLED}: "
+            "restart it without, or leave out --agent"
+        )
+
+
+def _whether_disabled(access: Access) -> bytes:
+    candidate = Candidate(access, "java")
+    options = list(candidate.arguments)
+    for name in _OPTION_VARIABLES:
+        options += candidate.environment.get(name, "").split()
+    return b"disabled" if f"-XX:{DISABLED}" in options else b"enabled"

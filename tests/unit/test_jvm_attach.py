@@ -1,0 +1,198 @@
+"""The Attach API's client side: what it sends, and whom it believes."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from qjoule.servers.jvm_attach import CannotAttach, Jvm, command, load_agent
+
+OWN_PID = 7
+#: Listens after SIGQUIT if the trigger is there, as a JVM does; answers with what it was sent.
+LISTENS = """
+import os, signal, socket, sys
+os.chdir(sys.argv[1])
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGQUIT])
+print("ready", flush=True)
+signal.sigwait([signal.SIGQUIT])
+assert os.path.exists(".attach_pid7")
+with socket.socket(socket.AF_UNIX) as listening:
+    listening.bind(".java_pid7")
+    listening.listen()
+    connection, _ = listening.accept()
+words = b""
+while words.count(b"\\0") < 5:
+    words += connection.recv(4096)
+connection.sendall(words)
+"""
+
+
+@contextmanager
+def jvm_at(
+    root: Path, pid: int, *, seconds: float = 60.0, may_signal: bool = True
+) -> Iterator[Jvm]:
+    top = os.open(root, os.O_PATH | os.O_DIRECTORY)
+    handle = os.pidfd_open(pid)
+    try:
+        yield Jvm(100, OWN_PID, top, handle, may_signal, seconds)
+    finally:
+        os.close(top)
+        os.close(handle)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "tmp").mkdir()
+    return tmp_path
+
+
+@contextmanager
+def listening_at(path: Path, answer: Callable[[socket.socket], object]) -> Iterator[None]:
+    """Somebody who answers one connection in a thread."""
+
+    def serve() -> None:
+        connection, _ = listening.accept()
+        with connection:
+            answer(connection)
+
+    with socket.socket(socket.AF_UNIX) as listening:
+        directory = os.open(path.parent, os.O_PATH)
+        listening.bind(f"/proc/self/fd/{directory}/{path.name}")
+        os.close(directory)
+        listening.listen()
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield
+        thread.join()
+
+
+def test_a_jvm_that_does_not_listen_yet(root: Path) -> None:
+    started = [sys.executable, "-c", LISTENS, str(root / "tmp")]
+    with subprocess.Popen(started, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        with jvm_at(root, child.pid) as jvm:
+            assert command(jvm, "load", "x") == "1\0load\0x\0\0\0"
+        assert child.wait() == 0
+    assert [path.name for path in (root / "tmp").iterdir()] == [".java_pid7"]
+
+
+def test_the_signal_goes_to_the_process_and_not_to_its_number(root: Path) -> None:
+    with subprocess.Popen(["sleep", "60"]) as ended, subprocess.Popen(["sleep", "60"]) as other:
+        try:
+            handle = os.pidfd_open(ended.pid)
+            ended.kill()
+            ended.wait()
+            top = os.open(root, os.O_PATH)
+            jvm = Jvm(other.pid, other.pid, top, handle, True, 60.0)
+            with pytest.raises(CannotAttach, match="No such process"):
+                command(jvm, "load")
+            assert other.poll() is None
+            os.close(top)
+            os.close(handle)
+        finally:
+            other.kill()
+    assert list((root / "tmp").iterdir()) == []
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_a_process_that_the_signal_would_end(root: Path, left: bool) -> None:
+    if left:
+        with socket.socket(socket.AF_UNIX) as stale:
+            stale.bind(str(root / "tmp" / ".java_pid7"))
+    with subprocess.Popen(["sleep", "60"]) as child:
+        try:
+            with (
+                jvm_at(root, child.pid, may_signal=False) as jvm,
+                pytest.raises(CannotAttach, match="does not handle SIGQUIT"),
+            ):
+                command(jvm, "load")
+            assert child.poll() is None
+        finally:
+            child.kill()
+
+
+def _drips(connection: socket.socket) -> None:
+    """A byte at a time, for as long as somebody reads."""
+    with suppress(OSError):
+        while True:
+            connection.sendall(b"0")
+            time.sleep(0.05)
+
+
+def test_an_answer_that_does_not_end(root: Path) -> None:
+    with (
+        listening_at(root / "tmp" / ".java_pid7", _drips),
+        jvm_at(root, os.getpid(), seconds=0.5) as jvm,
+        pytest.raises(CannotAttach, match="does not answer within"),
+    ):
+        command(jvm, "load")
+
+
+def _says(answer: bytes) -> Callable[[socket.socket], None]:
+    def say(jvm: socket.socket) -> None:
+        jvm.recv(4096)
+        jvm.sendall(answer)
+
+    return say
+
+
+@pytest.mark.parametrize(
+    "answer", [b"0\n", b"0\n0\n", b"0\nreturn code: 0\n", b"0\nreturn code: 0"]
+)
+def test_an_agent_that_was_loaded(root: Path, answer: bytes) -> None:
+    with (
+        listening_at(root / "tmp" / ".java_pid7", _says(answer)),
+        jvm_at(root, os.getpid()) as jvm,
+    ):
+        load_agent(jvm, "/tmp/a.jar", "/tmp")
+
+
+@pytest.mark.parametrize(
+    "answer", [b"", b"1\n", b"0\n102\n", b"0\n-1\n", b"\xff\0", b"0\n" + b"9" * 20]
+)
+def test_an_agent_that_was_not(root: Path, answer: bytes) -> None:
+    with (
+        listening_at(root / "tmp" / ".java_pid7", _says(answer)),
+        jvm_at(root, os.getpid()) as jvm,
+        pytest.raises(CannotAttach, match="could not load the agent"),
+    ):
+        load_agent(jvm, "/tmp/a.jar", "/tmp")
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_tmp_that_leads_out_of_the_root(root: Path, inside: bool) -> None:
+    """To the JVM that is a directory below its root: `outside` is another one here."""
+    own = root / "own"
+    for directory in (own, root / "outside", *([own / "outside"] if inside else [])):
+        directory.mkdir()
+    (own / "tmp").symlink_to("../outside")
+    with (
+        jvm_at(own, os.getpid(), may_signal=False) as jvm,
+        pytest.raises(CannotAttach, match="SIGQUIT" if inside else "/tmp is no directory"),
+        socket.socket(socket.AF_UNIX) as listening,
+    ):
+        listening.bind(str(root / "outside" / ".java_pid7"))
+        listening.listen()
+        command(jvm, "load")
+
+
+def test_a_link_in_place_of_the_socket_is_not_followed(root: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(root / "other"))
+        listening.listen()
+        listening.setblocking(False)
+        (root / "tmp" / ".java_pid7").symlink_to(root / "other")
+        with jvm_at(root, os.getpid()) as jvm, pytest.raises(CannotAttach, match="is no socket"):
+            command(jvm, "load")
+        with pytest.raises(BlockingIOError):
+            listening.accept()
