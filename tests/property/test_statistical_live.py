@@ -37,8 +37,8 @@ def trace(directory: Path, told: traffic.Story, grade: Grade = Grade.ESTIMATED) 
     return Trace(directory)
 
 
-def replayed(of: Trace, interval_s: float, **controls: str) -> list[Snapshot]:
-    return list(ReplaySource(of, speed=0).snapshots(Controls(interval_s, **controls)))
+def replayed(of: Trace, interval_s: float, group: str = "fingerprint") -> list[Snapshot]:
+    return list(ReplaySource(of, speed=0).snapshots(Controls(interval_s, group)))
 
 
 def live(told: traffic.Story, interval_s: float, grade: Grade = Grade.ESTIMATED) -> list[Snapshot]:

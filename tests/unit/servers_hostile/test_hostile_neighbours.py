@@ -63,6 +63,9 @@ class Crowd:
             Flavour.MYSQL, "8.0", encryption=plain, thread_pool=plain, resolution=resolution
         )
 
+    def examine_all(self, every: Sequence[Facts]) -> list[Examined]:
+        return [self.examine(facts) for facts in every]
+
 
 @pytest.fixture(autouse=True)
 def asked_by_a_user(monkeypatch: pytest.MonkeyPatch) -> None:
