@@ -165,3 +165,21 @@ def test_doctor_tells_what_each_process_may_do() -> None:
         assert rights[name]["no_new_privs"] is True
     checks = {one["name"]: one for one in document["checks"]}
     assert checks["privileges"]["ok"] is True
+
+
+def test_a_file_that_its_user_may_not_read_is_told(tmp_path: Path) -> None:
+    """Root could, but the command is not root's."""
+    secret = tmp_path / "secret"
+    secret.mkdir(mode=0o700)
+    (secret / "c.json").write_text("{}")
+    target = ("-o", str(tmp_path / "t"), "-d", "1")
+    done = qjoule("record", *target, "--calibration", str(secret / "c.json"))
+    assert done.returncode == 1
+    assert f"user nobody cannot read {secret / 'c.json'}" in done.stderr.splitlines()[-1]
+    done = qjoule("record", *target, "--energy", f"replay:{secret / 'c.json'}")
+    assert done.returncode == 1
+    assert f"{secret / 'c.json'}: Permission denied" in done.stderr.splitlines()[-1]
+    done = qjoule("doctor", "--host-root", str(secret), "--json")
+    (check,) = [c for c in json.loads(done.stdout)["checks"] if c["name"] == "host energy"]
+    assert check["detail"] == f"user nobody cannot read {secret}"
+    assert not (tmp_path / "t").exists()

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
-import pwd
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from qjoule.errors import QjouleError
-from qjoule.root_part.client import root_part, why
+from qjoule.root_part.client import root_part, us, why
 from qjoule.root_part.protocol import Refused
 
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY
@@ -82,7 +81,7 @@ def _empty(directory: Path) -> int:
         if not is_empty:
             raise QjouleError(f"{directory} is not empty: give another directory")
         if os.fstat(descriptor).st_uid != os.getuid():
-            raise QjouleError(f"{directory} is there and not {_user()}'s: {_ELSE}")
+            raise QjouleError(f"{directory} is there and not {us()}'s: {_ELSE}")
     except BaseException:
         os.close(descriptor)
         raise
@@ -94,15 +93,8 @@ def _by_root_part(directory: Path, group: int | None) -> int:
         return root_part().directory(directory, group)
     except Refused as error:
         if error.errno == errno.EEXIST:
-            raise QjouleError(f"{directory} is there and not {_user()}'s: {_ELSE}") from None
+            raise QjouleError(f"{directory} is there and not {us()}'s: {_ELSE}") from None
         raise QjouleError(f"cannot write to {directory}: {why(error)}; {_ELSE}") from None
 
 
 _ELSE = "give another directory"
-
-
-def _user() -> str:
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return f"user {os.getuid()}"

@@ -18,7 +18,7 @@ from qjoule import __version__
 from qjoule.errors import QjouleError
 from qjoule.machine.identity import Identity, changes, other_machine
 from qjoule.model.coefficients import Coefficients
-from qjoule.root_part.client import root_part
+from qjoule.root_part.client import root_part, us
 from qjoule.shapes.safe_text import sanitise, shorten
 from qjoule.trace.meta import EnergyInfo, Meta
 from qjoule.typed_json import read_as
@@ -148,7 +148,7 @@ def load(path: Path) -> Calibration | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise QjouleError(f"cannot read {path}: {error.strerror}") from error
+        raise QjouleError(f"user {us()} cannot read {path}: {error.strerror}") from error
     if len(text) > MAX_BYTES:
         raise QjouleError(f"{path} is no calibration: it is larger than {MAX_BYTES >> 20} MiB")
     try:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from qjoule.machine.check import Check
+from qjoule.root_part.client import us
 
 ROOT = Path("/")
 NO_RAPL = "modprobe intel_rapl_msr; in a virtual machine use --energy auto or estimated"
@@ -43,8 +44,11 @@ def perf_pmu(root: Path = ROOT) -> Check:
 
 def _tree(name: str, folder: Path, missing: str, readable: Callable[[Path], bool]) -> Check:
     """`intel-rapl:N` zones; `intel-rapl-mmio` shows the same packages again and is not counted."""
-    zones = [p for p in folder.glob("intel-rapl:*") if re.fullmatch(r"intel-rapl:\d+", p.name)]
-    counters = [zone / "energy_uj" for zone in zones if (zone / "energy_uj").exists()]
+    try:
+        zones = [p for p in folder.glob("intel-rapl:*") if re.fullmatch(r"intel-rapl:\d+", p.name)]
+        counters = [zone / "energy_uj" for zone in zones if (zone / "energy_uj").exists()]
+    except PermissionError:
+        return Check(name, False, f"user {us()} cannot read {folder}", "let that user read it")
     if not counters:
         return Check(name, False, f"no intel-rapl zones under {folder}", missing)
     names = ", ".join(sorted(_name(counter.parent) for counter in counters))

@@ -163,6 +163,14 @@ def why(error: Refused) -> str:
     return str(error)
 
 
+def us() -> str:
+    """The name of the user that this process is, which may be another than who called it."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())
+
+
 def _home() -> str:
     try:
         return pwd.getpwuid(os.getuid()).pw_dir
