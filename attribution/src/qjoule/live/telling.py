@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from qjoule.root_part.client import root_part
+from qjoule.root_part.networks import network_of
 from qjoule.root_part.protocol import Refused
 from qjoule.servers.plan import AttachPlan
 from qjoule.tags.addresses import Addresses
@@ -24,7 +25,7 @@ def listen(plan: AttachPlan, *, every_call: bool) -> tuple[TagSource | None, str
         if every_call or one.choice.by_thread or (one.hides_sessions and one.server.running)
     ]
     hidden = frozenset(one.server.id for one in told if not (every_call or one.choice.by_thread))
-    addresses = Addresses.of([one.server for one in told])
+    addresses = Addresses.of([one.server for one in told], network_of=network_of)
     try:
         listening = root_part().tag_socket()
     except Refused as error:

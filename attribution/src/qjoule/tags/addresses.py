@@ -7,13 +7,13 @@ the address is this host's, and no other traced server listens on that port.
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable, Mapping
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from qjoule.tags.definitions import Connection
+from qjoule.tags.local import is_local
 
 #: getsockopt(2), <asm-generic/socket.h>: the namespace that a socket lives in. Linux 5.14.
 _SO_NETNS_COOKIE = 71
@@ -44,13 +44,21 @@ class Addresses:
     _local: dict[str, bool] = field(default_factory=dict, compare=False, repr=False)
 
     @staticmethod
-    def of(servers: Iterable[Listens], proc: Path = Path("/proc")) -> Addresses:
-        """Those of the servers in this process's network namespace. Needs root's rights."""
+    def of(
+        servers: Iterable[Listens],
+        proc: Path = Path("/proc"),
+        network_of: Callable[[int], str | None] | None = None,
+    ) -> Addresses:
+        """Those of the servers in this process's network namespace.
+
+        `network_of`: a process' namespace, by its pid; by default as our own rights show it.
+        """
+        network_of = network_of or (lambda pid: _namespace(proc / str(pid)))
         ports: dict[int, int] = {}
         paths: dict[str, int] = {}
         here = _namespace(proc / "self")
         for server in servers:
-            if not server.tgids or here is None or _namespace(proc / str(server.tgids[0])) != here:
+            if not server.tgids or here is None or network_of(server.tgids[0]) != here:
                 continue
             for port in server.ports:
                 ports[port] = server.id if ports.get(port, server.id) == server.id else _SEVERAL
@@ -72,14 +80,10 @@ class Addresses:
         return server if server and self._is_local(address) else 0
 
     def _is_local(self, address: str) -> bool:
-        """Whether the address is one of this host's: then it can be bound to (EADDRNOTAVAIL)."""
+        """Whether the address is one of this host's."""
         known = self._local.get(address)
         if known is None:
-            family = socket.AF_INET6 if ":" in address else socket.AF_INET
-            known = False
-            with suppress(OSError), closing(socket.socket(family, socket.SOCK_DGRAM)) as one:
-                one.bind((address, 0))
-                known = True
+            known = is_local(address)
             if len(self._local) >= _MAX_REMEMBERED:
                 self._local.clear()
             self._local[address] = known
