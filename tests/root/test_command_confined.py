@@ -179,7 +179,8 @@ def test_a_file_that_its_user_may_not_read_is_told(tmp_path: Path) -> None:
     done = qjoule("record", *target, "--energy", f"replay:{secret / 'c.json'}")
     assert done.returncode == 1
     assert f"{secret / 'c.json'}: Permission denied" in done.stderr.splitlines()[-1]
-    done = qjoule("doctor", "--host-root", str(secret), "--json")
+    (secret / "tree").mkdir()
+    done = qjoule("doctor", "--host-root", str(secret / "tree"), "--json")
     (check,) = [c for c in json.loads(done.stdout)["checks"] if c["name"] == "host energy"]
-    assert check["detail"] == f"user nobody cannot read {secret}"
+    assert check["detail"] == f"user nobody cannot read {secret / 'tree'}"
     assert not (tmp_path / "t").exists()

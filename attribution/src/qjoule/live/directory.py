@@ -20,7 +20,8 @@ def inside(directory: Path, group: int | None = None) -> Iterator[None]:
     """A new directory, or an empty one of ours, as the working directory.
 
     It is made with our own rights where they suffice, else by the root part, for our user.
-    If the block fails before it has written anything, a directory that was made here goes again.
+    Afterwards it is /. If the block fails before it has written anything, a directory that was made
+    here goes again.
 
     Args:
         group: whose members may read it; None: nobody may but its owner.
@@ -28,7 +29,6 @@ def inside(directory: Path, group: int | None = None) -> Iterator[None]:
     Raises:
         QjouleError: it cannot be made, or is not empty.
     """
-    here = Path.cwd()
     made = not os.path.lexists(directory)
     where = directory.absolute()
     descriptor = _open(directory, group)
@@ -42,8 +42,7 @@ def inside(directory: Path, group: int | None = None) -> Iterator[None]:
                     where.rmdir()
             raise
         finally:
-            with suppress(OSError):  # root's, which is not for us
-                os.chdir(here)
+            os.chdir("/")  # nobody needs to come back to where root stood
     except OSError as error:
         raise QjouleError(f"cannot write to {directory}: {error.strerror or error}") from error
     finally:
