@@ -85,7 +85,11 @@ int outputs_answer(struct root *root, const struct rp_request *request, struct a
 int attach_answer(struct root *root, const struct rp_request *request, int fd,
 		  struct answer *answer);
 
-/* outputs.c: a child of ours has ended. True: it was what RP_RUN started. */
+/* started.c: RP_RUN and RP_AS, as outputs_answer. */
+int started_run(struct root *root, const struct rp_request *request, struct answer *answer);
+int started_loader(const struct root *root, const struct rp_request *request,
+		   struct answer *answer);
+/* started.c: a child of ours has ended. True: it was what RP_RUN started. */
 bool outputs_ended(struct root *root, pid_t pid, int status);
 /* Removes what was made for this run alone: the tag socket, a file that was not published. */
 void outputs_clear(void);
