@@ -25,6 +25,8 @@ class Running:
 
     @property
     def descriptors(self) -> int:
+        """How many it has, once it is done with all that it was asked before."""
+        ask(self.connection, Kind.EXE, pid=os.getpid())
         return len(os.listdir(f"/proc/{self.pid}/fd"))  # noqa: PTH208
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import json
 import os
 import socket
@@ -26,7 +25,7 @@ from qjoule.servers.direct_access import (
     is_process,
     port_range,
 )
-from qjoule.servers.examined import Examined, Facts, examine
+from qjoule.servers.examined import Examined, Facts, examine, prepare
 from qjoule.servers.examined_json import examined_from_json
 from qjoule.servers.host import Host, Listed
 from qjoule.servers.order import is_service
@@ -90,7 +89,7 @@ class RootPartHost:
     def examine_all(self, every: Sequence[Facts]) -> list[Examined]:
         """Each in a process of its own, some at a time."""
         # Examiners cannot open files, so that what they import late has to be there.
-        importlib.import_module("capstone.x86")
+        prepare()
         seats = [_Seat(self, facts) for facts in every]
         found = [Examined() for _ in every]
 
