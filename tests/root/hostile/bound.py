@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import socket
 import struct
@@ -14,6 +15,7 @@ from qjoule.root_part.protocol import Kind, ask
 from root.support.root_part import PYTHON, RootPart, root_part
 
 USER, OTHER_USER = 64001, 64002
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Running:
@@ -83,3 +85,18 @@ def process_of(
         process.stdout.close()
         with suppress(BrokenPipeError):
             process.stdin.close()
+
+
+@contextmanager
+def silent_file_system(directory: Path) -> Iterator[None]:
+    """A FUSE mount whose program never answers."""
+    device = os.open("/dev/fuse", os.O_RDWR)
+    options = f"fd={device},rootmode=40000,user_id={USER},group_id={USER},allow_other"
+    assert not _libc.mount(b"test", bytes(directory), b"fuse", 0, options.encode()), os.strerror(
+        ctypes.get_errno()
+    )
+    try:
+        yield
+    finally:
+        os.close(device)
+        _libc.umount2(bytes(directory), 2)

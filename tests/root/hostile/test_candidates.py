@@ -20,7 +20,7 @@ from qjoule.root_part.protocol import Kind, ask
 from qjoule.servers.discovery import Discovery, discover
 from qjoule.servers.examined import Examined, Facts, examine
 from qjoule.servers.types import Server
-from root.hostile.bound import Running, running_root_part
+from root.hostile.bound import Running, running_root_part, silent_file_system
 from servers.process import DatabaseServer
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
@@ -288,3 +288,18 @@ def test_who_uses_up_what_one_may_has_less_the_next_time(
             assert host.patience_s(USERS[0]) == patience_s
             assert host.examine(facts).problem
     assert host.patience_s(USERS[1]) == 2
+
+
+def test_a_candidate_whose_files_never_answer_is_named(root: Running, files: Path) -> None:
+    hanging = files / "hanging"
+    hanging.mkdir()
+    program = _compiled(files, "mongod")
+    arguments = ("--config", str(hanging / "mongod.conf"))
+    with (
+        silent_file_system(hanging),
+        _running(program, "mongod", *arguments, user=USERS[0]) as pid,
+    ):
+        found = discover(host=RootPartHost(root.connection))
+    assert [line for line in found.unreadable if "does not answer" in line] == [
+        f"process {pid} ({program}): a file system that holds its files does not answer"
+    ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import shutil
@@ -19,14 +18,20 @@ import pytest
 from qjoule.root_part.access import SocketAccess
 from qjoule.root_part.protocol import MAX_KEPT, Kind, Refused, RootPartGone, What, ask
 from qjoule.servers.access import Opened, ProcFile, Unreadable, opened
-from root.hostile.bound import OTHER_USER, USER, Running, process_of, running_root_part
+from root.hostile.bound import (
+    OTHER_USER,
+    USER,
+    Running,
+    process_of,
+    running_root_part,
+    silent_file_system,
+)
 from root.support.root_part import PYTHON
 
 pytestmark = pytest.mark.root
 
 _WAIT = "print('here', flush=True); __import__('sys').stdin.read()"
 _REQUEST_BYTES = 32 + 4096
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 @pytest.fixture
@@ -234,28 +239,13 @@ def test_what_is_too_large_is_not_given(root: Running, files: Path) -> None:
             access.names(str(files / "many"))
 
 
-@contextmanager
-def _silent_file_system(directory: Path) -> Iterator[None]:
-    """A FUSE mount whose program never answers."""
-    device = os.open("/dev/fuse", os.O_RDWR)
-    options = f"fd={device},rootmode=40000,user_id={USER},group_id={USER},allow_other"
-    assert not _libc.mount(b"test", bytes(directory), b"fuse", 0, options.encode()), os.strerror(
-        ctypes.get_errno()
-    )
-    try:
-        yield
-    finally:
-        os.close(device)
-        _libc.umount2(bytes(directory), 2)
-
-
 def test_a_file_system_that_never_answers_costs_only_its_own_process(
     root: Running, files: Path
 ) -> None:
     good = written(files / "good")
     hanging = files / "hanging"
     hanging.mkdir()
-    with candidate(root) as other, candidate(root) as access, _silent_file_system(hanging):
+    with candidate(root) as other, candidate(root) as access, silent_file_system(hanging):
         with pytest.raises(Unreadable, match="does not answer"):
             access.file(str(hanging / "file"))
         with pytest.raises(Unreadable, match="nothing more"):

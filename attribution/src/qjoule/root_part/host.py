@@ -149,7 +149,11 @@ class _Seat:
     def _checked(self, found: Examined) -> Examined:
         """Handles are what probes are attached to: they have to be of this candidate's files."""
         said = {found.handle, found.resolution.handle if found.resolution else 0} - {0}
-        if not said <= self._kept():
+        try:
+            is_its_own = said <= self._kept()
+        except RootPartGone:
+            raise QjouleError("a file system that holds its files does not answer") from None
+        if not is_its_own:
             raise QjouleError("it names a file that is not its own")
         if found.exe is not None and found.exe.key != self._facts.exe_id:
             raise QjouleError("its executable is another by now")
@@ -159,8 +163,7 @@ class _Seat:
         if self._file:
             return {self._file.handle}
         kept: set[int] = set()
-        # After the last one it is refused, or after a file that let the root part wait.
-        with suppress(Refused, RootPartGone):
+        with suppress(Refused):  # after the last one
             for number in range(MAX_KEPT if self._bound else 0):
                 assert self._bound
                 reply = ask(self._bound, Kind.OPEN, number=What.KEPT, offset=number)
