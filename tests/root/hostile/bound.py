@@ -11,10 +11,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from qjoule.root_part.access import SocketAccess
 from qjoule.root_part.protocol import Kind, ask
+from qjoule.servers.access import Opened, ProcFile
 from root.support.root_part import PYTHON, RootPart, root_part
 
 USER, OTHER_USER = 64001, 64002
+WAIT = "print('here', flush=True); __import__('sys').stdin.read()"
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -100,3 +103,22 @@ def silent_file_system(directory: Path) -> Iterator[None]:
     finally:
         os.close(device)
         _libc.umount2(bytes(directory), 2)
+
+
+@contextmanager
+def candidate(root: Running, program: str = WAIT, *arguments: str) -> Iterator[SocketAccess]:
+    with process_of(program, arguments=arguments) as process, root.bound(process.pid) as bound:
+        yield SocketAccess(bound)
+
+
+def written(path: Path, content: bytes = b"port 1\n", mode: int = 0o644, user: int = 0) -> str:
+    path.write_bytes(content)
+    path.chmod(mode)
+    os.chown(path, user, user)
+    return str(path)
+
+
+def mapping_of(access: SocketAccess, path: str) -> Opened:
+    maps = access.proc(ProcFile.MAPS).decode()
+    start, end = next(line for line in maps.splitlines() if path in line).split()[0].split("-")
+    return access.mapped(int(start, 16), int(end, 16))

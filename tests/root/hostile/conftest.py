@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from root.hostile.bound import Running, running_root_part
+
 
 @pytest.fixture
 def place() -> Iterator[Path]:
@@ -16,3 +18,16 @@ def place() -> Iterator[Path]:
         path = Path(directory)
         path.chmod(0o755)
         yield path
+
+
+@pytest.fixture
+def files(place: Path) -> Path:
+    """Where the candidates of a test have their files."""
+    return place
+
+
+@pytest.fixture
+def root() -> Iterator[Running]:
+    """A root part, whose command is the test."""
+    with running_root_part() as running:
+        yield running

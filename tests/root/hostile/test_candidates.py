@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import shutil
 import struct
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -20,7 +18,7 @@ from qjoule.root_part.protocol import Kind, ask
 from qjoule.servers.discovery import Discovery, discover
 from qjoule.servers.examined import Examined, Facts, examine
 from qjoule.servers.types import Server
-from root.hostile.bound import Running, running_root_part, silent_file_system
+from root.hostile.bound import Running, silent_file_system
 from servers.process import DatabaseServer
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
@@ -42,20 +40,6 @@ _TEXTS = {
     "mariadbd": r"\00010.11.1-MariaDB\000",
     "redis-server": r"\000Redis version=%s, bits=%d\0007.0.1\000",
 }
-
-
-@pytest.fixture
-def files() -> Iterator[Path]:
-    path = Path(tempfile.mkdtemp())
-    path.chmod(0o755)
-    yield path
-    shutil.rmtree(path)
-
-
-@pytest.fixture
-def root() -> Iterator[Running]:
-    with running_root_part() as running:
-        yield running
 
 
 @contextmanager
