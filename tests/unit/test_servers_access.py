@@ -23,7 +23,8 @@ BY_PATH |= {"read_text", "read_bytes", "exists", "is_file", "is_dir", "samefile"
 OTHERS = {
     "direct_access.py": "the one that does it",
     "in_root.py": "its calls of openat2(2)",
-    "agent.py": "puts our own files into a JVM, in a directory of its user",
+    "agent.py": "our own files, which a JVM is given",
+    "agent_loader.py": "gives them to a JVM, as its user",
     "jvm_attach.py": "talks to a JVM as its user",
     "throwaway.py": "a server of our own",
     "measured.py": "a file of this package",
