@@ -13,6 +13,7 @@ import psutil
 
 from qjoule.root_part import client
 from qjoule.root_part.jvms import reach_by
+from qjoule.root_part.protocol import Kind, ask
 from qjoule.servers.access import Access
 from qjoule.servers.agent import Agent, put_agent
 from qjoule.servers.jvm_process import Identity, ReachedJvm
@@ -46,6 +47,8 @@ class AgentsByRootPart:
 
     def library(self, agent: Agent) -> Path:
         """The file that the agent's probes would be in, as the root part has it open."""
+        # Once it answers again, it has closed the descriptor that it sent.
+        ask(self.root.connection, Kind.EXE, pid=self.root.pid)
         (found,) = (
             path
             for path in Path(f"/proc/{self.root.pid}/fd").iterdir()
