@@ -10,21 +10,20 @@ import multiprocessing
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
 from qjoule.contract import Block, Loss, Mode, Rung
 from qjoule.errors import QjouleError
-from qjoule.live.tracer import (
-    Settings,
-    Tracer,
-    find_and_put_agents,
-    plan_tracing,
-    start_tracer,
-)
+from qjoule.live.tracer import Settings, Tracer, plan_tracing, start_tracer
+from qjoule.root_part import client
+from qjoule.root_part.jvms import reach_by
+from qjoule.servers.agent import put_agents
+from qjoule.servers.discovery import find_servers
 from qjoule.servers.plan import AttachPlan
 from qjoule.trace.stream import Stream
+from root.support.root_part import root_part, with_handles
 
 _PATIENCE_S = 60.0
 
@@ -89,7 +88,9 @@ class Recorder:
 class _Turn:
     """A tracer at work, and a thread that reads what it writes."""
 
-    def __init__(self, tracer: Tracer, version: str) -> None:
+    def __init__(self, tracer: Tracer, version: str, root: ExitStack) -> None:
+        """`root`: holds the root part, which has the tracer's probes."""
+        self._root = root
         self.recorded = Recorded(tracer.pid, version, 0, {})
         self._tracer = tracer
         self._failed: QjouleError | None = None
@@ -117,9 +118,10 @@ class _Turn:
                 lost[name] = lost.get(name, 0) + count
 
     def end(self) -> Recorded:
-        self._tracer.stop()
-        self._reader.join()
-        self._tracer.close()
+        with self._root:
+            self._tracer.stop()
+            self._reader.join()
+            self._tracer.close()
         if self._failed is not None:
             raise self._failed
         return self.recorded
@@ -153,15 +155,22 @@ def _serve(pipe: Connection, cpus: frozenset[int], client_tags: bool) -> None:
 def _begin(
     pid: int, rung: Rung, plans: dict[tuple[int, Rung], AttachPlan], settings: Settings
 ) -> _Turn:
-    agents = find_and_put_agents([pid]) if rung is Rung.AGENT else {}
-    plan = plans.get((pid, rung))
-    if rung is Rung.NONE:
-        plan = AttachPlan(())
-    elif plan is None or agents:
-        plan = plan_tracing([pid], None if agents else rung, agents=agents)
-        if plan.traced[0].choice.rung is not rung:
-            raise QjouleError(plan.traced[0].choice.why)
-        plans[pid, rung] = plan
-    tracer = start_tracer(plan, settings, [pid], agents)
-    tracer.wait_attached()
-    return _Turn(tracer, plan.traced[0].server.version if plan.traced else "")
+    """A root part serves one tracer, so each turn has its own."""
+    with ExitStack() as stack:
+        root = stack.enter_context(root_part())
+        agents = {}
+        if rung is Rung.AGENT:
+            reach = reach_by(client.RootPart(root.connection))
+            agents = put_agents(find_servers(), reach, [pid])
+        plan = plans.get((pid, rung))
+        if rung is Rung.NONE:
+            plan = AttachPlan(())
+        elif plan is None or agents:
+            plan = plan_tracing([pid], None if agents else rung, agents=agents)
+            if plan.traced[0].choice.rung is not rung:
+                raise QjouleError(plan.traced[0].choice.why)
+            plans[pid, rung] = plan
+        tracer = start_tracer(with_handles(root, plan), settings, [pid], agents, root.connection)
+        tracer.wait_attached()
+        version = plan.traced[0].server.version if plan.traced else ""
+        return _Turn(tracer, version, stack.pop_all())
