@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qjoule.tags import definitions, waiting
+from qjoule.tags import application, definitions, waiting
 from qjoule.tags.application import Application
 from qjoule.tags.tagging import TagSource
 from qjoule_drivers import channel as channel_module
@@ -79,6 +79,16 @@ def test_tags_that_cannot_be_defined_are_one_connection_s_matter(
     # As soon as there is room it is told, without another change.
     last = f"{max(lost)} {'x' * 250}"
     assert ask(source, after, call(channel, peer, last)) == [None, last]
+
+
+def test_a_join_reads_more_than_one_reading_may_take(
+    source: TagSource, channel: Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(application, "READING_NS", 0)  # one message
+    peer = new_peer()
+    times = [call(channel, peer, str(n)) for n in range(50)]
+    assert ask(source, *times) == [str(n) for n in range(50)]
+    assert source.lost == 0
 
 
 def test_a_join_that_lasts_keeps_nothing_from_being_read(

@@ -53,6 +53,7 @@ class Application:
         self.claims = Claims(self.uid, owners)
         self.ring: RingReader | None = None
         self.ended = False
+        self.is_behind = False  #: there is more to read than one reading may take
         self._connected = connected
         self._since_ns = time.monotonic_ns()
         self._read = self._read_bytes = 0  # definitions since there was none left
@@ -91,7 +92,8 @@ class Application:
         assert self.ring is not None
         if not self._held:
             self._held = list(self.ring.take(now_ns))
-        if not self.read_definitions(now_ns):
+        self.is_behind = not self.read_definitions(now_ns)
+        if self.is_behind:
             return []
         if self.ended:
             self._held += self.ring.take(now_ns)  # what came in between is all there will be
@@ -108,8 +110,6 @@ class Application:
         while not self.ended:
             if self._read > MAX_MESSAGES or self._read_bytes > MAX_WAITING_BYTES:
                 raise NotARing("more definitions than a socket holds")
-            if time.thread_time_ns() > until_ns:
-                return False
             try:
                 message = self._connected.recv(MAX_BYTES + 1)
             except BlockingIOError:
@@ -121,6 +121,8 @@ class Application:
             self._read_bytes += len(message)
             if message and (defined := self.definitions.add(message)):
                 self.claims.add(*defined, now_ns)
+            if time.thread_time_ns() > until_ns:
+                return False
         self._read = self._read_bytes = 0
         return True
 
@@ -146,6 +148,7 @@ class Application:
 
     def close(self) -> None:
         """Says that no more is taken; what is known of its calls stays."""
+        self.is_behind = False
         if self.ring is not None:
             self.ring.close()
         self._connected.close()

@@ -104,7 +104,7 @@ class Listener:
     def poll(self, make_room: Callable[[], None] | None = None) -> None:
         """Takes all that has been written, as far as the taker has room, or it can be made."""
         with self._lock:
-            for application in self._turn(WHOLE_TURN_NS, make_room):
+            for application in self._turn(WHOLE_TURN_NS, make_room, to_the_end=True):
                 # What it wrote could not be read in time: nothing that it told holds any more.
                 self.refused += 1
                 self._part(application)
@@ -160,10 +160,16 @@ class Listener:
             self.refused += 1
             self._part(application)
 
-    def _turn(self, user_ns: int, make_room: Callable[[], None] | None) -> list[Application]:
+    def _turn(
+        self, user_ns: int, make_room: Callable[[], None] | None, *, to_the_end: bool = False
+    ) -> list[Application]:
         """Takes from each application; returns those whose user's time was over before.
 
         Those for whose records there is no room come first in the next turn.
+
+        Args:
+            user_ns: CPU time for all applications of one user.
+            to_the_end: reads all definitions of each, not only what one reading may take.
         """
         self._accept()
         now_ns = time.monotonic_ns()
@@ -180,7 +186,10 @@ class Listener:
                     full.append(application)
                     continue
                 make_room()
+            until_ns = began_ns + user_ns - spent[application.uid]
             self._poll(application, now_ns)
+            while to_the_end and application.is_behind and time.thread_time_ns() < until_ns:
+                self._poll(application, now_ns)
             spent[application.uid] += time.thread_time_ns() - began_ns
         self._crowd.put_first(full)
         while biggest := self._crowd.too_much():
