@@ -174,6 +174,10 @@ docs: $(VENV)/installed ## Pages that are made from code: docs/servers.md
 bench-overhead: build ## What tracing costs a server, paired and interleaved
 	$(VENV)/bin/python bench/bench_overhead.py $(BENCH_ARGS)
 
+.PHONY: bench-attach
+bench-attach: build ## How long attaching takes beside 100 processes of a hostile user
+	$(VENV)/bin/python bench/bench_attach.py $(BENCH_ARGS)
+
 .PHONY: bench-drivers
 bench-drivers: build ## What the drivers' shims add to a call
 	$(VENV)/bin/python bench/bench_drivers.py $(BENCH_ARGS)

@@ -1,0 +1,202 @@
+"""How long attaching takes, and in how much memory, beside many processes of a hostile user.
+
+    python bench/bench_attach.py [--rounds N] [--fakes N] [--others N]
+
+A redis-server and a PostgreSQL run, and `qjoule record -d 0.1` is started beside them: alone, and
+beside processes that are called like servers (an unprivileged user's, with damaged and huge
+executables and hostile configuration files) and others that only sleep. Both are interleaved.
+Prints medians with their range beside the target, the largest memory of all of qjoule's processes
+together, and whether every real server was traced. Nothing passes or fails here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+from bench.command import machine, machine_lines, run  # noqa: E402
+
+from servers.postgres import postgres_server  # noqa: E402
+from servers.redis import redis_server  # noqa: E402
+from servers.toy_elf import MARIADB_10_11, toy_server  # noqa: E402
+
+QJOULE = Path(sys.executable).parent / "qjoule"
+TARGET_S, TARGET_MIB = 3.0, 200
+SAMPLE_S = 0.01
+SOMEBODY = 61234  #: a user without an account
+NAMES = ("mysqld", "mariadbd", "postgres", "redis-server", "mongod")
+HUGE_BYTES = 2 << 30  #: of a sparse executable
+
+
+@dataclass(frozen=True)
+class Attached:
+    seconds: float
+    mib: float
+    words: str
+
+
+def attach(directory: Path) -> Attached:
+    """Records for a moment; the time until everything is attached."""
+    began = time.monotonic()
+    process = subprocess.Popen(
+        [QJOULE, "record", "-d", "0.1", "--energy", "none", "-o", str(directory / "trace")],
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        cwd=directory,
+    )
+    memory = _Memory(process.pid)
+    assert process.stderr is not None
+    words, seconds = [], float("nan")
+    for line in process.stderr:
+        if "qjoule: tracing" in line:
+            seconds = time.monotonic() - began
+        words.append(line.strip())
+    process.wait()
+    process.stderr.close()
+    shutil.rmtree(directory / "trace", ignore_errors=True)
+    return Attached(seconds, memory.finish() / 2**20, "; ".join(words))
+
+
+class _Memory(threading.Thread):
+    """The most memory (proportional set size, bytes) of a process and what it has started."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(daemon=True)
+        self._pid, self._most = pid, 0
+        self._ended = threading.Event()
+        self.start()
+
+    def run(self) -> None:
+        while not self._ended.wait(SAMPLE_S):
+            self._most = max(self._most, sum(map(_pss, _tree(self._pid))))
+
+    def finish(self) -> int:
+        self._ended.set()
+        self.join()
+        return self._most
+
+
+def _tree(pid: int) -> list[int]:
+    try:
+        process = psutil.Process(pid)
+        return [pid, *(child.pid for child in process.children(recursive=True))]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _pss(pid: int) -> int:
+    try:
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    except OSError:
+        return 0
+    return next(
+        (int(line.split()[1]) << 10 for line in text.splitlines() if line.startswith("Pss:")), 0
+    )
+
+
+@contextmanager
+def fakes(count: int, others: int) -> Iterator[None]:
+    """Processes of a user without an account, called like servers; and some that only sleep."""
+    with tempfile.TemporaryDirectory(prefix="qjoule-bench-") as name:
+        place = Path(name)
+        place.chmod(0o755)
+        programs = list(_programs(place))
+        started = [
+            subprocess.Popen([random.choice(programs), "wait"], user=SOMEBODY, cwd="/")
+            for _ in range(count)
+        ]
+        started += [subprocess.Popen(["sleep", "infinity"]) for _ in range(others)]
+        try:
+            yield
+        finally:
+            for process in started:
+                process.kill()
+                process.wait()
+
+
+def _programs(place: Path) -> Iterator[Path]:
+    """Executables that run, and that a parser should stumble over."""
+    sound = toy_server(place / "sound", [MARIADB_10_11], banner="10.11.6-MariaDB")
+    for number, name in enumerate(NAMES):
+        for kind in ("sound", "torn", "huge"):
+            directory = place / f"{number}-{kind}"
+            directory.mkdir(mode=0o755)
+            program = Path(shutil.copy(sound, directory / name))
+            program.chmod(0o755)
+            if kind == "torn":
+                _tear(program)
+            elif kind == "huge":
+                os.truncate(program, HUGE_BYTES)
+            yield program
+
+
+def _tear(program: Path) -> None:
+    """Damages what only tools read: section headers, at the end of the file."""
+    content = bytearray(program.read_bytes())
+    for at in range(len(content) - 1500, len(content)):
+        content[at] = random.randrange(256)
+    program.write_bytes(content)
+
+
+def bench(rounds: int, count: int, others: int) -> None:
+    for line in machine_lines(machine()):
+        print(line)
+    alone: list[Attached] = []
+    beside: list[Attached] = []
+    processes = 0
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="qjoule-bench-")))
+        directory.chmod(0o755)
+        real = [stack.enter_context(redis_server()), stack.enter_context(postgres_server())]
+        for _ in range(rounds):
+            alone.append(attach(directory))
+            with fakes(count, others):
+                processes = len(psutil.pids())
+                beside.append(attach(directory))
+    print(f"{'':28}{'seconds':>20}{'MiB at most':>14}")
+    _print("alone", alone)
+    _print(f"beside {count} fakes", beside)
+    print(f"{'target':28}{TARGET_S:>20.0f}{TARGET_MIB:>14}")
+    print(f"{processes} processes ran, {count} of them fakes")
+    for server in real:
+        traced = sum(f":{server.port}" in one.words for one in beside)
+        print(f"{server.name}: traced in {traced} of {rounds} rounds beside the fakes")
+
+
+def _print(name: str, runs: list[Attached]) -> None:
+    seconds = [one.seconds for one in runs]
+    span = f"{statistics.median(seconds):.2f} [{min(seconds):.2f}, {max(seconds):.2f}]"
+    print(f"{name:28}{span:>20}{max(one.mib for one in runs):>14.0f}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5, help="[default: 5]")
+    parser.add_argument("--fakes", type=int, default=100, help="[default: 100]")
+    parser.add_argument("--others", type=int, default=100, help="[default: 100]")
+    chosen = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    return run("bench_attach", lambda: bench(chosen.rounds, chosen.fakes, chosen.others))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
