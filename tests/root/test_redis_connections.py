@@ -144,7 +144,9 @@ def test_redis_live_view_counts_the_same(redis: DatabaseServer) -> None:
 
 
 def _plan(server: DatabaseServer) -> list[str]:
-    return ["--server", f"1:redis:socket:{server.executable}", "--running", f"1:{server.pid}"]
+    file = Path(server.executable).stat()
+    which = f"1:redis:socket:{file.st_dev}:{file.st_ino}"
+    return ["--server", which, "--running", f"1:{server.pid}"]
 
 
 def wait_until_read(wire: socket.socket) -> None:

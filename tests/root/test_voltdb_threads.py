@@ -13,6 +13,7 @@ import pytest
 from qjoule.contract import Block, Mode, QueryFlag
 from qjoule.servers.elf import open_executable
 from qjoule.servers.signatures import Role
+from root.support.root_part import RootPart
 from root.support.tracer import Session, tracing
 from servers.toy_elf import toy_program
 
@@ -30,12 +31,20 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, Sessio
     toy_program(path, SOURCE.read_text(), "-O1", "-pthread")
     executable = open_executable(path)
     (function,) = executable.functions("execute_fragments")
-    probes = (f"1:{role}:{executable.file_offset(function.vaddr):#x}" for role in ROLES)
+    offset = executable.file_offset(function.vaddr)
+    assert offset is not None
+    code = executable.read(offset, 1).hex()
     with subprocess.Popen([path], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as site:
-        plan = ("--server", f"1:voltdb:symbol:{path}", "--running", f"1:{site.pid}")
-        options = ("--energy", "none", "--only-running", *plan)
-        probed = (word for probe in probes for word in ("--probe", probe))
-        with tracing(Mode.RECORD, *options, *probed) as session:
+
+        def probes(root: RootPart) -> list[str]:
+            file = root.executable(site.pid)
+            plan = ["--server", f"1:voltdb:symbol:{file.device}:{file.inode}"]
+            for role in ROLES:
+                plan += ["--probe", f"1:{role}:{file.handle}:{offset:#x}:{code}"]
+            return plan
+
+        options = ("--energy", "none", "--only-running", "--running", f"1:{site.pid}")
+        with tracing(Mode.RECORD, *options, probes=probes) as session:
             said, _ = site.communicate(b"\n", timeout=TIMEOUT_S)
             session.finish()
             assert int(said) > 0, "this kernel never switches on sched_yield()"

@@ -59,7 +59,14 @@ class AgentsByRootPart:
     def loaders(self) -> list[psutil.Process]:
         """Those that have not ended. The root part starts them."""
         children = psutil.Process(self.root.pid).children()
-        return [one for one in children if one.status() != "zombie" and _is_loader(one)]
+        return [one for one in children if _is_alive(one) and _is_loader(one)]
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 @contextmanager

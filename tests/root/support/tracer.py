@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -79,15 +79,20 @@ def tracing(
     mode: Mode,
     *options: str,
     plan: AttachPlan | None = None,
+    probes: Callable[[RootPart], Sequence[str]] = lambda _: (),
     tracer: Path = TRACER,
     root_program: Path = ROOT_PART,
 ) -> Iterator[Session]:
-    """A tracer that is attached before the block begins. `finish()` in the block ends it well."""
+    """A tracer that is attached before the block begins. `finish()` in the block ends it well.
+
+    `probes`: further options, which need handles of the root part.
+    """
     read_end, write_end = os.pipe()
     arguments = ["--mode", mode.name.lower(), "--control-fd", str(read_end)]
     with root_part(program=root_program) as root:
         if plan is not None:
             arguments += with_handles(root, plan).arguments()
+        arguments += probes(root)
         with root.tracer() as asked:
             process = subprocess.Popen(
                 [
