@@ -26,6 +26,8 @@ TRACER_LIBS    := -lbpf -lelf -lz -lseccomp -lm
 SANITIZE       := -fsanitize=address,undefined -fno-omit-frame-pointer -U_FORTIFY_SOURCE
 
 ROOT_SOURCES := $(wildcard tracer/root/*.c)
+# What answers a request is given all of it, and seldom needs all.
+ROOT_FLAGS   := $(TRACER_FLAGS) -Wno-unused-parameter
 
 LOAD_SOURCES := $(wildcard tracer/load/*.c)
 LOAD_FLAGS   := -std=gnu11 -g -O3 -D_GNU_SOURCE -fstack-protector-strong -Wall -Wextra -Werror -pthread
@@ -86,10 +88,10 @@ $(BUILD)/qjoule-tracer-asan: $(TRACER_SOURCES) $(wildcard tracer/*.h bpf/*.h) $(
 
 # The only part that runs with root's rights.
 $(BUILD)/qjoule-root: $(ROOT_SOURCES) $(wildcard tracer/root/*.h bpf/*.h) $(SKELETON)
-	$(CC) $(TRACER_FLAGS) $(ROOT_SOURCES) -o $@ -lbpf -lelf -lz
+	$(CC) $(ROOT_FLAGS) $(ROOT_SOURCES) -o $@ -lbpf -lelf -lz
 
 $(BUILD)/qjoule-root-asan: $(ROOT_SOURCES) $(wildcard tracer/root/*.h bpf/*.h) $(SKELETON)
-	$(CC) $(filter-out -D_FORTIFY_SOURCE=2,$(TRACER_FLAGS)) $(SANITIZE) $(ROOT_SOURCES) -o $@ -lbpf -lelf -lz
+	$(CC) $(filter-out -D_FORTIFY_SOURCE=2,$(ROOT_FLAGS)) $(SANITIZE) $(ROOT_SOURCES) -o $@ -lbpf -lelf -lz
 
 # What `qjoule calibrate` keeps the CPUs busy with.
 $(BUILD)/qjoule-load: $(LOAD_SOURCES) $(wildcard tracer/load/*.h) | $(BUILD)/installed

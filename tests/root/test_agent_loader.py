@@ -171,7 +171,6 @@ def test_the_loader_has_the_user_s_rights_and_no_others(root: Path, tmp_path: Pa
         assert status["SigBlk"] == ["0" * 16]
         assert standard == [Path(os.devnull)] * 3
         assert secret not in links
-        assert Path(agent_files()[-1]).resolve() in [link.resolve() for link in links]
         assert environment == b""
         # Nobody waits for its answer any more: it has ended, and taken its files away.
         no_loader_is_left(jvm.agents)

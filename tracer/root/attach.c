@@ -5,17 +5,16 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <linux/openat2.h>
 #include <linux/perf_event.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#include "opened.h"
-#include "qjoule.skel.h"
 #include "root.h"
+#include "qjoule.skel.h"
 
 #define MAX_LINKS      160
 #define RING_BYTES_MAX (1ull << 30) /* of all rings */
@@ -34,7 +33,7 @@ void attach_clear(void)
 }
 
 /* Of a whole CPU, and a number only: no samples, no tracepoint, no breakpoint. */
-static int open_counter(const struct rp_request *request, struct answer *answer)
+int answer_counter(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
 	struct perf_event_attr attr = {
 	    .size = sizeof(attr), .type = request->number, .config = request->size};
@@ -49,31 +48,26 @@ static int open_counter(const struct rp_request *request, struct answer *answer)
 	return answer->fd < 0 ? -errno : 0;
 }
 
-/* Looked at before it is opened to read: opening some files of sysfs does something. */
-static int open_energy_file(const char *path, struct answer *answer)
+/* Opening other files of sysfs does something: this one has this name itself, and is in sysfs. */
+int answer_energy_file(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
-	const char *name = strrchr(path, '/');
-	char reopened[32];
+	struct open_how how = {.flags = O_RDONLY | O_NOFOLLOW | O_CLOEXEC,
+			       .resolve = RESOLVE_BENEATH | RESOLVE_NO_XDEV};
+	const char *name = strrchr(request->text, '/');
 	struct statfs fs;
-	struct stat st;
-	int err = 0, fd;
+	int top;
 
-	if (strncmp(path, "/sys/", 5) || strcmp(name, "/energy_uj"))
+	if (strncmp(request->text, "/sys/", 5) || strcmp(name, "/energy_uj"))
 		return -EACCES;
-	/* The last part is no link, so the file has this name. */
-	fd = open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
-	if (fd < 0 || fstat(fd, &st) || fstatfs(fd, &fs))
-		err = -errno;
-	else if (!S_ISREG(st.st_mode) || fs.f_type != SYSFS_MAGIC)
-		err = -EACCES;
-	if (!err) {
-		snprintf(reopened, sizeof(reopened), "/proc/self/fd/%d", fd);
-		answer->fd = open(reopened, O_RDONLY | O_CLOEXEC);
-		err = answer->fd < 0 ? -errno : 0;
-	}
-	if (fd >= 0)
-		close(fd);
-	return err;
+	top = open("/sys", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (top < 0 || fstatfs(top, &fs))
+		return -errno;
+	if (fs.f_type == SYSFS_MAGIC)
+		answer->fd = syscall(SYS_openat2, top, request->text + 5, &how, sizeof(how));
+	else
+		errno = EACCES;
+	close(top);
+	return answer->fd < 0 ? -errno : 0;
 }
 
 /* No map is larger than the source says, or than one entry per CPU. */
@@ -106,15 +100,15 @@ static int configure(const struct rp_load *plan)
 	return err;
 }
 
-static int load(const struct rp_request *request, int fd)
+int answer_load(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
 	static struct rp_load plan;
 
 	if (skeleton)
 		return -EBUSY;
 	/* A copy, as the tracer could change it. Only a memfd: reading it waits for nobody. */
-	if (fd < 0 || fcntl(fd, F_GET_SEALS) < 0 ||
-	    pread(fd, &plan, sizeof(plan), 0) != sizeof(plan))
+	if (peer->sent < 0 || fcntl(peer->sent, F_GET_SEALS) < 0 ||
+	    pread(peer->sent, &plan, sizeof(plan), 0) != sizeof(plan))
 		return -EINVAL;
 	if (!(request->flags & RP_LOAD_VERBOSE))
 		libbpf_set_print(NULL);
@@ -123,32 +117,36 @@ static int load(const struct rp_request *request, int fd)
 }
 
 /* The map of rings keeps it too. */
-static int make_ring(uint32_t number, uint64_t bytes, struct answer *answer)
+int answer_ring(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
-	if (bytes > RING_BYTES_MAX - ring_bytes)
+	uint32_t number = request->number;
+
+	if (!skeleton)
+		return -EINVAL;
+	if (request->size > RING_BYTES_MAX - ring_bytes)
 		return -E2BIG;
-	ring_bytes += bytes;
-	answer->fd = bpf_map_create(BPF_MAP_TYPE_RINGBUF, "ring", 0, 0, bytes, NULL);
+	ring_bytes += request->size;
+	answer->fd = bpf_map_create(BPF_MAP_TYPE_RINGBUF, "ring", 0, 0, request->size, NULL);
 	if (answer->fd < 0)
 		return answer->fd;
-	return bpf_map_update_elem(bpf_map__fd(skeleton->maps.rings), &number, &answer->fd, 0)
-		   ? -errno
-		   : 0;
+	return bpf_map__update_elem(skeleton->maps.rings, &number, sizeof(number), &answer->fd,
+				    sizeof(answer->fd), 0);
 }
 
 /* Of the maps only those that the tracer reads or writes. */
-static int give_map(uint32_t number, struct answer *answer)
+int answer_map(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
+	if (!skeleton || request->number >= (uint32_t)skeleton->skeleton->map_cnt)
+		return -EINVAL;
+
 	const struct bpf_map *maps[] = {
 	    skeleton->maps.batches,    skeleton->maps.cycles,	 skeleton->maps.instructions,
 	    skeleton->maps.llc_misses, skeleton->maps.sums_even, skeleton->maps.sums_odd,
 	    skeleton->maps.bss,
 	};
 
-	if (number >= (uint32_t)skeleton->skeleton->map_cnt)
-		return -EINVAL;
 	for (unsigned i = 0; answer->fd < 0 && i < sizeof(maps) / sizeof(maps[0]); i++)
-		if (maps[i] == *skeleton->skeleton->maps[number].map)
+		if (maps[i] == *skeleton->skeleton->maps[request->number].map)
 			answer->fd = fcntl(bpf_map__fd(maps[i]), F_DUPFD_CLOEXEC, 0);
 	return answer->fd < 0 ? -EACCES : 0;
 }
@@ -159,7 +157,7 @@ static struct bpf_program *program_of(uint32_t number, enum bpf_prog_type type,
 {
 	struct bpf_program *program;
 
-	if (number >= (uint32_t)skeleton->skeleton->prog_cnt)
+	if (!skeleton || number >= (uint32_t)skeleton->skeleton->prog_cnt)
 		return NULL;
 	program = *skeleton->skeleton->progs[number].prog;
 	return bpf_program__fd(program) >= 0 && bpf_program__type(program) == type &&
@@ -172,31 +170,43 @@ static int keep(struct bpf_link *link)
 {
 	if (!link)
 		return -errno;
+	if (link_count == MAX_LINKS) {
+		bpf_link__destroy(link);
+		return -ENOSPC;
+	}
 	links[link_count++] = link;
 	return 0;
 }
 
+int answer_attach(struct peer *peer, const struct rp_request *request, struct answer *answer)
+{
+	struct bpf_program *program =
+	    program_of(request->number, BPF_PROG_TYPE_TRACING, BPF_TRACE_RAW_TP);
+
+	return program ? keep(bpf_program__attach(program)) : -EINVAL;
+}
+
 /* By inode, for every process: a server that restarts is probed from its first query. */
-static int attach_uprobe(const struct rp_request *request)
+int answer_uprobe(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
 	struct bpf_program *program = program_of(request->number, BPF_PROG_TYPE_KPROBE, 0);
 	LIBBPF_OPTS(bpf_uprobe_opts, opts);
-	char path[32];
-	int err, fd;
+	int fd;
 
-	if (!program || request->size > RP_CODE_BYTES)
+	if (!program)
 		return -EINVAL;
-	err = opened_check(request->pid, request->offset, request->text, request->size, &fd);
-	if (err)
-		return err;
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	fd = opened_check(request->pid, request->offset, request->text, request->size);
+	if (fd < 0)
+		return fd;
 	opts.retprobe = !strcmp(bpf_program__section_name(program), "uretprobe");
-	return keep(bpf_program__attach_uprobe_opts(program, -1, path, request->offset, &opts));
+	return keep(
+	    bpf_program__attach_uprobe_opts(program, -1, opened_path(fd), request->offset, &opts));
 }
 
-static int iterate(uint32_t number, struct answer *answer)
+int answer_iterator(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
-	struct bpf_program *program = program_of(number, BPF_PROG_TYPE_TRACING, BPF_TRACE_ITER);
+	struct bpf_program *program =
+	    program_of(request->number, BPF_PROG_TYPE_TRACING, BPF_TRACE_ITER);
 	struct bpf_link *link = program ? bpf_program__attach(program) : NULL;
 
 	if (!link)
@@ -206,52 +216,8 @@ static int iterate(uint32_t number, struct answer *answer)
 	return answer->fd < 0 ? answer->fd : 0;
 }
 
-/* Of what is loaded. */
-static int attach(const struct rp_request *request, struct answer *answer)
+int answer_done(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
-	struct bpf_program *program;
-
-	if (!skeleton)
-		return -EINVAL;
-	if (link_count == MAX_LINKS)
-		return -ENOSPC;
-	switch (request->kind) {
-	case RP_MAP:
-		return give_map(request->number, answer);
-	case RP_RING:
-		return make_ring(request->number, request->size, answer);
-	case RP_ATTACH:
-		program = program_of(request->number, BPF_PROG_TYPE_TRACING, BPF_TRACE_RAW_TP);
-		return program ? keep(bpf_program__attach(program)) : -EINVAL;
-	case RP_UPROBE:
-		return attach_uprobe(request);
-	case RP_ITERATOR:
-		return iterate(request->number, answer);
-	}
-	return -ENOSYS;
-}
-
-int attach_answer(struct root *root, const struct rp_request *request, int fd,
-		  struct answer *answer)
-{
-	int err;
-
-	switch (request->kind) {
-	case RP_COUNTER:
-		return open_counter(request, answer);
-	case RP_ENERGY_FILE:
-		return open_energy_file(request->text, answer);
-	case RP_DONE:
-		root->done = true;
-		return 0;
-	case RP_LOAD:
-		err = load(request, fd);
-		break;
-	default:
-		err = attach(request, answer);
-	}
-	/* All or nothing. */
-	if (err)
-		attach_clear();
-	return err;
+	root.done = true;
+	return 0;
 }

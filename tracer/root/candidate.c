@@ -14,9 +14,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "candidate.h"
-#include "opened.h"
-#include "rights.h"
 #include "root.h"
 
 /* A server with its debug information is 600 MB. */
@@ -44,35 +41,28 @@ static int link_target(int directory, const char *name, char *text)
 /* Of what was opened with O_PATH and found to be a regular file or a directory: to read it. */
 static int reopen(int fd, int flags)
 {
-	char path[32];
-	int opened;
+	int opened = open(opened_path(fd), OF_A_REGULAR_FILE | flags);
 
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	opened = open(path, OF_A_REGULAR_FILE | flags);
 	return opened < 0 ? -errno : opened;
 }
 
-int candidate_name(int fd, char *text)
+int candidate_identify(int fd, struct answer *answer)
 {
-	char path[32];
+	int err = fd < 0 ? -errno : opened_identify(fd, &answer->reply.file);
 
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	return link_target(AT_FDCWD, path, text);
+	if (!err)
+		err = link_target(AT_FDCWD, opened_path(fd), answer->reply.text);
+	return err || S_ISREG(answer->reply.file.mode) ? err : -EACCES;
 }
 
 int candidate_attached(int fd, struct answer *answer)
 {
-	struct rp_file *file = &answer->reply.file;
 	struct statfs system;
-	int err = fd < 0 ? -errno : opened_identify(fd, file);
+	int err = candidate_identify(fd, answer);
 
-	if (!err)
-		err = candidate_name(fd, answer->reply.text);
 	if (err)
 		return err;
-	if (!S_ISREG(file->mode))
-		return -EACCES;
-	if (file->size > MAX_ATTACHED)
+	if (answer->reply.file.size > MAX_ATTACHED)
 		return -EFBIG;
 	/* Its pages would come from a program whenever the kernel looks at them for us. */
 	if (fstatfs(fd, &system) || system.f_type == FUSE_SUPER_MAGIC)
@@ -100,23 +90,8 @@ static int open_mapped(const struct peer *peer, const struct rp_request *request
 	return 0;
 }
 
-/* What /proc calls one descriptor or thread, in `text`; empty: nothing that is asked for. */
-typedef void (*describe_fn)(int directory, const char *name, char *text);
-
-static void describe_name(int directory, const char *name, char *text)
-{
-	(void)directory;
-	snprintf(text, RP_TEXT_BYTES, "%s", name);
-}
-
-/* Only sockets: a path may hold anything, also what looks like a socket. */
-static void describe_socket(int directory, const char *name, char *text)
-{
-	if (link_target(directory, name, text) || strncmp(text, "socket:[", 8) != 0)
-		text[0] = '\0';
-}
-
-static void describe_thread(int directory, const char *name, char *text)
+/* Of a thread, by what /proc calls it; empty if it has ended. */
+static void thread_name(int directory, const char *name, char *text)
 {
 	char path[280];
 	ssize_t length;
@@ -130,8 +105,8 @@ static void describe_thread(int directory, const char *name, char *text)
 		close(fd);
 }
 
-/* Describes what is in a directory, opened to read, in a file in memory. */
-static int list(int fd, unsigned most, describe_fn describe, struct answer *answer)
+/* Lists in a file in memory what is in a directory, opened to read, or an error. */
+static int list(int fd, enum rp_what what, unsigned most, struct answer *answer)
 {
 	static char text[RP_TEXT_BYTES];
 	DIR *directory = fd < 0 ? NULL : fdopendir(fd);
@@ -146,20 +121,18 @@ static int list(int fd, unsigned most, describe_fn describe, struct answer *answ
 	for (struct dirent *entry; most && (entry = readdir(directory));) {
 		if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."))
 			continue;
-		describe(fd, entry->d_name, text);
+		most--;
+		if (what == RP_WHAT_NAMES)
+			strcpy(text, entry->d_name);
+		else if (what == RP_WHAT_THREADS)
+			thread_name(fd, entry->d_name, text);
+		/* Only sockets: a path may hold anything, also what looks like a socket. */
+		else if (link_target(fd, entry->d_name, text) || strncmp(text, "socket:[", 8) != 0)
+			continue;
 		if (text[0])
 			fwrite(text, 1, strlen(text) + 1, listed);
-		most--;
 	}
 	return fflush(listed) ? -errno : 0;
-}
-
-static int list_proc(const struct peer *peer, const char *name, unsigned most, describe_fn describe,
-		     struct answer *answer)
-{
-	int fd = openat(peer->proc_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-
-	return list(fd < 0 ? -errno : fd, most, describe, answer);
 }
 
 /* A copy: who reads it cannot be made to wait, and reads no more than there was. */
@@ -201,11 +174,26 @@ static int open_own(const struct peer *peer, const struct rp_request *request,
 		return err;
 	if (request->number == RP_WHAT_NAMES)
 		return S_ISDIR(answer->reply.file.mode)
-			   ? list(reopen(fd, O_DIRECTORY), MAX_NAMES, describe_name, answer)
+			   ? list(reopen(fd, O_DIRECTORY), RP_WHAT_NAMES, MAX_NAMES, answer)
 			   : -ENOTDIR;
 	if (!S_ISREG(answer->reply.file.mode))
 		return -EACCES;
 	return request->number == RP_WHAT_FILE ? copy(fd, answer) : 0;
+}
+
+/* What is in the process' own directory. */
+static int open_in_proc(const struct peer *peer, const char *name, int flags, struct answer *answer)
+{
+	answer->fd = openat(peer->proc_fd, name, O_RDONLY | O_CLOEXEC | flags);
+	return answer->fd < 0 ? -errno : 0;
+}
+
+static int list_proc(const struct peer *peer, const char *name, enum rp_what what, unsigned most,
+		     struct answer *answer)
+{
+	int err = open_in_proc(peer, name, O_DIRECTORY, answer);
+
+	return err ? err : list(answer->fd, what, most, answer);
 }
 
 static int open_proc(const struct peer *peer, const char *name, struct answer *answer)
@@ -215,14 +203,12 @@ static int open_proc(const struct peer *peer, const char *name, struct answer *a
 					    "net/tcp6", "net/udp", "net/udp6", "net/unix"};
 
 	for (unsigned i = 0; i < sizeof(known) / sizeof(known[0]); i++)
-		if (!strcmp(name, known[i])) {
-			answer->fd = openat(peer->proc_fd, name, O_RDONLY | O_CLOEXEC);
-			return answer->fd < 0 ? -errno : 0;
-		}
+		if (!strcmp(name, known[i]))
+			return open_in_proc(peer, name, 0, answer);
 	return -EACCES;
 }
 
-int candidate_open(const struct peer *peer, const struct rp_request *request, struct answer *answer)
+int candidate_open(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
 	switch (request->number) {
 	case RP_WHAT_EXE:
@@ -234,12 +220,11 @@ int candidate_open(const struct peer *peer, const struct rp_request *request, st
 	case RP_WHAT_SAME:
 		return open_own(peer, request, answer);
 	case RP_WHAT_MEMORY:
-		answer->fd = openat(peer->proc_fd, "mem", O_RDONLY | O_CLOEXEC);
-		return answer->fd < 0 ? -errno : 0;
+		return open_in_proc(peer, "mem", 0, answer);
 	case RP_WHAT_SOCKETS:
-		return list_proc(peer, "fd", MAX_SOCKETS, describe_socket, answer);
+		return list_proc(peer, "fd", RP_WHAT_SOCKETS, MAX_SOCKETS, answer);
 	case RP_WHAT_THREADS:
-		return list_proc(peer, "task", MAX_THREADS, describe_thread, answer);
+		return list_proc(peer, "task", RP_WHAT_THREADS, MAX_THREADS, answer);
 	case RP_WHAT_CWD:
 		return link_target(peer->proc_fd, "cwd", answer->reply.text);
 	case RP_WHAT_NETWORK:

@@ -14,16 +14,7 @@
 /* Many processes that let us wait must not add up to minutes: each waits half as long. */
 static int patience_ms = MOST_MS;
 
-static void work_and_end(work_fn work, const struct peer *peer, const struct rp_request *request,
-			 struct answer *answer, int socket_fd)
-{
-	prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-	answer->reply.status = work(peer, request, answer);
-	answer_send(socket_fd, answer);
-	_exit(0);
-}
-
-int guarded(work_fn work, const struct peer *peer, const struct rp_request *request,
+int guarded(answer_fn work, struct peer *peer, const struct rp_request *request,
 	    struct answer *answer)
 {
 	struct pollfd answered = {.events = POLLIN};
@@ -33,8 +24,12 @@ int guarded(work_fn work, const struct peer *peer, const struct rp_request *requ
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
 		return -errno;
 	child = fork();
-	if (!child)
-		work_and_end(work, peer, request, answer, pair[1]);
+	if (!child) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+		answer->reply.status = work(peer, request, answer);
+		answer_send(pair[1], answer);
+		_exit(1);
+	}
 	if (child < 0)
 		err = -errno;
 	close(pair[1]);
@@ -46,8 +41,10 @@ int guarded(work_fn work, const struct peer *peer, const struct rp_request *requ
 			patience_ms /= 2;
 		err = -ETIMEDOUT;
 	}
-	if (!err && !message_receive(pair[0], &answer->reply, sizeof(answer->reply), &answer->fd))
+	if (!err && !message_receive(pair[0], &answer->reply, sizeof(answer->reply), &answer->fd)) {
+		answer->reply.pid = child;
 		err = -EIO;
+	}
 	close(pair[0]);
 	return err ? err : answer->reply.status;
 }

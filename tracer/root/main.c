@@ -21,14 +21,41 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "rights.h"
 #include "root.h"
 
 #define NOBODY	  65534
 #define MAX_PEERS 64
 
-static struct peer peers[MAX_PEERS];
+struct root root;
+static struct peer peers[MAX_PEERS]; /* the command's first */
 static unsigned peer_count;
+
+/* Who may ask what is decided here alone. */
+static const struct {
+	enum peer_kind who;
+	answer_fn *answer;
+} kinds[] = {
+    [RP_EXE] = {PEER_COMMAND, answer_exe},
+    [RP_BIND] = {PEER_COMMAND, answer_bind},
+    [RP_INSTALLED] = {PEER_COMMAND, answer_installed},
+    [RP_TRACER] = {PEER_COMMAND, answer_tracer},
+    [RP_DIRECTORY] = {PEER_COMMAND, answer_directory},
+    [RP_TAG_SOCKET] = {PEER_COMMAND, answer_tag_socket},
+    [RP_STAGE] = {PEER_COMMAND, answer_stage},
+    [RP_AS] = {PEER_COMMAND, answer_as},
+    [RP_RUN] = {PEER_COMMAND, answer_run},
+    [RP_PUBLISH] = {PEER_COMMAND, answer_publish},
+    [RP_OPEN] = {PEER_CANDIDATE, answer_open},
+    [RP_COUNTER] = {PEER_TRACER, answer_counter},
+    [RP_ENERGY_FILE] = {PEER_TRACER, answer_energy_file},
+    [RP_LOAD] = {PEER_TRACER, answer_load},
+    [RP_MAP] = {PEER_TRACER, answer_map},
+    [RP_RING] = {PEER_TRACER, answer_ring},
+    [RP_ATTACH] = {PEER_TRACER, answer_attach},
+    [RP_UPROBE] = {PEER_TRACER, answer_uprobe},
+    [RP_ITERATOR] = {PEER_TRACER, answer_iterator},
+    [RP_DONE] = {PEER_TRACER, answer_done},
+};
 
 int peer_add(const struct peer *peer)
 {
@@ -56,22 +83,18 @@ static void peer_remove(unsigned index)
 
 bool message_receive(int socket_fd, void *content, size_t size, int *fd)
 {
-	union {
-		struct cmsghdr header;
-		char room[CMSG_SPACE(sizeof(int))];
-	} control = {0};
-	struct iovec vector = {content, size};
 	/* Room for one descriptor: CMSG_SPACE() would take two. */
+	_Alignas(struct cmsghdr) char control[CMSG_LEN(sizeof(int))];
+	struct iovec vector = {content, size};
 	struct msghdr message = {.msg_iov = &vector,
 				 .msg_iovlen = 1,
-				 .msg_control = &control,
-				 .msg_controllen = CMSG_LEN(sizeof(int))};
+				 .msg_control = control,
+				 .msg_controllen = sizeof(control)};
 	ssize_t got = recvmsg(socket_fd, &message, MSG_CMSG_CLOEXEC);
-	struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+	struct cmsghdr *header = got < 0 ? NULL : CMSG_FIRSTHDR(&message);
 
 	*fd = -1;
-	if (got >= 0 && header && header->cmsg_level == SOL_SOCKET &&
-	    header->cmsg_type == SCM_RIGHTS && header->cmsg_len == CMSG_LEN(sizeof(int)))
+	if (header && header->cmsg_type == SCM_RIGHTS)
 		memcpy(fd, CMSG_DATA(header), sizeof(int));
 	if (got == (ssize_t)size && !(message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)))
 		return true;
@@ -83,109 +106,83 @@ bool message_receive(int socket_fd, void *content, size_t size, int *fd)
 
 bool answer_send(int socket_fd, const struct answer *answer)
 {
-	union {
-		struct cmsghdr header;
-		char room[CMSG_SPACE(sizeof(int))];
-	} control = {0};
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))];
 	struct iovec vector = {(void *)&answer->reply, sizeof(answer->reply)};
 	struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1};
 
 	/* What was refused after it was opened stays here. */
 	if (answer->fd >= 0 && !answer->reply.status) {
-		message.msg_control = &control;
+		message.msg_control = control;
 		message.msg_controllen = sizeof(control);
-		control.header = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof(int)),
-						  .cmsg_level = SOL_SOCKET,
-						  .cmsg_type = SCM_RIGHTS};
-		memcpy(CMSG_DATA(&control.header), &answer->fd, sizeof(int));
+		*CMSG_FIRSTHDR(&message) =
+		    (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS};
+		memcpy(CMSG_DATA(CMSG_FIRSTHDR(&message)), &answer->fd, sizeof(int));
 	}
 	/* Never waits: who does not read its answers is let go. */
 	return sendmsg(socket_fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) > 0;
 }
 
-void command_tell(const struct answer *answer)
+static int answer_to(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
-	for (unsigned i = 0; i < peer_count; i++)
-		if (peers[i].kind == PEER_COMMAND)
-			answer_send(peers[i].fd, answer);
+	int err;
+
+	if (request->kind >= sizeof(kinds) / sizeof(kinds[0]) ||
+	    kinds[request->kind].who != peer->kind ||
+	    (root.done && request->kind != RP_RUN && request->kind != RP_PUBLISH))
+		return -EPERM;
+	err = kinds[request->kind].answer(peer, request, answer);
+	/* Programs are attached all or none. */
+	if (err && request->kind >= RP_LOAD)
+		attach_clear();
+	return err;
 }
 
-/* Which room answers; who may ask what is decided here alone. */
-static int answer_to(struct root *root, struct peer *peer, const struct rp_request *request, int fd,
-		     struct answer *answer)
-{
-	switch (peer->kind) {
-	case PEER_CANDIDATE:
-		if (request->kind == RP_OPEN && !root->done)
-			return look_answer(root, peer, request, answer);
-		break;
-	case PEER_TRACER:
-		if (request->kind >= RP_COUNTER && request->kind <= RP_DONE && !root->done)
-			return attach_answer(root, request, fd, answer);
-		break;
-	case PEER_COMMAND:
-		if (request->kind == RP_RUN || request->kind == RP_PUBLISH)
-			return outputs_answer(root, request, answer);
-		if (root->done)
-			break;
-		if (request->kind <= RP_TRACER)
-			return look_answer(root, peer, request, answer);
-		if (request->kind <= RP_AS)
-			return outputs_answer(root, request, answer);
-		break;
-	}
-	return -EPERM;
-}
-
-static void serve(struct root *root, unsigned index)
+static void serve(unsigned index)
 {
 	struct peer *peer = &peers[index];
 	static struct rp_request request;
 	static struct answer answer;
 	bool hung;
-	int fd;
 
-	if (!message_receive(peer->fd, &request, sizeof(request), &fd)) {
+	if (!message_receive(peer->fd, &request, sizeof(request), &peer->sent)) {
 		peer_remove(index);
 		return;
 	}
 	memset(&answer, 0, sizeof(answer));
 	answer.fd = -1;
 	request.text[RP_TEXT_BYTES - 1] = '\0';
-	answer.reply.status = answer_to(root, peer, &request, fd, &answer);
+	answer.reply.status = answer_to(peer, &request, &answer);
+	if (peer->sent >= 0)
+		close(peer->sent);
 	/* A process whose files let us wait is not waited for twice. */
 	hung = peer->kind == PEER_CANDIDATE && answer.reply.status == -ETIMEDOUT;
 	if (!answer_send(peer->fd, &answer) || hung)
 		peer_remove(index);
 	if (answer.fd >= 0)
 		close(answer.fd);
-	if (fd >= 0)
-		close(fd);
 }
 
 /* Children that have ended. Returns what the command ended with (waitpid(2)), or -1. */
-static int reap(struct root *root)
+static int reap(void)
 {
+	static struct answer answer = {.fd = -1};
 	int status, ended = -1;
 	pid_t pid;
 
 	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-		if (pid == root->command_pid)
+		if (pid == root.command_pid)
 			ended = status;
-		else
-			outputs_ended(root, pid, status);
+		if (pid != root.run_pid)
+			continue;
+		root.run_pid = -1;
+		answer.reply.pid = status;
+		if (peer_count && peers[0].kind == PEER_COMMAND)
+			answer_send(peers[0].fd, &answer);
 	}
 	return ended;
 }
 
-/* The terminal's signals reach the command without us; those that were sent to us are its. */
-static void pass_on(const struct root *root, const struct signalfd_siginfo *signal_info)
-{
-	if (signal_info->ssi_code != SI_KERNEL)
-		kill(root->command_pid, (int)signal_info->ssi_signo);
-}
-
-static int serve_until_it_ends(struct root *root, int signal_fd)
+static int serve_until_it_ends(int signal_fd)
 {
 	for (;;) {
 		struct pollfd polled[1 + MAX_PEERS] = {{signal_fd, POLLIN, 0}};
@@ -199,58 +196,59 @@ static int serve_until_it_ends(struct root *root, int signal_fd)
 			return -1;
 		if (polled[0].revents &&
 		    read(signal_fd, &signal_info, sizeof(signal_info)) == sizeof(signal_info)) {
-			if (signal_info.ssi_signo != SIGCHLD)
-				pass_on(root, &signal_info);
-			ended = reap(root);
+			/* The terminal's signals reach the command without us; others are its. */
+			if (signal_info.ssi_signo != SIGCHLD && signal_info.ssi_code != SI_KERNEL)
+				kill(root.command_pid, (int)signal_info.ssi_signo);
+			ended = reap();
 			if (ended >= 0)
 				return ended;
 		}
 		/* From the last: what is removed is replaced by one that has been served. */
 		for (unsigned i = count; i-- > 0;)
 			if (polled[1 + i].revents)
-				serve(root, i);
+				serve(i);
 	}
 }
 
-static void run_command(const struct root *root, int socket_fd, pid_t parent)
+static void run_command(int socket_fd, pid_t parent)
 {
 	char number[16];
 
 	snprintf(number, sizeof(number), "%d", socket_fd);
-	sigprocmask(SIG_SETMASK, &root->signals, NULL);
+	sigprocmask(SIG_SETMASK, &root.signals, NULL);
 	close_range(3, ~0U, CLOSE_RANGE_CLOEXEC); /* what root's shell had opened, too */
 	if (fcntl(socket_fd, F_SETFD, 0) || setenv("QJOULE_ROOT_PART", number, 1) ||
-	    rights_give_up(root->uid, root->gid)) {
+	    rights_give_up(root.uid, root.gid)) {
 		perror("qjoule-root: cannot give up root");
 		_exit(1);
 	}
-	umask(root->umask);
+	umask(root.umask);
 	/* After the change of user, which clears it (prctl(2)). */
 	prctl(PR_SET_PDEATHSIG, SIGTERM, 0, 0, 0);
 	if (getppid() != parent)
 		_exit(1);
-	if (!access(root->command[RP_FILE_WORD], R_OK))
-		execv(root->command[0], root->command);
+	if (!access(root.command[RP_FILE_WORD], R_OK))
+		execv(root.command[0], root.command);
 	fprintf(stderr,
 		"qjoule: user %d cannot run %s (%s): install qjoule where every user can read it, "
 		"or call it by sudo as a user who can\n",
-		root->uid, root->command[RP_FILE_WORD], strerror(errno));
+		root.uid, root.command[RP_FILE_WORD], strerror(errno));
 	_exit(1);
 }
 
 /* The user of sudo, who then owns what is written; without one, `nobody`. */
-static void find_user(struct root *root)
+static void find_user(void)
 {
 	const char *uid = getenv("SUDO_UID"), *gid = getenv("SUDO_GID");
 
-	root->uid = uid ? (uid_t)strtoul(uid, NULL, 10) : 0;
-	root->gid = gid ? (gid_t)strtoul(gid, NULL, 10) : 0;
-	root->called_by_root = !root->uid;
-	if (!root->uid || !root->gid)
-		root->uid = root->gid = NOBODY;
+	root.uid = uid ? (uid_t)strtoul(uid, NULL, 10) : 0;
+	root.gid = gid ? (gid_t)strtoul(gid, NULL, 10) : 0;
+	root.called_by_root = !root.uid;
+	if (!root.uid || !root.gid)
+		root.uid = root.gid = NOBODY;
 }
 
-static int listen_to_signals(sigset_t *before)
+static int listen_to_signals(void)
 {
 	static const int numbers[] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 	sigset_t signals;
@@ -258,14 +256,13 @@ static int listen_to_signals(sigset_t *before)
 	sigemptyset(&signals);
 	for (unsigned i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
 		sigaddset(&signals, numbers[i]);
-	if (sigprocmask(SIG_BLOCK, &signals, before))
+	if (sigprocmask(SIG_BLOCK, &signals, &root.signals))
 		return -1;
 	return signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
 int main(int argc, char **argv)
 {
-	struct root root = {.command = argv + 1, .word_count = argc - 1, .umask = umask(0022)};
 	int signal_fd, command_fd, status;
 	pid_t self = getpid();
 
@@ -275,10 +272,15 @@ int main(int argc, char **argv)
 		    stderr);
 		return 2;
 	}
-	find_user(&root);
-	signal_fd = listen_to_signals(&root.signals);
+	root.command = argv + 1;
+	root.umask = umask(0022);
+	do /* 0 to 2 may be closed */
+		root.null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	while (root.null_fd >= 0 && root.null_fd < 3);
+	find_user();
+	signal_fd = listen_to_signals();
 	command_fd = peer_add(&(struct peer){.kind = PEER_COMMAND, .proc_fd = -1});
-	if (signal_fd < 0 || command_fd < 0) {
+	if (root.null_fd < 0 || signal_fd < 0 || command_fd < 0) {
 		perror("qjoule-root");
 		return 1;
 	}
@@ -288,9 +290,9 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	if (!root.command_pid)
-		run_command(&root, command_fd, self);
+		run_command(command_fd, self);
 	close(command_fd);
-	status = serve_until_it_ends(&root, signal_fd);
+	status = serve_until_it_ends(signal_fd);
 	attach_clear();
 	outputs_clear();
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);

@@ -1,22 +1,34 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-#include "opened.h"
-
+/*
+ * The files that may be attached to. Each was opened and checked, and is known by a handle from
+ * then on: no path is looked up a second time.
+ */
 #include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include "root.h"
+
 #define MAX_OPENED 256
 
 static struct {
 	int fd;
-	struct rp_file file;
+	struct rp_file file; /* with handle 0 */
 } opened[MAX_OPENED];
 static unsigned opened_count;
+
+const char *opened_path(int fd)
+{
+	static char path[32];
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	return path;
+}
 
 static uint64_t ns_of(const struct statx_timestamp *time)
 {
@@ -52,56 +64,43 @@ static bool is_unnamed_memory(uint64_t device)
 	return same;
 }
 
-static bool is_same(const struct rp_file *kept, const struct rp_file *now)
+int opened_keep(struct answer *answer)
 {
-	struct rp_file same = *now;
+	struct rp_file *file = &answer->reply.file;
+	unsigned at = 0;
 
-	same.handle = kept->handle;
-	return !memcmp(kept, &same, sizeof(same));
+	file->handle = 0;
+	while (at < opened_count && memcmp(&opened[at].file, file, sizeof(*file)))
+		at++;
+	if (at == opened_count) {
+		if (at == MAX_OPENED || is_unnamed_memory(file->device))
+			return 0;
+		opened[at].fd = fcntl(answer->fd, F_DUPFD_CLOEXEC, 0);
+		if (opened[at].fd < 0)
+			return -errno;
+		opened[at].file = *file;
+		opened_count++;
+	}
+	file->handle = at + 1;
+	return 0;
 }
 
-int opened_keep(int fd, struct rp_file *out)
-{
-	int err = opened_identify(fd, out);
-
-	if (!err && !S_ISREG(out->mode))
-		err = -EINVAL;
-	for (unsigned i = 0; !err && i < opened_count; i++) {
-		if (is_same(&opened[i].file, out)) {
-			close(fd);
-			return out->handle = opened[i].file.handle;
-		}
-	}
-	if (!err && is_unnamed_memory(out->device))
-		err = -EACCES;
-	if (!err && opened_count == MAX_OPENED)
-		err = -ENFILE;
-	if (err) {
-		close(fd);
-		return err;
-	}
-	out->handle = opened_count + 1;
-	opened[opened_count].fd = fd;
-	opened[opened_count++].file = *out;
-	return out->handle;
-}
-
-int opened_check(uint32_t handle, uint64_t offset, const void *code, size_t length, int *fd)
+int opened_check(uint32_t handle, uint64_t offset, const void *code, size_t length)
 {
 	char now[RP_CODE_BYTES];
 	struct rp_file file;
-	int err;
+	int err, fd;
 
 	if (!handle || handle > opened_count)
 		return -ENOENT;
 	if (!length || length > sizeof(now) || offset > INT64_MAX - length)
 		return -EINVAL;
-	*fd = opened[handle - 1].fd;
-	err = opened_identify(*fd, &file);
+	fd = opened[handle - 1].fd;
+	err = opened_identify(fd, &file);
 	if (err)
 		return err;
-	if (!is_same(&opened[handle - 1].file, &file) ||
-	    pread(*fd, now, length, offset) != (ssize_t)length || memcmp(now, code, length))
+	if (memcmp(&opened[handle - 1].file, &file, sizeof(file)) ||
+	    pread(fd, now, length, offset) != (ssize_t)length || memcmp(now, code, length))
 		return -ESTALE;
-	return 0;
+	return fd;
 }

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <libgen.h>
 #include <limits.h>
 #include <linux/securebits.h>
 #include <stdio.h>
@@ -10,7 +11,6 @@
 #include <string.h>
 #include <sys/fsuid.h>
 #include <sys/prctl.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -30,106 +30,101 @@ struct place {
 	char name[NAME_MAX + 1];
 };
 
-static struct place trace = {-1, ""}, staged = {-1, ""}, unfinished = {-1, ""};
-static int staged_fd = -1;
+static struct place trace = {-1, ""}, staged = {-1, ""};
+static char staged_as[32]; /* the file's name until it is published */
+static int staged_fd = -1; /* there is one */
 static struct sockaddr_un tags = {.sun_family = AF_UNIX};
 static struct stat tags_bound;
 
-/* Whether our command line gives `text` to one of the options: "-o TEXT" or "--output=TEXT". */
-static bool is_given(const struct root *root, const char *text, const char *const *options)
+/* Whether our command line gives `text` to an option: "-o TEXT" or "-oTEXT". */
+static bool is_given(const char *text, const char *option)
 {
-	for (char **word = root->command; *word && strcmp(*word, "--"); word++) {
-		for (const char *const *option = options; *option; option++) {
-			const char *rest = *word + strlen(*option);
+	size_t length = strlen(option);
 
-			if (strncmp(*word, *option, strlen(*option)))
-				continue;
-			if (!*rest)
-				rest = word[1] ? word[1] : "";
-			else if ((*option)[1] == '-' && *rest++ != '=')
-				continue;
-			if (*text && !strcmp(rest, text))
-				return true;
-		}
+	for (char **word = root.command; *text && *word && strcmp(*word, "--"); word++) {
+		const char *given = strcmp(*word, option) ? *word + length : word[1];
+
+		if (!strncmp(*word, option, length) && given && !strcmp(given, text))
+			return true;
 	}
 	return false;
+}
+
+static bool is_output(const char *text)
+{
+	return is_given(text, "-o") || is_given(text, "--output") || is_given(text, "--output=") ||
+	       is_given(text, "--keep") || is_given(text, "--keep=");
 }
 
 /* Opens the directory that `text` lies in; those that are missing are made, and are root's. */
 static int open_place(const char *text, struct place *place)
 {
-	char path[RP_TEXT_BYTES];
-	char *slash;
+	char path[RP_TEXT_BYTES], parent[RP_TEXT_BYTES];
+	const char *name = basename(strcpy(path, text)); /* and `path` loses slashes at its end */
 
-	snprintf(path, sizeof(path), "%s", text);
-	while ((slash = strrchr(path, '/')) && slash > path && !slash[1])
-		*slash = '\0';
-	slash = strrchr(path, '/');
-	if (snprintf(place->name, sizeof(place->name), "%s", slash ? slash + 1 : path) > NAME_MAX)
+	if (strlen(name) >= sizeof(place->name))
 		return -ENAMETOOLONG;
-	if (!place->name[0] || !strcmp(place->name, ".") || !strcmp(place->name, ".."))
-		return -EEXIST;
-	for (char *end = path + 1; slash && (end = strchr(end, '/')); *end++ = '/') {
+	strcpy(place->name, name);
+	for (char *end = path; (end = strchr(end + 1, '/')); *end = '/') {
 		*end = '\0';
 		mkdir(path, 0755); /* what fails here for good, fails below */
 	}
-	if (slash)
-		slash[slash == path] = '\0';
-	place->directory = open(slash ? path : ".", OPEN_DIRECTORY);
+	place->directory = open(dirname(strcpy(parent, text)), OPEN_DIRECTORY);
 	return place->directory < 0 ? -errno : 0;
 }
 
-static void close_place(struct place *place)
+/* Whether --group names this group. As the user: looking it up runs libraries of the host's. */
+static int check_group(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
-	if (place->directory >= 0)
-		close(place->directory);
-	place->directory = -1;
+	const struct group *group = NULL;
+
+	if (!rights_give_up(root.uid, root.gid))
+		group = getgrgid(request->number);
+	return group &&
+		       (is_given(group->gr_name, "--group") || is_given(group->gr_name, "--group="))
+		   ? 0
+		   : -EPERM;
 }
 
-/* The group that --group names: others than that are not shared with. */
-static bool is_group_given(const struct root *root, gid_t gid)
+/* Made as the user's with root's right to write here: nothing ever changes hands. */
+static int make_directory(const struct place *place)
 {
-	static const char *const options[] = {"--group", NULL};
-	const struct group *group = getgrgid(gid);
+	int before = prctl(PR_GET_SECUREBITS, 0, 0, 0, 0), err;
 
-	return group && is_given(root, group->gr_name, options);
+	prctl(PR_SET_SECUREBITS, before | SECBIT_NO_SETUID_FIXUP, 0, 0, 0);
+	setfsgid(root.gid);
+	setfsuid(root.uid);
+	err = mkdirat(place->directory, place->name, 0700) ? -errno : 0;
+	setfsuid(0);
+	setfsgid(0);
+	return prctl(PR_SET_SECUREBITS, before, 0, 0, 0) ? -errno : err;
 }
 
-static int make_directory(const struct root *root, const struct rp_request *request,
-			  struct answer *answer)
+int answer_directory(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
-	static const char *const options[] = {"-o", "--output", "--keep", NULL};
 	bool is_default = !strncmp(request->text, DEFAULT_NAME, strlen(DEFAULT_NAME)) &&
 			  !strchr(request->text, '/');
-	int error, before;
 	struct stat status;
+	int err;
 
-	if ((!is_default && !is_given(root, request->text, options)) ||
-	    (request->flags && !is_group_given(root, request->number)))
+	if (!is_default && !is_output(request->text))
 		return -EPERM;
 	if (trace.directory >= 0)
 		return -EBUSY;
-	error = open_place(request->text, &trace);
-	if (error)
-		return error;
-	/* Made as the user's with root's right to write here: nothing ever changes hands. */
-	before = prctl(PR_GET_SECUREBITS, 0, 0, 0, 0);
-	prctl(PR_SET_SECUREBITS, before | SECBIT_NO_SETUID_FIXUP, 0, 0, 0);
-	setfsgid(root->gid);
-	setfsuid(root->uid);
-	error = mkdirat(trace.directory, trace.name, 0700) ? -errno : 0;
-	setfsuid(0);
-	setfsgid(0);
-	if (prctl(PR_SET_SECUREBITS, before, 0, 0, 0) && !error)
-		error = -errno;
-	if (error) {
-		close_place(&trace);
-		return error;
+	err = request->flags ? guarded(check_group, peer, request, answer) : 0;
+	if (err)
+		return err;
+	err = open_place(request->text, &trace) ?: make_directory(&trace);
+	if (err) {
+		if (trace.directory >= 0)
+			close(trace.directory);
+		trace.directory = -1;
+		return err;
 	}
 	answer->fd = openat(trace.directory, trace.name, OPEN_DIRECTORY | O_NOFOLLOW);
 	if (answer->fd < 0 || fstat(answer->fd, &status))
 		return -errno;
-	if (status.st_uid != root->uid)
+	if (status.st_uid != root.uid)
 		return -EPERM; /* another one took its place */
 	if (request->flags &&
 	    (fchown(answer->fd, -1, request->number) || fchmod(answer->fd, 02750)))
@@ -163,11 +158,16 @@ static int make_room(int probe)
 	return unlink(tags.sun_path) ? -errno : 0;
 }
 
-static int listen_for_tags(struct answer *answer)
+static int bind_tags(int fd)
+{
+	return bind(fd, (struct sockaddr *)&tags, sizeof(tags)) ? -errno : 0;
+}
+
+int answer_tag_socket(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
 	const char *named = getenv("QJOULE_TAGS_SOCKET");
 	const char *path = named && *named ? named : TAGS;
-	int error = 0;
+	int err;
 
 	if (tags_bound.st_ino || strlen(path) >= sizeof(tags.sun_path))
 		return tags_bound.st_ino ? -EBUSY : -ENAMETOOLONG;
@@ -180,77 +180,48 @@ static int listen_for_tags(struct answer *answer)
 	if (answer->fd < 0)
 		return -errno;
 	umask(0111); /* every user of the host may connect */
-	if (bind(answer->fd, (struct sockaddr *)&tags, sizeof(tags))) {
-		error = errno == EADDRINUSE ? make_room(answer->fd) : -errno;
-		if (!error && bind(answer->fd, (struct sockaddr *)&tags, sizeof(tags)))
-			error = -errno;
-	}
+	err = bind_tags(answer->fd);
+	if (err == -EADDRINUSE)
+		err = make_room(answer->fd) ?: bind_tags(answer->fd);
 	umask(0022);
-	if (!error && (lstat(path, &tags_bound) || listen(answer->fd, 1024)))
-		error = -errno;
-	return error;
+	if (!err && (lstat(path, &tags_bound) || listen(answer->fd, 1024)))
+		err = -errno;
+	return err;
 }
 
 /* A file beside the one that it is to replace, for the command to write. */
-static int stage(const struct root *root, const struct rp_request *request, struct answer *answer)
+int answer_stage(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
-	static const char *const options[] = {"-o", "--output", NULL};
-	unsigned long number;
-	int error;
+	int err;
 
-	if (strcmp(root->command[RP_COMMAND_WORD], "calibrate") ||
-	    (strcmp(request->text, CALIBRATION) && !is_given(root, request->text, options)))
+	if (strcmp(root.command[RP_COMMAND_WORD], "calibrate") ||
+	    (strcmp(request->text, CALIBRATION) && !is_output(request->text)))
 		return -EPERM;
 	if (staged.directory >= 0)
 		return -EBUSY;
-	error = open_place(request->text, &staged);
-	if (error)
-		return error;
-	if (getrandom(&number, sizeof(number), 0) != sizeof(number))
-		return -errno;
-	snprintf(unfinished.name, sizeof(unfinished.name), ".qjoule-%lx", number);
-	staged_fd = openat(staged.directory, unfinished.name,
+	err = open_place(request->text, &staged);
+	if (err)
+		return err;
+	snprintf(staged_as, sizeof(staged_as), ".qjoule-%d", getpid());
+	staged_fd = openat(staged.directory, staged_as,
 			   O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
-	if (staged_fd < 0)
-		return -errno;
-	unfinished.directory = staged.directory;
-	answer->fd = fcntl(staged_fd, F_DUPFD_CLOEXEC, 0);
+	answer->fd = staged_fd < 0 ? -1 : fcntl(staged_fd, F_DUPFD_CLOEXEC, 0);
 	return answer->fd < 0 ? -errno : 0;
 }
 
-static int publish(void)
+int answer_publish(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
 	struct stat status;
 
-	if (unfinished.directory < 0 || fstat(staged_fd, &status))
+	if (staged_fd < 0 || fstat(staged_fd, &status))
 		return -EINVAL;
 	if (!status.st_size || status.st_size > CALIBRATION_BYTES)
 		return -EFBIG;
 	if (fsync(staged_fd) ||
-	    renameat(staged.directory, unfinished.name, staged.directory, staged.name))
+	    renameat(staged.directory, staged_as, staged.directory, staged.name))
 		return -errno;
-	unfinished.directory = -1;
+	staged_fd = -1;
 	return fsync(staged.directory) ? -errno : 0;
-}
-
-int outputs_answer(struct root *root, const struct rp_request *request, struct answer *answer)
-{
-	switch (request->kind) {
-	case RP_DIRECTORY:
-		return make_directory(root, request, answer);
-	case RP_TAG_SOCKET:
-		return listen_for_tags(answer);
-	case RP_AS:
-		return started_loader(root, request, answer);
-	case RP_RUN:
-		return started_run(root, request, answer);
-	case RP_STAGE:
-		return stage(root, request, answer);
-	case RP_PUBLISH:
-		return publish();
-	default:
-		return -ENOSYS;
-	}
 }
 
 void outputs_clear(void)
@@ -259,8 +230,8 @@ void outputs_clear(void)
 
 	if (trace.directory >= 0) /* goes where nothing was written to it */
 		unlinkat(trace.directory, trace.name, AT_REMOVEDIR);
-	if (unfinished.directory >= 0)
-		unlinkat(unfinished.directory, unfinished.name, 0);
+	if (staged_fd >= 0)
+		unlinkat(staged.directory, staged_as, 0);
 	if (tags_bound.st_ino && !lstat(tags.sun_path, &status) &&
 	    status.st_ino == tags_bound.st_ino && status.st_dev == tags_bound.st_dev)
 		unlink(tags.sun_path);

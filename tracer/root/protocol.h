@@ -31,7 +31,8 @@ enum rp_kind {
 	RP_DIRECTORY,  /* text: a new directory for the user; its descriptor */
 	RP_TAG_SOCKET, /* the listening socket that applications connect to */
 	RP_STAGE,      /* text: a file that will be published; a descriptor to write it */
-	RP_AS,	       /* pid: starts the agent's loader as the user of this JVM; its socket */
+	RP_AS, /* pid, number, flags: starts the agent's loader as the user and group of this JVM;
+		* text: its options; its socket */
 	/* The command asks, also after RP_DONE. */
 	RP_RUN = 24, /* number: so many of our own last arguments are run, as who called us */
 	RP_PUBLISH,  /* puts the staged file in its place */

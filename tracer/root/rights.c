@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-#include "rights.h"
-
 #include <errno.h>
 #include <grp.h>
 #include <linux/capability.h>
@@ -9,6 +7,8 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include "root.h"
 
 /* capset(2) with nothing in any set. */
 static int clear_capabilities(void)

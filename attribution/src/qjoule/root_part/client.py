@@ -121,10 +121,13 @@ class RootPart:
             Refused: that is not its user, or root is.
         """
         connection = self.need("an agent")
-        options = client_tags | (not may_signal) << 1 | seconds << 2
-        reply = ask(
-            connection, Kind.AS, pid=pid, number=uid, flags=gid, offset=own_pid, size=options
-        )
+        words = [
+            f"{own_pid} --seconds={seconds}",
+            *(["--client-tags"] if client_tags else []),
+            *([] if may_signal else ["--no-signal"]),
+        ]
+        text = " ".join(words).encode()
+        reply = ask(connection, Kind.AS, pid=pid, number=uid, flags=gid, text=text)
         return socket.socket(fileno=reply.fd)
 
     def stage(self, path: Path) -> int:

@@ -1,10 +1,13 @@
 """Loads the agent into one JVM, as a process that has the rights of the JVM's user and no others.
 
-    python -I -m qjoule.servers.agent_loader PID OWN_PID [--client-tags] [--no-signal] [--seconds N]
+    python -I -m qjoule.servers.agent_loader PID:SOCKET:ROOT:HANDLE OPTIONS
 
-PID is for messages, OWN_PID the JVM's number in its own pid namespace. What the JVM's user might
-not be able to open is inherited, by the numbers of `Inherited`. The agent's files are copied into
-a new directory below the JVM's root and are gone again when the JVM has loaded them.
+The first word is the root part's: the JVM's PID, for messages, and the numbers of descriptors that
+are inherited. SOCKET (SOCK_SEQPACKET) leads to whoever wants the agent loaded, ROOT is the JVM's
+root directory (O_PATH), HANDLE its pidfd. OPTIONS is one word that whoever wants the agent wrote,
+and holds options between blanks: `OWN_PID [--client-tags] [--no-signal] [--seconds N]`; OWN_PID is
+the JVM's number in its own pid namespace. The agent's files are copied into a new directory below
+the JVM's root and are gone again when the JVM has loaded them.
 
 The result is one message on the socket: `ok DEVICE INODE` of the library's copy, with one end of
 the lease (a FIFO; the agent has the other) as SCM_RIGHTS, or `error` and a line of text. Whoever
@@ -19,16 +22,18 @@ from __future__ import annotations
 import argparse
 import ctypes
 import os
+import resource
 import secrets
 import select
 import signal
 import socket
 import stat
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from enum import IntEnum
+from pathlib import Path
 from types import FrameType
 
 from qjoule.servers.access import Unreadable
@@ -44,39 +49,44 @@ _END_SECONDS = 5.0  #: of the total: to take the files away again
 _LEASE, _STATUS = "lease", "status"
 _TAGS = "tags"  #: there, if the agent is to look for tags of clients
 _STATUS_BYTES_MAX = 1024
-_FILE_BYTES_MAX = 16 << 20
+_LIMITS = {
+    resource.RLIMIT_CORE: 0,
+    resource.RLIMIT_FSIZE: 32 << 20,  # the agent's files are much smaller
+    resource.RLIMIT_NOFILE: 64,
+}
 _DIRECTORIES = ("/tmp", "/var/tmp", "/dev/shm")  #: of the JVM's root
 _PR_SET_DUMPABLE = 4  #: prctl(2)
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-class Inherited(IntEnum):
-    """Descriptors that this process is started with, besides the standard ones."""
-
-    SOCKET = 3  #: of SOCK_SEQPACKET, its other end at whoever wants the agent loaded
-    ENTRY = 4  #: the agent's files, open for reading
-    HOOKS = 5
-    LIBRARY = 6
-    ROOT = 7  #: the JVM's root directory (O_PATH)
-    HANDLE = 8  #: pidfd of the JVM
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     # The descriptors lead where other processes of this user may not look: none may trace this one.
     _libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
-    options = _parser().parse_args(arguments)
+    for limit, most in _LIMITS.items():
+        resource.setrlimit(limit, (most, most))
+    os.umask(0o077)
+    own, text = sys.argv[1:] if arguments is None else arguments
+    pid, connection, root, handle = (int(number) for number in own.split(":"))
+    options = _parser().parse_args(text.split())
+    jvm = Jvm(
+        pid,
+        options.own_pid,
+        root,
+        handle,
+        not options.no_signal,
+        min(options.seconds, ATTACH_SECONDS),
+    )
     signal.signal(signal.SIGALRM, _give_up)
     watched = threading.main_thread().ident
-    threading.Thread(target=_watch, args=(watched,), daemon=True).start()
-    message, lease = _message(options)
-    with socket.socket(fileno=Inherited.SOCKET) as parent, suppress(OSError):
+    threading.Thread(target=_watch, args=(watched, connection), daemon=True).start()
+    message, lease = _message(jvm, client_tags=options.client_tags)
+    with socket.socket(fileno=connection) as parent, suppress(OSError):
         socket.send_fds(parent, [message.encode("utf-8", "replace")[:MESSAGE_BYTES_MAX]], lease)
     os._exit(0)  # the watching thread has nothing to finish
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser()
-    parser.add_argument("pid", type=int)
     parser.add_argument("own_pid", type=int)
     parser.add_argument("--client-tags", action="store_true")
     parser.add_argument("--no-signal", action="store_true", help="it would end the JVM")
@@ -84,14 +94,10 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _message(options: argparse.Namespace) -> tuple[str, list[int]]:
+def _message(jvm: Jvm, *, client_tags: bool) -> tuple[str, list[int]]:
     """What to answer, and the descriptors that go with it."""
-    seconds = min(options.seconds, ATTACH_SECONDS)
-    may_signal = not options.no_signal
-    root, handle = Inherited.ROOT, Inherited.HANDLE
-    jvm = Jvm(options.pid, options.own_pid, root, handle, may_signal, seconds)
     try:
-        (device, inode), lease = _put(jvm, client_tags=options.client_tags)
+        (device, inode), lease = _put(jvm, client_tags=client_tags)
         return f"ok {device} {inode}", [lease]
     except CannotAttach as reason:
         words = str(reason)
@@ -109,9 +115,9 @@ def _put(jvm: Jvm, *, client_tags: bool) -> tuple[tuple[int, int], int]:
     lease = -1
     with _directory(jvm) as (directory, path):
         try:
-            _copy(Inherited.ENTRY, ENTRY, directory)
-            _copy(Inherited.HOOKS, HOOKS, directory)
-            library = _copy(Inherited.LIBRARY, LIBRARY, directory)
+            _copy(ENTRY, directory)
+            _copy(HOOKS, directory)
+            library = _copy(LIBRARY, directory)
             if client_tags:
                 os.close(_create(_TAGS, directory))
             os.mkfifo(_LEASE, 0o600, dir_fd=directory)
@@ -176,10 +182,10 @@ def _create(name: str, directory: int) -> int:
     return os.open(name, flags, 0o600, dir_fd=directory)
 
 
-def _copy(source: int, name: str, directory: int) -> tuple[int, int]:
+def _copy(name: str, directory: int) -> tuple[int, int]:
     """Copies one of the agent's files; returns the copy's (device, inode)."""
-    with os.fdopen(source, "rb", closefd=False) as original:
-        content = original.read(_FILE_BYTES_MAX)
+    places = (Path(sys.prefix) / "lib" / "qjoule", Path("/usr/lib/qjoule"))
+    content = next(place / name for place in places if (place / name).is_file()).read_bytes()
     with os.fdopen(_create(name, directory), "wb") as copy:
         copy.write(content)
         status = os.fstat(copy.fileno())
@@ -206,14 +212,14 @@ def _give_up(_signal: int, _frame: FrameType | None) -> None:
     raise CannotAttach(f"loading the agent took more than {TOTAL_SECONDS:.0f} s")
 
 
-def _watch(main_thread: int) -> None:
+def _watch(main_thread: int, connection: int) -> None:
     """Ends this process when its time is up, or nobody waits for its answer any more.
 
     A file system of the JVM's user (FUSE) can stop a system call for good: then the process ends
     without having taken its files away.
     """
     poll = select.poll()
-    poll.register(Inherited.SOCKET, 0)  # hanging up is always reported
+    poll.register(connection, 0)  # hanging up is always reported
     poll.poll((TOTAL_SECONDS - _END_SECONDS) * 1000)
     signal.pthread_kill(main_thread, signal.SIGALRM)
     time.sleep(_END_SECONDS)
