@@ -1,55 +1,82 @@
-"""How much runs with root's rights: little enough to be read as a whole."""
+"""How much runs with root's rights: little enough to be read as a whole.
+
+A line counts unless it is blank, comment, #include, or brackets alone. The headers of tracer/root
+count, but not protocol.h: it is the contract with processes without rights, and has no code.
+"""
 
 from __future__ import annotations
 
-import ast
+import io
 import re
+import tokenize
 from pathlib import Path
 
 import qjoule
 
 _ROOT_PART = Path(__file__).parents[2] / "tracer" / "root"
 _PACKAGE = Path(qjoule.__file__).parent
-MOST_STATEMENTS = 850
+_CONTRACT = "protocol.h"
+#: It must not grow. What is new there takes the place of something else.
+MOST_LINES = 1000
 
 
-def statements_of_c(text: str) -> int:
-    """Statements in functions: what ends with a semicolon, and what decides.
-
-    >>> statements_of_c("int a; int f(void) { /* b; */ if (a) return 1; for (;;) g(';'); }")
-    4
-    """
-    text = re.sub(r'//[^\n]*|/\*.*?\*/|"(\\.|[^"\\])*"|\'(\\.|[^\'\\])*\'', "", text, flags=re.S)
-    text = re.sub(r"^#(.*\\\n)*.*$", "", text, flags=re.M)
-    found, braces, parentheses = 0, 0, 0
-    for character in text:
-        braces += (character == "{") - (character == "}")
-        parentheses += (character == "(") - (character == ")")
-        found += character == ";" and braces > 0 and not parentheses
-    return found + len(re.findall(r"\b(if|for|while|switch)\s*\(", text))
+def lines_of_c(text: str) -> int:
+    """Lines that count, as above."""
+    strings_or_comments = r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/'
+    text = re.sub(strings_or_comments, _without_comment, text, flags=re.DOTALL)
+    return sum(_counts(line) for line in text.splitlines())
 
 
-def statements_of_python(text: str) -> int:
-    """Statements, without docstrings."""
-    nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.stmt)]
-    return sum(
-        not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)) for node in nodes
-    )
+def _without_comment(found: re.Match[str]) -> str:
+    return found[0] if found[0].startswith('"') else "\n" * found[0].count("\n")
+
+
+def _counts(line: str) -> bool:
+    return bool(re.search(r"[^\s(){}\[\],;]", line)) and not line.startswith("#include")
+
+
+def lines_of_python(text: str) -> int:
+    """Lines that hold a token which is neither bracket, comment nor docstring."""
+    counted: set[int] = set()
+    begins = True  # a statement: a string there is a docstring
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type in (tokenize.COMMENT, tokenize.NL):
+            continue
+        if token.type in (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER):
+            begins = True
+            continue
+        if not (begins and token.type == tokenize.STRING) and token.string not in "()[]{},;":
+            counted.update(range(token.start[0], token.end[0] + 1))
+        begins = False
+    return len(counted)
 
 
 def test_what_counts() -> None:
-    code = (
-        "int a;\nint f(void)\n{\n\t/* b; */\n\tif (a)\n\t\treturn 1;\n\tfor (;;)\n\t\tg(';');\n}\n"
-    )
-    assert statements_of_c(code) == 4
-    assert statements_of_python('"""Doc."""\nimport os\nif os:\n    pass\n') == 3
+    c = """/* A
+b; */
+#include <a.h>
+#define A 1
+
+int f(void) // c;
+{
+\tg("/* ;",
+\t  a);
+\tint b[] = {
+\t    1,
+\t};
+}
+"""
+    assert lines_of_c(c) == 6
+    python = '"""Doc.\n\nMore."""\nimport os\n\nif os:  # c\n    f(\n        1,\n    )\n'
+    assert lines_of_python(python) == 4
 
 
 def test_what_runs_as_root_is_small() -> None:
-    c = {one.name: statements_of_c(one.read_text()) for one in sorted(_ROOT_PART.glob("*.c"))}
+    paths = sorted(path for path in _ROOT_PART.glob("*.[ch]") if path.name != _CONTRACT)
+    c = {path.name: lines_of_c(path.read_text()) for path in paths}
     python = {
-        name: statements_of_python((_PACKAGE / name).read_text())
+        name: lines_of_python((_PACKAGE / name).read_text())
         for name in ("start.py", "__init__.py", "__main__.py")
     }
-    assert {"main.c", "look.c", "attach.c", "outputs.c"} <= set(c)
-    assert sum(c.values()) + sum(python.values()) <= MOST_STATEMENTS, (c, python)
+    assert {"main.c", "look.c", "attach.c", "outputs.c", "root.h"} <= set(c)
+    assert sum(c.values()) + sum(python.values()) <= MOST_LINES, (c, python)
