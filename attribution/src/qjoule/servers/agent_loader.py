@@ -143,23 +143,21 @@ def _directory(jvm: Jvm) -> Iterator[tuple[int, str]]:
     """
     name = f"qjoule-{secrets.token_hex(8)}"
     parent, path = _parent(jvm)
+    descriptor = -1
     try:
         os.mkdir(name, 0o700, dir_fd=parent)
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = -1
-        try:
-            descriptor = os.open(name, flags, dir_fd=parent)
-            yield descriptor, f"{path}/{name}"
-        finally:
-            signal.signal(signal.SIGALRM, signal.SIG_IGN)  # from here on only `_END_SECONDS` count
-            if descriptor >= 0:
-                for file in (ENTRY, HOOKS, LIBRARY, _LEASE, _STATUS, _TAGS):
-                    with suppress(OSError):
-                        os.unlink(file, dir_fd=descriptor)
-                os.close(descriptor)
-            with suppress(OSError):
-                os.rmdir(name, dir_fd=parent)
+        descriptor = os.open(name, flags, dir_fd=parent)
+        yield descriptor, f"{path}/{name}"
     finally:
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)  # from here on only `_END_SECONDS` count
+        if descriptor >= 0:
+            for file in (ENTRY, HOOKS, LIBRARY, _LEASE, _STATUS, _TAGS):
+                with suppress(OSError):
+                    os.unlink(file, dir_fd=descriptor)
+            os.close(descriptor)
+        with suppress(OSError):
+            os.rmdir(name, dir_fd=parent)
         os.close(parent)
 
 
