@@ -25,6 +25,12 @@
 #define MAX_THREADS	  4096
 #define OF_A_REGULAR_FILE (O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)
 
+/* What is in the process' own directory. */
+static int open_in_proc(const struct peer *peer, const char *name, int flags)
+{
+	return openat(peer->proc_fd, name, flags | O_CLOEXEC);
+}
+
 /* Of a link of /proc, which may hold any byte but NUL. */
 static int link_target(int directory, const char *name, char *text)
 {
@@ -41,9 +47,7 @@ static int link_target(int directory, const char *name, char *text)
 /* Of what was opened with O_PATH and found to be a regular file or a directory: to read it. */
 static int reopen(int fd, int flags)
 {
-	int opened = open(opened_path(fd), OF_A_REGULAR_FILE | flags);
-
-	return opened < 0 ? -errno : opened;
+	return open(opened_path(fd), OF_A_REGULAR_FILE | flags);
 }
 
 int candidate_identify(int fd, struct answer *answer)
@@ -68,7 +72,7 @@ int candidate_attached(int fd, struct answer *answer)
 	if (fstatfs(fd, &system) || system.f_type == FUSE_SUPER_MAGIC)
 		return -EOPNOTSUPP;
 	answer->fd = reopen(fd, 0);
-	return answer->fd < 0 ? answer->fd : 0;
+	return answer->fd < 0 ? -errno : 0;
 }
 
 static int open_mapped(const struct peer *peer, const struct rp_request *request,
@@ -80,7 +84,7 @@ static int open_mapped(const struct peer *peer, const struct rp_request *request
 
 	snprintf(name, sizeof(name), "map_files/%llx-%llx", (unsigned long long)request->offset,
 		 (unsigned long long)(request->offset + request->size));
-	err = candidate_attached(openat(peer->proc_fd, name, O_PATH | O_CLOEXEC), answer);
+	err = candidate_attached(open_in_proc(peer, name, O_PATH), answer);
 	if (err)
 		return err;
 	/* Nobody but root and this user can change what probes are attached to. */
@@ -105,16 +109,14 @@ static void thread_name(int directory, const char *name, char *text)
 		close(fd);
 }
 
-/* Lists in a file in memory what is in a directory, opened to read, or an error. */
+/* Lists in a file in memory what is in a directory. `fd`: opened to read, or -1 and errno. */
 static int list(int fd, enum rp_what what, unsigned most, struct answer *answer)
 {
 	static char text[RP_TEXT_BYTES];
 	DIR *directory = fd < 0 ? NULL : fdopendir(fd);
 	FILE *listed;
 
-	if (!directory)
-		return fd < 0 ? fd : -errno;
-	answer->fd = memfd_create("listed", MFD_CLOEXEC);
+	answer->fd = directory ? memfd_create("listed", MFD_CLOEXEC) : -1;
 	listed = answer->fd < 0 ? NULL : fdopen(answer->fd, "w");
 	if (!listed)
 		return -errno;
@@ -144,9 +146,9 @@ static int copy(int fd, struct answer *answer)
 	if (left > MAX_FILE)
 		return -EFBIG;
 	fd = reopen(fd, 0);
-	answer->fd = fd < 0 ? fd : memfd_create("copy", MFD_CLOEXEC);
+	answer->fd = fd < 0 ? -1 : memfd_create("copy", MFD_CLOEXEC);
 	if (answer->fd < 0)
-		return fd < 0 ? fd : -errno;
+		return -errno;
 	for (; left && moved > 0; left -= (size_t)moved) {
 		moved = sendfile(answer->fd, fd, NULL, left);
 		if (moved < 0)
@@ -161,7 +163,7 @@ static int open_own(const struct peer *peer, const struct rp_request *request,
 {
 	struct open_how how = {.flags = O_PATH | O_CLOEXEC,
 			       .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS};
-	int top = openat(peer->proc_fd, "root", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	int top = open_in_proc(peer, "root", O_PATH | O_DIRECTORY);
 	int err = top < 0 ? -errno
 			  : rights_of_files(peer->uid, peer->gid, peer->groups, peer->group_count);
 	int fd;
@@ -181,21 +183,6 @@ static int open_own(const struct peer *peer, const struct rp_request *request,
 	return request->number == RP_WHAT_FILE ? copy(fd, answer) : 0;
 }
 
-/* What is in the process' own directory. */
-static int open_in_proc(const struct peer *peer, const char *name, int flags, struct answer *answer)
-{
-	answer->fd = openat(peer->proc_fd, name, O_RDONLY | O_CLOEXEC | flags);
-	return answer->fd < 0 ? -errno : 0;
-}
-
-static int list_proc(const struct peer *peer, const char *name, enum rp_what what, unsigned most,
-		     struct answer *answer)
-{
-	int err = open_in_proc(peer, name, O_DIRECTORY, answer);
-
-	return err ? err : list(answer->fd, what, most, answer);
-}
-
 static int open_proc(const struct peer *peer, const char *name, struct answer *answer)
 {
 	static const char *const known[] = {"cmdline",	"environ", "stat",     "status",
@@ -203,8 +190,10 @@ static int open_proc(const struct peer *peer, const char *name, struct answer *a
 					    "net/tcp6", "net/udp", "net/udp6", "net/unix"};
 
 	for (unsigned i = 0; i < sizeof(known) / sizeof(known[0]); i++)
-		if (!strcmp(name, known[i]))
-			return open_in_proc(peer, name, 0, answer);
+		if (!strcmp(name, known[i])) {
+			answer->fd = open_in_proc(peer, name, O_RDONLY);
+			return answer->fd < 0 ? -errno : 0;
+		}
 	return -EACCES;
 }
 
@@ -212,7 +201,7 @@ int candidate_open(struct peer *peer, const struct rp_request *request, struct a
 {
 	switch (request->number) {
 	case RP_WHAT_EXE:
-		return candidate_attached(openat(peer->proc_fd, "exe", O_PATH | O_CLOEXEC), answer);
+		return candidate_attached(open_in_proc(peer, "exe", O_PATH), answer);
 	case RP_WHAT_MAPPED:
 		return open_mapped(peer, request, answer);
 	case RP_WHAT_FILE:
@@ -220,11 +209,14 @@ int candidate_open(struct peer *peer, const struct rp_request *request, struct a
 	case RP_WHAT_SAME:
 		return open_own(peer, request, answer);
 	case RP_WHAT_MEMORY:
-		return open_in_proc(peer, "mem", 0, answer);
+		answer->fd = open_in_proc(peer, "mem", O_RDONLY);
+		return answer->fd < 0 ? -errno : 0;
 	case RP_WHAT_SOCKETS:
-		return list_proc(peer, "fd", RP_WHAT_SOCKETS, MAX_SOCKETS, answer);
+		return list(open_in_proc(peer, "fd", O_DIRECTORY), RP_WHAT_SOCKETS, MAX_SOCKETS,
+			    answer);
 	case RP_WHAT_THREADS:
-		return list_proc(peer, "task", RP_WHAT_THREADS, MAX_THREADS, answer);
+		return list(open_in_proc(peer, "task", O_DIRECTORY), RP_WHAT_THREADS, MAX_THREADS,
+			    answer);
 	case RP_WHAT_CWD:
 		return link_target(peer->proc_fd, "cwd", answer->reply.text);
 	case RP_WHAT_NETWORK:
