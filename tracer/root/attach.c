@@ -48,7 +48,7 @@ int answer_counter(struct peer *peer, const struct rp_request *request, struct a
 	return answer->fd < 0 ? -errno : 0;
 }
 
-/* Opening other files of sysfs does something: this one has this name itself, and is in sysfs. */
+/* Opening other files of sysfs does something: this one has the name itself, and is below /sys. */
 int answer_energy_file(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
 	struct open_how how = {.flags = O_RDONLY | O_NOFOLLOW | O_CLOEXEC,
@@ -60,14 +60,13 @@ int answer_energy_file(struct peer *peer, const struct rp_request *request, stru
 	if (strncmp(request->text, "/sys/", 5) || strcmp(name, "/energy_uj"))
 		return -EACCES;
 	top = open("/sys", O_PATH | O_DIRECTORY | O_CLOEXEC);
-	if (top < 0 || fstatfs(top, &fs))
+	if (top < 0)
 		return -errno;
-	if (fs.f_type == SYSFS_MAGIC)
-		answer->fd = syscall(SYS_openat2, top, request->text + 5, &how, sizeof(how));
-	else
-		errno = EACCES;
+	answer->fd = syscall(SYS_openat2, top, request->text + 5, &how, sizeof(how));
 	close(top);
-	return answer->fd < 0 ? -errno : 0;
+	if (answer->fd < 0 || fstatfs(answer->fd, &fs))
+		return -errno;
+	return fs.f_type == SYSFS_MAGIC ? 0 : -EACCES;
 }
 
 /* No map is larger than the source says, or than one entry per CPU. */
