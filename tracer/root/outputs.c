@@ -136,13 +136,9 @@ int answer_directory(struct peer *peer, const struct rp_request *request, struct
 static bool is_roots(const char *path)
 {
 	char parent[sizeof(tags.sun_path)];
-	char *slash = strrchr(strcpy(parent, path), '/');
 	struct stat status;
 
-	if (!slash || slash == parent)
-		return false;
-	*slash = '\0';
-	return !stat(parent, &status) && S_ISDIR(status.st_mode) && !status.st_uid &&
+	return !stat(dirname(strcpy(parent, path)), &status) && !status.st_uid &&
 	       (status.st_mode & S_ISVTX || !(status.st_mode & (S_IWGRP | S_IWOTH)));
 }
 
