@@ -280,13 +280,9 @@ int main(int argc, char **argv)
 	find_user();
 	signal_fd = listen_to_signals();
 	command_fd = peer_add(&(struct peer){.kind = PEER_COMMAND, .proc_fd = -1});
-	if (root.null_fd < 0 || signal_fd < 0 || command_fd < 0) {
-		perror("qjoule-root");
-		return 1;
-	}
-	root.command_pid = fork();
+	root.command_pid = root.null_fd < 0 || signal_fd < 0 || command_fd < 0 ? -1 : fork();
 	if (root.command_pid < 0) {
-		perror("qjoule-root: cannot fork");
+		perror("qjoule-root");
 		return 1;
 	}
 	if (!root.command_pid)
