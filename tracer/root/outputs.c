@@ -36,15 +36,19 @@ static int staged_fd = -1; /* there is one */
 static struct sockaddr_un tags = {.sun_family = AF_UNIX};
 static struct stat tags_bound;
 
-/* Whether our command line gives `text` to an option: "-o TEXT" or "-oTEXT". */
+/* Whether our command line gives `text` to an option: "--name TEXT", or "--name=TEXT". */
 static bool is_given(const char *text, const char *option)
 {
 	size_t length = strlen(option);
 
 	for (char **word = root.command; *text && *word && strcmp(*word, "--"); word++) {
-		const char *given = strcmp(*word, option) ? *word + length : word[1];
+		const char *rest = strncmp(*word, option, length) ? NULL : *word + length;
 
-		if (!strncmp(*word, option, length) && given && !strcmp(given, text))
+		if (rest && !*rest)
+			rest = word[1];
+		else if (rest && option[1] == '-')
+			rest = *rest == '=' ? rest + 1 : NULL;
+		if (rest && !strcmp(rest, text))
 			return true;
 	}
 	return false;
@@ -52,8 +56,7 @@ static bool is_given(const char *text, const char *option)
 
 static bool is_output(const char *text)
 {
-	return is_given(text, "-o") || is_given(text, "--output") || is_given(text, "--output=") ||
-	       is_given(text, "--keep") || is_given(text, "--keep=");
+	return is_given(text, "-o") || is_given(text, "--output") || is_given(text, "--keep");
 }
 
 /* Opens the directory that `text` lies in; those that are missing are made, and are root's. */
@@ -80,10 +83,7 @@ static int check_group(struct peer *peer, const struct rp_request *request, stru
 
 	if (!rights_give_up(root.uid, root.gid))
 		group = getgrgid(request->number);
-	return group &&
-		       (is_given(group->gr_name, "--group") || is_given(group->gr_name, "--group="))
-		   ? 0
-		   : -EPERM;
+	return group && is_given(group->gr_name, "--group") ? 0 : -EPERM;
 }
 
 /* Made as the user's with root's right to write here: nothing ever changes hands. */
