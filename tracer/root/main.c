@@ -93,9 +93,8 @@ bool message_receive(int socket_fd, void *content, size_t size, int *fd)
 	ssize_t got = recvmsg(socket_fd, &message, MSG_CMSG_CLOEXEC);
 	struct cmsghdr *header = got < 0 ? NULL : CMSG_FIRSTHDR(&message);
 
-	*fd = -1;
-	if (header && header->cmsg_type == SCM_RIGHTS)
-		memcpy(fd, CMSG_DATA(header), sizeof(int));
+	/* No other kind was asked for (SO_PASSCRED and its like), and there is no room for two. */
+	*fd = header ? *(int *)CMSG_DATA(header) : -1;
 	if (got == (ssize_t)size && !(message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)))
 		return true;
 	if (*fd >= 0)
