@@ -10,6 +10,7 @@
 
 #define MOST_MS	 2000
 #define LEAST_MS 250
+#define START_MS 30000 /* of a program, however busy the machine is */
 
 /* Many processes that let us wait must not add up to minutes: each waits half as long. */
 static int patience_ms = MOST_MS;
@@ -34,10 +35,10 @@ int guarded(answer_fn work, struct peer *peer, const struct rp_request *request,
 		err = -errno;
 	close(pair[1]);
 	answered.fd = pair[0];
-	if (!err && poll(&answered, 1, patience_ms) != 1) {
+	if (!err && poll(&answered, 1, peer ? patience_ms : START_MS) != 1) {
 		/* Not waited for: it may be where no signal reaches it. main.c reaps it. */
 		kill(child, SIGKILL);
-		if (patience_ms > LEAST_MS)
+		if (peer && patience_ms > LEAST_MS)
 			patience_ms /= 2;
 		err = -ETIMEDOUT;
 	}
