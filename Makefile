@@ -60,8 +60,14 @@ include agent/agent.mk
 
 # ---- build -------------------------------------------------------------------------------------
 
+# Most of it runs as another user than root, whatever root's umask was when this was checked out.
+PROGRAMS := $(VENV) $(BUILD) agent attribution drivers tests examples
+# For what traces, where the directories above are closed to others.
+AS_REACHABLE := packaging/reachable
+
 .PHONY: build
 build: $(VENV)/bin/qjoule-tracer $(VENV)/bin/qjoule-root $(VENV)/bin/qjoule-load $(AGENT_FILES:%=$(VENV)/lib/qjoule/%) $(VENV)/installed ## The command in .venv/bin/qjoule, its tracer beside it
+	@[ "$$(id -u)" != 0 ] || { chmod go+rX . && chmod -R go+rX $(PROGRAMS); }
 
 $(BUILD)/bpf/vmlinux.h: | $(BUILD)/installed
 	@mkdir -p $(@D)
@@ -105,7 +111,7 @@ $(VENV)/bin/qjoule-%: $(BUILD)/qjoule-% $(VENV)/installed
 
 .PHONY: demo
 demo: build ## Joules per query of a MariaDB that it starts itself
-	$(VENV)/bin/python examples/demo/demo.py
+	$(AS_REACHABLE) $(VENV)/bin/python examples/demo/demo.py
 
 .PHONY: servers
 servers: $(VENV)/installed ## Fetch the servers that tests need and Debian lacks (SERVERS="NAME..." for some)
@@ -125,8 +131,8 @@ NONE_CHOSEN := 5
 test: build servers $(BUILD)/qjoule-tracer-asan $(BUILD)/qjoule-root-asan ## All tests, those with BPF and real servers too
 	@failed=0; trap 'exit 130' INT TERM; \
 	half() { echo "$$*"; "$$@" || { code=$$?; [ $$code = $(NONE_CHOSEN) ] || failed=$$code; }; }; \
-	half $(VENV)/bin/python -m pytest -n logical --dist loadfile $(BESIDE) $(PYTEST_ARGS); \
-	half $(VENV)/bin/python -m pytest tests/root $(STEADY:%=--ignore=%) $(PYTEST_ARGS); \
+	half $(AS_REACHABLE) $(VENV)/bin/python -m pytest -n logical --dist loadfile $(BESIDE) $(PYTEST_ARGS); \
+	half $(AS_REACHABLE) $(VENV)/bin/python -m pytest tests/root $(STEADY:%=--ignore=%) $(PYTEST_ARGS); \
 	exit $$failed
 
 .PHONY: test-unit
@@ -135,7 +141,7 @@ test-unit: $(VENV)/installed ## Tests that need neither root nor servers
 
 .PHONY: test-elsewhere
 test-elsewhere: build ## Tests without BPF as just booted, at UTC+13, umask 077, another locale and TMPDIR (as root)
-	tests/elsewhere $(VENV)/bin/python -m pytest -n logical --dist loadfile -m 'not root and not server' $(WITHOUT_BPF) $(PYTEST_ARGS)
+	tests/elsewhere $(AS_REACHABLE) $(VENV)/bin/python -m pytest -n logical --dist loadfile -m 'not root and not server' $(WITHOUT_BPF) $(PYTEST_ARGS)
 
 # Every test that holds counts, or tags, against what a server or its clients counted.
 COUNTS := many_clients redis_io_threads record_redis record_mongodb record_cassandra record_voltdb tags_joined tags_cassandra client_tags \
@@ -144,17 +150,17 @@ STATEMENTS := 100000
 
 .PHONY: test-counts
 test-counts: build servers ## Counts and tags over many statements of 64 clients (STATEMENTS=100000), every server
-	QJOULE_TEST_STATEMENTS=$(STATEMENTS) $(VENV)/bin/python -m pytest --timeout=1800 \
+	QJOULE_TEST_STATEMENTS=$(STATEMENTS) $(AS_REACHABLE) $(VENV)/bin/python -m pytest --timeout=1800 \
 		$(sort $(wildcard $(COUNTS:%=tests/root/test_*%*.py))) $(PYTEST_ARGS)
 
 .PHONY: test-mongod
 test-mongod: build ## The tests of MongoDB against a real one: MONGOD=/path/to/mongod
 	@test -x "$(MONGOD)" || { echo "qjoule: MONGOD=/path/to/mongod names no program: '$(MONGOD)'" >&2; exit 2; }
-	MONGOD=$(MONGOD) $(VENV)/bin/python -m pytest tests/root/test_record_mongodb.py -k real $(PYTEST_ARGS)
+	MONGOD=$(MONGOD) $(AS_REACHABLE) $(VENV)/bin/python -m pytest tests/root/test_record_mongodb.py -k real $(PYTEST_ARGS)
 
 .PHONY: test-vm
 test-vm: build $(BUILD)/vm/installed ## Tests on emulated machines: x86-64 with energy counters and SMT, arm64 with a PMU
-	$(VENV)/bin/python -m pytest tests/vm -v --durations=8 $(PYTEST_ARGS)
+	$(AS_REACHABLE) $(VENV)/bin/python -m pytest tests/vm -v --durations=8 $(PYTEST_ARGS)
 
 $(BUILD)/vm/installed: packaging/debian-packages-vm.txt packaging/install
 	packaging/install $<
@@ -174,23 +180,23 @@ docs: $(VENV)/installed ## Pages that are made from code: docs/servers.md
 
 .PHONY: bench-overhead
 bench-overhead: build ## What tracing costs a server, paired and interleaved
-	$(VENV)/bin/python bench/bench_overhead.py $(BENCH_ARGS)
+	$(AS_REACHABLE) $(VENV)/bin/python bench/bench_overhead.py $(BENCH_ARGS)
 
 .PHONY: bench-attach
 bench-attach: build ## How long attaching takes beside 100 processes of a hostile user
-	$(VENV)/bin/python bench/bench_attach.py $(BENCH_ARGS)
+	$(AS_REACHABLE) $(VENV)/bin/python bench/bench_attach.py $(BENCH_ARGS)
 
 .PHONY: bench-drivers
 bench-drivers: build ## What the drivers' shims add to a call
-	$(VENV)/bin/python bench/bench_drivers.py $(BENCH_ARGS)
+	$(AS_REACHABLE) $(VENV)/bin/python bench/bench_drivers.py $(BENCH_ARGS)
 
 .PHONY: bench-rungs
 bench-rungs: build ## What a query costs its server on each rung (BENCH_ARGS=--save for the docs)
-	$(VENV)/bin/python bench/bench_rungs.py $(BENCH_ARGS)
+	$(AS_REACHABLE) $(VENV)/bin/python bench/bench_rungs.py $(BENCH_ARGS)
 
 .PHONY: bench-ycsb
 bench-ycsb: build ## What tracing takes of each server's throughput under YCSB's workload A
-	$(VENV)/bin/python bench/bench_ycsb.py $(BENCH_ARGS)
+	$(AS_REACHABLE) $(VENV)/bin/python bench/bench_ycsb.py $(BENCH_ARGS)
 
 .PHONY: bench-engine
 bench-engine: $(VENV)/installed ## How fast and in how much memory traces are attributed
