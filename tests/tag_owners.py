@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import os
+import time
+from contextlib import closing
+from pathlib import Path
 
 from qjoule.tags.definitions import Connection
 from qjoule.tags.owners import Owner
+from qjoule.tags.tagging import TagSource
+from qjoule_drivers import tag
+from qjoule_drivers.channel import Channel
+from tag_changes import ask, new_peer
 
 
 class Everyone:
@@ -17,3 +24,16 @@ class Everyone:
 
     def close(self) -> None:
         pass
+
+
+def honest(path: Path, source: TagSource) -> None:
+    """An application that comes now is heard."""
+    with closing(Channel(str(path))) as channel:
+        time_ns = call_in_each(channel, "honest")
+        assert ask(source, time_ns) == ["honest"]
+
+
+def call_in_each(channel: Channel, m: str) -> int:
+    with tag(m=m):
+        channel.begin(new_peer())
+    return time.monotonic_ns()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,3 +17,11 @@ def channel(tmp_path: Path) -> Iterator[Channel]:
     found = Channel(str(tmp_path / "tags.sock"))
     yield found
     found.close()
+
+
+@pytest.fixture
+def path() -> Iterator[Path]:
+    """Of a socket to which every user may connect."""
+    with tempfile.TemporaryDirectory() as directory:
+        Path(directory).chmod(0o755)
+        yield Path(directory) / "tags.sock"

@@ -8,7 +8,6 @@ import os
 import resource
 import socket
 import struct
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
@@ -24,18 +23,10 @@ from qjoule.tags.tagging import TagSource
 from qjoule_drivers import tag
 from qjoule_drivers.channel import Channel
 from tag_changes import ask, new_peer
-from tag_owners import Everyone
+from tag_owners import Everyone, call_in_each, honest
 from tag_ring import greet, header, memfd
 
 HELLO = b"qjoule tags 1\n"
-
-
-@pytest.fixture
-def path() -> Iterator[Path]:
-    """Where every user may connect."""
-    with tempfile.TemporaryDirectory() as directory:
-        Path(directory).chmod(0o755)
-        yield Path(directory) / "tags.sock"
 
 
 @pytest.fixture
@@ -56,19 +47,6 @@ def _silent(path: Path, number: int) -> list[socket.socket]:
             made.append(one)
             one.connect(str(path))
     return made
-
-
-def _honest(path: Path, source: TagSource) -> None:
-    """An application that comes now is heard."""
-    with closing(Channel(str(path))) as channel:
-        time_ns = call_in_each(channel, "honest")
-        assert ask(source, time_ns) == ["honest"]
-
-
-def call_in_each(channel: Channel, m: str) -> int:
-    with tag(m=m):
-        channel.begin(new_peer())
-    return time.monotonic_ns()
 
 
 def test_the_limit_of_descriptors_is_raised(few_descriptors: None) -> None:
@@ -134,7 +112,7 @@ def test_a_user_who_takes_all_descriptors(path: Path, few_descriptors: None) -> 
         with other_user(NOBODY, work), ExitStack() as files:
             for _ in range(100):
                 files.enter_context(Path(os.devnull).open())
-            _honest(path, source)
+            honest(path, source)
     del few_descriptors
 
 

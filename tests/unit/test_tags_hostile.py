@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import mmap
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -16,34 +15,11 @@ import pytest
 from other_user import NOBODY, SOMEBODY, other_user
 from qjoule.tags import crowd
 from qjoule.tags.tagging import TagSource
-from qjoule_drivers import tag
 from qjoule_drivers.channel import Channel
-from tag_changes import ask, new_peer
-from tag_owners import Everyone
+from tag_owners import Everyone, call_in_each, honest
 from tag_ring import greet, header, memfd
 
 HELLO = b"qjoule tags 1\n"
-
-
-@pytest.fixture
-def path() -> Iterator[Path]:
-    """Where every user may connect."""
-    with tempfile.TemporaryDirectory() as directory:
-        Path(directory).chmod(0o755)
-        yield Path(directory) / "tags.sock"
-
-
-def _honest(path: Path, source: TagSource) -> None:
-    """An application that comes now is heard."""
-    with closing(Channel(str(path))) as channel:
-        time_ns = call_in_each(channel, "honest")
-        assert ask(source, time_ns) == ["honest"]
-
-
-def call_in_each(channel: Channel, m: str) -> int:
-    with tag(m=m):
-        channel.begin(new_peer())
-    return time.monotonic_ns()
 
 
 def test_processes_that_come_and_go_leave_nothing(path: Path) -> None:
@@ -86,7 +62,7 @@ def test_records_of_any_content_end_nothing(path: Path) -> None:
                 client.send(json.dumps({"tags": 3, "of": {"m": "x"}}).encode())
                 source.poll()
                 source.told({}, everything=True)
-        _honest(path, source)
+        honest(path, source)
 
 
 def _hungry(path: Path) -> Callable[[], tuple[None, object]]:
@@ -116,7 +92,7 @@ def test_a_user_whose_rings_are_always_full(path: Path, monkeypatch: pytest.Monk
         source.poll()
         by_user = [one.uid for one in source._listener._crowd]
         assert by_user.count(NOBODY) == 1 and by_user.count(SOMEBODY) == 1
-        _honest(path, source)
+        honest(path, source)
 
 
 def _ring() -> int:

@@ -8,7 +8,6 @@ import mmap
 import os
 import socket
 import struct
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -32,14 +31,6 @@ FAMILIES = {
 }
 HOLDS = 5
 _NEW_USER_AND_NET = 0x50000000  # CLONE_NEWUSER | CLONE_NEWNET
-
-
-@pytest.fixture
-def path() -> Iterator[Path]:
-    """Where every user may connect."""
-    with tempfile.TemporaryDirectory() as directory:
-        Path(directory).chmod(0o755)
-        yield Path(directory) / "tags.sock"
 
 
 @pytest.fixture
