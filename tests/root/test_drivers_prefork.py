@@ -5,6 +5,7 @@ a pool of processes such as Celery's. Each request's queries carry its tags, end
 from __future__ import annotations
 
 import http.client
+import os
 import signal
 import socket
 import subprocess
@@ -79,7 +80,10 @@ def gunicorn(kind: str, folder: Path) -> Iterator[Path]:
     argv += ["-w", str(WORKERS), "-b", f"unix:{place}", "--worker-tmp-dir", str(folder)]
     log = folder / "log"
     with log.open("w") as words:
-        server = subprocess.Popen([*argv, "app:app"], cwd=folder, stdout=words, stderr=words)
+        home = {**os.environ, "HOME": str(folder)}  # gunicorn keeps a directory there
+        server = subprocess.Popen(
+            [*argv, "app:app"], cwd=folder, stdout=words, stderr=words, env=home
+        )
     try:
         deadline = time.monotonic() + TIMEOUT_S
         while log.read_text().count("Booting worker") < WORKERS:
