@@ -83,10 +83,11 @@ def begin() -> Before:
 def _kept() -> Path:
     """Where pytest keeps tmp_path of the last runs, for whoever looks for the cause of a failure.
 
-    This checkout's own: a run of another one closes it to other users as it begins.
+    This checkout's own: a run of another one closes it to other users as it begins. Its name is
+    short, as that of a Unix socket in it may have 107 bytes.
     """
-    checkout = hashlib.sha256(os.fsencode(Path(__file__).resolve().parents[3])).hexdigest()[:8]
-    place = Path(for_all_users(), f"qjoule-tests-of-{checkout}")
+    checkout = hashlib.sha256(os.fsencode(Path(__file__).resolve().parents[3])).hexdigest()[:6]
+    place = Path(for_all_users(), f"qj-{checkout}")
     place.mkdir(exist_ok=True)
     place.chmod(0o755)
     return place
