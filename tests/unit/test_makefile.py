@@ -40,7 +40,8 @@ def test_both_halves_run_and_each_may_fail_the_whole(
     python.chmod(0o755)
     venv = str(python.parents[1]).replace(" ", "\\ ")  # as make wants it
     # Without what is made before: this is about the tests.
-    made = [f"--assume-old={target}" for target in ("build", "servers", "build/qjoule-tracer-asan")]
+    programs = ("build/qjoule-tracer-asan", "build/qjoule-root-asan")
+    made = [f"--assume-old={target}" for target in ("build", "servers", *programs)]
     done = subprocess.run(
         ["make", *made, f"VENV={venv}", "PYTEST_ARGS=-k 'one or two'", "test"],
         cwd=TREE,
