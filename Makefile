@@ -119,12 +119,13 @@ servers: $(VENV)/installed ## Fetch the servers that tests need and Debian lacks
 
 # Tests that may run beside each other: of tests/root those that hold counts, tags and refusals, however
 # busy the machine is. Its others have the machine to themselves.
-STEADY := $(patsubst %,tests/root/test_%.py,agent_loader client_tags client_tags_cassandra client_tags_redis client_tags_tls \
-            discovery_real drivers_carriers drivers_changes drivers_injected drivers_pymongo drivers_pymysql drivers_shims \
-            mysql_attributes mysql_connection_tags mysql_execution_tags mysql_names mysql_transactions \
-            postgres_names postgres_outcomes redis_names redis_tools root_part_outputs) \
-          $(patsubst %,tests/root/hostile/test_%.py,bound_requests examiners faults_injected foreign_files probe_targets \
-            tracer_requests)
+STEADY := $(patsubst %,tests/root/test_%.py,agent_attach agent_loader client_tags client_tags_cassandra client_tags_redis \
+            client_tags_tls discovery_real drivers_carriers drivers_changes drivers_injected drivers_pymongo drivers_pymysql \
+            drivers_shims mongod_replies mysql_attributes mysql_commands mysql_connection_tags mysql_execution_tags mysql_logins \
+            mysql_names mysql_replicas mysql_transactions postgres_names postgres_outcomes redis_names redis_tools \
+            root_part_outputs shape_kernel) \
+          $(patsubst %,tests/root/hostile/test_%.py,bound_requests candidates examiners faults_injected foreign_files \
+            probe_targets tracer_requests)
 WITHOUT_BPF := $(addprefix tests/,contract golden property unit)
 BESIDE := $(WITHOUT_BPF) $(STEADY)
 # What pytest exits with if PYTEST_ARGS names no test of this half.
