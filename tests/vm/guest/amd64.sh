@@ -4,7 +4,9 @@ stat -c '%a %u %n' /sys/class/powercap/intel-rapl:*/energy_uj >/share/out/permis
 
 start recorded --mode record
 start live --mode live --energy none
-grep '^[UG]id' "/proc/$(pgrep -P "$(cat /tmp/recorded.pid)")/status" >/share/out/ids
+# The root part's child, which is the tracer by now.
+child=$(grep -l "^PPid:.$(cat /tmp/recorded.pid)\$" /proc/[0-9]*/status | head -n 1)
+grep '^[UG]id' "$child" >/share/out/ids
 
 # Alone on its core at first, then with its sibling, with the other package, and alone again.
 counted_load 0 2000 >/share/out/first.json &

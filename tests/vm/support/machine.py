@@ -73,6 +73,8 @@ def run(architecture: str, script: Path, directory: Path, variables: Mapping[str
     assignments = "".join(f"{name}='{value}'\n" for name, value in variables.items())
     parts = (assignments, (HERE / "guest" / "lib.sh").read_text(), script.read_text())
     (directory / "run").write_text("".join(parts))
+    # What traces there is not root, and sees the modes of these files.
+    subprocess.run(["chmod", "-R", "go+rX", str(directory)], check=True)
     found = Run(directory / "out", directory / "console")
     _emulate(architecture, directory, found.console)
     status = found.out / "status"
