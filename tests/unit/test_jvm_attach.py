@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from qjoule.servers.jvm_attach import CannotAttach, Jvm, command, load_agent
+from temporary import for_all_users
 
 OWN_PID = 7
 #: Listens after SIGQUIT if the trigger is there, as a JVM does; answers with what it was sent.
@@ -50,9 +52,11 @@ def jvm_at(
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    (tmp_path / "tmp").mkdir()
-    return tmp_path
+def root() -> Iterator[Path]:
+    """A short name: that of a socket in it may have 107 bytes."""
+    with tempfile.TemporaryDirectory(dir=for_all_users()) as directory:
+        (Path(directory) / "tmp").mkdir()
+        yield Path(directory)
 
 
 @contextmanager
