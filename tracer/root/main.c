@@ -75,6 +75,8 @@ static void peer_remove(unsigned index)
 {
 	if (peers[index].kind == PEER_TRACER)
 		attach_clear();
+	/* A child that no signal reaches may hold it too (guarded.c): closing would tell nobody. */
+	shutdown(peers[index].fd, SHUT_RDWR);
 	close(peers[index].fd);
 	if (peers[index].proc_fd >= 0)
 		close(peers[index].proc_fd);

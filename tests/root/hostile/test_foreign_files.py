@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
 from qjoule.root_part.access import SocketAccess
@@ -206,6 +209,29 @@ def test_a_file_system_that_never_answers_costs_only_its_own_process(
             access.file(good)
         assert other.file(good) == b"port 1\n"
         assert ask(root.connection, Kind.EXE, pid=os.getpid()).text
+
+
+def test_nobody_waits_for_who_no_signal_reaches(root: Running, files: Path) -> None:
+    """Of two that look up one name, no signal reaches the second (fs/dcache.c, d_wait_lookup)."""
+    hanging = files / "hanging"
+    hanging.mkdir()
+    with candidate(root) as access, silent_file_system(hanging):
+        first = subprocess.Popen(["/usr/bin/stat", hanging / "file"], stderr=subprocess.DEVNULL)
+        try:
+            while "fuse" not in Path(f"/proc/{first.pid}/stack").read_text():
+                time.sleep(0.01)
+            before = set(root.children)
+            with pytest.raises(Unreadable, match="does not answer"):
+                access.file(str(hanging / "file"))
+            (stuck,) = set(root.children) - before
+            assert psutil.Process(int(stuck)).status() == psutil.STATUS_DISK_SLEEP
+            opened_first = [Path(f"/proc/{stuck}/fd/{n}").readlink() for n in range(3)]
+            assert opened_first == [Path("/dev/null")] * 3
+            with pytest.raises(Unreadable, match="nothing more"):
+                access.file(str(hanging / "other"))
+        finally:
+            first.kill()
+            first.wait()
 
 
 def test_a_process_is_not_mistaken_for_the_next_of_its_number(root: Running, files: Path) -> None:
