@@ -1,0 +1,1 @@
+"""Studies: workloads run against a server by a plan, and what their runs tell."""
