@@ -1,0 +1,1 @@
+"""What the five studies printed, recomputed from their own numbers."""
