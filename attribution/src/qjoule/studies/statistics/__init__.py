@@ -1,0 +1,1 @@
+"""Statistics of a study: pure functions on tables of runs (see docs/statistics.md)."""
