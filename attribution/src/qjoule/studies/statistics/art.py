@@ -30,11 +30,11 @@ class AlignedRanks:
 def aligned_ranks(values: Floats, design: Design, table: Anova) -> AlignedRanks:
     """The test of every factors' effect of `table`, which `anova.analyse` made of the same."""
     effects = []
-    estimates = _estimates(values, design, table)
+    parts = estimates(values, design, table)
     for effect in table.effects:
         if effect.term == BLOCK or effect.df == 0:
             continue
-        aligned = table.fit.residuals + estimates[effect.term]
+        aligned = table.fit.residuals + parts[effect.term]
         ranked = analyse(_ranks(aligned), design, type_=table.type)
         effects.append(next(row for row in ranked.effects if row.term == effect.term))
     corrected = holm([effect.p for effect in effects])
@@ -44,18 +44,18 @@ def aligned_ranks(values: Floats, design: Design, table: Anova) -> AlignedRanks:
     )
 
 
-def _estimates(values: Floats, design: Design, table: Anova) -> dict[Term, Floats]:
+def estimates(values: Floats, design: Design, table: Anova) -> dict[Term, Floats]:
     """(runs,) of each effect: what it adds to a run; every cell counts alike."""
     terms = [effect.term for effect in table.effects if effect.df]
     columns = [design.columns(term) for term in terms]
     model = np.hstack([np.ones((design.runs, 1)), *columns])
     coefficients = np.linalg.lstsq(model, values, rcond=None)[0]
-    estimates, start = {}, 1
+    parts, start = {}, 1
     for term, column in zip(terms, columns, strict=True):
         end = start + column.shape[1]
-        estimates[term] = column @ coefficients[start:end]
+        parts[term] = column @ coefficients[start:end]
         start = end
-    return estimates
+    return parts
 
 
 def _ranks(aligned: Floats) -> Floats:

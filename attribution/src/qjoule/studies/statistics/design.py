@@ -134,7 +134,7 @@ def _key(value: Any) -> tuple[str, Any]:
     if isinstance(value, bool | np.bool_):
         return "truth", bool(value)
     if isinstance(value, int | float | np.number):
-        return "number", float(value)
+        return _number(value)
     return "text", str(value)
 
 
@@ -150,3 +150,10 @@ def blocks_of(column: Sequence[Any] | None) -> Ints | None:
         return None
     codes, levels = encode(["\N{EN DASH}" if pd.isna(value) else value for value in column])
     return codes if len(levels) > 1 else None
+
+
+def _number(value: Any) -> tuple[str, Any]:
+    try:
+        return "number", float(value)
+    except OverflowError:  # JSON has integers of any size
+        return "text", str(value)
