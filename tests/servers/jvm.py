@@ -1,57 +1,21 @@
-"""What servers that run in a JVM have in common: Java, its modules, and drivers that wait long."""
+"""What servers that run in a JVM have in common: the package's own."""
 
 from __future__ import annotations
 
-import pwd
-import shutil
-import socket
-from collections.abc import Iterator
-from pathlib import Path
+from qjoule.studies.servers.jvm import (
+    NO_PERF_FILE,
+    java,
+    knock,
+    modules,
+    options_of_user,
+    readable,
+)
 
-from servers.process import Unavailable
-
-#: Without it a JVM makes a file for jstat in /tmp/hsperfdata_USER, and that directory stays.
-NO_PERF_FILE = "-XX:+PerfDisableSharedMem"
-
-
-def java() -> str:
-    """The Java that servers are started with.
-
-    Raises:
-        Unavailable: there is none.
-    """
-    found = shutil.which("java")
-    if found is None:
-        raise Unavailable("Java is not installed (package openjdk-17-jre-headless)")
-    return found
-
-
-def modules(option: str, packages: str) -> Iterator[str]:
-    """Options that give all code packages of the JDK: `--add-opens` or `--add-exports`."""
-    for package in packages.split():
-        yield from (option, f"{package}=ALL-UNNAMED")
-
-
-def knock(port: int) -> None:
-    """Fails at once while nobody listens, where a driver would go on trying.
-
-    Raises:
-        OSError: nobody listens there.
-    """
-    socket.create_connection(("127.0.0.1", port)).close()
-
-
-def options_of_user(name: str) -> tuple[str, ...]:
-    """Those of setpriv for a command that is to run as that user."""
-    user = pwd.getpwnam(name)
-    return (f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups")
-
-
-def readable(jars: Path, directory: Path) -> Path:
-    """The folder of these jars, or a copy in `directory` where not everybody may read them."""
-    if all(folder.stat().st_mode & 0o005 == 0o005 for folder in (jars, *jars.resolve().parents)):
-        return jars
-    copy = shutil.copytree(jars, directory / "jars")
-    for path in (copy, *copy.rglob("*")):
-        path.chmod(0o755)
-    return copy
+__all__ = [
+    "NO_PERF_FILE",
+    "java",
+    "knock",
+    "modules",
+    "options_of_user",
+    "readable",
+]

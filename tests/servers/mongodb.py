@@ -10,12 +10,11 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
 
-import pymongo
-
+from qjoule.studies.servers import mongodb
+from qjoule.studies.servers.mongodb import connect_mongodb
 from servers.fetched import ferretdb
 from servers.process import DatabaseServer, Unavailable, free_port, running, server_directory
 
@@ -26,31 +25,13 @@ REAL = "MONGOD"  #: the variable
 VERSIONS = {"7": (), "8.0": ("-DMONGOD_8_0",), "after 8.0": ("-DMONGOD_AFTER_8_0",)}
 
 
-@contextmanager
-def ferretdb_server() -> Iterator[DatabaseServer]:
-    """A FerretDB on SQLite.
+def ferretdb_server() -> AbstractContextManager[DatabaseServer]:
+    """A FerretDB on SQLite, built on first use.
 
     Raises:
         Unavailable: it cannot be fetched.
     """
-    program = ferretdb.installation() / "ferretdb"
-    with server_directory() as directory:
-        port = free_port()
-        data = directory / "data"
-        data.mkdir()
-        argv = [
-            str(program),
-            "--handler=sqlite",
-            f"--sqlite-url=file:{data}/",
-            f"--listen-addr=127.0.0.1:{port}",
-            "--debug-addr=-",
-            "--telemetry=disable",
-            f"--state-dir={directory}",
-        ]
-        with running(
-            DatabaseServer("ferretdb", directory, argv, port, directory / "s", connect_mongodb)
-        ) as started:
-            yield started
+    return mongodb.ferretdb_server(ferretdb.installation() / "ferretdb")
 
 
 @contextmanager
@@ -70,8 +51,7 @@ def mongod_stand_in(version: str = "7") -> Iterator[DatabaseServer]:
             yield started
 
 
-@contextmanager
-def real_mongod() -> Iterator[DatabaseServer]:
+def real_mongod() -> AbstractContextManager[DatabaseServer]:
     """The mongod that the variable names.
 
     Raises:
@@ -80,20 +60,7 @@ def real_mongod() -> Iterator[DatabaseServer]:
     program = os.environ.get(REAL)
     if not program:
         raise Unavailable(f"no package registry has a mongod: make test-mongod {REAL}=/path/to/it")
-    with server_directory() as directory:
-        port = free_port()
-        (directory / "data").mkdir()
-        argv = [
-            str(Path(program).resolve()),
-            *("--port", str(port)),
-            *("--dbpath", str(directory / "data")),
-            *("--bind_ip", "127.0.0.1"),
-            *("--unixSocketPrefix", str(directory)),
-        ]
-        with running(
-            DatabaseServer("mongod", directory, argv, port, directory / "s", connect_mongodb)
-        ) as started:
-            yield started
+    return mongodb.mongod_server(Path(program))
 
 
 def build_stand_in(directory: Path, version: str = "7") -> Path:
@@ -109,16 +76,3 @@ def build_stand_in(directory: Path, version: str = "7") -> Path:
         check=True,
     )
     return program
-
-
-def connect_mongodb(
-    server: DatabaseServer, tcp: bool, arguments: dict[str, Any]
-) -> pymongo.MongoClient[dict[str, Any]]:
-    """A client whose first connection has answered one ping."""
-    assert not tcp or server.port
-    defaults: dict[str, Any] = {"serverSelectionTimeoutMS": 30_000, "directConnection": True}
-    client: pymongo.MongoClient[dict[str, Any]] = pymongo.MongoClient(
-        "127.0.0.1", server.port, **{**defaults, **arguments}
-    )
-    client.admin.command("ping")
-    return client

@@ -4,156 +4,25 @@ from __future__ import annotations
 
 import shutil
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
-from voltdbclient import FastSerializer, VoltProcedure
-
+from qjoule.studies.servers import voltdb
+from qjoule.studies.servers.voltdb import GC_LOG, PARTITIONS, Client, VoltError
 from servers import jvm
-from servers.fetched import voltdb
-from servers.process import (
-    DatabaseServer,
-    Unavailable,
-    free_ports,
-    run_quietly,
-    running,
-    server_directory,
-)
+from servers.fetched import voltdb as fetched
+from servers.process import DatabaseServer, Unavailable, run_quietly
 
-PARTITIONS = 2
-GC_LOG = "gc.log"
-PROCEDURE_TIMEOUT_S = 60
-#: What the server's own start script opens of the JDK's modules.
-_OPENS = """
-java.base/java.lang java.base/java.net java.base/java.nio java.base/java.util
-java.base/jdk.internal.misc java.base/jdk.internal.ref java.base/sun.nio.ch
-"""
-_DEPLOYMENT = f"""<?xml version="1.0"?>
-<deployment>
-  <cluster kfactor="0" sitesperhost="{PARTITIONS}"/>
-  <httpd enabled="false"/>
-</deployment>
-"""
-_LOG4J = """
-log4j.rootLogger=INFO, OUT
-log4j.appender.OUT=org.apache.log4j.ConsoleAppender
-log4j.appender.OUT.layout=org.apache.log4j.PatternLayout
-log4j.appender.OUT.layout.ConversionPattern=%d{HH:mm:ss,SSS} %p %c{1}: %m%n
-"""
-_TYPES = {
-    int: FastSerializer.VOLTTYPE_BIGINT,
-    str: FastSerializer.VOLTTYPE_STRING,
-    bytes: FastSerializer.VOLTTYPE_VARBINARY,
-}
-_SUCCESS = 1  #: ClientResponse.SUCCESS
+__all__ = ["PARTITIONS", "Client", "VoltError", "collections", "load_procedure", "voltdb_server"]
 
 
-class VoltError(Exception):
-    """The server refused a procedure, with its words."""
-
-
-class Client:
-    """One connection. `call` runs a procedure and returns the rows of its tables."""
-
-    def __init__(self, port: int) -> None:
-        self._wire = FastSerializer("127.0.0.1", port, procedure_timeout=PROCEDURE_TIMEOUT_S)
-
-    def call(self, procedure: str, *arguments: int | str | bytes) -> list[list[Any]]:
-        types = [_TYPES[type(argument)] for argument in arguments]
-        response = VoltProcedure(self._wire, procedure, types).call(list(arguments))
-        if response.status != _SUCCESS:
-            raise VoltError(f"{procedure}: {response.statusString}")
-        return [row for table in response.tables for row in table.tuples]
-
-    def sql(self, text: str) -> list[list[Any]]:
-        """Ad hoc: one or more statements."""
-        return self.call("@AdHoc", text)
-
-    def invocations(self) -> dict[str, int]:
-        """How often each procedure ran, by the server's own count (@Statistics PROCEDURE).
-
-        Names are without their package, as the engine has them.
-        """
-        counts: dict[str, int] = {}
-        for row in self.call("@Statistics", "PROCEDURE", 0):
-            name = row[5].removeprefix("org.voltdb.sysprocs.")
-            counts[name] = counts.get(name, 0) + row[6]
-        return counts
-
-    def failures(self) -> dict[str, int]:
-        """How often each procedure failed, by the server's own count, where it did."""
-        counts: dict[str, int] = {}
-        for row in self.call("@Statistics", "PROCEDURE", 0):
-            name, failed = row[5], row[17] + row[18]  # ABORTS, FAILURES
-            if failed:
-                counts[name] = counts.get(name, 0) + failed
-        return counts
-
-    def close(self) -> None:
-        self._wire.close()
-
-    def __enter__(self) -> Client:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-@contextmanager
-def voltdb_server(*jvm_options: str) -> Iterator[DatabaseServer]:
-    """A VoltDB of one node and two partitions, ready for clients.
+def voltdb_server(*jvm_options: str) -> AbstractContextManager[DatabaseServer]:
+    """A VoltDB of one node, fetched on first use; see the package's.
 
     Raises:
         Unavailable: no Java, or its jars cannot be fetched.
     """
-    java, jars = jvm.java(), voltdb.installation()
-    with server_directory() as directory:
-        (directory / "deployment.xml").write_text(_DEPLOYMENT)
-        (directory / "log4j.properties").write_text(_LOG4J)
-        program = [
-            java,
-            *("-Xms256m", "-Xmx256m", jvm.NO_PERF_FILE),
-            *jvm.modules("--add-opens", _OPENS),
-            f"-Djava.io.tmpdir={directory}",  # it unpacks its native library there
-            f"-Dlog4j.configuration={(directory / 'log4j.properties').as_uri()}",
-            f"-Xlog:gc:file={directory / GC_LOG}",
-            *jvm_options,
-            *("-cp", f"{jars}/*"),
-            "org.voltdb.VoltDB",
-        ]
-        where = ["voltdbroot", str(directory)]
-        deployment = ["deployment", str(directory / "deployment.xml")]
-        run_quietly([*program, "initialize", *where, *deployment], directory)
-        port, internal, admin, zookeeper, replication = free_ports(5)
-        argv = [
-            *program,
-            *("probe", *where),
-            *("mesh", f"localhost:{internal}", "internalport", str(internal)),
-            *("hostcount", "1"),
-            *("externalinterface", "127.0.0.1", "internalinterface", "127.0.0.1"),
-            *("port", str(port), "adminport", str(admin)),
-            *("zkport", f"127.0.0.1:{zookeeper}", "replicationport", str(replication)),
-        ]
-        none = directory / "none"  # it has no unix socket
-        with running(
-            DatabaseServer(
-                "voltdb", directory, argv, port, none, connect_voltdb, may_be_killed=True
-            )
-        ) as started:
-            yield started
-
-
-def connect_voltdb(server: DatabaseServer, _tcp: bool, _arguments: dict[str, Any]) -> Client:
-    jvm.knock(server.port)
-    client = Client(server.port)
-    try:
-        client.call("@Ping")
-    except BaseException:
-        client.close()
-        raise
-    return client
+    return voltdb.voltdb_server(fetched.installation(), *jvm_options)
 
 
 def load_procedure(server: DatabaseServer, client: Client, source: Path) -> None:
@@ -165,7 +34,7 @@ def load_procedure(server: DatabaseServer, client: Client, source: Path) -> None
     compiler = shutil.which("javac")
     if compiler is None:
         raise Unavailable("no Java compiler (package openjdk-17-jdk-headless)")
-    jars = voltdb.installation()
+    jars = fetched.installation()
     classes = server.directory / "classes"
     classes.mkdir(exist_ok=True)
     options = [

@@ -11,16 +11,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from qjoule.studies.servers.fetched import VARIABLE, cache
 from servers.process import Unavailable
 
-VARIABLE = "QJOULE_SERVERS_CACHE"
+__all__ = ["VARIABLE", "cache", "check_sha256", "folder", "run_tool"]
+
 #: Enough for a slow line and a busy machine; a tool that hangs is still ended.
 TOOL_TIMEOUT_S = 1800
-
-
-def cache() -> Path:
-    """Where the servers are: $QJOULE_SERVERS_CACHE, else ~/.cache/qjoule/servers."""
-    return Path(os.environ.get(VARIABLE) or Path.home() / ".cache" / "qjoule" / "servers")
 
 
 def folder(name: str, identity: str, fill: Callable[[Path], None]) -> Path:

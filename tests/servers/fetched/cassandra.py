@@ -7,7 +7,6 @@ from pathlib import Path
 from servers.fetched.maven import jars
 
 HERE = Path(__file__).parent
-JAMM = "jamm-0.4.0.jar"  #: Cassandra needs it as a Java agent
 
 
 def installation() -> Path:
