@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from qjoule.studies.servers.process import (
     DatabaseServer,
-    Unavailable,
     free_port,
     free_ports,
     leaks,
@@ -16,6 +15,7 @@ from qjoule.studies.servers.process import (
     started,
     with_parent,
 )
+from qjoule.studies.servers.unavailable import Unavailable
 
 __all__ = [
     "DatabaseServer",

@@ -30,7 +30,8 @@ PATIENCE_S = 20.0
 _UNTIL_EXIT = ("qjoule-energy-probe-", "qjoule-load-")
 #: Directories, and the names in them that only these tests or qjoule give.
 _PLACES = {
-    "/tmp": r"qjoule-(demo|physical|server|tags|test-toy|[0-9a-f]{16}$)|\.java_pid\d|\.attach_pid\d",
+    "/tmp": r"qjoule-(demo|physical|server|tags|test-toy|[0-9a-f]{16}$)"
+    r"|\.java_pid\d|\.attach_pid\d",
     "/var/tmp": "qjoule-",
     "/opt": "qjoule-",
     "/dev/shm": "qjoule-",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from qjoule.studies.servers.process import Unavailable
+from qjoule.studies.servers.unavailable import Unavailable
 
 VARIABLE = "QJOULE_SERVERS_CACHE"
 

@@ -7,7 +7,8 @@ import shutil
 import socket
 from collections.abc import Iterator
 
-from qjoule.studies.servers.process import Unavailable, readable
+from qjoule.studies.servers.process import readable
+from qjoule.studies.servers.unavailable import Unavailable
 
 __all__ = ["NO_PERF_FILE", "java", "knock", "modules", "options_of_user", "readable"]
 

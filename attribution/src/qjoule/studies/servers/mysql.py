@@ -16,7 +16,6 @@ import pymysql
 from qjoule.studies.servers.process import (
     Account,
     DatabaseServer,
-    Unavailable,
     free_port,
     own_account,
     readable,
@@ -25,6 +24,7 @@ from qjoule.studies.servers.process import (
     server_directory,
     with_parent,
 )
+from qjoule.studies.servers.unavailable import Unavailable
 
 USER = "qjoule"  #: who may do everything, where there is a password
 

@@ -14,7 +14,6 @@ import psycopg
 from qjoule.studies.servers.process import (
     Account,
     DatabaseServer,
-    Unavailable,
     free_port,
     run_quietly,
     running,
@@ -22,6 +21,7 @@ from qjoule.studies.servers.process import (
     service_account,
     with_parent,
 )
+from qjoule.studies.servers.unavailable import Unavailable
 
 
 @contextmanager

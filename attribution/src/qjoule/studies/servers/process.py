@@ -24,6 +24,7 @@ from typing import Any
 import psutil
 
 from qjoule.errors import QjouleError
+from qjoule.studies.servers.unavailable import Unavailable
 
 PREFIX = "qjoule-server-"
 START_TIMEOUT_S = 180.0
@@ -33,10 +34,6 @@ _CLIENT_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 #: What a Unix socket's path may have (unix(7)), less the name of the socket in its directory.
 _DIRECTORY_MAX = 80
-
-
-class Unavailable(QjouleError):
-    """This server cannot be started here; the message says what to install or to fetch."""
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,12 @@ import redis
 from qjoule.studies.servers.process import (
     Account,
     DatabaseServer,
-    Unavailable,
     free_port,
     own_account,
     running,
     server_directory,
 )
+from qjoule.studies.servers.unavailable import Unavailable
 
 
 @contextmanager

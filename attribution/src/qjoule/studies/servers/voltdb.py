@@ -57,8 +57,8 @@ class VoltError(QjouleError):
 class Client:
     """One connection. `call` runs a procedure and returns the rows of its tables."""
 
-    def __init__(self, port: int) -> None:
-        self._wire = FastSerializer("127.0.0.1", port, procedure_timeout=PROCEDURE_TIMEOUT_S)
+    def __init__(self, port: int, host: str = "127.0.0.1") -> None:
+        self._wire = FastSerializer(host, port, procedure_timeout=PROCEDURE_TIMEOUT_S)
 
     def call(self, procedure: str, *arguments: int | str | bytes) -> list[list[Any]]:
         types = [_TYPES[type(argument)] for argument in arguments]

@@ -1,0 +1,140 @@
+"""What a run does, drawn before it begins: drawing is not part of what is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qjoule.errors import UsageError
+from qjoule.studies import options as checked
+from qjoule.studies.workload import Value
+from qjoule.studies.ycsb.distributions import Numbers, scrambled_zipfian, uniform, zipfian
+
+#: The order is that of the codes in a plan.
+COMMANDS = ("read", "update", "insert", "scan", "read-modify-write")
+DISTRIBUTIONS = ("zipfian", "uniform", "latest")
+LONGEST_SCAN = 100
+MOST_RECORDS = 100_000_000
+MOST_OPERATIONS = 100_000_000
+
+
+@dataclass(frozen=True)
+class Mix:
+    """A workload: shares of commands that add up to 1, and whose records they are about."""
+
+    shares: Mapping[str, float]
+    distribution: str = "zipfian"
+
+
+#: The core workloads of the paper's table 2, and each command by itself.
+MIXES: Mapping[str, Mix] = {
+    "A": Mix({"read": 0.5, "update": 0.5}),
+    "B": Mix({"read": 0.95, "update": 0.05}),
+    "C": Mix({"read": 1.0}),
+    "D": Mix({"read": 0.95, "insert": 0.05}, "latest"),
+    "E": Mix({"scan": 0.95, "insert": 0.05}),
+    "F": Mix({"read": 0.5, "read-modify-write": 0.5}),
+    "insert": Mix({"insert": 1.0}),
+    "read": Mix({"read": 1.0}),
+    "update": Mix({"update": 1.0}),
+    "scan": Mix({"scan": 1.0}),
+}
+DEFAULTS: Mapping[str, Value] = {
+    "workload": "A",
+    "record_count": 1_000,
+    "operations": 10_000,
+    "record_bytes": 1_000,
+    "fields": 10,
+    "threads": 10,
+    "distribution": "default",
+    "seed": 1,
+    "client": "auto",
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Checked options. `distribution` is never `default`."""
+
+    workload: str
+    mix: Mix
+    record_count: int
+    operations: int
+    fields: int
+    field_bytes: int
+    threads: int
+    distribution: str
+    seed: int
+    client: str
+
+
+def settings(options: Mapping[str, Value]) -> Settings:
+    """Raises UsageError where a value makes no sense."""
+    checked.check_names(options, DEFAULTS)
+    workload = checked.choice(options, "workload", MIXES)
+    fields = checked.whole(options, "fields", 1, 100)
+    record_bytes = checked.whole(options, "record_bytes", 1, 1_000_000)
+    if record_bytes % fields:
+        raise UsageError(f"record_bytes has to be a multiple of fields: {fields} are of one size")
+    distribution = checked.choice(options, "distribution", ("default", *DISTRIBUTIONS))
+    operations = checked.whole(options, "operations", 1, MOST_OPERATIONS)
+    threads = checked.whole(options, "threads", 1, 1_000)
+    if threads > operations:
+        raise UsageError(f"threads ({threads}) cannot be more than operations ({operations})")
+    mix = MIXES[workload]
+    return Settings(
+        workload,
+        mix,
+        checked.whole(options, "record_count", 1, MOST_RECORDS),
+        operations,
+        fields,
+        record_bytes // fields,
+        threads,
+        mix.distribution if distribution == "default" else distribution,
+        checked.whole(options, "seed", 0, 2**32 - 1),
+        checked.choice(options, "client", ("auto", "go-ycsb", "own")),
+    )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One operation for each place of these arrays, all of one length.
+
+    Attributes:
+        commands: places in COMMANDS.
+        records: numbers of records; with `latest`, how many records before the newest it is.
+            Without meaning for inserts, whose records are new.
+        fields: which field an update writes.
+        lengths: how many records a scan asks for, 1 to LONGEST_SCAN.
+    """
+
+    commands: NDArray[np.uint8]
+    records: Numbers
+    fields: NDArray[np.uint8]
+    lengths: NDArray[np.uint8]
+
+    def of_thread(self, thread: int, threads: int) -> Plan:
+        """Every `threads`th operation from the one of this number on."""
+        part = slice(thread, None, threads)
+        return Plan(self.commands[part], self.records[part], self.fields[part], self.lengths[part])
+
+
+def plan(wanted: Settings) -> Plan:
+    """The same settings give the same plan."""
+    chance = np.random.default_rng(wanted.seed)
+    count, records = wanted.operations, wanted.record_count
+    names = list(wanted.mix.shares)
+    codes = np.array([COMMANDS.index(name) for name in names], np.uint8)
+    commands = chance.choice(codes, size=count, p=list(wanted.mix.shares.values()))
+    if wanted.distribution == "zipfian":
+        drawn = scrambled_zipfian(chance, count, records)
+    elif wanted.distribution == "latest":
+        drawn = zipfian(chance, count, records)
+    else:
+        drawn = uniform(chance, count, records)
+    fields = chance.integers(0, wanted.fields, count, dtype=np.uint8)
+    lengths = chance.integers(1, LONGEST_SCAN, count, dtype=np.uint8, endpoint=True)
+    return Plan(commands, drawn, fields, lengths)

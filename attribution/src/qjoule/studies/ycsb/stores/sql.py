@@ -1,0 +1,171 @@
+"""MariaDB, MySQL and PostgreSQL: a table with a column for each field, as go-ycsb makes it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import psycopg
+import pymysql
+from pymysql.constants import CLIENT
+
+from qjoule.studies.workload import Target
+from qjoule.studies.ycsb.records import Record
+from qjoule.studies.ycsb.store import DATABASE, MARK, TABLE
+
+_CONNECT_S = 10
+
+
+class SqlConnection:
+    """On a driver whose placeholder is %s: pymysql, psycopg."""
+
+    def __init__(self, connection: Any, fields: int) -> None:
+        self._connection = connection
+        self._cursor = connection.cursor()
+        self._insert = f"INSERT INTO {TABLE} VALUES (%s{', %s' * fields})"
+        self._updates = [
+            f"UPDATE {TABLE} SET FIELD{field} = %s WHERE YCSB_KEY = %s" for field in range(fields)
+        ]
+
+    def read(self, key: str) -> bool:
+        self._cursor.execute(f"SELECT * FROM {TABLE} WHERE YCSB_KEY = %s", (key,))
+        return len(self._cursor.fetchall()) == 1
+
+    def update(self, key: str, field: int, value: str) -> bool:
+        self._cursor.execute(self._updates[field], (value, key))
+        return bool(self._cursor.rowcount == 1)
+
+    def insert(self, key: str, values: Sequence[str]) -> bool:
+        self._cursor.execute(self._insert, (key, *values))
+        return True
+
+    def scan(self, key: str, count: int) -> bool:
+        self._cursor.execute(
+            f"SELECT * FROM {TABLE} WHERE YCSB_KEY >= %s ORDER BY YCSB_KEY LIMIT %s", (key, count)
+        )
+        return len(self._cursor.fetchall()) > 0
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class _SqlStore:
+    """What the two have in common; `_open` gives a connection in autocommit."""
+
+    errors: tuple[type[Exception], ...] = ()
+    analyze = ""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._database = target.database or DATABASE
+        self._own = self._open()
+
+    def connect(self, fields: int) -> SqlConnection:
+        return SqlConnection(self._open(), fields)
+
+    def mark(self) -> str:
+        try:
+            rows = self._rows(f"SELECT mark FROM {MARK}")
+            self._rows(f"SELECT YCSB_KEY FROM {TABLE} LIMIT 1")
+        except self.errors:
+            return ""
+        return str(rows[0][0]) if len(rows) == 1 else ""
+
+    def reset(self, fields: int, field_bytes: int) -> None:
+        self._do(f"DROP TABLE IF EXISTS {MARK}", f"DROP TABLE IF EXISTS {TABLE}")
+        columns = "".join(f", FIELD{field} VARCHAR({field_bytes})" for field in range(fields))
+        if field_bytes * fields > self.longest_row:
+            columns = "".join(f", FIELD{field} TEXT" for field in range(fields))
+        self._do(f"CREATE TABLE {TABLE} (YCSB_KEY VARCHAR(64) PRIMARY KEY{columns})")
+
+    longest_row = 10_000  #: of MySQL: 65,535 bytes, of up to four for each character
+
+    def set_mark(self, mark: str) -> None:
+        self._do(self.analyze, f"CREATE TABLE {MARK} (mark VARCHAR(200))")
+        with self._own.cursor() as cursor:
+            cursor.execute(f"INSERT INTO {MARK} VALUES (%s)", (mark,))
+
+    def count(self) -> int:
+        return int(self._rows(f"SELECT COUNT(*) FROM {TABLE}")[0][0])
+
+    def remove(self, keys: Sequence[str]) -> None:
+        with self._own.cursor() as cursor:
+            marks = ", ".join(["%s"] * len(keys))
+            cursor.execute(f"DELETE FROM {TABLE} WHERE YCSB_KEY IN ({marks})", tuple(keys))
+
+    def close(self) -> None:
+        self._own.close()
+
+    def _open(self) -> Any:
+        raise NotImplementedError
+
+    def _do(self, *statements: str) -> None:
+        with self._own.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+
+    def _rows(self, statement: str) -> Sequence[Any]:
+        with self._own.cursor() as cursor:
+            cursor.execute(statement)
+            rows: Sequence[Any] = cursor.fetchall()
+            return rows
+
+
+class MySqlStore(_SqlStore):
+    """MariaDB and MySQL."""
+
+    errors = (pymysql.Error, pymysql.err.InterfaceError)
+    analyze = f"ANALYZE TABLE {TABLE}"
+
+    def load(self, records: Sequence[Record]) -> None:
+        marks = ", ".join(["%s"] * (1 + len(records[0][1])))
+        rows = [(key, *values) for key, values in records]
+        with self._own.cursor() as cursor:
+            cursor.executemany(f"INSERT INTO {TABLE} VALUES ({marks})", rows)
+
+    def _open(self) -> Any:
+        connection = pymysql.connect(
+            host=self._target.host,
+            port=self._target.port,
+            user=self._target.user,
+            password=self._target.password,
+            autocommit=True,
+            connect_timeout=_CONNECT_S,
+            client_flag=CLIENT.FOUND_ROWS,  # an update with the same value has found its row
+        )
+        with connection.cursor() as cursor:
+            name = self._database.replace("`", "``")
+            if not self._target.database:
+                cursor.execute(f"CREATE DATABASE IF NOT EXISTS `{name}`")
+            cursor.execute(f"USE `{name}`")
+        return connection
+
+
+class PostgresStore(_SqlStore):
+    """PostgreSQL."""
+
+    errors = (psycopg.Error,)
+    analyze = f"VACUUM ANALYZE {TABLE}"
+
+    def load(self, records: Sequence[Record]) -> None:
+        with self._own.cursor() as cursor, cursor.copy(f"COPY {TABLE} FROM STDIN") as copy:
+            for key, values in records:
+                copy.write_row((key, *values))
+
+    def _open(self) -> Any:
+        if not self._target.database:
+            with self._connect("postgres") as first, suppress(psycopg.errors.DuplicateDatabase):
+                first.execute(f'CREATE DATABASE "{DATABASE}"')
+        return self._connect(self._database)
+
+    def _connect(self, database: str) -> psycopg.Connection[Any]:
+        return psycopg.connect(
+            host=self._target.host,
+            port=self._target.port,
+            user=self._target.user,
+            password=self._target.password,
+            dbname=database,
+            autocommit=True,
+            connect_timeout=_CONNECT_S,
+        )
