@@ -1,0 +1,185 @@
+"""Plan files: what is read, and what is refused, by key and line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from qjoule.errors import QjouleError, UsageError
+from qjoule.studies.plan import Control, Factor, Plan, Replications, Running, WarmUp
+from qjoule.studies.plan_checks import check_options
+from qjoule.studies.plan_file import document, parse_plan, read_plan, to_yaml
+from qjoule.studies.strict_yaml import parse_value
+from qjoule.studies.workload import Value
+
+WHOLE = """\
+name: nosql
+workload: ycsb
+options: {threads: 10, size: 1_000}
+settings:
+  redis: {maxmemory: 1gb}
+factors:
+  server: [redis, mongodb]
+  operation: [insert, read]
+  server.appendonly: [on, off]
+  governor: [performance, powersave]
+design: {kind: fractional, generators: [D=ABC], blocks: 2, whole_plots: [server], seed: 7}
+replications: {least: 3, most: 9, until: 5%, response: wall_s}
+warm_up: {seconds: 5, operations: 100}
+control: {work: server, settle: refuse, within: 2%, last: 3, tries: 10, pause_s: 0.5}
+record: {energy: none, idle: even, options: [--no-counters]}
+limit_s: 60
+"""
+
+
+def test_plan_is_read_in_full() -> None:
+    plan = parse_plan(WHOLE, "p.yaml")
+    assert plan.options == {"threads": 10, "size": 1000}
+    assert plan.settings == {"redis": {"maxmemory": "1gb"}}
+    assert plan.servers == ("redis", "mongodb")
+    assert plan.factors[2] == Factor("server.appendonly", ("on", "off"))
+    assert plan.design.generators == ("D=ABC",)
+    assert (plan.design.blocks, plan.design.seed, plan.design.whole_plots) == (2, 7, ("server",))
+    assert plan.replications == Replications(3, 9, 0.05, "wall_s")
+    assert plan.warm_up == WarmUp(5.0, 100)
+    assert plan.control == Control("server", "refuse", 0.02, 3, 10, 0.5)
+    assert plan.record.options == ("--no-counters",)
+    assert plan.limit_s == 60
+
+
+def test_plan_written_and_read_again_is_the_same() -> None:
+    plan = parse_plan(WHOLE, "p.yaml")
+    assert parse_plan(to_yaml(plan), "again") == plan
+
+
+def test_plan_says_little_and_the_rest_is_default() -> None:
+    plan = parse_plan("workload: ycsb\ntarget: {flavour: redis}\nreplications: 4\n", "p.yaml")
+    assert plan == Plan(
+        "ycsb", target=Running(flavour="redis"), replications=Replications(4, 4, None)
+    )
+    assert document(plan)["target"] == {"flavour": "redis", "password_env": "QJOULE_PASSWORD"}
+
+
+BASE = "workload: ycsb\nserver: redis\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        (BASE + "replicatons: 3\n", 3, "replicatons: unknown key; allowed are name, workload"),
+        (BASE + "control:\n  setle: flag\n", 4, "control.setle: unknown key; allowed are work"),
+        (BASE + "control: {settle: maybe}\n", 3, "allowed are flag, refuse, off"),
+        (BASE + "replications: 0\n", 3, "give a whole number from 1"),
+        (BASE + "replications: many\n", 3, "'many': give a whole number"),
+        (BASE + "replications: true\n", 3, "is true: give a whole number"),
+        (BASE + "replications: {least: 1, until: 5%}\n", 3, "an interval needs two runs"),
+        (BASE + "replications: {least: 9, most: 3, until: 5%}\n", 3, "most (3) is less"),
+        (BASE + "replications: {most: 3}\n", 3, "go with 'until'"),
+        (BASE + "replications: {until: 0%}\n", 3, "give a share such as 5%"),
+        (BASE + "replications: {until: .nan}\n", 3, "give a share such as 5%"),
+        (BASE + "replications: {until: 5%, response: joules}\n", 3, "allowed are j_per_op"),
+        (BASE + "design: {blocks: 4}\n", 3, "4 blocks need as many replications; there are 3"),
+        (BASE + "design: {kind: fractional}\n", 3, "needs generators"),
+        (BASE + "design: {kind: full, generators: [C=AB]}\n", 3, "has no generators"),
+        (BASE + "design: {whole_plots: [size]}\n", 3, "there is no factor size"),
+        (BASE + "factors:\n  size: [1, 2, 1.0]\n", 4, "has the level 1.0 twice"),
+        (BASE + "factors:\n  size: []\n", 4, "has no levels"),
+        (BASE + "factors:\n  size: 3\n", 4, "give a list"),
+        (BASE + "factors:\n  size: [1e999]\n", 4, "a number that cannot be held"),
+        (BASE + f"factors:\n  size: [{'9' * 5000}]\n", 4, "a number that cannot be held"),
+        (BASE + "factors:\n  size: [[1]]\n", 4, "give one word or number"),
+        (BASE + "factors:\n  frequency_mhz: [fast]\n", 4, "give a number from 1"),
+        (BASE + "factors: {server: [redis]}\n", 2, "is a factor too"),
+        (BASE + "options: {size: 1}\nfactors: {size: [1, 2]}\n", 3, "size is a factor too"),
+        (BASE + "target: {pid: 1}\n", 3, "give only one of both"),
+        (BASE + "settings: {postgres: {jit: on}}\n", 3, "postgres is not started"),
+        (BASE + "record: {options: [--pid=3]}\n", 3, "is set by the study itself"),
+        (BASE + "server: mongodb\n", 3, "is there twice"),
+        (BASE + "limit_s: !!python/name:os.system x\n", 3, "has the tag"),
+        (BASE + "<<: {limit_s: 3}\n", 3, "unknown key"),
+        ("workload: ycsb\n", 1, "say which server"),
+        ("workload: ycsb\ntarget: {user: me}\n", 2, "say which server: give pid, flavour"),
+        ("workload: ycsb\ntarget: {pid: 3}\nsettings: {redis: {a: 1}}\n", 3, "runs already"),
+        ("workload: y\ntarget: {pid: 3}\nfactors: {server.a: [1]}\n", 3, "can be set"),
+        ("server: redis\n", 1, "has no 'workload'"),
+        ("- workload\n", 1, "give a mapping"),
+        ("workload: [\n", 2, "is no YAML"),
+        ("&a [*a]\n", 1, "give a mapping"),
+    ],
+)
+def test_plan_that_is_wrong_is_refused_by_line(text: str, line: int, words: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        parse_plan(text, "p.yaml")
+    message = str(refused.value)
+    assert message.startswith(f"p.yaml, line {line}")
+    assert words in message
+    assert "\n" not in message
+
+
+def test_plan_without_energy_cannot_go_by_joules() -> None:
+    text = BASE + "replications: {until: 5%}\nrecord: {without_energy: true}\n"
+    with pytest.raises(UsageError, match="j_per_operation is unknown without energy"):
+        parse_plan(text, "p.yaml")
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n"])
+def test_plan_that_is_empty_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="is empty"):
+        parse_plan(text, "p.yaml")
+
+
+def test_plan_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "p.yaml"
+    with pytest.raises(QjouleError, match="cannot read the plan"):
+        read_plan(file)
+    file.write_bytes(b"\xff\xfe")
+    with pytest.raises(UsageError, match="not UTF-8"):
+        read_plan(file)
+
+
+DEFAULTS: dict[str, Value] = {"size": 10, "rate": 1.5, "form": "worse", "cold": False}
+
+
+def test_options_are_the_workloads_own() -> None:
+    text = BASE + "options: {size: 3, rate: 2, cold: true}\nfactors: {form: [worse, better]}\n"
+    check_options(parse_plan(text, "p.yaml"), "twitter", DEFAULTS)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ("options: {sise: 3}", "twitter has no option 'sise'; it has cold, form, rate, size"),
+        ("factors: {size: [1, many]}", "size: 'many' is no whole number"),
+        ("factors: {size: [1.5]}", "size: 1.5 is no whole number"),
+        ("options: {rate: true}", "rate: True is no number"),
+        ("options: {cold: 1}", "cold: 1 is no true or false"),
+        ("options: {form: 1}", "form: 1 is no word"),
+    ],
+)
+def test_options_that_the_workload_does_not_have_are_refused(more: str, words: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        check_options(parse_plan(BASE + more, "p.yaml"), "twitter", DEFAULTS)
+    assert words in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("10", 10),
+        ("1_000", 1000),
+        ("0.5", 0.5),
+        ("on", "on"),
+        ("true", True),
+        ('"10"', "10"),
+        ("", ""),
+        ("a: b", "a: b"),
+        ("[", "["),
+        ("null", "null"),
+        ("1GB", "1GB"),
+        ("12:30", "12:30"),
+    ],
+)
+def test_values_of_a_command_line_are_read_as_in_a_plan(text: str, value: Value) -> None:
+    found = parse_value(text)
+    assert (found, type(found)) == (value, type(value))
