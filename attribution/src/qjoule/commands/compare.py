@@ -1,43 +1,62 @@
-"""`qjoule compare`: speedup, greenup and powerup of one recording over another."""
+"""`qjoule compare`: what recordings of B gain over those of A, and gates for CI."""
 
 from __future__ import annotations
 
-import json
-import math
 import os
 import sys
-from dataclasses import asdict
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 
-from qjoule.commands import options
+from qjoule.commands import compared_runs, options
 from qjoule.errors import QjouleError, UsageError
-from qjoule.machine.in_force import for_trace
-from qjoule.model.attribute import attribute
-from qjoule.model.coefficients import TOTAL_ERROR
-from qjoule.model.gpsup import Comparison, Form, compare, match
-from qjoule.model.same_total import without_total_error
-from qjoule.reporters import pairs
-from qjoule.reporters.json_report import forms, forms_from_json
-from qjoule.reporters.pairs import NamedPair
-from qjoule.trace.reader import Trace
+from qjoule.model.compared import compare_sides
+from qjoule.model.gate import exit_code, judge, parse_gates
+from qjoule.model.gpsup import match
+from qjoule.reporters import comparison
+from qjoule.reporters.comparison import Report
 
-SCHEMA = "qjoule.comparison/1"
+#: Stands for `--vs` among the paths; no argument of a program can hold a NUL.
+_VS = "\0vs"
+
+
+class _TwoSides(click.Command):
+    """`--vs` divides the paths, wherever options stand between them."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        end = args.index("--") if "--" in args else len(args)
+        marked = [_VS if arg == "--vs" else arg for arg in args[:end]]
+        return super().parse_args(ctx, marked + args[end:])
 
 
 @click.command(
-    short_help="What one recording saves over another.",
+    cls=_TwoSides,
+    short_help="What recordings of one side save over another's.",
     epilog="""\b
 Examples:
   qjoule compare before.qjoule after.qjoule
   qjoule compare before.json after.json --json
   qjoule compare shop.qjoule shop.qjoule --pair 5e1d…=91ab…
+  qjoule compare a1 a2 a3 a4 a5 --vs b1 b2 b3 b4 b5
+  qjoule compare a*.qjoule --vs b*.qjoule --gate 'J/call <= 1.05' --junit out.xml
+
+\b
+Exit codes:
+  0  compared; with --gate: every gate passes
+  1  failed, or a gate has regressed: its interval lies beyond the limit
+  2  usage
+  3  with --gate: none has regressed, but some are not separable: the interval
+     reaches both sides of the limit, or the spread between runs is not known
 """,
 )
-@click.argument("base", type=click.Path(path_type=Path), metavar="A")
-@click.argument("new", type=click.Path(path_type=Path), metavar="B")
+@click.argument("paths", type=str, metavar="A [A…] [--vs] B [B…]", nargs=-1)
+@click.option(
+    "--vs",
+    is_flag=True,
+    expose_value=False,
+    help="What stands before are runs of A, what follows are runs of B.",
+)
 @click.option(
     "--pair",
     "asked",
@@ -45,46 +64,93 @@ Examples:
     metavar="FP_A=FP_B",
     help="Compare this statement of A with that of B; may be repeated.",
 )
+@click.option(
+    "--gate",
+    "gates",
+    multiple=True,
+    metavar="'METRIC <= RATIO'",
+    help="Hold every statement to this ratio of B over A; METRIC is J/call, latency, EDP "
+    "(energy-delay product) or W (power while it runs). May be repeated.",
+)
+@click.option(
+    "--gate-total",
+    is_flag=True,
+    help="Hold all statements together to the gates, in A's mix of calls, not each by itself.",
+)
+@click.option(
+    "--junit",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Also write the gates' results as JUnit XML.",
+)
+@click.option(
+    "--across",
+    is_flag=True,
+    help="Also compare runs of different grades, idle policies, energy sources, machines or "
+    "calibrations; every output says so.",
+)
+@options.idle
 @options.calibration
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
-    base: Path, new: Path, asked: tuple[str, ...], calibration: str | None, as_json: bool
-) -> None:
+    *,
+    paths: tuple[str, ...],
+    asked: tuple[str, ...],
+    gates: tuple[str, ...],
+    gate_total: bool,
+    junit: Path | None,
+    across: bool,
+    idle: str,
+    calibration: str | None,
+    as_json: bool,
+) -> int:
     """Compare the statements of B with those of A: traces, or JSON written by `attribute`.
 
     Above 1, B is faster (speedup), needs less energy (greenup), or draws more power (powerup).
+    With several runs on each side, intervals are of the spread between runs.
     """
-    old, old_grade = load_forms(base, calibration)
-    if new == base:
-        # Both forms' joules are shares of one total: its error is in both, and not in their ratio.
-        old = [without_total_error(form, TOTAL_ERROR.get(old_grade, 0.0)) for form in old]
-    later, new_grade = (old, old_grade) if new == base else load_forms(new, calibration)
+    side_a, side_b = _sides(paths)
+    limits = parse_gates(gates)
+    if not limits and (junit or gate_total):
+        raise UsageError(f"{'--junit' if junit else '--gate-total'} needs a --gate")
+    a = compared_runs.load_runs(side_a, calibration, idle)
+    b = a if side_b == side_a else compared_runs.load_runs(side_b, calibration, idle)
+    differing = compared_runs.check(a, b, across=across)
+    old, new = compared_runs.statements(a), compared_runs.statements(b)
     try:
-        matched = match(old, later, [_pair(text) for text in asked])
+        matched = match(old, new, [_pair(text) for text in asked])
     except KeyError as error:
         raise QjouleError(f"no statement has fingerprint {error.args[0]}: see attribute") from error
     if not matched:
         raise QjouleError("A and B have no statement in common: name some with --pair FP_A=FP_B")
-    found = [compare(a, b) for a, b in matched]
-    if as_json:
-        click.echo(to_json(found, old_grade, new_grade), nl=False)
-    else:
-        click.echo(render(found, old_grade, new_grade), nl=False)
+    sides = compare_sides(a, b, matched)
+    names_a, names_b = {one.name for one, _ in matched}, {one.name for _, one in matched}
+    report = Report(
+        sides,
+        a[0].made_with,
+        b[0].made_with,
+        tuple(run.name for run in a),
+        tuple(run.name for run in b),
+        tuple(differing),
+        () if asked else tuple(form for form in old if form.name not in names_a),
+        () if asked else tuple(form for form in new if form.name not in names_b),
+        tuple(judge(limits, sides, total=gate_total)),
+        gate_total,
+        tuple(compared_runs.notes(a, b)),
+    )
+    _write(report, junit, as_json=as_json)
+    return exit_code(report.gates)
 
 
-def load_forms(path: Path, calibration: str | None = None) -> tuple[list[Form], str]:
-    """Query forms and the grade of a trace or of an attribution's JSON.
-
-    `calibration`: as the option says it; of a JSON everything is decided already.
-    """
-    if path.is_dir():
-        trace = Trace(path)
-        result = attribute(trace, calibrated=for_trace(trace, calibration))
-        return forms(result), result.energy_source.grade
-    try:
-        return forms_from_json(path.read_bytes(), str(path))
-    except OSError as error:
-        raise QjouleError(f"cannot read {path}: {error.strerror}") from error
+def _sides(paths: Sequence[str]) -> tuple[list[Path], list[Path]]:
+    """Which paths are of A, and which of B."""
+    divisions = [i for i, path in enumerate(paths) if path == _VS]
+    if not divisions and len(paths) == 2:
+        return [Path(paths[0])], [Path(paths[1])]
+    if len(divisions) != 1 or not 0 < divisions[0] < len(paths) - 1:
+        raise UsageError("give two runs, A and B, or several of each: A1 A2 A3 --vs B1 B2 B3")
+    before, after = paths[: divisions[0]], paths[divisions[0] + 1 :]
+    return [Path(path) for path in before], [Path(path) for path in after]
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -94,31 +160,16 @@ def _pair(text: str) -> tuple[str, str]:
     return a, b
 
 
-def to_json(found: list[Comparison], base_grade: str, new_grade: str) -> str:
-    """Comparisons as JSON; an unbounded end of an interval is null."""
-    rows = [_finite(asdict(one)) for one in found]
-    document = {"schema": SCHEMA, "grade": {"base": base_grade, "new": new_grade}, "rows": rows}
-    return json.dumps(document, indent=1, allow_nan=False) + "\n"
+def _write(report: Report, junit: Path | None, *, as_json: bool) -> None:
+    if junit is not None:
+        from qjoule.reporters.junit import to_junit  # noqa: PLC0415
 
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def render(found: list[Comparison], base_grade: str, new_grade: str) -> str:
-    """Comparisons as a table that fits the terminal."""
-    color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    named = [NamedPair(_statement(one), "B", "A", one) for one in found]
-    grade = f"{base_grade} (A), {new_grade} (B)"
-    return pairs.render(named, grade, heading="statement", new="B", color=color)
-
-
-def _statement(one: Comparison) -> str:
-    statement = one.base.shape or one.base.name
-    if one.new.name == one.base.name:
-        return statement
-    return f"{statement}  →  {one.new.shape or one.new.name}"
+        try:
+            junit.write_bytes(to_junit(report))
+        except OSError as error:
+            raise QjouleError(f"cannot write {junit}: {error.strerror}") from error
+    if as_json:
+        click.echo(comparison.to_json(report), nl=False)
+    else:
+        color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+        click.echo(comparison.render(report, color=color), nl=False)

@@ -12,10 +12,25 @@ from dataclasses import dataclass
 
 Interval = tuple[float, float]
 
+#: What a category means, by how it begins and what its power does; the paper's eight, in words.
+_WORDS = {
+    ("green: faster", "less power"): "saves energy: runs shorter, at less power",
+    ("green: faster", "equal power"): "saves energy: runs shorter, at equal power",
+    ("green: faster", "more power"): "saves energy: shorter by more than its extra power costs",
+    ("green: slower", "less power"): "saves energy: its lower power outweighs the longer run",
+    ("red: faster", "more power"): "costs energy: its extra power outweighs the shorter run",
+    ("red: slower", "less power"): "costs energy: the longer run outweighs its lower power",
+    ("red: slower", "equal power"): "costs energy: runs longer, at equal power",
+    ("red: slower", "more power"): "costs energy: runs longer, at more power",
+}
+
 
 @dataclass(frozen=True)
 class Form:
-    """One form of a query: per call joules and latency with 95 % intervals; None is unknown."""
+    """One form of a query: per call joules and latency with 95 % intervals; None is unknown.
+
+    `loss_share`: by what share of its joules lost records may have changed them, at 95 %.
+    """
 
     name: str
     shape: str
@@ -24,6 +39,7 @@ class Form:
     j_per_call_ci95: Interval | None
     latency_ns_mean: float | None
     latency_ns_ci95: Interval | None = None
+    loss_share: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -76,6 +92,24 @@ def category(
     power = speedup / greenup
     draw = "more power" if power > 1 else "less power" if power < 1 else "equal power"
     return f"{'green' if greenup > 1 else 'red'}: {pace}, {draw}"
+
+
+def in_words(category: str) -> str:
+    """What a category says, for people; what is not separable is left out.
+
+    >>> in_words("green: faster, more power")
+    'saves energy: shorter by more than its extra power costs'
+    >>> in_words("red: pace not separable, power not separable")
+    'costs energy'
+    """
+    begin, _, power = category.partition(", ")
+    if words := _WORDS.get((begin, power)):
+        return words
+    energy = {"green": "saves energy", "red": "costs energy"}.get(begin.partition(":")[0])
+    if energy is None:
+        return category
+    known = [word for word in (begin.partition(": ")[2], power) if "not separable" not in word]
+    return f"{energy}: {', '.join(filter(None, known))}".rstrip(": ")
 
 
 def match(

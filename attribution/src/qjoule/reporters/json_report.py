@@ -8,8 +8,10 @@ from typing import Any
 
 from qjoule.errors import QjouleError
 from qjoule.model.gpsup import Form
+from qjoule.model.repeated import MadeWith, RunForms
 from qjoule.model.result import PARTS, Attribution, Domain, Row, TracePart
 from qjoule.model.row_sums import added
+from qjoule.reporters.missing import lost
 from qjoule.reporters.power import unavailable
 
 SCHEMA = "qjoule.attribution/1"
@@ -162,6 +164,8 @@ def row_document(row: Row, known: bool = True) -> dict[str, Any]:
         factor, low, high = row.power_factor
         out |= {"power_factor": factor, "power_factor_ci95": [low, high]}
     out |= {"rung": row.rung, "flags": list(row.flags)}
+    if known and row.error and (lost_nj := row.error.loss_nj + row.error.unnamed_nj) > 0:
+        out["loss_error_j"] = lost_nj / 1e9
     if not row.exact:
         out["exact"] = False
     if row.energy_by_domain_nj:
@@ -180,8 +184,8 @@ def _totals(domain: Domain | None) -> dict[str, float | None]:
     return {"measured": domain.measured_nj / 1e9, **parts}
 
 
-def forms_from_json(text: bytes, where: str) -> tuple[list[Form], str]:
-    """The query forms of a document by fingerprint, and its grade.
+def forms_from_json(text: bytes, where: str) -> RunForms:
+    """The query forms of a document by fingerprint, and what they come from.
 
     Raises `QjouleError` if it is not such a document or was not grouped by fingerprint alone.
     """
@@ -189,18 +193,53 @@ def forms_from_json(text: bytes, where: str) -> tuple[list[Form], str]:
         found = json.loads(text)
         if found["schema"] != SCHEMA:
             raise QjouleError(f"{where} has schema {str(found['schema'])!r}, not {SCHEMA}")
-        forms = [_form(row) for row in found["rows"]]
-        grade = str(found["energy_source"]["grade"])
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        return _run_forms(found, where)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise QjouleError(
             f"{where} is not an attribution by fingerprint: "
             "give a trace, or the output of `qjoule attribute --format json`"
         ) from error
-    return forms, grade
+
+
+def run_forms(attribution: Attribution, name: str) -> RunForms:
+    """The same of an attribution by fingerprint; `name` is what it is called in messages."""
+    return _run_forms(document(attribution), name)
+
+
+def forms(attribution: Attribution) -> list[Form]:
+    """The query forms of an attribution by fingerprint."""
+    known = bool(attribution.domains)
+    return [_form(row_document(row, known)) for row in attribution.rows]
+
+
+def _run_forms(found: dict[str, Any], name: str) -> RunForms:
+    trace, source, model = found["trace"], found["energy_source"], found["model"]
+    made_with = MadeWith(
+        grade=str(source["grade"]),
+        idle_policy=str(found["policy"]["idle"]),
+        energy_source=" ".join(filter(None, (str(source["name"]), str(source["main_domain"])))),
+        machine=", ".join(filter(None, (str(trace["host"]), str(trace["cpu"])))),
+        calibration=str(model["calibration"]) or f"none (weight: {model['weight']})",
+    )
+    return RunForms(
+        name,
+        [_form(row) for row in found["rows"]],
+        made_with,
+        start=str(trace["start"]),
+        duration_s=float(trace["duration_s"]),
+        selection=str(found["policy"].get("where", "")),
+        problems=_problems(trace),
+    )
+
+
+def _problems(trace: dict[str, Any]) -> tuple[str, ...]:
+    cut_off = () if trace["complete"] else ("cut off, its end is missing",)
+    words = lost({str(k): int(v) for k, v in trace["loss"].items()}, int(trace["lost_cpu_ns"]))
+    return (*cut_off, f"lost: {words}") if words else cut_off
 
 
 def _form(row: dict[str, Any]) -> Form:
-    ends = row["j_per_call_ci95"]
+    ends, energy_j = row["j_per_call_ci95"], row["energy_j"]
     return Form(
         name=str(row["fingerprint"]),
         shape=str(row["shape"]),
@@ -208,14 +247,9 @@ def _form(row: dict[str, Any]) -> Form:
         j_per_call=_float(row["j_per_call"]),
         j_per_call_ci95=(float(ends[0]), float(ends[1])) if ends else None,
         latency_ns_mean=_float(row["latency_ns_mean"]),
+        loss_share=float(row.get("loss_error_j", 0.0)) / energy_j if energy_j else 0.0,
     )
 
 
 def _float(value: Any) -> float | None:
     return None if value is None else float(value)
-
-
-def forms(attribution: Attribution) -> list[Form]:
-    """The query forms of an attribution by fingerprint."""
-    known = bool(attribution.domains)
-    return [_form(row_document(row, known)) for row in attribution.rows]

@@ -1,0 +1,117 @@
+"""The runs that `qjoule compare` is given: read, and refused where they cannot be compared."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import cast
+
+import click
+
+from qjoule.errors import QjouleError
+from qjoule.machine.in_force import for_trace
+from qjoule.model.attribute import attribute
+from qjoule.model.coefficients import IdlePolicy
+from qjoule.model.gpsup import Form
+from qjoule.model.repeated import Difference, RunForms, differences, repeated_recording
+from qjoule.reporters.json_report import forms_from_json, run_forms
+from qjoule.trace.reader import Trace
+
+
+def load_runs(
+    paths: Sequence[Path], calibration: str | None = None, idle: str = "separate"
+) -> list[RunForms]:
+    """The runs of `paths`: traces, or JSON of `attribute`, of which everything is decided already.
+
+    Raises:
+        QjouleError: one cannot be read, or has no queries.
+    """
+    with _each(paths) as each:
+        runs = [_load(path, calibration, idle) for path in each]
+    for run in runs:
+        if not run.forms:
+            raise QjouleError(
+                f"{run.name} has no queries, so there is nothing to compare: see "
+                f"`qjoule attribute`, and `qjoule doctor` for why"
+            )
+    return runs
+
+
+def _load(path: Path, calibration: str | None, idle: str) -> RunForms:
+    if path.is_dir():
+        trace = Trace(path)
+        calibrated = for_trace(trace, calibration)
+        found = attribute(trace, idle=cast(IdlePolicy, idle), calibrated=calibrated)
+        return run_forms(found, str(path))
+    try:
+        return forms_from_json(path.read_bytes(), str(path))
+    except OSError as error:
+        raise QjouleError(f"cannot read {path}: {error.strerror}") from error
+
+
+@contextmanager
+def _each(paths: Sequence[Path]) -> Iterator[Iterator[Path]]:
+    """The paths, with a progress bar on standard error if that is a terminal."""
+    if len(paths) < 3 or not sys.stderr.isatty():
+        yield iter(paths)
+        return
+    with click.progressbar(paths, label="attributing", file=sys.stderr) as bar:
+        yield iter(bar)
+
+
+def check(a: Sequence[RunForms], b: Sequence[RunForms], *, across: bool) -> list[Difference]:
+    """In what the runs differ that they must not; empty unless `across` allows it.
+
+    Raises:
+        QjouleError: they differ and `across` does not allow it, or a recording would count twice.
+    """
+    for side, runs in (("A", a), ("B", b)):
+        if same := repeated_recording(runs):
+            raise QjouleError(
+                f"{same[0]} and {same[1]} are one recording: as two runs of {side} it would "
+                "pretend a spread that is none"
+            )
+    both = {run.recording for run in a} & {run.recording for run in b}
+    if both and [run.recording for run in a] != [run.recording for run in b]:
+        name = next(run.name for run in b if run.recording in both)
+        raise QjouleError(
+            f"{name} is on both sides: leave it out of one, or give both sides the same runs in "
+            "the same order, to compare statements of theirs with --pair"
+        )
+    found = differences([*a, *b])
+    if found and not across:
+        more = f" (and in {', '.join(one.what for one in found[1:])})" if found[1:] else ""
+        raise QjouleError(
+            f"the runs are not comparable: {found[0]}{more}; --across compares them all the same"
+        )
+    return found
+
+
+def statements(runs: Sequence[RunForms]) -> list[Form]:
+    """Every statement of the runs once, in the order of the first run that has it."""
+    found: dict[str, Form] = {}
+    for run in runs:
+        for form in run.forms:
+            found.setdefault(form.name, form)
+    return list(found.values())
+
+
+def notes(a: Sequence[RunForms], b: Sequence[RunForms]) -> list[str]:
+    """What a reader must know of how the runs were made."""
+    found = [f"{run.name}: {problem}" for run in (*a, *b) for problem in run.problems]
+    if len(a) < 2 or len(b) < 2:
+        found.append(
+            "one run on a side: its interval is of that run, not of the next one; give several, "
+            "A1 A2 A3 --vs B1 B2 B3, for a verdict that holds for others"
+        )
+    elif all(run.start for run in (*a, *b)):
+        first, last = (min(run.start for run in runs) for runs in (a, b))
+        ends = [max(run.start for run in runs) for runs in (a, b)]
+        if ends[0] < last or ends[1] < first:
+            found.append(
+                "the runs of one side were all made before the other's: what changed on the "
+                "machine meanwhile is in the ratio; alternate A and B"
+            )
+    return found

@@ -1,0 +1,290 @@
+"""What the runs of B gain over those of A: GPS-UP and energy-delay product with intervals.
+
+Energy in common. Of one statement on one machine with one calibration, the error of the power model
+and of the total is the same factor in every run: the statement does the same kind of work, and is
+mispriced alike on both sides. It is in each side's joules and not in their ratio, so the ratio's
+interval is made of what differs between runs, and of what lost records may have changed. Where the
+statements differ, their mispricing does; where machine, source or calibration differ, everything
+does: the runs' own intervals are then added whole, for no number of runs averages them away.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from qjoule.model.arrays import F64
+from qjoule.model.coefficients import TOTAL_ERROR
+from qjoule.model.counters import Bool
+from qjoule.model.gpsup import Comparison, Form, Interval, compare
+from qjoule.model.repeated import Figures, RunForms, differences, figures, in_total
+from qjoule.model.run_ratios import LEVEL, LogRatios, log_ratios, simultaneous
+from qjoule.model.same_total import without_total_error
+
+METRICS = ("J/call", "latency", "EDP", "W")
+ONE_RUN = "one run on a side: how much runs vary is not known"
+#: Claims that a row's words make: on energy, pace and power.
+_CLAIMS = 3
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One statement, or the total. A ratio above 1 is B's gain, but powerup's, which is its cost.
+
+    Attributes:
+        base, new: of A and B; with several runs geometric means, and all calls.
+        runs: of A and B that have the statement.
+        edp_gain: energy-delay product of A over B's: speedup * greenup.
+        category: place in the plane of GPS-UP; what cannot be told says so.
+        energy_differs: whether the joules do; None: not separable, or unknown.
+        more_runs: a side's, until greenup's interval leaves out 1; inf: no number; None: unknown.
+        detectable: ratio of joules that these runs would find in 4 of 5 cases; None: unknown.
+        flags: what a reader must know.
+    """
+
+    base: Form
+    new: Form
+    runs: tuple[int, int]
+    speedup: float | None
+    greenup: float | None
+    powerup: float | None
+    edp_gain: float | None
+    speedup_ci95: Interval | None
+    greenup_ci95: Interval | None
+    powerup_ci95: Interval | None
+    edp_gain_ci95: Interval | None
+    category: str
+    energy_differs: bool | None
+    more_runs: float | None
+    detectable: float | None
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Sides:
+    """All that is compared. `ratios` and `total_ratios` are B over A by metric (`METRICS`)."""
+
+    rows: list[Compared]
+    total: Compared
+    ratios: dict[str, LogRatios]
+    total_ratios: dict[str, LogRatios]
+    not_in_total: list[Form]  #: matched, but a run lacks them or their energy
+
+
+def compare_sides(
+    a: Sequence[RunForms], b: Sequence[RunForms], matched: Sequence[tuple[Form, Form]]
+) -> Sides:
+    """Compares `matched` statements (any form of A and of B that has the name) over all runs."""
+    alike = not differences([*a, *b])
+    paired = [run.recording for run in a] == [run.recording for run in b]
+    same = np.array([old.name == new.name for old, new in matched], dtype=bool)
+    if alike:  # The totals are wrong by one factor, in all runs.
+        a, b = _without_total_error(a), _without_total_error(b)
+    old = figures(a, [form.name for form, _ in matched])
+    new = figures(b, [form.name for _, form in matched])
+    ratios = _ratios(old, new, alike & same, paired)
+    total_old, total_new, whole = in_total(old, new)
+    total_ratios = _ratios(total_old, total_new, np.array([alike and bool(same.all())]), paired)
+    rows = _rows(old, new, ratios, matched)
+    everything = [(Form("total", "all statements", 0, None, None, None),) * 2]
+    total = _rows(total_old, total_new, total_ratios, everything)[0]
+    left_out = [old_form for (old_form, _), is_in in zip(matched, whole, strict=True) if not is_in]
+    return Sides(rows, total, ratios, total_ratios, left_out)
+
+
+def _without_total_error(runs: Sequence[RunForms]) -> list[RunForms]:
+    return [
+        replace(
+            run,
+            forms=[
+                without_total_error(form, TOTAL_ERROR.get(run.made_with.grade, 0.0))
+                for form in run.forms
+            ],
+        )
+        for run in runs
+    ]
+
+
+def _ratios(a: Figures, b: Figures, common: Bool, paired: bool) -> dict[str, LogRatios]:
+    slack = np.where(common, _loss_slack(a, b), _error_slack(a, b))
+    energy = {"J/call": (a.j_per_call, b.j_per_call), "EDP": (a.edp, b.edp)}
+    energy["W"] = (a.power, b.power)
+    found = {
+        name: log_ratios(old, new, slack=slack, paired=paired)
+        for name, (old, new) in energy.items()
+    }
+    found["latency"] = log_ratios(a.latency_ns, b.latency_ns, paired=paired)
+    return {name: found[name] for name in METRICS}
+
+
+def _loss_slack(a: Figures, b: Figures) -> F64:
+    """Of lost records: as much either way as both sides' may have changed, (2, n)."""
+    both = np.log1p(_mean(a.loss_share) + _mean(b.loss_share))
+    return np.stack([both, both])
+
+
+def _error_slack(a: Figures, b: Figures) -> F64:
+    """All that the runs' own intervals know, of both sides, (2, n)."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        down_a, up_a, down_b, up_b = (
+            _mean(np.maximum(np.log(over) - np.log(under), 0.0))
+            for of in (a, b)
+            for over, under in ((of.j_per_call, of.low_j), (of.high_j, of.j_per_call))
+        )
+    return np.stack([down_b + up_a, up_b + down_a])
+
+
+def _mean(values: F64) -> F64:
+    """Over the runs that have it; 0 where none has, for then the figure itself is unknown."""
+    known = ~np.isnan(values)
+    sums: F64 = np.where(known, values, 0.0).sum(axis=1) / np.maximum(known.sum(axis=1), 1)
+    return sums
+
+
+def _rows(
+    a: Figures,
+    b: Figures,
+    ratios: dict[str, LogRatios],
+    matched: Sequence[tuple[Form, Form]],
+) -> list[Compared]:
+    level = simultaneous(LEVEL, _CLAIMS * len(matched))
+    plain = {name: ratios[name].interval() for name in METRICS}
+    sure = {name: ratios[name].interval(level) for name in METRICS}
+    energy = ratios["J/call"]
+    more, detectable = energy.more_runs(level=level), energy.detectable(level)
+    rows = []
+    for i, (old_form, new_form) in enumerate(matched):
+        base, new = _pooled(old_form, a, i), _pooled(new_form, b, i)
+        runs = (int((~np.isnan(a.calls[i])).sum()), int((~np.isnan(b.calls[i])).sum()))
+        flags = _some_runs(runs, (a.calls.shape[1], b.calls.shape[1]))
+        if min(runs) < 2:
+            rows.append(_of_one_run(compare(base, new), runs, flags))
+            continue
+        ends = {name: (float(sure[name][0][i]), float(sure[name][1][i])) for name in METRICS}
+        value = {name: float(np.exp(ratios[name].estimate[i])) for name in METRICS}
+        ci95 = {name: (float(plain[name][0][i]), float(plain[name][1][i])) for name in METRICS}
+        rows.append(
+            Compared(
+                base,
+                new,
+                runs,
+                speedup=_inverse(value["latency"]),
+                greenup=_inverse(value["J/call"]),
+                powerup=_known(value["W"]),
+                edp_gain=_inverse(value["EDP"]),
+                speedup_ci95=_inverse_ends(ci95["latency"]),
+                greenup_ci95=_inverse_ends(ci95["J/call"]),
+                powerup_ci95=_known_ends(ci95["W"]),
+                edp_gain_ci95=_inverse_ends(ci95["EDP"]),
+                category=_category(ends),
+                energy_differs=True if _side(ends["J/call"]) else None,
+                more_runs=_known(float(more[i]), infinite=True),
+                detectable=_known(float(detectable[i])),
+                flags=flags,
+            )
+        )
+    return rows
+
+
+def _of_one_run(found: Comparison, runs: tuple[int, int], flags: tuple[str, ...]) -> Compared:
+    """From the intervals of the runs themselves: they say nothing of the next run."""
+    gains, ends = (found.speedup, found.greenup), (found.speedup_ci95, found.greenup_ci95)
+    edp = gains[0] * gains[1] if gains[0] and gains[1] else None
+    edp_ends = None
+    if edp and ends[1]:
+        faster = ends[0] or (gains[0], gains[0])
+        edp_ends = ((faster[0] or 0.0) * ends[1][0], (faster[1] or 0.0) * ends[1][1])
+    separate = found.category not in ("unknown", "energy not separable")
+    return Compared(
+        found.base,
+        found.new,
+        runs,
+        found.speedup,
+        found.greenup,
+        found.powerup,
+        edp,
+        found.speedup_ci95,
+        found.greenup_ci95,
+        found.powerup_ci95,
+        edp_ends,
+        _without_power(found),
+        True if separate else None,
+        None,
+        None,
+        (*flags, ONE_RUN),
+    )
+
+
+def _without_power(found: Comparison) -> str:
+    """The category; its word on power only where the interval of powerup leaves out 1."""
+    energy_and_pace, comma, power = found.category.partition(", ")
+    low, high = found.powerup_ci95 or (-math.inf, math.inf)
+    return (
+        energy_and_pace + comma + ("power not separable" if comma and low <= 1 <= high else power)
+    )
+
+
+def _category(ends: dict[str, Interval]) -> str:
+    """From intervals of B over A that hold for all statements together."""
+    energy = _side(ends["J/call"])
+    if any(math.isnan(end) for end in ends["J/call"]):
+        return "unknown"
+    if not energy:
+        return "energy not separable"
+    pace = {-1: "faster", 1: "slower", 0: "pace not separable"}[_side(ends["latency"])]
+    power = {-1: "less power", 1: "more power", 0: "power not separable"}[_side(ends["W"])]
+    return f"{'green' if energy < 0 else 'red'}: {pace}, {power}"
+
+
+def _side(ends: Interval) -> int:
+    """-1: surely below 1, 1: surely above, 0: not known."""
+    return -1 if ends[1] < 1 else 1 if ends[0] > 1 else 0
+
+
+def _pooled(form: Form, of: Figures, row: int) -> Form:
+    known = ~np.isnan(of.j_per_call[row])
+    timed = ~np.isnan(of.latency_ns[row])
+
+    def mean(values: F64, where: Bool) -> float | None:
+        with np.errstate(divide="ignore"):
+            return float(np.exp(np.log(values[row][where]).mean())) if where.any() else None
+
+    low, high = mean(of.low_j, known), mean(of.high_j, known)
+    return replace(
+        form,
+        calls=int(np.nansum(of.calls[row])),
+        j_per_call=mean(of.j_per_call, known),
+        j_per_call_ci95=None if low is None or high is None else (low, high),
+        latency_ns_mean=mean(of.latency_ns, timed),
+        loss_share=float(_mean(of.loss_share)[row]),
+    )
+
+
+def _some_runs(runs: tuple[int, int], all_runs: tuple[int, int]) -> tuple[str, ...]:
+    return tuple(
+        f"in {has} of {of} runs of {side}"
+        for side, has, of in zip("AB", runs, all_runs, strict=True)
+        if has < of
+    )
+
+
+def _known(value: float, *, infinite: bool = False) -> float | None:
+    return None if math.isnan(value) or (math.isinf(value) and not infinite) else value
+
+
+def _known_ends(ends: Interval) -> Interval | None:
+    return None if any(math.isnan(end) for end in ends) else ends
+
+
+def _inverse(value: float) -> float | None:
+    return 1 / value if value > 0 else None
+
+
+def _inverse_ends(ends: Interval) -> Interval | None:
+    if any(math.isnan(end) for end in ends):
+        return None
+    low, high = ends
+    return (1 / high if high > 0 else math.inf, 1 / low if low > 0 else math.inf)

@@ -1,0 +1,113 @@
+"""Limits on what B may cost more than A, and whether the runs keep them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from qjoule.errors import UsageError
+from qjoule.model.compared import METRICS, ONE_RUN, Compared, Sides
+from qjoule.model.gpsup import Interval
+from qjoule.model.run_ratios import LEVEL, simultaneous
+
+Status = Literal["passes", "regressed", "not separable"]
+
+_LARGEST = 1000.0
+_FORM = re.compile(r"\s*(J/call|latency|EDP|W)\s*<=\s*([0-9]+(?:\.[0-9]+)?)\s*")
+
+
+@dataclass(frozen=True)
+class Gate:
+    """`metric` (one of `METRICS`) of B over A's may be up to `limit`."""
+
+    metric: str
+    limit: float
+
+    def __str__(self) -> str:
+        return f"{self.metric} <= {self.limit:g}"
+
+
+@dataclass(frozen=True)
+class GateResult:
+    """What one gate says of one statement (or of the total).
+
+    `ratio` is B over A; `ci95` its interval, None where it is unknown. `reason`: why it is not
+    separable. `more_runs`: a side's, to settle it; inf: no number does; None: unknown.
+    """
+
+    gate: Gate
+    compared: Compared
+    ratio: float | None
+    ci95: Interval | None
+    status: Status
+    reason: str = ""
+    more_runs: float | None = None
+
+
+def parse_gates(texts: Sequence[str]) -> list[Gate]:
+    """Gates as users write them: `J/call <= 1.05`.
+
+    Raises `UsageError` for anything else, and for a metric that has a limit already.
+    """
+    gates: list[Gate] = []
+    for text in texts:
+        found = _FORM.fullmatch(text)
+        limit = float(found[2]) if found else 0.0
+        if found is None or not 0 < limit <= _LARGEST:
+            raise UsageError(
+                f"--gate {text!r} is no gate: write METRIC <= RATIO, where METRIC is one of "
+                f"{', '.join(METRICS)}, and RATIO (B over A) is above 0 and at most {_LARGEST:g}"
+            )
+        if any(gate.metric == found[1] for gate in gates):
+            raise UsageError(f"--gate {text!r}: {found[1]} has a limit already")
+        gates.append(Gate(found[1], limit))
+    return gates
+
+
+def judge(gates: Sequence[Gate], sides: Sides, *, total: bool = False) -> list[GateResult]:
+    """What each gate says of each statement, or of the total only.
+
+    Passes: the 95 % interval ends at or below the limit. Regressed: it begins above it, also once
+    it is widened so that it holds for all statements and gates together (Bonferroni), so that of
+    many statements without a change one is not called regressed by chance.
+    """
+    rows = [sides.total] if total else sides.rows
+    ratios = sides.total_ratios if total else sides.ratios
+    level = simultaneous(LEVEL, len(gates) * len(rows))
+    found = []
+    for gate in gates:
+        of = ratios[gate.metric]
+        low, high = of.interval()
+        surely_above, more = of.interval(level)[0], of.more_runs(gate.limit, level)
+        for i, row in enumerate(rows):
+            ratio = math.exp(of.estimate[i])
+            seen = GateResult(gate, row, ratio, (float(low[i]), float(high[i])), "not separable")
+            found.append(_judged(seen, float(surely_above[i]), float(more[i])))
+    return found
+
+
+def _judged(seen: GateResult, surely_above: float, more_runs: float) -> GateResult:
+    """`seen`, of which ratio and interval may be NaN, with its status and the reason for it."""
+    limit, interval = seen.gate.limit, seen.ci95
+    if seen.ratio is None or interval is None or math.isnan(seen.ratio):
+        what = "the latency" if seen.gate.metric == "latency" else "the energy or the latency"
+        return replace(seen, ratio=None, ci95=None, reason=f"{what} of a side is unknown")
+    if math.isnan(interval[1]):
+        return replace(seen, ci95=None, reason=ONE_RUN)
+    if interval[1] <= limit:
+        return replace(seen, status="passes")
+    if surely_above > limit:
+        return replace(seen, status="regressed")
+    reason = "the interval reaches both sides of the limit"
+    if interval[0] > limit:
+        reason = "among so many statements and gates this may be chance"
+    return replace(seen, reason=reason, more_runs=more_runs)
+
+
+def exit_code(results: Sequence[GateResult]) -> int:
+    """1: any has regressed; else 3: any is not separable; else 0."""
+    states = {result.status for result in results}
+    return 1 if "regressed" in states else 3 if "not separable" in states else 0

@@ -1,0 +1,161 @@
+"""Runs of one workload on two sides, A and B: what may be compared, and the arrays of it.
+
+A run is an attribution by fingerprint. Runs of both sides must have been made with the same energy
+source, idle policy, machine and calibration; `differences` says what is not the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from qjoule.model.arrays import F64
+from qjoule.model.gpsup import Form
+
+
+@dataclass(frozen=True)
+class MadeWith:
+    """What two runs must have in common for their joules to be comparable. In words."""
+
+    grade: str
+    idle_policy: str
+    energy_source: str
+    machine: str
+    calibration: str
+
+
+@dataclass(frozen=True)
+class RunForms:
+    """One run: its query forms. `start` is ISO 8601, empty where it is not known."""
+
+    name: str
+    forms: list[Form]
+    made_with: MadeWith
+    start: str = ""
+    duration_s: float = 0.0
+    selection: str = ""  #: `--where` of the attribution
+    problems: tuple[str, ...] = ()  #: what of it was lost
+
+    @property
+    def recording(self) -> tuple[str, ...]:
+        """Equal for equal recordings, also for copies. The machine's clock tells them apart."""
+        if not self.start:
+            return ("by name", self.name)
+        return (self.made_with.machine, self.start, repr(self.duration_s))
+
+
+@dataclass(frozen=True)
+class Difference:
+    """In what two runs differ that must not differ: `what` (`grade`, ...), and each one's."""
+
+    what: str
+    first: str
+    other: str
+    other_run: str
+
+    def __str__(self) -> str:
+        first, other = self.first or "not known", self.other or "not known"
+        return f"{self.what}: {first}, but {other} of {self.other_run}"
+
+
+def differences(runs: Sequence[RunForms]) -> list[Difference]:
+    """What of `MadeWith`, and of the selection, is not as in the first run: each once."""
+    found = {}
+    for run in runs[1:]:
+        for what, first, other in _both(runs[0], run):
+            if first != other and what not in found:
+                found[what] = Difference(what, first, other, run.name)
+    return list(found.values())
+
+
+def _both(first: RunForms, other: RunForms) -> list[tuple[str, str, str]]:
+    pairs = [
+        (field.name.replace("_", " "), getattr(first.made_with, field.name),
+         getattr(other.made_with, field.name))
+        for field in fields(MadeWith)
+    ]  # fmt: skip
+    return [*pairs, ("selection", first.selection, other.selection)]
+
+
+def repeated_recording(runs: Sequence[RunForms]) -> tuple[str, str] | None:
+    """The names of two runs of one side that are the same recording; it would count twice."""
+    seen: dict[tuple[str, ...], str] = {}
+    for run in runs:
+        if run.recording in seen:
+            return seen[run.recording], run.name
+        seen[run.recording] = run.name
+    return None
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Of some statements (n) in the runs (m) of one side: (n, m) each; NaN is unknown."""
+
+    j_per_call: F64
+    latency_ns: F64
+    low_j: F64  #: ends of the runs' own 95 % intervals
+    high_j: F64
+    loss_share: F64
+    calls: F64
+
+    @property
+    def edp(self) -> F64:
+        """Energy-delay product of a call, J*ns."""
+        return self.j_per_call * self.latency_ns
+
+    @property
+    def power(self) -> F64:
+        """Power while a call runs, GW (J/ns): only ratios of it are used."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return self.j_per_call / self.latency_ns
+
+
+def figures(runs: Sequence[RunForms], names: Sequence[str]) -> Figures:
+    """The figures of the statements `names` in each of `runs`."""
+    by_run = [{form.name: form for form in run.forms} for run in runs]
+    shape = (len(names), len(runs))
+    found = {field.name: np.full(shape, np.nan) for field in fields(Figures)}
+    for column, forms in enumerate(by_run):
+        for row, name in enumerate(names):
+            form = forms.get(name)
+            if form is None or not form.calls:
+                continue
+            found["calls"][row, column] = form.calls
+            found["loss_share"][row, column] = form.loss_share
+            found["latency_ns"][row, column] = form.latency_ns_mean or np.nan
+            if form.j_per_call:
+                found["j_per_call"][row, column] = form.j_per_call
+                low, high = form.j_per_call_ci95 or (0.0, np.inf)
+                found["low_j"][row, column], found["high_j"][row, column] = low, high
+    return Figures(**found)
+
+
+def in_total(a: Figures, b: Figures) -> tuple[Figures, Figures, list[bool]]:
+    """One statement for all: what A's mix of calls costs at each run's figures.
+
+    The mix is fixed (A's calls, all runs together), so that a run with other shares of the
+    statements is not another cost. A statement that any run lacks cannot be in it: the third
+    value says of each whether it is.
+    """
+    whole = np.isfinite(np.hstack([a.j_per_call, b.j_per_call]).sum(axis=1))
+    weights = np.where(whole, np.nansum(a.calls, axis=1), 0.0)
+    if weights.sum():
+        weights = weights / weights.sum()
+    return _weighted(a, weights), _weighted(b, weights), [bool(one) for one in whole]
+
+
+def _weighted(of: Figures, weights: F64) -> Figures:
+    used = weights > 0
+
+    def mean(values: F64) -> F64:
+        if not used.any():
+            return np.full((1, values.shape[1]), np.nan)
+        sums: F64 = weights[used] @ values[used]
+        return sums[None, :]
+
+    j_per_call = mean(of.j_per_call)
+    lost = mean(of.loss_share * of.j_per_call) / j_per_call
+    calls = np.nansum(of.calls[used], axis=0)[None, :]
+    return Figures(j_per_call, mean(of.latency_ns), mean(of.low_j), mean(of.high_j), lost, calls)

@@ -1,0 +1,267 @@
+"""What the runs of B gain over those of A: a table, and JSON (`qjoule.comparison/2`)."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.style import Style
+from rich.table import Table
+from rich.text import Text
+
+from qjoule.model.compared import ONE_RUN, Compared, Sides
+from qjoule.model.gate import GateResult
+from qjoule.model.gpsup import Form, Interval, in_words
+from qjoule.model.repeated import Difference, MadeWith
+from qjoule.model.run_ratios import LEVEL
+from qjoule.reporters import format as fmt
+from qjoule.reporters.plain import Page, page_width, ruled_table
+from qjoule.shapes.safe_text import shorten
+
+SCHEMA = "qjoule.comparison/2"
+
+METHOD = "Welch's t interval on the log of the ratio over runs"
+_MIN_WIDTH = 60
+_FALLBACK = 120  #: where nothing tells the terminal's width
+#: Cells from which a column is there; the others never are left out.
+_FROM = {"powerup": 74, "EDP gain": 86}
+_LONGEST = 300  #: characters of a statement
+_NAMED = 10  #: statements without a partner that are named in the table
+_LEGEND = (
+    "How many times faster B is (speedup), how much more power it draws while it runs (powerup), "
+    "how much less energy it needs (greenup), and how many times smaller its energy-delay product "
+    "is (EDP gain); below each its 95 % interval. Verdicts hold for all statements together."
+)
+
+
+@dataclass(frozen=True)
+class Report:
+    """All that a comparison says. `across`: in what the runs differ that should not.
+
+    `alone_a`, `alone_b`: statements of one side without a partner. `runs_a`, `runs_b`: names.
+    """
+
+    sides: Sides
+    made_with_a: MadeWith
+    made_with_b: MadeWith
+    runs_a: tuple[str, ...]
+    runs_b: tuple[str, ...]
+    across: tuple[Difference, ...]
+    alone_a: tuple[Form, ...]
+    alone_b: tuple[Form, ...]
+    gates: tuple[GateResult, ...]
+    gate_total: bool
+    notes: tuple[str, ...]
+
+    @property
+    def several(self) -> bool:
+        return len(self.runs_a) > 1 and len(self.runs_b) > 1
+
+    def about(self) -> list[tuple[str, str]]:
+        """What stands on every output: (name, text) lines."""
+        a, b = self.made_with_a, self.made_with_b
+        lines = [
+            ("runs", f"{len(self.runs_a)} of A, {len(self.runs_b)} of B"),
+            ("energy", f"{a.grade} (A), {b.grade} (B), apportioned · {a.energy_source}"),
+            ("idle", a.idle_policy),
+            ("machine", a.machine or "not known"),
+            ("calibration", a.calibration),
+        ]
+        for one in self.across:
+            lines.append(("ACROSS", f"not comparable, compared on request: {one}"))
+        return lines
+
+
+def to_json(report: Report) -> str:
+    """The document; an unbounded end of an interval is null, and so is an unknown."""
+    return json.dumps(_finite(document(report)), indent=1, allow_nan=False) + "\n"
+
+
+def document(report: Report) -> dict[str, Any]:
+    """The document as plain objects. `more_runs` null: unknown, or no number would do."""
+    a, b = asdict(report.made_with_a), asdict(report.made_with_b)
+    return {
+        "schema": SCHEMA,
+        **{key: {"base": a[key], "new": b[key]} for key in a},
+        "runs": {"base": list(report.runs_a), "new": list(report.runs_b)},
+        "across": [asdict(one) for one in report.across],
+        "method": METHOD if report.several else "intervals of the single runs",
+        "level": LEVEL,
+        "rows": [asdict(row) | {"words": in_words(row.category)} for row in report.sides.rows],
+        "total": asdict(report.sides.total) | {"words": in_words(report.sides.total.category)},
+        "not_in_total": [form.name for form in report.sides.not_in_total],
+        "unmatched": {
+            "base": [_alone(form) for form in report.alone_a],
+            "new": [_alone(form) for form in report.alone_b],
+        },
+        "gates": [_gate(one) for one in report.gates],
+        "notes": list(report.notes),
+    }
+
+
+def _alone(form: Form) -> dict[str, Any]:
+    return {"name": form.name, "shape": form.shape, "calls": form.calls}
+
+
+def _gate(one: GateResult) -> dict[str, Any]:
+    return {
+        "gate": str(one.gate),
+        "metric": one.gate.metric,
+        "limit": one.gate.limit,
+        "statement": one.compared.base.name,
+        "ratio": one.ratio,
+        "ratio_ci95": one.ci95,
+        "status": one.status,
+        "reason": one.reason,
+        "more_runs": one.more_runs,
+    }
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def render(report: Report, *, width: int | None = None, color: bool = False) -> str:
+    """The comparison as text that ends with a line feed; `width` in cells, else the terminal's."""
+    width = page_width(width, _MIN_WIDTH, _FALLBACK)
+    page = Page(width, color)
+    page.print(_notes(report.about()))
+    page.print()
+    page.print(_table(report, width))
+    page.print()
+    if report.gates:
+        page.print(_gates(report))
+        page.print()
+    page.print(_notes([*_partners(report), *(("note", note) for note in report.notes)]))
+    page.print(Text(_LEGEND, style="dim"))
+    return page.text()
+
+
+def _table(report: Report, width: int) -> Table:
+    columns = [
+        name
+        for name in ("speedup", "powerup", "greenup", "EDP gain")
+        if width >= _FROM.get(name, 0)
+    ]
+    table = ruled_table(leading=1)
+    table.add_column("statement", overflow="fold", min_width=14)
+    for name in columns:
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("verdict", min_width=16, max_width=36)
+    rows = [(statement(row), row) for row in report.sides.rows]
+    if len(rows) > 1:
+        rows.append(("all of them, in A's mix of calls", report.sides.total))
+    for title, row in rows:
+        cells = {
+            "speedup": _ratio(row.speedup, row.speedup_ci95),
+            "powerup": _ratio(row.powerup, row.powerup_ci95),
+            "greenup": _ratio(row.greenup, row.greenup_ci95),
+            "EDP gain": _ratio(row.edp_gain, row.edp_gain_ci95),
+        }
+        bold = Text(title, style=Style(bold=True))
+        table.add_row(bold, *(cells[name] for name in columns), Text(_verdict(row)))
+    return table
+
+
+def statement(row: Compared) -> str:
+    """What is compared, on one line without control characters, of bounded length."""
+    names = [
+        shorten(fmt.one_line(form.shape or form.name), _LONGEST) for form in (row.base, row.new)
+    ]
+    return names[0] if row.new.name == row.base.name else "  →  ".join(names)
+
+
+def _verdict(row: Compared) -> str:
+    words = in_words(row.category)
+    text = words if words == row.category else f"{row.category.partition(':')[0]}: {words}"
+    if row.category == "energy not separable":
+        text = "; ".join(filter(None, (text, how_many_more(row.more_runs), _found(row.detectable))))
+    # Of one run there is a note for all.
+    return "; ".join([fmt.one_line(text), *(flag for flag in row.flags if flag != ONE_RUN)])
+
+
+def _found(detectable: float | None) -> str:
+    if detectable is None:
+        return ""
+    return f"{fmt.share(detectable - 1)} more would have been found"
+
+
+def how_many_more(more_runs: float | None) -> str:
+    """How many more runs would settle it, in words."""
+    if more_runs is None:
+        return ""
+    if math.isinf(more_runs):
+        return "no number of runs would settle it"
+    if more_runs > 1000:
+        return "over 1,000 more runs a side would be needed"
+    runs = "run" if more_runs == 1 else "runs"
+    return f"about {fmt.count(more_runs)} more {runs} a side would settle it"
+
+
+def _gates(report: Report) -> Table:
+    table = ruled_table()
+    table.add_column("gate", no_wrap=True)
+    table.add_column("statement", overflow="fold", min_width=14)
+    table.add_column("B / A", justify="right", no_wrap=True)
+    table.add_column("result", min_width=16, max_width=44)
+    for one in report.gates:
+        what = "all, in A's mix of calls" if report.gate_total else statement(one.compared)
+        table.add_row(str(one.gate), Text(what), _ratio(one.ratio, one.ci95), Text(gate_words(one)))
+    return table
+
+
+def gate_words(one: GateResult) -> str:
+    """A gate's result with its reason, on one line."""
+    more = how_many_more(one.more_runs)
+    return ": ".join(filter(None, (one.status, "; ".join(filter(None, (one.reason, more))))))
+
+
+def _partners(report: Report) -> list[tuple[str, str]]:
+    lines = []
+    for side, alone in (("A", report.alone_a), ("B", report.alone_b)):
+        if alone:
+            named = [
+                shorten(fmt.one_line(form.shape or form.name), _LONGEST) for form in alone[:_NAMED]
+            ]
+            more = [f"and {len(alone) - _NAMED:,} more"] if len(alone) > _NAMED else []
+            other = "B" if side == "A" else "A"
+            lines.append((f"only {side}", f"not in {other}: " + " · ".join([*named, *more])))
+    if report.sides.not_in_total and len(report.sides.rows) > 1:
+        count = len(report.sides.not_in_total)
+        lines.append(("total", f"without {count} of them, which a run lacks, or their energy"))
+    return lines
+
+
+def ratio_text(value: float | None, ci95: Interval | None) -> str:
+    """`1.23 (1.10…1.40)`; an unknown is an en dash."""
+    if not fmt.is_known(value):
+        return fmt.UNKNOWN
+    return f"{fmt.significant(value)} ({_ends(ci95)})"
+
+
+def _ratio(value: float | None, ci95: Interval | None) -> Text:
+    if not fmt.is_known(value):
+        return Text(fmt.UNKNOWN)
+    return Text(fmt.significant(value)).append("\n" + _ends(ci95), style=Style(dim=True))
+
+
+def _ends(ci95: Interval | None) -> str:
+    if ci95 is None:
+        return fmt.UNKNOWN
+    digits = 3 if ci95[1] < 1.1 * ci95[0] else 2
+    return "…".join("∞" if end == math.inf else fmt.significant(end, digits) for end in ci95)
+
+
+def _notes(notes: list[tuple[str, str]]) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True, style=Style(dim=True), width=11)
+    table.add_column(overflow="fold")
+    for name, text in notes:
+        table.add_row(Text(name), Text(fmt.one_line(text)))
+    return table

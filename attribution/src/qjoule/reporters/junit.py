@@ -1,0 +1,80 @@
+"""Gates as a JUnit report, which CI servers read: a test case for each gate and statement.
+
+The elements and attributes are those that Jenkins' schema (xunit-plugin, `junit-10.xsd`) and pytest
+have in common. What is not separable is `skipped`: it did neither pass nor fail.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from xml.etree import ElementTree
+
+from qjoule.model.gate import GateResult
+from qjoule.reporters import format as fmt
+from qjoule.reporters.comparison import Report, gate_words, ratio_text, statement
+from qjoule.shapes.safe_text import sanitise, shorten
+
+_NAME = 200  #: characters of a statement in a test's name
+#: What XML 1.0 cannot say, not even escaped (section 2.2, Char).
+_NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def to_junit(report: Report) -> bytes:
+    """The report as an XML document, UTF-8."""
+    results = report.gates
+    counts = {
+        "tests": str(len(results)),
+        "failures": str(sum(one.status == "regressed" for one in results)),
+        "errors": "0",
+        "skipped": str(sum(one.status == "not separable" for one in results)),
+        "time": "0",
+    }
+    root = ElementTree.Element("testsuites", {"name": "qjoule compare", **counts})
+    suite = ElementTree.SubElement(root, "testsuite", {"name": "qjoule compare", **counts})
+    properties = ElementTree.SubElement(suite, "properties")
+    for name, value in _properties(report):
+        ElementTree.SubElement(properties, "property", {"name": name, "value": _text(value)})
+    for one, name in zip(results, _names(results, report.gate_total), strict=True):
+        _case(suite, one, name)
+    text: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+    return text + b"\n"
+
+
+def _properties(report: Report) -> list[tuple[str, str]]:
+    alone = [
+        (f"only {side}", form.shape or form.name)
+        for side, forms in (("A", report.alone_a), ("B", report.alone_b))
+        for form in forms
+    ]
+    return [*report.about(), *alone, *(("note", note) for note in report.notes)]
+
+
+def _names(results: Sequence[GateResult], total: bool) -> list[str]:
+    """A name for each case, each once: CI servers know a test by its name."""
+    names: list[str] = []
+    seen: dict[str, int] = {}
+    for one in results:
+        what = "all statements" if total else f"{one.compared.base.name} {statement(one.compared)}"
+        name = f"{one.gate} {shorten(_text(what), _NAME)}"
+        seen[name] = seen.get(name, 0) + 1
+        names.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+    return names
+
+
+def _case(suite: ElementTree.Element, one: GateResult, name: str) -> None:
+    case = ElementTree.SubElement(
+        suite, "testcase", {"classname": "qjoule.compare", "name": name, "time": "0"}
+    )
+    ratio = f"B / A is {ratio_text(one.ratio, one.ci95)}, limit {one.gate.limit:g}"
+    message = _text(f"{gate_words(one)}: {ratio}")
+    if one.status == "regressed":
+        failure = ElementTree.SubElement(case, "failure", {"type": "regressed", "message": message})
+        failure.text = _text(fmt.one_line(one.compared.base.shape))
+    elif one.status == "not separable":
+        ElementTree.SubElement(case, "skipped", {"message": message})
+
+
+def _text(text: str) -> str:
+    """On one line, without control characters, and without what XML cannot say."""
+    return _NO_XML.sub("\ufffd", sanitise(text))
