@@ -20,6 +20,7 @@ COMMANDS = {
     "record": "record",
     "attribute": "attribute",
     "compare": "compare",
+    "characterise": "characterise",
     "top": "top",
     "calibrate": "calibrate",
     "run": "run",

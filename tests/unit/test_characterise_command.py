@@ -1,0 +1,214 @@
+"""`qjoule characterise` on traces whose figures are known."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner, Result
+
+import attribute_trace as hand
+import counter_traces
+from qjoule.commands.characterise import command
+from qjoule.errors import QjouleError, UsageError
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(command, [str(argument) for argument in arguments])
+
+
+def document(*arguments: object) -> dict[str, Any]:
+    shown = run(*arguments, "--json")
+    assert shown.exit_code == 0, shown.output
+    found: dict[str, Any] = json.loads(shown.stdout)
+    return found
+
+
+def values(row: dict[str, Any]) -> dict[str, float]:
+    return {name: one["value"] for name, one in row["metrics"].items()}
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    return counter_traces.write(tmp_path / "shop.qjoule")
+
+
+def test_each_shape_has_the_figures_that_its_counts_say(trace: Path) -> None:
+    found = document(trace)
+    rows = {row["fingerprint"]: row for row in found["rows"]}
+    assert list(rows) == ["scan", "join", "sort", "point"], "most CPU time first"
+    for name, (ms, cycles, instructions, misses) in counter_traces.SHAPES.items():
+        shown = values(rows[name])
+        assert shown["ipc"] == pytest.approx(instructions / cycles)
+        assert shown["frequency_ghz"] == pytest.approx(cycles / (ms * 1e6))
+        assert shown["llc_mpki"] == pytest.approx(1000 * misses / instructions)
+        assert shown["memory_mb_s"] == pytest.approx(misses * 64 / (ms * 1e-3) / 1e6)
+        assert rows[name]["calls"] == 2
+        assert rows[name]["cpu_ns"] == 2 * ms * 1_000_000
+        assert rows[name]["server"] == "shop-db"
+
+
+def test_counters_that_counted_all_the_time_have_no_interval(trace: Path) -> None:
+    ipc = document(trace)["rows"][0]["metrics"]["ipc"]
+    assert ipc == {"value": 0.5, "ci95": [0.5, 0.5], "counted_share": 1.0}
+
+
+def test_a_servers_row_has_its_background_work(trace: Path) -> None:
+    for by, server in (("server", "shop-db"), ("trace", "")):
+        (row,) = document(trace, "--by", by)["rows"]
+        assert row["server"] == server
+        assert row["trace"] == "shop.qjoule"
+        assert row["cpu_ns"] == 25e6
+        cycles = 2 * sum(one[1] for one in counter_traces.SHAPES.values()) + 10_000_000
+        instructions = 2 * sum(one[2] for one in counter_traces.SHAPES.values()) + 1_000_000
+        assert values(row)["ipc"] == pytest.approx(instructions / cycles)
+
+
+def test_what_was_not_recorded_is_named_with_its_event(trace: Path) -> None:
+    missing = {one["metric"]: one["event"] for one in document(trace)["missing"]}
+    assert missing["l1d_mpki"] == "L1-dcache-load-misses"
+    assert missing["stall_backend_share"] == "stalled-cycles-backend"
+    shown = run(trace)
+    assert "Not recorded: L1-dcache-load-misses," in shown.output
+    assert "record --counters" in shown.output
+
+
+def test_others_than_the_top_are_one_row_that_is_not_compared(trace: Path) -> None:
+    found = document(trace, "--top", 2)
+    last = found["rows"][-1]
+    assert (last["folded"], last["shape"], last["fingerprint"]) == (2, "(others)", "")
+    point, sort = (counter_traces.SHAPES[name] for name in ("point", "sort"))
+    assert values(last)["ipc"] == pytest.approx((point[2] + sort[2]) / (point[1] + sort[1]))
+    assert found["principal"] is None
+    assert found["no_components"] == "2 rows to compare, 3 needed"
+    assert "No principal components: 2 rows to compare, 3 needed." in run(trace, "--top", 2).output
+
+
+def test_a_hundred_thousand_shapes_are_bounded(tmp_path: Path) -> None:
+    counts = {f"f{i:06d}": (1 + i % 2, 10_000 + i, 20_000, 7) for i in range(100_000)}
+    found = document(counter_traces.write(tmp_path / "many", counts, 1))
+    assert len(found["rows"]) == 31
+    assert found["rows"][-1]["folded"] == 99_970
+    assert sum(row["calls"] for row in found["rows"]) == 100_000
+
+
+def test_components_and_clusters_are_of_the_rows(trace: Path) -> None:
+    found = document(trace)
+    components = found["principal"]
+    assert set(components["columns"]) == {"ipc", "frequency_ghz", "llc_mpki", "memory_mb_s"}
+    assert sum(components["variance"]) == pytest.approx(4)
+    assert sum(components["explained"]) == pytest.approx(1)
+    assert components["rows"] == [0, 1, 2, 3]
+    first = found["clusters"][0]["joined"]
+    assert {found["rows"][i]["fingerprint"] for i in first} == {"scan", "join"}
+
+
+def test_a_column_in_which_all_are_equal_is_left_out_and_said(tmp_path: Path) -> None:
+    shapes = {
+        name: (ms, 2_000_000 * ms, 1000 * ms * ms, ms)
+        for name, ms in zip("abcd", (1, 2, 3, 5), strict=True)
+    }
+    trace = counter_traces.write(tmp_path / "trace", shapes)
+    found = document(trace)
+    assert "frequency_ghz" not in found["principal"]["columns"]
+    assert "frequency_ghz: the same in all rows" in found["left_out"]
+    assert "Not compared: frequency_ghz: the same in all rows" in run(trace).output
+
+
+def test_the_table_fits_and_says_what_it_has_no_room_for(
+    trace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for columns in (60, 80, 200):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        lines = run(trace).output.splitlines()
+        assert max(map(len, lines)) <= columns
+        assert any("IPC" in line for line in lines)
+    monkeypatch.setenv("COLUMNS", "60")
+    assert "No room for" in run(trace).output
+
+
+def test_the_bandwidth_is_called_an_estimate(trace: Path) -> None:
+    assert "memory MB/s: an estimate: LLC misses x 64 bytes" in " ".join(run(trace).output.split())
+
+
+def test_a_trace_without_counters_says_what_to_do(tmp_path: Path) -> None:
+    plain = hand.write(tmp_path / "plain")
+    with pytest.raises(QjouleError, match="plain has no hardware counters: record it with --count"):
+        CliRunner().invoke(command, [str(plain)], catch_exceptions=False)
+
+
+def test_counters_that_never_counted_are_no_figures(tmp_path: Path) -> None:
+    segments = [hand.segment(0, 10, 0, 1, 1)]
+    meta = {"counters": ("cycles", "instructions")}
+    plain = hand.write(tmp_path / "plain", segments=segments, meta=meta)
+    with pytest.raises(QjouleError, match="its counters never counted while a server ran"):
+        CliRunner().invoke(command, [str(plain)], catch_exceptions=False)
+
+
+def test_a_trace_without_queries_can_be_taken_by_server(tmp_path: Path) -> None:
+    trace = counter_traces.write(tmp_path / "t", {})
+    with pytest.raises(QjouleError, match="no CPU time of queries: try --by server"):
+        CliRunner().invoke(command, [str(trace)], catch_exceptions=False)
+    (row,) = document(trace, "--by", "server")["rows"]
+    assert values(row)["ipc"] == pytest.approx(0.1)
+    assert row["calls"] is None
+
+
+def test_traces_of_different_machines_are_flagged(tmp_path: Path) -> None:
+    machines = {"host": "b", "cpu": "Other CPU", "begin_ns": hand.BEGIN_NS + 1}
+    a = counter_traces.write(tmp_path / "a.qjoule")
+    b = counter_traces.write(tmp_path / "b.qjoule", meta=machines)
+    (flag,) = document(a, b)["flags"]
+    assert flag.startswith("different machines: b (Other CPU), box (CPU);")
+    assert "Mind: different machines" in run(a, b).output
+    same = counter_traces.write(
+        tmp_path / "c.qjoule",
+        meta={"begin_ns": hand.BEGIN_NS - 10**12, "end_ns": hand.BEGIN_NS - 10**11},
+    )
+    assert document(a, same)["flags"] == []
+
+
+def test_csv_and_parquet_have_a_row_for_each(trace: Path, tmp_path: Path) -> None:
+    shown = run(trace, "--csv")
+    rows = list(csv.DictReader(io.StringIO(shown.stdout)))
+    assert [row["fingerprint"] for row in rows] == ["scan", "join", "sort", "point"]
+    assert float(rows[0]["ipc"]) == 0.5
+    target = tmp_path / "rows.parquet"
+    assert run(trace, "--parquet", "-o", target).exit_code == 0
+    table = pq.read_table(target)
+    assert table.column("llc_mpki").to_pylist()[0] == pytest.approx(10)
+    assert json.loads(table.schema.metadata[b"qjoule.characterisation/1"])["by"] == "fingerprint"
+    with pytest.raises(UsageError, match="add -o FILE"):
+        CliRunner().invoke(command, [str(trace), "--parquet"], catch_exceptions=False)
+
+
+def test_figures_are_drawn_also_of_hostile_texts(tmp_path: Path) -> None:
+    texts = ["$\\frac{$", "<script>alert(1)</script>", "=cmd|' /C'!A0", "\x1b[31mred\u202e" * 9]
+    shapes = [
+        {"shape": i, "fingerprint": name, "text": text}
+        for i, (name, text) in enumerate(zip(counter_traces.SHAPES, texts, strict=True), 1)
+    ]
+    trace = counter_traces.write(tmp_path / "trace", shapes=shapes)
+    shown = run(trace, "--plots", tmp_path / "figures")
+    assert shown.exit_code == 0, shown.output
+    assert not set(shown.stdout) & {"\x1b", "\u202e"}
+    drawn = (tmp_path / "figures" / "dendrogram.svg").read_text()
+    assert "<script" not in drawn
+    first = next(csv.reader((tmp_path / "figures" / "scores.csv").read_text().splitlines()[3:]))
+    assert first[3].startswith("'=cmd")
+
+
+def test_plots(trace: Path, tmp_path: Path) -> None:
+    target = tmp_path / "figures"
+    shown = run(trace, "--plots", target)
+    assert shown.exit_code == 0, shown.output
+    names = {path.name for path in target.iterdir()}
+    for figure in ("principal", "dendrogram", "kiviat"):
+        assert {f"{figure}.svg", f"{figure}.png"} <= names
+    assert {"rows.csv", "loadings.csv", "scores.csv", "variance.csv", "linkage.csv"} <= names
+    assert json.loads((target / "characterisation.json").read_text())["by"] == "fingerprint"
