@@ -21,6 +21,7 @@ COMMANDS = {
     "attribute": "attribute",
     "compare": "compare",
     "characterise": "characterise",
+    "report": "report",
     "top": "top",
     "calibrate": "calibrate",
     "run": "run",

@@ -6,7 +6,7 @@ if its block ended here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -21,6 +21,10 @@ from qjoule.model.ledger import Ledger
 from qjoule.model.power_model import PowerModel
 from qjoule.model.renumbering import Renumbering
 from qjoule.model.span_sums import Roles, SpanSums
+from qjoule.model.split import Split
+
+#: Told of every batch that is closed: its windows, the ledger, and how each series was split.
+Closed = Callable[[WindowBatch, Ledger, Sequence[Split]], None]
 
 #: A block holds this much time and so many windows, or as many entries as memory should hold.
 BLOCK_NS = 30_000_000_000
@@ -64,7 +68,8 @@ class Account:
     """A ledger that learns. `refit` False: windows are split by the coefficients alone.
 
     `class_of`: groups to the classes whose power factor is learned as one. `roles`: given where
-    spans of time are wanted, for requests that own none of it.
+    spans of time are wanted, for requests that own none of it. `closed`: told of every batch of
+    windows once it is split for good.
     """
 
     def __init__(
@@ -78,7 +83,9 @@ class Account:
         class_of: ClassOf = itself,
         refit: bool = True,
         roles: Roles | None = None,
+        closed: Closed | None = None,
     ) -> None:
+        self._tell = closed
         self._class_of = class_of
         self._roles = roles
         self._targets: dict[int, int] = {}
@@ -94,7 +101,7 @@ class Account:
     def add(self, batch: WindowBatch) -> None:
         """Adds consecutive windows; closes the blocks that they fill."""
         if not self._refit:
-            self._closed.add(batch)
+            self._told(batch, self._closed.add(batch))
             return
         at = 0
         while at < windows(batch):
@@ -210,12 +217,16 @@ class Account:
     def _close(self) -> None:
         block = [joined(self._open)]
         models = self._learner.learn(block, keep=True)
-        self._closed.add_block(block, models)
+        self._told(block[0], self._closed.add_block(block, models)[0])
         for source, target in self._moves:
             self._closed.move(source, target)
         self._moves.clear()
         self._open, self._models = [], None
         self._open_ns = self._open_entries = self._open_windows = 0
+
+    def _told(self, batch: WindowBatch, splits: Sequence[Split]) -> None:
+        if self._tell:
+            self._tell(batch, self._closed, splits)
 
 
 def joined(batches: Sequence[WindowBatch]) -> WindowBatch:

@@ -12,6 +12,7 @@ from qjoule.model.classes import classes
 from qjoule.model.coefficients import IDLE_POLICIES, Coefficients, IdlePolicy
 from qjoule.model.groups import check_keys, group_owners
 from qjoule.model.labels import LabelIndex
+from qjoule.model.observer import NOBODY, Observer
 from qjoule.model.query_groups import QueryGroups
 from qjoule.model.requests import RecordedRequests
 from qjoule.model.result import Attribution
@@ -33,13 +34,15 @@ def attribute(
     *,
     calibrated: Calibrated = UNCALIBRATED,
     where: Selection = EVERYTHING,
+    observer: Observer = NOBODY,
 ) -> Attribution:
     """Apportions every joule of `trace` to one owner, with queries grouped by the keys `by`.
 
     The same trace and arguments give the same result, to the bit. `progress` is called with the
     number of segments of each batch that is done. `coefficients` count before those of
     `calibrated`, and these before what is assumed of any machine. Queries that `where` leaves out
-    are one row for each server: they ran, and have their share. Raises `UsageError` for an unknown
+    are one row for each server: they ran, and have their share. `observer` sees the windows as
+    they are closed, and changes nothing. Raises `UsageError` for an unknown
     key or policy.
     """
     keys = check_keys(by)
@@ -69,15 +72,20 @@ def attribute(
         class_of=classes(index.labels),
         refit=recorded.learns(trace.meta.energy.grade),
         roles=Roles(index.labels) if requests.any else None,
+        closed=observer.split,
     )
     reader = recorded.SegmentReader(queries, owners, bool(trace.meta.counters))
+    observer.started(energy, machine, index.labels, queries)
     for table in trace.iter_segments(columns=reader.columns):
-        account.add(requests.added(windows.add(reader.read(table))))
+        segments = reader.read(table)
+        observer.read(table, segments)
+        account.add(requests.added(windows.add(segments)))
         if progress:
             progress(table.num_rows)
     account.add(requests.added(windows.finish()))
     ledger, labels = account.finish(), index.labels
     settle(ledger, learn(ledger))
+    observer.finished(ledger)
     about = assemble.Provenance(
         trace=recorded.trace_info(trace),
         source=trace.meta.energy.source or "none",

@@ -1,0 +1,111 @@
+"""`qjoule report`: one self-contained page of traces and studies, and their figures as files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+
+import click
+
+from qjoule.commands import options
+from qjoule.commands.attribute import OF_ONE_TRACE, progress
+from qjoule.errors import QjouleError, UsageError
+from qjoule.machine.in_force import for_trace
+from qjoule.model.coefficients import IdlePolicy
+from qjoule.trace.reader import Trace
+
+TOP = 2000  #: rows of queries in the page, unless --top says otherwise
+BY = "fingerprint,server,database"
+RUNS = "runs.jsonl"  #: what a study's directory holds, see `qjoule.studies.runs`
+
+
+@click.command(
+    short_help="A page of figures that opens offline.",
+    epilog="""\b
+Examples:
+  qjoule report shop.qjoule -o report.html
+  qjoule report before.qjoule after.qjoule -o both.html
+  qjoule report shop.qjoule --by fingerprint,user --idle proportional
+  qjoule report study/ -o study.html --figures figures/
+""",
+)
+@click.argument(
+    "directories", type=click.Path(path_type=Path), metavar="DIR...", nargs=-1, required=True
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=Path("report.html"),
+    show_default=True,
+    metavar="FILE",
+    help="Write the page to this file.",
+)
+@click.option(
+    "--by",
+    default=BY,
+    show_default=True,
+    metavar="KEY[,KEY…]",
+    help="Group queries by these keys, as `qjoule attribute --by` does.",
+)
+@options.idle
+@options.calibration
+@click.option(
+    "--top",
+    type=click.IntRange(min=1),
+    default=TOP,
+    show_default=True,
+    metavar="N",
+    help="Show N rows of queries; the others become one, with their sum.",
+)
+def command(
+    directories: tuple[Path, ...],
+    *,
+    output: Path,
+    by: str,
+    idle: str,
+    calibration: str | None,
+    top: int,
+) -> None:
+    """Write one page: power over time, where the joules went, every statement.
+
+    DIR is a trace, or the directory of a study. Several traces are compared with the first. The
+    page needs no network, and holds no literals.
+    """
+    needs_extra()
+    from qjoule.report.build import Options, build  # noqa: PLC0415 (pandas, jinja2)
+
+    keys = tuple(key.strip() for key in by.split(","))
+    studies = [path for path in directories if (path / RUNS).is_file()]
+    traces = [path for path in directories if path not in studies]
+    if len(traces) > 1 and (local := [key for key in OF_ONE_TRACE if key in keys]):
+        raise UsageError(f"{local[0]} is a number of one trace: leave it out, or give one trace")
+    opened = [Trace(path) for path in traces]
+    calibrated = [for_trace(trace, calibration) for trace in opened]
+    with progress(sum(trace.rows("segments") for trace in opened)) as step:
+        built = build(
+            list(zip(opened, calibrated, strict=True)),
+            studies,
+            Options(keys, cast(IdlePolicy, idle), top),
+            step,
+        )
+    write(output, built.html)
+    click.echo(f"{output}: {len(built.html.encode()) / 1e6:.2f} MB · {built.said}", err=True)
+
+
+def needs_extra() -> None:
+    """Raises `QjouleError` where the page's libraries are missing."""
+    try:
+        import jinja2  # noqa: F401, PLC0415
+    except ImportError as error:
+        raise QjouleError("the page needs jinja2: pip install 'qjoule[studies]'") from error
+
+
+def write(path: Path, text: str) -> None:
+    """Writes the page whole or not at all."""
+    from qjoule.trace.durable import write_whole  # noqa: PLC0415
+
+    try:
+        write_whole(path, text.encode(), durable=False)
+    except OSError as error:
+        raise QjouleError(f"cannot write {path}: {error.strerror}") from error

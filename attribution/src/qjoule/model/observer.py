@@ -1,0 +1,60 @@
+"""Who looks on while a trace is attributed, such as a report that draws its power over time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import pyarrow as pa
+
+from qjoule.model.arrays import Machine, Segments, WindowBatch
+from qjoule.model.counters import WindowEnergy
+from qjoule.model.labels import GroupLabel
+from qjoule.model.ledger import Ledger
+from qjoule.model.query_groups import QueryGroups
+from qjoule.model.split import Split
+
+
+class Observer(Protocol):
+    """Called by `qjoule.model.attribute` in this order; must change nothing that it is shown."""
+
+    def started(
+        self,
+        energy: WindowEnergy,
+        machine: Machine,
+        labels: Sequence[GroupLabel],
+        queries: QueryGroups,
+    ) -> None:
+        """Every window of the trace, and every group there will be, by number."""
+
+    def read(self, table: pa.Table, segments: Segments) -> None:
+        """Segments with their groups; `table` has their rows, with the column `query`."""
+
+    def split(self, batch: WindowBatch, ledger: Ledger, splits: Sequence[Split]) -> None:
+        """Windows that are closed, and how each of `ledger.series` was split."""
+
+    def finished(self, ledger: Ledger) -> None:
+        """All sums, also of what is learned from the whole trace only."""
+
+
+class _Nobody:
+    def started(
+        self,
+        energy: WindowEnergy,
+        machine: Machine,
+        labels: Sequence[GroupLabel],
+        queries: QueryGroups,
+    ) -> None:
+        pass
+
+    def read(self, table: pa.Table, segments: Segments) -> None:
+        pass
+
+    def split(self, batch: WindowBatch, ledger: Ledger, splits: Sequence[Split]) -> None:
+        pass
+
+    def finished(self, ledger: Ledger) -> None:
+        pass
+
+
+NOBODY: Observer = _Nobody()

@@ -1,0 +1,1 @@
+"""The page: figures of traces and studies in one HTML file that opens offline."""

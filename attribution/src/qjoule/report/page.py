@@ -1,0 +1,84 @@
+"""The page: template, data and scripts in one HTML file that needs no network and allows none.
+
+The policy in its head lets only the scripts and the style of this very file run, by their hashes;
+data is a JSON block, and scripts make text of it, never markup.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from typing import Any
+
+from qjoule import __version__
+
+#: In the order in which they must run.
+VENDORED = ("uPlot-1.6.32.min.js", "d3-hierarchy-3.1.2.min.js", "tanstack-table-core-8.21.3.min.js")
+OWN = (
+    *("base.js", "theme.js", "charts.js", "power.js", "icicle.js", "detail.js"),
+    *("table.js", "compare.js", "study.js", "keys.js", "main.js"),
+)
+STYLES = ("vendor/uPlot-1.6.32.min.css", "static/page.css", "static/print.css")
+LICENCES = ("uPlot-LICENSE.txt", "d3-hierarchy-LICENSE.txt", "tanstack-table-core-LICENSE.txt")
+
+_ESCAPES = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
+_SOURCE_MAP = re.compile(r"^//# sourceMappingURL=.*$", re.MULTILINE)
+
+
+def page(data: Mapping[str, Any], about: Sequence[Mapping[str, Any]], title: str) -> str:
+    """The whole file. `about`: what is always in sight of each trace (`page_data.about`)."""
+    from jinja2 import Environment  # noqa: PLC0415 (an extra: see the command)
+
+    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    template = environment.from_string(_read("template/page.html"))
+    scripts = [_script(f"vendor/{name}") for name in VENDORED]
+    scripts.append("\n".join(["'use strict';", *(_script(f"static/{name}") for name in OWN)]))
+    style = "\n".join(_read(name) for name in STYLES)
+    return template.render(
+        title=title,
+        version=__version__,
+        policy=policy(scripts, style),
+        data=block(data),
+        about=about,
+        studies=data.get("studies", ()),
+        comparisons=data.get("comparisons", ()),
+        scripts=scripts,
+        style=style,
+        licences="\n\n".join(_read(f"vendor/{name}").strip() for name in LICENCES),
+        vendored=", ".join(name.partition(".min")[0] for name in VENDORED),
+    )
+
+
+def block(data: Mapping[str, Any]) -> str:
+    """JSON that cannot end the script element around it, nor be taken for markup."""
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.translate(_ESCAPES)
+
+
+def policy(scripts: Sequence[str], style: str) -> str:
+    """Content-Security-Policy: nothing but these scripts and this style, and no request at all."""
+    allowed = " ".join(_hash(script) for script in scripts)
+    return (
+        f"default-src 'none'; script-src {allowed}; style-src {_hash(style)}; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _hash(text: str) -> str:
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+def _script(name: str) -> str:
+    text = _SOURCE_MAP.sub("", _read(name)).strip()
+    if "</script" in text.lower() or "<!--" in text:
+        raise ValueError(f"{name} would end the element that it stands in")
+    return text
+
+
+def _read(name: str) -> str:
+    return files("qjoule.report").joinpath(name).read_text(encoding="utf-8")

@@ -1,0 +1,190 @@
+"""What a trace's figures are in the page: plain objects for JSON, safe to show as text.
+
+Energies are whole nanojoules, times seconds or nanoseconds as the names say; an unknown is null.
+Text that clients chose is sanitised and bounded here, and never becomes markup in the page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from qjoule.model.fold import fold_rows
+from qjoule.model.labels import SEVERAL
+from qjoule.model.result import PARTS, Attribution, Row
+from qjoule.model.row_sums import added
+from qjoule.report.gather import Detail, Gathered
+from qjoule.report.icicle import tree
+from qjoule.reporters import format as fmt
+from qjoule.reporters import missing, provenance
+from qjoule.reporters.labels import fingerprint, fixed_label, query_label
+from qjoule.reporters.power import factor
+from qjoule.shapes.safe_text import sanitise
+
+TEXT_MAX = 4000  #: characters of one statement
+TEXTS_MAX = 1_500_000  #: characters of all; beyond, statements are cut short
+SHORT = 160
+
+
+def trace_data(name: str, gathered: Gathered, top: int) -> dict[str, Any]:
+    """One trace, with at most `top` rows of queries, and of each other kind; the rest is folded."""
+    found = gathered.attribution
+    known = provenance.has_energy(found)
+    rows = _shown_rows(found, top)
+    main = found.main if known else None
+    return {
+        "name": clean(name),
+        "grade": found.energy_source.grade,
+        "known": known,
+        "measured_nj": main.measured_nj if main else None,
+        "parts_nj": [main.parts_nj[part] for part in PARTS] if main else None,
+        "duration_s": found.trace.duration_s,
+        "power": _power(gathered) if known else None,
+        "rows": _columns(rows, known),
+        "statements": len(found.rows),
+        "tree": tree(rows, clean(found.trace.host) or "machine", known=known),
+        "details": {n: _detail(one, known) for n, one in gathered.details.items() if n < top},
+        "detail_t_s": _seconds(gathered.detail_edges_ns),
+        "detail_known_s": _seconds(gathered.detail_known_ns),
+    }
+
+
+def about(name: str, found: Attribution) -> dict[str, Any]:
+    """What must always be in sight, and what is said of where the figures come from."""
+    known = provenance.has_energy(found)
+    return {
+        "name": clean(name),
+        "grade": found.energy_source.grade,
+        "source": clean(found.energy_source.name),
+        "idle": found.policy.get("idle", ""),
+        "idle_text": provenance.IDLE_POLICIES.get(found.policy.get("idle", ""), ""),
+        "loss": missing.loss(found),
+        "complete": found.trace.complete,
+        "calibrated": found.model.calibrated,
+        "coverage": fmt.share(found.coverage) if found.rows else "",
+        "measured": fmt.joules(found.main.measured_nj / 1e9) if known else fmt.UNKNOWN,
+        "mean_power": _mean_power(found) if known else fmt.UNKNOWN,
+        "duration": fmt.duration(found.trace.duration_s * 1e9),
+        "lines": [*provenance.heading(found), *provenance.footing(found)],
+    }
+
+
+def clean(text: str, most: int = TEXT_MAX) -> str:
+    """Text on one line without controls or directional marks; what is cut off says so."""
+    shown = sanitise(text[: most + 1])
+    if len(text) <= most:
+        return shown
+    return f"{shown[:most]}… ({len(text):,} characters in all)"
+
+
+def _mean_power(found: Attribution) -> str:
+    seconds = found.trace.duration_s
+    return fmt.si(found.main.measured_nj / 1e9 / seconds, "W") if seconds else fmt.UNKNOWN
+
+
+def _shown_rows(found: Attribution, top: int) -> list[Row]:
+    """Rows of queries and of all else; of each kind the first `top` and one for the others."""
+    rows = list(fold_rows(found, top).rows)
+    for part in PARTS[1:]:
+        kind = [row for row in found.fixed if row.kind == part]
+        rest = kind[top:]
+        if len(rest) > 1:
+            text = f"({len(rest)} others)"
+            kind = [*kind[:top], replace(added(rest, {}, apart=False), shape=text, flags=())]
+        rows += kind
+    return rows
+
+
+def _power(gathered: Gathered) -> dict[str, Any]:
+    power = gathered.power
+    return {
+        "t_s": _seconds(power.edges_ns),
+        "known_s": _seconds(power.known_ns),
+        "measured_nj": power.measured_nj.tolist(),
+        "parts_nj": {part: power.parts_nj[part].tolist() for part in PARTS},
+        "rows": [{"row": row, "nj": nj.tolist()} for row, nj in power.rows_nj.items()],
+    }
+
+
+def _columns(rows: Sequence[Row], known: bool) -> dict[str, list[Any]]:
+    """Rows by column, which is shorter than by row."""
+    texts = _bounded(query_text(row) if row.kind == "queries" else fixed_label(row) for row in rows)
+    nothing: list[Any] = [None] * len(rows)
+    return {
+        "text": texts,
+        "kind": [PARTS.index(row.kind) for row in rows],
+        "server": [clean(_server(row), 200) for row in rows],
+        "keys": [_other_keys(row) for row in rows],
+        "fingerprint": [clean(fingerprint(row), 200) for row in rows],
+        "calls": [row.calls for row in rows],
+        "nj": [row.energy_nj for row in rows] if known else nothing,
+        "low_nj": [_whole(row.energy_nj_ci95[0]) for row in rows] if known else nothing,
+        "high_nj": [_whole(row.energy_nj_ci95[1]) for row in rows] if known else nothing,
+        "energy": [_with_interval(row) for row in rows] if known else nothing,
+        "per_call": [
+            fmt.with_interval(row.j_per_call, row.j_per_call_ci95) if known and row.calls else None
+            for row in rows
+        ],
+        "share": [round(row.share, 6) for row in rows] if known else nothing,
+        "cpu_ns": [row.cpu_ns for row in rows],
+        "mean_ns": [_whole(row.latency_ns_mean) for row in rows],
+        "p50_ns": [_whole(row.latency_ns_p50) for row in rows],
+        "p95_ns": [_whole(row.latency_ns_p95) for row in rows],
+        "p99_ns": [_whole(row.latency_ns_p99) for row in rows],
+        "cycles": [_whole(row.cycles) for row in rows],
+        "instructions": [_whole(row.instructions) for row in rows],
+        "llc_misses": [_whole(row.llc_misses) for row in rows],
+        "factor": [factor(row) if row.power_factor else None for row in rows],
+        "rung": [clean(row.rung, 40) for row in rows],
+        "flags": [clean(" ".join(row.flags), 200) for row in rows],
+    }
+
+
+def query_text(row: Row) -> str:
+    """A row's statement, or what it is called without one; not yet bounded."""
+    return row.shape if row.shape and not row.not_selected else query_label(row)
+
+
+def _other_keys(row: Row) -> list[list[str]]:
+    """Keys that no column of its own shows: [name, value]."""
+    own = ("fingerprint", "server", "role", "process")
+    return [[clean(k, 100), clean(v, 200)] for k, v in row.keys.items() if k not in own and v]
+
+
+def _server(row: Row) -> str:
+    return "" if row.server == SEVERAL and row.shape.startswith("(") else row.server
+
+
+def _bounded(texts: Iterable[str]) -> list[str]:
+    out, left = [], TEXTS_MAX
+    for text in texts:
+        shown = clean(text, TEXT_MAX if left > 0 else SHORT)
+        left -= len(shown)
+        out.append(shown)
+    return out
+
+
+def _with_interval(row: Row) -> str:
+    low, high = row.energy_nj_ci95
+    return fmt.with_interval(row.energy_nj / 1e9, (low / 1e9, high / 1e9))
+
+
+def _detail(one: Detail, known: bool) -> dict[str, Any]:
+    sampled = len(one.call_nj) if known else 0
+    return {
+        "nj": one.energy_nj.tolist() if known else None,
+        "calls": one.calls.tolist(),
+        "call_nj": np.rint(one.call_nj).astype(int).tolist()[:sampled],
+        "call_ns": [ns if ns >= 0 else None for ns in one.latency_ns.tolist()][:sampled],
+    }
+
+
+def _seconds(ns: Any) -> list[float]:
+    return [round(value * 1e-9, 6) for value in ns.tolist()]
+
+
+def _whole(value: float | None) -> int | None:
+    return round(value) if fmt.is_known(value) else None
