@@ -25,6 +25,7 @@ COMMANDS = {
     "top": "top",
     "calibrate": "calibrate",
     "run": "run",
+    "bench": "bench",
 }
 
 _FOR_ANOTHER = "run"  #: its program has the umask of the user

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import textwrap
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
-from types import FrameType
 from typing import Any
 
 import click
 
+from qjoule.commands.ending import ending_in_order
 from qjoule.commands.say import say
 from qjoule.errors import QjouleError
 from qjoule.machine.sources import perf_pmu, powercap_tree
@@ -38,7 +36,7 @@ def physical(plan: Plan, *, threshold: float, as_json: bool) -> int:
         raise QjouleError("the physical test records, which needs root: run it again with sudo")
     if plan.energy == "auto" and not (powercap_tree().ok or perf_pmu().ok):
         raise QjouleError(f"{NOTHING_TO_MEASURE}, and this machine shows none: see 'qjoule doctor'")
-    with _ending_in_order():
+    with ending_in_order():
         done = experiment(plan, say)
     try:
         test = judge(done.rounds, threshold)
@@ -164,21 +162,3 @@ def _words(verdict: Verdict) -> str:
     if verdict is Verdict.CANNOT_TELL:
         return "cannot be judged"
     return f"{verdict.value} {'with' if verdict is Verdict.AGREES else 'from'} the machine"
-
-
-@contextmanager
-def _ending_in_order() -> Iterator[None]:
-    """A signal unwinds what was started; more of them do not disturb the clearing up."""
-    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-    def stop(number: int, _frame: FrameType | None) -> None:
-        for each in signals:
-            signal.signal(each, signal.SIG_IGN)
-        raise SystemExit(128 + number)
-
-    before = [signal.signal(each, stop) for each in signals]
-    try:
-        yield
-    finally:
-        for each, handler in zip(signals, before, strict=True):
-            signal.signal(each, handler)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TypedDict
-
-import pandas as pd
+from typing import TYPE_CHECKING, TypedDict
 
 from qjoule.errors import QjouleError
 from qjoule.studies.workload import Value
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 FILE = "runs.jsonl"
 FACTOR = "factor:"  #: what a factor's column begins with
@@ -25,7 +26,10 @@ class Run(TypedDict):
     Energies are of the whole machine's main domain while the workload ran (`energy_j`), and what of
     it `qjoule attribute` gives to the target's queries (`queries_j`), its background work
     (`background_j`) and to idle (`idle_j`). `j_per_operation` is (queries_j + background_j) /
-    operations; the interval is 95 %. `power_w` is energy_j / wall_s.
+    operations; the interval is 95 %. The energies are of the time that the client's `run` took, to
+    the readings of the counters around it, which is a little more than `wall_s`; `power_w` is the
+    mean power over just that time. Of several commands the latencies' mean is over all operations,
+    and quantiles are unknown unless the client says those of `all`.
     """
 
     run: int  #: from 1, in the order in which runs were made
@@ -71,6 +75,8 @@ def read_runs(study: Path) -> pd.DataFrame:
     Raises:
         QjouleError: there is no study in this directory, or its table is damaged.
     """
+    import pandas as pd  # noqa: PLC0415 (who only writes runs needs none)
+
     try:
         lines = (study / FILE).read_bytes().split(b"\n")
     except OSError as error:

@@ -56,7 +56,8 @@ class Outcome:
         errors: operations that failed; they are not among `operations`.
         wall_s: from the first operation's start to the last one's end.
         client: what ran the operations: `go-ycsb 1.0.1`, `qjoule`.
-        commands: latencies by the command's name (`read`, `Q1`, `worse`).
+        commands: latencies by the command's name (`read`, `Q1`, `worse`); where there are several,
+            those of `all` operations too, if they are known.
         notes: for people: what was left out, and why.
     """
 

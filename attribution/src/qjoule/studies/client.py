@@ -1,0 +1,122 @@
+"""The process that runs a workload once: what the client costs is no cost of the study's process.
+
+`qjoule record … -- PYTHON -m qjoule.studies.client` starts it as who called `sudo`, who need not be
+able to read or write the study's directory. So what it is to run comes on standard input, a line of
+JSON, and what it saw goes to standard output. A password is then in no file. It ends when standard
+input does: whatever happens to the study's process, no client is left.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from qjoule.errors import QjouleError
+from qjoule.studies.workload import Latencies, Outcome, Target, Value
+from qjoule.studies.workloads import workload
+from qjoule.typed_json import read_as
+
+ABANDONED = 3  #: exit code: the study's process is gone
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a client is to run."""
+
+    workload: str
+    target: Target
+    options: Mapping[str, Value]
+
+    def to_line(self) -> bytes:
+        return json.dumps(asdict(self)).encode() + b"\n"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a client says of its run. Times are CLOCK_MONOTONIC, as in traces."""
+
+    outcome: Outcome
+    begin_ns: int
+    end_ns: int
+
+
+def main() -> int:
+    """Runs the job of standard input; 0, or 1 where it failed and the reason was written."""
+    answer = os.dup(1)
+    os.dup2(2, 1)  # what a driver prints is no answer
+    job = json.loads(_line())
+    threading.Thread(target=_end_with_the_study, daemon=True).start()
+    said, code = _ran(job), 0
+    if "problem" in said:
+        code = 1
+    os.write(answer, json.dumps(said).encode() + b"\n")
+    return code
+
+
+def read_answer(text: bytes) -> Seen | str:
+    """What a client wrote: what it saw, or why it failed. Empty: it was ended before it could."""
+    try:
+        said = json.loads(text)
+        if problem := said.get("problem"):
+            return str(problem)
+        outcome = dict(said["outcome"])
+        commands = {
+            name: read_as(Latencies, of, "the client's answer")
+            for name, of in outcome.pop("commands").items()
+        }
+        made = Outcome(
+            operations=int(outcome["operations"]),
+            errors=int(outcome["errors"]),
+            wall_s=float(outcome["wall_s"]),
+            client=str(outcome["client"]),
+            commands=commands,
+            notes=tuple(map(str, outcome["notes"])),
+        )
+        return Seen(made, int(said["begin_ns"]), int(said["end_ns"]))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return ""
+
+
+def _ran(job: dict[str, Any]) -> dict[str, Any]:
+    try:
+        work, target = workload(job["workload"]), Target(**job["target"])
+        begin_ns = time.monotonic_ns()
+        outcome = work.run(target, job["options"])
+        end_ns = time.monotonic_ns()
+    except QjouleError as error:
+        return {"problem": str(error)}
+    except Exception as error:  # a driver's own: the run has failed, the study has not
+        return {"problem": in_words(error)}
+    return {"outcome": asdict(outcome), "begin_ns": begin_ns, "end_ns": end_ns}
+
+
+def in_words(error: Exception) -> str:
+    """An error that nobody foresaw, in a line."""
+    if isinstance(error, QjouleError):
+        return str(error)
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def _line() -> bytes:
+    """The first line of standard input."""
+    line = b""
+    while not line.endswith(b"\n") and (read := os.read(0, 1 << 16)):
+        line += read
+    return line
+
+
+def _end_with_the_study() -> None:
+    # Not sys.stdin: at its end the interpreter would wait for who reads it.
+    while os.read(0, 1 << 16):
+        pass
+    os._exit(ABANDONED)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,45 @@
+"""A workload of the tests: sets and gets on a Redis, over its socket, and ways to fail."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+import redis
+
+from qjoule.errors import QjouleError, UsageError
+from qjoule.studies.workload import Latencies, Outcome, Target, Value
+
+NAME = "small_workload:Small"
+
+
+class Small:
+    """`command` set or get, `operations` times, on one connection."""
+
+    name = "small"
+    flavours = frozenset({"redis"})
+    defaults: Mapping[str, Value] = {"command": "set", "operations": 2000}
+
+    def prepare(self, target: Target, options: Mapping[str, Value]) -> None:
+        if options["command"] not in ("set", "get"):
+            raise UsageError(f"there is no command {options['command']!r}: use set or get")
+        try:
+            with redis.Redis(unix_socket_path=target.socket) as client:
+                client.set("prepared", 1)
+        except redis.RedisError as error:
+            raise QjouleError(f"the server refuses: {error}") from error
+
+    def run(self, target: Target, options: Mapping[str, Value]) -> Outcome:
+        operations = int(options["operations"])
+        with redis.Redis(unix_socket_path=target.socket) as client:
+            begin_ns = time.monotonic_ns()
+            for number in range(operations):
+                if options["command"] == "set":
+                    client.set(f"key:{number}", "x" * 100)
+                else:
+                    client.get(f"key:{number}")
+            wall_ns = time.monotonic_ns() - begin_ns
+        mean_ns = wall_ns / max(operations, 1)
+        latencies = Latencies(operations, mean_ns, mean_ns, mean_ns, mean_ns)
+        command = str(options["command"])
+        return Outcome(operations, 0, wall_ns / 1e9, "small", {command: latencies})
