@@ -1,9 +1,11 @@
-"""A workload of the tests: sets and gets on a Redis, over its socket, and ways to fail."""
+"""Workloads of the tests: sets and gets on a Redis, over its socket, and one without any server."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
+from pathlib import Path
 
 import redis
 
@@ -11,6 +13,7 @@ from qjoule.errors import QjouleError, UsageError
 from qjoule.studies.workload import Latencies, Outcome, Target, Value
 
 NAME = "small_workload:Small"
+ALONE = "small_workload:Alone"
 
 
 class Small:
@@ -43,3 +46,25 @@ class Small:
         latencies = Latencies(operations, mean_ns, mean_ns, mean_ns, mean_ns)
         command = str(options["command"])
         return Outcome(operations, 0, wall_ns / 1e9, "small", {command: latencies})
+
+
+class Alone:
+    """Waits for `seconds`, and needs no server. Its processes' numbers are lines of `file`."""
+
+    name = "alone"
+    flavours = frozenset({"redis"})
+    defaults: Mapping[str, Value] = {"seconds": 0.0, "file": "", "fails": "", "level": 1}
+
+    def prepare(self, target: Target, options: Mapping[str, Value]) -> None:
+        pass
+
+    def run(self, target: Target, options: Mapping[str, Value]) -> Outcome:  # noqa: ARG002
+        print("a driver's chatter")
+        with Path(str(options["file"])).open("a") as file:
+            file.write(f"{os.getpid()}\n")
+        if options["fails"] == "driver":
+            raise redis.ConnectionError("reset\nby \x1b[31mpeer")
+        if options["fails"] == "ends":
+            os._exit(7)
+        time.sleep(float(options["seconds"]))
+        return Outcome(10, 1, 0.5, "alone", notes=("one error was planned",))

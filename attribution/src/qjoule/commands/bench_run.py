@@ -60,7 +60,8 @@ def run_plan(plan: Plan, directory: Path, *, again: bool) -> int:
                 cpus.restore()
     failed = failures(study.runs)
     more = f", {failed} failed: --failed-again makes them again" if failed else ""
-    say(f"{directory}: {len(study.runs)} runs{more}; each is a trace, the table is runs.jsonl")
+    traces = "" if record.without_energy else ", each run is a trace in runs/"
+    say(f"{directory}: {len(study.runs)} runs{more}; the table is runs.jsonl{traces}")
     return 1 if failed else 0
 
 

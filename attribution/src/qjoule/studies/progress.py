@@ -8,6 +8,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
+from qjoule.reporters import format as fmt
 from qjoule.shapes.safe_text import sanitise
 from qjoule.studies.design import Slot
 from qjoule.studies.runs import Run
@@ -127,10 +128,11 @@ def told(run: Run) -> str:
     if run["status"] == "failed":
         return f"{head}: failed: {run['problem']}"
     said = [f"{run['operations']} operations in {run['wall_s']:.2f} s"]
-    if run["j_per_operation"] is not None:
-        said.append(
-            f"{run['j_per_operation']:.3g} J each ({run['grade']}, idle {run['idle_policy']})"
-        )
+    if (each_j := run["j_per_operation"]) is not None:
+        low, high = run["j_per_operation_low"], run["j_per_operation_high"]
+        ends = None if low is None or high is None else (low, high)
+        joules = fmt.with_interval(each_j, ends)
+        said.append(f"{joules} each ({run['grade']}, idle {run['idle_policy']})")
     if run["errors"]:
         said.append(f"{run['errors']} errors")
     return f"{head}: {', '.join([*said, *run['flags']])}"
