@@ -7,10 +7,8 @@ import pandas as pd
 import pytest
 
 from qjoule.errors import UsageError
-from qjoule.studies.workloads.tpch_data import TpchData
+from qjoule.studies.workloads.tpch_data import MODES, REGIONS, TpchData
 from qjoule.studies.workloads.tpch_queries import (
-    MODES,
-    REGIONS,
     Parameters,
     parse_join_order,
     random_parameters,

@@ -34,13 +34,16 @@ def driver(flavour: str) -> Any:
         ) from error
 
 
-def connect(target: Target, database: str | None = None) -> Any:
-    """A connection to a database of the target, by default its own or `qjoule`."""
+def connect(target: Target, database: str | None = None, timeout_s: int | None = None) -> Any:
+    """A connection to a database of the target, by default its own or `qjoule`.
+
+    `timeout_s`: after it, a statement of MySQL or MariaDB has failed, and its connection with it.
+    """
     name = target.database or DATABASE if database is None else database
     module = driver(target.flavour)
     try:
         if target.flavour in MYSQL:
-            return module.connect(**_mysql_address(target, name))
+            return module.connect(**_mysql_address(target, name), read_timeout=timeout_s)
         return module.connect(**_postgres_address(target, name))
     except (module.Error, OSError) as error:
         raise QjouleError(f"cannot connect to {target.flavour}: {one_line(error)}") from error

@@ -1,0 +1,205 @@
+"""The open loop: what arrives does not wait for the server. Load profiles that make no sense."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from qjoule.errors import QjouleError, UsageError
+from qjoule.studies.workload import Target, Value
+from qjoule.studies.workloads.arrivals import ArrivalQueue, arrivals_s
+from qjoule.studies.workloads.load import Load
+from qjoule.studies.workloads.load_outcome import Offered, outcome
+from qjoule.studies.workloads.load_process import COMMANDS
+from qjoule.studies.workloads.load_profile import Profile, parse_profile, read_profile
+from qjoule.studies.workloads.open_loop import Gone, Sent, open_loop
+
+MS = 1_000_000
+
+
+def run_loop(service_s: float, capacity: int = 1_000) -> Sent:
+    arrivals = np.arange(100) * 2 * MS
+
+    def send(_number: int) -> None:
+        time.sleep(service_s)
+
+    return open_loop(arrivals, [send] * 2, capacity, time.monotonic_ns(), 10**12)
+
+
+def test_a_slow_server_moves_no_arrival_and_its_latency_grows() -> None:
+    quick, slow = run_loop(0.0), run_loop(0.01)
+    assert (quick.arrivals_ns == slow.arrivals_ns).all()
+    assert (slow.sent_ns >= slow.arrivals_ns).all()
+    latency = slow.done_ns - slow.arrivals_ns
+    # Two connections do 200 operations a second, and 500 arrive: each waits longer than the last.
+    assert latency[-10:].mean() > latency[:10].mean() + 150 * MS
+    assert latency[-1] > 100 * 5 * MS - 100 * 2 * MS
+    assert np.median(quick.done_ns - quick.arrivals_ns) < np.median(latency) / 2
+
+
+def test_what_overflows_is_dropped_and_an_error() -> None:
+    sent = run_loop(0.05, capacity=3)
+    assert sent.dropped.any()
+    assert ((sent.sent_ns == -1) == sent.dropped).all()
+    found = outcome([(sent, np.zeros(100, np.int8))], COMMANDS, Offered(0.2, 0.0))
+    assert found.operations + found.errors == 100
+    assert found.errors == sent.dropped.sum()
+    assert any("arrived at a full queue" in note for note in found.notes)
+    assert any("1 ms after their arrival" in note for note in found.notes)
+
+
+def test_failed_operations_are_counted_and_the_others_go_on() -> None:
+    def send(number: int) -> None:
+        if number % 4 == 0:
+            raise ValueError("secret literal")
+
+    sent = open_loop(np.arange(40) * MS, [send], 100, time.monotonic_ns(), 10**12)
+    found = outcome([(sent, np.zeros(40, np.int8))], COMMANDS, Offered(0.04, 2_000.0, ("said",)))
+    assert (found.operations, found.errors) == (30, 10)
+    assert found.commands["read"].operations == 30
+    assert "said" in found.notes
+    assert "1,000/s arrived (50.0% of the peak)" in found.notes[0]
+    assert any("10 of 40 operations failed (ValueError)" in note for note in found.notes)
+    assert "secret" not in str(found)
+
+
+def test_a_server_that_has_gone_ends_the_load() -> None:
+    def send(_number: int) -> None:
+        raise Gone("it has gone")
+
+    begin = time.monotonic()
+    sent = open_loop(np.arange(100) * 100 * MS, [send] * 3, 100, time.monotonic_ns(), 10**12)
+    assert sent.gone == "it has gone"
+    assert time.monotonic() - begin < 5
+
+
+def test_after_the_end_nothing_is_sent() -> None:
+    sent = open_loop(
+        np.arange(10) * 10 * MS, [lambda _: time.sleep(0.1)], 100, time.monotonic_ns(), 50 * MS
+    )
+    unsent = sent.sent_ns == -1
+    assert unsent[1:].any()
+    found = outcome([(sent, np.zeros(10, np.int8))], COMMANDS, Offered(0.1, 0.0))
+    assert found.operations + found.errors == 10
+    assert any("had not been sent" in note for note in found.notes)
+
+
+def test_an_idle_load_lasts_as_long_as_it_should() -> None:
+    nothing = np.array([], np.int64)
+    sent = open_loop(nothing, [lambda _: None], 10, time.monotonic_ns(), MS)
+    found = outcome([(sent, nothing.astype(np.int8))], COMMANDS, Offered(3.0, 100.0))
+    assert (found.operations, found.errors, found.wall_s, found.commands) == (0, 0, 3.0, {})
+
+
+def test_poisson_arrivals_have_the_rate_of_each_step() -> None:
+    times = arrivals_s([2_000, 0, 500], 10.0, "poisson", np.random.default_rng(1))
+    counts, _ = np.histogram(times, [0, 10, 20, 30])
+    assert counts == pytest.approx([20_000, 0, 5_000], rel=0.05)
+    within = np.diff(times[:20_000])
+    assert within.std() == pytest.approx(within.mean(), rel=0.05)  # exponential
+    again = arrivals_s([2_000, 0, 500], 10.0, "poisson", np.random.default_rng(1))
+    assert (again == times).all()
+
+
+def test_uniform_arrivals() -> None:
+    times = arrivals_s([10, 0, 20], 1.0, "uniform", np.random.default_rng(1))
+    assert len(times) == 30
+    assert np.diff(times[:10]) == pytest.approx(0.1)
+    assert np.diff(times[10:]) == pytest.approx(0.05)
+    assert times[10] > 2.0
+
+
+@pytest.mark.parametrize("kind", ["poisson", "uniform"])
+def test_no_load_has_no_arrivals(kind: str) -> None:
+    assert len(arrivals_s([0.0, 0.0], 10.0, kind, np.random.default_rng(1))) == 0
+
+
+def test_a_queue_hands_out_future_arrivals_once() -> None:
+    queue = ArrivalQueue([10, 20, 30], 10)
+    assert [queue.take(0), queue.take(0), queue.take(35), queue.take(36)] == [0, 1, 2, None]
+
+
+def test_a_good_profile(tmp_path: Path) -> None:
+    file = tmp_path / "day.csv"
+    file.write_text("\ufefft_s, percent\r\n0,10\r\n60,95.5\r\n120,0\r\n")
+    profile = read_profile(file)
+    assert profile == Profile(60.0, (10.0, 95.5, 0.0), "percent")
+    assert profile.seconds == 180
+    assert profile.per_s(200.0) == (20.0, 191.0, 0.0)
+    assert parse_profile("t_s,per_s\n0,10\n0.1,5\n0.2,0").per_s(0.0) == (10, 5, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "line 1: is ''"),
+        ("t_s,watts\n0,1\n1,1", "line 1: is 't_s,watts'"),
+        ("0,10\n60,20", "line 1: is '0,10'"),
+        ("t_s,percent", "line 1: the profile ends"),
+        ("t_s,percent\n0,10", "line 2: the profile ends"),
+        ("t_s,percent\n5,10\n10,10", "line 2: t_s is 5: the first step begins at 0"),
+        ("t_s,percent\n0,10\n60,10\n180,10", "line 4: there is a gap: t_s is 180, 120 s after"),
+        ("t_s,percent\n0,10\n60,10\n90,10", "line 4: the steps differ"),
+        ("t_s,percent\n0,10\n\n60,10", "line 3: has 0 values"),
+        ("t_s,percent\n0,10\n60", "line 3: has 1 values"),
+        ("t_s,percent\n0,10\n60,", "line 3: percent is ''"),
+        ("t_s,percent\n0,10\n60,5,5", "line 3: has 3 values"),
+        ("t_s,percent\n0,10\n60,-1", "line 3: percent is -1: give 0 to 1000"),
+        ("t_s,percent\n0,10\n60,1001", "line 3: percent is 1001"),
+        ("t_s,per_s\n0,10\n60,1e9", "line 3: per_s is 1e+09"),
+        ("t_s,percent\n0,10\n60,nan", "line 3: percent is 'nan': give a finite number"),
+        ("t_s,percent\n0,10\nnan,10", "line 3: t_s is 'nan': give a finite number"),
+        ("t_s,percent\n0,10\n60,inf", "line 3: percent is 'inf'"),
+        ("t_s,percent\n0,ten", "line 2: percent is 'ten': give a number"),
+        ("t_s,percent\n0,10\n60,10\n30,10", "line 4: t_s is 30, and 60 in the line before: sort"),
+        ("t_s,percent\n0,10\n0,20", "line 3: t_s is 0, and 0 in the line before"),
+        ("t_s,percent\n-5,10\n0,20", "line 2: t_s is -5"),
+    ],
+)
+def test_profiles_that_make_no_sense(text: str, said: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        parse_profile(text)
+    assert str(refused.value).startswith(said)
+
+
+def test_a_profile_that_no_peak_reaches() -> None:
+    with pytest.raises(UsageError, match="more than 1000 % of the peak"):
+        parse_profile("t_s,per_s\n0,10\n1,2000").per_s(100.0)
+
+
+def test_profile_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(QjouleError, match="cannot read the load profile"):
+        read_profile(tmp_path / "none.csv")
+    (tmp_path / "binary.csv").write_bytes(b"t_s,percent\n\xff\xfe")
+    with pytest.raises(UsageError, match="not UTF-8"):
+        read_profile(tmp_path / "binary.csv")
+    (tmp_path / "bad.csv").write_text("t_s,percent\n0,x")
+    with pytest.raises(UsageError, match=r"bad\.csv, line 2: percent is 'x'"):
+        read_profile(tmp_path / "bad.csv")
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("operation", "delete"),
+        ("level", -1),
+        ("level", 1001),
+        ("level", "nan"),
+        ("seconds", 0),
+        ("arrival", "bursts"),
+        ("peak_per_s", -5),
+        ("connections", 0),
+        ("processes", -1),
+        ("queue", 0),
+        ("rows", 1),
+        ("peak_name", ""),
+        ("profile", 7),
+        ("unheard", 1),
+    ],
+)
+def test_options_that_make_no_sense(option: str, value: Value) -> None:
+    with pytest.raises(UsageError, match=option):
+        Load().run(Target("postgres"), {**Load.defaults, option: value})
