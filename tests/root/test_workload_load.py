@@ -53,7 +53,7 @@ def test_a_level_of_the_measured_peak(target: Target) -> None:
         for found in (first, second)
     ]
     assert said[0] == said[1] != []  # measured once
-    peak = float(said[0][0].split()[-1].removesuffix("/s").replace(",", ""))
+    peak = float(said[0][0].split(": ")[1].split("/s")[0].replace(",", ""))
     assert first.operations == pytest.approx(0.2 * peak, rel=0.2)
 
 

@@ -49,6 +49,7 @@ _MIXES = {  # shares of COMMANDS
 }
 _MOST_ARRIVALS = 50_000_000
 _KEYS_OF_A_PEAK = 100_000
+_BUSY = 0.7  # of its processes' cores: a client that needs more may be what limits the peak
 
 
 class Load:
@@ -210,8 +211,12 @@ def _known_peak(parsed: _Parsed, client: Client) -> tuple[float, tuple[str, ...]
         if parsed.needs_peak:
             raise QjouleError("the peak has not been measured: prepare the workload first")
         return 0.0, ()
-    notes = [f"the peak was measured at {kept['when']}: {kept['per_s']:,.6g}/s"]
-    if kept["client_cpu"] > 0.9 * parsed.processes:
+    cores = float(kept["client_cpu"])
+    notes = [
+        f"the peak was measured at {kept['when']}: {kept['per_s']:,.6g}/s, "
+        f"for which the client used {cores:.1f} cores"
+    ]
+    if cores > _BUSY * parsed.processes:
         notes.append(
             f"the client's {parsed.processes} processes were busy at the peak: it may be theirs "
             "and not the server's; give more processes, on cores that the server does not need"
