@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from qjoule.studies.runs import FACTOR, FILE
 from qjoule.studies.statistics.design import Design, blocks_of, encode
 
 GOLDEN = Path(__file__).parent / "golden" / "statistics"
@@ -52,3 +55,58 @@ def design_of(table: pd.DataFrame, factors: Sequence[str], block: str | None = N
         np.column_stack([codes for codes, _ in encoded]),
         blocks_of(table[block].tolist()) if block else None,
     )
+
+
+def runs_of(
+    table: pd.DataFrame, response: str, factors: Sequence[str], column: str = "j_per_operation"
+) -> pd.DataFrame:
+    """A study's table of runs (`qjoule.studies.runs.read_runs`) that had these values."""
+    rows = []
+    for number, row in enumerate(table.to_dict("records"), 1):
+        levels = {FACTOR + name: row[name] for name in factors}
+        rows.append(run(number, **{column: float(row[response])}) | levels)
+    return pd.DataFrame(rows)
+
+
+def run(number: int, **fields: Any) -> dict[str, Any]:
+    """A run that is done, with 3 J and 1 s for 1000 operations unless `fields` say otherwise."""
+    return {
+        "run": number,
+        "block": 1,
+        "replication": 1,
+        "status": "done",
+        "problem": "",
+        "flags": [],
+        "start": "2024-05-06T07:08:09+00:00",
+        "wall_s": 1.0 + number % 7 / 100,
+        "operations": 1000,
+        "errors": 0,
+        "energy_j": 3.0 + number % 5 / 10,
+        "j_per_operation": 0.003,
+        "j_per_operation_low": None,
+        "j_per_operation_high": None,
+        "grade": "simulated",
+        "idle_policy": "separate",
+        "energy_source": "test",
+        "machine": "host A",
+        "client": "qjoule",
+        "trace": f"runs/{number}",
+    } | fields
+
+
+def write_study(folder: Path, table: pd.DataFrame) -> Path:
+    """`runs.jsonl` of a table of runs, as `qjoule bench` writes it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / FILE).open("w", encoding="utf-8") as file:
+        for row in table.to_dict("records"):
+            factors = {
+                str(name)[len(FACTOR) :]: row.pop(name)
+                for name in list(row)
+                if str(name).startswith(FACTOR)
+            }
+            known = {
+                str(name): None if isinstance(value, float) and math.isnan(value) else value
+                for name, value in row.items()
+            }
+            file.write(json.dumps({**known, "factors": factors}) + "\n")
+    return folder

@@ -1,4 +1,4 @@
-"""What an analysis of variance takes for granted of residuals, checked, with the result in words."""
+"""What an analysis of variance takes for granted of residuals, checked, and said in words."""
 
 from __future__ import annotations
 

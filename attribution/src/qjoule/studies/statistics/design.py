@@ -60,6 +60,8 @@ class Design:
     @property
     def combinations(self) -> tuple[tuple[str, ...], ...]:
         """The levels of each combination, in the order of `cells`."""
+        if not self.names:
+            return ((),)
         seen = np.unique(self.codes, axis=0)
         return tuple(
             tuple(levels[code] for levels, code in zip(self.levels, row, strict=True))

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from statsmodels.stats.multitest import multipletests
+import numpy as np
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """Corrected p values (Holm 1979), in the same order; a None is no test and stays None."""
-    known = [p for p in p_values if p is not None]
-    if not known:
-        return list(p_values)
-    corrected = iter(multipletests(known, method="holm")[1])
-    return [None if p is None else float(next(corrected)) for p in p_values]
+    """Corrected p values (Holm 1979), in the same order; a None is no test and stays None.
+
+    The library's `multipletests` does the same, and collects all garbage at each call (0.1 s).
+    """
+    known = np.array([p for p in p_values if p is not None])
+    ascending = np.argsort(known, kind="stable")
+    factors = np.arange(len(known), 0, -1)
+    corrected = np.empty(len(known))
+    corrected[ascending] = np.minimum(np.maximum.accumulate(known[ascending] * factors), 1)
+    own = iter(corrected.tolist())
+    return [None if p is None else next(own) for p in p_values]

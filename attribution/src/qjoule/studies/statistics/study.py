@@ -1,0 +1,235 @@
+"""All statistics of a study: which tests are shown for a response, and which one decides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from qjoule.errors import QjouleError
+from qjoule.studies.statistics.anova import Anova, Effect
+from qjoule.studies.statistics.anova import analyse as anova_of
+from qjoule.studies.statistics.art import AlignedRanks, aligned_ranks, estimates
+from qjoule.studies.statistics.assumptions import Assumptions, check
+from qjoule.studies.statistics.design import BLOCK, BY, Design, Floats
+from qjoule.studies.statistics.pairwise import Cells, Pairs, cells_of, compare
+from qjoule.studies.statistics.regression import Line, lines
+from qjoule.studies.statistics.sample import Sample, select
+from qjoule.studies.statistics.welch import Welch, welch
+
+ANOVA = "analysis of variance"
+WELCH = "Welch's analysis of variance"
+RANKS = "aligned rank transform"
+
+
+@dataclass(frozen=True)
+class Mean:
+    """Of one combination; interval by Student's t over its own runs, None for a single one."""
+
+    levels: tuple[str, ...]
+    runs: int
+    mean: float
+    sd: float | None
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What is asked of a response of which factors have levels to compare.
+
+    Attributes:
+        decides: `ANOVA`, `WELCH` or `RANKS`; `why` says what chose it.
+        welch: of the combinations; None where there are blocks.
+        combinations: pairs of combinations.
+        factors: pairs of each factor's levels, where there are several factors.
+    """
+
+    anova: Anova
+    assumptions: Assumptions
+    decides: str
+    why: str
+    welch: Welch | None
+    ranks: AlignedRanks
+    combinations: Pairs
+    factors: tuple[tuple[str, Pairs], ...]
+
+    def effects(self) -> tuple[Effect, ...]:
+        """Factors' effects as the deciding test has them; F, p and Holm's p are its own."""
+        own = [effect for effect in self.anova.effects if effect.term != BLOCK]
+        if self.decides == WELCH and self.welch is not None:
+            return (replace(own[0], f=self.welch.f, p=self.welch.p, p_holm=self.welch.p),)
+        if self.decides == RANKS:
+            ranked = {effect.term: effect for effect in self.ranks.effects}
+            return tuple(
+                replace(effect, f=row.f, p=row.p, p_holm=row.p_holm)
+                if (row := ranked.get(effect.term))
+                else effect
+                for effect in own
+            )
+        return tuple(own)
+
+
+@dataclass(frozen=True)
+class Response:
+    """One response. `tests` is None where there is nothing to compare; `notes` say why."""
+
+    sample: Sample
+    means: tuple[Mean, ...]
+    tests: Findings | None
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Study:
+    """`energy_time`: energy_j over wall_s, with its sample; None where one of them is unknown."""
+
+    responses: tuple[Response, ...]
+    energy_time: tuple[Sample, Floats, tuple[Line, ...]] | None
+    notes: tuple[str, ...]
+
+
+def analyse(
+    table: pd.DataFrame,
+    responses: Sequence[str],
+    factors: Sequence[str] | None = None,
+    *,
+    type_: int = 2,
+    mixed: bool = False,
+) -> Study:
+    """Every response of the runs of `table` (`runs.read_runs`), and energy against time.
+
+    Raises:
+        UsageError, QjouleError: as `sample.select`.
+    """
+    found = [
+        response(select(table, name, factors, mixed=mixed), type_=type_)
+        for name in dict.fromkeys(responses)
+    ]
+    try:
+        energy = select(table, "energy_j", factors, mixed=mixed)
+        time = select(table, "wall_s", factors, mixed=mixed)
+    except QjouleError as refused:
+        return Study(tuple(found), None, (f"no energy against time: {refused}",))
+    both = np.isin(energy.order, time.order)
+    wall_s = dict(zip(time.order.tolist(), time.values.tolist(), strict=True))
+    seconds = np.array([wall_s.get(run, np.nan) for run in energy.order.tolist()])
+    notes = () if both.all() else (f"{int((~both).sum())} runs with energy have no time",)
+    return Study(
+        tuple(found), (energy, seconds, lines(seconds, energy.values, energy.design)), notes
+    )
+
+
+def response(sample: Sample, *, type_: int = 2) -> Response:
+    """The statistics of one response."""
+    design = sample.design
+    means = _means(sample)
+    if not design.names:
+        return Response(sample, means, None, ("no factor has two levels: nothing to compare",))
+    if np.ptp(sample.values) == 0:
+        return Response(sample, means, None, ("every run has the same value: nothing to compare",))
+    try:
+        table = anova_of(sample.values, design, type_=type_)
+    except QjouleError as refused:
+        return Response(sample, means, None, (str(refused),))
+    assumptions = check(table.fit, design.cells, sample.order)
+    groups = welch(sample.values, design.cells) if design.blocks is None else None
+    decides, why = choose(design, assumptions, groups)
+    cells = cells_of(_without_blocks(sample.values, design, table), design.cells)
+    own = assumptions.variances.holds is False
+    tests = Findings(
+        table,
+        assumptions,
+        decides,
+        why,
+        groups,
+        aligned_ranks(sample.values, design, table),
+        _of_combinations(cells, design, table, own),
+        _of_factors(cells, design, table, own),
+    )
+    return Response(sample, means, tests, ())
+
+
+def choose(design: Design, assumptions: Assumptions, groups: Welch | None) -> tuple[str, str]:
+    """Which test decides, and why, in words."""
+    spread = assumptions.variances.holds is False
+    skewed = assumptions.normality.holds is False
+    if not spread and not skewed:
+        unchecked = assumptions.variances.holds is None or assumptions.normality.holds is None
+        return ANOVA, (
+            "not all of its assumptions could be checked" if unchecked else "its assumptions hold"
+        )
+    if spread and len(design.names) == 1 and groups is not None and groups.p is not None:
+        return WELCH, "variances differ"
+    failed = [
+        words
+        for words, fails in (("variances differ", spread), ("residuals are not normal", skewed))
+        if fails
+    ]
+    return RANKS, " and ".join(failed)
+
+
+def _means(sample: Sample) -> tuple[Mean, ...]:
+    cells = cells_of(sample.values, sample.design.cells)
+    found = []
+    for levels, runs, mean, variance in zip(
+        sample.design.combinations, cells.counts, cells.means, cells.variances, strict=True
+    ):
+        if runs < 2:
+            found.append(Mean(levels, int(runs), float(mean), None, None, None))
+            continue
+        sd = float(np.sqrt(variance))
+        half = float(stats.t.isf(0.025, runs - 1)) * sd / float(np.sqrt(runs))
+        found.append(
+            Mean(levels, int(runs), float(mean), sd, float(mean) - half, float(mean) + half)
+        )
+    return tuple(found)
+
+
+def _without_blocks(values: Floats, design: Design, table: Anova) -> Floats:
+    """What runs would have in an average block, so that lost runs leave no block in a mean."""
+    block = next((one for one in table.effects if one.term == BLOCK and one.df), None)
+    return values if block is None else values - estimates(values, design, table)[BLOCK]
+
+
+def _of_combinations(cells: Cells, design: Design, table: Anova, own: bool) -> Pairs:
+    return compare(
+        cells,
+        [[cell] for cell in range(len(cells.counts))],
+        [BY.join(levels) for levels in design.combinations],
+        mean_sq_error=None if own else table.mean_sq_error,
+        df_error=table.df_error,
+    )
+
+
+def _of_factors(
+    cells: Cells, design: Design, table: Anova, own: bool
+) -> tuple[tuple[str, Pairs], ...]:
+    """Levels are compared over the same combinations of the others; else they are left out."""
+    if len(design.names) < 2:
+        return ()
+    found = []
+    combinations = np.unique(design.codes, axis=0)
+    for factor, name in enumerate(design.names):
+        others = np.delete(combinations, factor, axis=1)
+        every = len(np.unique(others, axis=0))
+        members = []
+        for level in range(len(design.levels[factor])):
+            cells_here = np.flatnonzero(combinations[:, factor] == level).tolist()
+            members.append(cells_here if len(cells_here) == every else [])
+        found.append(
+            (
+                name,
+                compare(
+                    cells,
+                    members,
+                    design.levels[factor],
+                    mean_sq_error=None if own else table.mean_sq_error,
+                    df_error=table.df_error,
+                ),
+            )
+        )
+    return tuple(found)
