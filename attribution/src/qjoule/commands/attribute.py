@@ -6,12 +6,13 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
 import click
 
-from qjoule.commands import options
+from qjoule.commands import impact, options
 from qjoule.errors import QjouleError, UsageError
 from qjoule.machine.in_force import for_trace
 from qjoule.model.attribute import attribute
@@ -40,6 +41,8 @@ Examples:
   qjoule attribute shop.qjoule --by tag:endpoint --where tag:tenant=42
   qjoule attribute db1.qjoule db2.qjoule --by tag:trace --top 10
   qjoule attribute shop.qjoule --top 20 --calibration other-run.json
+  qjoule attribute shop.qjoule --price 0.30/kWh:EUR --carbon 380 --pue 1.3
+  qjoule attribute shop.qjoule --carbon grid.csv --embodied 35/h --format json
 """,
 )
 @click.argument(
@@ -78,6 +81,7 @@ Examples:
     help="Show N rows of queries; the others become one. [default: all, in a table 20]",
 )
 @options.max_values
+@impact.options
 def command(
     traces: tuple[Path, ...],
     *,
@@ -89,6 +93,10 @@ def command(
     output: Path | None,
     top: int | None,
     max_values: int,
+    price: str | None,
+    carbon: str | None,
+    pue: float | None,
+    embodied: str | None,
 ) -> None:
     """Apportion every joule of a recorded trace to the queries and to everything else that ran.
 
@@ -116,6 +124,8 @@ def command(
             )
             found.append(TracePart(name, result))
     whole = together(found, counted_twice(opened)) if len(found) > 1 else found[0].attribution
+    asked = impact.Asked(price, carbon, pue, embodied)
+    whole = replace(whole, impact=impact.factors(asked, opened, whole))
     write(bound_tags(whole, max_values), form, output, top)
 
 

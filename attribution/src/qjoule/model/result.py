@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from qjoule.model.impact import Factors
 from qjoule.model.interval import RowErrors
 from qjoule.model.labels import BY_THREAD, COUNTED, NOT_SELECTED
 
@@ -176,6 +177,7 @@ class Attribution:
     window_causes: dict[str, int] = field(default_factory=dict)  #: flagged windows by cause
     anomalies: dict[str, int] = field(default_factory=dict)  #: what the trace should not hold
     parts: tuple[TracePart, ...] = ()  #: where it is the sum of several traces: each by itself
+    impact: Factors | None = None  #: what its joules cost and emit, where that was asked for
 
     @property
     def tabled(self) -> tuple[Row, ...]:

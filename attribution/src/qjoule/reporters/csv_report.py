@@ -8,6 +8,7 @@ from typing import Any
 
 from qjoule.model.result import Attribution, Row
 from qjoule.reporters import format as fmt
+from qjoule.reporters import impact
 
 #: What a formula begins with.
 _FORMULA = ("=", "+", "-", "@")
@@ -92,6 +93,7 @@ def _flat(attribution: Attribution, row: Row, keys: list[str]) -> dict[str, Any]
             f"energy_j_{domain.name}_low95": None if low is None else low / 1e9,
             f"energy_j_{domain.name}_high95": None if high is None else high / 1e9,
         }
+    record |= impact.flat_row(row, attribution)
     record["domain"] = attribution.energy_source.main_domain
     record["grade"] = attribution.energy_source.grade
     record["calibrated"] = "yes" if attribution.model.calibrated else "no"

@@ -146,20 +146,27 @@ def energy_column(
     remainders (Hamilton's method), so no figure is off by a whole last digit or more, and a
     part of exactly 0 stays 0.
     """
-    total_nj = sum(parts_nj)
-    largest = max([abs(total_nj), *(abs(part) for part in parts_nj)], default=0)
-    exponent = max(-9, _exponent(largest * 1e-9, digits=6) if largest else 0)
+    return amounts_column(parts_nj, "J", smallest=-9, decimals=decimals, narrow=narrow)
+
+
+def amounts_column(
+    parts: Sequence[int], unit: str, *, smallest: int, decimals: int = 3, narrow: bool = False
+) -> EnergyColumn:
+    """The same of whole numbers of 10**`smallest` of any unit."""
+    whole = sum(parts)
+    largest = max([abs(whole), *(abs(part) for part in parts)], default=0)
+    exponent = max(smallest, _exponent(largest * 10.0**smallest, digits=6) if largest else 0)
     if exponent > 0 and not narrow:
         exponent -= 3
-    decimals = min(decimals, exponent + 9)
-    quantum_nj = 10 ** (exponent + 9 - decimals)
-    total = (2 * total_nj + quantum_nj) // (2 * quantum_nj)
-    figures = [part // quantum_nj for part in parts_nj]
-    remainders = sorted(range(len(figures)), key=lambda i: -(parts_nj[i] % quantum_nj))
+    decimals = min(decimals, exponent - smallest)
+    quantum = 10 ** (exponent - smallest - decimals)
+    total = (2 * whole + quantum) // (2 * quantum)
+    figures = [part // quantum for part in parts]
+    remainders = sorted(range(len(figures)), key=lambda i: -(parts[i] % quantum))
     for index in remainders[: total - sum(figures)]:
         figures[index] += 1
     return EnergyColumn(
-        f"{_PREFIXES[exponent]}J",
+        f"{_PREFIXES[exponent]}{unit}",
         tuple(_decimal(figure, decimals) for figure in figures),
         _decimal(total, decimals),
     )

@@ -11,6 +11,7 @@ from qjoule.model.gpsup import Form
 from qjoule.model.repeated import MadeWith, RunForms
 from qjoule.model.result import PARTS, Attribution, Domain, Row, TracePart
 from qjoule.model.row_sums import added
+from qjoule.reporters import impact
 from qjoule.reporters.missing import lost
 from qjoule.reporters.power import unavailable
 
@@ -30,13 +31,13 @@ def document(attribution: Attribution) -> dict[str, Any]:
     Of several traces, `traces` says of each what the head says of all, and each row's `by_trace`
     what of it is each trace's.
     """
-    known = bool(attribution.domains)
     in_parts = _rows_in(attribution.parts)
     out: dict[str, Any] = {
         "schema": SCHEMA,
         **_head(attribution),
-        "rows": [row_document(row, known) | _shares(row, in_parts) for row in attribution.rows],
-        "fixed": [row_document(row, known) | _shares(row, in_parts) for row in attribution.fixed],
+        **impact.head(attribution),
+        "rows": [_row(row, attribution, in_parts) for row in attribution.rows],
+        "fixed": [_row(row, attribution, in_parts) for row in attribution.fixed],
     }
     if len(attribution.domains) > 1:
         out["domains_j"] = _domains(attribution)
@@ -46,6 +47,15 @@ def document(attribution: Attribution) -> dict[str, Any]:
             for part in attribution.parts
         ]
     return out
+
+
+def _row(
+    row: Row,
+    attribution: Attribution,
+    in_parts: Mapping[_Key, Mapping[str, tuple[Row, bool]]],
+) -> dict[str, Any]:
+    shown = row_document(row, bool(attribution.domains))
+    return shown | impact.row_document(row, attribution) | _shares(row, in_parts)
 
 
 def _head(attribution: Attribution) -> dict[str, Any]:

@@ -14,6 +14,8 @@ from qjoule.reporters.json_report import SCHEMA, document
 from qjoule.trace.arrow import pq
 
 _INTEGERS = ("calls", "cpu_ns", "traces")
+#: Columns of `reporters.impact` that are numbers begin so.
+_IMPACT = ("kwh", "cost", "gco2e", "pue", "price_per_kwh", "i_gco2e", "m_gco2e")
 
 
 def write_parquet(attribution: Attribution, path: Path) -> None:
@@ -37,5 +39,6 @@ def _type(name: str) -> pa.DataType:
     if name in _INTEGERS:
         return pa.int64()
     numeric = name.startswith(("energy_j", "j_per_call", "latency_ns", "power_factor", "commit_"))
+    numeric |= name.startswith(_IMPACT)
     numeric |= name in ("share", "shared_j", "cycles", "instructions", "llc_misses")
     return pa.float64() if numeric else pa.string()

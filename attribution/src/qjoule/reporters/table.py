@@ -11,7 +11,7 @@ from rich.text import Text
 
 from qjoule.model.result import PARTS, Attribution, Row
 from qjoule.reporters import format as fmt
-from qjoule.reporters import power
+from qjoule.reporters import impact, power
 from qjoule.reporters.columns import Column, fit
 from qjoule.reporters.labels import FIXED_NAMES, fingerprint, fixed_label, query_label
 from qjoule.reporters.plain import Page, page_width, ruled_table
@@ -28,7 +28,12 @@ _TITLES = {
     "calls": "calls",
     "energy": "energy",
     "share": "share",
+    "kwh": "",
+    "cost": "cost",
+    "gco2e": "CO2e",
     "per_call": "J/call ± 95 %",
+    "cost_call": "cost/call",
+    "gco2e_call": "CO2e/call",
     "flags": "",
     "power": "W",
     "cpu": "CPU ms/call",
@@ -45,6 +50,11 @@ _RANKS = {
     "commit": 2,
     "commit_time": 3,
     "per_call": 1,
+    "cost_call": 1,
+    "gco2e_call": 1,
+    "cost": 2,
+    "gco2e": 2,
+    "kwh": 5,
     "share": 2,
     "calls": 3,
     "cpu": 4,
@@ -81,15 +91,16 @@ def render(
     limit = max(0, limit)
     flags = flag_letters(attribution, limit)
     table_lines = lines(attribution, limit, flags)
-    unit, cells = _with_energies(attribution, table_lines)
+    units = _with_energies(attribution, table_lines)
     page = Page(width, color)
     page.print(_notes(heading(attribution)))
     page.print()
-    page.print(_table(table_lines, cells, unit, width))
+    page.print(_table(table_lines, units, width))
     page.print()
     legend = "  ".join(f"{letter} {fmt.one_line(flag)}" for flag, letter in flags.items())
     notes = [("flags", legend)] if legend else []
-    page.print(_notes([*notes, *power.factors(attribution, limit), *footing(attribution)]))
+    told = [*impact.notes(attribution), *power.factors(attribution, limit)]
+    page.print(_notes([*notes, *told, *footing(attribution)]))
     return page.text()
 
 
@@ -131,6 +142,7 @@ def _query_line(row: Row, attribution: Attribution, flags: dict[str, str]) -> Li
         mean=fmt.duration(row.latency_ns_mean),
         p95=fmt.duration(row.latency_ns_p95),
     )
+    line.cells.update(impact.per_call_cells(row, attribution))
     if row.commit_nj is not None:
         line.cells["commit_time"] = fmt.duration(row.commit_ns_mean)
         if has_energy(attribution) and row.energy_nj:
@@ -195,18 +207,29 @@ def _graded(attribution: Attribution) -> str:
     return fmt.one_line(grade) if has_energy(attribution) else "(no energy source)"
 
 
-def _with_energies(attribution: Attribution, table_lines: list[Line]) -> tuple[str, list[str]]:
-    """The energy column's unit and figures; the displayed lines add up to the displayed total."""
-    if not has_energy(attribution):
-        return "J", [fmt.UNKNOWN] * len(table_lines)
-    column = fmt.energy_column([line.energy_nj for line in table_lines[:-1]])
-    return column.unit, [*column.figures, column.total]
+def _with_energies(attribution: Attribution, table_lines: list[Line]) -> dict[str, str]:
+    """Fills the columns of totals, and returns their units.
+
+    The displayed lines add up to the displayed total.
+    """
+    energies_nj = [line.energy_nj for line in table_lines]
+    if has_energy(attribution):
+        column = fmt.energy_column(energies_nj[:-1])
+        columns = {"energy": (column.unit, [*column.figures, column.total])}
+        columns |= impact.total_columns(energies_nj, attribution)
+    else:
+        columns = {"energy": ("J", [fmt.UNKNOWN] * len(table_lines))}
+    for key, (_, figures) in columns.items():
+        for line, figure in zip(table_lines, figures, strict=True):
+            line.cells[key] = figure
+    units = {key: unit for key, (unit, _) in columns.items()}
+    if attribution.impact and "cost" in units:
+        units["cost"] += attribution.impact.currency
+    return units
 
 
-def _table(table_lines: list[Line], energies: list[str], unit: str, width: int) -> Table:
-    for line, energy in zip(table_lines, energies, strict=True):
-        line.cells["energy"] = energy
-    layout = fit(_columns(table_lines, unit), width)
+def _table(table_lines: list[Line], units: dict[str, str], width: int) -> Table:
+    layout = fit(_columns(table_lines, units), width)
     table = ruled_table(total=True)
     for column, cells in layout:
         table.add_column(
@@ -227,7 +250,7 @@ def _table(table_lines: list[Line], energies: list[str], unit: str, width: int) 
     return table
 
 
-def _columns(table_lines: list[Line], unit: str) -> list[Column]:
+def _columns(table_lines: list[Line], units: dict[str, str]) -> list[Column]:
     """Columns that have content, as wide as it needs."""
     columns = []
     servers = {line.cells.get("server") for line in table_lines} - {None, ""}
@@ -235,7 +258,7 @@ def _columns(table_lines: list[Line], unit: str) -> list[Column]:
         contents = [line.cells.get(key, "") for line in table_lines]
         if not any(contents) or (key == "server" and len(servers) < 2):
             continue
-        shown = f"{title} {unit}" if key == "energy" else title
+        shown = " ".join(filter(None, (title, units.get(key))))
         needed = max(cell_len(shown), *map(cell_len, contents))
         stretch = key == "label"
         columns.append(

@@ -1,0 +1,198 @@
+"""kWh, money and carbon beside joules, in JSON, CSV, Parquet and the table; with their factors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from qjoule.model.impact import Amount, Factors, Impact, impact
+from qjoule.model.result import PARTS, Attribution, Row
+from qjoule.reporters import format as fmt
+
+_AMOUNTS = ("kwh", "cost", "gco2e")
+_PICO = 10**12
+
+
+def of_row(row: Row, attribution: Attribution) -> Impact | None:
+    """What a row comes to; None where that was not asked for, or no energy is known."""
+    if attribution.impact is None or not attribution.domains:
+        return None
+    measured_nj = attribution.main.measured_nj
+    return impact(row.energy_nj, row.energy_nj_ci95, row.calls, measured_nj, attribution.impact)
+
+
+def of_part(energy_nj: int, attribution: Attribution) -> Impact | None:
+    """The same of a part of the total, whose interval is not known."""
+    if attribution.impact is None or not attribution.domains:
+        return None
+    ends = (float(energy_nj), float(energy_nj))
+    return impact(energy_nj, ends, 0, attribution.main.measured_nj, attribution.impact)
+
+
+def head(attribution: Attribution) -> dict[str, Any]:
+    """For the JSON document: the factors, and what the parts of the total come to."""
+    factors = attribution.impact
+    if factors is None:
+        return {}
+    totals: dict[str, Any] = {}
+    if attribution.domains:
+        main = attribution.main
+        parts = {"measured": main.measured_nj, **{name: main.parts_nj[name] for name in PARTS}}
+        for name, energy_nj in parts.items():
+            found = of_part(energy_nj, attribution)
+            totals[name] = {key: one.value for key, one in _amounts(found).items() if one}
+    return {"impact": {"factors": factors_document(factors), "totals": totals}}
+
+
+def factors_document(factors: Factors) -> dict[str, Any]:
+    """The factors under the names of ISO/IEC 21031 where it has one (I, M, R)."""
+    price, carbon, embodied = factors.price, factors.carbon, factors.embodied
+    return {
+        "pue": factors.pue,
+        "price_per_kwh": price.per_kwh if price else None,
+        "price_source": price.source if price else None,
+        "currency": factors.currency or None,
+        "i_gco2e_per_kwh": carbon.per_kwh if carbon else None,
+        "i_source": carbon.source if carbon else None,
+        "m_gco2e": embodied.grams if embodied else None,
+        "m_source": embodied.source if embodied else None,
+        "r": "1 call" if factors.with_carbon else None,
+    }
+
+
+def row_document(row: Row, attribution: Attribution) -> dict[str, Any]:
+    """For a row of the JSON document."""
+    if attribution.impact is None:
+        return {}
+    found = of_row(row, attribution)
+    out: dict[str, Any] = {}
+    for name, one in _amounts(found).items():
+        if not _asked(name, attribution.impact):
+            continue
+        out[name] = one.value if one else None
+        out[f"{name}_ci95"] = list(one.ci95) if one else None
+        out[f"{name}_per_call"] = one.per_call if one else None
+        out[f"{name}_per_call_ci95"] = (
+            list(one.per_call_ci95) if one and one.per_call_ci95 else None
+        )
+    if attribution.impact.with_carbon:
+        out["operational_gco2e"] = found.operational_gco2e if found else None
+        out["embodied_gco2e"] = found.embodied_gco2e if found else None
+    return {"impact": out}
+
+
+def flat_row(row: Row, attribution: Attribution) -> dict[str, Any]:
+    """For a row of CSV or Parquet: columns, the factors among them."""
+    factors = attribution.impact
+    if factors is None:
+        return {}
+    out: dict[str, Any] = {}
+    for name, one in _amounts(of_row(row, attribution)).items():
+        if not _asked(name, factors):
+            continue
+        per_call_ends = (one.per_call_ci95 if one else None) or (None, None)
+        out |= {
+            name: one.value if one else None,
+            f"{name}_low95": one.ci95[0] if one else None,
+            f"{name}_high95": one.ci95[1] if one else None,
+            f"{name}_per_call": one.per_call if one else None,
+            f"{name}_per_call_low95": per_call_ends[0],
+            f"{name}_per_call_high95": per_call_ends[1],
+        }
+    out["pue"] = factors.pue
+    if factors.price:
+        out["price_per_kwh"] = factors.price.per_kwh
+        out["currency"] = factors.currency
+    if factors.carbon:
+        out["i_gco2e_per_kwh"] = factors.carbon.per_kwh
+    if factors.embodied:
+        out["m_gco2e"] = factors.embodied.grams
+    return out
+
+
+def _amounts(found: Impact | None) -> dict[str, Amount | None]:
+    return {name: getattr(found, name) if found else None for name in _AMOUNTS}
+
+
+def _asked(name: str, factors: Factors) -> bool:
+    return {"kwh": True, "cost": factors.price is not None, "gco2e": factors.with_carbon}[name]
+
+
+def notes(attribution: Attribution) -> list[tuple[str, str]]:
+    """The factors, for people: (name, text) lines."""
+    factors = attribution.impact
+    if factors is None:
+        return []
+    domain = attribution.energy_source.main_domain or "no"
+    measured_nj = attribution.main.measured_nj if attribution.domains else 0
+    total = _amounts(of_part(measured_nj, attribution))
+    lines = [("kWh", f"{_all(total['kwh'], 'kWh')}: {domain} energy times PUE {factors.pue:g}")]
+    if price := factors.price:
+        rate = f"{fmt.significant(price.per_kwh, 4)} {factors.currency or '(no currency)'}/kWh"
+        lines.append(("cost", f"{_all(total['cost'], factors.currency)}: {rate} ({price.source})"))
+    if factors.with_carbon:
+        lines.append(("CO2e", f"{_all(total['gco2e'], 'g')}: {_carbon_words(factors)}"))
+    return lines
+
+
+def _all(one: Amount | None, unit: str) -> str:
+    """The total of all. (There are no k of a kWh, and large sums of money have no prefix.)"""
+    if one is None:
+        return f"{fmt.UNKNOWN} in all"
+    plain = unit == "kWh" or abs(one.value) >= 1
+    shown = f"{fmt.significant(one.value)} {unit}" if plain else fmt.si(one.value, unit)
+    return f"{shown.strip()} in all"
+
+
+def _carbon_words(factors: Factors) -> str:
+    given, missing = [], []
+    if factors.carbon:
+        intensity = fmt.significant(factors.carbon.per_kwh, 4)
+        given.append(f"I = {intensity} g/kWh ({factors.carbon.source})")
+    else:
+        missing.append("I (--carbon)")
+    if factors.embodied:
+        grams = fmt.significant(factors.embodied.grams, 4)
+        given.append(f"M = {grams} g ({factors.embodied.source}; shared by energy)")
+    else:
+        missing.append("M (--embodied)")
+    text = f"SCI = (E·I + M) per R, R = 1 call: {', '.join(given)}"
+    return text + (f"; without {missing[0]}, so a part of the SCI" if missing else "")
+
+
+def per_call_cells(row: Row, attribution: Attribution) -> dict[str, str]:
+    """Cells of the table, for one call; what was not asked for has none."""
+    factors = attribution.impact
+    if factors is None:
+        return {}
+    found = _amounts(of_row(row, attribution))
+    units = {"cost": factors.currency, "gco2e": "g"}
+    return {
+        f"{name}_call": _si(one.per_call if (one := found[name]) else None, unit)
+        for name, unit in units.items()
+        if _asked(name, factors)
+    }
+
+
+def _si(value: float | None, unit: str) -> str:
+    return fmt.si(value, unit).strip()
+
+
+def total_columns(
+    energies_nj: Sequence[int], attribution: Attribution
+) -> dict[str, tuple[str, list[str]]]:
+    """Title and figures of the table's columns of totals; the last energy is that of all.
+
+    As displayed, the figures above the last add up to it.
+    """
+    found = [of_part(energy_nj, attribution) for energy_nj in energies_nj[:-1]]
+    columns = {}
+    for name, unit in (("kwh", "Wh"), ("cost", ""), ("gco2e", "g")):
+        amounts = [_amounts(one)[name] for one in found]
+        if not amounts or any(one is None for one in amounts):
+            continue
+        scale = 1000 if name == "kwh" else 1
+        pico = [round(one.value * scale * _PICO) for one in amounts if one]
+        column = fmt.amounts_column(pico, unit, smallest=-12)
+        columns[name] = (column.unit, [*column.figures, column.total])
+    return columns
