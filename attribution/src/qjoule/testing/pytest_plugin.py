@@ -1,0 +1,132 @@
+"""The pytest marker `energy_budget`: a test's queries may cost so many joules each.
+
+    @pytest.mark.energy_budget(j_per_call=0.005)
+    def test_the_cart_is_one_query(shop): ...
+
+The test is recorded (root, and BPF) while it runs; its calls are told from others' by a tag that
+the shims of `qjoule-drivers` put on them. It fails if the lower end of the 95 % interval of its
+joules per call is beyond the budget; where the interval reaches both sides, it is not separable: a
+warning, or with `--energy-strict` a failure. Where nothing can be recorded it is skipped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+MARKER = "energy_budget"
+_USAGE = "energy_budget needs j_per_call=JOULES, a positive number, and takes pid=PID besides"
+
+
+class EnergyBudgetWarning(pytest.PytestWarning):
+    """A test's joules per call are not separable from its budget."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--energy-strict` and `--energy-source`."""
+    group = parser.getgroup("qjoule", "joules per query")
+    group.addoption(
+        "--energy-strict",
+        action="store_true",
+        help="energy budgets that are not separable fail, instead of a warning",
+    )
+    group.addoption(
+        "--energy-source",
+        default="auto",
+        metavar="SOURCE",
+        help="where energy comes from, as of `qjoule record --energy` [%(default)s]",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Makes the marker known."""
+    config.addinivalue_line(
+        "markers",
+        f"{MARKER}(j_per_call, pid=None): record this test's database calls (as root), and fail if "
+        "one costs surely more joules; pid: of the server, default all",
+    )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Records the test if it is marked."""
+    marker = item.get_closest_marker(MARKER)
+    if marker is None:
+        return (yield)
+    budget_j, options = _asked(marker)
+    from qjoule.testing.energy_budget import TAG, judge  # noqa: PLC0415 (only where it is used)
+    from qjoule.testing.energy_recording import EnergyRecording, Impossible  # noqa: PLC0415
+
+    value = hashlib.sha256(item.nodeid.encode()).hexdigest()[:16]
+    try:
+        recording = EnergyRecording(
+            "--energy", str(item.config.getoption("--energy-source")), *options
+        )
+    except Impossible as reason:
+        pytest.skip(f"no energy budget: {reason}")
+    with recording:
+        with _tagged(TAG, value):
+            result = yield
+        try:
+            document = recording.document(f"tag:{TAG}")
+        except Impossible as reason:
+            _say(item, "not separable", str(reason))
+            return result
+    if document["energy_source"]["grade"] == "none":
+        pytest.skip("no energy budget: no energy source here; see `qjoule doctor`")
+    verdict = judge(document, value, budget_j)
+    for name, figure in verdict.figures.items():
+        item.user_properties.append((f"qjoule.{name}", figure))
+    _say(item, verdict.status, verdict.words)
+    return result
+
+
+def _asked(marker: pytest.Mark) -> tuple[float, list[str]]:
+    """The budget in J per call, and options of the recording."""
+    arguments = {**dict(zip(("j_per_call",), marker.args, strict=False)), **marker.kwargs}
+    budget, pid = arguments.pop("j_per_call", None), arguments.pop("pid", None)
+    fine = isinstance(budget, (int, float)) and math.isfinite(budget) and budget > 0
+    if arguments or not fine or len(marker.args) > 1 or not isinstance(pid, (int, type(None))):
+        pytest.fail(_USAGE, pytrace=False)
+    return float(budget), [] if pid is None else ["--pid", str(pid)]
+
+
+def _say(item: pytest.Item, status: str, words: str) -> None:
+    item.add_report_section("call", "energy", f"{status}: {words}")
+    if status == "exceeded":
+        pytest.fail(f"energy budget exceeded: {words}", pytrace=False)
+    if status == "not separable":
+        message = f"energy budget not separable: {words}"
+        if item.config.getoption("--energy-strict"):
+            pytest.fail(message, pytrace=False)
+        item.warn(EnergyBudgetWarning(message))
+
+
+@contextmanager
+def _tagged(key: str, value: str) -> Iterator[None]:
+    """Calls of this process carry the tag, if qjoule-drivers is installed. Drivers that were not
+    wrapped before are not afterwards.
+    """
+    try:
+        import qjoule_drivers  # noqa: PLC0415
+        from qjoule_drivers.channel import channel  # noqa: PLC0415
+    except ImportError:
+        yield
+        return
+    # Who wraps drivers for itself has said how, and keeps them.
+    wrapped_before = any(what.startswith("wrapped") for what in qjoule_drivers.state().values())
+    if not wrapped_before:
+        qjoule_drivers.instrument()
+    channel.close()  # a recorder has come: the next call looks for it
+    tags: dict[str, Any] = {key: value}
+    try:
+        with qjoule_drivers.tag(**tags):
+            yield
+    finally:
+        if not wrapped_before:
+            qjoule_drivers.uninstrument()
