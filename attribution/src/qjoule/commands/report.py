@@ -73,7 +73,9 @@ def command(
     page needs no network, and holds no literals.
     """
     needs_extra()
-    from qjoule.report.build import Options, build  # noqa: PLC0415 (pandas, jinja2)
+    from threadpoolctl import threadpool_limits  # noqa: PLC0415 (extras)
+
+    from qjoule.report.build import Options, build  # noqa: PLC0415
 
     keys = tuple(key.strip() for key in by.split(","))
     studies = [path for path in directories if (path / RUNS).is_file()]
@@ -82,7 +84,11 @@ def command(
         raise UsageError(f"{local[0]} is a number of one trace: leave it out, or give one trace")
     opened = [Trace(path) for path in traces]
     calibrated = [for_trace(trace, calibration) for trace in opened]
-    with progress(sum(trace.rows("segments") for trace in opened)) as step:
+    # The model's many small products are slower on several threads, which wait for each other.
+    with (
+        threadpool_limits(1, user_api="blas"),
+        progress(sum(trace.rows("segments") for trace in opened)) as step,
+    ):
         built = build(
             list(zip(opened, calibrated, strict=True)),
             studies,
@@ -97,8 +103,9 @@ def needs_extra() -> None:
     """Raises `QjouleError` where the page's libraries are missing."""
     try:
         import jinja2  # noqa: F401, PLC0415
+        import threadpoolctl  # noqa: F401, PLC0415
     except ImportError as error:
-        raise QjouleError("the page needs jinja2: pip install 'qjoule[studies]'") from error
+        raise QjouleError(f"the page needs {error.name}: pip install 'qjoule[studies]'") from error
 
 
 def write(path: Path, text: str) -> None:

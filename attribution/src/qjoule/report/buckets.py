@@ -173,9 +173,9 @@ def _table(rows: I64, columns: I64) -> npt.NDArray[np.int64]:
     column = 0
     for row in range(len(rows)):
         while left_rows[row] > 0 and column < len(columns):
-            step = min(left_rows[row], left_columns[column])
+            step = int(min(left_rows[row], left_columns[column]))
             out[row, column] += step
             left_rows[row] -= step
             left_columns[column] -= step
-            column += left_columns[column] == 0
+            column += int(left_columns[column] == 0)
     return out

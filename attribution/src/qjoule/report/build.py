@@ -51,14 +51,14 @@ def build(
         name: gather(trace, options.by, options.idle, calibrated=calibrated, progress=progress)
         for name, (trace, calibrated) in zip(named, traces, strict=True)
     }
-    data = {
+    data: dict[str, Any] = {
         "schema": SCHEMA,
         "parts": PARTS,
         "traces": [trace_data(name, one, options.top) for name, one in found.items()],
         "comparisons": compared({name: one.attribution for name, one in found.items()}),
         "studies": [study_data(path) for path in studies],
     }
-    heads = [about(name, one.attribution) for name, one in found.items()]
+    heads: list[dict[str, Any]] = [about(name, one.attribution) for name, one in found.items()]
     title = clean(" · ".join([*named, *(path.resolve().name for path in studies)]), 200)
     html = page(data, heads, f"{title}: joules")
     grades = {head["grade"] for head in heads}

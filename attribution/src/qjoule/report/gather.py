@@ -83,7 +83,9 @@ def gather(
 ) -> Gathered:
     """Attributes a trace and keeps what a page draws. Raises as `attribute`."""
     watching = _Watching()
-    found = attribute(trace, by, idle, progress, calibrated=calibrated, observer=watching)
+    found = attribute(
+        trace, by, idle, progress=progress, calibrated=calibrated, observer=watching
+    )
     return watching.gathered(trace, found)
 
 

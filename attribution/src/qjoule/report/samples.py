@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from qjoule.model.arrays import F64, Machine, Segments, WindowBatch
+from qjoule.model.arrays import F64, Machine, Segments, WindowBatch, real_sums
 from qjoule.model.counters import I64
 from qjoule.model.latency import CallStats
 from qjoule.model.ledger import Ledger
@@ -108,9 +108,11 @@ class Sample:
         """Ids of the sampled calls in order, the group of each, and its energy in nJ."""
         if not self._done:
             return np.zeros(0, np.uint64), np.zeros(0, np.int64), np.zeros(0)
-        query, group, energy = (np.concatenate(part) for part in zip(*self._done, strict=True))
+        query = np.concatenate([done[0] for done in self._done])
+        group = np.concatenate([done[1] for done in self._done])
+        energy = np.concatenate([done[2] for done in self._done])
         ids, first, place = np.unique(query, return_index=True, return_inverse=True)
-        sums = np.bincount(place.reshape(-1), energy, len(ids))
+        sums = real_sums(place.reshape(-1), energy, len(ids))
         return ids, group[first], sums
 
 
