@@ -26,6 +26,7 @@ COMMANDS = {
     "calibrate": "calibrate",
     "run": "run",
     "bench": "bench",
+    "import": "import_",
 }
 
 _FOR_ANOTHER = "run"  #: its program has the umask of the user

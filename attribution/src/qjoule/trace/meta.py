@@ -56,6 +56,15 @@ class Server:
 
 
 @dataclass(frozen=True)
+class Imported:
+    """What a trace was made from that qjoule has not recorded. `missing`: what it cannot say."""
+
+    tool: str
+    version: str = ""
+    missing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Meta:
     """The fields of `meta.json`, `format` and `version` apart.
 
@@ -82,6 +91,7 @@ class Meta:
     loss: dict[str, int] = field(default_factory=dict)
     lost_cpu_ns: int = 0
     rows: dict[str, int] = field(default_factory=dict)
+    imported: Imported | None = None  #: null: recorded by qjoule
 
     @property
     def start(self) -> str:

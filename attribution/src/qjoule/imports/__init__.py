@@ -1,0 +1,1 @@
+"""Traces made from what other tools have recorded."""

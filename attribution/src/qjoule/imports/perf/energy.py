@@ -1,0 +1,249 @@
+"""Energy of an import: `perf stat -I -x,` as counter readings, or a power curve by CPU time."""
+
+from __future__ import annotations
+
+import errno
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from qjoule.contract import Grade
+from qjoule.errors import QjouleError, UsageError
+from qjoule.imports.perf.lines import open_file
+from qjoule.trace.meta import DomainInfo
+
+NANOJOULE_J = 1e-9
+#: When `perf stat` began is known to this, and when it read its counters within an interval.
+HALF_WIDTH_NS = 500_000
+#: Events of the PMU `power` (arch/x86/events/rapl.c), and what they are called here.
+DOMAINS = {
+    "energy-pkg": "package",
+    "energy-cores": "core",
+    "energy-gpu": "uncore",
+    "energy-ram": "dram",
+    "energy-psys": "psys",
+}
+_EVENT = re.compile(r"(?:power/)?(energy-[a-z]+)/?(?::\w+)?")
+_SOCKET = re.compile(r"S([0-9]{1,4})(?:-D[0-9]+)?")
+_JOULES = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,9}))?")
+_UNKNOWN = ("<not counted>", "<not supported>")
+_LINE_BYTES = 4096
+_DOMAINS_MAX = 64
+_FIRST = 1 << 40  #: of counters that a `perf stat` makes up: there is room below for resets
+_SECONDS_MAX = 1 << 32
+_CURVE_LOAD = (0.0, 0.1, 0.5, 1.0)
+_MAX_WATTS = 100_000.0
+
+
+class Reading(NamedTuple):
+    """Of domain number `domain`, so long after the start. `raw` counts of the domain's unit."""
+
+    t_ns: int
+    domain: int
+    raw: int
+    status: int  #: 0 or errno
+
+
+@dataclass(frozen=True)
+class Counted:
+    """`perf stat`'s file: its domains, and how many decimals its joules have."""
+
+    path: Path
+    domains: tuple[DomainInfo, ...]
+    decimals: int
+    begin_ns: int
+
+    @property
+    def source(self) -> tuple[str, Grade, str]:
+        return "perf stat", Grade.MEASURED, "imported from perf stat's intervals"
+
+    def readings(self) -> Iterator[Reading]:
+        """In order of time, from 0 at `begin_ns` on. Raises `QjouleError` naming the line.
+
+        An interval that was not counted is unknown, and so is the energy until the counter is
+        next read: it goes on from less than it ever was since it was reset the last time, as a
+        counter does that was reset.
+        """
+        index = {(one.package, one.name): at for at, one in enumerate(self.domains)}
+        first = [_FIRST] * len(self.domains)
+        raws = list(first)
+        was_read = [True] * len(self.domains)
+        for at in range(len(self.domains)):
+            yield Reading(self.begin_ns, at, raws[at], 0)
+        for line in _lines(self.path):
+            at = index[line.package, line.domain]
+            t_ns = self.begin_ns + line.t_ns
+            if line.joules is None:
+                first[at] -= was_read[at]
+                raws[at], was_read[at] = first[at], False
+                yield Reading(t_ns, at, 0, errno.ENODATA)
+                continue
+            if was_read[at]:
+                raws[at] += _counts(line.joules, self.decimals)
+            was_read[at] = True
+            yield Reading(t_ns, at, raws[at], 0)
+
+
+@dataclass(frozen=True)
+class Estimated:
+    """A package's watts at 0, 10, 50 and 100 % of its CPUs busy, as tracer/energy_estimated.c."""
+
+    watts: tuple[float, float, float, float]
+    dram_w: float | None
+    why: str
+
+    @property
+    def source(self) -> tuple[str, Grade, str]:
+        return "estimated", Grade.ESTIMATED, self.why
+
+    def domains(self, packages: list[int]) -> tuple[DomainInfo, ...]:
+        """In the order of `EstimatedCounters.read`."""
+        found = []
+        for package in packages:
+            found.append(DomainInfo(package, "package", NANOJOULE_J, None, self.watts[0]))
+            if self.dram_w is not None:
+                found.append(DomainInfo(package, "dram", NANOJOULE_J, None, self.dram_w))
+        return tuple(found)
+
+    def power_w(self, load: float) -> float:
+        """Of a package of which this share of the CPUs is busy; linear between the four points."""
+        if load >= 1:
+            return self.watts[-1]
+        i = next(i for i in range(1, len(_CURVE_LOAD)) if load <= _CURVE_LOAD[i])
+        low, high = _CURVE_LOAD[i - 1], _CURVE_LOAD[i]
+        return self.watts[i - 1] + (self.watts[i] - self.watts[i - 1]) * (load - low) / (high - low)
+
+
+class EstimatedCounters:
+    """Counters of nanojoules that run by the curve. `cpus_of`: package to number of CPUs."""
+
+    def __init__(self, curve: Estimated, cpus_of: dict[int, int], begin_ns: int) -> None:
+        self._curve = curve
+        self._cpus_of = cpus_of
+        self._t_ns = begin_ns
+        self._busy_ns = dict.fromkeys(cpus_of, 0)
+        self._unknown_ns = dict.fromkeys(cpus_of, 0)
+        self._nj = {(package, name): 0.0 for package in cpus_of for name in ("package", "dram")}
+
+    def read(
+        self, t_ns: int, busy_ns: dict[int, int], unknown_ns: dict[int, int]
+    ) -> Iterator[Reading]:
+        """By how long the packages' CPUs were busy, and not known to be, since the trace began."""
+        elapsed_ns = t_ns - self._t_ns
+        domain = 0
+        for package, cpus in self._cpus_of.items():
+            busy = busy_ns.get(package, 0) - self._busy_ns[package]
+            unknown = unknown_ns.get(package, 0) - self._unknown_ns[package]
+            known_ns = elapsed_ns * cpus - unknown
+            if elapsed_ns:
+                load = min(busy / known_ns, 1.0) if known_ns > 0 else 1.0
+                self._nj[package, "package"] += self._curve.power_w(load) * elapsed_ns
+                self._nj[package, "dram"] += (self._curve.dram_w or 0.0) * elapsed_ns
+            self._busy_ns[package] += busy
+            self._unknown_ns[package] += unknown
+            yield Reading(t_ns, domain, math.floor(self._nj[package, "package"]), 0)
+            domain += 1
+            if self._curve.dram_w is not None:
+                yield Reading(t_ns, domain, math.floor(self._nj[package, "dram"]), 0)
+                domain += 1
+        self._t_ns = t_ns
+
+
+def parse_curve(text: str) -> Estimated:
+    """`W0,W10,W50,W100[,DRAM]`. Raises `UsageError`."""
+    try:
+        values = [float(word) for word in text.split(",")]
+    except ValueError:
+        values = []
+    watts = values[:4]
+    good = all(0 <= value <= _MAX_WATTS for value in values) and watts == sorted(watts)
+    if len(values) not in (4, 5) or not good or watts[3] <= 0:
+        raise UsageError(f"'{text[:40]}' is not W0,W10,W50,W100[,DRAM] that rise with the load")
+    dram_w = values[4] if len(values) == 5 else None
+    why = f"power curve {text} W by CPU time, not measured"
+    return Estimated((watts[0], watts[1], watts[2], watts[3]), dram_w, why)
+
+
+def counted_by(path: Path, begin_ns: int) -> Counted:
+    """Reads the whole file once. Raises `QjouleError` that names the line that is wrong."""
+    found: dict[tuple[int, str], None] = {}
+    decimals, is_counted = 0, False
+    last_ns: dict[tuple[int, str], int] = {}
+    for line in _lines(path):
+        key = (line.package, line.domain)
+        found[key] = None
+        if len(found) > _DOMAINS_MAX:
+            raise _wrong(path, line.number, "more counters than any machine has")
+        if line.t_ns <= last_ns.get(key, 0):
+            raise _wrong(path, line.number, "its time is not after the one before")
+        last_ns[key] = line.t_ns
+        decimals = max(decimals, len((line.joules or "").partition(".")[2]))
+        is_counted = is_counted or line.joules is not None
+    if not is_counted:
+        raise QjouleError(
+            f"{path} has no joules: run 'perf stat -a --per-socket -I 20 -x, -e "
+            "power/energy-pkg/', as 'qjoule import perf --print-commands' shows"
+        )
+    unit_j = 10.0**-decimals
+    domains = tuple(DomainInfo(package, name, unit_j) for package, name in sorted(found))
+    return Counted(path, domains, decimals, begin_ns)
+
+
+class _Line(NamedTuple):
+    number: int
+    t_ns: int
+    package: int
+    domain: str
+    joules: str | None  #: as printed; None: not counted
+
+
+def _lines(path: Path) -> Iterator[_Line]:
+    """Those of energy counters; other events of the same `perf stat` are left out."""
+    with open_file(path) as file:
+        number = 0
+        while raw := file.readline(_LINE_BYTES):
+            number += 1
+            if not raw.endswith(b"\n"):
+                raise _wrong(path, number, "the line has no end")
+            text = raw.decode("utf-8", "replace").strip()
+            if text and not text.startswith("#"):
+                line = _line(path, number, text.split(","))
+                if line is not None:
+                    yield line
+
+
+def _line(path: Path, number: int, fields: list[str]) -> _Line | None:
+    """`time,[socket,CPUs,]joules,Joules,event,...` (perf-stat(1), "CSV FORMAT")."""
+    names = [(at, _EVENT.fullmatch(field)) for at, field in enumerate(fields)]
+    place = next(((at, match[1]) for at, match in names if match), None)
+    if place is None:
+        return None
+    at, event = place
+    socket = _SOCKET.fullmatch(fields[1]) if at > 3 else None
+    if event not in DOMAINS:
+        return None
+    if at not in (3, 5) or (at == 5 and socket is None):
+        raise _wrong(path, number, "this is not 'perf stat -I -x, [--per-socket]'")
+    value = fields[at - 2].strip()
+    if fields[at - 1] != "Joules" and value not in _UNKNOWN:
+        raise _wrong(path, number, "its unit is not Joules")
+    if value not in _UNKNOWN and not _JOULES.fullmatch(value):
+        raise _wrong(path, number, f"'{value[:30]}' is no number of joules that a counter can add")
+    time = re.fullmatch(r"([0-9]{1,10})\.([0-9]{9})", fields[0].strip())
+    if time is None or int(time[1]) >= _SECONDS_MAX:
+        raise _wrong(path, number, "its time is no number of seconds with nine decimals")
+    t_ns = int(time[1]) * 1_000_000_000 + int(time[2])
+    joules = None if value in _UNKNOWN else value
+    return _Line(number, t_ns, int(socket[1]) if socket else 0, DOMAINS[event], joules)
+
+
+def _counts(joules: str, decimals: int) -> int:
+    whole, _, part = joules.partition(".")
+    return int(whole + part.ljust(decimals, "0"))
+
+
+def _wrong(path: Path, line: int, what: str) -> QjouleError:
+    return QjouleError(f"{path}, line {line}: {what}")

@@ -1,0 +1,153 @@
+"""What to run on the host: uprobes, `perf record` and `perf stat`, as lines of a shell script."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from qjoule.imports.perf.lines import TEXT_COMMAND
+from qjoule.imports.perf.servers import Imported, server_option
+from qjoule.servers.plan import PlannedServer
+from qjoule.servers.resolution import Probe
+from qjoule.servers.signatures import Role
+from qjoule.servers.types import Flavour
+
+EVENTS_FILE = "/sys/kernel/tracing/uprobe_events"
+_TEXT = "text=+0({0}):string first=+0({0}):x64"
+#: What each probe reads: System V AMD64 ABI, figure 3.4; `+8(%si)` is the word 8 bytes behind what
+#: the register points to (Documentation/trace/uprobetracer.rst). The string comes last.
+_MYSQL_COMMAND_FIRST = (
+    "command=%di:u32 thd=%si:x64 bytes=%cx:u32 first=+0(%dx):x64 text=+0(%dx):string"
+)
+_MYSQL_THD_FIRST = (
+    "command=%dx:u32 thd=%di:x64 bytes=+8(%si):u32 first=+0(+0(%si)):x64 text=+0(+0(%si)):string"
+)
+_ACTIVITY = "state=%di:u32 address=%si:x64 first=+0(%si):x64 text=+0(%si):string"
+_NEWEST_STATES = 18  #: PostgreSQL's BackendState has other values from here on
+
+
+@dataclass(frozen=True)
+class Uprobe:
+    """A line of `uprobe_events`."""
+
+    event: str  #: with its group, which is the server's own: names hold for the whole machine
+    is_return: bool
+    file: str
+    offset: int
+    arguments: str
+
+    @property
+    def definition(self) -> str:
+        kind = "r" if self.is_return else "p"
+        place = f"{kind}:{self.path} {self.file}:{self.offset:#x}"
+        return f"{place} {self.arguments}".rstrip()
+
+    @property
+    def path(self) -> str:
+        """The event's name as tracefs writes it."""
+        return self.event.replace(":", "/")
+
+
+def uprobes_of(planned: PlannedServer) -> tuple[Uprobe, ...]:
+    """Of a running server; none where its queries cannot be seen in this way."""
+    server = planned.server
+    if not server.tgids or planned.library:
+        return ()
+    resolution = server.resolution
+    found: dict[Role, Probe] = {probe.role: probe for probe in planned.probes}
+    if resolution is not None:
+        found |= {probe.role: probe for probe in (*resolution.boundary, *resolution.names)}
+    file = f"/proc/{server.tgids[0]}/exe"  # the file that runs, in whatever container
+    pg = "pg18" if (server.major or 0) >= _NEWEST_STATES else "pg"
+    memory = planned.memory or (resolution.memory if resolution else None)
+    start = memory.portal_start if memory else 0
+    run = "top=%dx:u8" + (f" start=+{start}(%di):u8" if start else "")
+    wanted = {
+        Role.MYSQL_BEGIN_COMMAND_FIRST: ("mysql_begin", False, _MYSQL_COMMAND_FIRST),
+        Role.MYSQL_BEGIN_THD_FIRST: ("mysql_begin", False, _MYSQL_THD_FIRST),
+        Role.MYSQL_END: ("mysql_end", True, "result=$retval:s32"),
+        Role.MYSQL_CLIENT: ("mysql_client", False, ""),
+        Role.PG_ACTIVITY: (f"{pg}_activity", False, _ACTIVITY),
+        Role.PG_PORTAL_RUN: (f"{pg}_run", False, run),
+        Role.PG_FAILED: (f"{pg}_failed", False, ""),
+    }
+    return tuple(
+        Uprobe(
+            f"qjoule_{server.tgids[0]}:{name}_{server.id}",
+            is_return,
+            file,
+            found[role].site.offset,
+            arguments,
+        )
+        for role, (name, is_return, arguments) in wanted.items()
+        if role in found
+    )
+
+
+def commands(servers: Sequence[PlannedServer], *, seconds: int, has_rapl: bool) -> str:
+    """A script for the host, with a comment for each thing that will be missing."""
+    probes = [probe for planned in servers for probe in uprobes_of(planned)]
+    lines = [
+        "# On the traced host, as root. The clock is CLOCK_MONOTONIC, as in all traces of qjoule.",
+        *_about(servers),
+        *(f"echo {shlex.quote(probe.definition)} >> {EVENTS_FILE}" for probe in probes),
+        "# perf stat runs within perf record, which so tells when it began.",
+        _record(probes, seconds, has_rapl=has_rapl),
+        *(f"echo -:{probe.path} >> {EVENTS_FILE}" for probe in probes),
+        "# Where perf is missing, import a text that was made where it is:",
+        f"#   LC_ALL=C {TEXT_COMMAND} -i qjoule-perf.data > qjoule-perf.txt",
+        "# Then, without root (chown the files first):",
+        _import(servers, has_rapl=has_rapl),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _about(servers: Sequence[PlannedServer]) -> list[str]:
+    lines = []
+    for planned in servers:
+        server = planned.server
+        if not server.tgids:
+            continue
+        why = ""
+        if not uprobes_of(planned):
+            problem = server.resolution.problem if server.resolution else ""
+            why = f": no probes, its time is told by thread ({problem or 'it has none'})"
+        lines.append(f"# {server.label}, process {server.tgids[0]}{why}".replace("\n", " "))
+    return lines
+
+
+def _record(probes: Sequence[Uprobe], seconds: int, *, has_rapl: bool) -> str:
+    events = ["sched:sched_switch", *(probe.event for probe in probes)]
+    asked = " ".join(f"-e {event}" for event in events)
+    record = f"perf record -a -k CLOCK_MONOTONIC -m 2048 {asked} -o qjoule-perf.data"
+    if not has_rapl:
+        return f"{record} -- sleep {seconds}   # no energy counters here: joules are estimated"
+    counters = "power/energy-pkg/,power/energy-ram/" if has_rapl else ""
+    stat = f"perf stat -a --per-socket -I 20 -x, -e {counters} -o qjoule-energy.csv"
+    return f"{record} -- {stat} -- sleep {seconds}"
+
+
+def _import(servers: Sequence[PlannedServer], *, has_rapl: bool) -> str:
+    named = " ".join(
+        f"--server {shlex.quote(server_option(imported_of(planned)))}"
+        for planned in servers
+        if planned.server.tgids
+    )
+    energy = "qjoule-energy.csv" if has_rapl else "estimated"
+    return f"qjoule import perf qjoule-perf.data --energy {energy} {named} -o imported.qjoule"
+
+
+def imported_of(planned: PlannedServer) -> Imported:
+    """What `--server` says of a server that runs."""
+    server = planned.server
+    kinds = set(Flavour)
+    assert server.flavour in kinds and server.tgids
+    return Imported(
+        server.id,
+        server.flavour,
+        frozenset(server.tgids[:1]),
+        server.label,
+        server.version.replace(",", " ")[:40],
+        planned.pool,
+    )

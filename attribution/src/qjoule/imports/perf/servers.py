@@ -1,0 +1,91 @@
+"""Which servers a recording is about: as `--server` says, or as the probes that were hit tell."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from qjoule.errors import UsageError
+from qjoule.imports.perf.scan import Scan
+from qjoule.servers.types import Flavour
+from qjoule.trace.meta import Server
+
+SERVERS_MAX = 16
+_SPEC = re.compile(r"([0-9]{1,2})=([a-z]+)(\+pool)?,([0-9]{1,7}),([^,]{0,40}),(.{1,200})\Z", re.S)
+_POOL = "+pool"
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A server. `tgids`: its main process, or what is known of them; children are its too."""
+
+    id: int
+    flavour: Flavour
+    tgids: frozenset[int]
+    label: str
+    version: str = ""
+    pool: bool = False  #: sessions change threads
+
+    @property
+    def meta(self) -> Server:
+        """As long as none of its probes was hit."""
+        return Server(
+            id=self.id,
+            name=self.label,
+            kind=str(self.flavour),
+            version=self.version,
+            rung="none",
+            reason="imported from perf: none of its probes was hit",
+        )
+
+
+#: `reason` of a server's rung, once one was.
+PROBED = "imported from perf: uprobes on the server's functions"
+
+
+def parse_server(text: str) -> Imported:
+    """`ID=KIND[+pool],PID,VERSION,NAME`. Raises `UsageError`."""
+    match = _SPEC.match(text)
+    kinds = {str(flavour): flavour for flavour in Flavour}
+    if match is None or match[2] not in kinds or not 0 < int(match[1]) <= SERVERS_MAX:
+        raise UsageError(
+            f"'{text[:80]}' is not ID=KIND,PID,VERSION,NAME, such as "
+            "1=mariadb,812,10.11.6,mariadb:3306; --print-commands prints it"
+        )
+    number, kind, pool, pid, version, label = match.groups()
+    return Imported(
+        int(number), kinds[kind], frozenset([int(pid)]), label, version, pool is not None
+    )
+
+
+def server_option(server: Imported) -> str:
+    """What `parse_server` reads."""
+    (pid,) = server.tgids
+    kind = f"{server.flavour}{_POOL if server.pool else ''}"
+    return f"{server.id}={kind},{pid},{server.version},{server.label}"
+
+
+def servers_of(named: tuple[Imported, ...], scan: Scan) -> tuple[Imported, ...]:
+    """Those that were named, and those that only their probes tell of, by number."""
+    known = {server.id: server for server in named}
+    if len(known) < len(named):
+        raise UsageError("two --server have one ID: number them as --print-commands does")
+    for number, hit in scan.hits.items():
+        if number not in known:
+            known[number] = _guessed(number, hit, scan)
+    return tuple(known[number] for number in sorted(known))
+
+
+def _guessed(number: int, hit: dict[int, bytes], scan: Scan) -> Imported:
+    """By the names of its processes. A backend of PostgreSQL belongs to its parent."""
+    mains = set()
+    for tgid, event in hit.items():
+        parent = scan.parents.get(tgid, 0)
+        same = event.startswith(b"pg") and scan.names.get(tgid) == scan.names.get(parent)
+        mains.add(parent if same and parent else tgid)
+    comm = scan.names.get(min(mains), b"")
+    if any(event.startswith(b"pg") for event in hit.values()):
+        flavour = Flavour.POSTGRES
+    else:
+        flavour = Flavour.MARIADB if comm.startswith(b"mariadb") else Flavour.MYSQL
+    return Imported(number, flavour, frozenset(mains), f"{flavour}:pid-{min(mains)}")

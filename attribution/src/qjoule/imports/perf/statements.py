@@ -1,0 +1,45 @@
+"""Texts of statements to shapes, as the tracer's TEXT blocks tell them: each shape once."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qjoule.contract import SHAPE_OTHER, TEXT, Block, Dialect
+from qjoule.shapes import fingerprint
+from qjoule.shapes.reduction import reduce_statement
+from qjoule.trace.statements import MAX_SHAPES
+from qjoule.trace.stream import Frame
+
+_REDUCED_MAX = 4 * MAX_SHAPES  #: distinct statements without literals that are remembered
+
+
+class Shapes:
+    """Bounded: beyond `_REDUCED_MAX` statements without literals all others are one shape."""
+
+    def __init__(self) -> None:
+        self._shape_of: dict[tuple[Dialect, str], int] = {}
+        self._told: set[int] = set()
+        self._frames: list[Frame] = []
+
+    def shape_of(self, text: bytes, statement_bytes: int, dialect: Dialect, server: int) -> int:
+        """The shape's number; its text is told before any query that has it."""
+        is_cut = statement_bytes > len(text)
+        reduced, _ = reduce_statement(text, dialect)
+        key = dialect, reduced + ("…" if is_cut else "")
+        known = self._shape_of.get(key)
+        if known is not None:
+            return known
+        if len(self._shape_of) >= _REDUCED_MAX:
+            return SHAPE_OTHER
+        shape = int(fingerprint(text, dialect, is_cut).fingerprint, 16) or 1
+        self._shape_of[key] = shape
+        if shape not in self._told:
+            self._told.add(shape)
+            row = (shape, statement_bytes, len(text), server, dialect, 0, (0, 0, 0, 0))
+            self._frames.append(Frame(Block.TEXT, 0, np.array([row], TEXT), text))
+        return shape
+
+    def take_frames(self) -> list[Frame]:
+        """TEXT blocks since the last call."""
+        frames, self._frames = self._frames, []
+        return frames
