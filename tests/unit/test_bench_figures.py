@@ -1,0 +1,160 @@
+"""From a run's trace and its client's answer to its line in the table."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attribute_trace import BEGIN_NS, MS, at, write
+from fake_study import outcome
+from qjoule.studies.client import Job, Seen, read_answer
+from qjoule.studies.design import Slot
+from qjoule.studies.energy import Figures, figures
+from qjoule.studies.recording import NotRecorded, RunFailed, _judged
+from qjoule.studies.rows import Head, done
+from qjoule.studies.workload import Latencies, Target
+
+HEAD = Head(1, Slot(1, 1, {"size": 3}), "2026-01-01T00:00:00Z", "a machine", "separate")
+SEEN = Seen(outcome(), 5, 9)
+
+
+def of_span(directory: Path, begin_ms: float, end_ms: float, **changed: Any) -> Figures:
+    return figures(write(directory, **changed), at(begin_ms), at(end_ms), "separate")
+
+
+def test_figures_are_of_the_windows_that_the_span_touches(tmp_path: Path) -> None:
+    """The trace has two windows of 20 ms, of 1 J and 2 J."""
+    first = of_span(tmp_path / "a", 1, 19)
+    assert first.energy_j == pytest.approx(1.0)
+    assert first.power_w == pytest.approx(1.0 / 0.020)
+    second = of_span(tmp_path / "b", 25, 40)
+    assert second.energy_j == pytest.approx(2.0)
+    whole = of_span(tmp_path / "c", 19, 21)
+    assert whole.energy_j == pytest.approx(3.0)
+
+
+def test_figures_of_parts_add_up_to_those_of_the_whole(tmp_path: Path) -> None:
+    parts = [of_span(tmp_path / "a", 0, 20), of_span(tmp_path / "b", 20, 40)]
+    whole = of_span(tmp_path / "c", 0, 40)
+    for name in ("energy_j", "queries_j", "background_j", "server_cpu_s"):
+        assert sum(getattr(p, name) for p in parts) == pytest.approx(getattr(whole, name)), name
+
+
+def test_what_the_server_did_is_told_from_the_rest(tmp_path: Path) -> None:
+    """In the first window 20 ms of queries, 5 ms of the server's purge, nothing else."""
+    found = of_span(tmp_path, 0, 20)
+    assert found.server_cpu_s == pytest.approx(0.025)
+    assert found.queries_j is not None and found.background_j is not None
+    assert found.queries_j / found.background_j == pytest.approx(4)
+    assert found.served_j is not None
+    low, high = found.served_j
+    assert low < found.queries_j + found.background_j < high
+    assert (found.grade, found.energy_source) == ("simulated", "replay")
+
+
+def test_a_trace_without_energy_says_nothing_of_it(tmp_path: Path) -> None:
+    found = of_span(tmp_path, 0, 20, energy=[])
+    assert (found.energy_j, found.queries_j, found.idle_j, found.power_w) == (None,) * 4
+    assert found.served_j is None
+    assert found.grade == "none"
+    assert found.server_cpu_s == pytest.approx(0.025)
+
+
+@pytest.mark.parametrize(
+    ("cause", "lost_ns", "flags"),
+    [
+        ("pump", 0, ("lost_records",)),
+        ("switch", 0, ("hidden_switches",)),
+        ("", 0, ()),
+        ("switch", 5 * MS, ("lost_records",)),
+    ],
+)
+def test_loss_is_a_flag(tmp_path: Path, cause: str, lost_ns: int, flags: tuple[str, ...]) -> None:
+    lost = {"t_ns": BEGIN_NS + MS, "cpu": 0, "cause": cause, "count": 3, "lost_ns": lost_ns}
+    found = of_span(tmp_path, 0, 40, loss=[lost] if cause else [])
+    assert found.flags == flags
+
+
+def test_a_trace_that_was_cut_off_is_flagged(tmp_path: Path) -> None:
+    assert of_span(tmp_path, 0, 40, meta={"complete": False}).flags == ("incomplete_trace",)
+
+
+def test_joules_per_operation_are_the_servers() -> None:
+    found = Figures(9.0, 3.0, 1.0, 4.0, (3.0, 5.0), 4.5, 0.2, "measured", "separate", "perf")
+    run = done(HEAD, SEEN, found, ("unsettled",), "runs/0001.qjoule")
+    assert (run["j_per_operation"], run["j_per_operation_low"], run["j_per_operation_high"]) == (
+        0.04,
+        0.03,
+        0.05,
+    )
+    assert run["flags"] == ["unsettled"]
+    assert json.loads(json.dumps(run, allow_nan=False)) == run
+
+
+def test_without_operations_nothing_is_per_operation() -> None:
+    found = Figures(9.0, 3.0, 1.0, 4.0, (3.0, 5.0), 4.5, 0.2, "measured")
+    seen = replace(SEEN, outcome=outcome(operations=0, wall_s=0))
+    run = done(HEAD, seen, found, (), "")
+    assert (run["j_per_operation"], run["j_per_operation_low"], run["throughput"]) == (None,) * 3
+
+
+def latencies(**commands: tuple[int, float]) -> dict[str, float | None]:
+    of = {name: Latencies(n, mean, 1, 2, 3) for name, (n, mean) in commands.items()}
+    run = done(HEAD, replace(SEEN, outcome=replace(outcome(), commands=of)), Figures(), (), "")
+    return {name: run[f"latency_ns_{name}"] for name in ("mean", "p95")}  # type: ignore[literal-required]
+
+
+def test_latencies_of_several_commands_have_a_mean_and_no_quantiles() -> None:
+    assert latencies(read=(30, 10.0), update=(10, 50.0)) == {"mean": 20.0, "p95": None}
+    assert latencies(read=(30, 10.0), scan=(0, 0.0)) == {"mean": 10.0, "p95": 2}
+    assert latencies(read=(30, 10.0), update=(10, 50.0), all=(40, 21.0)) == {"mean": 21.0, "p95": 2}
+    assert latencies() == {"mean": None, "p95": None}
+
+
+def test_an_answer_is_read_as_it_was_written() -> None:
+    assert read_answer(json.dumps(asdict(SEEN)).encode()) == SEEN
+    assert read_answer(b'{"problem": "no"}') == "no"
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"{", b"[]", b"null", b"{}", b'{"outcome": {}}', b'{"outcome": 3}', b"\xff"]
+)
+def test_what_is_no_answer_is_none(text: bytes) -> None:
+    assert read_answer(text) == ""
+
+
+GOOD = json.dumps(asdict(SEEN)).encode()
+TRACING = b"qjoule: tracing redis\nqjoule: t: 3 queries\n"
+
+
+def test_a_run_is_whole_when_client_and_recorder_say_so() -> None:
+    assert _judged(0, GOOD, TRACING, recorded=True) == SEEN
+    assert _judged(0, GOOD, b"", recorded=False) == SEEN
+
+
+@pytest.mark.parametrize(
+    ("code", "answer", "words", "kind", "message"),
+    [
+        (1, b"", b"qjoule: no BTF: get it\n", NotRecorded, "^no BTF: get it$"),
+        (-9, b"", b"", NotRecorded, "the recorder ended with SIGKILL"),
+        (1, b'{"problem": "gone"}', TRACING, RunFailed, "^gone$"),
+        (7, b"", TRACING, RunFailed, r"no answer \(exit code 7\): t: 3 queries"),
+        (1, GOOD, TRACING + b"qjoule: t: no room\n", RunFailed, "recording failed.*t: no room"),
+    ],
+)
+def test_a_run_that_is_not_whole_says_why(
+    code: int, answer: bytes, words: bytes, kind: type[RunFailed], message: str
+) -> None:
+    with pytest.raises(kind, match=message):
+        _judged(code, answer, words, recorded=True)
+
+
+def test_a_job_is_one_line() -> None:
+    job = Job("ycsb", Target("redis", socket="a\nb"), {"text": "\n", "n": 1, "on": True})
+    line = job.to_line()
+    assert line.count(b"\n") == 1
+    assert json.loads(line)["options"] == {"text": "\n", "n": 1, "on": True}
