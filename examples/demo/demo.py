@@ -20,10 +20,11 @@ import pymysql
 
 from qjoule.errors import QjouleError
 from qjoule.servers.throwaway import MariaDB, temporary_directory
-from query_pairs import query_pairs
+from qjoule.studies.twitter.data import Sizes
+from qjoule.studies.twitter.sql_load import load_mysql
+from qjoule.studies.twitter.sql_pairs import query_pairs
 from report import print_report
 from throwaway_mariadb import connect, server_version, throwaway_mariadb
-from twitter_data import Sizes, load
 
 HERE = Path(__file__).resolve().parent
 STOP_S = 15.0
@@ -70,7 +71,7 @@ def _load(server: MariaDB, sizes: Sizes, seed: int) -> None:
     with connect(server) as connection:
         version = server_version(connection)
         _say(f"MariaDB {version} on 127.0.0.1:{server.port}, in {server.directory}")
-        load(connection, sizes, seed)
+        load_mysql(connection, sizes, seed)
     _say(
         f"{sizes.tweets:,} tweets of {sizes.users:,} users from {sizes.locations:,} locations "
         f"loaded in {time.monotonic() - begin:.1f} s (seed {seed})"

@@ -8,7 +8,6 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import query_pairs
 from qjoule.contract import Dialect
 from qjoule.errors import QjouleError
 from qjoule.model.attribute import attribute
@@ -19,12 +18,13 @@ from qjoule.reporters.json_report import forms
 from qjoule.reporters.pairs import NamedPair, render
 from qjoule.reporters.table import render as render_table
 from qjoule.shapes import fingerprint
+from qjoule.studies.twitter.sql_pairs import Pair
 from qjoule.trace.reader import Trace
 
 TABLE_ROWS = 12  #: both forms of every pair, and what the client's driver says at first
 
 
-def print_report(directory: Path, pairs: tuple[query_pairs.Pair, ...]) -> bool:
+def print_report(directory: Path, pairs: tuple[Pair, ...]) -> bool:
     """Prints the report on a recorded trace to standard output; says whether it is complete.
 
     Raises:
@@ -56,9 +56,7 @@ def latency_intervals(trace: Trace) -> dict[str, Interval]:
     return found
 
 
-def _compared(
-    pair: query_pairs.Pair, seen: dict[str, Form], latencies: dict[str, Interval]
-) -> NamedPair:
+def _compared(pair: Pair, seen: dict[str, Form], latencies: dict[str, Interval]) -> NamedPair:
     """The pair with the form that took more energy per call as the base."""
     found = []
     for form in pair.forms:

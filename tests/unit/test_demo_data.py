@@ -7,8 +7,15 @@ import pytest
 from qjoule.contract import Dialect
 from qjoule.servers.throwaway import temporary_directory
 from qjoule.shapes import fingerprint
-from query_pairs import Form, query_pairs
-from twitter_data import MOST_LOCATIONS, Sizes, location_names, locations, tweets, users
+from qjoule.studies.twitter.data import (
+    MOST_LOCATIONS,
+    Sizes,
+    location_names,
+    locations,
+    tweets,
+    users,
+)
+from qjoule.studies.twitter.sql_pairs import Form, query_pairs
 from workload import run
 
 

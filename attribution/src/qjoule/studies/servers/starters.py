@@ -34,7 +34,7 @@ def mariadb(settings: Settings) -> Iterator[Target]:
 
 @contextmanager
 def mysql(settings: Settings) -> Iterator[Target]:
-    """MySQL as fetched, which waits for the disk at commits only if a setting says so, as MariaDB."""
+    """MySQL as fetched; as MariaDB, it waits for the disk at commits only if a setting says so."""
     password, account = secrets.token_hex(16), service_account("mysql")
     base = fetched("mysql")
     options = ["--skip-log-bin", "--innodb-flush-log-at-trx-commit=0"]

@@ -9,9 +9,8 @@ import threading
 from dataclasses import dataclass, field
 from time import perf_counter_ns
 
-import numpy as np
-
 from qjoule.errors import QjouleError
+from qjoule.studies.latencies import latencies
 from qjoule.studies.workload import Latencies, Outcome
 from qjoule.studies.ycsb.plan import COMMANDS, LONGEST_SCAN, Plan, Settings, plan
 from qjoule.studies.ycsb.records import keys, letters
@@ -122,13 +121,6 @@ def outcome(seen: list[Measured]) -> Outcome:
         client=NAME,
         commands=commands,
     )
-
-
-def latencies(times_ns: list[int]) -> Latencies:
-    """Of at least one operation."""
-    values = np.asarray(times_ns, dtype=float)
-    p50, p95, p99 = (float(value) for value in np.percentile(values, [50, 95, 99]))
-    return Latencies(len(values), float(values.mean()), p50, p95, p99)
 
 
 class _Worker:

@@ -12,7 +12,7 @@ from qjoule.studies.workload import Target
 from qjoule.studies.ycsb.records import Record
 from qjoule.studies.ycsb.store import DATABASE, MARK, TABLE
 
-_ANSWER_MS = 10_000
+_ANSWER_MS, _LONGEST_MS = 10_000, 60_000
 
 
 def _document(key: str, values: Sequence[str]) -> dict[str, Any]:
@@ -95,5 +95,6 @@ class MongodbStore:
             serverSelectionTimeoutMS=_ANSWER_MS,
             directConnection=True,
             maxPoolSize=1,
+            socketTimeoutMS=_LONGEST_MS,
             **login,
         )

@@ -1,7 +1,6 @@
-"""A seeded, Twitter-like data set: locations, users and tweets.
+"""A seeded, Twitter-like data set: locations, users, tweets, and what tweets mention.
 
-The tweets are there twice. `tweets` has its primary key alone, `indexed_tweets` also an index on
-the location and one on the user: the same question to both shows what an index is worth.
+A few users write much and most write little; a few hashtags and users are mentioned everywhere.
 """
 
 from __future__ import annotations
@@ -10,33 +9,16 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import accumulate, islice, product
+from itertools import accumulate, product
 from typing import TypeAlias
 
-import pymysql
-
 Row: TypeAlias = tuple[object, ...]
-
-TABLES = """
-CREATE TABLE locations (
-    name VARCHAR(24) PRIMARY KEY, country VARCHAR(24) NOT NULL,
-    latitude DOUBLE NOT NULL, longitude DOUBLE NOT NULL);
-CREATE TABLE users (
-    id INT PRIMARY KEY, screen_name VARCHAR(24) NOT NULL, location VARCHAR(24) NOT NULL,
-    followers INT NOT NULL, description VARCHAR(160) NOT NULL);
-CREATE TABLE tweets (
-    id INT PRIMARY KEY, user_id INT NOT NULL, location VARCHAR(24) NOT NULL,
-    created_at DATETIME NOT NULL, retweets INT NOT NULL, text VARCHAR(280) NOT NULL);
-CREATE TABLE indexed_tweets LIKE tweets;
-ALTER TABLE indexed_tweets ADD INDEX (location), ADD INDEX (user_id)
-"""
-INDEXED = "INSERT INTO indexed_tweets SELECT * FROM tweets ORDER BY id"
-TABLE_NAMES = ("locations", "users", "tweets", "indexed_tweets")
 
 TWEETS_PER_USER = 20
 TWEETS_PER_LOCATION = 50
 MOST_LOCATIONS = 8_000  #: names of three syllables out of twenty
-_BATCH = 2_000  #: rows in one INSERT
+MOST_MENTIONS = 3  #: of hashtags, and of users, in a tweet
+HASHTAGS = 1_000
 
 _PARTS_OF_NAMES = """
 ba co da el fi go ha in jo ka lu mo na or pe ri sa to ur ve
@@ -67,19 +49,6 @@ class Sizes:
     @property
     def locations(self) -> int:
         return min(MOST_LOCATIONS, max(20, self.tweets // TWEETS_PER_LOCATION))
-
-
-def load(connection: pymysql.Connection, sizes: Sizes, seed: int) -> None:
-    """Creates the tables and fills them. The same sizes and seed give the same rows."""
-    with connection.cursor() as cursor:
-        for statement in TABLES.split(";"):
-            cursor.execute(statement)
-        _insert(cursor, "locations", locations(sizes, seed))
-        _insert(cursor, "users", users(sizes, seed))
-        _insert(cursor, "tweets", tweets(sizes, seed))
-        cursor.execute(INDEXED)
-        cursor.execute(f"ANALYZE TABLE {', '.join(TABLE_NAMES)}")
-        cursor.fetchall()
 
 
 def location_names(sizes: Sizes) -> list[str]:
@@ -120,11 +89,24 @@ def tweets(sizes: Sizes, seed: int) -> Iterator[Row]:
         yield number, writer, chance.choice(names), when, retweets, _sentence(chance, 6, 24)
 
 
+def mentions(sizes: Sizes, seed: int) -> Iterator[tuple[list[str], list[int]]]:
+    """Of each tweet, in their order: hashtags without `#`, and ids of users; up to three of each.
+
+    Popularity of both falls with the rank: the n-th is mentioned in proportion to 1/n.
+    """
+    chance = random.Random(f"mentions {seed}")
+    tags = [f"{chance.choice(_WORDS)}{number}" for number in range(1, HASHTAGS + 1)]
+    people = list(range(1, sizes.users + 1))
+    chance.shuffle(people)  # who is mentioned is not who writes
+    of_tags, of_people = (
+        list(accumulate(1 / rank for rank in range(1, count + 1)))
+        for count in (len(tags), len(people))
+    )
+    for _ in range(sizes.tweets):
+        tagged = chance.choices(tags, cum_weights=of_tags, k=chance.randint(0, MOST_MENTIONS))
+        named = chance.choices(people, cum_weights=of_people, k=chance.randint(0, MOST_MENTIONS))
+        yield list(dict.fromkeys(tagged)), list(dict.fromkeys(named))
+
+
 def _sentence(chance: random.Random, least: int, most: int) -> str:
     return " ".join(chance.choices(_WORDS, k=chance.randint(least, most)))
-
-
-def _insert(cursor: pymysql.cursors.Cursor, table: str, rows: Iterator[Row]) -> None:
-    while batch := list(islice(rows, _BATCH)):
-        marks = ", ".join(["%s"] * len(batch[0]))
-        cursor.executemany(f"INSERT INTO {table} VALUES ({marks})", batch)

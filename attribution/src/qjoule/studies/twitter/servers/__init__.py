@@ -1,0 +1,46 @@
+"""The pairs on each server."""
+
+from __future__ import annotations
+
+import importlib
+
+from qjoule.errors import QjouleError
+from qjoule.studies.twitter.data import Sizes
+from qjoule.studies.twitter.pair import Server
+from qjoule.studies.workload import Target
+
+DATABASE = "qjoule_twitter"  #: unless the target names one
+MARK = "qjoule_twitter_mark"  #: a table or key that says which data are there
+LOADING = "loading"  #: its text while they are not complete
+
+#: Module and class by flavour.
+_SERVERS = {
+    "mariadb": ("sql", "MySqlServer"),
+    "mysql": ("sql", "MySqlServer"),
+    "postgres": ("sql", "PostgresServer"),
+    "redis": ("redis", "RedisServer"),
+    "mongodb": ("mongodb", "MongodbServer"),
+    "cassandra": ("cassandra", "CassandraServer"),
+}
+FLAVOURS = frozenset(_SERVERS)
+
+
+def open_server(target: Target, sizes: Sizes) -> Server:
+    """Raises QjouleError: the driver is not installed, or the server does not answer."""
+    module, name = _SERVERS[target.flavour]
+    try:
+        found = getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    except ModuleNotFoundError as error:
+        raise QjouleError(f"{error.name} is missing: pip install 'qjoule[bench]'") from error
+    try:
+        server: Server = found(target, sizes)
+    except (*found.errors, OSError) as error:
+        raise QjouleError(
+            f"{target.flavour} at {target.host}:{target.port} does not answer: {error}"
+        ) from error
+    return server
+
+
+def mark_of(sizes: Sizes, seed: int) -> str:
+    """What the mark says of complete data."""
+    return f"{sizes.tweets} tweets, seed {seed}"
