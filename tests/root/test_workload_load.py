@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -45,8 +48,8 @@ def test_a_level_of_the_measured_peak(target: Target) -> None:
     second = Load().run(target, {**options, "seed": 2})
     for found in (first, second):
         assert found.errors == 0
-        assert set(found.commands) == {"read", "update", "range"}
-        assert sum(each.operations for each in found.commands.values()) == found.operations
+        assert set(found.commands) == {"read", "update", "range", "all"}
+        assert found.commands["all"].operations == found.operations
         assert found.wall_s >= 1.0
     said = [
         [note for note in found.notes if "peak was measured at" in note]
@@ -118,6 +121,37 @@ def test_a_server_that_stops_for_a_while(postgres: DatabaseServer) -> None:
     assert found.commands["read"].mean_ns > 0.1e9
     assert found.commands["read"].p95_ns > 0.5e9
     assert any("after their arrival" in note for note in found.notes)
+
+
+def test_no_load_outlives_who_started_it(postgres: DatabaseServer) -> None:
+    target = target_of(postgres)
+    options = {**SHORT, "peak_per_s": 100, "level": 100, "seconds": 60.0}
+    Load().prepare(target, options)
+    program = (
+        "import sys; from qjoule.studies.workload import Target; "
+        "from qjoule.studies.workloads.load import Load; "
+        f"Load().run({target!r}, {options!r})"
+    )
+    counted = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'qjoule-bench'"
+    with postgres.connect() as connection:
+
+        def connected() -> int:
+            return int(connection.execute(counted).fetchone()[0])
+
+        client = subprocess.Popen([sys.executable, "-c", program])
+        try:
+            assert eventually(lambda: connected() >= 4)
+        finally:
+            client.kill()
+            client.wait()
+        assert eventually(lambda: connected() == 0)
+
+
+def eventually(said: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + 20
+    while not said() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return said()
 
 
 def test_a_server_that_dies() -> None:

@@ -17,10 +17,8 @@ def table(grade: str = "measured", server: str = "a") -> pd.DataFrame:
     rows = [
         {
             "status": "done",
-            "wall_s": 10.0,
-            "operations": round(level * 100),
             "throughput": level * 10.0,
-            "energy_j": (50 + level / 2 + run) * 10,
+            "power_w": 50 + level / 2 + run,
             "j_per_operation": None,
             "grade": grade,
             "idle_policy": "separate",

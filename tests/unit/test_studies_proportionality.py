@@ -22,14 +22,12 @@ LOAD = np.array([0.0, 0.25, 0.5, 0.75, 1.0])
 
 
 def table(powers: dict[float, list[float]], **more: Any) -> pd.DataFrame:
-    """Runs of 10 s of which a load of 100 % does 1,000 operations a second."""
+    """Runs of which a load of 100 % does 1,000 operations a second."""
     rows = [
         {
             "status": "done",
-            "wall_s": 10.0,
-            "operations": round(level * 100),
             "throughput": level * 10,
-            "energy_j": power * 10,
+            "power_w": power,
             "j_per_operation": None if level == 0 else power / level / 20,
             "grade": "measured",
             "idle_policy": "separate",
@@ -127,7 +125,7 @@ def test_what_is_missing_is_unknown(left_out: float, said: str) -> None:
 def test_failed_runs_and_unknown_energy_are_left_out_and_counted() -> None:
     runs = table(LINEAR)
     runs.loc[0, "status"] = "failed"
-    runs.loc[2, "energy_j"] = None
+    runs.loc[2, "power_w"] = None
     (found,) = proportionality(runs)
     assert found.skipped == 2
     assert [level.runs for level in found.levels] == [1, 1, 2]

@@ -107,7 +107,7 @@ def frontier(runs: pd.DataFrame, energy: Energy = "machine") -> Frontier:
             several grades, energy sources, idle policies or machines would be mixed.
     """
     good = usable(runs)
-    good = good[pd.to_numeric(good["operations"], errors="coerce").gt(0)]
+    good = good[pd.to_numeric(good["throughput"]).gt(0)]
     if energy == "attributed":
         good = good[pd.to_numeric(good["j_per_operation"], errors="coerce").gt(0)]
     names = factors_of(runs)
@@ -227,4 +227,4 @@ def _values(estimates: Sequence[Estimate]) -> Array:
 def _efficiency(runs: pd.DataFrame, energy: Energy) -> Array:
     if energy == "attributed":
         return 1 / runs["j_per_operation"].to_numpy(float)
-    return efficiency(runs["operations"].to_numpy(float), runs["energy_j"].to_numpy(float))
+    return efficiency(runs["throughput"].to_numpy(float), runs["power_w"].to_numpy(float))

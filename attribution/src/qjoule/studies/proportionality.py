@@ -44,10 +44,13 @@ _DRAWS = 10_000
 _BEHIND = 0.95  # of what should have been answered: less than that is saturated
 
 
-def efficiency(operations: Array, energy_j: Array) -> Array:
-    """Operations per joule; NaN where the energy is unknown or 0. Shapes: equal, any."""
+def efficiency(throughput: Array, power_w: Array) -> Array:
+    """Operations per joule, from operations per second; NaN where the power is unknown or 0.
+
+    Shapes: equal, any.
+    """
     with np.errstate(divide="ignore", invalid="ignore"):
-        found = np.asarray(operations, float) / np.asarray(energy_j, float)
+        found = np.asarray(throughput, float) / np.asarray(power_w, float)
     return np.where(np.isfinite(found), found, np.nan)
 
 
@@ -121,7 +124,7 @@ class Proportionality:
 
     Attributes:
         configuration: the other factors of its runs.
-        skipped: runs that failed or have no energy.
+        skipped: runs that failed or whose power is unknown.
         missing: why figures are unknown, a line each.
     """
 
@@ -171,16 +174,16 @@ def proportionality(runs: pd.DataFrame, factor: str = "level") -> list[Proportio
 
 
 def usable(runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs that are done and whose energy and throughput are known."""
-    energy = pd.to_numeric(runs["energy_j"], errors="coerce")
+    """The runs that are done and whose power and throughput are known."""
+    power = pd.to_numeric(runs["power_w"], errors="coerce")
     rate = pd.to_numeric(runs["throughput"], errors="coerce")
-    return runs[(runs["status"] == "done") & energy.gt(0) & rate.notna()]
+    return runs[(runs["status"] == "done") & power.gt(0) & rate.notna()]
 
 
 def _of_one(runs: pd.DataFrame, column: str, configuration: dict[str, object]) -> Proportionality:
     good = usable(runs)
     if good.empty:
-        raise QjouleError("no run that is done has an energy: see 'qjoule doctor'")
+        raise QjouleError("no run that is done has a power: see 'qjoule doctor'")
     percent = pd.to_numeric(good[column])
     groups = {float(level): good[percent == level] for level in sorted(percent.unique())}
     rng = np.random.default_rng(0)
@@ -231,7 +234,7 @@ def _level(level: float, runs: pd.DataFrame, relative: Estimate, at_peak: float)
     throughput = mean(runs["throughput"].to_numpy(float))
     answered = throughput.value or 0.0
     own = pd.to_numeric(runs["j_per_operation"], errors="coerce").to_numpy(float)
-    per_joule = efficiency(runs["operations"].to_numpy(float), runs["energy_j"].to_numpy(float))
+    per_joule = efficiency(runs["throughput"].to_numpy(float), _power(runs))
     with np.errstate(divide="ignore"):
         machine = np.where(per_joule > 0, 1 / per_joule, np.nan)
     return Level(
@@ -252,8 +255,7 @@ def _relative(load: Array, power: Array, draws: Array) -> list[Estimate]:
 
 
 def _power(runs: pd.DataFrame) -> Array:
-    found: Array = runs["energy_j"].to_numpy(float) / runs["wall_s"].to_numpy(float)
-    return found
+    return runs["power_w"].to_numpy(float)
 
 
 def _one_minus(estimate: Estimate) -> Estimate:

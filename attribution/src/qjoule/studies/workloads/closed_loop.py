@@ -15,6 +15,8 @@ from qjoule.studies.workload import Latencies
 #: Runs the operation of this number (from 0, over all connections); returns its command's name.
 Operation = Callable[[int], str]
 
+ALL = "all"  #: the operations of every command together
+
 
 @dataclass
 class Loop:
@@ -82,11 +84,13 @@ def closed_loop(connections: Sequence[Operation], seconds: float, operations: in
 def latencies(
     by_command: Mapping[str, Sequence[int] | npt.NDArray[np.int64]],
 ) -> dict[str, Latencies]:
-    """Mean and percentiles of each command that has operations; in: nanoseconds."""
+    """Of each command that has operations, and of `all` where several have; in: nanoseconds."""
+    known = {command: each for command, each in sorted(by_command.items()) if len(each)}
+    if len(known) > 1:
+        known[ALL] = np.concatenate([np.asarray(each) for each in known.values()])
     found = {}
-    for command, each in sorted(by_command.items()):
-        if len(each):
-            p50, p95, p99 = np.percentile(each, [50, 95, 99])
-            mean = float(np.mean(each))
-            found[command] = Latencies(len(each), mean, float(p50), float(p95), float(p99))
+    for command, each in known.items():
+        p50, p95, p99 = np.percentile(each, [50, 95, 99])
+        mean = float(np.mean(each))
+        found[command] = Latencies(len(each), mean, float(p50), float(p95), float(p99))
     return found

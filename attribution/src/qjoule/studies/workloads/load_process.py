@@ -7,8 +7,10 @@ others do, by the clock that all processes share (CLOCK_MONOTONIC).
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -91,7 +93,11 @@ def _started(shares: list[Share]) -> Iterator[list[Connection]]:
             pipes.append(ours)
             with theirs:
                 arguments = [sys.executable, "-c", _PROGRAM, str(theirs.fileno())]
-                processes.append(subprocess.Popen(arguments, pass_fds=[theirs.fileno()]))
+                processes.append(
+                    subprocess.Popen(
+                        arguments, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()]
+                    )
+                )
         for pipe, share in zip(pipes, shares, strict=True):
             _send(pipe, share)
         yield pipes
@@ -132,6 +138,7 @@ def main() -> None:
             clients += [open_client(share.target, share.rows) for _ in range(share.connections)]
             pipe.send(("connected", None))
             begin_ns = pipe.recv()
+            threading.Thread(target=_end_with_parent, args=(pipe,), daemon=True).start()
             work = _peak if share.arrivals_ns is None else _load
             pipe.send(("done", work(share, clients, begin_ns)))
         except QjouleError as error:
@@ -139,6 +146,13 @@ def main() -> None:
         finally:
             for client in clients:
                 client.close()
+
+
+def _end_with_parent(pipe: Connection) -> None:
+    """Nothing more is received, so what there is to read is the end of who started this process."""
+    with suppress(OSError):
+        pipe.poll(None)
+    os._exit(1)
 
 
 def _load(share: Share, clients: list[Client], begin_ns: int) -> Sent:
