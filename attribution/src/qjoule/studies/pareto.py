@@ -49,7 +49,7 @@ class Configuration:
     """The runs of one combination of levels.
 
     Attributes:
-        label: `work_mem=64MB, parallel_workers=2`.
+        label: `work_mem=64MB, parallel_workers=2`, of the factors that differ.
         performance: operations per second. efficiency: operations per joule. Geometric means.
         on_front: no other configuration's means beat it.
     """
@@ -119,7 +119,8 @@ def frontier(runs: pd.DataFrame, energy: Energy = "machine") -> Frontier:
         (group["throughput"].to_numpy(float), _efficiency(group, energy)) for _, group in groups
     ]
     levels = [dict(zip(names, found, strict=True)) for found, _ in groups]
-    labels = [", ".join(f"{name}={level}" for name, level in each.items()) for each in levels]
+    varied = [name for name in names if len({str(each[name]) for each in levels}) > 1]
+    labels = [", ".join(f"{name}={each[name]}" for name in varied) for each in levels]
     performance = [geometric_mean(speed) for speed, _ in samples]
     efficiencies = [geometric_mean(per_joule) for _, per_joule in samples]
     front = pareto_front(_values(performance), _values(efficiencies))
