@@ -1,0 +1,279 @@
+"""A study's statistics as text: means, tests, checks, pairs, energy against time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich.style import Style
+from rich.table import Table
+from rich.text import Text
+
+from qjoule.reporters import format as fmt
+from qjoule.reporters.plain import Page, page_width, ruled_table
+from qjoule.studies.statistics.assumptions import Check
+from qjoule.studies.statistics.design import BY
+from qjoule.studies.statistics.pairwise import ALPHA, Pairs
+from qjoule.studies.statistics.regression import Interval, Line
+from qjoule.studies.statistics.sample import MEASURED_BY, Sample
+from qjoule.studies.statistics.study import RANKS, WELCH, Findings, Mean, Response, Study
+
+_MIN_WIDTH = 60
+_FALLBACK = 80
+_MOST_ROWS = 40  #: of means or pairs; JSON and the plots' tables have all
+_HOLDS = {True: "holds", False: "fails", None: fmt.UNKNOWN}
+
+
+def render(study: Study, *, width: int | None = None, color: bool = False) -> str:
+    """The study as text that ends with a line feed; `width` in cells, by default the terminal's."""
+    page = Page(page_width(width, _MIN_WIDTH, _FALLBACK), color)
+    for one in study.responses:
+        _response(page, one)
+    _energy_time(page, study)
+    _notes(page, study.notes)
+    return page.text()
+
+
+def _response(page: Page, one: Response) -> None:
+    sample = one.sample
+    _title(page, f"{sample.response} in {sample.unit}")
+    page.print(Text(_measured(sample)))
+    page.print()
+    _means(page, one)
+    _notes(page, [*sample.notes, *_interval_note(sample), *one.notes])
+    if one.tests is not None:
+        _tests(page, one.tests)
+        _pairs(page, one.tests.combinations, "combination")
+        for name, pairs in one.tests.factors:
+            _pairs(page, pairs, name)
+
+
+def _title(page: Page, title: str) -> None:
+    page.print(Text(fmt.one_line(title), style=Style(bold=True)))
+
+
+def _measured(sample: Sample) -> str:
+    said = [
+        f"{column.replace('_', ' ')} {' and '.join(fmt.one_line(one) for one in found[:4])}"
+        for column, found in sample.measured_by.items()
+        if column in MEASURED_BY
+    ]
+    mixed = " MIXED: see below." if sample.mixed else ""
+    return f"{len(sample.values)} of {sample.all_runs} runs; {', '.join(said)}.{mixed}"
+
+
+def _interval_note(sample: Sample) -> list[str]:
+    if sample.own_interval is None:
+        return []
+    return [
+        f"each run knows its own value to ±{sample.own_interval:.1%}; where that error is common "
+        "to all runs, more of them do not reduce it"
+    ]
+
+
+def _means(page: Page, one: Response) -> None:
+    names = one.sample.design.names
+    table = ruled_table()
+    _name_column(table, BY.join(names) or "all runs")
+    for heading in ("runs", "mean", "95 % interval", "sd", ""):
+        table.add_column(heading, justify="right" if heading else "left", no_wrap=True)
+    texts = [group.letters for group in one.tests.combinations.groups] if one.tests else []
+    for number, mean in enumerate(one.means[:_MOST_ROWS]):
+        table.add_row(*_mean(mean), texts[number] if texts else "")
+    page.print(table)
+    _more(page, len(one.means))
+    if any(texts):
+        page.print(Text("A letter in common: not shown to differ.", style="dim"))
+    page.print()
+
+
+def _mean(mean: Mean) -> tuple[str, str, str, str, str]:
+    name = fmt.one_line(BY.join(mean.levels)) or fmt.UNKNOWN
+    return name, str(mean.runs), _number(mean.mean), _range(mean.low, mean.high), _number(mean.sd)
+
+
+def _tests(page: Page, tests: Findings) -> None:
+    table, anova = ruled_table(total=True), tests.anova
+    _name_column(table, f"ANOVA, type {'I' * anova.type}")
+    for heading in ("share", "sum sq", "df", "F", "p", "Holm p", "part. η²", "ω²"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for effect in anova.effects:
+        table.add_row(
+            fmt.one_line(effect.name),
+            _percent(effect.eta_squared),
+            _number(effect.sum_sq),
+            str(effect.df),
+            _number(effect.f),
+            _p(effect.p),
+            _p(effect.p_holm),
+            _percent(effect.partial_eta_squared),
+            _percent(effect.omega_squared),
+        )
+    total = sum(effect.sum_sq for effect in anova.effects) + anova.sum_sq_error
+    table.add_section()
+    table.add_row(
+        "error",
+        _percent(anova.sum_sq_error / total if total else None),
+        _number(anova.sum_sq_error),
+        str(anova.df_error),
+    )
+    page.print(table)
+    page.print()
+    _checks(page, tests.assumptions.checks)
+    _other_tests(page, tests)
+    _decision(page, tests)
+    _notes(page, anova.notes)
+
+
+def _checks(page: Page, checks: Sequence[Check]) -> None:
+    table = ruled_table()
+    table.add_column("assumption", max_width=24)
+    table.add_column("")
+    table.add_column("statistic", justify="right")
+    table.add_column("p", justify="right")
+    table.add_column("what it means", min_width=20)
+    for one in checks:
+        table.add_row(one.name, _HOLDS[one.holds], _number(one.statistic), _p(one.p), one.words)
+    page.print(table)
+    page.print()
+
+
+def _other_tests(page: Page, tests: Findings) -> None:
+    table = ruled_table()
+    _name_column(table, "where assumptions fail")
+    for heading in ("effect", "F", "df", "p", "Holm p"):
+        table.add_column(heading, justify="left" if heading == "effect" else "right")
+    if tests.welch is not None:
+        welch = tests.welch
+        df = f"{_number(welch.df)}; {_number(welch.df_error)}" if welch.df else fmt.UNKNOWN
+        said = fmt.one_line(welch.note) or "combinations"
+        table.add_row(WELCH, said, _number(welch.f), df, _p(welch.p), fmt.UNKNOWN)
+    for row in tests.ranks.effects:
+        df = f"{row.df}; {tests.ranks.df_error}"
+        name = fmt.one_line(row.name)
+        table.add_row(RANKS, name, _number(row.f), df, _p(row.p), _p(row.p_holm))
+    page.print(table)
+    page.print()
+
+
+def _decision(page: Page, tests: Findings) -> None:
+    page.print(Text(f"The {tests.decides} decides: {tests.why}.", style=Style(bold=True)))
+    for effect in tests.effects():
+        if effect.p_holm is None:
+            verdict = "no test"
+        elif effect.p_holm < ALPHA:
+            verdict = "makes a difference"
+        else:
+            verdict = "is not shown to make a difference"
+        name = fmt.one_line(effect.name)
+        share = f"; {_percent(effect.eta_squared)} of the variance" if effect.eta_squared else ""
+        page.print(Text(f"  {name}: {verdict} (Holm p {_p(effect.p_holm)}{share})"))
+    page.print()
+
+
+def _pairs(page: Page, pairs: Pairs, of: str) -> None:
+    _title(page, f"Pairs by {of}, {pairs.method}, 95 % together")
+    if of != "combination":
+        groups = ", ".join(
+            f"{fmt.one_line(one.name)} {_number(one.mean)} {one.letters}".rstrip()
+            for one in pairs.groups[:_MOST_ROWS]
+        )
+        page.print(Text(f"Means: {groups}"))
+    if pairs.pairs:
+        table = ruled_table()
+        _name_column(table, "pair")
+        for heading in ("difference", "95 % interval", "p", "Hedges' g", "its interval"):
+            table.add_column(heading, justify="right", no_wrap=True)
+        ordered = sorted(pairs.pairs, key=lambda pair: -abs(pair.difference))
+        for pair in ordered[:_MOST_ROWS]:
+            names = (pairs.groups[pair.one].name, pairs.groups[pair.other].name)
+            table.add_row(
+                " − ".join(fmt.one_line(name) for name in names),  # noqa: RUF001
+                _number(pair.difference),
+                _range(pair.low, pair.high),
+                _p(pair.p),
+                _number(pair.size.g),
+                _range(pair.size.low, pair.size.high),
+            )
+        page.print(table)
+        _more(page, len(pairs.pairs))
+    _notes(page, pairs.notes)
+    page.print()
+
+
+def _energy_time(page: Page, study: Study) -> None:
+    if study.energy_time is None:
+        return
+    sample, _, lines = study.energy_time
+    _title(page, "Energy (J) against time (s): the slope is a power in W")
+    page.print(Text(_measured(sample)))
+    table = ruled_table()
+    _name_column(table, "runs of")
+    for heading in ("runs", "slope", "intercept", "R²", "Pearson", "Spearman"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for line in lines[:_MOST_ROWS]:
+        table.add_row(*_line(line))
+    page.print(table)
+    _more(page, len(lines))
+    page.print(Text("Below each value its 95 % interval.", style="dim"))
+    page.print()
+
+
+def _line(line: Line) -> tuple[str, ...]:
+    name = f"{fmt.one_line(line.factor)} {fmt.one_line(line.level)}" if line.factor else "all"
+    if line.note:
+        return name, str(line.runs), line.note
+    return (
+        name,
+        str(line.runs),
+        _interval(line.slope),
+        _interval(line.intercept),
+        _number(line.r_squared),
+        _interval(line.pearson),
+        _interval(line.spearman),
+    )
+
+
+def _interval(one: Interval) -> str:
+    return f"{_number(one.value)}\n{_range(one.low, one.high, digits=2)}"
+
+
+def _name_column(table: Table, heading: str) -> None:
+    table.add_column(fmt.one_line(heading), overflow="fold", min_width=8)
+
+
+def _more(page: Page, rows: int) -> None:
+    if rows > _MOST_ROWS:
+        page.print(Text(f"{rows - _MOST_ROWS} more: see --json.", style="dim"))
+
+
+def _notes(page: Page, notes: Iterable[str]) -> None:
+    said = [fmt.one_line(note) for note in notes]
+    for note in said:
+        page.print(Text(f"note: {note}"))
+    if said:
+        page.print()
+
+
+def _number(value: float | None, digits: int = 3) -> str:
+    """`digits` significant; far from 1 with an exponent, since a sum of squares has no prefix."""
+    if not fmt.is_known(value):
+        return fmt.UNKNOWN
+    if value != 0 and not 1e-4 <= abs(value) < 1e6:
+        return f"{value:.{digits - 1}e}"
+    return fmt.significant(value, digits)
+
+
+def _range(low: float | None, high: float | None, digits: int = 3) -> str:
+    if low is None and high is None:
+        return fmt.UNKNOWN
+    return f"{_number(low, digits)} … {_number(high, digits)}"
+
+
+def _percent(value: float | None) -> str:
+    return fmt.UNKNOWN if value is None else f"{value:.1%}"
+
+
+def _p(value: float | None) -> str:
+    if value is None:
+        return fmt.UNKNOWN
+    return "<0.0001" if value < 0.0001 else f"{value:.4f}"
