@@ -39,7 +39,7 @@ Examples:
   qjoule compare before.json after.json --json
   qjoule compare shop.qjoule shop.qjoule --pair 5e1d…=91ab…
   qjoule compare a1 a2 a3 a4 a5 --vs b1 b2 b3 b4 b5
-  qjoule compare a*.qjoule --vs b*.qjoule --gate 'J/call <= 1.05' --junit out.xml
+  qjoule compare a* --vs b* --gate 'J/call <= 1.05' --junit out.xml
 
 \b
 Exit codes:
@@ -50,7 +50,7 @@ Exit codes:
      reaches both sides of the limit, or the spread between runs is not known
 """,
 )
-@click.argument("paths", type=str, metavar="A [A…] [--vs] B [B…]", nargs=-1)
+@click.argument("paths", type=str, metavar="A… [--vs] B…", nargs=-1)
 @click.option(
     "--vs",
     is_flag=True,
