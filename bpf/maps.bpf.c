@@ -8,6 +8,7 @@
 #include "voltdb.bpf.h"
 #include "cassandra.bpf.h"
 #include "mongodb_state.bpf.h"
+#include "more_counters.bpf.h"
 #include "task_budget.bpf.h"
 
 const volatile struct qj_plan plan = {};
@@ -22,6 +23,8 @@ struct budgets_map budgets SEC(".maps");
 struct counter_map cycles SEC(".maps");
 struct counter_map instructions SEC(".maps");
 struct counter_map llc_misses SEC(".maps");
+struct more_counters_map more_counters SEC(".maps");
+struct more_readings_map more_readings SEC(".maps");
 struct sums_map sums_even SEC(".maps");
 struct sums_map sums_odd SEC(".maps");
 struct namings_map namings SEC(".maps");

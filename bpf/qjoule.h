@@ -17,10 +17,11 @@
 #include <linux/types.h>
 #endif
 
-#define QJ_CONTRACT_VERSION 5
+#define QJ_CONTRACT_VERSION 6
 
 #define QJ_COMM_BYTES	     16
 #define QJ_COUNTERS	     3	   /* cycles, instructions, LLC misses, in this order */
+#define QJ_MORE		     12	   /* further counters that a user may ask for */
 #define QJ_WHOLE	     65535 /* as a share: all of it */
 #define QJ_SAID_UNKNOWN	     (~0ULL)
 #define QJ_TEXT_BYTES	     4096 /* a statement is read, hashed and shown up to here */
@@ -103,8 +104,9 @@ enum qj_loss {
 	QJ_LOSS_ENERGY = 11, /* the tracer could not read an energy counter */
 	QJ_LOSS_PUMP = 12,   /* the reader was too slow or too late; counted by the tracer */
 	QJ_LOSS_SWITCH = 13, /* a context switch was not shown: a stretch may be partly another's */
-	QJ_LOSS_MULTIPLEXED = 14, /* a counter counted for a part of a segment, and was scaled */
-	QJ_LOSS_TASK_RATE = 15,	  /* task events beyond what a user, or all users, may cause */
+	/* A counter counted for a part of a segment, and was scaled; a further one, also none. */
+	QJ_LOSS_MULTIPLEXED = 14,
+	QJ_LOSS_TASK_RATE = 15, /* task events beyond what a user, or all users, may cause */
 	QJ_LOSS_MAX = 16,
 };
 
@@ -162,6 +164,13 @@ struct qj_segment {
 struct qj_segment_counters {
 	struct qj_segment segment;
 	__u64 counters[QJ_COUNTERS]; /* increments over the segment, scaled to all of it */
+};
+
+/* In place of qj_segment_counters where further counters are read: they tell no energy. */
+struct qj_segment_more {
+	struct qj_segment_counters counted;
+	__u16 shares[QJ_MORE]; /* as `counted` of a segment, of each by itself; 0: no increment */
+	__u64 more[QJ_MORE];   /* increments over the segment, scaled to all of it */
 };
 
 struct qj_query {
@@ -320,7 +329,7 @@ struct qj_hello {
 	__u64 realtime_ns;
 	__u64 window_ns;
 	__u32 cpus;
-	__u32 counters; /* bit i: counters[i] is being read */
+	__u32 counters; /* bit i: counters[i] is being read; bit QJ_COUNTERS + i: more[i] */
 	__u32 domains;
 	__u32 grade;
 	char energy_source[32];
@@ -374,6 +383,7 @@ enum qj_block_kind {
 	QJ_BLOCK_FLUSH = 14, /* no payload; `t_ns`: every segment that began before has been sent */
 	QJ_BLOCK_END = 15,
 	QJ_BLOCK_CHILD = 16,
+	QJ_BLOCK_SEGMENT_MORE = 17,
 };
 
 #define QJ_BLOCK_MAGIC 0x31424a51 /* "QJB1" */
@@ -394,6 +404,7 @@ struct qj_block {
 #endif
 QJ_ASSERT_SIZE(qj_segment, 40);
 QJ_ASSERT_SIZE(qj_segment_counters, 64);
+QJ_ASSERT_SIZE(qj_segment_more, 184);
 QJ_ASSERT_SIZE(qj_query, 88);
 QJ_ASSERT_SIZE(qj_child, 88);
 QJ_ASSERT_SIZE(qj_text, 24);

@@ -211,7 +211,7 @@ int query_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_n
 	} else {
 		send_ended(cpu, thread);
 		fill_query(&thread->ended, thread, end_ns, bpf_get_current_pid_tgid());
-		if (plan.counters)
+		if (plan.counters || plan.more)
 			send_ended(cpu, thread);
 		else
 			cpu->has_ended = 1;

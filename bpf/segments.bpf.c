@@ -7,7 +7,7 @@
 /* Recording without counters: the common case, and the one that is worth batches. */
 static __always_inline bool in_batches(void)
 {
-	return plan.mode == QJ_MODE_RECORD && !plan.counters;
+	return plan.mode == QJ_MODE_RECORD && !plan.counters && !plan.more;
 }
 
 /*

@@ -82,8 +82,8 @@ struct qj_plan {
 	__u32 counters; /* bit i: counter i is read */
 	__u32 tracer_tgid;
 	__u32 reader_tgid;
-	__u32 root_tgid; /* the root part, which counts as the tracer */
-	__u32 reserved;
+	__u32 root_tgid;    /* the root part, which counts as the tracer */
+	__u32 more;	    /* bit i: further counter i is read */
 	__u32 only_running; /* only `running` processes and their children are servers */
 	__u32 redis;	    /* one of the servers is a Redis */
 	__u32 core_threads; /* CPUs of the largest core; 1: no SMT, nothing to look at */
@@ -169,6 +169,11 @@ struct qj_ring_segment {
 struct qj_ring_segment_counters {
 	struct qj_ring_head head;
 	struct qj_segment_counters segment;
+};
+
+struct qj_ring_segment_more {
+	struct qj_ring_head head;
+	struct qj_segment_more segment;
 };
 
 struct qj_ring_query {

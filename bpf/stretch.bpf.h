@@ -4,6 +4,7 @@
 #define QJOULE_STRETCH_BPF_H
 
 #include "emit.bpf.h"
+#include "more_counters.bpf.h"
 #include "overlap.bpf.h"
 #include "sums.bpf.h"
 
@@ -154,6 +155,17 @@ static __always_inline void fill_segment(struct qj_segment *s, const struct qj_c
 	s->counted = 0;
 }
 
+static __always_inline void fill_counted(struct qj_segment_counters *s,
+					 const struct qj_cpu_state *cpu, __u64 t0, __u64 now,
+					 const struct measured *m)
+{
+	fill_segment(&s->segment, cpu, t0, now);
+	s->segment.valid = m->valid;
+	s->segment.counted = m->counted;
+	for (int i = 0; i < QJ_COUNTERS; i++)
+		s->counters[i] = m->counters[i];
+}
+
 static __always_inline bool emit_plain(const struct qj_cpu_state *cpu, __u64 t0, __u64 now)
 {
 	struct qj_ring_segment *r = reserve(sizeof(*r));
@@ -176,11 +188,7 @@ static __always_inline bool emit_with_counters(const struct qj_cpu_state *cpu, _
 		return false;
 	r->head.block = QJ_BLOCK_SEGMENT_COUNTERS;
 	r->head.text_bytes = 0;
-	fill_segment(&r->segment.segment, cpu, t0, now);
-	r->segment.segment.valid = m->valid;
-	r->segment.segment.counted = m->counted;
-	for (int i = 0; i < QJ_COUNTERS; i++)
-		r->segment.counters[i] = m->counters[i];
+	fill_counted(&r->segment, cpu, t0, now, m);
 	submit(r);
 	return true;
 }
@@ -195,6 +203,37 @@ static __always_inline void emit_segment(struct qj_cpu_state *cpu, __u64 t0, __u
 }
 
 /*
+ * The same as account_stretch() where further counters are read. Room in the ring comes first: they
+ * are read into it, as they are too many for the stack. Without room they are read all the same.
+ */
+static __always_inline void account_with_more(struct qj_cpu_state *cpu, __u64 t0, __u64 now)
+{
+	bool owned = cpu->owner_kind != QJ_OWNER_IDLE && t0 && t0 < now;
+	struct qj_ring_segment_more *r = owned ? reserve(sizeof(*r)) : 0;
+	struct measured m = {};
+	__u32 least;
+
+	if (!r) {
+		counters_since(cpu, &m);
+		more_since(0);
+		if (!owned)
+			return;
+		count_loss(cpu, QJ_LOSS_SEGMENT);
+		__sync_fetch_and_add(&cpu->lost_ns, now - t0);
+		return;
+	}
+	counters_since(cpu, &m);
+	least = more_since(&r->segment);
+	count_counter_loss(cpu, &m);
+	if (least != QJ_WHOLE && (!m.valid || m.counted == QJ_WHOLE))
+		count_loss(cpu, QJ_LOSS_MULTIPLEXED);
+	r->head.block = QJ_BLOCK_SEGMENT_MORE;
+	r->head.text_bytes = 0;
+	fill_counted(&r->segment.counted, cpu, t0, now, &m);
+	submit(r);
+}
+
+/*
  * Accounts for the time from t0 to now, which nobody else will, and takes the readings that the
  * next stretch begins with. t0 is 0 where there is no stretch yet.
  */
@@ -202,6 +241,10 @@ static __always_inline void account_stretch(struct qj_cpu_state *cpu, __u64 t0, 
 {
 	struct measured m = {};
 
+	if (plan.more) {
+		account_with_more(cpu, t0, now);
+		return;
+	}
 	if (plan.counters)
 		counters_since(cpu, &m);
 	if (tells_overlap())

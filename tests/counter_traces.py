@@ -17,31 +17,42 @@ SHAPES: dict[str, tuple[int, int, int, int]] = {
 Counts = dict[str, tuple[int, int, int, int]]
 
 
-def write(directory: Path, counts: Counts | None = None, calls: int = 2, **changed: Any) -> Path:
-    """One CPU that runs each shape's calls one after another, then background work for 5 ms.
+def segments(counts: Counts | None = None, calls: int = 2) -> list[dict[str, Any]]:
+    """Each shape's calls one after another on one CPU, then background work for 5 ms.
 
     The background work retires a million instructions in ten million cycles, with 5,000 misses.
     """
     of_shapes = SHAPES if counts is None else counts
-    segments, queries, now = [], [], 0.0
-    for number, (name, (ms, *counted)) in enumerate(of_shapes.items(), 1):
+    found, now = [], 0.0
+    for number, (ms, *counted) in enumerate(of_shapes.values(), 1):
         for call in range(calls):
-            query = 1 + call * len(of_shapes) + number
-            segments.append(_counted(now, now + ms, 1, query, counted))
-            queries.append(_query(now, now + ms, query, name, number))
+            found.append(_counted(now, now + ms, 1, 1 + call * len(of_shapes) + number, counted))
             now += ms
-    segments.append(_counted(now, now + 5, 2, None, [10_000_000, 1_000_000, 5_000]))
+    found.append(_counted(now, now + 5, 2, None, [10_000_000, 1_000_000, 5_000]))
+    return found
+
+
+def write(directory: Path, counts: Counts | None = None, calls: int = 2, **changed: Any) -> Path:
+    """A trace of those segments. `changed`: as `attribute_trace.write` has it."""
+    of_shapes = SHAPES if counts is None else counts
+    ran = segments(counts, calls)
+    names = [name for name in of_shapes for _ in range(calls)]
+    numbers = {name: number for number, name in enumerate(of_shapes, 1)}
     meta = {
         "counters": ("cycles", "instructions", "llc_misses"),
-        "end_ns": hand.at(now + 5),
+        "end_ns": ran[-1]["t1_ns"],
         **changed.pop("meta", {}),
     }
     tables = {
-        "segments": segments,
-        "queries": queries,
+        "segments": ran,
+        "queries": [
+            {**hand.query(0, 0, segment["query"], name, "query", {}), "shape": numbers[name]}
+            | {"begin_ns": segment["t0_ns"], "end_ns": segment["t1_ns"]}
+            for segment, name in zip(ran, names, strict=False)
+        ],
         "shapes": [
             {"shape": number, "fingerprint": name, "text": f"select {name}"}
-            for number, name in enumerate(of_shapes, 1)
+            for name, number in numbers.items()
         ],
     }
     return hand.write(directory, **(tables | changed), meta=meta)
@@ -58,7 +69,3 @@ def _counted(
         "llc_misses": misses,
         "counted": 1.0,
     }
-
-
-def _query(begin: float, end: float, number: int, name: str, shape: int) -> dict[str, Any]:
-    return {**hand.query(begin, end, number, name, "query", {}), "shape": shape}

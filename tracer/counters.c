@@ -10,23 +10,34 @@
 #include <unistd.h>
 
 #include "qjoule.skel.h"
+#include "root/protocol.h"
 #include "root_part.h"
+
+#define ALL (QJ_COUNTERS + QJ_MORE)
+
+const char *const counter_names[QJ_COUNTERS] = {"cycles", "instructions", "llc-misses"};
 
 struct counters {
 	const struct qj_cpu *cpus;
 	unsigned cpu_count;
 	unsigned mask;
-	int fds[]; /* cpu_count for each counter, -1 none */
+	int fds[]; /* cpu_count for each of ALL counters, -1 none */
 };
 
 /* Opens counter `i` on every CPU that has it; says on stderr if some have not. */
-static void open_on_all(struct counters *counters, int i, uint32_t type, uint64_t config)
+static void open_on_all(struct counters *counters, unsigned i, const struct counter_option *option)
 {
 	unsigned missing = 0;
+	char name[32];
 	int err = 0;
 
+	snprintf(name, sizeof(name), "more %u", i - QJ_COUNTERS);
+	if (i < QJ_COUNTERS)
+		snprintf(name, sizeof(name), "%s", counter_names[i]);
+
 	for (unsigned c = 0; c < counters->cpu_count; c++) {
-		int fd = root_part_counter(type, config, counters->cpus[c].cpu, true);
+		int fd = root_part_counter(option->type, option->config, counters->cpus[c].cpu,
+					   RP_COUNTER_TIMES | option->flags);
 
 		counters->fds[i * counters->cpu_count + c] = fd;
 		if (fd < 0) {
@@ -37,11 +48,11 @@ static void open_on_all(struct counters *counters, int i, uint32_t type, uint64_
 	if (err == ECONNRESET) /* nothing can be attached: that is told then */
 		return;
 	if (missing == counters->cpu_count)
-		fprintf(stderr, "qjoule-tracer: counter %s is not available: %s\n",
-			counter_names[i], strerror(err));
+		fprintf(stderr, "qjoule-tracer: counter %s is not available: %s\n", name,
+			strerror(err));
 	else if (missing)
 		fprintf(stderr, "qjoule-tracer: counter %s is not available on %u of %u CPUs: %s\n",
-			counter_names[i], missing, counters->cpu_count, strerror(err));
+			name, missing, counters->cpu_count, strerror(err));
 	if (missing < counters->cpu_count)
 		counters->mask |= 1u << i;
 }
@@ -49,7 +60,7 @@ static void open_on_all(struct counters *counters, int i, uint32_t type, uint64_
 struct counters *counters_open(const struct options *options, const struct qj_cpu *cpus,
 			       unsigned cpu_count)
 {
-	size_t bytes = QJ_COUNTERS * cpu_count * sizeof(int);
+	size_t bytes = ALL * cpu_count * sizeof(int);
 	struct counters *counters = calloc(1, sizeof(*counters) + bytes);
 
 	if (!counters)
@@ -57,13 +68,9 @@ struct counters *counters_open(const struct options *options, const struct qj_cp
 	counters->cpus = cpus;
 	counters->cpu_count = cpu_count;
 	memset(counters->fds, 0xff, bytes);
-	for (int i = 0; i < QJ_COUNTERS; i++) {
-		uint32_t type = options->counters[i].type;
-
-		if (type == UINT32_MAX) /* not asked for */
-			continue;
-		open_on_all(counters, i, type, options->counters[i].config);
-	}
+	for (unsigned i = 0; i < ALL; i++)
+		if (options->counters[i].type != UINT32_MAX) /* asked for */
+			open_on_all(counters, i, &options->counters[i]);
 	return counters;
 }
 
@@ -71,7 +78,7 @@ void counters_close(struct counters *counters)
 {
 	if (!counters)
 		return;
-	for (unsigned i = 0; i < QJ_COUNTERS * counters->cpu_count; i++)
+	for (unsigned i = 0; i < ALL * counters->cpu_count; i++)
 		if (counters->fds[i] >= 0)
 			close(counters->fds[i]);
 	free(counters);
@@ -90,16 +97,19 @@ int counters_give(const struct counters *counters, struct qjoule_bpf *skeleton)
 	    skeleton->maps.llc_misses,
 	};
 
-	for (int i = 0; i < QJ_COUNTERS; i++) {
-		if (!(counters->mask & (1u << i)))
-			continue;
+	for (unsigned i = 0; i < ALL; i++) {
+		const struct bpf_map *map =
+		    i < QJ_COUNTERS ? maps[i] : skeleton->maps.more_counters;
+
 		for (unsigned c = 0; c < counters->cpu_count; c++) {
 			const int *fd = &counters->fds[i * counters->cpu_count + c];
+			uint32_t key = counters->cpus[c].cpu;
 
+			if (i >= QJ_COUNTERS)
+				key = key * QJ_MORE + i - QJ_COUNTERS;
 			if (*fd < 0)
 				continue;
-			if (bpf_map_update_elem(bpf_map__fd(maps[i]), &counters->cpus[c].cpu, fd,
-						0)) {
+			if (bpf_map_update_elem(bpf_map__fd(map), &key, fd, 0)) {
 				int err = -errno;
 
 				fprintf(stderr,

@@ -14,6 +14,9 @@
 
 #include "options.h"
 
+/* As options and messages call them; further counters are `more` and their number, from 0. */
+extern const char *const counter_names[QJ_COUNTERS];
+
 struct counters;
 struct qjoule_bpf;
 
@@ -25,7 +28,7 @@ struct counters *counters_open(const struct options *options, const struct qj_cp
 			       unsigned cpu_count);
 void counters_close(struct counters *counters);
 
-/* Bit i: counter i is being read, at least on some CPUs. */
+/* Bit i: counter i is being read, at least on some CPUs; the further ones follow the others. */
 unsigned counters_mask(const struct counters *counters);
 
 /* Puts the events into the programs' maps. Returns 0 or a negative errno, said on stderr. */

@@ -119,7 +119,7 @@ static int read_unit(int sysfs_fd, const char *name, double *unit_j, struct ener
 static int open_event(struct perf_source *self, const struct event *event, const struct qj_cpu *cpu,
 		      const char *domain, struct energy_why *why)
 {
-	int fd = root_part_counter(event->type, event->config, cpu->cpu, false);
+	int fd = root_part_counter(event->type, event->config, cpu->cpu, 0);
 
 	if (fd < 0)
 		return why_fail(why, fd, "perf_event_open of %s on CPU %u: %s", domain, cpu->cpu,

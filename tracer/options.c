@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "counter_options.h"
 #include "plan_options.h"
 #include "topology.h"
 
@@ -47,6 +48,9 @@ static const char usage[] =
     "  --tags                        read what clients say of their queries to the server\n"
     "  --counter cycles|instructions|llc-misses[=TYPE:CONFIG]\n"
     "                                a counter to read, by default the hardware's\n"
+    "  --counter more=TYPE:CONFIG[:u|:k]\n"
+    "                                a further one, told with segments; u: of user space\n"
+    "                                alone, k: of the kernel; may be repeated\n"
     "  --reader PID                  who reads the stream: counted as tracer\n"
     "  --control-fd FD               stop at its end of file\n"
     "  --root FD                     the root part's socket: it loads and attaches\n"
@@ -196,7 +200,7 @@ static int parse_one(struct options *o, int option, const char *value)
 		o->tags = true;
 		return 0;
 	case OPT_COUNTER:
-		return plan_counter(o, value);
+		return counter_option(o, value);
 	case OPT_READER:
 		err = parse_unsigned(value, 1, INT32_MAX, &n);
 		o->reader = n;
@@ -229,7 +233,7 @@ int options_parse(struct options *o, int argc, char **argv)
 	o->cpu_topology = TOPOLOGY_DIR;
 	o->control_fd = -1;
 	o->root_fd = -1;
-	for (int i = 0; i < QJ_COUNTERS; i++)
+	for (int i = 0; i < QJ_COUNTERS + QJ_MORE; i++)
 		o->counters[i].type = UINT32_MAX;
 
 	opterr = 0;
@@ -249,5 +253,7 @@ int options_parse(struct options *o, int argc, char **argv)
 	}
 	if (optind < argc)
 		return fail("the command line", argv[optind]);
+	if (o->more_counters && o->mode == QJ_MODE_LIVE)
+		return fail("--counter", "more"); /* sums have no room for them */
 	return 0;
 }

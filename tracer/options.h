@@ -52,6 +52,13 @@ struct probe {
 	unsigned code_bytes;
 };
 
+/* What to count, as perf_event_open(2) has it. */
+struct counter_option {
+	uint32_t type;
+	uint32_t flags; /* RP_COUNTER_USER, RP_COUNTER_KERNEL: there alone */
+	uint64_t config;
+};
+
 struct options {
 	enum qj_mode mode;
 	unsigned window_ms;
@@ -69,11 +76,8 @@ struct options {
 	bool only_running;
 	struct probe probes[MAX_PROBES];
 	unsigned probe_count;
-	/* perf_event type and config per counter; type ~0: not read. */
-	struct {
-		uint32_t type;
-		uint64_t config;
-	} counters[QJ_COUNTERS];
+	struct counter_option counters[QJ_COUNTERS + QJ_MORE]; /* type ~0: not read */
+	unsigned more_counters;				       /* how many of the last QJ_MORE */
 	bool tags; /* read what clients say within their queries */
 	pid_t reader;
 	int control_fd; /* its end of file stops the tracer; -1 none */
@@ -82,7 +86,6 @@ struct options {
 };
 
 extern const char *const probe_role_names[PROBE_ROLES];
-extern const char *const counter_names[QJ_COUNTERS];
 
 /* Fills `options`; on a mistake says what is wrong in one line on stderr and returns -1. */
 int options_parse(struct options *options, int argc, char **argv);

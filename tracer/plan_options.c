@@ -2,7 +2,6 @@
 #include "plan_options.h"
 
 #include <errno.h>
-#include <linux/perf_event.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,8 +36,6 @@ const char *const probe_role_names[PROBE_ROLES] = {
     [PROBE_MONGODB_REQUEST] = "mongodb-request",
     [PROBE_MONGODB_DONE] = "mongodb-done",
 };
-
-const char *const counter_names[QJ_COUNTERS] = {"cycles", "instructions", "llc-misses"};
 
 bool plan_number(const char *text, char stop, uint64_t max, uint64_t *out, const char **rest)
 {
@@ -274,26 +271,4 @@ int plan_hotspot(struct options *o, const char *value)
 							 .array_length = n[7],
 							 .array_data = n[8]};
 	return 0;
-}
-
-int plan_counter(struct options *o, const char *value)
-{
-	static const uint64_t hardware[] = {PERF_COUNT_HW_CPU_CYCLES, PERF_COUNT_HW_INSTRUCTIONS,
-					    PERF_COUNT_HW_CACHE_MISSES};
-	size_t length = strcspn(value, "=");
-	uint64_t type = PERF_TYPE_HARDWARE, config;
-
-	for (int i = 0; i < QJ_COUNTERS; i++) {
-		if (strlen(counter_names[i]) != length || strncmp(counter_names[i], value, length))
-			continue;
-		config = hardware[i];
-		value += length;
-		if (*value && (!plan_number(value + 1, ':', UINT32_MAX - 1, &type, &value) ||
-			       !plan_number(value, '\0', UINT64_MAX, &config, NULL)))
-			return -1;
-		o->counters[i].type = type;
-		o->counters[i].config = config;
-		return 0;
-	}
-	return -1;
 }

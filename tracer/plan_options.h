@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* The options that name servers, their probe points and counters: values of parts with colons. */
+/* The options that name servers, and their probe points: values of parts with colons. */
 #ifndef QJ_PLAN_OPTIONS_H
 #define QJ_PLAN_OPTIONS_H
 
@@ -22,6 +22,5 @@ int plan_pool(struct options *options, const char *value);
 int plan_cql_port(struct options *options, const char *value);
 int plan_restart(struct options *options, const char *value);
 int plan_hotspot(struct options *options, const char *value);
-int plan_counter(struct options *options, const char *value);
 
 #endif /* QJ_PLAN_OPTIONS_H */

@@ -48,7 +48,8 @@ static int fill_plan(struct qj_plan *plan, struct probes *probes, const struct o
 	plan->tags = options->tags;
 	plan->slice_ns = (uint64_t)options->window_ms * 1000000;
 	plan->rings = probes->ring_count;
-	plan->counters = counters_mask(probes->counters);
+	plan->counters = counters_mask(probes->counters) & ((1u << QJ_COUNTERS) - 1);
+	plan->more = counters_mask(probes->counters) >> QJ_COUNTERS;
 	plan->tracer_tgid = getpid();
 	plan->reader_tgid = options->reader;
 	/* A CPU that comes online later belongs to none that we know. */
@@ -218,6 +219,8 @@ static void size_maps(struct qjoule_bpf *skeleton, const struct options *options
 	bpf_map__set_max_entries(skeleton->maps.cycles, cpus);
 	bpf_map__set_max_entries(skeleton->maps.instructions, cpus);
 	bpf_map__set_max_entries(skeleton->maps.llc_misses, cpus);
+	bpf_map__set_max_entries(skeleton->maps.more_counters,
+				 skeleton->rodata->plan.more ? cpus * QJ_MORE : 1);
 }
 
 /* The verifier's log is long: --verbose shows it, everybody else gets one line from us. */

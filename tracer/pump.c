@@ -66,6 +66,9 @@ static int take_record(void *ctx, void *data, size_t bytes)
 	case QJ_BLOCK_SEGMENT_COUNTERS:
 		stream_add(pump->stream, head->block, record, sizeof(struct qj_segment_counters));
 		break;
+	case QJ_BLOCK_SEGMENT_MORE:
+		stream_add(pump->stream, head->block, record, sizeof(struct qj_segment_more));
+		break;
 	case QJ_RING_BATCH:
 		batches_received(pump->batches, data);
 		break;

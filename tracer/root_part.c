@@ -97,18 +97,18 @@ static int instead(int own, const struct rp_request *request)
 	return err ? err : fd;
 }
 
-int root_part_counter(uint32_t type, uint64_t config, unsigned cpu, bool times)
+int root_part_counter(uint32_t type, uint64_t config, unsigned cpu, uint32_t flags)
 {
-	struct perf_event_attr attr = {.size = sizeof(attr), .type = type, .config = config};
-	struct rp_request request = {.kind = RP_COUNTER,
-				     .pid = (int)cpu,
-				     .number = type,
-				     .flags = times ? RP_COUNTER_TIMES : 0,
-				     .size = config};
+	struct perf_event_attr attr = {.size = sizeof(attr),
+				       .type = type,
+				       .config = config,
+				       .read_format = flags & RP_COUNTER_TIMES,
+				       .exclude_kernel = !!(flags & RP_COUNTER_USER),
+				       .exclude_user = !!(flags & RP_COUNTER_KERNEL)};
+	struct rp_request request = {
+	    .kind = RP_COUNTER, .pid = (int)cpu, .number = type, .flags = flags, .size = config};
 	int fd;
 
-	if (times)
-		attr.read_format = PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING;
 	fd = (int)syscall(SYS_perf_event_open, &attr, -1, (int)cpu, -1, PERF_FLAG_FD_CLOEXEC);
 	return fd >= 0 ? fd : instead(-errno, &request);
 }

@@ -22,11 +22,11 @@ int root_part_socket(void);
 int root_part_ask(const struct rp_request *request, int fd, int *out);
 
 /*
- * A counter of all that runs on a CPU (perf_event_open(2)). `times`: reading it also tells how long
- * it was enabled and counted. Opened with our own rights where they suffice. Returns a descriptor
- * or a negative errno.
+ * A counter of all that runs on a CPU (perf_event_open(2)). `flags`: RP_COUNTER_... of
+ * root/protocol.h. Opened with our own rights where they suffice. Returns a descriptor or a
+ * negative errno.
  */
-int root_part_counter(uint32_t type, uint64_t config, unsigned cpu, bool times);
+int root_part_counter(uint32_t type, uint64_t config, unsigned cpu, uint32_t flags);
 
 /* ROOT/PATH, an energy_uj file, likewise; `root_fd` is ROOT, opened. */
 int root_part_energy_file(int root_fd, const char *root, const char *path);

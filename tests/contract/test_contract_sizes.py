@@ -19,6 +19,7 @@ HEADER = Path(__file__).parents[2] / "bpf" / "qjoule.h"
 STRUCTS = {
     "qj_segment": contract.SEGMENT,
     "qj_segment_counters": contract.SEGMENT_COUNTERS,
+    "qj_segment_more": contract.SEGMENT_MORE,
     "qj_query": contract.QUERY,
     "qj_child": contract.CHILD,
     "qj_text": contract.TEXT,
@@ -53,6 +54,7 @@ CONSTANTS = {
     "QJ_CONTRACT_VERSION": contract.CONTRACT_VERSION,
     "QJ_BLOCK_MAGIC": contract.BLOCK_MAGIC,
     "QJ_COUNTERS": len(contract.COUNTER_NAMES),
+    "QJ_MORE": contract.MORE_COUNTERS,
     "QJ_WHOLE": contract.WHOLE,
     "QJ_TEXT_BYTES": contract.TEXT_BYTES,
     "QJ_LATENCY_BUCKETS": contract.LATENCY_BUCKETS,

@@ -82,6 +82,15 @@ def test_an_event_without_a_metric_is_told_per_1000_instructions() -> None:
     assert sums(events, [1.0]).estimates(0)["r01c2_pki"].value == pytest.approx(2.0)
 
 
+def test_without_instructions_events_are_told_per_second_of_cpu_time() -> None:
+    events = {"page-faults": event(30), "branch-misses": event(6)}
+    found = sums(events, [2e9]).estimates(0)
+    assert {name: one.value for name, one in found.items()} == pytest.approx(
+        {"page-faults_per_s": 15.0, "branch-misses_per_s": 3.0}
+    )
+    assert not metrics_of([])
+
+
 def test_nothing_is_both_told_and_missing() -> None:
     events = ["cycles", "instructions", "L1-dcache-load-misses"]
     told = {metric.name for metric in metrics_of(events)}

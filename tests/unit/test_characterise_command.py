@@ -159,6 +159,47 @@ def test_a_trace_without_queries_can_be_taken_by_server(tmp_path: Path) -> None:
     assert row["calls"] is None
 
 
+def test_further_counters_that_took_turns_have_intervals(tmp_path: Path) -> None:
+    """Branch misses were counted in one call of two; instructions:u in all of both."""
+    segments = [
+        segment | {"more": [misses, segment["instructions"] // 4], "more_counted": [share, 1.0]}
+        for call, segment in enumerate(counter_traces.segments())
+        for misses, share in ([(1000 + 10 * call, 0.5)] if call % 2 else [(None, 0.0)])
+    ]
+    meta = {"more_counters": ("branch-misses", "instructions:u")}
+    trace = counter_traces.write(tmp_path / "trace", segments=segments, meta=meta)
+    (row,) = document(trace, "--by", "server")["rows"]
+    kernel, misses = (row["metrics"][n] for n in ("kernel_instruction_share", "branch_mpki"))
+    assert kernel == {"value": 0.75, "ci95": [0.75, 0.75], "counted_share": 1.0}
+    seen = [s for s in segments if s["more"][0] is not None]
+    total = sum(s["more"][0] for s in seen) / sum(s["instructions"] for s in seen)
+    assert misses["value"] == pytest.approx(1000 * total)
+    low, high = misses["ci95"]
+    assert low < misses["value"] < high
+    lengths = [s["t1_ns"] - s["t0_ns"] for s in segments]
+    half = sum(s["t1_ns"] - s["t0_ns"] for s in seen) / 2 / sum(lengths)
+    assert misses["counted_share"] == pytest.approx(half)
+    shown = " ".join(run(trace, "--by", "server").output.split())
+    assert f"Counted for a part of the CPU time: branch MPKI {half:.1%}".replace("%", " %") in shown
+    assert "±" in shown
+
+
+def test_lists_that_are_not_of_the_named_counters_are_not_counted(tmp_path: Path) -> None:
+    segments = [
+        segment | {"more": more, "more_counted": [1.0] * len(more or ())}
+        for segment, more in zip(
+            counter_traces.segments(), [[5, 6], None, [], [1], *[None] * 5], strict=True
+        )
+    ]
+    trace = counter_traces.write(
+        tmp_path / "trace", segments=segments, meta={"more_counters": ("branch-misses",)}
+    )
+    (row,) = document(trace, "--by", "server")["rows"]
+    assert row["metrics"]["branch_mpki"]["value"] == pytest.approx(
+        1000 / segments[3]["instructions"]
+    )
+
+
 def test_traces_of_different_machines_are_flagged(tmp_path: Path) -> None:
     machines = {"host": "b", "cpu": "Other CPU", "begin_ns": hand.BEGIN_NS + 1}
     a = counter_traces.write(tmp_path / "a.qjoule")

@@ -13,6 +13,7 @@ import pytest
 import fake_tracer as ft
 from qjoule.contract import (
     COUNTER_NAMES,
+    MORE_COUNTERS,
     QUERY,
     SHAPE_OTHER,
     TRACER_CPU,
@@ -95,6 +96,36 @@ def test_segments_counters_and_validity() -> None:
     assert (lacking["cycles"], lacking["counted"]) == (None, None)
     assert (last["query"], last["package"]) == (None, 0)
     assert (last["cycles"], last["counted"]) == (None, None)
+
+
+def test_further_counters_are_lists_by_the_names_of_the_meta() -> None:
+    plain = ft.block(Block.SEGMENT, ft.segment(T0 + 5, T0 + 9, 7))
+    segments = ft.records(
+        Block.SEGMENT,
+        [
+            ft.segment(T0 + 1, T0 + 4, 8, valid=0b111, counted=WHOLE),
+            ft.segment(T0 + 2, T0 + 4, 8),
+        ],
+    )
+    counted = [{"segment": each, "counters": np.array([10, 20, 30])} for each in segments]
+    shares = np.zeros(MORE_COUNTERS, np.uint16)
+    shares[:2] = WHOLE, WHOLE // 5
+    more = np.arange(MORE_COUNTERS)
+    records = ft.records(Block.SEGMENT_COUNTERS, counted)
+    block = ft.block(
+        Block.SEGMENT_MORE, *({"counted": r, "shares": shares, "more": more} for r in records)
+    )
+    meta = Meta(more_counters=("branch-misses", "instructions:u", "r01c2"))
+    found = Collected(ft.head() + plain + block + ft.end(T0 + 10), meta=meta)
+    first, second, last = found.rows("segments")
+    assert first["cycles"] == 10
+    assert second["cycles"] is None
+    for row in (first, second):
+        assert row["more"] == [0, 1, None]
+        assert row["more_counted"] == pytest.approx([1, 0.2, 0])
+    assert (last["more"], last["more_counted"]) == ([None] * 3, [0] * 3), "it has none"
+    nameless = Collected(ft.head() + block + ft.end(T0 + 10)).rows("segments")
+    assert [row["more"] for row in nameless] == [None, None]
 
 
 def test_without_counters_their_columns_are_null() -> None:

@@ -54,7 +54,10 @@ BAD = {
     "--pg-states": ["", "1:1:2:3:4:5"],
     "--pg-replies": ["", "1:0x10"],
     "--pg-memory": ["", "1:0x10:0:0x8"],
-    "--counter": ["", "cycles=", "cycles=1", "cycles=1:", "cycles=:0", "cycle", "cycles=x:0"],
+    "--counter": [
+        *("", "cycles=", "cycles=1", "cycles=1:", "cycles=:0", "cycle", "cycles=x:0", "more"),
+        *("more=", "more=1", "more=1:", "more=:0", "more=1:0:", "more=1:0:x", "more=1:u"),
+    ],
     "--reader": ["", "0", "-1", "2147483648"],
     "--control-fd": ["", "-1", "stdin"],
     "--root": ["", "-1", "stdin"],

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from qjoule.contract import MORE_COUNTERS
 from vm.support import machine
 from vm.support.fake_rapl import CPU_MW, IDLE_MW, POWER_MW, REST_S, module_parameters
 from vm.support.mariadb import copy_server, plan_arguments, statements_text
@@ -53,5 +54,6 @@ def arm64(tmp_path_factory: pytest.TempPathFactory) -> machine.Run:
     machine.build("arm64")
     directory = tmp_path_factory.mktemp("arm64")
     (directory / "replay").write_text(replay_text())
-    variables = {"REPLAY": "/share/replay", "COMPETITORS": str(COMPETITORS)}
+    many = " ".join(["--counter more=4:8"] * MORE_COUNTERS)
+    variables = {"REPLAY": "/share/replay", "COMPETITORS": str(COMPETITORS), "MANY": many}
     return machine.run("arm64", HERE / "guest" / "arm64.sh", directory, variables)

@@ -38,11 +38,12 @@ int answer_counter(struct peer *peer, const struct rp_request *request, struct a
 	struct perf_event_attr attr = {
 	    .size = sizeof(attr), .type = request->number, .config = request->size};
 
-	if (request->pid < 0 || request->flags & ~RP_COUNTER_TIMES ||
+	if (request->pid < 0 || request->flags & ~RP_COUNTER_FLAGS ||
 	    attr.type == PERF_TYPE_TRACEPOINT || attr.type == PERF_TYPE_BREAKPOINT)
 		return -EINVAL;
-	if (request->flags)
-		attr.read_format = PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING;
+	attr.read_format = request->flags & RP_COUNTER_TIMES;
+	attr.exclude_kernel = !!(request->flags & RP_COUNTER_USER);
+	attr.exclude_user = !!(request->flags & RP_COUNTER_KERNEL);
 	answer->fd =
 	    syscall(SYS_perf_event_open, &attr, -1, request->pid, -1, PERF_FLAG_FD_CLOEXEC);
 	return answer->fd < 0 ? -errno : 0;
@@ -139,9 +140,9 @@ int answer_map(struct peer *peer, const struct rp_request *request, struct answe
 		return -EINVAL;
 
 	const struct bpf_map *maps[] = {
-	    skeleton->maps.batches,    skeleton->maps.cycles,	 skeleton->maps.instructions,
-	    skeleton->maps.llc_misses, skeleton->maps.sums_even, skeleton->maps.sums_odd,
-	    skeleton->maps.bss,
+	    skeleton->maps.batches,    skeleton->maps.cycles,	     skeleton->maps.instructions,
+	    skeleton->maps.llc_misses, skeleton->maps.sums_even,     skeleton->maps.sums_odd,
+	    skeleton->maps.bss,	       skeleton->maps.more_counters,
 	};
 
 	for (unsigned i = 0; answer->fd < 0 && i < sizeof(maps) / sizeof(maps[0]); i++)
@@ -159,10 +160,11 @@ static struct bpf_program *program_of(uint32_t number, enum bpf_prog_type type,
 	if (!skeleton || number >= (uint32_t)skeleton->skeleton->prog_cnt)
 		return NULL;
 	program = *skeleton->skeleton->progs[number].prog;
-	return bpf_program__fd(program) >= 0 && bpf_program__type(program) == type &&
-		       bpf_program__expected_attach_type(program) == attach
-		   ? program
-		   : NULL;
+
+	bool fits = bpf_program__fd(program) >= 0 && bpf_program__type(program) == type &&
+		    bpf_program__expected_attach_type(program) == attach;
+
+	return fits ? program : NULL;
 }
 
 static int keep(struct bpf_link *link)

@@ -53,8 +53,12 @@ enum rp_kind {
 
 /* Of a request, `flags`. */
 enum rp_flag {
-	RP_COUNTER_TIMES = 1, /* RP_COUNTER: it also tells how long it was enabled, and counted */
-	RP_LOAD_VERBOSE = 1,  /* RP_LOAD: what libbpf and the verifier say goes to stderr */
+	/* RP_COUNTER: it also tells how long it was enabled and counted, as read_format says it */
+	RP_COUNTER_TIMES = 3,
+	RP_COUNTER_USER = 4,   /* RP_COUNTER: counts in user space alone, or in ... */
+	RP_COUNTER_KERNEL = 8, /* ... the kernel */
+	RP_COUNTER_FLAGS = 15,
+	RP_LOAD_VERBOSE = 1, /* RP_LOAD: what libbpf and the verifier say goes to stderr */
 };
 
 /* What of a process RP_OPEN opens. */

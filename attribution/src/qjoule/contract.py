@@ -9,9 +9,10 @@ from enum import IntEnum, IntFlag
 
 import numpy as np
 
-CONTRACT_VERSION = 5
+CONTRACT_VERSION = 6
 BLOCK_MAGIC = 0x31424A51
 COUNTER_NAMES = ("cycles", "instructions", "llc_misses")
+MORE_COUNTERS = 12  #: further ones that a user may ask for
 WHOLE = 65535  #: as a share (`counted` of a segment): all of it
 LATENCY_BUCKETS = 48
 TEXT_BYTES = 4096
@@ -162,6 +163,7 @@ class Block(IntEnum):
     FLUSH = 14
     END = 15
     CHILD = 16
+    SEGMENT_MORE = 17
 
 
 SEGMENT = np.dtype(
@@ -179,6 +181,13 @@ SEGMENT = np.dtype(
     ]
 )
 SEGMENT_COUNTERS = np.dtype([("segment", SEGMENT), ("counters", "<u8", (len(COUNTER_NAMES),))])
+SEGMENT_MORE = np.dtype(
+    [
+        ("counted", SEGMENT_COUNTERS),
+        ("shares", "<u2", (MORE_COUNTERS,)),
+        ("more", "<u8", (MORE_COUNTERS,)),
+    ]
+)
 QUERY = np.dtype(
     [
         ("query", "<u8"),
@@ -350,6 +359,7 @@ RECORDS: dict[Block, np.dtype] = {
     Block.ENERGY: ENERGY,
     Block.SEGMENT: SEGMENT,
     Block.SEGMENT_COUNTERS: SEGMENT_COUNTERS,
+    Block.SEGMENT_MORE: SEGMENT_MORE,
     Block.QUERY: QUERY,
     Block.CHILD: CHILD,
     Block.TASK: TASK,

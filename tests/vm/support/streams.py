@@ -42,9 +42,10 @@ class Recorded:
             sums[cause] = sums.get(cause, 0) + count
         return sums
 
-    def trace(self, directory: Path) -> Trace:
+    def trace(self, directory: Path, more_counters: tuple[str, ...] = ()) -> Trace:
         """The trace that `qjoule record` would have made of it."""
-        record(Stream(io.BytesIO(self.data)), TraceWriter(directory), fingerprint, Meta(host="vm"))
+        meta = Meta(host="vm", more_counters=more_counters)
+        record(Stream(io.BytesIO(self.data)), TraceWriter(directory), fingerprint, meta)
         return Trace(directory)
 
 

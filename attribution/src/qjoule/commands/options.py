@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from qjoule.machine.perf_events import PerfEvent, parse_events
 from qjoule.model.coefficients import IDLE_POLICIES
 
 calibration = click.option(
@@ -61,6 +62,23 @@ client_tags = click.option(
     help="MySQL, MariaDB, PostgreSQL, Cassandra, Redis: also read tags that clients send to the "
     "server, in comments (sqlcommenter), attributes, custom payloads and names of connections: "
     "those of clients on other hosts.",
+)
+
+
+def _events(
+    _context: click.Context, _parameter: click.Parameter, text: str | None
+) -> tuple[PerfEvent, ...]:
+    return () if text is None else parse_events(text)
+
+
+counters = click.option(
+    "--counters",
+    callback=_events,
+    metavar="NAME[,NAME…]",
+    help="Also count these events, by perf's names (for `qjoule characterise`): branch-misses, "
+    "L1-dcache-load-misses, raw r01c2, L2-misses=r3f24 under a name; :u or :k: of user space or "
+    "the kernel alone. Cycles, instructions and cache-misses are always counted. Where they are "
+    "more than the CPU can count at a time they take turns, and what each counted is told.",
 )
 
 

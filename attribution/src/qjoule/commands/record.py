@@ -14,7 +14,7 @@ from qjoule.commands import options
 from qjoule.commands.record_meta import trace_meta
 from qjoule.commands.say import say
 from qjoule.contract import Mode, Rung
-from qjoule.errors import QjouleError
+from qjoule.errors import QjouleError, UsageError
 from qjoule.live.directory import inside
 from qjoule.live.stopping import stopping
 from qjoule.live.telling import listening
@@ -29,6 +29,7 @@ from qjoule.live.tracer import (
 )
 from qjoule.machine.calibration import TRACE_FILE, Calibration
 from qjoule.machine.in_force import to_record
+from qjoule.machine.perf_events import PerfEvent
 from qjoule.model.labels import BY_THREAD
 from qjoule.reporters.missing import lost
 from qjoule.root_part.client import Program, root_part
@@ -63,6 +64,7 @@ Examples:
   sudo qjoule record -d 60 --agent
   sudo qjoule record -d 60 --children
   sudo qjoule record -d 60 --client-tags
+  sudo qjoule record -d 60 --counters branch-misses,instructions:u
   sudo qjoule record -o load.qjoule -- pgbench -T 30 shop
 """,
 )
@@ -123,6 +125,7 @@ Examples:
 )
 @options.client_tags
 @click.option("--no-counters", is_flag=True, help="Leave the hardware counters alone.")
+@options.counters
 @click.option(
     "--capture-literals",
     is_flag=True,
@@ -151,11 +154,14 @@ def command(
     children: bool,
     client_tags: bool,
     no_counters: bool,
+    counters: tuple[PerfEvent, ...],
     capture_literals: bool,
     group: int | None,
     program: tuple[str, ...],
 ) -> int:
     """Record a trace: until Ctrl-C, for -d seconds, or while CMD runs."""
+    if no_counters and counters:
+        raise UsageError("--counters and --no-counters: give one of them")
     root_part().need("recording")
     chosen = None if rung == "auto" else Rung[rung.upper()]
     agents = find_and_put_agents(pids, client_tags=client_tags) if agent else {}
@@ -168,6 +174,7 @@ def command(
         energy=energy,
         host_root=host_root,
         counters=not no_counters,
+        more_counters=counters,
         ring_mb=ring_mb,
         client_tags=client_tags,
     )
@@ -181,6 +188,9 @@ def command(
     with inside(directory, group), listening(plan) as (tags, silence):
         tracer = start_tracer(plan, settings, pids, agents)
         try:
+            meta = replace(meta, more_counters=tracer.more_counters)
+            for words in tracer.not_counted:
+                say(words)
             return _record(tracer, job, meta, tags, silence)
         finally:
             tracer.stop()

@@ -17,6 +17,7 @@ from qjoule.errors import QjouleError
 from qjoule.installed import installed_program
 from qjoule.machine.counters import hardware_counters
 from qjoule.machine.cpu import read_cpu_info
+from qjoule.machine.perf_events import More, PerfEvent, more_counters
 from qjoule.machine.power_table import estimate_curve
 from qjoule.root_part.client import root_part
 from qjoule.root_part.host import this_host
@@ -44,6 +45,7 @@ class Settings:
     energy: str = "auto"
     host_root: str | None = None
     counters: bool = True
+    more_counters: tuple[PerfEvent, ...] = ()  #: further ones
     ring_mb: int = 8
     client_tags: bool = False  #: read what clients say to the server
 
@@ -52,11 +54,18 @@ class Tracer:
     """A running `qjoule-tracer`. `stream` is its binary output (bpf/qjoule.h)."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], control: int, agents: Iterable[Agent] = ()
+        self,
+        process: subprocess.Popen[bytes],
+        control: int,
+        agents: Iterable[Agent] = (),
+        counters: More | None = None,
     ) -> None:
         assert process.stdout is not None
         self.stream: io.BufferedReader = cast(io.BufferedReader, process.stdout)
         self.pid = process.pid
+        counted = counters or More()
+        self.more_counters = tuple(event.name for event in counted.events)
+        self.not_counted = tuple(counted.missing())  #: lines that say so
         self._process = process
         self._control: int | None = control
         self._agents = tuple(agents)
@@ -199,10 +208,13 @@ def start_tracer(
     program = str(installed_program("qjoule-tracer"))
     asked = ask(connection or root_part().need("tracing"), Kind.TRACER)
     with socket.socket(fileno=asked.fd) as root:
+        sensors = Sensors(root)
+        more = more_counters(settings.more_counters, sensors.try_event)
         read_end, write_end = os.pipe()
         command = [
             program,
-            *_arguments(settings, read_end, Sensors(root)),
+            *_arguments(settings, read_end, sensors),
+            *(word for event in more.events for word in ("--counter", event.option)),
             *("--root", str(asked.fd)),
             *plan.arguments(),
         ]
@@ -223,7 +235,7 @@ def start_tracer(
         finally:
             os.close(read_end)
     _widen(process)
-    return Tracer(process, write_end, (agents or {}).values())
+    return Tracer(process, write_end, (agents or {}).values(), more)
 
 
 def _widen(process: subprocess.Popen[bytes]) -> None:

@@ -62,12 +62,17 @@ def hardware_counters(probe: Callable[[int, int], int] = try_event) -> tuple[Che
     return tuple(_check(name, probe(TYPE_HARDWARE, CONFIGS[name])) for name in COUNTER_NAMES)
 
 
+def why_missing(error: int) -> str:
+    """In words, why an event could not be opened."""
+    absent = error in (errno.ENOENT, errno.EOPNOTSUPP, errno.EINVAL)
+    return "absent" if absent else os.strerror(error)
+
+
 def _check(name: str, error: int) -> Check:
     if not error:
         return Check(f"counter {name}", True, "available")
     if error in (errno.EACCES, errno.EPERM):
         return Check(f"counter {name}", None, "not permitted", "run it with sudo")
-    absent = error in (errno.ENOENT, errno.EOPNOTSUPP)
-    detail = f"{'absent' if absent else os.strerror(error)}; energy is apportioned by CPU time"
+    detail = f"{why_missing(error)}; energy is apportioned by CPU time"
     fix = "in a virtual machine, have the hypervisor expose a PMU; else nothing can be done"
     return Check(f"counter {name}", False, detail, fix)

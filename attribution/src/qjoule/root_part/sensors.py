@@ -15,10 +15,13 @@ class Sensors:
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
 
-    def try_event(self, event_type: int, config: int) -> int:
-        """As `machine.counters.try_event`: 0, or the errno of the refusal."""
+    def try_event(self, event_type: int, config: int, flags: int = 0) -> int:
+        """As `machine.counters.try_event`: 0, or the errno of the refusal.
+
+        `flags`: as `machine.perf_events.PerfEvent` has them.
+        """
         try:
-            reply = ask(self._connection, Kind.COUNTER, number=event_type, size=config)
+            reply = ask(self._connection, Kind.COUNTER, number=event_type, flags=flags, size=config)
         except Refused as error:
             return error.errno
         os.close(reply.fd)

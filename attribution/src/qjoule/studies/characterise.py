@@ -86,6 +86,8 @@ KNOWN_EVENTS = frozenset(
 def metrics_of(events: Iterable[str]) -> tuple[Metric, ...]:
     """What these events tell: of `METRICS`, and of any other event its count per 1000 instructions.
 
+    Where instructions were not counted, the others are told per second of CPU time.
+
     >>> [metric.name for metric in metrics_of(["cycles", "instructions", "r01c2"])]
     ['ipc', 'frequency_ghz', 'r01c2_pki']
     """
@@ -96,10 +98,17 @@ def metrics_of(events: Iterable[str]) -> tuple[Metric, ...]:
         if metric.denominator in recorded and recorded & set(metric.numerators)
     ]
     if "instructions" in recorded:
-        for event in sorted(recorded - KNOWN_EVENTS):
-            unit = "/1000 instructions"
-            found.append(Metric(f"{event}_pki", f"{event} PKI", unit, (event,), scale=1000.0))
-    return tuple(found)
+        return (*found, *(_pki(event) for event in sorted(recorded - KNOWN_EVENTS)))
+    told = {event for metric in found for event in (*metric.numerators, metric.denominator)}
+    return (*found, *(_rate(event) for event in sorted(recorded - told - {CPU_TIME})))
+
+
+def _pki(event: str) -> Metric:
+    return Metric(f"{event}_pki", f"{event} PKI", "/1000 instructions", (event,), scale=1000.0)
+
+
+def _rate(event: str) -> Metric:
+    return Metric(f"{event}_per_s", f"{event} /s", "/s of CPU time", (event,), CPU_TIME, 1e9)
 
 
 def missing(events: Iterable[str]) -> dict[str, str]:

@@ -15,7 +15,9 @@ from qjoule.model.groups import group_owners
 from qjoule.model.labels import GroupLabel, LabelIndex
 from qjoule.model.query_groups import QueryGroups
 from qjoule.studies.characterise import Event, MetricSums, Row, TraceAbout, metrics_of, most_used
+from qjoule.trace.arrow import pc
 from qjoule.trace.reader import Trace
+from qjoule.trace.schema import MORE
 
 BY = ("fingerprint", "server", "trace")
 #: What the columns of `segments` are called by perf.
@@ -34,7 +36,8 @@ class Counted:
 
 def events_of(trace: Trace) -> tuple[str, ...]:
     """The events that a trace says it recorded, by perf's names."""
-    return tuple(EVENT_NAMES[name] for name in trace.meta.counters if name in EVENT_NAMES)
+    always = [EVENT_NAMES[name] for name in trace.meta.counters if name in EVENT_NAMES]
+    return (*always, *(name for name in trace.meta.more_counters if name not in always))
 
 
 def count(
@@ -70,12 +73,13 @@ def count(
     row_of, found = _rows_of(index.labels, by)
     sums = MetricSums(metrics, len(found))
     reader = recorded.SegmentReader(queries, owners, with_counters=True)
-    for table in trace.iter_segments(columns=reader.columns):
+    more = trace.meta.more_counters
+    for table in trace.iter_segments(columns=[*reader.columns, *(MORE if more else ())]):
         segments = reader.read(table)
         row = row_of[segments.group]
         ours = np.flatnonzero(row >= 0)
         lengths = (segments.t1_ns - segments.t0_ns)[ours].astype(np.float64)
-        sums.add(row[ours], lengths, _events(table.take(pa.array(ours))))
+        sums.add(row[ours], lengths, events_in(table.take(pa.array(ours)), more))
         if progress:
             progress(table.num_rows)
     calls = _calls(queries, row_of, len(found))
@@ -114,13 +118,35 @@ def _rows_of(labels: Sequence[GroupLabel], by: str) -> tuple[I64, list[_Key]]:
     return row_of, list(found)
 
 
-def _events(table: pa.Table) -> dict[str, Event]:
+def events_in(table: pa.Table, more: Sequence[str]) -> dict[str, Event]:
+    """What was counted in segments, by event; `more`: names of the further counters."""
     values, valid, counted = tables.counters(table)
     share = counted.astype(np.float64)
-    return {
+    always = {
         EVENT_NAMES[column]: Event(values[:, i].astype(np.float64), valid[:, i], share)
         for i, column in enumerate(tables.COUNTER_COLUMNS)
     }
+    return {**_more_events(table, more), **always} if more else always
+
+
+def _more_events(table: pa.Table, names: Sequence[str]) -> dict[str, Event]:
+    """Further counters. A segment whose lists are not of as many as `names` has none."""
+    counts, shares = (table.column(name).combine_chunks() for name in MORE)
+    whole = np.ones(table.num_rows, bool)
+    for lists in (counts, shares):
+        lengths = pc.fill_null(pc.list_value_length(lists), -1)
+        whole &= lengths.to_numpy(zero_copy_only=False) == len(names)
+    rows = np.flatnonzero(whole)
+    flat = counts.take(pa.array(rows)).flatten()
+    shape = (len(rows), len(names))
+    values, share = np.zeros((2, table.num_rows, len(names)))
+    valid = np.zeros(values.shape, bool)
+    values[rows] = pc.fill_null(flat, 0).to_numpy(zero_copy_only=False).reshape(shape)
+    valid[rows] = flat.is_valid().to_numpy(zero_copy_only=False).reshape(shape)
+    told = pc.fill_null(shares.take(pa.array(rows)).flatten(), 0.0)
+    share[rows] = np.clip(told.to_numpy(zero_copy_only=False).reshape(shape), 0, 1)
+    columns = zip(values.T, valid.T, share.T, strict=True)
+    return {name: Event(*column) for name, column in zip(names, columns, strict=True)}
 
 
 def _calls(queries: QueryGroups, row_of: I64, rows: int) -> I64:

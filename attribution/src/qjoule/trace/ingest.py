@@ -244,13 +244,17 @@ class Ingest:
     # ---- batches --------------------------------------------------------------------------------
 
     def _take_segments(self, everything: bool) -> pa.Table:
-        segments, counters = self._pending.take_segments(None if everything else self._sent_ns)
+        until_ns = None if everything else self._sent_ns
+        segments, counters, more = self._pending.take_segments(until_ns)
         valid = rows.valid_segments(segments)
         if counters is not None:
             counters = counters[valid]
         segments = self._keep(segments, valid)
         owners = self._owners.resolve(segments)
-        return rows.segment_rows(segments, counters, owners, self._packages)
+        further = None
+        if more is not None and self.meta.more_counters:
+            further = rows.more_rows(more[valid], len(self.meta.more_counters))
+        return rows.segment_rows(segments, counters, owners, self._packages, further)
 
     def _take_queries(self, everything: bool) -> pa.Table:
         """Those that ended before what has been sent: then all of their sessions' are here."""

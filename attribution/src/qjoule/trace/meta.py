@@ -84,6 +84,7 @@ class Meta:
     window_ns: int | None = None
     literals: bool = False  #: statements were captured with their literals
     counters: tuple[str, ...] = ()
+    more_counters: tuple[str, ...] = ()  #: further ones by perf's names, as segments list them
     energy: EnergyInfo = EnergyInfo()
     domains: tuple[DomainInfo, ...] = ()
     cpus: tuple[Cpu, ...] = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from qjoule.contract import RECORDS, SEGMENT_COUNTERS, Block
+from qjoule.contract import RECORDS, SEGMENT_COUNTERS, SEGMENT_MORE, Block
 from qjoule.trace.columns import Array
 
 
@@ -26,21 +26,29 @@ class Pending:
         self.size -= taken.size
         return taken
 
-    def take_segments(self, before_ns: int | None) -> tuple[Array, Array | None]:
+    def take_segments(self, before_ns: int | None) -> tuple[Array, Array | None, Array | None]:
         """Segments in order of t0_ns that began before `before_ns` (None: all).
 
-        Returns (segments, counters): counters is (n, 3), or None if no segment has any. The
-        segments that began later stay.
+        Returns (segments, counters, more): counters is (n, 3), or None if no segment has any;
+        more has the `shares` and `more` of further counters, or is None. The segments that began
+        later stay.
         """
         plain, counted = self.take(Block.SEGMENT), self.take(Block.SEGMENT_COUNTERS)
-        if not counted.size:
-            return self._ready(Block.SEGMENT, plain, plain, before_ns), None
+        more = self.take(Block.SEGMENT_MORE)
+        if not counted.size and not more.size:
+            return self._ready(Block.SEGMENT, plain, plain, before_ns), None, None
         widened = np.zeros(plain.size, SEGMENT_COUNTERS)
         widened["segment"] = plain
         widened["segment"]["valid"] = 0
         both = np.concatenate([widened, counted])
-        ready = self._ready(Block.SEGMENT_COUNTERS, both, both["segment"], before_ns)
-        return ready["segment"], ready["counters"]
+        if not more.size:
+            ready = self._ready(Block.SEGMENT_COUNTERS, both, both["segment"], before_ns)
+            return ready["segment"], ready["counters"], None
+        wider = np.zeros(both.size, SEGMENT_MORE)
+        wider["counted"] = both
+        every = np.concatenate([wider, more])
+        ready = self._ready(Block.SEGMENT_MORE, every, every["counted"]["segment"], before_ns)
+        return ready["counted"]["segment"], ready["counted"]["counters"], ready
 
     def _ready(self, kind: Block, records: Array, segments: Array, before_ns: int | None) -> Array:
         t0_ns = segments["t0_ns"]

@@ -31,6 +31,7 @@ from qjoule.trace.schema import (
     CPU_TIME,
     ENERGY,
     LOSS,
+    MORE,
     NAME,
     QUERIES,
     RUNGS,
@@ -65,9 +66,16 @@ def valid_tasks(tasks: Array) -> Array:
 
 
 def segment_rows(
-    segments: Array, counters: Array | None, owners: Array, packages: Array
+    segments: Array,
+    counters: Array | None,
+    owners: Array,
+    packages: Array,
+    more: tuple[pa.Array, pa.Array] | None = None,
 ) -> pa.Table:
-    """`counters`: (n, 3), None if none were read; `packages[cpu]` is -1 where unknown."""
+    """`counters`: (n, 3), None if none were read; `packages[cpu]` is -1 where unknown.
+
+    `more`: as `more_rows` has them, None if no further counters were read.
+    """
     cpu = segments["cpu"]
     package = packages[cpu]
     columns = [
@@ -87,7 +95,21 @@ def segment_rows(
             columns.append(numbers(counters[:, bit], (valid >> bit) & 1 == 1))
         counted = segments["counted"].astype(np.float32) / np.float32(WHOLE)
         columns.append(numbers(counted, valid != 0))
+    columns += more or [pa.nulls(segments.size, SEGMENTS.field(name).type) for name in MORE]
     return pa.Table.from_arrays(columns, schema=SEGMENTS)
+
+
+def more_rows(records: Array, count: int) -> tuple[pa.Array, pa.Array]:
+    """Lists of the first `count` further counters of each segment, and of the shares counted.
+
+    What did not count is null; its share is 0.
+    """
+    shares = records["shares"][:, :count].reshape(-1)
+    counts = numbers(records["more"][:, :count].reshape(-1), shares > 0)
+    offsets = pa.array(np.arange(records.size + 1, dtype=np.int32) * np.int32(count))
+    counted = pa.array(shares.astype(np.float32) / np.float32(WHOLE))
+    of_counts = pa.ListArray.from_arrays(offsets, counts)
+    return of_counts, pa.ListArray.from_arrays(offsets, counted)
 
 
 def query_rows(

@@ -83,7 +83,12 @@ SEGMENTS = _table(
     ("instructions", _u64, "?"),
     ("llc_misses", _u64, "?"),
     ("counted", pa.float32(), "?"),  # share of the segment that the counters counted
+    # Further counters, in the order of meta.json's `more_counters`, and the share of each.
+    ("more", pa.list_(_u64), "?"),
+    ("more_counted", pa.list_(pa.float32()), "?"),
 )
+#: The columns of further counters.
+MORE = ("more", "more_counted")
 #: One row per thread, what it did (kind) and for which server.
 OWNERS = _table(
     ("owner", _u32),

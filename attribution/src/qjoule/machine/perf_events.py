@@ -1,0 +1,180 @@
+"""Hardware and software events by the names that perf gives them.
+
+The names and numbers are those of perf_event_open(2): PERF_TYPE_HARDWARE, PERF_TYPE_SOFTWARE,
+PERF_TYPE_HW_CACHE (id | operation << 8 | result << 16) and raw `rNNN` (PERF_TYPE_RAW, hexadecimal).
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from qjoule.contract import MORE_COUNTERS
+from qjoule.errors import UsageError
+from qjoule.machine.counters import why_missing
+
+HARDWARE, SOFTWARE, HW_CACHE, RAW = 0, 1, 3, 4
+#: Modifiers as perf has them, and how the tracer's root part is asked for them: protocol.h.
+USER, KERNEL = 4, 8
+MODIFIERS = {"u": USER, "k": KERNEL}
+
+_HARDWARE = {
+    "cycles": 0,
+    "instructions": 1,
+    "cache-references": 2,
+    "cache-misses": 3,
+    "branches": 4,
+    "branch-misses": 5,
+    "bus-cycles": 6,
+    "stalled-cycles-frontend": 7,
+    "stalled-cycles-backend": 8,
+    "ref-cycles": 9,
+}
+_SOFTWARE = {
+    "cpu-clock": 0,
+    "task-clock": 1,
+    "page-faults": 2,
+    "context-switches": 3,
+    "cpu-migrations": 4,
+    "minor-faults": 5,
+    "major-faults": 6,
+}
+_SYNONYMS = {
+    "cpu-cycles": "cycles",
+    "branch-instructions": "branches",
+    "idle-cycles-frontend": "stalled-cycles-frontend",
+    "idle-cycles-backend": "stalled-cycles-backend",
+    "faults": "page-faults",
+    "cs": "context-switches",
+    "migrations": "cpu-migrations",
+}
+_CACHES = {
+    "L1-dcache": 0,
+    "L1-icache": 1,
+    "LLC": 2,
+    "dTLB": 3,
+    "iTLB": 4,
+    "branch": 5,
+    "node": 6,
+}
+_OPERATIONS = {"load": 0, "store": 1, "prefetch": 2}
+#: Caches that only read, as the kernel's tables have them.
+_READ_ONLY = ("L1-icache", "iTLB", "branch")
+_RAW_NAME = re.compile(r"r([0-9a-fA-F]{1,16})")
+_ALIAS = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,39}")
+
+
+def _cache_events() -> dict[str, int]:
+    found = {}
+    for cache, number in _CACHES.items():
+        for operation, code in _OPERATIONS.items():
+            if operation == "store" and cache in _READ_ONLY:
+                continue
+            plural = "es" if operation == "prefetch" else "s"
+            found[f"{cache}-{operation}{plural}"] = number | code << 8
+            found[f"{cache}-{operation}-misses"] = number | code << 8 | 1 << 16
+    return found
+
+
+_EVENTS = {
+    **{name: (HARDWARE, config) for name, config in _HARDWARE.items()},
+    **{name: (HW_CACHE, config) for name, config in _cache_events().items()},
+    **{name: (SOFTWARE, config) for name, config in _SOFTWARE.items()},
+}
+NAMES = tuple(_EVENTS)
+
+
+@dataclass(frozen=True)
+class PerfEvent:
+    """`name` as the trace has it, with its modifier; `flags`: `USER`, `KERNEL` or 0."""
+
+    name: str
+    type: int
+    config: int
+    flags: int = 0
+
+    @property
+    def option(self) -> str:
+        """What the tracer's option `--counter` takes."""
+        modifier = {USER: ":u", KERNEL: ":k"}.get(self.flags, "")
+        return f"more={self.type}:{self.config}{modifier}"
+
+
+#: What every recording reads, in slots of its own: by perf's names.
+ALWAYS = ("cycles", "instructions", "cache-misses")
+
+
+def parse_event(text: str) -> PerfEvent:
+    """One event: `branch-misses`, `instructions:u`, `r01c2`, or `L2-misses=r3f24` under a name.
+
+    Raises:
+        UsageError: there is no such event; it names those that are spelt alike.
+    """
+    alias, equals, rest = text.partition("=")
+    name, colon, modifier = (rest if equals else text).partition(":")
+    if colon and modifier not in MODIFIERS:
+        raise UsageError(f"--counters {text}: the modifier is u (user space) or k (kernel)")
+    name = _SYNONYMS.get(name, name)
+    raw = _RAW_NAME.fullmatch(name)
+    if raw:
+        kind, config = RAW, int(raw[1], 16)
+    elif name in _EVENTS:
+        kind, config = _EVENTS[name]
+    else:
+        raise UsageError(f"--counters: no event '{name}'; {_near(name)}")
+    if equals and not _ALIAS.fullmatch(alias):
+        raise UsageError(f"--counters {text}: give it a name of letters, digits, '-', '_' and '.'")
+    shown = alias if equals else name + colon + modifier
+    return PerfEvent(shown, kind, config, MODIFIERS.get(modifier, 0))
+
+
+def _near(name: str) -> str:
+    known = {one.lower(): one for one in (*NAMES, *_SYNONYMS)}
+    near = [known[one] for one in difflib.get_close_matches(name.lower(), known, 4, 0.5)]
+    if near:
+        return f"did you mean {', '.join(near)}?"
+    return "give names such as branch-misses, L1-dcache-load-misses or raw ones such as r01c2"
+
+
+def parse_events(text: str) -> tuple[PerfEvent, ...]:
+    """Events by a list with commas, each once; without those that every recording reads.
+
+    Raises:
+        UsageError: an event is not known, there is none, or there are too many.
+    """
+    words = [word.strip() for word in text.split(",")]
+    if not all(words):
+        raise UsageError("--counters: give events with commas between them, such as branch-misses")
+    events = {event.name: event for event in map(parse_event, words)}
+    found = tuple(event for name, event in events.items() if name not in ALWAYS)
+    if len(found) > MORE_COUNTERS:
+        raise UsageError(f"--counters: {len(found)} events, at most {MORE_COUNTERS} can be read")
+    return found
+
+
+@dataclass(frozen=True)
+class More:
+    """Further counters: those that this machine has, and those that it has not, by the reason."""
+
+    events: tuple[PerfEvent, ...] = ()
+    absent: dict[str, list[str]] = field(default_factory=dict)
+
+    def missing(self) -> Iterator[str]:
+        """Lines that name what is not counted."""
+        for why, names in self.absent.items():
+            yield f"not counted: {', '.join(names)} ({why})"
+
+
+def more_counters(events: Iterable[PerfEvent], probe: Callable[[int, int, int], int]) -> More:
+    """What of some events can be counted; `probe(type, config, flags)` returns 0 or an errno."""
+    found: list[PerfEvent] = []
+    absent: dict[str, list[str]] = {}
+    for event in events:
+        error = probe(event.type, event.config, event.flags)
+        if error:
+            absent.setdefault(why_missing(error), []).append(event.name)
+        else:
+            found.append(event)
+    return More(tuple(found), absent)

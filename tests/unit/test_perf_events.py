@@ -1,0 +1,92 @@
+"""Events by perf's names, as perf_event_open(2) numbers them."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+from click.testing import CliRunner
+
+from qjoule.commands.record import command
+from qjoule.contract import MORE_COUNTERS
+from qjoule.errors import UsageError
+from qjoule.machine.perf_events import NAMES, PerfEvent, more_counters, parse_event, parse_events
+
+
+@pytest.mark.parametrize(
+    ("text", "event"),
+    [
+        ("branch-misses", PerfEvent("branch-misses", 0, 5)),
+        ("branch-instructions", PerfEvent("branches", 0, 4)),
+        ("stalled-cycles-backend", PerfEvent("stalled-cycles-backend", 0, 8)),
+        ("L1-dcache-load-misses", PerfEvent("L1-dcache-load-misses", 3, 0x10000)),
+        ("L1-icache-load-misses", PerfEvent("L1-icache-load-misses", 3, 0x10001)),
+        ("LLC-load-misses", PerfEvent("LLC-load-misses", 3, 0x10002)),
+        ("dTLB-load-misses", PerfEvent("dTLB-load-misses", 3, 0x10003)),
+        ("iTLB-load-misses", PerfEvent("iTLB-load-misses", 3, 0x10004)),
+        ("L1-dcache-stores", PerfEvent("L1-dcache-stores", 3, 0x100)),
+        ("LLC-prefetch-misses", PerfEvent("LLC-prefetch-misses", 3, 0x10202)),
+        ("page-faults", PerfEvent("page-faults", 1, 2)),
+        ("r01c2", PerfEvent("r01c2", 4, 0x1C2)),
+        ("L2-misses=r3f24", PerfEvent("L2-misses", 4, 0x3F24)),
+        ("instructions:u", PerfEvent("instructions:u", 0, 1, 4)),
+        ("cpu-cycles:k", PerfEvent("cycles:k", 0, 0, 8)),
+    ],
+)
+def test_names(text: str, event: PerfEvent) -> None:
+    assert parse_event(text) == event
+
+
+def test_every_name_is_an_event_of_its_own() -> None:
+    found = {(event.type, event.config) for event in map(parse_event, NAMES)}
+    assert len(found) == len(NAMES)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("branch-mises", "no event 'branch-mises'; did you mean branch-misses"),
+        ("l1-dcache-load-misses", "did you mean L1-dcache-load-misses"),
+        ("iTLB-stores", "did you mean"),
+        ("xyzzy", "no event 'xyzzy'; give names such as"),
+        ("rxyz", "no event 'rxyz'"),
+        ("cycles:h", "the modifier is u (user space) or k (kernel)"),
+        ("cycles:", "the modifier is"),
+        ("my event=r1", "give it a name of letters"),
+        ("=r1", "give it a name of letters"),
+        ("branch-misses,,r1", "give events with commas between them"),
+        ("", "give events with commas between them"),
+        (",".join(f"r{i}" for i in range(MORE_COUNTERS + 1)), "13 events, at most 12 can be read"),
+    ],
+)
+def test_what_is_no_event_is_a_usage_error_that_helps(text: str, words: str) -> None:
+    with pytest.raises(UsageError, match=r".*") as error:
+        CliRunner().invoke(command, ["--counters", text], catch_exceptions=False)
+    assert words in str(error.value)
+
+
+def test_what_is_counted_anyway_takes_no_room() -> None:
+    found = parse_events("cycles, instructions,cache-misses,branch-misses,cpu-cycles,branch-misses")
+    assert [event.name for event in found] == ["branch-misses"]
+
+
+def test_the_tracers_option() -> None:
+    options = [event.option for event in parse_events("r10,instructions:u,cycles:k")]
+    assert options == ["more=4:16", "more=0:1:u", "more=0:0:k"]
+
+
+def test_what_the_machine_lacks_is_named_and_the_rest_goes_on() -> None:
+    errors = {5: errno.ENOENT, 7: errno.EOPNOTSUPP, 8: errno.ENODEV}
+    asked = parse_events("branch-misses,branches,stalled-cycles-frontend,stalled-cycles-backend")
+    found = more_counters(asked, lambda _type, config, _flags: errors.get(config, 0))
+    assert [event.name for event in found.events] == ["branches"]
+    assert list(found.missing()) == [
+        "not counted: branch-misses, stalled-cycles-frontend (absent)",
+        "not counted: stalled-cycles-backend (No such device)",
+    ]
+
+
+def test_counters_and_none_at_once() -> None:
+    with pytest.raises(UsageError, match="--counters and --no-counters: give one of them"):
+        arguments = ["--counters", "branches", "--no-counters"]
+        CliRunner().invoke(command, arguments, catch_exceptions=False)
