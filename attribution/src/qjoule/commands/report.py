@@ -73,7 +73,9 @@ def command(
     page needs no network, and holds no literals.
     """
     needs_extra()
-    from threadpoolctl import threadpool_limits  # noqa: PLC0415 (extras)
+    from threadpoolctl import (  # type: ignore[import-untyped]  # noqa: PLC0415 (extras)
+        threadpool_limits,
+    )
 
     from qjoule.report.build import Options, build  # noqa: PLC0415
 

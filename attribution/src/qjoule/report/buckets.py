@@ -141,9 +141,10 @@ class Cells:
             self._add(_keys(group, buckets), -part)
             loss += part
         receivers = np.flatnonzero(given)
-        for group, part in zip(receivers, _table(given[receivers], loss), strict=True):
-            self.folded[group] = False
-            self._add(_keys(int(group), buckets), part)
+        parts = table_of(given[receivers], loss)
+        for receiver, part in zip(receivers.tolist(), parts, strict=True):
+            self.folded[receiver] = False
+            self._add(_keys(receiver, buckets), part)
 
 
 def _keys(group: int, buckets: int) -> I64:
@@ -160,22 +161,21 @@ def _summed(keys: I64, sums: I64) -> tuple[I64, I64]:
     return keys[first], np.add.reduceat(sums[order], first)
 
 
-def _table(rows: I64, columns: I64) -> npt.NDArray[np.int64]:
+def table_of(rows: I64, columns: I64) -> npt.NDArray[np.int64]:
     """(r, c) whole numbers >= 0 with these row and column sums, nearly in proportion.
 
     What rounding leaves over is placed from the first corner on (the north-west corner rule of
     transportation problems).
     """
-    total = int(rows.sum())
-    shares = columns / max(total, 1)
+    shares = columns / max(int(rows.sum()), 1)
     out = np.floor(rows[:, None] * shares[None, :] * (1 - 1e-12)).astype(np.int64)
     left_rows, left_columns = rows - out.sum(axis=1), columns - out.sum(axis=0)
-    column = 0
+    column, last = 0, len(columns)
     for row in range(len(rows)):
-        while left_rows[row] > 0 and column < len(columns):
+        while left_rows[row] > 0 and column < last:
             step = int(min(left_rows[row], left_columns[column]))
             out[row, column] += step
             left_rows[row] -= step
             left_columns[column] -= step
-            column += int(left_columns[column] == 0)
+            column += 0 if left_columns[column] else 1
     return out

@@ -83,9 +83,7 @@ def gather(
 ) -> Gathered:
     """Attributes a trace and keeps what a page draws. Raises as `attribute`."""
     watching = _Watching()
-    found = attribute(
-        trace, by, idle, progress=progress, calibrated=calibrated, observer=watching
-    )
+    found = attribute(trace, by, idle, progress=progress, calibrated=calibrated, observer=watching)
     return watching.gathered(trace, found)
 
 
