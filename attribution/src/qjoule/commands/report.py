@@ -58,6 +58,12 @@ Examples:
     metavar="N",
     help="Show N rows of queries; the others become one, with their sum.",
 )
+@click.option(
+    "--figures",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Write every figure there too: SVG and PNG, and its data as CSV, Parquet and JSON.",
+)
 def command(
     directories: tuple[Path, ...],
     *,
@@ -66,6 +72,7 @@ def command(
     idle: str,
     calibration: str | None,
     top: int,
+    figures: Path | None,
 ) -> None:
     """Write one page: power over time, where the joules went, every statement.
 
@@ -98,6 +105,11 @@ def command(
             step,
         )
     write(output, built.html)
+    if figures:
+        from qjoule.report.figures import write_figures  # noqa: PLC0415 (matplotlib)
+
+        written = write_figures(figures, built.traces, studies, built.data["comparisons"])
+        click.echo(f"{figures}: {len(written)} files", err=True)
     click.echo(f"{output}: {len(built.html.encode()) / 1e6:.2f} MB · {built.said}", err=True)
 
 
@@ -105,6 +117,7 @@ def needs_extra() -> None:
     """Raises `QjouleError` where the page's libraries are missing."""
     try:
         import jinja2  # noqa: F401, PLC0415
+        import matplotlib  # noqa: F401, PLC0415
         import threadpoolctl  # noqa: F401, PLC0415
     except ImportError as error:
         raise QjouleError(f"the page needs {error.name}: pip install 'qjoule[studies]'") from error

@@ -57,4 +57,4 @@ qj.axis = (extra) => ({
 qj.steps = (values) => [...values, values.length ? values[values.length - 1] : null];
 
 /** The time axis of a chart from 0 to `span_s`. */
-qj.timeAxis = (span_s) => qj.axis({ values: (_u, ticks) => ticks.map((s) => qj.time(s, span_s)) });
+qj.timeAxis = (span_s) => qj.axis({ size: 34, values: (_u, ticks) => ticks.map((s) => qj.time(s, span_s)) });

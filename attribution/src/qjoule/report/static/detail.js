@@ -99,7 +99,7 @@ function singleCalls(host, trace, row, detail) {
     make: () => ({
       options: {
         scales: { x: { time: false, distr: 3 }, y: { distr: 3 } },
-        axes: [logAxis('s'), logAxis('J', { size: 62 })],
+        axes: [logAxis('s', { size: 34 }), logAxis('J', { size: 62 })],
         series: [{}, { stroke: qj.colour('shape-2'), paths: () => null,
           points: { show: true, size: 6, fill: qj.colour('shape-2-soft'), stroke: qj.colour('shape-2'), width: 1 } }],
       },
@@ -127,7 +127,7 @@ function histogram(host, joules) {
     make: () => ({
       options: {
         scales: { x: { time: false, range: [-0.6, classes - 0.4] }, y: { range: (_u, _low, top) => [0, top * 1.05] } },
-        axes: [qj.axis({ values: (_u, ticks) => ticks.map((i) => (Number.isInteger(i) && middle[i] ? qj.si(middle[i], 'J', 2) : null)) }),
+        axes: [qj.axis({ size: 34, values: (_u, ticks) => ticks.map((i) => (Number.isInteger(i) && middle[i] ? qj.si(middle[i], 'J', 2) : null)) }),
           qj.axis({ size: 50 })],
         series: [{}, { stroke: qj.colour('shape-1'), fill: qj.colour('shape-1-soft'), width: 1, points: { show: false },
           paths: uPlot.paths.bars({ size: [0.9, 60] }) }],

@@ -35,7 +35,7 @@ qj.showIcicle = (trace) => {
     box.replaceChildren(...nodes.map((node) => {
       const x0 = Math.max((node.x0 - focus.x0) / width, 0);
       const x1 = Math.min((node.x1 - focus.x0) / width, 1);
-      const made = qj.el('div', { role: 'treeitem', class: `node on-${colour(node)}`, tabindex: node === current ? '0' : '-1',
+      const made = qj.el('div', { role: 'treeitem', class: `node on-${colour(node)}${x1 - x0 > 0.006 ? ' parted' : ''}`, tabindex: node === current ? '0' : '-1',
         'aria-label': about(node), title: about(node), 'aria-level': node.depth + 1,
         'aria-expanded': node.children ? String(focus.ancestors().includes(node)) : null,
         'aria-selected': String(node === focus),
@@ -47,9 +47,19 @@ qj.showIcicle = (trace) => {
       drawn.set(node, made);
       return made;
     }));
+    box.append(...nodes.map(filler).filter(Boolean));
     path.textContent = focus.ancestors().reverse().map(({ data }) => data.name).join(' → ')
       + ` · ${qj.joules(focus.value)} · ${qj.share(focus.value / root.value)}`;
     if (take) drawn.get(current).focus();
+  }
+  /** What is too thin to be drawn of a node's children, together. They are the last of them. */
+  function filler(node) {
+    const thin = (node.children || []).filter((child) => !drawn.has(child) && child.x0 >= focus.x0 && child.x1 <= focus.x1);
+    if (!thin.length || focus.ancestors().slice(1).includes(node)) return null;
+    const width = focus.x1 - focus.x0;
+    return qj.el('div', { class: 'node filler', 'aria-hidden': 'true', title: `${thin.length} smaller`,
+      style: { left: `${((thin[0].x0 - focus.x0) / width) * 100}%`, width: `${((node.x1 - thin[0].x0) / width) * 100}%`,
+        top: `${(node.depth + 1) * ICICLE_ROW}px`, height: `${ICICLE_ROW - 2}px`, background: `var(--${colour(thin[0])})` } });
   }
   function open(node) {
     current = node;

@@ -14,6 +14,8 @@ qj.COLUMNS = [
   { id: 'flags', title: 'flags' },
 ];
 
+const classOf = ({ id, number }) => (number ? `number ${id}` : id);
+
 /** Rows of a trace as objects, made once. */
 qj.rowsOf = (trace) => {
   if (!trace.objects) {
@@ -79,7 +81,7 @@ qj.showTable = (trace) => {
   ...qj.PARTS.filter((part) => rows.some((row) => row.part === part))
     .map((part) => qj.el('option', { value: part }, qj.PART_NAMES[part])));
 
-  const heads = qj.COLUMNS.map(({ id, title, number, hint }) => qj.el('th', { scope: 'col', class: number ? 'number' : id, 'data-column': id },
+  const heads = qj.COLUMNS.map(({ id, title, number, hint }) => qj.el('th', { scope: 'col', class: classOf({ id, number }), 'data-column': id },
     qj.el('button', { type: 'button', title: hint ? `${title}: ${hint}` : `Sort by ${title}`, click: () => {
       const one = state.sorting[0];
       const first = table.getColumn(id).columnDef.sortDescFirst;
@@ -120,7 +122,7 @@ qj.showTable = (trace) => {
     const energy = trace.known ? `${qj.joules(nj)}${all && nj === trace.measured_nj ? ' = measured' : ''}` : qj.UNKNOWN;
     const cells = { text: all ? `all ${qj.count(rows.length)} rows` : `${qj.count(found.length)} of ${qj.count(rows.length)} rows`,
       calls: qj.count(calls), nj: energy, share: trace.measured_nj ? qj.share(nj / trace.measured_nj) : qj.UNKNOWN };
-    foot.replaceChildren(qj.el('tr', {}, ...qj.COLUMNS.map(({ id, number }) => qj.el('td', { class: number ? 'number' : id }, cells[id] || ''))));
+    foot.replaceChildren(qj.el('tr', {}, ...qj.COLUMNS.map(({ id, number }) => qj.el('td', { class: classOf({ id, number }) }, cells[id] || ''))));
     const { pageIndex } = state.pagination;
     const last = table.getPageCount();
     pages.replaceChildren(...(last < 2 ? [] : [
@@ -136,7 +138,7 @@ qj.showTable = (trace) => {
     const cells = qj.COLUMNS.map((one) => {
       const text = one.show ? one.show(row) : row[one.id];
       const value = typeof text === 'number' ? qj.count(text) : text;
-      if (one.id !== 'text') return qj.el('td', { class: one.number ? 'number' : one.id }, value ?? qj.UNKNOWN);
+      if (one.id !== 'text') return qj.el('td', { class: classOf(one) }, value ?? qj.UNKNOWN);
       const keys = row.keys.filter(([name]) => name !== 'fingerprint').map(([name, of]) => `${name}=${of}`).join('  ');
       const open = row.part === 'queries'
         ? qj.el('button', { type: 'button', class: 'link statement', title: 'Show this statement',

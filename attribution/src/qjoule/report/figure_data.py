@@ -1,0 +1,129 @@
+"""The data of every figure as a table: what is written beside the drawings as CSV, Parquet, JSON.
+
+Each function takes a trace's figures or a study and returns a DataFrame with units in the names of
+its columns, and the grade and idle policy in every row.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from qjoule.model.result import PARTS
+from qjoule.report.gather import Gathered
+from qjoule.report.page_data import query_text
+from qjoule.reporters.json_report import row_document
+from qjoule.reporters.provenance import has_energy
+from qjoule.shapes.safe_text import sanitise
+from qjoule.studies.runs import FACTOR, read_runs
+
+TEXT_MAX = 4000
+
+
+def power(found: Gathered) -> pd.DataFrame:
+    """Long form: a row for each bucket of time and series; the parts add up to `measured`.
+
+    Series `statement N` are of row N of the figure `statements`, and a part of `queries`.
+    """
+    one = found.power
+    edges_s = one.edges_ns * 1e-9
+    series = {"measured": one.measured_nj, **one.parts_nj}
+    series |= {f"statement {row + 1}": nj for row, nj in one.rows_nj.items()}
+    known_s = np.where(one.known_ns > 0, one.known_ns * 1e-9, np.nan)
+    frames = [
+        pd.DataFrame(
+            {
+                "begin_s": edges_s[:-1],
+                "end_s": edges_s[1:],
+                "series": name,
+                "energy_nj": nj,
+                "power_w": nj * 1e-9 / known_s,
+            }
+        )
+        for name, nj in series.items()
+    ]
+    return _said(pd.concat(frames, ignore_index=True), found)
+
+
+def statements(found: Gathered) -> pd.DataFrame:
+    """A row for each group of queries, as `qjoule attribute --format json` has them."""
+    known = has_energy(found.attribution)
+    rows = []
+    for row in found.attribution.rows:
+        one = row_document(row, known)
+        plain: dict[str, Any] = {
+            k: v for k, v in one.items() if not isinstance(v, (list, dict, tuple))
+        }
+        for name in ("energy_j_ci95", "j_per_call_ci95"):
+            plain[f"{name}_low"], plain[f"{name}_high"] = one[name] or (None, None)
+        plain["shape"] = sanitise(query_text(row)[:TEXT_MAX])
+        rows.append(
+            {k: sanitise(v[:TEXT_MAX]) if isinstance(v, str) else v for k, v in plain.items()}
+        )
+    return _said(pd.DataFrame(rows), found)
+
+
+def parts(found: Gathered) -> pd.DataFrame:
+    """Where the joules went, by part of the total."""
+    main = found.attribution.main if has_energy(found.attribution) else None
+    rows = [
+        {"part": part, "energy_j": main.parts_nj[part] / 1e9 if main else None} for part in PARTS
+    ]
+    return _said(pd.DataFrame(rows), found)
+
+
+def calls(found: Gathered) -> pd.DataFrame:
+    """The sampled calls of the rows that have figures of their own."""
+    rows_of = found.attribution.rows
+    names = {n: sanitise(rows_of[n].keys.get("fingerprint", "")[:200]) for n in found.details}
+    rows = [
+        {
+            "statement": number + 1,
+            "fingerprint": names[number],
+            "energy_j": nj * 1e-9,
+            "latency_ns": ns if ns >= 0 else None,
+        }
+        for number, one in found.details.items()
+        for nj, ns in zip(one.call_nj.tolist(), one.latency_ns.tolist(), strict=True)
+    ]
+    columns = ["statement", "fingerprint", "energy_j", "latency_ns"]
+    return _said(pd.DataFrame(rows, columns=columns), found)
+
+
+def calls_over_time(found: Gathered) -> pd.DataFrame:
+    """Calls and energy of the rows that have figures of their own, by coarse bucket."""
+    edges_s = found.detail_edges_ns * 1e-9
+    frames = [
+        pd.DataFrame(
+            {
+                "statement": number + 1,
+                "begin_s": edges_s[:-1],
+                "end_s": edges_s[1:],
+                "calls": one.calls[: len(edges_s) - 1],
+                "energy_nj": one.energy_nj,
+            }
+        )
+        for number, one in found.details.items()
+        if len(edges_s) > 1
+    ]
+    empty = pd.DataFrame(columns=["statement", "begin_s", "end_s", "calls", "energy_nj"])
+    return _said(pd.concat(frames, ignore_index=True) if frames else empty, found)
+
+
+def runs(path: Path) -> pd.DataFrame:
+    """A study's runs; factors keep the prefix that tells them from other columns."""
+    found = read_runs(path)
+    for name in found.columns:
+        if found[name].map(lambda value: isinstance(value, list)).any():
+            found[name] = found[name].map(lambda value: " ".join(map(str, value or ())))
+        if name.startswith(FACTOR):
+            found[name] = found[name].map(str)
+    return found
+
+
+def _said(frame: pd.DataFrame, found: Gathered) -> pd.DataFrame:
+    about = found.attribution
+    return frame.assign(grade=about.energy_source.grade, idle_policy=about.policy.get("idle", ""))

@@ -1,0 +1,267 @@
+"""Every figure of the page as SVG and PNG, and its data as CSV, Parquet and JSON."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from qjoule.errors import QjouleError
+from qjoule.report import figure_data
+from qjoule.report.gather import Gathered
+from qjoule.report.study import MEASURES, means
+from qjoule.reporters.provenance import has_energy
+from qjoule.shapes.safe_text import sanitise, shorten
+from qjoule.studies.runs import FACTOR
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+#: As in the page: Okabe and Ito (2008) for statements, greys for the rest.
+COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442")
+GREYS = {
+    "idle": "#e3e5e9", "machine": "#bfc4ca", "residual": "#6d737b",
+    "background": "#9aa0a8", "other statements": "#a9c4cf",
+}  # fmt: skip
+KINDS = ("csv", "parquet", "json", "svg", "png")
+SHOWN = 12  #: statements in a drawing; the data have all
+Draw = Callable[["Figure"], None]
+
+
+def write_figures(
+    directory: Path,
+    traces: Mapping[str, Gathered],
+    studies: Sequence[Path],
+    comparisons: Sequence[Mapping[str, Any]] = (),
+) -> list[Path]:
+    """Writes all figures and their data; returns what was written.
+
+    Raises `QjouleError` if the directory cannot be made or written.
+    """
+    written: list[Path] = []
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for number, (name, found) in enumerate(traces.items(), 1):
+            prefix = f"{number}-{_file_name(name)}-" if len(traces) > 1 else ""
+            for figure, (frame, draw) in _of_trace(found).items():
+                written += _write(directory / f"{prefix}{figure}", frame, draw)
+        for number, path in enumerate(studies, 1):
+            name = _file_name(path.resolve().name)
+            prefix = f"{number}-{name}-" if len(studies) > 1 else ""
+            frame = figure_data.runs(path)
+            written += _write(directory / f"{prefix}study", frame, _draw_study(frame))
+        for number, one in enumerate(comparisons, 2):
+            frame = pd.DataFrame([_flat(row) for row in one["rows"]])
+            frame = frame.assign(base=one["base"], new=one["new"], notes=" ".join(one["warnings"]))
+            written += _write(directory / f"compare-{number}-with-1", frame, _draw_comparison(one))
+    except OSError as error:
+        raise QjouleError(f"cannot write {directory}: {error.strerror or error}") from error
+    return written
+
+
+def _write(stem: Path, frame: pd.DataFrame, draw: Draw) -> list[Path]:
+    from matplotlib import rc_context  # noqa: PLC0415 (heavy)
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in KINDS]
+    frame.to_csv(paths[0], index=False)
+    frame.to_parquet(paths[1], index=False)
+    frame.to_json(paths[2], orient="records", indent=1)
+    # Text of clients is no formula, whatever dollar signs it has.
+    # A letter that the font lacks is a box: there is no need to say so for each.
+    with (
+        rc_context({"text.parse_math": False, "svg.hashsalt": "qjoule", "font.size": 9}),
+        warnings.catch_warnings(),
+    ):
+        warnings.filterwarnings("ignore", "Glyph .* missing from")
+        figure = Figure(figsize=(9, 5), layout="constrained")
+        FigureCanvasAgg(figure)
+        draw(figure)
+        figure.savefig(paths[3], metadata={"Date": None})
+        figure.savefig(paths[4], dpi=150)
+    return paths
+
+
+def _of_trace(found: Gathered) -> dict[str, tuple[pd.DataFrame, Draw]]:
+    out: dict[str, tuple[pd.DataFrame, Draw]] = {
+        "calls": (figure_data.calls_over_time(found), lambda figure: _draw_calls(found, figure)),
+    }
+    if has_energy(found.attribution):
+        out |= {
+            "power": (figure_data.power(found), lambda figure: _draw_power(found, figure)),
+            "parts": (figure_data.parts(found), lambda figure: _draw_parts(found, figure)),
+            "statements": (
+                figure_data.statements(found),
+                lambda figure: _draw_statements(found, figure),
+            ),
+            "calls-joules": (
+                figure_data.calls(found),
+                lambda figure: _draw_single_calls(found, figure),
+            ),
+        }
+    return out
+
+
+def _axes(figure: Figure, found: Gathered, title: str) -> Axes:
+    about = found.attribution
+    axes = figure.subplots()
+    axes.set_title(f"{title}\n{about.energy_source.grade}, idle {about.policy['idle']}", loc="left")
+    axes.spines[["top", "right"]].set_visible(False)
+    return axes
+
+
+def _text(found: Gathered, number: int, length: int = 48) -> str:
+    row = found.attribution.rows[number]
+    return shorten(sanitise(row.shape[:200]) or row.keys.get("fingerprint", "?"), length)
+
+
+def _draw_power(found: Gathered, figure: Figure) -> None:
+    one = found.power
+    axes = _axes(figure, found, "Power over time")
+    part = one.parts_nj
+    named = sum(one.rows_nj.values(), start=np.zeros_like(one.measured_nj))
+    layers = {
+        "idle": part["idle"],
+        "machine": part["other_processes"] + part["kernel"] + part["tracer"],
+        "residual": part["residual"],
+        "background": part["background"],
+        "other statements": part["queries"] - named,
+    }
+    colours = {name: GREYS[name] for name in layers}
+    for place, (number, nj) in reversed(list(enumerate(one.rows_nj.items()))):
+        label = f"{number + 1}: {_text(found, number, 40)}"
+        layers[label], colours[label] = nj, COLOURS[place]
+    seconds = np.where(one.known_ns > 0, one.known_ns * 1e-9, np.nan)
+    shown = {name: nj for name, nj in layers.items() if nj.any()}
+    if not len(seconds) or not shown:
+        return
+    steps = np.append(one.edges_ns[:-1], one.edges_ns[-1]) * 1e-9
+    watts = np.nan_to_num(np.array([nj * 1e-9 / seconds for nj in shown.values()]))
+    axes.stackplot(
+        steps,
+        np.hstack([watts, watts[:, -1:]]),
+        labels=list(shown),
+        colors=[colours[name] for name in shown],
+        step="post",
+    )
+    axes.stairs(one.measured_nj * 1e-9 / seconds, one.edges_ns * 1e-9, color="black", lw=0.7,
+                baseline=None, label="measured")  # fmt: skip
+    axes.set(xlabel="time (s)", ylabel="power (W)", xlim=(steps[0], steps[-1]), ylim=(0, None))
+    figure.legend(loc="outside lower center", ncols=2, fontsize=7)
+
+
+def _draw_parts(found: Gathered, figure: Figure) -> None:
+    axes = _axes(figure, found, "Where the joules went")
+    parts = found.attribution.main.parts_nj
+    axes.barh([name.replace("_", " ") for name in parts], [nj / 1e9 for nj in parts.values()],
+              color=COLOURS[0])  # fmt: skip
+    axes.invert_yaxis()
+    axes.set_xlabel("energy (J)")
+
+
+def _draw_statements(found: Gathered, figure: Figure) -> None:
+    axes = _axes(figure, found, "Energy by statement, with 95 % intervals")
+    rows = found.attribution.rows[:SHOWN]
+    for number, row in enumerate(rows):
+        low, high = row.energy_nj_ci95
+        axes.barh(number, row.energy_nj / 1e9, color=COLOURS[0], alpha=0.8)
+        axes.plot([low / 1e9, high / 1e9], [number, number], color="black", lw=1.2)
+    axes.set_yticks(range(len(rows)), [_text(found, number) for number in range(len(rows))])
+    axes.invert_yaxis()
+    axes.set_xlabel("energy (J)")
+
+
+def _draw_calls(found: Gathered, figure: Figure) -> None:
+    axes = _axes(figure, found, "Calls per second")
+    edges_s = found.detail_edges_ns * 1e-9
+    for place, (number, one) in enumerate(list(found.details.items())[: len(COLOURS)]):
+        if len(edges_s) > 1:
+            axes.stairs(one.calls[: len(edges_s) - 1] / np.diff(edges_s), edges_s, baseline=None,
+                        color=COLOURS[place], label=_text(found, number, 40))  # fmt: skip
+    axes.set(xlabel="time (s)", ylabel="calls per second", ylim=(0, None))
+    if axes.get_legend_handles_labels()[0]:
+        figure.legend(loc="outside lower center", ncols=2, fontsize=7)
+
+
+def _draw_single_calls(found: Gathered, figure: Figure) -> None:
+    axes = _axes(figure, found, "Latency against joules, of a sample of calls")
+    for place, (number, one) in enumerate(list(found.details.items())[: len(COLOURS)]):
+        known = (one.latency_ns > 0) & (one.call_nj > 0)
+        if known.any():
+            axes.scatter(one.latency_ns[known] * 1e-9, one.call_nj[known] * 1e-9, s=9, alpha=0.7,
+                         color=COLOURS[place], label=_text(found, number, 40))  # fmt: skip
+            axes.set(xscale="log", yscale="log")
+    axes.set(xlabel="latency (s)", ylabel="energy of a call (J)")
+    if axes.get_legend_handles_labels()[0]:
+        figure.legend(loc="outside lower center", ncols=2, fontsize=7)
+
+
+def _draw_study(runs: pd.DataFrame) -> Draw:
+    """Means with intervals of the first measure that is known."""
+    factors = [name for name in runs.columns if name.startswith(FACTOR)]
+    done = runs[runs["status"] == "done"]
+    known = [name for name in MEASURES if name in done.columns and done[name].notna().any()]
+
+    def draw(figure: Figure) -> None:
+        axes = figure.subplots()
+        if not known:
+            axes.set_title("No run has a figure", loc="left")
+            return
+        title, unit = MEASURES[known[0]]
+        found = means(done, factors, known[0])
+        for number, row in enumerate(found.to_dict("records")):
+            axes.plot(row["mean"], number, "o", color=COLOURS[0])
+            if row["low"] is not None and not np.isnan(float(row["low"])):
+                axes.plot([row["low"], row["high"]], [number, number], color=COLOURS[0])
+        labels = [
+            shorten(sanitise(", ".join(str(row[name]) for name in factors)), 60) or "all runs"
+            for row in found.to_dict("records")
+        ]
+        axes.set_yticks(range(len(found)), labels)
+        axes.invert_yaxis()
+        grades = ", ".join(sorted({str(grade) for grade in runs["grade"]}))
+        axes.set_title(f"{title}, mean and 95 % interval\n{grades}", loc="left")
+        axes.set_xlabel(unit)
+        axes.spines[["top", "right"]].set_visible(False)
+
+    return draw
+
+
+def _draw_comparison(one: Mapping[str, Any]) -> Draw:
+    def draw(figure: Figure) -> None:
+        axes = figure.subplots()
+        rows = [row for row in one["rows"] if row["greenup"]][:SHOWN]
+        for number, row in enumerate(rows):
+            axes.plot(row["greenup"], number, "o", color=COLOURS[2])
+            low, high = row["greenup_ci95"] or (None, None)
+            if low and high:
+                axes.plot([low, high], [number, number], color=COLOURS[2])
+        axes.axvline(1, color="grey", lw=0.8, ls="--")
+        axes.set_yticks(range(len(rows)), [shorten(row["text"], 48) for row in rows])
+        axes.invert_yaxis()
+        notes = " ".join(one["warnings"])
+        axes.set_title(f"Greenup of {one['new']} over {one['base']}\n{notes}", loc="left")
+        axes.set_xlabel("greenup (above 1: less energy per call)")
+
+    return draw
+
+
+def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for name, value in row.items():
+        if name.endswith("_ci95"):
+            out[f"{name}_low"], out[f"{name}_high"] = value or (None, None)
+        else:
+            out[name] = value
+    return out
+
+
+def _file_name(name: str) -> str:
+    return re.sub(r"[^\w.-]+", "_", sanitise(name))[:60].strip(".") or "trace"
