@@ -7,6 +7,7 @@ switch may take each time, joules within the two intervals. Perf is run as `--pr
 from __future__ import annotations
 
 import json
+import time
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ ENERGY = "estimated:5,10,20,40"
 #: Of each call: a switch to its thread and one away, and entering the probes of both tracers,
 #: which one of them counts before the query and the other one within it.
 EACH_CALL_NS = 30_000
+SETTLED_S = 0.3  #: a server may still have to go back from a statement that it has answered
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ def _record_both(directory: Path, server: DatabaseServer, work: Any) -> Both:
         recorder.attached()
         with perf_recording(directory, server.pid) as recorded:
             work()
+            time.sleep(SETTLED_S)
         assert recorder.stop() == 0, recorder.words
     finally:
         recorder.end()

@@ -30,6 +30,7 @@ class _Cpu:
     server: int = 0
     tgid: int = 0
     package: int = 0
+    counted_ns: int = 0  #: up to here it is in `busy_ns`
     lost: int = 0
     lost_ns: int = 0
     hidden: int = 0
@@ -105,15 +106,22 @@ class Cpus:
 
     # ---- what is known --------------------------------------------------------------------------
 
-    def cut(self, t_ns: int) -> None:
-        """Closes all that is open: every segment that began before has then been told."""
-        for cpu, one in self._cpus.items():
-            if one.tid is not None:
-                self._close(cpu, one, t_ns)
+    def look(self, t_ns: int) -> int:
+        """Counts CPU time up to now, and says since when something runs: all that began before
+        that has been told. What runs is not cut off here, for it may turn out to have been lost.
+        """
+        first_ns = t_ns
+        for one in self._cpus.values():
+            if one.tid is not None and one.kind != OwnerKind.IDLE:
+                self._count_busy(one, t_ns)
+                first_ns = min(first_ns, one.since_ns)
+        return first_ns
 
     def finish(self, t_ns: int) -> None:
         """The trace ends. A CPU that was never heard of may have done anything."""
-        self.cut(t_ns)
+        for cpu, one in self._cpus.items():
+            if one.tid is not None:
+                self._close(cpu, one, t_ns)
         for cpu in self._packages:
             one = self._cpu(cpu, None, -1)
             if one.tid is None and t_ns > one.since_ns:
@@ -164,7 +172,14 @@ class Cpus:
         self._segments.append(
             (t0_ns, t_ns, query, one.tid, one.tgid, cpu, one.server, one.kind, 0, 0)
         )
-        self.busy_ns[one.package] = self.busy_ns.get(one.package, 0) + t_ns - t0_ns
+        self._count_busy(one, t_ns, t0_ns)
+
+    def _count_busy(self, one: _Cpu, t_ns: int, t0_ns: int | None = None) -> None:
+        since_ns = one.since_ns if t0_ns is None else t0_ns
+        more_ns = t_ns - max(since_ns, one.counted_ns, self._begin_ns)
+        if more_ns > 0:
+            self.busy_ns[one.package] = self.busy_ns.get(one.package, 0) + more_ns
+        one.counted_ns = max(one.counted_ns, t_ns)
 
     # ---- loss -----------------------------------------------------------------------------------
 
@@ -178,7 +193,8 @@ class Cpus:
         gap_ns = t_ns - since_ns
         self._losses.append((since_ns, one.lost, one.lost_ns, cpu, Loss.SEGMENT))
         one.lost_ns += gap_ns
-        self.unknown_ns[one.package] = self.unknown_ns.get(one.package, 0) + gap_ns
+        new_ns = max(t_ns - max(since_ns, one.counted_ns), 0)
+        self.unknown_ns[one.package] = self.unknown_ns.get(one.package, 0) + new_ns
         self._losses.append((t_ns, one.lost, one.lost_ns, cpu, Loss.SEGMENT))
         one.since_ns = t_ns
 

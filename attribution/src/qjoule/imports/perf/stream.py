@@ -137,7 +137,7 @@ class PerfStream(Stream):
             self._task(record)
 
     def _switch(self, record: Record) -> tuple[int, int]:
-        switch = switch_of(record.payload)
+        switch = switch_of(record.payload, record.tid)
         if switch is None:
             raise self._wrong(record, "this is no context switch")
         return switch
@@ -186,8 +186,8 @@ class PerfStream(Stream):
         return Frame(Block.HELLO, self._begin_ns, np.array([row], HELLO))
 
     def _window(self, t_ns: int, readings: Generator[list[Reading], int, None]) -> Iterator[Frame]:
-        """Everything that began before has been told after this."""
-        self._cpus.cut(t_ns)
+        """What is known by now."""
+        told_ns = self._cpus.look(t_ns)
         yield Frame(Block.TASK, t_ns, self._tasks.take_records())
         yield from self._shapes.take_frames()
         yield Frame(Block.SEGMENT, t_ns, self._cpus.take_segments())
@@ -195,7 +195,7 @@ class PerfStream(Stream):
         yield Frame(Block.LOSS, t_ns, self._cpus.take_losses())
         yield Frame(Block.LOSS, t_ns, self.queries.take_losses(t_ns))
         yield from self._energy(readings.send(t_ns))
-        yield Frame(Block.FLUSH, t_ns, np.empty(0, np.uint8))
+        yield Frame(Block.FLUSH, told_ns, np.empty(0, np.uint8))
 
     def _energy(self, readings: list[Reading]) -> Iterator[Frame]:
         if not readings:
