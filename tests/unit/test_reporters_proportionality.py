@@ -40,7 +40,7 @@ def shown(runs: pd.DataFrame, width: int = 110) -> str:
 def test_text() -> None:
     text = shown(table())
     assert "Energy proportionality server=a" in text
-    assert "Energy: measured, rapl of host; idle policy separate." in text
+    assert "Energy: measured, from rapl of host; idle policy separate." in text
     assert "Was the fastest configuration the most efficient one?\nYes: level=100" in text
     assert "idle share of the peak's power  50.5 %" in text
     assert "\x1b" not in text

@@ -104,7 +104,7 @@ def _front(page: Page, found: Frontier) -> None:
 
 def _about(page: Page, found: Proportionality | Frontier) -> None:
     source, grade = fmt.one_line(found.energy_source), fmt.one_line(found.grade)
-    said = f"Energy: {grade}, {source}; idle policy {fmt.one_line(found.idle_policy)}."
+    said = f"Energy: {grade}, from {source}; idle policy {fmt.one_line(found.idle_policy)}."
     if found.skipped:
         said += f" {found.skipped} runs failed or have no energy, and are left out."
     said += " Intervals: 95 %, over runs; the energy source's own error is not in them."
@@ -130,7 +130,7 @@ def _share(estimate: Estimate) -> str:
 
 
 def _bare(estimate: Estimate) -> str:
-    return _with_bounds(estimate, lambda value: f"{value + 0.0:.3f}")
+    return _with_bounds(estimate, lambda value: f"{round(value, 3) + 0.0:.3f}")
 
 
 def _with_bounds(estimate: Estimate, written: Any) -> str:
