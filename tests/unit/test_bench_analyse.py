@@ -14,7 +14,10 @@ from click.testing import CliRunner, Result
 
 from qjoule.commands.bench_analyse import command
 from qjoule.errors import QjouleError, UsageError
+from qjoule.reporters.study import render
+from qjoule.studies.runs import read_runs
 from qjoule.studies.statistics.design import BY
+from qjoule.studies.statistics.study import analyse as statistics
 from statistics_cases import golden, load, run, runs_of, write_study
 
 J = "j_per_operation"
@@ -42,7 +45,7 @@ def warpbreaks(tmp_path: Path) -> Path:
 
 
 def test_the_text_has_every_part_and_fits(warpbreaks: Path) -> None:
-    result = analyse(warpbreaks)
+    result = analyse(warpbreaks, "--response", f"{J},wall_s")
     assert result.exit_code == 0
     text = result.output
     for part in (
@@ -66,10 +69,11 @@ def test_the_text_has_every_part_and_fits(warpbreaks: Path) -> None:
     assert "\x1b" not in text
 
 
-@pytest.mark.parametrize("columns", [60, 100, 200])
-def test_it_fits_other_widths(warpbreaks: Path, columns: int) -> None:
-    result = analyse(warpbreaks, "--response", J, columns=columns)
-    assert max(len(line) for line in result.output.splitlines()) <= columns
+def test_it_fits_other_widths(warpbreaks: Path) -> None:
+    study = statistics(read_runs(warpbreaks), [J], ["tension"])
+    for width in (60, 80, 100, 200):
+        text = render(study, width=width)
+        assert max(len(line) for line in text.splitlines()) <= width
 
 
 def test_json_has_rs_values(warpbreaks: Path) -> None:
@@ -178,9 +182,11 @@ def test_mixed_runs_are_refused_and_by_option_flagged(warpbreaks: Path) -> None:
     result = analyse(warpbreaks, "--response", J)
     assert isinstance(result.exception, QjouleError)
     assert "different grades (simulated, measured)" in str(result.exception)
-    text = analyse(warpbreaks, "--mixed", "--response", J).output
+    text = analyse(warpbreaks, "--mixed", "--factors", "tension", "--response", J).output
     assert "MIXED" in text
-    document = json.loads(analyse(warpbreaks, "--mixed", "--json", "--response", J).output)
+    document = json.loads(
+        analyse(warpbreaks, "--mixed", "--json", "--factors", "tension", "--response", J).output
+    )
     assert document["responses"][0]["mixed"] is True
     assert document["responses"][0]["grade"] == ["simulated", "measured"]
 
@@ -216,8 +222,22 @@ def test_usage_errors_say_what_there_is(
 def test_no_study_and_no_folder_to_write_to(warpbreaks: Path, tmp_path: Path) -> None:
     assert isinstance(analyse(tmp_path).exception, QjouleError)
     nowhere = str(warpbreaks / "runs.jsonl" / "x")
-    refused = analyse(warpbreaks, "--plots", nowhere, "--response", J)
+    refused = analyse(warpbreaks, "--plots", nowhere, "--factors", "tension", "--response", J)
     assert isinstance(refused.exception, QjouleError)
+
+
+def test_without_an_energy_source_time_is_compared(tmp_path: Path) -> None:
+    unknown = dict.fromkeys((J, "energy_j"))
+    rows = [
+        run(number, grade="none", **unknown) | {"factor:server": "ab"[number % 2]}
+        for number in range(8)
+    ]
+    study = write_study(tmp_path / "study", pd.DataFrame(rows))
+    text = analyse(study).output
+    assert "wall_s in s" in text
+    assert "note: no run has j_per_operation: left out" in text
+    assert "note: no energy against time: none of 8 runs has energy_j" in text
+    assert isinstance(analyse(study, "--response", J).exception, QjouleError)
 
 
 def test_help_has_examples() -> None:

@@ -10,8 +10,6 @@ import click
 
 from qjoule.errors import QjouleError, UsageError
 
-_DEFAULT = "j_per_operation,wall_s"
-
 
 @click.command(
     short_help="The statistics of a study's runs.",
@@ -27,10 +25,8 @@ Examples:
 @click.option(
     "--response",
     "responses",
-    default=_DEFAULT,
-    show_default=True,
     metavar="NAME,...",
-    help="What to analyse: columns of runs.jsonl.",
+    help="What to analyse: columns of runs.jsonl.  [default: j_per_operation,wall_s]",
 )
 @click.option(
     "--factors",
@@ -60,7 +56,7 @@ Examples:
 def command(
     study: Path,
     *,
-    responses: str,
+    responses: str | None,
     factors: str | None,
     kind: str,
     mixed: bool,
@@ -85,7 +81,7 @@ def command(
     from qjoule.studies.statistics.study import analyse  # noqa: PLC0415
 
     asked = _names(responses, "--response")
-    chosen = None if factors is None else _names(factors, "--factors")
+    chosen = _names(factors, "--factors")
     found = analyse(read_runs(study), asked, chosen, type_=int(kind), mixed=mixed)
     if plots is not None:
         from qjoule.studies.statistics.plots import write  # noqa: PLC0415
@@ -98,7 +94,9 @@ def command(
         click.echo(render(found, color=color), nl=False)
 
 
-def _names(text: str, option: str) -> list[str]:
+def _names(text: str | None, option: str) -> list[str] | None:
+    if text is None:
+        return None
     names = [name.strip() for name in text.split(",")]
     if not all(names):
         raise UsageError(f"{option} {text}: give names with commas between them")

@@ -10,6 +10,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from scipy import interpolate, stats
@@ -25,7 +26,7 @@ GAMES_HOWELL = "Games-Howell"
 #: Groups beyond which pairs are not compared: nobody reads them, and each takes about 10 ms.
 MOST_GROUPS = 30
 
-_NODES = 12  #: exact values between which others are interpolated
+_NODES = 8  #: exact values between which others are interpolated
 
 
 @dataclass(frozen=True)
@@ -211,10 +212,15 @@ def critical(groups: int, df: Floats) -> Floats:
     """
     distinct, place = np.unique(df, return_inverse=True)
     if len(distinct) <= _NODES:
-        exact = [float(stats.studentized_range.isf(ALPHA, groups, one)) for one in distinct]
+        exact = [_limit(groups, float(one)) for one in distinct]
         return np.asarray(exact)[place]
     low, high = 1 / distinct[-1], 1 / distinct[0]
     node = np.cos(np.pi * (np.arange(_NODES) + 0.5) / _NODES) * (high - low) / 2 + (high + low) / 2
-    known = [math.log(float(stats.studentized_range.isf(ALPHA, groups, 1 / one))) for one in node]
+    known = [math.log(_limit(groups, float(1 / one))) for one in node]
     smooth = interpolate.BarycentricInterpolator(node, known)
     return np.asarray(np.exp(smooth(1 / distinct)))[place]
+
+
+@cache
+def _limit(groups: int, df: float) -> float:
+    return float(stats.studentized_range.isf(ALPHA, groups, df))

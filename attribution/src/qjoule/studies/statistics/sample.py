@@ -83,6 +83,11 @@ def factors_of(table: pd.DataFrame) -> list[str]:
     return [str(name)[len(FACTOR) :] for name in table.columns if str(name).startswith(FACTOR)]
 
 
+def is_told(table: pd.DataFrame, response: str) -> bool:
+    """Whether a run that is done has a value of `response`."""
+    return bool(np.isfinite(_numbers(_done(table)[0], response)).any())
+
+
 def select(
     table: pd.DataFrame,
     response: str,

@@ -17,12 +17,14 @@ from qjoule.studies.statistics.assumptions import Assumptions, check
 from qjoule.studies.statistics.design import BLOCK, BY, Design, Floats
 from qjoule.studies.statistics.pairwise import Cells, Pairs, cells_of, compare
 from qjoule.studies.statistics.regression import Line, lines
-from qjoule.studies.statistics.sample import Sample, select
+from qjoule.studies.statistics.sample import Sample, is_told, select
 from qjoule.studies.statistics.welch import Welch, welch
 
 ANOVA = "analysis of variance"
 WELCH = "Welch's analysis of variance"
 RANKS = "aligned rank transform"
+
+DEFAULTS = ("j_per_operation", "wall_s")  #: responses
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ class Study:
 
 def analyse(
     table: pd.DataFrame,
-    responses: Sequence[str],
+    responses: Sequence[str] | None = None,
     factors: Sequence[str] | None = None,
     *,
     type_: int = 2,
@@ -102,9 +104,18 @@ def analyse(
 ) -> Study:
     """Every response of the runs of `table` (`runs.read_runs`), and energy against time.
 
+    Args:
+        responses: names of columns; None: `DEFAULTS`, without those that no run tells.
+        factors, mixed: as `sample.select`.
+        type_: of the sums of squares, 2 or 3.
+
     Raises:
         UsageError, QjouleError: as `sample.select`.
     """
+    notes: list[str] = []
+    if responses is None:
+        responses = [name for name in DEFAULTS if is_told(table, name)] or DEFAULTS[:1]
+        notes += [f"no run has {name}: left out" for name in DEFAULTS if name not in responses]
     found = [
         response(select(table, name, factors, mixed=mixed), type_=type_)
         for name in dict.fromkeys(responses)
@@ -113,14 +124,14 @@ def analyse(
         energy = select(table, "energy_j", factors, mixed=mixed)
         time = select(table, "wall_s", factors, mixed=mixed)
     except QjouleError as refused:
-        return Study(tuple(found), None, (f"no energy against time: {refused}",))
+        return Study(tuple(found), None, (*notes, f"no energy against time: {refused}"))
     both = np.isin(energy.order, time.order)
     wall_s = dict(zip(time.order.tolist(), time.values.tolist(), strict=True))
     seconds = np.array([wall_s.get(run, np.nan) for run in energy.order.tolist()])
-    notes = () if both.all() else (f"{int((~both).sum())} runs with energy have no time",)
-    return Study(
-        tuple(found), (energy, seconds, lines(seconds, energy.values, energy.design)), notes
-    )
+    if not both.all():
+        notes.append(f"{int((~both).sum())} runs with energy have no time")
+    regression = lines(seconds, energy.values, energy.design)
+    return Study(tuple(found), (energy, seconds, regression), tuple(notes))
 
 
 def response(sample: Sample, *, type_: int = 2) -> Response:
