@@ -7,6 +7,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pandas as pd
+import pytest
 from click.testing import CliRunner
 
 import attribute_trace as hand
@@ -14,7 +15,7 @@ from qjoule.commands.report import command
 from qjoule.report.figures import KINDS
 from qjoule.trace.meta import EnergyInfo
 
-ATTACK = "$\\frac{1}{0}$ </svg><script>alert(1)</script> \u202e \u6f22\u5b57 =cmd|' /C calc'!A0"
+ATTACK = "=cmd|' /C calc'!A0 $\\frac{1}{0}$ </svg><script>alert(1)</script> \u202e \u6f22\u5b57"
 
 
 def figures(tmp_path: Path, *sources: Path) -> dict[str, Path]:
@@ -25,8 +26,14 @@ def figures(tmp_path: Path, *sources: Path) -> dict[str, Path]:
     return {path.name: path for path in out.iterdir()}
 
 
-def test_every_figure_is_there_in_every_form(tmp_path: Path) -> None:
-    found = figures(tmp_path, hand.write(tmp_path / "t"))
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    directory = tmp_path_factory.mktemp("plain")
+    return figures(directory, hand.write(directory / "t"))
+
+
+def test_every_figure_is_there_in_every_form(plain: dict[str, Path]) -> None:
+    found = plain
     names = {"power", "parts", "statements", "calls", "calls-joules"}
     assert found.keys() == {f"{name}.{kind}" for name in names for kind in KINDS}
     for name in names:
@@ -39,14 +46,13 @@ def test_every_figure_is_there_in_every_form(tmp_path: Path) -> None:
         assert set(table["idle_policy"]) == {"separate"}
 
 
-def test_the_data_add_up_to_the_measured_total(tmp_path: Path) -> None:
-    found = figures(tmp_path, hand.write(tmp_path / "t"))
-    power = pd.read_parquet(found["power.parquet"])
+def test_the_data_add_up_to_the_measured_total(plain: dict[str, Path]) -> None:
+    power = pd.read_parquet(plain["power.parquet"])
     by_series = power.groupby("series")["energy_nj"].sum()
     assert by_series["measured"] == 3 * 10**9
     parts = [name for name in by_series.index if name != "measured" and " " not in name]
     assert by_series[parts].sum() == 3 * 10**9
-    statements = pd.read_parquet(found["statements.parquet"])
+    statements = pd.read_parquet(plain["statements.parquet"])
     assert round(statements["energy_j"].sum() * 1e9) == by_series["queries"]
 
 
@@ -57,6 +63,7 @@ def test_hostile_text_is_text_in_drawings(tmp_path: Path) -> None:
         if name.endswith(".svg"):
             assert b"<script" not in path.read_bytes()
             ElementTree.parse(path)
+    assert pd.read_csv(found["statements.csv"])["shape"].str.startswith("'=cmd").any()
 
 
 def test_what_has_no_energy_has_its_calls(tmp_path: Path) -> None:

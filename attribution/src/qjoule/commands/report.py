@@ -124,10 +124,13 @@ def needs_extra() -> None:
 
 
 def write(path: Path, text: str) -> None:
-    """Writes the page whole or not at all."""
+    """Writes the page whole or not at all; what is no file, such as a pipe, is written to."""
     from qjoule.trace.durable import write_whole  # noqa: PLC0415
 
     try:
-        write_whole(path, text.encode(), durable=False)
+        if path.exists() and not path.is_file():
+            path.write_bytes(text.encode())
+        else:
+            write_whole(path, text.encode(), durable=False)
     except OSError as error:
         raise QjouleError(f"cannot write {path}: {error.strerror}") from error

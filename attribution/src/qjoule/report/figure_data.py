@@ -1,7 +1,7 @@
 """The data of every figure as a table: what is written beside the drawings as CSV, Parquet, JSON.
 
 Each function takes a trace's figures or a study and returns a DataFrame with units in the names of
-its columns, and the grade and idle policy in every row.
+its columns, and the grade, idle policy and loss in every row.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import pandas as pd
 from qjoule.model.result import PARTS
 from qjoule.report.gather import Gathered
 from qjoule.report.page_data import query_text
+from qjoule.reporters import missing
 from qjoule.reporters.json_report import row_document
 from qjoule.reporters.provenance import has_energy
 from qjoule.shapes.safe_text import sanitise
@@ -55,7 +56,9 @@ def statements(found: Gathered) -> pd.DataFrame:
     for row in found.attribution.rows:
         one = row_document(row, known)
         plain: dict[str, Any] = {
-            k: v for k, v in one.items() if not isinstance(v, (list, dict, tuple))
+            name: sanitise(value[:TEXT_MAX]) if isinstance(value, str) else value
+            for name, value in one.items()
+            if not isinstance(value, (list, dict, tuple))
         }
         for name in ("energy_j_ci95", "j_per_call_ci95"):
             plain[f"{name}_low"], plain[f"{name}_high"] = one[name] or (None, None)
@@ -126,4 +129,8 @@ def runs(path: Path) -> pd.DataFrame:
 
 def _said(frame: pd.DataFrame, found: Gathered) -> pd.DataFrame:
     about = found.attribution
-    return frame.assign(grade=about.energy_source.grade, idle_policy=about.policy.get("idle", ""))
+    return frame.assign(
+        grade=about.energy_source.grade,
+        idle_policy=about.policy.get("idle", ""),
+        loss=missing.loss(about),
+    )

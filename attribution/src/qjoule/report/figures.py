@@ -15,6 +15,7 @@ from qjoule.errors import QjouleError
 from qjoule.report import figure_data
 from qjoule.report.gather import Gathered
 from qjoule.report.study import MEASURES, means
+from qjoule.reporters.csv_report import cell
 from qjoule.reporters.provenance import has_energy
 from qjoule.shapes.safe_text import sanitise, shorten
 from qjoule.studies.runs import FACTOR
@@ -71,7 +72,7 @@ def _write(stem: Path, frame: pd.DataFrame, draw: Draw) -> list[Path]:
     from matplotlib.figure import Figure  # noqa: PLC0415
 
     paths = [stem.with_name(f"{stem.name}.{kind}") for kind in KINDS]
-    frame.to_csv(paths[0], index=False)
+    frame.map(cell).to_csv(paths[0], index=False)
     frame.to_parquet(paths[1], index=False)
     frame.to_json(paths[2], orient="records", indent=1)
     # Text of clients is no formula, whatever dollar signs it has.
@@ -85,7 +86,7 @@ def _write(stem: Path, frame: pd.DataFrame, draw: Draw) -> list[Path]:
         FigureCanvasAgg(figure)
         draw(figure)
         figure.savefig(paths[3], metadata={"Date": None})
-        figure.savefig(paths[4], dpi=150)
+        figure.savefig(paths[4], dpi=120)
     return paths
 
 
