@@ -13,7 +13,7 @@ from qjoule.studies.plan_file import read_plan
 from qjoule.studies.workloads import WORKLOADS
 
 #: What is done with studies: name to the module in `qjoule.commands` that holds its `command`.
-COMMANDS: dict[str, str] = {}
+COMMANDS = {"analyse": "bench_analyse", "proportionality": "bench_proportionality"}
 
 _PLAN = "PLAN.yaml"
 

@@ -1,0 +1,11 @@
+#!/bin/sh
+# Hardware counters of servers under YCSB: ratios, components, clusters.
+#   PLAN=plan.yaml OUT=/var/tmp/study ./run.sh    (as root; see ../studies.sh)
+set -eu
+cd "$(dirname "$0")"
+. ../studies.sh
+
+"$qjoule" bench "$PLAN" -o "$OUT"
+# A machine without counters has nothing to characterise, and the command says so.
+"$qjoule" characterise "$OUT"/runs/*.qjoule --by trace || [ "$PLAN" = small.yaml ]
+published counters-pca

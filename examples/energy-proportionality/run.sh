@@ -1,0 +1,10 @@
+#!/bin/sh
+# A server at steps of its peak load: how closely does power follow load?
+#   PLAN=plan.yaml OUT=/var/tmp/study ./run.sh    (as root; see ../studies.sh)
+set -eu
+cd "$(dirname "$0")"
+. ../studies.sh
+
+"$qjoule" bench "$PLAN" -o "$OUT"
+"$qjoule" bench proportionality "$OUT"
+published energy-proportionality

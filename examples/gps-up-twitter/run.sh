@@ -1,0 +1,10 @@
+#!/bin/sh
+# The thesis's pairs of queries: speedup, greenup and powerup.
+#   PLAN=plan.yaml OUT=/var/tmp/study ./run.sh    (as root; see ../studies.sh)
+set -eu
+cd "$(dirname "$0")"
+. ../studies.sh
+
+"$qjoule" bench "$PLAN" -o "$OUT"
+published_here "$OUT"
+published gps-up-twitter
