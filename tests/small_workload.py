@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -66,5 +67,13 @@ class Alone:
             raise redis.ConnectionError("reset\nby \x1b[31mpeer")
         if options["fails"] == "ends":
             os._exit(7)
+        if options["fails"] == "child":
+            with (
+                subprocess.Popen(["sleep", "600"]) as child,
+                Path(str(options["file"])).open("a") as file,
+            ):
+                file.write(f"{child.pid}\n")
+                file.flush()
+                child.wait()
         time.sleep(float(options["seconds"]))
         return Outcome(10, 1, 0.5, "alone", notes=("one error was planned",))

@@ -71,7 +71,8 @@ def test_three_failures_in_a_row_end_it(fake: Fake) -> None:
     assert fake.log[-1] == "end redis"
 
 
-def test_a_server_that_dies_is_started_again(fake: Fake) -> None:
+@pytest.mark.parametrize("noticed", [True, False])
+def test_a_server_that_dies_is_started_again(fake: Fake, noticed: bool) -> None:
     servers: list[subprocess.Popen[bytes]] = []
     start = fake.start
 
@@ -85,7 +86,8 @@ def test_a_server_that_dies_is_started_again(fake: Fake) -> None:
             servers[-1].kill()  # and stays a zombie: nobody waits for it
             while Path(f"/proc/{servers[-1].pid}/stat").read_text().split()[2] != "Z":
                 os.sched_yield()
-            raise RunFailed("connection reset")
+            if noticed:
+                raise RunFailed("connection reset")
         return outcome()
 
     fake.start = started  # type: ignore[method-assign, assignment]
@@ -96,7 +98,8 @@ def test_a_server_that_dies_is_started_again(fake: Fake) -> None:
         for one in servers:
             one.kill()
             one.wait()
-    assert fake.runs[3]["problem"] == "the server ended: connection reset"
+    words = "connection reset" if noticed else "the run was cut short"
+    assert fake.runs[3]["problem"] == f"the server ended: {words}"
     assert len(servers) == 2
     assert [line for line in fake.log if line.startswith(("start", "end"))] == [
         "start redis",

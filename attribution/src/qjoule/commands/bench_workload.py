@@ -37,7 +37,7 @@ class WorkloadCommand(click.Command):
 
         for option in _OPTIONS:
             run = option(run)
-        parameters = list(reversed(getattr(run, "__click_params__", [])))
+        parameters = list(getattr(run, "__click_params__", []))
         short = _SHORT.get(name, "")
         super().__init__(name, callback=run, params=parameters, short_help=short, help=short)
 

@@ -3,18 +3,22 @@
 `qjoule record … -- PYTHON -m qjoule.studies.client` starts it as who called `sudo`, who need not be
 able to read or write the study's directory. So what it is to run comes on standard input, a line of
 JSON, and what it saw goes to standard output. A password is then in no file. It ends when standard
-input does: whatever happens to the study's process, no client is left.
+input does, and so does what it has started: whatever happens to the study's process, nothing of it
+is left.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
+from types import FrameType
 from typing import Any
 
 from qjoule.errors import QjouleError
@@ -23,6 +27,7 @@ from qjoule.studies.workloads import workload
 from qjoule.typed_json import read_as
 
 ABANDONED = 3  #: exit code: the study's process is gone
+_CLEAR_S = 5.0  #: for clearing up, then
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,9 @@ def main() -> int:
     """Runs the job of standard input; 0, or 1 where it failed and the reason was written."""
     answer = os.dup(1)
     os.dup2(2, 1)  # what a driver prints is no answer
+    with suppress(OSError):  # it leads a group already
+        os.setpgid(0, 0)
+    signal.signal(signal.SIGTERM, _stop)
     job = json.loads(_line())
     threading.Thread(target=_end_with_the_study, daemon=True).start()
     said, code = _ran(job), 0
@@ -115,7 +123,15 @@ def _end_with_the_study() -> None:
     # Not sys.stdin: at its end the interpreter would wait for who reads it.
     while os.read(0, 1 << 16):
         pass
-    os._exit(ABANDONED)
+    os.killpg(0, signal.SIGTERM)  # us, and a program that runs the operations
+    time.sleep(_CLEAR_S)
+    os.killpg(0, signal.SIGKILL)
+
+
+def _stop(_number: int, _frame: FrameType | None) -> None:
+    """Unwinds the workload, which clears up; once."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise SystemExit(ABANDONED)
 
 
 if __name__ == "__main__":

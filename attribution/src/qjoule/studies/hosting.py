@@ -10,7 +10,7 @@ from qjoule.errors import QjouleError
 from qjoule.studies.design import Levels
 from qjoule.studies.plan import SERVER, SETTING, Plan, Running
 from qjoule.studies.schedule import key
-from qjoule.studies.targets import Life, life, running_target
+from qjoule.studies.targets import NOBODY, life, running_target
 from qjoule.studies.workload import Target, Value
 
 #: Starts a server by its name with settings; it ends with the context. `qjoule.studies.servers`.
@@ -43,7 +43,7 @@ class Started:
         self._context: AbstractContextManager[Target] | None = None
         self._target: Target | None = None
         self._wanted = ""
-        self._life = Life(0, "")
+        self._life = NOBODY
 
     def ready(self, levels: Levels) -> tuple[Target, bool]:
         name = str(levels.get(SERVER, self._plan.server))
@@ -87,7 +87,7 @@ class AlreadyRunning:
         self._wanted = wanted
         self._to_record = to_record
         self._target: Target | None = None
-        self._life = Life(0, "")
+        self._life = NOBODY
 
     def ready(self, levels: Levels) -> tuple[Target, bool]:  # noqa: ARG002 (as Host)
         if self._target is not None and not self.has_ended:

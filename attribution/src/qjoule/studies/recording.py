@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -15,8 +16,12 @@ from typing import IO, Protocol
 from qjoule.errors import QjouleError
 from qjoule.studies.client import Job, Seen, read_answer
 from qjoule.studies.plan import Recording
+from qjoule.studies.targets import NOBODY, Life, life
 
+CUT_SHORT = "the run was cut short"
 _END_S = 60.0
+_LOOK_S = 0.5  #: how often it is looked whether the server lives
+_GRACE_S = 3.0  #: for a client to say how it saw the server end
 _WORDS_MAX = 1 << 16
 _TRACING = b"qjoule: tracing"
 _CLIENT = (sys.executable, "-P", "-m", "qjoule.studies.client")
@@ -47,7 +52,7 @@ class Runs(Protocol):
 
 def unrecorded(job: Job, pid: int, trace: Path, limit_s: float) -> Seen:  # noqa: ARG001 (as Runs)
     """Runs the client alone."""
-    return _run(_CLIENT, job, limit_s, recorded=False)
+    return _run(_CLIENT, job, life(pid), limit_s, recorded=False)
 
 
 def recorded(how: Recording) -> Runs:
@@ -60,7 +65,7 @@ def recorded(how: Recording) -> Runs:
     def run(job: Job, pid: int, trace: Path, limit_s: float) -> Seen:
         record = [*prefix, sys.executable, "-m", "qjoule", "record", "-o", str(trace.absolute())]
         record += ["--pid", str(pid), "--energy", how.energy, *how.options, "--", *_CLIENT]
-        return _run(record, job, limit_s, recorded=True)
+        return _run(record, job, life(pid), limit_s, recorded=True)
 
     return run
 
@@ -79,7 +84,7 @@ def _as_root() -> list[str]:
     )
 
 
-def _run(command: Sequence[str], job: Job, limit_s: float, *, recorded: bool) -> Seen:
+def _run(command: Sequence[str], job: Job, server: Life, limit_s: float, *, recorded: bool) -> Seen:
     with tempfile.TemporaryFile() as answer, tempfile.TemporaryFile() as words:
         process = subprocess.Popen(
             command,
@@ -93,14 +98,23 @@ def _run(command: Sequence[str], job: Job, limit_s: float, *, recorded: bool) ->
             with suppress(BrokenPipeError):  # it has ended, and says why
                 process.stdin.write(job.to_line())
                 process.stdin.flush()
-            code = process.wait(limit_s)
-        except subprocess.TimeoutExpired:
-            raise RunFailed(
-                f"it lasted longer than {limit_s:g} s (limit_s), and was ended"
-            ) from None
+            code = _wait(process, server, limit_s)
         finally:
             _end(process)
         return _judged(code, _read(answer), _read(words), recorded=recorded)
+
+
+def _wait(process: subprocess.Popen[bytes], server: Life, limit_s: float) -> int:
+    """Its exit code. A client may try for long to reach a server that has ended: it need not."""
+    deadline = time.monotonic() + limit_s
+    why = f"it lasted longer than {limit_s:g} s (limit_s), and was ended"
+    while (left_s := deadline - time.monotonic()) > 0:
+        with suppress(subprocess.TimeoutExpired):
+            return process.wait(min(left_s, _LOOK_S))
+        if server.ended:
+            deadline, why = min(deadline, time.monotonic() + _GRACE_S), CUT_SHORT
+            server = NOBODY
+    raise RunFailed(why)
 
 
 def _judged(code: int, answer: bytes, words: bytes, *, recorded: bool) -> Seen:

@@ -19,7 +19,7 @@ from qjoule.studies.energy import Figures, figures
 from qjoule.studies.hosting import Host
 from qjoule.studies.plan import Plan, is_of_machine
 from qjoule.studies.progress import Progress
-from qjoule.studies.recording import NotRecorded, RunFailed, Runs, unrecorded
+from qjoule.studies.recording import CUT_SHORT, NotRecorded, RunFailed, Runs, unrecorded
 from qjoule.studies.runs import Run
 from qjoule.studies.schedule import key, left, slots
 from qjoule.studies.study import Study
@@ -119,6 +119,8 @@ class _Maker:
         trace = self._study.trace(head.number)
         job = Job(self._plan.workload, target, options)
         seen = means.run(job, target.pid, trace, self._plan.limit_s)
+        if means.host.has_ended:
+            raise RunFailed(CUT_SHORT)  # its client may have counted errors, and gone on
         found = Figures(idle_policy=head.idle)
         if not self._plan.record.without_energy:
             found = figures(trace, seen.begin_ns, seen.end_ns, self._plan.record.idle)

@@ -31,6 +31,9 @@ class Life:
         return bool(self.pid) and _started(self.pid) != self.started
 
 
+NOBODY = Life(0, "")
+
+
 def life(pid: int) -> Life:
     return Life(pid, _started(pid))
 
