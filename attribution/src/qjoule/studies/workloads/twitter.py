@@ -107,20 +107,23 @@ def _run(server: Server, wanted: _Settings, pair: PairFacts) -> Outcome:
     times_ns: list[int] = []
     number = errors = failed = 0
     start_ns = end_ns = perf_counter_ns()
+    refusal: Exception | None = None
     stop_ns = None if wanted.operations else start_ns + int(wanted.seconds * 1e9)
     while (most is None or number < most) and (stop_ns is None or end_ns < stop_ns):
         began_ns = perf_counter_ns()
         try:
             server.call(number)
             failed = 0
-        except server.errors:
-            errors, failed = errors + 1, failed + 1
+        except server.errors as error:
+            errors, failed, refusal = errors + 1, failed + 1, error
             if failed == GONE_AFTER:
                 raise
         end_ns = perf_counter_ns()
         if not failed:
             times_ns.append(end_ns - began_ns)
         number += 1
+    if refusal is not None and not times_ns:
+        raise refusal
     label = pair.labels[FORMS.index(wanted.form)]
     notes = [f"{pair.title}, {label} (Mahajan 2016: {pair.source})"]
     ended_early = number == pair.most_calls and (

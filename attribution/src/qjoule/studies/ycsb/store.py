@@ -47,6 +47,7 @@ class Store(Protocol):
     def count(self) -> int:
         """Records in the table."""
 
-    def remove(self, keys: Sequence[str]) -> None: ...
+    def remove(self, keys: Sequence[str]) -> None:
+        """These records, of which there is one at least."""
 
     def close(self) -> None: ...

@@ -121,10 +121,10 @@ class CassandraServer:
         place = FORMS.index(form)
         table = self.pairs[pair].uses[place]
         self._known = list(islice(tweets(self._sizes, seed), _KNOWN))
-        self._statement = self._session.prepare(_STATEMENTS[pair].format(table))
+        text = _STATEMENTS[pair].format(table)
         if pair == "secondary_index" and table == PLAIN:
-            text = _STATEMENTS[pair].format(table) + " ALLOW FILTERING"
-            self._statement = self._session.prepare(text)
+            text += " ALLOW FILTERING"
+        self._statement = self._session.prepare(text)
         self._call = self.pairs[pair].calls[place]
 
     def call(self, number: int) -> Rows:

@@ -13,6 +13,8 @@ from itertools import islice
 from typing import Any
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from qjoule.studies.twitter.calls import Calls
 from qjoule.studies.twitter.data import Row, Sizes, location_names, tweets
@@ -35,6 +37,7 @@ class RedisServer:
         self._sizes = sizes
         self._names = location_names(sizes)
         where: dict[str, Any] = {"host": target.host, "port": target.port}
+        where["retry"] = Retry(NoBackoff(), 0)  # what fails is to be counted, not hidden
         if target.password:
             where["password"] = target.password
         if target.user:

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from qjoule.studies.workload import Target
 from qjoule.studies.ycsb.records import BATCH, Record
@@ -103,6 +105,7 @@ class RedisStore:
 
     def _open(self) -> redis.Redis:
         where: dict[str, Any] = {"host": self._target.host, "port": self._target.port}
+        where["retry"] = Retry(NoBackoff(), 0)  # what fails is to be counted, not hidden
         if self._target.password:
             where["password"] = self._target.password
         if self._target.user:
