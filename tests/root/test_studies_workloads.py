@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -217,6 +220,22 @@ def test_somebody_s_tables_are_not_dropped(target: Target) -> None:
             Twitter().prepare(theirs, twitter_options("count", "worse"))
         cursor.execute("SELECT COUNT(*) FROM `their``s`.users")
         assert cursor.fetchone() == (0,)
+
+
+def test_a_signal_leaves_nothing_behind() -> None:
+    script = (
+        "import sys, time\nfrom qjoule.studies.servers import start\n"
+        "with start('redis', {}) as target:\n"
+        "    print(target.pid, target.socket, flush=True)\n    time.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as one:
+        assert one.stdout is not None
+        pid, socket = one.stdout.readline().split()
+        assert Path(socket).exists()
+        one.terminate()
+        assert one.wait(30) == 128 + signal.SIGTERM
+    assert not psutil.pid_exists(int(pid))
+    assert not Path(socket).parent.exists()
 
 
 def test_a_setting_that_the_server_refuses_is_an_error_that_quotes_it() -> None:

@@ -11,9 +11,12 @@ from __future__ import annotations
 
 import importlib
 import re
+import signal
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import FrameType
 
 from qjoule.errors import QjouleError, UsageError
 from qjoule.studies.workload import Target, Value
@@ -96,8 +99,35 @@ def start(name: str, settings: Mapping[str, Value]) -> Iterator[Target]:
         raise QjouleError(
             f"starting {name} needs {error.name}: pip install 'qjoule[bench]'"
         ) from error
-    with getattr(starters, STARTED[name].function)(settings) as target:
+    with _in_order_when_asked(), getattr(starters, STARTED[name].function)(settings) as target:
         yield target
+
+
+@contextmanager
+def _in_order_when_asked() -> Iterator[None]:
+    """SIGTERM and SIGHUP unwind the program, where they would end it with its servers half removed.
+
+    Signals that somebody handles or ignores already stay theirs.
+    """
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        for each in ours:  # a second one does not disturb the clearing up
+            signal.signal(each, signal.SIG_IGN)
+        raise SystemExit(128 + number)
+
+    main = threading.current_thread() is threading.main_thread()
+    ours = [
+        number
+        for number in (signal.SIGTERM, signal.SIGHUP)
+        if main and signal.getsignal(number) is signal.SIG_DFL
+    ]
+    for number in ours:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _check(name: str, setting: str, value: Value) -> None:
