@@ -57,7 +57,7 @@ def test_the_text_has_every_part_and_fits(warpbreaks: Path) -> None:
         "Shapiro-Wilk",
         "Brown-Forsythe",
         "Durbin-Watson",
-        "aligned rank transform decides",
+        "What decides is the Welch-James test: variances differ.",
         "Games-Howell",
         "Hedges' g",
         "Energy (J) against time (s)",

@@ -10,6 +10,7 @@ from qjoule.studies.statistics.anova import analyse
 from qjoule.studies.statistics.art import aligned_ranks
 from qjoule.studies.statistics.design import BY, encode
 from qjoule.studies.statistics.multiple import holm
+from qjoule.studies.statistics.pairwise import cells_of, compare
 from qjoule.studies.statistics.welch import welch
 from statistics_cases import design_of, golden, load, reference
 
@@ -73,12 +74,28 @@ def test_shares_are_those_of_rs_effectsize(data: str, response: str, factors: li
 @pytest.mark.parametrize(("data", "response", "factors"), ONE_WAY)
 def test_welch_is_rs(data: str, response: str, factors: list[str]) -> None:
     table = load(data)
-    found = welch(table[response].to_numpy(float), design_of(table, factors).cells)
+    design = design_of(table, factors)
+    (found,) = welch(
+        cells_of(table[response].to_numpy(float), design.cells), design, [(0,)]
+    ).effects
     expected = golden(data, "welch")["groups"]
     assert found.f == pytest.approx(expected["f"], rel=1e-9)
     assert found.df == expected["df"]
     assert found.df_error == pytest.approx(expected["df_error"], rel=1e-9)
     assert found.p == pytest.approx(expected["p"], rel=1e-8)
+
+
+@pytest.mark.parametrize("data", ["warpbreaks", "warpbreaks_lost"])
+def test_welch_of_two_levels_is_the_t_test_of_their_contrast(data: str) -> None:
+    table = load(data)
+    design = design_of(table, ["wool", "tension"])
+    cells = cells_of(table["breaks"].to_numpy(float), design.cells)
+    wool, tension, both = welch(cells, design, [(0,), (1,), (0, 1)]).effects
+    pairs = compare(cells, [[0, 1, 2], [3, 4, 5]], ["A", "B"], mean_sq_error=None, df_error=0).pairs
+    assert wool.f == pytest.approx((pairs[0].difference / pairs[0].se) ** 2)
+    assert wool.df_error == pytest.approx(pairs[0].df)
+    assert wool.p == pytest.approx(pairs[0].p, rel=1e-6)
+    assert (tension.df, both.df, both.name) == (2, 2, BY.join(["wool", "tension"]))
 
 
 @pytest.mark.parametrize(("data", "response", "factors"), TWO_WAY)
@@ -182,7 +199,13 @@ def test_levels_of_different_types_are_different() -> None:
 
 
 def test_welch_says_why_it_is_silent() -> None:
-    groups = np.array([0, 0, 1, 1])
-    assert "all equal" in welch(np.array([1.0, 1.0, 2.0, 3.0]), groups).note
-    assert "one run" in welch(np.array([1.0, 1.5, 2.0]), groups[:3]).note
-    assert "one group" in welch(np.array([1.0, 1.5]), groups[:2]).note
+    table = reference({"g": [0, 0, 1, 1, 2, 2]})
+    design = design_of(table, ["g"])
+    still = cells_of(np.array([1.0, 1.0, 2.0, 3.0, 4.0, 5.0]), design.cells)
+    assert "all equal" in welch(still, design, [(0,)]).note
+    alone = design_of(table[1:], ["g"])
+    single = cells_of(np.array([1.0, 2.0, 3.0, 4.0, 5.0]), alone.cells)
+    assert "one run" in welch(single, alone, [(0,)]).note
+    lacking = design_of(reference({"a": [0, 0, 0, 0, 1, 1], "b": [0, 0, 1, 1, 0, 0]}), ["a", "b"])
+    some = cells_of(np.array([1.0, 2.0, 3.0, 5.0, 4.0, 7.0]), lacking.cells)
+    assert "no run" in welch(some, lacking, [(0,)]).note

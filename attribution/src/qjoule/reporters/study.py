@@ -142,11 +142,11 @@ def _other_tests(page: Page, tests: Findings) -> None:
     _name_column(table, "where assumptions fail")
     for heading in ("effect", "F", "df", "p", "Holm p"):
         table.add_column(heading, justify="left" if heading == "effect" else "right")
-    if tests.welch is not None:
-        welch = tests.welch
-        df = f"{_number(welch.df)}; {_number(welch.df_error)}" if welch.df else fmt.UNKNOWN
-        said = fmt.one_line(welch.note) or "combinations"
-        table.add_row(WELCH, said, _number(welch.f), df, _p(welch.p), fmt.UNKNOWN)
+    if tests.welch.note:
+        table.add_row(WELCH, f"none: {fmt.one_line(tests.welch.note)}")
+    for own in tests.welch.effects:
+        df, name = f"{own.df}; {own.df_error:.1f}", fmt.one_line(own.name)
+        table.add_row(WELCH, name, _number(own.f), df, _p(own.p), _p(own.p_holm))
     for row in tests.ranks.effects:
         df = f"{row.df}; {tests.ranks.df_error}"
         name = fmt.one_line(row.name)
@@ -156,7 +156,7 @@ def _other_tests(page: Page, tests: Findings) -> None:
 
 
 def _decision(page: Page, tests: Findings) -> None:
-    page.print(Text(f"The {tests.decides} decides: {tests.why}.", style=Style(bold=True)))
+    page.print(Text(f"What decides is the {tests.decides}: {tests.why}.", style=Style(bold=True)))
     for effect in tests.effects():
         if effect.p_holm is None:
             verdict = "no test"

@@ -86,13 +86,18 @@ def _tests(tests: Findings) -> dict[str, Any]:
             "effects": [_effect(effect) for effect in table.effects],
             "error": {"sum_sq": table.sum_sq_error, "df": table.df_error},
         },
-        "welch": None
-        if welch is None
-        else {
-            "f": welch.f,
-            "df": welch.df,
-            "df_error": welch.df_error,
-            "p": welch.p,
+        "welch": {
+            "effects": [
+                {
+                    "effect": row.name,
+                    "f": row.f,
+                    "df": row.df,
+                    "df_error": row.df_error,
+                    "p": row.p,
+                    "p_holm": row.p_holm,
+                }
+                for row in welch.effects
+            ],
             "note": welch.note,
         },
         "aligned_ranks": {

@@ -1,44 +1,77 @@
-"""Welch's analysis of variance, for one factor (or combinations) whose variances differ."""
+"""Welch's analysis of variance: each combination has a variance of its own.
+
+With several factors it is the test of Johansen, "The Welch-James approximation to the distribution
+of the residual sum of squares in a weighted linear regression", Biometrika 67, 1980, of contrasts
+of the combinations' means; with one factor it is that of Welch, Biometrika 38, 1951. Every
+combination's mean counts alike, as in a table of type III.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
 
 import numpy as np
 from scipy import stats
 
-from qjoule.studies.statistics.design import Floats, Ints
+from qjoule.studies.statistics.design import BLOCK, Design, Floats, Term
+from qjoule.studies.statistics.multiple import holm
+from qjoule.studies.statistics.pairwise import Cells
+
+
+@dataclass(frozen=True)
+class WelchEffect:
+    """`df_error` depends on the effect: on the combinations that it compares."""
+
+    term: Term
+    name: str
+    f: float
+    df: int
+    df_error: float
+    p: float
+    p_holm: float | None = None
 
 
 @dataclass(frozen=True)
 class Welch:
-    """Whether the groups' means differ; `note` says why there is no answer, if there is none."""
+    """`note` says why there are no effects, if there are none."""
 
-    f: float | None
-    df: float | None
-    df_error: float | None
-    p: float | None
+    effects: tuple[WelchEffect, ...]
     note: str = ""
 
 
-def welch(values: Floats, groups: Ints) -> Welch:
-    """Welch (1951), Biometrika 38: each group weighs as much as its mean is known.
+def welch(cells: Cells, design: Design, terms: Sequence[Term]) -> Welch:
+    """The tests of `terms` but blocks; `cells` in the order of `design.combinations`."""
+    if not design.complete:
+        return Welch((), "some combinations have no run")
+    if np.any(cells.counts < 2):
+        return Welch((), "a combination has one run only: its spread is unknown")
+    if np.any(cells.variances <= 0):
+        return Welch((), "a combination's runs are all equal: it would decide alone")
+    effects = [_effect(cells, design, term) for term in terms if term != BLOCK]
+    corrected = holm([effect.p for effect in effects])
+    return Welch(tuple(replace(one, p_holm=p) for one, p in zip(effects, corrected, strict=True)))
 
-    Args:
-        values: (runs,).
-        groups: (runs,): the number of each run's group.
-    """
-    samples = [values[groups == group] for group in np.unique(groups)]
-    if len(samples) < 2:
-        return Welch(None, None, None, None, "there is one group only")
-    if any(len(sample) < 2 for sample in samples):
-        return Welch(None, None, None, None, "a group has one run only: its spread is unknown")
-    if any(np.ptp(sample) == 0 for sample in samples):
-        return Welch(None, None, None, None, "a group's runs are all equal: it would decide alone")
-    from statsmodels.stats.oneway import anova_oneway  # noqa: PLC0415 (slow to import)
 
-    found = anova_oneway(samples, use_var="unequal", welch_correction=True)
-    df, df_error = float(found.df_num), float(found.df_denom)
-    return Welch(
-        float(found.statistic), df, df_error, float(stats.f.sf(found.statistic, df, df_error))
-    )
+def _effect(cells: Cells, design: Design, term: Term) -> WelchEffect:
+    contrasts = _contrasts(design, term)
+    variances = cells.variances / cells.counts  # of the means
+    weights = np.linalg.inv((contrasts * variances) @ contrasts.T)
+    found = contrasts @ cells.means
+    df = len(contrasts)
+    part = variances * np.einsum("ij,ik,kj->j", contrasts, weights, contrasts)
+    lack = float(np.sum(part**2 / (cells.counts - 1)))
+    f = float(found @ weights @ found) / (df + 2 * lack - 6 * lack / (df + 2))
+    df_error = df * (df + 2) / (3 * lack)
+    return WelchEffect(term, design.name(term), f, df, df_error, float(stats.f.sf(f, df, df_error)))
+
+
+def _contrasts(design: Design, term: Term) -> Floats:
+    """(df, combinations): differences of the term's levels, means over those of other factors."""
+    parts: list[Floats] = []
+    for factor, levels in enumerate(design.levels):
+        size = len(levels)
+        differences = np.hstack([np.eye(size - 1), -np.ones((size - 1, 1))])
+        parts.append(differences if factor in term else np.full((1, size), 1 / size))
+    return reduce(lambda left, right: np.asarray(np.kron(left, right)), parts)
