@@ -19,7 +19,7 @@ GOLDEN = Path(__file__).parent / "golden" / "statistics"
 
 
 def load(name: str) -> pd.DataFrame:
-    return pd.read_csv(GOLDEN / "data" / f"{name}.csv")
+    return pd.read_csv(GOLDEN / "data" / f"{name}.csv", encoding="utf-8")
 
 
 def reference(columns: Mapping[str, Any]) -> pd.DataFrame:

@@ -128,7 +128,7 @@ def test_figures_are_readable_and_have_their_data(warpbreaks: Path, tmp_path: Pa
         ET.parse(figures / f"{stem}.svg")
         assert (figures / f"{stem}.png").read_bytes().startswith(b"\x89PNG")
         assert len(pd.read_csv(figures / f"{stem}.csv"))
-    drawing = (figures / "j_per_operation-means.svg").read_text()
+    drawing = (figures / "j_per_operation-means.svg").read_text(encoding="utf-8")
     assert "j_per_operation (J), mean and 95 % interval" in drawing
     assert "grade simulated, idle separate" in drawing
     means = pd.read_csv(figures / "j_per_operation-means.csv")
@@ -159,7 +159,7 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
     for path in figures.iterdir():
         assert re.fullmatch(r"[a-z_]+-[a-z0-9-]+\.(svg|png|csv)", path.name)
         if path.suffix == ".svg":
-            text = path.read_text()
+            text = path.read_text(encoding="utf-8")
             ET.fromstring(text)
             assert "<script" not in text
         if path.suffix == ".csv":
@@ -176,9 +176,9 @@ def test_factors_named_like_code_are_told_apart(tmp_path: Path) -> None:
 
 
 def test_mixed_runs_are_refused_and_by_option_flagged(warpbreaks: Path) -> None:
-    lines = (warpbreaks / "runs.jsonl").read_text().splitlines()
+    lines = (warpbreaks / "runs.jsonl").read_text(encoding="utf-8").splitlines()
     lines[5] = lines[5].replace('"simulated"', '"measured"')
-    (warpbreaks / "runs.jsonl").write_text("\n".join(lines) + "\n")
+    (warpbreaks / "runs.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     result = analyse(warpbreaks, "--response", J)
     assert isinstance(result.exception, QjouleError)
     assert "different grades (simulated, measured)" in str(result.exception)

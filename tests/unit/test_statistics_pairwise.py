@@ -156,6 +156,16 @@ def test_hedges_g_is_rs(data: str) -> None:
         assert abs(pair.size.g or 0) == pytest.approx(abs(expected["g"]), rel=1e-6)
 
 
+def test_a_very_large_effect_has_an_interval() -> None:
+    found = hedges_g(-60.0, 1.0, 148, math.sqrt(2 / 75))
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low < (found.g or 0) < found.high
+    near = hedges_g(1.0, 1.0, 148, math.sqrt(2 / 75))  # where both ways have an answer
+    half = 1.96 * math.sqrt(2 / 75 + 1 / 296)
+    assert (near.high or 0) - (near.low or 0) == pytest.approx(2 * half, rel=0.02)
+
+
 def test_groups_that_do_not_spread_have_no_test() -> None:
     values = np.array([1.0, 1.0, 2.0, 2.0, 3.0, 3.1])
     found = compare(

@@ -19,7 +19,8 @@ from qjoule.studies.statistics.study import RANKS, WELCH, Findings, Mean, Respon
 
 _MIN_WIDTH = 60
 _FALLBACK = 80
-_MOST_ROWS = 40  #: of means or pairs; JSON and the plots' tables have all
+_MOST_ROWS = 40  #: of means; JSON and the figures' CSV have all
+_MOST_PAIRS = 20  #: those that differ most
 _HOLDS = {True: "holds", False: "fails", None: fmt.UNKNOWN}
 
 
@@ -184,7 +185,7 @@ def _pairs(page: Page, pairs: Pairs, of: str) -> None:
         for heading in ("difference", "95 % interval", "p", "Hedges' g", "its interval"):
             table.add_column(heading, justify="right", no_wrap=True)
         ordered = sorted(pairs.pairs, key=lambda pair: -abs(pair.difference))
-        for pair in ordered[:_MOST_ROWS]:
+        for pair in ordered[:_MOST_PAIRS]:
             names = (pairs.groups[pair.one].name, pairs.groups[pair.other].name)
             table.add_row(
                 " − ".join(fmt.one_line(name) for name in names),  # noqa: RUF001
@@ -195,7 +196,7 @@ def _pairs(page: Page, pairs: Pairs, of: str) -> None:
                 _range(pair.size.low, pair.size.high),
             )
         page.print(table)
-        _more(page, len(pairs.pairs))
+        _more(page, len(pairs.pairs), _MOST_PAIRS)
     _notes(page, pairs.notes)
     page.print()
 
@@ -241,9 +242,9 @@ def _name_column(table: Table, heading: str) -> None:
     table.add_column(fmt.one_line(heading), overflow="fold", min_width=8)
 
 
-def _more(page: Page, rows: int) -> None:
-    if rows > _MOST_ROWS:
-        page.print(Text(f"{rows - _MOST_ROWS} more: see --json.", style="dim"))
+def _more(page: Page, rows: int, most: int = _MOST_ROWS) -> None:
+    if rows > most:
+        page.print(Text(f"{rows - most} more: see --json.", style="dim"))
 
 
 def _notes(page: Page, notes: Iterable[str]) -> None:

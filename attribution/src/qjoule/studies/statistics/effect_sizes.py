@@ -10,7 +10,7 @@ from scipy import optimize, special, stats
 
 @dataclass(frozen=True)
 class EffectSize:
-    """`g` is None where nothing spreads; the interval is 95 %, an end that is not found is None."""
+    """`g` is None where nothing spreads; the interval is 95 %."""
 
     g: float | None
     low: float | None = None
@@ -29,6 +29,9 @@ class EffectSize:
 def hedges_g(difference: float, sd: float, df: int, width: float) -> EffectSize:
     """g with the exact small-sample factor (Hedges 1981), interval by the noncentral t.
 
+    Far out the noncentral t has no digits left: there the interval is the normal approximation
+    (Hedges and Olkin 1985, section 5.E).
+
     Args:
         difference: of the two means.
         sd: pooled standard deviation of one run.
@@ -42,11 +45,11 @@ def hedges_g(difference: float, sd: float, df: int, width: float) -> EffectSize:
         return EffectSize(None)
     t = difference / (sd * width)
     low, high = (_noncentrality(t, df, share) for share in (0.975, 0.025))
-    return EffectSize(
-        difference / sd * smaller,
-        None if low is None else low * width * smaller,
-        None if high is None else high * width * smaller,
-    )
+    g = difference / sd * smaller
+    if low is None or high is None:
+        half = float(stats.norm.isf(0.025)) * math.sqrt(width**2 + g * g / (2 * df))
+        return EffectSize(g, g - half, g + half)
+    return EffectSize(g, low * width * smaller, high * width * smaller)
 
 
 def _noncentrality(t: float, df: int, share: float) -> float | None:
@@ -56,6 +59,6 @@ def _noncentrality(t: float, df: int, share: float) -> float | None:
         found = optimize.brentq(
             lambda ncp: float(stats.nct.cdf(t, df, ncp)) - share, t - reach, t + reach, xtol=1e-9
         )
-    except ValueError:  # far out, where the noncentral t has no digits left
+    except ValueError:
         return None
-    return float(found)
+    return float(found) if math.isfinite(found) else None

@@ -9,40 +9,33 @@ import itertools
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy import stats
 
 from qjoule.errors import QjouleError
 from qjoule.reporters.csv_report import cell
-from qjoule.shapes.safe_text import sanitise, shorten
 from qjoule.studies.runs import FACTOR
 from qjoule.studies.statistics.design import BLOCK, BY
 from qjoule.studies.statistics.pairwise import ALPHA, Pairs
-from qjoule.studies.statistics.sample import Sample
+from qjoule.studies.statistics.plot_style import (
+    BESIDE,
+    GREY,
+    MARKERS,
+    MOST,
+    MOST_INTERACTIONS,
+    OKABE_ITO,
+    STYLE,
+    name_rows,
+    plain,
+    text_of,
+    title,
+    upright,
+)
 from qjoule.studies.statistics.study import Findings, Response, Study
-
-#: Okabe and Ito (2008), told apart also by colour-blind readers; yellow is too pale for lines.
-OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-_MARKERS = "osD^vPX"
-_GREY = "#777777"
-_MOST = 60  #: of groups or pairs in a figure; its CSV has all
-_MOST_INTERACTIONS = 6
-_STYLE: Any = {
-    "text.parse_math": False,  # names are text: a `$` begins no formula
-    "svg.fonttype": "none",
-    "svg.hashsalt": "qjoule",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "figure.constrained_layout.use": True,
-}
-
-_BESIDE: Any = {"frameon": False, "loc": "upper left", "bbox_to_anchor": (1, 1)}
 
 #: A figure's name, the figure, and its data.
 Drawn = tuple[str, Figure, pd.DataFrame]
@@ -57,7 +50,7 @@ def write(study: Study, folder: Path) -> list[Path]:
     written = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with warnings.catch_warnings(), mpl.rc_context(_STYLE):
+        with warnings.catch_warnings(), mpl.rc_context(STYLE):
             warnings.filterwarnings("ignore", message="Glyph .* missing")
             for name, figure, data in _figures(study):
                 for kind in ("svg", "png"):
@@ -110,8 +103,8 @@ def _means(one: Response) -> Drawn:
             "letters": letters,
         }
     )
-    shown = one.means[:_MOST]
-    figure, axes = _upright(len(shown))
+    shown = one.means[:MOST]
+    figure, axes = upright(len(shown))
     for place, mean in enumerate(shown):
         low = mean.mean if mean.low is None else mean.low
         high = mean.mean if mean.high is None else mean.high
@@ -120,9 +113,9 @@ def _means(one: Response) -> Drawn:
         axes.annotate(
             letters[place], (high, place), (6, 0), textcoords="offset points", va="center"
         )
-    _name_rows(axes, [BY.join(mean.levels) or "all runs" for mean in shown])
+    name_rows(axes, [BY.join(mean.levels) or "all runs" for mean in shown])
     axes.set_xlabel(f"{sample.response} ({sample.unit}), mean and 95 % interval")
-    _title(axes, sample, "a letter in common: not shown to differ" if any(letters) else "")
+    title(axes, sample, "a letter in common: not shown to differ" if any(letters) else "")
     return f"{sample.response}-means", figure, data
 
 
@@ -142,19 +135,19 @@ def _pairs(one: Response, pairs: Pairs, name: str) -> Drawn:
             "hedges_g": [pair.size.g for pair in pairs.pairs],
         }
     )
-    order = sorted(range(len(label)), key=lambda at: -abs(pairs.pairs[at].difference))[:_MOST]
-    figure, axes = _upright(len(order))
-    axes.axvline(0, color=_GREY, linewidth=1, linestyle="--")
+    order = sorted(range(len(label)), key=lambda at: -abs(pairs.pairs[at].difference))[:MOST]
+    figure, axes = upright(len(order))
+    axes.axvline(0, color=GREY, linewidth=1, linestyle="--")
     for place, at in enumerate(order):
         pair = pairs.pairs[at]
         differs = pair.p is not None and pair.p < ALPHA
-        color = OKABE_ITO[1] if differs else _GREY
+        color = OKABE_ITO[1] if differs else GREY
         ends = [pair.difference if end is None else end for end in (pair.low, pair.high)]
         axes.plot(ends, [place, place], color=color, linewidth=2)
         axes.plot(pair.difference, place, "D" if differs else "o", color=color)
-    _name_rows(axes, [label[at] for at in order])
+    name_rows(axes, [label[at] for at in order])
     axes.set_xlabel(f"difference in {one.sample.response} ({one.sample.unit}), 95 % together")
-    _title(axes, one.sample, f"{pairs.method}; diamonds differ")
+    title(axes, one.sample, f"{pairs.method}; diamonds differ")
     return f"{one.sample.response}-{name}", figure, data
 
 
@@ -163,16 +156,16 @@ def _effects(one: Response, tests: Findings) -> Drawn:
     total = sum(effect.sum_sq for effect in table.effects) + table.sum_sq_error
     names = [effect.name for effect in table.effects] + ["error"]
     shares = [effect.sum_sq / total for effect in table.effects] + [table.sum_sq_error / total]
-    figure, axes = _upright(len(names))
-    color = [_GREY if effect.term == BLOCK else OKABE_ITO[0] for effect in table.effects]
-    axes.barh(range(len(names)), [100 * share for share in shares], color=[*color, _GREY])
+    figure, axes = upright(len(names))
+    color = [GREY if effect.term == BLOCK else OKABE_ITO[0] for effect in table.effects]
+    axes.barh(range(len(names)), [100 * share for share in shares], color=[*color, GREY])
     for place, share in enumerate(shares):
         axes.annotate(
             f"{share:.1%}", (100 * share, place), (4, 0), textcoords="offset points", va="center"
         )
-    _name_rows(axes, names)
+    name_rows(axes, names)
     axes.set_xlabel(f"share of the variance of {one.sample.response} (%)")
-    _title(axes, one.sample, "")
+    title(axes, one.sample, "")
     data = pd.DataFrame(
         {
             "effect": names,
@@ -187,27 +180,27 @@ def _interactions(one: Response) -> Iterator[Drawn]:
     """For each two factors, means over the runs of both levels; parallel lines: no interaction."""
     sample, design = one.sample, one.sample.design
     pairs = itertools.combinations(range(len(design.names)), 2)
-    for number, (x, lines) in enumerate(itertools.islice(pairs, _MOST_INTERACTIONS), 1):
+    for number, (x, lines) in enumerate(itertools.islice(pairs, MOST_INTERACTIONS), 1):
         data = pd.DataFrame(
             {"x": design.codes[:, x], "line": design.codes[:, lines], "mean": sample.values}
         )
         means = data.groupby(["x", "line"], as_index=False)["mean"].mean()
-        figure, axes = _plain()
-        for line in range(min(len(design.levels[lines]), _MOST)):
+        figure, axes = plain()
+        for line in range(min(len(design.levels[lines]), MOST)):
             own = means[means["line"] == line]
             axes.plot(
                 own["x"],
                 own["mean"],
-                marker=_MARKERS[line % len(_MARKERS)],
+                marker=MARKERS[line % len(MARKERS)],
                 color=OKABE_ITO[line % len(OKABE_ITO)],
-                label=_text(design.levels[lines][line]),
+                label=text_of(design.levels[lines][line]),
             )
-        levels = [_text(level, 16) for level in design.levels[x]]
+        levels = [text_of(level, 16) for level in design.levels[x]]
         axes.set_xticks(range(len(levels)), levels, rotation=30 if len(levels) > 4 else 0)
-        axes.set_xlabel(_text(design.names[x]))
+        axes.set_xlabel(text_of(design.names[x]))
         axes.set_ylabel(f"mean {sample.response} ({sample.unit})")
-        axes.legend(title=_text(design.names[lines]), **_BESIDE)
-        _title(axes, sample, "")
+        axes.legend(title=text_of(design.names[lines]), **BESIDE)
+        title(axes, sample, "")
         means = means.assign(
             x=[design.levels[x][code] for code in means["x"]],
             line=[design.levels[lines][code] for code in means["line"]],
@@ -228,14 +221,14 @@ def _residuals(one: Response, tests: Findings) -> Drawn:
         (first, fitted, f"expected ({sample.unit})"),
         (third, order, "order of runs"),
     ):
-        axes.axhline(0, color=_GREY, linewidth=1, linestyle="--")
+        axes.axhline(0, color=GREY, linewidth=1, linestyle="--")
         axes.plot(x, residuals, "o", color=OKABE_ITO[0], markersize=3)
         axes.set_xlabel(label)
     second.plot(quantiles, np.sort(residuals), "o", color=OKABE_ITO[0], markersize=3)
-    second.plot(quantiles, slope * quantiles + intercept, color=_GREY, linewidth=1)
+    second.plot(quantiles, slope * quantiles + intercept, color=GREY, linewidth=1)
     second.set_xlabel("normal quantile (standard deviations)")
     first.set_ylabel(unit)
-    _title(second, sample, "")
+    title(second, sample, "")
     data = pd.DataFrame(
         {"run": sample.order, "order": order, "expected": fitted, "residual": residuals}
     )
@@ -246,65 +239,30 @@ def _energy_time(study: Study) -> Drawn:
     assert study.energy_time is not None
     sample, seconds, lines = study.energy_time
     design = sample.design
-    figure, axes = _plain()
+    figure, axes = plain()
     codes = design.codes[:, 0] if design.names else np.zeros(design.runs, dtype=np.int64)
     levels = design.levels[0] if design.names else ("all runs",)
-    for code in range(min(len(levels), _MOST)):
+    for code in range(min(len(levels), MOST)):
         own = codes == code
         axes.plot(
             seconds[own],
             sample.values[own],
-            _MARKERS[code % len(_MARKERS)],
+            MARKERS[code % len(MARKERS)],
             color=OKABE_ITO[code % len(OKABE_ITO)],
             markersize=4,
-            label=_text(levels[code]),
+            label=text_of(levels[code]),
         )
     line, aside = lines[0], ""
     if line.slope.value is not None and line.intercept.value is not None:
         ends = np.array([np.nanmin(seconds), np.nanmax(seconds)])
-        axes.plot(ends, line.intercept.value + line.slope.value * ends, color=_GREY, linewidth=1)
+        axes.plot(ends, line.intercept.value + line.slope.value * ends, color=GREY, linewidth=1)
         aside = f"all runs: {line.slope.value:.3g} W, R² {line.r_squared:.3f}"
     axes.set_xlabel("wall time (s)")
     axes.set_ylabel("energy (J)")
-    axes.legend(title=_text(design.names[0]) if design.names else None, **_BESIDE)
-    _title(axes, sample, aside)
+    axes.legend(title=text_of(design.names[0]) if design.names else None, **BESIDE)
+    title(axes, sample, aside)
     data = pd.DataFrame({"run": sample.order, "wall_s": seconds, "energy_j": sample.values})
     for factor, name in enumerate(design.names):
         own_levels = [design.levels[factor][code] for code in design.codes[:, factor]]
         data[FACTOR + name] = own_levels
     return "energy-time", figure, data
-
-
-def _upright(rows: int) -> tuple[Figure, Axes]:
-    """A figure with a row for each group, the first one on top."""
-    figure = Figure(figsize=(7, 1.4 + 0.28 * max(rows, 2)))
-    axes = figure.subplots()
-    axes.set_ylim(max(rows, 1) - 0.5, -0.5)
-    axes.margins(x=0.1)
-    return figure, axes
-
-
-def _plain() -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(6, 4))
-    return figure, figure.subplots()
-
-
-def _name_rows(axes: Axes, names: list[str]) -> None:
-    axes.set_yticks(range(len(names)), [_text(name) for name in names])
-
-
-def _title(axes: Axes, sample: Sample, aside: str) -> None:
-    """The grade and the idle policy are on every figure."""
-    parts: list[Any] = [
-        f"{len(sample.values)} runs",
-        "grade " + " and ".join(sample.measured_by["grade"][:3]),
-        "idle " + " and ".join(sample.measured_by["idle_policy"][:3]),
-    ]
-    text = ", ".join(_text(part) for part in parts)
-    axes.set_title(f"{text}\n{aside}" if aside else text, fontsize="small")
-
-
-def _text(name: str, length: int = 40) -> str:
-    """A name as a label: one line, and none that a legend passes over for its underscore."""
-    text = shorten(sanitise(name), length) or "(empty)"
-    return f"\N{THIN SPACE}{text}" if text.startswith("_") else text
