@@ -129,3 +129,8 @@ def write_json(path: Path, run: RunForms, **changed: Any) -> Path:
         document[key] = {**document[key], **value} if isinstance(value, dict) else value
     path.write_text(json.dumps(document))
     return path
+
+
+def write_runs(folder: Path, runs: Sequence[RunForms], **changed: Any) -> list[Path]:
+    """A file for each run, by its name."""
+    return [write_json(folder / f"{one.name}.json", one, **changed) for one in runs]

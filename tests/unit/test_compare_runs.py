@@ -6,7 +6,6 @@ import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -19,9 +18,7 @@ from qjoule.errors import QjouleError, UsageError
 from qjoule.model.compared import ONE_RUN
 from qjoule.model.gpsup import Form
 from qjoule.model.repeated import RunForms
-from simulated_runs import MADE_WITH, Workload, write_json
-
-HOSTILE = "select '\x1b[2J\x00<b>&\"]]>\ud800\ufffe' -- \u202e" + "x" * 5000
+from simulated_runs import MADE_WITH, Workload, write_runs
 
 
 def run(*arguments: object, code: int | None = 0) -> Result:
@@ -41,10 +38,6 @@ def error(*arguments: object) -> str:
     return str(found)
 
 
-def files(folder: Path, runs: list[RunForms], **changed: Any) -> list[Path]:
-    return [write_json(folder / f"{one.name}.json", one, **changed) for one in runs]
-
-
 def two_sides(
     tmp_path: Path, runs: int = 5, factor: float = 1.0, spread: float = 0.02
 ) -> tuple[list[Path], list[Path]]:
@@ -52,7 +45,7 @@ def two_sides(
     workload = Workload(spread=spread)
     a = workload.runs(rng, runs)
     b = workload.runs(rng, runs, factor=factor, side="b")
-    return files(tmp_path, a), files(tmp_path, b)
+    return write_runs(tmp_path, a), write_runs(tmp_path, b)
 
 
 def test_several_runs_have_a_verdict_and_all_of_gps_up(tmp_path: Path) -> None:
@@ -82,6 +75,28 @@ def test_what_is_not_separable_says_how_many_more_runs_would_settle_it(tmp_path:
     assert row["detectable"] > 1.05
     table = " ".join(run(*a, "--vs", *b).output.split())
     assert "would settle it" in table
+
+
+def test_of_many_statements_those_that_differ_are_shown(tmp_path: Path) -> None:
+    count = 200
+    workload = Workload((0.01,) * count, (1e6,) * count, together=0.0, spread=0.001)
+    rng = np.random.default_rng(11)
+    a, b = workload.runs(rng, 3), workload.runs(rng, 3, side="b")
+    for one in b:
+        changed = one.forms[-1]
+        one.forms[-1] = replace(changed, j_per_call=2 * (changed.j_per_call or 0.0))
+    arguments = [
+        *write_runs(tmp_path, a),
+        "--vs",
+        *write_runs(tmp_path, b),
+        "--gate",
+        "J/call <= 1.5",
+    ]
+    output = run(*arguments, code=1).output
+    assert output.index(f"select {count - 1}") < output.index("select 0")
+    assert len(output.splitlines()) < 150
+    assert "180 statements are not shown: --json has all" in output
+    assert "199 passes, 1 regressed" in output
 
 
 @pytest.mark.parametrize("width", [60, 72, 80, 120])
@@ -172,8 +187,8 @@ def test_what_is_not_comparable_is_refused_or_flagged(
     tmp_path: Path, changed: dict[str, Any], said: str
 ) -> None:
     rng = np.random.default_rng(4)
-    a = files(tmp_path, Workload().runs(rng, 3))
-    b = files(tmp_path, Workload().runs(rng, 3, side="b"), **changed)
+    a = write_runs(tmp_path, Workload().runs(rng, 3))
+    b = write_runs(tmp_path, Workload().runs(rng, 3, side="b"), **changed)
     assert said in error(*a, "--vs", *b)
     flagged = [*a, "--vs", *b, "--across", "--gate", "J/call <= 1.05"]
     report = tmp_path / "junit.xml"
@@ -192,7 +207,7 @@ def test_a_run_counts_once(tmp_path: Path) -> None:
     copy.write_bytes(a[0].read_bytes())
     assert "one recording" in error(*a, copy, "--vs", *b)
     assert "on both sides" in error(*a, "--vs", *b, copy)
-    without = files(tmp_path, [RunForms("none", [], MADE_WITH, "2026")])
+    without = write_runs(tmp_path, [RunForms("none", [], MADE_WITH, "2026")])
     assert "has no queries" in error(*a, "--vs", *without)
 
 
@@ -222,7 +237,7 @@ def test_a_statement_of_some_runs_and_one_of_unknown_energy(tmp_path: Path) -> N
     a, b = Workload().runs(rng, 4), Workload().runs(rng, 4, side="b")
     a[1] = replace(a[1], forms=a[1].forms[1:])
     b[2] = replace(b[2], forms=[*b[2].forms[:4], replace(b[2].forms[4], j_per_call=None)])
-    arguments = [*files(tmp_path, a), "--vs", *files(tmp_path, b)]
+    arguments = [*write_runs(tmp_path, a), "--vs", *write_runs(tmp_path, b)]
     found = json.loads(run(*arguments, "--json").output)
     rows = {row["base"]["name"]: row for row in found["rows"]}
     assert rows["fp0"]["flags"] == ["in 3 of 4 runs of A"]
@@ -235,50 +250,10 @@ def test_joules_unknown_everywhere_are_unknown(tmp_path: Path) -> None:
     sides = [
         [RunForms(f"{side}{i}", forms, MADE_WITH, f"{side}{i}") for i in range(2)] for side in "ab"
     ]
-    a, b = (files(tmp_path, runs) for runs in sides)
+    a, b = (write_runs(tmp_path, runs) for runs in sides)
     found = json.loads(run(*a, "--vs", *b, "--gate", "J/call <= 2", "--json", code=3).output)
     assert found["rows"][0]["category"] == "unknown"
     assert found["gates"][0]["reason"].endswith("is unknown")
-
-
-def junit(path: Path) -> ElementTree.Element:
-    """The root of a report, checked by what Jenkins' junit-10.xsd asks for."""
-    root = ElementTree.parse(path).getroot()
-    assert root.tag == "testsuites"
-    suite = root.find("testsuite")
-    assert suite is not None
-    cases = suite.findall("testcase")
-    names = [(case.attrib["classname"], case.attrib["name"]) for case in cases]
-    assert len(set(names)) == len(names) == int(suite.attrib["tests"])
-    for state, tag in (("failures", "failure"), ("skipped", "skipped"), ("errors", "error")):
-        assert int(suite.attrib[state]) == len(suite.findall(f"testcase/{tag}"))
-    assert next(child.tag for child in suite) == "properties"
-    assert {child.tag for child in suite} <= {"properties", "testcase"}
-    allowed = {"failure": {"type", "message"}, "skipped": {"message"}}
-    for case in cases:
-        assert set(case.attrib) == {"classname", "name", "time"}
-        assert all(set(child.attrib) == allowed[child.tag] for child in case)
-    return root
-
-
-def test_junit_is_well_formed_whatever_the_statements_are(tmp_path: Path) -> None:
-    rng = np.random.default_rng(6)
-    sides = [Workload().runs(rng, 3), Workload().runs(rng, 3, factor=2.0, side="b")]
-    for runs in sides:
-        for one in runs:
-            one.forms[:] = [replace(form, shape=HOSTILE) for form in one.forms]
-    a, b = (files(tmp_path, runs) for runs in sides)
-    report = tmp_path / "report.xml"
-    gates = ["--gate", "J/call <= 1.05", "--gate", "latency <= 1.0"]
-    output = run(*a, "--vs", *b, *gates, "--junit", report, code=1).output
-    assert "\x1b" not in output
-    assert "\u202e" not in output
-    root = junit(report)
-    assert len(root.findall("testsuite/testcase/failure")) == 5
-    assert len(root.findall("testsuite/testcase/skipped")) == 5
-    text = report.read_text(encoding="utf-8")
-    assert all(character.isprintable() for line in text.splitlines() for character in line)
-    assert "<b>" not in text
 
 
 def test_a_report_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:

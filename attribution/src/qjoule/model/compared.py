@@ -20,7 +20,16 @@ from qjoule.model.arrays import F64
 from qjoule.model.coefficients import TOTAL_ERROR
 from qjoule.model.counters import Bool
 from qjoule.model.gpsup import Comparison, Form, Interval, compare
-from qjoule.model.repeated import Figures, RunForms, differences, figures, in_total
+from qjoule.model.repeated import (
+    Figures,
+    RunForms,
+    differences,
+    error_slack,
+    figures,
+    in_total,
+    loss_slack,
+    mean_of_runs,
+)
 from qjoule.model.run_ratios import LEVEL, LogRatios, log_ratios, simultaneous
 from qjoule.model.same_total import without_total_error
 
@@ -109,7 +118,7 @@ def _without_total_error(runs: Sequence[RunForms]) -> list[RunForms]:
 
 
 def _ratios(a: Figures, b: Figures, common: Bool, paired: bool) -> dict[str, LogRatios]:
-    slack = np.where(common, _loss_slack(a, b), _error_slack(a, b))
+    slack = np.where(common, loss_slack(a, b), error_slack(a, b))
     energy = {"J/call": (a.j_per_call, b.j_per_call), "EDP": (a.edp, b.edp)}
     energy["W"] = (a.power, b.power)
     found = {
@@ -118,30 +127,6 @@ def _ratios(a: Figures, b: Figures, common: Bool, paired: bool) -> dict[str, Log
     }
     found["latency"] = log_ratios(a.latency_ns, b.latency_ns, paired=paired)
     return {name: found[name] for name in METRICS}
-
-
-def _loss_slack(a: Figures, b: Figures) -> F64:
-    """Of lost records: as much either way as both sides' may have changed, (2, n)."""
-    both = np.log1p(_mean(a.loss_share) + _mean(b.loss_share))
-    return np.stack([both, both])
-
-
-def _error_slack(a: Figures, b: Figures) -> F64:
-    """All that the runs' own intervals know, of both sides, (2, n)."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        down_a, up_a, down_b, up_b = (
-            _mean(np.maximum(np.log(over) - np.log(under), 0.0))
-            for of in (a, b)
-            for over, under in ((of.j_per_call, of.low_j), (of.high_j, of.j_per_call))
-        )
-    return np.stack([down_b + up_a, up_b + down_a])
-
-
-def _mean(values: F64) -> F64:
-    """Over the runs that have it; 0 where none has, for then the figure itself is unknown."""
-    known = ~np.isnan(values)
-    sums: F64 = np.where(known, values, 0.0).sum(axis=1) / np.maximum(known.sum(axis=1), 1)
-    return sums
 
 
 def _rows(
@@ -155,10 +140,12 @@ def _rows(
     sure = {name: ratios[name].interval(level) for name in METRICS}
     energy = ratios["J/call"]
     more, detectable = energy.more_runs(level=level), energy.detectable(level)
+    old = _pooled([form for form, _ in matched], a)
+    later = _pooled([form for _, form in matched], b)
+    seen = [(~np.isnan(of.calls)).sum(axis=1).tolist() for of in (a, b)]
     rows = []
-    for i, (old_form, new_form) in enumerate(matched):
-        base, new = _pooled(old_form, a, i), _pooled(new_form, b, i)
-        runs = (int((~np.isnan(a.calls[i])).sum()), int((~np.isnan(b.calls[i])).sum()))
+    for i, (base, new) in enumerate(zip(old, later, strict=True)):
+        runs = (seen[0][i], seen[1][i])
         flags = _some_runs(runs, (a.calls.shape[1], b.calls.shape[1]))
         if min(runs) < 2:
             rows.append(_of_one_run(compare(base, new), runs, flags))
@@ -244,23 +231,34 @@ def _side(ends: Interval) -> int:
     return -1 if ends[1] < 1 else 1 if ends[0] > 1 else 0
 
 
-def _pooled(form: Form, of: Figures, row: int) -> Form:
-    known = ~np.isnan(of.j_per_call[row])
-    timed = ~np.isnan(of.latency_ns[row])
+def _pooled(forms: Sequence[Form], of: Figures) -> list[Form]:
+    """Each form with the geometric means of its runs, and all their calls."""
+    means = (_geometric(v) for v in (of.j_per_call, of.low_j, of.high_j, of.latency_ns))
+    columns = (*means, mean_of_runs(of.loss_share), np.nansum(of.calls, axis=1))
+    found = []
+    for form, (j, low, high, latency_ns, loss, calls) in zip(
+        forms, np.stack(columns, axis=1).tolist(), strict=True
+    ):
+        found.append(
+            replace(
+                form,
+                calls=int(calls),
+                j_per_call=_known(j),
+                j_per_call_ci95=_known_ends((low, high)),
+                latency_ns_mean=_known(latency_ns),
+                loss_share=loss,
+            )
+        )
+    return found
 
-    def mean(values: F64, where: Bool) -> float | None:
-        with np.errstate(divide="ignore"):
-            return float(np.exp(np.log(values[row][where]).mean())) if where.any() else None
 
-    low, high = mean(of.low_j, known), mean(of.high_j, known)
-    return replace(
-        form,
-        calls=int(np.nansum(of.calls[row])),
-        j_per_call=mean(of.j_per_call, known),
-        j_per_call_ci95=None if low is None or high is None else (low, high),
-        latency_ns_mean=mean(of.latency_ns, timed),
-        loss_share=float(_mean(of.loss_share)[row]),
-    )
+def _geometric(values: F64) -> F64:
+    """Mean over the runs that have it, (n,); NaN where none has."""
+    known = ~np.isnan(values)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = np.where(known, np.log(values), 0.0).sum(axis=1) / known.sum(axis=1)
+    means: F64 = np.exp(logs)
+    return means
 
 
 def _some_runs(runs: tuple[int, int], all_runs: tuple[int, int]) -> tuple[str, ...]:

@@ -159,3 +159,27 @@ def _weighted(of: Figures, weights: F64) -> Figures:
     lost = mean(of.loss_share * of.j_per_call) / j_per_call
     calls = np.nansum(of.calls[used], axis=0)[None, :]
     return Figures(j_per_call, mean(of.latency_ns), mean(of.low_j), mean(of.high_j), lost, calls)
+
+
+def loss_slack(a: Figures, b: Figures) -> F64:
+    """Of lost records: as much either way as both sides' may have changed, (2, n)."""
+    both = np.log1p(mean_of_runs(a.loss_share) + mean_of_runs(b.loss_share))
+    return np.stack([both, both])
+
+
+def error_slack(a: Figures, b: Figures) -> F64:
+    """All that the runs' own intervals know, of both sides, (2, n)."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        down_a, up_a, down_b, up_b = (
+            mean_of_runs(np.maximum(np.log(over) - np.log(under), 0.0))
+            for of in (a, b)
+            for over, under in ((of.j_per_call, of.low_j), (of.high_j, of.j_per_call))
+        )
+    return np.stack([down_b + up_a, up_b + down_a])
+
+
+def mean_of_runs(values: F64) -> F64:
+    """Over the runs that have it; 0 where none has, for then the figure itself is unknown."""
+    known = ~np.isnan(values)
+    sums: F64 = np.where(known, values, 0.0).sum(axis=1) / np.maximum(known.sum(axis=1), 1)
+    return sums

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -27,6 +29,7 @@ _MIN_WIDTH = 60
 _FALLBACK = 120  #: where nothing tells the terminal's width
 #: Cells from which a column is there; the others never are left out.
 _FROM = {"powerup": 74, "EDP gain": 86}
+_ROWS = 20  #: statements of the table, and gates; JSON and JUnit have all
 _LONGEST = 300  #: characters of a statement
 _NAMED = 10  #: statements without a partner that are named in the table
 _LEGEND = (
@@ -154,8 +157,8 @@ def _table(report: Report, width: int) -> Table:
     for name in columns:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("verdict", min_width=16, max_width=36)
-    rows = [(statement(row), row) for row in report.sides.rows]
-    if len(rows) > 1:
+    rows = [(statement(row), row) for row in shown_first(report.sides.rows)[:_ROWS]]
+    if len(report.sides.rows) > 1:
         rows.append(("all of them, in A's mix of calls", report.sides.total))
     for title, row in rows:
         cells = {
@@ -167,6 +170,11 @@ def _table(report: Report, width: int) -> Table:
         bold = Text(title, style=Style(bold=True))
         table.add_row(bold, *(cells[name] for name in columns), Text(_verdict(row)))
     return table
+
+
+def shown_first(rows: Sequence[Compared]) -> list[Compared]:
+    """Statements whose joules differ, then the others; else in their order (most energy first)."""
+    return sorted(rows, key=lambda row: row.energy_differs is None)
 
 
 def statement(row: Compared) -> str:
@@ -210,7 +218,8 @@ def _gates(report: Report) -> Table:
     table.add_column("statement", overflow="fold", min_width=14)
     table.add_column("B / A", justify="right", no_wrap=True)
     table.add_column("result", min_width=16, max_width=44)
-    for one in report.gates:
+    states = ("regressed", "not separable", "passes")
+    for one in sorted(report.gates, key=lambda one: states.index(one.status))[:_ROWS]:
         what = "all, in A's mix of calls" if report.gate_total else statement(one.compared)
         table.add_row(str(one.gate), Text(what), _ratio(one.ratio, one.ci95), Text(gate_words(one)))
     return table
@@ -224,6 +233,12 @@ def gate_words(one: GateResult) -> str:
 
 def _partners(report: Report) -> list[tuple[str, str]]:
     lines = []
+    if (hidden := len(report.sides.rows) - _ROWS) > 0:
+        lines.append(("more", f"{hidden:,} statements are not shown: --json has all"))
+    if report.gates:
+        counts = Counter(one.status for one in report.gates)
+        words = ", ".join(f"{count:,} {status}" for status, count in sorted(counts.items()))
+        lines.append(("gates", words))
     for side, alone in (("A", report.alone_a), ("B", report.alone_b)):
         if alone:
             named = [
