@@ -201,6 +201,16 @@ def test_what_is_not_comparable_is_refused_or_flagged(
     assert high > 2, "no error is common: both sides' own intervals count"
 
 
+def test_two_single_recordings_have_all_their_errors(tmp_path: Path) -> None:
+    a, b = two_sides(tmp_path, runs=1)
+    low, high = json.loads(run(*a, *b, "--json").output)["rows"][0]["greenup_ci95"]
+    assert low < 0.42 / 1.5
+    assert high > 1.58 / 0.45
+    same = json.loads(run(*a, *a, "--pair", "fp0=fp1", "--json").output)["rows"][0]
+    value, (low, high) = same["greenup"], same["greenup_ci95"]
+    assert high / value < 2.2, "one recording has one total: its error is no part of the ratio"
+
+
 def test_a_run_counts_once(tmp_path: Path) -> None:
     a, b = two_sides(tmp_path, runs=3)
     copy = tmp_path / "copy.json"
