@@ -19,6 +19,7 @@ def junit(path: Path) -> ElementTree.Element:
     """The root of a report, checked by what Jenkins' junit-10.xsd asks for."""
     root = ElementTree.parse(path).getroot()
     assert root.tag == "testsuites"
+    assert set(root.attrib) == {"name", "tests", "failures", "errors", "time"}
     suite = root.find("testsuite")
     assert suite is not None
     cases = suite.findall("testcase")
