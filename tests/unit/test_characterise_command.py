@@ -200,6 +200,19 @@ def test_lists_that_are_not_of_the_named_counters_are_not_counted(tmp_path: Path
     )
 
 
+def test_names_that_no_event_has_are_left_alone(tmp_path: Path) -> None:
+    names = ("=cmd|x", "\x1b[31m", "branch-misses", "cpu_ns", "x" * 99)
+    segments = [
+        segment | {"more": [7] * len(names), "more_counted": [1.0] * len(names)}
+        for segment in counter_traces.segments()
+    ]
+    meta = {"more_counters": names}
+    trace = counter_traces.write(tmp_path / "trace", segments=segments, meta=meta)
+    found = {metric["name"] for metric in document(trace)["metrics"]}
+    assert found == {"ipc", "frequency_ghz", "llc_mpki", "memory_mb_s", "branch_mpki"}
+    assert "\x1b" not in run(trace).output
+
+
 def test_traces_of_different_machines_are_flagged(tmp_path: Path) -> None:
     machines = {"host": "b", "cpu": "Other CPU", "begin_ns": hand.BEGIN_NS + 1}
     a = counter_traces.write(tmp_path / "a.qjoule")

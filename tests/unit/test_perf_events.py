@@ -53,6 +53,7 @@ def test_every_name_is_an_event_of_its_own() -> None:
         ("cycles:h", "the modifier is u (user space) or k (kernel)"),
         ("cycles:", "the modifier is"),
         ("my event=r1", "give it a name of letters"),
+        ("cycles=r1", "cycles is always counted; give it another name"),
         ("=r1", "give it a name of letters"),
         ("branch-misses,,r1", "give events with commas between them"),
         ("", "give events with commas between them"),

@@ -126,6 +126,8 @@ def parse_event(text: str) -> PerfEvent:
         raise UsageError(f"--counters: no event '{name}'; {_near(name)}")
     if equals and not _ALIAS.fullmatch(alias):
         raise UsageError(f"--counters {text}: give it a name of letters, digits, '-', '_' and '.'")
+    if alias in ALWAYS and equals:
+        raise UsageError(f"--counters {text}: {alias} is always counted; give it another name")
     shown = alias if equals else name + colon + modifier
     return PerfEvent(shown, kind, config, MODIFIERS.get(modifier, 0))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -23,6 +24,8 @@ BY = ("fingerprint", "server", "trace")
 #: What the columns of `segments` are called by perf.
 EVENT_NAMES = {"cycles": "cycles", "instructions": "instructions", "llc_misses": "cache-misses"}
 _OTHERS = "(others)"
+#: What `record --counters` may call an event; a trace may come from elsewhere.
+_EVENT = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]{0,63}")
 _Key = tuple[str, str, str]  #: server, fingerprint, shape
 
 
@@ -37,7 +40,8 @@ class Counted:
 def events_of(trace: Trace) -> tuple[str, ...]:
     """The events that a trace says it recorded, by perf's names."""
     always = [EVENT_NAMES[name] for name in trace.meta.counters if name in EVENT_NAMES]
-    return (*always, *(name for name in trace.meta.more_counters if name not in always))
+    more = [name for name in trace.meta.more_counters if _EVENT.fullmatch(name)]
+    return (*always, *(name for name in more if name not in always))
 
 
 def count(
