@@ -229,8 +229,9 @@ def ratio(metric: Metric, sums: F64, cpu_ns: float) -> Estimate | None:
     squares = max(yy - 2 * value * xy + value * value * xx, 0.0)
     error = math.sqrt((1 - counted) * n * squares / (n - 1)) / x
     half = _t_quantile(n - 1) * error
-    high = min(value + half, 1.0) if metric.is_share else value + half
-    low = max(value - half, 0.0)
+    # A figure beyond what is possible (miscounted) is shown as it is.
+    high = max(min(value + half, 1.0), value) if metric.is_share else value + half
+    low = min(max(value - half, 0.0), value)
     return Estimate(metric.scale * value, metric.scale * low, metric.scale * high, counted)
 
 
