@@ -271,7 +271,7 @@ def test_a_page_without_queries(browser: Any, tmp_path: Path) -> None:
     segments = [hand.segment(0, 10, 0, 3, None)]
     load(browser, page(tmp_path, hand.write(tmp_path / "t", queries=[], segments=segments)))
     assert "This trace has no queries." in texts(browser, "#detail-body")[0]
-    assert any("= measured" in text for text in texts(browser, "#totals .sum"))
+    assert texts(browser, "#totals .sum") == ["= simulated total 3.00 J"]
 
 
 def test_a_page_without_energy(browser: Any, tmp_path: Path) -> None:

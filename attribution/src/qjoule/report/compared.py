@@ -58,9 +58,7 @@ def _machine(found: Attribution) -> str:
 def _forms(found: Attribution) -> list[Form]:
     """Statements by fingerprint alone, whatever else rows are grouped by."""
     rows = [row for row in found.rows if "fingerprint" in row.keys and not row.not_selected]
-    alone = merged(
-        replace(row, keys={"fingerprint": row.keys["fingerprint"]}) for row in rows if row.exact
-    )
+    alone = merged(replace(row, keys={"fingerprint": row.keys["fingerprint"]}) for row in rows)
     return forms(replace(found, rows=tuple(alone)))
 
 

@@ -118,6 +118,12 @@ def _axes(figure: Figure, found: Gathered, title: str) -> Axes:
     return axes
 
 
+def _total(found: Gathered) -> str:
+    """What the total is called: of a source that is no meter, it was not measured."""
+    grade = found.attribution.energy_source.grade
+    return grade if grade == "measured" else f"{grade} total"
+
+
 def _text(found: Gathered, number: int, length: int = 48) -> str:
     row = found.attribution.rows[number]
     return shorten(sanitise(row.shape[:200]) or row.keys.get("fingerprint", "?"), length)
@@ -153,7 +159,7 @@ def _draw_power(found: Gathered, figure: Figure) -> None:
         step="post",
     )
     axes.stairs(one.measured_nj * 1e-9 / seconds, one.edges_ns * 1e-9, color="black", lw=0.7,
-                baseline=None, label="measured")  # fmt: skip
+                baseline=None, label=_total(found))  # fmt: skip
     axes.set(xlabel="time (s)", ylabel="power (W)", xlim=(steps[0], steps[-1]), ylim=(0, None))
     figure.legend(loc="outside lower center", ncols=2, fontsize=7)
 

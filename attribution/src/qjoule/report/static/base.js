@@ -56,6 +56,9 @@ qj.clock = (s) => {
 /** Time since the beginning, as fine as `span_s` needs. */
 qj.time = (s, span_s) => (span_s < 10 ? qj.si(s, 's') : qj.clock(s));
 
+/** What the total is called: of a source that is no meter, it was not measured. */
+qj.total = (trace) => (trace.grade === 'measured' ? 'measured' : `${trace.grade} total`);
+
 qj.say = (text) => { document.getElementById('status').textContent = text; };
 
 /** Joules of a stretch of time as watts; null where nothing was read. */

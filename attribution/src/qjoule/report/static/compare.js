@@ -10,7 +10,7 @@ qj.showComparisons = () => {
       return;
     }
     const head = ['statement', 'speedup', 'greenup', 'powerup', 'category', `J/call in ${one.base}`, `J/call in ${one.new}`];
-    const rows = one.rows.map((row) => qj.el('tr', {},
+    const rows = one.rows.map((row) => qj.el('tr', { class: 'is-queries' },
       qj.el('th', { scope: 'row', class: 'text' }, qj.el('span', { class: 'statement' }, row.text)),
       ...['speedup', 'greenup', 'powerup'].map((name) => ratio(row[name], row[`${name}_ci95`])),
       qj.el('td', {}, row.category),

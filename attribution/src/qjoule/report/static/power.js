@@ -32,7 +32,7 @@ qj.showTotals = (trace) => {
   }
   const total = trace.measured_nj;
   const bar = qj.el('div', { class: 'bar', 'aria-hidden': 'true' });
-  const list = qj.el('ul', { class: 'parts', 'aria-label': 'Parts of the measured energy' });
+  const list = qj.el('ul', { class: 'parts', 'aria-label': 'Parts of the total' });
   const colours = { queries: 'shape-1', background: 'background', other_processes: 'machine',
     kernel: 'machine', tracer: 'machine', idle: 'idle', residual: 'residual' };
   qj.PARTS.forEach((part, i) => {
@@ -44,7 +44,7 @@ qj.showTotals = (trace) => {
   });
   const adds = trace.parts_nj.reduce((a, b) => a + b, 0) === total;
   list.append(qj.el('li', { class: adds ? 'sum' : 'sum warn' },
-    qj.el('span', {}, adds ? '= measured' : 'does not add up to'), ' ', qj.el('b', {}, qj.joules(total))));
+    qj.el('span', {}, adds ? `= ${qj.total(trace)}` : 'does not add up to'), ' ', qj.el('b', {}, qj.joules(total))));
   host.append(bar, list);
 };
 
@@ -67,12 +67,12 @@ qj.showPower = (trace) => {
   });
   const measured = qj.power(power.measured_nj, known);
   const span = power.t_s[power.t_s.length - 1];
-  const legend = legendOf(layers);
+  const legend = legendOf(layers, qj.total(trace));
 
   const values = (index) => {
     const at = Math.min(index, measured.length - 1);
     legend.show(own.map((watts) => watts[at]), measured[at], qj.time(power.t_s[at], span));
-    return `${qj.time(power.t_s[at], span)}: measured ${qj.watts(measured[at])}`;
+    return `${qj.time(power.t_s[at], span)}: ${qj.total(trace)} ${qj.watts(measured[at])}`;
   };
   qj.powerChart = qj.chart(host, {
     label: `Power over time, ${layers.length} layers; mean ${qj.watts(trace.measured_nj / 1e9 / trace.duration_s)}`,
@@ -90,7 +90,7 @@ qj.showPower = (trace) => {
             label: name, width: 0, points: { show: false },
             fill: qj.colour(colour), paths: uPlot.paths.stepped({ align: 1 }),
           })),
-          { label: 'measured', stroke: qj.colour('ink'), width: 1.2, points: { show: false },
+          { label: qj.total(trace), stroke: qj.colour('ink'), width: 1.2, points: { show: false },
             paths: uPlot.paths.stepped({ align: 1 }) },
         ],
         hooks: { setCursor: [(u) => (u.cursor.idx === null || u.cursor.idx === undefined
@@ -103,7 +103,7 @@ qj.showPower = (trace) => {
 };
 
 /** The legend: names and, under the cursor, watts. A statement's name leads to its detail. */
-function legendOf(layers) {
+function legendOf(layers, totalName) {
   const cells = layers.map(() => qj.el('span', { class: 'watts' }));
   const total = qj.el('span', { class: 'watts' });
   const when = qj.el('span', { class: 'when' }, 'drag to zoom, double click for all');
@@ -116,7 +116,7 @@ function legendOf(layers) {
     return qj.el('li', {}, swatch, label, cells[i]);
   });
   const line = qj.el('i', { class: 'swatch line' });
-  const first = qj.el('li', {}, line, qj.el('span', { class: 'name' }, 'measured'), total);
+  const first = qj.el('li', {}, line, qj.el('span', { class: 'name' }, totalName), total);
   const element = qj.el('div', { class: 'legend' }, when, qj.el('ul', {}, first, ...items.reverse()));
   return {
     element,

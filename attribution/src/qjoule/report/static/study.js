@@ -29,6 +29,6 @@ function measureFigure(study, measure) {
   return qj.el('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': measure.title },
     qj.el('table', { class: 'study' },
       qj.el('caption', {}, measure.title),
-      qj.el('thead', {}, qj.el('tr', {}, ...head.map((text) => qj.el('th', { scope: 'col' }, text)))),
+      qj.el('thead', {}, qj.el('tr', {}, ...head.map((text, i) => qj.el('th', { scope: 'col', class: i >= study.factors.length && text ? 'number' : null }, text)))),
       qj.el('tbody', {}, ...rows)));
 }

@@ -119,7 +119,7 @@ qj.showTable = (trace) => {
     const nj = found.reduce((sum, { original }) => sum + (original.nj || 0), 0);
     const calls = found.reduce((sum, { original }) => sum + original.calls, 0);
     const all = found.length === rows.length;
-    const energy = trace.known ? `${qj.joules(nj)}${all && nj === trace.measured_nj ? ' = measured' : ''}` : qj.UNKNOWN;
+    const energy = trace.known ? `${qj.joules(nj)}${all && nj === trace.measured_nj ? ` = ${qj.total(trace)}` : ''}` : qj.UNKNOWN;
     const cells = { text: all ? `all ${qj.count(rows.length)} rows` : `${qj.count(found.length)} of ${qj.count(rows.length)} rows`,
       calls: qj.count(calls), nj: energy, share: trace.measured_nj ? qj.share(nj / trace.measured_nj) : qj.UNKNOWN };
     foot.replaceChildren(qj.el('tr', {}, ...qj.COLUMNS.map(({ id, number }) => qj.el('td', { class: classOf({ id, number }) }, cells[id] || ''))));
