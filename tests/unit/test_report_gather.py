@@ -68,6 +68,7 @@ def test_the_same_trace_gives_the_same_figures(busy: Path) -> None:
         assert detail.latency_ns.tolist() == other.details[row].latency_ns.tolist()
 
 
+LOST = {"t_ns": hand.at(40), "cpu": 0, "cause": "segment", "count": 9, "lost_ns": 8 * hand.MS}
 TOLD = [hand.energy(t, raw) for t, raw in ((0, 0), (20, 10**9), (40, 3 * 10**9))]
 
 
@@ -76,6 +77,7 @@ TOLD = [hand.energy(t, raw) for t, raw in ((0, 0), (20, 10**9), (40, 3 * 10**9))
     [
         {},
         {"queries": []},
+        {"loss": [LOST]},
         {"segments": []},
         {"energy": []},
         {"energy": TOLD[:1]},
@@ -124,3 +126,8 @@ def test_what_a_regression_gives_to_shapes_is_moved_over_time(tmp_path: Path) ->
     assert any("statistical" in row.flags for row in found.attribution.rows)
     assert sum(row.energy_nj for row in found.attribution.rows) > 0
     check_adds_up(found)
+
+
+def test_what_was_lost_is_residual(tmp_path: Path) -> None:
+    found = gather(Trace(hand.write(tmp_path / "t", loss=[LOST])))
+    assert int(found.power.parts_nj["residual"].sum()) > 0

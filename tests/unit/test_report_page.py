@@ -6,6 +6,8 @@ import base64
 import hashlib
 import json
 import re
+import shutil
+import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -228,6 +230,16 @@ def test_vendored_files_are_those_of_the_readme() -> None:
     files = {path.name: path.read_bytes() for path in (ROOM / "vendor").glob("*.min.*")}
     assert {name: hashlib.sha256(body).hexdigest() for name, body in files.items()} == listed
     assert set(page_module.VENDORED) <= files.keys()
+
+
+@pytest.mark.skipif(not shutil.which("node"), reason="node is not here")
+@pytest.mark.parametrize("name", page_module.OWN)
+def test_its_scripts_are_javascript(name: str) -> None:
+    script = ROOM / "static" / name
+    checked = subprocess.run(
+        ["node", "--check", script], capture_output=True, text=True, check=False
+    )
+    assert not checked.returncode, checked.stderr
 
 
 def test_without_its_data_the_page_is_small(tmp_path: Path) -> None:
