@@ -1,9 +1,14 @@
-"""Texts as `perf script` prints them, made by hand; a fake `perf` that prints one."""
+"""Texts as `perf script` prints them, made by hand; a fake `perf`; traces made of them."""
 
 from __future__ import annotations
 
 import struct
 from pathlib import Path
+from typing import Any
+
+from qjoule.imports.perf.build import Done, Request, import_perf
+from qjoule.imports.perf.servers import parse_server
+from qjoule.trace.reader import Trace
 
 HEADER = b"""# ========
 # hostname : db1.example
@@ -140,3 +145,15 @@ def fake_perf(folder: Path, made: PerfText, code: int = 0) -> Path:
     data = folder / "perf.data"
     data.write_bytes(b"PERFILE2" + bytes(96))
     return data
+
+
+def imported(path: Path, directory: Path, **options: Any) -> tuple[Trace, Done]:
+    servers = tuple(parse_server(text) for text in options.pop("servers", ()))
+    done = import_perf(Request(path, servers=servers, **options), directory / "t")
+    return Trace(directory / "t"), done
+
+
+def query_ns(trace: Trace) -> int:
+    segments = trace.pandas("segments")
+    mine = segments[segments["query"].notna()]
+    return int((mine["t1_ns"] - mine["t0_ns"]).sum())

@@ -42,6 +42,7 @@ def given_to(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         ["doctor", "--json"],
         ["calibrate", "--quick"],
         ["record", "--", "top", "--replay", "x"],
+        ["import", "perf", "--print-commands"],
     ],
 )
 def test_what_needs_root_runs_without_it(
@@ -57,7 +58,11 @@ def test_what_needs_root_runs_without_it(
 
 
 @pytest.mark.parametrize(
-    "words", [[], ["--help"], ["attribute", "x"], ["top", "--replay=x"], ["run", "--", "record"]]
+    "words",
+    [
+        *([], ["--help"], ["attribute", "x"], ["top", "--replay=x"], ["run", "--", "record"]),
+        ["import", "perf", "perf.data"],
+    ],
 )
 def test_what_needs_no_root_runs_as_it_is(
     words: list[str], given_to: list[list[str]], monkeypatch: pytest.MonkeyPatch

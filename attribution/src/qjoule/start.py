@@ -7,11 +7,9 @@ a single right, and answers what it asks.
 import os
 import sys
 
-_NEED_ROOT = ("record", "top", "calibrate", "doctor")
+_NEED_IT = ("record", "top", "calibrate", "doctor")
 #: These read what is there, or (--physical) start recordings, each with a root part of its own.
 _WITHOUT = ("--replay", "--physical")
-#: Of `import`, which otherwise reads files as whoever calls it.
-_LOOKS_AT_SERVERS = "--print-commands"
 _PLACES = (os.path.dirname(sys.executable), "/usr/lib/qjoule", "/usr/bin")
 
 
@@ -20,9 +18,9 @@ def main() -> None:
     words = sys.argv[1:]
     named = next((word for word in words if not word.startswith("-")), "")
     options = words[: words.index("--")] if "--" in words else words
-    needs = named in _NEED_ROOT or (named == "import" and _LOOKS_AT_SERVERS in options)
     without = any(word.split("=")[0] in _WITHOUT for word in options)
-    if os.geteuid() == 0 and needs and not without:
+    # `import` reads files as whoever calls it, but looks at servers as all others do.
+    if os.geteuid() == 0 and (named in _NEED_IT or "--print-commands" in options) and not without:
         _through_root_part(words)
     from qjoule.cli import main as run  # noqa: PLC0415 (none of it is to run as root)
 

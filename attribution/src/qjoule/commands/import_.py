@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     epilog="""\b
 Examples:
   sudo qjoule import perf --print-commands
-  qjoule import perf qjoule-perf.data --energy qjoule-energy.csv -o shop.qjoule
+  qjoule import perf qjoule-perf.data --energy qjoule-energy.csv
 """,
 )
 def command() -> None:
@@ -35,7 +35,7 @@ def command() -> None:
 Examples:
   sudo qjoule import perf --print-commands
   sudo qjoule import perf --print-commands --pid 812 --seconds 60
-  qjoule import perf qjoule-perf.data --energy qjoule-energy.csv -o shop.qjoule
+  qjoule import perf qjoule-perf.data --energy qjoule-energy.csv
   qjoule import perf qjoule-perf.data --energy estimated
   qjoule import perf made-elsewhere.txt --energy estimated:35,52,118,160
 """,
@@ -89,6 +89,7 @@ Examples:
     type=click.IntRange(1, 86_400),
     default=60,
     show_default=True,
+    metavar="N",
     help="With --print-commands: how long to record.",
 )
 def perf(
@@ -141,16 +142,20 @@ def _import(request: Request, directory: Path) -> None:
     )
 
 
+def _counters(folder: Path = Path("/sys/bus/event_source/devices/power/events")) -> list[str]:
+    """What the PMU of energy counts here: packages and, where it does, DRAM."""
+    return [name for name in ("energy-pkg", "energy-ram") if (folder / name).exists()]
+
+
 def _print(pids: tuple[int, ...], seconds: int) -> None:
     from qjoule.imports.perf.probes import commands  # noqa: PLC0415
     from qjoule.live.tracer import plan_tracing  # noqa: PLC0415
-    from qjoule.machine.sources import perf_pmu  # noqa: PLC0415
     from qjoule.shapes.safe_text import sanitise  # noqa: PLC0415
 
     plan = plan_tracing(pids)
     running = [planned for planned in plan.traced if planned.server.running]
     if not running:
         raise UsageError("no server that qjoule knows is running: --pid names one")
-    script = commands(running, seconds=seconds, has_rapl=perf_pmu().ok is True)
+    script = commands(running, seconds=seconds, counters=_counters())
     for line in script.splitlines():
         click.echo(sanitise(line))

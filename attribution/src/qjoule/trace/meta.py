@@ -92,7 +92,7 @@ class Meta:
     loss: dict[str, int] = field(default_factory=dict)
     lost_cpu_ns: int = 0
     rows: dict[str, int] = field(default_factory=dict)
-    imported: Imported | None = None  #: null: recorded by qjoule
+    imported: Imported | None = None  #: None: recorded by qjoule
 
     @property
     def start(self) -> str:
@@ -107,7 +107,10 @@ class Meta:
 
     def to_json(self) -> str:
         head = {"format": FORMAT, "version": FORMAT_VERSION}
-        return json.dumps(head | asdict(self), indent=1) + "\n"
+        fields = asdict(self)
+        if self.imported is None:
+            del fields["imported"]
+        return json.dumps(head | fields, indent=1) + "\n"
 
 
 def parse_meta(text: bytes) -> Meta:

@@ -89,7 +89,7 @@ class Recording:
         ):
             beginnings = (line for _, line in _numbered(heads, self.path) if _HEAD.match(line))
             lines = _numbered(whole, self.path)
-            yield from _in_step(beginnings, lines, self.path)
+            yield from in_step(beginnings, lines, self.path)
 
 
 def open_recording(path: Path) -> Recording:
@@ -173,7 +173,7 @@ def _joined(record: Record, pieces: list[bytes]) -> Record:
     return record._replace(payload=payload)
 
 
-def _in_step(
+def in_step(
     beginnings: Iterator[bytes], lines: Iterator[tuple[int, bytes]], path: Path
 ) -> Iterator[Record]:
     """Records where the lines without payload say that one begins."""

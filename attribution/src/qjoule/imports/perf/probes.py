@@ -11,7 +11,6 @@ from qjoule.imports.perf.servers import Imported, server_option
 from qjoule.servers.plan import PlannedServer
 from qjoule.servers.resolution import Probe
 from qjoule.servers.signatures import Role
-from qjoule.servers.types import Flavour
 
 EVENTS_FILE = "/sys/kernel/tracing/uprobe_events"
 _TEXT = "text=+0({0}):string first=+0({0}):x64"
@@ -85,20 +84,25 @@ def uprobes_of(planned: PlannedServer) -> tuple[Uprobe, ...]:
     )
 
 
-def commands(servers: Sequence[PlannedServer], *, seconds: int, has_rapl: bool) -> str:
-    """A script for the host, with a comment for each thing that will be missing."""
+def commands(servers: Sequence[PlannedServer], *, seconds: int, counters: Sequence[str]) -> str:
+    """A script for the host, with a comment for each thing that will be missing.
+
+    `counters`: what the PMU `power` counts there, such as `energy-pkg`.
+    """
     probes = [probe for planned in servers for probe in uprobes_of(planned)]
     lines = [
         "# On the traced host, as root. The clock is CLOCK_MONOTONIC, as in all traces of qjoule.",
+        "# qjoule-perf.data holds all statements with their literals: keep it to yourself.",
+        "umask 077",
         *_about(servers),
         *(f"echo {shlex.quote(probe.definition)} >> {EVENTS_FILE}" for probe in probes),
         "# perf stat runs within perf record, which so tells when it began.",
-        _record(probes, seconds, has_rapl=has_rapl),
+        _record(probes, seconds, counters),
         *(f"echo -:{probe.path} >> {EVENTS_FILE}" for probe in probes),
         "# Where perf is missing, import a text that was made where it is:",
         f"#   LC_ALL=C {TEXT_COMMAND} -i qjoule-perf.data > qjoule-perf.txt",
-        "# Then, without root (chown the files first):",
-        _import(servers, has_rapl=has_rapl),
+        "# Then, not as root: give the files to whoever imports (chown).",
+        _import(servers, counted=bool(counters)),
     ]
     return "\n".join(lines) + "\n"
 
@@ -113,41 +117,45 @@ def _about(servers: Sequence[PlannedServer]) -> list[str]:
         if not uprobes_of(planned):
             problem = server.resolution.problem if server.resolution else ""
             why = f": no probes, its time is told by thread ({problem or 'it has none'})"
-        lines.append(f"# {server.label}, process {server.tgids[0]}{why}".replace("\n", " "))
+        lines.append(f"# {_shown(server.label)}, process {server.tgids[0]}{_shown(why)}")
     return lines
 
 
-def _record(probes: Sequence[Uprobe], seconds: int, *, has_rapl: bool) -> str:
+def _record(probes: Sequence[Uprobe], seconds: int, counters: Sequence[str]) -> str:
     events = ["sched:sched_switch", *(probe.event for probe in probes)]
     asked = " ".join(f"-e {event}" for event in events)
     record = f"perf record -a -k CLOCK_MONOTONIC -m 2048 {asked} -o qjoule-perf.data"
-    if not has_rapl:
+    if not counters:
         return f"{record} -- sleep {seconds}   # no energy counters here: joules are estimated"
-    counters = "power/energy-pkg/,power/energy-ram/" if has_rapl else ""
-    stat = f"perf stat -a --per-socket -I 20 -x, -e {counters} -o qjoule-energy.csv"
+    asked = ",".join(f"power/{counter}/" for counter in counters)
+    stat = f"perf stat -a --per-socket -I 20 -x, -e {asked} -o qjoule-energy.csv"
     return f"{record} -- {stat} -- sleep {seconds}"
 
 
-def _import(servers: Sequence[PlannedServer], *, has_rapl: bool) -> str:
+def _import(servers: Sequence[PlannedServer], *, counted: bool) -> str:
     named = " ".join(
         f"--server {shlex.quote(server_option(imported_of(planned)))}"
         for planned in servers
         if planned.server.tgids
     )
-    energy = "qjoule-energy.csv" if has_rapl else "estimated"
+    energy = "qjoule-energy.csv" if counted else "estimated"
     return f"qjoule import perf qjoule-perf.data --energy {energy} {named} -o imported.qjoule"
 
 
 def imported_of(planned: PlannedServer) -> Imported:
     """What `--server` says of a server that runs."""
     server = planned.server
-    kinds = set(Flavour)
-    assert server.flavour in kinds and server.tgids
+    assert server.tgids
     return Imported(
         server.id,
         server.flavour,
         frozenset(server.tgids[:1]),
-        server.label,
-        server.version.replace(",", " ")[:40],
+        _shown(server.label)[:200],
+        _shown(server.version).replace(",", " ")[:40],
         planned.pool,
     )
+
+
+def _shown(text: str) -> str:
+    """On one line of a script, whatever a process calls itself."""
+    return "".join(character if character.isprintable() else "?" for character in text)

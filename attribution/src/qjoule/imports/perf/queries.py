@@ -56,7 +56,7 @@ class _Thread:
 
 
 class Queries:
-    """`begin_ns`: hits before are not the trace's."""
+    """Hits of probes to queries. Those before the trace begins are not to be told here."""
 
     def __init__(self, servers: Sequence[Imported], shapes: Shapes, cpus: Cpus) -> None:
         self._servers = {server.id: server for server in servers}
@@ -73,13 +73,13 @@ class Queries:
     def take(
         self, event: bytes, server: int, of: tuple[int, int, int, int], arguments: Arguments
     ) -> None:
-        """One hit of a probe: `of` (time, CPU, thread, process). Raises `BadArguments`."""
+        """One hit of a probe, `of` (time, CPU, thread, process). Raises `BadArguments`."""
         t_ns, cpu, tid, tgid = of
         thread = self._threads.get(tid)
         if thread is None or thread.tgid != tgid:
             thread = self._threads[tid] = _Thread(tgid, server)
-        self.hit.add(server)
         at = (t_ns, cpu, tid)
+        self.hit.add(server)
         match event:
             case b"mysql_begin":
                 self._mysql_begin(thread, at, arguments)
@@ -102,8 +102,7 @@ class Queries:
         """The thread has ended, and with it what it worked for."""
         thread = self._threads.pop(tid, None)
         if thread is not None and thread.begin_ns:
-            if thread.command != Command.OTHER:
-                thread.flags |= QueryFlag.OPEN
+            thread.flags |= 0 if thread.command == Command.OTHER else QueryFlag.OPEN
             self._tell(thread, tid, t_ns)
         self._cpus.forget(tid)
 

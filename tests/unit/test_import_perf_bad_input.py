@@ -1,0 +1,147 @@
+"""`qjoule import perf` and what is damaged, hostile, or missing."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perf_text import CLIENT, THREAD, PerfText, fake_perf, imported, one_query, query_ns
+from qjoule.errors import QjouleError, UsageError
+from qjoule.imports.perf.servers import parse_server, server_option
+from qjoule.imports.perf.switches import switch_of
+from qjoule.trace.reader import Trace
+
+MS = 1_000_000
+MARIADB = "1=mariadb,800,10.11.6,mariadb:3306"
+
+FORGED = b"\n  801/801   [000]   100.004000000: sched:sched_switch: " + (
+    b"prev_comm=x prev_pid=801 prev_prio=1 prev_state=S ==> "
+    b"next_comm=x next_pid=900 next_prio=1\n-- "
+)
+
+
+def test_a_statement_cannot_imitate_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = PerfText()
+    made.switch(0, 0, THREAD)
+    made.switch(1 * MS, 0, CLIENT, cpu=1)
+    made.begin(3 * MS, b"select 1" + FORGED)
+    made.end(8 * MS)
+    made.switch(10 * MS, THREAD, 0)
+    data = fake_perf(tmp_path, made)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    trace, done = imported(data, tmp_path)
+    assert query_ns(trace) == 7 * MS and trace.loss == {}
+    assert len(trace.pandas("queries")) == 1
+    assert not any("imitate" in note for note in done.notes)
+
+
+def test_names_of_threads_may_be_any_bytes(tmp_path: Path) -> None:
+    made = one_query()
+    for at, comm in enumerate((b"a\nb [001] 1.0:", b"] ==> next_pid=", b"\xff\x1b[31m", b'"')):
+        made.side(b"PERF_RECORD_COMM: %s:%d/%d" % (comm, CLIENT, CLIENT), (41 + at) * MS, tid=900)
+        made.switch((41 + at) * MS + 10, CLIENT, CLIENT, comm=comm)
+    trace, done = imported(made.write(tmp_path), tmp_path)
+    assert trace.loss == {} and not any("could not be read" in note for note in done.notes)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda _: b"", "is empty"),
+        (lambda _: b"\x00\x01garbage", "neither a perf.data"),
+        (lambda text: b"hello\n" + text, "line 1: this is no record"),
+        (lambda text: text[:-20], "the text ends within this line"),
+        (lambda text: text + b"x" * (1 << 17) + b"\n", "a line that is longer"),
+        (lambda text: text + b"more\n" * 20_000, "a record that is longer"),
+        (lambda text: text.replace(b"prev_pid=801", b"prev_pid=?"), "this is no context switch"),
+        (lambda text: text.replace(b"  100.040", b"9999999999.040"), "no machine has such a time"),
+        (lambda text: text.replace(b"  100.040", b" 9100.040"), "leaps by more than an hour"),
+        (lambda text: text.replace(b"[001]", b"[077]"), "CPU 77 is none of those in its header"),
+        (lambda text: text.replace(b"clockid: mono", b"clockid: boot"), "another clock"),
+        (lambda text: text.replace(b"# clockid: monotonic (1)\n", b""), "another clock"),
+        (lambda text: text.replace(b"sched:sched", b"sched:other"), "has no context switches"),
+        (lambda text: text.replace(b"command=3", b"command=?"), "an argument of a uprobe"),
+        (lambda text: text.replace(b"command=3", b"command=" + b"9" * 99), "of 64 bits"),
+        (lambda text: text.replace(b"command=3 ", b""), "the probe does not tell 'command'"),
+        (lambda text: text.replace(b'= 7"', b"= 7"), "the text has no end"),
+    ],
+)
+def test_damage_is_one_line_that_names_the_place(change: Any, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "perf.txt"
+    path.write_bytes(change(one_query().text))
+    with pytest.raises(QjouleError, match=words) as caught:
+        imported(path, tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_came_before_the_damage_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "perf.txt"
+    path.write_bytes(one_query().text + b" 1/1 [000] 100.200000000: sched:sched_switch: what\n")
+    with pytest.raises(QjouleError, match="line 33"):
+        imported(path, tmp_path)
+    trace = Trace(tmp_path / "t")
+    assert not trace.meta.complete and len(trace.pandas("queries")) == 1
+
+
+def test_without_perf_a_text_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = fake_perf(tmp_path, one_query())
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    with pytest.raises(QjouleError, match=r"cannot run perf .*perf script --header"):
+        imported(data, tmp_path)
+
+
+def test_perfs_failure_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = fake_perf(tmp_path, one_query(), code=3)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(QjouleError, match="perf cannot read"):
+        imported(data, tmp_path)
+
+
+def test_two_accounts_that_differ_are_not_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = one_query()
+    made.heads[-1] = made.heads[-1].replace(b"[000]", b"[001]")
+    data = fake_perf(tmp_path, made)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(QjouleError, match=r"two different accounts|this is no context switch"):
+        imported(data, tmp_path)
+
+
+def test_without_a_header_the_topology_is_said_to_be_unknown(tmp_path: Path) -> None:
+    made = one_query()
+    made.header = b""
+    trace, done = imported(made.write(tmp_path), tmp_path)
+    assert [(one.cpu, one.package) for one in trace.meta.cpus] == [(0, 0), (1, 0)]
+    assert any("share a package is not known" in note for note in done.notes)
+    assert trace.meta.realtime_offset_ns is None
+
+
+def test_the_header_is_read(tmp_path: Path) -> None:
+    trace, _ = imported(one_query().write(tmp_path), tmp_path)
+    assert trace.meta.start == "2026-11-22T18:35:22.000Z"
+    assert [(one.cpu, one.sibling) for one in trace.meta.cpus] == [(0, 0), (1, 0)]
+    assert trace.meta.kernel == "6.1.0-example"
+
+
+def test_libtraceevents_plugin_prints_switches_otherwise() -> None:
+    assert switch_of(b"mariadbd:801 [120] S ==> swapper/1:0 [120]", 801) == (801, 0)
+    assert switch_of(b"a:1 [1] S ==> b:801 [120] R+ ==> c:9 [100]", 801) == (801, 9)
+    assert switch_of(b"mariadbd:801 [120] X ==> b:1 [1] S ==> :9 [100]", -1) == (801, 9)
+    assert switch_of(b"mariadbd 801", 801) is None
+
+
+@pytest.mark.parametrize("text", ["1", "0=mariadb,1,,x", "1=oracle,1,,x", "99=mysql,1,,x", "1=,,"])
+def test_a_server_has_a_form(text: str) -> None:
+    with pytest.raises(UsageError, match="is not ID=KIND,PID,VERSION,NAME"):
+        parse_server(text)
+
+
+def test_a_server_is_printed_as_it_is_read() -> None:
+    for text in (MARIADB, "2=voltdb,7,,java:1,2", "3=mysql+pool,812,8.0.33,a b"):
+        assert server_option(parse_server(text)) == text

@@ -1,0 +1,117 @@
+"""`qjoule import perf --print-commands`: the script for the host."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from qjoule.contract import Rung
+from qjoule.imports.perf.probes import commands
+from qjoule.imports.perf.scan import PROBE
+from qjoule.imports.perf.servers import parse_server
+from qjoule.servers.elf import Symbol
+from qjoule.servers.plan import PlannedServer
+from qjoule.servers.postgres_memory import BackendMemory
+from qjoule.servers.probe_site import EMULATED_PUSH, ProbeSite
+from qjoule.servers.resolution import Probe, Resolution
+from qjoule.servers.rungs import Choice
+from qjoule.servers.signatures import Role
+from qjoule.servers.types import Fact, Flavour, Server
+
+
+def _probe(role: Role, offset: int) -> Probe:
+    site = ProbeSite(offset, "push rbp", EMULATED_PUSH, "emulated", b"\x55")
+    return Probe(role, Symbol("f", offset, 10, ".symtab"), site)
+
+
+def _server(flavour: Flavour, version: str, *probes: Probe, name: str = "") -> PlannedServer:
+    resolution = Resolution((1, 2), boundary=probes, memory=BackendMemory(portal_start=200))
+    server = Server(
+        *(2, flavour, version, Path("/usr/sbin/x"), "/usr/sbin/x", (1, 2), (812, 813)),
+        *((3306,), (), Fact(False, ""), Fact(False, "")),
+        name=name,
+        resolution=resolution,
+    )
+    return PlannedServer(server, Choice(Rung.SOCKET, "plain"))
+
+
+MYSQL = _server(
+    Flavour.MYSQL,
+    "8.0.33",
+    _probe(Role.MYSQL_BEGIN_THD_FIRST, 0x1234),
+    _probe(Role.MYSQL_END, 0x1234),
+)
+POSTGRES = _server(
+    Flavour.POSTGRES,
+    "18.1",
+    _probe(Role.PG_ACTIVITY, 0x10),
+    _probe(Role.PG_PORTAL_RUN, 0x20),
+    _probe(Role.PG_FAILED, 0x30),
+)
+REDIS = _server(Flavour.REDIS, "7.0")
+
+
+def _definitions(script: str) -> list[str]:
+    lines = [shlex.split(line) for line in script.splitlines() if line.startswith("echo")]
+    return [line[1] for line in lines if not line[1].startswith("-:")]
+
+
+def test_the_probes_are_where_qjoules_own_are() -> None:
+    begin, end = _definitions(commands([MYSQL], seconds=5, counters=()))
+    place, *arguments = begin.split()[1:]
+    assert begin.startswith("p:qjoule_812/mysql_begin_2 ") and place == "/proc/812/exe:0x1234"
+    assert arguments[-1] == "text=+0(+0(%si)):string"
+    assert end == "r:qjoule_812/mysql_end_2 /proc/812/exe:0x1234 result=$retval:s32"
+
+
+def test_postgres_18_has_other_states() -> None:
+    activity, run, failed = _definitions(commands([POSTGRES], seconds=5, counters=()))
+    assert activity.startswith("p:qjoule_812/pg18_activity_2 ")
+    assert run.endswith("top=%dx:u8 start=+200(%di):u8")
+    assert failed == "p:qjoule_812/pg18_failed_2 /proc/812/exe:0x30"
+
+
+def test_every_event_is_recorded_and_removed_and_known_to_the_import() -> None:
+    script = commands([MYSQL, POSTGRES], seconds=5, counters=("energy-pkg", "energy-ram"))
+    record = next(line for line in script.splitlines() if line.startswith("perf record"))
+    assert "-k CLOCK_MONOTONIC" in record and "-e sched:sched_switch" in record
+    assert "-e power/energy-pkg/,power/energy-ram/ -o qjoule-energy.csv -- sleep 5" in record
+    for definition in _definitions(script):
+        path = definition.split()[0].split(":")[1]
+        event = path.replace("/", ":")
+        assert f"-e {event}" in record and f"echo -:{path} " in script
+        assert PROBE.match(event.encode())
+
+
+def test_the_printed_import_names_the_servers() -> None:
+    script = commands([MYSQL, REDIS], seconds=5, counters=())
+    words = shlex.split(script.splitlines()[-1])
+    servers = [parse_server(after) for at, after in pairwise(words) if at == "--server"]
+    assert [(one.flavour, one.version, one.label) for one in servers] == [
+        (Flavour.MYSQL, "8.0.33", "mysql:3306"),
+        (Flavour.REDIS, "7.0", "redis:3306"),
+    ]
+    assert words[:6] == ["qjoule", "import", "perf", "qjoule-perf.data", "--energy", "estimated"]
+    assert "its time is told by thread" in script
+
+
+@pytest.mark.parametrize(
+    "name", ["a\nrm -rf x", "a\x0crm", "$(touch x)", "'; touch x; '", "a\u2028b"]
+)
+def test_no_name_is_a_command(name: str, tmp_path: Path) -> None:
+    hostile = _server(Flavour.GENERIC, "1", name=name)
+    script = commands([hostile], seconds=1, counters=())
+    stubs = "perf() { :; }; qjoule() { :; }; rm() { echo ran; }; umask() { :; }\n"
+    done = subprocess.run(
+        ["bash", "-e", "-c", stubs + script],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert (done.stdout, done.stderr) == ("", "")
+    assert list(tmp_path.iterdir()) == []
