@@ -22,7 +22,9 @@ from qjoule.studies.workload import Value
 
 values = st.one_of(
     st.text(st.characters(exclude_categories=["Cs"]), max_size=12),
-    st.sampled_from(["1e5", "1_0", "on", "null", "~", "0x1f", "12:30", "2026-01-01", "<<", "5%"]),
+    st.sampled_from(
+        ["1e5", "1_0", "on", "null", "~", "0x1f", "12:30", "2026-01-01", "<<", "5%", "\x85"]
+    ),
     st.integers(-(2**70), 2**70),
     st.floats(allow_nan=False, allow_infinity=False),
     st.booleans(),

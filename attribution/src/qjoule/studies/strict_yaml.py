@@ -41,6 +41,14 @@ class _Loader(yaml.SafeLoader):
 class _Dumper(yaml.SafeDumper):
     """Puts into quotes what either version of YAML would not read as a word."""
 
+    def represent_str(self, data: str) -> yaml.ScalarNode:
+        """Line ends that are no line feed are escaped: plain, they would be read as spaces."""
+        style = '"' if any(one in data for one in "\x85\u2028\u2029\ufeff") else None
+        return self.represent_scalar(_TAG + "str", data, style=style)
+
+
+_Dumper.add_representer(str, _Dumper.represent_str)
+
 
 _Loader.yaml_implicit_resolvers = {}
 for _name, _pattern, _first in _WORDS:
