@@ -238,6 +238,25 @@ def test_a_signal_leaves_nothing_behind() -> None:
     assert not Path(socket).parent.exists()
 
 
+def test_a_closed_umask_and_tmpdir_are_no_hindrance(tmp_path: Path) -> None:
+    """The server's user can neither read what we write nor go where our temporary files are."""
+    script = (
+        "import os\nos.umask(0o077)\nfrom qjoule.studies.servers import start\n"
+        "for name in ('mariadb', 'postgres', 'redis'):\n"
+        "    with start(name, {}) as target:\n        print(target.flavour, flush=True)\n"
+    )
+    tmp_path.chmod(0o700)
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "TMPDIR": str(tmp_path), "TZ": "Pacific/Kiritimati", "LC_ALL": "C"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.split() == ["mariadb", "postgres", "redis"], done.stderr
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_setting_that_the_server_refuses_is_an_error_that_quotes_it() -> None:
     before = set(Path("/tmp").glob("qjoule-server-*"))
     for name, setting in (("redis", "no-such-directive"), ("postgres", "no_such_parameter")):

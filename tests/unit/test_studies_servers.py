@@ -9,7 +9,11 @@ import pytest
 
 from qjoule.errors import QjouleError, UsageError
 from qjoule.studies.servers import STARTED, fetched, start, starters
-from qjoule.studies.servers.process import readable, server_directory, service_account
+from qjoule.studies.servers.accounts import service_account
+from qjoule.studies.servers.process import (
+    readable,
+    server_directory,
+)
 from qjoule.studies.servers.unavailable import Unavailable
 from qjoule.studies.workload import Value
 

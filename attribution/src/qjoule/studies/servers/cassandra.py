@@ -10,12 +10,12 @@ from typing import Any
 from cassandra.cluster import Cluster, Session
 
 from qjoule.studies.servers import jvm
+from qjoule.studies.servers.accounts import service_account
 from qjoule.studies.servers.process import (
     DatabaseServer,
     free_port,
     running,
     server_directory,
-    service_account,
 )
 
 CONNECT_TIMEOUT_S = 60.0

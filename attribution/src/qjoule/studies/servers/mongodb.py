@@ -9,11 +9,10 @@ from typing import Any
 
 import pymongo
 
+from qjoule.studies.servers.accounts import Account, own_account
 from qjoule.studies.servers.process import (
-    Account,
     DatabaseServer,
     free_port,
-    own_account,
     running,
     server_directory,
 )

@@ -13,11 +13,10 @@ from typing import Any
 
 import pymysql
 
+from qjoule.studies.servers.accounts import Account, own_account
 from qjoule.studies.servers.process import (
-    Account,
     DatabaseServer,
     free_port,
-    own_account,
     readable,
     run_quietly,
     running,

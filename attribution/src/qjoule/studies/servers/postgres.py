@@ -11,14 +11,13 @@ from typing import Any
 
 import psycopg
 
+from qjoule.studies.servers.accounts import Account, service_account
 from qjoule.studies.servers.process import (
-    Account,
     DatabaseServer,
     free_port,
     run_quietly,
     running,
     server_directory,
-    service_account,
     with_parent,
 )
 from qjoule.studies.servers.unavailable import Unavailable

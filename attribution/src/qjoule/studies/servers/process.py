@@ -6,7 +6,6 @@ Used by `qjoule.studies.servers.start`, and by the tests for the servers of thei
 from __future__ import annotations
 
 import os
-import pwd
 import random
 import shutil
 import signal
@@ -34,50 +33,6 @@ _CLIENT_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 #: What a Unix socket's path may have (unix(7)), less the name of the socket in its directory.
 _DIRECTORY_MAX = 80
-
-
-@dataclass(frozen=True)
-class Account:
-    """A user of this host that a server runs as."""
-
-    uid: int
-    gid: int
-
-    @property
-    def identity(self) -> tuple[str, ...]:
-        """Options of setpriv that make a command this user's; none if it is ours."""
-        if self.uid == os.geteuid():
-            return ()
-        return (f"--reuid={self.uid}", f"--regid={self.gid}", "--clear-groups")
-
-    def own(self, path: Path) -> None:
-        """Gives a file or directory to this user."""
-        if self.identity:
-            os.chown(path, self.uid, self.gid)
-
-    def write(self, path: Path, text: str) -> None:
-        """Writes a file that only this user can read."""
-        path.touch(0o600)
-        path.write_text(text)
-        self.own(path)
-
-
-def own_account() -> Account:
-    return Account(os.geteuid(), os.getegid())
-
-
-def service_account(*names: str) -> Account:
-    """The first of these users that exists, or `nobody`, where we are root; else ourselves.
-
-    A server that clients can make write files or run programs is not to be root's.
-    """
-    if os.geteuid() != 0:
-        return own_account()
-    for name in (*names, "nobody"):
-        with suppress(KeyError):
-            found = pwd.getpwnam(name)
-            return Account(found.pw_uid, found.pw_gid)
-    raise Unavailable("there is no user 'nobody' to run a server as: add one")
 
 
 @dataclass
@@ -278,8 +233,18 @@ def processes_in(directory: Path) -> list[int]:
 
 
 def run_quietly(argv: list[str], cwd: Path) -> None:
-    """Run a setup command; its output is shown only when it fails."""
-    done = subprocess.run(argv, cwd=cwd, capture_output=True, check=False, stdin=subprocess.DEVNULL)
+    """Run a setup command; its output is shown only when it fails.
+
+    Its temporary files go to `cwd`: ours may be closed to the user that it runs as.
+    """
+    done = subprocess.run(
+        argv,
+        cwd=cwd,
+        env={**os.environ, "TMPDIR": str(cwd)},
+        capture_output=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
     if done.returncode:
         output = (done.stdout + done.stderr).decode(errors="replace")
         raise QjouleError(f"{argv[0]} failed ({done.returncode}): {output[-2000:]}")

@@ -14,9 +14,12 @@ from qjoule.studies.servers import cassandra as cassandra_servers
 from qjoule.studies.servers import mongodb as mongodb_servers
 from qjoule.studies.servers import mysql as mysql_servers
 from qjoule.studies.servers import voltdb as voltdb_servers
+from qjoule.studies.servers.accounts import service_account
 from qjoule.studies.servers.fetched import fetched
 from qjoule.studies.servers.postgres import postgres_server
-from qjoule.studies.servers.process import DatabaseServer, service_account
+from qjoule.studies.servers.process import (
+    DatabaseServer,
+)
 from qjoule.studies.servers.redis import redis_server
 from qjoule.studies.workload import Target, Value
 

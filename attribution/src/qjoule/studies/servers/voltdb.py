@@ -11,11 +11,10 @@ from voltdbclient import FastSerializer, VoltProcedure
 
 from qjoule.errors import QjouleError
 from qjoule.studies.servers import jvm
+from qjoule.studies.servers.accounts import Account, own_account
 from qjoule.studies.servers.process import (
-    Account,
     DatabaseServer,
     free_ports,
-    own_account,
     run_quietly,
     running,
     server_directory,
@@ -119,8 +118,8 @@ def voltdb_server(
     with server_directory() as directory:
         account.own(directory)
         jars = jvm.readable(installed, directory) if account.identity else installed
-        (directory / "deployment.xml").write_text(_DEPLOYMENT)
-        (directory / "log4j.properties").write_text(_LOG4J)
+        account.write(directory / "deployment.xml", _DEPLOYMENT)
+        account.write(directory / "log4j.properties", _LOG4J)
         program = [
             java,
             *("-Xms256m", "-Xmx256m", jvm.NO_PERF_FILE),
