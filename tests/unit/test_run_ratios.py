@@ -84,6 +84,14 @@ def test_the_runs_advised_settle_it_in_four_of_five_cases(ratio: float) -> None:
     assert again.detectable().mean() == pytest.approx(max(ratio, 1 / ratio), rel=0.01)
 
 
+@pytest.mark.filterwarnings("error")
+def test_an_end_without_bound_is_infinite() -> None:
+    found = log_ratios(np.array([[1.0, 3.0]]), np.array([[1.0, 9.0]]))
+    low, high = found.interval(simultaneous(0.95, 10**7))
+    assert (low[0], high[0]) == (0.0, np.inf)
+    assert found.detectable(simultaneous(0.95, 10**7))[0] == np.inf
+
+
 def test_all_hold_together() -> None:
     assert simultaneous(0.95, 1) == pytest.approx(0.95)
     assert simultaneous(0.95, 0) == pytest.approx(0.95)

@@ -47,7 +47,8 @@ class LogRatios:
     def interval(self, level: float = LEVEL) -> tuple[F64, F64]:
         """Ends of the ratio itself (not its log), (n,) each."""
         down, up = self._ends(level)
-        return np.exp(self.estimate - down), np.exp(self.estimate + up)
+        with np.errstate(over="ignore"):  # of two runs that differ much, an end may be infinite
+            return np.exp(self.estimate - down), np.exp(self.estimate + up)
 
     def _ends(self, level: float) -> tuple[F64, F64]:
         half = _t(level, self.df) * self.se
@@ -56,7 +57,8 @@ class LogRatios:
     def detectable(self, level: float = LEVEL) -> F64:
         """The smallest ratio above 1 that these runs would find with a chance of `POWER`, (n,)."""
         reach = (_t(level, self.df) + _t(2 * POWER - 1, self.df)) * self.se
-        found: F64 = np.exp(reach + self.slack.max(axis=0))
+        with np.errstate(over="ignore"):
+            found: F64 = np.exp(reach + self.slack.max(axis=0))
         return found
 
     def more_runs(self, limit: float = 1.0, level: float = LEVEL) -> F64:
