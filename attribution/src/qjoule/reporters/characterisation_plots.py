@@ -120,7 +120,8 @@ def kiviat_figure(found: Characterisation) -> Figure:
         axes = figure.add_subplot(down, across, place + 1, projection="polar")
         values = diagram.values[i]
         axes.plot(np.append(angles, 0), np.append(values, values[0]), lw=1.5)
-        axes.fill(np.append(angles, 0), np.append(values, values[0]), alpha=0.25)
+        if np.isfinite(values).all():
+            axes.fill(angles, values, alpha=0.25)
         axes.set_ylim(0, 1)
         axes.set_yticks([0.5, 1.0], ["", ""])
         axes.set_xticks(angles, [_text(titles[name]) for name in diagram.axes], fontsize=7)
