@@ -141,6 +141,8 @@ def test_the_tail_is_folded_with_its_sum(tmp_path: Path) -> None:
     assert "(35 others)" in rows["text"]
     assert sum(rows["nj"]) == data["traces"][0]["measured_nj"]
     assert data["traces"][0]["statements"] == 40
+    assert [one["row"] for one in data["traces"][0]["power"]["rows"]] == [0, 1, 2, 3, 4]
+    assert set(data["traces"][0]["details"]) == {"0", "1", "2", "3", "4"}
 
 
 def test_unknown_energy_is_not_zero(tmp_path: Path) -> None:

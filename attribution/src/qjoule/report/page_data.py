@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from qjoule.model.fold import fold_rows
-from qjoule.model.labels import SEVERAL
+from qjoule.model.labels import NONE_LABEL, SEVERAL
 from qjoule.model.result import PARTS, Attribution, Row
 from qjoule.model.row_sums import added
 from qjoule.report.gather import Detail, Gathered
@@ -34,6 +34,7 @@ def trace_data(name: str, gathered: Gathered, top: int) -> dict[str, Any]:
     found = gathered.attribution
     known = provenance.has_energy(found)
     rows = _shown_rows(found, top)
+    alone = len(found.rows) if len(found.rows) <= top + 1 else top  # not in the folded row
     main = found.main if known else None
     return {
         "name": clean(name),
@@ -42,11 +43,11 @@ def trace_data(name: str, gathered: Gathered, top: int) -> dict[str, Any]:
         "measured_nj": main.measured_nj if main else None,
         "parts_nj": [main.parts_nj[part] for part in PARTS] if main else None,
         "duration_s": found.trace.duration_s,
-        "power": _power(gathered) if known else None,
+        "power": _power(gathered, alone) if known else None,
         "rows": _columns(rows, known),
         "statements": len(found.rows),
         "tree": tree(rows, clean(found.trace.host) or "machine", known=known),
-        "details": {n: _detail(one, known) for n, one in gathered.details.items() if n < top},
+        "details": {n: _detail(one, known) for n, one in gathered.details.items() if n < alone},
         "detail_t_s": _seconds(gathered.detail_edges_ns),
         "detail_known_s": _seconds(gathered.detail_known_ns),
     }
@@ -98,14 +99,17 @@ def _shown_rows(found: Attribution, top: int) -> list[Row]:
     return rows
 
 
-def _power(gathered: Gathered) -> dict[str, Any]:
+def _power(gathered: Gathered, rows: int) -> dict[str, Any]:
+    """Power over time, with series of their own for the first `rows` rows at most."""
     power = gathered.power
     return {
         "t_s": _seconds(power.edges_ns),
         "known_s": _seconds(power.known_ns),
         "measured_nj": power.measured_nj.tolist(),
         "parts_nj": {part: power.parts_nj[part].tolist() for part in PARTS},
-        "rows": [{"row": row, "nj": nj.tolist()} for row, nj in power.rows_nj.items()],
+        "rows": [
+            {"row": row, "nj": nj.tolist()} for row, nj in power.rows_nj.items() if row < rows
+        ],
     }
 
 
@@ -151,7 +155,8 @@ def query_text(row: Row) -> str:
 def _other_keys(row: Row) -> list[list[str]]:
     """Keys that no column of its own shows: [name, value]."""
     own = ("fingerprint", "server", "role", "process")
-    return [[clean(k, 100), clean(v, 200)] for k, v in row.keys.items() if k not in own and v]
+    others = {k: v for k, v in row.keys.items() if k not in own and v and v != NONE_LABEL}
+    return [[clean(k, 100), clean(v, 200)] for k, v in others.items()]
 
 
 def _server(row: Row) -> str:

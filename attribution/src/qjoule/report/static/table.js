@@ -144,7 +144,7 @@ qj.showTable = (trace) => {
         ? qj.el('button', { type: 'button', class: 'link statement', title: 'Show this statement',
           'aria-current': is ? 'true' : null, click: () => qj.showDetail(row.number, true) }, row.text || '(empty)')
         : qj.el('span', { class: 'statement' }, row.text);
-      return qj.el('th', { scope: 'row', class: 'text' }, open, keys ? qj.el('small', {}, keys) : null);
+      return qj.el('th', { scope: 'row', class: 'text' }, open, keys && keys !== row.text ? qj.el('small', {}, keys) : null);
     });
     return qj.el('tr', { class: `is-${row.part}`, 'data-row': row.number }, ...cells);
   }
