@@ -7,6 +7,7 @@ switch may take each time, joules within the two intervals. Perf is run as `--pr
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from contextlib import closing
 from dataclasses import dataclass
@@ -20,7 +21,12 @@ from root.support.recording import Recorder, Run, attribute, qjoule
 from root.support.tolerance import tolerance
 from servers.process import DatabaseServer
 
-pytestmark = [pytest.mark.root, pytest.mark.server, pytest.mark.timeout(180)]
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.server,
+    pytest.mark.timeout(180),
+    pytest.mark.skipif(shutil.which("perf") is None, reason="perf is not installed (linux-perf)"),
+]
 
 ENERGY, FULL_W = "estimated:5,10,20,40", 40
 #: Of each call: a switch to its thread and one away, and entering the probes of both tracers,

@@ -220,6 +220,26 @@ def test_a_pool_of_threads_takes_a_query_up_again(tmp_path: Path) -> None:
     assert bool(queries["flags"].iloc[1] & QueryFlag.RESUMED)
 
 
+def test_a_probe_is_in_every_process_of_its_file(tmp_path: Path) -> None:
+    """Each is a server of its own, unless one is named: then the others are not asked for."""
+    made = one_query()
+    made.side(b"PERF_RECORD_FORK(850:850):(1:1)", 41 * MS)
+    made.side(b"PERF_RECORD_COMM: mariadbd:850/850", 41 * MS)
+    made.switch(42 * MS, CLIENT, 850)
+    hit = b'(55aa) command=3 thd=0x1 bytes=1 first=0x78 text="x"'
+    made.probe(43 * MS, b"qjoule_800:mysql_begin_1:", hit, pid=850, tid=850)
+    made.switch(44 * MS, 850, 0)
+    path = made.write(tmp_path)
+    trace, _ = imported(path, tmp_path / "all")
+    assert [(one.id, one.name) for one in trace.meta.servers] == [
+        (1, "mariadb:pid-800"),
+        (2, "mariadb:pid-850"),
+    ]
+    assert trace.pandas("queries")["server"].tolist() == [1, 2]
+    trace, _ = imported(path, tmp_path / "one", servers=[MARIADB])
+    assert trace.pandas("queries")["server"].tolist() == [1]
+
+
 def _postgres(made: PerfText, at_ns: int, state: int, text: bytes = b"", address: int = 0) -> None:
     first = int.from_bytes(text[:8].ljust(8, b"\0"), "little")
     payload = b'(55aa) state=%d address=%#x first=%#x text="%s"' % (state, address, first, text)

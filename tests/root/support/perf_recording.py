@@ -17,6 +17,7 @@ from root.support.recording import qjoule
 
 STARTS_S = 60.0
 SECONDS = 120  #: at most
+TRACEFS = Path("/sys/kernel/tracing")
 
 
 @dataclass
@@ -46,6 +47,7 @@ def perf_recording(directory: Path, pid: int) -> Iterator[PerfRecording]:
     printed = qjoule("import", "perf", "--print-commands", f"--pid={pid}", f"--seconds={SECONDS}")
     assert printed.returncode == 0, printed.stderr
     of = PerfRecording(directory, printed.stdout)
+    was_mounted = TRACEFS.is_mount()
     lines = [line for line in of.script.splitlines() if not line.startswith("qjoule import")]
     process = subprocess.Popen(
         ["bash", "-e", "-c", "\n".join(lines)],
@@ -68,6 +70,8 @@ def perf_recording(directory: Path, pid: int) -> Iterator[PerfRecording]:
         assert process.stderr is not None
         process.stderr.close()
         _remove_probes(lines)
+        if not was_mounted:  # others may use it by now
+            subprocess.run(["umount", str(TRACEFS)], capture_output=True, check=False)
 
 
 def _workload(process: subprocess.Popen[bytes]) -> psutil.Process:
@@ -84,7 +88,9 @@ def _workload(process: subprocess.Popen[bytes]) -> psutil.Process:
 
 def _remove_probes(lines: list[str]) -> None:
     """Also where the script was killed."""
-    events = Path("/sys/kernel/tracing/uprobe_events")
+    events = TRACEFS / "uprobe_events"
+    if not events.exists():
+        return
     for line in lines:
         if line.startswith("echo -:"):
             name = line.split()[1].removeprefix("-:")

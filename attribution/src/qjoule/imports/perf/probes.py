@@ -12,7 +12,9 @@ from qjoule.servers.plan import PlannedServer
 from qjoule.servers.resolution import Probe
 from qjoule.servers.signatures import Role
 
-EVENTS_FILE = "/sys/kernel/tracing/uprobe_events"
+TRACEFS = "/sys/kernel/tracing"
+EVENTS_FILE = f"{TRACEFS}/uprobe_events"
+_MOUNT = f"[ -e {EVENTS_FILE} ] || mount -t tracefs tracefs {TRACEFS}"
 _TEXT = "text=+0({0}):string first=+0({0}):x64"
 #: What each probe reads: System V AMD64 ABI, figure 3.4; `+8(%si)` is the word 8 bytes behind what
 #: the register points to (Documentation/trace/uprobetracer.rst). The string comes last.
@@ -95,6 +97,7 @@ def commands(servers: Sequence[PlannedServer], *, seconds: int, counters: Sequen
         "# qjoule-perf.data holds all statements with their literals: keep it to yourself.",
         "umask 077",
         *_about(servers),
+        *([_MOUNT] if probes else []),
         *(f"echo {shlex.quote(probe.definition)} >> {EVENTS_FILE}" for probe in probes),
         "# perf stat runs within perf record, which so tells when it began.",
         _record(probes, seconds, counters),

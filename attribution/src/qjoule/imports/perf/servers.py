@@ -71,21 +71,31 @@ def servers_of(named: tuple[Imported, ...], scan: Scan) -> tuple[Imported, ...]:
     if len(known) < len(named):
         raise UsageError("two --server have one ID: number them as --print-commands does")
     for number, hit in scan.hits.items():
-        if number not in known:
-            known[number] = _guessed(number, hit, scan)
+        if number in {server.id for server in named}:
+            continue
+        for main, event in sorted(_mains(hit, scan).items()):
+            free = number if number not in known else max(*known, *scan.hits) + 1
+            known[free] = _guessed(free, main, event, scan)
     return tuple(known[number] for number in sorted(known))
 
 
-def _guessed(number: int, hit: dict[int, bytes], scan: Scan) -> Imported:
-    """By the names of its processes. A backend of PostgreSQL belongs to its parent."""
-    mains = set()
+def _mains(hit: dict[int, bytes], scan: Scan) -> dict[int, bytes]:
+    """Main processes, and which event they or theirs hit. A uprobe is in every process of a file,
+    so these may be several servers. A backend of PostgreSQL belongs to its parent.
+    """
+    mains = {}
     for tgid, event in hit.items():
         parent = scan.parents.get(tgid, 0)
         same = event.startswith(b"pg") and scan.names.get(tgid) == scan.names.get(parent)
-        mains.add(parent if same and parent else tgid)
-    comm = scan.names.get(min(mains), b"")
-    if any(event.startswith(b"pg") for event in hit.values()):
+        mains[parent if same and parent else tgid] = event
+    return mains
+
+
+def _guessed(number: int, main: int, event: bytes, scan: Scan) -> Imported:
+    """By the name of its main process."""
+    comm = scan.names.get(main, b"")
+    if event.startswith(b"pg"):
         flavour = Flavour.POSTGRES
     else:
         flavour = Flavour.MARIADB if comm.startswith(b"mariadb") else Flavour.MYSQL
-    return Imported(number, flavour, frozenset(mains), f"{flavour}:pid-{min(mains)}")
+    return Imported(number, flavour, frozenset([main]), f"{flavour}:pid-{main}")
