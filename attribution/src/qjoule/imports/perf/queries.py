@@ -194,7 +194,6 @@ class Queries:
                 self._begin(thread, at)
             thread.begin_ns = thread.query = 0
         thread.session = session
-        thread.leaves = False
         if (was := self._suspended.pop(session, None)) is not None:
             was.tgid, was.server = thread.tgid, thread.server
             was.flags |= QueryFlag.RESUMED
