@@ -12,12 +12,12 @@ from itertools import islice
 from typing import Any
 
 from cassandra import DriverException, RequestExecutionException
-from cassandra.auth import PlainTextAuthProvider
-from cassandra.cluster import Cluster, NoHostAvailable
+from cassandra.cluster import NoHostAvailable
 from cassandra.concurrent import execute_concurrent_with_args
 from cassandra.query import tuple_factory
 
 from qjoule.errors import QjouleError
+from qjoule.studies.connect.cassandra import connect_cassandra
 from qjoule.studies.twitter.calls import Calls
 from qjoule.studies.twitter.data import Row, Sizes, location_names, tweets
 from qjoule.studies.twitter.pair import FORMS, NOT_IN_THESIS, Rows
@@ -40,7 +40,6 @@ _OPTIONS = {
 }
 _COLUMNS = "id, user_id, location, created_at, retweets, text"
 _BATCH = 1_000
-_ANSWER_S = 60.0
 _KNOWN = 1_000  #: tweets that updates are about
 
 
@@ -52,29 +51,8 @@ class CassandraServer:
     def __init__(self, target: Target, sizes: Sizes) -> None:
         self._sizes = sizes
         self._names = location_names(sizes)
-        self._keyspace = target.database or DATABASE
-        login = PlainTextAuthProvider(target.user, target.password) if target.user else None
-        self._cluster = Cluster(
-            [target.host],
-            port=target.port,
-            auth_provider=login,
-            compression=False,
-            protocol_version=5,
-            connect_timeout=_ANSWER_S,
-        )
-        try:
-            self._session = self._cluster.connect()
-            self._session.default_timeout = _ANSWER_S
-            self._session.row_factory = tuple_factory
-            if not target.database:
-                self._session.execute(
-                    f"CREATE KEYSPACE IF NOT EXISTS {DATABASE} WITH replication = "
-                    "{'class': 'SimpleStrategy', 'replication_factor': 1}"
-                )
-            self._session.set_keyspace(self._keyspace)
-        except BaseException:
-            self._cluster.shutdown()
-            raise
+        self._cluster, self._session = connect_cassandra(target, DATABASE)
+        self._session.row_factory = tuple_factory
         self._known: list[Row] = []
         self._call: Any = None
         self._statement: Any = None

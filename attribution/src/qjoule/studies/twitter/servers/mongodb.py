@@ -15,6 +15,7 @@ from typing import Any
 import pymongo
 import pymongo.errors
 
+from qjoule.studies.connect.mongodb import connect_mongodb
 from qjoule.studies.twitter.calls import Calls
 from qjoule.studies.twitter.data import Sizes, location_names, mentions, tweets
 from qjoule.studies.twitter.pair import FORMS, Rows
@@ -25,7 +26,7 @@ PLAIN, INDEXED = "qjoule_tweets", "qjoule_indexed_tweets"
 _INDEXES = ("user.location", "user_mentions.id")
 _BATCH = 1_000
 _BULK = 50  #: updates in one bulk; FerretDB 1.24 never answers one of 100
-_ANSWER_MS, _LONGEST_MS = 10_000, 600_000
+_LONGEST_S = 600.0
 Document = dict[str, Any]
 
 
@@ -37,18 +38,7 @@ class MongodbServer:
     def __init__(self, target: Target, sizes: Sizes) -> None:
         self._sizes = sizes
         self._names = location_names(sizes)
-        login: Document = {}
-        if target.user:
-            login = {"username": target.user, "password": target.password}
-        self._client: pymongo.MongoClient[Document] = pymongo.MongoClient(
-            target.host,
-            target.port,
-            serverSelectionTimeoutMS=_ANSWER_MS,
-            directConnection=True,
-            maxPoolSize=1,
-            socketTimeoutMS=_LONGEST_MS,
-            **login,
-        )
+        self._client = connect_mongodb(target, _LONGEST_S)
         self._database = self._client[target.database or DATABASE]
         self._client.admin.command("ping")
         self._call: Any = None

@@ -13,9 +13,8 @@ from itertools import islice
 from typing import Any
 
 import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
+from qjoule.studies.connect.redis import connect_redis
 from qjoule.studies.twitter.calls import Calls
 from qjoule.studies.twitter.data import Row, Sizes, location_names, tweets
 from qjoule.studies.twitter.pair import FORMS, NOT_IN_THESIS, Rows
@@ -36,18 +35,7 @@ class RedisServer:
     def __init__(self, target: Target, sizes: Sizes) -> None:
         self._sizes = sizes
         self._names = location_names(sizes)
-        where: dict[str, Any] = {"host": target.host, "port": target.port}
-        where["retry"] = Retry(NoBackoff(), 0)  # what fails is to be counted, not hidden
-        if target.password:
-            where["password"] = target.password
-        if target.user:
-            where["username"] = target.user
-        if target.database.isdigit():
-            where["db"] = int(target.database)
-        self._client: Any = redis.Redis(
-            **where, protocol=2, single_connection_client=True, decode_responses=True
-        )
-        self._client.ping()
+        self._client = connect_redis(target, decode_responses=True)
         self._call: Any = None
 
     @cached_property

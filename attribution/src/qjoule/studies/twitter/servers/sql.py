@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from itertools import chain
 from typing import Any
 
@@ -11,6 +10,8 @@ import psycopg
 import pymysql
 
 from qjoule.errors import QjouleError
+from qjoule.studies.connect.mysql import connect_mysql
+from qjoule.studies.connect.postgres import connect_postgres
 from qjoule.studies.twitter.data import Row, Sizes, location_names, tweets
 from qjoule.studies.twitter.pair import FORMS, Rows
 from qjoule.studies.twitter.servers import DATABASE, LOADING, MARK, mark_of
@@ -24,7 +25,6 @@ from qjoule.studies.twitter.sql_load import (
 from qjoule.studies.twitter.sql_pairs import Form, Pair, more_pairs, query_pairs
 from qjoule.studies.workload import Target
 
-_CONNECT_S = 10
 _LOCATION = 2  #: where it is in a row of tweets
 
 
@@ -136,21 +136,7 @@ class MySqlServer(_SqlServer):
         insert_mysql(self._cursor, table, rows)
 
     def _connect(self) -> Any:
-        connection = pymysql.connect(
-            host=self._target.host,
-            port=self._target.port,
-            user=self._target.user,
-            password=self._target.password,
-            charset="utf8mb4",
-            autocommit=True,
-            connect_timeout=_CONNECT_S,
-        )
-        name = self._database.replace("`", "``")
-        with connection.cursor() as cursor:
-            if not self._target.database:
-                cursor.execute(f"CREATE DATABASE IF NOT EXISTS `{name}` CHARACTER SET utf8mb4")
-            cursor.execute(f"USE `{name}`")
-        return connection
+        return connect_mysql(self._target, DATABASE)
 
 
 class PostgresServer(_SqlServer):
@@ -166,18 +152,4 @@ class PostgresServer(_SqlServer):
         insert_postgres(self._connection, table, rows)
 
     def _connect(self) -> Any:
-        if not self._target.database:
-            with self._to("postgres") as first, suppress(psycopg.errors.DuplicateDatabase):
-                first.execute(f'CREATE DATABASE "{DATABASE}"')
-        return self._to(self._database)
-
-    def _to(self, database: str) -> psycopg.Connection[Any]:
-        return psycopg.connect(
-            host=self._target.host,
-            port=self._target.port,
-            user=self._target.user,
-            password=self._target.password,
-            dbname=database,
-            autocommit=True,
-            connect_timeout=_CONNECT_S,
-        )
+        return connect_postgres(self._target, DATABASE)

@@ -9,15 +9,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from cassandra import DriverException, RequestExecutionException
-from cassandra.auth import PlainTextAuthProvider
-from cassandra.cluster import Cluster, NoHostAvailable
+from cassandra.cluster import NoHostAvailable
 from cassandra.concurrent import execute_concurrent_with_args
 
+from qjoule.studies.connect.cassandra import connect_cassandra
 from qjoule.studies.workload import Target
 from qjoule.studies.ycsb.records import Record
 from qjoule.studies.ycsb.store import DATABASE, MARK, TABLE
-
-_ANSWER_S = 60.0
 
 
 class CassandraConnection:
@@ -64,28 +62,8 @@ class CassandraStore:
     errors = (DriverException, RequestExecutionException, NoHostAvailable)
 
     def __init__(self, target: Target) -> None:
-        login = PlainTextAuthProvider(target.user, target.password) if target.user else None
-        self._cluster = Cluster(
-            [target.host],
-            port=target.port,
-            auth_provider=login,
-            compression=False,
-            protocol_version=5,
-            connect_timeout=_ANSWER_S,
-        )
         self._keyspace = target.database or DATABASE
-        try:
-            self._session = self._cluster.connect()
-            self._session.default_timeout = _ANSWER_S
-            if not target.database:
-                self._session.execute(
-                    f"CREATE KEYSPACE IF NOT EXISTS {DATABASE} WITH replication = "
-                    "{'class': 'SimpleStrategy', 'replication_factor': 1}"
-                )
-            self._session.set_keyspace(self._keyspace)
-        except BaseException:
-            self._cluster.shutdown()
-            raise
+        self._cluster, self._session = connect_cassandra(target, DATABASE)
 
     def connect(self, fields: int) -> CassandraConnection:
         return CassandraConnection(self._session, fields)

@@ -8,11 +8,12 @@ from typing import Any
 import pymongo
 import pymongo.errors
 
+from qjoule.studies.connect.mongodb import connect_mongodb
 from qjoule.studies.workload import Target
 from qjoule.studies.ycsb.records import Record
 from qjoule.studies.ycsb.store import DATABASE, MARK, TABLE
 
-_ANSWER_MS, _LONGEST_MS = 10_000, 60_000
+_LONGEST_S = 60.0
 
 
 def _document(key: str, values: Sequence[str]) -> dict[str, Any]:
@@ -53,12 +54,12 @@ class MongodbStore:
     def __init__(self, target: Target) -> None:
         self._target = target
         self._name = target.database or DATABASE
-        self._client = self._open()
+        self._client = connect_mongodb(self._target, _LONGEST_S)
         self._database = self._client[self._name]
         self._client.admin.command("ping")
 
     def connect(self, fields: int) -> MongodbConnection:  # noqa: ARG002
-        return MongodbConnection(self._open(), self._name)
+        return MongodbConnection(connect_mongodb(self._target, _LONGEST_S), self._name)
 
     def mark(self) -> str:
         found = self._database[MARK].find_one({"_id": "mark"})
@@ -84,17 +85,3 @@ class MongodbStore:
 
     def close(self) -> None:
         self._client.close()
-
-    def _open(self) -> pymongo.MongoClient[dict[str, Any]]:
-        login: dict[str, Any] = {}
-        if self._target.user:
-            login = {"username": self._target.user, "password": self._target.password}
-        return pymongo.MongoClient(
-            self._target.host,
-            self._target.port,
-            serverSelectionTimeoutMS=_ANSWER_MS,
-            directConnection=True,
-            maxPoolSize=1,
-            socketTimeoutMS=_LONGEST_MS,
-            **login,
-        )

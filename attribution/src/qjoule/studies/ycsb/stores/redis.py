@@ -9,9 +9,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
+from qjoule.studies.connect.redis import connect_redis
 from qjoule.studies.workload import Target
 from qjoule.studies.ycsb.records import BATCH, Record
 from qjoule.studies.ycsb.store import MARK, TABLE
@@ -61,10 +60,10 @@ class RedisStore:
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._own: Any = self._open()
+        self._own: Any = connect_redis(self._target)
 
     def connect(self, fields: int) -> RedisConnection:  # noqa: ARG002
-        return RedisConnection(self._open())
+        return RedisConnection(connect_redis(self._target))
 
     def mark(self) -> str:
         return (self._own.get(MARK) or b"").decode()
@@ -102,16 +101,3 @@ class RedisStore:
 
     def _names(self) -> Iterator[bytes]:
         yield from self._own.scan_iter(f"{TABLE}/*", count=BATCH)
-
-    def _open(self) -> redis.Redis:
-        where: dict[str, Any] = {"host": self._target.host, "port": self._target.port}
-        where["retry"] = Retry(NoBackoff(), 0)  # what fails is to be counted, not hidden
-        if self._target.password:
-            where["password"] = self._target.password
-        if self._target.user:
-            where["username"] = self._target.user
-        if self._target.database.isdigit():
-            where["db"] = int(self._target.database)
-        client = redis.Redis(**where, protocol=2, single_connection_client=True)
-        client.ping()
-        return client

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 import psycopg
 import pymysql
-from pymysql.constants import CLIENT
 
+from qjoule.studies.connect.mysql import connect_mysql
+from qjoule.studies.connect.postgres import connect_postgres
 from qjoule.studies.workload import Target
 from qjoule.studies.ycsb.records import Record
 from qjoule.studies.ycsb.store import DATABASE, MARK, TABLE
-
-_CONNECT_S = 10
 
 
 class SqlConnection:
@@ -58,7 +56,6 @@ class _SqlStore:
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._database = target.database or DATABASE
         self._own = self._open()
 
     def connect(self, fields: int) -> SqlConnection:
@@ -125,21 +122,7 @@ class MySqlStore(_SqlStore):
             cursor.executemany(f"INSERT INTO {TABLE} VALUES ({marks})", rows)
 
     def _open(self) -> Any:
-        connection = pymysql.connect(
-            host=self._target.host,
-            port=self._target.port,
-            user=self._target.user,
-            password=self._target.password,
-            autocommit=True,
-            connect_timeout=_CONNECT_S,
-            client_flag=CLIENT.FOUND_ROWS,  # an update with the same value has found its row
-        )
-        with connection.cursor() as cursor:
-            name = self._database.replace("`", "``")
-            if not self._target.database:
-                cursor.execute(f"CREATE DATABASE IF NOT EXISTS `{name}`")
-            cursor.execute(f"USE `{name}`")
-        return connection
+        return connect_mysql(self._target, DATABASE)
 
 
 class PostgresStore(_SqlStore):
@@ -154,18 +137,4 @@ class PostgresStore(_SqlStore):
                 copy.write_row((key, *values))
 
     def _open(self) -> Any:
-        if not self._target.database:
-            with self._connect("postgres") as first, suppress(psycopg.errors.DuplicateDatabase):
-                first.execute(f'CREATE DATABASE "{DATABASE}"')
-        return self._connect(self._database)
-
-    def _connect(self, database: str) -> psycopg.Connection[Any]:
-        return psycopg.connect(
-            host=self._target.host,
-            port=self._target.port,
-            user=self._target.user,
-            password=self._target.password,
-            dbname=database,
-            autocommit=True,
-            connect_timeout=_CONNECT_S,
-        )
+        return connect_postgres(self._target, DATABASE)
