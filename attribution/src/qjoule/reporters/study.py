@@ -19,14 +19,23 @@ from qjoule.studies.statistics.study import RANKS, WELCH, Findings, Mean, Respon
 
 _MIN_WIDTH = 60
 _FALLBACK = 80
+_WIDE = 78
 _MOST_ROWS = 40  #: of means; JSON and the figures' CSV have all
 _MOST_PAIRS = 20  #: those that differ most
 _HOLDS = {True: "holds", False: "fails", None: fmt.UNKNOWN}
 
 
+class _Sheet(Page):
+    """`narrow`: columns that JSON has as well are left out, so that no figure is cut in two."""
+
+    def __init__(self, width: int, color: bool) -> None:
+        super().__init__(width, color)
+        self.narrow = width < _WIDE
+
+
 def render(study: Study, *, width: int | None = None, color: bool = False) -> str:
     """The study as text that ends with a line feed; `width` in cells, by default the terminal's."""
-    page = Page(page_width(width, _MIN_WIDTH, _FALLBACK), color)
+    page = _Sheet(page_width(width, _MIN_WIDTH, _FALLBACK), color)
     for one in study.responses:
         _response(page, one)
     _energy_time(page, study)
@@ -34,7 +43,7 @@ def render(study: Study, *, width: int | None = None, color: bool = False) -> st
     return page.text()
 
 
-def _response(page: Page, one: Response) -> None:
+def _response(page: _Sheet, one: Response) -> None:
     sample = one.sample
     _title(page, f"{sample.response} in {sample.unit}")
     page.print(Text(_measured(sample)))
@@ -48,7 +57,7 @@ def _response(page: Page, one: Response) -> None:
             _pairs(page, pairs, name)
 
 
-def _title(page: Page, title: str) -> None:
+def _title(page: _Sheet, title: str) -> None:
     page.print(Text(fmt.one_line(title), style=Style(bold=True)))
 
 
@@ -71,12 +80,12 @@ def _interval_note(sample: Sample) -> list[str]:
     ]
 
 
-def _means(page: Page, one: Response) -> None:
+def _means(page: _Sheet, one: Response) -> None:
     names = one.sample.design.names
     table = ruled_table()
     _name_column(table, BY.join(names) or "all runs")
     for heading in ("runs", "mean", "95 % interval", "sd", ""):
-        table.add_column(heading, justify="right" if heading else "left", no_wrap=True)
+        table.add_column(heading, justify="right" if heading else "left", overflow="fold")
     texts = [group.letters for group in one.tests.combinations.groups] if one.tests else []
     for number, mean in enumerate(one.means[:_MOST_ROWS]):
         table.add_row(*_mean(mean), texts[number] if texts else "")
@@ -92,11 +101,12 @@ def _mean(mean: Mean) -> tuple[str, str, str, str, str]:
     return name, str(mean.runs), _number(mean.mean), _range(mean.low, mean.high), _number(mean.sd)
 
 
-def _tests(page: Page, tests: Findings) -> None:
+def _tests(page: _Sheet, tests: Findings) -> None:
     table, anova = ruled_table(total=True), tests.anova
     _name_column(table, f"ANOVA, type {'I' * anova.type}")
-    for heading in ("share", "sum sq", "df", "F", "p", "Holm p", "part. η²", "ω²"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    sizes = () if page.narrow else ("part. η²", "ω²")
+    for heading in ("share", "sum sq", "df", "F", "p", "Holm p", *sizes):
+        _number_column(table, heading)
     for effect in anova.effects:
         table.add_row(
             fmt.one_line(effect.name),
@@ -106,8 +116,11 @@ def _tests(page: Page, tests: Findings) -> None:
             _number(effect.f),
             _p(effect.p),
             _p(effect.p_holm),
-            _percent(effect.partial_eta_squared),
-            _percent(effect.omega_squared),
+            *(
+                _percent(size)
+                for size in (effect.partial_eta_squared, effect.omega_squared)
+                if not page.narrow
+            ),
         )
     total = sum(effect.sum_sq for effect in anova.effects) + anova.sum_sq_error
     table.add_section()
@@ -125,7 +138,7 @@ def _tests(page: Page, tests: Findings) -> None:
     _notes(page, anova.notes)
 
 
-def _checks(page: Page, checks: Sequence[Check]) -> None:
+def _checks(page: _Sheet, checks: Sequence[Check]) -> None:
     table = ruled_table()
     table.add_column("assumption", max_width=24)
     table.add_column("")
@@ -138,7 +151,7 @@ def _checks(page: Page, checks: Sequence[Check]) -> None:
     page.print()
 
 
-def _other_tests(page: Page, tests: Findings) -> None:
+def _other_tests(page: _Sheet, tests: Findings) -> None:
     table = ruled_table()
     _name_column(table, "where assumptions fail")
     for heading in ("effect", "F", "df", "p", "Holm p"):
@@ -156,7 +169,7 @@ def _other_tests(page: Page, tests: Findings) -> None:
     page.print()
 
 
-def _decision(page: Page, tests: Findings) -> None:
+def _decision(page: _Sheet, tests: Findings) -> None:
     page.print(Text(f"What decides is the {tests.decides}: {tests.why}.", style=Style(bold=True)))
     for effect in tests.effects():
         if effect.p_holm is None:
@@ -171,7 +184,7 @@ def _decision(page: Page, tests: Findings) -> None:
     page.print()
 
 
-def _pairs(page: Page, pairs: Pairs, of: str) -> None:
+def _pairs(page: _Sheet, pairs: Pairs, of: str) -> None:
     _title(page, f"Pairs by {of}, {pairs.method}, 95 % together")
     if of != "combination":
         groups = ", ".join(
@@ -182,8 +195,9 @@ def _pairs(page: Page, pairs: Pairs, of: str) -> None:
     if pairs.pairs:
         table = ruled_table()
         _name_column(table, "pair")
-        for heading in ("difference", "95 % interval", "p", "Hedges' g", "its interval"):
-            table.add_column(heading, justify="right", no_wrap=True)
+        ends = () if page.narrow else ("its interval",)
+        for heading in ("difference", "95 % interval", "p", "Hedges' g", *ends):
+            _number_column(table, heading)
         ordered = sorted(pairs.pairs, key=lambda pair: -abs(pair.difference))
         for pair in ordered[:_MOST_PAIRS]:
             names = (pairs.groups[pair.one].name, pairs.groups[pair.other].name)
@@ -193,7 +207,7 @@ def _pairs(page: Page, pairs: Pairs, of: str) -> None:
                 _range(pair.low, pair.high),
                 _p(pair.p),
                 _number(pair.size.g),
-                _range(pair.size.low, pair.size.high),
+                *([] if page.narrow else [_range(pair.size.low, pair.size.high)]),
             )
         page.print(table)
         _more(page, len(pairs.pairs), _MOST_PAIRS)
@@ -201,7 +215,7 @@ def _pairs(page: Page, pairs: Pairs, of: str) -> None:
     page.print()
 
 
-def _energy_time(page: Page, study: Study) -> None:
+def _energy_time(page: _Sheet, study: Study) -> None:
     if study.energy_time is None:
         return
     sample, _, lines = study.energy_time
@@ -209,10 +223,11 @@ def _energy_time(page: Page, study: Study) -> None:
     page.print(Text(_measured(sample)))
     table = ruled_table()
     _name_column(table, "runs of")
-    for heading in ("runs", "slope", "intercept", "R²", "Pearson", "Spearman"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    shown = 4 if page.narrow else 6
+    for heading in ("runs", "slope", "intercept", "R²", "Pearson", "Spearman")[:shown]:
+        _number_column(table, heading)
     for line in lines[:_MOST_ROWS]:
-        table.add_row(*_line(line))
+        table.add_row(*_line(line)[: 1 + shown])
     page.print(table)
     _more(page, len(lines))
     page.print(Text("Below each value its 95 % interval.", style="dim"))
@@ -222,7 +237,7 @@ def _energy_time(page: Page, study: Study) -> None:
 def _line(line: Line) -> tuple[str, ...]:
     name = f"{fmt.one_line(line.factor)} {fmt.one_line(line.level)}" if line.factor else "all"
     if line.note:
-        return name, str(line.runs), line.note
+        return f"{name}: {line.note}", str(line.runs), *(fmt.UNKNOWN,) * 5
     return (
         name,
         str(line.runs),
@@ -230,24 +245,29 @@ def _line(line: Line) -> tuple[str, ...]:
         _interval(line.intercept),
         _number(line.r_squared),
         _interval(line.pearson),
-        _interval(line.spearman),
+        _number(line.spearman.value),
     )
 
 
 def _interval(one: Interval) -> str:
-    return f"{_number(one.value)}\n{_range(one.low, one.high, digits=2)}"
+    return f"{_number(one.value)}\n{_range(one.low, one.high)}"
 
 
 def _name_column(table: Table, heading: str) -> None:
     table.add_column(fmt.one_line(heading), overflow="fold", min_width=8)
 
 
-def _more(page: Page, rows: int, most: int = _MOST_ROWS) -> None:
+def _number_column(table: Table, heading: str) -> None:
+    """Figures are folded where a terminal is too narrow, and never cut off."""
+    table.add_column(heading, justify="right", overflow="fold")
+
+
+def _more(page: _Sheet, rows: int, most: int = _MOST_ROWS) -> None:
     if rows > most:
         page.print(Text(f"{rows - most} more: see --json.", style="dim"))
 
 
-def _notes(page: Page, notes: Iterable[str]) -> None:
+def _notes(page: _Sheet, notes: Iterable[str]) -> None:
     said = [fmt.one_line(note) for note in notes]
     for note in said:
         page.print(Text(f"note: {note}"))
@@ -255,19 +275,19 @@ def _notes(page: Page, notes: Iterable[str]) -> None:
         page.print()
 
 
-def _number(value: float | None, digits: int = 3) -> str:
-    """`digits` significant; far from 1 with an exponent, since a sum of squares has no prefix."""
+def _number(value: float | None) -> str:
+    """Three digits; far from 1 with an exponent, since a sum of squares has no prefix."""
     if not fmt.is_known(value):
         return fmt.UNKNOWN
     if value != 0 and not 1e-4 <= abs(value) < 1e6:
-        return f"{value:.{digits - 1}e}"
-    return fmt.significant(value, digits)
+        return f"{value:.2e}"
+    return fmt.significant(value)
 
 
-def _range(low: float | None, high: float | None, digits: int = 3) -> str:
+def _range(low: float | None, high: float | None) -> str:
     if low is None and high is None:
         return fmt.UNKNOWN
-    return f"{_number(low, digits)} … {_number(high, digits)}"
+    return f"{_number(low)} … {_number(high)}"
 
 
 def _percent(value: float | None) -> str:
