@@ -190,6 +190,14 @@ bench-overhead: build ## What tracing costs a server, paired and interleaved
 bench-attach: build ## How long attaching takes beside 100 processes of a hostile user
 	$(AS_REACHABLE) $(VENV)/bin/python bench/bench_attach.py $(BENCH_ARGS)
 
+.PHONY: bench-compare
+bench-compare: build ## How often compare's verdicts are right, simulated (BENCH_ARGS="--record N" on a real server, too)
+	$(AS_REACHABLE) $(VENV)/bin/python bench/bench_compare.py $(BENCH_ARGS)
+
+.PHONY: bench-report
+bench-report: build ## How long a page of five million queries takes, and how large it is
+	$(AS_REACHABLE) $(VENV)/bin/python bench/bench_report.py $(BENCH_ARGS)
+
 .PHONY: bench-drivers
 bench-drivers: build ## What the drivers' shims add to a call
 	$(AS_REACHABLE) $(VENV)/bin/python bench/bench_drivers.py $(BENCH_ARGS)
