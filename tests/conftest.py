@@ -33,8 +33,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests marked `root` are skipped for other users."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests marked `root` are skipped for other users, whole studies left out unless asked for."""
+    if "full_study" not in config.option.markexpr:
+        left_out = [item for item in items if item.get_closest_marker("full_study")]
+        if left_out:
+            config.hook.pytest_deselected(items=left_out)
+            items[:] = [item for item in items if item not in left_out]
     if os.geteuid() == 0:
         return
     skip = pytest.mark.skip(reason="needs root: run the tests as root, or with sudo")

@@ -1,0 +1,29 @@
+"""The plans in examples/ are plans: read, of workloads and servers that there are, and designed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from qjoule.studies.plan_file import read_plan
+from qjoule.studies.servers import STARTED
+from qjoule.studies.workloads import workload
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.mark.parametrize(
+    "path", sorted(EXAMPLES.glob("*/*.yaml")), ids=lambda path: f"{path.parent.name}-{path.stem}"
+)
+def test_a_plan(path: Path) -> None:
+    plan = read_plan(path)
+    known = workload(plan.workload).defaults
+    assert set(plan.options) <= set(known)
+    assert set(plan.servers) <= set(STARTED)
+    options = [factor.name for factor in plan.factors if factor.name in known]
+    machine = [factor.name for factor in plan.factors if factor.name not in known]
+    assert options or machine
+    for name in machine:
+        assert name.partition(".")[0] in ("server", "governor", "frequency_mhz"), name
+    assert all(len(factor.levels) == len(set(factor.levels)) for factor in plan.factors)
