@@ -12,6 +12,8 @@ struct qj_cpu_state cpus[QJ_MAX_CPUS];
 struct threads_map threads;
 struct rings_map rings;
 struct counter_map cycles, instructions, llc_misses;
+struct more_counters_map more_counters;
+struct more_readings_map more_readings;
 struct sums_map sums_even, sums_odd;
 struct namings_map namings;
 struct seen_map seen;
