@@ -119,15 +119,17 @@ servers: $(VENV)/installed ## Fetch the servers that tests need and Debian lacks
 
 # Tests that may run beside each other: of tests/root those that hold counts, tags and refusals, however
 # busy the machine is. Its others have the machine to themselves.
-STEADY := $(patsubst %,tests/root/test_%.py,agent_attach agent_loader client_tags client_tags_cassandra client_tags_redis \
-            client_tags_tls discovery_real drivers_carriers drivers_changes drivers_injected drivers_pymongo drivers_pymysql \
-            drivers_shims mongod_replies mysql_attributes mysql_commands mysql_connection_tags mysql_execution_tags mysql_logins \
-            mysql_names mysql_replicas mysql_transactions postgres_names postgres_outcomes redis_names redis_tools \
-            root_part_outputs shape_kernel) \
+STEADY := $(patsubst %,tests/root/test_%.py,examples_studies studies_workloads workload_load workload_operators workload_tpch \
+            bench_recorded agent_attach agent_loader client_tags client_tags_cassandra client_tags_redis client_tags_tls \
+            discovery_real drivers_carriers drivers_changes drivers_injected drivers_pymongo drivers_pymysql drivers_shims \
+            energy_budget mongod_replies more_counters mysql_attributes mysql_commands mysql_connection_tags \
+            mysql_execution_tags mysql_logins mysql_names mysql_replicas mysql_transactions postgres_names postgres_outcomes \
+            record_counters redis_names redis_tools root_part_outputs shape_kernel) \
           $(patsubst %,tests/root/hostile/test_%.py,bound_requests candidates examiners faults_injected foreign_files \
             probe_targets tracer_requests)
 WITHOUT_BPF := $(addprefix tests/,contract golden property unit)
-BESIDE := $(WITHOUT_BPF) $(STEADY)
+# In this order, so that none of the long ones is left for the end.
+BESIDE := $(STEADY) $(WITHOUT_BPF)
 # What pytest exits with if PYTEST_ARGS names no test of this half.
 NONE_CHOSEN := 5
 
@@ -135,7 +137,7 @@ NONE_CHOSEN := 5
 test: build servers $(BUILD)/qjoule-tracer-asan $(BUILD)/qjoule-root-asan ## All tests, those with BPF and real servers too
 	@failed=0; trap 'exit 130' INT TERM; \
 	half() { echo "$$*"; "$$@" || { code=$$?; [ $$code = $(NONE_CHOSEN) ] || failed=$$code; }; }; \
-	half $(AS_REACHABLE) $(VENV)/bin/python -m pytest -n logical --dist loadfile $(BESIDE) $(PYTEST_ARGS); \
+	half $(AS_REACHABLE) $(VENV)/bin/python -m pytest -n logical --dist loadfile --no-loadscope-reorder $(BESIDE) $(PYTEST_ARGS); \
 	half $(AS_REACHABLE) $(VENV)/bin/python -m pytest tests/root $(STEADY:%=--ignore=%) $(PYTEST_ARGS); \
 	exit $$failed
 
