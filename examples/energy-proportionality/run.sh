@@ -6,5 +6,5 @@ cd "$(dirname "$0")"
 . ../studies.sh
 
 "$qjoule" bench "$PLAN" -o "$OUT"
-"$qjoule" bench proportionality "$OUT"
+"$qjoule" bench proportionality "$OUT" --plots "$OUT/figures"
 published energy-proportionality

@@ -7,5 +7,5 @@ cd "$(dirname "$0")"
 
 "$qjoule" bench "$PLAN" -o "$OUT"
 "$qjoule" bench analyse "$OUT" --response power_w,j_per_operation
-"$qjoule" bench proportionality "$OUT"
+"$qjoule" bench proportionality "$OUT" --plots "$OUT/figures"
 published operators-power

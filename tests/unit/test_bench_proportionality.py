@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
 
@@ -86,3 +87,27 @@ def test_help_fits_80_columns() -> None:
     assert shown.exit_code == 0
     assert max(map(len, shown.output.splitlines())) <= 80
     assert "Examples:" in shown.output
+
+
+def test_figures_and_their_data(tmp_path: Path) -> None:
+    factors = ({"level": level, "server": server} for level in (0, 50, 100) for server in "ab")
+    figures = tmp_path / "figures"
+    assert called(study(tmp_path, factors), "--plots", figures).exit_code == 0
+    names = ("power-against-load", "efficiency-against-performance")
+    assert sorted(path.name for path in figures.iterdir()) == sorted(
+        f"{name}.{kind}" for name in names for kind in ("svg", "png", "csv")
+    )
+    power = pd.read_csv(figures / "power-against-load.csv").set_index(
+        ["configuration", "load_percent"]
+    )["power_w"]
+    assert power["server=a", 50] == pytest.approx(75)
+    assert power["server=b", 0] == pytest.approx(25)
+    front = pd.read_csv(figures / "efficiency-against-performance.csv")
+    assert list(front["on_front"]) == [True, True]
+    assert "grade measured, idle separate" in (figures / f"{names[0]}.svg").read_text()
+
+
+def test_figures_that_cannot_be_written(tmp_path: Path) -> None:
+    directory = study(tmp_path, ({"server": server} for server in "ab"))
+    with pytest.raises(QjouleError, match="cannot write figures"):
+        called(directory, "--plots", directory / FILE / "figures")

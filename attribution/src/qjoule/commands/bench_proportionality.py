@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 Examples:
   qjoule bench proportionality study/
   qjoule bench proportionality study/ --energy attributed
+  qjoule bench proportionality study/ --plots figures/
   qjoule bench proportionality study/ --json > proportionality.json
 """,
 )
@@ -44,7 +45,13 @@ Examples:
     help="Joules of efficiency: all, or those of queries and background.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(study: Path, *, factor: str, energy: str, as_json: bool) -> None:
+@click.option(
+    "--plots",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Write the figures as SVG and PNG, and their data as CSV.",
+)
+def command(study: Path, *, factor: str, energy: str, as_json: bool, plots: Path | None) -> None:
     """Say how power followed load in the study in DIR, and which configuration was best.
 
     Of a study with levels of load: idle share, dynamic range and proportionality index of each
@@ -60,6 +67,12 @@ def command(study: Path, *, factor: str, energy: str, as_json: bool) -> None:
     has_levels = FACTOR + factor in runs
     found = proportionality(runs, factor) if has_levels else []
     best = _frontier(runs, factor if has_levels else "", cast("Energy", energy))
+    if plots is not None:
+        try:
+            from qjoule.reporters.proportionality_plots import write  # noqa: PLC0415
+        except ImportError as error:
+            raise QjouleError("figures need more: pip install 'qjoule[studies]'") from error
+        write(found, best, plots)
     if as_json:
         click.echo(json.dumps(to_json(found, best), indent=2, allow_nan=False))
     else:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
+import matplotlib as mpl
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from qjoule.errors import QjouleError
+from qjoule.reporters.csv_report import cell
 from qjoule.shapes.safe_text import sanitise, shorten
 from qjoule.studies.statistics.sample import Sample
 
@@ -26,6 +33,34 @@ STYLE: Any = {
 }
 
 BESIDE: Any = {"frameon": False, "loc": "upper left", "bbox_to_anchor": (1, 1)}
+
+
+#: A figure's name, the figure, and its data.
+Drawn = tuple[str, Figure, pd.DataFrame]
+
+
+def save(figures: Iterable[Drawn], folder: Path) -> list[Path]:
+    """Writes figures as SVG and PNG and their data as CSV into `folder`, made if need be.
+
+    Raises:
+        QjouleError: the folder or a file cannot be written.
+    """
+    written = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with warnings.catch_warnings(), mpl.rc_context(STYLE):
+            warnings.filterwarnings("ignore", message="Glyph .* missing")
+            for name, figure, data in figures:
+                for kind in ("svg", "png"):
+                    path = folder / f"{name}.{kind}"
+                    figure.savefig(path, dpi=150, metadata={"Date": None} if kind == "svg" else {})
+                    written.append(path)
+                path = folder / f"{name}.csv"
+                data.map(cell).rename(columns=cell).to_csv(path, index=False)
+                written.append(path)
+    except OSError as error:
+        raise QjouleError(f"cannot write figures to {folder}: {error.strerror}") from error
+    return written
 
 
 def upright(rows: int) -> tuple[Figure, Axes]:

@@ -6,18 +6,14 @@ File names are made of responses' names and numbers: no factor or level names a 
 from __future__ import annotations
 
 import itertools
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from scipy import stats
 
-from qjoule.errors import QjouleError
-from qjoule.reporters.csv_report import cell
 from qjoule.studies.runs import FACTOR
 from qjoule.studies.statistics.design import BLOCK, BY
 from qjoule.studies.statistics.pairwise import ALPHA, Pairs
@@ -28,17 +24,15 @@ from qjoule.studies.statistics.plot_style import (
     MOST,
     MOST_INTERACTIONS,
     OKABE_ITO,
-    STYLE,
+    Drawn,
     name_rows,
     plain,
+    save,
     text_of,
     title,
     upright,
 )
 from qjoule.studies.statistics.study import Findings, Response, Study
-
-#: A figure's name, the figure, and its data.
-Drawn = tuple[str, Figure, pd.DataFrame]
 
 
 def write(study: Study, folder: Path) -> list[Path]:
@@ -47,22 +41,7 @@ def write(study: Study, folder: Path) -> list[Path]:
     Raises:
         QjouleError: the folder or a file cannot be written.
     """
-    written = []
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with warnings.catch_warnings(), mpl.rc_context(STYLE):
-            warnings.filterwarnings("ignore", message="Glyph .* missing")
-            for name, figure, data in _figures(study):
-                for kind in ("svg", "png"):
-                    path = folder / f"{name}.{kind}"
-                    figure.savefig(path, dpi=150, metadata={"Date": None} if kind == "svg" else {})
-                    written.append(path)
-                path = folder / f"{name}.csv"
-                data.map(cell).rename(columns=cell).to_csv(path, index=False)
-                written.append(path)
-    except OSError as error:
-        raise QjouleError(f"cannot write figures to {folder}: {error.strerror}") from error
-    return written
+    return save(_figures(study), folder)
 
 
 def _figures(study: Study) -> Iterator[Drawn]:
