@@ -1,8 +1,8 @@
 """Components and clusters of published data are what R finds.
 
-`principal/reference.csv`: R 4.2.2, `prcomp(x, scale. = TRUE)` and `hclust(dist(scale(x)),
+`statistics/reference.csv`: R 4.2.2, `prcomp(x, scale. = TRUE)` and `hclust(dist(scale(x)),
 "average")` of its data sets USArrests (McNeil, *Interactive Data Analysis*, 1977) and iris (Fisher,
-Annals of Eugenics 7, 1936), which lie beside it.
+Annals of Eugenics 7, 1936), which lie in `statistics/data`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import pytest
 
 from qjoule.studies.principal import clusters, principal, standardised
 
-DATA = Path(__file__).parent / "principal"
+DATA = Path(__file__).parent / "statistics"
 
 
 def numbers(name: str) -> tuple[list[str], npt.NDArray[np.float64]]:
     """The numeric columns of a data set."""
-    with (DATA / f"{name}.csv").open() as file:
+    with (DATA / "data" / f"{name}.csv").open() as file:
         rows = list(csv.DictReader(file))
     columns = [column for column in rows[0] if column not in ("state", "Species")]
     return columns, np.array([[float(row[column]) for column in columns] for row in rows])
