@@ -122,7 +122,7 @@ servers: $(VENV)/installed ## Fetch the servers that tests need and Debian lacks
 STEADY := $(patsubst %,tests/root/test_%.py,examples_studies studies_workloads workload_load workload_operators workload_tpch \
             bench_recorded agent_attach agent_loader client_tags client_tags_cassandra client_tags_redis client_tags_tls \
             discovery_real drivers_carriers drivers_changes drivers_injected drivers_pymongo drivers_pymysql drivers_shims \
-            energy_budget mongod_replies more_counters mysql_attributes mysql_commands mysql_connection_tags \
+            energy_budget_recorded mongod_replies more_counters mysql_attributes mysql_commands mysql_connection_tags \
             mysql_execution_tags mysql_logins mysql_names mysql_replicas mysql_transactions postgres_names postgres_outcomes \
             record_counters redis_names redis_tools root_part_outputs shape_kernel) \
           $(patsubst %,tests/root/hostile/test_%.py,bound_requests candidates examiners faults_injected foreign_files \

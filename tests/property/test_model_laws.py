@@ -249,10 +249,15 @@ def test_law6_numbers_carry_their_unit_in_their_name() -> None:
         ),
         *("value", "low", "high", "split_a", "split_b", "rate_change", "slots", "executions"),
         *("speedup", "greenup", "powerup", "speedup_ci95", "greenup_ci95", "powerup_ci95"),
+        *("edp_gain", "edp_gain_ci95", "ratio", "limit", "estimate", "se", "df", "variance"),
+        *("slack", "runs", "more_runs", "detectable", "loss_share", "pue", "values"),
+        # of the unit that the object names
+        *("ci95", "per_call", "per_call_ci95", "per_kwh"),
     }
     units = (
         *("_ns", "_nj", "_w", "_s", "_j", "_nj2", "_nj_ci95", "_ns_ci95", "_ns_quantiles"),
         *("_ns_mean", "_ns_p50", "_ns_p95", "_ns_p99", "j_per_call", "j_per_call_ci95"),
+        *("_gco2e", "grams"),
     )
     seen = 0
     for info in pkgutil.iter_modules(qjoule.model.__path__):

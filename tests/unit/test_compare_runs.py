@@ -77,7 +77,10 @@ def test_what_is_not_separable_says_how_many_more_runs_would_settle_it(tmp_path:
     assert "would settle it" in table
 
 
-def test_of_many_statements_those_that_differ_are_shown(tmp_path: Path) -> None:
+def test_of_many_statements_those_that_differ_are_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
     count = 200
     workload = Workload((0.01,) * count, (1e6,) * count, together=0.0, spread=0.001)
     rng = np.random.default_rng(11)
