@@ -27,3 +27,10 @@ def test_a_plan(path: Path) -> None:
     for name in machine:
         assert name.partition(".")[0] in ("server", "governor", "frequency_mhz"), name
     assert all(len(factor.levels) == len(set(factor.levels)) for factor in plan.factors)
+
+
+def test_the_plan_in_the_docs_is_one(tmp_path: Path) -> None:
+    text = (EXAMPLES.parent / "docs/bench.md").read_text()
+    path = tmp_path / "plan.yaml"
+    path.write_text(text.split("```yaml\n")[1].split("```")[0])
+    test_a_plan(path)

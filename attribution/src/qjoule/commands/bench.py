@@ -59,7 +59,7 @@ class BenchGroup(click.Group):
 Examples:
   sudo qjoule bench plan.yaml -o study
   sudo qjoule bench ycsb --server redis -o study \\
-      --factor operation=insert,read --factor threads=1,10 --until 5%
+      --factor workload=insert,read --factor threads=1,10 --until 5%
   sudo qjoule bench twitter --pid 812 --factor form=worse,better -o study
   qjoule bench ycsb --help
 
