@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from qjoule.studies.latencies import latencies as of_one
 from qjoule.studies.workload import Latencies
 
 #: Runs the operation of this number (from 0, over all connections); returns its command's name.
@@ -88,9 +89,4 @@ def latencies(
     known = {command: each for command, each in sorted(by_command.items()) if len(each)}
     if len(known) > 1:
         known[ALL] = np.concatenate([np.asarray(each) for each in known.values()])
-    found = {}
-    for command, each in known.items():
-        p50, p95, p99 = np.percentile(each, [50, 95, 99])
-        mean = float(np.mean(each))
-        found[command] = Latencies(len(each), mean, float(p50), float(p95), float(p99))
-    return found
+    return {command: of_one(each) for command, each in known.items()}
