@@ -76,8 +76,8 @@ def test_passwords_are_not_on_the_command_line(
 ) -> None:
     program = tmp_path / "go-ycsb"
     program.write_text(
-        f'#!/bin/sh\necho "$@" >{tmp_path}/argv\ncp "$4" {tmp_path}/file\n'
-        f'stat -c %a "$4" >{tmp_path}/mode\nprintf "%s" "$OUTPUT"\n'
+        f'#!/bin/sh\ncd "{tmp_path}"\necho "$@" >argv\ncp "$4" file\n'
+        f'stat -c %a "$4" >mode\nprintf "%s" "$OUTPUT"\n'
     )
     program.chmod(0o755)
     monkeypatch.setenv("OUTPUT", OUTPUT)

@@ -41,7 +41,7 @@ def test_every_figure_is_there_in_every_form(plain: dict[str, Path]) -> None:
         ElementTree.parse(found[f"{name}.svg"])
         table = pd.read_parquet(found[f"{name}.parquet"])
         assert len(pd.read_csv(found[f"{name}.csv"])) == len(table)
-        assert len(json.loads(found[f"{name}.json"].read_text())) == len(table)
+        assert len(json.loads(found[f"{name}.json"].read_text(encoding="utf-8"))) == len(table)
         assert set(table["grade"]) == {"simulated"}
         assert set(table["idle_policy"]) == {"separate"}
 

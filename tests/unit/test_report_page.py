@@ -66,7 +66,7 @@ def made(tmp_path: Path, *arguments: object, **changed: Any) -> tuple[str, dict[
     page = tmp_path / "page.html"
     result = run(trace, "-o", page, *arguments)
     assert result.exit_code == 0, result.output
-    text = page.read_text()
+    text = page.read_text(encoding="utf-8")
     parsed = Parts()
     parsed.feed(text)
     data = next(body for about, body in parsed.scripts if about.get("id") == "data")
@@ -163,7 +163,7 @@ def test_traces_of_two_grades_are_flagged(tmp_path: Path) -> None:
     assert result.exit_code == 0
     assert "grade measured, simulated" in result.output
     found = Parts()
-    found.feed(page.read_text())
+    found.feed(page.read_text(encoding="utf-8"))
     data = json.loads(next(body for about, body in found.scripts if about.get("id") == "data"))
     assert data["comparisons"][0]["warnings"] == ["Not of one grade: simulated against measured."]
     assert {row["speedup"] for row in data["comparisons"][0]["rows"]} == {1.0}
@@ -199,7 +199,7 @@ def test_a_study_has_means_with_intervals(tmp_path: Path) -> None:
     result = run(study(tmp_path / "st", runs), "-o", page)
     assert result.exit_code == 0, result.output
     found = Parts()
-    found.feed(page.read_text())
+    found.feed(page.read_text(encoding="utf-8"))
     data = json.loads(next(body for about, body in found.scripts if about.get("id") == "data"))
     one = data["studies"][0]
     redis, mongodb = one["measures"][0]["rows"]
@@ -227,7 +227,7 @@ def test_what_cannot_be_done_is_said_in_one_line(tmp_path: Path) -> None:
 
 
 def test_vendored_files_are_those_of_the_readme() -> None:
-    text = (ROOM / "vendor" / "README.md").read_text()
+    text = (ROOM / "vendor" / "README.md").read_text(encoding="utf-8")
     listed = dict(re.findall(r"^\| `([^`]+)` .*`([0-9a-f]{64})` \|$", text, re.MULTILINE))
     files = {path.name: path.read_bytes() for path in (ROOM / "vendor").glob("*.min.*")}
     assert {name: hashlib.sha256(body).hexdigest() for name, body in files.items()} == listed

@@ -124,7 +124,8 @@ def test_a_queue_hands_out_future_arrivals_once() -> None:
 
 def test_a_good_profile(tmp_path: Path) -> None:
     file = tmp_path / "day.csv"
-    file.write_text("\ufefft_s, percent\r\n0,10\r\n60,95.5\r\n120,0\r\n")
+    text = "\ufefft_s, percent\r\n0,10\r\n60,95.5\r\n120,0\r\n"
+    file.write_text(text, encoding="utf-8")
     profile = read_profile(file)
     assert profile == Profile(60.0, (10.0, 95.5, 0.0), "percent")
     assert profile.seconds == 180
