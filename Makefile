@@ -10,10 +10,11 @@ PYTHON := /usr/bin/python3
 CLANG  := clang
 CC     := gcc
 
-BPF_CONCERNS := maps query session statement tags segments tasks socket symbol_mysql children_mysql session_mysql symbol_postgres \
-                redis redis_lines redis_named cassandra cassandra_told cassandra_hash cassandra_packed voltdb agent \
-                mongodb mongodb_reply mongodb_packed mongodb_text symbol_mongodb
-BPF_OBJECTS  := $(BPF_CONCERNS:%=$(BUILD)/bpf/%.bpf.o)
+# bpftool links them in this order: a map is defined before an object that only declares it.
+BPF_SOURCES  := $(wildcard bpf/core/maps.bpf.c) $(sort $(filter-out %/maps.bpf.c,$(wildcard bpf/core/*.bpf.c))) \
+                $(sort $(filter-out bpf/core/%,$(wildcard bpf/*/*.bpf.c)))
+BPF_HEADERS  := $(wildcard bpf/*.h bpf/*/*.h)
+BPF_OBJECTS  := $(BPF_SOURCES:bpf/%.bpf.c=$(BUILD)/bpf/%.bpf.o)
 BPF_ARCH     := $(shell uname -m | sed 's/x86_64/x86/; s/aarch64/arm64/')
 BPF_FLAGS    := -g -O2 -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_ARCH) -Wall -Wextra \
                 -Wno-unused-parameter -Werror -I$(BUILD)/bpf -Ibpf
@@ -35,7 +36,7 @@ LOAD_FLAGS   := -std=gnu11 -g -O3 -D_GNU_SOURCE -fstack-protector-strong -Wall -
 SWEEP_SOURCES := $(wildcard attribution/sweep/*.c attribution/sweep/*.h)
 
 PY_SOURCES := attribution/src drivers/src tests bench examples
-C_SOURCES  := $(wildcard agent/jni/*.c bpf/*.c bpf/*.h tracer/*.c tracer/*.h tracer/root/*.c tracer/root/*.h tracer/load/*.c tracer/load/*.h bench/overhead/*.c tests/*/*.c tests/servers/*/*.cpp tests/servers/*/*.h tests/vm/*/*.c) $(SWEEP_SOURCES)
+C_SOURCES  := $(wildcard agent/jni/*.c bpf/*.h bpf/*/*.c bpf/*/*.h tracer/*.c tracer/*.h tracer/root/*.c tracer/root/*.h tracer/load/*.c tracer/load/*.h bench/overhead/*.c tests/*/*.c tests/servers/*/*.cpp tests/servers/*/*.h tests/vm/*/*.c) $(SWEEP_SOURCES)
 
 .PHONY: help
 help: ## This list
@@ -75,7 +76,8 @@ $(BUILD)/bpf/vmlinux.h: | $(BUILD)/installed
 	bpftool btf dump file /sys/kernel/btf/vmlinux format c > $@.new
 	mv $@.new $@
 
-$(BUILD)/bpf/%.bpf.o: bpf/%.bpf.c $(wildcard bpf/*.h) $(BUILD)/bpf/vmlinux.h
+$(BUILD)/bpf/%.bpf.o: bpf/%.bpf.c $(BPF_HEADERS) $(BUILD)/bpf/vmlinux.h
+	@mkdir -p $(@D)
 	$(CLANG) $(BPF_FLAGS) -c $< -o $@
 
 $(BUILD)/bpf/qjoule.bpf.o: $(BPF_OBJECTS)
@@ -85,18 +87,18 @@ $(SKELETON): $(BUILD)/bpf/qjoule.bpf.o
 	bpftool gen skeleton $< name qjoule_bpf > $@.new
 	mv $@.new $@
 
-$(BUILD)/qjoule-tracer: $(TRACER_SOURCES) $(wildcard tracer/*.h bpf/*.h) $(SKELETON)
+$(BUILD)/qjoule-tracer: $(TRACER_SOURCES) $(wildcard tracer/*.h) $(BPF_HEADERS) $(SKELETON)
 	$(CC) $(TRACER_FLAGS) $(TRACER_SOURCES) -o $@ $(TRACER_LIBS)
 
 # The same tracer under AddressSanitizer and UndefinedBehaviorSanitizer, for the tests.
-$(BUILD)/qjoule-tracer-asan: $(TRACER_SOURCES) $(wildcard tracer/*.h bpf/*.h) $(SKELETON)
+$(BUILD)/qjoule-tracer-asan: $(TRACER_SOURCES) $(wildcard tracer/*.h) $(BPF_HEADERS) $(SKELETON)
 	$(CC) $(filter-out -D_FORTIFY_SOURCE=2,$(TRACER_FLAGS)) $(SANITIZE) $(TRACER_SOURCES) -o $@ $(TRACER_LIBS)
 
 # The only part that runs with root's rights.
-$(BUILD)/qjoule-root: $(ROOT_SOURCES) $(wildcard tracer/root/*.h bpf/*.h) $(SKELETON)
+$(BUILD)/qjoule-root: $(ROOT_SOURCES) $(wildcard tracer/root/*.h) $(BPF_HEADERS) $(SKELETON)
 	$(CC) $(ROOT_FLAGS) $(ROOT_SOURCES) -o $@ -lbpf -lelf -lz
 
-$(BUILD)/qjoule-root-asan: $(ROOT_SOURCES) $(wildcard tracer/root/*.h bpf/*.h) $(SKELETON)
+$(BUILD)/qjoule-root-asan: $(ROOT_SOURCES) $(wildcard tracer/root/*.h) $(BPF_HEADERS) $(SKELETON)
 	$(CC) $(filter-out -D_FORTIFY_SOURCE=2,$(ROOT_FLAGS)) $(SANITIZE) $(ROOT_SOURCES) -o $@ -lbpf -lelf -lz
 
 # What `qjoule calibrate` keeps the CPUs busy with.

@@ -6,8 +6,8 @@
 #ifndef QJOULE_SHARED_H
 #define QJOULE_SHARED_H
 
-#include "busy_clock.h"
-#include "counted.h"
+#include "core/busy_clock.h"
+#include "core/counted.h"
 #include "qjoule.h"
 
 #define QJ_MAX_CPUS    1024 /* a power of two: an index is masked with it */
@@ -29,7 +29,7 @@ enum qj_restart {
 	QJ_RESTART_NEVER = 2,
 };
 
-/* Where a JVM keeps the fields of objects, in bytes: bpf/hotspot.bpf.h. */
+/* Where a JVM keeps the fields of objects, in bytes: bpf/voltdb/hotspot.bpf.h. */
 struct qj_hotspot {
 	__u64 oop_base;	    /* of a compressed reference */
 	__u32 procedure;    /* ExecutionEngine.m_currentProcedureName */

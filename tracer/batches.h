@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Batches of segments, from the rings and from CPUs that fell idle (bpf/batch.bpf.h). */
+/* Batches of segments, from the rings and from CPUs that fell idle (bpf/core/batch.bpf.h). */
 #ifndef QJ_BATCHES_H
 #define QJ_BATCHES_H
 

@@ -7,7 +7,7 @@
  * The events are no group. A group counts all or nothing: where another event holds one counter for
  * itself (the NMI watchdog does) it may never run, and cycles and instructions, which have counters
  * of their own on most CPUs, would have to wait for their turn with the misses. Each is scaled by
- * the time that it ran itself (bpf/counted.h).
+ * the time that it ran itself (bpf/core/counted.h).
  */
 #ifndef QJ_COUNTERS_H
 #define QJ_COUNTERS_H

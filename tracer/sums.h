@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Live view: windows of sums, drained from the kernel (bpf/sums.bpf.h). */
+/* Live view: windows of sums, drained from the kernel (bpf/core/sums.bpf.h). */
 #ifndef QJ_SUMS_H
 #define QJ_SUMS_H
 

@@ -17,7 +17,7 @@ HERE = Path(__file__).resolve().parent
 BUILD = ROOT / "build" / "bench"
 LOADER, OBJECT = BUILD / "empty-loader", BUILD / "empty.bpf.o"
 
-#: On every machine and for every plan: bpf/segments.bpf.c and bpf/tasks.bpf.c.
+#: On every machine and for every plan: bpf/core/segments.bpf.c and bpf/core/tasks.bpf.c.
 ALWAYS = (
     "sched_process_fork",
     "sched_process_exec",
@@ -26,8 +26,8 @@ ALWAYS = (
     "hrtimer_expire_entry",
     "sched_switch",
 )
-SOCKET = "sock_recv_length"  #: bpf/socket.bpf.c, bpf/redis.bpf.c
-REDIS_SEND = "sock_send_length"  #: bpf/redis.bpf.c
+SOCKET = "sock_recv_length"  #: bpf/core/socket.bpf.c, bpf/redis/sockets.bpf.c
+REDIS_SEND = "sock_send_length"  #: bpf/redis/sockets.bpf.c
 
 
 def hooks(plan: AttachPlan) -> list[str]:

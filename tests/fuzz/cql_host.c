@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* bpf/cql_wire.h and bpf/inflate.h as a library. */
+/* bpf/cassandra/cql_wire.h and bpf/core/inflate.h as a library. */
 #include "cql_host.h"
 
 /*

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* bpf/cql_wire.h on the host: requests are written down, texts hashed byte by byte. */
+/* bpf/cassandra/cql_wire.h on the host: requests are written down, texts hashed byte by byte. */
 #ifndef CQL_HOST_H
 #define CQL_HOST_H
 
@@ -11,8 +11,8 @@
 
 #include "inflate_host.h"
 
-#include "cql_frame.h"
-#include "cql_packed.h"
+#include "cassandra/cql_frame.h"
+#include "cassandra/cql_packed.h"
 
 #define HOST_TOLD_MAX 4096
 #define HOST_TAGS_MAX (1 << 16)
@@ -161,7 +161,7 @@ static __always_inline void cql_told_lost(struct cql_walk *walk)
 	host_log->lost = true;
 }
 
-#include "cql_wire.h"
+#include "cassandra/cql_wire.h"
 
 /* One read's bytes, in a copy of their own: a look beyond them is an error. */
 static inline void host_read(struct cql_connection *c, const __u8 *bytes, size_t count,

@@ -44,7 +44,7 @@ static long bpf_probe_read_user(void *to, uint32_t size, const void *from)
 	return 0;
 }
 
-#include "hotspot.bpf.h"
+#include "voltdb/hotspot.bpf.h"
 
 static void refer(uint64_t at, uint64_t object)
 {

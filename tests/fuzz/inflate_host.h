@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* What bpf/inflate.h is given on the host. */
+/* What bpf/core/inflate.h is given on the host. */
 #ifndef INFLATE_HOST_H
 #define INFLATE_HOST_H
 
@@ -18,7 +18,7 @@ static inline __u64 at_most(__u64 n, __u64 max)
 	return n < max ? n : max;
 }
 
-#include "inflate.h"
+#include "core/inflate.h"
 
 static struct inflate_buffers host_buffers;
 

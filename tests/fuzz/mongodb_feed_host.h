@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-#include "mongodb_chunk.h"
+#include "mongodb/chunk.h"
 
 /* Returns how many bytes were taken. */
 static inline __u32 qj_mongodb_feed(struct qj_mongodb *m, const __u8 *chunk, __u32 bytes)

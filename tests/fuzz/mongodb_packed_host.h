@@ -5,7 +5,7 @@
 
 #include "inflate_host.h"
 #include "mongodb_feed_host.h"
-#include "mongodb_packed.h"
+#include "mongodb/packed.h"
 
 /* `m`: of an OP_COMPRESSED of which nothing is left to look at; `body`: all that came of it. */
 static inline void mongodb_unpack_host(struct qj_mongodb *m, const __u8 *body, __u64 seed)

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "mongodb_reply_walk.h"
+#include "mongodb/reply_walk.h"
 
 static long qj_mongodb_read(void *to, __u32 bytes, __u64 from)
 {

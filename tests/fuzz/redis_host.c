@@ -3,7 +3,7 @@
 #include <stddef.h>
 
 #define QJ_DIALECT_REDIS 3
-#include "redis_shape.h"
+#include "redis/shape.h"
 
 __u64 redis_pattern_host(const __u8 *argument, size_t bytes, __u64 seed)
 {

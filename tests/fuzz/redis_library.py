@@ -1,4 +1,4 @@
-"""The hooks of bpf/redis.bpf.c compiled for the host (redis_wire_host.c)."""
+"""The hooks of bpf/redis/sockets.bpf.c compiled for the host (redis_wire_host.c)."""
 
 from __future__ import annotations
 

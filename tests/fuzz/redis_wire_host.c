@@ -8,11 +8,11 @@
 #define __TARGET_ARCH_x86 /* whose registers host/vmlinux.h has */
 
 #include "redis_wire_host.h"
-#include "../../bpf/query.bpf.c"
-#include "../../bpf/session.bpf.c"
-#include "../../bpf/redis.bpf.c"
-#include "../../bpf/redis_lines.bpf.c"
-#include "../../bpf/redis_named.bpf.c"
+#include "../../bpf/core/query.bpf.c"
+#include "../../bpf/core/session.bpf.c"
+#include "../../bpf/redis/sockets.bpf.c"
+#include "../../bpf/redis/lines.bpf.c"
+#include "../../bpf/redis/named.bpf.c"
 
 struct redis_connections_map redis_connections;
 struct redis_texts_map redis_texts;

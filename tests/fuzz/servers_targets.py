@@ -14,7 +14,7 @@ from typing import cast
 from qjoule.errors import QjouleError
 from qjoule.servers.access import FileIdentity, Opened, ProcFile, Unreadable
 from qjoule.servers.candidate import Candidate
-from qjoule.servers.cassandra import MAIN_CLASS, cassandra_version, configuration, is_cassandra
+from qjoule.servers.cassandra.find import MAIN_CLASS, cassandra_version, configuration, is_cassandra
 from qjoule.servers.config_ferretdb import ferretdb_encryption
 from qjoule.servers.config_mongodb import mongodb_facts
 from qjoule.servers.config_mysql import mysql_facts
@@ -31,7 +31,7 @@ from qjoule.servers.resolve import resolve
 from qjoule.servers.restart import restart_of
 from qjoule.servers.settings_yaml import read_settings
 from qjoule.servers.types import Flavour
-from qjoule.servers.voltdb import is_voltdb, layout_of
+from qjoule.servers.voltdb.find import is_voltdb, layout_of
 from servers.hostile import PROGBITS, STRTAB, SYMTAB, Part, ToyMemory, elf, symbol, vm_structs
 from servers.toy_elf import MARIADB_10_11, MYSQL_8, POSTGRES, pack_symbols, toy_server
 

@@ -8,7 +8,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include "shape_hash.h"
+#include "core/shape_hash.h"
 
 int LLVMFuzzerTestOneInput(const __u8 *data, size_t size);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /* shape_hash.h as a host library, for tests that compare it with the Python normaliser. */
 #include <stddef.h>
-#include "shape_hash.h"
+#include "core/shape_hash.h"
 
 __u64 shape_host(const __u8 *text, size_t bytes, size_t step, __u64 seed, int dialect,
 		 int truncated);

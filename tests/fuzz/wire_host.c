@@ -4,12 +4,12 @@
 #include <string.h>
 
 #include "wire_host.h"
-#include "../../bpf/query.bpf.c"
-#include "../../bpf/session.bpf.c"
-#include "../../bpf/statement.bpf.c"
-#include "../../bpf/tags.bpf.c"
-#include "mysql_wire.bpf.h"
-#include "postgres_wire.bpf.h"
+#include "../../bpf/core/query.bpf.c"
+#include "../../bpf/core/session.bpf.c"
+#include "../../bpf/core/statement.bpf.c"
+#include "../../bpf/core/tags.bpf.c"
+#include "mysql/wire.bpf.h"
+#include "postgres/wire.bpf.h"
 
 static struct tags_room room;
 static __u8 buffer[2 * WIRE_BUFFER]; /* a server's stays where it is while a packet comes in */

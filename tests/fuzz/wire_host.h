@@ -33,7 +33,7 @@ struct wire_name {
 	char bytes[512];
 };
 
-/* A new connection; `phase`: enum phase of bpf/state.bpf.h. */
+/* A new connection; `phase`: enum phase of bpf/core/state.bpf.h. */
 void wire_open(int server_kind, int phase);
 /* The server reads these bytes to this place in its buffer: beyond them lies nothing readable. */
 void wire_receive(const __u8 *bytes, size_t count, size_t place);

@@ -10,7 +10,7 @@ from functools import cache
 from host_library import compiled
 from qjoule.contract import Loss, QueryFlag, ServerKind
 
-#: enum phase of bpf/state.bpf.h.
+#: enum phase of bpf/core/state.bpf.h.
 UNKNOWN, STARTUP, READY = 0, 1, 2
 
 

@@ -14,7 +14,7 @@ from qjoule_drivers import attributes as carrier
 from qjoule_drivers.comments import pairs_of
 from root.support.postgres_client import SYNC, bind, execute, parse, query
 
-MOST = 480  #: bytes of a comment (TAGS_BYTES of bpf/tags.bpf.h)
+MOST = 480  #: bytes of a comment (TAGS_BYTES of bpf/core/tags.bpf.h)
 BLANKS = b" \t\r\n;"
 PARTS = st.one_of(
     st.sampled_from(

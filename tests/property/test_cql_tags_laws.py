@@ -31,7 +31,7 @@ from fuzz.cql_library import (
 )
 from qjoule.tags.comments import tags_in_payload
 
-MOST = 480  #: bytes of tags (TAGS_BYTES of bpf/tags_kept.h)
+MOST = 480  #: bytes of tags (TAGS_BYTES of bpf/core/tags_kept.h)
 Entry = tuple[bytes, bytes | None]
 Request = tuple[int, bytes, list[Entry] | None]  #: opcode, body, payload
 

@@ -239,6 +239,6 @@ def test_nesting_is_bounded() -> None:
 
 def test_keys_are_told_apart_as_in_the_kernel() -> None:
     """The numbers in the header are these names'."""
-    source = (ROOT / "bpf/mongodb_symbols.h").read_text()
+    source = (ROOT / "bpf/mongodb/symbols.h").read_text()
     for name in (*KEPT_KEYS, *VALUE_KEYS):
         assert f"{fnv(name):#010x}u" in source, name

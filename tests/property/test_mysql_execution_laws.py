@@ -14,7 +14,7 @@ from qjoule.contract import ServerKind
 from qjoule.tags.comments import tags_in_attributes
 from root.support.mysql_values import Parameter, counted, number, parameters, string
 
-MOST = 480  #: bytes of tags (TAGS_BYTES of bpf/tags.bpf.h)
+MOST = 480  #: bytes of tags (TAGS_BYTES of bpf/core/tags.bpf.h)
 PASSED_OVER, ATTRIBUTES = 128, 32  #: parameters of an execution, of which so many are attributes
 COUNT_AVAILABLE = 8
 IDENTITY = 3

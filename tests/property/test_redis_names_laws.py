@@ -58,7 +58,7 @@ WRONG = b"-ERR wrong number of arguments\r\n"  #: which aborts a transaction
 
 @dataclass
 class Server:
-    """What a client is called by the rules of bpf/redis_named.bpf.h, and the server's replies.
+    """What a client is called by the rules of bpf/redis/named.bpf.h, and the server's replies.
 
     Of a request of several commands no reply is looked at: what names a client does.
     """

@@ -3,7 +3,7 @@
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
-#include "shape_hash.h"
+#include "core/shape_hash.h"
 
 #define TEXT_BYTES 4096
 #define CHUNKS	   (TEXT_BYTES / QJ_SHAPE_CHUNK)

@@ -10,7 +10,7 @@
 #include <time.h>
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
-#include "shape_hash.h"
+#include "core/shape_hash.h"
 
 #define TEXT_BYTES 4096
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /* The parts of the programs and the tracer that need no kernel, for the host. See parts.py. */
-#include "busy_clock.h"
-#include "counted.h"
+#include "core/busy_clock.h"
+#include "core/counted.h"
 #include "topology.h"
 
 unsigned counted(const struct qj_reading *before, const struct qj_reading *now,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from qjoule.servers.cassandra import MAIN_CLASS, Configuration, configuration, main_class
+from qjoule.servers.cassandra.find import MAIN_CLASS, Configuration, configuration, main_class
 from qjoule.servers.direct_access import processes
 from qjoule.servers.discovery import find_servers
 from qjoule.servers.types import Flavour, Server

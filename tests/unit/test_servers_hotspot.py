@@ -15,7 +15,7 @@ from qjoule.servers.direct_access import DirectAccess
 from qjoule.servers.elf import Executable, open_executable
 from qjoule.servers.hotspot import CannotRead, HotSpot, Memory, open_hotspot
 from qjoule.servers.maps import Mapping, mapped_files
-from qjoule.servers.voltdb import HeapLayout, layout_of
+from qjoule.servers.voltdb.find import HeapLayout, layout_of
 
 SOURCE = Path(__file__).parents[1] / "servers" / "toy_jvm.c"
 ENGINE, STRING = "org/voltdb/jni/ExecutionEngine", "java/lang/String"

@@ -16,7 +16,7 @@ MYSQL, POSTGRES = Dialect.MYSQL, Dialect.POSTGRES
 
 
 def test_the_generated_header_is_current() -> None:
-    assert (ROOT / "bpf/shape_tables.h").read_text() == header() + "\n"
+    assert (ROOT / "bpf/core/shape_tables.h").read_text() == header() + "\n"
 
 
 def test_every_cut_of_a_long_insert_has_one_shape() -> None:

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.root, pytest.mark.server]
 SOURCE = Path(__file__).parent / "task_flood.c"
 FLOODER, NEIGHBOUR = 54321, 54322  #: users that no package has
 QUERIES = 3000
-#: A user has 4,000 events a second, and half of that at once: bpf/task_budget.bpf.h.
+#: A user has 4,000 events a second, and half of that at once: bpf/core/task_budget.bpf.h.
 PER_S, BURST = 4000, 2000
 #: What a busy machine may not do that often.
 SLOW = ("fork", "exec")

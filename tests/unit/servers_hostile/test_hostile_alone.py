@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from qjoule.servers.access import Access, FileIdentity, Opened, ProcFile, Unreadable
-from qjoule.servers.cassandra import MAIN_CLASS
+from qjoule.servers.cassandra.find import MAIN_CLASS
 from qjoule.servers.direct_access import FileAccess
 from qjoule.servers.examined import Facts, examine, prepare
 from qjoule.servers.types import Flavour

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from qjoule.servers.candidate import COMMAND_LINE_BYTES_MAX, Candidate, cpu_ticks
-from qjoule.servers.cassandra import MAIN_CLASS
+from qjoule.servers.cassandra.find import MAIN_CLASS
 from qjoule.servers.direct_access import DirectAccess
 from qjoule.servers.examined import Examined
 from qjoule.servers.restart import restart_of
 from qjoule.servers.types import Flavour
-from qjoule.servers.voltdb import client_port
+from qjoule.servers.voltdb.find import client_port
 from servers.fake_proc import FakeProc
 from servers.hostile import examine_alone, facts_of
 

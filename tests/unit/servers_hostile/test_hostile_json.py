@@ -22,7 +22,7 @@ from qjoule.servers.probe_site import EMULATED_PUSH, ProbeSite
 from qjoule.servers.resolution import Probe, Resolution
 from qjoule.servers.signatures import BackendStates, Role
 from qjoule.servers.types import Fact, Flavour, Restart
-from qjoule.servers.voltdb import HeapLayout
+from qjoule.servers.voltdb.find import HeapLayout
 from servers.fake_proc import FakeProc
 from servers.hostile import facts_of
 

@@ -13,7 +13,7 @@ import pytest
 from qjoule.servers import hotspot
 from qjoule.servers.elf import Executable, Symbol
 from qjoule.servers.hotspot import CannotRead, HotSpot, Memory
-from qjoule.servers.voltdb import layout_of
+from qjoule.servers.voltdb.find import layout_of
 from servers.hostile import ToyMemory, vm_structs
 
 #: The structures that a list of classes is read by: (type, field, static, offset, address).

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from qjoule.servers.access import Unreadable
-from qjoule.servers.cassandra import MAIN_CLASS
+from qjoule.servers.cassandra.find import MAIN_CLASS
 from qjoule.servers.examined import Examined
 from qjoule.servers.settings_yaml import TEXT_MAX, read_settings
 from qjoule.servers.types import Flavour

@@ -17,7 +17,7 @@ from qjoule.trace.stream import Frame
 #: be anybody's, who starts as many as he likes.
 MAX_TASKS = 65_536
 #: Hashes and bytes of texts remembered; those unused for longest are forgotten. The kernel tells a
-#: text again once it has met 16,384 others (bpf/statement.bpf.h).
+#: text again once it has met 16,384 others (bpf/core/statement.bpf.h).
 MAX_HASHES = 32_768
 MAX_TEXT_BYTES = 16 << 20
 MAX_WAITING = 4_096  #: texts that refer to one that has not come

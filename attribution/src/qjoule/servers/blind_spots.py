@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from qjoule.servers.resolution import Resolution
 from qjoule.servers.types import Flavour, Server
-from qjoule.servers.voltdb import VOLTDB_NOTES
+from qjoule.servers.voltdb.find import VOLTDB_NOTES
 
 _X_PROTOCOL_PORT = 33060  # MySQL manual, "X Plugin Options and System Variables"
 

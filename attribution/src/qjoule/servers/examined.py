@@ -14,7 +14,7 @@ from typing import Any
 from qjoule.errors import QjouleError
 from qjoule.servers.access import Access, FileIdentity, Unreadable
 from qjoule.servers.candidate import Candidate
-from qjoule.servers.cassandra import cassandra_version, configuration, is_cassandra
+from qjoule.servers.cassandra.find import cassandra_version, configuration, is_cassandra
 from qjoule.servers.config_ferretdb import NO_OWN_THREADS, ferretdb_encryption
 from qjoule.servers.config_mongodb import mongodb_facts
 from qjoule.servers.config_mysql import mysql_facts
@@ -28,7 +28,7 @@ from qjoule.servers.resolution import Resolution
 from qjoule.servers.resolve import resolve
 from qjoule.servers.restart import restart_of
 from qjoule.servers.types import Fact, Flavour, Restart
-from qjoule.servers.voltdb import client_port, is_voltdb, voltdb_version
+from qjoule.servers.voltdb.find import client_port, is_voltdb, voltdb_version
 from qjoule.shapes.safe_text import sanitise
 
 #: What is handed over of what one process listens on.

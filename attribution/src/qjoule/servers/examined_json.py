@@ -41,7 +41,7 @@ from qjoule.servers.strict_json import (
     text,
 )
 from qjoule.servers.types import Fact, Flavour, Restart
-from qjoule.servers.voltdb import HeapLayout
+from qjoule.servers.voltdb.find import HeapLayout
 
 DOCUMENT_MAX = 1 << 20  #: bytes
 _PROBES_MAX, _NOTES_MAX = 8, 16

@@ -46,7 +46,7 @@ from qjoule.servers.resolution import FileKey, Probe, Resolution
 from qjoule.servers.rungs import Choice, choose_rung
 from qjoule.servers.signatures import BackendStates, Role
 from qjoule.servers.types import Server
-from qjoule.servers.voltdb import HeapLayout
+from qjoule.servers.voltdb.find import HeapLayout
 
 SERVERS_MAX = 16  #: QJ_MAX_SERVERS of bpf/shared.h
 

@@ -9,7 +9,7 @@ from qjoule.servers.elf import Symbol
 from qjoule.servers.postgres_memory import BackendMemory
 from qjoule.servers.probe_site import ProbeSite
 from qjoule.servers.signatures import BackendStates, Role
-from qjoule.servers.voltdb import HeapLayout
+from qjoule.servers.voltdb.find import HeapLayout
 
 #: What a uprobe is attached to: (build id, else device; inode).
 FileKey = tuple[str | int, int]

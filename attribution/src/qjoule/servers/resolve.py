@@ -23,7 +23,7 @@ from qjoule.servers.signatures import (
     parallel_functions,
 )
 from qjoule.servers.types import Flavour, major_of
-from qjoule.servers.voltdb import heap_layout, native_library
+from qjoule.servers.voltdb.find import heap_layout, native_library
 
 OFFSET_MAX = 1 << 48  #: no file has probes beyond it
 

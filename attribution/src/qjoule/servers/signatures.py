@@ -26,7 +26,7 @@ class Role(StrEnum):
     MYSQL_LOG_LOGGER_FIRST = "mysql-log-logger-first"  # (Query_logger *, THD *, command, ...)
     MYSQL_DATABASE = "mysql-database"  # (THD *, const LEX_CSTRING *name, bool force)
     MYSQL_DATABASE_END = "mysql-database-end"  # return of the same function
-    MYSQL_CHILD_BEGIN = "mysql-child-begin"  # a statement of a procedure: bpf/children_mysql.bpf.c
+    MYSQL_CHILD_BEGIN = "mysql-child-begin"  # a statement of a procedure: bpf/mysql/children.bpf.c
     MYSQL_CHILD_TEXT = "mysql-child-text"  # (THD *, const char *text, size_t length)
     MYSQL_CHILD_END = "mysql-child-end"  # return of the first
     PG_ACTIVITY = "pg-activity"  # (BackendState, const char *text)
@@ -34,7 +34,7 @@ class Role(StrEnum):
     PG_FAILED = "pg-failed"  # (), where a client's statement has failed, and nowhere else
     PG_LAUNCH_WORKERS = "pg-launch-workers"  # (ParallelContext *), in the leader
     PG_JOIN_LEADER = "pg-join-leader"  # (PGPROC *leader, int pid), in the worker
-    VOLTDB_BEGIN = "voltdb-begin"  # (JNIEnv *, jobject engine, ...), see bpf/voltdb.bpf.c
+    VOLTDB_BEGIN = "voltdb-begin"  # (JNIEnv *, jobject engine, ...), see bpf/voltdb/symbol.bpf.c
     VOLTDB_END = "voltdb-end"  # return of the same function
     AGENT_REQUEST_BEGINS = "agent-request-begins"  # agent/jni/marker.c: (text, bytes, statement, …)
     AGENT_REQUEST_SAYS = "agent-request-says"  # (const void *tags, bytes)
@@ -79,7 +79,7 @@ MYSQL_SIGNATURES = (
 
 #: What sets up each client's socket: include/violite.h; MySQL 8 compiles it as C++.
 MYSQL_CLIENTS = ("vio_keepalive", "_Z13vio_keepaliveP3Viob")
-#: Where logins are told, bpf/session_mysql.bpf.c: sql/log.h.
+#: Where logins are told, bpf/mysql/session.bpf.c: sql/log.h.
 MYSQL_LOGS = (
     ("_Z17general_log_printP3THD19enum_server_commandPKcz", Role.MYSQL_LOG_THD_FIRST),
     (

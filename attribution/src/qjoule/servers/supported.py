@@ -19,7 +19,7 @@ from qjoule.servers.signatures import (
     VOLTDB_FUNCTION,
 )
 from qjoule.servers.types import Fact, Flavour, Server
-from qjoule.servers.voltdb import VERSIONS as VOLTDB_VERSIONS
+from qjoule.servers.voltdb.find import VERSIONS as VOLTDB_VERSIONS
 
 
 @dataclass(frozen=True)

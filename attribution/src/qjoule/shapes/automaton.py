@@ -2,8 +2,8 @@
 
 It decides, byte by byte, what of a statement is structure and what is a literal or a comment.
 ``tables()`` flattens it to a transition table. The kernel walks that table and hashes what it
-emits (``bpf/shape_hash.h``); :mod:`qjoule.shapes.reduction` walks the same table and keeps what it
-emits. A shape is computed from the emitted text alone, so equal hash implies equal shape.
+emits (``bpf/core/shape_hash.h``); :mod:`qjoule.shapes.reduction` walks the same table and keeps
+what it emits. A shape is computed from the emitted text alone, so equal hash implies equal shape.
 
 Text that may still turn out to be a comment or part of a number (``-``, ``/``, ``1e-``) is *held*
 in the state and emitted by a later byte, so one transition per byte suffices. What a finite

@@ -1,7 +1,7 @@
-"""Writes ``bpf/shape_tables.h``: the automaton as constant tables of C.
+"""Writes ``bpf/core/shape_tables.h``: the automaton as constant tables of C.
 
-Run ``python -m qjoule.shapes.c_tables > bpf/shape_tables.h`` after a change of the automaton; a
-test compares the file with what this prints.
+Run ``python -m qjoule.shapes.c_tables > bpf/core/shape_tables.h`` after a change of the automaton;
+a test compares the file with what this prints.
 
 An entry of the transition table has 16 bits: bits 5-10 next state, 14 the byte is emitted, 15
 anything is emitted, 0-4 and 11-13 the number of the emission. It is indexed by dialect (bit 11),
@@ -61,7 +61,7 @@ def _array(declaration: str, values: Iterable[int], width: int) -> str:
 
 
 def header() -> str:
-    """The text of ``bpf/shape_tables.h``."""
+    """The text of ``bpf/core/shape_tables.h``."""
     if len(C) > 1 << STATE_SHIFT:
         raise ValueError("too many classes for the entry format")
     entries: list[int] = []

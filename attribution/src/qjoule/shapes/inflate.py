@@ -4,7 +4,8 @@ Libraries refuse a block that was cut off; of a long request only the first byte
 function takes any bytes and returns at most `limit` bytes of what they stand for: as far as they
 make sense, and never more than the whole input would give. None of them raises.
 
-Sources: RFC 1950 (zlib), RFC 8878 (Zstandard). The kernel inflates other formats (bpf/inflate.h).
+Sources: RFC 1950 (zlib), RFC 8878 (Zstandard). The kernel inflates other formats
+(bpf/core/inflate.h).
 """
 
 from __future__ import annotations

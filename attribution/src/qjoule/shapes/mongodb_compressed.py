@@ -1,6 +1,6 @@
 """Messages that clients compressed: OP_COMPRESSED to what it stands for.
 
-The kernel sees through Snappy alone (bpf/mongodb_packed.h). Any other such request it tells by
+The kernel sees through Snappy alone (bpf/mongodb/packed.h). Any other such request it tells by
 itself, as far as it tells any message: so what is inflated here is a beginning. zlib gives as much
 of one as there is; of zstd, whose blocks are of up to 128 KB, a block that was cut gives nothing.
 

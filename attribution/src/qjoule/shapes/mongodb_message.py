@@ -1,4 +1,4 @@
-"""What a MongoDB message is made of, values left out: the symbols of ``bpf/mongodb_shape.h``.
+"""What a MongoDB message is made of, values left out: the symbols of ``bpf/mongodb/shape.h``.
 
 A message as the kernel tells it: opcode and length of the body (uint32 each, little-endian), of a
 getMore the hash of the command that opened its cursor (uint64, 0 unknown), then the body's first

@@ -20,8 +20,8 @@ from qjoule.tags.maps import TAGS
 
 #: Comments of queries that have not ended; those told longest ago are forgotten.
 MAX_QUERIES = 100_000
-#: Comments and attributes by their hashes; those used longest ago are forgotten. The kernel tells
-#: one again when it has forgotten it, and knows a fourth of these (TAGS_SEEN of bpf/tags.bpf.h).
+#: Comments and attributes by their hashes; those used longest ago are forgotten. The kernel sends
+#: one again when it has forgotten it; it remembers a fourth of these (bpf/core/tags.bpf.h).
 MAX_HASHES = 65_536
 
 Numbers = NDArray[np.uint64]

@@ -12,7 +12,7 @@ import org.apache.cassandra.transport.Message;
 final class Payload {
     private static final String PREFIX = "qjoule.";
 
-    /** No more is looked at (TAGS_BYTES of bpf/tags_kept.h): then there are none. */
+    /** No more is looked at (TAGS_BYTES of bpf/core/tags_kept.h): then there are none. */
     private static final int BYTES_MAX = 480;
 
     private Payload() {}

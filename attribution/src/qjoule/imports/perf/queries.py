@@ -1,6 +1,6 @@
 """Which query each server thread works for, from uprobes on the server's functions.
 
-The rules are those of `bpf/symbol_mysql.bpf.c` and `bpf/symbol_postgres.bpf.c`: a thread that waits
+The rules are those of `bpf/mysql/symbol.bpf.c` and `bpf/postgres/symbol.bpf.c`: a thread that waits
 for its client works for its next query from when it wakes up, and for the last one until it sleeps.
 """
 

@@ -1,0 +1,1 @@
+"""Apache Cassandra: CQL, a JVM with stages of threads."""

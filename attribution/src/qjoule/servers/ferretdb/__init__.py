@@ -1,0 +1,1 @@
+"""FerretDB: MongoDB's protocol, served by goroutines."""

@@ -1,0 +1,1 @@
+"""MongoDB (mongod): one thread a connection."""

@@ -1,0 +1,1 @@
+"""MySQL and MariaDB: one protocol, one thread a connection."""

@@ -1,0 +1,1 @@
+"""PostgreSQL: one process a connection."""

@@ -1,0 +1,1 @@
+"""Redis: one thread executes the commands of all connections."""

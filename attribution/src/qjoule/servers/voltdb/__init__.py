@@ -1,0 +1,1 @@
+"""VoltDB: procedures on site threads of a JVM."""

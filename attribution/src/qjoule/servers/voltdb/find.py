@@ -1,0 +1,164 @@
+"""VoltDB: a JVM whose site threads execute plan fragments in a native library.
+
+A partition's site thread runs one procedure after the other, and what SQL they have goes through
+one native function, `ExecutionEngine.nativeExecutePlanFragments`, which gets the transaction's id.
+The procedure's name is in a field of the engine object that the function is called on, and so are
+the SQL texts of the batch (org/voltdb/jni/ExecutionEngine.java, `m_currentProcedureName` and
+`m_sqlTexts`). Where fields lie is read from the JVM once (`servers.hotspot`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+
+from qjoule.errors import QjouleError
+from qjoule.servers.access import Access, ProcFile
+from qjoule.servers.candidate import Candidate
+from qjoule.servers.hotspot import CannotRead, HotSpot, Memory, open_hotspot
+from qjoule.servers.maps import Mapping, mapped_files
+
+MAIN_CLASS = "org.voltdb.VoltDB"
+#: Whose native function has the arguments that bpf/voltdb/symbol.bpf.c reads.
+VERSIONS = ("10.",)
+#: NativeLibraryLoader.java unpacks it under a new name at every start.
+_LIBRARY = re.compile(r"(?:voltdb-[0-9a-f-]+-)?libvoltdb-(?P<version>[0-9][0-9.]{0,20})\.so")
+_CLIENT_PORT = 21212
+_PORT = re.compile(r"[0-9]{1,5}")
+_PREPARES_ONLY = ("initialize", "get")  # VoltDB.java: actions that start no server
+_ENGINE, _STRING = "org/voltdb/jni/ExecutionEngine", "java/lang/String"
+_PROCEDURE, _STATEMENTS = "m_currentProcedureName", "m_sqlTexts"
+#: These move objects while threads run, so that nobody else can read them consistently.
+_CONCURRENT_COLLECTORS = ("UseZGC", "UseShenandoahGC")
+#: What is less than complete, one line each.
+VOLTDB_NOTES = (
+    "procedures that execute no SQL, and bulk loads, count as the background of their site thread",
+    "after a restart its threads are traced without procedures, until qjoule is started again",
+)
+_NO_LIBRARY = (
+    "its native library is not loaded: it is starting, or only root may look at what it has mapped"
+)
+
+
+@dataclass(frozen=True)
+class HeapLayout:
+    """Offsets in bytes, as `struct qj_hotspot` of bpf/shared.h has them."""
+
+    oop_base: int
+    oop_shift: int
+    oop_bytes: int  #: of a reference in the heap: 4 compressed, 8 plain
+    procedure: int  #: of the name in an engine
+    statements: int  #: of the array of SQL texts in an engine
+    string_value: int
+    string_coder: int
+    array_length: int
+    array_data: int
+
+    def argument(self) -> str:
+        """As `qjoule-tracer --hotspot` takes it, without the server's id."""
+        numbers = (
+            self.oop_base,
+            self.oop_shift,
+            self.oop_bytes,
+            self.procedure,
+            self.statements,
+            self.string_value,
+            self.string_coder,
+            self.array_length,
+            self.array_data,
+        )
+        return ":".join(map(str, numbers))
+
+
+def is_voltdb(candidate: Candidate) -> bool:
+    """A JVM with VoltDB's main class that serves, or is about to."""
+    arguments = candidate.arguments
+    if candidate.base_name != "java" or MAIN_CLASS not in arguments:
+        return False
+    action = arguments[arguments.index(MAIN_CLASS) + 1 :][:1]
+    return not action or action[0] not in _PREPARES_ONLY
+
+
+def client_port(arguments: tuple[str, ...]) -> int:
+    """The port that its clients use (VoltDB.java, Configuration: `port [INTERFACE:]NUMBER`)."""
+    for name, value in pairwise(arguments):
+        number = value.rpartition(":")[2]
+        if name == "port" and _PORT.fullmatch(number):
+            return int(number)
+    return _CLIENT_PORT
+
+
+def voltdb_version(access: Access) -> str:
+    """As its native library is called; empty while none is loaded."""
+    library = _library_of(access)
+    match = _LIBRARY.fullmatch(library.name.rpartition("/")[2]) if library else None
+    return match["version"] if match else ""
+
+
+def native_library(access: Access, version: str) -> Mapping:
+    """The library that the process has unpacked and loaded.
+
+    Args:
+        version: as `voltdb_version` says.
+
+    Raises:
+        QjouleError: there is none, or one whose function has other arguments.
+    """
+    library = _library_of(access)
+    if library is None:
+        raise CannotRead(_NO_LIBRARY)
+    if not version.startswith(VERSIONS):
+        known = ", ".join(f"{number}x" for number in VERSIONS)
+        raise QjouleError(
+            f"VoltDB {version}: what its function is called with is known for {known}"
+        )
+    return library
+
+
+def heap_layout(access: Access) -> HeapLayout:
+    """Where names and SQL texts lie in the heap of this JVM.
+
+    Raises:
+        CannotRead: the JVM does not say, or its collector moves objects under our eyes.
+    """
+    with open_hotspot(access) as (jvm, memory):
+        return layout_of(jvm, memory)
+
+
+def layout_of(jvm: HotSpot, memory: Memory) -> HeapLayout:
+    """As `heap_layout`, of a JVM that is open already."""
+    for flag in _CONCURRENT_COLLECTORS:
+        if jvm.flag(flag):
+            raise CannotRead(f"{flag.removeprefix('Use')} moves objects while they are read")
+    classes = jvm.classes({_ENGINE, _STRING})
+    engine = jvm.field_offsets(classes[_ENGINE], {_PROCEDURE, _STATEMENTS})
+    string = jvm.field_offsets(classes[_STRING], {"value", "coder"})
+    compressed = jvm.flag("UseCompressedOops")
+    base = shift = 0
+    if compressed:  # Universe's in Java 11
+        base = memory.number(jvm.static(*_narrow("_narrow_oop._base")))
+        shift = memory.number(jvm.static(*_narrow("_narrow_oop._shift")), 4)
+    # arrayOop.hpp: the length follows the class, and the elements follow in the next word
+    header = 16 if jvm.flag("UseCompressedClassPointers") else 24
+    return HeapLayout(
+        oop_base=base,
+        oop_shift=shift,
+        oop_bytes=4 if compressed else 8,
+        procedure=engine[_PROCEDURE],
+        statements=engine[_STATEMENTS],
+        string_value=string["value"],
+        string_coder=string["coder"],
+        array_length=header - 4 if header == 16 else header - 8,
+        array_data=header,
+    )
+
+
+def _narrow(field: str) -> Iterable[tuple[str, str]]:
+    return (("CompressedOops", field), ("Universe", field))
+
+
+def _library_of(access: Access) -> Mapping | None:
+    libraries = mapped_files(access.proc(ProcFile.MAPS), _LIBRARY.pattern)
+    return libraries[0] if libraries else None

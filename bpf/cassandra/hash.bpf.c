@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/* What cassandra.bpf.h declares. */
+#include "sockets.bpf.h"
+
+int cql_md5_block(struct qj_md5 *md5)
+{
+	if (md5)
+		qj_md5_block(md5);
+	return 0;
+}
+
+static __always_inline __u8 lower(__u8 byte)
+{
+	return byte >= 'A' && byte <= 'Z' ? byte | 0x20 : byte;
+}
+
+static __always_inline bool is_blank(__u8 byte)
+{
+	return byte == ' ' || (byte >= '\t' && byte <= '\r');
+}
+
+static __always_inline bool is_name(__u8 byte)
+{
+	return (lower(byte) >= 'a' && lower(byte) <= 'z') || (byte >= '0' && byte <= '9') ||
+	       byte == '_';
+}
+
+enum use_at {
+	USE_WORD = 0, /* and 1, 2: its letters */
+	USE_AFTER = 3,
+	USE_BLANK,
+	USE_NAME,
+	USE_QUOTED,
+	USE_END,
+	USE_OTHER, /* another statement */
+};
+
+struct use_walk {
+	const struct shape_chunk *text;
+	struct cql_name *keyspace;
+	__u32 bytes;
+	__u32 length; /* of the name */
+	__u8 at;
+};
+
+static __always_inline __u8 use_next(__u8 at, __u8 byte)
+{
+	if (at < USE_AFTER) {
+		if (at == USE_WORD && is_blank(byte))
+			return USE_WORD;
+		return lower(byte) == (at == 0 ? 'u' : at == 1 ? 's' : 'e') ? at + 1 : USE_OTHER;
+	}
+	if (at == USE_QUOTED)
+		return byte == '"' ? USE_END : USE_QUOTED;
+	if (at < USE_NAME && is_blank(byte))
+		return USE_BLANK;
+	if (at == USE_BLANK && byte == '"')
+		return USE_QUOTED;
+	if (at != USE_AFTER && is_name(byte))
+		return USE_NAME;
+	return at == USE_NAME ? USE_END : USE_OTHER;
+}
+
+/* A loop of the kernel's: the verifier goes through the rules once, not for each byte. */
+static long use_byte(__u32 i, struct use_walk *walk)
+{
+	__u8 before = walk->at, byte;
+
+	if (i >= walk->bytes || before >= USE_END)
+		return 1;
+	byte = walk->text->bytes[i & (QJ_SHAPE_CHUNK - 1)];
+	walk->at = use_next(before, byte);
+	if (walk->at != USE_NAME && !(walk->at == USE_QUOTED && before == USE_QUOTED))
+		return 0;
+	if (walk->length >= CQL_KEYSPACE) {
+		walk->at = USE_OTHER;
+		return 1;
+	}
+	walk->keyspace->bytes[walk->length & (QJ_SHAPE_CHUNK - 1)] =
+	    walk->at == USE_NAME ? lower(byte) : byte;
+	walk->length++;
+	return 0;
+}
+
+/*
+ * The keyspace that a statement `USE name` sets, its length returned; 0: it is no such statement.
+ * A name in quotes is kept as it is, others are of lower case (CQL, "Identifiers and keywords").
+ */
+int cql_use(const struct shape_chunk *text, __u32 bytes, struct cql_name *keyspace)
+{
+	struct use_walk walk = {.text = text, .keyspace = keyspace, .bytes = bytes};
+
+	if (!text || !keyspace)
+		return 0;
+	bpf_loop(QJ_SHAPE_CHUNK, use_byte, &walk, 0);
+	return walk.at == USE_END || walk.at == USE_NAME ? walk.length : 0;
+}

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* Cassandra's connections, and what its programs share. */
+#ifndef QJOULE_CASSANDRA_BPF_H
+#define QJOULE_CASSANDRA_BPF_H
+
+#include "core/statement.bpf.h"
+#include "cql_state.h"
+#include "core/inflate_buffers.bpf.h"
+
+#define CQL_TEXTS  64 /* statements that come in pieces, at a time */
+#define CQL_PACKED 64 /* compressed bodies and segments likewise */
+
+struct cql_connections_map {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct cql_connection);
+};
+extern struct cql_connections_map cql_connections SEC(".maps");
+
+/* A statement whose bytes come in several reads or segments: what can be shown of it. */
+struct cql_text {
+	__u8 bytes[2 * QJ_TEXT_BYTES];
+};
+
+struct cql_texts_map {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, CQL_TEXTS);
+	__type(key, __u64); /* session */
+	__type(value, struct cql_text);
+};
+extern struct cql_texts_map cql_texts SEC(".maps");
+
+struct cql_packed_map {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, CQL_PACKED);
+	__type(key, __u64); /* session */
+	__type(value, struct inflate_packed);
+};
+extern struct cql_packed_map cql_packed SEC(".maps");
+
+/* Of connections whose clients' tags are read. */
+struct cql_tagged_map {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct tags_kept);
+};
+extern struct cql_tagged_map cql_tagged SEC(".maps");
+
+#define CQL_MESSAGE 64 /* where the text begins in a message; before it is room for a keyspace */
+
+struct cql_scratch {
+	struct qj_md5 md5;
+	__u8 message[CQL_MESSAGE + 2 * QJ_TEXT_BYTES + 2 * QJ_MD5_BLOCK]; /* for MD5 */
+	struct shape_chunk chunk;
+	struct qj_shape_state state;
+	struct cql_name keyspace;
+	struct cql_text text; /* zeroes, to make an entry of */
+};
+
+struct cql_scratch_map {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct cql_scratch);
+};
+extern struct cql_scratch_map cql_scratch SEC(".maps");
+
+/* What is to be shown of a shape, and where it lies: in the server's memory, or here. */
+struct cql_shown {
+	__u64 shape;
+	__u64 addr;    /* 0: in `bytes`, or kept for the session */
+	__u64 session; /* 0: in `bytes` */
+	__u32 text_bytes;
+	__u32 statement_bytes;
+	__u16 server;
+	__u8 dialect;
+	__u8 inflated; /* `addr` is in the CPU's buffer */
+	__u8 reserved[4];
+	__u8 bytes[CQL_RUNS_MAX * sizeof(__u64)];
+};
+
+/*
+ * In cassandra_told.bpf.c, cassandra_hash.bpf.c and cassandra_packed.bpf.c: the verifier looks at
+ * each once. Return 0, but for the last two.
+ */
+extern int cql_show(const struct cql_shown *shown);
+extern int cql_tell(struct cql_connection *c, __u32 server, __u32 command);
+extern int cql_feed(struct cql_connection *c, __u64 addr, __u32 bytes);
+extern int cql_keep(struct cql_connection *c, __u64 addr, __u32 offset, __u32 bytes);
+extern int cql_learn_id(struct cql_connection *c, __u64 addr, const struct cql_name *keyspace,
+			__u32 prefix);
+extern int cql_note_use(struct cql_connection *c, __u64 addr);
+extern int cql_md5_block(struct qj_md5 *md5);
+extern int cql_keep_piece(struct cql_connection *c, __u64 addr, __u32 bytes);
+/* How many bytes were inflated into the CPU's buffer; `addr` 0: of the pieces that were kept. */
+extern int cql_inflate(struct cql_connection *c, __u64 addr);
+extern int cql_use(const struct shape_chunk *text, __u32 bytes, struct cql_name *keyspace);
+
+/* Bytes of a request, at most QJ_TEXT_BYTES: of the server's memory, or of what was inflated. */
+static __always_inline long cql_read(void *to, __u64 bytes, __u64 addr, bool inflated)
+{
+	struct inflate_buffers *buffers;
+
+	if (!inflated)
+		return bpf_probe_read_user(to, bytes, (const void *)addr);
+	buffers = inflate_buffers_here();
+	if (!buffers)
+		return -1;
+	return bpf_probe_read_kernel(to, bytes, buffers->inflated + at_most(addr, QJ_INFLATED_MAX));
+}
+
+static __always_inline struct cql_scratch *cql_scratch_here(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&cql_scratch, &zero);
+}
+
+#endif

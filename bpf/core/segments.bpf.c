@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/* Who runs on each CPU: every context switch, and the timer tick for those who run on. */
+#include "batch.bpf.h"
+#include "mongodb/wait.bpf.h"
+#include "query.bpf.h"
+
+/* Recording without counters: the common case, and the one that is worth batches. */
+static __always_inline bool in_batches(void)
+{
+	return plan.mode == QJ_MODE_RECORD && !plan.counters && !plan.more;
+}
+
+/*
+ * A VoltDB site thread that sleeps after a batch of fragments has done with their transaction, as
+ * far as can be told now. One that is still runnable only made room for another, on its way back to
+ * user space: that is no preemption to the tracepoint.
+ */
+static __always_inline void end_if_done(struct qj_cpu_state *cpu, struct task_struct *prev,
+					struct thread_state *thread)
+{
+	if (!prev->__state || !thread || thread->server_kind != QJ_SERVER_VOLTDB ||
+	    !thread->begin_ns || !thread->end_ns)
+		return;
+	query_end(cpu, thread, thread->end_ns);
+	cpu->has_ended = 0;
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
+{
+	struct qj_cpu_state *cpu = this_cpu();
+	struct thread_state *thread = 0;
+	__u64 now = bpf_ktime_get_ns();
+	__u64 t0 = restart_stretch_alone(cpu, now);
+
+	if (plan.mongodb && !preempt)
+		end_if_waiting(cpu, prev, now);
+	if (cpu->has_ended) {
+		cpu->has_ended = 0;
+		thread = thread_of(prev);
+		if (plan.voltdb && !preempt)
+			end_if_done(cpu, prev, thread);
+	}
+	if (t0 && cpu->pid != (__u32)prev->pid)
+		count_loss(cpu, QJ_LOSS_SWITCH);
+	if (!in_batches())
+		account_stretch(cpu, t0, now);
+	else if (cpu->owner_kind != QJ_OWNER_IDLE && t0 && t0 < now)
+		batch_segment(cpu, t0, now, thread);
+	label_stretch(cpu, next, now);
+	return 0;
+}
+
+/*
+ * The scheduler's tick is a high-resolution timer and stops on idle CPUs (CONFIG_NO_HZ_IDLE), so
+ * this wakes nobody. On a CPU in full dynticks mode it does not come: stretches are then longer,
+ * and are divided over windows by time.
+ */
+SEC("tp_btf/hrtimer_expire_entry")
+int BPF_PROG(on_tick)
+{
+	struct qj_cpu_state *cpu = this_cpu();
+	__u64 t0 = cpu->t0_ns;
+	__u64 now = bpf_ktime_get_ns();
+
+	if (!t0) {
+		label_stretch(cpu, bpf_get_current_task_btf(), now);
+		restart_stretch_alone(cpu, now);
+	} else {
+		check_label(cpu, now);
+		if (cpu->owner_kind == QJ_OWNER_IDLE)
+			return 0;
+		if (now - t0 < plan.slice_ns && t0 >= control.epoch_ns && !control.close_all)
+			return 0;
+		t0 = restart_stretch_alone(cpu, now);
+	}
+	account_stretch(cpu, t0, now);
+	return 0;
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/*
+ * The socket rung: a thread serves one connection from request to reply, so what it reads from its
+ * socket tells where a query begins, and finding nothing to read tells that the reply has gone.
+ * No hook on sends is needed. Tracepoint sock_recv_length: Linux 6.3 (commit 6e6eda44b939).
+ */
+#include "mysql/wire.bpf.h"
+#include "postgres/wire.bpf.h"
+#include "syscall.bpf.h"
+
+/*
+ * A socket's identity is its cookie, which no other socket ever has: the next client's socket may
+ * well lie at the address of the last one's. A cookie is made when first asked for, and reads 0
+ * until then (net/core/sock_diag.c).
+ */
+static __always_inline __u64 cookie_of(const struct sock *sk)
+{
+	return BPF_CORE_READ(sk, __sk_common.skc_cookie.counter);
+}
+
+static __always_inline bool is_known(const struct thread_state *thread, const struct sock *sk)
+{
+	/* The kernel knows this pointer's type: a plain load will do. */
+	return thread->socket == (__u64)sk &&
+	       thread->cookie == (__u64)sk->__sk_common.skc_cookie.counter;
+}
+
+/* A closed socket has lost its file (sock_orphan()), or its memory serves another by now. */
+static __always_inline bool has_client(const struct thread_state *thread)
+{
+	const struct sock *sk = (const struct sock *)thread->socket;
+
+	return sk && cookie_of(sk) == thread->cookie && BPF_CORE_READ(sk, sk_socket);
+}
+
+/*
+ * Reads the servers make of other sockets while a query runs (federation, replication) are not
+ * requests. Between queries, and once its client's socket is closed, another socket is another
+ * client.
+ */
+static __always_inline bool is_clients_socket(struct qj_cpu_state *cpu, struct thread_state *thread,
+					      struct sock *sk, int got)
+{
+	if (is_known(thread, sk))
+		return true;
+	if (got <= 0)
+		return false;
+	if (thread->begin_ns && !thread->end_ns && thread->command != QJ_COMMAND_OTHER &&
+	    has_client(thread))
+		return false;
+	query_abandon(cpu, thread, bpf_ktime_get_ns());
+	/* A PostgreSQL backend has one client: if we came in the middle, it has logged in already.
+	 */
+	if (thread->server_kind == QJ_SERVER_MYSQL &&
+	    (thread->socket || thread->phase != PHASE_UNKNOWN))
+		thread->phase = PHASE_STARTUP;
+	thread->socket = (__u64)sk;
+	thread->cookie = bpf_get_socket_cookie(sk);
+	session_begin(cpu, thread);
+	if (thread->phase != PHASE_STARTUP)
+		emit_session(cpu, thread, QJ_SESSION_MET, 0, 0);
+	return true;
+}
+
+/* Servers of which a thread serves one connection: the others' sockets have hooks of their own. */
+static __always_inline bool has_own_thread(const struct thread_state *thread)
+{
+	return thread->server_kind == QJ_SERVER_MYSQL || thread->server_kind == QJ_SERVER_POSTGRES;
+}
+
+/* The body of a MySQL packet: nothing begins or ends with it, so the clock need not be read. */
+static __always_inline bool is_continuation(const struct thread_state *thread, int got)
+{
+	return thread->server_kind == QJ_SERVER_MYSQL && got > 0 && thread->need;
+}
+
+/*
+ * Where a backend's replies are: PqSendBuffer, a variable at a known distance from the start of its
+ * data, which the backend has set before it first reads.
+ */
+static __always_inline void find_replies(struct thread_state *thread, struct task_struct *task)
+{
+	__u64 data, at = plan.servers[(thread->server - 1) & (QJ_MAX_SERVERS - 1)].pg_send_buffer;
+
+	if (thread->send_buffer || !at)
+		return;
+	data = BPF_CORE_READ(task, mm, start_data);
+	bpf_probe_read_user(&thread->send_buffer, sizeof(thread->send_buffer),
+			    (const void *)(data + at));
+}
+
+SEC("?tp_btf/sock_recv_length")
+int BPF_PROG(on_recv, struct sock *sk, int got, int flags)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct thread_state *thread = thread_of(task);
+	struct qj_cpu_state *cpu;
+	__u64 addr, now;
+
+	if (!thread || thread->rung != QJ_RUNG_SOCKET || !has_own_thread(thread) ||
+	    (flags & MSG_PEEK))
+		return 0;
+	cpu = this_cpu();
+	if (!is_clients_socket(cpu, thread, sk, got) || thread->phase == PHASE_OPAQUE)
+		return 0;
+	addr = received_at(task);
+	now = is_continuation(thread, got) ? 0 : bpf_ktime_get_ns();
+	if (got > 0 && !addr) {
+		count_loss(cpu, QJ_LOSS_FRAMING);
+		return 0;
+	}
+	if (thread->server_kind == QJ_SERVER_MYSQL) {
+		if (got > 0)
+			mysql_received(cpu, thread, addr, got, now);
+		else
+			mysql_wait(cpu, thread, addr, now);
+	} else {
+		find_replies(thread, task);
+		if (got > 0)
+			postgres_received(cpu, thread, addr, got, now);
+		else
+			postgres_wait(cpu, thread, now);
+	}
+	return 0;
+}

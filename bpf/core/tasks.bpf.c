@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/* Which tasks are server threads, and what tasks are called. */
+#include "arguments.bpf.h"
+#include "mongodb/wait.bpf.h"
+#include "query.bpf.h"
+#include "redis/arguments.bpf.h"
+#include "task_budget.bpf.h"
+
+struct file_id {
+	__u64 inode;
+	__u32 device;
+};
+
+static __always_inline struct file_id executable_of(struct task_struct *task)
+{
+	struct inode *inode = BPF_CORE_READ(task, mm, exe_file, f_inode);
+	struct file_id id = {.inode = BPF_CORE_READ(inode, i_ino),
+			     .device = BPF_CORE_READ(inode, i_sb, s_dev)};
+
+	return id;
+}
+
+/* The server whose executable this process runs, with these arguments where that matters: its id
+ * in the plan, 0 none. */
+static __always_inline __u16 server_by_executable(struct task_struct *task, __u64 arguments)
+{
+	struct file_id file = executable_of(task);
+
+	for (int i = 0; i < QJ_MAX_SERVERS; i++) {
+		if (!plan.servers[i].kind)
+			break;
+		if (plan.servers[i].inode != file.inode || plan.servers[i].device != file.device)
+			continue;
+		if (plan.servers[i].restart == QJ_RESTART_ANY ||
+		    (plan.servers[i].restart == QJ_RESTART_SAME && arguments &&
+		     plan.servers[i].arguments == arguments))
+			return i + 1;
+	}
+	return 0;
+}
+
+static __always_inline bool is_of_kind(__u16 server, __u8 kind)
+{
+	return server && plan.servers[(server - 1) & (QJ_MAX_SERVERS - 1)].kind == kind;
+}
+
+static __always_inline bool is_generic(__u16 server)
+{
+	return is_of_kind(server, QJ_SERVER_GENERIC);
+}
+
+/*
+ * A child of a generic server is its worker if it runs the same executable: anything that listens
+ * may be a generic server, also what starts all the others.
+ */
+static __always_inline bool runs_file_of(struct task_struct *child, __u16 server)
+{
+	__u32 i = (server - 1) & (QJ_MAX_SERVERS - 1);
+	struct file_id file = executable_of(child);
+
+	return plan.servers[i].inode == file.inode && plan.servers[i].device == file.device;
+}
+
+static __always_inline __u16 server_by_tgid(__u32 tgid)
+{
+	for (int i = 0; i < QJ_MAX_RUNNING; i++) {
+		if (!plan.running[i].tgid)
+			break;
+		if (plan.running[i].tgid == tgid)
+			return plan.running[i].server;
+	}
+	return 0;
+}
+
+/* Threads of a process that was running when tracing began. */
+static __always_inline __u16 server_of_running(struct task_struct *task)
+{
+	__u16 server = server_by_tgid(task->tgid);
+
+	if (!server) { /* a backend of a running postmaster */
+		server = server_by_tgid(BPF_CORE_READ(task, real_parent, tgid));
+		if (is_generic(server) && !runs_file_of(task, server))
+			server = 0;
+	}
+	if (server || plan.only_running)
+		return server;
+	server = server_by_executable(task, 0);
+	/* Each Redis that ran when the plan was made is listed; else its file runs as a tool. */
+	return is_of_kind(server, QJ_SERVER_REDIS) ? 0 : server;
+}
+
+static __always_inline void adopt(struct task_struct *task, __u16 server, __u8 phase)
+{
+	struct thread_state *thread =
+	    bpf_task_storage_get(&threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+
+	if (!thread) {
+		count_loss(this_cpu(), QJ_LOSS_STATE);
+		return;
+	}
+	__builtin_memset(thread, 0, sizeof(*thread));
+	thread->server = server;
+	thread->server_kind = plan.servers[(server - 1) & (QJ_MAX_SERVERS - 1)].kind;
+	thread->rung = plan.servers[(server - 1) & (QJ_MAX_SERVERS - 1)].rung;
+	thread->phase = phase;
+}
+
+static __always_inline __u8 owner_kind_of(struct task_struct *task, __u16 server)
+{
+	__u32 tgid = BPF_CORE_READ(task, tgid);
+
+	if (server)
+		return QJ_OWNER_SERVER;
+	if (BPF_CORE_READ(task, flags) & PF_KTHREAD)
+		return QJ_OWNER_KERNEL;
+	if (tgid == plan.tracer_tgid || tgid == plan.reader_tgid || tgid == plan.root_tgid)
+		return QJ_OWNER_TRACER;
+	return QJ_OWNER_PROCESS;
+}
+
+static __always_inline void emit_task(struct task_struct *task, __u8 event, __u16 server,
+				      const char *comm)
+{
+	__u8 owner_kind = owner_kind_of(task, server);
+	struct qj_ring_task *r;
+
+	if (!may_tell_task(task, event, owner_kind)) {
+		count_loss(this_cpu(), QJ_LOSS_TASK_RATE);
+		return;
+	}
+	r = reserve(sizeof(*r));
+	if (!r) {
+		count_loss(this_cpu(), QJ_LOSS_TASK);
+		return;
+	}
+	__builtin_memset(r, 0, sizeof(*r));
+	r->head.block = QJ_BLOCK_TASK;
+	r->task.t_ns = bpf_ktime_get_ns();
+	r->task.pid = BPF_CORE_READ(task, pid);
+	r->task.tgid = BPF_CORE_READ(task, tgid);
+	r->task.parent_tgid = BPF_CORE_READ(task, real_parent, tgid);
+	r->task.server = server;
+	r->task.event = event;
+	r->task.owner_kind = owner_kind;
+	bpf_probe_read_kernel_str(r->task.comm, sizeof(r->task.comm), comm);
+	submit(r);
+}
+
+SEC("tp_btf/sched_process_fork")
+int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
+{
+	static const char redis_fork[] = "redis-fork";
+	struct thread_state *from = thread_of(parent);
+	const char *comm = child->comm;
+	__u16 server = from ? from->server : 0;
+
+	if (server)
+		adopt(child, server, PHASE_STARTUP);
+	/* A Redis forks to write a snapshot or a new log, under its own name. */
+	if (plan.redis && from && from->server_kind == QJ_SERVER_REDIS && child->pid == child->tgid)
+		comm = redis_fork;
+	emit_task(child, QJ_TASK_FORK, server, comm);
+	return 0;
+}
+
+static __always_inline __u16 server_after_exec(struct task_struct *task)
+{
+	struct thread_state *forked = thread_of(task);
+	__u16 server = 0;
+
+	if (!plan.only_running)
+		server = server_by_executable(task, plan.arguments ? arguments_of(task) : 0);
+	if (plan.redis && is_of_kind(server, QJ_SERVER_REDIS) && !is_redis_server(task))
+		server = 0;
+	if (!server && forked && is_generic(forked->server) && runs_file_of(task, forked->server))
+		server = forked->server;
+	return server;
+}
+
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(on_exec, struct task_struct *task, pid_t old_pid, struct linux_binprm *bprm)
+{
+	struct qj_cpu_state *cpu = this_cpu();
+	__u64 now = bpf_ktime_get_ns();
+	__u16 server;
+
+	end_stretch(cpu, now);
+	server = server_after_exec(task);
+	if (server)
+		adopt(task, server, PHASE_STARTUP);
+	else
+		bpf_task_storage_delete(&threads, task);
+	label_stretch(cpu, task, now);
+	emit_task(task, QJ_TASK_EXEC, server, task->comm);
+	return 0;
+}
+
+static __always_inline bool is_called(struct task_struct *task, const char *comm)
+{
+	__u64 is[2] = {}, becomes[2] = {};
+
+	bpf_probe_read_kernel_str(is, sizeof(is), task->comm);
+	bpf_probe_read_kernel_str(becomes, sizeof(becomes), comm);
+	return is[0] == becomes[0] && is[1] == becomes[1];
+}
+
+/*
+ * Pools call their threads by what they do at the time (Cassandra's do, at each piece of work), so
+ * what a thread did under its old name ends here. The next stretch begins behind the event.
+ */
+SEC("tp_btf/task_rename")
+int BPF_PROG(on_rename, struct task_struct *task, const char *comm)
+{
+	struct thread_state *thread = thread_of(task);
+	struct qj_cpu_state *cpu = this_cpu();
+	bool is_worker = thread && task->pid != task->tgid;
+
+	if (is_worker && is_called(task, comm))
+		return 0;
+	emit_task(task, QJ_TASK_RENAME, thread ? thread->server : 0, comm);
+	if (is_worker && plan.mode == QJ_MODE_RECORD && cpu && cpu->pid == (__u32)task->pid)
+		end_stretch(cpu, bpf_ktime_get_ns());
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(on_exit, struct task_struct *task)
+{
+	struct thread_state *thread = thread_of(task);
+
+	if (thread) {
+		query_abandon(this_cpu(), thread, bpf_ktime_get_ns());
+		send_ended(this_cpu(), thread);
+		if (thread->server_kind == QJ_SERVER_MONGODB)
+			mongodb_gone(this_cpu(), thread);
+		thread->query = 0; /* there is no next one: what is left is the server's */
+	}
+	emit_task(task, QJ_TASK_EXIT, thread ? thread->server : 0, task->comm);
+	return 0;
+}
+
+SEC("iter/task")
+int on_alive(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	__u16 server;
+
+	if (!task)
+		return 0;
+	server = server_of_running(task);
+	if (server)
+		adopt(task, server, PHASE_UNKNOWN);
+	emit_task(task, QJ_TASK_ALIVE, server, task->comm);
+	return 0;
+}
+
+/* Read once, when tracing stops. */
+SEC("iter/task")
+int on_stop(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct thread_state *thread;
+
+	if (!task)
+		return 0;
+	thread = bpf_task_storage_get(&threads, task, 0, 0);
+	if (thread)
+		query_open(this_cpu(), thread, (__u64)task->tgid << 32 | (__u32)task->pid);
+	return 0;
+}

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/* What mongodb_state.bpf.h declares of compressed requests. */
+#include "core/inflate.bpf.h"
+#include "packed.h"
+#include "state.bpf.h"
+
+struct mongodb_unpacking {
+	struct qj_mongodb *message;
+	struct inflate_buffers *buffers;
+	struct mongodb_chunk *chunk;
+};
+
+static long unpack_step(__u32 i, struct mongodb_unpacking *unpacking)
+{
+	struct qj_mongodb *m = unpacking->message;
+	struct inflate_buffers *b = unpacking->buffers;
+	__u64 bytes;
+	__u32 at;
+
+	if (qj_mongodb_unpacked_all(m, b))
+		return 1;
+	bytes = qj_mongodb_unpacked(m, b, &at);
+	bytes = at_most(bytes, sizeof(unpacking->chunk->bytes));
+	if (!bytes)
+		return 0;
+	bpf_probe_read_kernel(unpacking->chunk->bytes, bytes,
+			      b->inflated + at_most(at, QJ_INFLATED_MAX));
+	return !feed_mongodb(m, unpacking->chunk, bytes);
+}
+
+int unpack_mongodb(struct qj_mongodb *message, struct mongodb_chunk *chunk, __u64 addr)
+{
+	struct inflate_buffers *b = inflate_buffers_here();
+	struct mongodb_unpacking unpacking = {.buffers = b};
+	struct qj_mongodb_packed head = {};
+	__u32 all, left;
+	__u64 bytes;
+
+	if (!message || !chunk || !b || !addr || message->body <= QJ_MONGODB_COMPRESSION)
+		return 0;
+	all = message->body - QJ_MONGODB_COMPRESSION;
+	left = message->left;
+	bytes = at_most(all, QJ_MONGODB_PACKED_MAX);
+	if (bpf_probe_read_user(&head, QJ_MONGODB_COMPRESSION, (const void *)addr) ||
+	    !qj_mongodb_can_unpack(&head) ||
+	    bpf_probe_read_user(b->packed.bytes, bytes,
+				(const void *)(addr + QJ_MONGODB_COMPRESSION)))
+		return 0;
+	if (!qj_mongodb_unpack(message, b, &head, bytes, all, plan.seed))
+		return 0;
+	unpacking.message = message;
+	unpacking.chunk = chunk;
+	bpf_loop(QJ_MONGODB_BODY, unpack_step, &unpacking, 0);
+	qj_mongodb_unpack_end(message, left);
+	return 0;
+}

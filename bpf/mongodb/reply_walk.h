@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/*
+ * The walk through a piece of what a server sends. Its bytes are read a window at a time, and a
+ * part that leads out of the window is read again, from its own start on. What is left of a piece
+ * waits with the reply for the next one.
+ */
+#ifndef QJ_MONGODB_REPLY_WALK_H
+#define QJ_MONGODB_REPLY_WALK_H
+
+#include "reply.h"
+
+#define QJ_MONGODB_WINDOW 192 /* bytes that are looked at at once */
+/* A look, a pass and a read for each element and document, and for each window. */
+#define QJ_MONGODB_REPLY_STEPS (4 * (QJ_MONGODB_ELEMENTS + QJ_MONGODB_DOCUMENTS))
+
+/* Where a reply is looked at, with room for a part or a piece wherever it begins. */
+struct qj_mongodb_window {
+	__u8 bytes[QJ_MONGODB_WINDOW + QJ_MONGODB_PART];
+};
+
+struct qj_mongodb_walk {
+	struct qj_mongodb_reply *reply;
+	struct qj_mongodb_window *window;
+	__u64 addr; /* of the first byte that is not in the window */
+	__u32 left; /* of the piece, from there on */
+	__u32 from; /* in the window: the next part's first byte ... */
+	__u32 have; /* ... and the end */
+	__u8 done;  /* with the piece */
+};
+
+/* What a program and its tests do in ways of their own. */
+static long qj_mongodb_read(void *to, __u32 bytes, __u64 from);
+static void qj_mongodb_keep(struct qj_mongodb_reply *r, const struct qj_mongodb_window *window,
+			    __u32 from, __u32 bytes);
+static __u32 qj_mongodb_look(struct qj_mongodb_reply *r, const struct qj_mongodb_window *window,
+			     __u32 from, __u32 bytes);
+
+/* Bytes that need no look: those in the window first. */
+static __always_inline void qj_mongodb_pass_over(struct qj_mongodb_walk *walk)
+{
+	struct qj_mongodb_reply *r = walk->reply;
+	__u32 here = walk->have - walk->from;
+	__u32 beyond;
+
+	here = r->skip < here ? r->skip : here;
+	beyond = r->skip - here < walk->left ? r->skip - here : walk->left;
+	walk->from += here;
+	walk->addr += beyond;
+	walk->left -= beyond;
+	r->skip -= here + beyond;
+	r->left -= here + beyond;
+}
+
+/* More bytes behind those in the window, which then begins with the part. */
+static __always_inline long qj_mongodb_refill(struct qj_mongodb_walk *walk)
+{
+	__u32 bytes, have, back = walk->have - walk->from;
+
+	if (walk->from) { /* all of these are of this piece: the part before them was */
+		walk->addr -= back;
+		walk->left += back;
+		walk->from = walk->have = 0;
+	}
+	have = walk->have & (QJ_MONGODB_PART - 1); /* else the part would have been given up */
+	bytes = QJ_MONGODB_WINDOW - have;
+	bytes = walk->left < bytes ? walk->left : bytes;
+	if (qj_mongodb_read(walk->window->bytes + have, bytes, walk->addr))
+		return -1;
+	walk->have += bytes;
+	walk->addr += bytes;
+	walk->left -= bytes;
+	return 0;
+}
+
+static __always_inline void qj_mongodb_walk_step(struct qj_mongodb_walk *walk)
+{
+	struct qj_mongodb_reply *r = walk->reply;
+	__u32 taken;
+
+	if (r->skip)
+		qj_mongodb_pass_over(walk);
+	if (walk->from < walk->have) {
+		taken = qj_mongodb_look(r, walk->window, walk->from, walk->have - walk->from);
+		walk->from += taken;
+		if (taken || r->at == QJ_MONGODB_REPLY_DONE)
+			return;
+		if (!walk->left)
+			qj_mongodb_keep(r, walk->window, walk->from, walk->have - walk->from);
+	}
+	if (!walk->left)
+		walk->done = walk->from >= walk->have || r->have;
+	else if (qj_mongodb_refill(walk))
+		r->at = QJ_MONGODB_REPLY_DONE;
+}
+
+/* The bytes that were kept of the piece before. */
+static __always_inline void qj_mongodb_take_up(struct qj_mongodb_walk *walk)
+{
+	struct qj_mongodb_reply *r = walk->reply;
+
+	if (!r->have)
+		return;
+	__builtin_memcpy(walk->window->bytes, r->part, sizeof(r->part));
+	walk->have = r->have & (QJ_MONGODB_PART - 1);
+	r->have = 0;
+}
+
+static __always_inline int qj_mongodb_walk_ends(const struct qj_mongodb_walk *walk)
+{
+	return walk->done || walk->reply->at == QJ_MONGODB_REPLY_DONE;
+}
+
+#endif /* QJ_MONGODB_REPLY_WALK_H */

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* What is known of a reply while it is read (mongodb_reply.h), and what it has said in the end. */
+#ifndef QJ_MONGODB_SAID_H
+#define QJ_MONGODB_SAID_H
+
+#include "symbols.h"
+
+#define QJ_MONGODB_PART	     64 /* a power of two; a part is shorter */
+#define QJ_MONGODB_ELEMENTS  256
+#define QJ_MONGODB_DOCUMENTS 128 /* more than a first batch has, unless asked to (101) */
+
+enum qj_mongodb_reply_at {
+	QJ_MONGODB_REPLY_HEADER = 0,
+	QJ_MONGODB_REPLY_START, /* flags, and the length of the document */
+	QJ_MONGODB_REPLY_BODY,
+	QJ_MONGODB_REPLY_CURSOR, /* in the document `cursor` */
+	QJ_MONGODB_REPLY_BATCH,	 /* in its array `firstBatch` or `nextBatch` */
+	QJ_MONGODB_REPLY_DONE,	 /* with the reply, or with trying */
+};
+
+enum qj_mongodb_said {
+	QJ_MONGODB_SAID_OK = 1,
+	QJ_MONGODB_SAID_ERROR = 2,
+	QJ_MONGODB_SAID_CURSOR = 4, /* `cursor` below is known; 0: at its end */
+	QJ_MONGODB_SAID_ALL = 8,    /* the reply was understood up to its end */
+	QJ_MONGODB_SAID_BATCH = 16, /* `documents` below is known */
+	QJ_MONGODB_SAID_N = 32,	    /* `n` below is known */
+};
+
+struct qj_mongodb_reply {
+	__u64 cursor;
+	__u64 n;	 /* of a write: how many documents it was about */
+	__u32 documents; /* in the batch, so far */
+	__u32 batch_end; /* value of `left` where the batch ends */
+	__u32 request;	 /* id of the request that is waited for */
+	__u32 left;	 /* bytes of the message still to come */
+	__u32 skip;	 /* bytes to pass over */
+	__u16 elements;	 /* so far, but documents */
+	__u8 at;	 /* enum qj_mongodb_reply_at */
+	__u8 said;	 /* enum qj_mongodb_said */
+	__u8 have;	 /* bytes of a part that goes on in what is sent next */
+	__u8 reserved[7];
+	__u8 part[QJ_MONGODB_PART];
+};
+
+/* A reply to `request` is waited for. */
+static __always_inline void qj_mongodb_reply_begin(struct qj_mongodb_reply *r, __u32 request)
+{
+	r->cursor = 0;
+	r->n = 0;
+	r->documents = 0;
+	r->batch_end = 0;
+	r->request = request;
+	r->left = 0;
+	r->skip = 0;
+	r->elements = 0;
+	r->at = QJ_MONGODB_REPLY_HEADER;
+	r->said = 0;
+	r->have = 0;
+}
+
+/* What a reply says holds once all of it was understood: an error may come behind an `ok`. */
+static __always_inline int qj_mongodb_reply_failed(const struct qj_mongodb_reply *r)
+{
+	return (r->said & QJ_MONGODB_SAID_ALL) && (r->said & QJ_MONGODB_SAID_ERROR);
+}
+
+static __always_inline int qj_mongodb_reply_succeeded(const struct qj_mongodb_reply *r)
+{
+	return (r->said & QJ_MONGODB_SAID_ALL) && (r->said & QJ_MONGODB_SAID_OK) &&
+	       !(r->said & QJ_MONGODB_SAID_ERROR);
+}
+
+/*
+ * Documents that a request found or wrote, by the command that asked for it; -1: not known. Only of
+ * these is `n` a number of documents that were written or are gone.
+ */
+static __always_inline __s64 qj_mongodb_reply_rows(const struct qj_mongodb_reply *r, __u32 command)
+{
+	if (!(r->said & QJ_MONGODB_SAID_ALL))
+		return -1;
+	if (r->said & QJ_MONGODB_SAID_BATCH)
+		return r->documents;
+	if ((r->said & QJ_MONGODB_SAID_N) &&
+	    (command == QJ_MONGODB_ASKS_INSERT || command == QJ_MONGODB_ASKS_UPDATE ||
+	     command == QJ_MONGODB_ASKS_DELETE) &&
+	    r->n <= 0x7fffffff)
+		return r->n;
+	return -1;
+}
+
+static __always_inline int qj_mongodb_reply_has_cursor(const struct qj_mongodb_reply *r)
+{
+	return (r->said & QJ_MONGODB_SAID_ALL) && (r->said & QJ_MONGODB_SAID_CURSOR);
+}
+
+#endif /* QJ_MONGODB_SAID_H */

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/*
+ * MongoDB on the socket rung. A thread of mongod serves one connection: it reads a request, and
+ * after its reply reads the next, in a system call that waits; so the request ends when its thread
+ * falls asleep there (mongodb_wait.bpf.h). A server that reads without waiting finds nothing.
+ *
+ * Servers whose threads go from one connection to another (rung statistical: FerretDB, written in
+ * Go) are told when requests begin and end; nothing tells whose work a thread does.
+ */
+#include "reply.bpf.h"
+#include "wait.bpf.h"
+#include "wire.bpf.h"
+#include "core/syscall.bpf.h"
+
+static __always_inline struct thread_state *mongodb_thread(struct task_struct *task)
+{
+	struct thread_state *thread = thread_of(task);
+
+	if (!thread || thread->server_kind != QJ_SERVER_MONGODB)
+		return 0;
+	return thread->rung == QJ_RUNG_SOCKET || thread->rung == QJ_RUNG_STATISTICAL ? thread : 0;
+}
+
+static __always_inline struct mongodb_connection *mongodb_connection(struct qj_cpu_state *cpu,
+								     struct sock *sk, int got)
+{
+	struct mongodb_connection *c = bpf_sk_storage_get(
+	    &mongodb_connections, sk, 0, got > 0 ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
+
+	if (!c) {
+		if (got > 0)
+			count_loss(cpu, QJ_LOSS_STATE);
+		return 0;
+	}
+	if (!c->session)
+		c->session = new_id(cpu);
+	return c->phase == MONGODB_IGNORED ? 0 : c;
+}
+
+SEC("?tp_btf/sock_recv_length")
+int BPF_PROG(on_mongodb_recv, struct sock *sk, int got, int flags)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct thread_state *thread = mongodb_thread(task);
+	struct mongodb_connection *connection;
+	struct qj_cpu_state *cpu;
+	__u64 addr;
+
+	if (!thread || (flags & MSG_PEEK))
+		return 0;
+	cpu = this_cpu();
+	connection = mongodb_connection(cpu, sk, got);
+	if (!connection)
+		return 0;
+	if (got <= 0) {
+		if (!connection->header_bytes)
+			mongodb_answered(cpu, thread, connection, bpf_ktime_get_ns());
+		if (!got && owns_time(thread) && !thread->begin_ns)
+			mongodb_gone(cpu, thread);
+		return 0;
+	}
+	addr = received_at(task);
+	if (!addr) {
+		connection->phase = MONGODB_UNKNOWN;
+		connection->header_bytes = 0;
+		count_loss(cpu, QJ_LOSS_FRAMING);
+		return 0;
+	}
+
+	struct mongodb_walk walk = {
+	    .cpu = cpu,
+	    .thread = thread,
+	    .connection = connection,
+	    .sk = sk,
+	    .addr = addr,
+	    .left = got,
+	    .fd = received_from(task),
+	    .moved = !owns_time(thread) && connection->next_addr,
+	};
+	bpf_loop(MONGODB_WALK_MAX, mongodb_step, &walk, 0);
+	if (walk.left) {
+		connection->phase = MONGODB_UNKNOWN;
+		connection->header_bytes = 0;
+	}
+	return 0;
+}
+
+/* The reply to a connection's last request has gone, or as much of it as says something. */
+static __always_inline void mongodb_replied(struct thread_state *thread,
+					    struct mongodb_connection *c)
+{
+	__u64 rows = 0;
+	__u32 outcome =
+	    mongodb_outcome(&c->reply) | mongodb_rows(&c->reply, c->message.command, &rows);
+
+	c->replied = 1;
+	if (c->message.opcode != QJ_MONGODB_COMPRESSED) /* a shape that nobody else has */
+		mongodb_cursor_learn(&c->reply, c->message.cursor, c->shape);
+	if (!owns_time(thread)) {
+		c->outcome = outcome;
+		c->rows = rows;
+	} else if (thread->begin_ns && thread->session == c->session) {
+		thread->flags |= outcome;
+		thread->rows = rows;
+	}
+}
+
+/* What is sent: the reply to the request, in pieces of any size, perhaps behind another's. */
+SEC("?tp_btf/sock_send_length")
+int BPF_PROG(on_mongodb_send, struct sock *sk, int sent, int flags)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct thread_state *thread = mongodb_thread(task);
+	struct mongodb_connection *c;
+	__u64 addr;
+
+	if (!thread || sent <= 0)
+		return 0;
+	c = bpf_sk_storage_get(&mongodb_connections, sk, 0, 0);
+	if (!c || c->phase != MONGODB_READY || c->replied || !c->shaped)
+		return 0;
+	addr = sent_from(task, sent);
+	if (!addr)
+		c->reply.at = QJ_MONGODB_REPLY_DONE;
+	else
+		mongodb_reply_take(thread, &c->reply, addr, sent);
+	if (c->reply.at == QJ_MONGODB_REPLY_DONE)
+		mongodb_replied(thread, c);
+	return 0;
+}

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* What is kept of each connection to a MongoDB server, and of a message while it comes in. */
+#ifndef QJOULE_MONGODB_STATE_BPF_H
+#define QJOULE_MONGODB_STATE_BPF_H
+
+#include "core/query.bpf.h"
+#include "core/statement.bpf.h"
+#include "chunk.h"
+#include "said.h"
+
+enum mongodb_phase {
+	MONGODB_UNKNOWN = 0, /* wait for a read that begins with what looks like a header */
+	MONGODB_READY,
+	MONGODB_IGNORED, /* TLS; or not a client: the server has connected to another itself */
+};
+
+struct mongodb_connection {
+	__u64 session;	 /* 0: not a connection that we know */
+	__u64 text_addr; /* of the body, which this process keeps in one piece; 0 if not so */
+	__u64 next_addr; /* where its next byte would be; 0 before the first */
+	/* Rung statistical: the request that waits for its reply, whichever thread serves it. */
+	__u64 begin_ns;
+	__u64 shape;
+	__u64 told; /* the last one whose text is known */
+	__u32 message_bytes;
+	__u8 waits;
+	__u8 phase;	   /* enum mongodb_phase */
+	__u8 header_bytes; /* that have been read */
+	__u8 shaped;	   /* all that is looked at of the message has been seen */
+	__u8 greeted;	   /* the client has said who it is */
+	__u8 replied;	   /* the reply has been seen, or cannot be */
+	__u8 reserved[2];
+	__u32 outcome;	 /* rung statistical: flags of that request, ... */
+	__u64 rows;	 /* ... and documents */
+	__u32 header[8]; /* room for a piece wherever it begins */
+	struct qj_mongodb message;
+	struct qj_mongodb_reply reply;
+};
+
+struct mongodb_chunk {
+	__u8 bytes[QJ_MONGODB_CHUNK];
+};
+
+/* Room for a part of a message while it is looked at. */
+static __always_inline struct mongodb_chunk *mongodb_chunk(struct thread_state *thread)
+{
+	_Static_assert(sizeof(struct mongodb_chunk) <= sizeof(thread->reply), "no room");
+	return (struct mongodb_chunk *)thread->reply;
+}
+
+struct mongodb_connections_map {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct mongodb_connection);
+};
+extern struct mongodb_connections_map mongodb_connections SEC(".maps");
+
+/* The command that opened a cursor: the shape of later getMores is of both. */
+struct mongodb_cursor_key {
+	__u64 cursor;
+	__u32 tgid; /* servers number their cursors by themselves */
+	__u32 reserved;
+};
+
+struct mongodb_cursors_map {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct mongodb_cursor_key);
+	__type(value, __u64); /* shape */
+};
+extern struct mongodb_cursors_map mongodb_cursors SEC(".maps");
+
+/* In mongodb_reply.bpf.c: a getMore, and the shape it has by itself, get those of their cursor. */
+extern int mongodb_cursor_join(struct qj_mongodb *message, __u64 *shape);
+/* In mongodb_text.bpf.c, so that the verifier looks at it once. Returns how many bytes it took. */
+extern int feed_mongodb(struct qj_mongodb *message, struct mongodb_chunk *chunk, __u32 bytes);
+/*
+ * Tells what the thread's shape was made from, if it has not been told: the body's bytes at `addr`.
+ * What is compressed gets a shape of its own, if that can be told. Returns whether it is known.
+ */
+extern int tell_mongodb(struct qj_cpu_state *cpu, struct thread_state *thread,
+			struct qj_mongodb *message, __u64 addr);
+
+/*
+ * If the client compressed this message by Snappy it becomes what it was: its body's first bytes,
+ * which came at `addr`, are in the CPU's buffer from then on, until the program ends. Returns 0.
+ */
+extern int unpack_mongodb(struct qj_mongodb *message, struct mongodb_chunk *chunk, __u64 addr);
+/* Tells what a command's comment says of the query that this thread serves: tags. */
+extern int tell_mongodb_comment(struct qj_cpu_state *cpu, struct thread_state *thread,
+				const struct qj_mongodb *message, __u64 addr);
+
+#endif

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/*
+ * The symbol rung for MongoDB: handleRequest() is entered with every request's plain message,
+ * whatever came over the wire, and left with the reply, which its thread then sends.
+ *
+ * The server also asks itself (DBDirectClient): within a request that is part of it; on threads
+ * of its own it is background.
+ */
+#include "reply.bpf.h"
+
+#define MONGODB_WALK_MAX (QJ_MONGODB_BODY + 64) /* at least a byte each */
+
+/*
+ * Message has one member, SharedBuffer, and that a pointer to a Holder, behind which the bytes lie
+ * (util/shared_buffer.h, rpc/message.h): a count, and since 3.5 the capacity.
+ */
+#define MONGODB_HOLDER_BYTES 8
+
+struct mongodb_read {
+	struct thread_state *thread;
+	struct qj_mongodb message;
+	__u64 addr;
+};
+
+/* Threads that serve clients are called conn1, conn2, … (transport/service_executor_utils.cpp). */
+static __always_inline bool serves_client(const struct task_struct *task)
+{
+	return task->comm[0] == 'c' && task->comm[1] == 'o' && task->comm[2] == 'n' &&
+	       task->comm[3] == 'n';
+}
+
+static __always_inline struct thread_state *mongodb_client_thread(void)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct thread_state *thread = thread_of(task);
+
+	if (!thread || thread->server_kind != QJ_SERVER_MONGODB || thread->rung != QJ_RUNG_SYMBOL ||
+	    !serves_client(task))
+		return 0;
+	return thread;
+}
+
+static long mongodb_look(__u32 i, struct mongodb_read *read)
+{
+	struct qj_mongodb *m = &read->message;
+	__u64 bytes;
+
+	if (!m->left)
+		return 1;
+	bytes = qj_mongodb_unseen(m);
+	if (bytes) {
+		qj_mongodb_pass(m, bytes);
+	} else {
+		struct mongodb_chunk *chunk = mongodb_chunk(read->thread);
+
+		bytes = at_most(m->left, sizeof(chunk->bytes));
+		if (bpf_probe_read_user(chunk->bytes, bytes, (const void *)read->addr))
+			return 1;
+		bytes = feed_mongodb(m, chunk, bytes);
+		if (!bytes)
+			return 1;
+	}
+	read->addr += bytes;
+	return 0;
+}
+
+/* The request's message, plain: its shape. */
+static __always_inline void mongodb_message(struct qj_cpu_state *cpu, struct thread_state *thread,
+					    __u64 message)
+{
+	struct mongodb_read read = {.thread = thread};
+	__u32 header[4] = {};
+	__u64 holder = 0;
+
+	bpf_probe_read_user(&holder, sizeof(holder), (const void *)message);
+	read.addr = holder + MONGODB_HOLDER_BYTES;
+	bpf_probe_read_user(header, sizeof(header), (const void *)read.addr);
+	thread->request = header[1];
+	thread->cursor = 0;
+	thread->asked = 0;
+	header[2] = 0; /* what goes on by itself (exhaust) bears the id of its last reply */
+	if (!holder || !qj_mongodb_plausible(header)) {
+		count_loss(cpu, QJ_LOSS_TEXT);
+		thread->flags |= QJ_QUERY_NO_TEXT;
+		return;
+	}
+	read.addr += QJ_MONGODB_HEADER;
+	thread->text_addr = read.addr;
+	thread->statement_bytes = header[0];
+	qj_mongodb_begin(&read.message, plan.seed, header);
+	bpf_loop(MONGODB_WALK_MAX, mongodb_look, &read, 0);
+	if (read.message.left) {
+		count_loss(cpu, QJ_LOSS_TEXT);
+		thread->flags |= QJ_QUERY_NO_TEXT;
+		return;
+	}
+	thread->shape = qj_mongodb_end(&read.message);
+	thread->cursor = read.message.cursor;
+	thread->asked = read.message.command;
+	mongodb_cursor_join(&read.message, &thread->shape);
+	if (read.message.at == QJ_MONGODB_AT_CUT)
+		thread->flags |= QJ_QUERY_TRUNCATED;
+	tell_mongodb(cpu, thread, &read.message, thread->text_addr);
+	if (read.message.comment_bytes)
+		tell_mongodb_comment(cpu, thread, &read.message, thread->text_addr);
+	label_query(cpu, thread);
+	if (thread->phase != PHASE_READY && qj_mongodb_is_hello(&read.message)) {
+		thread->phase = PHASE_READY;
+		emit_session(cpu, thread, QJ_SESSION_OPEN, thread->text_addr, read.message.body);
+	}
+}
+
+/*
+ * DbResponse or Future<DbResponse> handleRequest(OperationContext *, const Message &): what it
+ * returns has a destructor, so its place is the first argument (Itanium C++ ABI, "Return Values").
+ */
+SEC("?uprobe")
+int BPF_KPROBE(on_mongodb_request, __u64 result, __u64 self, __u64 operation, __u64 message)
+{
+	struct thread_state *thread = mongodb_client_thread();
+	struct qj_cpu_state *cpu = this_cpu();
+
+	if (!thread)
+		return 0;
+	if (thread->begin_ns) {
+		thread->nested++;
+		return 0;
+	}
+	if (!thread->session) /* a thread serves one connection */
+		thread->session = new_id(cpu);
+	query_begin(cpu, thread, bpf_ktime_get_ns());
+	thread->command = QJ_COMMAND_QUERY;
+	thread->executions = 1;
+	mongodb_message(cpu, thread, message);
+	return 0;
+}
+
+/*
+ * What was returned: DbResponse begins with its Message; a Future that is ready begins with a flag,
+ * behind which is that. Believed where a reply to this very request is found.
+ */
+static __always_inline void mongodb_response(struct thread_state *thread, __u64 result)
+{
+	struct qj_mongodb_reply reply = {};
+	__u64 holders[2] = {}, addr;
+	__u32 header[4];
+
+	bpf_probe_read_user(holders, sizeof(holders), (const void *)result);
+	for (int i = 0; i < 2; i++) {
+		addr = holders[i] + MONGODB_HOLDER_BYTES;
+		if (bpf_probe_read_user(header, sizeof(header), (const void *)addr) ||
+		    header[2] != thread->request || header[3] != QJ_MONGODB_MSG)
+			continue;
+		qj_mongodb_reply_begin(&reply, thread->request);
+		mongodb_reply_take(thread, &reply, addr, at_most(header[0], QJ_MONGODB_MAX));
+		thread->flags |= mongodb_outcome(&reply);
+		thread->flags |= mongodb_rows(&reply, thread->asked, &thread->rows);
+		mongodb_cursor_learn(&reply, thread->cursor, thread->shape);
+		return;
+	}
+}
+
+/* The thread goes on with sending the reply: that is the request's work too. */
+SEC("?uretprobe")
+int BPF_KRETPROBE(on_mongodb_done, __u64 result)
+{
+	struct thread_state *thread = mongodb_client_thread();
+
+	if (!thread || !thread->begin_ns)
+		return 0;
+	if (thread->nested) {
+		thread->nested--;
+		return 0;
+	}
+	mongodb_response(thread, result);
+	query_end(this_cpu(), thread, bpf_ktime_get_ns());
+	return 0;
+}

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* What mongodb_shape.h hashes of a message, and what it keeps of one between two pieces. */
+#ifndef QJ_MONGODB_SYMBOLS_H
+#define QJ_MONGODB_SYMBOLS_H
+
+#include "core/shape_hash.h"
+
+#define QJ_MONGODB_HEADER      16
+#define QJ_MONGODB_COMPRESSION 9	/* then of OP_COMPRESSED: opcode, size, compressor */
+#define QJ_MONGODB_BODY	       4080	/* bytes behind the header that are looked at, and told */
+#define QJ_MONGODB_MAX	       48000000 /* MaxMessageSizeBytes of rpc/message.h */
+#define QJ_MONGODB_DEPTH       62
+
+#define QJ_MONGODB_HAS_CHECKSUM 1 /* flag of OP_MSG: four bytes end the message */
+
+enum qj_mongodb_opcode {
+	QJ_MONGODB_UPDATE = 2001, /* 2001 to 2007: as clients before 3.6 wrote and asked */
+	QJ_MONGODB_QUERY = 2004,
+	QJ_MONGODB_KILL_CURSORS = 2007,
+	QJ_MONGODB_COMPRESSED = 2012,
+	QJ_MONGODB_MSG = 2013,
+};
+
+/* What is hashed, beside the 256 bytes of keys and of the texts that are kept. */
+enum qj_mongodb_symbol {
+	QJ_MONGODB_VALUE = 0x100, /* a value, left out; of several in a row in an array, one */
+	QJ_MONGODB_TEXT,	  /* a text that is kept follows, its NUL with it */
+	QJ_MONGODB_DOCUMENT,
+	QJ_MONGODB_ARRAY,
+	QJ_MONGODB_END,		 /* of a document or an array */
+	QJ_MONGODB_BODY_SECTION, /* a section of OP_MSG: one document */
+	QJ_MONGODB_ITEMS,	 /* a section: its name's bytes follow, then its documents */
+	QJ_MONGODB_NAMED,	 /* behind that name */
+	QJ_MONGODB_CUT,		 /* the message goes on */
+	QJ_MONGODB_BAD,		 /* what follows is no document */
+};
+
+enum qj_mongodb_at {
+	QJ_MONGODB_AT_FLAGS = 0,
+	QJ_MONGODB_AT_SECTION,
+	QJ_MONGODB_AT_ITEMS_SIZE,
+	QJ_MONGODB_AT_ITEMS_NAME,
+	QJ_MONGODB_AT_LENGTH, /* of a document */
+	QJ_MONGODB_AT_TYPE,
+	QJ_MONGODB_AT_KEY,
+	QJ_MONGODB_AT_SIZE, /* of a value */
+	QJ_MONGODB_AT_KEPT, /* in a text that is kept */
+	QJ_MONGODB_AT_REGEX,
+	QJ_MONGODB_AT_CURSOR,	  /* in the number that a getMore begins with */
+	QJ_MONGODB_AT_NAMESPACE,  /* of OP_QUERY */
+	QJ_MONGODB_AT_COMPRESSOR, /* of OP_COMPRESSED */
+	QJ_MONGODB_AT_DONE,
+	QJ_MONGODB_AT_BAD,
+	QJ_MONGODB_AT_CUT,
+};
+
+struct qj_mongodb {
+	__u64 hash;
+	__u64 key;	 /* odd */
+	__u64 outer;	 /* hash up to the present item of a section */
+	__u64 last_item; /* hash of the one before: equal ones in a row count once */
+	__u64 arrays;	 /* bit of a depth: it is an array */
+	__u64 values;	 /* bit of a depth: the last thing in this array was a value */
+	__u64 cursor;	 /* of a getMore ... */
+	__u64 origin;	 /* ... and the shape of the command that opened it; 0 not known */
+	__u32 opcode;
+	__u32 body;   /* bytes of the message behind its header */
+	__u32 left;   /* of them, still to come */
+	__u32 skip;   /* bytes to pass over */
+	__u32 items;  /* value of `left` where the section ends */
+	__u32 number; /* little-endian, so far; or how many bytes of a text are left */
+	__u32 name;   /* hash of the present key */
+	__u32 flags;
+	__u32 command;	     /* hash of the body's first key */
+	__u32 comment;	     /* where in the body the text of its `comment` is, if it is one ... */
+	__u32 comment_bytes; /* ... and how long that is, its NUL with it */
+	__u32 reserved;
+	__u8 at;     /* enum qj_mongodb_at */
+	__u8 digits; /* of `number` */
+	__u8 type;   /* of the element */
+	__u8 depth;  /* of open documents */
+	__u8 first;  /* the body's next element is its first */
+	__u8 kept;   /* the value is a text that is kept */
+	__u8 in_items;
+	__u8 inflated; /* the body's bytes are in the CPU's buffer */
+};
+
+/* Commands that write documents, by the FNV-1a of their names. */
+enum qj_mongodb_asks {
+	QJ_MONGODB_ASKS_INSERT = 0xc6a39628,
+	QJ_MONGODB_ASKS_UPDATE = 0x280f9474,
+	QJ_MONGODB_ASKS_DELETE = 0x67c2444a,
+};
+
+/* Keys are told apart by FNV-1a, 32 bits; qjoule.shapes.mongodb does the same. */
+#define QJ_MONGODB_FNV	     0x811c9dc5u
+#define QJ_MONGODB_FNV_PRIME 0x01000193u
+
+static __always_inline __u32 qj_mongodb_name(__u32 name, __u8 byte)
+{
+	return (name ^ byte) * QJ_MONGODB_FNV_PRIME;
+}
+
+/* Keys of a command whose texts are names: $db, collection, key (of distinct), ns. */
+static __always_inline int qj_mongodb_is_kept(__u32 name)
+{
+	return name == 0x264536b5u || name == 0x7fad8491u || name == 0x6815c86cu ||
+	       name == 0x463643e6u;
+}
+
+/*
+ * Keys of a command whose documents are values or nobody's business: documents, document, comment,
+ * lsid, $clusterTime, client, speculativeAuthenticate.
+ */
+static __always_inline int qj_mongodb_is_value(__u32 name)
+{
+	return name == 0x009017e5u || name == 0x96234bd4u || name == 0x67a6c45eu ||
+	       name == 0x67fac355u || name == 0x66442be2u || name == 0x8f929c1eu ||
+	       name == 0x3ac30b1du;
+}
+
+static __always_inline int qj_mongodb_is_comment(__u32 name)
+{
+	return name == 0x67a6c45eu;
+}
+
+/* A client's first command: hello, isMaster, ismaster. */
+static __always_inline int qj_mongodb_is_hello(const struct qj_mongodb *m)
+{
+	return m->command == 0x4f9f2cabu || m->command == 0x7428ce83u || m->command == 0x86cd9163u;
+}
+
+static __always_inline int qj_mongodb_is_more(const struct qj_mongodb *m)
+{
+	return m->command == 0x79f5aae2u; /* getMore */
+}
+
+static __always_inline void qj_mongodb_emit(struct qj_mongodb *m, __u64 symbol)
+{
+	m->hash = qj_shape_step(m->hash, symbol, m->key);
+}
+
+static __always_inline void qj_mongodb_bad(struct qj_mongodb *m)
+{
+	m->at = QJ_MONGODB_AT_BAD;
+	m->skip = m->left;
+}
+
+/* Gathers four bytes, least first; true once they are there. */
+static __always_inline int qj_mongodb_number(struct qj_mongodb *m, __u8 byte)
+{
+	if (!m->digits)
+		m->number = 0;
+	m->number |= (__u32)byte << (8 * (m->digits & 3));
+	m->digits = (m->digits + 1) & 3;
+	return !m->digits;
+}
+
+#endif /* QJ_MONGODB_SYMBOLS_H */

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/*
+ * Statements of stored procedures, functions and triggers, where they are asked for: each is an
+ * instruction that MySQL and MariaDB execute by sp_instr_stmt::execute() (sql/sp_instr.cc,
+ * sql/sp_head.cc), which first gives its text to alloc_query(), as written in the procedure.
+ *
+ * What such a statement executes itself is its own work. It is told by the stack, so nothing goes
+ * wrong for good if a return is missed (the kernel follows 64 of them in one another).
+ */
+#include "command.bpf.h"
+
+static __always_inline struct thread_state *calling_thread(void)
+{
+	struct thread_state *thread = thread_of(bpf_get_current_task_btf());
+
+	return thread && thread->server_kind == QJ_SERVER_MYSQL && thread->begin_ns &&
+		       !thread->borrowed
+		   ? thread
+		   : 0;
+}
+
+static __always_inline void end(struct qj_cpu_state *cpu, struct thread_state *thread)
+{
+	__u64 now = bpf_ktime_get_ns();
+
+	child_told(cpu, thread, now);
+	claim_stretch(cpu, thread, now);
+}
+
+/* sp_instr_stmt::execute(THD *, uint *) */
+SEC("?uprobe")
+int BPF_KPROBE(on_child_begins)
+{
+	struct thread_state *thread = calling_thread();
+	struct qj_cpu_state *cpu = this_cpu();
+	__u64 stack = PT_REGS_SP(ctx);
+
+	if (!thread)
+		return 0;
+	if (thread->caller.query) {
+		if (stack < thread->caller.stack)
+			return 0;
+		end(cpu, thread);
+	}
+	thread->caller.stack = stack;
+	child_begin(cpu, thread, bpf_ktime_get_ns());
+	return 0;
+}
+
+/* alloc_query(THD *, const char *text, size_t length): the first one within is the child's. */
+SEC("?uprobe")
+int BPF_KPROBE(on_child_text, __u64 thd, __u64 text, __u64 length)
+{
+	struct thread_state *thread = calling_thread();
+	struct qj_cpu_state *cpu = this_cpu();
+
+	if (!thread || !thread->caller.query || thread->statement_bytes || !length ||
+	    length > 0xffffffff)
+		return 0;
+	thread->flags &= ~QJ_QUERY_NO_TEXT;
+	statement_begin(thread, QJ_DIALECT_MYSQL, text, length);
+	statement_feed(cpu, thread, text, length);
+	label_query(cpu, thread);
+	return 0;
+}
+
+SEC("?uretprobe")
+int BPF_KRETPROBE(on_child_ends)
+{
+	struct thread_state *thread = calling_thread();
+
+	if (thread && thread->caller.query && PT_REGS_SP(ctx) > thread->caller.stack)
+		end(this_cpu(), thread);
+	return 0;
+}

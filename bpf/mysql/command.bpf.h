@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* What a MySQL client's packets ask for: commands, and the login. */
+#ifndef QJOULE_MYSQL_COMMAND_BPF_H
+#define QJOULE_MYSQL_COMMAND_BPF_H
+
+#include "execution.bpf.h"
+#include "reply.bpf.h"
+
+/* Of every command, what is read of it lies in its first bytes. */
+#define MYSQL_FIXED_BYTES 8
+
+#define MYSQL_CLIENT_COMPRESS	 (1u << 5)
+#define MYSQL_CLIENT_PROTOCOL_41 (1u << 9)
+#define MYSQL_CLIENT_SSL	 (1u << 11)
+#define MYSQL_CLIENT_ZSTD	 (1u << 26)
+
+/* thread->synced tells which part of a packet is next. */
+enum mysql_expect {
+	MYSQL_SKIP = 0,
+	MYSQL_COMMAND,
+	MYSQL_LOGIN,
+	MYSQL_TEXT,
+};
+
+/*
+ * A prepared statement is executed, or else served: fetching from it, closing it and the like are
+ * its work, but no execution of it.
+ */
+static __always_inline void mysql_execute(struct qj_cpu_state *cpu, struct thread_state *thread,
+					  __u8 command, __u32 id)
+{
+	thread->command = QJ_COMMAND_EXECUTE;
+	thread->executions = command == MYSQL_STMT_EXECUTE || command == MARIADB_STMT_BULK_EXECUTE;
+	prepared_recall(thread, id);
+	label_query(cpu, thread);
+}
+
+/*
+ * Tags may be behind parameters, once all of the packet is here. Whether the session has query
+ * attributes was said before us, maybe; every client that has them says so in each execution.
+ */
+static __always_inline bool mysql_may_say_tags(const struct thread_state *thread, const __u8 *start)
+{
+	return plan.tags && start[0] == MYSQL_STMT_EXECUTE &&
+	       start[MYSQL_EXECUTE_FLAGS] & MYSQL_COUNT_AVAILABLE &&
+	       thread->length < MYSQL_PACKET_MAX;
+}
+
+/*
+ * Values of a statement that came before its execution are not in that one's packet, whose other
+ * values would pass for them. Of several such statements the session is not read any more.
+ */
+static __always_inline void mysql_long_data(struct thread_state *thread, __u8 command, __u32 id)
+{
+	if (command == MYSQL_STMT_SEND_LONG_DATA)
+		thread->long_data = thread->long_data && thread->long_data != id ? ~0u : id;
+	else if (command != MYSQL_STMT_FETCH && thread->long_data == id)
+		thread->long_data = 0;
+}
+
+/* Whoever goes, or logs in anew, leaves no transaction behind. */
+static __always_inline void mysql_ends_transaction(struct thread_state *thread, __u32 command)
+{
+	if (command == MYSQL_QUIT || command == MYSQL_CHANGE_USER ||
+	    command == MYSQL_RESET_CONNECTION)
+		thread->flags |= QJ_QUERY_NO_TRANSACTION;
+}
+
+/* A replica has asked for the binary log: until it goes, its thread works for no query. */
+static __always_inline void mysql_dump(struct qj_cpu_state *cpu, struct thread_state *thread,
+				       __u64 now)
+{
+	thread->dumps = 1;
+	emit_role(cpu, thread);
+	query_release(cpu, thread, now);
+}
+
+static __always_inline void mysql_dumped(struct qj_cpu_state *cpu, struct thread_state *thread)
+{
+	thread->dumps = 0;
+	emit_role(cpu, thread);
+}
+
+/* True once there are `wanted` bytes of a packet, or all that it has. */
+static __always_inline bool mysql_is_here(const struct thread_state *thread, __u32 bytes,
+					  __u32 wanted)
+{
+	return bytes >= wanted || bytes >= thread->length;
+}
+
+/* The handshake's response has 23 unused bytes, of which MariaDB uses the last four. */
+#define MYSQL_LOGIN_UNUSED_AT	 9
+#define MYSQL_LOGIN_UNUSED_WORDS 2 /* of 8 bytes */
+
+static __always_inline void mysql_login(struct qj_cpu_state *cpu, struct thread_state *thread,
+					__u64 addr, __u32 bytes)
+{
+	__u64 unused[MYSQL_LOGIN_UNUSED_WORDS] = {};
+	__u32 capabilities = 0, hidden = MYSQL_CLIENT_SSL | MYSQL_CLIENT_COMPRESS;
+	bool is_41;
+
+	if (!mysql_is_here(thread, bytes, QJ_STARTUP_BYTES))
+		return;
+	thread->synced = MYSQL_SKIP;
+	bpf_probe_read_user(&capabilities, sizeof(capabilities), (const void *)addr);
+	bpf_probe_read_user(unused, sizeof(unused), (const void *)(addr + MYSQL_LOGIN_UNUSED_AT));
+	is_41 = capabilities & MYSQL_CLIENT_PROTOCOL_41;
+	/* The packet may be any, where we came in the middle. */
+	if (thread->phase == PHASE_UNKNOWN &&
+	    (!is_41 || bytes < MYSQL_LOGIN_UNUSED_AT + sizeof(unused) || unused[0] || unused[1])) {
+		query_release(cpu, thread, bpf_ktime_get_ns());
+		return;
+	}
+	thread->phase = PHASE_STARTUP;
+	if (is_41) /* before, capabilities had 16 bits */
+		hidden |= MYSQL_CLIENT_ZSTD;
+	if (capabilities & hidden)
+		session_opaque(cpu, thread);
+	else
+		emit_session(cpu, thread, QJ_SESSION_OPEN, addr, bytes);
+}
+
+/* A text's first bytes are at `addr`, `bytes` of its `length`. */
+static __always_inline void mysql_text(struct qj_cpu_state *cpu, struct thread_state *thread,
+				       __u64 addr, __u32 bytes, __u32 length)
+{
+	statement_begin(thread, QJ_DIALECT_MYSQL, addr, length);
+	if (!statement_feed(cpu, thread, addr, bytes))
+		thread->synced = MYSQL_TEXT;
+	label_query(cpu, thread);
+}
+
+/* Where a COM_QUERY's text begins; false if that cannot be said before more of it is here. */
+static __always_inline bool mysql_finds_text(const struct thread_state *thread, const __u8 *start,
+					     __u64 addr, __u32 bytes, __u32 *text)
+{
+	*text = 1;
+	if (!mysql_has_attributes(start))
+		return true;
+	*text = mysql_behind_attributes(addr, bytes, start[1]);
+	return *text != MYSQL_ATTRIBUTES_WRONG || bytes >= thread->length;
+}
+
+static __always_inline void mysql_query(struct qj_cpu_state *cpu, struct thread_state *thread,
+					__u64 addr, __u32 bytes, __u32 text)
+{
+	thread->command = QJ_COMMAND_QUERY;
+	thread->executions = 1;
+	if (text == MYSQL_ATTRIBUTES_WRONG) {
+		count_loss(cpu, QJ_LOSS_TEXT);
+		thread->flags |= QJ_QUERY_NO_TEXT;
+	} else if (text <= bytes && text <= thread->length) {
+		mysql_text(cpu, thread, addr + text, bytes - text, thread->length - text);
+	}
+}
+
+/* The name of a database, or a user's login, is to hold from here on if the server agrees. */
+static __always_inline void mysql_changes(struct qj_cpu_state *cpu, struct thread_state *thread,
+					  __u32 event, __u64 addr, __u32 bytes)
+{
+	thread->changes = 1;
+	emit_session(cpu, thread, event, addr + 1, bytes - 1);
+}
+
+/* A command that names a prepared statement; its packet is here so far as it is read. */
+static __always_inline void mysql_statement(struct qj_cpu_state *cpu, struct thread_state *thread,
+					    const __u8 *start, __u64 addr)
+{
+	__u32 id = start[1] | start[2] << 8 | start[3] << 16 | (__u32)start[4] << 24;
+
+	mysql_execute(cpu, thread, start[0], id);
+	if (mysql_may_say_tags(thread, start) && thread->long_data != id &&
+	    thread->long_data != ~0u)
+		mysql_execution_tags(cpu, thread, addr, thread->length, 0);
+	mysql_long_data(thread, start[0], id);
+}
+
+static __always_inline void mysql_command(struct qj_cpu_state *cpu, struct thread_state *thread,
+					  __u64 addr, __u32 bytes)
+{
+	__u8 start[MYSQL_FIXED_BYTES] = {};
+	__u32 text = 0;
+
+	if (!mysql_is_here(thread, bytes, MYSQL_FIXED_BYTES))
+		return;
+	bpf_probe_read_user(start, at_most(bytes, sizeof(start)), (const void *)addr);
+	if ((start[0] == MYSQL_INIT_DB || start[0] == MYSQL_CHANGE_USER) &&
+	    !mysql_is_here(thread, bytes, QJ_STARTUP_BYTES))
+		return;
+	if (mysql_may_say_tags(thread, start) && !mysql_is_here(thread, bytes, thread->length))
+		return;
+	if (start[0] == MYSQL_QUERY && !mysql_finds_text(thread, start, addr, bytes, &text))
+		return;
+	if (start[0] == MYSQL_QUERY && mysql_has_attributes(start))
+		mysql_tags(cpu, thread, addr, start[1], text);
+	thread->synced = MYSQL_SKIP;
+	mysql_ends_transaction(thread, start[0]);
+	switch (start[0]) {
+	case MYSQL_QUERY:
+		mysql_query(cpu, thread, addr, bytes, text);
+		break;
+	case MYSQL_STMT_PREPARE:
+		thread->command = QJ_COMMAND_PREPARE;
+		mysql_text(cpu, thread, addr + 1, bytes - 1, thread->length - 1);
+		break;
+	case MYSQL_STMT_EXECUTE:
+	case MARIADB_STMT_BULK_EXECUTE:
+	case MYSQL_STMT_FETCH:
+	case MYSQL_STMT_RESET:
+	case MYSQL_STMT_CLOSE:
+	case MYSQL_STMT_SEND_LONG_DATA:
+		mysql_statement(cpu, thread, start, addr);
+		break;
+	case MYSQL_INIT_DB:
+		mysql_changes(cpu, thread, QJ_SESSION_DATABASE, addr, bytes);
+		break;
+	case MYSQL_CHANGE_USER:
+		thread->command = QJ_COMMAND_CONNECT;
+		mysql_changes(cpu, thread, QJ_SESSION_USER, addr, bytes);
+		break;
+	case MYSQL_BINLOG_DUMP:
+	case MYSQL_BINLOG_DUMP_GTID:
+		mysql_dump(cpu, thread, bpf_ktime_get_ns());
+		break;
+	}
+}
+
+#endif

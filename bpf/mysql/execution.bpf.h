@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/*
+ * Tags in a COM_STMT_EXECUTE: query attributes are parameters that have names, behind those of the
+ * statement itself, which have none as a rule. The statement's own values differ with each
+ * execution and are passed over: of those from the first name of ours on a block is made as
+ * COM_QUERY has it, so that equal tags are equal however they came. Types and names are in every
+ * packet that has attributes: a server refuses attributes without types, also where it knows the
+ * parameters' own from an earlier execution. MySQL Source Code Documentation, "COM_STMT_EXECUTE";
+ * parse_query_bind_params(), sql/protocol_classic.cc.
+ */
+#ifndef QJOULE_MYSQL_EXECUTION_BPF_H
+#define QJOULE_MYSQL_EXECUTION_BPF_H
+
+#include "attributes.bpf.h"
+
+#define MYSQL_PARAMETERS_MAX 128 /* that are passed over; their count has one byte */
+
+/* Where things are in the packet: command, id, flags, count of iterations, count, NULLs. */
+#define MYSQL_EXECUTE_FLAGS 5
+#define MYSQL_EXECUTE_COUNT 10
+#define MYSQL_EXECUTE_NULLS 11
+
+#define MYSQL_COUNT_AVAILABLE 8 /* PARAMETER_COUNT_AVAILABLE, include/mysql_com.h */
+
+/* struct PS_PARAM, include/mysql/com_data.h, from 8.0.23 on. */
+#define MYSQL_PS_PARAM_BYTES 48
+#define MYSQL_PS_PARAM_VALUE 16 /* 0: it is NULL, or came with COM_STMT_SEND_LONG_DATA */
+#define MYSQL_PS_PARAM_NAME  32 /* where it is in the packet; 0: it has none */
+
+struct mysql_parameters {
+	struct mysql_attributes every;
+	__u64 known;  /* the server's struct PS_PARAM of each; 0: only the packet is */
+	__u32 first;  /* number of the first whose name is of a tag */
+	__u32 names;  /* where its type is in the packet, ... */
+	__u32 behind; /* ... what follows all names, ... */
+	__u32 values; /* ... and its value */
+};
+
+static __always_inline __u64 mysql_ps_param(__u64 params, __u32 number, __u32 field)
+{
+	__u64 pointer = 0;
+
+	bpf_probe_read_user(&pointer, sizeof(pointer),
+			    (const void *)(params + number * MYSQL_PS_PARAM_BYTES + field));
+	return pointer;
+}
+
+/* Is the name that follows this type a tag's? Its length has one byte. */
+static __always_inline bool mysql_names_tag(const struct mysql_attributes *a, __u32 type)
+{
+	__u64 name[MYSQL_ATTRIBUTE_BYTES / sizeof(__u64)];
+	__u8 bytes;
+
+	mysql_attribute_read(a, type + 2, (__u8 *)name);
+	bytes = name[0];
+	return bytes >= MYSQL_TAG_PREFIX_BYTES && bytes < 0xfb && name[0] >> 8 == MYSQL_TAG_PREFIX;
+}
+
+static long mysql_parameter_step(__u32 i, struct mysql_parameters *p)
+{
+	struct mysql_attributes *a = &p->every;
+
+	if (i < a->count) {
+		if (p->first == MYSQL_ATTRIBUTES_WRONG && mysql_names_tag(a, a->types)) {
+			p->first = i;
+			p->names = a->types;
+		}
+		return mysql_attribute_step(i, a);
+	}
+	if (i == a->count)
+		p->behind = a->types;
+	if (p->first == MYSQL_ATTRIBUTES_WRONG)
+		return 1;
+	if (i - a->count == p->first)
+		p->values = i == a->count ? p->behind : a->values;
+	a->absent = p->known && i < 2 * a->count &&
+		    !mysql_ps_param(p->known, i - a->count, MYSQL_PS_PARAM_VALUE);
+	return mysql_attribute_step(i, a);
+}
+
+/* The parameters from the first tag on, of which there are `count`, as attributes of a COM_QUERY.
+ */
+static __always_inline void mysql_tags_of(struct qj_cpu_state *cpu, struct thread_state *thread,
+					  const struct mysql_parameters *p, __u32 count)
+{
+	const struct mysql_attributes *a = &p->every;
+	__u64 nulls[MYSQL_ATTRIBUTE_BYTES / sizeof(__u64)];
+	__u32 bytes = (count + 7) / 8; /* of a bitmap for them */
+	struct tags_pieces of = {.dialect = QJ_DIALECT_ATTRIBUTES};
+
+	mysql_attribute_read(a, a->nulls + p->first / 8, (__u8 *)nulls);
+	nulls[0] = nulls[0] >> (p->first & 7) & ((1ULL << (count & 63)) - 1);
+	of.head = count | 1 << 8 | nulls[0] << 16 | 1ULL << (16 + 8 * bytes & 63);
+	of.head_bytes = MYSQL_ATTRIBUTES_NONE + bytes;
+	of.addr[0] = a->addr + p->names;
+	of.bytes[0] = p->behind - p->names;
+	of.addr[1] = a->addr + p->values;
+	of.bytes[1] = a->values - p->values;
+	tags_of_pieces(cpu, thread, &of);
+}
+
+/*
+ * Of an execution whose packet is at `addr`, with its command. `bytes`: its length, or more where
+ * the server has read it already. `known`: as in struct mysql_parameters.
+ */
+static __always_inline void mysql_execution_tags(struct qj_cpu_state *cpu,
+						 struct thread_state *thread, __u64 addr,
+						 __u32 bytes, __u64 known)
+{
+	struct mysql_parameters p = {
+	    .every = {.addr = addr, .bytes = bytes, .nulls = MYSQL_EXECUTE_NULLS},
+	    .known = known,
+	    .first = MYSQL_ATTRIBUTES_WRONG,
+	};
+	struct mysql_attributes *a = &p.every;
+	__u8 byte[MYSQL_ATTRIBUTE_BYTES];
+
+	mysql_attribute_read(a, MYSQL_EXECUTE_COUNT, byte);
+	a->count = byte[0];
+	if (!a->count || a->count > MYSQL_PARAMETERS_MAX)
+		return;
+	a->names = a->types = a->nulls + (a->count + 7) / 8 + 1;
+	mysql_attribute_read(a, a->types - 1, byte);
+	if (byte[0] != 1 || a->types > bytes)
+		return;
+	bpf_loop(2 * MYSQL_PARAMETERS_MAX, mysql_parameter_step, &p, 0);
+	if (p.first == MYSQL_ATTRIBUTES_WRONG || a->values == MYSQL_ATTRIBUTES_WRONG ||
+	    a->count - p.first > MYSQL_ATTRIBUTES_MAX || (!known && a->values != bytes))
+		return;
+	mysql_tags_of(cpu, thread, &p, a->count - p.first);
+}
+
+struct mysql_named {
+	__u64 params;
+	__u64 name; /* of the first parameter that has one; 0 none */
+	__u32 count;
+	__u32 number; /* of that parameter */
+};
+
+static long mysql_named_step(__u32 i, struct mysql_named *named)
+{
+	if (i >= named->count)
+		return 1;
+	named->name = mysql_ps_param(named->params, i, MYSQL_PS_PARAM_NAME);
+	named->number = i;
+	return named->name ? 1 : 0;
+}
+
+/*
+ * Where the packet of an execution is whose parameters a server has parsed; 0: not known. The first
+ * that has a name tells: before it lie types, and lengths of names that are 0. Earlier servers
+ * leave what may be anything where parameters and their names are; of MySQL 5.7 `params` are in the
+ * packet itself. So the packet must be one.
+ */
+static __always_inline __u64 mysql_execution_packet(__u64 params, __u64 count, __u32 id)
+{
+	struct mysql_named named = {.params = params, .count = count};
+	struct __attribute__((packed)) {
+		__u8 command;
+		__u32 id;
+		__u8 flags;
+		__u32 iterations;
+		__u8 count;
+	} head = {}, before = {};
+	__u64 packet;
+
+	if (!count || count > MYSQL_PARAMETERS_MAX)
+		return 0;
+	bpf_probe_read_user(&before, MYSQL_EXECUTE_COUNT,
+			    (const void *)(params - MYSQL_EXECUTE_COUNT));
+	if (before.command == MYSQL_STMT_EXECUTE && before.id == id)
+		return 0;
+	bpf_loop(MYSQL_PARAMETERS_MAX, mysql_named_step, &named, 0);
+	packet = named.name - 3 - 3 * named.number - 1 - (count + 7) / 8 - MYSQL_EXECUTE_NULLS;
+	if (!named.name || bpf_probe_read_user(&head, sizeof(head), (const void *)packet) ||
+	    head.command != MYSQL_STMT_EXECUTE || head.id != id || head.count != count)
+		return 0;
+	return packet;
+}
+
+#endif

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/*
+ * Whose session it is, on the symbol rung: three functions of MySQL and MariaDB that run when a
+ * session begins, or changes hands or its default database, and are given the socket and the names.
+ * So TLS and thread pools hide nothing, no field of a THD is read, and queries run through no
+ * further probe.
+ *
+ * - check_connection() (sql/sql_connect.cc) calls vio_keepalive() for every client, in the thread
+ *   that then has it log in.
+ * - acl_authenticate() (sql/sql_acl.cc, sql/auth/sql_authentication.cc) tells every login and
+ *   COM_CHANGE_USER to general_log_print("%s@%s on %s using %s", user, host, ...), also while there
+ *   is no log, and before it refuses any.
+ * - mysql_change_db() (sql/sql_db.cc) is how a login, COM_INIT_DB, USE and a procedure of another
+ *   database change the default database.
+ */
+#include "core/descriptor.bpf.h"
+#include "command.bpf.h"
+
+#define LOGIN_FORMAT_BYTES 6
+
+/* LEX_CSTRING: include/m_string.h, include/mysql/mysql_lex_string.h */
+struct mysql_name {
+	__u64 text;
+	__u64 length;
+};
+
+static __always_inline struct thread_state *symbol_thread(void)
+{
+	struct thread_state *thread = thread_of(bpf_get_current_task_btf());
+
+	return thread && thread->rung == QJ_RUNG_SYMBOL && thread->server_kind == QJ_SERVER_MYSQL
+		   ? thread
+		   : 0;
+}
+
+/* COM_CHANGE_USER is being executed: if it is refused, MariaDB's session goes on as it was. */
+static __always_inline bool changes_user(const struct thread_state *thread)
+{
+	return thread->begin_ns && thread->command == QJ_COMMAND_CONNECT;
+}
+
+/* In a thread pool the thread's own session may be another one. */
+static __always_inline void tell(struct thread_state *thread, __u64 session, __u32 event,
+				 __u64 addr, __u32 bytes)
+{
+	emit_session_of(this_cpu(), thread, session, event, addr, bytes);
+}
+
+/* Other lines of the log have other formats. */
+static __always_inline bool is_login(__u64 format)
+{
+	static const char begins[LOGIN_FORMAT_BYTES] = {'%', 's', '@', '%', 's', ' '};
+	char found[LOGIN_FORMAT_BYTES] = {};
+
+	bpf_probe_read_user(found, sizeof(found), (const void *)format);
+	for (int i = 0; i < LOGIN_FORMAT_BYTES; i++)
+		if (found[i] != begins[i])
+			return false;
+	return true;
+}
+
+/* vio_keepalive(Vio *, bool). A Vio begins with its socket's descriptor (include/violite.h). */
+SEC("?uprobe")
+int BPF_KPROBE(on_client, __u64 vio)
+{
+	struct thread_state *thread = symbol_thread();
+	__s32 fd = -1;
+
+	if (!thread)
+		return 0;
+	if (thread->query && !thread->begin_ns) /* a thread that had a client before */
+		query_release(this_cpu(), thread, bpf_ktime_get_ns());
+	bpf_probe_read_user(&fd, sizeof(fd), (const void *)vio);
+	thread->socket = socket_of(fd);
+	return 0;
+}
+
+/* What is told is a COM_CHANGE_USER that ends behind the user. */
+static __always_inline void log_line(__u64 thd, __u64 format, __u64 user)
+{
+	struct thread_state *thread = symbol_thread();
+
+	if (!thread || !is_login(format))
+		return;
+	if (thread->socket && !changes_user(thread))
+		tell(thread, session_of(thd), QJ_SESSION_MET, 0, 0);
+	thread->socket = 0; /* the thread's next login has another */
+	if (changes_user(thread))
+		thread->changes = 1;
+	tell(thread, session_of(thd), QJ_SESSION_USER, user,
+	     string_bytes(thread, user, sizeof(thread->reply)));
+}
+
+/* MariaDB, MySQL 5.6: general_log_print(THD *, command, format, ...). */
+SEC("?uprobe")
+int BPF_KPROBE(on_log_thd_first, __u64 thd, __u64 command, __u64 format, __u64 user)
+{
+	log_line(thd, format, user);
+	return 0;
+}
+
+/* MySQL 5.7 and later: Query_logger::general_log_print(THD *, command, format, ...). */
+SEC("?uprobe")
+int BPF_KPROBE(on_log_logger_first, __u64 logger, __u64 thd, __u64 command, __u64 format,
+	       __u64 user)
+{
+	log_line(thd, format, user);
+	return 0;
+}
+
+/* mysql_change_db(THD *, const LEX_CSTRING *, bool force) */
+SEC("?uprobe")
+int BPF_KPROBE(on_database, __u64 thd, __u64 lex_string)
+{
+	struct thread_state *thread = symbol_thread();
+	struct mysql_name name = {};
+
+	if (!thread)
+		return 0;
+	bpf_probe_read_user(&name, sizeof(name), (const void *)lex_string);
+	thread->changing = session_of(thd);
+	tell(thread, thread->changing, QJ_SESSION_DATABASE, name.text,
+	     at_most(name.length, QJ_STARTUP_BYTES));
+	return 0;
+}
+
+/*
+ * True: the database was refused. Of COM_CHANGE_USER that refuses the user too; whose session it
+ * then is depends on the server, so nobody's.
+ */
+SEC("?uretprobe")
+int BPF_KRETPROBE(on_database_end, int result)
+{
+	struct thread_state *thread = symbol_thread();
+
+	if (!thread || !thread->changing)
+		return 0;
+	if ((__u8)result && changes_user(thread)) {
+		thread->changes = 0;
+		tell(thread, thread->changing, QJ_SESSION_USER, 0, 0);
+	} else if ((__u8)result) {
+		tell(thread, thread->changing, QJ_SESSION_KEPT, 0, 0);
+	}
+	thread->changing = 0;
+	return 0;
+}

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/*
+ * The symbol rung for MySQL and MariaDB: dispatch_command() is entered with every command's plain
+ * text, whatever the transport, and left when its reply has been sent.
+ */
+#include "command.bpf.h"
+#include "core/parallel.bpf.h"
+
+#define MARIADB_WOULD_BLOCK 2 /* enum dispatch_command_return, sql/sql_parse.h */
+
+/* MySQL's union COM_DATA (include/mysql/com_data.h): the parts that we read. */
+struct mysql_com_query {
+	__u64 text;
+	__u32 length;
+	__u32 reserved;
+	__u64 attributes; /* from 8.0.23 on, as their count: of struct PS_PARAM */
+	__u64 count;
+};
+
+struct mysql_com_execute {
+	__u64 statement_id;
+	__u64 flags;
+	__u64 parameters; /* from 8.0.23 on, as their count: of struct PS_PARAM */
+	__u64 count;
+};
+
+static __always_inline bool is_pool(const struct thread_state *thread)
+{
+	return plan.servers[(thread->server - 1) & (QJ_MAX_SERVERS - 1)].pool;
+}
+
+/* A command that was suspended, perhaps on another thread, goes on here. */
+static __always_inline bool resume(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 now)
+{
+	struct suspended_query *was = bpf_map_lookup_elem(&suspended, &thread->session);
+
+	if (!was)
+		return false;
+	thread->query = was->query;
+	thread->begin_ns = was->begin_ns;
+	thread->shape = was->shape;
+	thread->reply_addr = was->reply_addr;
+	thread->tags = was->tags;
+	thread->executions = was->executions;
+	thread->flags = was->flags | QJ_QUERY_RESUMED;
+	thread->statement_bytes = was->statement_bytes;
+	thread->command = was->command;
+	bpf_map_delete_elem(&suspended, &thread->session);
+	claim_stretch(cpu, thread, now);
+	return true;
+}
+
+static __always_inline void suspend(struct qj_cpu_state *cpu, struct thread_state *thread,
+				    __u64 now)
+{
+	struct suspended_query is = {
+	    .query = thread->query,
+	    .begin_ns = thread->begin_ns,
+	    .shape = thread->shape,
+	    .reply_addr = thread->reply_addr,
+	    .tags = thread->tags,
+	    .executions = thread->executions,
+	    .flags = thread->flags,
+	    .statement_bytes = thread->statement_bytes,
+	    .command = thread->command,
+	};
+
+	bpf_map_update_elem(&suspended, &thread->session, &is, BPF_ANY);
+	query_release(cpu, thread, now);
+}
+
+static __always_inline struct thread_state *begin(__u64 thd, struct qj_cpu_state **cpu,
+						  bool *resumed)
+{
+	struct thread_state *thread = thread_of(bpf_get_current_task_btf());
+	__u64 now, session;
+
+	if (!thread || thread->rung != QJ_RUNG_SYMBOL)
+		return 0;
+	now = bpf_ktime_get_ns();
+	*cpu = this_cpu();
+	session = session_of(thd);
+	if (thread->session != session)
+		thread->query = 0; /* since its last command the thread may have had it log in */
+	thread->session = session;
+	*resumed = is_pool(thread) && resume(*cpu, thread, now);
+	if (!*resumed)
+		query_begin(*cpu, thread, now);
+	return thread;
+}
+
+static __always_inline void text_command(struct qj_cpu_state *cpu, struct thread_state *thread,
+					 __u8 command, __u64 text, __u32 length)
+{
+	thread->command = command == MYSQL_QUERY ? QJ_COMMAND_QUERY : QJ_COMMAND_PREPARE;
+	thread->executions = command == MYSQL_QUERY;
+	statement_begin(thread, QJ_DIALECT_MYSQL, text, length);
+	statement_feed(cpu, thread, text, length);
+	label_query(cpu, thread);
+}
+
+/* Commands that bear no statement's text. `id`: of a prepared statement, for those that name one.
+ */
+static __always_inline void other_command(struct qj_cpu_state *cpu, struct thread_state *thread,
+					  __u32 command, __u32 id)
+{
+	mysql_ends_transaction(thread, command);
+	switch (command) {
+	case MYSQL_STMT_EXECUTE:
+	case MARIADB_STMT_BULK_EXECUTE:
+	case MYSQL_STMT_FETCH:
+	case MYSQL_STMT_RESET:
+	case MYSQL_STMT_CLOSE:
+	case MYSQL_STMT_SEND_LONG_DATA:
+		mysql_execute(cpu, thread, command, id);
+		break;
+	case MYSQL_CHANGE_USER:
+		thread->command = QJ_COMMAND_CONNECT;
+		break;
+	case MYSQL_QUIT:
+		thread->leaves = 1;
+		break;
+	case MYSQL_BINLOG_DUMP:
+	case MYSQL_BINLOG_DUMP_GTID:
+		mysql_dump(cpu, thread, bpf_ktime_get_ns());
+		break;
+	}
+}
+
+/* MariaDB, MySQL 5.6: dispatch_command(command, THD *, char *packet, length, ...). */
+SEC("?uprobe")
+int BPF_KPROBE(on_command_command_first, __u32 command, __u64 thd, __u64 packet, __u32 length)
+{
+	struct qj_cpu_state *cpu;
+	bool resumed;
+	struct thread_state *thread = begin(thd, &cpu, &resumed);
+	__u32 id = 0;
+
+	if (!thread || resumed)
+		return 0;
+	thread->reply_addr = packet - 1;
+	if (command == MYSQL_QUERY || command == MYSQL_STMT_PREPARE) {
+		text_command(cpu, thread, command, packet, length);
+		return 0;
+	}
+	bpf_probe_read_user(&id, sizeof(id), (const void *)packet);
+	other_command(cpu, thread, command, id);
+	return 0;
+}
+
+/*
+ * The text is in the connection's buffer behind the command byte, or behind a count of query
+ * attributes and of their sets if there are none. 0 where neither is so.
+ */
+static __always_inline __u64 buffer_of(__u64 text)
+{
+	__u8 before[3] = {};
+
+	if (bpf_probe_read_user(before, sizeof(before), (const void *)(text - sizeof(before))))
+		return 0;
+	if (before[2] == MYSQL_QUERY || before[2] == MYSQL_STMT_PREPARE)
+		return text - 1;
+	return before[0] == MYSQL_QUERY && !before[1] && before[2] == 1 ? text - sizeof(before) : 0;
+}
+
+/*
+ * Query attributes lie before the text, in its packet. Earlier servers leave in their place what
+ * may be anything: the packet itself says whether it has any.
+ */
+static __always_inline void query_tags(struct qj_cpu_state *cpu, struct thread_state *thread,
+				       const struct mysql_com_query *query)
+{
+	__u64 name = 0, packet;
+
+	if (!plan.tags || !query->count || query->count > MYSQL_ATTRIBUTES_MAX)
+		return;
+	bpf_probe_read_user(&name, sizeof(name),
+			    (const void *)(query->attributes + MYSQL_PS_PARAM_NAME));
+	packet = name - mysql_first_name(query->count);
+	if (packet < query->text && query->text - packet <= TAGS_BYTES)
+		mysql_tags(cpu, thread, packet, query->count, query->text - packet);
+}
+
+/* Likewise those of an execution. */
+static __always_inline void execution_tags(struct qj_cpu_state *cpu, struct thread_state *thread,
+					   const struct mysql_com_execute *execute)
+{
+	__u64 packet;
+
+	if (!plan.tags || !(execute->flags & MYSQL_COUNT_AVAILABLE))
+		return;
+	packet = mysql_execution_packet(execute->parameters, execute->count, execute->statement_id);
+	if (packet)
+		mysql_execution_tags(cpu, thread, packet, MYSQL_PACKET_MAX, execute->parameters);
+}
+
+/* MySQL 5.7 and later: dispatch_command(THD *, const COM_DATA *, command). */
+SEC("?uprobe")
+int BPF_KPROBE(on_command_thd_first, __u64 thd, __u64 com_data, __u32 command)
+{
+	struct qj_cpu_state *cpu;
+	bool resumed;
+	struct thread_state *thread = begin(thd, &cpu, &resumed);
+	struct mysql_com_query query = {};
+	struct mysql_com_execute execute = {};
+
+	if (!thread || resumed)
+		return 0;
+	if (command == MYSQL_QUERY || command == MYSQL_STMT_PREPARE) {
+		bpf_probe_read_user(&query, sizeof(query), (const void *)com_data);
+		if (command == MYSQL_QUERY)
+			query_tags(cpu, thread, &query);
+		text_command(cpu, thread, command, query.text, query.length);
+		thread->reply_addr = buffer_of(query.text);
+		return 0;
+	}
+	bpf_probe_read_user(&execute, sizeof(execute), (const void *)com_data);
+	other_command(cpu, thread, command, execute.statement_id);
+	if (command == MYSQL_STMT_EXECUTE)
+		execution_tags(cpu, thread, &execute);
+	return 0;
+}
+
+/*
+ * With compression the command was read behind a header of its own, while the reply is put together
+ * at the buffer's start: a reply that is none is looked for there.
+ */
+static __always_inline void answered(struct qj_cpu_state *cpu, struct thread_state *thread)
+{
+	struct mysql_reply reply = {};
+
+	if (!thread->reply_addr) {
+		if (thread->command == QJ_COMMAND_PREPARE)
+			count_loss(cpu, QJ_LOSS_PREPARED);
+		return;
+	}
+	mysql_read_reply(thread->reply_addr, &reply);
+	if (!mysql_is_prepared(&reply) && !mysql_is_error(&reply) && !mysql_is_ok(&reply))
+		mysql_read_reply(thread->reply_addr - MYSQL_HEADER, &reply);
+	mysql_answered(cpu, thread, &reply);
+}
+
+/*
+ * A thread that has one client goes back to wait for its next command: that is the end of the
+ * query's work, as on sockets, and what it wakes up for is the next one (on_client() says who logs
+ * in). In a thread pool, and without its client, it does what is no query's.
+ */
+static __always_inline bool goes_back(const struct thread_state *thread)
+{
+	return !is_pool(thread) && !thread->leaves;
+}
+
+SEC("?uretprobe")
+int BPF_KRETPROBE(on_command_end, int result)
+{
+	struct thread_state *thread = thread_of(bpf_get_current_task_btf());
+	struct qj_cpu_state *cpu = this_cpu();
+	__u64 now;
+
+	if (!thread || thread->rung != QJ_RUNG_SYMBOL)
+		return 0;
+	if (thread->dumps)
+		mysql_dumped(cpu, thread);
+	if (!thread->begin_ns)
+		return 0;
+	now = bpf_ktime_get_ns();
+	if (is_pool(thread) && result == MARIADB_WOULD_BLOCK) {
+		suspend(cpu, thread, now);
+		return 0;
+	}
+	answered(cpu, thread);
+	query_end(cpu, thread, now);
+	if (!goes_back(thread))
+		query_release(cpu, thread, now);
+	thread->leaves = 0;
+	return 0;
+}

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/*
+ * The client side of the MySQL protocol, as MySQL and MariaDB read it: a header of four bytes
+ * (length, sequence number), then the packet. A packet with sequence number 0 is a command, but
+ * for what continues a command of 16 MB or more, and the file of a LOAD DATA LOCAL, whose packets
+ * are numbered on, over 255 to 0. Others continue a login.
+ * MySQL 8.0 Reference, "MySQL Packets"; MariaDB Knowledge Base, "0 - Packet".
+ */
+#ifndef QJOULE_MYSQL_WIRE_BPF_H
+#define QJOULE_MYSQL_WIRE_BPF_H
+
+#include "command.bpf.h"
+
+/* RFC 8446, section 5.1: a record's type, version 3 and a minor one, length. */
+#define MYSQL_TLS_HANDSHAKE 22
+#define MYSQL_TLS_DATA	    23
+#define MYSQL_TLS_HEADER    5
+/* MySQL Source Code Documentation, "Compressed Packet": length, number, length before. */
+#define MYSQL_COMPRESSED_HEADER 7
+
+/* thread->more: what goes on although its packet has ended. */
+enum mysql_more {
+	MYSQL_NO_MORE = 0,
+	MYSQL_MORE_LONG, /* a command of 16 MB or more */
+	MYSQL_MORE_FILE, /* a file, to its empty packet */
+};
+
+/* The server waits for its client: the query is over, unless the client owes it data. */
+static __always_inline void mysql_wait(struct qj_cpu_state *cpu, struct thread_state *thread,
+				       __u64 buffer, __u64 now)
+{
+	struct mysql_reply reply = {};
+
+	if (thread->phase == PHASE_UNKNOWN) { /* whatever we took for a packet */
+		thread->need = 0;
+		thread->head_bytes = 0;
+		return;
+	}
+	if (!thread->begin_ns || thread->need || thread->head_bytes)
+		return;
+	if (thread->more) {
+		if (thread->more == MYSQL_MORE_FILE)
+			thread->end_ns = now;
+		return;
+	}
+	mysql_read_reply(buffer, &reply);
+	if (thread->command == QJ_COMMAND_QUERY && reply.start == MYSQL_LOCAL_FILE) {
+		thread->more = MYSQL_MORE_FILE;
+		thread->sequence = reply.sequence + 1;
+		thread->end_ns = now;
+	} else if (thread->command == QJ_COMMAND_CONNECT &&
+		   (reply.start == MYSQL_AUTH_SWITCH || reply.start == MYSQL_AUTH_MORE)) {
+		thread->end_ns = now;
+	} else {
+		mysql_answered(cpu, thread, &reply);
+		query_end(cpu, thread, now);
+	}
+}
+
+/*
+ * The next request is here already, so the server did not wait: four bytes of it lie over the
+ * header of the reply. What else the reply is known by must do: no rows begin with a 0.
+ */
+static __always_inline void mysql_overtaken(struct qj_cpu_state *cpu, struct thread_state *thread,
+					    __u64 buffer, __u64 now)
+{
+	struct mysql_reply reply = {};
+
+	if (!thread->begin_ns)
+		return;
+	if (!thread->end_ns) {
+		mysql_read_reply(buffer, &reply);
+		reply.sequence = 1;
+		reply.length[0] = MYSQL_PREPARED_BYTES;
+		reply.length[1] = reply.length[2] = 0;
+		mysql_answered(cpu, thread, &reply);
+	}
+	query_end(cpu, thread, thread->end_ns ?: now);
+}
+
+/* A client may send the file before the server waits for it; the reply that asks for it is whole
+ * but for its header. */
+static __always_inline void mysql_file_begins(struct thread_state *thread, __u64 buffer,
+					      __u8 sequence)
+{
+	struct mysql_reply reply = {};
+
+	if (thread->command != QJ_COMMAND_QUERY || thread->end_ns)
+		return;
+	mysql_read_reply(buffer, &reply);
+	if (reply.start != MYSQL_LOCAL_FILE)
+		return;
+	thread->more = MYSQL_MORE_FILE;
+	thread->sequence = sequence;
+}
+
+/* True if this packet continues a command: `thread->need` is its length. */
+static __always_inline bool mysql_continues(struct thread_state *thread, __u64 buffer,
+					    __u8 sequence)
+{
+	if (thread->begin_ns && sequence && !thread->more)
+		mysql_file_begins(thread, buffer, sequence);
+	if (!thread->more || sequence != thread->sequence) {
+		thread->more = MYSQL_NO_MORE;
+		return false;
+	}
+	thread->sequence++;
+	if (thread->more == MYSQL_MORE_LONG ? thread->need != MYSQL_PACKET_MAX : !thread->need)
+		thread->more = MYSQL_NO_MORE;
+	return true;
+}
+
+static __always_inline void mysql_header(struct qj_cpu_state *cpu, struct thread_state *thread,
+					 __u64 buffer, __u64 now)
+{
+	__u8 sequence = thread->head[3];
+
+	thread->need = thread->head[0] | thread->head[1] << 8 | thread->head[2] << 16;
+	thread->length = thread->need;
+	thread->head_bytes = 0;
+	thread->synced = MYSQL_SKIP;
+	if (mysql_continues(thread, buffer, sequence)) {
+		thread->end_ns = 0;
+		return;
+	}
+	if (thread->dumps)
+		mysql_dumped(cpu, thread);
+	if (sequence == 0) {
+		mysql_overtaken(cpu, thread, buffer, now);
+		thread->phase = PHASE_READY;
+		query_begin(cpu, thread, now);
+		thread->synced = MYSQL_COMMAND;
+		if (thread->need == MYSQL_PACKET_MAX) {
+			thread->more = MYSQL_MORE_LONG;
+			thread->sequence = 1;
+		}
+	} else if (thread->phase != PHASE_READY && sequence == 1) {
+		query_begin(cpu, thread, now);
+		thread->command = QJ_COMMAND_CONNECT;
+		thread->synced = MYSQL_LOGIN;
+	}
+	thread->end_ns = 0;
+}
+
+/* A packet may come in pieces, which the server puts together: `before` bytes precede `addr`. */
+static __always_inline void mysql_body(struct qj_cpu_state *cpu, struct thread_state *thread,
+				       __u64 addr, __u32 bytes)
+{
+	__u32 before = thread->length - thread->need;
+
+	if (thread->synced == MYSQL_COMMAND) {
+		mysql_command(cpu, thread, addr - before, before + bytes);
+	} else if (thread->synced == MYSQL_LOGIN) {
+		mysql_login(cpu, thread, addr - before, before + bytes);
+	} else if (thread->synced == MYSQL_TEXT) {
+		if (statement_feed(cpu, thread, addr, bytes))
+			thread->synced = MYSQL_SKIP;
+		label_query(cpu, thread);
+	}
+	thread->need -= bytes;
+}
+
+/* Gathers a packet's header, which may come in pieces; returns how many bytes were taken. */
+static __always_inline __u32 mysql_take_header(struct thread_state *thread, __u64 addr, __u32 bytes)
+{
+	__u32 have = thread->head_bytes & 3, take = MYSQL_HEADER - have;
+
+	if (!have && bytes >= MYSQL_HEADER) { /* as a rule */
+		bpf_probe_read_user(thread->head, MYSQL_HEADER, (const void *)addr);
+		thread->head_bytes = MYSQL_HEADER;
+		return MYSQL_HEADER;
+	}
+	if (take > bytes)
+		take = bytes;
+	for (__u32 i = 0; i < MYSQL_HEADER; i++)
+		if (i >= have && i < have + take)
+			bpf_probe_read_user(&thread->head[i], 1, (const void *)(addr + i - have));
+	thread->head_bytes = have + take;
+	return take;
+}
+
+/*
+ * A connection that was open before us is joined where the server reads four bytes, as it does of
+ * no packet but a plain one's header. TLS is read by its records, compressed packets have another
+ * header: neither is ever joined.
+ */
+static __always_inline bool mysql_joins(struct qj_cpu_state *cpu, struct thread_state *thread,
+					__u64 addr, __u32 bytes)
+{
+	__u8 start[2] = {};
+
+	if (thread->need || bytes == MYSQL_HEADER)
+		return true;
+	bpf_probe_read_user(start, sizeof(start), (const void *)addr);
+	if (bytes == MYSQL_COMPRESSED_HEADER ||
+	    (bytes == MYSQL_TLS_HEADER &&
+	     (start[0] == MYSQL_TLS_DATA || start[0] == MYSQL_TLS_HANDSHAKE) && start[1] == 3))
+		session_opaque(cpu, thread);
+	else
+		count_loss(cpu, QJ_LOSS_FRAMING);
+	return false;
+}
+
+/* `bytes` have come in at `addr`: a header, or (a part of) the packet it announced. */
+static __always_inline void mysql_received(struct qj_cpu_state *cpu, struct thread_state *thread,
+					   __u64 addr, __u32 bytes, __u64 now)
+{
+	__u64 buffer = addr;
+
+	if (thread->phase == PHASE_UNKNOWN && !mysql_joins(cpu, thread, addr, bytes))
+		return;
+	if (!thread->need) {
+		__u32 take = mysql_take_header(thread, addr, bytes);
+
+		if (thread->head_bytes < MYSQL_HEADER)
+			return;
+		mysql_header(cpu, thread, buffer, now);
+		addr += take;
+		bytes -= take;
+	}
+	if (bytes > thread->need) {
+		/* Two packets in one read: these servers never do that, so we are out of step. */
+		count_loss(cpu, QJ_LOSS_FRAMING);
+		thread->need = 0;
+		return;
+	}
+	if (bytes)
+		mysql_body(cpu, thread, addr, bytes);
+}
+
+#endif

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/*
+ * What the messages of a PostgreSQL client ask for: statements, and executions of them.
+ * PostgreSQL documentation, "Message Formats", "Extended Query".
+ */
+#ifndef QJOULE_POSTGRES_MESSAGES_BPF_H
+#define QJOULE_POSTGRES_MESSAGES_BPF_H
+
+#include "core/statement.bpf.h"
+
+#define POSTGRES_PORTAL 0x706f7274616c0000ULL /* portals have names of their own */
+
+struct postgres_walk {
+	struct qj_cpu_state *cpu;
+	struct thread_state *thread;
+	__u64 addr;
+	__u64 now;
+	__u32 left;
+	__u8 fresh; /* no message of this read has begun a query yet */
+};
+
+/* What a request was of, as far as it had come. */
+struct postgres_before {
+	__u64 shape;
+	__u64 tags;
+	__u32 flags;
+};
+
+static __always_inline struct postgres_before postgres_so_far(const struct thread_state *thread)
+{
+	return (struct postgres_before){
+	    .shape = thread->shape, .tags = thread->tags, .flags = thread->flags};
+}
+
+/*
+ * The statements of one request share its time, and nothing tells their shares apart: unless all
+ * that are executed have the same shape, none is claimed, and so with their tags. `before`: what
+ * held before the latest of them.
+ */
+static __always_inline void postgres_settle(struct thread_state *thread,
+					    const struct postgres_before *before)
+{
+	if (!thread->executions)
+		return;
+	if (thread->tags != before->tags)
+		thread->tags = TAGS_DIFFER;
+	if (thread->shape && thread->shape == before->shape &&
+	    !(before->flags & QJ_QUERY_NO_TEXT)) {
+		thread->flags = before->flags;
+		return;
+	}
+	thread->shape = 0;
+	thread->flags |= QJ_QUERY_PIPELINED | QJ_QUERY_NO_TEXT;
+}
+
+/* `addr`: where the statement's text is, if it is here whole. */
+static __always_inline void postgres_sets(struct postgres_walk *walk, __u64 addr)
+{
+	struct thread_state *thread = walk->thread;
+
+	if (!thread->sets || !thread->shape)
+		return;
+	thread->changes = 1;
+	emit_session(walk->cpu, thread, QJ_SESSION_SETS, addr, thread->statement_bytes);
+}
+
+static __always_inline void postgres_parse(struct postgres_walk *walk, __u32 here)
+{
+	struct thread_state *thread = walk->thread;
+	const struct postgres_before before = postgres_so_far(thread);
+	__u64 addr = walk->addr, name;
+	__u32 length = statement_name(thread, addr, here, &name);
+
+	if (thread->command == QJ_COMMAND_OTHER)
+		thread->command = QJ_COMMAND_PREPARE;
+	/* Where the name is cut off, it is taken for none, lest an older text passes for this one.
+	 */
+	statement_string(walk->cpu, thread, addr + length, length ? here - length : 0);
+	prepared_learn(thread, name);
+	if (length == 1) /* to be executed at once: what has a name may be executed at any time */
+		postgres_sets(walk, addr + length);
+	if (thread->executions) { /* preparing says nothing about what was executed before */
+		thread->shape = before.shape;
+		thread->tags = before.tags;
+		thread->flags = before.flags;
+	}
+}
+
+/* A portal may be asked for more rows in later requests: what it is of is kept by its name. */
+static __always_inline void postgres_open_portal(struct thread_state *thread, __u32 name_bytes,
+						 __u64 name)
+{
+	if (name_bytes == 1) {
+		thread->portal_shape = thread->shape;
+		thread->portal_tags = thread->tags;
+	} else {
+		prepared_learn(thread, POSTGRES_PORTAL ^ name);
+	}
+}
+
+static __always_inline void postgres_bind(struct postgres_walk *walk, __u32 here)
+{
+	struct thread_state *thread = walk->thread;
+	const struct postgres_before before = postgres_so_far(thread);
+	__u64 addr = walk->addr, name, portal_name;
+	__u32 portal = statement_name(thread, addr, here, &portal_name);
+
+	if (portal && statement_name(thread, addr + portal, here - portal, &name)) {
+		prepared_recall(thread, name);
+		postgres_open_portal(thread, portal, portal_name);
+	} else {
+		count_loss(walk->cpu, QJ_LOSS_TEXT);
+		thread->shape = thread->tags = 0;
+		thread->flags |= QJ_QUERY_NO_TEXT;
+	}
+	thread->bound = 1;
+	if (thread->command != QJ_COMMAND_PREPARE)
+		thread->command = QJ_COMMAND_EXECUTE;
+	postgres_settle(thread, &before);
+}
+
+static __always_inline void postgres_query(struct postgres_walk *walk, __u32 here)
+{
+	struct thread_state *thread = walk->thread;
+	const struct postgres_before before = postgres_so_far(thread);
+
+	thread->portal_shape = thread->portal_tags = 0;
+	if (!thread->executions)
+		thread->command = QJ_COMMAND_QUERY;
+	statement_string(walk->cpu, thread, walk->addr, here);
+	postgres_sets(walk, walk->addr);
+	postgres_settle(thread, &before);
+	thread->executions++;
+	if (thread->executions > 1)
+		thread->flags |= QJ_QUERY_PIPELINED;
+}
+
+/* More rows of a portal that was opened in an earlier request: its work, but no new execution. */
+static __always_inline void postgres_fetch(struct postgres_walk *walk, __u32 here)
+{
+	struct thread_state *thread = walk->thread;
+	__u64 name;
+	__u32 bytes;
+
+	if (thread->command != QJ_COMMAND_OTHER)
+		return; /* the request has begun with something else */
+	thread->command = QJ_COMMAND_EXECUTE;
+	bytes = statement_name(thread, walk->addr, here, &name);
+	if (bytes > 1) {
+		prepared_recall(thread, POSTGRES_PORTAL ^ name);
+		return;
+	}
+	thread->shape = bytes ? thread->portal_shape : 0;
+	thread->tags = bytes ? thread->portal_tags : 0;
+	if (!thread->shape)
+		thread->flags |= QJ_QUERY_NO_TEXT;
+}
+
+static __always_inline void postgres_execute(struct postgres_walk *walk, __u32 here)
+{
+	struct thread_state *thread = walk->thread;
+
+	if (!thread->bound) {
+		postgres_fetch(walk, here);
+		return;
+	}
+	thread->bound = 0;
+	thread->executions++;
+	if (thread->executions > 1)
+		thread->flags |= QJ_QUERY_PIPELINED;
+	if (thread->command == QJ_COMMAND_PREPARE)
+		thread->command = QJ_COMMAND_QUERY; /* text and execution in one request */
+}
+
+#endif

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/*
+ * The symbol rung for PostgreSQL: pgstat_report_activity(state, text) is called whenever a backend
+ * takes up a statement (also to parse or bind it) and when it goes idle, PortalRun() when one is
+ * executed, PortalErrorCleanup() when one has failed.
+ * Also, on every rung: parallel workers, which belong to the query of their leader.
+ * PostgreSQL 13-18: src/backend/utils/activity/backend_status.c, src/backend/tcop/pquery.c and
+ * postgres.c, src/backend/access/transam/parallel.c, src/backend/storage/lmgr/proc.c.
+ */
+#include "core/parallel.bpf.h"
+#include "session.bpf.h"
+#include "stream.bpf.h"
+#include "core/statement.bpf.h"
+
+/*
+ * The query's work goes on until its thread sleeps: the server reports that it is idle before it
+ * sends what it has to say.
+ */
+static __always_inline void ended(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 now)
+{
+	if (!thread->begin_ns)
+		return;
+	if (!thread->executions && thread->command == QJ_COMMAND_QUERY)
+		thread->command = QJ_COMMAND_PREPARE; /* parsed or bound, not run */
+	if (thread->sets && thread->executions)
+		postgres_named(cpu, thread);
+	query_end(cpu, thread, now);
+	thread->text_addr = 0;
+	thread->sets = 0;
+	thread->ran = 0;
+}
+
+static __always_inline void begun(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 text,
+				  __u64 now)
+{
+	if (!thread->begin_ns) {
+		query_begin(cpu, thread, now);
+		thread->command = QJ_COMMAND_QUERY;
+	}
+	if (text)
+		statement_string(cpu, thread, text, QJ_TEXT_BYTES);
+	label_query(cpu, thread);
+}
+
+static __always_inline void running(struct qj_cpu_state *cpu, struct thread_state *thread,
+				    __u64 text, __u64 now)
+{
+	if (!thread->session && !postgres_met(cpu, thread)) {
+		thread->phase = PHASE_OPAQUE;
+		return;
+	}
+	/* Another statement after one that was run, with no pause: a pipeline, told apart here. */
+	if (thread->ran && thread->text_addr != text)
+		ended(cpu, thread, now);
+	postgres_stream_end(cpu, thread);
+	if (text && postgres_streams(text)) {
+		postgres_stream_begin(cpu, thread, now);
+		return;
+	}
+	thread->reported = 1;
+	if (!thread->begin_ns || thread->text_addr != text)
+		begun(cpu, thread, text, now);
+}
+
+SEC("?uprobe")
+int BPF_KPROBE(on_activity, __u32 state, __u64 text)
+{
+	struct thread_state *thread = thread_of(bpf_get_current_task_btf());
+	const volatile struct qj_server_plan *server;
+	struct qj_cpu_state *cpu;
+	__u64 now;
+
+	if (!thread || thread->rung != QJ_RUNG_SYMBOL || thread->borrowed ||
+	    thread->phase == PHASE_OPAQUE)
+		return 0;
+	cpu = this_cpu();
+	now = bpf_ktime_get_ns();
+	server = postgres_plan(thread);
+	if (state == server->pg_running || state == server->pg_fastpath)
+		running(cpu, thread, text, now);
+	else if (state == server->pg_idle || state == server->pg_idle_in_transaction ||
+		 state == server->pg_aborted)
+		ended(cpu, thread, now);
+	return 0;
+}
+
+/*
+ * Is it the first time that this portal is run? Later ones fetch more of its rows and are no
+ * execution, as exec_execute_message() has it: PortalData's atStart.
+ */
+static __always_inline bool is_at_start(const struct thread_state *thread, __u64 portal)
+{
+	__u32 offset = postgres_plan(thread)->pg_portal_start;
+	__u8 at_start = 1;
+
+	if (offset)
+		bpf_probe_read_user(&at_start, sizeof(at_start), (const void *)(portal + offset));
+	return at_start;
+}
+
+/* PortalRun(Portal portal, long count, bool isTopLevel, ...) */
+SEC("?uprobe")
+int BPF_KPROBE(on_portal_run, __u64 portal, __u64 count, __u8 top_level)
+{
+	struct thread_state *thread = thread_of(bpf_get_current_task_btf());
+	struct qj_cpu_state *cpu;
+	__u64 now, text;
+
+	if (!thread || thread->rung != QJ_RUNG_SYMBOL || !thread->begin_ns)
+		return 0;
+	if (!top_level) /* what an EXECUTE statement executes */
+		return 0;
+	if (!is_at_start(thread, portal)) {
+		if (!thread->executions)
+			thread->command = QJ_COMMAND_EXECUTE;
+	} else if (thread->executions && thread->reported) {
+		/* The next one of a pipeline, whose text lies where the last one's did. */
+		cpu = this_cpu();
+		now = bpf_ktime_get_ns();
+		text = thread->text_addr;
+		ended(cpu, thread, now);
+		begun(cpu, thread, text, now);
+		thread->executions = 1;
+	} else {
+		thread->executions = 1;
+	}
+	thread->reported = 0;
+	thread->ran = 1;
+	return 0;
+}
+
+/* Called where a statement has failed, and nowhere else: PostgresMain(). */
+SEC("?uprobe")
+int BPF_KPROBE(on_failed)
+{
+	struct thread_state *thread = thread_of(bpf_get_current_task_btf());
+
+	if (thread && thread->rung == QJ_RUNG_SYMBOL && thread->begin_ns && !thread->borrowed)
+		thread->flags |= QJ_QUERY_ERROR;
+	return 0;
+}
+
+SEC("?uprobe")
+int BPF_KPROBE(on_launch_workers)
+{
+	struct thread_state *thread = thread_of(bpf_get_current_task_btf());
+	__u32 tgid = bpf_get_current_pid_tgid() >> 32;
+	struct leader leader;
+
+	if (!thread || !thread->begin_ns)
+		return 0;
+	leader = leader_of(thread);
+	bpf_map_update_elem(&leaders, &tgid, &leader, BPF_ANY);
+	return 0;
+}
+
+/* BecomeLockGroupMember(PGPROC *leader, int pid), called by a worker as it starts. */
+SEC("?uprobe")
+int BPF_KPROBE(on_join_leader, __u64 proc, __u32 leader_tgid)
+{
+	struct thread_state *thread = thread_of(bpf_get_current_task_btf());
+	struct leader *leader = bpf_map_lookup_elem(&leaders, &leader_tgid);
+	struct qj_cpu_state *cpu;
+
+	if (!thread || !leader)
+		return 0;
+	cpu = this_cpu();
+	thread->query = leader->query;
+	thread->shape = leader->shape;
+	thread->tags = leader->tags;
+	thread->session = leader->session;
+	thread->begin_ns = bpf_ktime_get_ns();
+	thread->borrowed = 1;
+	claim_stretch(cpu, thread, thread->begin_ns);
+	return 0;
+}

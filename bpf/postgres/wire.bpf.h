@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/*
+ * The client side of PostgreSQL's protocol 3: a type byte, a length, a body. A client's request is
+ * one simple Query, or the messages up to a Sync; the server reads them into one buffer of 8 KB,
+ * so that many may come in one read, and one in many reads. A connection's first packets have no
+ * type: a length, a code, a body.
+ * PostgreSQL documentation, "Frontend/Backend Protocol", "Message Formats".
+ */
+#ifndef QJOULE_POSTGRES_WIRE_BPF_H
+#define QJOULE_POSTGRES_WIRE_BPF_H
+
+#include "join.bpf.h"
+#include "messages.bpf.h"
+#include "reply.bpf.h"
+#include "stream.bpf.h"
+
+static __always_inline bool postgres_is_data(__u8 type)
+{
+	return type == 'd' || type == 'c' || type == 'f';
+}
+
+static __always_inline void postgres_end(struct qj_cpu_state *cpu, struct thread_state *thread,
+					 __u64 end_ns)
+{
+	thread->last_shape = thread->shape;
+	postgres_answered(thread);
+	if (thread->changes && thread->flags & QJ_QUERY_ERROR)
+		emit_session(cpu, thread, QJ_SESSION_KEPT, 0, 0);
+	query_end(cpu, thread, end_ns);
+}
+
+/*
+ * Data for a COPY that did not look like one (a comment before it, several statements in one) and
+ * was taken to be over when its server began to wait: the rest of its work, no new execution.
+ */
+static __always_inline void postgres_go_on(struct postgres_walk *walk)
+{
+	struct thread_state *thread = walk->thread;
+
+	query_begin(walk->cpu, thread, walk->now);
+	thread->command = QJ_COMMAND_QUERY;
+	thread->shape = thread->last_shape;
+	if (!thread->shape)
+		thread->flags |= QJ_QUERY_NO_TEXT;
+	thread->synced = 1;
+	thread->requests = 1;
+	thread->may_continue = 1;
+}
+
+static __always_inline void postgres_begin(struct postgres_walk *walk, __u8 type)
+{
+	struct thread_state *thread = walk->thread;
+
+	if (type == 'p' || postgres_is_data(type)) { /* a login, or a COPY, goes on */
+		if (!thread->begin_ns && !thread->dumps && type != 'p')
+			postgres_go_on(walk);
+		thread->end_ns = 0;
+		return;
+	}
+	if (thread->begin_ns && thread->synced && walk->fresh)
+		postgres_end(walk->cpu, thread, thread->end_ns ?: walk->now);
+	walk->fresh = 0;
+	thread->end_ns = 0;
+	postgres_stream_end(walk->cpu, thread);
+	if (!thread->begin_ns)
+		query_begin(walk->cpu, thread, walk->now);
+}
+
+/* A message, of whose body this read holds `here` bytes, from walk->addr on. */
+static __always_inline void postgres_dispatch(struct postgres_walk *walk, __u8 type, __u32 here)
+{
+	struct thread_state *thread = walk->thread;
+
+	postgres_begin(walk, type);
+	/* A Query, or a Sync, may have come before in the same read: this request has yet to end.
+	 */
+	if (type == 'P' || type == 'B' || type == 'E' || type == 'D' || type == 'C')
+		thread->synced = 0;
+	switch (type) {
+	case 'Q':
+		if (here > 8 && postgres_streams(walk->addr)) {
+			postgres_stream_begin(walk->cpu, thread, walk->now);
+			return;
+		}
+		postgres_query(walk, here);
+		thread->synced = 1;
+		thread->requests++;
+		break;
+	case 'P':
+		postgres_parse(walk, here);
+		break;
+	case 'B':
+		postgres_bind(walk, here);
+		break;
+	case 'E':
+		postgres_execute(walk, here);
+		break;
+	case 'S':
+	case 'F':
+		thread->synced = 1;
+		thread->requests++;
+		break;
+	case 'H':
+		if (thread->executions) /* their reply goes before the rest */
+			thread->requests++;
+		break;
+	}
+	label_query(walk->cpu, thread);
+}
+
+/* Out of step: what is served now is told as far as it is known, and a clear boundary waited for.
+ */
+static __always_inline void postgres_lost(struct postgres_walk *walk)
+{
+	struct thread_state *thread = walk->thread;
+
+	count_loss(walk->cpu, QJ_LOSS_FRAMING);
+	query_abandon(walk->cpu, thread, walk->now);
+	query_release(walk->cpu, thread, walk->now);
+	thread->phase = PHASE_LOST;
+	thread->need = 0;
+	thread->head_bytes = 0;
+	walk->left = 0;
+}
+
+static __always_inline bool postgres_is_code(__u32 code)
+{
+	return code >> 16 == POSTGRES_PROTOCOL_3 || code == POSTGRES_CANCEL ||
+	       code == POSTGRES_SSL || code == POSTGRES_GSS;
+}
+
+/* The first packets of a connection; `whole`: the header came in one piece, before walk->addr. */
+static __always_inline void postgres_startup(struct postgres_walk *walk, bool whole)
+{
+	struct thread_state *thread = walk->thread;
+	__u32 length = postgres_uint(thread->head), code = postgres_uint(&thread->head[4]);
+	__u32 here;
+
+	if (thread->head[0] == TLS_HANDSHAKE) {
+		session_opaque(walk->cpu, thread);
+		walk->left = 0;
+		return;
+	}
+	if (thread->asks_gss && !postgres_is_code(code)) { /* its tokens, with a length before */
+		session_opaque(walk->cpu, thread);
+		walk->left = 0;
+		return;
+	}
+	if (length < POSTGRES_STARTUP || length > POSTGRES_STARTUP_MAX) {
+		/* No client's: a worker that reads from another server (replication). */
+		thread->phase = PHASE_OPAQUE;
+		walk->left = 0;
+		return;
+	}
+	thread->asks_gss = code == POSTGRES_GSS;
+	thread->need = length - POSTGRES_STARTUP;
+	/* To requests for TLS or GSS the server answers with one byte; then comes TLS, or the next
+	 * packet. A request to cancel another's query ends its connection. */
+	if (code >> 16 != POSTGRES_PROTOCOL_3)
+		return;
+	query_begin(walk->cpu, thread, walk->now);
+	thread->command = QJ_COMMAND_CONNECT;
+	thread->synced = 1;
+	thread->requests = 1;
+	thread->may_continue = 1; /* with passwords */
+	thread->phase = PHASE_READY;
+	here = thread->need < walk->left ? thread->need : walk->left;
+	emit_session(walk->cpu, thread, QJ_SESSION_OPEN, walk->addr - POSTGRES_STARTUP,
+		     whole ? POSTGRES_STARTUP + here : 0);
+}
+
+/* Gathers a header; true once it is whole. In pieces, byte by byte: that is rare. */
+static __always_inline bool postgres_take_header(struct postgres_walk *walk, bool *whole)
+{
+	struct thread_state *thread = walk->thread;
+	__u32 size = thread->phase == PHASE_STARTUP ? POSTGRES_STARTUP : POSTGRES_HEADER;
+	__u32 have = thread->head_bytes & 7, take = 1;
+
+	*whole = !have && walk->left >= size;
+	if (!*whole) {
+		bpf_probe_read_user(&thread->head[have], 1, (const void *)walk->addr);
+	} else if (size == POSTGRES_STARTUP) {
+		take = POSTGRES_STARTUP;
+		bpf_probe_read_user(thread->head, POSTGRES_STARTUP, (const void *)walk->addr);
+	} else {
+		take = POSTGRES_HEADER;
+		bpf_probe_read_user(thread->head, POSTGRES_HEADER, (const void *)walk->addr);
+	}
+	walk->addr += take;
+	walk->left -= take;
+	thread->head_bytes = have + take;
+	return thread->head_bytes >= size;
+}
+
+/* One message of a read, or what this read holds of it. */
+static long postgres_message(__u32 i, struct postgres_walk *walk)
+{
+	struct thread_state *thread = walk->thread;
+	__u32 length, here;
+	bool whole;
+
+	if (!walk->left)
+		return 1;
+	if (!thread->need) {
+		if (!postgres_take_header(walk, &whole))
+			return 0;
+		thread->head_bytes = 0;
+		if (thread->phase == PHASE_STARTUP) {
+			postgres_startup(walk, whole);
+		} else {
+			length = postgres_uint(&thread->head[1]);
+			if (!postgres_plausible(thread->head[0], length)) {
+				postgres_lost(walk);
+				return 1;
+			}
+			thread->need = length - 4;
+			here = thread->need < walk->left ? thread->need : walk->left;
+			postgres_dispatch(walk, thread->head[0], here);
+		}
+	}
+	/* Now, or of a message that began in an earlier read. */
+	here = thread->need < walk->left ? thread->need : walk->left;
+	thread->need -= here;
+	walk->addr += here;
+	walk->left -= here;
+	return 0;
+}
+
+static __always_inline void postgres_received(struct qj_cpu_state *cpu, struct thread_state *thread,
+					      __u64 addr, __u32 bytes, __u64 now)
+{
+	struct postgres_walk walk = {
+	    .cpu = cpu,
+	    .thread = thread,
+	    .addr = addr,
+	    .now = now,
+	    .left = bytes,
+	    .fresh = 1,
+	};
+
+	if ((thread->phase == PHASE_UNKNOWN || thread->phase == PHASE_LOST) &&
+	    !postgres_joins(cpu, thread, addr, bytes))
+		return;
+	bpf_loop(POSTGRES_MAX_WALK, postgres_message, &walk, 0);
+	if (walk.left)
+		postgres_lost(&walk);
+}
+
+/* Nothing to read: the request has been answered, if the client has ended it. */
+static __always_inline void postgres_wait(struct qj_cpu_state *cpu, struct thread_state *thread,
+					  __u64 now)
+{
+	if (!thread->begin_ns || !thread->synced || thread->need || thread->head_bytes)
+		return;
+	if (thread->may_continue)
+		thread->end_ns = now;
+	else
+		postgres_end(cpu, thread, now);
+}
+
+#endif

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* The parts of RESP that are read byte by byte. */
+#ifndef QJOULE_REDIS_LINES_BPF_H
+#define QJOULE_REDIS_LINES_BPF_H
+
+#include "state.bpf.h"
+
+#define REDIS_DIGITS_MAX 10
+#define REDIS_PIECE	 16 /* "*1234567890\r\n" fits */
+
+/* A few bytes of what was read. */
+struct redis_piece {
+	__u8 bytes[REDIS_PIECE];
+};
+
+/* What redis_line_bytes() and redis_inline_bytes() return: bytes taken, and these. */
+#define REDIS_WHOLE   0x100 /* the line has ended */
+#define REDIS_LOST    0x200 /* this is no command */
+#define REDIS_IS_LINE 0x400 /* this is a plain line, nothing of it was taken */
+
+/*
+ * In redis_lines.bpf.c, functions of their own: the verifier looks at each once.
+ * redis_hash() leaves the hash of a name and an argument's pattern in p->hash, and returns 0.
+ */
+extern int redis_hash(struct redis_command *c, struct qj_redis_pattern *p);
+extern int redis_line_bytes(struct redis_command *c, const struct redis_piece *piece, __u32 bytes);
+extern int redis_inline_bytes(struct redis_command *c, const struct redis_piece *piece,
+			      __u32 bytes);
+
+#endif

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/*
+ * Redis: one thread reads requests of many connections, executes them, and writes the replies of a
+ * turn of its event loop at the turn's end. What it reads tells which request it works for from
+ * then on; a reply that is not the turn's first is work for the request that it answers; between
+ * its sleeps and the next read it works for the server.
+ *
+ * A request is all commands of one read: nothing on the socket tells their shares apart.
+ *
+ * Where io-threads read too (rung statistical), the main thread executes what several threads have
+ * read with no system call between: requests are counted and timed, and none owns CPU time.
+ */
+#include "request.bpf.h"
+
+static __always_inline struct thread_state *redis_thread(struct task_struct *task)
+{
+	struct thread_state *thread = thread_of(task);
+
+	return thread && thread->server_kind == QJ_SERVER_REDIS ? thread : 0;
+}
+
+/* The thread that executes commands; others read, write or free memory for it (io-threads). */
+static __always_inline bool executes(const struct task_struct *task)
+{
+	return task->pid == task->tgid;
+}
+
+static __always_inline bool is_open(const struct qj_cpu_state *cpu)
+{
+	return cpu->owner_kind == QJ_OWNER_SERVER && !cpu->query;
+}
+
+/* The open stretch belongs to this request: all of it, if nobody has claimed it so far. */
+static __always_inline void redis_claim(struct qj_cpu_state *cpu, struct thread_state *thread,
+					const struct redis_connection *request, __u64 now)
+{
+	check_label(cpu, now);
+	if (!is_open(cpu) && cpu->query != request->query)
+		end_stretch(cpu, now);
+	thread->query = request->query;
+	thread->session = request->session;
+	thread->shape = request->shape;
+	thread->begin_ns = request->begin_ns;
+	cpu->query = request->query;
+	label_query(cpu, thread);
+	cpu->owner_kind = QJ_OWNER_QUERY;
+}
+
+/* From now on the thread works for no request that we know. */
+static __always_inline void redis_release(struct qj_cpu_state *cpu, struct thread_state *thread,
+					  bool closes, __u64 now)
+{
+	thread->query = 0;
+	thread->shape = 0;
+	thread->begin_ns = 0;
+	if (!closes)
+		return;
+	end_stretch(cpu, now);
+	cpu->query = 0;
+	cpu->shape = 0;
+	cpu->owner_kind = QJ_OWNER_SERVER;
+}
+
+/* The client has gone, perhaps without a reply. */
+static __always_inline void redis_left(struct qj_cpu_state *cpu, struct thread_state *thread,
+				       struct redis_connection *connection)
+{
+	if (!connection || !connection->waits || !connection->executions)
+		return;
+	connection->flags |= QJ_QUERY_OPEN;
+	redis_answered(cpu, thread, connection, bpf_ktime_get_ns());
+}
+
+/* An io-thread has read, unexpectedly: what it read is executed where nothing tells us. */
+static __always_inline void redis_unread(struct qj_cpu_state *cpu,
+					 struct redis_connection *connection)
+{
+	count_loss(cpu, QJ_LOSS_FRAMING);
+	if (connection)
+		connection->command.at = REDIS_AT_UNKNOWN;
+}
+
+SEC("?tp_btf/sock_recv_length")
+int BPF_PROG(on_redis_recv, struct sock *sk, int got, int flags)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct thread_state *thread = redis_thread(task);
+	struct redis_connection *connection;
+	struct qj_cpu_state *cpu;
+	__u64 addr, now;
+	bool owns, behind;
+
+	if (!thread || got < 0 || (flags & MSG_PEEK))
+		return 0;
+	cpu = this_cpu();
+	owns = owns_time(thread);
+	if (!got || (owns && !executes(task))) {
+		connection = bpf_sk_storage_get(&redis_connections, sk, 0, 0);
+		if (got)
+			redis_unread(cpu, connection);
+		else
+			redis_left(cpu, thread, connection);
+		return 0;
+	}
+	connection = redis_connect(cpu, thread, sk, got);
+	if (!connection || connection->opaque)
+		return 0;
+	addr = received_at(task);
+	now = bpf_ktime_get_ns();
+	if (!addr || !redis_in_step(cpu, thread, connection, sk, addr, got)) {
+		count_loss(cpu, QJ_LOSS_FRAMING);
+		return 0;
+	}
+	if (connection->opaque)
+		return 0;
+	behind = connection->waits && connection->executions; /* more, before the reply has gone */
+	if (behind)
+		redis_answered(cpu, thread, connection, now);
+	if (!connection->waits) {
+		redis_request(cpu, connection, behind, now);
+		thread->unanswered++;
+	}
+	if (owns) {
+		redis_claim(cpu, thread, connection, now);
+		thread->sleeps = task->nvcsw;
+	}
+	redis_take(cpu, thread, connection, sk, addr, got);
+	if (owns) {
+		thread->shape = connection->shape;
+		label_query(cpu, thread);
+	}
+	return 0;
+}
+
+/*
+ * A reply: its connection's request has been served. The first reply of a turn is written when the
+ * last command has been executed, and the stretch stays with that command; the stretches of the
+ * following ones belong to whom they answer.
+ */
+SEC("?tp_btf/sock_send_length")
+int BPF_PROG(on_redis_send, struct sock *sk, int sent, int flags)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct thread_state *thread = redis_thread(task);
+	struct redis_connection *connection;
+	struct qj_cpu_state *cpu;
+	__u64 now;
+
+	if (!thread || sent <= 0)
+		return 0;
+	connection = bpf_sk_storage_get(&redis_connections, sk, 0, 0);
+	if (!connection || !connection->query)
+		return 0;
+	cpu = this_cpu();
+	redis_named(cpu, thread, connection, sk, task, sent);
+	now = bpf_ktime_get_ns();
+	if (!executes(task) || !owns_time(thread)) {
+		/* The main thread waits for it, and has no hand in this connection until then. */
+		if (connection->waits)
+			redis_answered(cpu, thread, connection, now);
+		return 0;
+	}
+	if (!thread->query && is_open(cpu))
+		redis_claim(cpu, thread, connection, now);
+	if (connection->waits) {
+		if (thread->unanswered)
+			thread->unanswered--;
+		redis_answered(cpu, thread, connection, now);
+	}
+	redis_release(cpu, thread, thread->unanswered != 0, now);
+	return 0;
+}

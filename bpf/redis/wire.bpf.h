@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/*
+ * The client side of RESP: a command is `*N`, then N arguments, each `$LENGTH`, bytes, line end;
+ * or a plain line. Many commands may come in one read, and one in many reads.
+ * Redis documentation, "Redis serialization protocol specification"; networking.c of Redis 7.
+ */
+#ifndef QJOULE_REDIS_WIRE_BPF_H
+#define QJOULE_REDIS_WIRE_BPF_H
+
+#include "lines.bpf.h"
+#include "named.bpf.h"
+#include "core/statement.bpf.h"
+
+#define REDIS_WALK_MAX	    (1 << 16) /* steps in one read, one for a line or an argument's part */
+#define REDIS_TLS_HANDSHAKE 0x16      /* RFC 8446, ContentType */
+
+struct redis_walk {
+	struct qj_cpu_state *cpu;
+	struct thread_state *thread;
+	struct redis_connection *connection;
+	struct redis_naming *naming; /* 0: what the connection is called is not asked for */
+	struct redis_text *text;
+	__u64 addr;
+	__u32 left;
+	__u8 lost; /* these bytes are no commands */
+};
+
+static __always_inline void redis_next_command(struct redis_command *c)
+{
+	c->at = REDIS_AT_COMMAND;
+	c->type = 0;
+	c->number = 0;
+	c->digits = 0;
+	c->negative = 0;
+}
+
+static __always_inline void redis_put_length(__u8 *to, __u32 length)
+{
+	to[0] = '$';
+	to[1] = '0' + length / 10;
+	to[2] = '0' + length % 10;
+	to[3] = '\r';
+	to[4] = '\n';
+}
+
+static __always_inline void redis_put_end(struct redis_text *text, __u32 at)
+{
+	text->bytes[at_most(at, REDIS_TEXT_BYTES - 2)] = '\r';
+	text->bytes[at_most(at, REDIS_TEXT_BYTES - 2) + 1] = '\n';
+}
+
+/* Appends a command, cut to what its shape is made of; false if there is no room. */
+static __always_inline bool redis_tell(struct redis_text *text, const struct redis_command *c)
+{
+	__u32 used = text->used;
+	__u8 *to;
+
+	if (used > REDIS_TEXT_BYTES - 2 * REDIS_RECORD_MAX)
+		return false;
+	to = &text->bytes[at_most(used, REDIS_TEXT_BYTES - 2 * REDIS_RECORD_MAX)];
+	to[0] = '*';
+	to[1] = c->has_key ? '2' : '1';
+	to[2] = '\r';
+	to[3] = '\n';
+	redis_put_length(to + 4, c->name_bytes);
+	bpf_probe_read_kernel(to + 9, QJ_REDIS_NAME, c->name);
+	used += 9 + c->name_bytes;
+	redis_put_end(text, used);
+	used += 2;
+	if (c->has_key) {
+		to = &text->bytes[at_most(used, REDIS_TEXT_BYTES - REDIS_RECORD_MAX)];
+		redis_put_length(to, c->key_bytes);
+		bpf_probe_read_kernel(to + 5, QJ_REDIS_KEY, c->key);
+		used += 5 + c->key_bytes;
+		redis_put_end(text, used);
+		used += 2;
+	}
+	text->used = used;
+	return true;
+}
+
+/* A command is whole: adds it to the request. Equal ones in a row are one run of the shape. */
+static __always_inline void redis_command_done(struct redis_walk *walk)
+{
+	struct redis_connection *request = walk->connection;
+	struct redis_command *c = &request->command;
+	__u64 shape;
+
+	request->executions++;
+	if (plan.tags && walk->naming)
+		redis_name_command_done(walk->naming);
+	redis_hash(c, &walk->text->pattern);
+	shape = walk->text->pattern.hash;
+	if (request->runs && shape == request->last_shape)
+		return;
+	request->last_shape = shape;
+	if (request->runs == REDIS_RUNS_MAX || (request->runs && !redis_tell(walk->text, c))) {
+		request->flags |= QJ_QUERY_TRUNCATED;
+		return;
+	}
+	request->runs++;
+	if (request->runs == 1)
+		request->shape = shape;
+	else
+		request->shape = qj_redis_end(qj_shape_step(request->shape, QJ_REDIS_NEXT,
+							    (shape | 1) * qj_redis_key(plan.seed)));
+}
+
+/* Most commands name nothing, which is known once their own name is. */
+static __always_inline void redis_argument_named(struct redis_walk *walk)
+{
+	const struct redis_command *c = &walk->connection->command;
+	struct redis_naming *n = walk->naming;
+
+	if (!plan.tags || !n || n->expects == REDIS_EXPECTS_NOTHING)
+		return;
+	if (!c->index)
+		redis_name_word(n, c);
+	redis_name_argument(walk->cpu, walk->thread, n);
+}
+
+static __always_inline void redis_argument_done(struct redis_walk *walk)
+{
+	struct redis_command *c = &walk->connection->command;
+
+	redis_argument_named(walk);
+	c->index++;
+	c->arguments--;
+	if (c->arguments) {
+		redis_next_command(c);
+		c->at = REDIS_AT_LENGTH;
+		return;
+	}
+	redis_command_done(walk);
+	redis_next_command(c);
+}
+
+/*
+ * Another command begins, in the place of the last one. The first of a request is told only now:
+ * most requests have no second, and a shape that has been told before.
+ */
+static __always_inline void redis_overwrite(struct redis_walk *walk)
+{
+	struct redis_command *c = &walk->connection->command;
+
+	if (walk->connection->runs == 1 && !walk->text->used)
+		redis_tell(walk->text, c);
+	if (plan.tags && walk->naming)
+		redis_name_begin(walk->naming);
+	c->index = 0;
+	c->name_bytes = 0;
+	c->key_bytes = 0;
+	c->has_key = 0;
+}
+
+/* A line "*N" or "$LENGTH" is whole. */
+static __always_inline void redis_line_done(struct redis_walk *walk)
+{
+	struct redis_command *c = &walk->connection->command;
+	__u64 number = c->number;
+	bool counts = c->at == REDIS_AT_COMMAND, negative = c->negative;
+
+	redis_next_command(c);
+	if (counts) {
+		if (negative || !number) /* the server takes it for nothing */
+			return;
+		redis_overwrite(walk);
+		c->arguments = number;
+		c->at = REDIS_AT_LENGTH;
+		return;
+	}
+	if (negative) {
+		walk->lost = 1;
+		return;
+	}
+	if (c->index == 1)
+		c->has_key = 1;
+	c->bulk_left = number + 2;
+	c->at = REDIS_AT_BULK;
+}
+
+static __always_inline __u32 redis_piece(struct redis_walk *walk, struct redis_piece *piece)
+{
+	__u64 bytes = at_most(walk->left, REDIS_PIECE);
+
+	bpf_probe_read_user(piece->bytes, bytes, (const void *)walk->addr);
+	return bytes;
+}
+
+static __always_inline void redis_taken(struct redis_walk *walk, __u32 taken)
+{
+	taken &= 0xff;
+	if (taken > walk->left)
+		taken = walk->left;
+	walk->addr += taken;
+	walk->left -= taken;
+}
+
+/* The next bytes of such a line. */
+static __always_inline void redis_line(struct redis_walk *walk)
+{
+	struct redis_command *c = &walk->connection->command;
+	struct redis_piece piece = {};
+	__u32 bytes = redis_piece(walk, &piece);
+	int result = redis_line_bytes(c, &piece, bytes);
+
+	if (result & REDIS_IS_LINE) {
+		redis_overwrite(walk);
+		redis_next_command(c);
+		c->at = REDIS_AT_INLINE;
+		return;
+	}
+	redis_taken(walk, result);
+	if (result & REDIS_LOST)
+		walk->lost = 1;
+	else if (result & REDIS_WHOLE)
+		redis_line_done(walk);
+}
+
+/* The next bytes of an argument: the name and the first one after it are kept, up to a length. */
+static __always_inline void redis_bulk(struct redis_walk *walk)
+{
+	struct redis_command *c = &walk->connection->command;
+	__u64 here = walk->left < c->bulk_left ? walk->left : c->bulk_left;
+	__u64 text = c->bulk_left > 2 ? c->bulk_left - 2 : 0;
+
+	if (text > here)
+		text = here;
+	if (c->index == 0 && c->name_bytes < QJ_REDIS_NAME) {
+		__u64 room = QJ_REDIS_NAME - c->name_bytes, keep = text < room ? text : room;
+
+		keep = at_most(keep, QJ_REDIS_NAME);
+		if (keep)
+			bpf_probe_read_user(&c->name[c->name_bytes & (QJ_REDIS_NAME - 1)], keep,
+					    (const void *)walk->addr);
+		c->name_bytes += keep;
+	} else if (c->index == 1 && c->key_bytes < QJ_REDIS_KEY) {
+		__u64 room = QJ_REDIS_KEY - c->key_bytes, keep = text < room ? text : room;
+
+		keep = at_most(keep, QJ_REDIS_KEY);
+		if (keep)
+			bpf_probe_read_user(&c->key[c->key_bytes & (QJ_REDIS_KEY - 1)], keep,
+					    (const void *)walk->addr);
+		c->key_bytes += keep;
+	}
+	if (plan.tags && walk->naming && c->index && walk->naming->expects != REDIS_EXPECTS_NOTHING)
+		redis_name_part(walk->naming, walk->addr, text);
+	walk->addr += here;
+	walk->left -= here;
+	c->bulk_left -= here;
+	if (!c->bulk_left)
+		redis_argument_done(walk);
+}
+
+/* A command that is a plain line: only its first word is kept. An empty line is none. */
+static __always_inline void redis_inline(struct redis_walk *walk)
+{
+	struct redis_command *c = &walk->connection->command;
+	struct redis_piece piece = {};
+	__u32 bytes = redis_piece(walk, &piece);
+	int result = redis_inline_bytes(c, &piece, bytes);
+
+	if (plan.tags && walk->naming)
+		redis_name_line(walk->cpu, walk->thread, walk->naming, &piece, result & 0xff);
+	redis_taken(walk, result);
+	if (!(result & REDIS_WHOLE))
+		return;
+	if (c->name_bytes)
+		redis_command_done(walk);
+	redis_next_command(c);
+}
+
+static long redis_step(__u32 i, struct redis_walk *walk)
+{
+	struct redis_command *c = &walk->connection->command;
+
+	if (!walk->left || walk->lost)
+		return 1;
+	if (c->at == REDIS_AT_BULK)
+		redis_bulk(walk);
+	else if (c->at == REDIS_AT_INLINE)
+		redis_inline(walk);
+	else
+		redis_line(walk);
+	return 0;
+}
+
+/*
+ * Whether a connection that was open before tracing is between two commands: a read that begins
+ * with a count of arguments, and ends with a line end as every command does.
+ */
+static __always_inline bool redis_begins(__u64 addr, __u32 bytes)
+{
+	__u8 first[2] = {}, last = 0;
+
+	if (bytes < 4 || bpf_probe_read_user(first, sizeof(first), (const void *)addr) ||
+	    bpf_probe_read_user(&last, 1, (const void *)(addr + bytes - 1)))
+		return false;
+	return first[0] == '*' && first[1] >= '1' && first[1] <= '9' && last == '\n';
+}
+
+#endif

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* What a VoltDB site thread executes, as text: a procedure's name, or a statement of ad hoc SQL. */
+#ifndef QJOULE_VOLTDB_TEXT_BPF_H
+#define QJOULE_VOLTDB_TEXT_BPF_H
+
+#include "core/statement.bpf.h"
+#include "hotspot.bpf.h"
+#include "symbol.bpf.h"
+
+static __always_inline const volatile struct qj_hotspot *jvm_of(const struct thread_state *thread)
+{
+	return &plan.servers[(thread->server - 1) & (QJ_MAX_SERVERS - 1)].hotspot;
+}
+
+static __always_inline void no_text(struct qj_cpu_state *cpu, struct thread_state *thread)
+{
+	count_loss(cpu, QJ_LOSS_TEXT);
+	thread->shape = 0;
+	thread->flags |= QJ_QUERY_NO_TEXT;
+}
+
+/* A string of the engine object that the native function is called on. */
+struct voltdb_text {
+	__u64 engine; /* JNI handle */
+	__u32 field;
+	bool list;
+	__u8 skipped; /* bytes at its beginning that are not told */
+	struct java_string found;
+};
+
+static __always_inline bool find_text(const struct thread_state *thread, struct voltdb_text *text)
+{
+	return java_find(jvm_of(thread), text->engine, text->field, text->list, &text->found);
+}
+
+static __always_inline __u64 address_of(const struct thread_state *thread,
+					const struct voltdb_text *text)
+{
+	return java_bytes(jvm_of(thread), &text->found) + text->skipped;
+}
+
+static __always_inline __u32 bytes_of(const struct voltdb_text *text)
+{
+	return text->found.bytes - text->skipped;
+}
+
+/* A procedure's name: its bytes as they are, and how many there are. */
+static __always_inline bool hash_name(struct thread_state *thread, const struct voltdb_text *text)
+{
+	__u64 addr = address_of(thread, text);
+	__u32 bytes = bytes_of(text);
+	__u64 key = qj_shape_mix(plan.seed + 0x9e3779b97f4a7c15ULL) | 1;
+	__u64 hash = qj_shape_mix(plan.seed ^ key ^ QJ_DIALECT_VOLTDB);
+	__u32 left = bytes < VOLTDB_NAME_BYTES ? bytes : VOLTDB_NAME_BYTES;
+	__u64 *words = (__u64 *)thread->chunk.bytes;
+
+	hash = qj_shape_step(hash, bytes, key);
+	for (int c = 0; c < VOLTDB_NAME_BYTES / QJ_SHAPE_CHUNK; c++) {
+		__u64 n = at_most(left, QJ_SHAPE_CHUNK);
+
+		if (!n)
+			break;
+		__builtin_memset(words, 0, QJ_SHAPE_CHUNK);
+		if (bpf_probe_read_user(words, n, (const void *)addr))
+			return false;
+		for (unsigned w = 0; w < QJ_SHAPE_CHUNK / 8; w++)
+			hash = qj_shape_step(hash, words[w], key);
+		addr += n;
+		left -= n;
+	}
+	hash = qj_shape_mix(hash);
+	thread->shape = hash + 1 < 2 ? 1 : hash;
+	thread->statement_bytes = bytes;
+	if (bytes > VOLTDB_NAME_BYTES)
+		thread->flags |= QJ_QUERY_TRUNCATED;
+	return true;
+}
+
+/*
+ * An ad hoc statement, hashed as other SQL is: VoltDB's quotes and comments are the standard's, as
+ * PostgreSQL's are. Of a batch of statements the first is told, as one that goes on.
+ */
+static __always_inline bool hash_statement(struct thread_state *thread,
+					   const struct voltdb_text *text)
+{
+	struct statement_walk walk = {.thread = thread, .addr = address_of(thread, text)};
+	__u32 whole;
+
+	statement_begin(thread, QJ_DIALECT_POSTGRES, walk.addr, text->found.bytes);
+	thread->may_continue = 0;
+	if (text->found.elements > 1)
+		thread->flags |= QJ_QUERY_TRUNCATED;
+	whole = walk.left = thread->text_left;
+	thread->text_left = 0;
+	bpf_loop(STATEMENT_CHUNKS, statement_chunk, &walk, 0);
+	if (walk.taken != whole)
+		return false;
+	thread->text.truncated = (thread->flags & QJ_QUERY_TRUNCATED) != 0;
+	thread->shape = qj_shape_end(&thread->text);
+	return true;
+}
+
+/* The text is right if it still lies where it was found: tells it then, if its shape is new. */
+static __always_inline bool settle_text(struct qj_cpu_state *cpu, struct thread_state *thread,
+					const struct voltdb_text *text, __u8 dialect, __u32 most)
+{
+	__u64 bytes = at_most(bytes_of(text) < most ? bytes_of(text) : most, QJ_TEXT_BYTES);
+	struct qj_ring_text *r = 0;
+	static const __u8 yes = 1;
+	bool still;
+
+	if (!bpf_map_lookup_elem(&seen, &thread->shape)) {
+		r = reserve(sizeof(*r));
+		if (!r) /* it is told with a later execution */
+			count_loss(cpu, QJ_LOSS_TEXT);
+	}
+	still = !r || !bpf_probe_read_user(r->bytes, bytes, (const void *)address_of(thread, text));
+	still = still &&
+		java_still(jvm_of(thread), text->engine, text->field, text->list, &text->found);
+	if (!r)
+		return still;
+	if (!still) {
+		bpf_ringbuf_discard(r, BPF_RB_NO_WAKEUP);
+		return false;
+	}
+	/* More than there is of it: it goes on. */
+	fill_text(r, thread->shape, bytes, bytes + (thread->flags & QJ_QUERY_TRUNCATED ? 1 : 0),
+		  thread->server, dialect);
+	submit(r);
+	bpf_map_update_elem(&seen, &thread->shape, &yes, BPF_ANY);
+	return true;
+}
+
+/*
+ * Ad hoc SQL runs as AdHoc_RO_SP, AdHoc_RW_MP and the like (org/voltdb/sysprocs), on a partition
+ * that does its part for another as @AdHoc_RW_MP. Returns how many bytes stand before the name that
+ * both have, or -1. Compared as numbers: `bpftool gen object` 7.1 misplaces string constants.
+ */
+static __always_inline int ad_hoc_prefix(__u64 addr, __u32 bytes)
+{
+	const __u64 ad_hoc = 0x525f636f486441ULL; /* "AdHoc_R" */
+	__u64 name = 0;
+
+	if (bytes <= sizeof(name) || bpf_probe_read_user(&name, sizeof(name), (const void *)addr))
+		return -1;
+	if (name << 8 == ad_hoc << 8)
+		return 0;
+	return (name & 0xff) == '@' && name >> 8 == ad_hoc ? 1 : -1;
+}
+
+/*
+ * The shape of a procedure is its name, that of ad hoc SQL its statement, where the engine has the
+ * statement: a partition that does its part for another has not.
+ */
+static __always_inline bool take_text(struct qj_cpu_state *cpu, struct thread_state *thread,
+				      __u64 engine)
+{
+	struct voltdb_text text = {.engine = engine, .field = jvm_of(thread)->procedure};
+	__u64 addr;
+	int skipped;
+
+	if (!find_text(thread, &text) || !text.found.latin1)
+		return false;
+	addr = address_of(thread, &text);
+	skipped = ad_hoc_prefix(addr, text.found.bytes);
+	if (skipped >= 0) {
+		struct voltdb_text sql = {
+		    .engine = engine, .field = jvm_of(thread)->statements, .list = true};
+
+		if (find_text(thread, &sql) && sql.found.latin1 && hash_statement(thread, &sql))
+			return settle_text(cpu, thread, &sql, QJ_DIALECT_POSTGRES, QJ_TEXT_BYTES);
+		thread->flags &= ~QJ_QUERY_TRUNCATED;
+		text.skipped = skipped;
+	}
+	return hash_name(thread, &text) &&
+	       settle_text(cpu, thread, &text, QJ_DIALECT_VOLTDB, VOLTDB_NAME_BYTES);
+}
+
+#endif
