@@ -6,7 +6,7 @@ import queue
 from collections.abc import Iterator
 
 from fake_attribution import typical
-from qjoule.live.snapshot import Controls, Snapshot
+from qjoule.snapshots import Controls, Snapshot
 
 
 class FakeSource:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from qjoule import contract
 from qjoule.contract import Block, Dialect, OwnerKind, TaskEvent
-from qjoule.trace.stream import encode_block
+from qjoule.stream.blocks import encode_block
 
 BEGIN_NS = 1_000_000_000_000
 MS = 1_000_000

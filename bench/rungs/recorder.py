@@ -16,13 +16,13 @@ from multiprocessing.connection import Connection
 
 from qjoule.contract import Block, Loss, Mode, Rung
 from qjoule.errors import QjouleError
-from qjoule.live.tracer import Settings, Tracer, plan_tracing, start_tracer
 from qjoule.root_part import client
 from qjoule.root_part.jvms import reach_by
 from qjoule.servers.agent import put_agents
 from qjoule.servers.discovery import find_servers
 from qjoule.servers.plan import AttachPlan
-from qjoule.trace.stream import Stream
+from qjoule.session.tracer import Settings, Tracer, plan_tracing, start_tracer
+from qjoule.stream.blocks import Stream
 from root.support.root_part import root_part, with_handles
 
 _PATIENCE_S = 60.0

@@ -22,11 +22,11 @@ from qjoule.contract import (
     SessionEvent,
     TaskEvent,
 )
+from qjoule.stream.blocks import Stream
+from qjoule.stream.ingest import record
 from qjoule.trace import Meta, Trace
-from qjoule.trace.ingest import record
 from qjoule.trace.meta import Server
 from qjoule.trace.schema import TABLES
-from qjoule.trace.stream import Stream
 from qjoule.trace.writer import TraceWriter
 
 GOLDEN = Path(__file__).with_suffix(".json")

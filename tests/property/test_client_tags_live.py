@@ -19,7 +19,6 @@ import fake_tracer as ft
 from fake_tracer import BEGIN_NS, MS, block
 from qjoule.contract import SAID_UNKNOWN, Block, Command, Dialect, Mode, OwnerKind, Rung, ServerKind
 from qjoule.contract import SessionEvent as Event
-from qjoule.live.snapshot import Controls, Snapshot
 from qjoule.live.source import StreamSource
 from qjoule.live.stream_session import LiveMeta
 from qjoule.model import live_groups
@@ -27,10 +26,11 @@ from qjoule.model.attribute import attribute
 from qjoule.model.live_groups import UNTOLD
 from qjoule.model.result import Attribution
 from qjoule.model.selection import selection
-from qjoule.trace.ingest import record
+from qjoule.snapshots import Controls, Snapshot
+from qjoule.stream.blocks import Stream
+from qjoule.stream.ingest import record
 from qjoule.trace.meta import Meta, Server
 from qjoule.trace.reader import Trace
-from qjoule.trace.stream import Stream
 from qjoule.trace.writer import TraceWriter
 
 WINDOW_NS = 20 * MS

@@ -15,15 +15,15 @@ import fake_tracer
 import statistical_traffic as traffic
 from qjoule.contract import Grade
 from qjoule.live.replay import ReplaySource
-from qjoule.live.snapshot import Controls, Snapshot
 from qjoule.live.source import StreamSource
 from qjoule.live.stream_session import LiveMeta
 from qjoule.model.attribute import attribute
 from qjoule.model.result import Attribution, Row
-from qjoule.trace.ingest import record
+from qjoule.snapshots import Controls, Snapshot
+from qjoule.stream.blocks import Stream
+from qjoule.stream.ingest import record
 from qjoule.trace.meta import Meta, Server
 from qjoule.trace.reader import Trace
-from qjoule.trace.stream import Stream
 from qjoule.trace.writer import TraceWriter
 
 SERVER = "cassandra"

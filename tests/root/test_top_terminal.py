@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 import fake_tracer
-from qjoule.trace.ingest import record
+from qjoule.stream.blocks import Stream
+from qjoule.stream.ingest import record
 from qjoule.trace.meta import Meta
-from qjoule.trace.stream import Stream
 from qjoule.trace.writer import TraceWriter
 
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")

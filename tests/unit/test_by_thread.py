@@ -11,18 +11,18 @@ import pytest
 import attribute_trace as hand
 from attribute_trace import MS
 from qjoule.contract import AGGREGATE, SEGMENT, TASK, Block, OwnerKind, TaskEvent
-from qjoule.live.names import Names
 from qjoule.live.replay import ReplaySource
-from qjoule.live.snapshot import Controls, Snapshot
-from qjoule.live.view_state import ViewState
 from qjoule.model.attribute import attribute
 from qjoule.model.live_groups import LiveGroups, identities
 from qjoule.reporters.live_screen import compose
+from qjoule.reporters.live_state import ViewState
 from qjoule.reporters.table import render
+from qjoule.snapshots import Controls, Snapshot
+from qjoule.stream.blocks import Frame
+from qjoule.stream.names import Names
+from qjoule.stream.owners import Owners
 from qjoule.trace.meta import Server
-from qjoule.trace.owners import Owners
 from qjoule.trace.reader import Trace
-from qjoule.trace.stream import Frame
 
 GENERIC = Server(2, "java:9042", "generic", rung="none")
 KNOWN = Server(1, "shop-db", "mysql")

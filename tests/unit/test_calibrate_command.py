@@ -17,7 +17,6 @@ from calibrations import MACHINE, calibration, trace_meta, written
 from qjoule.cli import cli
 from qjoule.commands import calibrate
 from qjoule.errors import QjouleError, UsageError
-from qjoule.live.calibrating import Done
 from qjoule.machine import in_force
 from qjoule.machine.calibration import Calibration, DomainName, Found
 from qjoule.machine.identity import Identity, of_trace
@@ -25,6 +24,7 @@ from qjoule.machine.load import IDLE, Step
 from qjoule.model.coefficients import Coefficients, PowerInterval
 from qjoule.model.fit.calibration import Phase
 from qjoule.reporters.calibration import render
+from qjoule.session.calibrating import Done
 from qjoule.trace.meta import EnergyInfo
 from qjoule.trace.reader import Trace
 

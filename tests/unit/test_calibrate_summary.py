@@ -20,12 +20,12 @@ from attribute_trace import rows
 from calibrations import MACHINE
 from qjoule.commands.calibrate import summarise
 from qjoule.errors import QjouleError
-from qjoule.live.calibrating import Done
 from qjoule.machine.calibration import Calibration, parse
 from qjoule.machine.cpu import Cpu as MachineCpu
 from qjoule.machine.cpu import CpuInfo
 from qjoule.machine.load import IDLE, Step, plan_steps
 from qjoule.model.fit.calibration import Phase
+from qjoule.session.calibrating import Done
 from qjoule.trace.meta import Cpu, DomainInfo, EnergyInfo, Meta
 from qjoule.trace.reader import Trace
 from qjoule.trace.writer import TraceWriter

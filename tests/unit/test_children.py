@@ -16,9 +16,9 @@ from attribute_trace import MS
 from qjoule.contract import Block, Command, Dialect, QueryFlag, Rung
 from qjoule.model.attribute import attribute
 from qjoule.model.result import Row
-from qjoule.trace.ingest import Ingest, Tables
+from qjoule.stream.blocks import Stream
+from qjoule.stream.ingest import Ingest, Tables
 from qjoule.trace.reader import Trace
-from qjoule.trace.stream import Stream
 
 T0 = ft.BEGIN_NS
 #: Of query 1, which ran from 0 to 10 ms: an insert from 2 to 6, and one without a text to 7.

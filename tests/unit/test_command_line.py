@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from qjoule.live.program import exit_code
+from qjoule.exit_codes import exit_code
 
 
 def qjoule(*arguments: str, stdout: object = subprocess.PIPE) -> subprocess.CompletedProcess[str]:

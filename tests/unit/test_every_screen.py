@@ -19,15 +19,15 @@ from hypothesis import strategies as st
 
 from fake_attribution import attribution, query_row, typical
 from fake_source import FakeSource
-from qjoule.live.batch import csv_lines, json_lines, screen_document
-from qjoule.live.snapshot import Controls, Snapshot
-from qjoule.live.view_state import ViewState
 from qjoule.model.result import PARTS, Attribution
 from qjoule.reporters.csv_report import to_csv
 from qjoule.reporters.json_report import document
+from qjoule.reporters.live_lines import csv_lines, json_lines, screen_document
 from qjoule.reporters.live_screen import compose
+from qjoule.reporters.live_state import ViewState
 from qjoule.reporters.parquet_report import to_table, write_parquet
 from qjoule.reporters.table import render
+from qjoule.snapshots import Controls, Snapshot
 from qjoule.trace.arrow import pq
 
 GRADES = ("measured", "estimated", "simulated")

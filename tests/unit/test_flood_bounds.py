@@ -11,7 +11,7 @@ from qjoule.contract import SEGMENT, TASK, Dialect, OwnerKind, TaskEvent
 from qjoule.shapes.cql import Batches
 from qjoule.shapes.mongodb_cursors import Cursors
 from qjoule.shapes.texts import Texts
-from qjoule.trace.owners import Owners
+from qjoule.stream.owners import Owners
 
 MOST = 1_000
 

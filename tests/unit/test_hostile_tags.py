@@ -14,21 +14,21 @@ import pytest
 
 import attribute_trace as hand
 from fake_source import FakeSource
-from qjoule.live.batch import csv_lines, json_lines
+from qjoule.live.call_sums import CallSums
 from qjoule.live.replay import ReplaySource
-from qjoule.live.snapshot import Controls, Snapshot
 from qjoule.live.tag_keys import Keys
-from qjoule.live.told import CallSums
-from qjoule.live.view_state import ViewState
 from qjoule.model.attribute import attribute
 from qjoule.model.result import Attribution
 from qjoule.reporters.csv_report import to_csv
 from qjoule.reporters.json_report import to_json
+from qjoule.reporters.live_lines import csv_lines, json_lines
 from qjoule.reporters.live_screen import compose
+from qjoule.reporters.live_state import ViewState
 from qjoule.reporters.live_view import Canvas, LiveView
 from qjoule.reporters.parquet_report import write_parquet
 from qjoule.reporters.table import render
 from qjoule.shapes.safe_text import sanitise
+from qjoule.snapshots import Controls, Snapshot
 from qjoule.tags.told import Call
 from qjoule.trace.arrow import pq
 from qjoule.trace.reader import Trace

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from qjoule.errors import QjouleError
-from qjoule.live.directory import inside
+from qjoule.session.directory import inside
 
 
 @pytest.fixture(autouse=True)

@@ -12,11 +12,11 @@ import fake_tracer
 from fake_tracer import BEGIN_NS, MS, block, end, energy, flush, head, text
 from qjoule.contract import LATENCY_BUCKETS, Block, OwnerKind, TaskEvent
 from qjoule.live.recent import REMEMBERED, SPARE
-from qjoule.live.snapshot import Controls, Snapshot
 from qjoule.live.source import StreamSource
 from qjoule.live.stream_session import LiveMeta
 from qjoule.model.labels import FORGOTTEN_PROCESSES, FORGOTTEN_SHAPES, OTHER_SHAPES
-from qjoule.trace.stream import encode_block
+from qjoule.snapshots import Controls, Snapshot
+from qjoule.stream.blocks import encode_block
 
 WINDOW = 100 * MS
 FLOOD, REST = 30, 60  #: windows

@@ -11,12 +11,12 @@ import pytest
 import fake_tracer
 from qjoule.errors import UsageError
 from qjoule.live.replay import ReplaySource
-from qjoule.live.snapshot import Controls, Snapshot
 from qjoule.model.attribute import attribute
-from qjoule.trace.ingest import record
+from qjoule.snapshots import Controls, Snapshot
+from qjoule.stream.blocks import Stream
+from qjoule.stream.ingest import record
 from qjoule.trace.meta import Meta
 from qjoule.trace.reader import Trace
-from qjoule.trace.stream import Stream
 from qjoule.trace.writer import TraceWriter
 
 

@@ -12,12 +12,12 @@ from rich.cells import cell_len
 
 from fake_attribution import attribution, query_row, typical
 from fake_source import snapshot
-from qjoule.live.snapshot import Snapshot
-from qjoule.live.view_state import ViewState
 from qjoule.model.result import PARTS, Attribution
 from qjoule.reporters import format as fmt
 from qjoule.reporters.live_frame import cut, wrap
 from qjoule.reporters.live_screen import compose
+from qjoule.reporters.live_state import ViewState
+from qjoule.snapshots import Snapshot
 
 SIZES = [(20, 5), (40, 10), (60, 16), (80, 24), (120, 40), (200, 50), (300, 100)]
 HOSTILE = ("\x1b[2J\x1b]0;x\x07", "[red]x[/red]", "a\nb\x00\x9b", "表" * 200, "")

@@ -13,11 +13,11 @@ import fake_tracer
 from fake_tracer import BEGIN_NS, MS, block, end, energy, flush, head, task, text
 from qjoule.contract import LATENCY_BUCKETS, Block, Loss, OwnerKind, TaskEvent
 from qjoule.errors import QjouleError
-from qjoule.live.names import MAX_TASKS, Names
-from qjoule.live.snapshot import Controls, Snapshot
 from qjoule.live.source import StreamSource
 from qjoule.live.stream_session import LiveMeta
-from qjoule.trace.stream import Stream
+from qjoule.snapshots import Controls, Snapshot
+from qjoule.stream.blocks import Stream
+from qjoule.stream.names import MAX_TASKS, Names
 
 WINDOW = 100 * MS
 META = LiveMeta(host="db1", servers={1: "mariadb"}, rungs={"mariadb": "symbol"})

@@ -10,9 +10,9 @@ from textual.pilot import Pilot
 
 from fake_source import FakeSource, snapshot
 from qjoule.errors import QjouleError
-from qjoule.live.snapshot import Controls
-from qjoule.live.view_state import Mode, ViewState
+from qjoule.reporters.live_state import Mode, ViewState
 from qjoule.reporters.live_view import Canvas, LiveView
+from qjoule.snapshots import Controls
 
 
 def text(app: LiveView) -> str:

@@ -8,8 +8,7 @@ import pytest
 
 from fake_attribution import attribution, query_row, typical
 from fake_source import snapshot
-from qjoule.live.snapshot import Snapshot
-from qjoule.live.view_state import (
+from qjoule.reporters.live_state import (
     HISTORY,
     HISTORY_ROWS,
     INTERVALS_S,
@@ -18,6 +17,7 @@ from qjoule.live.view_state import (
     ViewState,
     row_key,
 )
+from qjoule.snapshots import Snapshot
 
 GROUPS = ("fingerprint", "server", "database", "user")
 

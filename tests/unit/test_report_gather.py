@@ -19,10 +19,10 @@ from qjoule.model.coefficients import IDLE_POLICIES, IdlePolicy
 from qjoule.model.result import PARTS
 from qjoule.report.gather import BY, Gathered, gather
 from qjoule.reporters.json_report import to_json
-from qjoule.trace.ingest import record
+from qjoule.stream.blocks import Stream
+from qjoule.stream.ingest import record
 from qjoule.trace.meta import Cpu, Meta, Server
 from qjoule.trace.reader import Trace
-from qjoule.trace.stream import Stream
 from qjoule.trace.writer import TraceWriter
 
 

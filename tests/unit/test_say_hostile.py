@@ -13,16 +13,16 @@ import pytest
 from fake_attribution import query_row, typical
 from fake_source import FakeSource
 from qjoule.commands.say import say, say_traceback
-from qjoule.live.batch import csv_lines, json_lines
-from qjoule.live.snapshot import Controls, Snapshot
-from qjoule.live.view_state import ViewState
 from qjoule.model.result import Attribution
 from qjoule.reporters.csv_report import to_csv
 from qjoule.reporters.json_report import to_json
 from qjoule.reporters.live_frame import Span
+from qjoule.reporters.live_lines import csv_lines, json_lines
 from qjoule.reporters.live_screen import compose
+from qjoule.reporters.live_state import ViewState
 from qjoule.reporters.plain import Page
 from qjoule.reporters.table import render
+from qjoule.snapshots import Controls, Snapshot
 from qjoule.trace.meta import Meta
 
 #: ESC, an 8-bit CSI, BEL, ends of lines, overrides of direction, what is not seen.

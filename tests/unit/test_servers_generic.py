@@ -9,13 +9,13 @@ import pytest
 
 from qjoule.contract import Rung
 from qjoule.errors import QjouleError
-from qjoule.live.tracer import left_out
 from qjoule.servers.discovery import find_servers
 from qjoule.servers.generic import by_thread_instead, find_generic, with_generic
 from qjoule.servers.kernel_facts import KernelFacts
 from qjoule.servers.plan import SERVERS_MAX, build_plan
 from qjoule.servers.restart import arguments_hash
 from qjoule.servers.types import Server
+from qjoule.session.tracer import left_out
 from servers.fake_proc import FakeProc
 from servers.toy_elf import MYSQL_8, toy_server
 

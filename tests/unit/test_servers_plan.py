@@ -10,7 +10,6 @@ import pytest
 
 from qjoule.contract import Rung
 from qjoule.errors import QjouleError
-from qjoule.live.tracer import left_out
 from qjoule.servers.elf import open_executable
 from qjoule.servers.kernel_facts import KernelFacts
 from qjoule.servers.plan import SERVERS_MAX, build_plan
@@ -22,6 +21,7 @@ from qjoule.servers.signatures import (
     Role,
 )
 from qjoule.servers.types import Fact, Flavour, Server
+from qjoule.session.tracer import left_out
 from servers.examined import examined
 from servers.toy_elf import MARIADB_10_11, MYSQL_8, POSTGRES, strip, toy_server
 

@@ -18,7 +18,6 @@ import statistical_traffic as traffic
 from fake_tracer import BEGIN_NS
 from qjoule.contract import Grade
 from qjoule.live.replay import ReplaySource
-from qjoule.live.snapshot import Controls
 from qjoule.live.source import StreamSource
 from qjoule.live.stream_session import LiveMeta
 from qjoule.model.attribute import attribute
@@ -28,12 +27,13 @@ from qjoule.model.selection import selection
 from qjoule.reporters.csv_report import to_csv
 from qjoule.reporters.missing import lost
 from qjoule.reporters.table import render
+from qjoule.snapshots import Controls
+from qjoule.stream.blocks import Stream
+from qjoule.stream.ingest import record
 from qjoule.tags.told import Call
-from qjoule.trace.ingest import record
 from qjoule.trace.meta import Meta, Server
 from qjoule.trace.reader import Trace
 from qjoule.trace.schema import OTHER_FINGERPRINT
-from qjoule.trace.stream import Stream
 from qjoule.trace.told import CallShapes, call_rows
 from qjoule.trace.writer import TraceWriter
 

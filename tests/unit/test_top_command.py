@@ -16,11 +16,11 @@ import pytest
 import fake_tracer
 from fake_source import snapshot
 from qjoule.errors import QjouleError
-from qjoule.live.export import export
-from qjoule.live.view_state import ViewState
-from qjoule.trace.ingest import record
+from qjoule.reporters.live_export import export
+from qjoule.reporters.live_state import ViewState
+from qjoule.stream.blocks import Stream
+from qjoule.stream.ingest import record
 from qjoule.trace.meta import Meta
-from qjoule.trace.stream import Stream
 from qjoule.trace.writer import TraceWriter
 
 

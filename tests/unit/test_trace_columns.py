@@ -19,8 +19,8 @@ import sys
 from qjoule.shapes import fingerprint
 from qjoule.tags.tagging import TagSource
 from qjoule.trace.arrow import leave_pandas_out
-from qjoule.trace.ingest import record
-from qjoule.trace.stream import Stream
+from qjoule.stream.ingest import record
+from qjoule.stream.blocks import Stream
 from qjoule.trace.writer import TraceWriter
 from pathlib import Path
 

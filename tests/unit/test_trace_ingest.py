@@ -28,11 +28,11 @@ from qjoule.contract import (
     SessionEvent,
     TaskEvent,
 )
-from qjoule.trace.ingest import Ingest, Tables
+from qjoule.stream.blocks import Stream, encode_block
+from qjoule.stream.ingest import Ingest, Tables
 from qjoule.trace.meta import Meta
 from qjoule.trace.schema import TABLES
 from qjoule.trace.statements import HASHES_PER_SHAPE
-from qjoule.trace.stream import Stream, encode_block
 
 T0 = ft.BEGIN_NS
 MS = ft.MS

@@ -9,8 +9,9 @@ import pyarrow as pa
 
 import fake_tracer as ft
 from qjoule.contract import Block, OwnerKind, TaskEvent
-from qjoule.trace.lives import NAMES_MAX, NAMING_NS
-from qjoule.trace.owners import EXIT_TAIL_NS, Owners, newest_owners
+from qjoule.stream.lives import NAMES_MAX, NAMING_NS
+from qjoule.stream.owners import EXIT_TAIL_NS, Owners
+from qjoule.trace.newest import newest_owners
 
 ALIVE, FORK, EXEC, EXIT, RENAME, ROLE = TaskEvent
 

@@ -14,11 +14,11 @@ import pytest
 import fake_tracer as ft
 from qjoule.contract import Block
 from qjoule.errors import QjouleError
+from qjoule.stream.blocks import Stream
+from qjoule.stream.ingest import record
 from qjoule.trace import Meta, Trace
 from qjoule.trace.arrow import pq
-from qjoule.trace.ingest import record
 from qjoule.trace.schema import FORMAT_VERSION, MORE, TABLES, VERSION_KEY
-from qjoule.trace.stream import Stream
 from qjoule.trace.writer import TraceWriter
 
 

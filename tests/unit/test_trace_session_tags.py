@@ -9,8 +9,8 @@ import numpy as np
 
 import fake_tracer as ft
 from qjoule.contract import Block, ServerKind, SessionEvent
-from qjoule.trace.sessions import Sessions
-from qjoule.trace.stream import Stream
+from qjoule.stream.blocks import Stream
+from qjoule.stream.sessions import Sessions
 
 #: PROTOCOL_41, CONNECT_WITH_DB, SECURE_CONNECTION, PLUGIN_AUTH, CONNECT_ATTRS
 FLAGS = 0x200 | 0x8 | 0x8000 | 1 << 19 | 1 << 20

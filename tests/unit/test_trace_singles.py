@@ -8,9 +8,9 @@ import pytest
 from fuzz.mongodb_library import compressed, op_msg, told
 from qjoule.contract import SHAPE_OTHER, TEXT, Block, Dialect
 from qjoule.shapes import fingerprint
+from qjoule.stream.blocks import Frame
 from qjoule.trace import statements as module
 from qjoule.trace.statements import Statements
-from qjoule.trace.stream import Frame
 
 
 def single(shape: int, key: str, value: int) -> Frame:

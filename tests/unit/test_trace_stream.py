@@ -12,7 +12,7 @@ import pytest
 import fake_tracer as ft
 from qjoule.contract import BLOCK, BLOCK_MAGIC, CONTRACT_VERSION, Block
 from qjoule.errors import QjouleError
-from qjoule.trace.stream import MAX_PAYLOAD_BYTES, Stream, encode_block
+from qjoule.stream.blocks import MAX_PAYLOAD_BYTES, Stream, encode_block
 
 
 class Trickle(io.RawIOBase):

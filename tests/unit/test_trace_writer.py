@@ -20,12 +20,12 @@ import pytest
 
 import fake_tracer as ft
 from qjoule.errors import QjouleError
+from qjoule.stream.blocks import Stream
+from qjoule.stream.ingest import Ingest, record
 from qjoule.trace import Meta, Trace
 from qjoule.trace import compact as compaction
-from qjoule.trace.ingest import Ingest, record
 from qjoule.trace.meta import Server
 from qjoule.trace.parts import list_parts
-from qjoule.trace.stream import Stream
 from qjoule.trace.writer import TraceWriter
 
 MS = ft.MS
@@ -167,8 +167,8 @@ def test_a_merge_cut_before_the_old_parts_go_doubles_nothing(
 
 WRITER = """
 import sys, fake_tracer as ft
-from qjoule.trace.stream import Stream
-from qjoule.trace.ingest import Ingest, record
+from qjoule.stream.blocks import Stream
+from qjoule.stream.ingest import Ingest, record
 from qjoule.trace.writer import TraceWriter
 record(Stream(0), TraceWriter(sys.argv[1]), ft.fingerprint)
 """

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from qjoule.contract import QUERY, Command, QueryFlag
-from qjoule.trace import transactions
-from qjoule.trace.transactions import Transactions
+from qjoule.stream import transactions
+from qjoule.stream.transactions import Transactions
 
 IN, NO, OK, ERROR = (
     QueryFlag.IN_TRANSACTION | QueryFlag.OK,

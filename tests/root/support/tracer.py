@@ -15,7 +15,7 @@ import numpy as np
 
 from qjoule.contract import RECORDS, Block, Mode
 from qjoule.servers.plan import AttachPlan
-from qjoule.trace.stream import Frame, Stream
+from qjoule.stream.blocks import Frame, Stream
 from root.support.root_part import ROOT_PART, RootPart, root_part, with_handles
 
 TRACER = Path(sys.executable).parent / "qjoule-tracer"

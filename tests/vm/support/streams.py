@@ -12,9 +12,9 @@ import numpy as np
 
 from qjoule.contract import RECORDS, Block
 from qjoule.shapes import fingerprint
+from qjoule.stream.blocks import Frame, Stream
+from qjoule.stream.ingest import record
 from qjoule.trace import Meta, Trace
-from qjoule.trace.ingest import record
-from qjoule.trace.stream import Frame, Stream
 from qjoule.trace.writer import TraceWriter
 from vm.support.machine import Run
 

@@ -21,9 +21,6 @@ from qjoule.commands import options
 from qjoule.commands.say import say
 from qjoule.contract import Mode
 from qjoule.errors import QjouleError
-from qjoule.live.calibrating import SETTLE_S, Done, recording, run_steps
-from qjoule.live.directory import inside
-from qjoule.live.tracer import Settings, start_tracer
 from qjoule.machine import calibration as file
 from qjoule.machine.calibration import Calibration, DomainName, Found, PhaseSummary
 from qjoule.machine.cpu import read_cpu_info
@@ -32,6 +29,9 @@ from qjoule.machine.load import IDLE, Step, plan_steps
 from qjoule.root_part.client import root_part, why
 from qjoule.root_part.protocol import Refused
 from qjoule.servers.plan import AttachPlan
+from qjoule.session.calibrating import SETTLE_S, Done, recording, run_steps
+from qjoule.session.directory import inside
+from qjoule.session.tracer import Settings, start_tracer
 from qjoule.trace.meta import Meta
 from qjoule.trace.reader import Trace
 

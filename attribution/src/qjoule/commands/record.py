@@ -15,18 +15,7 @@ from qjoule.commands.record_meta import trace_meta
 from qjoule.commands.say import say
 from qjoule.contract import Mode, Rung
 from qjoule.errors import QjouleError, UsageError
-from qjoule.live.directory import inside
-from qjoule.live.stopping import stopping
-from qjoule.live.telling import listening
 from qjoule.live.titles import TitledStream
-from qjoule.live.tracer import (
-    Settings,
-    Tracer,
-    find_and_put_agents,
-    left_out,
-    plan_tracing,
-    start_tracer,
-)
 from qjoule.machine.calibration import TRACE_FILE, Calibration
 from qjoule.machine.in_force import to_record
 from qjoule.machine.perf_events import PerfEvent
@@ -36,13 +25,24 @@ from qjoule.root_part.client import Program, root_part
 from qjoule.root_part.reader_filter import confine_reader
 from qjoule.servers.plan import AttachPlan
 from qjoule.servers.types import Flavour
+from qjoule.session.applications import listening
+from qjoule.session.directory import inside
+from qjoule.session.signals import stopping
+from qjoule.session.tracer import (
+    Settings,
+    Tracer,
+    find_and_put_agents,
+    left_out,
+    plan_tracing,
+    start_tracer,
+)
 from qjoule.shapes import fingerprint
+from qjoule.stream.blocks import Stream
+from qjoule.stream.ingest import record
 from qjoule.tags.tagging import TagSource
 from qjoule.trace.arrow import leave_pandas_out
 from qjoule.trace.durable import write_whole
-from qjoule.trace.ingest import record
 from qjoule.trace.meta import Meta
-from qjoule.trace.stream import Stream
 from qjoule.trace.writer import TraceWriter
 
 

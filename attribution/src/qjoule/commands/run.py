@@ -16,7 +16,7 @@ import click
 
 from qjoule.commands.say import say
 from qjoule.errors import QjouleError
-from qjoule.live.program import exit_code
+from qjoule.exit_codes import exit_code
 
 
 @click.command(

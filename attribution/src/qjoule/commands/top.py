@@ -15,17 +15,17 @@ from qjoule.commands import options
 from qjoule.commands.say import say
 from qjoule.contract import Rung
 from qjoule.errors import QjouleError, UsageError
-from qjoule.live.batch import csv_lines, first, json_lines
-from qjoule.live.bounded import Bounded
-from qjoule.live.export import export
 from qjoule.live.replay import ReplaySource
-from qjoule.live.snapshot import Controls, SnapshotSource
+from qjoule.live.value_limit import Bounded
 from qjoule.machine.in_force import for_trace
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.model.groups import check_keys
 from qjoule.model.live_groups import GROUPS, TAG
 from qjoule.model.selection import Selection, selection
+from qjoule.reporters.live_export import export
+from qjoule.reporters.live_lines import csv_lines, first, json_lines
 from qjoule.reporters.table import render
+from qjoule.snapshots import Controls, SnapshotSource
 from qjoule.trace.reader import Trace
 
 _RUNGS = ("auto", "socket", "symbol", "statistical")

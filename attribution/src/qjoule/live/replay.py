@@ -13,7 +13,6 @@ import numpy as np
 
 from qjoule.live.books import Books
 from qjoule.live.loss import LossSums
-from qjoule.live.snapshot import Controls, Snapshot
 from qjoule.live.tag_keys import groups_of_tags
 from qjoule.model import assemble, recorded, tables
 from qjoule.model.account import Account, cut, windows
@@ -31,6 +30,7 @@ from qjoule.model.result import Attribution
 from qjoule.model.selection import EVERYTHING, Selection
 from qjoule.model.span_sums import Roles
 from qjoule.model.windows import SegmentWindows
+from qjoule.snapshots import Controls, Snapshot
 from qjoule.trace.reader import Trace
 
 #: What `g` offers, beside what the user asked for.

@@ -11,8 +11,14 @@ from qjoule.contract import Mode, Rung, ServerKind
 from qjoule.errors import QjouleError
 from qjoule.live.source import StreamSource
 from qjoule.live.stream_session import LiveMeta
-from qjoule.live.telling import listen
-from qjoule.live.tracer import (
+from qjoule.machine.cpu import read_cpu_info
+from qjoule.machine.in_force import for_machine
+from qjoule.model.coefficients import IdlePolicy
+from qjoule.model.selection import EVERYTHING, Selection
+from qjoule.root_part.reader_filter import confine_reader
+from qjoule.servers.plan import AttachPlan
+from qjoule.session.applications import listen
+from qjoule.session.tracer import (
     Settings,
     Tracer,
     find_and_put_agents,
@@ -20,12 +26,6 @@ from qjoule.live.tracer import (
     plan_tracing,
     start_tracer,
 )
-from qjoule.machine.cpu import read_cpu_info
-from qjoule.machine.in_force import for_machine
-from qjoule.model.coefficients import IdlePolicy
-from qjoule.model.selection import EVERYTHING, Selection
-from qjoule.root_part.reader_filter import confine_reader
-from qjoule.servers.plan import AttachPlan
 from qjoule.shapes import fingerprint
 
 #: The kernel sums per window, so a window costs the tracer the same however busy the servers are.

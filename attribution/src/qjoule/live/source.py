@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from qjoule.errors import QjouleError
-from qjoule.live.head import read_head
-from qjoule.live.names import Names
-from qjoule.live.snapshot import Controls, Snapshot
+from qjoule.live.call_sums import Telling
 from qjoule.live.stream_session import (
     Choose,
     LiveMeta,
@@ -15,12 +13,14 @@ from qjoule.live.stream_session import (
     uncalibrated,
 )
 from qjoule.live.titles import TitledStream
-from qjoule.live.told import Telling
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.model.live_groups import GROUPS
 from qjoule.model.selection import EVERYTHING, Selection
+from qjoule.snapshots import Controls, Snapshot
+from qjoule.stream.blocks import Source
+from qjoule.stream.head import read_head
+from qjoule.stream.names import Names
 from qjoule.trace.statements import Fingerprint
-from qjoule.trace.stream import Source
 
 
 class StreamSource:

@@ -8,14 +8,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from qjoule.contract import COUNTER_NAMES, Block, Grade, Loss
+from qjoule.live.call_sums import CallSums, Telling
+from qjoule.live.client_tags import LiveSaid, Tagging, untagged
 from qjoule.live.grouping import Grouping
-from qjoule.live.head import Head
-from qjoule.live.names import Names
 from qjoule.live.rounds import Chunk, Records, Rounds
-from qjoule.live.said import LiveSaid, Tagging, untagged
-from qjoule.live.snapshot import Controls, Snapshot
 from qjoule.live.tag_keys import Keys
-from qjoule.live.told import CallSums, Telling
 from qjoule.model import assemble, tables
 from qjoule.model.account import Account
 from qjoule.model.arrays import Anomalies
@@ -29,9 +26,12 @@ from qjoule.model.recorded import default_coefficients, learns, update_period_ns
 from qjoule.model.result import Attribution, TraceInfo
 from qjoule.model.selection import EVERYTHING, Selection
 from qjoule.model.span_sums import Roles
+from qjoule.snapshots import Controls, Snapshot
+from qjoule.stream.blocks import Frame
+from qjoule.stream.head import Head
+from qjoule.stream.names import Names
 from qjoule.trace.meta import EnergyInfo, Meta
 from qjoule.trace.schema import TAGS_CAUSE, UNVERIFIED_CAUSE
-from qjoule.trace.stream import Frame
 
 #: Of the stream's time: so long windows that are whole may wait.
 DIGEST_NS = 2_000_000_000

@@ -16,8 +16,8 @@ import numpy as np
 
 from qjoule.contract import TASK, Block, SessionEvent, TaskEvent
 from qjoule.servers.direct_access import read_text
+from qjoule.stream.blocks import Frame, Source, Stream
 from qjoule.trace.roles import postgres_role, postgres_session
-from qjoule.trace.stream import Frame, Source, Stream
 
 #: Who has no title by then never will: the main process, or one that is not our user's to see.
 WAIT_NS = 2_000_000_000

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from qjoule.live.view_state import ViewState, row_key
 from qjoule.model.result import Attribution, Row
 from qjoule.reporters import format as fmt
 from qjoule.reporters.labels import fingerprint, query_label
 from qjoule.reporters.live_frame import Line, Span, flow, place, wrap
+from qjoule.reporters.live_state import ViewState, row_key
 from qjoule.reporters.power import factor
 from qjoule.reporters.provenance import has_energy
 

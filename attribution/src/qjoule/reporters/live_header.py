@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from rich.cells import cell_len
 
-from qjoule.live.view_state import SORTS, ViewState
 from qjoule.model.result import Attribution
 from qjoule.reporters import format as fmt
 from qjoule.reporters import missing
 from qjoule.reporters.live_frame import Line, Span, flow, place
+from qjoule.reporters.live_state import SORTS, ViewState
 from qjoule.reporters.provenance import has_energy, rungs
 
 _GRADE_STYLES = {"measured": "good", "estimated": "warn", "simulated": "bad", "none": "bad"}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from qjoule.live.view_state import Mode, ViewState, row_key
 from qjoule.model.result import PARTS, Attribution, Row
 from qjoule.reporters import format as fmt
 from qjoule.reporters.columns import GAP, Column, fit
@@ -14,6 +13,7 @@ from qjoule.reporters.live_detail import detail
 from qjoule.reporters.live_frame import Line, Span, clip, cut, fill, flow, place
 from qjoule.reporters.live_header import header
 from qjoule.reporters.live_help import help_lines
+from qjoule.reporters.live_state import Mode, ViewState, row_key
 from qjoule.reporters.provenance import has_energy
 
 COLUMNS = (

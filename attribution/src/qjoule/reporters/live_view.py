@@ -25,10 +25,10 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from qjoule.errors import QjouleError
-from qjoule.live.snapshot import Controls, Snapshot, SnapshotSource
-from qjoule.live.view_state import Effect, ViewState, row_key
 from qjoule.reporters.live_frame import Line
 from qjoule.reporters.live_screen import HEADER_LINES, compose, visible_rows
+from qjoule.reporters.live_state import Effect, ViewState, row_key
+from qjoule.snapshots import Controls, Snapshot, SnapshotSource
 
 REDRAWS_PER_S = 4.0
 

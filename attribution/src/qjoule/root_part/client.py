@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from qjoule.errors import QjouleError
-from qjoule.live.program import exit_code
+from qjoule.exit_codes import exit_code
 from qjoule.root_part.protocol import Kind, Refused, ask, receive
 from qjoule.root_part.reader_filter import keep_from_typing
 from qjoule.root_part.sensors import Sensors

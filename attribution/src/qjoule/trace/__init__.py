@@ -1,4 +1,4 @@
-"""The trace dataset: reader, writer, and the live stream it is made from."""
+"""The trace dataset on disk: Parquet tables and `meta.json`, their writer and reader."""
 
 from qjoule.trace.meta import Meta
 from qjoule.trace.reader import Trace

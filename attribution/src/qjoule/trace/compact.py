@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from qjoule.trace.arrow import pq
 from qjoule.trace.durable import hidden, publish, sync
-from qjoule.trace.owners import newest_owners
+from qjoule.trace.newest import newest_owners
 from qjoule.trace.parts import Part, list_parts, part_name, read_footer, read_group, with_version
 from qjoule.trace.schema import TABLES
 

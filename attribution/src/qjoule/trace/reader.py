@@ -22,7 +22,7 @@ from qjoule.errors import QjouleError
 from qjoule.trace import schema
 from qjoule.trace.arrow import pc
 from qjoule.trace.meta import Meta, NewerFormat, parse_meta
-from qjoule.trace.owners import newest_owners
+from qjoule.trace.newest import newest_owners
 from qjoule.trace.parts import (
     PARQUET_ERRORS,
     Footer,

@@ -131,7 +131,7 @@ QUERIES = _table(
     ("parent", _u64, "?"),  # of a child: the query that it is a part of
     ("child", NAME, "?"),  # of a child: the fingerprint of its own statement
 )
-#: One row per transaction of several statements, where replies tell (`trace.transactions`).
+#: One row per transaction of several statements, where replies tell (`stream.transactions`).
 TRANSACTIONS = _table(
     ("transaction", _u64),  # its first query
     ("begin_ns", _i64),

@@ -12,9 +12,9 @@ import pyarrow as pa
 from qjoule.contract import SHAPE_OTHER, Dialect
 from qjoule.shapes.cql import Batches
 from qjoule.shapes.mongodb_cursors import Cursors
+from qjoule.stream.blocks import Frame
 from qjoule.trace.columns import Array, distinct, names
 from qjoule.trace.schema import DIALECTS, OTHER_FINGERPRINT, SHAPES, STATEMENTS
-from qjoule.trace.stream import Frame
 
 MAX_SHAPES = 50_000
 #: Of each text, for `Statements.named`.

@@ -1,4 +1,4 @@
-"""Perf's records as the blocks of a tracer: what `trace.ingest.record` writes traces from."""
+"""Perf's records as the blocks of a tracer: what `stream.ingest.record` writes traces from."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ from qjoule.imports.perf.servers import Imported
 from qjoule.imports.perf.statements import Shapes
 from qjoule.imports.perf.switches import switch_of
 from qjoule.imports.perf.tasks import Tasks
+from qjoule.stream.blocks import Frame, Stream
 from qjoule.trace.columns import Array
 from qjoule.trace.meta import Cpu, DomainInfo
-from qjoule.trace.stream import Frame, Stream
 
 WINDOW_NS = 20_000_000
 #: Perf orders records well, but not perfectly: one that is so late belongs where it comes.

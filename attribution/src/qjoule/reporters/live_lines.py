@@ -8,10 +8,10 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from qjoule.live.snapshot import Controls, Snapshot, SnapshotSource
-from qjoule.live.view_state import SORTS, Mode, ViewState, row_key
 from qjoule.reporters.csv_report import cell, flat_rows
 from qjoule.reporters.json_report import document, row_document
+from qjoule.reporters.live_state import SORTS, Mode, ViewState, row_key
+from qjoule.snapshots import Controls, Snapshot, SnapshotSource
 
 SCHEMA = "qjoule.top/1"
 

@@ -9,9 +9,9 @@ from qjoule.contract import Dialect, TaskEvent
 from qjoule.model.live_groups import LiveNames
 from qjoule.shapes.cql import Batches
 from qjoule.shapes.mongodb_cursors import Cursors
+from qjoule.stream.blocks import Frame
 from qjoule.tags.comments import DIALECTS
 from qjoule.trace.statements import Fingerprint, dialect_of, is_truncated
-from qjoule.trace.stream import Frame
 
 #: Threads remembered, of servers and of others: the one named longest ago is forgotten. Others may
 #: be anybody's, who starts as many as he likes.

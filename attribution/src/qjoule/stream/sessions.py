@@ -15,11 +15,12 @@ import numpy as np
 import pyarrow as pa
 
 from qjoule.contract import SessionEvent
+from qjoule.stream.blocks import Frame
+from qjoule.stream.session_states import FIRST, SAME, UNKNOWN, Session, State, held_then
 from qjoule.tags.comments import tags_in_name
 from qjoule.tags.definitions import Tags
 from qjoule.trace.columns import Array, distinct, names, rows_of
 from qjoule.trace.schema import SESSION_EVENTS, SESSIONS
-from qjoule.trace.session_states import FIRST, SAME, UNKNOWN, Session, State, held_then
 from qjoule.trace.startup import (
     RESET,
     Startup,
@@ -28,7 +29,6 @@ from qjoule.trace.startup import (
     parse_sets,
     parse_startup,
 )
-from qjoule.trace.stream import Frame
 
 #: Sessions remembered; applications that connect for each query must not cost memory for ever.
 MAX_SESSIONS = 100_000

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from qjoule.live.snapshot import Snapshot
 from qjoule.model.result import Attribution, Row
 from qjoule.reporters.labels import fingerprint, query_label
+from qjoule.snapshots import Snapshot
 
 INTERVALS_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 HISTORY = 240  #: intervals remembered per row

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from qjoule.errors import QjouleError
-from qjoule.live.batch import screen_document
-from qjoule.live.view_state import ViewState
+from qjoule.reporters.live_lines import screen_document
+from qjoule.reporters.live_state import ViewState
 
 
 def export(state: ViewState) -> str:

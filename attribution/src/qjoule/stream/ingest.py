@@ -18,19 +18,19 @@ import numpy as np
 import pyarrow as pa
 
 from qjoule.contract import COUNTER_NAMES, Block, Grade, Loss, QueryFlag, Rung
+from qjoule.stream import rows
+from qjoule.stream.blocks import Frame, Stream
+from qjoule.stream.owners import Owners
+from qjoule.stream.pending import Pending, chosen
+from qjoule.stream.sessions import Sessions
+from qjoule.stream.transactions import Transactions
 from qjoule.tags.comments import DIALECTS
 from qjoule.tags.said import Said
-from qjoule.trace import rows
 from qjoule.trace.columns import Array, looked_up
 from qjoule.trace.meta import Cpu, DomainInfo, EnergyInfo, Meta
-from qjoule.trace.owners import Owners
-from qjoule.trace.pending import Pending, chosen
 from qjoule.trace.schema import CAUSES, INVALID_CAUSE, TAGS_CAUSE, UNVERIFIED_CAUSE
-from qjoule.trace.sessions import Sessions
 from qjoule.trace.statements import MAX_SHAPES, Fingerprint, Statements, dialect_of
-from qjoule.trace.stream import Frame, Stream
 from qjoule.trace.told import CallShapes, Told, call_rows
-from qjoule.trace.transactions import Transactions
 from qjoule.trace.writer import TraceWriter
 
 #: The shorter, the less is lost in a crash; but a batch of few records takes 10 ms of CPU time too.

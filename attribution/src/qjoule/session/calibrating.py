@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from qjoule.errors import QjouleError
-from qjoule.live.tracer import Tracer
 from qjoule.machine.load import BusyWatch, Step, running
 from qjoule.model.fit.calibration import Phase
+from qjoule.session.tracer import Tracer
 from qjoule.shapes import fingerprint
-from qjoule.trace.ingest import record
+from qjoule.stream.blocks import Stream
+from qjoule.stream.ingest import record
 from qjoule.trace.meta import Meta
-from qjoule.trace.stream import Stream
 from qjoule.trace.writer import TraceWriter
 
 #: A core's clock and the fans' answer to it need this long to settle; it belongs to no phase.

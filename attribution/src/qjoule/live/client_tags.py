@@ -17,12 +17,12 @@ from qjoule.contract import SAID_UNKNOWN, SHAPE_OTHER
 from qjoule.live.rounds import Records
 from qjoule.model.counters import I64, Bool
 from qjoule.model.live_groups import Tagged
+from qjoule.stream.blocks import Frame
+from qjoule.stream.sessions import MAX_SESSIONS, Sessions
 from qjoule.tags.comments import DIALECTS
 from qjoule.tags.definitions import Tags
 from qjoule.tags.said import Said
-from qjoule.trace.sessions import MAX_SESSIONS, Sessions
 from qjoule.trace.statements import dialect_of
-from qjoule.trace.stream import Frame
 
 #: Another CPU's events may come this much later.
 LATE_NS = 1_000_000_000

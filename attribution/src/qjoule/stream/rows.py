@@ -21,10 +21,10 @@ from qjoule.contract import (
     QueryFlag,
     TaskEvent,
 )
+from qjoule.stream.owners import PID_LIMIT
 from qjoule.tags.maps import TAGS
 from qjoule.trace.columns import Array, instants, names, numbers
 from qjoule.trace.meta import DomainInfo
-from qjoule.trace.owners import PID_LIMIT
 from qjoule.trace.schema import (
     CAUSES,
     COMMANDS,

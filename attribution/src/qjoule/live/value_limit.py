@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from qjoule.live.snapshot import Controls, Snapshot, SnapshotSource
 from qjoule.model.fold import bound_tags
+from qjoule.snapshots import Controls, Snapshot, SnapshotSource
 
 
 class Bounded:

@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 
 from qjoule.contract import OwnerKind, TaskEvent
-from qjoule.trace.columns import Array, distinct, plain, rows_of, strings
-from qjoule.trace.lives import Life, Name
+from qjoule.stream.lives import Life, Name
+from qjoule.trace.columns import Array, distinct, rows_of, strings
 from qjoule.trace.roles import thread_role
 from qjoule.trace.schema import IDLE_OWNER, OWNER_KINDS, OWNERS, UNKNOWN_COMM
 
@@ -254,12 +254,3 @@ def _unpack(key: int) -> tuple[tuple[int, int], tuple[int, int]]:
     server = (key >> _KIND_BITS) & server_mask
     tgid = (key >> (_SERVER_BITS + _KIND_BITS)) & pid_mask
     return (key >> (_PID_BITS + _SERVER_BITS + _KIND_BITS), tgid), (kind, server)
-
-
-def newest_owners(owners: pa.Table) -> pa.Table:
-    """The last row of each owner, by owner: a recorder repeats an owner when it learns more."""
-    ids = plain(owners.column("owner").combine_chunks(), np.uint32)
-    _, from_end = np.unique(ids[::-1], return_index=True)
-    if from_end.size == ids.size and bool(np.all(ids[1:] > ids[:-1])):
-        return owners
-    return owners.take(pa.array(ids.size - 1 - from_end)).combine_chunks()

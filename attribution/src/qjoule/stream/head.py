@@ -10,9 +10,9 @@ import numpy as np
 from qjoule.contract import HELLO, Block
 from qjoule.errors import QjouleError
 from qjoule.live.rounds import Records
+from qjoule.stream.blocks import Frame
+from qjoule.stream.rows import domains
 from qjoule.trace.meta import DomainInfo
-from qjoule.trace.rows import domains
-from qjoule.trace.stream import Frame
 
 
 @dataclass

@@ -1,0 +1,1 @@
+"""Starts the tracer and gives up rights, in one order for every command that traces."""

@@ -1,0 +1,1 @@
+"""Blocks of the tracer, decoded once: what a recording and the live view keep of them."""
