@@ -72,7 +72,7 @@ build: $(VENV)/bin/qjoule-tracer $(VENV)/bin/qjoule-root $(VENV)/bin/qjoule-load
 
 $(BUILD)/bpf/vmlinux.h: | $(BUILD)/installed
 	@mkdir -p $(@D)
-	@test -r /sys/kernel/btf/vmlinux || { echo "qjoule: this kernel has no BTF (CONFIG_DEBUG_INFO_BTF); see docs/architecture.md" >&2; exit 1; }
+	@test -r /sys/kernel/btf/vmlinux || { echo "qjoule: this kernel has no BTF (CONFIG_DEBUG_INFO_BTF=y is needed)" >&2; exit 1; }
 	bpftool btf dump file /sys/kernel/btf/vmlinux format c > $@.new
 	mv $@.new $@
 

@@ -6,7 +6,7 @@
  * tests/contract compares sizes and offsets from both sides. Rules:
  *   - little-endian, naturally aligned, sizes a multiple of 8, padding named and zeroed;
  *   - enum values are explicit and never renumbered;
- *   - any change raises QJ_CONTRACT_VERSION and gets a line in docs/architecture.md.
+ *   - any change raises QJ_CONTRACT_VERSION and gets a line in bpf/README.md.
  *
  * All times are CLOCK_MONOTONIC nanoseconds (bpf_ktime_get_ns()).
  */
