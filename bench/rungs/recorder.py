@@ -18,7 +18,7 @@ from qjoule.contract import Block, Loss, Mode, Rung
 from qjoule.errors import QjouleError
 from qjoule.root_part import client
 from qjoule.root_part.jvms import reach_by
-from qjoule.servers.agent import put_agents
+from qjoule.servers.cassandra.agent import put_agents
 from qjoule.servers.discovery import find_servers
 from qjoule.servers.plan import AttachPlan
 from qjoule.session.tracer import Settings, Tracer, plan_tracing, start_tracer

@@ -19,7 +19,7 @@ from types import FrameType
 import pymysql
 
 from qjoule.errors import QjouleError
-from qjoule.servers.throwaway import MariaDB, temporary_directory
+from qjoule.servers.mysql.throwaway import MariaDB, temporary_directory
 from qjoule.studies.twitter.data import Sizes
 from qjoule.studies.twitter.sql_load import load_mysql
 from qjoule.studies.twitter.sql_pairs import query_pairs

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pymysql
 
-from qjoule.servers import throwaway
-from qjoule.servers.throwaway import MariaDB
+from qjoule.servers.mysql import throwaway
+from qjoule.servers.mysql.throwaway import MariaDB
 
 USER = "demo"
 DATABASE = "twitter"

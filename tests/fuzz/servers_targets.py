@@ -15,18 +15,18 @@ from qjoule.errors import QjouleError
 from qjoule.servers.access import FileIdentity, Opened, ProcFile, Unreadable
 from qjoule.servers.candidate import Candidate
 from qjoule.servers.cassandra.find import MAIN_CLASS, cassandra_version, configuration, is_cassandra
-from qjoule.servers.config_ferretdb import ferretdb_encryption
-from qjoule.servers.config_mongodb import mongodb_facts
-from qjoule.servers.config_mysql import mysql_facts
-from qjoule.servers.config_postgres import postgres_encryption
-from qjoule.servers.config_redis import is_redis_server
 from qjoule.servers.elf import Executable, Symbol, open_executable
 from qjoule.servers.examined import Examined, Facts, examine
 from qjoule.servers.examined_json import examined_from_json
-from qjoule.servers.hotspot import HotSpot, Memory
+from qjoule.servers.ferretdb.settings import ferretdb_encryption
 from qjoule.servers.identify import identify
+from qjoule.servers.jvm.hotspot import HotSpot, Memory
 from qjoule.servers.listening import socket_ports, unix_listeners
 from qjoule.servers.maps import mapped_files
+from qjoule.servers.mongodb.settings import mongodb_facts
+from qjoule.servers.mysql.settings import mysql_facts
+from qjoule.servers.postgres.settings import postgres_encryption
+from qjoule.servers.redis.settings import is_redis_server
 from qjoule.servers.resolve import resolve
 from qjoule.servers.restart import restart_of
 from qjoule.servers.settings_yaml import read_settings

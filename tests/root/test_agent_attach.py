@@ -15,12 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from qjoule.servers import agent, jvm_process
 from qjoule.servers.access import ProcFile
-from qjoule.servers.agent import agent_files
+from qjoule.servers.cassandra import agent
+from qjoule.servers.cassandra.agent import agent_files
 from qjoule.servers.direct_access import DirectAccess
-from qjoule.servers.jvm_attach import CannotAttach
-from qjoule.servers.jvm_process import Identity
+from qjoule.servers.jvm import process as jvm_process
+from qjoule.servers.jvm.attach import CannotAttach
+from qjoule.servers.jvm.process import Identity
 from qjoule.servers.maps import mapped_files
 from qjoule.servers.procfs import Process
 from root.support.agents import agents_by_root_part

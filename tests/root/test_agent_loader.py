@@ -16,12 +16,12 @@ from typing import Any, cast
 
 import pytest
 
-from qjoule.servers import agent
-from qjoule.servers.agent import agent_files
-from qjoule.servers.agent_loader import LIBRARY
+from qjoule.servers.cassandra import agent
+from qjoule.servers.cassandra.agent import agent_files
 from qjoule.servers.direct_access import processes
-from qjoule.servers.jvm_attach import CannotAttach
-from qjoule.servers.jvm_process import identity_of, status_of
+from qjoule.servers.jvm.agent_loader import LIBRARY
+from qjoule.servers.jvm.attach import CannotAttach
+from qjoule.servers.jvm.process import identity_of, status_of
 from qjoule.servers.procfs import Process
 from root.support import fake_jvm
 from root.support.agents import AgentsByRootPart, StartLoader, agents_by_root_part

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from qjoule.machine.sources import perf_pmu, powercap_tree
-from qjoule.servers.throwaway import PARENT
+from qjoule.servers.mysql.throwaway import PARENT
 from root.support.animated_rapl import AnimatedRapl, animated_rapl
 from root.support.recording import QJOULE
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from qjoule.contract import Dialect
-from qjoule.servers.throwaway import temporary_directory
+from qjoule.servers.mysql.throwaway import temporary_directory
 from qjoule.shapes import fingerprint
 from qjoule.studies.twitter.data import (
     MOST_LOCATIONS,

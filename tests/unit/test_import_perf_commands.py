@@ -15,7 +15,7 @@ from qjoule.imports.perf.scan import PROBE
 from qjoule.imports.perf.servers import parse_server
 from qjoule.servers.elf import Symbol
 from qjoule.servers.plan import PlannedServer
-from qjoule.servers.postgres_memory import BackendMemory
+from qjoule.servers.postgres.memory import BackendMemory
 from qjoule.servers.probe_site import EMULATED_PUSH, ProbeSite
 from qjoule.servers.resolution import Probe, Resolution
 from qjoule.servers.rungs import Choice

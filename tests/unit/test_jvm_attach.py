@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from qjoule.servers.jvm_attach import CannotAttach, Jvm, command, load_agent
+from qjoule.servers.jvm.attach import CannotAttach, Jvm, command, load_agent
 from temporary import for_all_users
 
 OWN_PID = 7

@@ -23,10 +23,10 @@ BY_PATH |= {"read_text", "read_bytes", "exists", "is_file", "is_dir", "samefile"
 OTHERS = {
     "direct_access.py": "the one that does it",
     "in_root.py": "its calls of openat2(2)",
-    "agent.py": "our own files, which a JVM is given",
-    "agent_loader.py": "gives them to a JVM, as its user",
-    "jvm_attach.py": "talks to a JVM as its user",
-    "throwaway.py": "a server of our own",
+    "cassandra/agent.py": "our own files, which a JVM is given",
+    "jvm/agent_loader.py": "gives them to a JVM, as its user",
+    "jvm/attach.py": "talks to a JVM as its user",
+    "mysql/throwaway.py": "a server of our own",
     "measured.py": "a file of this package",
     "support_table.py": "a document that is made of this package",
 }
@@ -44,9 +44,10 @@ def calls_by_path(source: str) -> Iterator[str]:
 
 def test_only_direct_access_opens_paths() -> None:
     found = {
-        path.name: calls
-        for path in SERVERS.glob("*.py")
-        if path.name not in OTHERS and (calls := list(calls_by_path(path.read_text())))
+        name: calls
+        for path in SERVERS.rglob("*.py")
+        if (name := str(path.relative_to(SERVERS))) not in OTHERS
+        and (calls := list(calls_by_path(path.read_text())))
     }
     assert found == {}
 

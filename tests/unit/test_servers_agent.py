@@ -13,10 +13,10 @@ from elftools.elf.elffile import ELFFile
 
 from qjoule.contract import Rung
 from qjoule.errors import QjouleError
-from qjoule.servers.agent import Agent, agent_files, marker_probes, put_agents
-from qjoule.servers.agent_loader import LIBRARY
-from qjoule.servers.jvm_attach import CannotAttach
-from qjoule.servers.jvm_process import Identity, ended, handles_quit, identity_of
+from qjoule.servers.cassandra.agent import Agent, agent_files, marker_probes, put_agents
+from qjoule.servers.jvm.agent_loader import LIBRARY
+from qjoule.servers.jvm.attach import CannotAttach
+from qjoule.servers.jvm.process import Identity, ended, handles_quit, identity_of
 from qjoule.servers.kernel_facts import KernelFacts
 from qjoule.servers.plan import build_plan
 from qjoule.servers.probe_site import SINGLE_STEPPED

@@ -9,9 +9,9 @@ import pytest
 
 from qjoule.servers.access import FILE_BYTES_MAX, Unreadable
 from qjoule.servers.candidate import Candidate
-from qjoule.servers.config_mysql import mysql_facts
-from qjoule.servers.config_postgres import postgres_encryption
 from qjoule.servers.in_root import list_directory, read_file
+from qjoule.servers.mysql.settings import mysql_facts
+from qjoule.servers.postgres.settings import postgres_encryption
 from qjoule.servers.types import Fact, Flavour
 from servers.examined import candidate
 from servers.fake_proc import FakeProc

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from qjoule.servers.candidate import Candidate
-from qjoule.servers.config_redis import redis_encryption, redis_io_threads
 from qjoule.servers.direct_access import DirectAccess
 from qjoule.servers.elf import open_executable
 from qjoule.servers.listening import Listening
+from qjoule.servers.redis.settings import redis_encryption, redis_io_threads
 from qjoule.servers.types import Fact
 from servers.examined import candidate
 from servers.fake_proc import FakeProc

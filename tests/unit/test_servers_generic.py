@@ -10,7 +10,7 @@ import pytest
 from qjoule.contract import Rung
 from qjoule.errors import QjouleError
 from qjoule.servers.discovery import find_servers
-from qjoule.servers.generic import by_thread_instead, find_generic, with_generic
+from qjoule.servers.generic.find import by_thread_instead, find_generic, with_generic
 from qjoule.servers.kernel_facts import KernelFacts
 from qjoule.servers.plan import SERVERS_MAX, build_plan
 from qjoule.servers.restart import arguments_hash

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from qjoule.servers import hotspot
 from qjoule.servers.direct_access import DirectAccess
 from qjoule.servers.elf import Executable, open_executable
-from qjoule.servers.hotspot import CannotRead, HotSpot, Memory, open_hotspot
+from qjoule.servers.jvm import hotspot
+from qjoule.servers.jvm.hotspot import CannotRead, HotSpot, Memory, open_hotspot
 from qjoule.servers.maps import Mapping, mapped_files
 from qjoule.servers.voltdb.find import HeapLayout, layout_of
 

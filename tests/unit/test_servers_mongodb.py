@@ -11,10 +11,10 @@ from fuzz.mongodb_library import op_msg, op_query
 from qjoule.contract import Rung, ServerKind
 from qjoule.errors import QjouleError
 from qjoule.servers.candidate import Candidate
-from qjoule.servers.config_ferretdb import NO_OWN_THREADS, ferretdb_encryption
-from qjoule.servers.config_mongodb import MongodbFacts, mongodb_facts
 from qjoule.servers.elf import open_executable
+from qjoule.servers.ferretdb.settings import NO_OWN_THREADS, ferretdb_encryption
 from qjoule.servers.kernel_facts import KernelFacts
+from qjoule.servers.mongodb.settings import MongodbFacts, mongodb_facts
 from qjoule.servers.rungs import choose_rung
 from qjoule.servers.signatures import MONGODB_SIGNATURES, Role, boundary_functions
 from qjoule.servers.types import Fact, Flavour, Server

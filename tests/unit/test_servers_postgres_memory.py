@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from qjoule.servers.elf import open_executable
-from qjoule.servers.postgres_memory import BackendMemory, backend_memory, portal_start_offset
+from qjoule.servers.postgres.memory import BackendMemory, backend_memory, portal_start_offset
 from qjoule.servers.signatures import CannotResolve
 from servers.toy_elf import BUILDS, toy_program
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from qjoule.servers.elf import open_executable
-from qjoule.servers.postgres_replies import send_buffer
+from qjoule.servers.postgres.replies import send_buffer
 from qjoule.servers.signatures import CannotResolve
 from servers.toy_elf import BUILDS, toy_program
 

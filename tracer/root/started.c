@@ -60,7 +60,7 @@ static int run_loader(const struct rp_request *request, int top, int handle)
 {
 	char own[64], text[RP_TEXT_BYTES], *environment[] = {NULL};
 	char *words[] = {
-	    root.command[0], "-I", "-m", "qjoule.servers.agent_loader", own, text, NULL};
+	    root.command[0], "-I", "-m", "qjoule.servers.jvm.agent_loader", own, text, NULL};
 	struct rlimit processes;
 	sigset_t none;
 	int err;

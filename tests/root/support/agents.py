@@ -15,8 +15,8 @@ from qjoule.root_part import client
 from qjoule.root_part.jvms import reach_by
 from qjoule.root_part.protocol import Kind, ask
 from qjoule.servers.access import Access
-from qjoule.servers.agent import Agent, put_agent
-from qjoule.servers.jvm_process import Identity, ReachedJvm
+from qjoule.servers.cassandra.agent import Agent, put_agent
+from qjoule.servers.jvm.process import Identity, ReachedJvm
 from qjoule.servers.procfs import Process
 from root.support.root_part import RootPart, root_part
 
@@ -107,6 +107,6 @@ class _WithLoader:
 
 def _is_loader(process: psutil.Process) -> bool:
     try:
-        return "qjoule.servers.agent_loader" in process.cmdline()
+        return "qjoule.servers.jvm.agent_loader" in process.cmdline()
     except psutil.Error:
         return False

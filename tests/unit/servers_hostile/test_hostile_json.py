@@ -17,7 +17,7 @@ from qjoule.servers.direct_access import DirectAccess, FileAccess
 from qjoule.servers.elf import Symbol
 from qjoule.servers.examined import Examined, examine
 from qjoule.servers.examined_json import DOCUMENT_MAX, examined_from_json
-from qjoule.servers.postgres_memory import BackendMemory
+from qjoule.servers.postgres.memory import BackendMemory
 from qjoule.servers.probe_site import EMULATED_PUSH, ProbeSite
 from qjoule.servers.resolution import Probe, Resolution
 from qjoule.servers.signatures import BackendStates, Role

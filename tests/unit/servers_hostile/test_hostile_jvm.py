@@ -10,9 +10,9 @@ from typing import cast
 
 import pytest
 
-from qjoule.servers import hotspot
 from qjoule.servers.elf import Executable, Symbol
-from qjoule.servers.hotspot import CannotRead, HotSpot, Memory
+from qjoule.servers.jvm import hotspot
+from qjoule.servers.jvm.hotspot import CannotRead, HotSpot, Memory
 from qjoule.servers.voltdb.find import layout_of
 from servers.hostile import ToyMemory, vm_structs
 

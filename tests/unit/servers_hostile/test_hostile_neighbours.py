@@ -14,7 +14,7 @@ from qjoule.servers.access import FileIdentity
 from qjoule.servers.direct_access import DirectAccess
 from qjoule.servers.discovery import discover
 from qjoule.servers.examined import Examined, Facts, examine
-from qjoule.servers.generic import find_generic
+from qjoule.servers.generic.find import find_generic
 from qjoule.servers.host import Listed
 from qjoule.servers.kernel_facts import KernelFacts
 from qjoule.servers.order import EXAMINED_MAX, fair
@@ -70,7 +70,7 @@ class Crowd:
 @pytest.fixture(autouse=True)
 def asked_by_a_user(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("qjoule.servers.discovery.asking_user", lambda: ITSELF)
-    monkeypatch.setattr("qjoule.servers.generic.asking_user", lambda: ITSELF)
+    monkeypatch.setattr("qjoule.servers.generic.find.asking_user", lambda: ITSELF)
 
 
 def test_one_users_fakes_leave_room_for_all_others() -> None:

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from qjoule.servers.candidate import Candidate
-from qjoule.servers.config_mysql import mysql_facts
-from qjoule.servers.config_postgres import postgres_encryption
 from qjoule.servers.examined import Examined
+from qjoule.servers.mysql.settings import mysql_facts
+from qjoule.servers.postgres.settings import postgres_encryption
 from qjoule.servers.types import Fact, Flavour
 from servers.fake_proc import FakeProc
 

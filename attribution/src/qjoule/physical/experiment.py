@@ -20,7 +20,7 @@ from qjoule.model.result import Attribution
 from qjoule.physical import load, reading
 from qjoule.physical.load import Query, Run
 from qjoule.physical.recording import recording
-from qjoule.servers.throwaway import MariaDB, temporary_directory, throwaway_mariadb
+from qjoule.servers.mysql.throwaway import MariaDB, temporary_directory, throwaway_mariadb
 from qjoule.trace.reader import Trace
 
 #: A counter that was measured, or that a test plays: anything else is a model, and a model of

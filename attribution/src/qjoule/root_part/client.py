@@ -115,7 +115,7 @@ class RootPart:
 
         Args:
             own_pid: the JVM's number in its own pid namespace.
-            client_tags, may_signal, seconds: see `servers.agent_loader`.
+            client_tags, may_signal, seconds: see `servers.jvm.agent_loader`.
 
         Raises:
             Refused: that is not its user, or root is.

@@ -15,15 +15,15 @@ from qjoule.errors import QjouleError
 from qjoule.servers.access import Access, FileIdentity, Unreadable
 from qjoule.servers.candidate import Candidate
 from qjoule.servers.cassandra.find import cassandra_version, configuration, is_cassandra
-from qjoule.servers.config_ferretdb import NO_OWN_THREADS, ferretdb_encryption
-from qjoule.servers.config_mongodb import mongodb_facts
-from qjoule.servers.config_mysql import mysql_facts
-from qjoule.servers.config_postgres import NO_POOL, postgres_encryption
-from qjoule.servers.config_redis import is_redis_server, redis_encryption, redis_io_threads
+from qjoule.servers.ferretdb.settings import NO_OWN_THREADS, ferretdb_encryption
 from qjoule.servers.function_code import load_disassembler
 from qjoule.servers.identify import identify
 from qjoule.servers.listening import PORT_RANGE_DEFAULT, Listening, SocketTables
+from qjoule.servers.mongodb.settings import mongodb_facts
+from qjoule.servers.mysql.settings import mysql_facts
 from qjoule.servers.one_line import one_line
+from qjoule.servers.postgres.settings import NO_POOL, postgres_encryption
+from qjoule.servers.redis.settings import is_redis_server, redis_encryption, redis_io_threads
 from qjoule.servers.resolution import Resolution
 from qjoule.servers.resolve import resolve
 from qjoule.servers.restart import restart_of

@@ -23,7 +23,7 @@ from qjoule.servers.examined import (
     Examined,
 )
 from qjoule.servers.one_line import WORDS_MAX
-from qjoule.servers.postgres_memory import BackendMemory
+from qjoule.servers.postgres.memory import BackendMemory
 from qjoule.servers.probe_site import ProbeSite
 from qjoule.servers.resolution import Probe, Resolution
 from qjoule.servers.resolve import OFFSET_MAX

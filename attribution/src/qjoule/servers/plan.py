@@ -17,7 +17,7 @@
                                  this PostgreSQL's BackendState values
     --pg-replies ID:OFFSET       where its backends keep their replies, from the start of their data
     --pg-memory ID:CLIENT:APPLICATION:PORTAL
-                                 what the symbol rung reads there (`postgres_memory`); 0: not known
+                                 what the symbol rung reads there (`postgres.memory`); 0: not known
     --cql-port ID:PORT           where this Cassandra's clients connect
     --pool ID                    this server may run a thread pool, or who logs in on its threads
                                  cannot be seen: what they do between commands is no query's
@@ -38,10 +38,10 @@ from typing import Any
 
 from qjoule.contract import Rung
 from qjoule.errors import QjouleError
-from qjoule.servers.agent import Agent
 from qjoule.servers.blind_spots import resolution_of
+from qjoule.servers.cassandra.agent import Agent
 from qjoule.servers.kernel_facts import KernelFacts
-from qjoule.servers.postgres_memory import BackendMemory
+from qjoule.servers.postgres.memory import BackendMemory
 from qjoule.servers.resolution import FileKey, Probe, Resolution
 from qjoule.servers.rungs import Choice, choose_rung
 from qjoule.servers.signatures import BackendStates, Role

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from qjoule.servers.elf import Symbol
-from qjoule.servers.postgres_memory import BackendMemory
+from qjoule.servers.postgres.memory import BackendMemory
 from qjoule.servers.probe_site import ProbeSite
 from qjoule.servers.signatures import BackendStates, Role
 from qjoule.servers.voltdb.find import HeapLayout
@@ -49,7 +49,7 @@ class Resolution:
     names: tuple[Probe, ...] = ()  #: that tell a session's user and database, beside `boundary`
     no_names: str = ""
     states: BackendStates | None = None
-    replies: int = 0  #: where a PostgreSQL keeps its replies (`postgres_replies`); 0: not known
+    replies: int = 0  #: where a PostgreSQL keeps its replies (`postgres.replies`); 0: not known
     memory: BackendMemory | None = None  #: what the symbol rung reads of a PostgreSQL
     no_memory: tuple[str, ...] = ()  #: what it cannot read, one line each
     library: str = ""  #: path of what the probes are in, for people, if it is not the executable

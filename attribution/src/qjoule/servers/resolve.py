@@ -10,8 +10,8 @@ from qjoule.errors import QjouleError
 from qjoule.servers.candidate import Candidate
 from qjoule.servers.elf import Executable, Symbol, open_executable
 from qjoule.servers.function_code import code_of
-from qjoule.servers.postgres_memory import backend_memory
-from qjoule.servers.postgres_replies import send_buffer
+from qjoule.servers.postgres.memory import backend_memory
+from qjoule.servers.postgres.replies import send_buffer
 from qjoule.servers.probe_site import CODE_BYTES, inspect_site
 from qjoule.servers.resolution import FileKey, Probe, Resolution
 from qjoule.servers.signatures import (

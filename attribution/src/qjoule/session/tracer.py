@@ -24,9 +24,9 @@ from qjoule.root_part.host import this_host
 from qjoule.root_part.jvms import reach_by
 from qjoule.root_part.protocol import Kind, ask
 from qjoule.root_part.sensors import Sensors
-from qjoule.servers.agent import Agent, put_agents
+from qjoule.servers.cassandra.agent import Agent, put_agents
 from qjoule.servers.discovery import find_servers
-from qjoule.servers.generic import by_thread_instead, with_generic
+from qjoule.servers.generic.find import by_thread_instead, with_generic
 from qjoule.servers.kernel_facts import read_kernel_facts
 from qjoule.servers.plan import AttachPlan, build_plan
 from qjoule.servers.signatures import Role

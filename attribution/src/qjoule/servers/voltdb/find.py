@@ -4,7 +4,7 @@ A partition's site thread runs one procedure after the other, and what SQL they 
 one native function, `ExecutionEngine.nativeExecutePlanFragments`, which gets the transaction's id.
 The procedure's name is in a field of the engine object that the function is called on, and so are
 the SQL texts of the batch (org/voltdb/jni/ExecutionEngine.java, `m_currentProcedureName` and
-`m_sqlTexts`). Where fields lie is read from the JVM once (`servers.hotspot`).
+`m_sqlTexts`). Where fields lie is read from the JVM once (`servers.jvm.hotspot`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from itertools import pairwise
 from qjoule.errors import QjouleError
 from qjoule.servers.access import Access, ProcFile
 from qjoule.servers.candidate import Candidate
-from qjoule.servers.hotspot import CannotRead, HotSpot, Memory, open_hotspot
+from qjoule.servers.jvm.hotspot import CannotRead, HotSpot, Memory, open_hotspot
 from qjoule.servers.maps import Mapping, mapped_files
 
 MAIN_CLASS = "org.voltdb.VoltDB"

@@ -26,7 +26,7 @@ _STRUCT_BYTES_MAX = 1024
 class BackendMemory:
     """Distances in bytes; 0: not known."""
 
-    client: int = 0  #: of MyProcPort, from the start of the executable's data (`postgres_replies`)
+    client: int = 0  #: of MyProcPort, from the start of the executable's data (`postgres.replies`)
     application: int = 0  #: of application_name, likewise
     portal_start: int = 0  #: of atStart, in PortalData
 

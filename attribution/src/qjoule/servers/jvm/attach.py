@@ -4,7 +4,7 @@ A JVM listens on a unix socket in its /tmp once it finds a file `.attach_pidPID`
 SIGQUIT (src/hotspot/os/linux/attachListener_linux.cpp; src/jdk.attach/linux/classes/sun/tools/
 attach/VirtualMachineImpl.java of the JDK). It believes root and its own user.
 
-Called by `qjoule.servers.agent_loader`, which runs as the JVM's user. That user controls the
+Called by `qjoule.servers.jvm.agent_loader`, which runs as the JVM's user. That user controls the
 directory: names in it are never followed out of it, since outside the JVM's root the same user id
 may have rights that the JVM does not have.
 

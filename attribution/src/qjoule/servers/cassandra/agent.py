@@ -23,7 +23,8 @@ from pathlib import Path
 
 from qjoule.errors import QjouleError
 from qjoule.servers.access import Access, Opened, ProcFile, Unreadable, opened
-from qjoule.servers.agent_loader import (
+from qjoule.servers.elf import open_executable
+from qjoule.servers.jvm.agent_loader import (
     ATTACH_SECONDS,
     ENTRY,
     HOOKS,
@@ -31,9 +32,8 @@ from qjoule.servers.agent_loader import (
     MESSAGE_BYTES_MAX,
     TOTAL_SECONDS,
 )
-from qjoule.servers.elf import open_executable
-from qjoule.servers.jvm_attach import CannotAttach
-from qjoule.servers.jvm_process import (
+from qjoule.servers.jvm.attach import CannotAttach
+from qjoule.servers.jvm.process import (
     Identity,
     ReachedJvm,
     check_attach_enabled,

@@ -1,6 +1,6 @@
 """Loads the agent into one JVM, as a process that has the rights of the JVM's user and no others.
 
-    python -I -m qjoule.servers.agent_loader PID:SOCKET:ROOT:HANDLE OPTIONS
+    python -I -m qjoule.servers.jvm.agent_loader PID:SOCKET:ROOT:HANDLE OPTIONS
 
 The first word is the root part's: the JVM's PID, for messages, and the numbers of descriptors that
 are inherited. SOCKET (SOCK_SEQPACKET) leads to whoever wants the agent loaded, ROOT is the JVM's
@@ -38,7 +38,7 @@ from types import FrameType
 
 from qjoule.servers.access import Unreadable
 from qjoule.servers.in_root import open_directory_below
-from qjoule.servers.jvm_attach import CannotAttach, Jvm, load_agent
+from qjoule.servers.jvm.attach import CannotAttach, Jvm, load_agent
 
 ATTACH_SECONDS = 30.0  #: a JVM in a long garbage collection answers after it
 TOTAL_SECONDS = 45.0

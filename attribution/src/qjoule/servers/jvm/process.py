@@ -13,7 +13,7 @@ from typing import Protocol
 
 from qjoule.servers.access import Access, ProcFile
 from qjoule.servers.candidate import Candidate
-from qjoule.servers.jvm_attach import DISABLED, CannotAttach
+from qjoule.servers.jvm.attach import DISABLED, CannotAttach
 
 _OPTION_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 

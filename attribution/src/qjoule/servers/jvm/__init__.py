@@ -1,0 +1,1 @@
+"""What is read of a JVM from outside, and how an agent is loaded into one."""
