@@ -17,7 +17,7 @@
 #include <linux/types.h>
 #endif
 
-#define QJ_CONTRACT_VERSION 6
+#define QJ_CONTRACT_VERSION 7
 
 #define QJ_COMM_BYTES	     16
 #define QJ_COUNTERS	     3	   /* cycles, instructions, LLC misses, in this order */
@@ -348,12 +348,23 @@ struct qj_cpu {
 	__u32 sibling; /* lowest CPU of the same core, itself if alone: unique over the machine */
 };
 
+/* How the counts of a domain come about. */
+enum qj_domain_kind {
+	QJ_DOMAIN_UNKNOWN = 0,
+	QJ_DOMAIN_COUNTER = 1,	/* a counter that accumulates energy */
+	QJ_DOMAIN_POWER = 2,	/* readings of power, each taken as the mean since the one before */
+	QJ_DOMAIN_COMPUTED = 3, /* computed from CPU time whenever it is read */
+};
+
 struct qj_domain {
 	__u32 domain; /* index, unique over packages */
 	__u32 package;
-	__u64 range;   /* raw counts from 0 to range - 1; 0: does not wrap */
-	double unit_j; /* joules per raw count */
-	double idle_w; /* what it draws with no CPU busy, if the source knows; else NaN */
+	__u64 range;	 /* raw counts from 0 to range - 1; 0: does not wrap */
+	double unit_j;	 /* joules per raw count */
+	double idle_w;	 /* what it draws with no CPU busy, if the source knows; else NaN */
+	__u64 period_ns; /* how often the counter moves; 0: not known */
+	__u32 kind;	 /* enum qj_domain_kind */
+	__u32 reserved;
 	char name[24]; /* package, core, uncore, dram, psys */
 };
 
@@ -416,7 +427,7 @@ QJ_ASSERT_SIZE(qj_cpu_time, 32);
 QJ_ASSERT_SIZE(qj_aggregate, 360);
 QJ_ASSERT_SIZE(qj_hello, 272);
 QJ_ASSERT_SIZE(qj_cpu, 16);
-QJ_ASSERT_SIZE(qj_domain, 56);
+QJ_ASSERT_SIZE(qj_domain, 72);
 QJ_ASSERT_SIZE(qj_end, 16);
 QJ_ASSERT_SIZE(qj_block, 24);
 

@@ -164,8 +164,10 @@ static bool add_domain(struct estimated_source *self, unsigned package, const ch
 	struct qj_domain *domain =
 	    energy_add_domain(&self->base, package, name, NANOJOULE_J, NEVER_WRAPS);
 
-	if (domain)
+	if (domain) {
 		domain->idle_w = idle_w;
+		domain->kind = QJ_DOMAIN_COMPUTED;
+	}
 	return domain;
 }
 

@@ -124,7 +124,8 @@ static int open_event(struct perf_source *self, const struct event *event, const
 	if (fd < 0)
 		return why_fail(why, fd, "perf_event_open of %s on CPU %u: %s", domain, cpu->cpu,
 				strerror(-fd));
-	if (!energy_add_domain(&self->base, cpu->package, domain, event->unit_j, 0)) {
+	if (!energy_add_counter(&self->base, cpu->package, domain, event->unit_j, 0,
+				RAPL_PERIOD_NS)) {
 		close(fd);
 		return why_fail(why, -E2BIG, "more than %d counters", ENERGY_MAX_DOMAINS);
 	}

@@ -102,8 +102,8 @@ static int open_counter(struct powercap_source *self, int root_fd, const struct 
 		error = why_fail(why, -EINVAL, "%s is not a number", path);
 	else
 		error = read_range(self, root_fd, zone, &range, why);
-	if (error >= 0 &&
-	    !energy_add_domain(&self->base, zone->package, domain, MICROJOULE_J, range))
+	if (error >= 0 && !energy_add_counter(&self->base, zone->package, domain, MICROJOULE_J,
+					      range, self->host ? 0 : RAPL_PERIOD_NS))
 		error = why_fail(why, -E2BIG, "more than %d zones", ENERGY_MAX_DOMAINS);
 	if (error < 0) {
 		if (fd >= 0)

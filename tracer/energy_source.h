@@ -11,6 +11,9 @@
 
 #include "energy.h"
 
+/* RAPL counters move about once per millisecond, on Intel and on AMD. */
+#define RAPL_PERIOD_NS 1000000
+
 /* A source embeds struct energy_source as its first member. */
 struct energy_ops {
 	/* Fills out[i] with t_ns, half_width_ns, raw and status; the rest is done for it. */
@@ -46,6 +49,11 @@ int energy_replay_open(const char *path, const struct energy_env *env, struct en
 /* Adds a domain and returns it; NULL when there is no room. */
 struct qj_domain *energy_add_domain(struct energy_source *source, unsigned package,
 				    const char *name, double unit_j, uint64_t range);
+
+/* Adds a hardware counter's domain; `period_ns`: how often it moves, 0 if not known. */
+struct qj_domain *energy_add_counter(struct energy_source *source, unsigned package,
+				     const char *name, double unit_j, uint64_t range,
+				     uint64_t period_ns);
 
 bool energy_has_package(const struct energy_env *env, unsigned package);
 unsigned energy_package_cpus(const struct energy_env *env, unsigned package);

@@ -79,6 +79,19 @@ struct qj_domain *energy_add_domain(struct energy_source *source, unsigned packa
 	return domain;
 }
 
+struct qj_domain *energy_add_counter(struct energy_source *source, unsigned package,
+				     const char *name, double unit_j, uint64_t range,
+				     uint64_t period_ns)
+{
+	struct qj_domain *domain = energy_add_domain(source, package, name, unit_j, range);
+
+	if (domain) {
+		domain->kind = QJ_DOMAIN_COUNTER;
+		domain->period_ns = period_ns;
+	}
+	return domain;
+}
+
 unsigned energy_package_cpus(const struct energy_env *env, unsigned package)
 {
 	unsigned count = 0;

@@ -47,6 +47,7 @@ ENUMS = {
     "qj_session_event": ("QJ_SESSION_", contract.SessionEvent, ()),
     "qj_dialect": ("QJ_DIALECT_", contract.Dialect, ()),
     "qj_grade": ("QJ_GRADE_", contract.Grade, ()),
+    "qj_domain_kind": ("QJ_DOMAIN_", contract.DomainKind, ()),
     "qj_mode": ("QJ_MODE_", contract.Mode, ()),
     "qj_block_kind": ("QJ_BLOCK_", contract.Block, ()),
 }

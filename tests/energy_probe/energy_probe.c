@@ -96,9 +96,10 @@ static void show_source(const struct energy_source *source)
 	for (unsigned i = 0; i < source->domain_count; i++) {
 		const struct qj_domain *domain = &source->domains[i];
 
-		snprintf(line, sizeof(line), "domain\t%u\t%u\t%s\t%.17g\t%llu\n", domain->domain,
-			 domain->package, domain->name, domain->unit_j,
-			 (unsigned long long)domain->range);
+		snprintf(line, sizeof(line), "domain\t%u\t%u\t%s\t%.17g\t%llu\t%llu\t%u\n",
+			 domain->domain, domain->package, domain->name, domain->unit_j,
+			 (unsigned long long)domain->range, (unsigned long long)domain->period_ns,
+			 domain->kind);
 		say(line);
 	}
 	say("end\n");

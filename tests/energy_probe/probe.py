@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+from qjoule.contract import DomainKind
 from temporary import for_all_users
 
 HERE = Path(__file__).parent
@@ -55,6 +56,8 @@ class Domain:
     name: str
     unit_j: float
     range: int
+    period_ns: int
+    kind: DomainKind
 
 
 @dataclass(frozen=True)
@@ -96,10 +99,9 @@ class Probe:
             if kind == "source":
                 self.name, self.grade = values[0], int(values[1])
             else:
-                index, package, name, unit, modulus = values
-                self.domains.append(
-                    Domain(int(index), int(package), name, float(unit), int(modulus))
-                )
+                index, package, name, unit, modulus, period_ns, kind = values
+                of = (int(index), int(package), name, float(unit), int(modulus))
+                self.domains.append(Domain(*of, int(period_ns), DomainKind(int(kind))))
 
     def _answer(self) -> list[str]:
         assert self._process.stdout is not None

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from energy_probe.probe import ONE_PACKAGE, TWO_PACKAGES, Probe, Reading
-from qjoule.contract import Grade
+from qjoule.contract import DomainKind, Grade
 
 CURVE = (10.0, 30.5, 60.0, 80.25)
 SPEC = "estimated:" + ",".join(map(str, CURVE))
@@ -32,6 +32,7 @@ def test_counter_is_in_nanojoules_and_starts_at_zero() -> None:
     with Probe(SPEC) as probe:
         assert (probe.error, probe.name, probe.grade) == (0, "estimated", Grade.ESTIMATED)
         assert [(d.name, d.unit_j, d.range) for d in probe.domains] == [("package", 1e-9, 0)]
+        assert (probe.domains[0].period_ns, probe.domains[0].kind) == (0, DomainKind.COMPUTED)
         assert "not measured" in probe.why
         probe.tell("busy 123456789")
         assert probe.raws() == [0]

@@ -21,7 +21,7 @@ from energy_probe.probe import (
     write,
     zone,
 )
-from qjoule.contract import Grade
+from qjoule.contract import DomainKind, Grade
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give root up")
 
@@ -51,6 +51,7 @@ def test_one_package(root: Path) -> None:
         assert (probe.error, probe.name, probe.grade) == (0, "powercap", Grade.MEASURED)
         assert shown(probe) == [(0, "package"), (0, "core"), (0, "dram")]
         assert {d.unit_j for d in probe.domains} == {1e-6}
+        assert {(d.period_ns, d.kind) for d in probe.domains} == {(1_000_000, DomainKind.COUNTER)}
         assert probe.raws() == [1000, 600, 200]
         write(root / "intel-rapl:0/energy_uj", "1234567\n")
         assert probe.raws() == [1234567, 600, 200]

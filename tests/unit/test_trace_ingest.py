@@ -20,6 +20,7 @@ from qjoule.contract import (
     WHOLE,
     Block,
     Command,
+    DomainKind,
     Loss,
     OwnerKind,
     QueryFlag,
@@ -30,7 +31,7 @@ from qjoule.contract import (
 )
 from qjoule.stream.blocks import Stream, encode_block
 from qjoule.stream.ingest import Ingest, Tables
-from qjoule.trace.meta import Meta
+from qjoule.trace.meta import Meta, parse_meta
 from qjoule.trace.schema import TABLES
 from qjoule.trace.statements import HASHES_PER_SHAPE
 
@@ -69,6 +70,20 @@ def test_meta_says_what_the_stream_says_of_itself() -> None:
     )
     assert [(d.name, d.range) for d in meta.domains] == [("package", 1 << 32), ("dram", 1 << 32)]
     assert [cpu.cpu for cpu in meta.cpus] == [0, 1]
+
+
+def test_domains_say_how_often_they_move_or_that_it_is_not_known() -> None:
+    second, kind = 1_000_000_000, DomainKind
+    domain = {"package": 0, "unit_j": 1e-3, "idle_w": float("nan")}
+    said = [(second, kind.POWER), (0, kind.UNKNOWN), (1 << 63, 77)]
+    domains = [
+        domain | {"domain": i, "name": b"psys", "period_ns": period_ns, "kind": how}
+        for i, (period_ns, how) in enumerate(said)
+    ]
+    meta = Collected(ft.head() + ft.block(Block.DOMAIN, *domains) + ft.end(T0 + 5)).meta
+    found = [(one.period_ns, one.kind) for one in meta.domains]
+    assert found == [(second, "power"), (None, None), (None, None)]
+    assert parse_meta(meta.to_json().encode()) == meta
 
 
 def test_segments_counters_and_validity() -> None:

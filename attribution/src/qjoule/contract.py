@@ -9,7 +9,7 @@ from enum import IntEnum, IntFlag
 
 import numpy as np
 
-CONTRACT_VERSION = 6
+CONTRACT_VERSION = 7
 BLOCK_MAGIC = 0x31424A51
 COUNTER_NAMES = ("cycles", "instructions", "llc_misses")
 MORE_COUNTERS = 12  #: further ones that a user may ask for
@@ -139,6 +139,15 @@ class Grade(IntEnum):
     MEASURED = 1
     ESTIMATED = 2
     SIMULATED = 3
+
+
+class DomainKind(IntEnum):
+    """How the counts of an energy domain come about."""
+
+    UNKNOWN = 0
+    COUNTER = 1  #: a counter that accumulates energy
+    POWER = 2  #: readings of power, each taken as the mean since the one before
+    COMPUTED = 3  #: computed from CPU time whenever it is read
 
 
 class Mode(IntEnum):
@@ -337,6 +346,9 @@ DOMAIN = np.dtype(
         ("range", "<u8"),
         ("unit_j", "<f8"),
         ("idle_w", "<f8"),
+        ("period_ns", "<u8"),
+        ("kind", "<u4"),
+        ("reserved", "<u4"),
         ("name", "S24"),
     ]
 )

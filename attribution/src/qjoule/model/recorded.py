@@ -49,8 +49,13 @@ def default_coefficients(meta: Meta, series: Sequence[Series]) -> Coefficients:
 
 
 def update_period_ns(meta: Meta) -> int:
-    """How often the energy counters move by themselves: an estimate is made when it is read."""
-    return 0 if meta.energy.source == "estimated" else UPDATE_PERIOD_NS
+    """How often the energy counters move by themselves: an estimate is made when it is read.
+
+    Domains of traces that do not say it move as RAPL's do.
+    """
+    if meta.energy.source == "estimated":
+        return 0
+    return max((one.period_ns for one in meta.domains if one.period_ns), default=UPDATE_PERIOD_NS)
 
 
 def learns(grade: str) -> bool:

@@ -29,6 +29,7 @@ from qjoule.trace.schema import (
     CAUSES,
     COMMANDS,
     CPU_TIME,
+    DOMAIN_KINDS,
     ENERGY,
     LOSS,
     MORE,
@@ -242,9 +243,11 @@ def cpu_time_rows(times: Array) -> pa.Table:
 def domains(records: Array) -> dict[int, DomainInfo]:
     """Energy domains by their index in the stream; records without sense are left out."""
     known = {}
-    for index, package, counts, unit_j, idle_w, name in records.tolist():
+    for index, package, counts, unit_j, idle_w, period_ns, kind, _, name in records.tolist():
         if index < 1 << 16 and math.isfinite(unit_j) and name:
             idle = idle_w if math.isfinite(idle_w) and idle_w >= 0 else None
             text = name.decode("utf-8", "replace")
-            known[index] = DomainInfo(package, text, unit_j, counts or None, idle)
+            period = period_ns if 0 < period_ns < TIME_LIMIT_NS else None
+            how = DOMAIN_KINDS[kind] if 0 < kind < len(DOMAIN_KINDS) else None
+            known[index] = DomainInfo(package, text, unit_j, counts or None, idle, period, how)
     return known

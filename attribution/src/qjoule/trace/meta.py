@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 
 from qjoule import __version__
 from qjoule.errors import QjouleError
@@ -33,13 +34,19 @@ class EnergyInfo:
 
 @dataclass(frozen=True)
 class DomainInfo:
-    """`range` null: the counter does not wrap. `idle_w` null: its power at rest is not known."""
+    """`range` null: the counter does not wrap. `idle_w` null: its power at rest is not known.
+
+    `period_ns`: how often the counter moves, null if not known. `kind`: counter, power, computed
+    or null, as in `qjoule.contract.DomainKind`.
+    """
 
     package: int
     name: str
     unit_j: float
     range: int | None = None
     idle_w: float | None = None
+    period_ns: int | None = None
+    kind: str | None = None
 
 
 @dataclass(frozen=True)
@@ -110,7 +117,14 @@ class Meta:
         fields = asdict(self)
         if self.imported is None:
             del fields["imported"]
+        fields["domains"] = [_known_of(domain) for domain in fields["domains"]]
         return json.dumps(head | fields, indent=1) + "\n"
+
+
+def _known_of(domain: dict[str, Any]) -> dict[str, Any]:
+    """A domain without how its counter moves, where that is not known."""
+    unknown = {key for key in ("period_ns", "kind") if domain[key] is None}
+    return {key: value for key, value in domain.items() if key not in unknown}
 
 
 def parse_meta(text: bytes) -> Meta:

@@ -16,6 +16,7 @@ import pyarrow as pa
 from qjoule.contract import (
     Command,
     Dialect,
+    DomainKind,
     Loss,
     OwnerKind,
     Rung,
@@ -51,6 +52,7 @@ COMMANDS = lower_names(Command)
 CAUSES = [*lower_names(Loss), TAGS_CAUSE, UNVERIFIED_CAUSE, INVALID_CAUSE]
 DIALECTS = lower_names(Dialect)
 SESSION_EVENTS = lower_names(SessionEvent)
+DOMAIN_KINDS = lower_names(DomainKind)
 
 
 def _table(*fields: tuple[str, pa.DataType] | tuple[str, pa.DataType, str]) -> pa.Schema:

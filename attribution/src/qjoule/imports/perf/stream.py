@@ -44,6 +44,7 @@ from qjoule.imports.perf.tasks import Tasks
 from qjoule.stream.blocks import Frame, Stream
 from qjoule.trace.columns import Array
 from qjoule.trace.meta import Cpu, DomainInfo
+from qjoule.trace.schema import DOMAIN_KINDS
 
 WINDOW_NS = 20_000_000
 #: Perf orders records well, but not perfectly: one that is so late belongs where it comes.
@@ -252,7 +253,8 @@ def _domain_records(domains: tuple[DomainInfo, ...]) -> Array:
     rows = [
         (
             *(at, one.package, one.range or 0, one.unit_j),
-            *(nan if one.idle_w is None else one.idle_w, one.name.encode()),
+            *(nan if one.idle_w is None else one.idle_w, one.period_ns or 0),
+            *(DOMAIN_KINDS.index(one.kind or "unknown"), 0, one.name.encode()),
         )
         for at, one in enumerate(domains)
     ]
