@@ -20,7 +20,7 @@ BPF_FLAGS    := -g -O2 -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_ARCH) -Wall -W
                 -Wno-unused-parameter -Werror -I$(BUILD)/bpf -Ibpf
 SKELETON     := $(BUILD)/bpf/qjoule.skel.h
 
-TRACER_SOURCES := $(wildcard tracer/*.c)
+TRACER_SOURCES := $(wildcard tracer/*.c tracer/energy/*.c)
 TRACER_FLAGS   := -std=gnu11 -g -O2 -D_GNU_SOURCE -D_FORTIFY_SOURCE=2 -fstack-protector-strong \
                   -Wall -Wextra -Werror -Ibpf -I$(BUILD)/bpf -Itracer
 TRACER_LIBS    := -lbpf -lelf -lz -lseccomp -lm
@@ -36,7 +36,7 @@ LOAD_FLAGS   := -std=gnu11 -g -O3 -D_GNU_SOURCE -fstack-protector-strong -Wall -
 SWEEP_SOURCES := $(wildcard attribution/sweep/*.c attribution/sweep/*.h)
 
 PY_SOURCES := attribution/src drivers/src tests bench examples
-C_SOURCES  := $(wildcard agent/jni/*.c bpf/*.h bpf/*/*.c bpf/*/*.h tracer/*.c tracer/*.h tracer/root/*.c tracer/root/*.h tracer/load/*.c tracer/load/*.h bench/overhead/*.c tests/*/*.c tests/servers/*/*.cpp tests/servers/*/*.h tests/vm/*/*.c) $(SWEEP_SOURCES)
+C_SOURCES  := $(wildcard agent/jni/*.c bpf/*.h bpf/*/*.c bpf/*/*.h tracer/*.c tracer/*.h tracer/energy/*.c tracer/energy/*.h tracer/root/*.c tracer/root/*.h tracer/load/*.c tracer/load/*.h bench/overhead/*.c tests/*/*.c tests/servers/*/*.cpp tests/servers/*/*.h tests/vm/*/*.c) $(SWEEP_SOURCES)
 
 .PHONY: help
 help: ## This list

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "cpu_books.h"
-#include "energy.h"
+#include "energy/energy.h"
 #include "options.h"
 #include "privileges.h"
 #include "probes.h"

@@ -3,7 +3,7 @@
 #ifndef QJ_PUMP_H
 #define QJ_PUMP_H
 
-#include "energy.h"
+#include "energy/energy.h"
 #include "options.h"
 #include "probes.h"
 #include "stream.h"

@@ -25,7 +25,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "../../tracer/energy.h"
+#include "../../tracer/energy/energy.h"
 
 #define NOBODY	 65534
 #define MAX_CPUS 64

@@ -35,12 +35,12 @@ def build(*, sanitized: bool = True) -> Path:
     folder.chmod(0o755)  # the tests also run it as nobody
     program = folder / "energy_probe"
     tracer = TREE / "tracer"
-    sources = [HERE / "energy_probe.c", *sorted(tracer.glob("energy*.c")), tracer / "root_part.c"]
+    sources = [HERE / "energy_probe.c", *sorted(tracer.glob("energy/*.c")), tracer / "root_part.c"]
     subprocess.run(
         [
             *("gcc", "-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror"),
             *(SANITIZE if sanitized else ("-O2",)),
-            *(f"-I{TREE / 'bpf'}", "-o", str(program), *map(str, sources), "-lm"),
+            *(f"-I{TREE / 'bpf'}", f"-I{tracer}", "-o", str(program), *map(str, sources), "-lm"),
         ],
         check=True,
         capture_output=True,

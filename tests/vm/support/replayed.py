@@ -9,7 +9,7 @@ COMPETITORS = 8  #: with the tracers' own, more events than the machine has coun
 
 
 def replay_text() -> str:
-    """Readings of one package that draws `WATTS`, as `tracer/energy_replay.c` reads them."""
+    """Readings of one package that draws `WATTS`, as `tracer/energy/replay.c` reads them."""
     lines = ["domain 0 package 1e-6 0"]
     lines += (f"{ms} 0 package {ms * WATTS * 1000}" for ms in range(0, LENGTH_MS, STEP_MS))
     return "\n".join(lines) + "\n"

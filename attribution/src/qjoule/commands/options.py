@@ -82,7 +82,7 @@ counters = click.option(
 )
 
 
-#: See `energy_open()` in tracer/energy.c, which knows what else is wrong with one.
+#: See `energy_open()` in tracer/energy/open.c, which knows what else is wrong with one.
 _SOURCES = ("auto", "powercap", "perf", "host", "estimated", "replay", "none")
 
 

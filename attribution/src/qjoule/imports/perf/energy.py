@@ -89,7 +89,7 @@ class Counted:
 
 @dataclass(frozen=True)
 class Estimated:
-    """A package's watts at 0, 10, 50 and 100 % of its CPUs busy, as tracer/energy_estimated.c."""
+    """A package's watts at 0, 10, 50 and 100 % of its CPUs busy, as tracer/energy/estimated.c."""
 
     watts: tuple[float, float, float, float]
     dram_w: float | None

@@ -17,7 +17,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "energy_source.h"
+#include "source.h"
 
 #define NANOJOULE_J  1e-9
 #define CURVE_POINTS 4

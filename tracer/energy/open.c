@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "energy_source.h"
+#include "source.h"
 
 #define DEFAULT_POWERCAP   "/sys/class/powercap"
 #define DEFAULT_PERF_SYSFS "/sys/bus/event_source/devices/power"

@@ -17,7 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "energy_source.h"
+#include "source.h"
 #include "root_part.h"
 
 #define TEXT_BYTES 256

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "energy_source.h"
+#include "source.h"
 
 /* File names and file contents get into the line, and the line gets to a terminal. */
 static void make_printable(char *text)

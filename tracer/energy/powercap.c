@@ -20,8 +20,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "energy_source.h"
-#include "energy_zones.h"
+#include "source.h"
+#include "zones.h"
 #include "root_part.h"
 
 #define MICROJOULE_J   1e-6

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "energy_source.h"
-#include "energy_zones.h"
+#include "source.h"
+#include "zones.h"
 
 #define ZONE_PREFIX "intel-rapl:"
 #define RAPL_COUNTS (1ull << 32) /* ENERGY_STATUS_MASK in intel_rapl_common.c, and one */
