@@ -133,9 +133,9 @@ static int attach_all(struct probes *probes, const struct options *options)
 	struct qjoule_bpf *s = probes->skeleton;
 	struct bpf_program *tasks[] = {s->progs.on_fork, s->progs.on_exec, s->progs.on_rename,
 				       s->progs.on_exit};
-	struct bpf_program *sockets[] = {s->progs.on_recv,	   s->progs.on_redis_recv,
-					 s->progs.on_redis_send,   s->progs.on_cassandra_recv,
-					 s->progs.on_mongodb_recv, s->progs.on_mongodb_send};
+	struct bpf_program *sockets[] = {s->progs.on_recv,	s->progs.redis_recv,
+					 s->progs.redis_send,	s->progs.cassandra_recv,
+					 s->progs.mongodb_recv, s->progs.mongodb_send};
 	int err = 0;
 
 	for (unsigned i = 0; !err && i < sizeof(tasks) / sizeof(tasks[0]); i++)

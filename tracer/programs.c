@@ -65,59 +65,59 @@ struct bpf_program *programs_of_role(struct qjoule_bpf *skeleton, enum probe_rol
 {
 	switch (role) {
 	case PROBE_MYSQL_BEGIN_COMMAND_FIRST:
-		return skeleton->progs.on_command_command_first;
+		return skeleton->progs.mysql_begin_command_first;
 	case PROBE_MYSQL_BEGIN_THD_FIRST:
-		return skeleton->progs.on_command_thd_first;
+		return skeleton->progs.mysql_begin_thd_first;
 	case PROBE_MYSQL_END:
-		return skeleton->progs.on_command_end;
+		return skeleton->progs.mysql_end;
 	case PROBE_MYSQL_CLIENT:
-		return skeleton->progs.on_client;
+		return skeleton->progs.mysql_client;
 	case PROBE_MYSQL_LOG_THD_FIRST:
-		return skeleton->progs.on_log_thd_first;
+		return skeleton->progs.mysql_log_thd_first;
 	case PROBE_MYSQL_LOG_LOGGER_FIRST:
-		return skeleton->progs.on_log_logger_first;
+		return skeleton->progs.mysql_log_logger_first;
 	case PROBE_MYSQL_DATABASE:
-		return skeleton->progs.on_database;
+		return skeleton->progs.mysql_database;
 	case PROBE_MYSQL_DATABASE_END:
-		return skeleton->progs.on_database_end;
+		return skeleton->progs.mysql_database_end;
 	case PROBE_MYSQL_CHILD_BEGIN:
-		return skeleton->progs.on_child_begins;
+		return skeleton->progs.mysql_child_begin;
 	case PROBE_MYSQL_CHILD_TEXT:
-		return skeleton->progs.on_child_text;
+		return skeleton->progs.mysql_child_text;
 	case PROBE_MYSQL_CHILD_END:
-		return skeleton->progs.on_child_ends;
-	case PROBE_PG_ACTIVITY:
-		return skeleton->progs.on_activity;
-	case PROBE_PG_PORTAL_RUN:
-		return skeleton->progs.on_portal_run;
-	case PROBE_PG_FAILED:
-		return skeleton->progs.on_failed;
-	case PROBE_PG_LAUNCH_WORKERS:
-		return skeleton->progs.on_launch_workers;
-	case PROBE_PG_JOIN_LEADER:
-		return skeleton->progs.on_join_leader;
+		return skeleton->progs.mysql_child_end;
+	case PROBE_POSTGRES_ACTIVITY:
+		return skeleton->progs.postgres_activity;
+	case PROBE_POSTGRES_PORTAL_RUN:
+		return skeleton->progs.postgres_portal_run;
+	case PROBE_POSTGRES_FAILED:
+		return skeleton->progs.postgres_failed;
+	case PROBE_POSTGRES_LAUNCH_WORKERS:
+		return skeleton->progs.postgres_launch_workers;
+	case PROBE_POSTGRES_JOIN_LEADER:
+		return skeleton->progs.postgres_join_leader;
 	case PROBE_VOLTDB_BEGIN:
-		return skeleton->progs.on_fragments;
+		return skeleton->progs.voltdb_begin;
 	case PROBE_VOLTDB_END:
-		return skeleton->progs.on_fragments_end;
-	case PROBE_AGENT_REQUEST_BEGINS:
-		return skeleton->progs.on_request_begins;
-	case PROBE_AGENT_REQUEST_SAYS:
-		return skeleton->progs.on_request_says;
-	case PROBE_AGENT_REQUEST_ENDS:
-		return skeleton->progs.on_request_ends;
-	case PROBE_AGENT_CONNECTION_MET:
-		return skeleton->progs.on_connection_met;
-	case PROBE_AGENT_TASK_QUEUED:
-		return skeleton->progs.on_task_queued;
-	case PROBE_AGENT_TASK_BEGINS:
-		return skeleton->progs.on_task_begins;
-	case PROBE_AGENT_TASK_ENDS:
-		return skeleton->progs.on_task_ends;
+		return skeleton->progs.voltdb_end;
+	case PROBE_CASSANDRA_REQUEST_BEGINS:
+		return skeleton->progs.cassandra_request_begins;
+	case PROBE_CASSANDRA_REQUEST_SAYS:
+		return skeleton->progs.cassandra_request_says;
+	case PROBE_CASSANDRA_REQUEST_ENDS:
+		return skeleton->progs.cassandra_request_ends;
+	case PROBE_CASSANDRA_CONNECTION_MET:
+		return skeleton->progs.cassandra_connection_met;
+	case PROBE_CASSANDRA_TASK_QUEUED:
+		return skeleton->progs.cassandra_task_queued;
+	case PROBE_CASSANDRA_TASK_BEGINS:
+		return skeleton->progs.cassandra_task_begins;
+	case PROBE_CASSANDRA_TASK_ENDS:
+		return skeleton->progs.cassandra_task_ends;
 	case PROBE_MONGODB_REQUEST:
-		return skeleton->progs.on_mongodb_request;
+		return skeleton->progs.mongodb_request;
 	case PROBE_MONGODB_DONE:
-		return skeleton->progs.on_mongodb_done;
+		return skeleton->progs.mongodb_done;
 	case PROBE_ROLES:
 		break;
 	}
@@ -129,8 +129,8 @@ static void choose_redis(struct qjoule_bpf *skeleton, bool wanted)
 	bpf_map__set_autocreate(skeleton->maps.redis_connections, wanted);
 	bpf_map__set_autocreate(skeleton->maps.redis_texts, wanted);
 	bpf_map__set_autocreate(skeleton->maps.redis_namings, wanted);
-	bpf_program__set_autoload(skeleton->progs.on_redis_recv, wanted);
-	bpf_program__set_autoload(skeleton->progs.on_redis_send, wanted);
+	bpf_program__set_autoload(skeleton->progs.redis_recv, wanted);
+	bpf_program__set_autoload(skeleton->progs.redis_send, wanted);
 }
 
 static void choose_mongodb(struct qjoule_bpf *skeleton, const struct options *options)
@@ -145,8 +145,8 @@ static void choose_mongodb(struct qjoule_bpf *skeleton, const struct options *op
 	}
 	bpf_map__set_autocreate(skeleton->maps.mongodb_cursors, any);
 	bpf_map__set_autocreate(skeleton->maps.mongodb_connections, sockets);
-	bpf_program__set_autoload(skeleton->progs.on_mongodb_recv, sockets);
-	bpf_program__set_autoload(skeleton->progs.on_mongodb_send, sockets);
+	bpf_program__set_autoload(skeleton->progs.mongodb_recv, sockets);
+	bpf_program__set_autoload(skeleton->progs.mongodb_send, sockets);
 }
 
 static void choose_cassandra(struct qjoule_bpf *skeleton, const struct options *options)
@@ -161,7 +161,7 @@ static void choose_cassandra(struct qjoule_bpf *skeleton, const struct options *
 	bpf_map__set_autocreate(skeleton->maps.cql_texts, counted);
 	bpf_map__set_autocreate(skeleton->maps.cql_scratch, counted);
 	bpf_map__set_autocreate(skeleton->maps.cql_packed, counted);
-	bpf_program__set_autoload(skeleton->progs.on_cassandra_recv, counted);
+	bpf_program__set_autoload(skeleton->progs.cassandra_recv, counted);
 }
 
 /* Whoever reads requests on sockets inflates them; MongoDB's probes only name the map. */
@@ -255,9 +255,9 @@ int programs_load(struct probes *probes, const struct options *options, const st
 	choose_inflating(probes->skeleton, options, probes->cpu_limit);
 	err = loading_load(probes->skeleton, options->verbose);
 	if (err == -ESRCH && (bpf_program__autoload(probes->skeleton->progs.on_recv) ||
-			      bpf_program__autoload(probes->skeleton->progs.on_redis_recv) ||
-			      bpf_program__autoload(probes->skeleton->progs.on_cassandra_recv) ||
-			      bpf_program__autoload(probes->skeleton->progs.on_mongodb_recv))) {
+			      bpf_program__autoload(probes->skeleton->progs.redis_recv) ||
+			      bpf_program__autoload(probes->skeleton->progs.cassandra_recv) ||
+			      bpf_program__autoload(probes->skeleton->progs.mongodb_recv))) {
 		fputs("qjoule-tracer: the socket rung needs Linux 6.3 (tracepoint "
 		      "sock_recv_length); use the symbol rung\n",
 		      stderr);

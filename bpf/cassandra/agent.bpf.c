@@ -57,7 +57,7 @@ struct agent_ends {
 };
 
 SEC("?uprobe")
-int BPF_KPROBE(on_connection_met, __u64 session, __u64 addr)
+int BPF_KPROBE(cassandra_connection_met, __u64 session, __u64 addr)
 {
 	struct thread_state *thread = marked_thread();
 	struct qj_ring_session *r;
@@ -82,7 +82,7 @@ int BPF_KPROBE(on_connection_met, __u64 session, __u64 addr)
  * the connection's requests it is.
  */
 SEC("?uprobe")
-int BPF_KPROBE(on_request_begins, __u64 text, __u64 bytes, __u64 statement, __u64 session,
+int BPF_KPROBE(cassandra_request_begins, __u64 text, __u64 bytes, __u64 statement, __u64 session,
 	       __u64 what)
 {
 	struct thread_state *thread = marked_thread();
@@ -114,7 +114,7 @@ int BPF_KPROBE(on_request_begins, __u64 text, __u64 bytes, __u64 statement, __u6
 
 /* Follows that, where a client says something of the request and somebody asks for it. */
 SEC("?uprobe")
-int BPF_KPROBE(on_request_says, __u64 tags, __u64 bytes)
+int BPF_KPROBE(cassandra_request_says, __u64 tags, __u64 bytes)
 {
 	struct thread_state *thread = marked_thread();
 
@@ -124,7 +124,7 @@ int BPF_KPROBE(on_request_says, __u64 tags, __u64 bytes)
 }
 
 SEC("?uprobe")
-int BPF_KPROBE(on_request_ends)
+int BPF_KPROBE(cassandra_request_ends)
 {
 	struct thread_state *thread = marked_thread();
 	struct qj_cpu_state *cpu = this_cpu();
@@ -139,7 +139,7 @@ int BPF_KPROBE(on_request_ends)
 }
 
 SEC("?uprobe")
-int BPF_KPROBE(on_task_queued, __u64 request)
+int BPF_KPROBE(cassandra_task_queued, __u64 request)
 {
 	struct thread_state *thread = marked_thread();
 	struct agent_key key = agent_key(request);
@@ -153,7 +153,7 @@ int BPF_KPROBE(on_task_queued, __u64 request)
 }
 
 SEC("?uprobe")
-int BPF_KPROBE(on_task_begins, __u64 request)
+int BPF_KPROBE(cassandra_task_begins, __u64 request)
 {
 	struct thread_state *thread = marked_thread();
 	struct agent_key key = agent_key(request);
@@ -173,7 +173,7 @@ int BPF_KPROBE(on_task_begins, __u64 request)
 }
 
 SEC("?uprobe")
-int BPF_KPROBE(on_task_ends)
+int BPF_KPROBE(cassandra_task_ends)
 {
 	struct thread_state *thread = marked_thread();
 

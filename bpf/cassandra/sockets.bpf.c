@@ -235,7 +235,7 @@ static __always_inline bool cql_connect(struct cql_connection *c, __u64 sk, __u6
 }
 
 SEC("?tp_btf/sock_recv_length")
-int BPF_PROG(on_cassandra_recv, struct sock *sk, int got, int flags)
+int BPF_PROG(cassandra_recv, struct sock *sk, int got, int flags)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct thread_state *thread = thread_of(task);

@@ -38,7 +38,7 @@ static __always_inline struct mongodb_connection *mongodb_connection(struct qj_c
 }
 
 SEC("?tp_btf/sock_recv_length")
-int BPF_PROG(on_mongodb_recv, struct sock *sk, int got, int flags)
+int BPF_PROG(mongodb_recv, struct sock *sk, int got, int flags)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct thread_state *thread = mongodb_thread(task);
@@ -107,7 +107,7 @@ static __always_inline void mongodb_replied(struct thread_state *thread,
 
 /* What is sent: the reply to the request, in pieces of any size, perhaps behind another's. */
 SEC("?tp_btf/sock_send_length")
-int BPF_PROG(on_mongodb_send, struct sock *sk, int sent, int flags)
+int BPF_PROG(mongodb_send, struct sock *sk, int sent, int flags)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct thread_state *thread = mongodb_thread(task);

@@ -115,7 +115,7 @@ static __always_inline void mongodb_message(struct qj_cpu_state *cpu, struct thr
  * returns has a destructor, so its place is the first argument (Itanium C++ ABI, "Return Values").
  */
 SEC("?uprobe")
-int BPF_KPROBE(on_mongodb_request, __u64 result, __u64 self, __u64 operation, __u64 message)
+int BPF_KPROBE(mongodb_request, __u64 result, __u64 self, __u64 operation, __u64 message)
 {
 	struct thread_state *thread = mongodb_client_thread();
 	struct qj_cpu_state *cpu = this_cpu();
@@ -162,7 +162,7 @@ static __always_inline void mongodb_response(struct thread_state *thread, __u64 
 
 /* The thread goes on with sending the reply: that is the request's work too. */
 SEC("?uretprobe")
-int BPF_KRETPROBE(on_mongodb_done, __u64 result)
+int BPF_KRETPROBE(mongodb_done, __u64 result)
 {
 	struct thread_state *thread = mongodb_client_thread();
 

@@ -53,7 +53,7 @@ static __always_inline void mongodb_answered(struct qj_cpu_state *cpu, struct th
 	connection->waits = 0;
 }
 
-static __always_inline void mongodb_request(struct mongodb_walk *walk)
+static __always_inline void mongodb_take_request(struct mongodb_walk *walk)
 {
 	struct mongodb_connection *c = walk->connection;
 	struct thread_state *thread = walk->thread;
@@ -173,7 +173,7 @@ static __always_inline void mongodb_header(struct mongodb_walk *walk)
 	}
 	c->phase = MONGODB_READY;
 	qj_mongodb_begin(&c->message, plan.seed, c->header);
-	mongodb_request(walk);
+	mongodb_take_request(walk);
 }
 
 /* Where the bytes at `addr` lie behind those before, the body's first are still in their place. */

@@ -29,7 +29,7 @@ static __always_inline void end(struct qj_cpu_state *cpu, struct thread_state *t
 
 /* sp_instr_stmt::execute(THD *, uint *) */
 SEC("?uprobe")
-int BPF_KPROBE(on_child_begins)
+int BPF_KPROBE(mysql_child_begin)
 {
 	struct thread_state *thread = calling_thread();
 	struct qj_cpu_state *cpu = this_cpu();
@@ -49,7 +49,7 @@ int BPF_KPROBE(on_child_begins)
 
 /* alloc_query(THD *, const char *text, size_t length): the first one within is the child's. */
 SEC("?uprobe")
-int BPF_KPROBE(on_child_text, __u64 thd, __u64 text, __u64 length)
+int BPF_KPROBE(mysql_child_text, __u64 thd, __u64 text, __u64 length)
 {
 	struct thread_state *thread = calling_thread();
 	struct qj_cpu_state *cpu = this_cpu();
@@ -65,7 +65,7 @@ int BPF_KPROBE(on_child_text, __u64 thd, __u64 text, __u64 length)
 }
 
 SEC("?uretprobe")
-int BPF_KRETPROBE(on_child_ends)
+int BPF_KRETPROBE(mysql_child_end)
 {
 	struct thread_state *thread = calling_thread();
 

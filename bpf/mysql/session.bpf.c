@@ -61,7 +61,7 @@ static __always_inline bool is_login(__u64 format)
 
 /* vio_keepalive(Vio *, bool). A Vio begins with its socket's descriptor (include/violite.h). */
 SEC("?uprobe")
-int BPF_KPROBE(on_client, __u64 vio)
+int BPF_KPROBE(mysql_client, __u64 vio)
 {
 	struct thread_state *thread = symbol_thread();
 	__s32 fd = -1;
@@ -93,7 +93,7 @@ static __always_inline void log_line(__u64 thd, __u64 format, __u64 user)
 
 /* MariaDB, MySQL 5.6: general_log_print(THD *, command, format, ...). */
 SEC("?uprobe")
-int BPF_KPROBE(on_log_thd_first, __u64 thd, __u64 command, __u64 format, __u64 user)
+int BPF_KPROBE(mysql_log_thd_first, __u64 thd, __u64 command, __u64 format, __u64 user)
 {
 	log_line(thd, format, user);
 	return 0;
@@ -101,7 +101,7 @@ int BPF_KPROBE(on_log_thd_first, __u64 thd, __u64 command, __u64 format, __u64 u
 
 /* MySQL 5.7 and later: Query_logger::general_log_print(THD *, command, format, ...). */
 SEC("?uprobe")
-int BPF_KPROBE(on_log_logger_first, __u64 logger, __u64 thd, __u64 command, __u64 format,
+int BPF_KPROBE(mysql_log_logger_first, __u64 logger, __u64 thd, __u64 command, __u64 format,
 	       __u64 user)
 {
 	log_line(thd, format, user);
@@ -110,7 +110,7 @@ int BPF_KPROBE(on_log_logger_first, __u64 logger, __u64 thd, __u64 command, __u6
 
 /* mysql_change_db(THD *, const LEX_CSTRING *, bool force) */
 SEC("?uprobe")
-int BPF_KPROBE(on_database, __u64 thd, __u64 lex_string)
+int BPF_KPROBE(mysql_database, __u64 thd, __u64 lex_string)
 {
 	struct thread_state *thread = symbol_thread();
 	struct mysql_name name = {};
@@ -129,7 +129,7 @@ int BPF_KPROBE(on_database, __u64 thd, __u64 lex_string)
  * then is depends on the server, so nobody's.
  */
 SEC("?uretprobe")
-int BPF_KRETPROBE(on_database_end, int result)
+int BPF_KRETPROBE(mysql_database_end, int result)
 {
 	struct thread_state *thread = symbol_thread();
 

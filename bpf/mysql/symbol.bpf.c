@@ -129,7 +129,7 @@ static __always_inline void other_command(struct qj_cpu_state *cpu, struct threa
 
 /* MariaDB, MySQL 5.6: dispatch_command(command, THD *, char *packet, length, ...). */
 SEC("?uprobe")
-int BPF_KPROBE(on_command_command_first, __u32 command, __u64 thd, __u64 packet, __u32 length)
+int BPF_KPROBE(mysql_begin_command_first, __u32 command, __u64 thd, __u64 packet, __u32 length)
 {
 	struct qj_cpu_state *cpu;
 	bool resumed;
@@ -196,7 +196,7 @@ static __always_inline void execution_tags(struct qj_cpu_state *cpu, struct thre
 
 /* MySQL 5.7 and later: dispatch_command(THD *, const COM_DATA *, command). */
 SEC("?uprobe")
-int BPF_KPROBE(on_command_thd_first, __u64 thd, __u64 com_data, __u32 command)
+int BPF_KPROBE(mysql_begin_thd_first, __u64 thd, __u64 com_data, __u32 command)
 {
 	struct qj_cpu_state *cpu;
 	bool resumed;
@@ -242,8 +242,8 @@ static __always_inline void answered(struct qj_cpu_state *cpu, struct thread_sta
 
 /*
  * A thread that has one client goes back to wait for its next command: that is the end of the
- * query's work, as on sockets, and what it wakes up for is the next one (on_client() says who logs
- * in). In a thread pool, and without its client, it does what is no query's.
+ * query's work, as on sockets, and what it wakes up for is the next one (mysql_client() says who
+ * logs in). In a thread pool, and without its client, it does what is no query's.
  */
 static __always_inline bool goes_back(const struct thread_state *thread)
 {
@@ -251,7 +251,7 @@ static __always_inline bool goes_back(const struct thread_state *thread)
 }
 
 SEC("?uretprobe")
-int BPF_KRETPROBE(on_command_end, int result)
+int BPF_KRETPROBE(mysql_end, int result)
 {
 	struct thread_state *thread = thread_of(bpf_get_current_task_btf());
 	struct qj_cpu_state *cpu = this_cpu();

@@ -63,7 +63,7 @@ static __always_inline void running(struct qj_cpu_state *cpu, struct thread_stat
 }
 
 SEC("?uprobe")
-int BPF_KPROBE(on_activity, __u32 state, __u64 text)
+int BPF_KPROBE(postgres_activity, __u32 state, __u64 text)
 {
 	struct thread_state *thread = thread_of(bpf_get_current_task_btf());
 	const volatile struct qj_server_plan *server;
@@ -100,7 +100,7 @@ static __always_inline bool is_at_start(const struct thread_state *thread, __u64
 
 /* PortalRun(Portal portal, long count, bool isTopLevel, ...) */
 SEC("?uprobe")
-int BPF_KPROBE(on_portal_run, __u64 portal, __u64 count, __u8 top_level)
+int BPF_KPROBE(postgres_portal_run, __u64 portal, __u64 count, __u8 top_level)
 {
 	struct thread_state *thread = thread_of(bpf_get_current_task_btf());
 	struct qj_cpu_state *cpu;
@@ -131,7 +131,7 @@ int BPF_KPROBE(on_portal_run, __u64 portal, __u64 count, __u8 top_level)
 
 /* Called where a statement has failed, and nowhere else: PostgresMain(). */
 SEC("?uprobe")
-int BPF_KPROBE(on_failed)
+int BPF_KPROBE(postgres_failed)
 {
 	struct thread_state *thread = thread_of(bpf_get_current_task_btf());
 
@@ -141,7 +141,7 @@ int BPF_KPROBE(on_failed)
 }
 
 SEC("?uprobe")
-int BPF_KPROBE(on_launch_workers)
+int BPF_KPROBE(postgres_launch_workers)
 {
 	struct thread_state *thread = thread_of(bpf_get_current_task_btf());
 	__u32 tgid = bpf_get_current_pid_tgid() >> 32;
@@ -156,7 +156,7 @@ int BPF_KPROBE(on_launch_workers)
 
 /* BecomeLockGroupMember(PGPROC *leader, int pid), called by a worker as it starts. */
 SEC("?uprobe")
-int BPF_KPROBE(on_join_leader, __u64 proc, __u32 leader_tgid)
+int BPF_KPROBE(postgres_join_leader, __u64 proc, __u32 leader_tgid)
 {
 	struct thread_state *thread = thread_of(bpf_get_current_task_btf());
 	struct leader *leader = bpf_map_lookup_elem(&leaders, &leader_tgid);

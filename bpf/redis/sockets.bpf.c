@@ -81,7 +81,7 @@ static __always_inline void redis_unread(struct qj_cpu_state *cpu,
 }
 
 SEC("?tp_btf/sock_recv_length")
-int BPF_PROG(on_redis_recv, struct sock *sk, int got, int flags)
+int BPF_PROG(redis_recv, struct sock *sk, int got, int flags)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct thread_state *thread = redis_thread(task);
@@ -138,7 +138,7 @@ int BPF_PROG(on_redis_recv, struct sock *sk, int got, int flags)
  * following ones belong to whom they answer.
  */
 SEC("?tp_btf/sock_send_length")
-int BPF_PROG(on_redis_send, struct sock *sk, int sent, int flags)
+int BPF_PROG(redis_send, struct sock *sk, int sent, int flags)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct thread_state *thread = redis_thread(task);

@@ -66,7 +66,7 @@ static __always_inline struct thread_state *site_thread(void)
 
 /* nativeExecutePlanFragments(JNIEnv *, jobject engine, jlong, jint batch, jint fragments, ...) */
 SEC("?uprobe")
-int BPF_KPROBE(on_fragments, __u64 env, __u64 engine, __u64 pointer, __u32 batch, __u32 fragments)
+int BPF_KPROBE(voltdb_begin, __u64 env, __u64 engine, __u64 pointer, __u32 batch, __u32 fragments)
 {
 	struct thread_state *thread = site_thread();
 	struct voltdb_arguments arguments;
@@ -107,7 +107,7 @@ int BPF_KPROBE(on_fragments, __u64 env, __u64 engine, __u64 pointer, __u32 batch
  * shows when the thread sleeps, or goes on.
  */
 SEC("?uretprobe")
-int BPF_KRETPROBE(on_fragments_end, int error)
+int BPF_KRETPROBE(voltdb_end, int error)
 {
 	struct thread_state *thread = site_thread();
 

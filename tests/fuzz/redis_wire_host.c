@@ -69,9 +69,9 @@ static void call(unsigned long number, const __u8 *bytes, size_t count)
 	registers.orig_ax = number;
 	registers.si = (unsigned long)bytes;
 	if (number == SYS_READ)
-		on_redis_recv(&client, count, 0);
+		redis_recv(&client, count, 0);
 	else
-		on_redis_send(&client, count, 0);
+		redis_send(&client, count, 0);
 	buffer_bytes = 0;
 	if (connection.command.name_bytes > QJ_REDIS_NAME ||
 	    connection.command.key_bytes > QJ_REDIS_KEY || naming.name_bytes > REDIS_CLIENT_LONG)

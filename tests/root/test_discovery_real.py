@@ -32,7 +32,7 @@ WAIT_S = 60.0
 WHAT_REACHES = {
     "mysql-database": "USE mysql",
     "mysql-database-end": "USE mysql",
-    "pg-failed": "SELECT 1 / 0",
+    "postgres-failed": "SELECT 1 / 0",
 }
 KERNEL = KernelFacts(recv_tracepoint=True, send_tracepoint=True, uprobes=True)
 
@@ -137,7 +137,13 @@ def test_postgres_with_its_children(postgres: DatabaseServer) -> None:
         assert str(postgres.socket) in server.sockets
         assert planned(postgres).choice.rung is Rung.SOCKET
         assert planned(postgres, Rung.SYMBOL).states is not None
-    ours = ["pg-activity", "pg-portal-run", "pg-failed", "pg-launch-workers", "pg-join-leader"]
+    ours = [
+        "postgres-activity",
+        "postgres-portal-run",
+        "postgres-failed",
+        "postgres-launch-workers",
+        "postgres-join-leader",
+    ]
     assert roles(planned(postgres, Rung.SYMBOL)) == ours
 
 
@@ -174,7 +180,7 @@ def test_the_kernel_takes_every_probe(
                 before = hits()
                 with suppress(Exception), server.connect() as connection:
                     connection.cursor().execute(WHAT_REACHES.get(probe.role.value, "SELECT 1"))
-                if probe.role.value.startswith(("pg-launch", "pg-join")):
+                if probe.role.value.startswith(("postgres-launch", "postgres-join")):
                     continue
                 # A function returns after its reply has gone: the client may be quicker.
                 deadline = time.monotonic() + WAIT_S

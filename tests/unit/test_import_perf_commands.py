@@ -48,9 +48,9 @@ MYSQL = _server(
 POSTGRES = _server(
     Flavour.POSTGRES,
     "18.1",
-    _probe(Role.PG_ACTIVITY, 0x10),
-    _probe(Role.PG_PORTAL_RUN, 0x20),
-    _probe(Role.PG_FAILED, 0x30),
+    _probe(Role.POSTGRES_ACTIVITY, 0x10),
+    _probe(Role.POSTGRES_PORTAL_RUN, 0x20),
+    _probe(Role.POSTGRES_FAILED, 0x30),
 )
 REDIS = _server(Flavour.REDIS, "7.0")
 

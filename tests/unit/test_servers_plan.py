@@ -104,11 +104,11 @@ def test_the_whole_plan(toys: dict[str, Path]) -> None:
         "--pool 2",
         f"--server 3:postgres:symbol:{executable_of(postgres)}",
         "--running 3:300",
-        f"--probe 3:pg-activity:{site_of(postgres, 'pgstat_report_activity', 4)}",
-        f"--probe 3:pg-portal-run:{site_of(postgres, 'PortalRun', 4)}",
-        f"--probe 3:pg-failed:{site_of(postgres, 'PortalErrorCleanup', 4)}",
-        f"--probe 3:pg-launch-workers:{site_of(postgres, 'LaunchParallelWorkers', 4)}",
-        f"--probe 3:pg-join-leader:{site_of(postgres, 'BecomeLockGroupMember', 4)}",
+        f"--probe 3:postgres-activity:{site_of(postgres, 'pgstat_report_activity', 4)}",
+        f"--probe 3:postgres-portal-run:{site_of(postgres, 'PortalRun', 4)}",
+        f"--probe 3:postgres-failed:{site_of(postgres, 'PortalErrorCleanup', 4)}",
+        f"--probe 3:postgres-launch-workers:{site_of(postgres, 'LaunchParallelWorkers', 4)}",
+        f"--probe 3:postgres-join-leader:{site_of(postgres, 'BecomeLockGroupMember', 4)}",
         "--pg-states 3:1:2:3:4:5",
         "--pg-memory 3:0x0:0x0:0x0",
     ]
@@ -195,7 +195,10 @@ def test_postgres_on_the_socket_rung_still_joins_workers(toys: dict[str, Path]) 
     path = toys["postgres"]
     (planned,) = build_plan([describe(1, Flavour.POSTGRES, path, version="15.2")], KERNEL).servers
     assert planned.choice.rung is Rung.SOCKET
-    assert [probe.role for probe in planned.probes] == ["pg-launch-workers", "pg-join-leader"]
+    assert [probe.role for probe in planned.probes] == [
+        "postgres-launch-workers",
+        "postgres-join-leader",
+    ]
     assert planned.states is None
     assert planned.boundary_cost_ns == 0
 
@@ -205,7 +208,7 @@ def test_postgres_without_the_functions_for_workers(tmp_path: Path) -> None:
     server = describe(1, Flavour.POSTGRES, path, version="15.2", encryption=True)
     (planned,) = build_plan([server], KERNEL).servers
     roles = [probe.role for probe in planned.probes]
-    assert roles == ["pg-activity", "pg-portal-run", "pg-failed"]
+    assert roles == ["postgres-activity", "postgres-portal-run", "postgres-failed"]
     replies, workers, tags, portals = planned.notes
     assert "have no tags: no MyProcPort" in tags
     assert "each part that is fetched of a portal counts" in portals

@@ -86,11 +86,11 @@ def test_postgres(tmp_path: Path) -> None:
     boundary = boundary_functions(executable, ServerKind.POSTGRES)
     parallel = parallel_functions(executable)
     assert {role: symbol.name for role, symbol in (boundary | parallel).items()} == {
-        Role.PG_ACTIVITY: "pgstat_report_activity",
-        Role.PG_PORTAL_RUN: "PortalRun",
-        Role.PG_FAILED: "PortalErrorCleanup",
-        Role.PG_LAUNCH_WORKERS: "LaunchParallelWorkers",
-        Role.PG_JOIN_LEADER: "BecomeLockGroupMember",
+        Role.POSTGRES_ACTIVITY: "pgstat_report_activity",
+        Role.POSTGRES_PORTAL_RUN: "PortalRun",
+        Role.POSTGRES_FAILED: "PortalErrorCleanup",
+        Role.POSTGRES_LAUNCH_WORKERS: "LaunchParallelWorkers",
+        Role.POSTGRES_JOIN_LEADER: "BecomeLockGroupMember",
     }
 
 

@@ -22,7 +22,7 @@ from servers.toy_elf import MYSQL_8, toy_server
 
 pytestmark = pytest.mark.root
 
-PROGRAM = "on_command_thd_first"
+PROGRAM = "mysql_begin_thd_first"
 PUSH = b"\x55"  #: `push %rbp`, what the toy's functions begin with
 
 
@@ -170,7 +170,7 @@ def test_programs_of_another_kind(target: Target) -> None:
 
 def test_a_program_that_is_not_loaded(target: Target) -> None:
     with refused(errno.EINVAL):
-        uprobe(target.tracer, "on_portal_run", target.file.handle, target.offset, PUSH)
+        uprobe(target.tracer, "postgres_portal_run", target.file.handle, target.offset, PUSH)
 
 
 def test_more_probes_than_there_is_room(target: Target) -> None:

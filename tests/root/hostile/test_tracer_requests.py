@@ -17,7 +17,7 @@ from root.support.root_part import RootPart, root_part
 
 pytestmark = pytest.mark.root
 
-PROGRAM = "on_command_thd_first"
+PROGRAM = "mysql_begin_thd_first"
 PERF_TYPE_SOFTWARE, PERF_TYPE_TRACEPOINT, PERF_TYPE_BREAKPOINT = 1, 2, 5
 GIVEN = {"batches", "cycles", "instructions", "llc_misses", "more_counters"}
 GIVEN |= {"sums_even", "sums_odd"}

@@ -56,7 +56,7 @@ _COSTS = (
 #: How the roles of a kind of server begin. The others have no probes.
 _ROLES = {
     ServerKind.MYSQL: "mysql-",
-    ServerKind.POSTGRES: "pg-",
+    ServerKind.POSTGRES: "postgres-",
     ServerKind.MONGODB: "mongodb-",
     ServerKind.VOLTDB: "voltdb-",
 }

@@ -85,12 +85,15 @@ class PlannedServer:
             return by_role[Role.MYSQL_END].both_ns
         if Role.VOLTDB_END in by_role:
             return by_role[Role.VOLTDB_END].both_ns
-        if Role.AGENT_REQUEST_ENDS in by_role:
-            ends = (Role.AGENT_REQUEST_BEGINS, Role.AGENT_REQUEST_ENDS)
+        if Role.CASSANDRA_REQUEST_ENDS in by_role:
+            ends = (Role.CASSANDRA_REQUEST_BEGINS, Role.CASSANDRA_REQUEST_ENDS)
             return sum(by_role[role].entry_ns for role in ends)
         if Role.MONGODB_DONE in by_role:
             return by_role[Role.MONGODB_DONE].both_ns
-        activity, portal = by_role.get(Role.PG_ACTIVITY), by_role.get(Role.PG_PORTAL_RUN)
+        activity, portal = (
+            by_role.get(Role.POSTGRES_ACTIVITY),
+            by_role.get(Role.POSTGRES_PORTAL_RUN),
+        )
         # Activity is reported twice: running, then idle.
         return (2 * activity.entry_ns if activity else 0) + (portal.entry_ns if portal else 0)
 

@@ -29,20 +29,24 @@ class Role(StrEnum):
     MYSQL_CHILD_BEGIN = "mysql-child-begin"  # a statement of a procedure: bpf/mysql/children.bpf.c
     MYSQL_CHILD_TEXT = "mysql-child-text"  # (THD *, const char *text, size_t length)
     MYSQL_CHILD_END = "mysql-child-end"  # return of the first
-    PG_ACTIVITY = "pg-activity"  # (BackendState, const char *text)
-    PG_PORTAL_RUN = "pg-portal-run"  # (Portal, long count, bool isTopLevel, ...)
-    PG_FAILED = "pg-failed"  # (), where a client's statement has failed, and nowhere else
-    PG_LAUNCH_WORKERS = "pg-launch-workers"  # (ParallelContext *), in the leader
-    PG_JOIN_LEADER = "pg-join-leader"  # (PGPROC *leader, int pid), in the worker
+    POSTGRES_ACTIVITY = "postgres-activity"  # (BackendState, const char *text)
+    POSTGRES_PORTAL_RUN = "postgres-portal-run"  # (Portal, long count, bool isTopLevel, ...)
+    POSTGRES_FAILED = (
+        "postgres-failed"  # (), where a client's statement has failed, and nowhere else
+    )
+    POSTGRES_LAUNCH_WORKERS = "postgres-launch-workers"  # (ParallelContext *), in the leader
+    POSTGRES_JOIN_LEADER = "postgres-join-leader"  # (PGPROC *leader, int pid), in the worker
     VOLTDB_BEGIN = "voltdb-begin"  # (JNIEnv *, jobject engine, ...), see bpf/voltdb/symbol.bpf.c
     VOLTDB_END = "voltdb-end"  # return of the same function
-    AGENT_REQUEST_BEGINS = "agent-request-begins"  # agent/jni/marker.c: (text, bytes, statement, …)
-    AGENT_REQUEST_SAYS = "agent-request-says"  # (const void *tags, bytes)
-    AGENT_REQUEST_ENDS = "agent-request-ends"
-    AGENT_CONNECTION_MET = "agent-connection-met"  # (session, const void *ends)
-    AGENT_TASK_QUEUED = "agent-task-queued"  # (request), in the thread that has the request
-    AGENT_TASK_BEGINS = "agent-task-begins"  # (request), in another one
-    AGENT_TASK_ENDS = "agent-task-ends"
+    CASSANDRA_REQUEST_BEGINS = (
+        "cassandra-request-begins"  # agent/jni/marker.c: (text, bytes, statement, …)
+    )
+    CASSANDRA_REQUEST_SAYS = "cassandra-request-says"  # (const void *tags, bytes)
+    CASSANDRA_REQUEST_ENDS = "cassandra-request-ends"
+    CASSANDRA_CONNECTION_MET = "cassandra-connection-met"  # (session, const void *ends)
+    CASSANDRA_TASK_QUEUED = "cassandra-task-queued"  # (request), in the thread that has the request
+    CASSANDRA_TASK_BEGINS = "cassandra-task-begins"  # (request), in another one
+    CASSANDRA_TASK_ENDS = "cassandra-task-ends"
     MONGODB_REQUEST = "mongodb-request"  # (result *, this, OperationContext *, const Message &)
     MONGODB_DONE = "mongodb-done"  # return of the same function
 
@@ -105,13 +109,13 @@ MYSQL_CHILDREN = {
 #: (src/include/utils/backend_status.h and portal.h, tcop/pquery.h, access/parallel.h,
 #: storage/proc.h).
 POSTGRES_FUNCTIONS = {
-    Role.PG_ACTIVITY: "pgstat_report_activity",
-    Role.PG_PORTAL_RUN: "PortalRun",
-    Role.PG_FAILED: "PortalErrorCleanup",
+    Role.POSTGRES_ACTIVITY: "pgstat_report_activity",
+    Role.POSTGRES_PORTAL_RUN: "PortalRun",
+    Role.POSTGRES_FAILED: "PortalErrorCleanup",
 }
 POSTGRES_PARALLEL = {
-    Role.PG_LAUNCH_WORKERS: "LaunchParallelWorkers",
-    Role.PG_JOIN_LEADER: "BecomeLockGroupMember",
+    Role.POSTGRES_LAUNCH_WORKERS: "LaunchParallelWorkers",
+    Role.POSTGRES_JOIN_LEADER: "BecomeLockGroupMember",
 }
 POSTGRES_MAJORS = range(13, 19)
 

@@ -69,9 +69,9 @@ def uprobes_of(planned: PlannedServer) -> tuple[Uprobe, ...]:
         Role.MYSQL_BEGIN_THD_FIRST: ("mysql_begin", False, _MYSQL_THD_FIRST),
         Role.MYSQL_END: ("mysql_end", True, "result=$retval:s32"),
         Role.MYSQL_CLIENT: ("mysql_client", False, ""),
-        Role.PG_ACTIVITY: (f"{pg}_activity", False, _ACTIVITY),
-        Role.PG_PORTAL_RUN: (f"{pg}_run", False, run),
-        Role.PG_FAILED: (f"{pg}_failed", False, ""),
+        Role.POSTGRES_ACTIVITY: (f"{pg}_activity", False, _ACTIVITY),
+        Role.POSTGRES_PORTAL_RUN: (f"{pg}_run", False, run),
+        Role.POSTGRES_FAILED: (f"{pg}_failed", False, ""),
     }
     return tuple(
         Uprobe(

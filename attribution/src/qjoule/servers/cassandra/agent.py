@@ -50,13 +50,13 @@ from qjoule.shapes.safe_text import sanitise
 
 #: The markers of agent/jni/marker.c.
 _MARKERS = {
-    Role.AGENT_REQUEST_BEGINS: "qjoule_request_begins",
-    Role.AGENT_REQUEST_SAYS: "qjoule_request_says",
-    Role.AGENT_REQUEST_ENDS: "qjoule_request_ends",
-    Role.AGENT_CONNECTION_MET: "qjoule_connection_met",
-    Role.AGENT_TASK_QUEUED: "qjoule_task_queued",
-    Role.AGENT_TASK_BEGINS: "qjoule_task_begins",
-    Role.AGENT_TASK_ENDS: "qjoule_task_ends",
+    Role.CASSANDRA_REQUEST_BEGINS: "qjoule_request_begins",
+    Role.CASSANDRA_REQUEST_SAYS: "qjoule_request_says",
+    Role.CASSANDRA_REQUEST_ENDS: "qjoule_request_ends",
+    Role.CASSANDRA_CONNECTION_MET: "qjoule_connection_met",
+    Role.CASSANDRA_TASK_QUEUED: "qjoule_task_queued",
+    Role.CASSANDRA_TASK_BEGINS: "qjoule_task_begins",
+    Role.CASSANDRA_TASK_ENDS: "qjoule_task_ends",
 }
 
 
@@ -236,7 +236,7 @@ def marker_probes(library: Path, *, client_tags: bool = False) -> tuple[Probe, .
     executable = open_executable(library)
     probes = []
     for role, name in _MARKERS.items():
-        if role is Role.AGENT_REQUEST_SAYS and not client_tags:
+        if role is Role.CASSANDRA_REQUEST_SAYS and not client_tags:
             continue
         (symbol,) = executable.functions(name)
         offset = executable.file_offset(symbol.vaddr)
