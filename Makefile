@@ -13,7 +13,8 @@ CC     := gcc
 # bpftool links them in this order: a map is defined before an object that only declares it.
 BPF_SOURCES  := $(wildcard bpf/core/maps.bpf.c) $(sort $(filter-out %/maps.bpf.c,$(wildcard bpf/core/*.bpf.c))) \
                 $(sort $(filter-out bpf/core/%,$(wildcard bpf/*/*.bpf.c)))
-BPF_HEADERS  := $(wildcard bpf/*.h bpf/*/*.h)
+REGISTRY     := $(addprefix attribution/src/qjoule/servers/,registry.toml registry.py registry_header.py)
+BPF_HEADERS  := $(wildcard bpf/*.h bpf/*/*.h) $(BUILD)/bpf/registry.h
 BPF_OBJECTS  := $(BPF_SOURCES:bpf/%.bpf.c=$(BUILD)/bpf/%.bpf.o)
 BPF_ARCH     := $(shell uname -m | sed 's/x86_64/x86/; s/aarch64/arm64/')
 BPF_FLAGS    := -g -O2 -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_ARCH) -Wall -Wextra \
@@ -74,6 +75,12 @@ $(BUILD)/bpf/vmlinux.h: | $(BUILD)/installed
 	@mkdir -p $(@D)
 	@test -r /sys/kernel/btf/vmlinux || { echo "qjoule: this kernel has no BTF (CONFIG_DEBUG_INFO_BTF=y is needed)" >&2; exit 1; }
 	bpftool btf dump file /sys/kernel/btf/vmlinux format c > $@.new
+	mv $@.new $@
+
+# The servers of the registry, as C.
+$(BUILD)/bpf/registry.h: $(REGISTRY)
+	@mkdir -p $(@D)
+	PYTHONPATH=attribution/src $(PYTHON) -B -m qjoule.servers.registry_header >$@.new
 	mv $@.new $@
 
 $(BUILD)/bpf/%.bpf.o: bpf/%.bpf.c $(BPF_HEADERS) $(BUILD)/bpf/vmlinux.h

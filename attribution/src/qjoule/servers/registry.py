@@ -1,0 +1,259 @@
+"""The registry of servers, `registry.toml`: read, checked, and looked things up in.
+
+A mistake in it is one line with the server's name. Needs the standard library alone, because
+`registry_header` makes the C header of it before anything is installed.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+TABLE = Path(__file__).with_name("registry.toml")
+
+#: Names that stand in `enum qj_rung` and that a plan may ask for.
+RUNGS = ("none", "socket", "symbol", "agent", "statistical")
+HOOKS = ("switched", "labelled", "forked", "executed", "exited", "received", "started")
+NEEDS = ("inflate",)
+#: Texts that are no server's: key='value' pairs, whoever's client sent them.
+SHARED_DIALECTS: Mapping[str, int] = MappingProxyType({"tags": 9})
+
+_KIND_MAX = 31  # a bit of a 32 bit mask
+_DIALECT_MAX = 255  # a byte of struct qj_text
+_FACT_MAX = 2**63 - 1
+_SERVER = re.compile(r"[a-z][a-z0-9]*")
+_DASHED = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+_C_NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+class RegistryError(ValueError):
+    """The table is wrong; the message is one line that names the server."""
+
+
+@dataclass(frozen=True)
+class Server:
+    """One server's table; `registry.toml` explains the fields."""
+
+    name: str
+    kind: int
+    rungs: tuple[str, ...]
+    dialects: Mapping[str, int]
+    roles: tuple[str, ...]
+    hooks: tuple[str, ...]
+    facts: Mapping[str, int]  #: the largest that each may be
+    programs: Mapping[str, tuple[str, ...]]
+    maps: Mapping[str, tuple[str, ...]]
+    maps_with_tags: Mapping[str, tuple[str, ...]]
+    needs: Mapping[str, tuple[str, ...]]
+    of: str = ""  #: the server whose table this one shares; "": it has its own
+
+
+@cache
+def servers() -> Mapping[str, Server]:
+    """All servers by name, in the order of `registry.toml`."""
+    return MappingProxyType({server.name: server for server in load()})
+
+
+@cache
+def dialects() -> Mapping[str, int]:
+    """The numbers that dialects have in traces, by name; those of no server too."""
+    own = {name: n for server in servers().values() for name, n in server.dialects.items()}
+    return MappingProxyType({**own, **SHARED_DIALECTS})
+
+
+def kind_of(name: str) -> int:
+    """The number that a server has in traces; 0 for "none".
+
+    Raises:
+        KeyError: no server has this name.
+    """
+    return 0 if name == "none" else servers()[name].kind
+
+
+def name_of(kind: int) -> str:
+    """The server with this number; "none" for 0.
+
+    Raises:
+        KeyError: no server has this number.
+    """
+    if kind == 0:
+        return "none"
+    for server in servers().values():
+        if server.kind == kind and not server.of:
+            return server.name
+    raise KeyError(kind)
+
+
+def dialect(name: str) -> int:
+    """The number that a dialect has in traces.
+
+    Raises:
+        KeyError: there is no such dialect.
+    """
+    return dialects()[name]
+
+
+def roles(name: str) -> tuple[str, ...]:
+    """The probe roles of a server.
+
+    Raises:
+        KeyError: no server has this name.
+    """
+    return servers()[name].roles
+
+
+def rungs(name: str) -> tuple[str, ...]:
+    """The rungs that a plan may ask for, for a server.
+
+    Raises:
+        KeyError: no server has this name.
+    """
+    return servers()[name].rungs
+
+
+def load(path: Path = TABLE) -> tuple[Server, ...]:
+    """The servers of a table, checked, in its order.
+
+    Raises:
+        RegistryError: it is wrong.
+    """
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RegistryError(str(error)) from None
+    own = [_server(name, table) for name, table in tables.items() if not _is_alike(name, table)]
+    known = {server.name: server for server in own}
+    _check_together(own)
+    return tuple(
+        known[name] if name in known else _alike(name, table, known)
+        for name, table in tables.items()
+    )
+
+
+def _is_alike(name: str, table: object) -> bool:
+    if not _SERVER.fullmatch(name) or name == "none":
+        raise RegistryError(f"{name}: a server's name is lower-case letters and digits, not 'none'")
+    if not isinstance(table, dict):
+        raise RegistryError(f"{name}: not a table")
+    return "of" in table
+
+
+def _alike(name: str, table: dict[str, Any], known: Mapping[str, Server]) -> Server:
+    if set(table) != {"of"}:
+        raise RegistryError(f"{name}: a table with 'of' has no other key")
+    if not isinstance(table["of"], str) or table["of"] not in known:
+        raise RegistryError(f"{name}: 'of' names no server with a table of its own")
+    return replace(known[table["of"]], name=name, of=table["of"])
+
+
+def _server(name: str, table: dict[str, Any]) -> Server:
+    for key in table:
+        if key not in Server.__dataclass_fields__ or key == "name":
+            raise RegistryError(f"{name}: unknown key '{key}'")
+    for key in ("kind", "rungs"):
+        if key not in table:
+            raise RegistryError(f"{name}: no '{key}'")
+    rungs = _words(name, "rungs", table["rungs"], RUNGS)
+    if not rungs:
+        raise RegistryError(f"{name}: 'rungs' is empty")
+    return Server(
+        name,
+        kind=_number(name, "kind", table["kind"], 1, _KIND_MAX),
+        rungs=rungs,
+        dialects=_numbers(name, "dialects", table.get("dialects", {}), _DIALECT_MAX),
+        roles=_roles(name, table),
+        hooks=_words(name, "hooks", table.get("hooks", []), HOOKS),
+        facts=_numbers(name, "facts", table.get("facts", {}), _FACT_MAX),
+        programs=_by_rung(name, "programs", table, rungs),
+        maps=_by_rung(name, "maps", table, rungs),
+        maps_with_tags=_by_rung(name, "maps_with_tags", table, rungs),
+        needs=_by_rung(name, "needs", table, rungs, NEEDS),
+    )
+
+
+def _roles(name: str, table: dict[str, Any]) -> tuple[str, ...]:
+    roles = _words(name, "roles", table.get("roles", []))
+    for role in roles:
+        if not role.startswith(f"{name}-") or not _DASHED.fullmatch(role):
+            raise RegistryError(f"{name}: role '{role}' is not {name}-... in lower case")
+    return roles
+
+
+def _number(name: str, what: str, value: object, least: int, most: int) -> int:
+    if type(value) is not int or not least <= value <= most:
+        raise RegistryError(f"{name}: {what} is no number from {least} to {most}")
+    return value
+
+
+def _numbers(name: str, key: str, table: object, most: int) -> Mapping[str, int]:
+    if not isinstance(table, dict):
+        raise RegistryError(f"{name}: '{key}' is not a table")
+    for word in table:
+        if not _DASHED.fullmatch(word):
+            raise RegistryError(f"{name}: '{word}' of '{key}' is not lower-case words with '-'")
+    numbers = {word: _number(name, f"'{word}'", n, 1, most) for word, n in table.items()}
+    return MappingProxyType(numbers)
+
+
+def _words(
+    name: str, key: str, value: object, known: tuple[str, ...] | None = None
+) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
+        raise RegistryError(f"{name}: '{key}' is not a list of words")
+    for i, word in enumerate(value):
+        if known is not None and word not in known:
+            raise RegistryError(f"{name}: '{word}' of '{key}' is none of {', '.join(known)}")
+        if word in value[:i]:
+            raise RegistryError(f"{name}: '{word}' twice in '{key}'")
+    return tuple(value)
+
+
+def _by_rung(
+    name: str,
+    key: str,
+    table: dict[str, Any],
+    rungs: tuple[str, ...],
+    known: tuple[str, ...] | None = None,
+) -> Mapping[str, tuple[str, ...]]:
+    """A table of names to those of the server's rungs that need them."""
+    names = table.get(key, {})
+    if not isinstance(names, dict):
+        raise RegistryError(f"{name}: '{key}' is not a table")
+    for word in names:
+        if known is not None and word not in known:
+            raise RegistryError(f"{name}: '{word}' of '{key}' is none of {', '.join(known)}")
+        if not _C_NAME.fullmatch(word):
+            raise RegistryError(f"{name}: '{word}' of '{key}' is no name of C in lower case")
+        if not names[word]:
+            raise RegistryError(f"{name}: '{word}' of '{key}' has no rung")
+    return MappingProxyType({word: _words(name, word, names[word], rungs) for word in names})
+
+
+def _check_together(own: list[Server]) -> None:
+    """No number or dialect is two servers', and no two names are one in C."""
+    kinds: dict[int, str] = {}
+    numbers = dict.fromkeys(SHARED_DIALECTS.values(), "the tags")
+    names = dict.fromkeys(map(c_name, SHARED_DIALECTS), "the tags")
+    for server in own:
+        if server.kind in kinds:
+            raise RegistryError(f"{server.name}: {kinds[server.kind]} has kind {server.kind}")
+        kinds[server.kind] = server.name
+        for dialect, number in server.dialects.items():
+            if number in numbers:
+                owner = numbers[number]
+                raise RegistryError(f"{server.name}: {owner} has a dialect {number}")
+            if c_name(dialect) in names:
+                owner = names[c_name(dialect)]
+                raise RegistryError(f"{server.name}: {owner} has a dialect '{dialect}'")
+            numbers[number] = names[c_name(dialect)] = server.name
+
+
+def c_name(name: str) -> str:
+    """A role, dialect or fact as it is called in C."""
+    return name.replace("-", "_")

@@ -1,0 +1,116 @@
+"""The registry of servers as a C header: what the BPF programs, tracer and root part include.
+
+The Makefile runs it with the system's Python, before anything is installed:
+
+    PYTHONPATH=attribution/src python3 -m qjoule.servers.registry_header >build/bpf/registry.h
+
+The header has X-macro lists, so that tables and enums of all servers are made where they are used,
+and an enum of each server's facts.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from qjoule.servers.registry import HOOKS, TABLE, RegistryError, Server, c_name, load
+
+
+def header(all_servers: Iterable[Server]) -> str:
+    """The C header: X-macro lists, and an enum of each server's facts."""
+    servers = tuple(server for server in all_servers if not server.of)
+    lines = [
+        "/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */",
+        "/* Made of registry.toml by qjoule.servers.registry_header. */",
+        "#ifndef QJ_REGISTRY_H",
+        "#define QJ_REGISTRY_H",
+        *_list("QJ_SERVERS", "name, NAME, number", [f"{_names(s)}, {s.kind}" for s in servers]),
+        *_list(
+            "QJ_DIALECTS",
+            "name, NAME, number",
+            [
+                f"{c_name(d)}, {c_name(d).upper()}, {n}"
+                for s in servers
+                for d, n in s.dialects.items()
+            ],
+        ),
+        *_list(
+            "QJ_ROLES",
+            'name, "role", SERVER',
+            [f'{c_name(role)}, "{role}", {s.name.upper()}' for s in servers for role in s.roles],
+        ),
+        *_list(
+            "QJ_RUNGS_OF",
+            "name, NAME, mask of rungs",
+            [f"{_names(s)}, {_mask(s.rungs)}" for s in servers],
+        ),
+        *_needed("QJ_PROGRAMS", '"program"', servers, "programs"),
+        *_needed("QJ_MAPS", '"map"', servers, "maps"),
+        *_needed("QJ_MAPS_WITH_TAGS", '"map"', servers, "maps_with_tags"),
+        *_needed("QJ_NEEDS", '"part"', servers, "needs"),
+    ]
+    for hook in HOOKS:
+        having = [_names(server) for server in servers if hook in server.hooks]
+        lines += _list(f"QJ_HOOKS_{hook.upper()}", "name, NAME", having)
+    lines += _facts(servers)
+    return "\n".join([*lines, "", "#endif /* QJ_REGISTRY_H */", ""])
+
+
+def _names(server: Server) -> str:
+    return f"{server.name}, {server.name.upper()}"
+
+
+def _mask(rungs: tuple[str, ...]) -> str:
+    return "(" + " | ".join(f"1u << QJ_RUNG_{rung.upper()}" for rung in rungs) + ")"
+
+
+def _list(name: str, arguments: str, rows: list[str]) -> list[str]:
+    body = " \\\n\t".join([f"#define {name}(X)", *(f"X({row})" for row in rows)])
+    return ["", f"/* X({arguments}) */", body]
+
+
+def _needed(name: str, first: str, servers: tuple[Server, ...], key: str) -> list[str]:
+    rows = [
+        f'"{word}", QJ_SERVER_{server.name.upper()}, {_mask(rungs)}'
+        for server in servers
+        for word, rungs in getattr(server, key).items()
+    ]
+    return _list(name, f"{first}, kind, mask of rungs", rows)
+
+
+def _facts(servers: tuple[Server, ...]) -> list[str]:
+    """Each server's facts count from 0: they are indexes of its plan's `facts`."""
+    lines: list[str] = []
+    rows: list[str] = []
+    for server in servers:
+        if not server.facts:
+            continue
+        prefix = f"QJ_{server.name.upper()}_"
+        constants = [prefix + c_name(fact).upper() for fact in server.facts]
+        numbered = [f"\t{constant} = {i}," for i, constant in enumerate(constants)]
+        lines += ["", f"enum qj_{server.name}_fact {{", *numbered, "};"]
+        rows += [
+            f'QJ_SERVER_{server.name.upper()}, {constant}, "{fact}", {most:#x}ULL'
+            for constant, (fact, most) in zip(constants, server.facts.items(), strict=True)
+        ]
+    most_facts = max([1, *(len(server.facts) for server in servers)])
+    lines += ["", "/* The most that a server has. */", f"#define QJ_FACTS {most_facts}"]
+    return lines + _list("QJ_FACT_LIMITS", 'kind, index, "fact", largest', rows)
+
+
+def main(arguments: list[str]) -> int:
+    """Prints the header of the table that is named, by default of qjoule's own."""
+    if len(arguments) > 1:
+        print("usage: python3 -m qjoule.servers.registry_header [registry.toml]", file=sys.stderr)
+        return 2
+    try:
+        sys.stdout.write(header(load(Path(arguments[0]) if arguments else TABLE)))
+    except RegistryError as error:
+        print(f"registry.toml: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
