@@ -26,9 +26,9 @@ for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 import numpy as np  # noqa: E402
 import pyarrow as pa  # noqa: E402
 
-from qjoule.model import tables  # noqa: E402
+from qjoule.engine import tables  # noqa: E402
+from qjoule.engine.attribute import attribute  # noqa: E402
 from qjoule.model.arrays import COUNTERS, Machine, Segments  # noqa: E402
-from qjoule.model.attribute import attribute  # noqa: E402
 from qjoule.model.counters import Series, WindowEnergy  # noqa: E402
 from qjoule.model.engine import Engine  # noqa: E402
 from qjoule.model.windows import SegmentWindows  # noqa: E402

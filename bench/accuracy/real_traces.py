@@ -22,12 +22,12 @@ from bench.accuracy.scenarios import simulate_on
 from bench.overhead.generator import generating
 from bench.overhead.workloads import WORKLOADS, command, started
 
+from qjoule.engine import recorded
+from qjoule.engine.groups import group_owners
+from qjoule.engine.query_groups import QueryGroups
 from qjoule.errors import QjouleError
-from qjoule.model import recorded
 from qjoule.model.arrays import Machine, Segments
-from qjoule.model.groups import group_owners
 from qjoule.model.labels import GroupLabel, LabelIndex
-from qjoule.model.query_groups import QueryGroups
 from qjoule.trace.reader import Trace
 from root.support.recording import Recorder
 from servers.process import DatabaseServer, Unavailable

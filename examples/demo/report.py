@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from qjoule.contract import Dialect
+from qjoule.engine.attribute import attribute
 from qjoule.errors import QjouleError
-from qjoule.model.attribute import attribute
 from qjoule.model.coefficients import TOTAL_ERROR
 from qjoule.model.gpsup import Form, Interval, compare
 from qjoule.model.same_total import without_total_error

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 import attribute_trace
-from qjoule.model.attribute import attribute
+from qjoule.engine.attribute import attribute
 from qjoule.reporters.json_report import to_json
 from qjoule.trace.reader import Trace
 

@@ -19,13 +19,13 @@ import fake_tracer as ft
 from fake_tracer import BEGIN_NS, MS, block
 from qjoule.contract import SAID_UNKNOWN, Block, Command, Dialect, Mode, OwnerKind, Rung, ServerKind
 from qjoule.contract import SessionEvent as Event
+from qjoule.engine import live_groups
+from qjoule.engine.attribute import attribute
+from qjoule.engine.live_groups import UNTOLD
+from qjoule.engine.selection import selection
 from qjoule.live.source import StreamSource
 from qjoule.live.stream_session import LiveMeta
-from qjoule.model import live_groups
-from qjoule.model.attribute import attribute
-from qjoule.model.live_groups import UNTOLD
 from qjoule.model.result import Attribution
-from qjoule.model.selection import selection
 from qjoule.snapshots import Controls, Snapshot
 from qjoule.stream.blocks import Stream
 from qjoule.stream.ingest import record

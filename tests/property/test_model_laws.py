@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 import model_cases
 import qjoule.model
 from model_cases import Case, cases
+from qjoule.engine.live import from_aggregates
+from qjoule.engine.live_groups import LiveGroups, LiveNames, identities
 from qjoule.model import assemble, latency
 from qjoule.model.arrays import LostTime
 from qjoule.model.coefficients import Coefficients
 from qjoule.model.labels import GroupLabel, process
 from qjoule.model.ledger import Ledger
-from qjoule.model.live import from_aggregates
-from qjoule.model.live_groups import LiveGroups, LiveNames, identities
 from qjoule.model.result import PARTS, Attribution, TraceInfo
 from qjoule.reporters.json_report import to_json
 

@@ -18,11 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import attribute_trace as hand
-from qjoule.model import query_groups
-from qjoule.model.attribute import attribute
+from qjoule.engine import query_groups
+from qjoule.engine.attribute import attribute
+from qjoule.engine.query_groups import CallsByEnd, QueryGroups
 from qjoule.model.labels import PREPARED_BEFORE, SESSION_OVERHEAD, GroupLabel, LabelIndex
 from qjoule.model.latency import DIGITS, EXACT, QUANTILES, Latencies
-from qjoule.model.query_groups import CallsByEnd, QueryGroups
 from qjoule.reporters.json_report import to_json
 from qjoule.trace.reader import Trace
 from qjoule.trace.schema import empty

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 import fake_tracer
 import statistical_traffic as traffic
 from qjoule.contract import Grade
+from qjoule.engine.attribute import attribute
 from qjoule.live.replay import ReplaySource
 from qjoule.live.source import StreamSource
 from qjoule.live.stream_session import LiveMeta
-from qjoule.model.attribute import attribute
 from qjoule.model.result import Attribution, Row
 from qjoule.snapshots import Controls, Snapshot
 from qjoule.stream.blocks import Stream

@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 import pytest
 
-from qjoule.model.attribute import attribute
+from qjoule.engine.attribute import attribute
 from qjoule.trace.reader import Trace
 from root.support.at_once import at_once
 from root.support.confined import holds_nothing

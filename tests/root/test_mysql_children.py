@@ -13,7 +13,7 @@ import pandas as pd
 import pymysql
 import pytest
 
-from qjoule.model.attribute import attribute
+from qjoule.engine.attribute import attribute
 from root.support.mysql_client import mysql_client
 from root.support.recording import Run, recording
 from servers.process import DatabaseServer

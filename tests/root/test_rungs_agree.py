@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-import qjoule.model.attribute as attributing
+import qjoule.engine.attribute as attributing
 from qjoule.model.ledger import Ledger
 from qjoule.model.result import Attribution, Row
 from qjoule.model.span_sums import CPU_TIME

@@ -9,7 +9,7 @@ import pytest
 
 import attribute_trace as hand
 from attribute_trace import MS
-from qjoule.model.attribute import attribute
+from qjoule.engine.attribute import attribute
 from qjoule.reporters.json_report import to_json
 from qjoule.trace.meta import Cpu
 from qjoule.trace.reader import Trace

@@ -9,8 +9,8 @@ import pytest
 
 import attribute_trace as hand
 from attribute_trace import MS
+from qjoule.engine.attribute import attribute
 from qjoule.errors import UsageError
-from qjoule.model.attribute import attribute
 from qjoule.model.coefficients import Coefficients, PowerInterval
 from qjoule.model.result import Attribution, Row
 from qjoule.reporters.json_report import to_json

@@ -11,9 +11,9 @@ import pytest
 import attribute_trace as hand
 from attribute_trace import MS
 from qjoule.contract import AGGREGATE, SEGMENT, TASK, Block, OwnerKind, TaskEvent
+from qjoule.engine.attribute import attribute
+from qjoule.engine.live_groups import LiveGroups, identities
 from qjoule.live.replay import ReplaySource
-from qjoule.model.attribute import attribute
-from qjoule.model.live_groups import LiveGroups, identities
 from qjoule.reporters.live_screen import compose
 from qjoule.reporters.live_state import ViewState
 from qjoule.reporters.table import render

@@ -9,7 +9,7 @@ import pytest
 
 import attribute_trace as hand
 from attribute_trace import MS
-from qjoule.model.attribute import attribute
+from qjoule.engine.attribute import attribute
 from qjoule.model.result import Row
 from qjoule.reporters.csv_report import flat_rows
 from qjoule.reporters.json_report import to_json

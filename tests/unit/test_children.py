@@ -14,7 +14,7 @@ import attribute_trace as hand
 import fake_tracer as ft
 from attribute_trace import MS
 from qjoule.contract import Block, Command, Dialect, QueryFlag, Rung
-from qjoule.model.attribute import attribute
+from qjoule.engine.attribute import attribute
 from qjoule.model.result import Row
 from qjoule.stream.blocks import Stream
 from qjoule.stream.ingest import Ingest, Tables

@@ -8,7 +8,7 @@ import pytest
 
 from perf_text import BEGIN_NS, CLIENT, SERVER, THREAD, PerfText, imported, one_query, query_ns
 from qjoule.contract import QueryFlag
-from qjoule.model.attribute import attribute
+from qjoule.engine.attribute import attribute
 from qjoule.trace.reader import Trace
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "perf"

@@ -9,12 +9,12 @@ import pytest
 from energy_probe.probe import ONE_PACKAGE, Probe
 from perf_text import BEGIN_NS, CLIENT, PerfText, one_query
 from qjoule.contract import Grade
+from qjoule.engine.attribute import attribute
+from qjoule.engine.tables import readings as energy_readings
 from qjoule.errors import QjouleError, UsageError
 from qjoule.imports.perf.build import Request, import_perf
 from qjoule.imports.perf.energy import EstimatedCounters, counted_by, parse_curve
-from qjoule.model.attribute import attribute
 from qjoule.model.counters import Cause, window_energy
-from qjoule.model.tables import readings as energy_readings
 from qjoule.trace.reader import Trace
 
 MS = 1_000_000

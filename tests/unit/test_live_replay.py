@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import fake_tracer
+from qjoule.engine.attribute import attribute
 from qjoule.errors import UsageError
 from qjoule.live.replay import ReplaySource
-from qjoule.model.attribute import attribute
 from qjoule.snapshots import Controls, Snapshot
 from qjoule.stream.blocks import Stream
 from qjoule.stream.ingest import record

@@ -7,11 +7,11 @@ import pytest
 
 from model_cases import energy, machine
 from qjoule.contract import AGGREGATE, SHAPE_OTHER, OwnerKind
+from qjoule.engine.live import LiveCalls, from_aggregates
+from qjoule.engine.live_groups import LiveGroups, LiveNames, identities
 from qjoule.model import latency
 from qjoule.model.arrays import Anomalies
 from qjoule.model.labels import SEVERAL
-from qjoule.model.live import LiveCalls, from_aggregates
-from qjoule.model.live_groups import LiveGroups, LiveNames, identities
 
 MS = 1_000_000
 NAMES = LiveNames(

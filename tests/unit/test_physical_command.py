@@ -12,10 +12,10 @@ from click.testing import CliRunner
 
 import attribute_trace
 from qjoule.commands import doctor, physical
+from qjoule.engine.attribute import attribute
 from qjoule.errors import QjouleError, UsageError
 from qjoule.machine.check import Check
 from qjoule.machine.cpu import Cpu, CpuInfo
-from qjoule.model.attribute import attribute
 from qjoule.model.physical import PhysicalTest, Round, Verdict, judge
 from qjoule.physical import load
 from qjoule.physical.experiment import Experiment, Plan, last_cache_bytes, one_package, table_bytes

@@ -14,7 +14,7 @@ import attribute_trace as hand
 import fake_tracer
 import statistical_traffic as traffic
 from qjoule.contract import Grade
-from qjoule.model.attribute import attribute
+from qjoule.engine.attribute import attribute
 from qjoule.model.coefficients import IDLE_POLICIES, IdlePolicy
 from qjoule.model.result import PARTS
 from qjoule.report.gather import BY, Gathered, gather

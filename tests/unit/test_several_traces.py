@@ -16,8 +16,8 @@ from click.testing import CliRunner, Result
 
 import attribute_trace as hand
 from qjoule.commands.attribute import command
+from qjoule.engine.attribute import attribute
 from qjoule.errors import UsageError
-from qjoule.model.attribute import attribute
 from qjoule.model.interval import EnergyErrors, of_recordings
 from qjoule.model.result import Attribution, TracePart
 from qjoule.model.together import together

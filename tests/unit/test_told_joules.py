@@ -17,13 +17,13 @@ import fake_tracer
 import statistical_traffic as traffic
 from fake_tracer import BEGIN_NS
 from qjoule.contract import Grade
+from qjoule.engine.attribute import attribute
+from qjoule.engine.selection import selection
 from qjoule.live.replay import ReplaySource
 from qjoule.live.source import StreamSource
 from qjoule.live.stream_session import LiveMeta
-from qjoule.model.attribute import attribute
 from qjoule.model.fold import bound_tags
 from qjoule.model.result import Row
-from qjoule.model.selection import selection
 from qjoule.reporters.csv_report import to_csv
 from qjoule.reporters.missing import lost
 from qjoule.reporters.table import render

@@ -12,12 +12,12 @@ from click.testing import CliRunner
 import attribute_trace as hand
 from qjoule.commands.attribute import command
 from qjoule.commands.top import command as top
+from qjoule.engine.attribute import attribute
+from qjoule.engine.selection import selection
 from qjoule.errors import UsageError
 from qjoule.live.replay import ReplaySource
 from qjoule.live.value_limit import Bounded
-from qjoule.model.attribute import attribute
 from qjoule.model.fold import bound_tags
-from qjoule.model.selection import selection
 from qjoule.reporters.live_state import ViewState
 from qjoule.reporters.table import render
 from qjoule.snapshots import Controls

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from qjoule.contract import Block, Grade
-from qjoule.model import recorded as model_recorded
+from qjoule.engine import recorded as model_recorded
 from qjoule.trace import Trace
 from root.support.recording import attribute
 from vm.support.fake_rapl import NS_PER_MS, POWER_MW, RANGE_UJ, counter_uj

@@ -13,13 +13,13 @@ from typing import cast
 import click
 
 from qjoule.commands import impact, options
+from qjoule.engine.attribute import attribute
+from qjoule.engine.selection import selection
 from qjoule.errors import QjouleError, UsageError
 from qjoule.machine.in_force import for_trace
-from qjoule.model.attribute import attribute
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.model.fold import bound_tags, fold_rows
 from qjoule.model.result import Attribution, TracePart
-from qjoule.model.selection import selection
 from qjoule.model.together import together
 from qjoule.trace.several import counted_twice, open_several
 

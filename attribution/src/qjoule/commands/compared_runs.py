@@ -10,9 +10,9 @@ from typing import cast
 
 import click
 
+from qjoule.engine.attribute import attribute
 from qjoule.errors import QjouleError
 from qjoule.machine.in_force import for_trace
-from qjoule.model.attribute import attribute
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.model.gpsup import Form
 from qjoule.model.repeated import Difference, RunForms, differences, repeated_recording

@@ -12,8 +12,8 @@ from typing import Any
 import click
 import numpy as np
 
+from qjoule.engine import recorded
 from qjoule.errors import QjouleError, UsageError
-from qjoule.model import recorded
 from qjoule.model.arrays import F64
 from qjoule.model.counters import I64
 from qjoule.model.impact import Embodied, Factor, Factors, embodied_grams, mean_factor

@@ -14,14 +14,14 @@ import click
 from qjoule.commands import options
 from qjoule.commands.say import say
 from qjoule.contract import Rung
+from qjoule.engine.groups import check_keys
+from qjoule.engine.live_groups import GROUPS, TAG
+from qjoule.engine.selection import Selection, selection
 from qjoule.errors import QjouleError, UsageError
 from qjoule.live.replay import ReplaySource
 from qjoule.live.value_limit import Bounded
 from qjoule.machine.in_force import for_trace
 from qjoule.model.coefficients import IdlePolicy
-from qjoule.model.groups import check_keys
-from qjoule.model.live_groups import GROUPS, TAG
-from qjoule.model.selection import Selection, selection
 from qjoule.reporters.live_export import export
 from qjoule.reporters.live_lines import csv_lines, first, json_lines
 from qjoule.reporters.table import render

@@ -14,9 +14,9 @@ from typing import Protocol
 import numpy as np
 
 from qjoule.contract import SAID_UNKNOWN, SHAPE_OTHER
+from qjoule.engine.live_groups import Tagged
 from qjoule.live.rounds import Records
 from qjoule.model.counters import I64, Bool
-from qjoule.model.live_groups import Tagged
 from qjoule.stream.blocks import Frame
 from qjoule.stream.sessions import MAX_SESSIONS, Sessions
 from qjoule.tags.comments import DIALECTS

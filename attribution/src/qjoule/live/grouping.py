@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from qjoule.engine.live import LiveCalls
+from qjoule.engine.live_groups import TAG, Identity, LiveGroups, LiveNames, Records, Tagged
+from qjoule.engine.selection import EVERYTHING, Selection
 from qjoule.live.books import Books
 from qjoule.live.recent import Recent
 from qjoule.model.account import Account
@@ -11,9 +14,6 @@ from qjoule.model.arrays import WindowBatch
 from qjoule.model.counters import I64
 from qjoule.model.labels import GroupLabel
 from qjoule.model.ledger import Ledger
-from qjoule.model.live import LiveCalls
-from qjoule.model.live_groups import TAG, Identity, LiveGroups, LiveNames, Records, Tagged
-from qjoule.model.selection import EVERYTHING, Selection
 from qjoule.model.span_sums import Roles
 
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from qjoule.model import recorded, tables
+from qjoule.engine import recorded, tables
+from qjoule.engine.groups import group_owners
+from qjoule.engine.query_groups import QueryGroups
 from qjoule.model.arrays import WindowBatch
 from qjoule.model.counters import Cause, Series
 from qjoule.model.fit.calibration import Phase
-from qjoule.model.groups import group_owners
 from qjoule.model.labels import LabelIndex
-from qjoule.model.query_groups import QueryGroups
 from qjoule.model.windows import SegmentWindows
 from qjoule.trace.reader import Trace
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from qjoule.engine.live_groups import Records
 from qjoule.model.arrays import F64
 from qjoule.model.counters import I64, Bool
 from qjoule.model.labels import GroupLabel
-from qjoule.model.live_groups import Records
 from qjoule.model.renumbering import Renumbering
 
 #: Groups of each kind (queries, roles of threads, processes) that are told apart.

@@ -11,23 +11,24 @@ from functools import cached_property
 
 import numpy as np
 
+from qjoule.engine import recorded, tables
+from qjoule.engine.groups import check_keys, group_owners
+from qjoule.engine.query_groups import Calls, CallsByEnd, QueryGroups
+from qjoule.engine.requests import RecordedRequests
+from qjoule.engine.selection import EVERYTHING, Selection
 from qjoule.live.books import Books
 from qjoule.live.loss import LossSums
 from qjoule.live.tag_keys import groups_of_tags
-from qjoule.model import assemble, recorded, tables
+from qjoule.model import assemble
 from qjoule.model.account import Account, cut, windows
 from qjoule.model.arrays import WindowBatch
 from qjoule.model.calibrated import UNCALIBRATED, Calibrated
 from qjoule.model.classes import classes
 from qjoule.model.coefficients import IdlePolicy
-from qjoule.model.groups import check_keys, group_owners
 from qjoule.model.labels import LabelIndex
 from qjoule.model.latency import Latencies
 from qjoule.model.ledger import Ledger
-from qjoule.model.query_groups import Calls, CallsByEnd, QueryGroups
-from qjoule.model.requests import RecordedRequests
 from qjoule.model.result import Attribution
-from qjoule.model.selection import EVERYTHING, Selection
 from qjoule.model.span_sums import Roles
 from qjoule.model.windows import SegmentWindows
 from qjoule.snapshots import Controls, Snapshot

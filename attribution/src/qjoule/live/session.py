@@ -8,13 +8,13 @@ from contextlib import suppress
 from datetime import UTC, datetime
 
 from qjoule.contract import Mode, Rung, ServerKind
+from qjoule.engine.selection import EVERYTHING, Selection
 from qjoule.errors import QjouleError
 from qjoule.live.source import StreamSource
 from qjoule.live.stream_session import LiveMeta
 from qjoule.machine.cpu import read_cpu_info
 from qjoule.machine.in_force import for_machine
 from qjoule.model.coefficients import IdlePolicy
-from qjoule.model.selection import EVERYTHING, Selection
 from qjoule.root_part.reader_filter import confine_reader
 from qjoule.servers.plan import AttachPlan
 from qjoule.session.applications import listen

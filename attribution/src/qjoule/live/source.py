@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from qjoule.engine.live_groups import GROUPS
+from qjoule.engine.selection import EVERYTHING, Selection
 from qjoule.errors import QjouleError
 from qjoule.live.call_sums import Telling
 from qjoule.live.stream_session import (
@@ -14,8 +16,6 @@ from qjoule.live.stream_session import (
 )
 from qjoule.live.titles import TitledStream
 from qjoule.model.coefficients import IdlePolicy
-from qjoule.model.live_groups import GROUPS
-from qjoule.model.selection import EVERYTHING, Selection
 from qjoule.snapshots import Controls, Snapshot
 from qjoule.stream.blocks import Source
 from qjoule.stream.head import read_head

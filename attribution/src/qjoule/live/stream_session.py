@@ -8,23 +8,24 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from qjoule.contract import COUNTER_NAMES, Block, Grade, Loss
+from qjoule.engine import tables
+from qjoule.engine.live import from_aggregates
+from qjoule.engine.live_groups import GROUPS, TAG, identities
+from qjoule.engine.recorded import default_coefficients, learns, update_period_ns
+from qjoule.engine.selection import EVERYTHING, Selection
 from qjoule.live.call_sums import CallSums, Telling
 from qjoule.live.client_tags import LiveSaid, Tagging, untagged
 from qjoule.live.grouping import Grouping
 from qjoule.live.rounds import Chunk, Records, Rounds
 from qjoule.live.tag_keys import Keys
-from qjoule.model import assemble, tables
+from qjoule.model import assemble
 from qjoule.model.account import Account
 from qjoule.model.arrays import Anomalies
 from qjoule.model.calibrated import UNCALIBRATED, Calibrated
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.model.counters import Series
 from qjoule.model.labels import BY_THREAD
-from qjoule.model.live import from_aggregates
-from qjoule.model.live_groups import GROUPS, TAG, identities
-from qjoule.model.recorded import default_coefficients, learns, update_period_ns
 from qjoule.model.result import Attribution, TraceInfo
-from qjoule.model.selection import EVERYTHING, Selection
 from qjoule.model.span_sums import Roles
 from qjoule.snapshots import Controls, Snapshot
 from qjoule.stream.blocks import Frame

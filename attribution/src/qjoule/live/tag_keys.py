@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from qjoule.model.live_groups import TAG
+from qjoule.engine.live_groups import TAG
 from qjoule.shapes.safe_text import sanitise
 from qjoule.trace.arrow import pc
 from qjoule.trace.reader import RowGroup

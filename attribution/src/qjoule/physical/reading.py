@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from qjoule.engine import recorded
+from qjoule.engine.attribute import attribute
 from qjoule.errors import QjouleError
 from qjoule.machine.in_force import for_trace
-from qjoule.model import recorded
-from qjoule.model.attribute import attribute
 from qjoule.model.ledger import main_domain
 from qjoule.model.result import Attribution
 from qjoule.physical.load import Query, Run

@@ -12,14 +12,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from qjoule.engine.attribute import attribute
+from qjoule.engine.query_groups import QueryGroups
 from qjoule.model.arrays import F64, Machine, Segments, WindowBatch
-from qjoule.model.attribute import attribute
 from qjoule.model.calibrated import UNCALIBRATED, Calibrated
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.model.counters import I64, WindowEnergy
 from qjoule.model.labels import SHAPE_OF, GroupLabel
 from qjoule.model.ledger import Ledger
-from qjoule.model.query_groups import QueryGroups
 from qjoule.model.result import PARTS, Attribution, Row
 from qjoule.model.split import Split
 from qjoule.report.buckets import Buckets, Cells

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 
 from qjoule.contract import Dialect, TaskEvent
-from qjoule.model.live_groups import LiveNames
+from qjoule.engine.live_groups import LiveNames
 from qjoule.shapes.cql import Batches
 from qjoule.shapes.mongodb_cursors import Cursors
 from qjoule.stream.blocks import Frame

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from qjoule.engine import recorded, tables
+from qjoule.engine.groups import group_owners
+from qjoule.engine.query_groups import QueryGroups
 from qjoule.errors import QjouleError
-from qjoule.model import recorded, tables
 from qjoule.model.counters import I64
-from qjoule.model.groups import group_owners
 from qjoule.model.labels import GroupLabel, LabelIndex
-from qjoule.model.query_groups import QueryGroups
 from qjoule.studies.characterise import Event, MetricSums, Row, TraceAbout, metrics_of, most_used
 from qjoule.trace.arrow import pc
 from qjoule.trace.reader import Trace

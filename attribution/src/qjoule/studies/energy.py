@@ -9,8 +9,8 @@ from typing import cast
 
 import pyarrow as pa
 
+from qjoule.engine.attribute import attribute
 from qjoule.machine.in_force import for_trace
-from qjoule.model.attribute import attribute
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.model.result import Attribution
 from qjoule.trace.arrow import pc

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from qjoule.engine.query_labels import check_key
 from qjoule.errors import UsageError
-from qjoule.model.query_labels import check_key
 
 
 @dataclass(frozen=True)

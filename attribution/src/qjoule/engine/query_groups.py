@@ -17,14 +17,14 @@ import numpy as np
 import pyarrow as pa
 
 from qjoule.contract import QueryFlag
+from qjoule.engine.columns import coded
+from qjoule.engine.query_labels import CALLS, I32, QueryLabels, Wanted
+from qjoule.engine.transactions import KEY, Transactions
 from qjoule.model import id_runs
-from qjoule.model.columns import coded
 from qjoule.model.counters import I64, Bool
 from qjoule.model.id_runs import U64, IdRuns
 from qjoule.model.labels import LabelIndex
 from qjoule.model.latency import CallStats, Latencies
-from qjoule.model.query_labels import CALLS, I32, QueryLabels, Wanted
-from qjoule.model.transactions import KEY, Transactions
 from qjoule.trace.arrow import pc
 
 #: Records whose variants are held, 4 bytes each.

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qjoule.contract import SHAPE_OTHER, SHAPE_UNKNOWN, OwnerKind
+from qjoule.engine.selection import EVERYTHING, Selection
 from qjoule.model.counters import I64, Bool
 from qjoule.model.fold import OTHER_VALUES
 from qjoule.model.labels import (
@@ -33,7 +34,6 @@ from qjoule.model.labels import (
     process,
 )
 from qjoule.model.renumbering import Renumbering
-from qjoule.model.selection import EVERYTHING, Selection
 from qjoule.trace.roles import thread_role
 
 Records = npt.NDArray[Any]  #: of `contract.AGGREGATE`

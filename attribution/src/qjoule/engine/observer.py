@@ -7,16 +7,16 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from qjoule.engine.query_groups import QueryGroups
 from qjoule.model.arrays import Machine, Segments, WindowBatch
 from qjoule.model.counters import WindowEnergy
 from qjoule.model.labels import GroupLabel
 from qjoule.model.ledger import Ledger
-from qjoule.model.query_groups import QueryGroups
 from qjoule.model.split import Split
 
 
 class Observer(Protocol):
-    """Called by `qjoule.model.attribute` in this order; must change nothing that it is shown."""
+    """Called by `qjoule.engine.attribute` in this order; must change nothing that it is shown."""
 
     def started(
         self,

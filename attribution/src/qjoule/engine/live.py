@@ -8,6 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from qjoule.contract import LATENCY_BUCKETS, OwnerKind
+from qjoule.engine.live_groups import Records
+from qjoule.engine.requests import summed
 from qjoule.model import latency
 from qjoule.model.arrays import (
     COUNTERS,
@@ -20,9 +22,7 @@ from qjoule.model.arrays import (
     real_sums,
 )
 from qjoule.model.counters import I64, WindowEnergy
-from qjoule.model.live_groups import Records
 from qjoule.model.renumbering import Renumbering
-from qjoule.model.requests import summed
 from qjoule.model.split import apportion
 
 

@@ -15,9 +15,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from qjoule.contract import QueryFlag
+from qjoule.engine import transactions
+from qjoule.engine.columns import Coded, Value, coded, distinct, fingerprints, joined
 from qjoule.errors import UsageError
-from qjoule.model import transactions
-from qjoule.model.columns import Coded, Value, coded, distinct, fingerprints, joined
 from qjoule.model.counters import I64, Bool
 from qjoule.model.labels import (
     BY_CALLS,
@@ -48,7 +48,7 @@ _Variant = tuple[int, ...]
 
 
 class Wanted(Protocol):
-    """Which queries are asked for: see `qjoule.model.selection`."""
+    """Which queries are asked for: see `qjoule.engine.selection`."""
 
     @property
     def wanted(self) -> Sequence[tuple[str, Collection[str]]]:

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from qjoule.model import tables
+from qjoule.engine import tables
+from qjoule.engine.groups import OwnerGroups
+from qjoule.engine.query_groups import QueryGroups
 from qjoule.model.arrays import Machine, Segments
 from qjoule.model.coefficients import Coefficients, PowerInterval
 from qjoule.model.counters import (
@@ -19,10 +21,8 @@ from qjoule.model.counters import (
     as_counted,
     window_energy,
 )
-from qjoule.model.groups import OwnerGroups
 from qjoule.model.labels import BY_THREAD
 from qjoule.model.ledger import Ledger
-from qjoule.model.query_groups import QueryGroups
 from qjoule.model.result import TraceInfo
 from qjoule.trace.arrow import pc
 from qjoule.trace.meta import Meta

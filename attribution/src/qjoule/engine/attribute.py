@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from qjoule.engine import recorded, tables
+from qjoule.engine.groups import check_keys, group_owners
+from qjoule.engine.observer import NOBODY, Observer
+from qjoule.engine.query_groups import QueryGroups
+from qjoule.engine.requests import RecordedRequests
+from qjoule.engine.selection import EVERYTHING, Selection
+from qjoule.engine.transactions import COMMIT, Transactions, with_commits
+from qjoule.engine.transactions import KEY as TRANSACTION
 from qjoule.errors import UsageError
-from qjoule.model import assemble, recorded, tables
+from qjoule.model import assemble
 from qjoule.model.account import Account
 from qjoule.model.calibrated import UNCALIBRATED, Calibrated
 from qjoule.model.classes import classes
 from qjoule.model.coefficients import IDLE_POLICIES, Coefficients, IdlePolicy
-from qjoule.model.groups import check_keys, group_owners
 from qjoule.model.labels import LabelIndex
-from qjoule.model.observer import NOBODY, Observer
-from qjoule.model.query_groups import QueryGroups
-from qjoule.model.requests import RecordedRequests
 from qjoule.model.result import Attribution
-from qjoule.model.selection import EVERYTHING, Selection
 from qjoule.model.span_sums import Roles
 from qjoule.model.spans import learn, settle
-from qjoule.model.transactions import COMMIT, Transactions, with_commits
-from qjoule.model.transactions import KEY as TRANSACTION
 from qjoule.model.windows import SegmentWindows
 from qjoule.trace.reader import Trace
 

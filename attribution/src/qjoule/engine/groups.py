@@ -9,10 +9,10 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
+from qjoule.engine.query_labels import check_key
 from qjoule.errors import UsageError
 from qjoule.model.counters import I64, Bool
 from qjoule.model.labels import BY_THREAD, KERNEL, TRACER, LabelIndex, background, process
-from qjoule.model.query_labels import check_key
 
 _UNKNOWN_PROCESS = "(unknown)"
 

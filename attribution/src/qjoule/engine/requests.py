@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from qjoule.engine.query_groups import CallsByEnd, QueryGroups
 from qjoule.model.arrays import Requests, WindowBatch
 from qjoule.model.counters import I64
 from qjoule.model.labels import GroupLabel
-from qjoule.model.query_groups import CallsByEnd, QueryGroups
 
 
 class RecordedRequests:
