@@ -23,7 +23,8 @@ from qjoule.model.coefficients import Coefficients
 from qjoule.model.counters import Bool
 from qjoule.model.features import FEATURES
 from qjoule.model.fit.beliefs import belief_of
-from qjoule.model.fit.block import Evidence, Rows, fit_block, predict
+from qjoule.model.fit.block import Evidence, fit_block, predict
+from qjoule.model.fit.observed import Rows
 from qjoule.model.fit.power import fit_power
 from qjoule.model.power_model import PowerModel
 

@@ -17,8 +17,9 @@ from bench.accuracy.recording import F64, Case
 from bench.accuracy.scenarios import make_case
 
 from qjoule.model.coefficients import Coefficients
+from qjoule.model.domain_sums import DomainSums
 from qjoule.model.engine import Engine
-from qjoule.model.ledger import DomainSums, Ledger
+from qjoule.model.ledger import Ledger
 
 SCENARIO = "equal_time_unequal_power"
 

@@ -2,48 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 import numpy as np
 
 from qjoule.model.arrays import F64, WindowBatch, real_sums
-from qjoule.model.counters import I64
-from qjoule.model.features import by_counters
+from qjoule.model.coefficients import IdlePolicy
+from qjoule.model.counters import I64, Series
+from qjoule.model.domain_sums import DomainSums
+from qjoule.model.fit.rows import ClassOf
 from qjoule.model.interval import Z95, edge_sigma_nj
 from qjoule.model.power_model import PowerModel
 from qjoule.model.sensitivity import Portion, Sensitivity, add_portion
+from qjoule.model.span_sums import SpanSums
 from qjoule.model.split import Split, split, unknown_static_nj
-from qjoule.model.zones import Load
+from qjoule.model.zones import Load, Zone
 
-if TYPE_CHECKING:
-    from qjoule.model.ledger import Ledger
+
+@dataclass(frozen=True)
+class DomainTerms:
+    """How one domain is split. `series`: all counters, of which `zones` name their own by number.
+
+    `period_ns`: how often the counters are updated. `class_of`: groups to classes of the model.
+    """
+
+    domain: str
+    series: tuple[Series, ...]
+    zones: tuple[Zone, ...]
+    idle: IdlePolicy
+    period_ns: int
+    class_of: ClassOf
 
 
 class BlockSplit:
-    """One domain's part of a block: batches whose model errors are common."""
+    """One domain's part of a block: batches whose model errors are common.
+
+    `groups`: all that run in the block, sorted. Adds to `sums` and `spans`.
+    """
 
     def __init__(
         self,
-        ledger: Ledger,
-        domain: str,
-        batches: Sequence[WindowBatch],
-        model: PowerModel | None,
+        terms: DomainTerms,
+        sums: DomainSums,
+        model: PowerModel,
         groups: I64,
+        spans: SpanSums | None,
     ) -> None:
-        self._ledger, self._domain, self._groups = ledger, domain, groups
-        self._sums, self._zones = ledger.domains[domain], ledger.zones[domain]
-        weights = ledger.coefficients.of(domain)
-        counters = any(by_counters(batch.entries, weights) for batch in batches)
-        packages = [zone.package for zone in self._zones]
-        self._model = model or PowerModel.of(
-            ledger.coefficients, domain, packages, counters=counters
-        )
-        if domain == ledger.main:
-            ledger.used_counters |= counters
-        ledger.models[domain] = self._model
-        self._moves = Sensitivity.none(len(groups), self._model)
-        self._static_ns = np.zeros(len(self._zones))
+        self._terms, self._sums, self._model = terms, sums, model
+        self._groups, self._spans, self._zones = groups, spans, terms.zones
+        self._moves = Sensitivity.none(len(groups), model)
+        self._static_ns = np.zeros(len(terms.zones))
 
     def add(self, batch: WindowBatch) -> list[tuple[int, Split]]:
         """Splits the domain's counters; returns each with its number among the series."""
@@ -51,7 +59,7 @@ class BlockSplit:
         for z, zone in enumerate(self._zones):
             taken = zone.take(batch)
             entries, load = taken.entries, taken.load
-            column = self._model.column(self._ledger.class_of(entries.group))
+            column = self._model.column(self._terms.class_of(entries.group))
             weight = self._model.weight(taken.features, taken.crowd, column)
             of_window = real_sums(entries.window, weight, len(load.dt_ns))
             row = np.searchsorted(self._groups, entries.group)
@@ -66,10 +74,10 @@ class BlockSplit:
                     weight,
                     idle_w=rest_w,
                     shared_w=float(self._model.shared_w[z]) * part,
-                    policy=self._ledger.idle,
+                    policy=self._terms.idle,
                 )
                 one = Portion(z, taken, row, column, weight, of_window, found, part, trust)
-                apart = self._ledger.idle == "separate"
+                apart = self._terms.idle == "separate"
                 add_portion(self._moves, self._model, one, rest_apart=apart)
                 self._add_sums(s, batch, one)
                 out.append((s, found))
@@ -87,9 +95,9 @@ class BlockSplit:
         """
         model, part = self._model, 1.0 / len(self._zones[z].series)
         rest_w = model.rest_w(z, batch.first, len(load.dt_ns)) * part
-        if not model.learned or self._ledger.idle != "separate":
+        if not model.learned or self._terms.idle != "separate":
             return rest_w, np.ones(len(rest_w))
-        series = self._ledger.series[s]
+        series = self._terms.series[s]
         dt_ns = np.maximum(load.dt_ns, 1).astype(np.float64)
         lost_nj, lost_sigma_nj = _lost_nj(load, *ran)
         active = np.minimum(load.active_ns + load.lost_ns, load.dt_ns)
@@ -99,7 +107,7 @@ class BlockSplit:
             expected,
             np.ones(len(dt_ns)),
             dt_ns,
-            period_ns=float(self._ledger.period_ns),
+            period_ns=float(self._terms.period_ns),
             half_width_ns=batch.energy.half_width_ns[s].astype(np.float64),
             unit_nj=series.unit_j * 1e9 if series.has_unit else 0.0,
         )
@@ -114,7 +122,7 @@ class BlockSplit:
         """Adds what is common to the block."""
         sigma_nj = self._moves.sigma_nj(self._model)
         self._sums.errors.add("model_nj", self._groups, sigma_nj)
-        if self._ledger.idle == "separate":
+        if self._terms.idle == "separate":
             of_idle = self._model.covariance[: len(self._zones), : len(self._zones)]
             variance = float(self._static_ns @ of_idle @ self._static_ns)
             for side in (0, 1):
@@ -126,21 +134,21 @@ class BlockSplit:
         entries, load = one.taken.entries, one.taken.load
         total = np.where(energy.known[s], energy.energy_nj[s], 0)
         np.add.at(sums.energy_nj, entries.group, out.entry_nj)
-        if self._ledger.spans:
+        if self._spans:
             begin_ns = energy.boundaries_ns[entries.window]
-            self._ledger.spans.add_used(self._domain, begin_ns, entries.group, out.entry_nj)
+            self._spans.add_used(self._terms.domain, begin_ns, entries.group, out.entry_nj)
         sums.measured_nj += int(total.sum())
         sums.idle_nj += int(out.idle_nj.sum())
         sums.residual_nj += int(out.residual_nj.sum())
         w, e = entries.window, out.entry_nj.astype(np.float64)
         among = e / np.maximum(real_sums(w, e, len(total)), 1.0)[w]
-        series = self._ledger.series[s]
+        series = self._terms.series[s]
         # An edge moves all entries of a window in proportion.
         of_edge = edge_sigma_nj(
             np.ones(len(total)),
             1.0 / np.maximum(total, 1),
             load.dt_ns.astype(np.float64),
-            period_ns=float(self._ledger.period_ns),
+            period_ns=float(self._terms.period_ns),
             half_width_ns=energy.half_width_ns[s].astype(np.float64),
             unit_nj=series.unit_j * 1e9 if series.has_unit else 0.0,
         )
@@ -159,7 +167,7 @@ class BlockSplit:
             errors.add("loss_nj", entries.group, of_weight * out.residual_nj[w])
         some = one.taken.busy_ns > 0
         self._static_ns[one.zone] += float(load.dt_ns[some].sum()) * one.part
-        if np.isnan(self._model.idle_w[one.zone]) and self._ledger.idle == "separate":
+        if np.isnan(self._model.idle_w[one.zone]) and self._terms.idle == "separate":
             down = unknown_static_nj(total, load, one.taken.busy_ns)
             errors.add("down_nj", entries.group, among * down[w])
             sums.idle_slack_nj[1] += float(down[some].sum())

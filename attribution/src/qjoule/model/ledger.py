@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from qjoule.model.arrays import COUNTERS, F64, WindowBatch
-from qjoule.model.block_split import BlockSplit
+from qjoule.model.block_split import BlockSplit, DomainTerms
 from qjoule.model.coefficients import Coefficients, IdlePolicy
 from qjoule.model.counters import I64, UPDATE_PERIOD_NS, Cause, Series, WindowEnergy
+from qjoule.model.domain_sums import DomainSums
+from qjoule.model.features import by_counters
 from qjoule.model.fit.rows import ClassOf, itself
 from qjoule.model.interval import EnergyErrors, GroupErrors
 from qjoule.model.power_model import PowerModel
@@ -28,19 +30,6 @@ MAIN_DOMAINS = ("package", "psys", "core")
 def main_domain(names: Sequence[str]) -> str:
     """The domain that totals and rows are about; "none" without any."""
     return next((name for name in MAIN_DOMAINS if name in names), names[0] if names else "none")
-
-
-@dataclass
-class DomainSums:
-    """Sums of one domain over its packages. `energy_nj` and `shared_nj` of it are per group."""
-
-    energy_nj: I64
-    shared_nj: I64 = field(default_factory=lambda: np.zeros(0, np.int64))
-    errors: GroupErrors = field(default_factory=GroupErrors)
-    measured_nj: int = 0
-    idle_nj: int = 0
-    residual_nj: int = 0
-    idle_slack_nj: list[float] = field(default_factory=lambda: [0.0, 0.0])  #: 95 %, down and up
 
 
 @dataclass
@@ -103,11 +92,30 @@ class Ledger:
         present = np.unique(np.concatenate([none, *(b.entries.group for b in batches)]))
         splits: list[dict[int, Split]] = [{} for _ in batches]
         for domain in self.domain_names:
-            block = BlockSplit(self, domain, batches, models.get(domain), present)
+            block = self._block_split(domain, batches, models.get(domain), present)
             for batch, found in zip(batches, splits, strict=True):
                 found.update(block.add(batch))
             block.close()
         return [[found[s] for s in range(len(self.series))] for found in splits]
+
+    def _block_split(
+        self,
+        domain: str,
+        batches: Sequence[WindowBatch],
+        model: PowerModel | None,
+        groups: I64,
+    ) -> BlockSplit:
+        weights, places = self.coefficients.of(domain), self.zones[domain]
+        counters = any(by_counters(batch.entries, weights) for batch in batches)
+        packages = [zone.package for zone in places]
+        model = model or PowerModel.of(self.coefficients, domain, packages, counters=counters)
+        if domain == self.main:
+            self.used_counters |= counters
+        self.models[domain] = model
+        terms = DomainTerms(
+            domain, self.series, tuple(places), self.idle, self.period_ns, self.class_of
+        )
+        return BlockSplit(terms, self.domains[domain], model, groups, self.spans)
 
     def grow(self, groups: int) -> None:
         """Makes room for `groups` groups."""

@@ -6,7 +6,8 @@ import numpy as np
 
 from qjoule.model.arrays import F64
 from qjoule.model.coefficients import DEFAULT_ALPHA, THETA, Weights
-from qjoule.model.fit.block import Belief, Rows
+from qjoule.model.fit.block import Belief
+from qjoule.model.fit.observed import Rows
 from qjoule.model.power_model import PowerModel
 
 #: Where nothing is calibrated: share of the mean power that a term may explain, and its sigma.

@@ -16,10 +16,11 @@ import numpy as np
 
 from qjoule.model.arrays import F64
 from qjoule.model.coefficients import THETA
-from qjoule.model.counters import I64, Bool
+from qjoule.model.counters import Bool
 from qjoule.model.features import basis, basis_slopes
 from qjoule.model.fit import noise
 from qjoule.model.fit.discrepancy import discrepancy
+from qjoule.model.fit.observed import Rows
 from qjoule.model.fit.power import optima, solve_nonnegative
 
 _K = len(THETA) - 1
@@ -32,29 +33,6 @@ _WANDER, _WAVES, _BELIEVED = 0.01, 12, 4.0
 _ORDER = np.arange(1, _WAVES + 1)
 _SMOOTH = 5  #: windows over which errors of edges have cancelled
 _DEGREES = 4.0  #: of freedom of Student's t
-
-
-@dataclass(frozen=True)
-class Rows:
-    """n windows of one domain, zone after zone, each in order of time.
-
-    `power_w` (n,); `known` (n,) whether it was measured; `zone` (n,); `active` (n,) share of the
-    window with any core busy; `features` (n, g + 1, 8) per ns of window, by class, the last of all
-    classes that are not in `classes` (g,); `crowd` (n, g + 1) busy cores while each class ran.
-    `edge_w` (zones,): standard error of one window edge as power. `bend`: how far the model may
-    miss, relative to the power above idle.
-    """
-
-    power_w: F64
-    known: Bool
-    zone: I64
-    active: F64
-    crowd: F64
-    features: F64
-    classes: I64
-    edge_w: F64
-    step_s: float
-    bend: float = 0.02
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ from qjoule.model.coefficients import (
 )
 from qjoule.model.counters import I64, Series
 from qjoule.model.fit.beliefs import belief_of
-from qjoule.model.fit.block import BlockFit, Evidence, Rows, fit_block, predict
+from qjoule.model.fit.block import BlockFit, Evidence, fit_block, predict
+from qjoule.model.fit.observed import Rows
 from qjoule.model.fit.rows import Source, itself, make_rows, thinned, width_for
 from qjoule.model.interval import Z95
 from qjoule.model.ledger import main_domain

@@ -6,16 +6,12 @@ simple model sure of what it is only nearly right about.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from qjoule.model.arrays import F64
 from qjoule.model.coefficients import THETA
 from qjoule.model.features import basis
-
-if TYPE_CHECKING:
-    from qjoule.model.fit.block import Rows
+from qjoule.model.fit.observed import Rows
 
 _K = len(THETA) - 1
 _KNOTS = np.array([0.0, 0.15, 0.35, 0.65, 1.0])  #: of the power above idle, in the highest seen

@@ -11,7 +11,8 @@ from qjoule.model.arrays import F64, WindowBatch
 from qjoule.model.coefficients import THETA, Coefficients
 from qjoule.model.counters import I64, Series
 from qjoule.model.fit.beliefs import belief_of
-from qjoule.model.fit.block import Belief, BlockFit, Evidence, Rows, fit_block
+from qjoule.model.fit.block import Belief, BlockFit, Evidence, fit_block
+from qjoule.model.fit.observed import Rows
 from qjoule.model.fit.rows import ClassOf, Source, itself, make_rows, settled, spread_out, thinned
 from qjoule.model.power_model import PowerModel
 from qjoule.model.renumbering import Renumbering

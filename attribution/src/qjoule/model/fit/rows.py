@@ -11,7 +11,7 @@ from qjoule.model.arrays import F64, WindowBatch
 from qjoule.model.coefficients import Weights
 from qjoule.model.counters import I64, Bool, Series
 from qjoule.model.features import FEATURES, by_counters, plausible
-from qjoule.model.fit.block import Rows
+from qjoule.model.fit.observed import Rows
 from qjoule.model.zones import Part, Zone
 
 #: Classes that have a column each, before anything is known of their weight.

@@ -1,0 +1,31 @@
+"""What a fit is made from: the windows of one domain, as the rows of a regression."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from qjoule.model.arrays import F64
+from qjoule.model.counters import I64, Bool
+
+
+@dataclass(frozen=True)
+class Rows:
+    """n windows of one domain, zone after zone, each in order of time.
+
+    `power_w` (n,); `known` (n,) whether it was measured; `zone` (n,); `active` (n,) share of the
+    window with any core busy; `features` (n, g + 1, 8) per ns of window, by class, the last of all
+    classes that are not in `classes` (g,); `crowd` (n, g + 1) busy cores while each class ran.
+    `edge_w` (zones,): standard error of one window edge as power. `bend`: how far the model may
+    miss, relative to the power above idle.
+    """
+
+    power_w: F64
+    known: Bool
+    zone: I64
+    active: F64
+    crowd: F64
+    features: F64
+    classes: I64
+    edge_w: F64
+    step_s: float
+    bend: float = 0.02
