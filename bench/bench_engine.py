@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 # The rate is one core's: threads of the algebra library would spin while they wait for each other.
@@ -27,10 +28,10 @@ import numpy as np  # noqa: E402
 import pyarrow as pa  # noqa: E402
 
 from qjoule.engine import tables  # noqa: E402
+from qjoule.engine.accounts import Accounts, divided  # noqa: E402
 from qjoule.engine.attribute import attribute  # noqa: E402
 from qjoule.model.arrays import COUNTERS, Machine, Segments  # noqa: E402
 from qjoule.model.counters import Series, WindowEnergy  # noqa: E402
-from qjoule.model.engine import Engine  # noqa: E402
 from qjoule.model.windows import SegmentWindows  # noqa: E402
 from qjoule.trace.meta import Cpu, DomainInfo, EnergyInfo, Meta, Server  # noqa: E402
 from qjoule.trace.reader import Trace  # noqa: E402
@@ -87,11 +88,14 @@ def bench_arrays(segments: int) -> dict[str, float]:
             stream.add(Segments(**part))
         stream.finish()
 
+    meta = Meta(energy=EnergyInfo("powercap", "measured", "a benchmark"))
+    accounts = Accounts.of(meta, series, machine.packages, "separate")
+
     def engine(refit: bool) -> None:
-        engine = Engine(machine, energy, refit=refit)
-        for part in parts:
-            engine.add(Segments(**part))
-        assert engine.finish().domains["package"].measured_nj == int(nj.sum())
+        windows = SegmentWindows(machine, energy)
+        segments = (Segments(**part) for part in parts)
+        ledger = divided(replace(accounts, refit=refit).new(), windows, segments)
+        assert ledger.domains["package"].measured_nj == int(nj.sum())
 
     return {
         "copying": _cpu_seconds(copy),

@@ -11,26 +11,34 @@ import hashlib
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
 from bench.accuracy.peers import PEERS
 from bench.accuracy.peers.observed import DOMAIN, observe
-from bench.accuracy.recording import F64, I64, Case, Recording
+from bench.accuracy.recording import F64, I64, Case, Group, Recording
 from bench.accuracy.scenarios import make_case
 
+from qjoule.engine.accounts import Accounts, divided
+from qjoule.engine.recorded import energy_windows
 from qjoule.model.arrays import Segments
+from qjoule.model.classes import classes
 from qjoule.model.coefficients import Coefficients
-from qjoule.model.counters import Bool, window_energy
-from qjoule.model.engine import Engine
+from qjoule.model.counters import Bool
 from qjoule.model.fit.calibration import Phase, fit_calibration
+from qjoule.model.labels import GroupLabel
 from qjoule.model.ledger import Ledger
 from qjoule.model.windows import SegmentWindows
+from qjoule.trace.meta import EnergyInfo, Meta
 
 #: How qjoule runs: with coefficients of the case's calibration run or without, learning or not.
 OWN = {"qjoule": (True, True), "uncalibrated": (False, True), "no_refit": (True, False)}
 METHODS = (*OWN, *(peer.name for peer in PEERS))
+
+
+#: A simulated machine shows what a measured one would.
+META = Meta(energy=EnergyInfo("powercap", "measured", "simulated by the benchmark"))
 
 
 class NotConserved(Exception):
@@ -161,10 +169,7 @@ def calibrated(case: Case) -> Coefficients:
     recording = case.calibration
     if recording is None:
         return Coefficients()
-    energy = window_energy(
-        recording.readings, recording.series, recording.begin_ns, recording.end_ns
-    )
-    stream = SegmentWindows(recording.machine, energy, recording.lost)
+    stream = _windows(recording)
     batches = [stream.add(recording.segments), stream.finish()]
     phases = [Phase(**vars(phase)) for phase in case.calibration_phases]
     return fit_calibration(batches, recording.series, phases).coefficients
@@ -176,34 +181,39 @@ def attribute(
     *,
     refit: bool,
     group: I64 | None = None,
-    factor_of: I64 | None = None,
+    labels: Sequence[GroupLabel] = (),
 ) -> Ledger:
-    """The engine's ledger of a recording; `group` (n,) charges segments to others than theirs.
+    """The engine's ledger of a recording, divided as `qjoule attribute` divides a trace.
 
-    Raises `NotConserved` unless its parts add up to the measured energy, in whole nanojoules.
+    `group` (n,) charges segments to others than theirs, which `labels` name. Raises `NotConserved`
+    unless the ledger's parts add up to the measured energy, in whole nanojoules.
     """
-    energy = window_energy(
-        recording.readings, recording.series, recording.begin_ns, recording.end_ns
-    )
-    segments = recording.segments
+    windows, segments = _windows(recording), recording.segments
     if group is not None:
         segments = Segments(**{**vars(segments), "group": group})
-    engine = Engine(
-        recording.machine,
-        energy,
-        recording.lost,
-        coefficients,
-        factor_of=factor_of,
-        refit=refit,
-    )
-    engine.add(segments)
-    ledger = engine.finish()
+    energy, packages = windows.energy, recording.machine.packages
+    accounts = Accounts.of(META, energy.series, packages, "separate", coefficients)
+    class_of = classes(labels or shape_labels(recording.groups))
+    account = replace(accounts, refit=refit).new(class_of=class_of)
+    ledger = divided(account, windows, [segments])
     measured: dict[str, int] = {}
     for s, series in enumerate(energy.series):
         nj = int(energy.energy_nj[s][energy.known[s]].sum())
         measured[series.domain] = measured.get(series.domain, 0) + nj
     check_conserved(ledger, measured)
     return ledger
+
+
+def _windows(recording: Recording) -> SegmentWindows:
+    energy = energy_windows(
+        META, recording.readings, recording.series, recording.begin_ns, recording.end_ns
+    )
+    return SegmentWindows(recording.machine, energy, recording.lost)
+
+
+def shape_labels(groups: Sequence[Group]) -> list[GroupLabel]:
+    """Query shapes by their names, as `--by fingerprint` has them."""
+    return [GroupLabel(group.kind, (("fingerprint", group.name),)) for group in groups]
 
 
 def check_conserved(ledger: Ledger, measured_nj: dict[str, int]) -> None:
@@ -255,9 +265,10 @@ def _query_error(case: Case, name: str, fitted: Coefficients) -> float:
     recording, size = case.recording, len(case.recording.groups)
     truth_nj = case.truth.query_nj[DOMAIN]
     group = np.where(recording.query >= 0, recording.query + size, recording.segments.group)
-    factor = np.concatenate([np.arange(size), np.maximum(case.truth.query_group, 0)])
+    labels = shape_labels(recording.groups)
+    labels += [labels[max(shape, 0)] for shape in case.truth.query_group.tolist()]
     coefficients = fitted if with_calibration else Coefficients()
-    ledger = attribute(recording, coefficients, refit=refit, group=group, factor_of=factor)
+    ledger = attribute(recording, coefficients, refit=refit, group=group, labels=labels)
     ledger.grow(size + len(truth_nj))
     estimate_nj = ledger.domains[DOMAIN].energy_nj[size : size + len(truth_nj)]
     some = truth_nj > 0

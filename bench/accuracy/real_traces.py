@@ -22,12 +22,10 @@ from bench.accuracy.scenarios import simulate_on
 from bench.overhead.generator import generating
 from bench.overhead.workloads import WORKLOADS, command, started
 
-from qjoule.engine import recorded
-from qjoule.engine.groups import group_owners
-from qjoule.engine.query_groups import QueryGroups
+from qjoule.engine.grouped import Grouped
 from qjoule.errors import QjouleError
 from qjoule.model.arrays import Machine, Segments
-from qjoule.model.labels import GroupLabel, LabelIndex
+from qjoule.model.labels import GroupLabel
 from qjoule.trace.reader import Trace
 from root.support.recording import Recorder
 from servers.process import DatabaseServer, Unavailable
@@ -71,17 +69,11 @@ class Schedule:
 def schedule_of(directory: Path) -> Schedule:
     """The schedule of a trace. Raises `QjouleError` if it is none, or holds no query."""
     trace = Trace(directory)
-    names = recorded.server_names(trace.meta)
-    index = LabelIndex()
-    owners = group_owners(trace.table("owners"), names, index)
-    queries = QueryGroups(
-        trace.row_groups("queries"), trace.table("shapes"), names, ("fingerprint",), index
-    )
-    reader = recorded.SegmentReader(queries, owners, with_counters=False)
+    grouped = Grouped(trace, ("fingerprint",), counters=False)
     table = trace.table("segments")
-    plain = reader.read(table)
+    plain = grouped.reader.read(table)
     ids = np.nan_to_num(table.column("query").to_numpy().astype(np.float64)).astype(np.uint64)
-    kinds = np.array([label.kind for label in index.labels])
+    kinds = np.array([label.kind for label in grouped.labels])
     serving = (ids > 0) & (kinds[plain.group] == "queries")
     if not serving.any():
         raise QjouleError(f"{directory}: no segment of this trace ran for a query")
@@ -100,7 +92,7 @@ def schedule_of(directory: Path) -> Schedule:
             segments.cpu[order],
             segments.group[order],
         ),
-        tuple(_group(index.labels[g]) for g in used.tolist()),
+        tuple(_group(grouped.labels[g]) for g in used.tolist()),
         query[kept][order],
         (trace.begin_ns, trace.end_ns),
     )

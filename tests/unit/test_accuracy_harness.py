@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, replace
 from functools import cache
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,9 +17,9 @@ from bench.accuracy.peers.observed import Observed
 from bench.accuracy.recording import F64, Case
 from bench.accuracy.scenarios import make_case
 
+from qjoule.engine.accounts import divided
 from qjoule.model.coefficients import Coefficients
 from qjoule.model.domain_sums import DomainSums
-from qjoule.model.engine import Engine
 from qjoule.model.ledger import Ledger
 
 SCENARIO = "equal_time_unequal_power"
@@ -91,14 +92,12 @@ def test_a_missing_nanojoule_is_found() -> None:
 
 
 def test_a_ledger_that_invents_energy_stops_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    finish = Engine.finish
-
-    def inflated(engine: Engine) -> Ledger:
-        ledger = finish(engine)
+    def inflated(*given: Any) -> Ledger:
+        ledger = divided(*given)
         ledger.domains["package"].energy_nj[0] += 1
         return ledger
 
-    monkeypatch.setattr(Engine, "finish", inflated)
+    monkeypatch.setattr("bench.accuracy.harness.divided", inflated)
     with pytest.raises(NotConserved):
         harness.attribute(case(0).recording, Coefficients(), refit=False)
 

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from qjoule.engine import recorded, tables
-from qjoule.engine.groups import check_keys, group_owners
+import pyarrow as pa
+
+from qjoule.engine import recorded
+from qjoule.engine.accounts import Accounts, divided
+from qjoule.engine.grouped import Grouped
+from qjoule.engine.groups import check_keys
 from qjoule.engine.observer import NOBODY, Observer
-from qjoule.engine.query_groups import QueryGroups
-from qjoule.engine.requests import RecordedRequests
 from qjoule.engine.selection import EVERYTHING, Selection
 from qjoule.engine.transactions import COMMIT, Transactions, with_commits
 from qjoule.engine.transactions import KEY as TRANSACTION
 from qjoule.errors import UsageError
 from qjoule.model import assemble
-from qjoule.model.account import Account
+from qjoule.model.arrays import Segments
 from qjoule.model.calibrated import UNCALIBRATED, Calibrated
 from qjoule.model.classes import classes
 from qjoule.model.coefficients import IDLE_POLICIES, Coefficients, IdlePolicy
-from qjoule.model.labels import LabelIndex
 from qjoule.model.result import Attribution
 from qjoule.model.span_sums import Roles
-from qjoule.model.spans import learn, settle
-from qjoule.model.windows import SegmentWindows
 from qjoule.trace.reader import Trace
 
 
@@ -50,42 +49,32 @@ def attribute(
     if idle not in IDLE_POLICIES:
         raise UsageError(f"no idle policy '{idle}': use {', '.join(IDLE_POLICIES)}")
     energy = recorded.windows(trace)
-    coefficients = coefficients or calibrated.coefficients
-    coefficients = coefficients or recorded.default_coefficients(trace.meta, energy.series)
-    index = LabelIndex()
-    names = recorded.server_names(trace.meta)
-    by_thread = recorded.servers_by_thread(trace.meta)
-    owners = group_owners(trace.table("owners"), names, index, by_thread)
     told = Transactions.of(trace.table("transactions")) if TRANSACTION in keys else None
     asked = (*keys, COMMIT) if told else keys
-    parts, shapes = trace.row_groups("queries"), trace.table("shapes")
-    queries = QueryGroups(parts, shapes, names, asked, index, where=where, transactions=told)
-    requests = RecordedRequests(queries, index.labels)
-    machine = recorded.machine(trace)
-    lost = tables.lost_time(trace.table("loss"), trace.begin_ns)
-    windows = SegmentWindows(machine, energy, lost)
-    account = Account(
+    grouped = Grouped(trace, asked, where=where, transactions=told)
+    requests, labels = grouped.requests(), grouped.labels
+    windows = recorded.segment_windows(trace, energy)
+    machine = windows.machine
+    accounts = Accounts.of(
+        trace.meta,
         energy.series,
         machine.packages,
-        coefficients,
         idle,
-        recorded.update_period_ns(trace.meta),
-        class_of=classes(index.labels),
-        refit=recorded.learns(trace.meta.energy.grade),
-        roles=Roles(index.labels) if requests.any else None,
+        coefficients or calibrated.coefficients,
+    )
+    account = accounts.new(
+        class_of=classes(labels),
+        roles=Roles(labels) if requests.any else None,
         closed=observer.split,
     )
-    reader = recorded.SegmentReader(queries, owners, bool(trace.meta.counters))
-    observer.started(energy, machine, index.labels, queries)
-    for table in trace.iter_segments(columns=reader.columns):
-        segments = reader.read(table)
+
+    def read(table: pa.Table, segments: Segments) -> None:
         observer.read(table, segments)
-        account.add(requests.added(windows.add(segments)))
         if progress:
             progress(table.num_rows)
-    account.add(requests.added(windows.finish()))
-    ledger, labels = account.finish(), index.labels
-    settle(ledger, learn(ledger))
+
+    observer.started(energy, machine, labels, grouped.queries)
+    ledger = divided(account, windows, grouped.segments(read), requests)
     observer.finished(ledger)
     about = assemble.Provenance(
         trace=recorded.trace_info(trace),
@@ -94,12 +83,12 @@ def attribute(
         reason=trace.meta.energy.reason,
         by=keys,
         where=str(where),
-        coverage=None if requests.any else reader.coverage,
+        coverage=None if requests.any else grouped.reader.coverage,
         record_loss=recorded.record_loss(trace, ledger, trace.lost_cpu_ns),
         anomalies=windows.anomalies,
         notes=tuple(trace.problems),
     )
-    result = assemble.attribution(ledger, labels, queries.stats(len(labels)), about)
+    result = assemble.attribution(ledger, labels, grouped.queries.stats(len(labels)), about)
     if told:
-        result = with_commits(result, labels, queries.commits(len(labels)))
+        result = with_commits(result, labels, grouped.queries.commits(len(labels)))
     return calibrated.said_in(result)

@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 
 from qjoule.engine import tables
+from qjoule.engine.accounts import lag_ns
 from qjoule.engine.groups import OwnerGroups
 from qjoule.engine.query_groups import QueryGroups
 from qjoule.model.arrays import Machine, Segments
-from qjoule.model.coefficients import Coefficients, PowerInterval
 from qjoule.model.counters import (
     I64,
-    UPDATE_PERIOD_NS,
+    Readings,
     Series,
     WindowEnergy,
     as_counted,
@@ -24,6 +24,7 @@ from qjoule.model.counters import (
 from qjoule.model.labels import BY_THREAD
 from qjoule.model.ledger import Ledger
 from qjoule.model.result import TraceInfo
+from qjoule.model.windows import SegmentWindows
 from qjoule.trace.arrow import pc
 from qjoule.trace.meta import Meta
 from qjoule.trace.reader import Trace
@@ -33,51 +34,35 @@ _MAX_WINDOWS = 10_000_000
 _FAR_NS = 2**62 - 1  #: no clock shows 146 years; differences of times up to it fit 64 bits
 
 
-def default_coefficients(meta: Meta, series: Sequence[Series]) -> Coefficients:
-    """What is assumed of a machine that nobody calibrated.
+def energy_windows(
+    meta: Meta, readings: Readings, series: Sequence[Series], begin_ns: int, end_ns: int
+) -> WindowEnergy:
+    """Windows of [`begin_ns`, `end_ns`], bounded by when the energy that was read was drawn.
 
-    An estimate knows what it draws at rest, for that is part of its curve. Of measured counters
-    nothing is known. (Domains of one name in one package are dies: they add up.)
+    Regular ones that hold only time if there is no counter at all.
     """
-    idle_w: dict[tuple[int, str], float] = {}
-    for domain in meta.domains:
-        if domain.idle_w is not None:
-            key = (domain.package, domain.name)
-            idle_w[key] = idle_w.get(key, 0.0) + domain.idle_w
-    known = {(s.package, s.domain) for s in series} & idle_w.keys()
-    return Coefficients(idle_w={key: PowerInterval(*3 * (idle_w[key],)) for key in sorted(known)})
-
-
-def update_period_ns(meta: Meta) -> int:
-    """How often the energy counters move by themselves: an estimate is made when it is read.
-
-    Domains of traces that do not say it move as RAPL's do.
-    """
-    if meta.energy.source == "estimated":
-        return 0
-    return max((one.period_ns for one in meta.domains if one.period_ns), default=UPDATE_PERIOD_NS)
-
-
-def learns(grade: str) -> bool:
-    """Whether windows can teach who draws what: an estimated total was made from the load."""
-    return grade in ("measured", "simulated")
+    energy = window_energy(readings, series, begin_ns, end_ns)
+    if series or end_ns <= begin_ns:
+        return as_counted(energy, lag_ns(meta))
+    length = max(end_ns - begin_ns, 1)
+    step = max(meta.window_ns or DEFAULT_WINDOW_NS, length // _MAX_WINDOWS, 1)
+    bounds = np.append(np.arange(begin_ns, end_ns, step), end_ns)
+    shape = (0, len(bounds) - 1)
+    nothing = np.zeros(shape, np.int64)
+    return WindowEnergy((), bounds, nothing, np.zeros(shape, np.uint8), nothing)
 
 
 def windows(trace: Trace) -> WindowEnergy:
     """The trace's windows; without any energy reading, regular ones that hold only time."""
     found, series = tables.readings(trace.table("energy"))
     begin_ns, end_ns = max(trace.begin_ns, -_FAR_NS), min(trace.end_ns, _FAR_NS)
-    energy = window_energy(found, series, begin_ns, end_ns)
-    if series or end_ns <= begin_ns:
-        # Only hardware is late: what is played or computed is so at the time it is read.
-        late = trace.meta.energy.grade == "measured"
-        return as_counted(energy, update_period_ns(trace.meta) if late else 0)
-    length = max(end_ns - begin_ns, 1)
-    step = max(trace.meta.window_ns or DEFAULT_WINDOW_NS, length // _MAX_WINDOWS, 1)
-    bounds = np.append(np.arange(begin_ns, end_ns, step), end_ns)
-    shape = (0, len(bounds) - 1)
-    nothing = np.zeros(shape, np.int64)
-    return WindowEnergy((), bounds, nothing, np.zeros(shape, np.uint8), nothing)
+    return energy_windows(trace.meta, found, series, begin_ns, end_ns)
+
+
+def segment_windows(trace: Trace, energy: WindowEnergy | None = None) -> SegmentWindows:
+    """What turns the trace's segments into windows. `energy`: of `windows`, where it is there."""
+    lost = tables.lost_time(trace.table("loss"), trace.begin_ns)
+    return SegmentWindows(machine(trace), energy or windows(trace), lost)
 
 
 def machine(trace: Trace) -> Machine:

@@ -6,30 +6,20 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from qjoule.engine import recorded, tables
-from qjoule.engine.groups import group_owners
-from qjoule.engine.query_groups import QueryGroups
+from qjoule.engine import recorded
+from qjoule.engine.grouped import Grouped
 from qjoule.model.arrays import WindowBatch
 from qjoule.model.counters import Cause, Series
 from qjoule.model.fit.calibration import Phase
-from qjoule.model.labels import LabelIndex
-from qjoule.model.windows import SegmentWindows
 from qjoule.trace.reader import Trace
 
 
 def all_windows(trace: Trace) -> tuple[list[WindowBatch], tuple[Series, ...]]:
     """Every window of a trace, in consecutive batches, and the counters that they are of."""
     energy = recorded.windows(trace)
-    index, names = LabelIndex(), recorded.server_names(trace.meta)
-    owners = group_owners(trace.table("owners"), names, index)
-    queries = QueryGroups(
-        trace.row_groups("queries"), trace.table("shapes"), names, ("fingerprint",), index
-    )
-    reader = recorded.SegmentReader(queries, owners, bool(trace.meta.counters))
-    lost = tables.lost_time(trace.table("loss"), trace.begin_ns)
-    stream = SegmentWindows(recorded.machine(trace), energy, lost)
-    segments = (reader.read(table) for table in trace.iter_segments(columns=reader.columns))
-    return [*map(stream.add, segments), stream.finish()], energy.series
+    grouped = Grouped(trace, ("fingerprint",))
+    windows = recorded.segment_windows(trace, energy)
+    return [*map(windows.add, grouped.segments()), windows.finish()], energy.series
 
 
 def phase_power_w(

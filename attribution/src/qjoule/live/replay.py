@@ -12,9 +12,10 @@ from functools import cached_property
 import numpy as np
 
 from qjoule.engine import recorded, tables
-from qjoule.engine.groups import check_keys, group_owners
-from qjoule.engine.query_groups import Calls, CallsByEnd, QueryGroups
-from qjoule.engine.requests import RecordedRequests
+from qjoule.engine.accounts import Accounts
+from qjoule.engine.grouped import Grouped
+from qjoule.engine.groups import check_keys
+from qjoule.engine.query_groups import Calls, CallsByEnd
 from qjoule.engine.selection import EVERYTHING, Selection
 from qjoule.live.books import Books
 from qjoule.live.loss import LossSums
@@ -25,7 +26,6 @@ from qjoule.model.arrays import WindowBatch
 from qjoule.model.calibrated import UNCALIBRATED, Calibrated
 from qjoule.model.classes import classes
 from qjoule.model.coefficients import IdlePolicy
-from qjoule.model.labels import LabelIndex
 from qjoule.model.latency import Latencies
 from qjoule.model.ledger import Ledger
 from qjoule.model.result import Attribution
@@ -70,13 +70,19 @@ class ReplaySource:
         self._first = ",".join(check_keys(by))
         self.name = f"replay {trace.path.name}"
         self._trace = trace
-        self._idle: IdlePolicy = idle
         self._speed = speed
         self._calibrated = calibrated
         self._where = where
         self._energy = recorded.windows(trace)
         self._bounds_ns = self._energy.boundaries_ns
         self._machine = recorded.machine(trace)
+        self._accounts = Accounts.of(
+            trace.meta,
+            self._energy.series,
+            self._machine.packages,
+            idle,
+            calibrated.coefficients,
+        )
         self._loss = LossSums(trace.table("loss"))
 
     @cached_property
@@ -168,30 +174,18 @@ class _Pass:
         self._trace = source._trace
         self.group = group
         self._keys = check_keys(group.split(","))
-        self._index = LabelIndex()
-        self._names = recorded.server_names(self._trace.meta)
-        by_thread = recorded.servers_by_thread(self._trace.meta)
-        owners = group_owners(self._trace.table("owners"), self._names, self._index, by_thread)
-        queries = QueryGroups(
-            self._trace.row_groups("queries"),
-            self._trace.table("shapes"),
-            self._names,
-            self._keys,
-            self._index,
-            where=source._where,
-        )
-        self._reader = recorded.SegmentReader(queries, owners, bool(self._trace.meta.counters))
-        self._ended = CallsByEnd(queries)
-        self._requests = RecordedRequests(queries, self._index.labels)
+        self._grouped = Grouped(self._trace, self._keys, where=source._where)
+        self._ended = CallsByEnd(self._grouped.queries)
+        self._requests = self._grouped.requests()
         self.calls = Latencies()  #: of the total
         lost = tables.lost_time(self._trace.table("loss"), self._trace.begin_ns)
         self._windows = SegmentWindows(source._machine, source._energy, lost)
-        self._class_of = classes(self._index.labels)
+        self._class_of = classes(self._grouped.labels)
         self.books = Books(self._account)
 
     def batches(self) -> Iterator[WindowBatch]:
-        for table in self._trace.iter_segments(columns=self._reader.columns):
-            yield self._requests.added(self._windows.add(self._reader.read(table)))
+        for segments in self._grouped.segments():
+            yield self._requests.added(self._windows.add(segments))
         yield self._requests.added(self._windows.finish())
 
     def reset(self) -> None:
@@ -233,7 +227,7 @@ class _Pass:
             anomalies=self._windows.anomalies,
             notes=tuple(trace.problems),
         )
-        labels = self._index.labels
+        labels = self._grouped.labels
         result = assemble.attribution(ledger, labels, calls.stats(len(labels)), about)
         return self._source._calibrated.said_in(result)
 
@@ -243,17 +237,8 @@ class _Pass:
         return first, end_ns if end_ns < self._trace.end_ns else int(_EVER.max)
 
     def _account(self) -> Account:
-        series, meta = self._source._energy.series, self._trace.meta
-        return Account(
-            series,
-            self._source._machine.packages,
-            self._source._calibrated.coefficients or recorded.default_coefficients(meta, series),
-            self._source._idle,
-            recorded.update_period_ns(meta),
-            class_of=self._class_of,
-            refit=recorded.learns(meta.energy.grade),
-            roles=Roles(self._index.labels) if self._requests.any else None,
-        )
+        roles = Roles(self._grouped.labels) if self._requests.any else None
+        return self._source._accounts.new(class_of=self._class_of, roles=roles)
 
 
 def _add(taken: Iterable[Calls], *sums: Latencies) -> None:

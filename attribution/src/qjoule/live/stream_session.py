@@ -9,9 +9,9 @@ import numpy as np
 
 from qjoule.contract import COUNTER_NAMES, Block, Grade, Loss
 from qjoule.engine import tables
+from qjoule.engine.accounts import Accounts
 from qjoule.engine.live import from_aggregates
 from qjoule.engine.live_groups import GROUPS, TAG, identities
-from qjoule.engine.recorded import default_coefficients, learns, update_period_ns
 from qjoule.engine.selection import EVERYTHING, Selection
 from qjoule.live.call_sums import CallSums, Telling
 from qjoule.live.client_tags import LiveSaid, Tagging, untagged
@@ -102,7 +102,14 @@ class StreamSession:
             for index, domain in head.domains.items()
         }
         self._rounds = Rounds(series, self._machine, self._begin_ns)
-        self._names, self._live_meta, self._idle = names, meta, idle
+        self._accounts = Accounts.of(
+            self._meta,
+            self._rounds.series,
+            self._machine.packages,
+            idle,
+            self._calibrated.coefficients,
+        )
+        self._names, self._live_meta = names, meta
         self._where = where
         self._keys = Keys()
         self._telling = telling
@@ -278,14 +285,4 @@ class StreamSession:
         return self._calibrated.said_in(result)
 
     def _account(self, roles: Roles) -> Account:
-        series = self._rounds.series
-        meta = self._meta
-        return Account(
-            series,
-            self._machine.packages,
-            self._calibrated.coefficients or default_coefficients(meta, series),
-            self._idle,
-            update_period_ns(meta),
-            refit=learns(meta.energy.grade),
-            roles=roles,
-        )
+        return self._accounts.new(roles=roles)

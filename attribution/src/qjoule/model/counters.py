@@ -125,15 +125,14 @@ def window_energy(
     return _with_edges(tuple(series), times_ns, (energy, cause, half), begin_ns, end_ns)
 
 
-def as_counted(energy: WindowEnergy, period_ns: int) -> WindowEnergy:
+def as_counted(energy: WindowEnergy, lag_ns: int) -> WindowEnergy:
     """The same windows, bounded by when their energy was drawn and not by when it was read.
 
-    A counter that is updated every `period_ns` shows, when it is read, what was drawn up to its
-    last update: half a period ago on average. The first and last boundary stay where they are.
+    What is read was drawn up to `lag_ns` before. The first and last boundary stay where they are.
     """
     bounds_ns = energy.boundaries_ns.copy()
-    if len(bounds_ns) > 2 and period_ns > 0:
-        earlier = bounds_ns[1:-1] - period_ns // 2
+    if len(bounds_ns) > 2 and lag_ns > 0:
+        earlier = bounds_ns[1:-1] - lag_ns
         # Boundaries keep their order, each a nanosecond after the one before if need be.
         least = bounds_ns[0] + np.arange(1, len(bounds_ns) - 1)
         bounds_ns[1:-1] = np.maximum(earlier, least)

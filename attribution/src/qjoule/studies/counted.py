@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from qjoule.engine import recorded, tables
-from qjoule.engine.groups import group_owners
+from qjoule.engine import tables
+from qjoule.engine.grouped import Grouped
 from qjoule.engine.query_groups import QueryGroups
 from qjoule.errors import QjouleError
 from qjoule.model.counters import I64
-from qjoule.model.labels import GroupLabel, LabelIndex
+from qjoule.model.labels import GroupLabel
 from qjoule.studies.characterise import Event, MetricSums, Row, TraceAbout, metrics_of, most_used
 from qjoule.trace.arrow import pc
 from qjoule.trace.reader import Trace
@@ -67,16 +67,10 @@ def count(
         raise QjouleError(
             f"{name} has {what}: record it with --counters where 'qjoule doctor' shows some"
         )
-    index = LabelIndex()
-    names = recorded.server_names(trace.meta)
-    by_thread = recorded.servers_by_thread(trace.meta)
-    owners = group_owners(trace.table("owners"), names, index, by_thread)
-    keys = ("server", "fingerprint")
-    parts, shapes = trace.row_groups("queries"), trace.table("shapes")
-    queries = QueryGroups(parts, shapes, names, keys, index)
-    row_of, found = _rows_of(index.labels, by)
+    grouped = Grouped(trace, ("server", "fingerprint"), counters=True)
+    row_of, found = _rows_of(grouped.labels, by)
     sums = MetricSums(metrics, len(found))
-    reader = recorded.SegmentReader(queries, owners, with_counters=True)
+    reader = grouped.reader
     more = trace.meta.more_counters
     for table in trace.iter_segments(columns=[*reader.columns, *(MORE if more else ())]):
         segments = reader.read(table)
@@ -86,7 +80,7 @@ def count(
         sums.add(row[ours], lengths, events_in(table.take(pa.array(ours)), more))
         if progress:
             progress(table.num_rows)
-    calls = _calls(queries, row_of, len(found))
+    calls = _calls(grouped.queries, row_of, len(found))
     rows = _folded(name, found, sums, calls, top)
     if not any(row.metrics for row in rows):
         raise QjouleError(_why_nothing(name, trace, by, sums))

@@ -1,0 +1,133 @@
+"""The accounts of one recording or one live stream: the only place that makes any."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from qjoule.engine.requests import RecordedRequests
+from qjoule.model.account import Account, Closed
+from qjoule.model.arrays import Segments, WindowBatch
+from qjoule.model.coefficients import Coefficients, IdlePolicy, PowerInterval
+from qjoule.model.counters import UPDATE_PERIOD_NS, Series
+from qjoule.model.fit.rows import ClassOf, itself
+from qjoule.model.ledger import Ledger
+from qjoule.model.span_sums import Roles
+from qjoule.model.spans import learn, settle
+from qjoule.model.windows import SegmentWindows
+from qjoule.trace.meta import Meta
+
+
+@dataclass(frozen=True)
+class Accounts:
+    """What all accounts of one recording or stream have in common.
+
+    `period_ns`: how often the energy counters are updated, 0 if they are computed when read.
+    `refit`: learn from the windows who draws what.
+    """
+
+    series: tuple[Series, ...]
+    packages: tuple[int, ...]
+    coefficients: Coefficients
+    idle: IdlePolicy
+    period_ns: int
+    refit: bool
+
+    @staticmethod
+    def of(
+        meta: Meta,
+        series: tuple[Series, ...],
+        packages: tuple[int, ...],
+        idle: IdlePolicy,
+        coefficients: Coefficients | None = None,
+    ) -> Accounts:
+        """`meta`: of the energy source and its domains; `coefficients`: None: any machine's."""
+        return Accounts(
+            series,
+            packages,
+            coefficients or default_coefficients(meta, series),
+            idle,
+            update_period_ns(meta),
+            learns(meta.energy.grade),
+        )
+
+    def new(
+        self,
+        *,
+        class_of: ClassOf = itself,
+        roles: Roles | None = None,
+        closed: Closed | None = None,
+    ) -> Account:
+        """An empty account; the arguments are those of `Account`."""
+        return Account(
+            self.series,
+            self.packages,
+            self.coefficients,
+            self.idle,
+            self.period_ns,
+            class_of=class_of,
+            refit=self.refit,
+            roles=roles,
+            closed=closed,
+        )
+
+
+def divided(
+    account: Account,
+    windows: SegmentWindows,
+    segments: Iterable[Segments],
+    requests: RecordedRequests | None = None,
+) -> Ledger:
+    """The ledger of all segments, which come in order of `t0_ns`; `account` is empty before.
+
+    `requests`: those that own no time, if there may be any.
+    """
+
+    def batches() -> Iterable[WindowBatch]:
+        yield from map(windows.add, segments)
+        yield windows.finish()
+
+    for batch in batches():
+        account.add(requests.added(batch) if requests else batch)
+    ledger = account.finish()
+    settle(ledger, learn(ledger))
+    return ledger
+
+
+def default_coefficients(meta: Meta, series: Sequence[Series]) -> Coefficients:
+    """What is assumed of a machine that nobody calibrated.
+
+    An estimate knows what it draws at rest, for that is part of its curve. Of measured counters
+    nothing is known. (Domains of one name in one package are dies: they add up.)
+    """
+    idle_w: dict[tuple[int, str], float] = {}
+    for domain in meta.domains:
+        if domain.idle_w is not None:
+            key = (domain.package, domain.name)
+            idle_w[key] = idle_w.get(key, 0.0) + domain.idle_w
+    known = {(s.package, s.domain) for s in series} & idle_w.keys()
+    return Coefficients(idle_w={key: PowerInterval(*3 * (idle_w[key],)) for key in sorted(known)})
+
+
+def update_period_ns(meta: Meta) -> int:
+    """How often the energy counters move by themselves: an estimate is made when it is read.
+
+    Domains of traces that do not say it move as RAPL's do.
+    """
+    if meta.energy.source == "estimated":
+        return 0
+    return max((one.period_ns for one in meta.domains if one.period_ns), default=UPDATE_PERIOD_NS)
+
+
+def lag_ns(meta: Meta) -> int:
+    """How much earlier than a reading the energy that it shows was drawn, on average.
+
+    A counter shows what was drawn up to its last update, half a period before. Only hardware is
+    late: a reading that is played or computed is of the moment at which it is made.
+    """
+    return update_period_ns(meta) // 2 if meta.energy.grade == "measured" else 0
+
+
+def learns(grade: str) -> bool:
+    """Whether windows can teach who draws what: an estimated total was made from the load."""
+    return grade in ("measured", "simulated")
