@@ -17,6 +17,8 @@
 #include <linux/types.h>
 #endif
 
+#include "registry.h" /* made from attribution/src/qjoule/servers/registry.toml */
+
 #define QJ_CONTRACT_VERSION 7
 
 #define QJ_COMM_BYTES	     16
@@ -39,16 +41,12 @@ enum qj_owner_kind {
 	QJ_OWNER_TRACER = 5,  /* qjoule-tracer and the process that reads it */
 };
 
+#define QJ_SERVER_NUMBER(name, NAME, number) QJ_SERVER_##NAME = number,
 enum qj_server_kind {
 	QJ_SERVER_NONE = 0,
-	QJ_SERVER_MYSQL = 1, /* MySQL and MariaDB: the same wire protocol */
-	QJ_SERVER_POSTGRES = 2,
-	QJ_SERVER_REDIS = 3,
-	QJ_SERVER_MONGODB = 4,
-	QJ_SERVER_CASSANDRA = 5,
-	QJ_SERVER_VOLTDB = 6,
-	QJ_SERVER_GENERIC = 15, /* any other: no protocol, so no queries; CPU time by thread */
+	QJ_SERVERS(QJ_SERVER_NUMBER)
 };
+#undef QJ_SERVER_NUMBER
 
 enum qj_rung {
 	QJ_RUNG_NONE = 0,
@@ -130,20 +128,14 @@ enum qj_session_event {
 	QJ_SESSION_APPLICATION = 8, /* what its application calls itself follows */
 };
 
+/* The language of a text. Beside the servers' own there is one that is no server's. */
+#define QJ_DIALECT_NUMBER(name, NAME, number) QJ_DIALECT_##NAME = number,
 enum qj_dialect {
-	QJ_DIALECT_MYSQL = 1,
-	QJ_DIALECT_POSTGRES = 2,
-	QJ_DIALECT_REDIS = 3,
-	QJ_DIALECT_MONGODB = 4,
-	QJ_DIALECT_CQL = 5,
-	QJ_DIALECT_CQL_ID = 7,	  /* 16 bytes: id of a statement prepared before */
-	QJ_DIALECT_CQL_BATCH = 8, /* struct qj_cql_batch */
-	QJ_DIALECT_VOLTDB = 6,	  /* names of procedures */
+	QJ_DIALECTS(QJ_DIALECT_NUMBER)
 	QJ_DIALECT_TAGS = 9, /* key='value',...: of all queries whose `tags` is in place of a shape;
 			      * if `single`, of the query whose id is there */
-	QJ_DIALECT_ATTRIBUTES = 10, /* such tags as MySQL's query attributes, from their count on */
-	QJ_DIALECT_PAYLOAD = 11,    /* such tags as entries of CQL's custom payload */
 };
+#undef QJ_DIALECT_NUMBER
 
 /* ---- records ------------------------------------------------------------------------------ */
 

@@ -7,6 +7,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from registry_library import registry_include
+
 ROOT = Path(__file__).resolve().parents[1]
 _FLAGS = ("-Wall", "-Wextra", "-Werror", "-Ibpf", "-shared", "-fPIC")
 
@@ -19,6 +21,7 @@ def compiled(*sources: str, compiler: str = "cc", flags: tuple[str, ...] = ("-O1
     """
     with tempfile.TemporaryDirectory() as directory:
         library = Path(directory) / "library.so"
-        command = [compiler, *_FLAGS, *flags, *sources, "-o", str(library)]
+        registry = registry_include(Path(directory))
+        command = [compiler, *_FLAGS, registry, *flags, *sources, "-o", str(library)]
         subprocess.run(command, cwd=ROOT, check=True)
         return ctypes.CDLL(str(library))

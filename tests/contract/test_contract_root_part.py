@@ -14,6 +14,7 @@ import pytest
 
 from qjoule.root_part import protocol
 from qjoule.root_part.protocol import Kind, Opened, What
+from registry_library import registry_include
 
 TREE = Path(__file__).parents[2]
 HEADER = TREE / "tracer" / "root" / "protocol.h"
@@ -33,8 +34,9 @@ def compiled(tmp_path: Path, lines: list[str]) -> list[int]:
         "#include <stddef.h>\n#include <stdio.h>\n"
         f'#include "{HEADER}"\nint main(void) {{ {prints} return 0; }}\n'
     )
+    include = [f"-I{TREE / 'bpf'}", registry_include(tmp_path)]
     subprocess.run(
-        ["gcc", "-std=gnu11", f"-I{TREE / 'bpf'}", "-xc", "-", "-o", program],
+        ["gcc", "-std=gnu11", *include, "-xc", "-", "-o", program],
         input=source,
         text=True,
         check=True,

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 from qjoule import contract
+from qjoule.servers import registry
+from registry_library import registry_include
 
 HEADER = Path(__file__).parents[2] / "bpf" / "qjoule.h"
 
@@ -38,18 +40,24 @@ STRUCTS = {
 #: enum name: (prefix of its constants, the Python enum, constants that are not members)
 ENUMS = {
     "qj_owner_kind": ("QJ_OWNER_", contract.OwnerKind, ()),
-    "qj_server_kind": ("QJ_SERVER_", contract.ServerKind, ()),
     "qj_rung": ("QJ_RUNG_", contract.Rung, ()),
     "qj_command": ("QJ_COMMAND_", contract.Command, ()),
     "qj_query_flag": ("QJ_QUERY_", contract.QueryFlag, ()),
     "qj_loss": ("QJ_LOSS_", contract.Loss, ("QJ_LOSS_MAX",)),
     "qj_task_event": ("QJ_TASK_", contract.TaskEvent, ()),
     "qj_session_event": ("QJ_SESSION_", contract.SessionEvent, ()),
-    "qj_dialect": ("QJ_DIALECT_", contract.Dialect, ()),
     "qj_grade": ("QJ_GRADE_", contract.Grade, ()),
     "qj_domain_kind": ("QJ_DOMAIN_", contract.DomainKind, ()),
     "qj_mode": ("QJ_MODE_", contract.Mode, ()),
     "qj_block_kind": ("QJ_BLOCK_", contract.Block, ()),
+}
+#: Enums that are made of the registry of servers: (prefix, numbers by the registry's names).
+REGISTERED = {
+    "qj_server_kind": (
+        "QJ_SERVER_",
+        {"none": 0} | {s.name: s.kind for s in registry.servers().values() if not s.of},
+    ),
+    "qj_dialect": ("QJ_DIALECT_", dict(registry.dialects())),
 }
 CONSTANTS = {
     "QJ_CONTRACT_VERSION": contract.CONTRACT_VERSION,
@@ -78,6 +86,12 @@ def c_enums() -> dict[str, list[str]]:
     return {name: re.findall(r"(\w+)\s*=", body) for name, body in found}
 
 
+def registered_constants(enum: str) -> dict[str, int]:
+    """Constants of an enum that is made of the registry, with what they should be."""
+    prefix, numbers = REGISTERED[enum]
+    return {prefix + name.upper().replace("-", "_"): n for name, n in numbers.items()}
+
+
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What a C compiler says: {"struct": [size, {field: [offset, size]}], "CONSTANT": value}."""
@@ -93,7 +107,12 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
                 f"sizeof(((struct {name} *)0)->{field}));"
             )
         lines.append('printf("}],\\n");')
-    for name in [name for names in c_enums().values() for name in names] + list(CONSTANTS):
+    registered = [constant for name in REGISTERED for constant in registered_constants(name)]
+    for name in [
+        *(name for enum, names in c_enums().items() if enum not in REGISTERED for name in names),
+        *registered,
+        *CONSTANTS,
+    ]:
         lines.append(f'printf("\\"{name}\\": %lld,\\n", (long long){name});')
     body = "\n".join(lines)
     program = (
@@ -103,7 +122,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     )
     folder = tmp_path_factory.mktemp("contract")
     (folder / "sizes.c").write_text(program)
-    flags = ["-Wall", "-Wextra", "-Werror", "-std=gnu11"]
+    flags = ["-Wall", "-Wextra", "-Werror", "-std=gnu11", registry_include(folder)]
     subprocess.run(
         [compiler, *flags, "-o", folder / "sizes", folder / "sizes.c"], check=True, timeout=60
     )
@@ -134,7 +153,7 @@ def test_struct_and_dtype_agree(name: str, compiled: dict[str, Any]) -> None:
 
 
 def test_every_enum_is_known_on_both_sides() -> None:
-    assert set(c_enums()) == set(ENUMS)
+    assert set(c_enums()) == set(ENUMS) | set(REGISTERED)
 
 
 @pytest.mark.parametrize("name", sorted(ENUMS))
@@ -146,6 +165,13 @@ def test_enum_values_agree(name: str, compiled: dict[str, Any]) -> None:
         if constant not in others
     }
     assert {member.name: member.value for member in enum} == theirs
+
+
+@pytest.mark.parametrize("name", sorted(REGISTERED))
+def test_numbers_of_the_registry_agree(name: str, compiled: dict[str, Any]) -> None:
+    expected = registered_constants(name)
+    assert {constant: compiled[constant] for constant in expected} == expected
+    assert set(c_enums()[name]) <= set(expected)  # the header itself names no server
 
 
 def test_loss_max_is_one_past_the_last_cause(compiled: dict[str, Any]) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 
 from qjoule.contract import DomainKind
+from registry_library import registry_include
 from temporary import for_all_users
 
 HERE = Path(__file__).parent
@@ -40,7 +41,15 @@ def build(*, sanitized: bool = True) -> Path:
         [
             *("gcc", "-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror"),
             *(SANITIZE if sanitized else ("-O2",)),
-            *(f"-I{TREE / 'bpf'}", f"-I{tracer}", "-o", str(program), *map(str, sources), "-lm"),
+            *(
+                f"-I{TREE / 'bpf'}",
+                registry_include(folder),
+                f"-I{tracer}",
+                "-o",
+                str(program),
+                *map(str, sources),
+                "-lm",
+            ),
         ],
         check=True,
         capture_output=True,

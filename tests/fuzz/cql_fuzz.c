@@ -3,8 +3,8 @@
  * A connection's bytes in one read and in many tell the same requests, as long as they are CQL; and
  * whatever they are, nothing beyond them is read.
  *
- *	clang -g -O1 -fsanitize=fuzzer,address,undefined -Ibpf -Itests/fuzz tests/fuzz/cql_fuzz.c \
- *		-o cql_fuzz
+ *	clang -g -O1 -fsanitize=fuzzer,address,undefined -Ibpf -Ibuild/bpf -Itests/fuzz \
+ *		tests/fuzz/cql_fuzz.c -o cql_fuzz
  *	./cql_fuzz -max_total_time=60 -max_len=4096 -dict=tests/fuzz/cql_fuzz.dict
  */
 #include "cql_host.h"

@@ -5,8 +5,8 @@
  * depends on where it was cut. Build and run:
  *
  *	clang -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
- *	    -Itests/fuzz/host -Ibpf tests/fuzz/redis_wire_fuzz.c tests/fuzz/redis_wire_host.c \
- *	    -o redis_wire_fuzz
+ *	    -Itests/fuzz/host -Ibpf -Ibuild/bpf tests/fuzz/redis_wire_fuzz.c \
+ *	    tests/fuzz/redis_wire_host.c -o redis_wire_fuzz
  *	./redis_wire_fuzz -max_total_time=600 -max_len=400 -len_control=0
  *
  * The input is a list of steps: a byte that says which, then what it needs.

@@ -5,7 +5,8 @@
  * run:
  *
  *	clang -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
- *	    -Itests/fuzz/host -Ibpf tests/fuzz/wire_fuzz.c tests/fuzz/wire_host.c -o wire_fuzz
+ *	    -Itests/fuzz/host -Ibpf -Ibuild/bpf tests/fuzz/wire_fuzz.c \
+ *	    tests/fuzz/wire_host.c -o wire_fuzz
  *	./wire_fuzz -max_total_time=600 -max_len=4096
  *
  * The input is a list of steps: a byte that says which, then what it needs.

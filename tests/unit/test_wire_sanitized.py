@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from host_library import ROOT
+from registry_library import registry_include
 
 
 @pytest.mark.parametrize(
@@ -20,7 +21,7 @@ def test_a_fuzzer_finds_no_fault(sources: tuple[str, ...], runs: int, tmp_path: 
     program = tmp_path / "fuzz"
     files = [str(ROOT / "tests/fuzz" / name) for name in sources]
     sanitize = ["-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all"]
-    include = [f"-I{ROOT / 'tests/fuzz/host'}", f"-I{ROOT / 'bpf'}"]
+    include = [f"-I{ROOT / 'tests/fuzz/host'}", f"-I{ROOT / 'bpf'}", registry_include(tmp_path)]
     build = ["clang", "-g", "-O1", *sanitize, *include, *files, "-o", str(program)]
     subprocess.run(build, check=True, capture_output=True)
     run = [str(program), f"-runs={runs}", "-max_len=1024", "-seed=1"]
