@@ -281,7 +281,11 @@ struct qj_cpu_time {
 	__u32 reserved;
 };
 
-/* Live view: the sums of one owner in one package between two energy readings. */
+/*
+ * Live view: the sums of one owner in one package over one window. Of a measured counter a window
+ * ends half the counter's period before the reading that is about it: what is read was drawn until
+ * then. The last window of a stream ends at its reading.
+ */
 struct qj_aggregate {
 	__u64 t0_ns;
 	__u64 t1_ns;

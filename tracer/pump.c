@@ -18,6 +18,8 @@
 #define TICKS_NS      (25 * MS)
 #define PENDING_BYTES (1u << 20) /* written before the flush is due */
 #define TRACER_CPU    UINT32_MAX
+/* Of counters that do not say how often they move: RAPL's. */
+#define COUNTER_PERIOD_NS MS
 
 struct pump {
 	struct probes *probes;
@@ -31,6 +33,7 @@ struct pump {
 	struct ring_buffer *rings;
 	uint64_t flushed_ns;
 	uint64_t window_ns; /* when the last window ended */
+	uint64_t lag_ns;    /* how long before a reading a window of sums ends */
 	uint64_t energy_failures;
 	uint64_t energy_failures_sent;
 	uint32_t loss_sent[QJ_MAX_CPUS][QJ_LOSS_SLOTS];
@@ -106,6 +109,25 @@ static int take_records(struct pump *pump, uint64_t t_ns)
 	return err < 0 ? err : 0;
 }
 
+/*
+ * A measured counter shows what was drawn up to its last update: half a period before it is read,
+ * on average. Recorded windows are shifted by that afterwards (qjoule.engine.accounts.lag_ns); sums
+ * must end there to begin with. At most half a window, so that the next one begins in time.
+ */
+static uint64_t lag_of(const struct energy_source *energy, uint64_t window_ns)
+{
+	uint64_t longest = 0;
+
+	if (energy->grade != QJ_GRADE_MEASURED)
+		return 0;
+	for (unsigned i = 0; i < energy->domain_count; i++)
+		if (energy->domains[i].period_ns > longest)
+			longest = energy->domains[i].period_ns;
+	if (!longest)
+		longest = COUNTER_PERIOD_NS;
+	return longest < window_ns ? longest / 2 : window_ns / 2;
+}
+
 struct pump *pump_new(struct probes *probes, struct energy_source *energy, struct stream *stream,
 		      const struct options *options, const struct qj_cpu *cpus, unsigned cpu_count)
 {
@@ -119,6 +141,7 @@ struct pump *pump_new(struct probes *probes, struct energy_source *energy, struc
 	pump->options = options;
 	pump->cpus = cpus;
 	pump->cpu_count = cpu_count;
+	pump->lag_ns = lag_of(energy, options->window_ms * MS);
 	for (unsigned i = 0; i < probes->ring_count; i++) {
 		if (!pump->rings)
 			pump->rings =
@@ -181,7 +204,7 @@ int pump_hello(struct pump *pump, const char *energy_reason)
 	return stream_write(pump->stream, hello.t_ns, 0, false);
 }
 
-/* Returns the moment of the reading: where one window ends and the next begins. */
+/* Returns the moment of the reading: where one recorded window ends and the next begins. */
 static uint64_t read_energy(struct pump *pump)
 {
 	struct qj_energy readings[ENERGY_MAX_DOMAINS];
@@ -236,18 +259,30 @@ static int flush(struct pump *pump, uint64_t t_ns)
 	return stream_write(pump->stream, t_ns, t_ns > open_ns ? t_ns - open_ns : 0, false);
 }
 
+/* Ends the window of sums, and reads what was drawn until then as soon as counters show it. */
+static int sum_window(struct pump *pump, uint64_t *t_ns)
+{
+	*t_ns = now_ns(CLOCK_MONOTONIC);
+	sums_next_window(pump->sums, *t_ns);
+	sleep_ns(pump->lag_ns);
+	read_energy(pump);
+	if (pump->lag_ns < TICKS_NS)
+		sleep_ns(TICKS_NS - pump->lag_ns);
+	return sums_drain(pump->sums, pump->window_ns, *t_ns);
+}
+
 int pump_window(struct pump *pump)
 {
-	uint64_t t_ns = read_energy(pump);
+	uint64_t t_ns;
 	bool due;
 	int err;
 
 	if (pump->sums) {
-		sums_next_window(pump->sums, t_ns);
-		sleep_ns(TICKS_NS);
-		err = sums_drain(pump->sums, pump->window_ns, t_ns);
+		err = sum_window(pump, &t_ns);
 		if (err)
 			return err;
+	} else {
+		t_ns = read_energy(pump);
 	}
 	pump->window_ns = t_ns;
 	due = pump->sums || t_ns - pump->flushed_ns >= pump->options->flush_ms * MS;

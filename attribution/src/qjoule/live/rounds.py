@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -27,19 +27,27 @@ class Chunk:
 class Rounds:
     """Collects ENERGY, AGGREGATE and LOSS blocks; `take` hands out the windows that are whole.
 
+    Windows are bounded as the kernel's sums over them are: `lag_ns` before the readings, for that
+    is when what they show was drawn. A reading that came later after its sums is less certain by
+    the difference.
+
     A window's sums come after the reading that ends it, and before the next one. So a round of
     readings is the last boundary only once the next has begun.
     """
 
-    def __init__(self, series: dict[int, Series], machine: Machine, begin_ns: int) -> None:
+    def __init__(
+        self, series: dict[int, Series], machine: Machine, begin_ns: int, lag_ns: int = 0
+    ) -> None:
         self.series = tuple(series.values())
         self._number = {domain: index for index, domain in enumerate(series)}
         self._machine = machine
+        self._lag_ns = lag_ns
         self._begin_ns: int | None = begin_ns
         self._energy: list[Records] = []
         self._aggregates: list[Records] = []
         self._calls: list[Records] = []
         self._taken_ns = begin_ns  #: windows up to here have been handed out
+        self._off_ns = 0  #: how far the sums' end was from where it should be, there
         self._lost: dict[int, int] = {}
         self._new_loss: list[tuple[int, int, int]] = []  #: (t_ns, cpu, lost since)
         self._packages = dict(
@@ -109,7 +117,36 @@ class Rounds:
             half_width_ns=taken["half_width_ns"].astype(np.int64),
             series=np.array([self._number[d] for d in taken["domain"].tolist()], np.int64),
         )
-        return window_energy(found, self.series, begin_ns)
+        energy = window_energy(found, self.series, begin_ns)
+        return self._as_summed(energy, begin_ns is None, everything)
+
+    def _as_summed(self, energy: WindowEnergy, goes_on: bool, ends: bool) -> WindowEnergy:
+        """Windows between readings, bounded by the kernel's sums over them.
+
+        `goes_on`: the first boundary is the last of the windows before; `ends`: the last one is the
+        stream's, which is not shifted (as `as_counted` does with a trace).
+        """
+        read_ns = energy.boundaries_ns
+        if len(read_ns) < 2:
+            return energy
+        drawn_ns = read_ns[1:] - self._lag_ns
+        sums = _joined(self._aggregates, AGGREGATE)
+        times = np.unique(np.concatenate([sums["t0_ns"], sums["t1_ns"]])).astype(np.int64)
+        before = np.searchsorted(times, read_ns[1:], "right") - 1
+        summed_ns = np.append(times, np.iinfo(np.int64).min)[before]
+        # Where nothing ran there are no sums, and the boundary is where it should be.
+        expected_ns = np.append(drawn_ns[:-1], read_ns[-1:] if ends else drawn_ns[-1:])
+        absent = summed_ns <= read_ns[:-1]
+        summed_ns = np.where(absent, np.maximum(expected_ns, read_ns[:-1] + 1), summed_ns)
+        off_ns = np.minimum(np.abs(drawn_ns - summed_ns), np.abs(expected_ns - summed_ns))
+        off_ns = np.append(self._off_ns if goes_on else 0, off_ns)
+        first_ns = self._taken_ns if goes_on else int(read_ns[0])
+        self._off_ns = int(off_ns[-1])
+        return replace(
+            energy,
+            boundaries_ns=np.append(first_ns, summed_ns),
+            half_width_ns=energy.half_width_ns + np.maximum(off_ns[:-1], off_ns[1:]),
+        )
 
     def _take_times(self, everything: bool) -> WindowEnergy | None:
         """Windows without energy, from the sums' own times."""

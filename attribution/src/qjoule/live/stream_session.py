@@ -9,7 +9,7 @@ import numpy as np
 
 from qjoule.contract import COUNTER_NAMES, Block, Grade, Loss
 from qjoule.engine import tables
-from qjoule.engine.accounts import Accounts
+from qjoule.engine.accounts import Accounts, lag_ns
 from qjoule.engine.live import from_aggregates
 from qjoule.engine.live_groups import GROUPS, TAG, identities
 from qjoule.engine.selection import EVERYTHING, Selection
@@ -101,7 +101,7 @@ class StreamSession:
             index: Series(domain.package, domain.name, domain.unit_j, domain.range or 0)
             for index, domain in head.domains.items()
         }
-        self._rounds = Rounds(series, self._machine, self._begin_ns)
+        self._rounds = Rounds(series, self._machine, self._begin_ns, lag_ns(self._meta))
         self._accounts = Accounts.of(
             self._meta,
             self._rounds.series,
