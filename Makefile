@@ -14,7 +14,8 @@ CC     := gcc
 BPF_SOURCES  := $(wildcard bpf/core/maps.bpf.c) $(sort $(filter-out %/maps.bpf.c,$(wildcard bpf/core/*.bpf.c))) \
                 $(sort $(filter-out bpf/core/%,$(wildcard bpf/*/*.bpf.c)))
 REGISTRY     := $(addprefix attribution/src/qjoule/servers/,registry.toml registry.py registry_header.py)
-BPF_HEADERS  := $(wildcard bpf/*.h bpf/*/*.h) $(BUILD)/bpf/registry.h
+REGISTRY_HEADERS := $(addprefix $(BUILD)/bpf/,registry.h server_threads.h server_hooks.h)
+BPF_HEADERS  := $(wildcard bpf/*.h bpf/*/*.h) $(REGISTRY_HEADERS)
 BPF_OBJECTS  := $(BPF_SOURCES:bpf/%.bpf.c=$(BUILD)/bpf/%.bpf.o)
 BPF_ARCH     := $(shell uname -m | sed 's/x86_64/x86/; s/aarch64/arm64/')
 BPF_FLAGS    := -g -O2 -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_ARCH) -Wall -Wextra \
@@ -78,10 +79,9 @@ $(BUILD)/bpf/vmlinux.h: | $(BUILD)/installed
 	mv $@.new $@
 
 # The servers of the registry, as C.
-$(BUILD)/bpf/registry.h: $(REGISTRY)
+$(REGISTRY_HEADERS) &: $(REGISTRY)
 	@mkdir -p $(@D)
-	PYTHONPATH=attribution/src $(PYTHON) -B -m qjoule.servers.registry_header >$@.new
-	mv $@.new $@
+	PYTHONPATH=attribution/src $(PYTHON) -B -m qjoule.servers.registry_header $(@D)
 
 $(BUILD)/bpf/%.bpf.o: bpf/%.bpf.c $(BPF_HEADERS) $(BUILD)/bpf/vmlinux.h
 	@mkdir -p $(@D)

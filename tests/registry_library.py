@@ -1,14 +1,15 @@
-"""The registry's C header for tests that compile headers of bpf/, so that they need no build."""
+"""The registry's C headers for tests that compile headers of bpf/, so that they need no build."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from qjoule.servers.registry import load
-from qjoule.servers.registry_header import header
+from qjoule.servers.registry_header import headers
 
 
 def registry_include(directory: Path) -> str:
-    """Writes ``registry.h`` into this directory; the compiler's option that finds it there."""
-    (directory / "registry.h").write_text(header(load()))
+    """Writes the headers into this directory; the compiler's option that finds them there."""
+    for name, text in headers(load()).items():
+        (directory / name).write_text(text)
     return f"-I{directory}"

@@ -42,6 +42,7 @@ rungs = ["socket", "symbol"]
 dialects = { alpha = 200, alpha-id = 201 }
 roles = ["alpha-begin", "alpha-end"]
 hooks = ["switched"]
+thread = true
 facts = { port = 65535, text-start = 7 }
 programs = { on_alpha = ["socket"] }
 maps = { alpha_texts = ["socket", "symbol"] }
@@ -137,6 +138,7 @@ def test_a_good_table(tmp_path: Path) -> None:
         ('"alpha-end"', '"beta-end"', "alpha: role 'beta-end' is not alpha-... in lower case"),
         ('"alpha-end"', '"alpha-"', "alpha: role 'alpha-' is not alpha-... in lower case"),
         ('"alpha-end"', '"alpha-a\\"b"', "alpha: role 'alpha-a\"b' is not alpha-..."),
+        ("thread = true", "thread = 1", "alpha: 'thread' is neither true nor false"),
         ('"switched"', '"skipped"', "alpha: 'skipped' of 'hooks' is none of switched,"),
         ("port = 65535", "port = 0", "alpha: 'port' is no number from 1 to"),
         ("port = 65535", "port = 0x8000000000000000", "alpha: 'port' is no number from 1 to"),
@@ -175,7 +177,8 @@ def test_what_is_no_table_at_all(tmp_path: Path) -> None:
 
 
 def test_the_header_has_a_list_of_each_kind(tmp_path: Path) -> None:
-    text = registry_header.header(registry.load(table(tmp_path, GOOD)))
+    made = registry_header.headers(registry.load(table(tmp_path, GOOD)))
+    text = made["registry.h"]
     flat = text.replace(" \\\n\t", " ")
     assert "#define QJ_SERVERS(X) X(alpha, ALPHA, 20) X(gamma, GAMMA, 21)\n" in flat
     assert "#define QJ_DIALECTS(X) X(alpha, ALPHA, 200) X(alpha_id, ALPHA_ID, 201)\n" in flat
@@ -194,6 +197,14 @@ def test_the_header_has_a_list_of_each_kind(tmp_path: Path) -> None:
     assert 'X(QJ_SERVER_ALPHA, QJ_ALPHA_TEXT_START, "text-start", 0x7ULL)\n' in flat
 
 
+def test_headers_include_what_a_server_has_for_the_core(tmp_path: Path) -> None:
+    made = registry_header.headers(registry.load(table(tmp_path, GOOD)))
+    assert '#include "alpha/thread.h"\n' in made["server_threads.h"]
+    assert "#define QJ_THREADS(X) \\\n\tX(alpha, ALPHA)\n" in made["server_threads.h"]
+    assert '#include "alpha/hooks.bpf.h"\n' in made["server_hooks.h"]
+    assert not any("gamma/" in text or "beta/" in text for text in made.values())
+
+
 def _made(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "qjoule.servers.registry_header", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
@@ -201,13 +212,15 @@ def _made(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_build_fails_with_the_name_of_what_is_wrong(tmp_path: Path) -> None:
     bad = table(tmp_path, GOOD.replace("kind = 21", "kind = 20"))
-    done = _made(str(bad))
+    done = _made(str(tmp_path), str(bad))
     assert (done.returncode, done.stdout) == (1, "")
+    assert list(tmp_path.glob("*.h")) == []
     assert done.stderr == "registry.toml: gamma: alpha has kind 20\n"
 
 
-def test_the_build_makes_the_header_of_the_table_beside_it() -> None:
-    done = _made()
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == registry_header.header(registry.load())
-    assert _made("one", "two").returncode == 2
+def test_the_build_makes_the_headers_of_the_table_beside_it(tmp_path: Path) -> None:
+    done = _made(str(tmp_path))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    found = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert found == registry_header.headers(registry.load())
+    assert _made().returncode == _made("1", "2", "3").returncode == 2

@@ -1,7 +1,7 @@
-"""The registry of servers, `registry.toml`: read, checked, and looked things up in.
+"""The registry of servers, `registry.toml`: read, checked and looked up.
 
 A mistake in it is one line with the server's name. Needs the standard library alone, because
-`registry_header` makes the C header of it before anything is installed.
+`registry_header` makes C headers of it before anything is installed.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ class Server:
     dialects: Mapping[str, int]
     roles: tuple[str, ...]
     hooks: tuple[str, ...]
+    thread: bool
     facts: Mapping[str, int]  #: the largest that each may be
     programs: Mapping[str, tuple[str, ...]]
     maps: Mapping[str, tuple[str, ...]]
@@ -169,6 +170,7 @@ def _server(name: str, table: dict[str, Any]) -> Server:
         dialects=_numbers(name, "dialects", table.get("dialects", {}), _DIALECT_MAX),
         roles=_roles(name, table),
         hooks=_words(name, "hooks", table.get("hooks", []), HOOKS),
+        thread=_is_true(name, table.get("thread", False)),
         facts=_numbers(name, "facts", table.get("facts", {}), _FACT_MAX),
         programs=_by_rung(name, "programs", table, rungs),
         maps=_by_rung(name, "maps", table, rungs),
@@ -183,6 +185,12 @@ def _roles(name: str, table: dict[str, Any]) -> tuple[str, ...]:
         if not role.startswith(f"{name}-") or not _DASHED.fullmatch(role):
             raise RegistryError(f"{name}: role '{role}' is not {name}-... in lower case")
     return roles
+
+
+def _is_true(name: str, value: object) -> bool:
+    if type(value) is not bool:
+        raise RegistryError(f"{name}: 'thread' is neither true nor false")
+    return value
 
 
 def _number(name: str, what: str, value: object, least: int, most: int) -> int:

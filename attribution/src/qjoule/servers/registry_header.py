@@ -1,30 +1,56 @@
-"""The registry of servers as a C header: what the BPF programs, tracer and root part include.
+"""The registry of servers as C headers: what the BPF programs, tracer and root part include.
 
 The Makefile runs it with the system's Python, before anything is installed:
 
-    PYTHONPATH=attribution/src python3 -m qjoule.servers.registry_header >build/bpf/registry.h
+    PYTHONPATH=attribution/src python3 -m qjoule.servers.registry_header build/bpf
 
-The header has X-macro lists, so that tables and enums of all servers are made where they are used,
-and an enum of each server's facts.
+`registry.h` has X-macro lists, so that tables and enums of all servers are made where they are
+used, and an enum of each server's facts. `server_threads.h` and `server_hooks.h` include what the
+servers have for the core of the BPF programs.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from qjoule.servers.registry import HOOKS, TABLE, RegistryError, Server, c_name, load
 
 
-def header(all_servers: Iterable[Server]) -> str:
-    """The C header: X-macro lists, and an enum of each server's facts."""
+def headers(all_servers: Iterable[Server]) -> Mapping[str, str]:
+    """The C headers, by their file's name."""
     servers = tuple(server for server in all_servers if not server.of)
-    lines = [
+    with_thread = tuple(server for server in servers if server.thread)
+    with_hooks = tuple(server for server in servers if server.hooks)
+    return {
+        "registry.h": _guarded("QJ_REGISTRY_H", _registry(servers)),
+        "server_threads.h": _guarded(
+            "QJ_SERVER_THREADS_H",
+            [
+                *(f'#include "{server.name}/thread.h"' for server in with_thread),
+                *_list("QJ_THREADS", "name, NAME", list(map(_names, with_thread))),
+            ],
+        ),
+        "server_hooks.h": _guarded(
+            "QJ_SERVER_HOOKS_H",
+            [f'#include "{server.name}/hooks.bpf.h"' for server in with_hooks],
+        ),
+    }
+
+
+def _guarded(guard: str, lines: list[str]) -> str:
+    head = [
         "/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */",
         "/* Made of registry.toml by qjoule.servers.registry_header. */",
-        "#ifndef QJ_REGISTRY_H",
-        "#define QJ_REGISTRY_H",
+        f"#ifndef {guard}",
+        f"#define {guard}",
+    ]
+    return "\n".join([*head, "", *lines, "", f"#endif /* {guard} */", ""])
+
+
+def _registry(servers: tuple[Server, ...]) -> list[str]:
+    lines = [
         *_list("QJ_SERVERS", "name, NAME, number", [f"{_names(s)}, {s.kind}" for s in servers]),
         *_list(
             "QJ_DIALECTS",
@@ -53,8 +79,7 @@ def header(all_servers: Iterable[Server]) -> str:
     for hook in HOOKS:
         having = [_names(server) for server in servers if hook in server.hooks]
         lines += _list(f"QJ_HOOKS_{hook.upper()}", "name, NAME", having)
-    lines += _facts(servers)
-    return "\n".join([*lines, "", "#endif /* QJ_REGISTRY_H */", ""])
+    return [*lines, *_facts(servers)]
 
 
 def _names(server: Server) -> str:
@@ -100,15 +125,17 @@ def _facts(servers: tuple[Server, ...]) -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Prints the header of the table that is named, by default of qjoule's own."""
-    if len(arguments) > 1:
-        print("usage: python3 -m qjoule.servers.registry_header [registry.toml]", file=sys.stderr)
+    """Writes the headers of a table, by default of qjoule's own, into a directory."""
+    if len(arguments) not in (1, 2):
+        print("usage: registry_header DIRECTORY [registry.toml]", file=sys.stderr)
         return 2
     try:
-        sys.stdout.write(header(load(Path(arguments[0]) if arguments else TABLE)))
+        made = headers(load(Path(arguments[1]) if arguments[1:] else TABLE))
     except RegistryError as error:
         print(f"registry.toml: {error}", file=sys.stderr)
         return 1
+    for name, text in made.items():
+        (Path(arguments[0]) / name).write_text(text, encoding="utf-8")
     return 0
 
 
