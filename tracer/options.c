@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "counter_options.h"
+#include "energy/energy.h"
 #include "plan_options.h"
 #include "topology.h"
 
@@ -19,8 +20,8 @@ static const char usage[] =
     "  --window-ms N                 between two readings of the energy counters (20)\n"
     "  --flush-ms N                  between two writes to the stream (200)\n"
     "  --ring-mb N                   memory of all ring buffers together (8)\n"
-    "  --energy SPEC                 auto, none, powercap[:ROOT], perf[:SYSFS], host:ROOT,\n"
-    "                                estimated:W0,W10,W50,W100, replay:FILE\n"
+    "  --energy SPEC                 auto, or one of --energy-sources\n"
+    "  --energy-sources              list them: name, grade, whether auto tries it, its spec\n"
     "  --host-root DIR               for auto: a powercap-like tree given by the hypervisor\n"
     "  --curve W0,W10,W50,W100       for auto: package watts at these loads, the last resort\n"
     "  --curve-label TEXT            where the curve is from\n"
@@ -99,6 +100,7 @@ enum {
 	OPT_CONTROL_FD,
 	OPT_ROOT,
 	OPT_VERBOSE,
+	OPT_ENERGY_SOURCES,
 	OPT_HELP,
 };
 
@@ -129,6 +131,7 @@ static const struct option long_options[] = {
     {"control-fd", required_argument, NULL, OPT_CONTROL_FD},
     {"root", required_argument, NULL, OPT_ROOT},
     {"verbose", no_argument, NULL, OPT_VERBOSE},
+    {"energy-sources", no_argument, NULL, OPT_ENERGY_SOURCES},
     {"help", no_argument, NULL, OPT_HELP},
     {NULL, 0, NULL, 0},
 };
@@ -238,6 +241,10 @@ int options_parse(struct options *o, int argc, char **argv)
 
 	opterr = 0;
 	while (index = 0, (option = getopt_long(argc, argv, ":", long_options, &index)) != -1) {
+		if (option == OPT_ENERGY_SOURCES) {
+			energy_list(stdout);
+			exit(0);
+		}
 		if (option == OPT_HELP) {
 			fputs(usage, stdout);
 			exit(0);

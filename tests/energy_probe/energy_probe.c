@@ -4,7 +4,7 @@
  *
  *   energy_probe SPEC CPUS [key=value ...]
  *
- * CPUS is "cpu:package,cpu:package". Keys: powercap_root, perf_sysfs, host_root, curve,
+ * CPUS is "cpu:package,cpu:package". Keys: powercap_root, perf_sysfs, hwmon_root, host_root, curve,
  * curve_label, why_bytes, busy (no: no clock). Commands on standard input, one a line:
  *   read       one reading of every domain
  *   busy NS    what the clock of busy time says from now on
@@ -54,6 +54,7 @@ static unsigned parse_cpus(const char *text, struct qj_cpu *cpus)
 
 	while (count < MAX_CPUS &&
 	       sscanf(text, "%u:%u%n", &cpus[count].cpu, &cpus[count].package, &used) == 2) {
+		cpus[count].sibling = cpus[count].cpu;
 		count++;
 		text += used + (text[used] == ',');
 	}
@@ -181,6 +182,9 @@ int main(int argc, char **argv)
 	env.cpu_count = parse_cpus(argv[2], cpus);
 	env.powercap_root = option(argc, argv, "powercap_root");
 	env.perf_sysfs = option(argc, argv, "perf_sysfs");
+	env.hwmon_root = option(argc, argv, "hwmon_root");
+	if (!env.hwmon_root)
+		env.hwmon_root = "/nonexistent";
 	env.host_root = option(argc, argv, "host_root");
 	env.curve = option(argc, argv, "curve");
 	env.curve_label = option(argc, argv, "curve_label");

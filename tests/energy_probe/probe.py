@@ -191,6 +191,15 @@ def zone(
     return write(root / directory / "energy_uj", f"{energy_uj}\n")
 
 
+def chip(root: Path, number: int, name: str, **files: int | str) -> Path:
+    """A chip of hwmon, and its directory."""
+    folder = root / f"hwmon{number}"
+    write(folder / "name", f"{name}\n")
+    for file, text in files.items():
+        write(folder / file, f"{text}\n")
+    return folder
+
+
 def pmu(root: Path, cpumask: str, events: dict[str, str], pmu_type: int | str = 1) -> Path:
     """A PMU in sysfs. Type 1 is the kernel's software PMU, so that the events really open."""
     write(root / "type", f"{pmu_type}\n")

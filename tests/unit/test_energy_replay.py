@@ -69,7 +69,7 @@ def test_wraps_and_resets_are_played_as_they_are(tmp_path: Path) -> None:
         ("# nothing\n", "declares no domain"),
         (DOMAINS, "has no readings of package"),
         ("domain 0 package\n", "line 1 is not: domain PACKAGE NAME UNIT_J RANGE"),
-        ("domain 0 package 1e-6 0 0\n", "line 1 is not: domain"),
+        ("domain 0 package 1e-6 0 5 0\n", "line 1 is not: domain"),
         ("domain 0 package zero 0\n", "line 1 has a unit"),
         ("domain 0 package -1 0\n", "line 1 has a unit"),
         ("domain 0 package 1 -1\n", "line 1 has a range"),

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from energy_probe.probe import open_folder, pmu, write, zone
+from energy_probe.probe import chip, open_folder, pmu, write, zone
 from qjoule.machine import kernel
 from qjoule.machine.check import Check
 from qjoule.machine.counters import hardware_counters, try_event
-from qjoule.machine.sources import host_tree, perf_pmu, powercap_tree
+from qjoule.machine.sources import host_tree, hwmon_meters, perf_pmu, powercap_tree
 
 BTF = b"\x9f\xeb\x01\x00"
 
@@ -201,3 +201,13 @@ def test_every_check_of_this_machine() -> None:
     checks = {c.name: c for c in kernel.check_machine()}
     assert checks["kernel"].detail == os.uname().release
     assert checks["privileges"].ok is (os.geteuid() == 0)
+
+
+def test_meters_of_hwmon_have_a_line_only_where_there_are_some(tmp_path: Path) -> None:
+    root = tmp_path / "sys/class/hwmon"
+    chip(root, 0, "coretemp", temp1_input=41000)
+    chip(root, 1, "BAT0", power1_average=9_000_000)
+    assert hwmon_meters(tmp_path) is None
+    chip(root, 2, "power_meter", power1_average=250_000_000)
+    chip(root, 3, "amd_energy", energy1_input=1)
+    assert hwmon_meters(tmp_path) == Check("hwmon", True, "amd_energy, power_meter")

@@ -5,14 +5,8 @@
  * A source offers raw counters. Differences, modulo the range, and what a reset or a stopped
  * counter means are the model's business, so that a recorded trace can be judged again.
  *
- *   spec                              name       grade      domains
- *   none                              none       none       no domain at all
- *   powercap[:ROOT]                   powercap   measured   intel-rapl zones, AMD packages too
- *   perf[:SYSFS]                      perf       measured   events of the PMU `power`
- *   host:ROOT                         host       estimated  zones that a hypervisor gives its guest
- *   estimated:W0,W10,W50,W100[,DRAM]  estimated  estimated  package (and dram) by load
- *   replay:FILE                       replay     simulated  those of a recorded counter trace
- *   auto                              the first that opens of powercap, perf, host, estimated, none
+ * Each source is a file beside this one; registry.c lists them. A spec is NAME[:ARGUMENT], or
+ * `auto`: the first that opens of those that the registry has for it.
  *
  * Everything is opened by energy_open(), while there are still privileges: files of powercap are
  * mode 0400 and permission is checked at open. energy_read() then makes no system call but
@@ -23,6 +17,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "qjoule.h"
 
@@ -44,6 +39,7 @@ struct energy_env {
 	/* For `auto`; NULL: the system's tree, ... */
 	const char *powercap_root;
 	const char *perf_sysfs;
+	const char *hwmon_root;
 	/* ... or not considered. */
 	const char *host_root;
 	const char *curve;	 /* "W0,W10,W50,W100[,DRAM]" of `estimated` */
@@ -82,6 +78,9 @@ int energy_open(const char *spec, const struct energy_env *env, struct energy_so
  * out[i].status. Returns how many failed.
  */
 unsigned energy_read(struct energy_source *source, struct qj_energy *out);
+
+/* A line for each source: name, grade, "auto" or "named", how its spec is written; by tabs. */
+void energy_list(FILE *out);
 
 /* NULL is fine. */
 void energy_close(struct energy_source *source);

@@ -17,7 +17,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "source.h"
+#include "registry.h"
 
 #define NANOJOULE_J  1e-9
 #define CURVE_POINTS 4
@@ -192,7 +192,7 @@ static int add_packages(struct estimated_source *self, const struct energy_env *
 	return 0;
 }
 
-int energy_estimated_open(const char *curve, const struct energy_env *env,
+static int estimated_open(const char *curve, const struct energy_env *env,
 			  struct energy_source **out, struct energy_why *why)
 {
 	static const struct energy_ops ops = {.read = estimated_read, .close = estimated_close};
@@ -205,8 +205,6 @@ int energy_estimated_open(const char *curve, const struct energy_env *env,
 	if (!self)
 		return why_fail(why, -ENOMEM, "out of memory");
 	self->base.ops = &ops;
-	self->base.name = "estimated";
-	self->base.grade = QJ_GRADE_ESTIMATED;
 	self->env = env;
 	error = parse_curve(self, curve, why);
 	if (!error)
@@ -219,3 +217,16 @@ int energy_estimated_open(const char *curve, const struct energy_env *env,
 	*out = &self->base;
 	return 0;
 }
+
+static const char *estimated_auto(const struct energy_env *env)
+{
+	return env->curve;
+}
+
+const struct energy_kind energy_estimated = {
+    .name = "estimated",
+    .grade = QJ_GRADE_ESTIMATED,
+    .open = estimated_open,
+    .usage = "estimated:W0,W10,W50,W100[,DRAM]",
+    .auto_arg = estimated_auto,
+};

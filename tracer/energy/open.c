@@ -1,77 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /* Choosing an energy source by its spec, and the best one there is for `auto`. */
 #include <errno.h>
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
-#include "source.h"
-
-#define DEFAULT_POWERCAP   "/sys/class/powercap"
-#define DEFAULT_PERF_SYSFS "/sys/bus/event_source/devices/power"
+#include "registry.h"
 
 /* RAPL updates about every millisecond; psys in 1 J units may take several at low power. */
 #define PROOF_MS      100
 #define PROOF_STEP_MS 5
+/* Room for the names of all sources in a message. */
+#define NAMES_BYTES 160
 
-typedef int (*energy_opener)(const char *arg, const struct energy_env *env,
-			     struct energy_source **out, struct energy_why *why);
-
-static void none_read(struct energy_source *source, struct qj_energy *out)
+static int open_kind(const struct energy_kind *kind, const char *arg, const struct energy_env *env,
+		     struct energy_source **out, struct energy_why *why)
 {
-	(void)source;
-	(void)out;
-}
+	int error = kind->open(arg, env, out, why);
 
-static void none_close(struct energy_source *source)
-{
-	free(source);
-}
-
-static int none_open(const char *arg, const struct energy_env *env, struct energy_source **out,
-		     struct energy_why *why)
-{
-	static const struct energy_ops none_ops = {.read = none_read, .close = none_close};
-	struct energy_source *source = calloc(1, sizeof(*source));
-
-	(void)arg;
-	(void)env;
-	if (!source)
-		return why_fail(why, -ENOMEM, "out of memory");
-	source->ops = &none_ops;
-	source->name = "none";
-	source->grade = QJ_GRADE_NONE;
-	why_add(why, "no energy, only CPU time");
-	*out = source;
-	return 0;
-}
-
-static const struct source_kind {
-	const char *name;
-	energy_opener open;
-	const char *default_arg; /* NULL: the spec must give one; "": it takes none */
-	const char *usage;
-} kinds[] = {
-    {"powercap", energy_powercap_open, DEFAULT_POWERCAP, "powercap[:ROOT]"},
-    {"perf", energy_perf_open, DEFAULT_PERF_SYSFS, "perf[:SYSFS]"},
-    {"host", energy_host_open, NULL, "host:ROOT"},
-    {"estimated", energy_estimated_open, NULL, "estimated:W0,W10,W50,W100[,DRAM]"},
-    {"replay", energy_replay_open, NULL, "replay:FILE"},
-    {"none", none_open, "", "none"},
-};
-
-/* What to do about a named source that did not open. */
-static const char *advice(const char *name, int error)
-{
-	bool hardware = !strcmp(name, "powercap") || !strcmp(name, "perf");
-
-	if (error == -EACCES || error == -EPERM)
-		return strcmp(name, "replay") ? "; run as root" : "; check its permissions";
-	if (error == -ENOENT && hardware)
-		return "; modprobe intel_rapl_msr, or in a VM use --energy auto or estimated";
-	if (error == -ENOENT && !strcmp(name, "host"))
-		return "; mount the tree that the hypervisor exports, or use --energy auto";
-	return "";
+	if (!error) {
+		(*out)->name = kind->name;
+		(*out)->grade = kind->grade;
+	}
+	return error;
 }
 
 /*
@@ -95,23 +46,15 @@ static int prove_moving(struct energy_source *source, struct energy_why *why)
 	return why_fail(why, -ENODATA, "counters did not move in %d ms", PROOF_MS);
 }
 
-struct candidate {
-	const char *name;
-	energy_opener open;
-	const char *arg; /* NULL: not considered */
-	bool needs_proof;
-	const char *label;
-};
-
-/* One step of `auto`. What kept a candidate from being taken goes to `why`. */
-static int try_candidate(const struct candidate *candidate, const struct energy_env *env,
-			 struct energy_source **out, struct energy_why *why)
+/* One step of `auto`. What kept a source from being taken goes to `why`. */
+static int try_kind(const struct energy_kind *kind, const char *arg, const struct energy_env *env,
+		    struct energy_source **out, struct energy_why *why)
 {
 	char text[ENERGY_WHY_BYTES] = "";
 	struct energy_why reason = {.text = text, .room = sizeof(text)};
-	int error = candidate->open(candidate->arg, env, out, &reason);
+	int error = open_kind(kind, arg, env, out, &reason);
 
-	if (!error && candidate->needs_proof) {
+	if (!error && kind->must_move) {
 		reason.used = 0;
 		error = prove_moving(*out, &reason);
 		if (error) {
@@ -119,35 +62,45 @@ static int try_candidate(const struct candidate *candidate, const struct energy_
 			*out = NULL;
 		}
 	}
+	if (error && !(kind->rare && error == -ENOENT))
+		why_add(why, "%s: %s; ", kind->name, text);
 	if (error)
-		why_add(why, "%s: %s; ", candidate->name, text);
-	return error;
+		return error;
+	if (kind->grade == QJ_GRADE_NONE)
+		why_add(why, "%s", text);
+	else if (kind == &energy_estimated)
+		why_add(why, "using the power curve of %s",
+			env->curve_label ? env->curve_label : env->curve);
+	else
+		why_add(why, "using %s", kind->name);
+	return 0;
 }
 
 static int auto_open(const struct energy_env *env, struct energy_source **out,
 		     struct energy_why *why)
 {
-	const char *curve = env->curve_label ? env->curve_label : env->curve;
-	const struct candidate candidates[] = {
-	    {"powercap", energy_powercap_open,
-	     env->powercap_root ? env->powercap_root : DEFAULT_POWERCAP, true, "powercap"},
-	    {"perf", energy_perf_open, env->perf_sysfs ? env->perf_sysfs : DEFAULT_PERF_SYSFS, true,
-	     "perf"},
-	    {"host", energy_host_open, env->host_root, false, "what the host apportioned"},
-	    {"estimated", energy_estimated_open, env->curve, false, curve},
-	};
+	int error = -ENOENT;
 
-	for (size_t i = 0; i < sizeof(candidates) / sizeof(*candidates); i++) {
-		const struct candidate *candidate = &candidates[i];
+	for (size_t i = 0; error && i < energy_kind_count; i++) {
+		const struct energy_kind *kind = energy_kinds[i];
+		const char *arg = kind->auto_arg ? kind->auto_arg(env) : NULL;
 
-		if (!candidate->arg || try_candidate(candidate, env, out, why))
-			continue;
-		why_add(why, "using %s%s",
-			candidate->open == energy_estimated_open ? "the power curve of " : "",
-			candidate->label);
-		return 0;
+		if (arg)
+			error = try_kind(kind, arg, env, out, why);
 	}
-	return none_open("", env, out, why);
+	return error;
+}
+
+static int refuse_unknown(const char *spec, struct energy_why *why)
+{
+	char names[NAMES_BYTES] = "auto";
+	size_t used = strlen(names);
+
+	for (size_t i = 0; i < energy_kind_count && used < sizeof(names); i++)
+		used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s",
+					 i + 1 < energy_kind_count ? ", " : " or ",
+					 energy_kinds[i]->usage);
+	return why_fail(why, -EINVAL, "unknown energy source '%.20s': use %s", spec, names);
 }
 
 static int named_open(const char *spec, const struct energy_env *env, struct energy_source **out,
@@ -157,8 +110,8 @@ static int named_open(const char *spec, const struct energy_env *env, struct ene
 	size_t name_len = colon ? (size_t)(colon - spec) : strlen(spec);
 	const char *arg = colon ? colon + 1 : NULL;
 
-	for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {
-		const struct source_kind *kind = &kinds[i];
+	for (size_t i = 0; i < energy_kind_count; i++) {
+		const struct energy_kind *kind = energy_kinds[i];
 		int error;
 
 		if (strlen(kind->name) != name_len || strncmp(kind->name, spec, name_len))
@@ -169,15 +122,14 @@ static int named_open(const char *spec, const struct energy_env *env, struct ene
 			return why_fail(why, -EINVAL, "energy source '%s': write %s", spec,
 					kind->usage);
 		why_add(why, "%s: ", kind->name);
-		error = kind->open(arg, env, out, why);
-		if (error)
-			why_add(why, "%s", advice(kind->name, error));
+		error = open_kind(kind, arg, env, out, why);
+		if (error == -ENOENT && kind->hint)
+			why_add(why, "; %s", kind->hint);
+		if (error == -EACCES || error == -EPERM)
+			why_add(why, "; %s", kind->denied ? kind->denied : "run as root");
 		return error;
 	}
-	return why_fail(why, -EINVAL,
-			"unknown energy source '%.40s': use auto, powercap, perf, host:ROOT, "
-			"estimated:W0,W10,W50,W100, replay:FILE or none",
-			spec);
+	return refuse_unknown(spec, why);
 }
 
 int energy_open(const char *spec, const struct energy_env *env, struct energy_source **out,
@@ -191,6 +143,21 @@ int energy_open(const char *spec, const struct energy_env *env, struct energy_so
 	if (!strcmp(spec, "auto"))
 		return auto_open(env, out, &line);
 	return named_open(spec, env, out, &line);
+}
+
+void energy_list(FILE *out)
+{
+	static const char *const grades[] = {
+	    [QJ_GRADE_NONE] = "none",
+	    [QJ_GRADE_MEASURED] = "measured",
+	    [QJ_GRADE_ESTIMATED] = "estimated",
+	    [QJ_GRADE_SIMULATED] = "simulated",
+	};
+
+	for (size_t i = 0; i < energy_kind_count; i++)
+		fprintf(out, "%s\t%s\t%s\t%s\n", energy_kinds[i]->name,
+			grades[energy_kinds[i]->grade],
+			energy_kinds[i]->auto_arg ? "auto" : "named", energy_kinds[i]->usage);
 }
 
 unsigned energy_read(struct energy_source *source, struct qj_energy *out)

@@ -17,10 +17,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "source.h"
+#include "registry.h"
 #include "root_part.h"
 
-#define TEXT_BYTES 256
+#define DEFAULT_SYSFS "/sys/bus/event_source/devices/power"
+#define TEXT_BYTES    256
 
 struct perf_source {
 	struct energy_source base;
@@ -228,7 +229,7 @@ static int open_pmu(struct perf_source *self, const char *sysfs, const struct en
 	return error;
 }
 
-int energy_perf_open(const char *sysfs, const struct energy_env *env, struct energy_source **out,
+static int perf_open(const char *sysfs, const struct energy_env *env, struct energy_source **out,
 		     struct energy_why *why)
 {
 	static const struct energy_ops ops = {.read = perf_read, .close = perf_close};
@@ -238,8 +239,6 @@ int energy_perf_open(const char *sysfs, const struct energy_env *env, struct ene
 	if (!self)
 		return why_fail(why, -ENOMEM, "out of memory");
 	self->base.ops = &ops;
-	self->base.name = "perf";
-	self->base.grade = QJ_GRADE_MEASURED;
 	error = open_pmu(self, sysfs, env, why);
 	if (error)
 		perf_close(&self->base);
@@ -247,3 +246,19 @@ int energy_perf_open(const char *sysfs, const struct energy_env *env, struct ene
 		*out = &self->base;
 	return error;
 }
+
+static const char *perf_auto(const struct energy_env *env)
+{
+	return env->perf_sysfs ? env->perf_sysfs : DEFAULT_SYSFS;
+}
+
+const struct energy_kind energy_perf = {
+    .name = "perf",
+    .grade = QJ_GRADE_MEASURED,
+    .open = perf_open,
+    .default_arg = DEFAULT_SYSFS,
+    .usage = "perf[:SYSFS]",
+    .auto_arg = perf_auto,
+    .must_move = true,
+    .hint = ENERGY_NO_RAPL,
+};

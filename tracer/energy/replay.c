@@ -3,10 +3,11 @@
  * `replay`: counters from a text file, for tests and demonstrations.
  *
  *   # comment
- *   domain PACKAGE NAME UNIT_J RANGE        one line per counter, before its readings
+ *   domain PACKAGE NAME UNIT_J RANGE [PERIOD_MS]   one line per counter, before its readings
  *   T_MS PACKAGE NAME RAW                   a reading; RAW `-`: a reading that failed
  *
- * UNIT_J is the joules of one count, RANGE the modulus (0: does not wrap). T_MS counts from the
+ * UNIT_J is the joules of one count, RANGE the modulus (0: does not wrap), PERIOD_MS how often the
+ * counter moves (absent: not known). T_MS counts from the
  * moment of opening and may have decimals; per counter it must not decrease. A reading gives the
  * last value at or before now, without interpolation: hardware counters step too. Before the
  * first value it fails with ENODATA, and after the last the counter has stopped.
@@ -17,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "source.h"
+#include "registry.h"
 
 #define MAX_SAMPLES (1u << 22) /* 100 MB: more than a day at 20 ms */
 #define MAX_MS	    1e12
@@ -85,15 +86,19 @@ static int find_domain(const struct replay_source *self, unsigned package, const
 static const char *add_domain_line(struct replay_source *self, const struct energy_env *env,
 				   const char *line)
 {
-	char name[24], unit[32], range[32], *end;
+	char name[24], unit[32], range[32], period[32] = "0", *end;
 	unsigned package;
 	uint64_t modulus;
-	double unit_j;
+	double unit_j, period_ms;
 	int used = 0;
 
-	if (sscanf(line, "domain %5u %23s %31s %31s %n", &package, name, unit, range, &used) != 4 ||
+	if (sscanf(line, "domain %5u %23s %31s %31s %n%31s %n", &package, name, unit, range, &used,
+		   period, &used) < 4 ||
 	    line[used])
-		return "is not: domain PACKAGE NAME UNIT_J RANGE";
+		return "is not: domain PACKAGE NAME UNIT_J RANGE [PERIOD_MS]";
+	period_ms = strtod(period, &end);
+	if (*end || !(period_ms >= 0) || period_ms > MAX_MS)
+		return "has a period that is not a number of milliseconds";
 	unit_j = strtod(unit, &end);
 	if (*end || !isfinite(unit_j) || unit_j <= 0)
 		return "has a unit that is not a positive number of joules";
@@ -103,7 +108,8 @@ static const char *add_domain_line(struct replay_source *self, const struct ener
 		return "names a package that this machine does not have";
 	if (find_domain(self, package, name) >= 0)
 		return "declares a domain twice";
-	if (!energy_add_domain(&self->base, package, name, unit_j, modulus))
+	if (!energy_add_counter(&self->base, package, name, unit_j, modulus,
+				(uint64_t)(period_ms * 1e6)))
 		return "is one domain too many";
 	return NULL;
 }
@@ -184,7 +190,7 @@ static int load(struct replay_source *self, const struct energy_env *env, const 
 	return 0;
 }
 
-int energy_replay_open(const char *path, const struct energy_env *env, struct energy_source **out,
+static int replay_open(const char *path, const struct energy_env *env, struct energy_source **out,
 		       struct energy_why *why)
 {
 	static const struct energy_ops ops = {.read = replay_read, .close = replay_close};
@@ -203,10 +209,16 @@ int energy_replay_open(const char *path, const struct energy_env *env, struct en
 		return error;
 	}
 	self->base.ops = &ops;
-	self->base.name = "replay";
-	self->base.grade = QJ_GRADE_SIMULATED;
 	self->start_ns = energy_now_ns();
 	why_add(why, "%s", path);
 	*out = &self->base;
 	return 0;
 }
+
+const struct energy_kind energy_replay = {
+    .name = "replay",
+    .grade = QJ_GRADE_SIMULATED,
+    .open = replay_open,
+    .usage = "replay:FILE",
+    .denied = "check its permissions",
+};

@@ -14,6 +14,9 @@
 /* RAPL counters move about once per millisecond, on Intel and on AMD. */
 #define RAPL_PERIOD_NS 1000000
 
+/* What to do where RAPL is not there. */
+#define ENERGY_NO_RAPL "modprobe intel_rapl_msr, or in a VM use --energy auto or estimated"
+
 /* A source embeds struct energy_source as its first member. */
 struct energy_ops {
 	/* Fills out[i] with t_ns, half_width_ns, raw and status; the rest is done for it. */
@@ -33,18 +36,6 @@ void why_add(struct energy_why *why, const char *format, ...) __attribute__((for
 /* For an error: adds to `why`, returns the negative errno. */
 int why_fail(struct energy_why *why, int negative_errno, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-
-/* The openers. `why` gets what is the case, without advice; energy_open() adds that. */
-int energy_powercap_open(const char *root, const struct energy_env *env, struct energy_source **out,
-			 struct energy_why *why);
-int energy_host_open(const char *root, const struct energy_env *env, struct energy_source **out,
-		     struct energy_why *why);
-int energy_perf_open(const char *sysfs, const struct energy_env *env, struct energy_source **out,
-		     struct energy_why *why);
-int energy_estimated_open(const char *curve, const struct energy_env *env,
-			  struct energy_source **out, struct energy_why *why);
-int energy_replay_open(const char *path, const struct energy_env *env, struct energy_source **out,
-		       struct energy_why *why);
 
 /* Adds a domain and returns it; NULL when there is no room. */
 struct qj_domain *energy_add_domain(struct energy_source *source, unsigned package,

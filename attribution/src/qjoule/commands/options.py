@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from qjoule.machine.perf_events import PerfEvent, parse_events
+from qjoule.machine.sources import tracer_sources
 from qjoule.model.coefficients import IDLE_POLICIES
 
 calibration = click.option(
@@ -82,16 +83,17 @@ counters = click.option(
 )
 
 
-#: See `energy_open()` in tracer/energy/open.c, which knows what else is wrong with one.
-_SOURCES = ("auto", "powercap", "perf", "host", "estimated", "replay", "none")
-
-
 def known_source(
     _context: click.Context, _parameter: click.Parameter, source: str | None
 ) -> str | None:
-    """The energy source, before anything is started. Raises click.BadParameter."""
-    if source is not None and source.partition(":")[0] not in _SOURCES:
-        raise click.BadParameter(f"'{source}' is none of {', '.join(_SOURCES)}")
+    """The energy source, before anything is started. Raises click.BadParameter.
+
+    Only the tracer knows what else may be wrong with one, so without a tracer any will do.
+    """
+    if source is not None and source != "auto" and (known := tracer_sources()):
+        names = ["auto", *(one.name for one in known)]
+        if source.partition(":")[0] not in names:
+            raise click.BadParameter(f"'{source}' is none of {', '.join(names)}")
     return source
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from qjoule.machine.check import Check
 from qjoule.machine.counters import hardware_counters, try_event
 from qjoule.machine.files import read_text
-from qjoule.machine.sources import host_tree, may_read, perf_pmu, powercap_tree
+from qjoule.machine.sources import host_tree, hwmon_meters, may_read, perf_pmu, powercap_tree
 from qjoule.root_part.sensors import Sensors
 
 ROOT = Path("/")
@@ -56,6 +56,7 @@ def check_machine(
         *hardware_counters(try_one),
         powercap_tree(root, readable),
         perf_pmu(root),
+        *([meters] if (meters := hwmon_meters(root)) else []),
         *([host_tree(host_root, readable)] if host_root else []),
     )
 

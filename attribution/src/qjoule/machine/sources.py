@@ -8,14 +8,47 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
+from qjoule.errors import QjouleError
+from qjoule.installed import installed_program
 from qjoule.machine.check import Check
 from qjoule.root_part.client import us
 
 ROOT = Path("/")
 NO_RAPL = "modprobe intel_rapl_msr; in a virtual machine use --energy auto or estimated"
+
+
+#: Chips of hwmon that the tracer reads, and their files: see tracer/energy/hwmon.c.
+_METERS = {"power_meter": "power1_average", "amd_energy": "energy1_input"}
+
+
+@dataclass(frozen=True)
+class Source:
+    """An energy source that the tracer has. `usage`: how `--energy` takes it."""
+
+    name: str
+    grade: str
+    in_auto: bool
+    usage: str
+
+
+@cache
+def tracer_sources() -> tuple[Source, ...]:
+    """The sources that the installed tracer has, in the order of `auto`; none without a tracer."""
+    try:
+        program = installed_program("qjoule-tracer")
+        done = subprocess.run(
+            [program, "--energy-sources"], capture_output=True, text=True, timeout=10, check=True
+        )
+    except (QjouleError, OSError, subprocess.SubprocessError):
+        return ()
+    rows = [line.split("\t") for line in done.stdout.splitlines()]
+    return tuple(Source(name, grade, when == "auto", usage) for name, grade, when, usage in rows)
 
 
 def may_read(path: Path) -> bool:
@@ -40,6 +73,25 @@ def perf_pmu(root: Path = ROOT) -> Check:
     ok = "energy-pkg" in events
     detail = ", ".join(events) + ("" if ok else ", none of a package")
     return Check("perf energy", ok, detail, "" if ok else NO_RAPL)
+
+
+def hwmon_meters(root: Path = ROOT) -> Check | None:
+    """Power meters below /sys/class/hwmon; None where there is none that is known: few have one."""
+    folder = root / "sys/class/hwmon"
+    found: list[Path] = []
+    for name in (*folder.glob("hwmon*/name"), *folder.glob("hwmon*/device/name")):
+        try:
+            file = _METERS.get(name.read_text(encoding="utf-8", errors="replace").strip())
+        except OSError:
+            continue
+        if file and (name.parent / file).exists():
+            found.append(name.parent / file)
+    if not found:
+        return None
+    names = ", ".join(sorted(_name(file.parent) for file in found))
+    if not all(map(may_read, found)):
+        return Check("hwmon", False, f"{names}: not readable", f"let user {us()} read its files")
+    return Check("hwmon", True, names)
 
 
 def _tree(name: str, folder: Path, missing: str, readable: Callable[[Path], bool]) -> Check:

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/*
+ * `host`: a powercap tree as a hypervisor fills it for its guest.
+ *
+ * It is plain files: energy_uj that only grows, often no name and no range, and it says what the
+ * host *apportioned* to this guest, by the guest's CPU time. That is an estimate whatever it
+ * started from, hence the grade. How often it is written is not known. A reading that meets the
+ * file half rewritten fails with ENODATA.
+ */
+#include "registry.h"
+#include "tree.h"
+
+static int host_open(const char *root, const struct energy_env *env, struct energy_source **out,
+		     struct energy_why *why)
+{
+	static const struct energy_tree tree = {.nameless = true};
+
+	return energy_tree_open(root, env, &tree, out, why);
+}
+
+static const char *host_auto(const struct energy_env *env)
+{
+	return env->host_root;
+}
+
+const struct energy_kind energy_host = {
+    .name = "host",
+    .grade = QJ_GRADE_ESTIMATED,
+    .open = host_open,
+    .usage = "host:ROOT",
+    .auto_arg = host_auto,
+    .hint = "mount the tree that the hypervisor exports, or use --energy auto",
+};
