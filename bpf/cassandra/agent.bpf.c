@@ -104,7 +104,6 @@ int BPF_KPROBE(cassandra_request_begins, __u64 text, __u64 bytes, __u64 statemen
 	} else if (!statement || !recall(thread, statement)) {
 		statement_begin(thread, QJ_DIALECT_CQL, text, bytes);
 		statement_feed(cpu, thread, text, bytes);
-		thread->may_continue = 0;
 		if (statement)
 			learn(thread, statement);
 	}

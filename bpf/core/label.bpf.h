@@ -11,13 +11,13 @@
  */
 static __always_inline void forget_if_slept(struct thread_state *thread, struct task_struct *task)
 {
-	if (thread->server_kind != QJ_SERVER_REDIS || thread->sleeps == task->nvcsw)
+	if (thread->server_kind != QJ_SERVER_REDIS || thread->redis.sleeps == task->nvcsw)
 		return;
-	thread->sleeps = task->nvcsw;
+	thread->redis.sleeps = task->nvcsw;
 	thread->query = 0;
 	thread->shape = 0;
 	thread->begin_ns = 0;
-	thread->unanswered = 0;
+	thread->redis.unanswered = 0;
 }
 
 /* The open stretch is of this thread's query: under what it is summed, as far as it is known. */

@@ -24,15 +24,9 @@ int query_reset(struct qj_cpu_state *cpu, struct thread_state *thread)
 	thread->tags = 0;
 	__builtin_memset(thread->sqlstate, 0, sizeof(thread->sqlstate));
 	thread->stream = 0;
-	thread->requests = 0;
 	thread->command = QJ_COMMAND_OTHER;
 	thread->text_left = 0;
-	thread->synced = 0;
-	thread->bound = 0;
-	thread->may_continue = 0;
-	thread->more = 0;
-	thread->changes = 0;
-	thread->reply_addr = 0;
+	__builtin_memset(&thread->cleared, 0, sizeof(thread->cleared));
 	return 0;
 }
 

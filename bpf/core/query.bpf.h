@@ -5,6 +5,11 @@
 
 #include "label.bpf.h"
 
+/* What a thread does, for a row of its own. */
+struct role_name {
+	char bytes[QJ_COMM_BYTES];
+};
+
 /*
  * Functions of their own, in query.bpf.c: the verifier looks at each once, not at every call.
  * All return 0.
@@ -17,7 +22,9 @@ extern int child_begin(struct qj_cpu_state *cpu, struct thread_state *thread, __
 extern int child_told(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_ns);
 extern int send_ended(struct qj_cpu_state *cpu, struct thread_state *thread);
 /* Likewise, in session.bpf.c. */
-extern int emit_role(struct qj_cpu_state *cpu, struct thread_state *thread);
+/* From here on the thread does what `role` says, NUL-terminated; 0: what its own name says. */
+extern int emit_role(struct qj_cpu_state *cpu, struct thread_state *thread,
+		     const struct role_name *role);
 extern int emit_session(struct qj_cpu_state *cpu, struct thread_state *thread, __u32 event,
 			__u64 addr, __u32 length);
 
@@ -51,7 +58,7 @@ static __always_inline void emit_session_of(struct qj_cpu_state *cpu, struct thr
 /* How long a string of the server's is, its NUL with it, at most `most`; 0: it cannot be read. */
 static __always_inline __u32 string_bytes(struct thread_state *thread, __u64 addr, __u32 most)
 {
-	long bytes = bpf_probe_read_user_str(thread->reply, most, (const void *)addr);
+	long bytes = bpf_probe_read_user_str(thread->scratch, most, (const void *)addr);
 
 	return bytes > 0 ? bytes : 0;
 }
@@ -133,7 +140,6 @@ static __always_inline void session_begin(struct qj_cpu_state *cpu, struct threa
 {
 	thread->session = new_id(cpu);
 	thread->need = 0;
-	thread->long_data = 0;
 	thread->head_bytes = 0;
 }
 

@@ -30,14 +30,10 @@ static __always_inline void name_connection(const struct thread_state *thread,
 	session->server_port = BPF_CORE_READ(sk, __sk_common.skc_num);
 }
 
-/* What the thread does from here on, for a row of its own. */
-int emit_role(struct qj_cpu_state *cpu, struct thread_state *thread)
+int emit_role(struct qj_cpu_state *cpu, struct thread_state *thread, const struct role_name *role)
 {
-	static const char binlog_dump[] = "binlog-dump";
-	static const char walsender[] = "walsender", backend[] = "backend";
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct qj_ring_task *r;
-	const char *role;
 
 	if (!cpu || !thread)
 		return 0;
@@ -55,11 +51,10 @@ int emit_role(struct qj_cpu_state *cpu, struct thread_state *thread)
 	r->task.server = thread->server;
 	r->task.event = QJ_TASK_ROLE;
 	r->task.owner_kind = QJ_OWNER_SERVER;
-	if (thread->server_kind == QJ_SERVER_POSTGRES)
-		role = thread->dumps ? walsender : backend;
+	if (role)
+		__builtin_memcpy(r->task.comm, role->bytes, sizeof(r->task.comm));
 	else
-		role = thread->dumps ? binlog_dump : task->comm;
-	bpf_probe_read_kernel_str(r->task.comm, sizeof(r->task.comm), role);
+		bpf_probe_read_kernel_str(r->task.comm, sizeof(r->task.comm), task->comm);
 	submit(r);
 	return 0;
 }

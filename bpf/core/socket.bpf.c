@@ -51,9 +51,11 @@ static __always_inline bool is_clients_socket(struct qj_cpu_state *cpu, struct t
 	query_abandon(cpu, thread, bpf_ktime_get_ns());
 	/* A PostgreSQL backend has one client: if we came in the middle, it has logged in already.
 	 */
-	if (thread->server_kind == QJ_SERVER_MYSQL &&
-	    (thread->socket || thread->phase != PHASE_UNKNOWN))
-		thread->phase = PHASE_STARTUP;
+	if (thread->server_kind == QJ_SERVER_MYSQL) {
+		thread->mysql.long_data = 0;
+		if (thread->socket || thread->phase != PHASE_UNKNOWN)
+			thread->phase = PHASE_STARTUP;
+	}
 	thread->socket = (__u64)sk;
 	thread->cookie = bpf_get_socket_cookie(sk);
 	session_begin(cpu, thread);
@@ -82,10 +84,10 @@ static __always_inline void find_replies(struct thread_state *thread, struct tas
 {
 	__u64 data, at = plan.servers[(thread->server - 1) & (QJ_MAX_SERVERS - 1)].pg_send_buffer;
 
-	if (thread->send_buffer || !at)
+	if (thread->postgres.send_buffer || !at)
 		return;
 	data = BPF_CORE_READ(task, mm, start_data);
-	bpf_probe_read_user(&thread->send_buffer, sizeof(thread->send_buffer),
+	bpf_probe_read_user(&thread->postgres.send_buffer, sizeof(thread->postgres.send_buffer),
 			    (const void *)(data + at));
 }
 

@@ -15,6 +15,7 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
+#include "hooks.h"
 #include "qjoule.h"
 #include "shared.h"
 #include "shape_hash.h"
@@ -39,8 +40,9 @@ struct shape_chunk {
 };
 
 /* Prepared statements that a session executed last: most do with few. The last: the unnamed. */
-#define RECENT_STATEMENTS 4	  /* a power of two */
-#define UNNAMED_STATEMENT (~0ULL) /* PostgreSQL's; MySQL's ids have 32 bits, other names a hash */
+#define RECENT_STATEMENTS 4 /* a power of two */
+/* The statement without a name, of which a session has one. No other number or hash is this. */
+#define UNNAMED_STATEMENT (~0ULL)
 
 struct prepared_statement {
 	__u64 shape;
@@ -54,8 +56,6 @@ struct recent_statement {
 	struct prepared_statement prepared;
 };
 
-#define POSTGRES_WINDOW 256 /* bytes of a reply that are read at once */
-
 /* Where a thread is in its protocol. */
 enum phase {
 	PHASE_UNKNOWN = 0, /* attached in the middle: wait for a clear boundary */
@@ -65,56 +65,37 @@ enum phase {
 	PHASE_LOST,   /* as PHASE_UNKNOWN, and counted as loss of framing */
 };
 
-/* MySQL: the query whose procedure executes a statement, put aside while that runs. */
+/* A query whose procedure executes a statement (a child), put aside while that runs. */
 struct caller_state {
 	__u64 query; /* 0 none */
 	__u64 begin_ns;
 	__u64 shape;
-	__u64 stack; /* the stack pointer where the statement began: those within it lie below */
 	__u32 flags;
 	__u32 statement_bytes;
 };
 
+#define SCRATCH_BYTES 256 /* of a server's memory that are looked at at once */
+
 struct thread_state {
 	__u64 query;	/* id of the query now served, or of the next one; 0 none */
 	__u64 begin_ns; /* 0: not begun, the thread waits for its next request */
-	__u64 end_ns;	/* a reply that may not be the last (COPY, LOAD DATA) went out then */
+	__u64 end_ns;	/* a reply that may not be the last one went out then */
 	__u64 session;
 	__u64 shape;
-	__u64 socket;	    /* address of the client's struct sock ... */
-	__u64 cookie;	    /* ... and its cookie: together its identity */
-	__u64 told;	    /* the last shape whose text is known to have been told */
-	__u64 last_shape;   /* PostgreSQL: of the query that ended last */
-	__u64 portal_shape; /* PostgreSQL: of the portal without a name ... */
-	__u64 portal_tags;  /* ... likewise */
-	__u64 send_buffer;  /* PostgreSQL: address of PqSendBuffer's bytes; 0 not known */
-	__u64 rows;	    /* if QJ_QUERY_ROWS */
-	__u64 tags;	    /* as in struct qj_query */
-	__u64 named;	    /* live view: the session that `naming` is of */
-	__u64 naming;	    /* live view: as in struct qj_aggregate */
+	__u64 socket; /* address of the client's struct sock ... */
+	__u64 cookie; /* ... and its cookie: together its identity */
+	__u64 told;   /* the last shape whose text is known to have been told */
+	__u64 rows;   /* if QJ_QUERY_ROWS */
+	__u64 tags;   /* as in struct qj_query */
+	__u64 named;  /* live view: the session that `naming` is of */
+	__u64 naming; /* live view: as in struct qj_aggregate */
 	__u64 text_addr;
-	__u64 reply_addr;  /* MySQL, symbol rung: where the reply will be; 0 not known */
-	__u64 changing;	   /* MySQL, symbol rung: the session whose database may change; 0 none */
-	__u64 sleeps;	   /* Redis: how often it had slept when it last read a request */
-	__u64 transaction; /* VoltDB: the last one executed here, ... */
-	__u32 batch;	   /* ... its last batch, from 0, ... */
-	__u32 fragments;   /* ... and how many plan fragments that had */
 	struct qj_shape_state text;
 	__u32 text_left; /* bytes of the statement still to be hashed */
 	__u32 need;	 /* bytes of the current message still to come */
-	__u32 length;	 /* MySQL: of the current packet */
-	__u32
-	    long_data; /* MySQL: the statement that values came for before its execution; 0 none */
 	__u32 statement_bytes;
 	__u32 executions;
 	__u32 flags;
-	__u32 requests;	  /* PostgreSQL: of which each has a reply of its own */
-	__u32 unanswered; /* Redis: requests of this turn */
-	__u32 client_fd;  /* MongoDB: where the thread reads its requests */
-	__u32 nested;	  /* MongoDB: requests that its request makes of the server itself */
-	__u32 request;	  /* MongoDB, symbol rung: the request's id, ... */
-	__u32 asked;	  /* ... its command, as a hash, ... */
-	__u64 cursor;	  /* ... and of a getMore its cursor; else 0 */
 	__u16 server;
 	__u16 stream; /* as in struct qj_query */
 	__u8 server_kind;
@@ -124,26 +105,26 @@ struct thread_state {
 	__u8 head_bytes; /* of a message header that came in pieces */
 	__u8 head[8];
 	__u8 sqlstate[5];
-	__u8 synced;	   /* PostgreSQL: the client has ended its request */
-	__u8 sets;	   /* PostgreSQL: the statement sets or resets a parameter */
-	__u8 ran;	   /* PostgreSQL, symbol rung: a portal, since the query began, ... */
-	__u8 reported;	   /* ... and a text, since a portal was run */
-	__u8 bound;	   /* PostgreSQL: a Bind without its Execute */
-	__u8 asks_gss;	   /* PostgreSQL: for encryption by GSSAPI */
-	__u8 may_continue; /* COPY: the client may send data before the end */
-	__u8 more;	   /* MySQL: enum mysql_more */
-	__u8 sequence;	   /* MySQL: number of the packet that goes on */
-	__u8 changes;	   /* MySQL: user or database, if the server agrees */
-	__u8 leaves;	   /* MySQL, symbol rung: its client says goodbye */
-	__u8 dumps;	   /* sends the server's log to a replica */
-	__u8 borrowed;	   /* serves another thread's query (parallel worker) */
+	__u8 borrowed; /* serves another thread's query (parallel worker) */
+	union {	       /* what one server alone needs of its threads */
+		struct of_query cleared;
+#define X(server) struct server##_thread server;
+		QJ_THREADS(X)
+#undef X
+	};
 	struct caller_state caller;
 	struct qj_query ended; /* not sent yet; query 0: none */
 	__u64 recent_session;
 	struct recent_statement recent[RECENT_STATEMENTS + 1];
 	struct shape_chunk chunk;
-	__u8 reply[POSTGRES_WINDOW];
+	__u8 scratch[SCRATCH_BYTES];
 };
+
+#define X(server)                                                                                  \
+	_Static_assert(!__builtin_offsetof(struct server##_thread, cleared),                       \
+		       #server ": its thread's state does not begin with what is cleared");
+QJ_THREADS(X)
+#undef X
 
 struct threads_map {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);

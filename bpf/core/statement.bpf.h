@@ -21,7 +21,7 @@ extern struct seen_map seen SEC(".maps");
 
 struct prepared_key {
 	__u64 session;
-	__u64 statement; /* MySQL: the server's id; PostgreSQL: hash of the client's name */
+	__u64 statement; /* the server's number for it, or a hash of its name */
 };
 
 struct prepared_map {
@@ -102,21 +102,6 @@ static long statement_chunk(__u32 i, struct statement_walk *walk)
 	return walk->ended ? 1 : 0;
 }
 
-/*
- * COPY: after a first reply the client sends data, and the query goes on. SET, RESET and DISCARD
- * may change the name that an application has given itself.
- */
-static __always_inline void note_first_word(struct thread_state *thread, __u64 addr)
-{
-	__u32 word = 0;
-
-	bpf_probe_read_user(&word, sizeof(word), (const void *)addr);
-	word |= 0x20202020;
-	thread->may_continue = word == 0x79706f63;		 /* copy */
-	thread->sets = (word & 0xffffff) == 0x746573 ||		 /* set */
-		       word == 0x65736572 || word == 0x63736964; /* rese, disc */
-}
-
 static __always_inline void statement_begin(struct thread_state *thread, __u8 dialect, __u64 addr,
 					    __u32 bytes)
 {
@@ -145,7 +130,7 @@ static __always_inline void statement_done(struct qj_cpu_state *cpu, struct thre
 		tags_of_comment(cpu, thread, text_bytes);
 }
 
-/* The next bytes of a statement whose length is known (MySQL). True once it is whole. */
+/* The next bytes of a statement whose length is known. True once it is whole. */
 static __always_inline bool statement_feed(struct qj_cpu_state *cpu, struct thread_state *thread,
 					   __u64 addr, __u32 bytes)
 {
@@ -171,36 +156,6 @@ static __always_inline bool statement_feed(struct qj_cpu_state *cpu, struct thre
 		       thread->statement_bytes < QJ_TEXT_BYTES ? thread->statement_bytes
 							       : QJ_TEXT_BYTES);
 	return true;
-}
-
-/* A statement that ends at a NUL byte (PostgreSQL), at most `bytes` of it readable. */
-static __always_inline __u32 statement_string(struct qj_cpu_state *cpu, struct thread_state *thread,
-					      __u64 addr, __u32 bytes)
-{
-	struct statement_walk walk = {
-	    .thread = thread,
-	    .addr = addr,
-	    .left = bytes < QJ_TEXT_BYTES ? bytes : QJ_TEXT_BYTES,
-	    .string = 1,
-	};
-
-	thread->tags = 0;
-	statement_begin(thread, QJ_DIALECT_POSTGRES, addr, 0);
-	note_first_word(thread, addr);
-	bpf_loop(STATEMENT_CHUNKS + 1, statement_chunk, &walk, 0);
-	if (!walk.ended) {
-		/* Cut off before its end: what is there would pass for another statement. */
-		if (!walk.taken || bytes < QJ_TEXT_BYTES) {
-			count_loss(cpu, QJ_LOSS_TEXT);
-			thread->shape = 0;
-			thread->flags |= QJ_QUERY_NO_TEXT;
-			return 0;
-		}
-		thread->flags |= QJ_QUERY_TRUNCATED;
-	}
-	thread->statement_bytes = walk.taken;
-	statement_done(cpu, thread, QJ_DIALECT_POSTGRES, walk.taken);
-	return walk.taken;
 }
 
 #endif

@@ -49,12 +49,12 @@ static __always_inline void mongodb_reply_take(struct thread_state *thread,
 {
 	struct qj_mongodb_walk walk = {
 	    .reply = reply,
-	    .window = (struct qj_mongodb_window *)thread->reply,
+	    .window = (struct qj_mongodb_window *)thread->scratch,
 	    .addr = addr,
 	    .left = bytes,
 	};
 
-	_Static_assert(sizeof(*walk.window) <= sizeof(thread->reply), "no room");
+	_Static_assert(sizeof(*walk.window) <= sizeof(thread->scratch), "no room");
 	qj_mongodb_take_up(&walk);
 	bpf_loop(QJ_MONGODB_REPLY_STEPS, mongodb_reply_step, &walk, 0);
 	if (!qj_mongodb_walk_ends(&walk))

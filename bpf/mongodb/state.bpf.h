@@ -44,8 +44,8 @@ struct mongodb_chunk {
 /* Room for a part of a message while it is looked at. */
 static __always_inline struct mongodb_chunk *mongodb_chunk(struct thread_state *thread)
 {
-	_Static_assert(sizeof(struct mongodb_chunk) <= sizeof(thread->reply), "no room");
-	return (struct mongodb_chunk *)thread->reply;
+	_Static_assert(sizeof(struct mongodb_chunk) <= sizeof(thread->scratch), "no room");
+	return (struct mongodb_chunk *)thread->scratch;
 }
 
 struct mongodb_connections_map {

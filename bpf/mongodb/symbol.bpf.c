@@ -75,9 +75,9 @@ static __always_inline void mongodb_message(struct qj_cpu_state *cpu, struct thr
 	bpf_probe_read_user(&holder, sizeof(holder), (const void *)message);
 	read.addr = holder + MONGODB_HOLDER_BYTES;
 	bpf_probe_read_user(header, sizeof(header), (const void *)read.addr);
-	thread->request = header[1];
-	thread->cursor = 0;
-	thread->asked = 0;
+	thread->mongodb.request = header[1];
+	thread->mongodb.cursor = 0;
+	thread->mongodb.asked = 0;
 	header[2] = 0; /* what goes on by itself (exhaust) bears the id of its last reply */
 	if (!holder || !qj_mongodb_plausible(header)) {
 		count_loss(cpu, QJ_LOSS_TEXT);
@@ -95,8 +95,8 @@ static __always_inline void mongodb_message(struct qj_cpu_state *cpu, struct thr
 		return;
 	}
 	thread->shape = qj_mongodb_end(&read.message);
-	thread->cursor = read.message.cursor;
-	thread->asked = read.message.command;
+	thread->mongodb.cursor = read.message.cursor;
+	thread->mongodb.asked = read.message.command;
 	mongodb_cursor_join(&read.message, &thread->shape);
 	if (read.message.at == QJ_MONGODB_AT_CUT)
 		thread->flags |= QJ_QUERY_TRUNCATED;
@@ -123,7 +123,7 @@ int BPF_KPROBE(mongodb_request, __u64 result, __u64 self, __u64 operation, __u64
 	if (!thread)
 		return 0;
 	if (thread->begin_ns) {
-		thread->nested++;
+		thread->mongodb.nested++;
 		return 0;
 	}
 	if (!thread->session) /* a thread serves one connection */
@@ -149,13 +149,13 @@ static __always_inline void mongodb_response(struct thread_state *thread, __u64 
 	for (int i = 0; i < 2; i++) {
 		addr = holders[i] + MONGODB_HOLDER_BYTES;
 		if (bpf_probe_read_user(header, sizeof(header), (const void *)addr) ||
-		    header[2] != thread->request || header[3] != QJ_MONGODB_MSG)
+		    header[2] != thread->mongodb.request || header[3] != QJ_MONGODB_MSG)
 			continue;
-		qj_mongodb_reply_begin(&reply, thread->request);
+		qj_mongodb_reply_begin(&reply, thread->mongodb.request);
 		mongodb_reply_take(thread, &reply, addr, at_most(header[0], QJ_MONGODB_MAX));
 		thread->flags |= mongodb_outcome(&reply);
-		thread->flags |= mongodb_rows(&reply, thread->asked, &thread->rows);
-		mongodb_cursor_learn(&reply, thread->cursor, thread->shape);
+		thread->flags |= mongodb_rows(&reply, thread->mongodb.asked, &thread->rows);
+		mongodb_cursor_learn(&reply, thread->mongodb.cursor, thread->shape);
 		return;
 	}
 }
@@ -168,8 +168,8 @@ int BPF_KRETPROBE(mongodb_done, __u64 result)
 
 	if (!thread || !thread->begin_ns)
 		return 0;
-	if (thread->nested) {
-		thread->nested--;
+	if (thread->mongodb.nested) {
+		thread->mongodb.nested--;
 		return 0;
 	}
 	mongodb_response(thread, result);

@@ -22,7 +22,8 @@ static __always_inline void end_if_waiting(struct qj_cpu_state *cpu, struct task
 		return;
 	thread = thread_of(prev);
 	if (thread && thread->server_kind == QJ_SERVER_MONGODB && thread->rung == QJ_RUNG_SOCKET &&
-	    thread->begin_ns && thread->synced && is_reading(prev, thread->client_fd))
+	    thread->begin_ns && thread->mongodb.is_whole &&
+	    is_reading(prev, thread->mongodb.client_fd))
 		query_end(cpu, thread, now);
 }
 

@@ -74,7 +74,7 @@ static __always_inline void mongodb_take_request(struct mongodb_walk *walk)
 	query_abandon(walk->cpu, thread, now); /* of another connection */
 	thread->socket = (__u64)walk->sk;
 	thread->session = c->session;
-	thread->client_fd = walk->fd;
+	thread->mongodb.client_fd = walk->fd;
 	query_begin(walk->cpu, thread, now);
 	thread->command = QJ_COMMAND_QUERY;
 	thread->statement_bytes = c->message_bytes;
@@ -124,7 +124,7 @@ static __always_inline void mongodb_whole(struct mongodb_walk *walk)
 		c->waits = 1;
 	} else if (thread->begin_ns && thread->session == c->session) {
 		thread->executions = 1;
-		thread->synced = 1;
+		thread->mongodb.is_whole = 1;
 	}
 }
 

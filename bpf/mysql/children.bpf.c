@@ -38,11 +38,11 @@ int BPF_KPROBE(mysql_child_begin)
 	if (!thread)
 		return 0;
 	if (thread->caller.query) {
-		if (stack < thread->caller.stack)
+		if (stack < thread->mysql.child_stack)
 			return 0;
 		end(cpu, thread);
 	}
-	thread->caller.stack = stack;
+	thread->mysql.child_stack = stack;
 	child_begin(cpu, thread, bpf_ktime_get_ns());
 	return 0;
 }
@@ -69,7 +69,7 @@ int BPF_KRETPROBE(mysql_child_end)
 {
 	struct thread_state *thread = calling_thread();
 
-	if (thread && thread->caller.query && PT_REGS_SP(ctx) > thread->caller.stack)
+	if (thread && thread->caller.query && PT_REGS_SP(ctx) > thread->mysql.child_stack)
 		end(this_cpu(), thread);
 	return 0;
 }

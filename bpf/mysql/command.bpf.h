@@ -14,14 +14,6 @@
 #define MYSQL_CLIENT_SSL	 (1u << 11)
 #define MYSQL_CLIENT_ZSTD	 (1u << 26)
 
-/* thread->synced tells which part of a packet is next. */
-enum mysql_expect {
-	MYSQL_SKIP = 0,
-	MYSQL_COMMAND,
-	MYSQL_LOGIN,
-	MYSQL_TEXT,
-};
-
 /*
  * A prepared statement is executed, or else served: fetching from it, closing it and the like are
  * its work, but no execution of it.
@@ -43,7 +35,7 @@ static __always_inline bool mysql_may_say_tags(const struct thread_state *thread
 {
 	return plan.tags && start[0] == MYSQL_STMT_EXECUTE &&
 	       start[MYSQL_EXECUTE_FLAGS] & MYSQL_COUNT_AVAILABLE &&
-	       thread->length < MYSQL_PACKET_MAX;
+	       thread->mysql.length < MYSQL_PACKET_MAX;
 }
 
 /*
@@ -53,9 +45,10 @@ static __always_inline bool mysql_may_say_tags(const struct thread_state *thread
 static __always_inline void mysql_long_data(struct thread_state *thread, __u8 command, __u32 id)
 {
 	if (command == MYSQL_STMT_SEND_LONG_DATA)
-		thread->long_data = thread->long_data && thread->long_data != id ? ~0u : id;
-	else if (command != MYSQL_STMT_FETCH && thread->long_data == id)
-		thread->long_data = 0;
+		thread->mysql.long_data =
+		    thread->mysql.long_data && thread->mysql.long_data != id ? ~0u : id;
+	else if (command != MYSQL_STMT_FETCH && thread->mysql.long_data == id)
+		thread->mysql.long_data = 0;
 }
 
 /* Whoever goes, or logs in anew, leaves no transaction behind. */
@@ -70,22 +63,24 @@ static __always_inline void mysql_ends_transaction(struct thread_state *thread, 
 static __always_inline void mysql_dump(struct qj_cpu_state *cpu, struct thread_state *thread,
 				       __u64 now)
 {
-	thread->dumps = 1;
-	emit_role(cpu, thread);
+	const struct role_name role = {"binlog-dump"};
+
+	thread->mysql.dumps = 1;
+	emit_role(cpu, thread, &role);
 	query_release(cpu, thread, now);
 }
 
 static __always_inline void mysql_dumped(struct qj_cpu_state *cpu, struct thread_state *thread)
 {
-	thread->dumps = 0;
-	emit_role(cpu, thread);
+	thread->mysql.dumps = 0;
+	emit_role(cpu, thread, 0);
 }
 
 /* True once there are `wanted` bytes of a packet, or all that it has. */
 static __always_inline bool mysql_is_here(const struct thread_state *thread, __u32 bytes,
 					  __u32 wanted)
 {
-	return bytes >= wanted || bytes >= thread->length;
+	return bytes >= wanted || bytes >= thread->mysql.length;
 }
 
 /* The handshake's response has 23 unused bytes, of which MariaDB uses the last four. */
@@ -101,7 +96,7 @@ static __always_inline void mysql_login(struct qj_cpu_state *cpu, struct thread_
 
 	if (!mysql_is_here(thread, bytes, QJ_STARTUP_BYTES))
 		return;
-	thread->synced = MYSQL_SKIP;
+	thread->mysql.expects = MYSQL_SKIP;
 	bpf_probe_read_user(&capabilities, sizeof(capabilities), (const void *)addr);
 	bpf_probe_read_user(unused, sizeof(unused), (const void *)(addr + MYSQL_LOGIN_UNUSED_AT));
 	is_41 = capabilities & MYSQL_CLIENT_PROTOCOL_41;
@@ -126,7 +121,7 @@ static __always_inline void mysql_text(struct qj_cpu_state *cpu, struct thread_s
 {
 	statement_begin(thread, QJ_DIALECT_MYSQL, addr, length);
 	if (!statement_feed(cpu, thread, addr, bytes))
-		thread->synced = MYSQL_TEXT;
+		thread->mysql.expects = MYSQL_TEXT;
 	label_query(cpu, thread);
 }
 
@@ -138,7 +133,7 @@ static __always_inline bool mysql_finds_text(const struct thread_state *thread, 
 	if (!mysql_has_attributes(start))
 		return true;
 	*text = mysql_behind_attributes(addr, bytes, start[1]);
-	return *text != MYSQL_ATTRIBUTES_WRONG || bytes >= thread->length;
+	return *text != MYSQL_ATTRIBUTES_WRONG || bytes >= thread->mysql.length;
 }
 
 static __always_inline void mysql_query(struct qj_cpu_state *cpu, struct thread_state *thread,
@@ -149,8 +144,8 @@ static __always_inline void mysql_query(struct qj_cpu_state *cpu, struct thread_
 	if (text == MYSQL_ATTRIBUTES_WRONG) {
 		count_loss(cpu, QJ_LOSS_TEXT);
 		thread->flags |= QJ_QUERY_NO_TEXT;
-	} else if (text <= bytes && text <= thread->length) {
-		mysql_text(cpu, thread, addr + text, bytes - text, thread->length - text);
+	} else if (text <= bytes && text <= thread->mysql.length) {
+		mysql_text(cpu, thread, addr + text, bytes - text, thread->mysql.length - text);
 	}
 }
 
@@ -158,7 +153,7 @@ static __always_inline void mysql_query(struct qj_cpu_state *cpu, struct thread_
 static __always_inline void mysql_changes(struct qj_cpu_state *cpu, struct thread_state *thread,
 					  __u32 event, __u64 addr, __u32 bytes)
 {
-	thread->changes = 1;
+	thread->mysql.changes = 1;
 	emit_session(cpu, thread, event, addr + 1, bytes - 1);
 }
 
@@ -169,9 +164,9 @@ static __always_inline void mysql_statement(struct qj_cpu_state *cpu, struct thr
 	__u32 id = start[1] | start[2] << 8 | start[3] << 16 | (__u32)start[4] << 24;
 
 	mysql_execute(cpu, thread, start[0], id);
-	if (mysql_may_say_tags(thread, start) && thread->long_data != id &&
-	    thread->long_data != ~0u)
-		mysql_execution_tags(cpu, thread, addr, thread->length, 0);
+	if (mysql_may_say_tags(thread, start) && thread->mysql.long_data != id &&
+	    thread->mysql.long_data != ~0u)
+		mysql_execution_tags(cpu, thread, addr, thread->mysql.length, 0);
 	mysql_long_data(thread, start[0], id);
 }
 
@@ -187,13 +182,14 @@ static __always_inline void mysql_command(struct qj_cpu_state *cpu, struct threa
 	if ((start[0] == MYSQL_INIT_DB || start[0] == MYSQL_CHANGE_USER) &&
 	    !mysql_is_here(thread, bytes, QJ_STARTUP_BYTES))
 		return;
-	if (mysql_may_say_tags(thread, start) && !mysql_is_here(thread, bytes, thread->length))
+	if (mysql_may_say_tags(thread, start) &&
+	    !mysql_is_here(thread, bytes, thread->mysql.length))
 		return;
 	if (start[0] == MYSQL_QUERY && !mysql_finds_text(thread, start, addr, bytes, &text))
 		return;
 	if (start[0] == MYSQL_QUERY && mysql_has_attributes(start))
 		mysql_tags(cpu, thread, addr, start[1], text);
-	thread->synced = MYSQL_SKIP;
+	thread->mysql.expects = MYSQL_SKIP;
 	mysql_ends_transaction(thread, start[0]);
 	switch (start[0]) {
 	case MYSQL_QUERY:
@@ -201,7 +197,7 @@ static __always_inline void mysql_command(struct qj_cpu_state *cpu, struct threa
 		break;
 	case MYSQL_STMT_PREPARE:
 		thread->command = QJ_COMMAND_PREPARE;
-		mysql_text(cpu, thread, addr + 1, bytes - 1, thread->length - 1);
+		mysql_text(cpu, thread, addr + 1, bytes - 1, thread->mysql.length - 1);
 		break;
 	case MYSQL_STMT_EXECUTE:
 	case MARIADB_STMT_BULK_EXECUTE:

@@ -176,7 +176,7 @@ static __always_inline void mysql_answered(struct qj_cpu_state *cpu, struct thre
 		if (thread->command != QJ_COMMAND_PREPARE)
 			thread->flags |= mysql_transaction(reply);
 	}
-	if (thread->changes && thread->flags & QJ_QUERY_ERROR)
+	if (thread->mysql.changes && thread->flags & QJ_QUERY_ERROR)
 		emit_session(cpu, thread, QJ_SESSION_KEPT, 0, 0);
 }
 

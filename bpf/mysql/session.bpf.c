@@ -86,9 +86,9 @@ static __always_inline void log_line(__u64 thd, __u64 format, __u64 user)
 		tell(thread, session_of(thd), QJ_SESSION_MET, 0, 0);
 	thread->socket = 0; /* the thread's next login has another */
 	if (changes_user(thread))
-		thread->changes = 1;
+		thread->mysql.changes = 1;
 	tell(thread, session_of(thd), QJ_SESSION_USER, user,
-	     string_bytes(thread, user, sizeof(thread->reply)));
+	     string_bytes(thread, user, sizeof(thread->scratch)));
 }
 
 /* MariaDB, MySQL 5.6: general_log_print(THD *, command, format, ...). */
@@ -118,8 +118,8 @@ int BPF_KPROBE(mysql_database, __u64 thd, __u64 lex_string)
 	if (!thread)
 		return 0;
 	bpf_probe_read_user(&name, sizeof(name), (const void *)lex_string);
-	thread->changing = session_of(thd);
-	tell(thread, thread->changing, QJ_SESSION_DATABASE, name.text,
+	thread->mysql.changing = session_of(thd);
+	tell(thread, thread->mysql.changing, QJ_SESSION_DATABASE, name.text,
 	     at_most(name.length, QJ_STARTUP_BYTES));
 	return 0;
 }
@@ -133,14 +133,14 @@ int BPF_KRETPROBE(mysql_database_end, int result)
 {
 	struct thread_state *thread = symbol_thread();
 
-	if (!thread || !thread->changing)
+	if (!thread || !thread->mysql.changing)
 		return 0;
 	if ((__u8)result && changes_user(thread)) {
-		thread->changes = 0;
-		tell(thread, thread->changing, QJ_SESSION_USER, 0, 0);
+		thread->mysql.changes = 0;
+		tell(thread, thread->mysql.changing, QJ_SESSION_USER, 0, 0);
 	} else if ((__u8)result) {
-		tell(thread, thread->changing, QJ_SESSION_KEPT, 0, 0);
+		tell(thread, thread->mysql.changing, QJ_SESSION_KEPT, 0, 0);
 	}
-	thread->changing = 0;
+	thread->mysql.changing = 0;
 	return 0;
 }

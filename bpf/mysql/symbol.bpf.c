@@ -39,7 +39,7 @@ static __always_inline bool resume(struct qj_cpu_state *cpu, struct thread_state
 	thread->query = was->query;
 	thread->begin_ns = was->begin_ns;
 	thread->shape = was->shape;
-	thread->reply_addr = was->reply_addr;
+	thread->mysql.reply_addr = was->reply_addr;
 	thread->tags = was->tags;
 	thread->executions = was->executions;
 	thread->flags = was->flags | QJ_QUERY_RESUMED;
@@ -57,7 +57,7 @@ static __always_inline void suspend(struct qj_cpu_state *cpu, struct thread_stat
 	    .query = thread->query,
 	    .begin_ns = thread->begin_ns,
 	    .shape = thread->shape,
-	    .reply_addr = thread->reply_addr,
+	    .reply_addr = thread->mysql.reply_addr,
 	    .tags = thread->tags,
 	    .executions = thread->executions,
 	    .flags = thread->flags,
@@ -118,7 +118,7 @@ static __always_inline void other_command(struct qj_cpu_state *cpu, struct threa
 		thread->command = QJ_COMMAND_CONNECT;
 		break;
 	case MYSQL_QUIT:
-		thread->leaves = 1;
+		thread->mysql.leaves = 1;
 		break;
 	case MYSQL_BINLOG_DUMP:
 	case MYSQL_BINLOG_DUMP_GTID:
@@ -138,7 +138,7 @@ int BPF_KPROBE(mysql_begin_command_first, __u32 command, __u64 thd, __u64 packet
 
 	if (!thread || resumed)
 		return 0;
-	thread->reply_addr = packet - 1;
+	thread->mysql.reply_addr = packet - 1;
 	if (command == MYSQL_QUERY || command == MYSQL_STMT_PREPARE) {
 		text_command(cpu, thread, command, packet, length);
 		return 0;
@@ -211,7 +211,7 @@ int BPF_KPROBE(mysql_begin_thd_first, __u64 thd, __u64 com_data, __u32 command)
 		if (command == MYSQL_QUERY)
 			query_tags(cpu, thread, &query);
 		text_command(cpu, thread, command, query.text, query.length);
-		thread->reply_addr = buffer_of(query.text);
+		thread->mysql.reply_addr = buffer_of(query.text);
 		return 0;
 	}
 	bpf_probe_read_user(&execute, sizeof(execute), (const void *)com_data);
@@ -229,14 +229,14 @@ static __always_inline void answered(struct qj_cpu_state *cpu, struct thread_sta
 {
 	struct mysql_reply reply = {};
 
-	if (!thread->reply_addr) {
+	if (!thread->mysql.reply_addr) {
 		if (thread->command == QJ_COMMAND_PREPARE)
 			count_loss(cpu, QJ_LOSS_PREPARED);
 		return;
 	}
-	mysql_read_reply(thread->reply_addr, &reply);
+	mysql_read_reply(thread->mysql.reply_addr, &reply);
 	if (!mysql_is_prepared(&reply) && !mysql_is_error(&reply) && !mysql_is_ok(&reply))
-		mysql_read_reply(thread->reply_addr - MYSQL_HEADER, &reply);
+		mysql_read_reply(thread->mysql.reply_addr - MYSQL_HEADER, &reply);
 	mysql_answered(cpu, thread, &reply);
 }
 
@@ -247,7 +247,7 @@ static __always_inline void answered(struct qj_cpu_state *cpu, struct thread_sta
  */
 static __always_inline bool goes_back(const struct thread_state *thread)
 {
-	return !is_pool(thread) && !thread->leaves;
+	return !is_pool(thread) && !thread->mysql.leaves;
 }
 
 SEC("?uretprobe")
@@ -259,7 +259,7 @@ int BPF_KRETPROBE(mysql_end, int result)
 
 	if (!thread || thread->rung != QJ_RUNG_SYMBOL)
 		return 0;
-	if (thread->dumps)
+	if (thread->mysql.dumps)
 		mysql_dumped(cpu, thread);
 	if (!thread->begin_ns)
 		return 0;
@@ -272,6 +272,6 @@ int BPF_KRETPROBE(mysql_end, int result)
 	query_end(cpu, thread, now);
 	if (!goes_back(thread))
 		query_release(cpu, thread, now);
-	thread->leaves = 0;
+	thread->mysql.leaves = 0;
 	return 0;
 }

@@ -18,13 +18,6 @@
 /* MySQL Source Code Documentation, "Compressed Packet": length, number, length before. */
 #define MYSQL_COMPRESSED_HEADER 7
 
-/* thread->more: what goes on although its packet has ended. */
-enum mysql_more {
-	MYSQL_NO_MORE = 0,
-	MYSQL_MORE_LONG, /* a command of 16 MB or more */
-	MYSQL_MORE_FILE, /* a file, to its empty packet */
-};
-
 /* The server waits for its client: the query is over, unless the client owes it data. */
 static __always_inline void mysql_wait(struct qj_cpu_state *cpu, struct thread_state *thread,
 				       __u64 buffer, __u64 now)
@@ -38,15 +31,15 @@ static __always_inline void mysql_wait(struct qj_cpu_state *cpu, struct thread_s
 	}
 	if (!thread->begin_ns || thread->need || thread->head_bytes)
 		return;
-	if (thread->more) {
-		if (thread->more == MYSQL_MORE_FILE)
+	if (thread->mysql.more) {
+		if (thread->mysql.more == MYSQL_MORE_FILE)
 			thread->end_ns = now;
 		return;
 	}
 	mysql_read_reply(buffer, &reply);
 	if (thread->command == QJ_COMMAND_QUERY && reply.start == MYSQL_LOCAL_FILE) {
-		thread->more = MYSQL_MORE_FILE;
-		thread->sequence = reply.sequence + 1;
+		thread->mysql.more = MYSQL_MORE_FILE;
+		thread->mysql.sequence = reply.sequence + 1;
 		thread->end_ns = now;
 	} else if (thread->command == QJ_COMMAND_CONNECT &&
 		   (reply.start == MYSQL_AUTH_SWITCH || reply.start == MYSQL_AUTH_MORE)) {
@@ -90,23 +83,24 @@ static __always_inline void mysql_file_begins(struct thread_state *thread, __u64
 	mysql_read_reply(buffer, &reply);
 	if (reply.start != MYSQL_LOCAL_FILE)
 		return;
-	thread->more = MYSQL_MORE_FILE;
-	thread->sequence = sequence;
+	thread->mysql.more = MYSQL_MORE_FILE;
+	thread->mysql.sequence = sequence;
 }
 
 /* True if this packet continues a command: `thread->need` is its length. */
 static __always_inline bool mysql_continues(struct thread_state *thread, __u64 buffer,
 					    __u8 sequence)
 {
-	if (thread->begin_ns && sequence && !thread->more)
+	if (thread->begin_ns && sequence && !thread->mysql.more)
 		mysql_file_begins(thread, buffer, sequence);
-	if (!thread->more || sequence != thread->sequence) {
-		thread->more = MYSQL_NO_MORE;
+	if (!thread->mysql.more || sequence != thread->mysql.sequence) {
+		thread->mysql.more = MYSQL_NO_MORE;
 		return false;
 	}
-	thread->sequence++;
-	if (thread->more == MYSQL_MORE_LONG ? thread->need != MYSQL_PACKET_MAX : !thread->need)
-		thread->more = MYSQL_NO_MORE;
+	thread->mysql.sequence++;
+	if (thread->mysql.more == MYSQL_MORE_LONG ? thread->need != MYSQL_PACKET_MAX
+						  : !thread->need)
+		thread->mysql.more = MYSQL_NO_MORE;
 	return true;
 }
 
@@ -116,28 +110,28 @@ static __always_inline void mysql_header(struct qj_cpu_state *cpu, struct thread
 	__u8 sequence = thread->head[3];
 
 	thread->need = thread->head[0] | thread->head[1] << 8 | thread->head[2] << 16;
-	thread->length = thread->need;
+	thread->mysql.length = thread->need;
 	thread->head_bytes = 0;
-	thread->synced = MYSQL_SKIP;
+	thread->mysql.expects = MYSQL_SKIP;
 	if (mysql_continues(thread, buffer, sequence)) {
 		thread->end_ns = 0;
 		return;
 	}
-	if (thread->dumps)
+	if (thread->mysql.dumps)
 		mysql_dumped(cpu, thread);
 	if (sequence == 0) {
 		mysql_overtaken(cpu, thread, buffer, now);
 		thread->phase = PHASE_READY;
 		query_begin(cpu, thread, now);
-		thread->synced = MYSQL_COMMAND;
+		thread->mysql.expects = MYSQL_COMMAND;
 		if (thread->need == MYSQL_PACKET_MAX) {
-			thread->more = MYSQL_MORE_LONG;
-			thread->sequence = 1;
+			thread->mysql.more = MYSQL_MORE_LONG;
+			thread->mysql.sequence = 1;
 		}
 	} else if (thread->phase != PHASE_READY && sequence == 1) {
 		query_begin(cpu, thread, now);
 		thread->command = QJ_COMMAND_CONNECT;
-		thread->synced = MYSQL_LOGIN;
+		thread->mysql.expects = MYSQL_LOGIN;
 	}
 	thread->end_ns = 0;
 }
@@ -146,15 +140,15 @@ static __always_inline void mysql_header(struct qj_cpu_state *cpu, struct thread
 static __always_inline void mysql_body(struct qj_cpu_state *cpu, struct thread_state *thread,
 				       __u64 addr, __u32 bytes)
 {
-	__u32 before = thread->length - thread->need;
+	__u32 before = thread->mysql.length - thread->need;
 
-	if (thread->synced == MYSQL_COMMAND) {
+	if (thread->mysql.expects == MYSQL_COMMAND) {
 		mysql_command(cpu, thread, addr - before, before + bytes);
-	} else if (thread->synced == MYSQL_LOGIN) {
+	} else if (thread->mysql.expects == MYSQL_LOGIN) {
 		mysql_login(cpu, thread, addr - before, before + bytes);
-	} else if (thread->synced == MYSQL_TEXT) {
+	} else if (thread->mysql.expects == MYSQL_TEXT) {
 		if (statement_feed(cpu, thread, addr, bytes))
-			thread->synced = MYSQL_SKIP;
+			thread->mysql.expects = MYSQL_SKIP;
 		label_query(cpu, thread);
 	}
 	thread->need -= bytes;

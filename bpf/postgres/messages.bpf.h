@@ -6,7 +6,7 @@
 #ifndef QJOULE_POSTGRES_MESSAGES_BPF_H
 #define QJOULE_POSTGRES_MESSAGES_BPF_H
 
-#include "core/statement.bpf.h"
+#include "text.bpf.h"
 
 #define POSTGRES_PORTAL 0x706f7274616c0000ULL /* portals have names of their own */
 
@@ -58,9 +58,9 @@ static __always_inline void postgres_sets(struct postgres_walk *walk, __u64 addr
 {
 	struct thread_state *thread = walk->thread;
 
-	if (!thread->sets || !thread->shape)
+	if (!thread->postgres.sets || !thread->shape)
 		return;
-	thread->changes = 1;
+	thread->postgres.changes = 1;
 	emit_session(walk->cpu, thread, QJ_SESSION_SETS, addr, thread->statement_bytes);
 }
 
@@ -75,7 +75,7 @@ static __always_inline void postgres_parse(struct postgres_walk *walk, __u32 her
 		thread->command = QJ_COMMAND_PREPARE;
 	/* Where the name is cut off, it is taken for none, lest an older text passes for this one.
 	 */
-	statement_string(walk->cpu, thread, addr + length, length ? here - length : 0);
+	postgres_text(walk->cpu, thread, addr + length, length ? here - length : 0);
 	prepared_learn(thread, name);
 	if (length == 1) /* to be executed at once: what has a name may be executed at any time */
 		postgres_sets(walk, addr + length);
@@ -91,8 +91,8 @@ static __always_inline void postgres_open_portal(struct thread_state *thread, __
 						 __u64 name)
 {
 	if (name_bytes == 1) {
-		thread->portal_shape = thread->shape;
-		thread->portal_tags = thread->tags;
+		thread->postgres.portal_shape = thread->shape;
+		thread->postgres.portal_tags = thread->tags;
 	} else {
 		prepared_learn(thread, POSTGRES_PORTAL ^ name);
 	}
@@ -113,7 +113,7 @@ static __always_inline void postgres_bind(struct postgres_walk *walk, __u32 here
 		thread->shape = thread->tags = 0;
 		thread->flags |= QJ_QUERY_NO_TEXT;
 	}
-	thread->bound = 1;
+	thread->postgres.bound = 1;
 	if (thread->command != QJ_COMMAND_PREPARE)
 		thread->command = QJ_COMMAND_EXECUTE;
 	postgres_settle(thread, &before);
@@ -124,10 +124,10 @@ static __always_inline void postgres_query(struct postgres_walk *walk, __u32 her
 	struct thread_state *thread = walk->thread;
 	const struct postgres_before before = postgres_so_far(thread);
 
-	thread->portal_shape = thread->portal_tags = 0;
+	thread->postgres.portal_shape = thread->postgres.portal_tags = 0;
 	if (!thread->executions)
 		thread->command = QJ_COMMAND_QUERY;
-	statement_string(walk->cpu, thread, walk->addr, here);
+	postgres_text(walk->cpu, thread, walk->addr, here);
 	postgres_sets(walk, walk->addr);
 	postgres_settle(thread, &before);
 	thread->executions++;
@@ -150,8 +150,8 @@ static __always_inline void postgres_fetch(struct postgres_walk *walk, __u32 her
 		prepared_recall(thread, POSTGRES_PORTAL ^ name);
 		return;
 	}
-	thread->shape = bytes ? thread->portal_shape : 0;
-	thread->tags = bytes ? thread->portal_tags : 0;
+	thread->shape = bytes ? thread->postgres.portal_shape : 0;
+	thread->tags = bytes ? thread->postgres.portal_tags : 0;
 	if (!thread->shape)
 		thread->flags |= QJ_QUERY_NO_TEXT;
 }
@@ -160,11 +160,11 @@ static __always_inline void postgres_execute(struct postgres_walk *walk, __u32 h
 {
 	struct thread_state *thread = walk->thread;
 
-	if (!thread->bound) {
+	if (!thread->postgres.bound) {
 		postgres_fetch(walk, here);
 		return;
 	}
-	thread->bound = 0;
+	thread->postgres.bound = 0;
 	thread->executions++;
 	if (thread->executions > 1)
 		thread->flags |= QJ_QUERY_PIPELINED;

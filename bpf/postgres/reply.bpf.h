@@ -16,8 +16,9 @@
 #include "frame.bpf.h"
 #include "core/state.bpf.h"
 
-#define POSTGRES_SEND_BUFFER 8192 /* PQ_SEND_BUFFER_SIZE */
-#define POSTGRES_TAG	     64	  /* COMPLETION_TAG_BUFSIZE, tcop/cmdtag.h */
+#define POSTGRES_WINDOW	     SCRATCH_BYTES /* that are read at once */
+#define POSTGRES_SEND_BUFFER 8192	   /* PQ_SEND_BUFFER_SIZE */
+#define POSTGRES_TAG	     64		   /* COMPLETION_TAG_BUFSIZE, tcop/cmdtag.h */
 #define POSTGRES_LOOK	     (POSTGRES_HEADER + POSTGRES_TAG)
 /* Of a long reply's end the first whole message is looked for so far: rows may be wide. */
 #define POSTGRES_SEARCH_MAX 1024
@@ -30,7 +31,7 @@ struct postgres_reply {
 	__u64 rows;	   /* of the statements that were completed */
 	__u32 sent;	   /* rows since the last of them */
 	__u32 at;	   /* of the message that is looked at, in the buffer */
-	__u32 window;	   /* of the bytes in thread->reply */
+	__u32 window;	   /* of the bytes in thread->scratch */
 	__u32 start;	   /* where the walk began */
 	__u32 completions; /* statements */
 	__u8 ended;	   /* by ReadyForQuery */
@@ -46,14 +47,15 @@ static __always_inline const __u8 *postgres_look(struct postgres_reply *reply)
 	if (into > POSTGRES_WINDOW - POSTGRES_LOOK) {
 		__u64 left = POSTGRES_SEND_BUFFER - reply->at;
 
-		__builtin_memset(thread->reply, 0, sizeof(thread->reply));
+		__builtin_memset(thread->scratch, 0, sizeof(thread->scratch));
 		if (reply->at < POSTGRES_SEND_BUFFER)
-			bpf_probe_read_user(thread->reply, at_most(left, POSTGRES_WINDOW),
-					    (const void *)(thread->send_buffer + reply->at));
+			bpf_probe_read_user(
+			    thread->scratch, at_most(left, POSTGRES_WINDOW),
+			    (const void *)(thread->postgres.send_buffer + reply->at));
 		reply->window = reply->at;
 		into = 0;
 	}
-	return thread->reply + at_most(into, POSTGRES_WINDOW - POSTGRES_LOOK);
+	return thread->scratch + at_most(into, POSTGRES_WINDOW - POSTGRES_LOOK);
 }
 
 static __always_inline bool postgres_is_reply(__u8 type, __u32 length)
@@ -216,7 +218,8 @@ __noinline int postgres_answered(struct thread_state *thread)
 
 	if (!thread)
 		return 0;
-	if (!thread->send_buffer || thread->requests != 1 || thread->command == QJ_COMMAND_OTHER)
+	if (!thread->postgres.send_buffer || thread->postgres.requests != 1 ||
+	    thread->command == QJ_COMMAND_OTHER)
 		return 0;
 	bpf_loop(POSTGRES_REPLY_MAX, postgres_reply_message, &reply, 0);
 	if (!reply.ended)

@@ -23,18 +23,22 @@ static __always_inline bool postgres_streams(__u64 text)
 static __always_inline void postgres_stream_begin(struct qj_cpu_state *cpu,
 						  struct thread_state *thread, __u64 now)
 {
-	thread->dumps = 1;
-	emit_role(cpu, thread);
+	const struct role_name role = {"walsender"};
+
+	thread->postgres.dumps = 1;
+	emit_role(cpu, thread, &role);
 	query_release(cpu, thread, now);
 }
 
 static __always_inline void postgres_stream_end(struct qj_cpu_state *cpu,
 						struct thread_state *thread)
 {
-	if (!thread->dumps)
+	const struct role_name role = {"backend"};
+
+	if (!thread->postgres.dumps)
 		return;
-	thread->dumps = 0;
-	emit_role(cpu, thread);
+	thread->postgres.dumps = 0;
+	emit_role(cpu, thread, &role);
 }
 
 #endif

@@ -10,7 +10,7 @@
 #include "core/parallel.bpf.h"
 #include "session.bpf.h"
 #include "stream.bpf.h"
-#include "core/statement.bpf.h"
+#include "text.bpf.h"
 
 /*
  * The query's work goes on until its thread sleeps: the server reports that it is idle before it
@@ -22,12 +22,12 @@ static __always_inline void ended(struct qj_cpu_state *cpu, struct thread_state 
 		return;
 	if (!thread->executions && thread->command == QJ_COMMAND_QUERY)
 		thread->command = QJ_COMMAND_PREPARE; /* parsed or bound, not run */
-	if (thread->sets && thread->executions)
+	if (thread->postgres.sets && thread->executions)
 		postgres_named(cpu, thread);
 	query_end(cpu, thread, now);
 	thread->text_addr = 0;
-	thread->sets = 0;
-	thread->ran = 0;
+	thread->postgres.sets = 0;
+	thread->postgres.ran = 0;
 }
 
 static __always_inline void begun(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 text,
@@ -38,7 +38,7 @@ static __always_inline void begun(struct qj_cpu_state *cpu, struct thread_state 
 		thread->command = QJ_COMMAND_QUERY;
 	}
 	if (text)
-		statement_string(cpu, thread, text, QJ_TEXT_BYTES);
+		postgres_text(cpu, thread, text, QJ_TEXT_BYTES);
 	label_query(cpu, thread);
 }
 
@@ -50,14 +50,14 @@ static __always_inline void running(struct qj_cpu_state *cpu, struct thread_stat
 		return;
 	}
 	/* Another statement after one that was run, with no pause: a pipeline, told apart here. */
-	if (thread->ran && thread->text_addr != text)
+	if (thread->postgres.ran && thread->text_addr != text)
 		ended(cpu, thread, now);
 	postgres_stream_end(cpu, thread);
 	if (text && postgres_streams(text)) {
 		postgres_stream_begin(cpu, thread, now);
 		return;
 	}
-	thread->reported = 1;
+	thread->postgres.reported = 1;
 	if (!thread->begin_ns || thread->text_addr != text)
 		begun(cpu, thread, text, now);
 }
@@ -113,7 +113,7 @@ int BPF_KPROBE(postgres_portal_run, __u64 portal, __u64 count, __u8 top_level)
 	if (!is_at_start(thread, portal)) {
 		if (!thread->executions)
 			thread->command = QJ_COMMAND_EXECUTE;
-	} else if (thread->executions && thread->reported) {
+	} else if (thread->executions && thread->postgres.reported) {
 		/* The next one of a pipeline, whose text lies where the last one's did. */
 		cpu = this_cpu();
 		now = bpf_ktime_get_ns();
@@ -124,8 +124,8 @@ int BPF_KPROBE(postgres_portal_run, __u64 portal, __u64 count, __u8 top_level)
 	} else {
 		thread->executions = 1;
 	}
-	thread->reported = 0;
-	thread->ran = 1;
+	thread->postgres.reported = 0;
+	thread->postgres.ran = 1;
 	return 0;
 }
 

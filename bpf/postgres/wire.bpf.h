@@ -22,9 +22,9 @@ static __always_inline bool postgres_is_data(__u8 type)
 static __always_inline void postgres_end(struct qj_cpu_state *cpu, struct thread_state *thread,
 					 __u64 end_ns)
 {
-	thread->last_shape = thread->shape;
+	thread->postgres.last_shape = thread->shape;
 	postgres_answered(thread);
-	if (thread->changes && thread->flags & QJ_QUERY_ERROR)
+	if (thread->postgres.changes && thread->flags & QJ_QUERY_ERROR)
 		emit_session(cpu, thread, QJ_SESSION_KEPT, 0, 0);
 	query_end(cpu, thread, end_ns);
 }
@@ -39,12 +39,12 @@ static __always_inline void postgres_go_on(struct postgres_walk *walk)
 
 	query_begin(walk->cpu, thread, walk->now);
 	thread->command = QJ_COMMAND_QUERY;
-	thread->shape = thread->last_shape;
+	thread->shape = thread->postgres.last_shape;
 	if (!thread->shape)
 		thread->flags |= QJ_QUERY_NO_TEXT;
-	thread->synced = 1;
-	thread->requests = 1;
-	thread->may_continue = 1;
+	thread->postgres.synced = 1;
+	thread->postgres.requests = 1;
+	thread->postgres.may_continue = 1;
 }
 
 static __always_inline void postgres_begin(struct postgres_walk *walk, __u8 type)
@@ -52,12 +52,12 @@ static __always_inline void postgres_begin(struct postgres_walk *walk, __u8 type
 	struct thread_state *thread = walk->thread;
 
 	if (type == 'p' || postgres_is_data(type)) { /* a login, or a COPY, goes on */
-		if (!thread->begin_ns && !thread->dumps && type != 'p')
+		if (!thread->begin_ns && !thread->postgres.dumps && type != 'p')
 			postgres_go_on(walk);
 		thread->end_ns = 0;
 		return;
 	}
-	if (thread->begin_ns && thread->synced && walk->fresh)
+	if (thread->begin_ns && thread->postgres.synced && walk->fresh)
 		postgres_end(walk->cpu, thread, thread->end_ns ?: walk->now);
 	walk->fresh = 0;
 	thread->end_ns = 0;
@@ -75,7 +75,7 @@ static __always_inline void postgres_dispatch(struct postgres_walk *walk, __u8 t
 	/* A Query, or a Sync, may have come before in the same read: this request has yet to end.
 	 */
 	if (type == 'P' || type == 'B' || type == 'E' || type == 'D' || type == 'C')
-		thread->synced = 0;
+		thread->postgres.synced = 0;
 	switch (type) {
 	case 'Q':
 		if (here > 8 && postgres_streams(walk->addr)) {
@@ -83,8 +83,8 @@ static __always_inline void postgres_dispatch(struct postgres_walk *walk, __u8 t
 			return;
 		}
 		postgres_query(walk, here);
-		thread->synced = 1;
-		thread->requests++;
+		thread->postgres.synced = 1;
+		thread->postgres.requests++;
 		break;
 	case 'P':
 		postgres_parse(walk, here);
@@ -97,12 +97,12 @@ static __always_inline void postgres_dispatch(struct postgres_walk *walk, __u8 t
 		break;
 	case 'S':
 	case 'F':
-		thread->synced = 1;
-		thread->requests++;
+		thread->postgres.synced = 1;
+		thread->postgres.requests++;
 		break;
 	case 'H':
 		if (thread->executions) /* their reply goes before the rest */
-			thread->requests++;
+			thread->postgres.requests++;
 		break;
 	}
 	label_query(walk->cpu, thread);
@@ -141,7 +141,8 @@ static __always_inline void postgres_startup(struct postgres_walk *walk, bool wh
 		walk->left = 0;
 		return;
 	}
-	if (thread->asks_gss && !postgres_is_code(code)) { /* its tokens, with a length before */
+	if (thread->postgres.asks_gss &&
+	    !postgres_is_code(code)) { /* its tokens, with a length before */
 		session_opaque(walk->cpu, thread);
 		walk->left = 0;
 		return;
@@ -152,7 +153,7 @@ static __always_inline void postgres_startup(struct postgres_walk *walk, bool wh
 		walk->left = 0;
 		return;
 	}
-	thread->asks_gss = code == POSTGRES_GSS;
+	thread->postgres.asks_gss = code == POSTGRES_GSS;
 	thread->need = length - POSTGRES_STARTUP;
 	/* To requests for TLS or GSS the server answers with one byte; then comes TLS, or the next
 	 * packet. A request to cancel another's query ends its connection. */
@@ -160,9 +161,9 @@ static __always_inline void postgres_startup(struct postgres_walk *walk, bool wh
 		return;
 	query_begin(walk->cpu, thread, walk->now);
 	thread->command = QJ_COMMAND_CONNECT;
-	thread->synced = 1;
-	thread->requests = 1;
-	thread->may_continue = 1; /* with passwords */
+	thread->postgres.synced = 1;
+	thread->postgres.requests = 1;
+	thread->postgres.may_continue = 1; /* with passwords */
 	thread->phase = PHASE_READY;
 	here = thread->need < walk->left ? thread->need : walk->left;
 	emit_session(walk->cpu, thread, QJ_SESSION_OPEN, walk->addr - POSTGRES_STARTUP,
@@ -250,9 +251,9 @@ static __always_inline void postgres_received(struct qj_cpu_state *cpu, struct t
 static __always_inline void postgres_wait(struct qj_cpu_state *cpu, struct thread_state *thread,
 					  __u64 now)
 {
-	if (!thread->begin_ns || !thread->synced || thread->need || thread->head_bytes)
+	if (!thread->begin_ns || !thread->postgres.synced || thread->need || thread->head_bytes)
 		return;
-	if (thread->may_continue)
+	if (thread->postgres.may_continue)
 		thread->end_ns = now;
 	else
 		postgres_end(cpu, thread, now);

@@ -118,11 +118,11 @@ int BPF_PROG(redis_recv, struct sock *sk, int got, int flags)
 		redis_answered(cpu, thread, connection, now);
 	if (!connection->waits) {
 		redis_request(cpu, connection, behind, now);
-		thread->unanswered++;
+		thread->redis.unanswered++;
 	}
 	if (owns) {
 		redis_claim(cpu, thread, connection, now);
-		thread->sleeps = task->nvcsw;
+		thread->redis.sleeps = task->nvcsw;
 	}
 	redis_take(cpu, thread, connection, sk, addr, got);
 	if (owns) {
@@ -163,10 +163,10 @@ int BPF_PROG(redis_send, struct sock *sk, int sent, int flags)
 	if (!thread->query && is_open(cpu))
 		redis_claim(cpu, thread, connection, now);
 	if (connection->waits) {
-		if (thread->unanswered)
-			thread->unanswered--;
+		if (thread->redis.unanswered)
+			thread->redis.unanswered--;
 		redis_answered(cpu, thread, connection, now);
 	}
-	redis_release(cpu, thread, thread->unanswered != 0, now);
+	redis_release(cpu, thread, thread->redis.unanswered != 0, now);
 	return 0;
 }

@@ -34,10 +34,10 @@ static __always_inline bool is_of_all_partitions(__u64 unique)
  */
 static __always_inline bool goes_on(const struct thread_state *thread, __u64 unique, __u32 batch)
 {
-	if (thread->transaction != unique)
+	if (thread->voltdb.transaction != unique)
 		return false;
-	return is_of_all_partitions(unique) || batch > thread->batch ||
-	       (batch == thread->batch && thread->fragments == VOLTDB_BATCH_MAX);
+	return is_of_all_partitions(unique) || batch > thread->voltdb.batch ||
+	       (batch == thread->voltdb.batch && thread->voltdb.fragments == VOLTDB_BATCH_MAX);
 }
 
 /* 1 where a transaction is seen for the first time, on whichever thread. */
@@ -83,9 +83,9 @@ int BPF_KPROBE(voltdb_begin, __u64 env, __u64 engine, __u64 pointer, __u32 batch
 	}
 	now = bpf_ktime_get_ns();
 	has_begun = goes_on(thread, arguments.unique, batch);
-	thread->transaction = arguments.unique;
-	thread->batch = batch;
-	thread->fragments = fragments;
+	thread->voltdb.transaction = arguments.unique;
+	thread->voltdb.batch = batch;
+	thread->voltdb.fragments = fragments;
 	if (has_begun && thread->begin_ns) {
 		thread->end_ns = 0;
 		claim_stretch(cpu, thread, now);

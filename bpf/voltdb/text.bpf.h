@@ -87,7 +87,6 @@ static __always_inline bool hash_statement(struct thread_state *thread,
 	__u32 whole;
 
 	statement_begin(thread, QJ_DIALECT_POSTGRES, walk.addr, text->found.bytes);
-	thread->may_continue = 0;
 	if (text->found.elements > 1)
 		thread->flags |= QJ_QUERY_TRUNCATED;
 	whole = walk.left = thread->text_left;

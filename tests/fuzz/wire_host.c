@@ -67,7 +67,7 @@ void wire_open(int server_kind, int phase)
 	thread.phase = phase;
 	memset(replies, 0, sizeof(replies));
 	if (server_kind == QJ_SERVER_POSTGRES)
-		thread.send_buffer = (__u64)replies;
+		thread.postgres.send_buffer = (__u64)replies;
 	session_begin(&cpus[0], &thread);
 }
 

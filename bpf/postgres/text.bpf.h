@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* A statement as PostgreSQL has it: a text that ends at a NUL byte. */
+#ifndef QJOULE_POSTGRES_TEXT_BPF_H
+#define QJOULE_POSTGRES_TEXT_BPF_H
+
+#include "core/statement.bpf.h"
+
+/*
+ * COPY: after a first reply the client sends data, and the query goes on. SET, RESET and DISCARD
+ * may change the name that an application has given itself.
+ */
+static __always_inline void postgres_first_word(struct thread_state *thread, __u64 addr)
+{
+	__u32 word = 0;
+
+	bpf_probe_read_user(&word, sizeof(word), (const void *)addr);
+	word |= 0x20202020;
+	thread->postgres.may_continue = word == 0x79706f63;		  /* copy */
+	thread->postgres.sets = (word & 0xffffff) == 0x746573 ||	  /* set */
+				word == 0x65736572 || word == 0x63736964; /* rese, disc */
+}
+
+/* Returns how long the statement is, of which at most `bytes` are readable; 0: it is not here
+ * whole. */
+static __always_inline __u32 postgres_text(struct qj_cpu_state *cpu, struct thread_state *thread,
+					   __u64 addr, __u32 bytes)
+{
+	struct statement_walk walk = {
+	    .thread = thread,
+	    .addr = addr,
+	    .left = bytes < QJ_TEXT_BYTES ? bytes : QJ_TEXT_BYTES,
+	    .string = 1,
+	};
+
+	thread->tags = 0;
+	statement_begin(thread, QJ_DIALECT_POSTGRES, addr, 0);
+	postgres_first_word(thread, addr);
+	bpf_loop(STATEMENT_CHUNKS + 1, statement_chunk, &walk, 0);
+	if (!walk.ended) {
+		/* Cut off before its end: what is there would pass for another statement. */
+		if (!walk.taken || bytes < QJ_TEXT_BYTES) {
+			count_loss(cpu, QJ_LOSS_TEXT);
+			thread->shape = 0;
+			thread->flags |= QJ_QUERY_NO_TEXT;
+			return 0;
+		}
+		thread->flags |= QJ_QUERY_TRUNCATED;
+	}
+	thread->statement_bytes = walk.taken;
+	statement_done(cpu, thread, QJ_DIALECT_POSTGRES, walk.taken);
+	return walk.taken;
+}
+
+#endif

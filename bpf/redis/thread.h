@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* What is kept of a Redis thread beside what is kept of every server's. */
+#ifndef QJOULE_REDIS_THREAD_H
+#define QJOULE_REDIS_THREAD_H
+
+#include "core/thread.h"
+
+struct redis_thread {
+	struct of_query cleared;
+	__u64 sleeps;	  /* how often it had slept when it last read a request */
+	__u32 unanswered; /* requests of this turn of the event loop */
+};
+
+#endif
