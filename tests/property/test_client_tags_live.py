@@ -24,7 +24,6 @@ from qjoule.engine.attribute import attribute
 from qjoule.engine.live_groups import UNTOLD
 from qjoule.engine.selection import selection
 from qjoule.live.source import StreamSource
-from qjoule.live.stream_session import LiveMeta
 from qjoule.model.result import Attribution
 from qjoule.snapshots import Controls, Snapshot
 from qjoule.stream.blocks import Stream
@@ -186,9 +185,9 @@ def _attributed(windows: list[list[Step]], by: str, *where: str) -> Attribution:
 
 def _seen(stream: bytes, by: str, *where: str, interval_s: float = 0.05) -> list[Snapshot]:
     source = StreamSource(
-        io.BytesIO(stream),
+        Stream(io.BytesIO(stream)),
         ft.fingerprint,
-        LiveMeta(servers={1: SERVER}, rungs={SERVER: "socket"}),
+        Meta(servers=(Server(1, SERVER, rung="socket"),)),
         client_tags=True,
         where=selection(where),
     )

@@ -17,7 +17,6 @@ from qjoule.contract import Grade
 from qjoule.engine.attribute import attribute
 from qjoule.live.replay import ReplaySource
 from qjoule.live.source import StreamSource
-from qjoule.live.stream_session import LiveMeta
 from qjoule.model.result import Attribution, Row
 from qjoule.snapshots import Controls, Snapshot
 from qjoule.stream.blocks import Stream
@@ -43,9 +42,9 @@ def replayed(of: Trace, interval_s: float, group: str = "fingerprint") -> list[S
 
 def live(told: traffic.Story, interval_s: float, grade: Grade = Grade.ESTIMATED) -> list[Snapshot]:
     source = StreamSource(
-        io.BytesIO(b"".join(traffic.live(told, grade))),
+        Stream(io.BytesIO(b"".join(traffic.live(told, grade)))),
         fake_tracer.fingerprint,
-        LiveMeta(servers={1: SERVER}, rungs={SERVER: "statistical"}),
+        Meta(servers=(Server(1, SERVER, rung="statistical"),)),
     )
     return list(source.snapshots(Controls(interval_s)))
 

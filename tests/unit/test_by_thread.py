@@ -14,6 +14,7 @@ from qjoule.contract import AGGREGATE, SEGMENT, TASK, Block, OwnerKind, TaskEven
 from qjoule.engine.attribute import attribute
 from qjoule.engine.live_groups import LiveGroups, identities
 from qjoule.live.replay import ReplaySource
+from qjoule.live.stream_session import live_names
 from qjoule.reporters.live_screen import compose
 from qjoule.reporters.live_state import ViewState
 from qjoule.reporters.table import render
@@ -135,7 +136,7 @@ def test_the_live_screen_lists_threads_and_looks_into_them(alone: Trace) -> None
 
 
 def test_live_rows_are_those_of_a_recording() -> None:
-    names = Names(lambda *_: pytest.fail("no text"), {2: "java:9042"}, {"java:9042": "none"})
+    names = Names(lambda *_: pytest.fail("no text"), (Server(2, "java:9042", rung="none"),))
     tasks = np.zeros(3, TASK)
     for task, (pid, comm) in zip(
         tasks, ((70, b"java"), (71, b"GC Thread#0"), (72, b"GC Thread#1")), strict=True
@@ -143,7 +144,7 @@ def test_live_rows_are_those_of_a_recording() -> None:
         task["pid"], task["tgid"], task["comm"] = pid, 70, comm
         task["event"] = TaskEvent.ALIVE
     names.add_tasks(Frame(Block.TASK, 0, tasks))
-    groups = LiveGroups(names.live_names())
+    groups = LiveGroups(live_names(names))
     sums = np.zeros(3, AGGREGATE)
     sums["owner_kind"], sums["server"], sums["tgid"] = OwnerKind.SERVER, 2, 70
     sums["pid"] = 70, 71, 72

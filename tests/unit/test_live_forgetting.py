@@ -13,10 +13,10 @@ from fake_tracer import BEGIN_NS, MS, block, end, energy, flush, head, text
 from qjoule.contract import LATENCY_BUCKETS, Block, OwnerKind, TaskEvent
 from qjoule.live.recent import REMEMBERED, SPARE
 from qjoule.live.source import StreamSource
-from qjoule.live.stream_session import LiveMeta
 from qjoule.model.labels import FORGOTTEN_PROCESSES, FORGOTTEN_SHAPES, OTHER_SHAPES
 from qjoule.snapshots import Controls, Snapshot
-from qjoule.stream.blocks import encode_block
+from qjoule.stream.blocks import Stream, encode_block
+from qjoule.trace.meta import Meta, Server
 
 WINDOW = 100 * MS
 FLOOD, REST = 30, 60  #: windows
@@ -62,8 +62,8 @@ def flooded(*, texts: bool) -> Iterator[bytes]:
 def snapshots(body: bytes, *, totals: bool = True) -> list[Snapshot]:
     stream = head() + text(STEADY, b"SELECT steady") + energy(BEGIN_NS, JOULES, 0) + body
     stream += end(BEGIN_NS + (FLOOD + REST) * WINDOW)
-    meta = LiveMeta(servers={1: "mariadb"}, rungs={"mariadb": "symbol"})
-    source = StreamSource(io.BytesIO(stream), fake_tracer.fingerprint, meta)
+    meta = Meta(servers=(Server(1, "mariadb", rung="symbol"),))
+    source = StreamSource(Stream(io.BytesIO(stream)), fake_tracer.fingerprint, meta)
     return list(source.snapshots(Controls(1.0, totals=totals)))
 
 

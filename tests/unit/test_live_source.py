@@ -14,13 +14,13 @@ from fake_tracer import BEGIN_NS, MS, block, end, energy, flush, head, task, tex
 from qjoule.contract import LATENCY_BUCKETS, Block, Loss, OwnerKind, TaskEvent
 from qjoule.errors import QjouleError
 from qjoule.live.source import StreamSource
-from qjoule.live.stream_session import LiveMeta
 from qjoule.snapshots import Controls, Snapshot
 from qjoule.stream.blocks import Stream
 from qjoule.stream.names import MAX_TASKS, Names
+from qjoule.trace.meta import Meta, Server
 
 WINDOW = 100 * MS
-META = LiveMeta(host="db1", servers={1: "mariadb"}, rungs={"mariadb": "symbol"})
+META = Meta(host="db1", servers=(Server(1, "mariadb", rung="symbol"),))
 
 
 def window(number: int, *rows: dict[str, object], joules: int = 1000) -> bytes:
@@ -47,7 +47,7 @@ def opening() -> bytes:
 
 
 def source(stream: bytes, **options: object) -> StreamSource:
-    return StreamSource(io.BytesIO(stream), fake_tracer.fingerprint, META, **options)  # type: ignore[arg-type]
+    return StreamSource(Stream(io.BytesIO(stream)), fake_tracer.fingerprint, META, **options)  # type: ignore[arg-type]
 
 
 def snapshots(stream: bytes, controls: Controls | None = None) -> list[Snapshot]:
@@ -156,18 +156,18 @@ def test_garbage_is_refused() -> None:
 
 
 def test_names_that_nobody_asks_for_are_forgotten() -> None:
-    names = Names(fake_tracer.fingerprint, {}, {}, max_hashes=3)
+    names = Names(fake_tracer.fingerprint, (), max_hashes=3)
     for shape in range(1, 100):
         for frame in Stream(io.BytesIO(head() + text(shape, b"S" + b"x" * shape))):
             if frame.kind is Block.TEXT:
                 names.add_text(frame)
-        assert names.live_names().statement(1) is not None, "asked for each time"
-    known = [names.live_names().statement(n) is not None for n in (1, 3, 50, 97, 98, 99)]
+        assert names.statement(1) is not None, "asked for each time"
+    known = [names.statement(n) is not None for n in (1, 3, 50, 97, 98, 99)]
     assert known == [True, False, False, False, True, True]
 
 
 def test_a_fork_bomb_does_not_take_servers_their_names() -> None:
-    names = Names(fake_tracer.fingerprint, {}, {})
+    names = Names(fake_tracer.fingerprint, ())
     bomb = [
         {"pid": pid, "tgid": pid, "event": TaskEvent.FORK, "comm": b"bomb"}
         for pid in range(100, 100 + 2 * MAX_TASKS)
@@ -177,9 +177,8 @@ def test_a_fork_bomb_does_not_take_servers_their_names() -> None:
     for frame in Stream(io.BytesIO(stream)):
         if frame.kind is Block.TASK:
             names.add_tasks(frame)
-    live = names.live_names()
-    assert live.thread(7) == "purge"
-    assert [live.thread(pid) for pid in (100, 99 + 2 * MAX_TASKS)] == ["(unknown)", "bomb"]
+    assert names.comm(7) == "purge"
+    assert [names.comm(pid) for pid in (100, 99 + 2 * MAX_TASKS)] == ["(unknown)", "bomb"]
 
 
 def test_a_text_that_comes_late_names_what_ran_before_it() -> None:

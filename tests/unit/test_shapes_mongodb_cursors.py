@@ -34,7 +34,7 @@ FRAMES = (text(FIND, told(FOUND)), text(MORE, told(GOES_ON, FIND)))
 def test_the_command_may_come_later(frames: tuple[Frame, ...]) -> None:
     """CPUs have buffers of their own, so the order of texts is not that of requests."""
     statements = Statements(fingerprint)
-    names = Names(fingerprint, {}, {})
+    names = Names(fingerprint, ())
     for frame in frames:
         statements.add(frame)
         names.add_text(frame)
@@ -42,19 +42,19 @@ def test_the_command_may_come_later(frames: tuple[Frame, ...]) -> None:
     assert known.null_count == 0
     shapes = statements.take_shapes()
     assert shapes["text"].to_pylist().count(OF_FIND) == shapes.num_rows - 1 == 1
-    named = names.live_names().statement(MORE)
+    named = names.statement(MORE)
     assert named is not None and named[1] == OF_FIND
 
 
 def test_a_command_that_never_comes() -> None:
     statements = Statements(fingerprint)
-    names = Names(fingerprint, {}, {})
+    names = Names(fingerprint, ())
     statements.add(FRAMES[1])
     names.add_text(FRAMES[1])
     assert statements.take_shapes().num_rows == 0
     assert statements.fingerprints(np.array([MORE], np.uint64)).null_count == 0
     assert statements.take_shapes()["text"].to_pylist() == [UNKNOWN]
-    named = names.live_names().statement(MORE)
+    named = names.statement(MORE)
     assert named is not None and named[1] == UNKNOWN
 
 

@@ -21,7 +21,6 @@ from qjoule.engine.attribute import attribute
 from qjoule.engine.selection import selection
 from qjoule.live.replay import ReplaySource
 from qjoule.live.source import StreamSource
-from qjoule.live.stream_session import LiveMeta
 from qjoule.model.fold import bound_tags
 from qjoule.model.result import Row
 from qjoule.reporters.csv_report import to_csv
@@ -156,9 +155,9 @@ def test_a_replay_and_the_live_view_say_the_same(trace: Trace, story: traffic.St
     last = list(ReplaySource(trace, by=("tag:endpoint",), speed=0).snapshots(controls))[-1].total
     assert last.rows == whole.rows
     live = StreamSource(
-        io.BytesIO(b"".join(traffic.live(silent(story), Grade.SIMULATED))),
+        Stream(io.BytesIO(b"".join(traffic.live(silent(story), Grade.SIMULATED)))),
         fake_tracer.fingerprint,
-        LiveMeta(servers={1: SERVER}, rungs={SERVER: "none"}),
+        Meta(servers=(Server(1, SERVER, rung="none"),)),
         telling=Telling(calls_of(story)),
     )
     snapshots = list(live.snapshots(controls))
@@ -179,9 +178,9 @@ def test_what_is_not_told_and_not_believed_is_a_loss(story: traffic.Story, tmp_p
     writer = TraceWriter(tmp_path / "t")
     record(Stream(io.BytesIO(stream)), writer, fake_tracer.fingerprint, META, tagging=telling)
     live = StreamSource(
-        io.BytesIO(b"".join(traffic.live(silent(story), Grade.SIMULATED))),
+        Stream(io.BytesIO(b"".join(traffic.live(silent(story), Grade.SIMULATED)))),
         fake_tracer.fingerprint,
-        LiveMeta(servers={1: SERVER}, rungs={SERVER: "none"}),
+        Meta(servers=(Server(1, SERVER, rung="none"),)),
         telling=telling,
     )
     last = list(live.snapshots(Controls(5.0, "fingerprint")))[-1].total
@@ -192,9 +191,9 @@ def test_what_is_not_told_and_not_believed_is_a_loss(story: traffic.Story, tmp_p
 
 def live_by(by: str, story: traffic.Story, *where: str, rung: str = "none") -> dict[str, Row]:
     live = StreamSource(
-        io.BytesIO(b"".join(traffic.live(silent(story), Grade.SIMULATED))),
+        Stream(io.BytesIO(b"".join(traffic.live(silent(story), Grade.SIMULATED)))),
         fake_tracer.fingerprint,
-        LiveMeta(servers={1: SERVER}, rungs={SERVER: rung}),
+        Meta(servers=(Server(1, SERVER, rung=rung),)),
         telling=Telling(calls_of(story)),
         where=selection(where),
     )

@@ -11,7 +11,6 @@ from pathlib import Path
 import click
 
 from qjoule.commands import options
-from qjoule.commands.record_meta import trace_meta
 from qjoule.commands.say import say
 from qjoule.contract import Mode, Rung
 from qjoule.errors import QjouleError, UsageError
@@ -28,6 +27,7 @@ from qjoule.servers.types import Flavour
 from qjoule.session.applications import listening
 from qjoule.session.directory import inside
 from qjoule.session.signals import stopping
+from qjoule.session.trace_meta import trace_meta
 from qjoule.session.tracer import (
     Settings,
     Tracer,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from qjoule.contract import AGGREGATE, ENERGY, TRACER_CPU
+from qjoule.contract import AGGREGATE, ENERGY
 from qjoule.model.arrays import Machine
 from qjoule.model.counters import I64, Readings, Series, WindowEnergy, window_energy
 
@@ -25,7 +26,7 @@ class Chunk:
 
 
 class Rounds:
-    """Collects ENERGY, AGGREGATE and LOSS blocks; `take` hands out the windows that are whole.
+    """Collects ENERGY and AGGREGATE blocks and lost time; `take` hands out whole windows.
 
     Windows are bounded as the kernel's sums over them are: `lag_ns` before the readings, for that
     is when what they show was drawn. A reading that came later after its sums is less certain by
@@ -48,7 +49,6 @@ class Rounds:
         self._calls: list[Records] = []
         self._taken_ns = begin_ns  #: windows up to here have been handed out
         self._off_ns = 0  #: how far the sums' end was from where it should be, there
-        self._lost: dict[int, int] = {}
         self._new_loss: list[tuple[int, int, int]] = []  #: (t_ns, cpu, lost since)
         self._packages = dict(
             zip(machine.cpu_ids.tolist(), machine.cpu_package.tolist(), strict=True)
@@ -74,14 +74,9 @@ class Rounds:
             records["t0_ns"][late] = records["t1_ns"][late] = self._taken_ns
             self._calls.append(records)
 
-    def add_loss(self, records: Records) -> None:
-        """`lost_ns` of a record is the sum so far of its CPU."""
-        for record in records:
-            cpu, lost_ns = int(record["cpu"]), int(record["lost_ns"])
-            before = self._lost.get(cpu, 0)
-            if cpu != TRACER_CPU and lost_ns > before:
-                self._new_loss.append((int(record["t_ns"]), cpu, lost_ns - before))
-                self._lost[cpu] = lost_ns
+    def add_lost(self, lost: Iterable[tuple[int, int, int]]) -> None:
+        """`lost`: (t_ns, cpu, ns), as `Losses.add` returns them."""
+        self._new_loss += lost
 
     def take(self, *, everything: bool = False) -> Chunk | None:
         """All whole windows so far; with `everything`, up to the last reading."""

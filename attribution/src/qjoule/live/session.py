@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Collection
 from contextlib import suppress
-from datetime import UTC, datetime
 
-from qjoule.contract import Mode, Rung, ServerKind
+from qjoule.contract import Mode, Rung
 from qjoule.engine.selection import EVERYTHING, Selection
 from qjoule.errors import QjouleError
 from qjoule.live.source import StreamSource
-from qjoule.live.stream_session import LiveMeta
-from qjoule.machine.cpu import read_cpu_info
+from qjoule.live.titles import TitledStream
 from qjoule.machine.in_force import for_machine
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.root_part.reader_filter import confine_reader
-from qjoule.servers.plan import AttachPlan
+from qjoule.servers.types import Flavour
 from qjoule.session.applications import listen
+from qjoule.session.trace_meta import trace_meta
 from qjoule.session.tracer import (
     Settings,
     Tracer,
@@ -67,10 +65,12 @@ class LiveSession(StreamSource):
                 self._tags.close()
             raise
         names = ", ".join(planned.server.label for planned in plan.traced)
+        meta = trace_meta(plan, literals=False)
+        titled = [server.id for server in meta.servers if server.kind == Flavour.POSTGRES]
         super().__init__(
-            self._tracer.stream,
+            TitledStream(self._tracer.stream, titled),
             fingerprint,
-            _live_meta(plan),
+            meta,
             idle=idle,
             choose=choose,
             stop=self._tracer.stop,
@@ -102,17 +102,3 @@ class LiveSession(StreamSource):
             self._tags.close()
         with suppress(QjouleError, OSError):
             self._tracer.close()
-
-
-def _live_meta(plan: AttachPlan) -> LiveMeta:
-    return LiveMeta(
-        host=platform.node(),
-        kernel=platform.release(),
-        cpu=read_cpu_info().name,
-        start=datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-        servers={one.server.id: one.server.label for one in plan.traced},
-        rungs={one.server.label: one.choice.rung.name.lower() for one in plan.traced},
-        titled=frozenset(
-            one.server.id for one in plan.traced if one.server.kind is ServerKind.POSTGRES
-        ),
-    )

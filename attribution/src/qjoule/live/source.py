@@ -3,40 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import chain
 
 from qjoule.engine.live_groups import GROUPS
 from qjoule.engine.selection import EVERYTHING, Selection
 from qjoule.errors import QjouleError
 from qjoule.live.call_sums import Telling
-from qjoule.live.stream_session import (
-    Choose,
-    LiveMeta,
-    StreamSession,
-    uncalibrated,
-)
-from qjoule.live.titles import TitledStream
+from qjoule.live.stream_session import Choose, StreamSession, uncalibrated
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.snapshots import Controls, Snapshot
-from qjoule.stream.blocks import Source
-from qjoule.stream.head import read_head
+from qjoule.stream.announced import read_announced
+from qjoule.stream.blocks import Stream
 from qjoule.stream.names import Names
+from qjoule.trace.meta import Meta
 from qjoule.trace.statements import Fingerprint
 
 
 class StreamSource:
     """Snapshots of a tracer's stream, as long as it lasts.
 
-    `stream`: file descriptor or binary file object. `stop`: asks the tracer to end, which ends
-    the stream and so unblocks a read. `failure`: the tracer's last words, where it failed.
+    `meta`: what the stream does not say: host, kernel, servers. `stop`: asks the tracer to end,
+    which ends the stream and so unblocks a read. `failure`: the tracer's last words, where it
+    failed.
     Raises `QjouleError` from `snapshots` if the stream contradicts the contract or ends without
     the tracer's good-bye, after a last snapshot.
     """
 
     def __init__(
         self,
-        stream: Source | int,
+        stream: Stream,
         fingerprint: Fingerprint,
-        meta: LiveMeta | None = None,
+        meta: Meta,
         *,
         idle: IdlePolicy = "separate",
         choose: Choose = uncalibrated,
@@ -53,9 +50,8 @@ class StreamSource:
         self.name = name
         self.groups: tuple[str, ...] = GROUPS
         self._telling, self._client_tags, self._where = telling, client_tags, where
-        self._meta = meta or LiveMeta()
-        self._stream = TitledStream(stream, self._meta.titled)
-        self._names = Names(fingerprint, self._meta.servers or {}, self._meta.rungs or {})
+        self._meta, self._stream = meta, stream
+        self._names = Names(fingerprint, meta.servers)
         self._idle: IdlePolicy = idle
         self._choose = choose
         self._stop = stop
@@ -69,10 +65,10 @@ class StreamSource:
 
     def snapshots(self, controls: Controls) -> Iterator[Snapshot]:
         frames = iter(self._stream)
+        announced, first = read_announced(frames, self._meta)
         session = StreamSession(
-            read_head(frames),
+            announced,
             self._names,
-            self._meta,
             self._idle,
             controls,
             choose=self._choose,
@@ -80,7 +76,7 @@ class StreamSource:
             client_tags=self._client_tags,
             where=self._where,
         )
-        for frame in frames:
+        for frame in chain([first] if first is not None else [], frames):
             if controls.stopped:
                 return
             session.take(frame)

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from qjoule.contract import COUNTER_NAMES, Block, Grade, Loss
+from qjoule.contract import Block
 from qjoule.engine import tables
 from qjoule.engine.accounts import Accounts, lag_ns
 from qjoule.engine.live import from_aggregates
-from qjoule.engine.live_groups import GROUPS, TAG, identities
+from qjoule.engine.live_groups import GROUPS, TAG, LiveNames, identities
 from qjoule.engine.selection import EVERYTHING, Selection
 from qjoule.live.call_sums import CallSums, Telling
 from qjoule.live.client_tags import LiveSaid, Tagging, untagged
@@ -28,11 +28,12 @@ from qjoule.model.labels import BY_THREAD
 from qjoule.model.result import Attribution, TraceInfo
 from qjoule.model.span_sums import Roles
 from qjoule.snapshots import Controls, Snapshot
+from qjoule.stream.announced import Announced
 from qjoule.stream.blocks import Frame
-from qjoule.stream.head import Head
+from qjoule.stream.losses import Losses, known_causes
 from qjoule.stream.names import Names
-from qjoule.trace.meta import EnergyInfo, Meta
-from qjoule.trace.schema import TAGS_CAUSE, UNVERIFIED_CAUSE
+from qjoule.trace.meta import Meta
+from qjoule.trace.schema import INVALID_CAUSE, TAGS_CAUSE, UNVERIFIED_CAUSE
 
 #: Of the stream's time: so long windows that are whole may wait.
 DIGEST_NS = 2_000_000_000
@@ -45,17 +46,11 @@ def uncalibrated(_meta: Meta) -> Calibrated:
     return UNCALIBRATED
 
 
-@dataclass(frozen=True)
-class LiveMeta:
-    """What the stream does not say: the machine, and the servers by the attach plan's ids."""
-
-    host: str = ""
-    kernel: str = ""
-    cpu: str = ""
-    start: str = ""  #: ISO 8601, UTC
-    servers: Mapping[int, str] | None = None
-    rungs: Mapping[str, str] | None = None  #: by server name
-    titled: frozenset[int] = frozenset()  #: servers whose processes go by their titles
+def live_names(
+    names: Names, tags: Callable[[int], Mapping[str, str] | None] = lambda _shape: None
+) -> LiveNames:
+    """As groups are labelled with them. `tags`: those of a shape of calls, None of a statement."""
+    return LiveNames(names.statement, names.server, names.comm, names.comm, names.rung, tags)
 
 
 @dataclass
@@ -72,9 +67,8 @@ class StreamSession:
 
     def __init__(
         self,
-        head: Head,
+        announced: Announced,
         names: Names,
-        meta: LiveMeta,
         idle: IdlePolicy,
         controls: Controls,
         *,
@@ -83,56 +77,38 @@ class StreamSession:
         client_tags: bool = False,
         where: Selection = EVERYTHING,
     ) -> None:
-        hello = head.hello[0]
-        self._begin_ns = int(hello["t_ns"])
-        grade = int(hello["grade"])
-        self._energy = EnergyInfo(
-            bytes(hello["energy_source"]).decode("utf-8", "replace"),
-            Grade(grade).name.lower() if grade in Grade._value2member_map_ else "none",
-            bytes(hello["energy_reason"]).decode("utf-8", "replace"),
-        )
-        self._machine = tables.machine(head.cpus, np.zeros(0, np.int64))
-        self._domains = tuple(head.domains.values())
-        bits = int(hello["counters"])
-        counters = tuple(name for bit, name in enumerate(COUNTER_NAMES) if bits >> bit & 1)
-        self._meta = Meta(energy=self._energy, domains=self._domains, counters=counters)
-        self._calibrated = choose(self._meta)
+        meta = self._meta = announced.meta
+        self._begin_ns = meta.begin_ns or 0
+        cpus = [(cpu.cpu, cpu.package) for cpu in meta.cpus]
+        self._machine = tables.machine(cpus, np.zeros(0, np.int64))
+        self._calibrated = choose(meta)
         series = {
-            index: Series(domain.package, domain.name, domain.unit_j, domain.range or 0)
-            for index, domain in head.domains.items()
+            number: Series(domain.package, domain.name, domain.unit_j, domain.range or 0)
+            for number, domain in announced.domains.items()
         }
         self._rounds = Rounds(series, self._machine, self._begin_ns, lag_ns(self._meta))
         self._accounts = Accounts.of(
-            self._meta,
-            self._rounds.series,
-            self._machine.packages,
-            idle,
-            self._calibrated.coefficients,
+            meta, self._rounds.series, self._machine.packages, idle, self._calibrated.coefficients
         )
-        self._names, self._live_meta = names, meta
+        self._names = names
         self._where = where
         self._keys = Keys()
         self._telling = telling
         self._calls = CallSums(telling, names.add_call, self._keys)
         self._said = LiveSaid(telling) if client_tags else None
-        self._labels = names.live_names(self._calls.tags)
-        self._threads = {
-            number
-            for number, name in (meta.servers or {}).items()
-            if (meta.rungs or {}).get(name) == BY_THREAD
-        }
+        self._labels = live_names(names, self._calls.tags)
+        self._threads = {server.id for server in meta.servers if server.rung == BY_THREAD}
         self._now_ns = self._begin_ns  #: up to here windows are in the groupings
         self._groupings: dict[str, Grouping] = {}
         for by in GROUPS:
             self._group_by(by)
         if (telling or self._said) and controls.group.startswith(TAG):
             self._group_by(controls.group)
-        self._losses: dict[tuple[int, int], tuple[int, int]] = {}
+        self._losses = Losses()
+        self._invalid = announced.invalid
         self._windows = 0
         self._resets = controls.resets
         self._interval, self._total = _Span(self._begin_ns), _Span(self._begin_ns)
-        if head.rest is not None:
-            self.take(head.rest)
 
     def take(self, frame: Frame) -> None:
         match frame.kind:
@@ -150,10 +126,9 @@ class StreamSession:
             case Block.TASK:
                 self._names.add_tasks(frame)
             case Block.LOSS:
-                self._rounds.add_loss(frame.records)
-                for record in frame.records:
-                    key = (int(record["cpu"]), int(record["cause"]))
-                    self._losses[key] = (int(record["count"]), int(record["lost_ns"]))
+                known = known_causes(frame.records)
+                self._invalid += int(np.count_nonzero(~known))
+                self._rounds.add_lost(self._losses.add(frame.records[known]))
 
     def due(self, controls: Controls) -> bool:
         length_ns = self._rounds.clock_ns - self._interval.begin_ns
@@ -240,11 +215,7 @@ class StreamSession:
         self._windows += len(chunk.energy.boundaries_ns) - 1
 
     def _loss_counts(self) -> dict[str, int]:
-        counts: dict[str, int] = {}
-        for (_, cause), (count, _) in sorted(self._losses.items(), key=lambda one: one[0][1]):
-            known = cause in Loss._value2member_map_
-            name = Loss(cause).name.lower() if known else f"cause {cause}"
-            counts[name] = counts.get(name, 0) + count
+        counts = self._losses.counts() | {INVALID_CAUSE: self._invalid}
         if self._telling is not None:
             counts[TAGS_CAUSE] = self._telling.lost
             counts[UNVERIFIED_CAUSE] = self._telling.unverified
@@ -255,7 +226,7 @@ class StreamSession:
         grouping, named = self._groupings[by], self._groupings[GROUPS[0]]
         ledger, calls = grouping.sums(whole)
         begin_ns = max(span.begin_ns, grouping.begin_ns)
-        meta, before = self._live_meta, span.loss or {}
+        meta, before = self._meta, span.loss or {}
         loss = {
             cause: n
             for cause, count in self._loss_counts().items()
@@ -272,9 +243,9 @@ class StreamSession:
                 loss,
                 ledger.lost_ns,
             ),
-            source=self._energy.source or "none",
-            grade=self._energy.grade if ledger.series else "none",
-            reason=self._energy.reason,
+            source=meta.energy.source or "none",
+            grade=meta.energy.grade if ledger.series else "none",
+            reason=meta.energy.reason,
             by=(by,),
             where=str(self._where),
             coverage=assemble.coverage(named.sums(whole)[0], named.labels),

@@ -12,14 +12,16 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from qjoule.contract import COUNTER_NAMES, Block, Grade, Loss, QueryFlag, Rung
+from qjoule.contract import Block, QueryFlag, Rung
 from qjoule.stream import rows
+from qjoule.stream.announced import Announced
 from qjoule.stream.blocks import Frame, Stream
+from qjoule.stream.losses import Losses, known_causes
 from qjoule.stream.owners import Owners
 from qjoule.stream.pending import Pending, chosen
 from qjoule.stream.sessions import Sessions
@@ -27,8 +29,8 @@ from qjoule.stream.transactions import Transactions
 from qjoule.tags.comments import DIALECTS
 from qjoule.tags.said import Said
 from qjoule.trace.columns import Array, looked_up
-from qjoule.trace.meta import Cpu, DomainInfo, EnergyInfo, Meta
-from qjoule.trace.schema import CAUSES, INVALID_CAUSE, TAGS_CAUSE, UNVERIFIED_CAUSE
+from qjoule.trace.meta import Meta
+from qjoule.trace.schema import INVALID_CAUSE, TAGS_CAUSE, UNVERIFIED_CAUSE
 from qjoule.trace.statements import MAX_SHAPES, Fingerprint, Statements, dialect_of
 from qjoule.trace.told import CallShapes, Told, call_rows
 from qjoule.trace.writer import TraceWriter
@@ -83,7 +85,7 @@ class Ingest:
         tagging: Tagging | None = None,
         client_tags: bool = False,
     ) -> None:
-        self.meta = meta or Meta()
+        self._announced = Announced(meta)
         self._sink = sink
         self._batch_ns = batch_ns
         self._tagging = tagging
@@ -99,25 +101,30 @@ class Ingest:
         self._told = 0  #: calls that only their clients told of
         self._waiting: list[Told] = []  #: those that are ahead of the stream
         self._owners = Owners()
-        self._packages = np.full(1 << 16, -1, np.int32)
-        self._domains: dict[int, DomainInfo] = {}
         self._pending = Pending()
         self._clock_ns = 0  #: latest time in the stream
         self._sent_ns = 0  #: every segment that began before has been sent
         self._flushed_ns = 0
-        self._losses: dict[tuple[int, int], tuple[int, int]] = {}  #: (cpu, cause) to its sums
+        self._losses = Losses()
         self._invalid = 0
         self._written: dict[str, int] = {}  #: loss that is counted here, as last written
 
+    @property
+    def meta(self) -> Meta:
+        """What is known of the trace so far."""
+        return self._announced.meta
+
+    @meta.setter
+    def meta(self, meta: Meta) -> None:
+        self._announced.meta = meta
+
     def add(self, frame: Frame) -> None:
         """Takes in one block; may hand a batch to the sink."""
+        if self._announced.add(frame):
+            if frame.kind is Block.HELLO:
+                self._clock_ns = self._flushed_ns = int(frame.records["t_ns"][0])
+            return
         match frame.kind:
-            case Block.HELLO:
-                self._hello(frame.records[0])
-            case Block.CPU:
-                self._cpus(frame.records)
-            case Block.DOMAIN:
-                self._announce_domains(frame.records)
             case Block.TEXT:
                 self._add_text(frame)
             case Block.SESSION:
@@ -162,41 +169,16 @@ class Ingest:
         self._transactions.finish()
         if (unfinished := self._transactions.take_rows()).num_rows:
             self._sink({"transactions": unfinished})
-        loss: dict[str, int] = {}
-        for (_, cause), (count, _) in sorted(self._losses.items()):
-            if count:
-                loss[CAUSES[cause]] = loss.get(CAUSES[cause], 0) + count
-        loss |= self._written
+        loss = self._losses.counts() | self._written
         self.meta = replace(
             self.meta,
             complete=complete,
             stopped=stopped,
             end_ns=self._clock_ns or None,
             loss=dict(sorted(loss.items())),
-            lost_cpu_ns=sum(lost_ns for _, lost_ns in self._losses.values()),
+            lost_cpu_ns=self._losses.lost_ns,
         )
         return self.meta
-
-    # ---- what the stream says of itself ---------------------------------------------------------
-
-    def _hello(self, hello: Any) -> None:
-        t_ns = int(hello["t_ns"])
-        self._clock_ns = self._flushed_ns = t_ns
-        grade = int(hello["grade"])
-        self.meta = replace(
-            self.meta,
-            begin_ns=t_ns,
-            realtime_offset_ns=int(hello["realtime_ns"]) - t_ns,
-            window_ns=int(hello["window_ns"]),
-            counters=tuple(
-                name for bit, name in enumerate(COUNTER_NAMES) if int(hello["counters"]) >> bit & 1
-            ),
-            energy=EnergyInfo(
-                source=_text(hello["energy_source"]),
-                grade=Grade(grade).name.lower() if grade in set(Grade) else "none",
-                reason=_text(hello["energy_reason"]),
-            ),
-        )
 
     def _add_text(self, frame: Frame) -> None:
         dialect = dialect_of(frame)
@@ -205,24 +187,6 @@ class Ingest:
             self._said.add(int(record["shape"]), frame.text, dialect, single=bool(record["single"]))
         else:
             self._statements.add(frame)
-
-    def _cpus(self, records: Array) -> None:
-        known = {cpu.cpu: cpu for cpu in self.meta.cpus}
-        for record in records.tolist():
-            cpu = Cpu(*record)
-            known[cpu.cpu] = cpu
-            if cpu.cpu < self._packages.size and cpu.package < 1 << 16:
-                self._packages[cpu.cpu] = cpu.package
-            else:
-                self._invalid += 1
-        self.meta = replace(self.meta, cpus=tuple(known[cpu] for cpu in sorted(known)))
-
-    def _announce_domains(self, records: Array) -> None:
-        known = rows.domains(records)
-        self._domains |= known
-        self._invalid += len(records) - len(known)
-        domains = tuple(self._domains[index] for index in sorted(self._domains))
-        self.meta = replace(self.meta, domains=domains)
 
     def _advance(self, t_ns: int, *, sent: bool = False) -> None:
         """Moves the clock; closes a batch when it is due.
@@ -254,7 +218,7 @@ class Ingest:
         further = None
         if more is not None and self.meta.more_counters:
             further = rows.more_rows(more[valid], len(self.meta.more_counters))
-        return rows.segment_rows(segments, counters, owners, self._packages, further)
+        return rows.segment_rows(segments, counters, owners, self._announced.packages, further)
 
     def _take_queries(self, everything: bool) -> pa.Table:
         """Those that ended before what has been sent: then all of their sessions' are here."""
@@ -347,17 +311,16 @@ class Ingest:
 
     def _take_energy(self) -> pa.Table:
         readings = self._take_timed(Block.ENERGY)
-        announced = np.isin(readings["domain"], np.array(list(self._domains), np.uint16))
-        return rows.energy_rows(self._keep(readings, announced), self._domains)
+        domains = self._announced.domains
+        announced = np.isin(readings["domain"], np.array(list(domains), np.uint16))
+        return rows.energy_rows(self._keep(readings, announced), domains)
 
     def _take_losses(self) -> pa.Table:
         losses = self._take_timed(Block.LOSS)
-        losses = self._keep(losses, losses["cause"] < len(Loss))
-        for _, count, lost_ns, cpu, cause in losses.tolist():
-            before = self._losses.get((cpu, cause), (0, 0))
-            self._losses[cpu, cause] = (max(before[0], count), max(before[1], lost_ns))
+        losses = self._keep(losses, known_causes(losses))
+        self._losses.add(losses)
         table = rows.loss_rows(losses)
-        ours = {INVALID_CAUSE: self._invalid}
+        ours = {INVALID_CAUSE: self._invalid + self._announced.invalid}
         if self._tagging is not None:
             ours[TAGS_CAUSE] = self._tagging.lost
             ours[UNVERIFIED_CAUSE] = self._tagging.unverified
@@ -424,7 +387,3 @@ def record(
 
 def _stop_reason(errno: int | None) -> str | None:
     return f"the tracer stopped: {os.strerror(errno)}" if errno else None
-
-
-def _text(raw: bytes) -> str:
-    return raw.decode("utf-8", "replace")

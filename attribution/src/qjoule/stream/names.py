@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable
 
 from qjoule.contract import Dialect, TaskEvent
-from qjoule.engine.live_groups import LiveNames
 from qjoule.shapes.cql import Batches
 from qjoule.shapes.mongodb_cursors import Cursors
 from qjoule.stream.blocks import Frame
 from qjoule.tags.comments import DIALECTS
+from qjoule.trace.meta import Server
 from qjoule.trace.statements import Fingerprint, dialect_of, is_truncated
 
 #: Threads remembered, of servers and of others: the one named longest ago is forgotten. Others may
@@ -27,20 +27,19 @@ UNKNOWN = "(unknown)"
 class Names:
     """Learns from TEXT and TASK blocks.
 
-    `servers`: names by the attach plan's ids; `rungs` by name.
     At most `max_hashes` statements are remembered: those asked for last.
     """
 
     def __init__(
         self,
         fingerprint: Fingerprint,
-        servers: Mapping[int, str],
-        rungs: Mapping[str, str],
+        servers: Iterable[Server],
         *,
         max_hashes: int = MAX_HASHES,
     ) -> None:
         self._fingerprint = fingerprint
-        self._servers, self._rungs = servers, rungs
+        self._servers = {server.id: server.name for server in servers}
+        self._rungs = {server.name: server.rung for server in servers}
         self._max_hashes = max_hashes
         self._by_hash: OrderedDict[int, tuple[str, str]] = OrderedDict()
         self._text_bytes = 0
@@ -106,13 +105,8 @@ class Names:
             while len(comms) > MAX_TASKS:
                 comms.popitem(last=False)
 
-    def live_names(
-        self, tags: Callable[[int], Mapping[str, str] | None] = lambda _shape: None
-    ) -> LiveNames:
-        """`tags`: those of a shape of calls, None of a statement's."""
-        return LiveNames(self._statement, self._server, self._comm, self._comm, self._rung, tags)
-
-    def _statement(self, shape: int) -> tuple[str, str] | None:
+    def statement(self, shape: int) -> tuple[str, str] | None:
+        """Fingerprint and text of a shape; None if its text has not come."""
         if (told := self._by_call.get(shape)) is not None:
             return told
         if waiting := self._waiting.pop(shape, None):
@@ -122,11 +116,14 @@ class Names:
             self._by_hash.move_to_end(shape)
         return known
 
-    def _rung(self, server: str) -> str:
+    def rung(self, server: str) -> str:
+        """By the server's name."""
         return self._rungs.get(server, "")
 
-    def _server(self, server: int) -> str:
+    def server(self, server: int) -> str:
+        """The name of a server, by its id in the attach plan."""
         return self._servers.get(server) or (f"server {server}" if server else "(unknown server)")
 
-    def _comm(self, pid: int) -> str:
+    def comm(self, pid: int) -> str:
+        """What a thread or a process was last called."""
         return self._servers_comms.get(pid) or self._others_comms.get(pid) or UNKNOWN

@@ -5,7 +5,6 @@ Each takes records of one kind (`qjoule.contract`) and returns a table of `qjoul
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -29,7 +28,6 @@ from qjoule.trace.schema import (
     CAUSES,
     COMMANDS,
     CPU_TIME,
-    DOMAIN_KINDS,
     ENERGY,
     LOSS,
     MORE,
@@ -238,16 +236,3 @@ def cpu_time_rows(times: Array) -> pa.Table:
         numbers(times["idle_ns"]),
     ]
     return pa.Table.from_arrays(columns, schema=CPU_TIME)
-
-
-def domains(records: Array) -> dict[int, DomainInfo]:
-    """Energy domains by their index in the stream; records without sense are left out."""
-    known = {}
-    for index, package, counts, unit_j, idle_w, period_ns, kind, _, name in records.tolist():
-        if index < 1 << 16 and math.isfinite(unit_j) and name:
-            idle = idle_w if math.isfinite(idle_w) and idle_w >= 0 else None
-            text = name.decode("utf-8", "replace")
-            period = period_ns if 0 < period_ns < TIME_LIMIT_NS else None
-            how = DOMAIN_KINDS[kind] if 0 < kind < len(DOMAIN_KINDS) else None
-            known[index] = DomainInfo(package, text, unit_j, counts or None, idle, period, how)
-    return known

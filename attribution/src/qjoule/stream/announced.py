@@ -1,0 +1,115 @@
+"""What a stream announces before its records: the machine, its energy source and its domains.
+
+Recordings and the live view read these blocks here, so both know a machine by the same `Meta`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from qjoule.contract import COUNTER_NAMES, Block, Grade
+from qjoule.errors import QjouleError
+from qjoule.stream.blocks import Frame, Records
+from qjoule.stream.rows import TIME_LIMIT_NS
+from qjoule.trace.meta import Cpu, DomainInfo, EnergyInfo, Meta
+from qjoule.trace.schema import DOMAIN_KINDS
+
+_CPUS, _PACKAGES = 1 << 16, 1 << 16
+
+
+class Announced:
+    """Takes HELLO, CPU and DOMAIN blocks. The caller may replace `meta` at any time.
+
+    `meta` begins as what the caller knows (host, servers, ...) and is completed by the blocks.
+    """
+
+    def __init__(self, meta: Meta | None = None) -> None:
+        self.meta = meta or Meta()
+        self.domains: dict[int, DomainInfo] = {}  #: by the number that their readings have
+        self.packages: npt.NDArray[np.int32] = np.full(_CPUS, -1, np.int32)  #: by CPU; -1 unknown
+        self.invalid = 0  #: records that contradict the contract
+
+    def add(self, frame: Frame) -> bool:
+        """Takes in a block; false if it is of another kind."""
+        match frame.kind:
+            case Block.HELLO:
+                self._hello(frame.records[0])
+            case Block.CPU:
+                self._cpus(frame.records)
+            case Block.DOMAIN:
+                self._domains(frame.records)
+            case _:
+                return False
+        return True
+
+    def _hello(self, hello: Any) -> None:
+        t_ns = int(hello["t_ns"])
+        grade = int(hello["grade"])
+        counters = int(hello["counters"])
+        self.meta = replace(
+            self.meta,
+            begin_ns=t_ns,
+            realtime_offset_ns=int(hello["realtime_ns"]) - t_ns,
+            window_ns=int(hello["window_ns"]),
+            counters=tuple(name for bit, name in enumerate(COUNTER_NAMES) if counters >> bit & 1),
+            energy=EnergyInfo(
+                source=_text(hello["energy_source"]),
+                grade=Grade(grade).name.lower() if grade in set(Grade) else "none",
+                reason=_text(hello["energy_reason"]),
+            ),
+        )
+
+    def _cpus(self, records: Records) -> None:
+        known = {cpu.cpu: cpu for cpu in self.meta.cpus}
+        for record in records.tolist():
+            cpu = Cpu(*record)
+            known[cpu.cpu] = cpu
+            if cpu.cpu < _CPUS and cpu.package < _PACKAGES:
+                self.packages[cpu.cpu] = cpu.package
+            else:
+                self.invalid += 1
+        self.meta = replace(self.meta, cpus=tuple(known[cpu] for cpu in sorted(known)))
+
+    def _domains(self, records: Records) -> None:
+        known = domains(records)
+        self.domains |= known
+        self.invalid += len(records) - len(known)
+        in_order = tuple(self.domains[number] for number in sorted(self.domains))
+        self.meta = replace(self.meta, domains=in_order)
+
+
+def read_announced(frames: Iterator[Frame], meta: Meta) -> tuple[Announced, Frame | None]:
+    """What a stream begins with, and the first block after it; None if there is no other.
+
+    Raises:
+        QjouleError: the stream is empty.
+    """
+    announced = Announced(meta)
+    first = next((frame for frame in frames if not announced.add(frame)), None)
+    if announced.meta.begin_ns is None:
+        raise QjouleError("qjoule-tracer ended before it began: see its messages")
+    return announced, first
+
+
+def domains(records: Records) -> dict[int, DomainInfo]:
+    """Energy domains by their number in the stream; records without sense are left out."""
+    known = {}
+    for index, package, counts, unit_j, idle_w, period_ns, kind, _, name in records.tolist():
+        if index < 1 << 16 and math.isfinite(unit_j) and name:
+            idle = idle_w if math.isfinite(idle_w) and idle_w >= 0 else None
+            period = period_ns if 0 < period_ns < TIME_LIMIT_NS else None
+            how = DOMAIN_KINDS[kind] if 0 < kind < len(DOMAIN_KINDS) else None
+            known[index] = DomainInfo(
+                package, _text(name), unit_j, counts or None, idle, period, how
+            )
+    return known
+
+
+def _text(raw: bytes) -> str:
+    return bytes(raw).decode("utf-8", "replace")
