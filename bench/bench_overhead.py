@@ -33,7 +33,7 @@ from bench.overhead.steady import RATE, Steady, run_steady  # noqa: E402
 from bench.overhead.workloads import WORKLOADS, Workload, command, started  # noqa: E402
 
 from qjoule.contract import Rung  # noqa: E402
-from qjoule.session.tracer import plan_tracing  # noqa: E402
+from qjoule.session.targets import plan_tracing  # noqa: E402
 from servers.process import DatabaseServer  # noqa: E402
 
 STEADY = "steady"

@@ -48,7 +48,7 @@ from bench.overhead.workloads import Workload  # noqa: E402
 from bench.ycsb.servers import SERVED, Served  # noqa: E402
 from bench.ycsb.workload import reports  # noqa: E402
 
-from qjoule.session.tracer import plan_tracing  # noqa: E402
+from qjoule.session.targets import plan_tracing  # noqa: E402
 from servers.process import DatabaseServer  # noqa: E402
 
 TARGET = 0.02  #: part of the throughput that tracing may take

@@ -36,9 +36,6 @@ class FakeSource:
     def close(self) -> None:
         self.queue.put(None)
 
-    def finish(self) -> None:
-        pass
-
 
 def snapshot(elapsed_s: float = 12.5, **other: object) -> Snapshot:
     attribution = typical(**other)

@@ -21,7 +21,8 @@ from qjoule.root_part.jvms import reach_by
 from qjoule.servers.cassandra.agent import put_agents
 from qjoule.servers.discovery import find_servers
 from qjoule.servers.plan import AttachPlan
-from qjoule.session.tracer import Settings, Tracer, plan_tracing, start_tracer
+from qjoule.session.targets import plan_tracing
+from qjoule.session.tracer import Settings, Tracer, start_tracer
 from qjoule.stream.blocks import Stream
 from root.support.root_part import root_part, with_handles
 

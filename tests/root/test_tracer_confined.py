@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from qjoule.contract import WHOLE, Block, Loss, Mode
-from qjoule.session.tracer import plan_tracing
+from qjoule.session.targets import plan_tracing
 from root.support.mysql_story import prepare_server, sysbench
 from root.support.root_part import ROOT_PART
 from root.support.tolerance import tolerance

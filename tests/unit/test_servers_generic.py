@@ -15,7 +15,7 @@ from qjoule.servers.kernel_facts import KernelFacts
 from qjoule.servers.plan import SERVERS_MAX, build_plan
 from qjoule.servers.restart import arguments_hash
 from qjoule.servers.types import Server
-from qjoule.session.tracer import left_out
+from qjoule.session.targets import left_out
 from servers.fake_proc import FakeProc
 from servers.toy_elf import MYSQL_8, toy_server
 

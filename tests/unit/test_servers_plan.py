@@ -21,7 +21,7 @@ from qjoule.servers.signatures import (
     Role,
 )
 from qjoule.servers.types import Fact, Flavour, Server
-from qjoule.session.tracer import left_out
+from qjoule.session.targets import left_out
 from servers.examined import examined
 from servers.toy_elf import MARIADB_10_11, MYSQL_8, POSTGRES, strip, toy_server
 

@@ -90,7 +90,7 @@ class SnapshotSource(Protocol):
 
     `snapshots` blocks and is run in a thread of its own. It follows `controls` from one
     snapshot to the next and returns soon after `controls.stop()`; `close` unblocks a read, from
-    any thread, and may be called twice. `finish` waits for what the source has started.
+    any thread, and may be called twice.
     """
 
     name: str  #: what is being watched, for the title
@@ -102,5 +102,3 @@ class SnapshotSource(Protocol):
     def snapshots(self, controls: Controls) -> Iterator[Snapshot]: ...
 
     def close(self) -> None: ...
-
-    def finish(self) -> None: ...

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from qjoule.contract import Block, Loss, Mode, TaskEvent
-from qjoule.session.tracer import plan_tracing
+from qjoule.session.targets import plan_tracing
 from root.support.recording import Run, recording
 from root.support.tracer import tracing
 from servers.process import DatabaseServer

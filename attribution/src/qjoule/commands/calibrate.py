@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import shutil
 import signal
 import sys
@@ -28,10 +27,11 @@ from qjoule.machine.identity import Identity, this_machine
 from qjoule.machine.load import IDLE, Step, plan_steps
 from qjoule.root_part.client import root_part, why
 from qjoule.root_part.protocol import Refused
-from qjoule.servers.plan import AttachPlan
 from qjoule.session.calibrating import SETTLE_S, Done, recording, run_steps
 from qjoule.session.directory import inside
-from qjoule.session.tracer import Settings, start_tracer
+from qjoule.session.targets import NO_SERVERS
+from qjoule.session.tracer import Settings
+from qjoule.session.tracing import tracing
 from qjoule.trace.meta import Meta
 from qjoule.trace.reader import Trace
 
@@ -131,11 +131,9 @@ def _scratch() -> Iterator[Path]:
 def _run(steps: Sequence[Step], energy: str, busy_allowed: bool) -> list[Done]:
     """Records all steps into the working directory."""
     settings = Settings(Mode.RECORD, window_ms=WINDOW_MS, energy=energy)
-    tracer = start_tracer(AttachPlan(()), settings)
-    meta = Meta(host=platform.node(), kernel=platform.release(), cpu=read_cpu_info().name)
-    try:
-        tracer.wait_attached()
-        with recording(tracer, meta) as run:
+    # Loads are started while it records: this process stays unconfined.
+    with tracing(NO_SERVERS, settings, confined=False) as running:
+        with recording(running) as run:
             check_source(run.announced())
             seconds = sum(step.seconds + SETTLE_S for step in steps)
             say(f"{len(steps)} phases, about {seconds:.0f} s; Ctrl-C stops and leaves nothing")
@@ -148,9 +146,7 @@ def _run(steps: Sequence[Step], energy: str, busy_allowed: bool) -> list[Done]:
 
                 done = run_steps(steps, run.check, after)
         run.check()
-        tracer.close()
-    finally:
-        tracer.stop()
+        running.tracer.close()
     return done
 
 

@@ -149,7 +149,7 @@ def _counters(folder: Path = Path("/sys/bus/event_source/devices/power/events"))
 
 def _print(pids: tuple[int, ...], seconds: int) -> None:
     from qjoule.imports.perf.probes import commands  # noqa: PLC0415
-    from qjoule.session.tracer import plan_tracing  # noqa: PLC0415
+    from qjoule.session.targets import plan_tracing  # noqa: PLC0415
     from qjoule.shapes.safe_text import sanitise  # noqa: PLC0415
 
     plan = plan_tracing(pids)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import grp
 import os
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -14,30 +15,19 @@ from qjoule.commands import options
 from qjoule.commands.say import say
 from qjoule.contract import Mode, Rung
 from qjoule.errors import QjouleError, UsageError
-from qjoule.live.titles import TitledStream
 from qjoule.machine.calibration import TRACE_FILE, Calibration
 from qjoule.machine.in_force import to_record
 from qjoule.machine.perf_events import PerfEvent
 from qjoule.model.labels import BY_THREAD
 from qjoule.reporters.missing import lost
 from qjoule.root_part.client import Program, root_part
-from qjoule.root_part.reader_filter import confine_reader
-from qjoule.servers.plan import AttachPlan
-from qjoule.servers.types import Flavour
-from qjoule.session.applications import listening
 from qjoule.session.directory import inside
 from qjoule.session.signals import stopping
-from qjoule.session.trace_meta import trace_meta
-from qjoule.session.tracer import (
-    Settings,
-    Tracer,
-    find_and_put_agents,
-    left_out,
-    plan_tracing,
-    start_tracer,
-)
+from qjoule.session.targets import Targets, find_targets
+from qjoule.session.tracer import Settings, Tracer
+from qjoule.session.tracing import Applications, Tracing, tracing
+from qjoule.session.wanted import Wanted
 from qjoule.shapes import fingerprint
-from qjoule.stream.blocks import Stream
 from qjoule.stream.ingest import record
 from qjoule.tags.tagging import TagSource
 from qjoule.trace.arrow import leave_pandas_out
@@ -163,10 +153,16 @@ def command(
     if no_counters and counters:
         raise UsageError("--counters and --no-counters: give one of them")
     root_part().need("recording")
-    chosen = None if rung == "auto" else Rung[rung.upper()]
-    agents = find_and_put_agents(pids, client_tags=client_tags) if agent else {}
-    plan = plan_tracing(pids, chosen, generic=generic, agents=agents, children=children)
-    for words in left_out(plan, children=children):
+    wanted = Wanted(
+        pids,
+        None if rung == "auto" else Rung[rung.upper()],
+        generic=generic,
+        agent=agent,
+        client_tags=client_tags,
+        children=children,
+    )
+    targets = find_targets(wanted)
+    for words in targets.left_out:
         say(words)
     settings = Settings(
         Mode.RECORD,
@@ -179,21 +175,12 @@ def command(
         client_tags=client_tags,
     )
     directory = output or Path(datetime.now().strftime("qjoule-%Y%m%d-%H%M%S.qjoule"))
-    meta = trace_meta(plan, literals=capture_literals)
     calibrated, flags = to_record(calibration)
-    job = _Job(directory, duration, program, plan, client_tags, calibrated, flags)
+    job = _Job(directory, duration, program, capture_literals, calibrated, flags)
     if group is not None:
         os.umask(0o027)
-    # What the root part opens for us it opens before the tracer is attached.
-    with inside(directory, group), listening(plan) as (tags, silence):
-        tracer = start_tracer(plan, settings, pids, agents)
-        try:
-            meta = replace(meta, more_counters=tracer.more_counters)
-            for words in tracer.not_counted:
-                say(words)
-            return _record(tracer, job, meta, tags, silence)
-        finally:
-            tracer.stop()
+    with inside(directory, group):
+        return _record(targets, settings, job)
 
 
 @dataclass(frozen=True)
@@ -201,28 +188,57 @@ class _Job:
     directory: Path
     duration: float | None
     program: tuple[str, ...]
-    plan: AttachPlan
-    client_tags: bool
+    literals: bool
     calibration: Calibration | None = None
     flags: tuple[str, ...] = ()  #: what of it does not fit this machine, or why there is none
 
 
-def _record(tracer: Tracer, job: _Job, meta: Meta, tags: TagSource | None, silence: str) -> int:
-    """`silence`: why applications are not heard, where there are no `tags`."""
+def _record(targets: Targets, settings: Settings, job: _Job) -> int:
+    """Records into the working directory; returns the exit code."""
     leave_pandas_out()
-    tracer.wait_attached()
     child: Program | None = None
-    with stopping(tracer.stop, job.duration):
-        if job.program:
-            child = root_part().run(job.program, tracer.stop)
-        confine_reader()
-        if tags is not None:
-            tags.start()
-        say(f"tracing {_servers(meta)}; {_until(job)}")
-        if silence:
-            say(silence)
-        written = _written(tracer, job, meta, tags)
-    tracer.close()
+    with ExitStack() as stopped_by:
+
+        def attached(tracer: Tracer) -> None:
+            nonlocal child
+            for words in tracer.not_counted:
+                say(words)
+            stopped_by.enter_context(stopping(tracer.stop, job.duration))
+            if job.program:
+                child = root_part().run(job.program, tracer.stop)
+
+        traced = tracing(targets, settings, applications=Applications.UNSEEN, attached=attached)
+        with traced as running:
+            say(f"tracing {_servers(running.meta)}; {_until(job)}")
+            if running.unheard:
+                say(running.unheard)
+            written = _written(running, job, client_tags=settings.client_tags)
+            stopped_by.close()
+            running.tracer.close()
+            _say_written(written, job, running.tags)
+    if child is not None:
+        return child.exit_code()
+    return 0 if written.complete else 1
+
+
+def _written(running: Tracing, job: _Job, *, client_tags: bool) -> Meta:
+    """Writes the trace until it ends; returns what it says of itself."""
+    try:
+        writer = TraceWriter(".")
+        _take_along(job)
+        return record(
+            running.stream,
+            writer,
+            fingerprint,
+            replace(running.meta, literals=job.literals),
+            tagging=running.tags,
+            client_tags=client_tags,
+        )
+    except QjouleError as error:
+        raise QjouleError(f"{job.directory}: {error}") from None
+
+
+def _say_written(written: Meta, job: _Job, tags: TagSource | None) -> None:
     rows = written.rows
     say(
         f"{job.directory}: {_some(rows.get('queries', 0), 'query', 'queries')}, "
@@ -235,31 +251,6 @@ def _record(tracer: Tracer, job: _Job, meta: Meta, tags: TagSource | None, silen
             f"tagged: {_some(tags.joined, 'query', 'queries')}, "
             f"by {_some(tags.applications, 'process', 'processes')}"
         )
-    if child is not None:
-        return child.exit_code()
-    return 0 if written.complete else 1
-
-
-def _written(tracer: Tracer, job: _Job, meta: Meta, tags: TagSource | None) -> Meta:
-    """Writes the trace until it ends; returns what it says of itself."""
-    try:
-        writer = TraceWriter(".")
-        _take_along(job)
-        return record(
-            _stream(tracer, meta),
-            writer,
-            fingerprint,
-            meta,
-            tagging=tags,
-            client_tags=job.client_tags,
-        )
-    except QjouleError as error:
-        raise QjouleError(f"{job.directory}: {error}") from None
-
-
-def _stream(tracer: Tracer, meta: Meta) -> Stream:
-    titled = [server.id for server in meta.servers if server.kind == Flavour.POSTGRES]
-    return TitledStream(tracer.stream, titled)
 
 
 def _take_along(job: _Job) -> None:

@@ -12,7 +12,6 @@ from typing import cast
 import click
 
 from qjoule.commands import options
-from qjoule.commands.say import say
 from qjoule.contract import Rung
 from qjoule.engine.groups import check_keys
 from qjoule.engine.live_groups import GROUPS, TAG
@@ -25,6 +24,7 @@ from qjoule.model.coefficients import IdlePolicy
 from qjoule.reporters.live_export import export
 from qjoule.reporters.live_lines import csv_lines, first, json_lines
 from qjoule.reporters.table import render
+from qjoule.session.wanted import Wanted
 from qjoule.snapshots import Controls, SnapshotSource
 from qjoule.trace.reader import Trace
 
@@ -144,7 +144,7 @@ def command(
     """
     _check(batch, as_json, as_csv, snapshots)
     keys = check_keys([key.strip() for key in by.split(",")])
-    source: SnapshotSource
+    from_where: contextlib.AbstractContextManager[SnapshotSource]
     if replay is not None:
         if energy or pids or rung or generic or agent or client_tags:
             raise UsageError(
@@ -153,43 +153,44 @@ def command(
             )
         pace = speed if speed is not None else 0.0 if batch else 1.0
         trace = Trace(replay)
-        source = ReplaySource(
-            trace,
-            by=keys,
-            idle=cast(IdlePolicy, idle),
-            speed=pace,
-            calibrated=for_trace(trace, calibration),
-            where=selection(where),
+        from_where = contextlib.nullcontext(
+            ReplaySource(
+                trace,
+                by=keys,
+                idle=cast(IdlePolicy, idle),
+                speed=pace,
+                calibrated=for_trace(trace, calibration),
+                where=selection(where),
+            )
         )
     else:
         if speed is not None:
             raise UsageError("--speed is for --replay")
         selected = selection(where)
         _check_live(keys, selected, client_tags=client_tags)
-        source = _live(
+        from qjoule.commands.top_live import live  # noqa: PLC0415 (what a replay does not need)
+
+        chosen = None if rung in (None, "auto") else Rung[rung.upper()]
+        from_where = live(
+            Wanted(pids, chosen, generic=generic, agent=agent, client_tags=client_tags),
             idle=cast(IdlePolicy, idle),
             energy=energy or "auto",
-            pids=pids,
-            generic=generic,
-            agent=agent,
-            client_tags=client_tags,
-            rung=rung or "auto",
             calibration=calibration,
             where=selected,
         )
-    source = Bounded(source, max_values)
     # Which of a tag's values are named hangs on the total.
     totals = not batch or any(key.startswith(TAG) for key in keys)
     controls = Controls(delay, ",".join(keys), totals=totals)
-    try:
-        if batch:
-            _print(source, controls, snapshots, as_json=as_json, as_csv=as_csv, limit=limit)
-        else:
-            _show(source, controls)
-    finally:
-        controls.stop()
-        source.close()
-        source.finish()
+    with from_where as source:
+        bounded = Bounded(source, max_values)
+        try:
+            if batch:
+                _print(bounded, controls, snapshots, as_json=as_json, as_csv=as_csv, limit=limit)
+            else:
+                _show(bounded, controls)
+        finally:
+            controls.stop()
+            source.close()
 
 
 def _check(batch: bool, as_json: bool, as_csv: bool, snapshots: int | None) -> None:
@@ -218,37 +219,6 @@ def _check_live(keys: Sequence[str], where: Selection, *, client_tags: bool) -> 
                 "the live view selects by server and, with --client-tags or --by tag:KEY, by "
                 f"tag:KEY: for --where {key}, record a trace and use --replay"
             )
-
-
-def _live(
-    *,
-    idle: IdlePolicy,
-    energy: str,
-    pids: tuple[int, ...],
-    generic: bool,
-    agent: bool,
-    client_tags: bool,
-    rung: str,
-    calibration: str | None,
-    where: Selection,
-) -> SnapshotSource:
-    from qjoule.live.session import LiveSession  # noqa: PLC0415 (what a replay does not need)
-
-    chosen = None if rung == "auto" else Rung[rung.upper()]
-    session = LiveSession(
-        idle=idle,
-        energy=energy,
-        pids=pids,
-        rung=chosen,
-        generic=generic,
-        agent=agent,
-        client_tags=client_tags,
-        calibration=calibration,
-        where=where,
-    )
-    for words in session.left_out:
-        say(words)
-    return session
 
 
 def _print(

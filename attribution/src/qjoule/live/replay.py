@@ -94,9 +94,6 @@ class ReplaySource:
     def close(self) -> None:
         """Nothing to unblock: reading a trace does not wait."""
 
-    def finish(self) -> None:
-        """Nothing was started."""
-
     def snapshots(self, controls: Controls) -> Iterator[Snapshot]:
         place = _Place(resets=controls.resets)
         while not (controls.stopped or place.done):

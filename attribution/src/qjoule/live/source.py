@@ -60,9 +60,6 @@ class StreamSource:
     def close(self) -> None:
         self._stop()
 
-    def finish(self) -> None:
-        """The stream is the caller's: nothing was started."""
-
     def snapshots(self, controls: Controls) -> Iterator[Snapshot]:
         frames = iter(self._stream)
         announced, first = read_announced(frames, self._meta)

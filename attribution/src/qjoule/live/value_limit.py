@@ -33,6 +33,3 @@ class Bounded:
 
     def close(self) -> None:
         self._source.close()
-
-    def finish(self) -> None:
-        self._source.finish()

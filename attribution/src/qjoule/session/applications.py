@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from qjoule.root_part.client import root_part
 from qjoule.root_part.networks import network_of
@@ -31,17 +29,6 @@ def listen(plan: AttachPlan, *, every_call: bool) -> tuple[TagSource | None, str
     except Refused as error:
         return None, f"queries will not be tagged: {_why_not(error)}"
     return TagSource(listening=listening, addresses=addresses, hidden=hidden), ""
-
-
-@contextmanager
-def listening(plan: AttachPlan) -> Iterator[tuple[TagSource | None, str]]:
-    """As `listen` for a recording, until the block is left."""
-    tags, silence = listen(plan, every_call=False)
-    try:
-        yield tags, silence
-    finally:
-        if tags is not None:
-            tags.close()
 
 
 def _why_not(error: Refused) -> str:

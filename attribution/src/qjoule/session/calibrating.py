@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from qjoule.errors import QjouleError
 from qjoule.machine.load import BusyWatch, Step, running
 from qjoule.model.fit.calibration import Phase
-from qjoule.session.tracer import Tracer
+from qjoule.session.tracing import Tracing
 from qjoule.shapes import fingerprint
-from qjoule.stream.blocks import Stream
 from qjoule.stream.ingest import record
 from qjoule.trace.meta import Meta
 from qjoule.trace.writer import TraceWriter
@@ -27,12 +26,13 @@ _ANNOUNCE_SECONDS = 30.0
 class Recording:
     """The trace that is being written to the working directory, by a thread of its own."""
 
-    tracer: Tracer
-    meta: Meta
+    of: Tracing
+    meta: Meta = field(init=False)
     error: QjouleError | None = None
     _announced: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
+        self.meta = self.of.meta
         self._thread = threading.Thread(target=self._run, name="qjoule-record", daemon=True)
         self._thread.start()
 
@@ -49,13 +49,13 @@ class Recording:
 
     def finish(self) -> None:
         """Ends the trace and waits until it is on disk."""
-        self.tracer.stop()
+        self.of.tracer.stop()
         self._thread.join()
 
     def _run(self) -> None:
         try:
             self.meta = record(
-                Stream(self.tracer.stream),
+                self.of.stream,
                 TraceWriter("."),
                 fingerprint,
                 self.meta,
@@ -78,9 +78,9 @@ class Recording:
 
 
 @contextmanager
-def recording(tracer: Tracer, meta: Meta) -> Iterator[Recording]:
+def recording(of: Tracing) -> Iterator[Recording]:
     """Records into the working directory while the block runs, and a little longer if it fails."""
-    run = Recording(tracer, meta)
+    run = Recording(of)
     try:
         yield run
     finally:

@@ -9,8 +9,8 @@ from qjoule.servers.plan import AttachPlan
 from qjoule.trace.meta import Meta, Server
 
 
-def trace_meta(plan: AttachPlan, *, literals: bool) -> Meta:
-    """Of this machine and the servers of the plan; `literals`: statements are kept with them."""
+def trace_meta(plan: AttachPlan) -> Meta:
+    """Of this machine and the servers of the plan."""
     servers = tuple(
         Server(
             id=planned.server.id,
@@ -27,6 +27,5 @@ def trace_meta(plan: AttachPlan, *, literals: bool) -> Meta:
         host=platform.node(),
         kernel=platform.release(),
         cpu=read_cpu_info().name,
-        literals=literals,
         servers=servers,
     )

@@ -7,12 +7,12 @@ import io
 import os
 import socket
 import subprocess
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import cast
 
-from qjoule.contract import Mode, Rung
+from qjoule.contract import Mode
 from qjoule.errors import QjouleError
 from qjoule.installed import installed_program
 from qjoule.machine.counters import hardware_counters
@@ -20,16 +20,10 @@ from qjoule.machine.cpu import read_cpu_info
 from qjoule.machine.perf_events import More, PerfEvent, more_counters
 from qjoule.machine.power_table import estimate_curve
 from qjoule.root_part.client import root_part
-from qjoule.root_part.host import this_host
-from qjoule.root_part.jvms import reach_by
 from qjoule.root_part.protocol import Kind, ask
 from qjoule.root_part.sensors import Sensors
-from qjoule.servers.cassandra.agent import Agent, put_agents
-from qjoule.servers.discovery import find_servers
-from qjoule.servers.generic.find import by_thread_instead, with_generic
-from qjoule.servers.kernel_facts import read_kernel_facts
-from qjoule.servers.plan import AttachPlan, build_plan
-from qjoule.servers.signatures import Role
+from qjoule.servers.cassandra.agent import Agent
+from qjoule.servers.plan import AttachPlan
 
 _STOP_SECONDS = 10.0
 _PIPE_BYTES = 1 << 20
@@ -93,6 +87,19 @@ class Tracer:
         if code and words:
             raise QjouleError(words)
 
+    def abandon(self) -> None:
+        """As `close`, where its failure is told elsewhere or does not matter."""
+        with suppress(QjouleError, OSError):
+            self.close()
+
+    def last_words(self) -> str:
+        """Why its stream has ended although nobody asked it to stop; it is closed afterwards."""
+        try:
+            self.close()
+        except QjouleError as error:
+            return str(error)
+        return "the tracer was killed or crashed: start top again"
+
     def wait_attached(self) -> None:
         """Returns once the stream begins: everything is attached.
 
@@ -112,79 +119,6 @@ class Tracer:
         with self._process.stderr as stderr:
             lines = stderr.read().decode("utf-8", "replace").strip().splitlines()
         return lines[-1].removeprefix("qjoule-tracer: ") if lines else ""
-
-
-def find_and_put_agents(
-    pids: Collection[int] = (), *, client_tags: bool = False
-) -> dict[int, Agent]:
-    """Puts the agent into the Cassandras that run here, or into those of `pids`.
-
-    Raises:
-        QjouleError: not root, there is none, or one cannot have an agent.
-    """
-    root_part().need("an agent")
-    servers = find_servers(host=this_host())
-    return put_agents(servers, reach_by(root_part()), pids, client_tags=client_tags)
-
-
-def plan_tracing(
-    pids: Collection[int] = (),
-    rung: Rung | None = None,
-    *,
-    generic: bool = False,
-    agents: Mapping[int, Agent] | None = None,
-    children: bool = False,
-) -> AttachPlan:
-    """The attach plan of this machine: of all known servers, or of the processes `pids`.
-
-    Args:
-        rung: the user's choice for all servers that have queries.
-        generic: also of everything else that listens, and of servers whose queries cannot be
-            told, by thread.
-        agents: as `find_and_put_agents` gives them.
-        children: also what stored procedures execute (`build_plan`).
-
-    Raises:
-        QjouleError: no server can be traced, with the reason.
-    """
-    host = this_host()
-    servers = with_generic(find_servers(host=host), pids, generic, host=host)
-    kernel = read_kernel_facts()
-    plan = build_plan(servers, kernel, rung, pids or None, agents, children=children)
-    if generic and len(plan.traced) < len(plan.servers):
-        instead = by_thread_instead(servers, plan)
-        plan = build_plan(instead, kernel, rung, pids or None, agents, children=children)
-    unknown = next((one for one in plan.traced if one.choice.by_thread), None)
-    if pids and rung is not None and unknown is not None:
-        raise QjouleError(
-            f"{unknown.server.label} has no {rung.name.lower()} rung: {unknown.choice.why}; "
-            "leave out --rung"
-        )
-    if plan.traced:
-        return plan
-    if plan.servers:
-        first = plan.servers[0]
-        raise QjouleError(f"cannot trace {first.server.label}: {first.choice.why}")
-    raise QjouleError(
-        "no server that qjoule knows is running or installed: see 'qjoule doctor'"
-        + ("" if generic else "; --generic traces whatever listens, by thread")
-    )
-
-
-def left_out(plan: AttachPlan, *, children: bool = False) -> Iterator[str]:
-    """Lines that name the running servers which are not traced, and why.
-
-    `children`: also if there is no server whose procedures can be looked into, as was asked for.
-    """
-    reasons: dict[str, list[str]] = {}
-    for one in plan.servers:
-        if one.server.running and not one.traced:
-            reasons.setdefault(one.choice.why, []).append(one.server.label)
-    for why, labels in reasons.items():
-        yield f"left out: {', '.join(labels)} ({why})"
-    roles = {probe.role for one in plan.traced for probe in one.probes}
-    if children and Role.MYSQL_CHILD_BEGIN not in roles:
-        yield "--children: no server that is traced can tell what its procedures execute"
 
 
 def start_tracer(

@@ -1,0 +1,126 @@
+"""Finds the servers of this machine and plans how each is traced."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from qjoule.contract import Rung
+from qjoule.errors import QjouleError
+from qjoule.root_part.client import root_part
+from qjoule.root_part.host import this_host
+from qjoule.root_part.jvms import reach_by
+from qjoule.servers.cassandra.agent import Agent, put_agents
+from qjoule.servers.discovery import find_servers
+from qjoule.servers.generic.find import by_thread_instead, with_generic
+from qjoule.servers.kernel_facts import read_kernel_facts
+from qjoule.servers.plan import AttachPlan, build_plan
+from qjoule.servers.signatures import Role
+from qjoule.session.wanted import Wanted
+
+
+def find_and_put_agents(
+    pids: Collection[int] = (), *, client_tags: bool = False
+) -> dict[int, Agent]:
+    """Puts the agent into the Cassandras that run here, or into those of `pids`.
+
+    Raises:
+        QjouleError: not root, there is none, or one cannot have an agent.
+    """
+    root_part().need("an agent")
+    servers = find_servers(host=this_host())
+    return put_agents(servers, reach_by(root_part()), pids, client_tags=client_tags)
+
+
+@dataclass(frozen=True)
+class Targets:
+    """What is traced. `agents` are in their servers until the tracer is closed."""
+
+    plan: AttachPlan
+    pids: Collection[int] = ()
+    agents: Mapping[int, Agent] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()  #: lines that name what is not traced, and why
+
+    @property
+    def names(self) -> str:
+        return ", ".join(planned.server.label for planned in self.plan.traced)
+
+
+#: CPUs and energy alone.
+NO_SERVERS = Targets(AttachPlan(()))
+
+
+def find_targets(wanted: Wanted) -> Targets:
+    """Finds the servers of this machine and plans how to trace them.
+
+    Raises:
+        QjouleError: no server can be traced, or one cannot have an agent, with the reason.
+    """
+    agents: dict[int, Agent] = {}
+    if wanted.agent:
+        agents = find_and_put_agents(wanted.pids, client_tags=wanted.client_tags)
+    plan = plan_tracing(
+        wanted.pids, wanted.rung, generic=wanted.generic, agents=agents, children=wanted.children
+    )
+    lines = tuple(left_out(plan, children=wanted.children))
+    return Targets(plan, wanted.pids, agents, lines)
+
+
+def plan_tracing(
+    pids: Collection[int] = (),
+    rung: Rung | None = None,
+    *,
+    generic: bool = False,
+    agents: Mapping[int, Agent] | None = None,
+    children: bool = False,
+) -> AttachPlan:
+    """The attach plan of this machine: of all known servers, or of the processes `pids`.
+
+    Args:
+        rung: the user's choice for all servers that have queries.
+        generic: also of everything else that listens, and of servers whose queries cannot be
+            told, by thread.
+        agents: as `find_and_put_agents` gives them.
+        children: also what stored procedures execute (`build_plan`).
+
+    Raises:
+        QjouleError: no server can be traced, with the reason.
+    """
+    host = this_host()
+    servers = with_generic(find_servers(host=host), pids, generic, host=host)
+    kernel = read_kernel_facts()
+    plan = build_plan(servers, kernel, rung, pids or None, agents, children=children)
+    if generic and len(plan.traced) < len(plan.servers):
+        instead = by_thread_instead(servers, plan)
+        plan = build_plan(instead, kernel, rung, pids or None, agents, children=children)
+    unknown = next((one for one in plan.traced if one.choice.by_thread), None)
+    if pids and rung is not None and unknown is not None:
+        raise QjouleError(
+            f"{unknown.server.label} has no {rung.name.lower()} rung: {unknown.choice.why}; "
+            "leave out --rung"
+        )
+    if plan.traced:
+        return plan
+    if plan.servers:
+        first = plan.servers[0]
+        raise QjouleError(f"cannot trace {first.server.label}: {first.choice.why}")
+    raise QjouleError(
+        "no server that qjoule knows is running or installed: see 'qjoule doctor'"
+        + ("" if generic else "; --generic traces whatever listens, by thread")
+    )
+
+
+def left_out(plan: AttachPlan, *, children: bool = False) -> Iterator[str]:
+    """Lines that name the running servers which are not traced, and why.
+
+    `children`: also if there is no server whose procedures can be looked into, as was asked for.
+    """
+    reasons: dict[str, list[str]] = {}
+    for one in plan.servers:
+        if one.server.running and not one.traced:
+            reasons.setdefault(one.choice.why, []).append(one.server.label)
+    for why, labels in reasons.items():
+        yield f"left out: {', '.join(labels)} ({why})"
+    roles = {probe.role for one in plan.traced for probe in one.probes}
+    if children and Role.MYSQL_CHILD_BEGIN not in roles:
+        yield "--children: no server that is traced can tell what its procedures execute"

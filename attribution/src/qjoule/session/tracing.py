@@ -1,0 +1,94 @@
+"""The one way from a plan to the tracer's stream, for `record`, `top` and `calibrate`.
+
+Each step takes away what the next one must not need:
+
+1. The root part binds the socket of the applications' tags. (It has examined processes and put
+   agents into JVMs before, see `targets`.)
+2. The tracer starts, and the root part loads and attaches for it. From then on nothing more can be
+   attached, whatever this process asks for.
+3. `attached` runs: nothing but this may still start a program.
+4. This process confines itself (seccomp), with all of its threads.
+5. The applications' tags are read. This process parses bytes of others from here on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from qjoule.live.titles import TitledStream
+from qjoule.root_part.reader_filter import confine_reader
+from qjoule.servers.types import Flavour
+from qjoule.session.applications import listen
+from qjoule.session.targets import Targets
+from qjoule.session.trace_meta import trace_meta
+from qjoule.session.tracer import Settings, Tracer, start_tracer
+from qjoule.stream.blocks import Stream
+from qjoule.tags.tagging import TagSource
+from qjoule.trace.meta import Meta
+
+
+class Applications(Enum):
+    """Which calls are taken of those that applications report."""
+
+    NONE = "none"
+    UNSEEN = "unseen"  #: to servers whose queries no probe sees
+    ALL = "all"
+
+
+@dataclass(frozen=True)
+class Tracing:
+    """A tracer at work. Whoever holds this reads `stream` to its end, or stops the tracer."""
+
+    tracer: Tracer
+    stream: Stream
+    meta: Meta  #: of this machine and its servers; the stream completes it
+    tags: TagSource | None
+    unheard: str  #: why applications are not listened to; empty: they are, or need not be
+
+
+@contextmanager
+def tracing(
+    targets: Targets,
+    settings: Settings,
+    *,
+    applications: Applications = Applications.NONE,
+    attached: Callable[[Tracer], object] = lambda _tracer: None,
+    confined: bool = True,
+) -> Iterator[Tracing]:
+    """Traces the targets while the block runs; afterwards the tracer has ended.
+
+    Its failure is told by `Tracer.close`, for callers that have read the stream to its end.
+
+    Args:
+        attached: called when the tracer is attached and before this process is confined.
+        confined: False where programs are started while the block runs.
+
+    Raises:
+        QjouleError: there is no root part, it refuses, or the tracer fails, in its own words.
+    """
+    meta = trace_meta(targets.plan)
+    with ExitStack() as stack:
+        tags, unheard = None, ""
+        if applications is not Applications.NONE:
+            tags, unheard = listen(targets.plan, every_call=applications is Applications.ALL)
+        if tags is not None:
+            stack.callback(tags.close)
+        tracer = start_tracer(targets.plan, settings, targets.pids, targets.agents)
+        stack.callback(tracer.abandon)
+        tracer.wait_attached()
+        attached(tracer)
+        if confined:
+            confine_reader()
+        if tags is not None:
+            tags.start()
+        meta = replace(meta, more_counters=tracer.more_counters)
+        yield Tracing(tracer, _titled(tracer, meta), meta, tags, unheard)
+
+
+def _titled(tracer: Tracer, meta: Meta) -> Stream:
+    """The tracer's stream, with the roles of PostgreSQL's processes."""
+    titled = [server.id for server in meta.servers if server.kind == Flavour.POSTGRES]
+    return TitledStream(tracer.stream, titled)

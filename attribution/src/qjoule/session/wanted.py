@@ -1,0 +1,20 @@
+"""What the user asks to trace."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from qjoule.contract import Rung
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The options of every command that traces servers."""
+
+    pids: Collection[int] = ()  #: only these processes; empty: all known servers
+    rung: Rung | None = None  #: None: the cheapest that is exact
+    generic: bool = False  #: also whatever else listens, by thread
+    agent: bool = False  #: put the agent into Cassandra
+    client_tags: bool = False  #: read what clients say to the servers
+    children: bool = False  #: tell apart what stored procedures execute
