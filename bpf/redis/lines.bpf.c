@@ -4,7 +4,7 @@
 
 struct redis_hashing {
 	const struct redis_command *command;
-	struct qj_redis_pattern *pattern;
+	struct qj_key_pattern *pattern;
 };
 
 /* A loop of the kernel's: the verifier goes through the pattern's rules once, not for each byte. */
@@ -14,30 +14,30 @@ static long redis_key_byte(__u32 i, struct redis_hashing *hashing)
 
 	if (i >= c->key_bytes)
 		return 1;
-	qj_redis_byte(hashing->pattern, c->key[i & (QJ_REDIS_KEY - 1)]);
+	qj_key_byte(hashing->pattern, c->key[i & (QJ_KEY_BYTES - 1)]);
 	return 0;
 }
 
-int redis_hash(struct redis_command *c, struct qj_redis_pattern *p)
+int redis_hash(struct redis_command *c, struct qj_key_pattern *p)
 {
 	struct redis_hashing hashing = {.command = c, .pattern = p};
 	__u64 key, hash;
 
 	if (!c || !p)
 		return 0;
-	key = qj_redis_key(plan.seed);
+	key = qj_key_seeded(plan.seed);
 	hash = qj_shape_mix(plan.seed ^ key ^ QJ_DIALECT_REDIS);
-	for (__u32 i = 0; i < QJ_REDIS_NAME; i++) {
+	for (__u32 i = 0; i < QJ_KEY_NAME_BYTES; i++) {
 		if (i >= c->name_bytes)
 			break;
-		hash = qj_redis_name_byte(hash, c->name[i], key);
+		hash = qj_key_name_byte(hash, c->name[i], key);
 	}
 	if (c->has_key) {
-		qj_redis_pattern_begin(p, qj_shape_step(hash, QJ_REDIS_ARG, key), key);
-		bpf_loop(QJ_REDIS_KEY, redis_key_byte, &hashing, 0);
-		hash = qj_redis_pattern_end(p, c->key_bytes);
+		qj_key_pattern_begin(p, qj_shape_step(hash, QJ_KEY_ARG, key), key);
+		bpf_loop(QJ_KEY_BYTES, redis_key_byte, &hashing, 0);
+		hash = qj_key_pattern_end(p, c->key_bytes);
 	}
-	p->hash = qj_redis_end(hash);
+	p->hash = qj_key_end(hash);
 	return 0;
 }
 
@@ -87,8 +87,8 @@ int redis_inline_bytes(struct redis_command *c, const struct redis_piece *piece,
 		if (byte == ' ' || byte == '\t' || byte == '\r') {
 			if (c->name_bytes)
 				c->index = 1;
-		} else if (!c->index && c->name_bytes < QJ_REDIS_NAME) {
-			c->name[c->name_bytes & (QJ_REDIS_NAME - 1)] = byte;
+		} else if (!c->index && c->name_bytes < QJ_KEY_NAME_BYTES) {
+			c->name[c->name_bytes & (QJ_KEY_NAME_BYTES - 1)] = byte;
 			c->name_bytes++;
 		}
 	}

@@ -7,7 +7,7 @@
 #define QJOULE_REDIS_STATE_BPF_H
 
 #include "core/query.bpf.h"
-#include "shape.h"
+#include "core/key_shape.h"
 
 #define REDIS_TEXT_BYTES 1024
 #define REDIS_RECORD_MAX 128 /* a command in a text: headers, name, argument */
@@ -36,8 +36,8 @@ struct redis_command {
 	__u8 has_key;
 	__u8 reserved;
 	/* Twice as long as what is kept, so that a piece fits wherever it begins. */
-	__u8 name[2 * QJ_REDIS_NAME];
-	__u8 key[2 * QJ_REDIS_KEY];
+	__u8 name[2 * QJ_KEY_NAME_BYTES];
+	__u8 key[2 * QJ_KEY_BYTES];
 };
 
 enum redis_waits {
@@ -72,7 +72,7 @@ extern struct redis_connections_map redis_connections SEC(".maps");
 
 /* The text of the request that is being read: its different commands, as RESP. */
 struct redis_text {
-	struct qj_redis_pattern pattern; /* scratch */
+	struct qj_key_pattern pattern; /* scratch */
 	__u32 used;
 	__u32 reserved;
 	__u8 bytes[REDIS_TEXT_BYTES];

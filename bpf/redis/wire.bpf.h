@@ -63,14 +63,14 @@ static __always_inline bool redis_tell(struct redis_text *text, const struct red
 	to[2] = '\r';
 	to[3] = '\n';
 	redis_put_length(to + 4, c->name_bytes);
-	bpf_probe_read_kernel(to + 9, QJ_REDIS_NAME, c->name);
+	bpf_probe_read_kernel(to + 9, QJ_KEY_NAME_BYTES, c->name);
 	used += 9 + c->name_bytes;
 	redis_put_end(text, used);
 	used += 2;
 	if (c->has_key) {
 		to = &text->bytes[at_most(used, REDIS_TEXT_BYTES - REDIS_RECORD_MAX)];
 		redis_put_length(to, c->key_bytes);
-		bpf_probe_read_kernel(to + 5, QJ_REDIS_KEY, c->key);
+		bpf_probe_read_kernel(to + 5, QJ_KEY_BYTES, c->key);
 		used += 5 + c->key_bytes;
 		redis_put_end(text, used);
 		used += 2;
@@ -102,8 +102,8 @@ static __always_inline void redis_command_done(struct redis_walk *walk)
 	if (request->runs == 1)
 		request->shape = shape;
 	else
-		request->shape = qj_redis_end(qj_shape_step(request->shape, QJ_REDIS_NEXT,
-							    (shape | 1) * qj_redis_key(plan.seed)));
+		request->shape = qj_key_end(qj_shape_step(request->shape, QJ_KEY_NEXT,
+							    (shape | 1) * qj_key_seeded(plan.seed)));
 }
 
 /* Most commands name nothing, which is known once their own name is. */
@@ -226,20 +226,20 @@ static __always_inline void redis_bulk(struct redis_walk *walk)
 
 	if (text > here)
 		text = here;
-	if (c->index == 0 && c->name_bytes < QJ_REDIS_NAME) {
-		__u64 room = QJ_REDIS_NAME - c->name_bytes, keep = text < room ? text : room;
+	if (c->index == 0 && c->name_bytes < QJ_KEY_NAME_BYTES) {
+		__u64 room = QJ_KEY_NAME_BYTES - c->name_bytes, keep = text < room ? text : room;
 
-		keep = at_most(keep, QJ_REDIS_NAME);
+		keep = at_most(keep, QJ_KEY_NAME_BYTES);
 		if (keep)
-			bpf_probe_read_user(&c->name[c->name_bytes & (QJ_REDIS_NAME - 1)], keep,
+			bpf_probe_read_user(&c->name[c->name_bytes & (QJ_KEY_NAME_BYTES - 1)], keep,
 					    (const void *)walk->addr);
 		c->name_bytes += keep;
-	} else if (c->index == 1 && c->key_bytes < QJ_REDIS_KEY) {
-		__u64 room = QJ_REDIS_KEY - c->key_bytes, keep = text < room ? text : room;
+	} else if (c->index == 1 && c->key_bytes < QJ_KEY_BYTES) {
+		__u64 room = QJ_KEY_BYTES - c->key_bytes, keep = text < room ? text : room;
 
-		keep = at_most(keep, QJ_REDIS_KEY);
+		keep = at_most(keep, QJ_KEY_BYTES);
 		if (keep)
-			bpf_probe_read_user(&c->key[c->key_bytes & (QJ_REDIS_KEY - 1)], keep,
+			bpf_probe_read_user(&c->key[c->key_bytes & (QJ_KEY_BYTES - 1)], keep,
 					    (const void *)walk->addr);
 		c->key_bytes += keep;
 	}

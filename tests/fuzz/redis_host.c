@@ -3,17 +3,17 @@
 #include <stddef.h>
 
 #define QJ_DIALECT_REDIS 3
-#include "redis/shape.h"
+#include "core/key_shape.h"
 
 __u64 redis_pattern_host(const __u8 *argument, size_t bytes, __u64 seed)
 {
-	struct qj_redis_pattern p;
-	__u64 key = qj_redis_key(seed);
+	struct qj_key_pattern p;
+	__u64 key = qj_key_seeded(seed);
 
-	if (bytes > QJ_REDIS_KEY)
-		bytes = QJ_REDIS_KEY;
-	qj_redis_pattern_begin(&p, qj_redis_name_byte(seed, 'g', key), key);
+	if (bytes > QJ_KEY_BYTES)
+		bytes = QJ_KEY_BYTES;
+	qj_key_pattern_begin(&p, qj_key_name_byte(seed, 'g', key), key);
 	for (size_t i = 0; i < bytes; i++)
-		qj_redis_byte(&p, argument[i]);
-	return qj_redis_end(qj_redis_pattern_end(&p, bytes));
+		qj_key_byte(&p, argument[i]);
+	return qj_key_end(qj_key_pattern_end(&p, bytes));
 }

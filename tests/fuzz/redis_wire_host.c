@@ -73,8 +73,8 @@ static void call(unsigned long number, const __u8 *bytes, size_t count)
 	else
 		redis_send(&client, count, 0);
 	buffer_bytes = 0;
-	if (connection.command.name_bytes > QJ_REDIS_NAME ||
-	    connection.command.key_bytes > QJ_REDIS_KEY || naming.name_bytes > REDIS_CLIENT_LONG)
+	if (connection.command.name_bytes > QJ_KEY_NAME_BYTES ||
+	    connection.command.key_bytes > QJ_KEY_BYTES || naming.name_bytes > REDIS_CLIENT_LONG)
 		abort();
 }
 

@@ -3,7 +3,7 @@
 A request's text is its commands as RESP, cut to the name and the first argument of each, equal
 ones in a row told once (``bpf/redis/wire.bpf.h``). Keys bear their structure in their letters and
 their values in digits, so a pattern keeps words of letters and replaces the rest, by the rules at
-the top of ``bpf/redis/shape.h``, which hashes by the same ones: equal hash implies equal pattern.
+the top of ``bpf/core/key_shape.h``, which hashes by the same ones: equal hash implies equal pattern.
 
 What is shown is the name, if Redis or a known module has such a command, and the pattern of its
 first argument, where that is a key, a channel, a function or a subcommand. Other arguments
@@ -24,9 +24,9 @@ from qjoule.shapes.redis_commands import (
 )
 from qjoule.shapes.safe_text import ELLIPSIS
 
-NAME_BYTES = 32  #: QJ_REDIS_NAME of bpf/redis/shape.h
-KEY_BYTES = 64  #: QJ_REDIS_KEY
-HEX_MIN = 8  #: QJ_REDIS_HEX_MIN
+NAME_BYTES = 32  #: QJ_KEY_NAME_BYTES of bpf/core/key_shape.h
+KEY_BYTES = 64  #: QJ_KEY_BYTES
+HEX_MIN = 8  #: QJ_KEY_HEX_MIN
 MARK = "?"
 UNKNOWN = "(unknown command)"
 
