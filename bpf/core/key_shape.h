@@ -1,28 +1,31 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * The shape of a Redis command as a keyed 64-bit hash: its name, and the pattern of its first
+ * The shape of a key-value command as a keyed 64-bit hash: its name, and the pattern of its first
  * argument, which for most commands is a key. Numbers, identifiers and hexadecimal strings in it
- * are one mark each. qjoule.shapes.redis makes the same pattern as text; equal hashes imply equal
+ * are one mark each. qjoule.shapes.keys makes the same pattern as text; equal hashes imply equal
  * patterns, up to chance. Works inside BPF programs and on the host, as shape_hash.h does.
  *
- * A pattern's words are runs of letters, digits, control characters and bytes from 0x80 on. A word
- *is a mark		if a digit stands before a letter, if it has bytes that are neither, or if
- *it is hexadecimal and either long or joined by "-" to a mark before; letters, mark	if it is
- *letters and then digits; itself		if it is letters only. A mark that is joined by "-"
- *to a mark is one with it: a UUID is one mark.
+ * A pattern's words are runs of letters, digits, control characters and bytes from 0x80 on:
+ *
+ * - A word becomes a mark if a digit stands before a letter, if it has bytes that are neither, or
+ *   if it is hexadecimal and either long or joined by "-" to a mark before it.
+ * - A word of letters and then digits becomes the letters and a mark.
+ * - A word of letters only stays as it is.
+ *
+ * A mark that is joined by "-" to a mark is one with it, so a UUID is one mark.
  */
 #ifndef QJ_KEY_SHAPE_H
 #define QJ_KEY_SHAPE_H
 
 #include "core/shape_hash.h"
 
-#define QJ_KEY_NAME_BYTES	 32    /* bytes of a command's name that are looked at */
-#define QJ_KEY_BYTES	 64    /* bytes of its first argument */
-#define QJ_KEY_HEX_MIN 8     /* a word of so many hexadecimal digits is an identifier */
-#define QJ_KEY_MARK	 0x100 /* symbols beside the 256 bytes */
-#define QJ_KEY_ARG	 0x101 /* an argument follows */
-#define QJ_KEY_CUT	 0x102 /* the argument goes on */
-#define QJ_KEY_NEXT	 0x103 /* another command of the pipeline follows */
+#define QJ_KEY_NAME_BYTES 32	/* bytes of a command's name that are looked at */
+#define QJ_KEY_BYTES	  64	/* bytes of its first argument */
+#define QJ_KEY_HEX_MIN	  8	/* a word of so many hexadecimal digits is an identifier */
+#define QJ_KEY_MARK	  0x100 /* symbols beside the 256 bytes */
+#define QJ_KEY_ARG	  0x101 /* an argument follows */
+#define QJ_KEY_CUT	  0x102 /* the argument goes on */
+#define QJ_KEY_NEXT	  0x103 /* another command of the pipeline follows */
 
 enum qj_key_word {
 	QJ_KEY_DIGIT = 1,  /* the word has a digit */
@@ -56,8 +59,8 @@ static __always_inline void qj_key_word_end(struct qj_key_pattern *p)
 	if (!p->length)
 		return;
 	hex = !(p->word & QJ_KEY_NO_HEX) && (p->length >= QJ_KEY_HEX_MIN || p->joined);
-	whole = hex || (p->word & QJ_KEY_MIXED) ||
-		((p->word & QJ_KEY_DIGIT) && p->stem == p->before);
+	whole =
+	    hex || (p->word & QJ_KEY_MIXED) || ((p->word & QJ_KEY_DIGIT) && p->stem == p->before);
 	p->mark = whole || (p->word & QJ_KEY_DIGIT);
 	if (whole && p->joined)
 		p->hash = p->marked;
@@ -71,7 +74,7 @@ static __always_inline void qj_key_word_end(struct qj_key_pattern *p)
 }
 
 static __always_inline void qj_key_word_byte(struct qj_key_pattern *p, __u8 byte, int letter,
-					       int digit)
+					     int digit)
 {
 	__u8 low = byte | 0x20;
 
@@ -106,8 +109,7 @@ static __always_inline void qj_key_byte(struct qj_key_pattern *p, __u8 byte)
 	p->hash = qj_shape_step(p->hash, byte, p->key);
 }
 
-static __always_inline void qj_key_pattern_begin(struct qj_key_pattern *p, __u64 hash,
-						   __u64 key)
+static __always_inline void qj_key_pattern_begin(struct qj_key_pattern *p, __u64 hash, __u64 key)
 {
 	p->key = key;
 	p->hash = p->before = p->stem = p->marked = hash;
