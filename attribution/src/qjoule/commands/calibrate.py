@@ -186,7 +186,7 @@ def summarise(
     trace: Trace, machine: Identity, done: Sequence[Done], quick: bool = False
 ) -> Calibration:
     """Fits the recorded phases. Raises `QjouleError` if nothing could be measured."""
-    from qjoule.live.phases import all_windows, phase_power_w  # noqa: PLC0415 (slow to import)
+    from qjoule.engine.phases import all_windows, phase_power_w  # noqa: PLC0415 (slow to import)
     from qjoule.model.fit.calibration import fit_calibration  # noqa: PLC0415
 
     phases = [one.phase for one in done]
