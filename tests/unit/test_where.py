@@ -16,7 +16,7 @@ from qjoule.engine.attribute import attribute
 from qjoule.engine.selection import selection
 from qjoule.errors import UsageError
 from qjoule.live.replay import ReplaySource
-from qjoule.live.value_limit import Bounded
+from qjoule.live.value_limit import LimitedValues
 from qjoule.model.fold import bound_tags
 from qjoule.reporters.live_state import ViewState
 from qjoule.reporters.table import render
@@ -204,7 +204,7 @@ def test_the_bound_is_an_option(trace: Trace) -> None:
 
 def test_a_view_names_the_same_values_in_each_interval(trace: Trace) -> None:
     by = ("tag:tenant",)
-    seen = list(Bounded(ReplaySource(trace, by=by, speed=0), 2).snapshots(Controls(0.5, *by)))
+    seen = list(LimitedValues(ReplaySource(trace, by=by, speed=0), 2).snapshots(Controls(0.5, *by)))
     plain = list(ReplaySource(trace, by=by, speed=0).snapshots(Controls(0.5, *by)))
     assert len(seen) == len(plain) > 2
     for one, whole in zip(seen, plain, strict=True):

@@ -18,7 +18,7 @@ from qjoule.engine.live_groups import GROUPS, TAG
 from qjoule.engine.selection import Selection, selection
 from qjoule.errors import QjouleError, UsageError
 from qjoule.live.replay import ReplaySource
-from qjoule.live.value_limit import Bounded
+from qjoule.live.value_limit import LimitedValues
 from qjoule.machine.in_force import for_trace
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.reporters.live_export import export
@@ -182,12 +182,12 @@ def command(
     totals = not batch or any(key.startswith(TAG) for key in keys)
     controls = Controls(delay, ",".join(keys), totals=totals)
     with from_where as source:
-        bounded = Bounded(source, max_values)
+        limited = LimitedValues(source, max_values)
         try:
             if batch:
-                _print(bounded, controls, snapshots, as_json=as_json, as_csv=as_csv, limit=limit)
+                _print(limited, controls, snapshots, as_json=as_json, as_csv=as_csv, limit=limit)
             else:
-                _show(bounded, controls)
+                _show(limited, controls)
         finally:
             controls.stop()
             source.close()

@@ -1,8 +1,9 @@
-"""What clients say of the queries that a live stream sums, in them and of their connections.
+"""Tags that clients sent to the server, for the queries that a live stream sums.
 
-The kernel sums apart what is said by different hashes, and the queries of a session between two of
-its events (`naming`). Precedence is that of a recording (`qjoule.tags.said`); which calls an
-application's shim told of, sums cannot tell, so of those connections nothing is known here.
+The tags are in statements or belong to connections. The kernel keeps a sum for each hash of tags,
+and for each part of a session between two of its events (`naming`). Precedence is that of a
+recording (`qjoule.tags.said`). Sums cannot tell which calls an application's shim has reported, so
+of its connections nothing is known here.
 """
 
 from __future__ import annotations
@@ -53,12 +54,12 @@ def untagged(sums: Records) -> Tagging:
     return Tagging(np.zeros(len(sums), np.int64), (None,), np.zeros(len(sums), np.bool_))
 
 
-class LiveSaid:
+class ClientTags:
     """Takes TEXT and SESSION blocks; `of` says what the sums of a window are tagged with."""
 
     def __init__(self, calling: Calling | None) -> None:
         self._calling = calling
-        self._said = Said()
+        self._sent = Said()
         self._sessions = Sessions()
         self._waiting: dict[int, tuple[int, int]] = {}  #: namings: session and time
         #: By naming: its connection's tags, and what names the connection at its other end.
@@ -71,7 +72,7 @@ class LiveSaid:
             return False
         record = frame.records[0]
         if not record["single"]:
-            self._said.add(int(record["shape"]), frame.text, dialect, single=False)
+            self._sent.add(int(record["shape"]), frame.text, dialect, single=False)
         return True
 
     def add_session(self, frame: Frame) -> None:
@@ -86,7 +87,7 @@ class LiveSaid:
         known = [self._recall(naming) for naming in namings.tolist()]
         rows = rows.reshape(-1)
         words = [tags for tags, _ in known]
-        places, found = self._said.together(np.zeros_like(rows), sums["tags"], (rows, words))
+        places, found = self._sent.together(np.zeros_like(rows), sums["tags"], (rows, words))
         crowded = (sums["naming"] == SAID_UNKNOWN) | (sums["shape"] == SHAPE_OTHER)
         unknown = crowded.copy()
         if self._calling is not None:

@@ -14,7 +14,7 @@ from qjoule.engine.live import from_aggregates
 from qjoule.engine.live_groups import GROUPS, TAG, LiveNames, identities
 from qjoule.engine.selection import EVERYTHING, Selection
 from qjoule.live.call_sums import CallSums, Telling
-from qjoule.live.client_tags import LiveSaid, Tagging, untagged
+from qjoule.live.client_tags import ClientTags, Tagging, untagged
 from qjoule.live.grouping import Grouping
 from qjoule.live.rounds import Chunk, Records, Rounds
 from qjoule.live.tag_keys import Keys
@@ -95,14 +95,14 @@ class StreamSession:
         self._keys = Keys()
         self._telling = telling
         self._calls = CallSums(telling, names.add_call, self._keys)
-        self._said = LiveSaid(telling) if client_tags else None
+        self._client_tags = ClientTags(telling) if client_tags else None
         self._labels = live_names(names, self._calls.tags)
         self._threads = {server.id for server in meta.servers if server.rung == BY_THREAD}
         self._now_ns = self._begin_ns  #: up to here windows are in the groupings
         self._groupings: dict[str, Grouping] = {}
         for by in GROUPS:
             self._group_by(by)
-        if (telling or self._said) and controls.group.startswith(TAG):
+        if (telling or self._client_tags) and controls.group.startswith(TAG):
             self._group_by(controls.group)
         self._losses = Losses()
         self._invalid = announced.invalid
@@ -119,10 +119,10 @@ class StreamSession:
                 if self._rounds.clock_ns - self._now_ns >= DIGEST_NS:
                     self._digest()
             case Block.TEXT:
-                if self._said is None or not self._said.add_text(frame):
+                if self._client_tags is None or not self._client_tags.add_text(frame):
                     self._names.add_text(frame)
-            case Block.SESSION if self._said is not None:
-                self._said.add_session(frame)
+            case Block.SESSION if self._client_tags is not None:
+                self._client_tags.add_session(frame)
             case Block.TASK:
                 self._names.add_tasks(frame)
             case Block.LOSS:
@@ -177,25 +177,25 @@ class StreamSession:
             self._now_ns = int(chunk.energy.boundaries_ns[-1])
 
     def _tagged(self, sums: Records) -> Tagging:
-        if self._said is None:
+        if self._client_tags is None:
             return untagged(sums)
-        tagging = self._said.of(sums)
+        tagging = self._client_tags.of(sums)
         for tags in tagging.tags:
             self._keys.meet(tags or ())
         return tagging
 
     def _add(self, chunk: Chunk) -> None:
         anomalies = Anomalies()
-        said = self._tagged(chunk.aggregates)
+        tagging = self._tagged(chunk.aggregates)
         # Where the kernel counts queries, their calls are the same ones again.
         unseen = chunk.calls[np.isin(chunk.calls["server"], list(self._threads))]
         for grouping in self._groupings.values():
             calls = chunk.calls if grouping.by_tag else unseen
             sums = np.concatenate([chunk.aggregates, calls])
             owners, which = identities(
-                sums, said.with_calls(calls) if grouping.reads_tags else None
+                sums, tagging.with_calls(calls) if grouping.reads_tags else None
             )
-            group = grouping.numbers(owners, said.tags)[which]
+            group = grouping.numbers(owners, tagging.tags)[which]
             batch = from_aggregates(
                 sums,
                 group,
@@ -208,7 +208,7 @@ class StreamSession:
             )
             counted = np.ones(len(sums), bool)
             if grouping.by_tag:
-                counted[: len(said.counts)] = said.counts
+                counted[: len(tagging.counts)] = tagging.counts
             grouping.add(batch, sums[counted], group[counted])
         for span in (self._interval, self._total):
             span.anomalies.add(anomalies)

@@ -9,7 +9,7 @@ from qjoule.model.fold import bound_tags
 from qjoule.snapshots import Controls, Snapshot, SnapshotSource
 
 
-class Bounded:
+class LimitedValues:
     """A source's snapshots with at most `most` values of each tag that rows are grouped by.
 
     Those with the most energy since the last reset are named, in the interval too, so that a row
