@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
-from qjoule.contract import Block, Loss, Mode, Rung
+from qjoule.contract import Block, Mode, Rung
 from qjoule.errors import QjouleError
 from qjoule.root_part import client
 from qjoule.root_part.jvms import reach_by
@@ -24,6 +24,7 @@ from qjoule.servers.plan import AttachPlan
 from qjoule.session.targets import plan_tracing
 from qjoule.session.tracer import Settings, Tracer, start_tracer
 from qjoule.stream.blocks import Stream
+from qjoule.stream.losses import Losses, known_causes
 from root.support.root_part import root_part, with_handles
 
 _PATIENCE_S = 60.0
@@ -105,18 +106,13 @@ class _Turn:
             self._failed = error
 
     def _read_stream(self) -> None:
-        sums: dict[tuple[int, int], int] = {}
+        losses = Losses()
         for frame in Stream(self._tracer.stream):
             if frame.kind is Block.QUERY:
                 self.recorded.executions += int(frame.records["executions"].sum())
-            elif frame.kind is Block.LOSS:  # each is a sum from the beginning
-                for one in frame.records:
-                    sums[int(one["cpu"]), int(one["cause"])] = int(one["count"])
-        lost = self.recorded.lost_records = {}
-        for (_, cause), count in sorted(sums.items(), key=lambda item: item[0][1]):
-            if count:
-                name = Loss(cause).name.lower()
-                lost[name] = lost.get(name, 0) + count
+            elif frame.kind is Block.LOSS:
+                losses.add(frame.records[known_causes(frame.records)])
+        self.recorded.lost_records = losses.counts()
 
     def end(self) -> Recorded:
         with self._root:
