@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import model_cases
+import qjoule.engine
 import qjoule.model
 from model_cases import Case, cases
 from qjoule.engine.live import from_aggregates
@@ -173,7 +174,7 @@ def test_law4_another_policy_moves_only_idle_energy(case: Case) -> None:
 
 @given(cases(tidy=True))
 @settings(deadline=None, max_examples=80)
-def test_law5_live_equals_offline(case: Case) -> None:
+def test_the_kernels_sums_make_the_windows_that_segments_make(case: Case) -> None:
     # The kernel's sums say who ran in a window, not who ran at the same instant as whom.
     case = dataclasses.replace(
         case, coefficients=dataclasses.replace(case.coefficients, shared_w={})
@@ -260,8 +261,13 @@ def test_law6_numbers_carry_their_unit_in_their_name() -> None:
         *("_gco2e", "grams"),
     )
     seen = 0
-    for info in pkgutil.iter_modules(qjoule.model.__path__):
-        module = importlib.import_module(f"qjoule.model.{info.name}")
+    places = (qjoule.engine, qjoule.model)
+    names = [
+        info.name
+        for place in places
+        for info in pkgutil.iter_modules(place.__path__, f"{place.__name__}.")
+    ]
+    for module in map(importlib.import_module, names):
         for name, kind in inspect.getmembers(module, dataclasses.is_dataclass):
             if name.startswith("_") or kind.__module__ != module.__name__:
                 continue

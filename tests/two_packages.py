@@ -1,0 +1,302 @@
+"""A deterministic machine as a tracer would show it: its segments and its sums in one stream.
+
+Two packages of two cores of two threads run three statements, a server's background, another
+process, the kernel and the tracer. What each draws is known by formula; counters move once a
+millisecond, and each package's at another moment. Segments and the kernel's sums are made from the
+same stretches of CPU time, the sums by plain loops: an independent referee of `SegmentWindows`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import fake_tracer as ft
+from fake_tracer import BEGIN_NS, MS, block
+from qjoule import contract
+from qjoule.contract import Block, Dialect, Grade, Loss, OwnerKind, Rung, SessionEvent, TaskEvent
+from qjoule.model.latency import bucket_edges_ns
+
+CPUS, THREADS, PACKAGE_CPUS = 8, 2, 4
+WINDOW_NS = 20 * MS
+PERIOD_NS = 1 * MS  #: of the counters
+LAG_NS = PERIOD_NS // 2
+PHASE_NS = (150_000, 800_000)  #: of each package's counter
+UNIT_J = 2.0**-16
+IDLE_W, SHARED_W = 12.0, 6.0  #: of a package: at rest, and while any of its threads runs
+SMT = 0.6  #: of a thread's power is left while its sibling runs
+SERVER, TGID = 1, 100
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Who runs. `w`: power of a thread of it by itself; `rates`: counts per ns of CPU time."""
+
+    kind: OwnerKind
+    pid: int
+    tgid: int
+    comm: bytes
+    w: float
+    rates: tuple[float, float, float]
+    shape: int = 0
+
+
+STATEMENTS = (b"SELECT a FROM t WHERE id = 1", b"SELECT SUM(b) FROM t", b"UPDATE t SET b = 2")
+OWNERS = (
+    Owner(OwnerKind.QUERY, 101, TGID, b"connection", 9.0, (3.0, 6.0, 0.001), 11),
+    Owner(OwnerKind.QUERY, 102, TGID, b"connection", 5.0, (3.0, 2.0, 0.020), 12),
+    Owner(OwnerKind.QUERY, 103, TGID, b"connection", 7.0, (3.0, 4.0, 0.005), 13),
+    Owner(OwnerKind.SERVER, 110, TGID, b"purge", 4.0, (3.0, 1.5, 0.010)),
+    Owner(OwnerKind.PROCESS, 200, 200, b"backup", 6.0, (3.0, 3.0, 0.008)),
+    Owner(OwnerKind.KERNEL, 3, 3, b"kworker", 5.0, (3.0, 2.0, 0.004)),
+    Owner(OwnerKind.TRACER, 300, 300, b"qjoule-tracer", 5.0, (3.0, 3.0, 0.002)),
+)
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """CPU time of one owner; times since the beginning. A query's stretch is all of the query."""
+
+    t0_ns: int
+    t1_ns: int
+    cpu: int
+    owner: Owner
+    query: int  #: 0 none
+
+
+@dataclass
+class TwoPackages:
+    """`windows` windows drawn by `seed`; `late_ns`: by so much each reading is later than meant."""
+
+    windows: int = 150
+    seed: int = 1
+    late_ns: Sequence[int] = ()
+    lost: Sequence[int] = ()  #: numbers of stretches whose records are lost
+    shared_w: float = SHARED_W
+    stretches: list[Stretch] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        random = np.random.default_rng(self.seed)
+        for cpu in range(CPUS):
+            self.stretches += self._one_cpu(random, cpu)
+        self.stretches.sort(key=lambda one: (one.t0_ns, one.cpu))
+        self._energy = [_Energy.of(self._of_package(package), self.shared_w) for package in (0, 1)]
+        lost = set(self.lost)
+        self._kept = [one for i, one in enumerate(self.stretches) if i not in lost]
+        self._of_cpu = [[one for one in self._kept if one.cpu == cpu] for cpu in range(CPUS)]
+
+    @property
+    def length_ns(self) -> int:
+        return self.windows * WINDOW_NS
+
+    def stream(self, sums_lag_ns: int = LAG_NS) -> bytes:
+        """The tracer's blocks; windows of sums end `sums_lag_ns` before the reading about them."""
+        out = [self._head()]
+        before_ns = 0
+        for number in range(1, self.windows + 1):
+            last = number == self.windows
+            read_ns = self._read_ns(number)
+            end_ns = read_ns if last else number * WINDOW_NS + LAG_NS - sums_lag_ns
+            out += self._window(before_ns, end_ns, read_ns)
+            before_ns = end_ns
+        return b"".join([*out, ft.end(BEGIN_NS + self.length_ns)])
+
+    def _one_cpu(self, random: np.random.Generator, cpu: int) -> Iterator[Stretch]:
+        """Each second window has other statements, so that a wrong boundary is noticed."""
+        now_ns, number = int(random.integers(0, MS)), 0
+        while now_ns < self.length_ns - 10 * MS:
+            odd = now_ns // WINDOW_NS % 2
+            share = [(0.45, 0.05), (0.05, 0.45), (0.15, 0.15), *[(0.1, 0.1)] * 2]
+            weights = np.array([pair[odd] for pair in share] + [0.075, 0.075])
+            owner = OWNERS[int(random.choice(len(OWNERS), p=weights / weights.sum()))]
+            end_ns = now_ns + int(random.integers(100_000, 5 * MS))
+            number += 1
+            query = cpu * 1_000_000 + number if owner.kind is OwnerKind.QUERY else 0
+            yield Stretch(now_ns, end_ns, cpu, owner, query)
+            now_ns = end_ns + int(random.exponential(4 * MS)) * int(random.integers(0, 2))
+
+    def _of_package(self, package: int) -> list[Stretch]:
+        return [one for one in self.stretches if one.cpu // PACKAGE_CPUS == package]
+
+    def _read_ns(self, number: int) -> int:
+        if number == self.windows:
+            return self.length_ns
+        late_ns = self.late_ns[number % len(self.late_ns)] if len(self.late_ns) else 0
+        return number * WINDOW_NS + LAG_NS + late_ns
+
+    def _head(self) -> bytes:
+        hello = {
+            "version": contract.CONTRACT_VERSION,
+            "mode": contract.Mode.LIVE,
+            "t_ns": BEGIN_NS,
+            "realtime_ns": 1_700_000_000_000_000_000,
+            "window_ns": WINDOW_NS,
+            "cpus": CPUS,
+            "counters": 0b111,
+            "domains": 2,
+            "grade": Grade.MEASURED,
+            "energy_source": b"powercap",
+        }
+        cpus = [
+            {
+                "cpu": cpu,
+                "package": cpu // PACKAGE_CPUS,
+                "core": cpu % PACKAGE_CPUS // THREADS,
+                "sibling": cpu // THREADS * THREADS,
+            }
+            for cpu in range(CPUS)
+        ]
+        domain = {"range": 1 << 32, "unit_j": UNIT_J, "idle_w": np.nan, "period_ns": PERIOD_NS}
+        domains = [
+            domain | {"domain": package, "package": package, "name": b"package"}
+            for package in (0, 1)
+        ]
+        out = block(Block.HELLO, hello) + block(Block.CPU, *cpus) + block(Block.DOMAIN, *domains)
+        session = {"session": 7, "t_ns": BEGIN_NS, "tgid": TGID, "server": SERVER}
+        session |= {"event": SessionEvent.DATABASE, "text_bytes": 4, "server_kind": 1}
+        out += block(Block.SESSION, session, text=b"shop")
+        for owner in OWNERS:
+            out += ft.task(BEGIN_NS, owner.pid, TaskEvent.ALIVE, owner.comm, owner.tgid)
+        out += ft.task(BEGIN_NS, TGID, TaskEvent.ALIVE, b"mariadbd")
+        for owner, statement in zip(OWNERS, STATEMENTS, strict=False):
+            out += ft.text(owner.shape, statement, dialect=Dialect.MYSQL)
+        return out
+
+    def _window(self, t0_ns: int, t1_ns: int, read_ns: int) -> list[bytes]:
+        """The reading that ends a window of sums, those sums, and the segments that ended in it."""
+        raw = [self._energy[package].raw(read_ns, PHASE_NS[package]) for package in (0, 1)]
+        row = {"t_ns": BEGIN_NS + read_ns, "half_width_ns": 500}
+        readings = [
+            row | {"raw": value, "package": package, "domain": package}
+            for package, value in enumerate(raw)
+        ]
+        ended = [one for one in self._kept if t0_ns < one.t1_ns <= t1_ns]
+        out = [block(Block.ENERGY, *readings), *self._sums(t0_ns, t1_ns, ended)]
+        if ended:
+            out.append(block(Block.SEGMENT_COUNTERS, *map(self._segment, ended)))
+        if queries := [_query(one) for one in ended if one.query]:
+            out.append(block(Block.QUERY, *queries))
+        out += self._loss(t0_ns, t1_ns)
+        return [*out, ft.flush(BEGIN_NS + max(t0_ns - WINDOW_NS, 0))]
+
+    def _segment(self, one: Stretch) -> dict[str, Any]:
+        times = {"t0_ns": BEGIN_NS + one.t0_ns, "t1_ns": BEGIN_NS + one.t1_ns, "cpu": one.cpu}
+        owner = one.owner
+        who = {"pid": owner.pid, "tgid": owner.tgid, "owner_kind": owner.kind, "query": one.query}
+        who["server"] = SERVER if owner.kind in (OwnerKind.QUERY, OwnerKind.SERVER) else 0
+        counted = {"valid": 0b111, "counted": contract.WHOLE}
+        segment = ft.records(Block.SEGMENT, [times | who | counted])[0]
+        return {"segment": segment, "counters": _counts(one, one.t1_ns)}
+
+    def _sums(self, t0_ns: int, t1_ns: int, ended: Sequence[Stretch]) -> list[bytes]:
+        """What the kernel has summed over a window, per package and owner."""
+        sums: dict[tuple[int, Owner], dict[str, Any]] = defaultdict(
+            lambda: {
+                "cpu_ns": 0,
+                "overlap_ns": 0,
+                "counters": np.zeros(3),
+                "overlap_counters": np.zeros(3),
+                "calls": 0,
+                "latency_ns": 0,
+                "latency": np.zeros(contract.LATENCY_BUCKETS, np.int64),
+            }
+        )
+        for one in self._kept:
+            if one.t0_ns >= t1_ns or one.t1_ns <= t0_ns:
+                continue
+            begin_ns, end_ns = max(one.t0_ns, t0_ns), min(one.t1_ns, t1_ns)
+            counts = _counts(one, end_ns) - _counts(one, begin_ns)
+            overlap_ns = self._sibling_ns(one.cpu, begin_ns, end_ns)
+            row = sums[one.cpu // PACKAGE_CPUS, one.owner]
+            row["cpu_ns"] += end_ns - begin_ns
+            row["overlap_ns"] += overlap_ns
+            row["counters"] += counts
+            row["overlap_counters"] += counts * (overlap_ns / (end_ns - begin_ns))
+        for one in ended:
+            if one.query:
+                row = sums[one.cpu // PACKAGE_CPUS, one.owner]
+                row["calls"] += 1
+                row["latency_ns"] += one.t1_ns - one.t0_ns
+                edges_ns = bucket_edges_ns()
+                row["latency"][np.searchsorted(edges_ns, one.t1_ns - one.t0_ns, "right") - 1] += 1
+        times = {"t0_ns": BEGIN_NS + t0_ns, "t1_ns": BEGIN_NS + t1_ns, "valid": 0b111}
+        rows = [
+            times | row | {"counted_ns": [row["cpu_ns"]] * 3, "package": package} | _whose(owner)
+            for (package, owner), row in sums.items()
+        ]
+        return [block(Block.AGGREGATE, *rows)] if rows else []
+
+    def _sibling_ns(self, cpu: int, t0_ns: int, t1_ns: int) -> int:
+        """How long the other thread of a core ran; what was lost of it is not known to anybody."""
+        busy_ns = 0
+        for other in self._of_cpu[cpu ^ 1]:
+            if other.t0_ns >= t1_ns:
+                break
+            busy_ns += max(min(other.t1_ns, t1_ns) - max(other.t0_ns, t0_ns), 0)
+        return busy_ns
+
+    def _loss(self, t0_ns: int, t1_ns: int) -> list[bytes]:
+        """One record for each CPU that lost stretches in this window."""
+        out = []
+        gone = [self.stretches[i] for i in self.lost]
+        for cpu in sorted({one.cpu for one in gone if t0_ns < one.t1_ns <= t1_ns}):
+            mine = [one for one in gone if one.cpu == cpu and one.t1_ns <= t1_ns]
+            lost_ns = sum(one.t1_ns - one.t0_ns for one in mine)
+            row = {"t_ns": BEGIN_NS + t1_ns, "count": len(mine), "lost_ns": lost_ns, "cpu": cpu}
+            out.append(block(Block.LOSS, row | {"cause": Loss.SEGMENT}))
+        return out
+
+
+@dataclass(frozen=True)
+class _Energy:
+    """A package's energy since the beginning, straight lines between `edges_ns`."""
+
+    edges_ns: npt.NDArray[np.int64]
+    joules: npt.NDArray[np.float64]
+
+    @staticmethod
+    def of(stretches: Sequence[Stretch], shared_w: float) -> _Energy:
+        edges = np.unique([0, *(t for one in stretches for t in (one.t0_ns, one.t1_ns)), 10**12])
+        alone = np.zeros((PACKAGE_CPUS, len(edges) - 1))
+        for one in stretches:
+            first, last = np.searchsorted(edges, (one.t0_ns, one.t1_ns))
+            alone[one.cpu % PACKAGE_CPUS, first:last] = one.owner.w
+        sibling = alone[np.arange(PACKAGE_CPUS) ^ 1]
+        power = np.where(sibling > 0, SMT, 1.0) * alone
+        watts = IDLE_W + shared_w * (alone.max(axis=0) > 0) + power.sum(axis=0)
+        joules = np.append(0.0, np.cumsum(watts * np.diff(edges) * 1e-9))
+        return _Energy(edges, joules)
+
+    def raw(self, t_ns: int, phase_ns: int) -> int:
+        """What a counter shows that is updated each `PERIOD_NS`."""
+        updated_ns = (t_ns - phase_ns) // PERIOD_NS * PERIOD_NS + phase_ns
+        return int(np.interp(updated_ns, self.edges_ns, self.joules) / UNIT_J)
+
+
+def _counts(one: Stretch, until_ns: int) -> npt.NDArray[np.int64]:
+    """Counts of a stretch up to a moment, in whole numbers."""
+    rates = np.array(one.owner.rates)
+    counts: npt.NDArray[np.int64] = np.floor(rates * (until_ns - one.t0_ns)).astype(np.int64)
+    return counts
+
+
+def _query(one: Stretch) -> dict[str, Any]:
+    times = {"begin_ns": BEGIN_NS + one.t0_ns, "end_ns": BEGIN_NS + one.t1_ns}
+    who = {"pid": one.owner.pid, "tgid": TGID, "server": SERVER, "session": 7}
+    what = {"query": one.query, "shape": one.owner.shape, "executions": 1}
+    return times | who | what | {"rung": Rung.SYMBOL, "command": contract.Command.QUERY}
+
+
+def _whose(owner: Owner) -> dict[str, Any]:
+    """The key of a row of sums: no finer than what the live view shows."""
+    out: dict[str, Any] = {"owner_kind": owner.kind, "shape": owner.shape}
+    if owner.kind in (OwnerKind.QUERY, OwnerKind.SERVER):
+        out["server"] = SERVER
+    if owner.kind is not OwnerKind.QUERY:
+        out |= {"tgid": owner.tgid, "pid": owner.pid}
+    return out
