@@ -12,6 +12,7 @@
 
 #define QJ_MAX_CPUS    1024 /* a power of two: an index is masked with it */
 #define QJ_MAX_SERVERS 16
+#define QJ_KINDS       32 /* enum qj_server_kind is below this: bits of a mask */
 #define QJ_MAX_RUNNING 32
 #define QJ_MAX_RINGS   8  /* a power of two */
 #define QJ_LOSS_SLOTS  16 /* a power of two, at least QJ_LOSS_MAX */
@@ -29,20 +30,6 @@ enum qj_restart {
 	QJ_RESTART_NEVER = 2,
 };
 
-/* Where a JVM keeps the fields of objects, in bytes: bpf/voltdb/hotspot.bpf.h. */
-struct qj_hotspot {
-	__u64 oop_base;	    /* of a compressed reference */
-	__u32 procedure;    /* ExecutionEngine.m_currentProcedureName */
-	__u32 statements;   /* ExecutionEngine.m_sqlTexts */
-	__u32 string_value; /* String.value */
-	__u32 string_coder; /* String.coder */
-	__u8 oop_shift;
-	__u8 oop_bytes; /* of a reference: 4 compressed, 8 plain */
-	__u8 array_length;
-	__u8 array_data;
-	__u8 reserved[4];
-};
-
 /* One executable that serves queries. */
 struct qj_server_plan {
 	__u64 inode;
@@ -50,22 +37,9 @@ struct qj_server_plan {
 	__u32 device;	 /* as the kernel keeps it: major << 20 | minor */
 	__u8 kind;	 /* enum qj_server_kind; 0 ends the list */
 	__u8 rung;
-	__u8 pool; /* thread pool: a command may be suspended and resumed elsewhere */
-	/* PostgreSQL's BackendState numbers, which moved in version 18. */
-	__u8 pg_idle;
-	__u8 pg_running;
-	__u8 pg_idle_in_transaction;
-	__u8 pg_fastpath;
-	__u8 pg_aborted;
 	__u8 restart; /* enum qj_restart */
 	__u8 reserved;
-	__u16 cql_port;		   /* Cassandra: where its clients connect; 0: any */
-	struct qj_hotspot hotspot; /* VoltDB */
-	__u64 pg_send_buffer;  /* PostgreSQL: PqSendBuffer, from the start of data; 0 unknown, */
-	__u32 pg_client;       /* MyProcPort and */
-	__u32 pg_application;  /* application_name likewise, */
-	__u32 pg_portal_start; /* PortalData.atStart, from the start of the struct */
-	__u32 pg_reserved;
+	__u64 facts[QJ_FACTS]; /* what its own programs need: enum qj_<server>_fact; 0: not known */
 };
 
 struct qj_running {
@@ -82,15 +56,14 @@ struct qj_plan {
 	__u32 counters; /* bit i: counter i is read */
 	__u32 tracer_tgid;
 	__u32 reader_tgid;
-	__u32 root_tgid;    /* the root part, which counts as the tracer */
-	__u32 more;	    /* bit i: further counter i is read */
-	__u32 only_running; /* only `running` processes and their children are servers */
-	__u32 redis;	    /* one of the servers is a Redis */
-	__u32 core_threads; /* CPUs of the largest core; 1: no SMT, nothing to look at */
-	__u32 arguments;    /* some server is told by its arguments */
-	__u32 voltdb;	    /* one of the servers is a VoltDB */
-	__u32 mongodb;	    /* one of the servers is a MongoDB on the socket rung */
-	__u32 tags;	    /* what clients say in statements and beside them is read */
+	__u32 root_tgid;	   /* the root part, which counts as the tracer */
+	__u32 more;		   /* bit i: further counter i is read */
+	__u32 only_running;	   /* only `running` processes and their children are servers */
+	__u32 kinds;		   /* bit i: one of the servers is of kind i */
+	__u32 core_threads;	   /* CPUs of the largest core; 1: no SMT, nothing to look at */
+	__u32 arguments;	   /* some server is told by its arguments */
+	__u32 tags;		   /* what clients say in statements and beside them is read */
+	__u8 kind_rungs[QJ_KINDS]; /* of each kind, bit i: one of its servers is on rung i */
 	struct qj_server_plan servers[QJ_MAX_SERVERS]; /* server id - 1 */
 	struct qj_running running[QJ_MAX_RUNNING];
 	__u16 package_of[QJ_MAX_CPUS];

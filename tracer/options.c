@@ -26,25 +26,15 @@ static const char usage[] =
     "  --curve W0,W10,W50,W100       for auto: package watts at these loads, the last resort\n"
     "  --curve-label TEXT            where the curve is from\n"
     "  --server ID:KIND:RUNG:DEVICE:INODE\n"
-    "                                an executable: mysql|postgres, socket|symbol;\n"
-    "                                voltdb:symbol; cassandra:statistical|agent;\n"
-    "                                redis:socket|statistical;\n"
-    "                                generic|cassandra|voltdb:none: threads are told, no queries\n"
+    "                                an executable; KIND and RUNG: see below\n"
     "  --running ID:TGID             a process of that server that runs already\n"
     "  --only-running                no other processes than those (and their children)\n"
     "  --restart ID:never|HASH       no later process of that executable is this server, or\n"
     "                                only those whose arguments have this hash\n"
-    "  --cql-port ID:PORT            where that Cassandra's clients connect\n"
-    "  --pool ID                     that server runs a thread pool\n"
+    "  --fact ID:NAME:NUMBER         what that server's programs need to know: see below\n"
     "  --probe ID:ROLE:HANDLE:OFFSET:CODE\n"
     "                                a probe point: the root part's handle of the file, the\n"
     "                                offset in it, and the instruction there, in hexadecimal\n"
-    "  --hotspot ID:NUMBERS          where its JVM keeps what is read, as struct qj_hotspot\n"
-    "  --pg-states ID:I:R:T:F:A      numbers of idle, running, idle in transaction, fastpath,\n"
-    "                                aborted in PostgreSQL's BackendState\n"
-    "  --pg-replies ID:OFFSET        where its PqSendBuffer is, from the start of its data\n"
-    "  --pg-memory ID:C:A:P          where its MyProcPort and application_name are, likewise,\n"
-    "                                and atStart in its PortalData; 0: not known\n"
     "  --cpu-topology DIR            a tree like /sys/devices/system/cpu to take cores from\n"
     "  --tags                        read what clients say of their queries to the server\n"
     "  --counter cycles|instructions|llc-misses[=TYPE:CONFIG]\n"
@@ -86,13 +76,8 @@ enum {
 	OPT_RUNNING,
 	OPT_ONLY_RUNNING,
 	OPT_RESTART,
-	OPT_CQL_PORT,
-	OPT_POOL,
+	OPT_FACT,
 	OPT_PROBE,
-	OPT_HOTSPOT,
-	OPT_PG_STATES,
-	OPT_PG_REPLIES,
-	OPT_PG_MEMORY,
 	OPT_CPU_TOPOLOGY,
 	OPT_TAGS,
 	OPT_COUNTER,
@@ -117,13 +102,8 @@ static const struct option long_options[] = {
     {"running", required_argument, NULL, OPT_RUNNING},
     {"only-running", no_argument, NULL, OPT_ONLY_RUNNING},
     {"restart", required_argument, NULL, OPT_RESTART},
-    {"cql-port", required_argument, NULL, OPT_CQL_PORT},
-    {"pool", required_argument, NULL, OPT_POOL},
+    {"fact", required_argument, NULL, OPT_FACT},
     {"probe", required_argument, NULL, OPT_PROBE},
-    {"hotspot", required_argument, NULL, OPT_HOTSPOT},
-    {"pg-states", required_argument, NULL, OPT_PG_STATES},
-    {"pg-replies", required_argument, NULL, OPT_PG_REPLIES},
-    {"pg-memory", required_argument, NULL, OPT_PG_MEMORY},
     {"cpu-topology", required_argument, NULL, OPT_CPU_TOPOLOGY},
     {"tags", no_argument, NULL, OPT_TAGS},
     {"counter", required_argument, NULL, OPT_COUNTER},
@@ -182,20 +162,10 @@ static int parse_one(struct options *o, int option, const char *value)
 		return 0;
 	case OPT_RESTART:
 		return plan_restart(o, value);
-	case OPT_POOL:
-		return plan_pool(o, value);
-	case OPT_CQL_PORT:
-		return plan_cql_port(o, value);
+	case OPT_FACT:
+		return plan_fact(o, value);
 	case OPT_PROBE:
 		return plan_probe(o, value);
-	case OPT_HOTSPOT:
-		return plan_hotspot(o, value);
-	case OPT_PG_STATES:
-		return plan_pg_states(o, value);
-	case OPT_PG_REPLIES:
-		return plan_pg_replies(o, value);
-	case OPT_PG_MEMORY:
-		return plan_pg_memory(o, value);
 	case OPT_CPU_TOPOLOGY:
 		o->cpu_topology = value;
 		return 0;
@@ -247,6 +217,7 @@ int options_parse(struct options *o, int argc, char **argv)
 		}
 		if (option == OPT_HELP) {
 			fputs(usage, stdout);
+			plan_print_kinds();
 			exit(0);
 		}
 		if (option == '?' || option == ':') {

@@ -8,33 +8,44 @@
 #include <sys/sysmacros.h>
 
 const char *const probe_role_names[PROBE_ROLES] = {
-    [PROBE_MYSQL_BEGIN_COMMAND_FIRST] = "mysql-begin-command-first",
-    [PROBE_MYSQL_BEGIN_THD_FIRST] = "mysql-begin-thd-first",
-    [PROBE_MYSQL_END] = "mysql-end",
-    [PROBE_MYSQL_CLIENT] = "mysql-client",
-    [PROBE_MYSQL_LOG_THD_FIRST] = "mysql-log-thd-first",
-    [PROBE_MYSQL_LOG_LOGGER_FIRST] = "mysql-log-logger-first",
-    [PROBE_MYSQL_DATABASE] = "mysql-database",
-    [PROBE_MYSQL_DATABASE_END] = "mysql-database-end",
-    [PROBE_MYSQL_CHILD_BEGIN] = "mysql-child-begin",
-    [PROBE_MYSQL_CHILD_TEXT] = "mysql-child-text",
-    [PROBE_MYSQL_CHILD_END] = "mysql-child-end",
-    [PROBE_POSTGRES_ACTIVITY] = "postgres-activity",
-    [PROBE_POSTGRES_PORTAL_RUN] = "postgres-portal-run",
-    [PROBE_POSTGRES_FAILED] = "postgres-failed",
-    [PROBE_POSTGRES_LAUNCH_WORKERS] = "postgres-launch-workers",
-    [PROBE_POSTGRES_JOIN_LEADER] = "postgres-join-leader",
-    [PROBE_VOLTDB_BEGIN] = "voltdb-begin",
-    [PROBE_VOLTDB_END] = "voltdb-end",
-    [PROBE_CASSANDRA_REQUEST_BEGINS] = "cassandra-request-begins",
-    [PROBE_CASSANDRA_REQUEST_SAYS] = "cassandra-request-says",
-    [PROBE_CASSANDRA_REQUEST_ENDS] = "cassandra-request-ends",
-    [PROBE_CASSANDRA_CONNECTION_MET] = "cassandra-connection-met",
-    [PROBE_CASSANDRA_TASK_QUEUED] = "cassandra-task-queued",
-    [PROBE_CASSANDRA_TASK_BEGINS] = "cassandra-task-begins",
-    [PROBE_CASSANDRA_TASK_ENDS] = "cassandra-task-ends",
-    [PROBE_MONGODB_REQUEST] = "mongodb-request",
-    [PROBE_MONGODB_DONE] = "mongodb-done",
+#define X(name, role, SERVER) [PROBE_##name] = role,
+    QJ_ROLES(X)
+#undef X
+};
+
+static const char *const kind_names[QJ_KINDS] = {
+#define X(name, NAME, number) [QJ_SERVER_##NAME] = #name,
+    QJ_SERVERS(X)
+#undef X
+};
+
+static const char *const rung_names[] = {
+    [QJ_RUNG_NONE] = "none",   [QJ_RUNG_SOCKET] = "socket",	      [QJ_RUNG_SYMBOL] = "symbol",
+    [QJ_RUNG_AGENT] = "agent", [QJ_RUNG_STATISTICAL] = "statistical",
+};
+enum {
+	RUNGS = sizeof(rung_names) / sizeof(rung_names[0])
+};
+
+/* Of each kind, bit i: a plan may ask for rung i. */
+static const unsigned rungs_of[QJ_KINDS] = {
+#define X(name, NAME, rungs) [QJ_SERVER_##NAME] = (rungs),
+    QJ_RUNGS_OF(X)
+#undef X
+};
+
+static const struct {
+	int kind;
+	unsigned index;
+	const char *name;
+	uint64_t largest;
+} facts[] = {
+#define X(kind, index, name, largest) {kind, index, name, largest},
+    QJ_FACT_LIMITS(X)
+#undef X
+};
+enum {
+	FACTS = sizeof(facts) / sizeof(facts[0])
 };
 
 bool plan_number(const char *text, char stop, uint64_t max, uint64_t *out, const char **rest)
@@ -66,44 +77,17 @@ static int word(const char **text, const char *const *names, int count)
 	return -1;
 }
 
-static bool has_rung(int kind, int rung)
-{
-	if (kind == QJ_SERVER_GENERIC)
-		return rung == QJ_RUNG_NONE;
-	if (kind == QJ_SERVER_VOLTDB)
-		return rung == QJ_RUNG_NONE || rung == QJ_RUNG_SYMBOL;
-	if (kind == QJ_SERVER_CASSANDRA)
-		return rung == QJ_RUNG_NONE || rung == QJ_RUNG_STATISTICAL || rung == QJ_RUNG_AGENT;
-	if (kind == QJ_SERVER_REDIS)
-		return rung == QJ_RUNG_SOCKET || rung == QJ_RUNG_STATISTICAL;
-	return rung == QJ_RUNG_SOCKET || rung == QJ_RUNG_SYMBOL ||
-	       (kind == QJ_SERVER_MONGODB && rung == QJ_RUNG_STATISTICAL);
-}
-
 int plan_server(struct options *o, const char *value)
 {
-	static const char *const kinds[] = {
-	    [QJ_SERVER_MYSQL] = "mysql",	 [QJ_SERVER_POSTGRES] = "postgres",
-	    [QJ_SERVER_REDIS] = "redis",	 [QJ_SERVER_MONGODB] = "mongodb",
-	    [QJ_SERVER_CASSANDRA] = "cassandra", [QJ_SERVER_VOLTDB] = "voltdb",
-	    [QJ_SERVER_GENERIC] = "generic",
-	};
-	static const char *const rungs[] = {
-	    [QJ_RUNG_NONE] = "none",
-	    [QJ_RUNG_SOCKET] = "socket",
-	    [QJ_RUNG_SYMBOL] = "symbol",
-	    [QJ_RUNG_AGENT] = "agent",
-	    [QJ_RUNG_STATISTICAL] = "statistical",
-	};
 	struct qj_server_plan *server;
 	uint64_t id, device, inode;
 	int kind, rung;
 
 	if (!plan_number(value, ':', QJ_MAX_SERVERS, &id, &value) || id != o->server_count + 1)
 		return -1;
-	kind = word(&value, kinds, sizeof(kinds) / sizeof(kinds[0]));
-	rung = word(&value, rungs, sizeof(rungs) / sizeof(rungs[0]));
-	if (kind < 0 || rung < 0 || !has_rung(kind, rung) ||
+	kind = word(&value, kind_names, QJ_KINDS);
+	rung = word(&value, rung_names, RUNGS);
+	if (kind < 0 || rung < 0 || !(rungs_of[kind] & 1u << rung) ||
 	    !plan_number(value, ':', UINT64_MAX, &device, &value) ||
 	    !plan_number(value, '\0', UINT64_MAX, &inode, NULL))
 		return -1;
@@ -163,71 +147,55 @@ int plan_probe(struct options *o, const char *value)
 	return 0;
 }
 
-int plan_pg_states(struct options *o, const char *value)
+/* The table's entry for this fact of a server, whose name is up to a colon; -1: there is none. */
+static int fact_of(const struct qj_server_plan *server, const char **value)
 {
-	uint64_t id, state[5];
+	size_t length = strcspn(*value, ":");
+
+	for (int i = 0; i < FACTS; i++) {
+		if (facts[i].kind == server->kind && strlen(facts[i].name) == length &&
+		    !strncmp(*value, facts[i].name, length) && (*value)[length]) {
+			*value += length + 1;
+			return i;
+		}
+	}
+	return -1;
+}
+
+int plan_fact(struct options *o, const char *value)
+{
 	struct qj_server_plan *server;
+	uint64_t id, number;
+	int fact;
 
 	if (!plan_number(value, ':', o->server_count, &id, &value) || !id)
 		return -1;
-	for (int i = 0; i < 5; i++)
-		if (!plan_number(value, i < 4 ? ':' : '\0', UINT8_MAX, &state[i], &value))
-			return -1;
 	server = &o->servers[id - 1];
-	server->pg_idle = state[0];
-	server->pg_running = state[1];
-	server->pg_idle_in_transaction = state[2];
-	server->pg_fastpath = state[3];
-	server->pg_aborted = state[4];
+	fact = fact_of(server, &value);
+	if (fact < 0 || !plan_number(value, '\0', facts[fact].largest, &number, NULL))
+		return -1;
+	server->facts[facts[fact].index] = number;
 	return 0;
 }
 
-int plan_pg_replies(struct options *o, const char *value)
+void plan_print_kinds(void)
 {
-	uint64_t id, offset;
-
-	if (!plan_number(value, ':', o->server_count, &id, &value) || !id ||
-	    !plan_number(value, '\0', UINT32_MAX, &offset, NULL) || !offset)
-		return -1;
-	o->servers[id - 1].pg_send_buffer = offset;
-	return 0;
-}
-
-int plan_pg_memory(struct options *o, const char *value)
-{
-	uint64_t id, n[3];
-
-	if (!plan_number(value, ':', o->server_count, &id, &value) || !id)
-		return -1;
-	for (int i = 0; i < 3; i++)
-		if (!plan_number(value, i < 2 ? ':' : '\0', i < 2 ? UINT32_MAX : UINT16_MAX, &n[i],
-				 &value))
-			return -1;
-	o->servers[id - 1].pg_client = n[0];
-	o->servers[id - 1].pg_application = n[1];
-	o->servers[id - 1].pg_portal_start = n[2];
-	return 0;
-}
-
-int plan_pool(struct options *o, const char *value)
-{
-	uint64_t id;
-
-	if (!plan_number(value, '\0', o->server_count, &id, NULL) || !id)
-		return -1;
-	o->servers[id - 1].pool = 1;
-	return 0;
-}
-
-int plan_cql_port(struct options *o, const char *value)
-{
-	uint64_t id, port;
-
-	if (!plan_number(value, ':', o->server_count, &id, &value) || !id ||
-	    !plan_number(value, '\0', UINT16_MAX, &port, NULL) || !port)
-		return -1;
-	o->servers[id - 1].cql_port = port;
-	return 0;
+	puts("\nKinds of servers, their rungs and facts:");
+	for (int kind = 0; kind < QJ_KINDS; kind++) {
+		if (!kind_names[kind])
+			continue;
+		printf("  %-10s", kind_names[kind]);
+		for (int rung = 0; rung < RUNGS; rung++)
+			if (rungs_of[kind] & 1u << rung)
+				printf(" %s", rung_names[rung]);
+		for (int i = 0, first = 1; i < FACTS; i++) {
+			if (facts[i].kind != kind)
+				continue;
+			printf("%s %s", first ? ";" : ",", facts[i].name);
+			first = 0;
+		}
+		putchar('\n');
+	}
 }
 
 int plan_restart(struct options *o, const char *value)
@@ -242,33 +210,5 @@ int plan_restart(struct options *o, const char *value)
 		return -1;
 	o->servers[id - 1].restart = never ? QJ_RESTART_NEVER : QJ_RESTART_SAME;
 	o->servers[id - 1].arguments = arguments;
-	return 0;
-}
-
-int plan_hotspot(struct options *o, const char *value)
-{
-	static const uint64_t most[] = {UINT64_MAX, 7,		8,	   UINT16_MAX, UINT16_MAX,
-					UINT16_MAX, UINT16_MAX, UINT8_MAX, UINT8_MAX};
-	enum {
-		NUMBERS = sizeof(most) / sizeof(most[0])
-	};
-	uint64_t id, n[NUMBERS];
-
-	if (!plan_number(value, ':', o->server_count, &id, &value) || !id)
-		return -1;
-	for (int i = 0; i < NUMBERS; i++)
-		if (!plan_number(value, i < NUMBERS - 1 ? ':' : '\0', most[i], &n[i], &value))
-			return -1;
-	if (n[2] != 4 && n[2] != 8)
-		return -1;
-	o->servers[id - 1].hotspot = (struct qj_hotspot){.oop_base = n[0],
-							 .oop_shift = n[1],
-							 .oop_bytes = n[2],
-							 .procedure = n[3],
-							 .statements = n[4],
-							 .string_value = n[5],
-							 .string_coder = n[6],
-							 .array_length = n[7],
-							 .array_data = n[8]};
 	return 0;
 }

@@ -15,12 +15,10 @@ bool plan_number(const char *text, char stop, uint64_t max, uint64_t *out, const
 int plan_server(struct options *options, const char *value);
 int plan_running(struct options *options, const char *value);
 int plan_probe(struct options *options, const char *value);
-int plan_pg_states(struct options *options, const char *value);
-int plan_pg_replies(struct options *options, const char *value);
-int plan_pg_memory(struct options *options, const char *value);
-int plan_pool(struct options *options, const char *value);
-int plan_cql_port(struct options *options, const char *value);
+int plan_fact(struct options *options, const char *value);
 int plan_restart(struct options *options, const char *value);
-int plan_hotspot(struct options *options, const char *value);
+
+/* What the values of --server and --fact may name, on stdout. */
+void plan_print_kinds(void);
 
 #endif /* QJ_PLAN_OPTIONS_H */

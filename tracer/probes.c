@@ -133,9 +133,9 @@ static int attach_all(struct probes *probes, const struct options *options)
 	struct qjoule_bpf *s = probes->skeleton;
 	struct bpf_program *tasks[] = {s->progs.on_fork, s->progs.on_exec, s->progs.on_rename,
 				       s->progs.on_exit};
-	struct bpf_program *sockets[] = {s->progs.on_recv,	s->progs.redis_recv,
-					 s->progs.redis_send,	s->progs.cassandra_recv,
-					 s->progs.mongodb_recv, s->progs.mongodb_send};
+#define X(name) s->progs.name,
+	struct bpf_program *servers[] = {QJ_PROGRAM_NAMES(X)};
+#undef X
 	int err = 0;
 
 	for (unsigned i = 0; !err && i < sizeof(tasks) / sizeof(tasks[0]); i++)
@@ -144,9 +144,9 @@ static int attach_all(struct probes *probes, const struct options *options)
 		err = adopt_running(probes);
 	for (unsigned i = 0; !err && i < options->probe_count; i++)
 		err = attach_probe(probes, &options->probes[i]);
-	for (unsigned i = 0; !err && i < sizeof(sockets) / sizeof(sockets[0]); i++)
-		if (bpf_program__autoload(sockets[i]))
-			err = attach_program(probes, sockets[i]);
+	for (unsigned i = 0; !err && i < sizeof(servers) / sizeof(servers[0]); i++)
+		if (bpf_program__autoload(servers[i]))
+			err = attach_program(probes, servers[i]);
 	if (!err)
 		err = attach_program(probes, s->progs.on_tick);
 	if (!err)

@@ -30,10 +30,8 @@ static void fill_servers(struct qj_plan *plan, const struct options *options)
 
 		plan->servers[i] = *server;
 		plan->arguments |= server->restart == QJ_RESTART_SAME;
-		plan->redis |= server->kind == QJ_SERVER_REDIS;
-		plan->voltdb |= server->kind == QJ_SERVER_VOLTDB;
-		plan->mongodb |=
-		    server->kind == QJ_SERVER_MONGODB && server->rung == QJ_RUNG_SOCKET;
+		plan->kinds |= 1u << server->kind;
+		plan->kind_rungs[server->kind] |= 1u << server->rung;
 	}
 	memcpy(plan->running, options->running, sizeof(plan->running));
 	plan->only_running = options->only_running;
@@ -64,145 +62,68 @@ static int fill_plan(struct qj_plan *plan, struct probes *probes, const struct o
 struct bpf_program *programs_of_role(struct qjoule_bpf *skeleton, enum probe_role role)
 {
 	switch (role) {
-	case PROBE_MYSQL_BEGIN_COMMAND_FIRST:
-		return skeleton->progs.mysql_begin_command_first;
-	case PROBE_MYSQL_BEGIN_THD_FIRST:
-		return skeleton->progs.mysql_begin_thd_first;
-	case PROBE_MYSQL_END:
-		return skeleton->progs.mysql_end;
-	case PROBE_MYSQL_CLIENT:
-		return skeleton->progs.mysql_client;
-	case PROBE_MYSQL_LOG_THD_FIRST:
-		return skeleton->progs.mysql_log_thd_first;
-	case PROBE_MYSQL_LOG_LOGGER_FIRST:
-		return skeleton->progs.mysql_log_logger_first;
-	case PROBE_MYSQL_DATABASE:
-		return skeleton->progs.mysql_database;
-	case PROBE_MYSQL_DATABASE_END:
-		return skeleton->progs.mysql_database_end;
-	case PROBE_MYSQL_CHILD_BEGIN:
-		return skeleton->progs.mysql_child_begin;
-	case PROBE_MYSQL_CHILD_TEXT:
-		return skeleton->progs.mysql_child_text;
-	case PROBE_MYSQL_CHILD_END:
-		return skeleton->progs.mysql_child_end;
-	case PROBE_POSTGRES_ACTIVITY:
-		return skeleton->progs.postgres_activity;
-	case PROBE_POSTGRES_PORTAL_RUN:
-		return skeleton->progs.postgres_portal_run;
-	case PROBE_POSTGRES_FAILED:
-		return skeleton->progs.postgres_failed;
-	case PROBE_POSTGRES_LAUNCH_WORKERS:
-		return skeleton->progs.postgres_launch_workers;
-	case PROBE_POSTGRES_JOIN_LEADER:
-		return skeleton->progs.postgres_join_leader;
-	case PROBE_VOLTDB_BEGIN:
-		return skeleton->progs.voltdb_begin;
-	case PROBE_VOLTDB_END:
-		return skeleton->progs.voltdb_end;
-	case PROBE_CASSANDRA_REQUEST_BEGINS:
-		return skeleton->progs.cassandra_request_begins;
-	case PROBE_CASSANDRA_REQUEST_SAYS:
-		return skeleton->progs.cassandra_request_says;
-	case PROBE_CASSANDRA_REQUEST_ENDS:
-		return skeleton->progs.cassandra_request_ends;
-	case PROBE_CASSANDRA_CONNECTION_MET:
-		return skeleton->progs.cassandra_connection_met;
-	case PROBE_CASSANDRA_TASK_QUEUED:
-		return skeleton->progs.cassandra_task_queued;
-	case PROBE_CASSANDRA_TASK_BEGINS:
-		return skeleton->progs.cassandra_task_begins;
-	case PROBE_CASSANDRA_TASK_ENDS:
-		return skeleton->progs.cassandra_task_ends;
-	case PROBE_MONGODB_REQUEST:
-		return skeleton->progs.mongodb_request;
-	case PROBE_MONGODB_DONE:
-		return skeleton->progs.mongodb_done;
+#define X(name, text, SERVER)                                                                      \
+	case PROBE_##name:                                                                         \
+		return skeleton->progs.name;
+		QJ_ROLES(X)
+#undef X
 	case PROBE_ROLES:
 		break;
 	}
 	return NULL;
 }
 
-static void choose_redis(struct qjoule_bpf *skeleton, bool wanted)
-{
-	bpf_map__set_autocreate(skeleton->maps.redis_connections, wanted);
-	bpf_map__set_autocreate(skeleton->maps.redis_texts, wanted);
-	bpf_map__set_autocreate(skeleton->maps.redis_namings, wanted);
-	bpf_program__set_autoload(skeleton->progs.redis_recv, wanted);
-	bpf_program__set_autoload(skeleton->progs.redis_send, wanted);
-}
-
-static void choose_mongodb(struct qjoule_bpf *skeleton, const struct options *options)
-{
-	bool any = false, sockets = false;
-
-	for (unsigned i = 0; i < options->server_count; i++) {
-		if (options->servers[i].kind != QJ_SERVER_MONGODB)
-			continue;
-		any = true;
-		sockets |= options->servers[i].rung != QJ_RUNG_SYMBOL;
-	}
-	bpf_map__set_autocreate(skeleton->maps.mongodb_cursors, any);
-	bpf_map__set_autocreate(skeleton->maps.mongodb_connections, sockets);
-	bpf_program__set_autoload(skeleton->progs.mongodb_recv, sockets);
-	bpf_program__set_autoload(skeleton->progs.mongodb_send, sockets);
-}
-
-static void choose_cassandra(struct qjoule_bpf *skeleton, const struct options *options)
-{
-	bool counted = false;
-
-	for (unsigned i = 0; i < options->server_count; i++)
-		counted |= options->servers[i].kind == QJ_SERVER_CASSANDRA &&
-			   options->servers[i].rung == QJ_RUNG_STATISTICAL;
-	bpf_map__set_autocreate(skeleton->maps.cql_connections, counted);
-	bpf_map__set_autocreate(skeleton->maps.cql_tagged, counted && skeleton->rodata->plan.tags);
-	bpf_map__set_autocreate(skeleton->maps.cql_texts, counted);
-	bpf_map__set_autocreate(skeleton->maps.cql_scratch, counted);
-	bpf_map__set_autocreate(skeleton->maps.cql_packed, counted);
-	bpf_program__set_autoload(skeleton->progs.cassandra_recv, counted);
-}
-
-/* Whoever reads requests on sockets inflates them; MongoDB's probes only name the map. */
-static void choose_inflating(struct qjoule_bpf *skeleton, const struct options *options,
-			     unsigned cpus)
-{
-	bool named = false, used = false;
-
-	for (unsigned i = 0; i < options->server_count; i++) {
-		const struct qj_server_plan *server = &options->servers[i];
-
-		named |= server->kind == QJ_SERVER_MONGODB;
-		used |= server->kind == QJ_SERVER_MONGODB && server->rung != QJ_RUNG_SYMBOL;
-		used |= server->kind == QJ_SERVER_CASSANDRA && server->rung == QJ_RUNG_STATISTICAL;
-	}
-	bpf_map__set_autocreate(skeleton->maps.inflating, named || used);
-	bpf_map__set_max_entries(skeleton->maps.inflating, used ? cpus : 1);
-}
-
-/* Programs are opt-in: what no server needs is not loaded. */
+/* Programs and maps are opt-in: what no server of the plan needs is neither loaded nor made. */
 static void choose_programs(struct qjoule_bpf *skeleton, const struct options *options)
 {
-	bool agent = false, sockets = false;
+	const struct qj_plan *plan = &skeleton->rodata->plan;
 
-	for (unsigned i = 0; i < options->server_count; i++) {
-		const struct qj_server_plan *server = &options->servers[i];
-
-		agent |= server->rung == QJ_RUNG_AGENT;
-		if (server->kind != QJ_SERVER_MONGODB && server->kind != QJ_SERVER_REDIS)
-			sockets |= server->rung == QJ_RUNG_SOCKET;
-	}
-	choose_redis(skeleton, skeleton->rodata->plan.redis);
-	bpf_map__set_autocreate(skeleton->maps.voltdb_begun, skeleton->rodata->plan.voltdb);
-	bpf_map__set_autocreate(skeleton->maps.agent_statements, agent);
-	bpf_map__set_autocreate(skeleton->maps.agent_requests, agent);
-	choose_cassandra(skeleton, options);
-	choose_mongodb(skeleton, options);
-	bpf_program__set_autoload(skeleton->progs.on_recv, sockets);
+#define X(name) bpf_program__set_autoload(skeleton->progs.name, false);
+	QJ_PROGRAM_NAMES(X)
+#undef X
+#define X(name, kind, rungs)                                                                       \
+	if (plan->kind_rungs[kind] & (rungs))                                                      \
+		bpf_program__set_autoload(skeleton->progs.name, true);
+	QJ_PROGRAMS(X)
+#undef X
 	for (unsigned i = 0; i < options->probe_count; i++)
 		bpf_program__set_autoload(programs_of_role(skeleton, options->probes[i].role),
 					  true);
+}
+
+/* Programs of servers that are no probes: all are on tracepoints of sockets. */
+static bool loads_servers_programs(const struct qjoule_bpf *skeleton)
+{
+	bool any = false;
+
+#define X(name) any |= bpf_program__autoload(skeleton->progs.name);
+	QJ_PROGRAM_NAMES(X)
+#undef X
+	return any;
+}
+
+static void choose_maps(struct qjoule_bpf *skeleton, unsigned cpus)
+{
+	const struct qj_plan *plan = &skeleton->rodata->plan;
+	bool inflate = false;
+
+#define X(part, kind, rungs) part |= !!(plan->kind_rungs[kind] & (rungs));
+	QJ_NEEDS(X)
+#undef X
+#define X(name, kind, rungs) bpf_map__set_autocreate(skeleton->maps.name, false);
+	QJ_MAPS(X)
+	QJ_MAPS_WITH_TAGS(X)
+#undef X
+	bpf_map__set_autocreate(skeleton->maps.inflating, inflate);
+	bpf_map__set_max_entries(skeleton->maps.inflating, inflate ? cpus : 1);
+#define X(name, kind, rungs)                                                                       \
+	if (plan->kind_rungs[kind] & (rungs))                                                      \
+		bpf_map__set_autocreate(skeleton->maps.name, true);
+	QJ_MAPS(X)
+	if (plan->tags) {
+		QJ_MAPS_WITH_TAGS(X)
+	}
+#undef X
 }
 
 static void size_maps(struct qjoule_bpf *skeleton, const struct options *options, unsigned cpus)
@@ -252,12 +173,9 @@ int programs_load(struct probes *probes, const struct options *options, const st
 		return err;
 	choose_programs(probes->skeleton, options);
 	size_maps(probes->skeleton, options, probes->cpu_limit);
-	choose_inflating(probes->skeleton, options, probes->cpu_limit);
+	choose_maps(probes->skeleton, probes->cpu_limit);
 	err = loading_load(probes->skeleton, options->verbose);
-	if (err == -ESRCH && (bpf_program__autoload(probes->skeleton->progs.on_recv) ||
-			      bpf_program__autoload(probes->skeleton->progs.redis_recv) ||
-			      bpf_program__autoload(probes->skeleton->progs.cassandra_recv) ||
-			      bpf_program__autoload(probes->skeleton->progs.mongodb_recv))) {
+	if (err == -ESRCH && loads_servers_programs(probes->skeleton)) {
 		fputs("qjoule-tracer: the socket rung needs Linux 6.3 (tracepoint "
 		      "sock_recv_length); use the symbol rung\n",
 		      stderr);

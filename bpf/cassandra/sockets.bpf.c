@@ -211,7 +211,7 @@ static __always_inline void cql_told_lost(struct cql_walk *walk)
 
 static __always_inline bool is_cql(struct thread_state *thread, const struct sock *sk)
 {
-	__u16 port = plan.servers[(thread->server - 1) & (QJ_MAX_SERVERS - 1)].cql_port;
+	__u16 port = facts_of(thread)[QJ_CASSANDRA_PORT];
 
 	return !port || sk->__sk_common.skc_num == port;
 }

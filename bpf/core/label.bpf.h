@@ -52,10 +52,10 @@ static __always_inline void label_stretch(struct qj_cpu_state *cpu, struct task_
 		cpu->busy_clock = qj_busy_set(clock, 1, now);
 	thread = thread_of(task);
 	if (thread) {
-		if (plan.redis)
+		if (PLANNED(REDIS))
 			forget_if_slept(thread, task);
 		/* Preempted after a batch: it may sleep on this CPU. */
-		if (plan.voltdb && thread->end_ns)
+		if (PLANNED(VOLTDB) && thread->end_ns)
 			cpu->has_ended = 1;
 		cpu->server = thread->server;
 		cpu->query = thread->query;

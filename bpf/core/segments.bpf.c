@@ -33,12 +33,12 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	__u64 now = bpf_ktime_get_ns();
 	__u64 t0 = restart_stretch_alone(cpu, now);
 
-	if (plan.mongodb && !preempt)
+	if (PLANNED_ON(MONGODB, SOCKET) && !preempt)
 		end_if_waiting(cpu, prev, now);
 	if (cpu->has_ended) {
 		cpu->has_ended = 0;
 		thread = thread_of(prev);
-		if (plan.voltdb && !preempt)
+		if (PLANNED(VOLTDB) && !preempt)
 			end_if_done(cpu, prev, thread);
 	}
 	if (t0 && cpu->pid != (__u32)prev->pid)

@@ -82,7 +82,7 @@ static __always_inline bool is_continuation(const struct thread_state *thread, i
  */
 static __always_inline void find_replies(struct thread_state *thread, struct task_struct *task)
 {
-	__u64 data, at = plan.servers[(thread->server - 1) & (QJ_MAX_SERVERS - 1)].pg_send_buffer;
+	__u64 data, at = facts_of(thread)[QJ_POSTGRES_SEND_BUFFER];
 
 	if (thread->postgres.send_buffer || !at)
 		return;

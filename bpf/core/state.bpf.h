@@ -153,6 +153,16 @@ static __always_inline __u64 new_id(struct qj_cpu_state *cpu)
 	return ((__u64)bpf_get_smp_processor_id() << 44) | (n & ((1ULL << 44) - 1));
 }
 
+/* Whether a server of this kind is planned (on this rung): constant when programs are loaded. */
+#define PLANNED(KIND)	       (plan.kinds & 1u << QJ_SERVER_##KIND)
+#define PLANNED_ON(KIND, RUNG) (plan.kind_rungs[QJ_SERVER_##KIND] & 1u << QJ_RUNG_##RUNG)
+
+/* Numbers that the plan has for the thread's server, by its enum qj_<server>_fact. */
+static __always_inline const volatile __u64 *facts_of(const struct thread_state *thread)
+{
+	return plan.servers[(thread->server - 1) & (QJ_MAX_SERVERS - 1)].facts;
+}
+
 /*
  * A session by what its server or its agent knows it by (the address of a THD, a hash), which does
  * not leave the kernel as such.

@@ -157,7 +157,8 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 	if (server)
 		adopt(child, server, PHASE_STARTUP);
 	/* A Redis forks to write a snapshot or a new log, under its own name. */
-	if (plan.redis && from && from->server_kind == QJ_SERVER_REDIS && child->pid == child->tgid)
+	if (PLANNED(REDIS) && from && from->server_kind == QJ_SERVER_REDIS &&
+	    child->pid == child->tgid)
 		comm = redis_fork;
 	emit_task(child, QJ_TASK_FORK, server, comm);
 	return 0;
@@ -170,7 +171,7 @@ static __always_inline __u16 server_after_exec(struct task_struct *task)
 
 	if (!plan.only_running)
 		server = server_by_executable(task, plan.arguments ? arguments_of(task) : 0);
-	if (plan.redis && is_of_kind(server, QJ_SERVER_REDIS) && !is_redis_server(task))
+	if (PLANNED(REDIS) && is_of_kind(server, QJ_SERVER_REDIS) && !is_redis_server(task))
 		server = 0;
 	if (!server && forked && is_generic(forked->server) && runs_file_of(task, forked->server))
 		server = forked->server;

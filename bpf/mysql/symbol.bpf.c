@@ -26,7 +26,7 @@ struct mysql_com_execute {
 
 static __always_inline bool is_pool(const struct thread_state *thread)
 {
-	return plan.servers[(thread->server - 1) & (QJ_MAX_SERVERS - 1)].pool;
+	return facts_of(thread)[QJ_MYSQL_POOL];
 }
 
 /* A command that was suspended, perhaps on another thread, goes on here. */

@@ -9,12 +9,6 @@
 #include "core/descriptor.bpf.h"
 #include "core/query.bpf.h"
 
-static __always_inline const volatile struct qj_server_plan *
-postgres_plan(const struct thread_state *thread)
-{
-	return &plan.servers[(thread->server - 1) & (QJ_MAX_SERVERS - 1)];
-}
-
 /* A pointer at this distance from the start of the backend's data; 0: not known, or null. */
 static __always_inline __u64 postgres_pointer(__u32 distance)
 {
@@ -30,7 +24,7 @@ static __always_inline __u64 postgres_pointer(__u32 distance)
 /* What its application calls itself now: the parameter application_name (utils/misc/guc). */
 static __always_inline void postgres_named(struct qj_cpu_state *cpu, struct thread_state *thread)
 {
-	__u64 name = postgres_pointer(postgres_plan(thread)->pg_application);
+	__u64 name = postgres_pointer(facts_of(thread)[QJ_POSTGRES_APPLICATION]);
 	__u32 bytes = name ? string_bytes(thread, name, QJ_APPLICATION_BYTES) : 0;
 
 	if (name)
@@ -46,7 +40,7 @@ static __always_inline void postgres_named(struct qj_cpu_state *cpu, struct thre
  */
 static __always_inline bool postgres_met(struct qj_cpu_state *cpu, struct thread_state *thread)
 {
-	__u32 client = postgres_plan(thread)->pg_client;
+	__u32 client = facts_of(thread)[QJ_POSTGRES_CLIENT];
 	__u64 port = postgres_pointer(client);
 	__s32 fd = -1;
 

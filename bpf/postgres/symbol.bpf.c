@@ -66,7 +66,7 @@ SEC("?uprobe")
 int BPF_KPROBE(postgres_activity, __u32 state, __u64 text)
 {
 	struct thread_state *thread = thread_of(bpf_get_current_task_btf());
-	const volatile struct qj_server_plan *server;
+	const volatile __u64 *facts;
 	struct qj_cpu_state *cpu;
 	__u64 now;
 
@@ -75,11 +75,12 @@ int BPF_KPROBE(postgres_activity, __u32 state, __u64 text)
 		return 0;
 	cpu = this_cpu();
 	now = bpf_ktime_get_ns();
-	server = postgres_plan(thread);
-	if (state == server->pg_running || state == server->pg_fastpath)
+	facts = facts_of(thread);
+	if (state == facts[QJ_POSTGRES_RUNNING] || state == facts[QJ_POSTGRES_FASTPATH])
 		running(cpu, thread, text, now);
-	else if (state == server->pg_idle || state == server->pg_idle_in_transaction ||
-		 state == server->pg_aborted)
+	else if (state == facts[QJ_POSTGRES_IDLE] ||
+		 state == facts[QJ_POSTGRES_IDLE_IN_TRANSACTION] ||
+		 state == facts[QJ_POSTGRES_ABORTED])
 		ended(cpu, thread, now);
 	return 0;
 }
@@ -90,7 +91,7 @@ int BPF_KPROBE(postgres_activity, __u32 state, __u64 text)
  */
 static __always_inline bool is_at_start(const struct thread_state *thread, __u64 portal)
 {
-	__u32 offset = postgres_plan(thread)->pg_portal_start;
+	__u32 offset = facts_of(thread)[QJ_POSTGRES_PORTAL_START];
 	__u8 at_start = 1;
 
 	if (offset)

@@ -30,25 +30,26 @@ struct java_string {
 	__u8 latin1;
 };
 
-static __always_inline __u64 java_reference(const volatile struct qj_hotspot *jvm, __u64 at)
+static __always_inline __u64 java_reference(const volatile __u64 *jvm, __u64 at)
 {
 	__u64 reference = 0;
 	__u32 narrow = 0;
 
-	if (jvm->oop_bytes == 8) {
+	if (jvm[QJ_VOLTDB_OOP_BYTES] == 8) {
 		bpf_probe_read_user(&reference, sizeof(reference), (const void *)at);
 		return reference;
 	}
 	bpf_probe_read_user(&narrow, sizeof(narrow), (const void *)at);
-	return narrow ? jvm->oop_base + ((__u64)narrow << (jvm->oop_shift & 7)) : 0;
+	return narrow ? jvm[QJ_VOLTDB_OOP_BASE] + ((__u64)narrow << (jvm[QJ_VOLTDB_OOP_SHIFT] & 7))
+		      : 0;
 }
 
 /*
  * Follows a JNI handle to its object and the reference at `field` of it, to a String or, if `list`,
  * to an array of them. False: there is no string, or its memory is not there to be read.
  */
-static __always_inline bool java_find(const volatile struct qj_hotspot *jvm, __u64 handle,
-				      __u32 field, bool list, struct java_string *out)
+static __always_inline bool java_find(const volatile __u64 *jvm, __u64 handle, __u32 field,
+				      bool list, struct java_string *out)
 {
 	__u64 at;
 	__u8 coder = 1;
@@ -61,30 +62,31 @@ static __always_inline bool java_find(const volatile struct qj_hotspot *jvm, __u
 		out->list = java_reference(jvm, at);
 		if (!out->list ||
 		    bpf_probe_read_user(&out->elements, sizeof(out->elements),
-					(const void *)(out->list + jvm->array_length)) ||
+					(const void *)(out->list + jvm[QJ_VOLTDB_ARRAY_LENGTH])) ||
 		    !out->elements)
 			return false;
-		at = out->list + jvm->array_data;
+		at = out->list + jvm[QJ_VOLTDB_ARRAY_DATA];
 	}
 	out->string = java_reference(jvm, at);
-	if (!out->string || bpf_probe_read_user(&coder, sizeof(coder),
-						(const void *)(out->string + jvm->string_coder)))
+	if (!out->string ||
+	    bpf_probe_read_user(&coder, sizeof(coder),
+				(const void *)(out->string + jvm[QJ_VOLTDB_STRING_CODER])))
 		return false;
 	out->latin1 = coder == JAVA_LATIN1;
-	out->array = java_reference(jvm, out->string + jvm->string_value);
-	return out->array && !bpf_probe_read_user(&out->bytes, sizeof(out->bytes),
-						  (const void *)(out->array + jvm->array_length));
+	out->array = java_reference(jvm, out->string + jvm[QJ_VOLTDB_STRING_VALUE]);
+	return out->array &&
+	       !bpf_probe_read_user(&out->bytes, sizeof(out->bytes),
+				    (const void *)(out->array + jvm[QJ_VOLTDB_ARRAY_LENGTH]));
 }
 
-static __always_inline __u64 java_bytes(const volatile struct qj_hotspot *jvm,
-					const struct java_string *string)
+static __always_inline __u64 java_bytes(const volatile __u64 *jvm, const struct java_string *string)
 {
-	return string->array + jvm->array_data;
+	return string->array + jvm[QJ_VOLTDB_ARRAY_DATA];
 }
 
 /* Whether the way to the string is still what it was, so that its bytes were. */
-static __always_inline bool java_still(const volatile struct qj_hotspot *jvm, __u64 handle,
-				       __u32 field, bool list, const struct java_string *was)
+static __always_inline bool java_still(const volatile __u64 *jvm, __u64 handle, __u32 field,
+				       bool list, const struct java_string *was)
 {
 	struct java_string is;
 

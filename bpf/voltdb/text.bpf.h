@@ -7,11 +7,6 @@
 #include "hotspot.bpf.h"
 #include "symbol.bpf.h"
 
-static __always_inline const volatile struct qj_hotspot *jvm_of(const struct thread_state *thread)
-{
-	return &plan.servers[(thread->server - 1) & (QJ_MAX_SERVERS - 1)].hotspot;
-}
-
 static __always_inline void no_text(struct qj_cpu_state *cpu, struct thread_state *thread)
 {
 	count_loss(cpu, QJ_LOSS_TEXT);
@@ -30,13 +25,13 @@ struct voltdb_text {
 
 static __always_inline bool find_text(const struct thread_state *thread, struct voltdb_text *text)
 {
-	return java_find(jvm_of(thread), text->engine, text->field, text->list, &text->found);
+	return java_find(facts_of(thread), text->engine, text->field, text->list, &text->found);
 }
 
 static __always_inline __u64 address_of(const struct thread_state *thread,
 					const struct voltdb_text *text)
 {
-	return java_bytes(jvm_of(thread), &text->found) + text->skipped;
+	return java_bytes(facts_of(thread), &text->found) + text->skipped;
 }
 
 static __always_inline __u32 bytes_of(const struct voltdb_text *text)
@@ -115,7 +110,7 @@ static __always_inline bool settle_text(struct qj_cpu_state *cpu, struct thread_
 	}
 	still = !r || !bpf_probe_read_user(r->bytes, bytes, (const void *)address_of(thread, text));
 	still = still &&
-		java_still(jvm_of(thread), text->engine, text->field, text->list, &text->found);
+		java_still(facts_of(thread), text->engine, text->field, text->list, &text->found);
 	if (!r)
 		return still;
 	if (!still) {
@@ -154,7 +149,8 @@ static __always_inline int ad_hoc_prefix(__u64 addr, __u32 bytes)
 static __always_inline bool take_text(struct qj_cpu_state *cpu, struct thread_state *thread,
 				      __u64 engine)
 {
-	struct voltdb_text text = {.engine = engine, .field = jvm_of(thread)->procedure};
+	struct voltdb_text text = {.engine = engine,
+				   .field = facts_of(thread)[QJ_VOLTDB_PROCEDURE]};
 	__u64 addr;
 	int skipped;
 
@@ -163,8 +159,9 @@ static __always_inline bool take_text(struct qj_cpu_state *cpu, struct thread_st
 	addr = address_of(thread, &text);
 	skipped = ad_hoc_prefix(addr, text.found.bytes);
 	if (skipped >= 0) {
-		struct voltdb_text sql = {
-		    .engine = engine, .field = jvm_of(thread)->statements, .list = true};
+		struct voltdb_text sql = {.engine = engine,
+					  .field = facts_of(thread)[QJ_VOLTDB_STATEMENTS],
+					  .list = true};
 
 		if (find_text(thread, &sql) && sql.found.latin1 && hash_statement(thread, &sql))
 			return settle_text(cpu, thread, &sql, QJ_DIALECT_POSTGRES, QJ_TEXT_BYTES);

@@ -24,7 +24,7 @@ static struct {
 	uint32_t moved; /* bit i: the collector moves object i */
 	int reads_left; /* until it comes; below 0: it does not */
 	uint8_t garbage[SLOT];
-	const struct qj_hotspot *jvm;
+	const __u64 *jvm;
 	bool list;
 } heap;
 
@@ -48,21 +48,22 @@ static long bpf_probe_read_user(void *to, uint32_t size, const void *from)
 
 static void refer(uint64_t at, uint64_t object)
 {
-	const struct qj_hotspot *jvm = heap.jvm;
-	uint64_t reference =
-	    jvm->oop_bytes == 8 ? object : (object - jvm->oop_base) >> jvm->oop_shift;
+	const __u64 *jvm = heap.jvm;
+	uint64_t reference = jvm[QJ_VOLTDB_OOP_BYTES] == 8
+				 ? object
+				 : (object - jvm[QJ_VOLTDB_OOP_BASE]) >> jvm[QJ_VOLTDB_OOP_SHIFT];
 
-	memcpy(heap.bytes + at, &reference, jvm->oop_bytes);
+	memcpy(heap.bytes + at, &reference, jvm[QJ_VOLTDB_OOP_BYTES]);
 }
 
 static void write_references(void)
 {
-	const struct qj_hotspot *jvm = heap.jvm;
+	const __u64 *jvm = heap.jvm;
 
 	memcpy(heap.bytes + HANDLE, &heap.at[0], sizeof(heap.at[0]));
-	refer(heap.at[0] + jvm->procedure, heap.list ? heap.at[1] : heap.at[2]);
-	refer(heap.at[1] + jvm->array_data, heap.at[2]);
-	refer(heap.at[2] + jvm->string_value, heap.at[3]);
+	refer(heap.at[0] + jvm[QJ_VOLTDB_PROCEDURE], heap.list ? heap.at[1] : heap.at[2]);
+	refer(heap.at[1] + jvm[QJ_VOLTDB_ARRAY_DATA], heap.at[2]);
+	refer(heap.at[2] + jvm[QJ_VOLTDB_STRING_VALUE], heap.at[3]);
 }
 
 static void collect(void)
@@ -77,7 +78,7 @@ static void collect(void)
 	write_references();
 }
 
-static void set_up(const struct qj_hotspot *jvm, const uint8_t *text, uint32_t bytes, bool list)
+static void set_up(const __u64 *jvm, const uint8_t *text, uint32_t bytes, bool list)
 {
 	const uint32_t one = 1;
 
@@ -88,9 +89,9 @@ static void set_up(const struct qj_hotspot *jvm, const uint8_t *text, uint32_t b
 		heap.at[i] = 512 + i * SLOT;
 		heap.to[i] = 2048 + i * SLOT;
 	}
-	memcpy(heap.bytes + heap.at[1] + jvm->array_length, &one, sizeof(one));
-	memcpy(heap.bytes + heap.at[3] + jvm->array_length, &bytes, sizeof(bytes));
-	memcpy(heap.bytes + heap.at[3] + jvm->array_data, text, bytes);
+	memcpy(heap.bytes + heap.at[1] + jvm[QJ_VOLTDB_ARRAY_LENGTH], &one, sizeof(one));
+	memcpy(heap.bytes + heap.at[3] + jvm[QJ_VOLTDB_ARRAY_LENGTH], &bytes, sizeof(bytes));
+	memcpy(heap.bytes + heap.at[3] + jvm[QJ_VOLTDB_ARRAY_DATA], text, bytes);
 	write_references();
 }
 
@@ -98,8 +99,8 @@ static void set_up(const struct qj_hotspot *jvm, const uint8_t *text, uint32_t b
  * Reads a text of at most 128 bytes while a collector moves some objects before the read of this
  * number. Returns its length, or -1 if what was read is not to be trusted.
  */
-int hotspot_host(const struct qj_hotspot *jvm, const uint8_t *text, uint32_t bytes, int list,
-		 int reads, uint32_t moved, const uint8_t *garbage, uint8_t *out)
+int hotspot_host(const __u64 *jvm, const uint8_t *text, uint32_t bytes, int list, int reads,
+		 uint32_t moved, const uint8_t *garbage, uint8_t *out)
 {
 	struct java_string found;
 
@@ -107,10 +108,10 @@ int hotspot_host(const struct qj_hotspot *jvm, const uint8_t *text, uint32_t byt
 	memcpy(heap.garbage, garbage, SLOT);
 	heap.moved = moved;
 	heap.reads_left = reads;
-	if (!java_find(jvm, HANDLE, jvm->procedure, list, &found) || !found.latin1 ||
+	if (!java_find(jvm, HANDLE, jvm[QJ_VOLTDB_PROCEDURE], list, &found) || !found.latin1 ||
 	    found.bytes > 128 ||
 	    bpf_probe_read_user(out, found.bytes, (const void *)java_bytes(jvm, &found)) ||
-	    !java_still(jvm, HANDLE, jvm->procedure, list, &found))
+	    !java_still(jvm, HANDLE, jvm[QJ_VOLTDB_PROCEDURE], list, &found))
 		return -1;
 	return found.bytes;
 }
@@ -119,29 +120,29 @@ int hotspot_host(const struct qj_hotspot *jvm, const uint8_t *text, uint32_t byt
 /* A heap of any bytes: what was found twice is the same, and nothing else is touched. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct qj_hotspot jvm;
+	__u64 jvm[QJ_FACTS];
 	struct java_string first, second;
 	bool list;
 
 	if (size < sizeof(jvm) + 1)
 		return 0;
-	memcpy(&jvm, data, sizeof(jvm));
+	memcpy(jvm, data, sizeof(jvm));
 	list = data[sizeof(jvm)] & 1;
 	data += sizeof(jvm) + 1;
 	size -= sizeof(jvm) + 1;
 	memset(&heap, 0, sizeof(heap));
 	heap.reads_left = -1;
 	memcpy(heap.bytes, data, size < HEAP_BYTES ? size : HEAP_BYTES);
-	if (!java_find(&jvm, HANDLE, jvm.procedure, list, &first))
+	if (!java_find(jvm, HANDLE, jvm[QJ_VOLTDB_PROCEDURE], list, &first))
 		return 0;
-	if (!java_find(&jvm, HANDLE, jvm.procedure, list, &second) ||
+	if (!java_find(jvm, HANDLE, jvm[QJ_VOLTDB_PROCEDURE], list, &second) ||
 	    memcmp(&first, &second, sizeof(first)) ||
-	    !java_still(&jvm, HANDLE, jvm.procedure, list, &first))
+	    !java_still(jvm, HANDLE, jvm[QJ_VOLTDB_PROCEDURE], list, &first))
 		__builtin_trap();
 	/* Another heap: the same way is there only if all of it still is. */
 	for (size_t i = HANDLE; i < HANDLE + 8; i++)
 		heap.bytes[i] ^= data[i % size];
-	if (java_still(&jvm, HANDLE, jvm.procedure, list, &first) &&
+	if (java_still(jvm, HANDLE, jvm[QJ_VOLTDB_PROCEDURE], list, &first) &&
 	    memcmp(heap.bytes + HANDLE, &first.owner, sizeof(first.owner)))
 		__builtin_trap();
 	return 0;

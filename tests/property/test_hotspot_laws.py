@@ -9,27 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from host_library import compiled
+from qjoule.servers import registry
 
 SLOT = 256  #: bytes of an object, in hotspot_host.c
 MOVES_ALL = 0b1111
 READS_MAX = 24  #: more than one text takes
 
 
-class HotSpot(ctypes.Structure):
-    """`struct qj_hotspot` of bpf/shared.h."""
+FACTS = registry.servers()["voltdb"].facts
+Layout = ctypes.c_uint64 * len(FACTS)  #: the facts in their order
 
-    _fields_ = (
-        ("oop_base", ctypes.c_uint64),
-        ("procedure", ctypes.c_uint32),
-        ("statements", ctypes.c_uint32),
-        ("string_value", ctypes.c_uint32),
-        ("string_coder", ctypes.c_uint32),
-        ("oop_shift", ctypes.c_uint8),
-        ("oop_bytes", ctypes.c_uint8),
-        ("array_length", ctypes.c_uint8),
-        ("array_data", ctypes.c_uint8),
-        ("reserved", ctypes.c_uint8 * 4),
-    )
+
+def layout(**numbers: int) -> ctypes.Array[ctypes.c_uint64]:
+    assert len(numbers) == len(FACTS)
+    return Layout(*(numbers[fact.replace("-", "_")] for fact in FACTS))
 
 
 @cache
@@ -38,23 +31,49 @@ def _library() -> ctypes.CDLL:
 
 
 def read(
-    jvm: HotSpot, text: bytes, *, in_list: bool, reads: int, moved: int, garbage: bytes
+    jvm: ctypes.Array[ctypes.c_uint64],
+    text: bytes,
+    *,
+    in_list: bool,
+    reads: int,
+    moved: int,
+    garbage: bytes,
 ) -> bytes | None:
     """The text as the probe reads it, None where it does not trust what it has read."""
     out = ctypes.create_string_buffer(SLOT)
-    got = _library().hotspot_host(
-        ctypes.byref(jvm), text, len(text), int(in_list), reads, moved, garbage, out
-    )
+    got = _library().hotspot_host(jvm, text, len(text), int(in_list), reads, moved, garbage, out)
     return None if got < 0 else out.raw[:got]
 
 
 layouts = st.one_of(
     st.builds(  # compressed, the base below the heap
-        lambda base, shift: HotSpot(base, 104, 108, 20, 16, shift, 4, 12, 16),
+        lambda base, shift: layout(
+            oop_base=base,
+            oop_shift=shift,
+            oop_bytes=4,
+            procedure=104,
+            statements=108,
+            string_value=20,
+            string_coder=16,
+            array_length=12,
+            array_data=16,
+        ),
         st.sampled_from([0, 256]),
         st.integers(0, 3),
     ),
-    st.just(HotSpot(0, 112, 120, 24, 16, 0, 8, 16, 24)),
+    st.just(
+        layout(
+            oop_base=0,
+            oop_shift=0,
+            oop_bytes=8,
+            procedure=112,
+            statements=120,
+            string_value=24,
+            string_coder=16,
+            array_length=16,
+            array_data=24,
+        )
+    ),
 )
 texts = st.binary(min_size=1, max_size=128)
 garbage = st.one_of(
@@ -65,7 +84,7 @@ garbage = st.one_of(
 @settings(deadline=None)
 @given(layouts, texts, st.booleans(), garbage)
 def test_without_a_collector_every_text_is_read(
-    jvm: HotSpot, text: bytes, in_list: bool, garbage: bytes
+    jvm: ctypes.Array[ctypes.c_uint64], text: bytes, in_list: bool, garbage: bytes
 ) -> None:
     assert read(jvm, text, in_list=in_list, reads=-1, moved=0, garbage=garbage) == text
 
@@ -73,7 +92,7 @@ def test_without_a_collector_every_text_is_read(
 @settings(deadline=None)
 @given(layouts, texts, st.booleans(), garbage)
 def test_what_moves_while_it_is_read_is_right_or_not_told(
-    jvm: HotSpot, text: bytes, in_list: bool, garbage: bytes
+    jvm: ctypes.Array[ctypes.c_uint64], text: bytes, in_list: bool, garbage: bytes
 ) -> None:
     """Before each of the reads, any of the objects on the way."""
     for reads in range(READS_MAX):
@@ -85,7 +104,7 @@ def test_what_moves_while_it_is_read_is_right_or_not_told(
 @settings(deadline=None)
 @given(layouts, texts, st.booleans(), garbage)
 def test_a_collection_before_or_after_does_not_matter(
-    jvm: HotSpot, text: bytes, in_list: bool, garbage: bytes
+    jvm: ctypes.Array[ctypes.c_uint64], text: bytes, in_list: bool, garbage: bytes
 ) -> None:
     for reads in (0, READS_MAX):
         found = read(jvm, text, in_list=in_list, reads=reads, moved=MOVES_ALL, garbage=garbage)

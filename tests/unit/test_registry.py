@@ -185,11 +185,12 @@ def test_the_header_has_a_list_of_each_kind(tmp_path: Path) -> None:
     assert 'X(alpha_begin, "alpha-begin", ALPHA) X(alpha_end, "alpha-end", ALPHA)\n' in flat
     assert "X(gamma, GAMMA, (1u << QJ_RUNG_NONE))\n" in flat
     both = "(1u << QJ_RUNG_SOCKET | 1u << QJ_RUNG_SYMBOL)"
-    assert f'#define QJ_MAPS(X) X("alpha_texts", QJ_SERVER_ALPHA, {both})\n' in flat
+    assert f"#define QJ_MAPS(X) X(alpha_texts, QJ_SERVER_ALPHA, {both})\n" in flat
     socket = "(1u << QJ_RUNG_SOCKET)"
-    assert f'#define QJ_PROGRAMS(X) X("on_alpha", QJ_SERVER_ALPHA, {socket})\n' in flat
-    assert f'#define QJ_MAPS_WITH_TAGS(X) X("alpha_tags", QJ_SERVER_ALPHA, {socket})\n' in flat
-    assert f'#define QJ_NEEDS(X) X("inflate", QJ_SERVER_ALPHA, {socket})\n' in flat
+    assert f"#define QJ_PROGRAMS(X) X(on_alpha, QJ_SERVER_ALPHA, {socket})\n" in flat
+    assert "#define QJ_PROGRAM_NAMES(X) X(on_alpha)\n" in flat
+    assert f"#define QJ_MAPS_WITH_TAGS(X) X(alpha_tags, QJ_SERVER_ALPHA, {socket})\n" in flat
+    assert f"#define QJ_NEEDS(X) X(inflate, QJ_SERVER_ALPHA, {socket})\n" in flat
     assert "#define QJ_HOOKS_SWITCHED(X) X(alpha, ALPHA)\n" in flat
     assert "#define QJ_HOOKS_FORKED(X)\n" in flat
     assert "enum qj_alpha_fact {\n\tQJ_ALPHA_PORT = 0,\n\tQJ_ALPHA_TEXT_START = 1,\n};" in text

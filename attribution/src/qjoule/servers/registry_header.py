@@ -50,6 +50,7 @@ def _guarded(guard: str, lines: list[str]) -> str:
 
 
 def _registry(servers: tuple[Server, ...]) -> list[str]:
+    programs = dict.fromkeys(program for server in servers for program in server.programs)
     lines = [
         *_list("QJ_SERVERS", "name, NAME, number", [f"{_names(s)}, {s.kind}" for s in servers]),
         *_list(
@@ -71,10 +72,11 @@ def _registry(servers: tuple[Server, ...]) -> list[str]:
             "name, NAME, mask of rungs",
             [f"{_names(s)}, {_mask(s.rungs)}" for s in servers],
         ),
-        *_needed("QJ_PROGRAMS", '"program"', servers, "programs"),
-        *_needed("QJ_MAPS", '"map"', servers, "maps"),
-        *_needed("QJ_MAPS_WITH_TAGS", '"map"', servers, "maps_with_tags"),
-        *_needed("QJ_NEEDS", '"part"', servers, "needs"),
+        *_needed("QJ_PROGRAMS", "program", servers, "programs"),
+        *_list("QJ_PROGRAM_NAMES", "program", list(programs)),
+        *_needed("QJ_MAPS", "map", servers, "maps"),
+        *_needed("QJ_MAPS_WITH_TAGS", "map", servers, "maps_with_tags"),
+        *_needed("QJ_NEEDS", "part", servers, "needs"),
     ]
     for hook in HOOKS:
         having = [_names(server) for server in servers if hook in server.hooks]
@@ -97,7 +99,7 @@ def _list(name: str, arguments: str, rows: list[str]) -> list[str]:
 
 def _needed(name: str, first: str, servers: tuple[Server, ...], key: str) -> list[str]:
     rows = [
-        f'"{word}", QJ_SERVER_{server.name.upper()}, {_mask(rungs)}'
+        f"{word}, QJ_SERVER_{server.name.upper()}, {_mask(rungs)}"
         for server in servers
         for word, rungs in getattr(server, key).items()
     ]
