@@ -15,8 +15,8 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
-#include "hooks.h"
 #include "qjoule.h"
+#include "server_threads.h"
 #include "shared.h"
 #include "shape_hash.h"
 
@@ -108,7 +108,7 @@ struct thread_state {
 	__u8 borrowed; /* serves another thread's query (parallel worker) */
 	union {	       /* what one server alone needs of its threads */
 		struct of_query cleared;
-#define X(server) struct server##_thread server;
+#define X(name, NAME) struct name##_thread name;
 		QJ_THREADS(X)
 #undef X
 	};
@@ -120,9 +120,9 @@ struct thread_state {
 	__u8 scratch[SCRATCH_BYTES];
 };
 
-#define X(server)                                                                                  \
-	_Static_assert(!__builtin_offsetof(struct server##_thread, cleared),                       \
-		       #server ": its thread's state does not begin with what is cleared");
+#define X(name, NAME)                                                                              \
+	_Static_assert(!__builtin_offsetof(struct name##_thread, cleared),                         \
+		       "struct " #name "_thread does not begin with what is cleared");
 QJ_THREADS(X)
 #undef X
 
