@@ -3,32 +3,7 @@
 #ifndef QJOULE_LABEL_BPF_H
 #define QJOULE_LABEL_BPF_H
 
-#include "stretch.bpf.h"
-
-/*
- * A Redis thread does not sleep while it executes commands: if it has slept, then what it last
- * read has been done, or blocks (BLPOP) and will be woken by others.
- */
-static __always_inline void forget_if_slept(struct thread_state *thread, struct task_struct *task)
-{
-	if (thread->server_kind != QJ_SERVER_REDIS || thread->redis.sleeps == task->nvcsw)
-		return;
-	thread->redis.sleeps = task->nvcsw;
-	thread->query = 0;
-	thread->shape = 0;
-	thread->begin_ns = 0;
-	thread->redis.unanswered = 0;
-}
-
-/* The open stretch is of this thread's query: under what it is summed, as far as it is known. */
-static __always_inline void label_query(struct qj_cpu_state *cpu, struct thread_state *thread)
-{
-	cpu->shape = thread->shape;
-	if (!sums_by_tags())
-		return;
-	cpu->tags = thread->tags;
-	cpu->naming = thread_naming(thread);
-}
+#include "hooks.bpf.h"
 
 /* Labels the stretch that is open since `now` with the thread that runs. */
 static __always_inline void label_stretch(struct qj_cpu_state *cpu, struct task_struct *task,
@@ -52,11 +27,7 @@ static __always_inline void label_stretch(struct qj_cpu_state *cpu, struct task_
 		cpu->busy_clock = qj_busy_set(clock, 1, now);
 	thread = thread_of(task);
 	if (thread) {
-		if (PLANNED(REDIS))
-			forget_if_slept(thread, task);
-		/* Preempted after a batch: it may sleep on this CPU. */
-		if (PLANNED(VOLTDB) && thread->end_ns)
-			cpu->has_ended = 1;
+		hooks_labelled(cpu, task, thread);
 		cpu->server = thread->server;
 		cpu->query = thread->query;
 		label_query(cpu, thread);

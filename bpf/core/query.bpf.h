@@ -3,7 +3,7 @@
 #ifndef QJOULE_QUERY_BPF_H
 #define QJOULE_QUERY_BPF_H
 
-#include "label.bpf.h"
+#include "stretch.bpf.h"
 
 /* What a thread does, for a row of its own. */
 struct role_name {
@@ -21,6 +21,8 @@ extern int query_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u6
 extern int child_begin(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 now);
 extern int child_told(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_ns);
 extern int send_ended(struct qj_cpu_state *cpu, struct thread_state *thread);
+/* Likewise, in label.bpf.c: the open stretch ends, and the next one is the present thread's. */
+extern int relabel(struct qj_cpu_state *cpu, __u64 now);
 /* Likewise, in session.bpf.c. */
 /* From here on the thread does what `role` says, NUL-terminated; 0: what its own name says. */
 extern int emit_role(struct qj_cpu_state *cpu, struct thread_state *thread,
@@ -75,11 +77,18 @@ static __always_inline bool owns_time(const struct thread_state *thread)
  */
 static __always_inline void check_label(struct qj_cpu_state *cpu, __u64 now)
 {
-	if (cpu->pid == (__u32)bpf_get_current_pid_tgid())
+	if (cpu->pid != (__u32)bpf_get_current_pid_tgid())
+		relabel(cpu, now);
+}
+
+/* The open stretch is of this thread's query: under what it is summed, as far as it is known. */
+static __always_inline void label_query(struct qj_cpu_state *cpu, struct thread_state *thread)
+{
+	cpu->shape = thread->shape;
+	if (!sums_by_tags())
 		return;
-	end_stretch(cpu, now);
-	count_loss(cpu, QJ_LOSS_SWITCH);
-	label_stretch(cpu, bpf_get_current_task_btf(), now);
+	cpu->tags = thread->tags;
+	cpu->naming = thread_naming(thread);
 }
 
 /* Gives the open stretch to this thread's query: what ran before stays with its owner. */

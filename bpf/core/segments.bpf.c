@@ -1,28 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /* Who runs on each CPU: every context switch, and the timer tick for those who run on. */
 #include "batch.bpf.h"
-#include "mongodb/wait.bpf.h"
-#include "query.bpf.h"
+#include "label.bpf.h"
 
 /* Recording without counters: the common case, and the one that is worth batches. */
 static __always_inline bool in_batches(void)
 {
 	return plan.mode == QJ_MODE_RECORD && !plan.counters && !plan.more;
-}
-
-/*
- * A VoltDB site thread that sleeps after a batch of fragments has done with their transaction, as
- * far as can be told now. One that is still runnable only made room for another, on its way back to
- * user space: that is no preemption to the tracepoint.
- */
-static __always_inline void end_if_done(struct qj_cpu_state *cpu, struct task_struct *prev,
-					struct thread_state *thread)
-{
-	if (!prev->__state || !thread || thread->server_kind != QJ_SERVER_VOLTDB ||
-	    !thread->begin_ns || !thread->end_ns)
-		return;
-	query_end(cpu, thread, thread->end_ns);
-	cpu->has_ended = 0;
 }
 
 SEC("tp_btf/sched_switch")
@@ -33,14 +17,11 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	__u64 now = bpf_ktime_get_ns();
 	__u64 t0 = restart_stretch_alone(cpu, now);
 
-	if (PLANNED_ON(MONGODB, SOCKET) && !preempt)
-		end_if_waiting(cpu, prev, now);
-	if (cpu->has_ended) {
-		cpu->has_ended = 0;
+	if (cpu->has_ended)
 		thread = thread_of(prev);
-		if (PLANNED(VOLTDB) && !preempt)
-			end_if_done(cpu, prev, thread);
-	}
+	if (!preempt)
+		thread = hooks_switched(cpu, prev, thread, now);
+	cpu->has_ended = 0;
 	if (t0 && cpu->pid != (__u32)prev->pid)
 		count_loss(cpu, QJ_LOSS_SWITCH);
 	if (!in_batches())

@@ -4,8 +4,7 @@
  * socket tells where a query begins, and finding nothing to read tells that the reply has gone.
  * No hook on sends is needed. Tracepoint sock_recv_length: Linux 6.3 (commit 6e6eda44b939).
  */
-#include "mysql/wire.bpf.h"
-#include "postgres/wire.bpf.h"
+#include "hooks.bpf.h"
 #include "syscall.bpf.h"
 
 /*
@@ -49,13 +48,7 @@ static __always_inline bool is_clients_socket(struct qj_cpu_state *cpu, struct t
 	    has_client(thread))
 		return false;
 	query_abandon(cpu, thread, bpf_ktime_get_ns());
-	/* A PostgreSQL backend has one client: if we came in the middle, it has logged in already.
-	 */
-	if (thread->server_kind == QJ_SERVER_MYSQL) {
-		thread->mysql.long_data = 0;
-		if (thread->socket || thread->phase != PHASE_UNKNOWN)
-			thread->phase = PHASE_STARTUP;
-	}
+	hooks_connected(thread);
 	thread->socket = (__u64)sk;
 	thread->cookie = bpf_get_socket_cookie(sk);
 	session_begin(cpu, thread);
@@ -64,40 +57,13 @@ static __always_inline bool is_clients_socket(struct qj_cpu_state *cpu, struct t
 	return true;
 }
 
-/* Servers of which a thread serves one connection: the others' sockets have hooks of their own. */
-static __always_inline bool has_own_thread(const struct thread_state *thread)
-{
-	return thread->server_kind == QJ_SERVER_MYSQL || thread->server_kind == QJ_SERVER_POSTGRES;
-}
-
-/* The body of a MySQL packet: nothing begins or ends with it, so the clock need not be read. */
-static __always_inline bool is_continuation(const struct thread_state *thread, int got)
-{
-	return thread->server_kind == QJ_SERVER_MYSQL && got > 0 && thread->need;
-}
-
-/*
- * Where a backend's replies are: PqSendBuffer, a variable at a known distance from the start of its
- * data, which the backend has set before it first reads.
- */
-static __always_inline void find_replies(struct thread_state *thread, struct task_struct *task)
-{
-	__u64 data, at = facts_of(thread)[QJ_POSTGRES_SEND_BUFFER];
-
-	if (thread->postgres.send_buffer || !at)
-		return;
-	data = BPF_CORE_READ(task, mm, start_data);
-	bpf_probe_read_user(&thread->postgres.send_buffer, sizeof(thread->postgres.send_buffer),
-			    (const void *)(data + at));
-}
-
 SEC("?tp_btf/sock_recv_length")
 int BPF_PROG(on_recv, struct sock *sk, int got, int flags)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct thread_state *thread = thread_of(task);
 	struct qj_cpu_state *cpu;
-	__u64 addr, now;
+	__u64 addr;
 
 	if (!thread || thread->rung != QJ_RUNG_SOCKET || !has_own_thread(thread) ||
 	    (flags & MSG_PEEK))
@@ -106,22 +72,10 @@ int BPF_PROG(on_recv, struct sock *sk, int got, int flags)
 	if (!is_clients_socket(cpu, thread, sk, got) || thread->phase == PHASE_OPAQUE)
 		return 0;
 	addr = received_at(task);
-	now = is_continuation(thread, got) ? 0 : bpf_ktime_get_ns();
 	if (got > 0 && !addr) {
 		count_loss(cpu, QJ_LOSS_FRAMING);
 		return 0;
 	}
-	if (thread->server_kind == QJ_SERVER_MYSQL) {
-		if (got > 0)
-			mysql_received(cpu, thread, addr, got, now);
-		else
-			mysql_wait(cpu, thread, addr, now);
-	} else {
-		find_replies(thread, task);
-		if (got > 0)
-			postgres_received(cpu, thread, addr, got, now);
-		else
-			postgres_wait(cpu, thread, now);
-	}
+	hooks_received(cpu, task, thread, addr, got);
 	return 0;
 }

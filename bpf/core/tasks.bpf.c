@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /* Which tasks are server threads, and what tasks are called. */
 #include "arguments.bpf.h"
-#include "mongodb/wait.bpf.h"
-#include "query.bpf.h"
-#include "redis/arguments.bpf.h"
+#include "label.bpf.h"
 #include "task_budget.bpf.h"
 
 struct file_id {
@@ -39,14 +37,14 @@ static __always_inline __u16 server_by_executable(struct task_struct *task, __u6
 	return 0;
 }
 
-static __always_inline bool is_of_kind(__u16 server, __u8 kind)
+static __always_inline __u8 kind_of(__u16 server)
 {
-	return server && plan.servers[(server - 1) & (QJ_MAX_SERVERS - 1)].kind == kind;
+	return server ? plan.servers[(server - 1) & (QJ_MAX_SERVERS - 1)].kind : QJ_SERVER_NONE;
 }
 
 static __always_inline bool is_generic(__u16 server)
 {
-	return is_of_kind(server, QJ_SERVER_GENERIC);
+	return kind_of(server) == QJ_SERVER_GENERIC;
 }
 
 /*
@@ -85,8 +83,8 @@ static __always_inline __u16 server_of_running(struct task_struct *task)
 	if (server || plan.only_running)
 		return server;
 	server = server_by_executable(task, 0);
-	/* Each Redis that ran when the plan was made is listed; else its file runs as a tool. */
-	return is_of_kind(server, QJ_SERVER_REDIS) ? 0 : server;
+	/* All servers that ran when the plan was made are listed: else the file runs as a tool. */
+	return has_tools(kind_of(server)) ? 0 : server;
 }
 
 static __always_inline void adopt(struct task_struct *task, __u16 server, __u8 phase)
@@ -103,6 +101,7 @@ static __always_inline void adopt(struct task_struct *task, __u16 server, __u8 p
 	thread->server_kind = plan.servers[(server - 1) & (QJ_MAX_SERVERS - 1)].kind;
 	thread->rung = plan.servers[(server - 1) & (QJ_MAX_SERVERS - 1)].rung;
 	thread->phase = phase;
+	hooks_started(task, thread);
 }
 
 static __always_inline __u8 owner_kind_of(struct task_struct *task, __u16 server)
@@ -149,18 +148,13 @@ static __always_inline void emit_task(struct task_struct *task, __u8 event, __u1
 SEC("tp_btf/sched_process_fork")
 int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 {
-	static const char redis_fork[] = "redis-fork";
 	struct thread_state *from = thread_of(parent);
-	const char *comm = child->comm;
 	__u16 server = from ? from->server : 0;
+	const char *comm = from ? hooks_forked(from, child) : 0;
 
 	if (server)
 		adopt(child, server, PHASE_STARTUP);
-	/* A Redis forks to write a snapshot or a new log, under its own name. */
-	if (PLANNED(REDIS) && from && from->server_kind == QJ_SERVER_REDIS &&
-	    child->pid == child->tgid)
-		comm = redis_fork;
-	emit_task(child, QJ_TASK_FORK, server, comm);
+	emit_task(child, QJ_TASK_FORK, server, comm ?: child->comm);
 	return 0;
 }
 
@@ -171,7 +165,7 @@ static __always_inline __u16 server_after_exec(struct task_struct *task)
 
 	if (!plan.only_running)
 		server = server_by_executable(task, plan.arguments ? arguments_of(task) : 0);
-	if (PLANNED(REDIS) && is_of_kind(server, QJ_SERVER_REDIS) && !is_redis_server(task))
+	if (server && !hooks_executed(task, kind_of(server)))
 		server = 0;
 	if (!server && forked && is_generic(forked->server) && runs_file_of(task, forked->server))
 		server = forked->server;
@@ -206,8 +200,8 @@ static __always_inline bool is_called(struct task_struct *task, const char *comm
 }
 
 /*
- * Pools call their threads by what they do at the time (Cassandra's do, at each piece of work), so
- * what a thread did under its old name ends here. The next stretch begins behind the event.
+ * Pools call their threads by what they do at the time, some at each piece of work. So what a
+ * thread did under its old name ends here. The next stretch begins behind the event.
  */
 SEC("tp_btf/task_rename")
 int BPF_PROG(on_rename, struct task_struct *task, const char *comm)
@@ -232,8 +226,7 @@ int BPF_PROG(on_exit, struct task_struct *task)
 	if (thread) {
 		query_abandon(this_cpu(), thread, bpf_ktime_get_ns());
 		send_ended(this_cpu(), thread);
-		if (thread->server_kind == QJ_SERVER_MONGODB)
-			mongodb_gone(this_cpu(), thread);
+		hooks_exited(this_cpu(), thread);
 		thread->query = 0; /* there is no next one: what is left is the server's */
 	}
 	emit_task(task, QJ_TASK_EXIT, thread ? thread->server : 0, task->comm);

@@ -2,13 +2,13 @@
 /*
  * MongoDB on the socket rung. A thread of mongod serves one connection: it reads a request, and
  * after its reply reads the next, in a system call that waits; so the request ends when its thread
- * falls asleep there (mongodb_wait.bpf.h). A server that reads without waiting finds nothing.
+ * falls asleep there (hooks.bpf.h). A server that reads without waiting finds nothing.
  *
  * Servers whose threads go from one connection to another (rung statistical: FerretDB, written in
  * Go) are told when requests begin and end; nothing tells whose work a thread does.
  */
 #include "reply.bpf.h"
-#include "wait.bpf.h"
+#include "hooks.bpf.h"
 #include "wire.bpf.h"
 #include "core/syscall.bpf.h"
 
@@ -56,7 +56,7 @@ int BPF_PROG(mongodb_recv, struct sock *sk, int got, int flags)
 		if (!connection->header_bytes)
 			mongodb_answered(cpu, thread, connection, bpf_ktime_get_ns());
 		if (!got && owns_time(thread) && !thread->begin_ns)
-			mongodb_gone(cpu, thread);
+			mongodb_exited(cpu, thread);
 		return 0;
 	}
 	addr = received_at(task);

@@ -196,8 +196,8 @@ static __always_inline bool mysql_joins(struct qj_cpu_state *cpu, struct thread_
 }
 
 /* `bytes` have come in at `addr`: a header, or (a part of) the packet it announced. */
-static __always_inline void mysql_received(struct qj_cpu_state *cpu, struct thread_state *thread,
-					   __u64 addr, __u32 bytes, __u64 now)
+static __always_inline void mysql_read(struct qj_cpu_state *cpu, struct thread_state *thread,
+				       __u64 addr, __u32 bytes, __u64 now)
 {
 	__u64 buffer = addr;
 

@@ -227,8 +227,8 @@ static long postgres_message(__u32 i, struct postgres_walk *walk)
 	return 0;
 }
 
-static __always_inline void postgres_received(struct qj_cpu_state *cpu, struct thread_state *thread,
-					      __u64 addr, __u32 bytes, __u64 now)
+static __always_inline void postgres_read(struct qj_cpu_state *cpu, struct thread_state *thread,
+					  __u64 addr, __u32 bytes, __u64 now)
 {
 	struct postgres_walk walk = {
 	    .cpu = cpu,

@@ -103,7 +103,7 @@ static __always_inline void redis_command_done(struct redis_walk *walk)
 		request->shape = shape;
 	else
 		request->shape = qj_key_end(qj_shape_step(request->shape, QJ_KEY_NEXT,
-							    (shape | 1) * qj_key_seeded(plan.seed)));
+							  (shape | 1) * qj_key_seeded(plan.seed)));
 }
 
 /* Most commands name nothing, which is known once their own name is. */

@@ -10,6 +10,7 @@
 #include "../../bpf/core/tags.bpf.c"
 #include "mysql/wire.bpf.h"
 #include "postgres/wire.bpf.h"
+#include "../../bpf/postgres/reply.bpf.c"
 
 static struct tags_room room;
 static __u8 buffer[2 * WIRE_BUFFER]; /* a server's stays where it is while a packet comes in */
@@ -94,9 +95,9 @@ void wire_receive(const __u8 *bytes, size_t count, size_t place)
 	fill(bytes, count, place);
 	addr = (__u64)buffer + buffer_bytes - count;
 	if (thread.server_kind == QJ_SERVER_MYSQL)
-		mysql_received(&cpus[0], &thread, addr, count, bpf_ktime_get_ns());
+		mysql_read(&cpus[0], &thread, addr, count, bpf_ktime_get_ns());
 	else
-		postgres_received(&cpus[0], &thread, addr, count, bpf_ktime_get_ns());
+		postgres_read(&cpus[0], &thread, addr, count, bpf_ktime_get_ns());
 }
 
 void wire_wait(void)

@@ -1,13 +1,11 @@
-/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
  * Whether a process that runs Redis' executable is a server. The same file is Sentinel and the two
  * checkers: by the name that it was called by, Sentinel also by an option (Redis server.c, main()
  * and checkForSentinelMode()).
  */
-#ifndef QJOULE_REDIS_ARGUMENTS_BPF_H
-#define QJOULE_REDIS_ARGUMENTS_BPF_H
-
 #include "core/arguments.bpf.h"
+#include "hooks.bpf.h"
 
 #define WORD_START 0xcbf29ce484222325ULL
 
@@ -64,20 +62,10 @@ static long feed_words(__u32 i, struct redis_words *words)
 	return words->tool ? 1 : 0;
 }
 
-/* Of the arguments of the process that has just called exec(). Global: verified once. */
-__noinline int is_redis_tool(__u64 start, __u64 bytes)
+int is_redis_tool(__u64 start, __u64 bytes)
 {
 	struct redis_words words = {.at = start, .left = bytes, .word = WORD_START};
 
 	bpf_loop(ARGUMENT_CHUNKS, feed_words, &words, 0);
 	return words.tool ? 1 : 0;
 }
-
-static __always_inline bool is_redis_server(struct task_struct *task)
-{
-	__u64 start = BPF_CORE_READ(task, mm, arg_start);
-
-	return !is_redis_tool(start, BPF_CORE_READ(task, mm, arg_end) - start);
-}
-
-#endif

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/*
+ * Where servers differ in what all have in common: the core calls <server>_<hook>() of those
+ * servers whose hooks the registry lists. bpf/<server>/hooks.bpf.h defines them. The verifier
+ * removes the calls to servers that are not planned.
+ */
+#ifndef QJOULE_HOOKS_BPF_H
+#define QJOULE_HOOKS_BPF_H
+
+#include "query.bpf.h"
+#include "server_hooks.h"
+
+/* A server's hook is called for its own threads, and only if a server of its kind is planned. */
+#define IS_THREAD_OF(thread, NAME) (PLANNED(NAME) && (thread)->server_kind == QJ_SERVER_##NAME)
+
+/*
+ * `prev` has left its CPU without being preempted. `thread`: its state, 0 if it has none or if
+ * nobody has looked. A hook may end the thread's query; it returns the thread if it has looked.
+ */
+static __always_inline struct thread_state *hooks_switched(struct qj_cpu_state *cpu,
+							   struct task_struct *prev,
+							   struct thread_state *thread, __u64 now)
+{
+#define X(name, NAME)                                                                              \
+	if (PLANNED(NAME))                                                                         \
+		thread = name##_switched(cpu, prev, thread, now);
+	QJ_HOOKS_SWITCHED(X)
+#undef X
+	return thread;
+}
+
+/* A CPU slice begins that is this thread's. */
+static __always_inline void hooks_labelled(struct qj_cpu_state *cpu, struct task_struct *task,
+					   struct thread_state *thread)
+{
+#define X(name, NAME)                                                                              \
+	if (IS_THREAD_OF(thread, NAME))                                                            \
+		name##_labelled(cpu, task, thread);
+	QJ_HOOKS_LABELLED(X)
+#undef X
+}
+
+/* A thread is found that belongs to a server, or is made by one. */
+static __always_inline void hooks_started(struct task_struct *task, struct thread_state *thread)
+{
+#define X(name, NAME)                                                                              \
+	if (IS_THREAD_OF(thread, NAME))                                                            \
+		name##_started(task, thread);
+	QJ_HOOKS_STARTED(X)
+#undef X
+}
+
+/* A server's thread has made `child`. Returns what the child is called if not by its name, or 0. */
+static __always_inline const char *hooks_forked(const struct thread_state *thread,
+						struct task_struct *child)
+{
+	const char *comm = 0;
+
+#define X(name, NAME)                                                                              \
+	if (IS_THREAD_OF(thread, NAME))                                                            \
+		comm = name##_forked(child);
+	QJ_HOOKS_FORKED(X)
+#undef X
+	return comm;
+}
+
+/* Whether a process that has just executed a server's file is that server, and no tool. */
+static __always_inline bool hooks_executed(struct task_struct *task, __u8 kind)
+{
+	bool is_server = true;
+
+#define X(name, NAME)                                                                              \
+	if (PLANNED(NAME) && kind == QJ_SERVER_##NAME)                                             \
+		is_server = name##_executed(task);
+	QJ_HOOKS_EXECUTED(X)
+#undef X
+	return is_server;
+}
+
+/* Whether the file of this kind of server is also that of tools: hooks_executed() tells. */
+static __always_inline bool has_tools(__u8 kind)
+{
+#define X(name, NAME)                                                                              \
+	if (kind == QJ_SERVER_##NAME)                                                              \
+		return true;
+	QJ_HOOKS_EXECUTED(X)
+#undef X
+	return false;
+}
+
+/* A thread ends; the query that it served has ended. */
+static __always_inline void hooks_exited(struct qj_cpu_state *cpu, struct thread_state *thread)
+{
+#define X(name, NAME)                                                                              \
+	if (IS_THREAD_OF(thread, NAME))                                                            \
+		name##_exited(cpu, thread);
+	QJ_HOOKS_EXITED(X)
+#undef X
+}
+
+/* Servers whose threads serve one connection each: on_recv() of socket.bpf.c watches these. */
+static __always_inline bool has_own_thread(const struct thread_state *thread)
+{
+#define X(name, NAME)                                                                              \
+	if (PLANNED_ON(NAME, SOCKET) && thread->server_kind == QJ_SERVER_##NAME)                   \
+		return true;
+	QJ_HOOKS_RECEIVED(X)
+#undef X
+	return false;
+}
+
+/* The thread of such a server has another client. */
+static __always_inline void hooks_connected(struct thread_state *thread)
+{
+#define X(name, NAME)                                                                              \
+	if (PLANNED_ON(NAME, SOCKET) && thread->server_kind == QJ_SERVER_##NAME)                   \
+		name##_connected(thread);
+	QJ_HOOKS_RECEIVED(X)
+#undef X
+}
+
+/* Such a thread has read `got` bytes to `addr`; none, or an error: there was nothing to read. */
+static __always_inline void hooks_received(struct qj_cpu_state *cpu, struct task_struct *task,
+					   struct thread_state *thread, __u64 addr, int got)
+{
+#define X(name, NAME)                                                                              \
+	if (PLANNED_ON(NAME, SOCKET) && thread->server_kind == QJ_SERVER_##NAME)                   \
+		name##_received(cpu, task, thread, addr, got);
+	QJ_HOOKS_RECEIVED(X)
+#undef X
+}
+
+#endif

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/* The label of a CPU slice, for programs other than the context switch: query.bpf.h declares it. */
+#include "label.bpf.h"
+
+int relabel(struct qj_cpu_state *cpu, __u64 now)
+{
+	if (!cpu)
+		return 0;
+	end_stretch(cpu, now);
+	count_loss(cpu, QJ_LOSS_SWITCH);
+	label_stretch(cpu, bpf_get_current_task_btf(), now);
+	return 0;
+}

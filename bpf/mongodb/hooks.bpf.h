@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* What the core calls for threads of MongoDB: core/hooks.bpf.h. */
+#ifndef QJOULE_MONGODB_HOOKS_BPF_H
+#define QJOULE_MONGODB_HOOKS_BPF_H
+
+#include "core/query.bpf.h"
+#include "core/syscall.bpf.h"
+
+/*
+ * mongod's sockets block (SyncAsioSession::ensureSync()), so no read finds nothing, and no program
+ * runs before the next request has come. A thread that falls asleep while it reads from its client,
+ * with the last request read whole, has answered that one. A thread that is still runnable has not:
+ * it only made room for another one on its way back from that read.
+ */
+static __always_inline struct thread_state *mongodb_switched(struct qj_cpu_state *cpu,
+							     struct task_struct *prev,
+							     struct thread_state *thread, __u64 now)
+{
+	if (!PLANNED_ON(MONGODB, SOCKET) || cpu->owner_kind != QJ_OWNER_QUERY || !prev->__state ||
+	    plan.servers[(cpu->server - 1) & (QJ_MAX_SERVERS - 1)].kind != QJ_SERVER_MONGODB)
+		return thread;
+	if (!thread)
+		thread = thread_of(prev);
+	if (thread && thread->server_kind == QJ_SERVER_MONGODB && thread->rung == QJ_RUNG_SOCKET &&
+	    thread->begin_ns && thread->mongodb.is_whole &&
+	    is_reading(prev, thread->mongodb.client_fd))
+		query_end(cpu, thread, now);
+	return thread;
+}
+
+/*
+ * The client of this thread has gone: the thread woke up for no query, so what it has done since
+ * then, and does from here on, is the server's.
+ */
+static __always_inline void mongodb_exited(struct qj_cpu_state *cpu, struct thread_state *thread)
+{
+	if (!thread->begin_ns && cpu->query == thread->query && cpu->owner_kind == QJ_OWNER_QUERY &&
+	    cpu->pid == (__u32)bpf_get_current_pid_tgid()) {
+		cpu->query = 0;
+		cpu->shape = 0;
+		cpu->owner_kind = QJ_OWNER_SERVER;
+	}
+	thread->query = 0;
+}
+
+#endif

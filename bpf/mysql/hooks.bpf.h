@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* What the core calls for threads of MySQL and MariaDB: core/hooks.bpf.h. */
+#ifndef QJOULE_MYSQL_HOOKS_BPF_H
+#define QJOULE_MYSQL_HOOKS_BPF_H
+
+#include "wire.bpf.h"
+
+/* Every client begins with a login, but for one that was there before us. */
+static __always_inline void mysql_connected(struct thread_state *thread)
+{
+	thread->mysql.long_data = 0;
+	if (thread->socket || thread->phase != PHASE_UNKNOWN)
+		thread->phase = PHASE_STARTUP;
+}
+
+static __always_inline void mysql_received(struct qj_cpu_state *cpu, struct task_struct *task,
+					   struct thread_state *thread, __u64 addr, int got)
+{
+	if (got <= 0)
+		mysql_wait(cpu, thread, addr, bpf_ktime_get_ns());
+	else if (thread->need) /* a packet's body begins and ends nothing: no need for the clock */
+		mysql_read(cpu, thread, addr, got, 0);
+	else
+		mysql_read(cpu, thread, addr, got, bpf_ktime_get_ns());
+}
+
+#endif

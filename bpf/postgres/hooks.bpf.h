@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* What the core calls for backends of PostgreSQL: core/hooks.bpf.h. */
+#ifndef QJOULE_POSTGRES_HOOKS_BPF_H
+#define QJOULE_POSTGRES_HOOKS_BPF_H
+
+#include "wire.bpf.h"
+
+/* A backend has one client: if we came in the middle, that one has logged in already. */
+static __always_inline void postgres_connected(struct thread_state *thread)
+{
+}
+
+/*
+ * Where a backend's replies are: PqSendBuffer, a variable at a known distance from the start of its
+ * data, which the backend has set before it first reads.
+ */
+static __always_inline void postgres_find_replies(struct thread_state *thread,
+						  struct task_struct *task)
+{
+	__u64 data, at = facts_of(thread)[QJ_POSTGRES_SEND_BUFFER];
+
+	if (thread->postgres.send_buffer || !at)
+		return;
+	data = BPF_CORE_READ(task, mm, start_data);
+	bpf_probe_read_user(&thread->postgres.send_buffer, sizeof(thread->postgres.send_buffer),
+			    (const void *)(data + at));
+}
+
+static __always_inline void postgres_received(struct qj_cpu_state *cpu, struct task_struct *task,
+					      struct thread_state *thread, __u64 addr, int got)
+{
+	__u64 now = bpf_ktime_get_ns();
+
+	postgres_find_replies(thread, task);
+	if (got > 0)
+		postgres_read(cpu, thread, addr, got, now);
+	else
+		postgres_wait(cpu, thread, now);
+}
+
+#endif

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* What the core calls for processes and threads of Redis: core/hooks.bpf.h. */
+#ifndef QJOULE_REDIS_HOOKS_BPF_H
+#define QJOULE_REDIS_HOOKS_BPF_H
+
+#include "core/state.bpf.h"
+
+/*
+ * Whether the arguments of the process that has just called exec() are those of a tool. In
+ * arguments.bpf.c: the verifier looks at it once.
+ */
+extern int is_redis_tool(__u64 start, __u64 bytes);
+
+/*
+ * A Redis thread does not sleep while it executes commands. If it has slept, what it read last has
+ * been done, or blocks (BLPOP) until another client wakes it.
+ */
+static __always_inline void redis_labelled(struct qj_cpu_state *cpu, struct task_struct *task,
+					   struct thread_state *thread)
+{
+	if (thread->redis.sleeps == task->nvcsw)
+		return;
+	thread->redis.sleeps = task->nvcsw;
+	thread->redis.unanswered = 0;
+	thread->query = 0;
+	thread->shape = 0;
+	thread->begin_ns = 0;
+}
+
+/* A Redis forks to write a snapshot or a new log, under its own name. */
+static __always_inline const char *redis_forked(struct task_struct *child)
+{
+	static const char redis_fork[] = "redis-fork";
+
+	return child->pid == child->tgid ? redis_fork : 0;
+}
+
+/* The same file is Sentinel and the checkers. */
+static __always_inline bool redis_executed(struct task_struct *task)
+{
+	__u64 start = BPF_CORE_READ(task, mm, arg_start);
+
+	return !is_redis_tool(start, BPF_CORE_READ(task, mm, arg_end) - start);
+}
+
+#endif

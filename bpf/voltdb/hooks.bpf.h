@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* What the core calls for site threads of VoltDB: core/hooks.bpf.h. */
+#ifndef QJOULE_VOLTDB_HOOKS_BPF_H
+#define QJOULE_VOLTDB_HOOKS_BPF_H
+
+#include "core/query.bpf.h"
+
+/*
+ * A site thread that sleeps after a batch of fragments has done with their transaction, as far as
+ * can be told here. A thread that is still runnable only made room for another one, on its way back
+ * to user space: the tracepoint does not call that a preemption.
+ */
+static __always_inline struct thread_state *voltdb_switched(struct qj_cpu_state *cpu,
+							    struct task_struct *prev,
+							    struct thread_state *thread, __u64 now)
+{
+	if (thread && prev->__state && thread->server_kind == QJ_SERVER_VOLTDB &&
+	    thread->begin_ns && thread->end_ns)
+		query_end(cpu, thread, thread->end_ns);
+	return thread;
+}
+
+/* A thread that was preempted after a batch may fall asleep on this CPU. */
+static __always_inline void voltdb_labelled(struct qj_cpu_state *cpu, struct task_struct *task,
+					    struct thread_state *thread)
+{
+	if (thread->end_ns)
+		cpu->has_ended = 1;
+}
+
+#endif
