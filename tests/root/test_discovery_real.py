@@ -93,7 +93,7 @@ def test_mariadb_with_a_pool(mariadb_pool: DatabaseServer) -> None:
     assert plan.choice.rung is Rung.SYMBOL
     assert "thread pool" in plan.choice.why
     arguments = build_plan(find_servers(), KERNEL, pids=[mariadb_pool.pid]).arguments()
-    assert arguments[-2:] == ["--pool", str(plan.server.id)]
+    assert arguments[-2:] == ["--fact", f"{plan.server.id}:pool:0x1"]
 
 
 def test_mariadb_with_a_certificate_agrees_with_the_server(tmp_path: Path) -> None:

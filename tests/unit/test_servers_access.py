@@ -28,6 +28,8 @@ OTHERS = {
     "jvm/attach.py": "talks to a JVM as its user",
     "mysql/throwaway.py": "a server of our own",
     "measured.py": "a file of this package",
+    "registry.py": "a file of this package",
+    "registry_header.py": "a document that is made of this package",
     "support_table.py": "a document that is made of this package",
 }
 

@@ -13,6 +13,7 @@ from elftools.elf.elffile import ELFFile
 
 from qjoule.contract import Rung
 from qjoule.errors import QjouleError
+from qjoule.servers import registry
 from qjoule.servers.cassandra.agent import Agent, agent_files, marker_probes, put_agents
 from qjoule.servers.jvm.agent_loader import LIBRARY
 from qjoule.servers.jvm.attach import CannotAttach
@@ -20,7 +21,6 @@ from qjoule.servers.jvm.process import Identity, ended, handles_quit, identity_o
 from qjoule.servers.kernel_facts import KernelFacts
 from qjoule.servers.plan import build_plan
 from qjoule.servers.probe_site import SINGLE_STEPPED
-from qjoule.servers.signatures import Role
 from qjoule.servers.types import Fact, Flavour, Server
 
 KERNEL = KernelFacts(recv_tracepoint=True, send_tracepoint=True, uprobes=True)
@@ -60,7 +60,7 @@ def test_a_server_with_an_agent_is_on_its_rung() -> None:
     arguments = " ".join(plan.arguments())
     assert "--server 1:cassandra:agent:1:2" in arguments
     assert planned.library == str(MARKED)
-    assert arguments.count("--probe 1:agent-") == 6
+    assert arguments.count("--probe 1:cassandra-") == 6
     for probe in planned.probes:
         where = f"7:{probe.site.offset:#x}:{probe.code.hex()}"
         assert f"--probe 1:{probe.role}:{where}" in arguments
@@ -71,7 +71,7 @@ def test_servers_of_one_jvm_each_have_their_own_probes() -> None:
     plan = build_plan([cassandra(100), cassandra(200), cassandra(300)], KERNEL, agents=agents)
     words = plan.arguments()
     assert [one.library_handle for one in plan.traced] == [7, 8, 0]
-    assert sum(word.startswith("2:agent-") and ":8:0x" in word for word in words) == 6
+    assert sum(word.startswith("2:cassandra-") and ":8:0x" in word for word in words) == 6
     assert plan.traced[2].choice.rung is not Rung.AGENT
 
 
@@ -82,7 +82,7 @@ def test_an_agent_is_offered_where_there_is_none() -> None:
 
 def test_markers_are_where_a_probe_is_cheap() -> None:
     probes = marker_probes(agent_files()[-1], client_tags=True)
-    assert {probe.role for probe in probes} == {role for role in Role if role.startswith("agent-")}
+    assert {probe.role for probe in probes} == set(registry.roles("cassandra"))
     assert all(probe.site.cost is not SINGLE_STEPPED for probe in probes)
 
 

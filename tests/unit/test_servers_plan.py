@@ -101,7 +101,7 @@ def test_the_whole_plan(toys: dict[str, Path]) -> None:
         "--running 2:200",
         f"--probe 2:mysql-begin-thd-first:{site_of(mysql, MYSQL_8, 4)}",
         f"--probe 2:mysql-end:{site_of(mysql, MYSQL_8, 4)}",
-        "--pool 2",
+        "--fact 2:pool:0x1",
         f"--server 3:postgres:symbol:{executable_of(postgres)}",
         "--running 3:300",
         f"--probe 3:postgres-activity:{site_of(postgres, 'pgstat_report_activity', 4)}",
@@ -109,8 +109,11 @@ def test_the_whole_plan(toys: dict[str, Path]) -> None:
         f"--probe 3:postgres-failed:{site_of(postgres, 'PortalErrorCleanup', 4)}",
         f"--probe 3:postgres-launch-workers:{site_of(postgres, 'LaunchParallelWorkers', 4)}",
         f"--probe 3:postgres-join-leader:{site_of(postgres, 'BecomeLockGroupMember', 4)}",
-        "--pg-states 3:1:2:3:4:5",
-        "--pg-memory 3:0x0:0x0:0x0",
+        "--fact 3:idle:0x1",
+        "--fact 3:running:0x2",
+        "--fact 3:idle-in-transaction:0x3",
+        "--fact 3:fastpath:0x4",
+        "--fact 3:aborted:0x5",
     ]
 
 
@@ -125,10 +128,10 @@ def test_a_pool_and_a_plain_server_of_one_file(toys: dict[str, Path]) -> None:
         "--running 1:100",
         f"--probe 1:mysql-begin-command-first:{site_of(path, MARIADB_10_11)}",
         f"--probe 1:mysql-end:{site_of(path, MARIADB_10_11)}",
-        "--pool 1",
+        "--fact 1:pool:0x1",
         f"--server 2:mysql:symbol:{executable_of(path)}",
         "--running 2:200",
-        "--pool 2",
+        "--fact 2:pool:0x1",
     ]
     assert "runs the same executable" in build_plan(servers, KERNEL).servers[0].choice.why
 

@@ -9,6 +9,7 @@ import pytest
 from qjoule.contract import ServerKind
 from qjoule.servers.elf import open_executable
 from qjoule.servers.signatures import (
+    BackendStates,
     CannotResolve,
     Role,
     backend_states,
@@ -105,11 +106,11 @@ def test_postgres_without_one_of_its_functions(tmp_path: Path, missing: str) -> 
 
 @pytest.mark.parametrize("major", range(13, 18))
 def test_backend_states_to_17(major: int) -> None:
-    assert backend_states(major).argument() == "1:2:3:4:5"
+    assert backend_states(major) == BackendStates(1, 2, 3, 4, 5)
 
 
 def test_backend_states_of_18_follow_starting() -> None:
-    assert backend_states(18).argument() == "2:3:4:5:6"
+    assert backend_states(18) == BackendStates(2, 3, 4, 5, 6)
 
 
 @pytest.mark.parametrize("major", [None, 9, 12, 19])

@@ -110,15 +110,23 @@ def test_its_plan(tmp_path: Path, java: Path, monkeypatch: pytest.MonkeyPatch) -
     assert any("no SQL" in note for note in planned.notes)
     arguments = build_plan([server], KERNEL).arguments()
     status = java.stat()
-    handle, offset, code = arguments[-1].split(":")[2:]
+    last_probe = arguments[len(arguments) - arguments[::-1].index("--probe")]
+    handle, offset, code = last_probe.split(":")[2:]
     assert (handle, code) == ("0", "55")  # push %rbp, of a file that no root part has opened
     assert int(offset, 16) > 0
     assert arguments == [
         *("--server", f"1:voltdb:symbol:{status.st_dev}:{status.st_ino}"),
         *("--running", "1:100"),
-        *("--hotspot", "1:0:3:4:104:108:20:16:12:16"),
         *("--probe", f"1:voltdb-begin:0:{offset}:55"),
         *("--probe", f"1:voltdb-end:0:{offset}:55"),
+        *("--fact", "1:oop-shift:0x3"),
+        *("--fact", "1:oop-bytes:0x4"),
+        *("--fact", "1:procedure:0x68"),
+        *("--fact", "1:statements:0x6c"),
+        *("--fact", "1:string-value:0x14"),
+        *("--fact", "1:string-coder:0x10"),
+        *("--fact", "1:array-length:0xc"),
+        *("--fact", "1:array-data:0x10"),
     ]
     with pytest.raises(QjouleError, match="other threads than connections"):
         build_plan([server], KERNEL, Rung.SOCKET)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from qjoule.servers import registry
+
 TRACER = Path(sys.executable).parent / "qjoule-tracer"
 SERVER = ("--server", "1:mysql:socket:2049:12")
 
@@ -47,13 +49,8 @@ BAD = {
     ],
     "--running": ["", "1:1", "0:1", "1:-1", "1:4294967296"],
     "--restart": ["", "never", "1:never", "1:0x10"],
-    "--pool": ["", "0", "1", "x"],
-    "--cql-port": ["", "1:9042", "9042"],
-    "--hotspot": ["", "1:0:0:4:1:2:3:4:5:6"],
+    "--fact": ["", "1", "1:pool", "1:pool:", "1:pool:1"],
     "--probe": ["", "1:mysql-end:1:0x10:55", "1:no-such-role:1:0x10:55"],
-    "--pg-states": ["", "1:1:2:3:4:5"],
-    "--pg-replies": ["", "1:0x10"],
-    "--pg-memory": ["", "1:0x10:0:0x8"],
     "--counter": [
         *("", "cycles=", "cycles=1", "cycles=1:", "cycles=:0", "cycle", "cycles=x:0", "more"),
         *("more=", "more=1", "more=1:", "more=:0", "more=1:0:", "more=1:0:x", "more=1:u"),
@@ -69,17 +66,18 @@ BAD_OF_A_SERVER = {
     "--server": ["1:mysql:socket:2049:12", "3:mysql:socket:2049:12"],
     "--running": ["2:1", "1:", "1:x", "1:1:1"],
     "--restart": ["2:never", "1:", "1:Never", "1:never:0", "1:0x", "1:0x10000000000000000"],
-    "--pool": ["2", "1:1"],
-    "--cql-port": ["2:9042", "1:", "1:0", "1:65536", "1:x", "0:9042"],
-    "--hotspot": [
-        "2:0:0:4:1:2:3:4:5:6",
-        "1:0:0:4:1:2:3:4:5",
-        "1:0:0:4:1:2:3:4:5:6:7",
-        "1:0:8:4:1:2:3:4:5:6",
-        "1:0:0:5:1:2:3:4:5:6",
-        "1:0:0:4:65536:2:3:4:5:6",
-        "1:0:0:4:1:2:3:4:5:256",
-        "1:x:0:4:1:2:3:4:5:6",
+    "--fact": [
+        *("", "1", "1:", "1:pool", "1:pool:", "1:pool:2", "1:pool:x", "1:pool:1:1", "1:pool:-1"),
+        *(
+            "2:pool:1",
+            "0:pool:1",
+            "1::1",
+            "1:port:1",
+            "1:idle:1",
+            "1:poo:1",
+            "1:pools:1",
+            ":pool:1",
+        ),
     ],
     "--probe": [
         "1:mysql-end",
@@ -97,18 +95,30 @@ BAD_OF_A_SERVER = {
         "1::1:0x10:55",
         "2:mysql-end:1:0x10:55",
     ],
-    "--pg-memory": [
-        "1:",
-        "1:1:1",
-        "1:1:1:1:1",
-        "2:1:1:1",
-        "1:x:1:1",
-        "1:1:1:65536",
-        "1:4294967296:1:1",
-    ],
-    "--pg-replies": ["1:", "1:0", "2:0x10", "1:0x100000000", "1:0x10:1", "1:x"],
-    "--pg-states": ["1:1:2:3:4", "1:1:2:3:4:5:6", "1:256:2:3:4:5", "1:a:2:3:4:5"],
 }
+
+
+def test_facts_have_limits() -> None:
+    """Each of every server: its largest number is taken, one more is not."""
+    device = 0
+    for server in registry.servers().values():
+        if server.of:
+            continue
+        device += 1
+        one = ("--server", f"1:{server.name}:{server.rungs[0]}:{device}:12")
+        for fact, largest in server.facts.items():
+            assert "root part" in _run(*one, "--fact", f"1:{fact}:{largest}").stderr
+            assert f"{largest + 1}'" in _is_refused(*one, "--fact", f"1:{fact}:{largest + 1}")
+
+
+def test_every_rung_of_the_registry_may_be_asked_for_and_no_other() -> None:
+    for server in registry.servers().values():
+        for rung in registry.RUNGS:
+            option = ("--server", f"1:{server.name}:{rung}:2049:12")
+            if rung in server.rungs and not server.of:
+                assert "root part" in _run(*option, "--energy", "none").stderr
+            else:
+                assert option[1] in _is_refused(*option)
 
 
 def _run(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -1,11 +1,9 @@
 """The attach plan: what `qjoule-tracer` attaches to, as its arguments.
 
     --server ID:KIND:RUNG:DEVICE:INODE
-                                 a server; KIND mysql, postgres, mongodb, RUNG socket or symbol;
-                                 redis and socket; voltdb and symbol; mongodb, redis, cassandra and
-                                 statistical; cassandra and agent; voltdb, cassandra or generic and
-                                 none. DEVICE and INODE are its executable's (stat(2)): processes
-                                 that start from it later belong to the first server listed with it
+                                 a server; KIND and RUNG as in `registry.toml`. DEVICE and INODE are
+                                 its executable's (stat(2)): processes that start from it later
+                                 belong to the first server listed with it
     --restart ID:never|HASH      which of them are this very server (`servers.restart`)
     --running ID:TGID            the main process of the server, which runs already; its children
                                  are the server's too
@@ -13,20 +11,14 @@
                                  a uprobe at this offset (0x...) of the file that the root part
                                  calls HANDLE, the server's executable or a library of its; ROLE as
                                  in `signatures.Role`; CODE is the instruction there, in hexadecimal
-    --pg-states ID:IDLE:RUNNING:IDLE_IN_TRANSACTION:FASTPATH:ABORTED
-                                 this PostgreSQL's BackendState values
-    --pg-replies ID:OFFSET       where its backends keep their replies, from the start of their data
-    --pg-memory ID:CLIENT:APPLICATION:PORTAL
-                                 what the symbol rung reads there (`postgres.memory`); 0: not known
-    --cql-port ID:PORT           where this Cassandra's clients connect
-    --pool ID                    this server may run a thread pool, or who logs in on its threads
-                                 cannot be seen: what they do between commands is no query's
-    --hotspot ID:LAYOUT          where its JVM keeps what the probes read (`voltdb.HeapLayout`)
+    --fact ID:NAME:NUMBER        what this server's BPF programs need to know, as in
+                                 `registry.toml`; a fact that is not listed is 0
 
 Ids count from 1 in the order of the options. A uprobe belongs to a file, not to a process: servers
 that run the same file share one rung, its probes are listed once, under the first of them, and a
-hit counts for the server of the process that was hit. `--pool` is said of all of them or of none,
-because whichever restarts counts for the first.
+hit counts for the server of the process that was hit. The fact `pool` is of all of them or of none,
+because whichever restarts counts for the first: such a server may run a thread pool, or who logs in
+on its threads cannot be seen, so what they do between commands belongs to no query.
 """
 
 from __future__ import annotations
@@ -38,6 +30,7 @@ from typing import Any
 
 from qjoule.contract import Rung
 from qjoule.errors import QjouleError
+from qjoule.servers import registry
 from qjoule.servers.blind_spots import resolution_of
 from qjoule.servers.cassandra.agent import Agent
 from qjoule.servers.kernel_facts import KernelFacts
@@ -66,7 +59,7 @@ class PlannedServer:
     library: str = ""  #: path of what its probes are in, if it is not the executable
     library_handle: int = 0  #: the root part's number for it
     heap: HeapLayout | None = None
-    pool: bool = False  #: `--pool`, for it or another server of its file
+    pool: bool = False  #: its fact of that name, for it or another server of its file
 
     @property
     def traced(self) -> bool:
@@ -287,21 +280,23 @@ def _arguments(planned: PlannedServer) -> list[str]:
         arguments += ["--running", f"{server.id}:{server.tgids[0]}"]
     if server.restart.argument:
         arguments += ["--restart", f"{server.id}:{server.restart.argument}"]
-    if planned.heap is not None:
-        arguments += ["--hotspot", f"{server.id}:{planned.heap.argument()}"]
     if planned.lists_probes:
         handle = planned.library_handle if planned.library else server.handle
         for probe in planned.probes:
             where = f"{handle}:{probe.site.offset:#x}:{probe.code.hex()}"
             arguments += ["--probe", f"{server.id}:{probe.role}:{where}"]
-    if planned.states is not None:
-        arguments += ["--pg-states", f"{server.id}:{planned.states.argument()}"]
-    if planned.replies:
-        arguments += ["--pg-replies", f"{server.id}:{planned.replies:#x}"]
-    if planned.memory is not None:
-        arguments += ["--pg-memory", f"{server.id}:{planned.memory.argument()}"]
-    if server.cql_port:
-        arguments += ["--cql-port", f"{server.id}:{server.cql_port}"]
-    if planned.pool:
-        arguments += ["--pool", str(server.id)]
+    for fact, number in _facts(planned).items():
+        if number:
+            arguments += ["--fact", f"{server.id}:{fact}:{number:#x}"]
     return arguments
+
+
+def _facts(planned: PlannedServer) -> dict[str, int]:
+    """The server's facts by their names in the registry; 0 or missing: not known."""
+    found = {"send-buffer": planned.replies, "port": planned.server.cql_port}
+    for part in (planned.states, planned.memory, planned.heap):
+        if part is not None:
+            found |= {name.replace("_", "-"): number for name, number in vars(part).items()}
+    if "pool" in registry.servers()[planned.server.kind.name.lower()].facts:
+        found["pool"] = int(planned.pool)
+    return found

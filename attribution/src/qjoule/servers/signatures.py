@@ -149,10 +149,6 @@ class BackendStates:
     fastpath: int
     aborted: int
 
-    def argument(self) -> str:
-        states = (self.idle, self.running, self.idle_in_transaction, self.fastpath, self.aborted)
-        return ":".join(map(str, states))
-
 
 def backend_states(major: int | None) -> BackendStates:
     """The states of a major version; 18 put STATE_STARTING before all others.

@@ -30,9 +30,6 @@ class BackendMemory:
     application: int = 0  #: of application_name, likewise
     portal_start: int = 0  #: of atStart, in PortalData
 
-    def argument(self) -> str:
-        return f"{self.client:#x}:{self.application:#x}:{self.portal_start:#x}"
-
 
 def backend_memory(executable: Executable) -> tuple[BackendMemory, tuple[str, ...]]:
     """What is found, and a line for each that is not: what of the symbol rung lacks without it."""

@@ -44,7 +44,7 @@ _NO_LIBRARY = (
 
 @dataclass(frozen=True)
 class HeapLayout:
-    """Offsets in bytes, as `struct qj_hotspot` of bpf/shared.h has them."""
+    """Offsets in bytes: the facts of a VoltDB in `registry.toml`."""
 
     oop_base: int
     oop_shift: int
@@ -55,21 +55,6 @@ class HeapLayout:
     string_coder: int
     array_length: int
     array_data: int
-
-    def argument(self) -> str:
-        """As `qjoule-tracer --hotspot` takes it, without the server's id."""
-        numbers = (
-            self.oop_base,
-            self.oop_shift,
-            self.oop_bytes,
-            self.procedure,
-            self.statements,
-            self.string_value,
-            self.string_coder,
-            self.array_length,
-            self.array_data,
-        )
-        return ":".join(map(str, numbers))
 
 
 def is_voltdb(candidate: Candidate) -> bool:
