@@ -100,7 +100,7 @@ class Shape:
 
 
 def fingerprint(statement: bytes, _dialect: Dialect, _truncated: bool) -> Shape:
-    """Stands in for `qjoule.shapes.fingerprint`: digits are the only literals."""
+    """Stands in for `qjoule.servers.shapes.fingerprint`: digits are the only literals."""
     shape = "".join("?" if c.isdigit() else c for c in statement.decode("utf-8", "replace"))
     return Shape(hashlib.sha1(shape.encode()).hexdigest()[:16], shape)
 

@@ -92,7 +92,7 @@ enum qj_mongodb_asks {
 	QJ_MONGODB_ASKS_DELETE = 0x67c2444a,
 };
 
-/* Keys are told apart by FNV-1a, 32 bits; qjoule.shapes.mongodb does the same. */
+/* Keys are told apart by FNV-1a, 32 bits; qjoule.servers.mongodb.dialect does the same. */
 #define QJ_MONGODB_FNV	     0x811c9dc5u
 #define QJ_MONGODB_FNV_PRIME 0x01000193u
 

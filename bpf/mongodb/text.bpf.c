@@ -3,7 +3,7 @@
 #include "core/inflate_buffers.bpf.h"
 #include "state.bpf.h"
 
-/* Before the bytes of a body: shapes/mongodb_message.py. */
+/* Before the bytes of a body: servers/mongodb/dialect_message.py. */
 struct mongodb_text_head {
 	__u32 opcode;
 	__u32 body;

@@ -17,7 +17,7 @@ from qjoule.model.same_total import without_total_error
 from qjoule.reporters.json_report import forms
 from qjoule.reporters.pairs import NamedPair, render
 from qjoule.reporters.table import render as render_table
-from qjoule.shapes import fingerprint
+from qjoule.servers.shapes import fingerprint
 from qjoule.studies.twitter.sql_pairs import Pair
 from qjoule.trace.reader import Trace
 

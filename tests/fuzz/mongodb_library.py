@@ -14,8 +14,8 @@ import pyarrow as pa
 import snappy
 
 from host_library import compiled
-from qjoule.shapes.mongodb_message import BODY_BYTES, fnv
-from qjoule.shapes.mongodb_tree import Opcode
+from qjoule.servers.mongodb.dialect_message import BODY_BYTES, fnv
+from qjoule.servers.mongodb.dialect_tree import Opcode
 
 
 @cache

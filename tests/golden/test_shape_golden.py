@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from qjoule.contract import Dialect
-from qjoule.shapes import fingerprint, summary
-from qjoule.shapes.percona import percona_checksum
+from qjoule.servers.mysql.percona import percona_checksum
+from qjoule.servers.shapes import fingerprint, summary
 
 TABLE = Path(__file__).with_name("shape_statements.txt")
 _ESCAPES = {"n": "\n", "t": "\t", "\\": "\\"}

@@ -20,11 +20,12 @@ from fuzz.mongodb_library import (
 )
 from host_library import ROOT
 from qjoule.contract import Dialect
-from qjoule.shapes import fingerprint, sanitise
-from qjoule.shapes.mongodb import mongodb_shape
-from qjoule.shapes.mongodb_compressed import inflated
-from qjoule.shapes.mongodb_message import BODY_BYTES, KEPT_KEYS, VALUE_KEYS, fnv, read
-from qjoule.shapes.mongodb_tree import State
+from qjoule.servers.mongodb.dialect import mongodb_shape
+from qjoule.servers.mongodb.dialect_compressed import inflated
+from qjoule.servers.mongodb.dialect_message import BODY_BYTES, KEPT_KEYS, VALUE_KEYS, fnv, read
+from qjoule.servers.mongodb.dialect_tree import State
+from qjoule.servers.shapes import fingerprint
+from qjoule.shapes import sanitise
 
 _NAMES = st.sampled_from(
     ["a", "b", "$gt", "$in", "comment", "lsid", "documents", "ns", "$db", "key", "items.3.p"]

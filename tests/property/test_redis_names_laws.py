@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fuzz.redis_library import Connection
 from fuzz.wire_library import split
 from qjoule.contract import ServerKind
-from qjoule.trace.startup import parse_application
+from qjoule.servers.startup import parse_application
 from root.support.redis_client import resp
 
 MOST = 256  #: bytes of a name that are read

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from host_library import compiled
 from qjoule.contract import Dialect
-from qjoule.shapes import fingerprint
-from qjoule.shapes.redis import KEY_BYTES, NAME_BYTES, key_pattern, redis_shape
+from qjoule.servers.redis.dialect import KEY_BYTES, NAME_BYTES, key_pattern, redis_shape
+from qjoule.servers.shapes import fingerprint
 
 _PARTS = st.sampled_from(
     [

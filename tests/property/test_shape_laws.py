@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from fuzz.shape_library import SQL_DIALECTS, c_hash, python_hash
 from qjoule.contract import Dialect
-from qjoule.shapes import Shape, fingerprint, sanitise, summary
+from qjoule.servers.shapes import Shape, fingerprint, summary
+from qjoule.shapes import sanitise
 
 dialects = st.sampled_from(SQL_DIALECTS)
 #: Pieces that move the lexer between its states, and bytes that should not matter to it.

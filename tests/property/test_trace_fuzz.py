@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 import fake_tracer as ft
 from qjoule.contract import BLOCK, BLOCK_MAGIC, Block, ServerKind
 from qjoule.errors import QjouleError
+from qjoule.servers.startup import MAX_NAME_BYTES, parse_startup
 from qjoule.stream.blocks import Stream
 from qjoule.stream.ingest import Ingest, Tables, record
 from qjoule.trace import Trace
 from qjoule.trace.schema import TABLES
-from qjoule.trace.startup import MAX_NAME_BYTES, parse_startup
 from qjoule.trace.writer import TraceWriter
 
 STREAM = b"".join(ft.traffic(0.2, 400))

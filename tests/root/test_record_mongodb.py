@@ -22,8 +22,8 @@ from fuzz.mongodb_library import compressed, message, op_msg, op_query
 from qjoule.contract import Block, Mode, Rung
 from qjoule.servers.discovery import find_servers
 from qjoule.servers.kernel_facts import read_kernel_facts
+from qjoule.servers.mongodb.dialect import mongodb_shape
 from qjoule.servers.plan import build_plan
-from qjoule.shapes.mongodb import mongodb_shape
 from root.support import long_runs
 from root.support.at_once import at_once
 from root.support.mongodb_client import MORE_TO_COME, Client, clients, clients_gone

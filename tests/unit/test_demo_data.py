@@ -6,7 +6,7 @@ import pytest
 
 from qjoule.contract import Dialect
 from qjoule.servers.mysql.throwaway import temporary_directory
-from qjoule.shapes import fingerprint
+from qjoule.servers.shapes import fingerprint
 from qjoule.studies.twitter.data import (
     MOST_LOCATIONS,
     Sizes,

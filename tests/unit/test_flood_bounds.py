@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from qjoule.contract import SEGMENT, TASK, Dialect, OwnerKind, TaskEvent
-from qjoule.shapes.cql import Batches
-from qjoule.shapes.mongodb_cursors import Cursors
+from qjoule.servers.cassandra.dialect import Batches
+from qjoule.servers.mongodb.dialect_cursors import Cursors
 from qjoule.shapes.texts import Texts
 from qjoule.stream.owners import Owners
 

@@ -9,8 +9,8 @@ import pytest
 
 import fake_tracer as ft
 from qjoule.contract import Block, SessionEvent, TaskEvent
-from qjoule.live.titles import WAIT_NS, TitledStream
 from qjoule.stream.blocks import encode_block
+from qjoule.stream.titles import WAIT_NS, TitledStream
 from qjoule.trace.roles import postgres_role, postgres_session
 
 

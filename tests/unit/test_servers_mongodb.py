@@ -17,8 +17,8 @@ from qjoule.servers.kernel_facts import KernelFacts
 from qjoule.servers.mongodb.settings import MongodbFacts, mongodb_facts
 from qjoule.servers.rungs import choose_rung
 from qjoule.servers.signatures import MONGODB_SIGNATURES, Role, boundary_functions
+from qjoule.servers.startup import parse_startup
 from qjoule.servers.types import Fact, Flavour, Server
-from qjoule.trace.startup import parse_startup
 from servers.examined import candidate
 from servers.fake_proc import FakeProc
 from servers.toy_elf import toy_server

@@ -16,10 +16,10 @@ from qjoule.servers.discovery import find_servers
 from qjoule.servers.kernel_facts import KernelFacts
 from qjoule.servers.plan import build_plan
 from qjoule.servers.resolve import resolve
+from qjoule.servers.shapes import fingerprint
 from qjoule.servers.signatures import VOLTDB_FUNCTION
 from qjoule.servers.types import Fact, Flavour, Server
 from qjoule.servers.voltdb.find import HeapLayout, client_port, native_library
-from qjoule.shapes.shape import fingerprint
 from servers.examined import candidate
 from servers.fake_proc import FakeProc
 from servers.toy_elf import toy_server

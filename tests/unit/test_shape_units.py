@@ -9,7 +9,8 @@ import pytest
 from fuzz.shape_library import SQL_DIALECTS, c_hash
 from host_library import ROOT
 from qjoule.contract import Dialect
-from qjoule.shapes import fingerprint, sanitise
+from qjoule.servers.shapes import fingerprint
+from qjoule.shapes import sanitise
 from qjoule.shapes.c_tables import header
 
 MYSQL, POSTGRES = Dialect.MYSQL, Dialect.POSTGRES

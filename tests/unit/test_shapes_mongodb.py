@@ -10,10 +10,10 @@ import pytest
 
 from fuzz.mongodb_library import READ_HERE, compressed, kernel_hash, message, op_msg, op_query, told
 from qjoule.contract import Dialect
-from qjoule.shapes import fingerprint, summary
-from qjoule.shapes.mongodb import mongodb_shape
-from qjoule.shapes.mongodb_compressed import inflated
-from qjoule.shapes.mongodb_tree import Opcode
+from qjoule.servers.mongodb.dialect import mongodb_shape
+from qjoule.servers.mongodb.dialect_compressed import inflated
+from qjoule.servers.mongodb.dialect_tree import Opcode
+from qjoule.servers.shapes import fingerprint, summary
 
 LSID = {"lsid": {"id": bson.Binary(b"0" * 16, 4)}, "$db": "shop"}
 COMMANDS: list[tuple[dict[str, Any], str]] = [

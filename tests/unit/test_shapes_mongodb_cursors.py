@@ -8,10 +8,10 @@ import pytest
 
 from fuzz.mongodb_library import op_msg, told
 from qjoule.contract import TEXT, Block, Dialect
-from qjoule.shapes import fingerprint
+from qjoule.servers.shapes import fingerprint
 from qjoule.stream.blocks import Frame
 from qjoule.stream.names import Names
-from qjoule.trace.statements import Statements
+from qjoule.stream.statements import Statements
 
 FIND, MORE = 11, 12
 FOUND = op_msg({"find": "orders", "filter": {"a": 1}, "$db": "shop"})

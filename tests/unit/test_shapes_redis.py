@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from qjoule.contract import Dialect
-from qjoule.shapes import fingerprint, summary
-from qjoule.shapes.redis import command_shape, key_pattern, redis_shape
+from qjoule.servers.redis.dialect import command_shape, key_pattern, redis_shape
+from qjoule.servers.shapes import fingerprint, summary
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from qjoule.trace.columns import distinct, plain
 #: Records a stream from standard input, then converts to pandas all the same.
 RECORD = """
 import sys
-from qjoule.shapes import fingerprint
+from qjoule.servers.shapes import fingerprint
 from qjoule.tags.tagging import TagSource
 from qjoule.trace.arrow import leave_pandas_out
 from qjoule.stream.ingest import record

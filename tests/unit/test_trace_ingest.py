@@ -31,9 +31,9 @@ from qjoule.contract import (
 )
 from qjoule.stream.blocks import Stream, encode_block
 from qjoule.stream.ingest import Ingest, Tables
+from qjoule.stream.statements import HASHES_PER_SHAPE
 from qjoule.trace.meta import Meta, parse_meta
 from qjoule.trace.schema import TABLES
-from qjoule.trace.statements import HASHES_PER_SHAPE
 
 T0 = ft.BEGIN_NS
 MS = ft.MS

@@ -12,11 +12,11 @@ import pytest
 
 import fake_tracer as ft
 from qjoule.contract import Block, ServerKind, SessionEvent
-from qjoule.shapes import fingerprint
+from qjoule.servers.shapes import fingerprint
 from qjoule.stream import sessions as module
 from qjoule.stream.blocks import Frame, Stream
 from qjoule.stream.sessions import Sessions
-from qjoule.trace.statements import Statements
+from qjoule.stream.statements import Statements
 
 FLAGS = 0x200 | 0x8 | 0x8000  # PROTOCOL_41, CONNECT_WITH_DB, SECURE_CONNECTION
 LOGIN = struct.pack("<IIB23x", FLAGS, 1 << 24, 45) + b"alice\0\0shop\0"

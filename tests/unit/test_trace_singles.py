@@ -7,10 +7,10 @@ import pytest
 
 from fuzz.mongodb_library import compressed, op_msg, told
 from qjoule.contract import SHAPE_OTHER, TEXT, Block, Dialect
-from qjoule.shapes import fingerprint
+from qjoule.servers.shapes import fingerprint
+from qjoule.stream import statements as module
 from qjoule.stream.blocks import Frame
-from qjoule.trace import statements as module
-from qjoule.trace.statements import Statements
+from qjoule.stream.statements import Statements
 
 
 def single(shape: int, key: str, value: int) -> Frame:

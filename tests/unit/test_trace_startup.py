@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from qjoule.contract import ServerKind
-from qjoule.trace.startup import (
+from qjoule.servers.startup import (
     MAX_NAME_BYTES,
     RESET,
     Startup,

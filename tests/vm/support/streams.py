@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from qjoule.contract import RECORDS, Block
-from qjoule.shapes import fingerprint
+from qjoule.servers.shapes import fingerprint
 from qjoule.stream.blocks import Frame, Stream
 from qjoule.stream.ingest import record
 from qjoule.trace import Meta, Trace

@@ -21,13 +21,13 @@ from qjoule.machine.perf_events import PerfEvent
 from qjoule.model.labels import BY_THREAD
 from qjoule.reporters.missing import lost
 from qjoule.root_part.client import Program, root_part
+from qjoule.servers.shapes import fingerprint
 from qjoule.session.directory import inside
 from qjoule.session.signals import stopping
 from qjoule.session.targets import Targets, find_targets
 from qjoule.session.tracer import Settings, Tracer
 from qjoule.session.tracing import Applications, Tracing, tracing
 from qjoule.session.wanted import Wanted
-from qjoule.shapes import fingerprint
 from qjoule.stream.ingest import record
 from qjoule.tags.tagging import TagSource
 from qjoule.trace.arrow import leave_pandas_out

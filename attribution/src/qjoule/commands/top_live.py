@@ -11,11 +11,11 @@ from qjoule.engine.selection import Selection
 from qjoule.live.source import StreamSource
 from qjoule.machine.in_force import for_machine
 from qjoule.model.coefficients import IdlePolicy
+from qjoule.servers.shapes import fingerprint
 from qjoule.session.targets import find_targets
 from qjoule.session.tracer import Settings
 from qjoule.session.tracing import Applications, tracing
 from qjoule.session.wanted import Wanted
-from qjoule.shapes import fingerprint
 from qjoule.snapshots import SnapshotSource
 
 #: The kernel sums per window, so a window costs the tracer the same however busy the servers are.

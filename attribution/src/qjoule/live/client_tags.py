@@ -20,10 +20,10 @@ from qjoule.live.rounds import Records
 from qjoule.model.counters import I64, Bool
 from qjoule.stream.blocks import Frame
 from qjoule.stream.sessions import MAX_SESSIONS, Sessions
+from qjoule.stream.statements import dialect_of
 from qjoule.tags.comments import DIALECTS
 from qjoule.tags.definitions import Tags
 from qjoule.tags.said import Said
-from qjoule.trace.statements import dialect_of
 
 #: Another CPU's events may come this much later.
 LATE_NS = 1_000_000_000

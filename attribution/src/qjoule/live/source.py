@@ -15,8 +15,8 @@ from qjoule.snapshots import Controls, Snapshot
 from qjoule.stream.announced import read_announced
 from qjoule.stream.blocks import Stream
 from qjoule.stream.names import Names
+from qjoule.stream.statements import Fingerprint
 from qjoule.trace.meta import Meta
-from qjoule.trace.statements import Fingerprint
 
 
 class StreamSource:

@@ -20,7 +20,7 @@ from typing import Self
 from qjoule.contract import Dialect
 from qjoule.errors import QjouleError
 from qjoule.servers.mysql.throwaway import MariaDB
-from qjoule.shapes import fingerprint
+from qjoule.servers.shapes import fingerprint
 
 #: A row of the table that B visits, with its share of the hash index, in bytes.
 ROW_BYTES = 100

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from qjoule.errors import QjouleError
 from qjoule.machine.load import BusyWatch, Step, running
 from qjoule.model.fit.calibration import Phase
+from qjoule.servers.shapes import fingerprint
 from qjoule.session.tracing import Tracing
-from qjoule.shapes import fingerprint
 from qjoule.stream.ingest import record
 from qjoule.trace.meta import Meta
 from qjoule.trace.writer import TraceWriter

@@ -18,7 +18,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from qjoule.live.titles import TitledStream
 from qjoule.root_part.reader_filter import confine_reader
 from qjoule.servers.types import Flavour
 from qjoule.session.applications import listen
@@ -26,6 +25,7 @@ from qjoule.session.targets import Targets
 from qjoule.session.trace_meta import trace_meta
 from qjoule.session.tracer import Settings, Tracer, start_tracer
 from qjoule.stream.blocks import Stream
+from qjoule.stream.titles import TitledStream
 from qjoule.tags.tagging import TagSource
 from qjoule.trace.meta import Meta
 

@@ -1,6 +1,9 @@
-"""Shapes: statements with their literals taken out, and the ids of shapes."""
+"""Shapes: statements with their literals taken out. What holds for every language.
+
+The languages themselves are their servers' (``servers/<server>/dialect.py``); the shape of a
+statement in any of them is :func:`qjoule.servers.shapes.fingerprint`.
+"""
 
 from qjoule.shapes.safe_text import sanitise
-from qjoule.shapes.shape import Shape, fingerprint, summary
 
-__all__ = ["Shape", "fingerprint", "sanitise", "summary"]
+__all__ = ["sanitise"]

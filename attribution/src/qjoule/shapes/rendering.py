@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from qjoule.contract import Dialect
 from qjoule.shapes.lists import CONSTANTS, EXPRESSION_FOLLOWS
-from qjoule.shapes.mysql_words import RESERVED
+from qjoule.shapes.reserved_words import RESERVED
 from qjoule.shapes.tokens import Kind, Token, hint_tokens
 
 _SIMPLE_MYSQL = re.compile(r"[A-Za-z_\x80-\U0010ffff][A-Za-z0-9_$\x80-\U0010ffff]*")

@@ -25,13 +25,13 @@ from qjoule.stream.losses import Losses, known_causes
 from qjoule.stream.owners import Owners
 from qjoule.stream.pending import Pending, chosen
 from qjoule.stream.sessions import Sessions
+from qjoule.stream.statements import MAX_SHAPES, Fingerprint, Statements, dialect_of
 from qjoule.stream.transactions import Transactions
 from qjoule.tags.comments import DIALECTS
 from qjoule.tags.said import Said
 from qjoule.trace.columns import Array, looked_up
 from qjoule.trace.meta import Meta
 from qjoule.trace.schema import INVALID_CAUSE, TAGS_CAUSE, UNVERIFIED_CAUSE
-from qjoule.trace.statements import MAX_SHAPES, Fingerprint, Statements, dialect_of
 from qjoule.trace.told import CallShapes, Told, call_rows
 from qjoule.trace.writer import TraceWriter
 

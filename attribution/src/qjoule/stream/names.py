@@ -6,12 +6,12 @@ from collections import OrderedDict
 from collections.abc import Iterable
 
 from qjoule.contract import Dialect, TaskEvent
-from qjoule.shapes.cql import Batches
-from qjoule.shapes.mongodb_cursors import Cursors
+from qjoule.servers.cassandra.dialect import Batches
+from qjoule.servers.mongodb.dialect_cursors import Cursors
 from qjoule.stream.blocks import Frame
+from qjoule.stream.statements import Fingerprint, dialect_of, is_truncated
 from qjoule.tags.comments import DIALECTS
 from qjoule.trace.meta import Server
-from qjoule.trace.statements import Fingerprint, dialect_of, is_truncated
 
 #: Threads remembered, of servers and of others: the one named longest ago is forgotten. Others may
 #: be anybody's, who starts as many as he likes.

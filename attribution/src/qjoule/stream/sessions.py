@@ -15,13 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from qjoule.contract import SessionEvent
-from qjoule.stream.blocks import Frame
-from qjoule.stream.session_states import FIRST, SAME, UNKNOWN, Session, State, held_then
-from qjoule.tags.comments import tags_in_name
-from qjoule.tags.definitions import Tags
-from qjoule.trace.columns import Array, distinct, names, rows_of
-from qjoule.trace.schema import SESSION_EVENTS, SESSIONS
-from qjoule.trace.startup import (
+from qjoule.servers.startup import (
     RESET,
     Startup,
     parse_application,
@@ -29,6 +23,12 @@ from qjoule.trace.startup import (
     parse_sets,
     parse_startup,
 )
+from qjoule.stream.blocks import Frame
+from qjoule.stream.session_states import FIRST, SAME, UNKNOWN, Session, State, held_then
+from qjoule.tags.comments import tags_in_name
+from qjoule.tags.definitions import Tags
+from qjoule.trace.columns import Array, distinct, names, rows_of
+from qjoule.trace.schema import SESSION_EVENTS, SESSIONS
 
 #: Sessions remembered; applications that connect for each query must not cost memory for ever.
 MAX_SESSIONS = 100_000

@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from qjoule.contract import QueryFlag, Rung
 from qjoule.shapes.safe_text import sanitise, shorten
+from qjoule.stream.statements import MAX_SHAPES
 from qjoule.tags.maps import TAGS
 from qjoule.trace.schema import OTHER_FINGERPRINT, QUERIES, SHAPES
-from qjoule.trace.statements import MAX_SHAPES
 
 #: Tags that are another for each request.
 OF_ONE_REQUEST = frozenset({"trace", "span"})

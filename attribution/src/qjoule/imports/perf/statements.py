@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from qjoule.contract import SHAPE_OTHER, TEXT, Block, Dialect
-from qjoule.shapes import fingerprint
+from qjoule.servers.shapes import fingerprint
 from qjoule.shapes.reduction import reduce_statement
 from qjoule.stream.blocks import Frame
-from qjoule.trace.statements import MAX_SHAPES
+from qjoule.stream.statements import MAX_SHAPES
 
 _REDUCED_MAX = 4 * MAX_SHAPES  #: distinct statements without literals that are remembered
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from qjoule.contract import Dialect
-from qjoule.shapes.cql import constants_folded, id_shape
+from qjoule.servers.cassandra.dialect import constants_folded, id_shape
+from qjoule.servers.mongodb.dialect import mongodb_shape
+from qjoule.servers.mysql.digest import digest_like, digest_text
+from qjoule.servers.mysql.percona import percona_checksum, percona_fingerprint
+from qjoule.servers.redis.dialect import redis_shape
 from qjoule.shapes.lists import lists_collapsed, values_folded
-from qjoule.shapes.mongodb import mongodb_shape
-from qjoule.shapes.mysql_digest import digest_like, digest_text
-from qjoule.shapes.percona import percona_checksum, percona_fingerprint
-from qjoule.shapes.redis import redis_shape
 from qjoule.shapes.reduction import reduce_statement
 from qjoule.shapes.rendering import render
 from qjoule.shapes.safe_text import ELLIPSIS, sanitise, shorten

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import re
 
-from qjoule.shapes.mongodb_commands import BARE, LEFT_OUT, MAIN, ORDERED, REPLACED
-from qjoule.shapes.mongodb_compressed import COMPRESSORS, inflated
-from qjoule.shapes.mongodb_message import read
-from qjoule.shapes.mongodb_tree import (
+from qjoule.servers.mongodb.dialect_commands import BARE, LEFT_OUT, MAIN, ORDERED, REPLACED
+from qjoule.servers.mongodb.dialect_compressed import COMPRESSORS, inflated
+from qjoule.servers.mongodb.dialect_message import read
+from qjoule.servers.mongodb.dialect_tree import (
     VALUE,
     Array,
     Document,

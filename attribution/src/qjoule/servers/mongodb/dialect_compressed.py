@@ -12,9 +12,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
+from qjoule.servers.mongodb.dialect_message import BODY_BYTES, HEAD, MESSAGE_MAX
+from qjoule.servers.mongodb.dialect_tree import Opcode
 from qjoule.shapes.inflate import zlib_stream, zstd_frame
-from qjoule.shapes.mongodb_message import BODY_BYTES, HEAD, MESSAGE_MAX
-from qjoule.shapes.mongodb_tree import Opcode
 
 COMPRESSORS = {0: "none", 1: "snappy", 2: "zlib", 3: "zstd"}  #: MessageCompressorId
 _COMPRESSION = struct.Struct("<IIB")  #: the opcode and size of what was compressed, by what

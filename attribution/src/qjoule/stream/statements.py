@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from qjoule.contract import SHAPE_OTHER, Dialect
-from qjoule.shapes.cql import Batches
-from qjoule.shapes.mongodb_cursors import Cursors
+from qjoule.servers.cassandra.dialect import Batches
+from qjoule.servers.mongodb.dialect_cursors import Cursors
 from qjoule.stream.blocks import Frame
 from qjoule.trace.columns import Array, distinct, names
 from qjoule.trace.schema import DIALECTS, OTHER_FINGERPRINT, SHAPES, STATEMENTS
@@ -48,7 +48,7 @@ class Shape(Protocol):
     def text(self) -> str: ...
 
 
-#: (statement, dialect, whether it was cut) to its shape; `qjoule.shapes.fingerprint`.
+#: (statement, dialect, whether it was cut) to its shape; `qjoule.servers.shapes.fingerprint`.
 Fingerprint = Callable[[bytes, Dialect, bool], Shape]
 
 

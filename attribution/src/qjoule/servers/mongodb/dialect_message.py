@@ -2,7 +2,7 @@
 
 A message as the kernel tells it: opcode and length of the body (uint32 each, little-endian), of a
 getMore the hash of the command that opened its cursor (uint64, 0 unknown), then the body's first
-`BODY_BYTES`. Behind them :mod:`qjoule.shapes.mongodb_cursors` adds that command. The kernel hashes
+`BODY_BYTES`. Behind them `dialect_cursors` adds that command. The kernel hashes
 symbols that it takes from these bytes; `read` takes the same ones and builds a tree of them, so
 what is made of the tree has at most one form for each hash. Every length in a message is a client's
 claim and is believed only within its bounds.
@@ -14,7 +14,16 @@ from __future__ import annotations
 
 import struct
 
-from qjoule.shapes.mongodb_tree import VALUE, Array, Document, Message, Node, Opcode, State, Text
+from qjoule.servers.mongodb.dialect_tree import (
+    VALUE,
+    Array,
+    Document,
+    Message,
+    Node,
+    Opcode,
+    State,
+    Text,
+)
 
 BODY_BYTES = 4080  #: QJ_MONGODB_BODY
 DEPTH_MAX = 62  #: QJ_MONGODB_DEPTH

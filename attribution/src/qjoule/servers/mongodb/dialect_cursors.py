@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from qjoule.contract import Dialect
-from qjoule.shapes.mongodb_message import origin_of
+from qjoule.servers.mongodb.dialect_message import origin_of
 from qjoule.shapes.texts import Texts
 
 

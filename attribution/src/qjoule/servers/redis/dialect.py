@@ -3,7 +3,8 @@
 A request's text is its commands as RESP, cut to the name and the first argument of each, equal
 ones in a row told once (``bpf/redis/wire.bpf.h``). Keys bear their structure in their letters and
 their values in digits, so a pattern keeps words of letters and replaces the rest, by the rules at
-the top of ``bpf/core/key_shape.h``, which hashes by the same ones: equal hash implies equal pattern.
+the top of ``bpf/core/key_shape.h``. That hashes by the same rules: equal hash implies equal
+pattern.
 
 What is shown is the name, if Redis or a known module has such a command, and the pattern of its
 first argument, where that is a key, a channel, a function or a subcommand. Other arguments
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import re
 
-from qjoule.shapes.redis_commands import (
+from qjoule.servers.redis.dialect_commands import (
     CONTAINERS,
     KEY_FIRST,
     MODULES,

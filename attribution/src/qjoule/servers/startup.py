@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from qjoule.contract import ServerKind
+from qjoule.servers.mongodb.startup import mongodb_names
 from qjoule.tags.comments import tags_of_attributes
 from qjoule.tags.definitions import Tags
-from qjoule.trace.startup_mongodb import mongodb_names
 
 MAX_NAME_BYTES = 128
 

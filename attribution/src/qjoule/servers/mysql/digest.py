@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Iterable
 
 from qjoule.contract import Dialect
-from qjoule.shapes.mysql_words import RESERVED
+from qjoule.shapes.reserved_words import RESERVED
 from qjoule.shapes.tokens import Kind, Token, hint_tokens
 
 _VALUE, _ROW, _LONG_ROW = "?", "(?)", "(...)"
