@@ -1,9 +1,10 @@
-"""The lexical automaton of SQL statements: one definition for the kernel and for Python.
+"""The alphabet and the states of SQL's lexical automaton, which the kernel and Python share.
 
-It decides, byte by byte, what of a statement is structure and what is a literal or a comment.
-``tables()`` flattens it to a transition table. The kernel walks that table and hashes what it
-emits (``bpf/core/shape_hash.h``); :mod:`qjoule.shapes.reduction` walks the same table and keeps
-what it emits. A shape is computed from the emitted text alone, so equal hash implies equal shape.
+The automaton decides, byte by byte, what of a statement is structure and what is a literal or a
+comment. :mod:`qjoule.shapes.transitions` says what each byte does; :mod:`qjoule.shapes.tables`
+flattens that to a transition table. The kernel walks the table and hashes what it emits
+(``bpf/core/shape_hash.h``); :mod:`qjoule.shapes.reduction` walks the same table and keeps what it
+emits. A shape is computed from the emitted text alone, so equal hash implies equal shape.
 
 Text that may still turn out to be a comment or part of a number (``-``, ``/``, ``1e-``) is *held*
 in the state and emitted by a later byte, so one transition per byte suffices. What a finite
@@ -16,12 +17,8 @@ The defaults are assumed: no ANSI_QUOTES, no NO_BACKSLASH_ESCAPES, standard_conf
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, IntEnum, auto
-from functools import cache
 from typing import NamedTuple
-
-from qjoule.contract import Dialect
 
 #: Marks in emitted text, above every byte value, so that no input can forge one.
 NUMBER, STRING, PARAMETER = "\ue000", "\ue001", "\ue002"
@@ -184,44 +181,3 @@ def emit(mode: Mode, before: str = "") -> Move:
 
 def skip(mode: Mode, held: str = "", text: str = "", depth: int = 0) -> Move:
     return Move(text, False, State(mode, held, depth))
-
-
-@dataclass(frozen=True)
-class Tables:
-    """The automaton of one dialect. `rows[state][class]` is (emission, byte, next state)."""
-
-    classes: bytes  #: class of each byte value
-    states: tuple[State, ...]
-    emissions: tuple[str, ...]  #: text by emission number; number 0 is the empty text
-    rows: tuple[tuple[tuple[int, bool, int], ...], ...]
-    final: tuple[int, ...]  #: emission number by state, at the end of the statement
-
-
-@cache
-def tables(dialect: Dialect) -> Tables:
-    """Flatten the automaton: every state reachable from the beginning, breadth first."""
-    from qjoule.shapes.transitions import final_text, step  # noqa: PLC0415 (they need our names)
-
-    states: dict[State, int] = {BEGIN: 0}
-    emissions: dict[str, int] = {"": 0}
-    rows = []
-    queue = [BEGIN]
-    for state in queue:
-        row = []
-        for cls in C:
-            move = step(dialect, state, cls)
-            if move.state not in states:
-                states[move.state] = len(states)
-                queue.append(move.state)
-            row.append(
-                (emissions.setdefault(move.text, len(emissions)), move.byte, states[move.state])
-            )
-        rows.append(tuple(row))
-    final = tuple(emissions.setdefault(final_text(state), len(emissions)) for state in states)
-    return Tables(
-        bytes(class_of(byte) for byte in range(256)),
-        tuple(states),
-        tuple(emissions),
-        tuple(rows),
-        final,
-    )

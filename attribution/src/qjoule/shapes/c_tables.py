@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from qjoule.contract import Dialect
-from qjoule.shapes.automaton import C, tables
+from qjoule.shapes.automaton import C
+from qjoule.shapes.tables import tables
 
 STATE_SHIFT = 5
 STATES_MAX = 64

@@ -23,9 +23,8 @@ from qjoule.shapes.automaton import (
     STRING,
     Mode,
     State,
-    Tables,
-    tables,
 )
+from qjoule.shapes.tables import Tables, tables
 
 REDUCED_MAX = 32768  #: characters kept of a reduced statement: eight times what the kernel reads
 _COMMENT_EDGE = re.compile(rb"/\*|\*/")
