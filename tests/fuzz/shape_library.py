@@ -7,6 +7,7 @@ from functools import cache
 
 from host_library import compiled
 from qjoule.contract import Dialect
+from qjoule.servers.decoding import LANGUAGES
 from qjoule.shapes.c_tables import BYTE, EMIT, entry
 from qjoule.shapes.reduction import symbols
 
@@ -51,9 +52,11 @@ def _step(value: int, symbol: int, key: int) -> int:
 
 def python_hash(text: bytes, dialect: Dialect, *, seed: int = 1, truncated: bool = False) -> int:
     """The hash by its definition, from what the Python automaton emits."""
+    lexis = LANGUAGES[dialect].lexis
+    assert lexis is not None
     key = _mix((seed + 0x9E3779B97F4A7C15) & _WORD) | 1
     value = _mix(seed ^ key ^ int(dialect))
-    *emitted, (last, _) = symbols(text, dialect)
+    *emitted, (last, _) = symbols(text, lexis)
     for emission, byte in emitted:
         number = entry(emission, byte is not None, 0) & (0xF81F | BYTE | EMIT)
         value = _step(value, number << 8 | (byte or 0), key)

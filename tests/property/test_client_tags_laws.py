@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from fuzz.wire_library import READY, Connection, split
 from qjoule.contract import ServerKind
-from qjoule.tags.comments import tags_in, tags_in_attributes
+from qjoule.servers.mysql.tags import tags_in_attributes
+from qjoule.tags.comments import tags_in
 from qjoule_drivers import attributes as carrier
 from qjoule_drivers.comments import pairs_of
 from root.support.postgres_client import SYNC, bind, execute, parse, query

@@ -29,7 +29,7 @@ from fuzz.cql_library import (
     startup,
     told,
 )
-from qjoule.tags.comments import tags_in_payload
+from qjoule.servers.cassandra.tags import tags_in_payload
 
 MOST = 480  #: bytes of tags (TAGS_BYTES of bpf/core/tags_kept.h)
 Entry = tuple[bytes, bytes | None]

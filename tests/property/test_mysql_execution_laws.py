@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fuzz.wire_library import READY, UNKNOWN, Connection, Query, split
 from qjoule.contract import ServerKind
-from qjoule.tags.comments import tags_in_attributes
+from qjoule.servers.mysql.tags import tags_in_attributes
 from root.support.mysql_values import Parameter, counted, number, parameters, string
 
 MOST = 480  #: bytes of tags (TAGS_BYTES of bpf/core/tags.bpf.h)

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from fuzz.redis_library import Connection
 from fuzz.wire_library import split
-from qjoule.contract import ServerKind
-from qjoule.servers.startup import parse_application
+from qjoule.servers.redis.startup import connection_name
 from root.support.redis_client import resp
 
 MOST = 256  #: bytes of a name that are read
@@ -135,7 +134,7 @@ def test_a_name_is_what_the_rules_say(
         alone = len(request) == 1
         connection.reply(b"".join(server.answer(command, alone=alone) for command in request))
         for new in connection.names[told:]:
-            found = parse_application(ServerKind.REDIS, new)
+            found = connection_name(new)
             name = name if found is None else found
         assert name == server.name.decode()
     assert connection.close() == sum(len(request) for request in requests)

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 import fake_tracer as ft
 from qjoule.contract import BLOCK, BLOCK_MAGIC, Block, ServerKind
 from qjoule.errors import QjouleError
-from qjoule.servers.startup import MAX_NAME_BYTES, parse_startup
+from qjoule.servers.decoding import decoding_of
+from qjoule.servers.startup import MAX_NAME_BYTES
 from qjoule.stream.blocks import Stream
 from qjoule.stream.ingest import Ingest, Tables, record
 from qjoule.trace import Trace
@@ -81,7 +82,9 @@ def test_well_framed_nonsense(blocks: list[tuple[Block, int, object]]) -> None:
 @given(st.sampled_from(list(ServerKind)), st.binary(max_size=600))
 @example(ServerKind.POSTGRES, b"\0\0\0\x08\0\x03\0\0")
 def test_any_startup_message(kind: ServerKind, message: bytes) -> None:
-    found = parse_startup(kind, message)
+    if (read := decoding_of(kind).startup) is None:
+        return
+    found = read(message)
     for name in (found.user, found.database, found.application):
         assert name is None or 0 < len(name) <= MAX_NAME_BYTES
 

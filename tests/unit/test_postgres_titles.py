@@ -9,9 +9,13 @@ import pytest
 
 import fake_tracer as ft
 from qjoule.contract import Block, SessionEvent, TaskEvent
+from qjoule.servers.postgres.decoding import DECODING
+from qjoule.servers.postgres.titles import role_of_title, session_of_title
 from qjoule.stream.blocks import encode_block
 from qjoule.stream.titles import WAIT_NS, TitledStream
-from qjoule.trace.roles import postgres_role, postgres_session
+
+assert DECODING.titles is not None
+SERVERS = {1: DECODING.titles}
 
 
 @pytest.mark.parametrize(
@@ -55,7 +59,7 @@ from qjoule.trace.roles import postgres_role, postgres_session
     ],
 )
 def test_titles(title: str, role: str) -> None:
-    assert postgres_role(title) == role
+    assert role_of_title(title) == role
     assert len(role) <= 15
 
 
@@ -70,7 +74,7 @@ def stream_of(*events: tuple[int, ft.Records | None], titles: dict[int, str]) ->
     for t_ns, records in events:
         kind = Block.FLUSH if records is None else Block.TASK
         blocks.append(encode_block(kind, records, t_ns=t_ns))
-    return TitledStream(io.BytesIO(b"".join(blocks)), [1], lambda pid: titles.get(pid, ""))
+    return TitledStream(io.BytesIO(b"".join(blocks)), SERVERS, lambda pid: titles.get(pid, ""))
 
 
 def renamed(stream: TitledStream) -> list[tuple[int, int, bytes]]:
@@ -93,7 +97,7 @@ def test_a_title_that_comes_late_is_waited_for() -> None:
     answers = iter(["/usr/bin/postgres -D /data", "", "postgres: walwriter"])
     blocks = [ft.head(), encode_block(Block.TASK, task(5, 7, TaskEvent.ALIVE), t_ns=5)]
     blocks += [encode_block(Block.FLUSH, t_ns=t * 10_000_000) for t in range(1, 9)]
-    stream = TitledStream(io.BytesIO(b"".join(blocks)), [1], lambda _pid: next(answers))
+    stream = TitledStream(io.BytesIO(b"".join(blocks)), SERVERS, lambda _pid: next(answers))
     assert renamed(stream) == [(5, 7, b"walwriter")]
 
 
@@ -102,7 +106,7 @@ def test_who_has_a_client_is_a_backend_without_a_look() -> None:
     session = ft.records(Block.SESSION, [{"session": 1, "tgid": 7, "pid": 7, "event": 1}])
     blocks = [ft.head(), fork, encode_block(Block.SESSION, session, t_ns=6)]
     blocks.append(encode_block(Block.FLUSH, t_ns=10_000_000))
-    stream = TitledStream(io.BytesIO(b"".join(blocks)), [1], lambda _pid: pytest.fail("asked"))
+    stream = TitledStream(io.BytesIO(b"".join(blocks)), SERVERS, lambda _pid: pytest.fail("asked"))
     assert renamed(stream) == [(5, 7, b"backend")]
 
 
@@ -111,7 +115,7 @@ def test_a_role_is_not_renamed_by_whom_it_serves() -> None:
     session = ft.records(Block.SESSION, [{"session": 1, "tgid": 7, "pid": 7, "event": 1}])
     blocks = [ft.head(), encode_block(Block.TASK, both, t_ns=10)]
     blocks.append(encode_block(Block.SESSION, session, t_ns=10))
-    stream = TitledStream(io.BytesIO(b"".join(blocks)), [1], lambda _pid: pytest.fail("asked"))
+    stream = TitledStream(io.BytesIO(b"".join(blocks)), SERVERS, lambda _pid: pytest.fail("asked"))
     assert renamed(stream) == [(5, 7, b"backend")]
 
 
@@ -145,7 +149,7 @@ def test_nobody_is_asked_for_ever() -> None:
         asked.append(pid)
         return ""
 
-    assert renamed(TitledStream(io.BytesIO(b"".join(blocks)), [1], read)) == []
+    assert renamed(TitledStream(io.BytesIO(b"".join(blocks)), SERVERS, read)) == []
     assert 5 < len(asked) < 15
 
 
@@ -171,7 +175,7 @@ def test_nobody_is_asked_for_ever() -> None:
     ],
 )
 def test_users_and_databases(title: str, whose: tuple[str, str] | None) -> None:
-    assert postgres_session(title) == whose
+    assert session_of_title(title) == whose
 
 
 def session_frames(event: SessionEvent, server: int, title: str) -> list[tuple[int, bytes]]:
@@ -179,7 +183,7 @@ def session_frames(event: SessionEvent, server: int, title: str) -> list[tuple[i
     record = {"session": 1, "tgid": 7, "pid": 7, "event": event, "server": server}
     records = ft.records(Block.SESSION, [record])
     blocks = [ft.head(), encode_block(Block.SESSION, records, t_ns=6)]
-    stream = TitledStream(io.BytesIO(b"".join(blocks)), [1], lambda _pid: title)
+    stream = TitledStream(io.BytesIO(b"".join(blocks)), SERVERS, lambda _pid: title)
     frames = [frame for frame in stream if frame.kind is Block.SESSION]
     return [(int(frame.records["event"][0]), frame.text) for frame in frames]
 

@@ -15,9 +15,9 @@ from qjoule.servers.elf import open_executable
 from qjoule.servers.ferretdb.settings import NO_OWN_THREADS, ferretdb_encryption
 from qjoule.servers.kernel_facts import KernelFacts
 from qjoule.servers.mongodb.settings import MongodbFacts, mongodb_facts
+from qjoule.servers.mongodb.startup import hello
 from qjoule.servers.rungs import choose_rung
 from qjoule.servers.signatures import MONGODB_SIGNATURES, Role, boundary_functions
-from qjoule.servers.startup import parse_startup
 from qjoule.servers.types import Fact, Flavour, Server
 from servers.examined import candidate
 from servers.fake_proc import FakeProc
@@ -177,18 +177,16 @@ HELLO = {"hello": 1, "client": {"driver": {"name": "x"}, "application": {"name":
 @pytest.mark.parametrize("size", [0, 4, 5, 20, 60, 512])
 def test_a_greeting_that_is_cut_says_less(size: int) -> None:
     for whole in (op_msg(HELLO), op_query("admin.$cmd", HELLO)):
-        found = parse_startup(ServerKind.MONGODB, whole[16 : 16 + size])
+        found = hello(whole[16 : 16 + size])
         assert found.application == ("till" if size == 512 else None)
         assert found.user is None
 
 
 def test_a_greeting_names_its_user() -> None:
     asked = {**HELLO, "saslSupportedMechs": "shop.ann", "$db": "admin"}
-    found = parse_startup(ServerKind.MONGODB, op_msg(asked)[16:])
+    found = hello(op_msg(asked)[16:])
     assert (found.user, found.database, found.application) == ("ann", "shop", "till")
     payload = bson.Binary(b"n,,n=a=2Cnn,r=nonce")
     speculative = {"saslStart": 1, "payload": payload, "db": "shop"}
-    found = parse_startup(
-        ServerKind.MONGODB, op_msg({**HELLO, "speculativeAuthenticate": speculative})[16:]
-    )
+    found = hello(op_msg({**HELLO, "speculativeAuthenticate": speculative})[16:])
     assert (found.user, found.database) == ("a,nn", "shop")

@@ -8,13 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qjoule.tags.comments import (
-    tags_in,
-    tags_in_attributes,
-    tags_in_name,
-    tags_in_payload,
-    tags_of_attributes,
-)
+from qjoule.servers.cassandra.tags import tags_in_payload
+from qjoule.servers.mysql.tags import tags_in_attributes, tags_of_attributes
+from qjoule.tags.comments import tags_in, tags_in_name
 from qjoule.tags.definitions import MAX_KEY, MAX_TAGS, MAX_VALUE
 from qjoule_drivers import attributes as carrier
 from qjoule_drivers.comments import pairs_of

@@ -7,14 +7,10 @@ import struct
 import pytest
 
 from qjoule.contract import ServerKind
-from qjoule.servers.startup import (
-    MAX_NAME_BYTES,
-    RESET,
-    Startup,
-    parse_change,
-    parse_sets,
-    parse_startup,
-)
+from qjoule.servers.decoding import decoding_of
+from qjoule.servers.mysql.startup import change_user, login
+from qjoule.servers.postgres.startup import application_set, first_message
+from qjoule.servers.startup import MAX_NAME_BYTES, RESET, Startup
 
 PROTOCOL_41 = 0x200
 CONNECT_WITH_DB = 0x8
@@ -38,80 +34,80 @@ def test_mysql_with_everything() -> None:
     tail = b"alice\0" + b"\x14" + bytes(20) + b"shop\0mysql_native_password\0"
     tail += bytes([len(attributes)]) + attributes
     flags = CONNECT_WITH_DB | SECURE | PLUGIN | ATTRS | LENENC
-    found = parse_startup(ServerKind.MYSQL, mysql(flags, tail))
+    found = login(mysql(flags, tail))
     assert found == Startup("alice", "shop", "mysql")
 
 
 def test_mysql_s_tags_are_all_there_or_none() -> None:
     attributes = b"\x0cprogram_name\x05mysql" + b"\x0eqjoule.release\x031.4" + b"\x08qjoule.k\x01v"
     message = mysql(ATTRS, b"alice\0\0" + bytes([len(attributes)]) + attributes)
-    found = parse_startup(ServerKind.MYSQL, message)
+    found = login(message)
     assert found.tags == (("k", "v"), ("release", "1.4"))
     for size in range(len(message)):
-        assert parse_startup(ServerKind.MYSQL, message[:size]).tags == ()
+        assert login(message[:size]).tags == ()
     odd = mysql(ATTRS, b"alice\0\0" + bytes([len(attributes) - 3]) + attributes)
-    assert parse_startup(ServerKind.MYSQL, odd).tags == (("release", "1.4"),)
+    assert login(odd).tags == (("release", "1.4"),)
 
 
 def test_mysql_without_database() -> None:
-    found = parse_startup(ServerKind.MYSQL, mysql(SECURE, b"bob\0\x00"))
+    found = login(mysql(SECURE, b"bob\0\x00"))
     assert found == Startup("bob", None)
 
 
 def test_mysql_before_4_1() -> None:
     body = struct.pack("<H", CONNECT_WITH_DB) + b"\0\0\0" + b"old\0pw\0base\0"
-    assert parse_startup(ServerKind.MYSQL, body) == Startup("old", "base")
+    assert login(body) == Startup("old", "base")
 
 
 def test_postgres() -> None:
     message = postgres(b"user", b"carol", b"database", b"books", b"application_name", b"psql")
-    assert parse_startup(ServerKind.POSTGRES, message) == Startup("carol", "books", "psql")
+    assert first_message(message) == Startup("carol", "books", "psql")
 
 
 def test_postgres_database_defaults_to_the_user() -> None:
     whole = postgres(b"user", b"carol")
-    assert parse_startup(ServerKind.POSTGRES, whole) == Startup("carol", "carol")
+    assert first_message(whole) == Startup("carol", "carol")
     cut = postgres(b"user", b"carol", b"database", b"books")[:-4]
-    assert parse_startup(ServerKind.POSTGRES, cut) == Startup("carol", None)
+    assert first_message(cut) == Startup("carol", None)
 
 
 def test_tls_request_says_nothing() -> None:
-    assert parse_startup(ServerKind.POSTGRES, postgres(code=80877103)) == Startup()
+    assert first_message(postgres(code=80877103)) == Startup()
 
 
 def test_every_cut_is_parsed_as_far_as_it_goes() -> None:
     tail = b"alice\0" + b"\x14" + bytes(20) + b"shop\0"
     message = mysql(CONNECT_WITH_DB | SECURE, tail)
     for size in range(len(message)):
-        found = parse_startup(ServerKind.MYSQL, message[:size])
+        found = login(message[:size])
         assert found.user in (None, "alice")
         assert found.database is None
-    assert parse_startup(ServerKind.MYSQL, message).database == "shop"
+    assert login(message).database == "shop"
 
 
 def test_names_are_bounded_and_always_text() -> None:
-    found = parse_startup(ServerKind.POSTGRES, postgres(b"user", b"\xff" * 4000))
+    found = first_message(postgres(b"user", b"\xff" * 4000))
     assert found.user is not None
     assert len(found.user) == MAX_NAME_BYTES
 
 
 def test_a_length_beyond_the_message_is_no_allocation() -> None:
     tail = b"eve\0" + b"\xfe" + b"\xff" * 8
-    assert parse_startup(ServerKind.MYSQL, mysql(LENENC, tail)) == Startup("eve")
+    assert login(mysql(LENENC, tail)) == Startup("eve")
 
 
 def test_another_kind_of_server_has_no_names() -> None:
-    assert parse_startup(ServerKind.NONE, postgres(b"user", b"carol")) == Startup()
+    assert decoding_of(ServerKind.NONE).startup is None
 
 
 def test_every_cut_of_a_change_of_user_is_parsed_as_far_as_it_goes() -> None:
     attributes = b"\x0cprogram_name\x05mysql"
     message = b"bob\0" + b"\x03xyz" + b"stock\0" + struct.pack("<H", 45) + b"plugin\0"
     message += bytes([len(attributes)]) + attributes
-    assert parse_change(ServerKind.MYSQL, message) == Startup("bob", "stock", "mysql")
-    assert parse_change(ServerKind.REDIS, message) == Startup()
+    assert change_user(message) == Startup("bob", "stock", "mysql")
+    assert decoding_of(ServerKind.REDIS).change is None
     for size in range(len(message)):
-        found = parse_change(ServerKind.MYSQL, message[:size])
+        found = change_user(message[:size])
         assert found.user in (None, "bob")
         assert found.database in (None, "stock")
 
@@ -144,15 +140,15 @@ def test_every_cut_of_a_change_of_user_is_parsed_as_far_as_it_goes() -> None:
     ],
 )
 def test_names_that_applications_give_themselves(statement: bytes, name: str | None) -> None:
-    assert parse_sets(statement) == name
+    assert application_set(statement) == name
 
 
 def test_many_names_in_one_statement_take_no_time() -> None:
-    assert parse_sets(b"set application_name = 'a';" * 18) == "a"
+    assert application_set(b"set application_name = 'a';" * 18) == "a"
     for hostile in (
         b";" * 512,
         b"set " * 128,
         b"set application_name = '" + b"'" * 480,
         b" " * 512,
     ):
-        assert not (parse_sets(hostile) or "").strip("'")
+        assert not (application_set(hostile) or "").strip("'")

@@ -18,10 +18,10 @@ from qjoule.contract import SAID_UNKNOWN, SHAPE_OTHER
 from qjoule.engine.live_groups import Tagged
 from qjoule.live.rounds import Records
 from qjoule.model.counters import I64, Bool
+from qjoule.servers.decoding import TAG_READERS
 from qjoule.stream.blocks import Frame
 from qjoule.stream.sessions import MAX_SESSIONS, Sessions
 from qjoule.stream.statements import dialect_of
-from qjoule.tags.comments import DIALECTS
 from qjoule.tags.definitions import Tags
 from qjoule.tags.said import Said
 
@@ -68,7 +68,7 @@ class ClientTags:
     def add_text(self, frame: Frame) -> bool:
         """False if it is a statement's, and none that is tags."""
         dialect = dialect_of(frame)
-        if dialect not in DIALECTS:
+        if dialect not in TAG_READERS:
             return False
         record = frame.records[0]
         if not record["single"]:

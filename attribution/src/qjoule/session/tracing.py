@@ -19,7 +19,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from qjoule.root_part.reader_filter import confine_reader
-from qjoule.servers.types import Flavour
+from qjoule.servers.decoding import titled
+from qjoule.servers.plan import AttachPlan
 from qjoule.session.applications import listen
 from qjoule.session.targets import Targets
 from qjoule.session.trace_meta import trace_meta
@@ -85,10 +86,10 @@ def tracing(
         if tags is not None:
             tags.start()
         meta = replace(meta, more_counters=tracer.more_counters)
-        yield Tracing(tracer, _titled(tracer, meta), meta, tags, unheard)
+        yield Tracing(tracer, _titled(tracer, targets.plan), meta, tags, unheard)
 
 
-def _titled(tracer: Tracer, meta: Meta) -> Stream:
-    """The tracer's stream, with the roles of PostgreSQL's processes."""
-    titled = [server.id for server in meta.servers if server.kind == Flavour.POSTGRES]
-    return TitledStream(tracer.stream, titled)
+def _titled(tracer: Tracer, plan: AttachPlan) -> Stream:
+    """The tracer's stream, with the roles of processes that write titles."""
+    servers = (planned.server for planned in plan.traced)
+    return TitledStream(tracer.stream, titled((server.id, server.kind) for server in servers))

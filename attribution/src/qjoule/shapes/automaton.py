@@ -8,11 +8,9 @@ emits. A shape is computed from the emitted text alone, so equal hash implies eq
 
 Text that may still turn out to be a comment or part of a number (``-``, ``/``, ``1e-``) is *held*
 in the state and emitted by a later byte, so one transition per byte suffices. What a finite
-automaton cannot follow (dollar-quote tags, deeply nested comments, ``*/*`` in MySQL) enters RAW,
-where every byte is emitted: the hash is then finer than the shape, never coarser.
+automaton cannot follow (dollar-quote tags, deeply nested comments, ``*/*`` where ``*/`` may close
+code) enters RAW, where every byte is emitted: the hash is then finer than the shape, never coarser.
 
-Sources: MySQL sql/sql_lex.cc (lex_one_token), PostgreSQL src/backend/parser/scan.l.
-The defaults are assumed: no ANSI_QUOTES, no NO_BACKSLASH_ESCAPES, standard_conforming_strings on.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from typing import NamedTuple
 NUMBER, STRING, PARAMETER = "\ue000", "\ue001", "\ue002"
 RAW_TAG, RAW_COMMENT, RAW_STAR = "\ue003", "\ue004", "\ue005"
 
-COMMENT_DEPTH_MAX = 3  #: nested deeper (PostgreSQL), a comment is emitted raw
+COMMENT_DEPTH_MAX = 3  #: nested deeper, a comment is emitted raw
 
 
 class C(IntEnum):
@@ -113,9 +111,9 @@ class Mode(Enum):
     SPACE = auto()  #: whitespace or a comment is held as one blank
     HELD = auto()  #: the start of what may be a comment, a number, a dollar quote
     WORD = auto()
-    WORD_E = auto()  #: PostgreSQL: the word so far is E, which may introduce an escape string
+    WORD_E = auto()  #: STANDARD: the word so far is E, which may introduce an escape string
     WORD_DOT = auto()  #: after `word.`: digits belong to a name
-    AT = auto()  #: MySQL: after @, digits belong to a name
+    AT = auto()  #: BACKTICK: after @, digits belong to a name
     ZERO = auto()
     NUMBER = auto()
     FRACTION = auto()
@@ -132,7 +130,7 @@ class Mode(Enum):
     DOUBLE = auto()
     DOUBLE_ESCAPE = auto()
     DOUBLE_END = auto()
-    ESCAPE = auto()  #: PostgreSQL E'...'
+    ESCAPE = auto()  #: E'...'
     ESCAPE_ESCAPE = auto()
     ESCAPE_END = auto()
     ESCAPE_SPACE = auto()  #: E'...' continues in a following '...'
@@ -142,15 +140,15 @@ class Mode(Enum):
     NAME = auto()  #: quoted identifier
     NAME_END = auto()
     LINE = auto()  #: comment to the end of the line
-    BLOCK_OPEN = auto()  #: MySQL: after /*, before it is known to be no code
+    BLOCK_OPEN = auto()  #: BACKTICK: after /*, before it is known to be no code
     BLOCK_OPEN_M = auto()
     BLOCK = auto()
     BLOCK_STAR = auto()
     BLOCK_SLASH = auto()
-    VERSION = auto()  #: MySQL: the digits after /*!
+    VERSION = auto()  #: BACKTICK: the digits after /*!
     HINT = auto()
     HINT_STAR = auto()
-    STAR = auto()  #: MySQL: a * that may close /*! ... */
+    STAR = auto()  #: BACKTICK: a * that may close /*! ... */
     STAR_SLASH = auto()
     RAW = auto()
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from qjoule.contract import Dialect
 from qjoule.shapes.automaton import C
+from qjoule.shapes.lexis import Lexis
 from qjoule.shapes.tables import tables
 
 STATE_SHIFT = 5
@@ -42,11 +42,11 @@ def entry(emission: int, byte: bool, state: int) -> int:
     return number | state << STATE_SHIFT | emits | (EMIT if emission or byte else 0)
 
 
-def transition_entries(dialect: Dialect) -> list[int]:
-    """The dialect's half of the transition table, unused entries zero."""
-    table = tables(dialect)
+def transition_entries(lexis: Lexis) -> list[int]:
+    """The family's half of the transition table, unused entries zero."""
+    table = tables(lexis)
     if len(table.states) > STATES_MAX or len(table.emissions) > EMISSIONS_MAX:
-        raise ValueError(f"the automaton of {dialect.name} has outgrown the entry format")
+        raise ValueError(f"the automaton of {lexis.name} has outgrown the entry format")
     entries = [0] * (STATES_MAX << STATE_SHIFT)
     for state, row in enumerate(table.rows):
         for cls, move in enumerate(row):
@@ -67,11 +67,11 @@ def header() -> str:
         raise ValueError("too many classes for the entry format")
     entries: list[int] = []
     final: list[int] = []
-    for dialect in (Dialect.MYSQL, Dialect.POSTGRES):
-        entries += transition_entries(dialect)
-        last = tables(dialect).final
+    for lexis in sorted(Lexis, key=lambda one: one.value):
+        entries += transition_entries(lexis)
+        last = tables(lexis).final
         final += [*last, *[0] * (STATES_MAX - len(last))]
-    classes = tables(Dialect.MYSQL).classes
+    classes = tables(Lexis.BACKTICK).classes
     return "\n".join(
         [
             _HEAD,

@@ -14,7 +14,6 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from qjoule.contract import Dialect
 from qjoule.shapes.automaton import (
     COMMENT_DEPTH_MAX,
     RAW_COMMENT,
@@ -24,18 +23,19 @@ from qjoule.shapes.automaton import (
     Mode,
     State,
 )
+from qjoule.shapes.lexis import Lexis
 from qjoule.shapes.tables import Tables, tables
 
 REDUCED_MAX = 32768  #: characters kept of a reduced statement: eight times what the kernel reads
 _COMMENT_EDGE = re.compile(rb"/\*|\*/")
 
 
-def symbols(text: bytes, dialect: Dialect) -> list[tuple[int, int | None]]:
+def symbols(text: bytes, lexis: Lexis) -> list[tuple[int, int | None]]:
     """What the kernel hashes: (emission, byte or None) per emitting byte, then the final one.
 
     For tests of the two halves against each other; :func:`reduce_statement` is the fast way.
     """
-    table = tables(dialect)
+    table = tables(lexis)
     state, out = 0, []
     for byte in text:
         emission, emits_byte, state = table.rows[state][table.classes[byte]]
@@ -44,21 +44,21 @@ def symbols(text: bytes, dialect: Dialect) -> list[tuple[int, int | None]]:
     return [*out, (table.final[state], None)]
 
 
-def reduce_statement(text: bytes, dialect: Dialect) -> tuple[str, bool]:
+def reduce_statement(text: bytes, lexis: Lexis) -> tuple[str, bool]:
     """The statement without literals and comments, and whether it was cut at REDUCED_MAX.
 
     Characters below U+0100 are the statement's bytes, literals are the marks of
     :mod:`qjoule.shapes.automaton`; runs of whitespace and comments are one blank, or nothing at
     either end.
     """
-    reduced = _Reduction(text, dialect).run()
+    reduced = _Reduction(text, lexis).run()
     return reduced[:REDUCED_MAX], len(reduced) > REDUCED_MAX
 
 
 @cache
-def _runs(dialect: Dialect) -> tuple[tuple[re.Pattern[bytes], bool] | None, ...]:
+def _runs(lexis: Lexis) -> tuple[tuple[re.Pattern[bytes], bool] | None, ...]:
     """By state: the bytes that keep it, and whether they are emitted as they are."""
-    table = tables(dialect)
+    table = tables(lexis)
     runs: list[tuple[re.Pattern[bytes], bool] | None] = []
     for number, row in enumerate(table.rows):
         found = None
@@ -74,10 +74,10 @@ def _runs(dialect: Dialect) -> tuple[tuple[re.Pattern[bytes], bool] | None, ...]
 
 
 class _Reduction:
-    def __init__(self, text: bytes, dialect: Dialect) -> None:
+    def __init__(self, text: bytes, lexis: Lexis) -> None:
         self.text = text
-        self.table: Tables = tables(dialect)
-        self.runs = _runs(dialect)
+        self.table: Tables = tables(lexis)
+        self.runs = _runs(lexis)
         self.numbers = {state: number for number, state in enumerate(self.table.states)}
         self.modes = [state.mode for state in self.table.states]
         self.out: list[str] = []  # pieces that are not empty

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from qjoule.contract import Dialect
+from qjoule.shapes.lexis import Lexis
 from qjoule.shapes.lists import CONSTANTS, EXPRESSION_FOLLOWS
 from qjoule.shapes.reserved_words import RESERVED
 from qjoule.shapes.tokens import Kind, Token, hint_tokens
 
-_SIMPLE_MYSQL = re.compile(r"[A-Za-z_\x80-\U0010ffff][A-Za-z0-9_$\x80-\U0010ffff]*")
-_SIMPLE_POSTGRES = re.compile(r"[a-z_\x80-\U0010ffff][a-z0-9_$\x80-\U0010ffff]*")
+_SIMPLE_BACKTICK = re.compile(r"[A-Za-z_\x80-\U0010ffff][A-Za-z0-9_$\x80-\U0010ffff]*")
+_SIMPLE_STANDARD = re.compile(r"[a-z_\x80-\U0010ffff][a-z0-9_$\x80-\U0010ffff]*")
 _TIGHT_BEFORE = frozenset({")", "]", ",", ";", "::"})
 _TIGHT_AFTER = frozenset({"(", "[", "::"})
 _UNARY = frozenset({"-", "+", "~", "!", ":"})
@@ -25,26 +25,26 @@ _KEYWORDS = (
 )
 
 
-def render(tokens: Iterable[Token], dialect: Dialect) -> str:
+def render(tokens: Iterable[Token], lexis: Lexis) -> str:
     """The shape text of a statement's tokens, unbounded."""
     out: list[str] = []
     before_last: Token | None = None
     last: Token | None = None
     for token in tokens:
-        if last is not None and _blank(before_last, last, token, dialect):
+        if last is not None and _blank(before_last, last, token, lexis):
             out.append(" ")
-        out.append(_text(token, dialect))
+        out.append(_text(token, lexis))
         before_last, last = last, token
     return "".join(out)
 
 
-def quoted(token: Token, dialect: Dialect) -> str:
+def quoted(token: Token, lexis: Lexis) -> str:
     """A name, in quotes only if it would be another name without them."""
-    simple = _SIMPLE_MYSQL if dialect is Dialect.MYSQL else _SIMPLE_POSTGRES
+    simple = _SIMPLE_BACKTICK if lexis is Lexis.BACKTICK else _SIMPLE_STANDARD
     plain = _ascii_lower(token.text)
     if simple.fullmatch(token.text) and plain not in _KEYWORDS:
         return plain
-    quote = "`" if dialect is Dialect.MYSQL else '"'
+    quote = "`" if lexis is Lexis.BACKTICK else '"'
     return quote + token.text.replace(quote, quote * 2) + quote
 
 
@@ -52,22 +52,22 @@ def _ascii_lower(text: str) -> str:
     return "".join(c.lower() if c.isascii() else c for c in text)
 
 
-def _text(token: Token, dialect: Dialect) -> str:
+def _text(token: Token, lexis: Lexis) -> str:
     if token.kind is Kind.NAME:
-        return quoted(token, dialect)
+        return quoted(token, lexis)
     if token.kind in (Kind.HINT, Kind.OPEN_HINT):
-        inner = render(hint_tokens(token.text), dialect).rstrip(" ")
+        inner = render(hint_tokens(token.text), lexis).rstrip(" ")
         return f"/*+ {inner} */" if token.kind is Kind.HINT else f"/*+ {inner}"
     return token.text
 
 
-def _blank(before: Token | None, last: Token, token: Token, dialect: Dialect) -> bool:  # noqa: PLR0911
+def _blank(before: Token | None, last: Token, token: Token, lexis: Lexis) -> bool:  # noqa: PLR0911
     """Whether a blank stands between `last` and `token`; `before` stands before `last`."""
     sign = token.text if token.kind is Kind.SIGN else ""
     last_sign = last.text if last.kind is Kind.SIGN else ""
     if last_sign == "." or last_sign in _TIGHT_AFTER or sign in _TIGHT_BEFORE:
         return (last_sign, sign) in {("::", "::"), (".", "::")}
-    if dialect is Dialect.MYSQL:
+    if lexis is Lexis.BACKTICK:
         if sign == "@":
             return token.spaced or (last.kind is Kind.SIGN and last_sign not in {"@", ")"})
         if last_sign == "@":

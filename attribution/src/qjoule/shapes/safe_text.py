@@ -30,3 +30,8 @@ def sanitise(text: str) -> str:
 def shorten(text: str, length: int) -> str:
     """At most `length` characters, the last one an ellipsis if anything was cut."""
     return text if len(text) <= length else text[: max(length - 1, 0)] + ELLIPSIS
+
+
+def ended(text: str, truncated: bool) -> str:
+    """A shape's text without blanks at its end; of a truncated statement it ends in an ellipsis."""
+    return text.rstrip(" " + ELLIPSIS) + ELLIPSIS if truncated else text.rstrip(" ")

@@ -6,7 +6,7 @@ As OpenTelemetry's semantic conventions define `db.query.summary`: `SELECT order
 
 from __future__ import annotations
 
-from qjoule.contract import Dialect
+from qjoule.shapes.lexis import Lexis
 from qjoule.shapes.reduction import reduce_statement
 from qjoule.shapes.rendering import quoted
 from qjoule.shapes.tokens import Kind, Token, strip_ellipsis, tokens
@@ -43,21 +43,10 @@ _FILLERS = frozenset(
 _NO_TARGET = _OPERATIONS | frozenset(["set", "values", "value", "where", "on", "unnest"])
 
 
-def summary_of(text: str, dialect: Dialect) -> str:
-    """The summary of a shape text; of Redis commands and VoltDB procedures it is the text itself.
-
-    Of MongoDB commands it is the command and what it works on.
-    """
-    if dialect in (Dialect.REDIS, Dialect.VOLTDB):
-        return _bounded(text.split(" "))
-    if dialect is Dialect.MONGODB:  # namespace, command
-        return _bounded([text] if text.startswith("(") else text.split(" ")[1::-1])
-    if dialect is Dialect.CQL_ID:
-        return text
-    if dialect is Dialect.CQL:
-        dialect = Dialect.POSTGRES
-    reduced, _ = strip_ellipsis(reduce_statement(text.encode(), dialect)[0])
-    stream = [t for t in tokens(reduced, dialect) if t.kind is not Kind.HINT]
+def sql_summary(text: str, lexis: Lexis) -> str:
+    """The summary of an SQL statement's shape."""
+    reduced, _ = strip_ellipsis(reduce_statement(text.encode(), lexis)[0])
+    stream = [t for t in tokens(reduced, lexis) if t.kind is not Kind.HINT]
     words: list[str] = []
     at = 0
     while at < len(stream):
@@ -72,10 +61,10 @@ def summary_of(text: str, dialect: Dialect) -> str:
         elif word in _OPERATIONS and _starts_statement(stream, at - 1):
             words.append(word.upper())
         if word in _TARGET_FOLLOWS and (word != "update" or _starts_statement(stream, at - 1)):
-            at = _targets(stream, at, words, dialect)
+            at = _targets(stream, at, words, lexis)
         if sum(map(len, words)) > LENGTH_MAX:
             break
-    return _bounded(words)
+    return bounded(words)
 
 
 def _is_operation(word: str) -> bool:
@@ -89,12 +78,12 @@ def _starts_statement(stream: list[Token], at: int) -> bool:
     return not (at and stream[at - 1].text in {"key", "for", "on", "do", "."})
 
 
-def _targets(stream: list[Token], at: int, words: list[str], dialect: Dialect) -> int:
+def _targets(stream: list[Token], at: int, words: list[str], lexis: Lexis) -> int:
     """Adds the dotted names from `at`, separated by commas, and returns what follows them."""
     while True:
         while at < len(stream) and stream[at].kind is Kind.WORD and stream[at].text in _FILLERS:
             at += 1
-        name, end = _dotted_name(stream, at, dialect)
+        name, end = _dotted_name(stream, at, lexis)
         if not name:
             return at
         at = end
@@ -107,7 +96,7 @@ def _targets(stream: list[Token], at: int, words: list[str], dialect: Dialect) -
         at = after + 1
 
 
-def _dotted_name(stream: list[Token], at: int, dialect: Dialect) -> tuple[str, int]:
+def _dotted_name(stream: list[Token], at: int, lexis: Lexis) -> tuple[str, int]:
     """The name that begins at `at`, and the position after it; empty if there is none."""
     parts: list[str] = []
     while at < len(stream):
@@ -115,7 +104,7 @@ def _dotted_name(stream: list[Token], at: int, dialect: Dialect) -> tuple[str, i
         if parts and parts[-1] != "." and token.text != ".":
             break
         if token.kind is Kind.NAME:
-            parts.append(quoted(token, dialect))
+            parts.append(quoted(token, lexis))
         elif token.kind is Kind.WORD and (parts or token.text not in _NO_TARGET):
             parts.append(token.text)
         elif parts and token.text == ".":
@@ -134,7 +123,8 @@ def _alias_end(stream: list[Token], at: int) -> int:
     return at
 
 
-def _bounded(words: list[str]) -> str:
+def bounded(words: list[str]) -> str:
+    """As many of the words as fit, a blank apart."""
     out = ""
     for word in words:
         longer = f"{out} {word}" if out else word

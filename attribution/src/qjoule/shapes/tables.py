@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from qjoule.contract import Dialect
 from qjoule.shapes.automaton import BEGIN, C, State, class_of
+from qjoule.shapes.lexis import Lexis
 from qjoule.shapes.transitions import final_text, step
 
 
 @dataclass(frozen=True)
 class Tables:
-    """The automaton of one dialect. `rows[state][class]` is (emission, byte, next state)."""
+    """The automaton of one `Lexis`. `rows[state][class]` is (emission, byte, next state)."""
 
     classes: bytes  #: class of each byte value
     states: tuple[State, ...]
@@ -22,7 +22,7 @@ class Tables:
 
 
 @cache
-def tables(dialect: Dialect) -> Tables:
+def tables(lexis: Lexis) -> Tables:
     """Flatten the automaton: every state reachable from the beginning, breadth first."""
     states: dict[State, int] = {BEGIN: 0}
     emissions: dict[str, int] = {"": 0}
@@ -31,7 +31,7 @@ def tables(dialect: Dialect) -> Tables:
     for state in queue:
         row = []
         for cls in C:
-            move = step(dialect, state, cls)
+            move = step(lexis, state, cls)
             if move.state not in states:
                 states[move.state] = len(states)
                 queue.append(move.state)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from qjoule.contract import Dialect
 from qjoule.shapes.automaton import NUMBER, PARAMETER, STRING
+from qjoule.shapes.lexis import Lexis
 from qjoule.shapes.reduction import reduce_statement
 from qjoule.shapes.safe_text import ELLIPSIS, sanitise
 
@@ -19,7 +19,7 @@ class Kind(Enum):
     OPEN_NAME = auto()  #: quoted identifier that the statement does not close
     VALUE = auto()  #: a literal or a placeholder
     SIGN = auto()  #: operator or punctuation
-    HINT = auto()  #: MySQL /*+ ... */: the inner text
+    HINT = auto()  #: /*+ ... */: the inner text
     OPEN_HINT = auto()
 
 
@@ -36,7 +36,7 @@ _WORD = r"[A-Za-z0-9_$\x80-\xff\x00-\x08\x0e-\x1f\x7f]++"
 _VALUE = rf"[{NUMBER}{STRING}{PARAMETER}]|\?(?:\+(?=[)\]]|\Z))?"
 _SHARED_SIGNS = r"<=|>=|<>|!=|:=|->>|->|\|\||&&|<<|>>"
 
-_MYSQL = re.compile(
+_BACKTICK = re.compile(
     rf"""(?P<space>[ ]++)
     |(?P<value>(?:[nNxXbB]|_[A-Za-z0-9]++){STRING}|{_VALUE})
     |(?P<name>`[^`]*+(?:``[^`]*+)*(?P<end>`)?)
@@ -46,7 +46,7 @@ _MYSQL = re.compile(
     |(?P<sign><=>|{_SHARED_SIGNS}|.)""",
     re.VERBOSE | re.DOTALL,
 )
-_POSTGRES = re.compile(
+_STANDARD = re.compile(
     rf"""(?P<space>[ ]++)
     |(?P<value>(?:[eEbBxXnN]|[uU]&){STRING}|{_VALUE})
     |(?P<name>"[^"]*+(?:""[^"]*+)*(?P<end>")?)
@@ -76,10 +76,10 @@ def text_of(characters: str) -> str:
     return sanitise(characters.encode("latin-1").decode("utf-8", "replace"))
 
 
-def tokens(reduced: str, dialect: Dialect, *, in_hint: bool = False) -> Iterator[Token]:
+def tokens(reduced: str, lexis: Lexis, *, in_hint: bool = False) -> Iterator[Token]:
     """Split a reduced statement; inside a hint, further hints are left out."""
     spaced, version_open, skip_to = False, False, 0
-    pattern = _MYSQL if dialect is Dialect.MYSQL else _POSTGRES
+    pattern = _BACKTICK if lexis is Lexis.BACKTICK else _STANDARD
     for match in pattern.finditer(reduced):
         if match.start() < skip_to:
             continue
@@ -111,8 +111,8 @@ def tokens(reduced: str, dialect: Dialect, *, in_hint: bool = False) -> Iterator
 
 def hint_tokens(inner: str) -> Iterator[Token]:
     """Tokens of a hint's inner text, its literals taken out."""
-    reduced, _ = reduce_statement(inner.encode("latin-1"), Dialect.MYSQL)
-    return tokens(reduced, Dialect.MYSQL, in_hint=True)
+    reduced, _ = reduce_statement(inner.encode("latin-1"), Lexis.BACKTICK)
+    return tokens(reduced, Lexis.BACKTICK, in_hint=True)
 
 
 _UPPER_TO_LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}

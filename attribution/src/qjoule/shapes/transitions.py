@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from qjoule.contract import Dialect
 from qjoule.shapes.automaton import (
     COMMENT_DEPTH_MAX,
     DIGITS,
@@ -25,8 +24,9 @@ from qjoule.shapes.automaton import (
     emit,
     skip,
 )
+from qjoule.shapes.lexis import Lexis
 
-MYSQL, POSTGRES = Dialect.MYSQL, Dialect.POSTGRES
+BACKTICK, STANDARD = Lexis.BACKTICK, Lexis.STANDARD
 
 _BLANK_OR_CONTROL = SPACES | {C.CONTROL, C.NUL}
 _HELD_START = {C.MINUS: "-", C.SLASH: "/", C.DOT: "."}
@@ -36,18 +36,18 @@ _MARK_MODES = {Mode.EXPONENT_MARK, Mode.EXPONENT_SIGN, Mode.RADIX_MARK}
 _COMMENT_MODES = {Mode.BLOCK, Mode.BLOCK_STAR, Mode.BLOCK_SLASH}
 
 
-def step(dialect: Dialect, state: State, c: C) -> Move:
+def step(lexis: Lexis, state: State, c: C) -> Move:
     """What a byte of class `c` does in `state`."""
     mode = state.mode
     if mode in _NUMBER_MODES or mode in _MARK_MODES or mode is Mode.PARAMETER:
-        return _number(dialect, state, c)
+        return _number(lexis, state, c)
     if mode in _QUOTED or mode in _ENDS:
-        return _quoted(dialect, state, c)
+        return _quoted(lexis, state, c)
     if mode in (Mode.SPACE, Mode.HELD, Mode.STAR_SLASH):
-        return _held(dialect, state, c)
+        return _held(lexis, state, c)
     if mode in _COMMENT_MODES or mode in (Mode.BLOCK_OPEN, Mode.BLOCK_OPEN_M, Mode.LINE):
-        return _comment(dialect, state, c)
-    return _word_or_sign(dialect, state, c)
+        return _comment(lexis, state, c)
+    return _word_or_sign(lexis, state, c)
 
 
 def final_text(state: State) -> str:
@@ -57,7 +57,7 @@ def final_text(state: State) -> str:
     return "" if state.held.strip() == "--" else state.held
 
 
-def _begin(dialect: Dialect, c: C) -> Move:
+def _begin(lexis: Lexis, c: C) -> Move:
     """Between tokens: what a byte begins."""
     if c in SPACES:
         return Move("", False, SPACE)
@@ -67,7 +67,7 @@ def _begin(dialect: Dialect, c: C) -> Move:
         return skip(Mode.SINGLE, text=STRING)
     if c in _HELD_START:
         return skip(Mode.HELD, _HELD_START[c])
-    if dialect is MYSQL:
+    if lexis is BACKTICK:
         special = {
             C.DOUBLE: skip(Mode.DOUBLE, text=STRING),
             C.BACKTICK: emit(Mode.NAME),
@@ -89,7 +89,7 @@ def _after(before: str, move: Move) -> Move:
     return move._replace(text=before + move.text)
 
 
-def _word_or_sign(dialect: Dialect, state: State, c: C) -> Move:  # noqa: PLR0911
+def _word_or_sign(lexis: Lexis, state: State, c: C) -> Move:  # noqa: PLR0911
     mode = state.mode
     if mode is Mode.RAW:
         return Move("", True, RAW)
@@ -112,31 +112,31 @@ def _word_or_sign(dialect: Dialect, state: State, c: C) -> Move:  # noqa: PLR091
             return emit(Mode.TAG if mode is Mode.TAG else Mode.WORD)
         if c is C.DOT:
             return emit(Mode.WORD_DOT)
-    return _begin(dialect, c)
+    return _begin(lexis, c)
 
 
-def _number(dialect: Dialect, state: State, c: C) -> Move:  # noqa: PLR0911
+def _number(lexis: Lexis, state: State, c: C) -> Move:  # noqa: PLR0911
     """Numbers emit their mark at the first digit and then swallow; a name may still follow."""
     mode = state.mode
     if mode in _MARK_MODES:
-        return _number_mark(dialect, state, c)
+        return _number_mark(lexis, state, c)
     digits = HEX_DIGITS if mode is Mode.HEX else DIGITS
-    if c in digits or (c is C.UNDERSCORE and dialect is POSTGRES and mode is not Mode.PARAMETER):
+    if c in digits or (c is C.UNDERSCORE and lexis is STANDARD and mode is not Mode.PARAMETER):
         return skip(Mode.NUMBER if mode is Mode.ZERO else mode)
     if mode is Mode.ZERO:
         if c is C.X:
             return skip(Mode.RADIX_MARK, "x")
-        if c is C.B or (c is C.O and dialect is POSTGRES):
+        if c is C.B or (c is C.O and lexis is STANDARD):
             return skip(Mode.RADIX_MARK, "b" if c is C.B else "o")
     if mode in (Mode.ZERO, Mode.NUMBER) and c is C.DOT:
         return skip(Mode.FRACTION)
     if mode in (Mode.ZERO, Mode.NUMBER, Mode.FRACTION) and c is C.E:
         return skip(Mode.EXPONENT_MARK, "e")
-    names = WORD if dialect is MYSQL else WORD_START  # PostgreSQL: 1$$a$$ quotes after a number
-    return emit(Mode.WORD) if c in names else _begin(dialect, c)
+    names = WORD if lexis is BACKTICK else WORD_START  # 1$$a$$ quotes after a number
+    return emit(Mode.WORD) if c in names else _begin(lexis, c)
 
 
-def _number_mark(dialect: Dialect, state: State, c: C) -> Move:  # noqa: PLR0911
+def _number_mark(lexis: Lexis, state: State, c: C) -> Move:  # noqa: PLR0911
     """After `1e`, `1e-`, `0x`, `0b`: a digit completes the number, else the letter was a name."""
     mode, held = state.mode, state.held
     if mode is Mode.RADIX_MARK:
@@ -146,31 +146,31 @@ def _number_mark(dialect: Dialect, state: State, c: C) -> Move:  # noqa: PLR0911
         return skip(Mode.EXPONENT)
     if mode is Mode.EXPONENT_SIGN:
         if held == "e-":
-            return _after("e", _held(dialect, State(Mode.HELD, "-"), c))
-        return _after(held, _begin(dialect, c))
+            return _after("e", _held(lexis, State(Mode.HELD, "-"), c))
+        return _after(held, _begin(lexis, c))
     if mode is Mode.EXPONENT_MARK and c in _SIGN:
         return skip(Mode.EXPONENT_SIGN, held + _SIGN[c])
     if c in WORD or c is C.DOT:
         return emit(Mode.WORD if c in WORD else Mode.WORD_DOT, held)
-    return _after(held, _begin(dialect, c))
+    return _after(held, _begin(lexis, c))
 
 
-def _held(dialect: Dialect, state: State, c: C) -> Move:  # noqa: PLR0911
+def _held(lexis: Lexis, state: State, c: C) -> Move:  # noqa: PLR0911
     held = state.held
     if state.mode is Mode.STAR_SLASH and c is C.STAR:
         return Move(held + RAW_STAR, True, RAW)
     if state.mode is Mode.SPACE:
-        return _space(dialect, state, c)
+        return _space(lexis, state, c)
     blank = " " if held.startswith(" ") else ""
     match held.strip():
         case "-" if c is C.MINUS:
-            return skip(Mode.HELD, held + "-") if dialect is MYSQL else skip(Mode.LINE)
+            return skip(Mode.HELD, held + "-") if lexis is BACKTICK else skip(Mode.LINE)
         case "--" if c in _BLANK_OR_CONTROL:
             return Move("", False, SPACE) if c in (C.LF, C.NUL) else skip(Mode.LINE)
         case "--" if c is C.MINUS:
             return skip(Mode.HELD, "--", blank + "-")
         case "/" if c is C.STAR and state.mode is Mode.HELD:
-            if dialect is MYSQL:
+            if lexis is BACKTICK:
                 return skip(Mode.BLOCK_OPEN, held + "*")
             return skip(Mode.BLOCK, depth=1)
         case "." if c in DIGITS:
@@ -181,11 +181,11 @@ def _held(dialect: Dialect, state: State, c: C) -> Move:  # noqa: PLR0911
             return skip(Mode.DOLLAR, text=blank + STRING)
         case "$" if c in WORD_START:
             return emit(Mode.TAG, held)
-    return _after(held, _begin(dialect, c))
+    return _after(held, _begin(lexis, c))
 
 
-def _space(dialect: Dialect, state: State, c: C) -> Move:
-    move = _begin(dialect, c)
+def _space(lexis: Lexis, state: State, c: C) -> Move:
+    move = _begin(lexis, c)
     if c in SPACES:
         return Move("", False, state)
     if move.state.mode is Mode.HELD:
@@ -216,15 +216,15 @@ _REOPENS = {
 _ENDS = {*_ESCAPES, *_REOPENS, Mode.ESCAPE_SPACE, Mode.DOLLAR_DOLLAR}
 
 
-def _quoted(dialect: Dialect, state: State, c: C) -> Move:  # noqa: PLR0911
+def _quoted(lexis: Lexis, state: State, c: C) -> Move:  # noqa: PLR0911
     mode = state.mode
-    name_quote = C.BACKTICK if dialect is MYSQL else C.DOUBLE
+    name_quote = C.BACKTICK if lexis is BACKTICK else C.DOUBLE
     if mode in _QUOTED:
         quote, end, escape, emitted = _QUOTED[mode]
         following = mode
         if c is (quote or name_quote):
             following = end
-        elif c is C.BACKSLASH and escape and (dialect is MYSQL or mode is Mode.ESCAPE):
+        elif c is C.BACKSLASH and escape and (lexis is BACKTICK or mode is Mode.ESCAPE):
             following = escape
         return Move("", emitted, State(following))
     if mode in _ESCAPES:
@@ -236,7 +236,7 @@ def _quoted(dialect: Dialect, state: State, c: C) -> Move:  # noqa: PLR0911
             return Move("", False, state)
         if c is C.SINGLE:
             return skip(Mode.ESCAPE, text=state.held + STRING)
-        return _space(dialect, SPACE, c)
+        return _space(lexis, SPACE, c)
     again = _REOPENS[mode]
     quote = name_quote if again is Mode.NAME else _QUOTED[again][0]
     if c is quote:
@@ -245,14 +245,14 @@ def _quoted(dialect: Dialect, state: State, c: C) -> Move:  # noqa: PLR0911
         return emit(Mode.WORD_DOT)
     if mode is Mode.ESCAPE_END and c in SPACES:
         return skip(Mode.ESCAPE_SPACE, " ")
-    return _begin(dialect, c)
+    return _begin(lexis, c)
 
 
-def _comment(dialect: Dialect, state: State, c: C) -> Move:  # noqa: PLR0911
-    """Comments are swallowed and leave one blank; MySQL's version comments and hints are kept."""
+def _comment(lexis: Lexis, state: State, c: C) -> Move:  # noqa: PLR0911
+    """Comments are swallowed and leave one blank; code in comments and hints are kept."""
     mode, depth = state.mode, state.depth
     if mode is Mode.LINE:
-        ends = {C.LF, C.NUL} if dialect is MYSQL else {C.LF, C.CR}
+        ends = {C.LF, C.NUL} if lexis is BACKTICK else {C.LF, C.CR}
         return Move("", False, SPACE) if c in ends else skip(Mode.LINE)
     if mode in (Mode.BLOCK_OPEN, Mode.BLOCK_OPEN_M):
         if c is C.BANG:
@@ -269,6 +269,6 @@ def _comment(dialect: Dialect, state: State, c: C) -> Move:  # noqa: PLR0911
         return skip(Mode.BLOCK, depth=depth + 1)
     if c is C.STAR:
         return skip(Mode.BLOCK_STAR, depth=depth)
-    if c is C.SLASH and dialect is POSTGRES:
+    if c is C.SLASH and lexis is STANDARD:
         return skip(Mode.BLOCK_SLASH, depth=depth)
     return skip(Mode.BLOCK, depth=depth)

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from qjoule.contract import Block, QueryFlag, Rung
+from qjoule.servers.decoding import TAG_READERS
 from qjoule.stream import rows
 from qjoule.stream.announced import Announced
 from qjoule.stream.blocks import Frame, Stream
@@ -27,7 +28,6 @@ from qjoule.stream.pending import Pending, chosen
 from qjoule.stream.sessions import Sessions
 from qjoule.stream.statements import MAX_SHAPES, Fingerprint, Statements, dialect_of
 from qjoule.stream.transactions import Transactions
-from qjoule.tags.comments import DIALECTS
 from qjoule.tags.said import Said
 from qjoule.trace.columns import Array, looked_up
 from qjoule.trace.meta import Meta
@@ -182,7 +182,7 @@ class Ingest:
 
     def _add_text(self, frame: Frame) -> None:
         dialect = dialect_of(frame)
-        if dialect in DIALECTS:
+        if dialect in TAG_READERS:
             record = frame.records[0]
             self._said.add(int(record["shape"]), frame.text, dialect, single=bool(record["single"]))
         else:

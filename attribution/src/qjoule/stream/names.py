@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable
 
-from qjoule.contract import Dialect, TaskEvent
-from qjoule.servers.cassandra.dialect import Batches
-from qjoule.servers.mongodb.dialect_cursors import Cursors
+from qjoule.contract import TaskEvent
+from qjoule.servers.decoding import LANGUAGES, AllReferences
 from qjoule.stream.blocks import Frame
 from qjoule.stream.statements import Fingerprint, dialect_of, is_truncated
-from qjoule.tags.comments import DIALECTS
 from qjoule.trace.meta import Server
 
 #: Threads remembered, of servers and of others: the one named longest ago is forgotten. Others may
@@ -44,8 +42,7 @@ class Names:
         self._by_hash: OrderedDict[int, tuple[str, str]] = OrderedDict()
         self._text_bytes = 0
         self._by_call: dict[int, tuple[str, str]] = {}
-        self._batches = Batches()
-        self._cursors = Cursors()
+        self._references = AllReferences()
         self._waiting: dict[int, Frame] = {}  #: told by shapes that have not been told
         self._servers_comms: OrderedDict[int, str] = OrderedDict()
         self._others_comms: OrderedDict[int, str] = OrderedDict()
@@ -57,23 +54,21 @@ class Names:
             self._by_hash.move_to_end(shape)
             return
         dialect = dialect_of(frame)
-        if dialect is None or dialect in DIALECTS:
+        if dialect not in LANGUAGES:
             return
-        if self._cursors.waits(frame.text, dialect):
+        if self._references.waits(frame.text, dialect):
             self._waiting[shape] = frame
             if len(self._waiting) > MAX_WAITING:
                 self._waiting.pop(next(iter(self._waiting)))
             return
         self._waiting.pop(shape, None)
-        self._name(shape, dialect, frame)
+        self._name(shape, frame)
 
-    def _name(self, shape: int, dialect: Dialect, frame: Frame) -> None:
-        text, read_as = self._batches.statement(
-            self._cursors.statement(frame.text, dialect), dialect
-        )
+    def _name(self, shape: int, frame: Frame) -> None:
+        dialect = dialect_of(frame)
+        text, read_as = self._references.statement(frame.text, dialect)
         named = self._fingerprint(text, read_as, is_truncated(frame))
-        self._batches.learn(shape, dialect, named.text)
-        self._cursors.learn(shape, dialect, named.text)
+        self._references.learn(shape, dialect, named.text)
         self._by_hash[shape] = (named.fingerprint, named.text)
         self._text_bytes += len(named.text)
         while len(self._by_hash) > self._max_hashes or self._text_bytes > MAX_TEXT_BYTES:
@@ -83,8 +78,7 @@ class Names:
         """The statement that was not asked for, nor told, for longest."""
         shape, (_, text) = self._by_hash.popitem(last=False)
         self._text_bytes -= len(text)
-        self._batches.forget(shape)
-        self._cursors.forget(shape)
+        self._references.forget(shape)
 
     def add_call(self, shape: int, fingerprint: str, text: str) -> None:
         """Calls that only their clients tell of: what tells is bounded itself."""
@@ -110,7 +104,7 @@ class Names:
         if (told := self._by_call.get(shape)) is not None:
             return told
         if waiting := self._waiting.pop(shape, None):
-            self._name(shape, Dialect.MONGODB, waiting)
+            self._name(shape, waiting)
         known = self._by_hash.get(shape)
         if known is not None:
             self._by_hash.move_to_end(shape)

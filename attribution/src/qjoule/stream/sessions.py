@@ -15,14 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from qjoule.contract import SessionEvent
-from qjoule.servers.startup import (
-    RESET,
-    Startup,
-    parse_application,
-    parse_change,
-    parse_sets,
-    parse_startup,
-)
+from qjoule.servers.decoding import decoding_of
+from qjoule.servers.startup import RESET, Startup
 from qjoule.stream.blocks import Frame
 from qjoule.stream.session_states import FIRST, SAME, UNKNOWN, Session, State, held_then
 from qjoule.tags.comments import tags_in_name
@@ -62,9 +56,10 @@ class Sessions:
             return False
         session = int(record["session"])
         self._note_opaque(_connection(record), int(record["server"]), event)
-        startup = Startup()
+        startup, decoding = Startup(), decoding_of(kind)
         if event == SessionEvent.OPEN:
-            startup = parse_startup(kind, frame.text)
+            if decoding.startup is not None:
+                startup = decoding.startup(frame.text)
             user, database = self._code(startup.user), self._code(startup.database)
             application = self._code(startup.application)
             connections = [(t_ns, _connection(record))]
@@ -78,19 +73,20 @@ class Sessions:
         elif event == SessionEvent.MET:
             self._meet(session, t_ns, _connection(record))
         elif event == SessionEvent.USER:
-            startup = parse_change(kind, frame.text)
+            if decoding.change is not None:
+                startup = decoding.change(frame.text)
             whose = self._code(startup.user), self._code(startup.database)
             self._change(session, t_ns, event, (*whose, SAME, self._set_code(startup.tags)))
         elif event == SessionEvent.DATABASE:
             startup = Startup(database=frame.text.decode("utf-8", "replace") or None)
             self._change(session, t_ns, event, (SAME, self._code(startup.database), SAME, SAME))
         elif event == SessionEvent.SETS:
-            name = parse_sets(frame.text)
+            name = decoding.application_set(frame.text) if decoding.application_set else None
             code = SAME if name is None else FIRST if name is RESET else self._code(name)
             startup = Startup(application=name or None)
             self._change(session, t_ns, event, (SAME, SAME, code, SAME))
         elif event == SessionEvent.APPLICATION:
-            name = parse_application(kind, frame.text)
+            name = decoding.application(frame.text) if decoding.application else None
             if name is None:
                 return True
             startup = Startup(application=name or None)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from qjoule.contract import SHAPE_OTHER, Dialect
-from qjoule.servers.cassandra.dialect import Batches
-from qjoule.servers.mongodb.dialect_cursors import Cursors
+from qjoule.contract import SHAPE_OTHER
+from qjoule.servers.decoding import LANGUAGES, AllReferences
 from qjoule.stream.blocks import Frame
 from qjoule.trace.columns import Array, distinct, names
 from qjoule.trace.schema import DIALECTS, OTHER_FINGERPRINT, SHAPES, STATEMENTS
@@ -26,19 +24,6 @@ MAX_SINGLES = 100_000
 MAX_WAITING = 4_096  #: texts of up to 4 KiB that refer to one that has not come
 
 
-#: Of MySQL's statement, alone or among several that were sent as one.
-_USE = re.compile(r"(?:^|; *)use (.*)", re.IGNORECASE)
-_NAME = re.compile(r"`((?:[^`]|``)+)` *;?|([^\s`;?]+) *;?")
-
-
-def _database(name: str) -> str | None:
-    """The database of a `USE`; None where the name is followed by more than its end."""
-    found = _NAME.fullmatch(name.strip())
-    if not found:
-        return None
-    return found[2] or found[1].replace("``", "`")
-
-
 class Shape(Protocol):
     """A statement without its literals, and the id that names it."""
 
@@ -49,15 +34,12 @@ class Shape(Protocol):
 
 
 #: (statement, dialect, whether it was cut) to its shape; `qjoule.servers.shapes.fingerprint`.
-Fingerprint = Callable[[bytes, Dialect, bool], Shape]
+Fingerprint = Callable[[bytes, int, bool], Shape]
 
 
-def dialect_of(frame: Frame) -> Dialect | None:
-    """Dialect of a TEXT block; None if this version does not know it: the shape gets no name."""
-    try:
-        return Dialect(int(frame.records[0]["dialect"]))
-    except ValueError:
-        return None
+def dialect_of(frame: Frame) -> int:
+    """Number of a TEXT block's dialect, which this version may not know."""
+    return int(frame.records[0]["dialect"])
 
 
 def is_truncated(frame: Frame) -> bool:
@@ -78,8 +60,7 @@ class Statements:
         self._fingerprint = fingerprint
         self._max_shapes = max_shapes
         self._capture = capture
-        self._batches = Batches()
-        self._cursors = Cursors()
+        self._references = AllReferences()
         self._waiting: dict[int, Frame] = {}  #: told by shapes that have not been told
         self._singles: dict[int, int] = {}  #: hash of one query's alone to its shape's
         self._first: dict[str, int] = {}  #: by fingerprint: the first of such hashes
@@ -99,17 +80,18 @@ class Statements:
         if shape in self._by_hash:
             return
         dialect = dialect_of(frame)
-        if dialect is not None and frame.records[0]["single"]:
+        known = dialect in LANGUAGES
+        if known and frame.records[0]["single"]:
             self._single(frame, shape, dialect)
             return
-        if dialect is not None and self._cursors.waits(frame.text, dialect):
+        if known and self._references.waits(frame.text, dialect):
             if len(self._waiting) < min(self._max_shapes, MAX_WAITING):
                 self._waiting[shape] = frame
             return
         self._waiting.pop(shape, None)
         self._name(frame)
 
-    def _single(self, frame: Frame, shape: int, dialect: Dialect) -> None:
+    def _single(self, frame: Frame, shape: int, dialect: int) -> None:
         """One query's text: the first of its fingerprint lends its hash to all."""
         named = self._fingerprint(frame.text, dialect, is_truncated(frame))
         known = self._first.get(named.fingerprint)
@@ -141,19 +123,16 @@ class Statements:
             self._hashes_full = True
             return
         dialect = dialect_of(frame)
-        if dialect is None:
+        if dialect not in LANGUAGES:  # of a later version: the shape gets no name
             return
         truncated = is_truncated(frame)
-        text, read_as = self._batches.statement(
-            self._cursors.statement(frame.text, dialect), dialect
-        )
+        text, read_as = self._references.statement(frame.text, dialect)
         named = self._fingerprint(text, read_as, truncated)
-        self._batches.learn(shape, dialect, named.text)
-        self._cursors.learn(shape, dialect, named.text)
+        self._references.learn(shape, dialect, named.text)
         code = self._code(named.fingerprint, named.text)
         self._by_hash[shape] = code
-        if dialect is Dialect.MYSQL and (used := _USE.search(named.text)):
-            self.databases[shape] = _database(used[1])
+        if change := LANGUAGES[dialect].database(named.text):
+            self.databases[shape] = change.database
         server = int(record["server"]) or None
         if code:
             row: dict[str, object] = {

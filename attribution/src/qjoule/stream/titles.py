@@ -1,23 +1,23 @@
-"""What PostgreSQL's processes do, and for whom, by the titles that they write over their command
+"""What a server's processes do, and for whom, by the titles that they write over their command
 lines.
 
-All are called `postgres`. A title comes a moment after the fork and is another's memory, which no
-program of the kernel's reads at a switch; so it is looked up in /proc, by whoever reads the stream
-and without any privilege. Where it cannot be read (the process has gone, `hidepid`) the process
-keeps the name that the kernel knows.
+The kernel knows all processes of such a server by one name. A title comes a moment after the fork
+and is memory of the process, which no BPF program reads at a switch; so whoever reads the stream
+looks it up in /proc, without any privilege. Where it cannot be read (the process has gone,
+`hidepid`) the process keeps the name that the kernel knows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 
 from qjoule.contract import TASK, Block, SessionEvent, TaskEvent
+from qjoule.servers.decoding_types import Titles
 from qjoule.servers.direct_access import read_text
 from qjoule.stream.blocks import Frame, Source, Stream
-from qjoule.trace.roles import postgres_role, postgres_session
 
 #: Who has no title by then never will: the main process, or one that is not our user's to see.
 WAIT_NS = 2_000_000_000
@@ -34,7 +34,9 @@ def read_title(tgid: int) -> str:
 
 
 class TitledStream(Stream):
-    """A stream in which processes of the `servers` (ids of the attach plan) are renamed by title.
+    """A stream in which processes of the `servers` are renamed by title.
+
+    `servers`: by the attach plan's ids, how each server's titles are read.
 
     To the tracer's blocks it adds TASK blocks of one RENAME each, dated to what announced the
     process, and for a session whose login was not seen a SESSION block of the event USER.
@@ -43,11 +45,11 @@ class TitledStream(Stream):
     def __init__(
         self,
         source: Source | int,
-        servers: Collection[int],
+        servers: Mapping[int, Titles],
         read: Callable[[int], str] = read_title,
     ) -> None:
         super().__init__(source)
-        self._servers = frozenset(servers)
+        self._servers = dict(servers)
         self._title_of = read
         self._waiting: dict[int, np.void] = {}  #: by tgid: the event that announced it
         self._looked_ns = 0
@@ -80,14 +82,17 @@ class TitledStream(Stream):
         """Most connections need no look, and short ones would be gone by then."""
         announced = self._waiting.pop(int(frame.records["tgid"][0]), None)
         if announced is not None:
-            yield _renamed(announced, "backend", frame.t_ns)
+            role = self._servers[int(announced["server"])].with_client
+            yield _renamed(announced, role, frame.t_ns)
 
     def _met(self, frame: Frame) -> Iterator[Frame]:
         """Its client has just sent a request, so the process is there and has its last title."""
         met = frame.records[0]
-        if met["event"] != SessionEvent.MET or int(met["server"]) not in self._servers:
+        if met["event"] != SessionEvent.MET:
             return
-        whose = postgres_session(self._title_of(int(met["tgid"])))
+        if (titles := self._servers.get(int(met["server"]))) is None:
+            return
+        whose = titles.session(self._title_of(int(met["tgid"])))
         if whose is None:
             return
         text = b"".join(name.encode("utf-8", "replace") + b"\0" for name in whose)
@@ -97,7 +102,7 @@ class TitledStream(Stream):
 
     def _look(self, now_ns: int) -> Iterator[Frame]:
         for tgid, announced in list(self._waiting.items()):
-            role = postgres_role(self._title_of(tgid))
+            role = self._servers[int(announced["server"])].role(self._title_of(tgid))
             if role:
                 yield _renamed(announced, role, now_ns)
             if role or now_ns > int(announced["t_ns"]) + WAIT_NS:

@@ -13,8 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from qjoule.contract import Dialect
-from qjoule.tags.comments import DIALECTS
+from qjoule.servers.decoding import TAG_READERS
 from qjoule.tags.definitions import Tags
 from qjoule.tags.maps import TAGS
 
@@ -36,14 +35,14 @@ class Said:
         self._of_query: dict[int, Tags] = {}
         self._of_hash: dict[int, Tags] = {}
 
-    def add(self, number: int, text: bytes, dialect: Dialect, *, single: bool) -> None:
+    def add(self, number: int, text: bytes, dialect: int, *, single: bool) -> None:
         """Takes in the text of a comment or of attributes.
 
         Args:
             number: the hash that queries which say this have; if `single`, one query's id.
-            dialect: one of `comments.DIALECTS`.
+            dialect: one of `servers.decoding.TAG_READERS`.
         """
-        tags = DIALECTS[dialect](text)
+        tags = TAG_READERS[dialect](text)
         if not tags:
             return
         known = self._of_query if single else self._of_hash

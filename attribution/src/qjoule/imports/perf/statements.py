@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from qjoule.contract import SHAPE_OTHER, TEXT, Block, Dialect
+from qjoule.contract import SHAPE_OTHER, TEXT, Block
+from qjoule.servers.decoding import LANGUAGES
 from qjoule.servers.shapes import fingerprint
+from qjoule.shapes.lexis import Lexis
 from qjoule.shapes.reduction import reduce_statement
 from qjoule.stream.blocks import Frame
 from qjoule.stream.statements import MAX_SHAPES
@@ -17,14 +19,14 @@ class Shapes:
     """Bounded: beyond `_REDUCED_MAX` statements without literals all others are one shape."""
 
     def __init__(self) -> None:
-        self._shape_of: dict[tuple[Dialect, str], int] = {}
+        self._shape_of: dict[tuple[int, str], int] = {}
         self._told: set[int] = set()
         self._frames: list[Frame] = []
 
-    def shape_of(self, text: bytes, statement_bytes: int, dialect: Dialect, server: int) -> int:
+    def shape_of(self, text: bytes, statement_bytes: int, dialect: int, server: int) -> int:
         """The shape's number; its text is told before any query that has it."""
         is_cut = statement_bytes > len(text)
-        reduced, _ = reduce_statement(text, dialect)
+        reduced, _ = reduce_statement(text, LANGUAGES[dialect].lexis or Lexis.STANDARD)
         key = dialect, reduced + ("…" if is_cut else "")
         known = self._shape_of.get(key)
         if known is not None:

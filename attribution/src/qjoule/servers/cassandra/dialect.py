@@ -1,8 +1,8 @@
-"""Shapes of CQL: as PostgreSQL's lexical rules see it, and what its wire protocol adds.
+"""Shapes of CQL: as the rules of `Lexis.STANDARD` see it, and what its wire protocol adds.
 
-The kernel hashes CQL by PostgreSQL's table: strings without escapes, `$$` quotes, names in double
-quotes. What CQL has more is folded here, so several hashes may share a shape, never the reverse:
-UUIDs (`123e4567-e89b-…`), durations (`2h30m`) and other constants that begin with a digit.
+The kernel hashes CQL by the table of those rules: strings without escapes, `$$` quotes, names in
+double quotes. What CQL has more is folded here, so several hashes may share a shape, never the
+reverse: UUIDs (`123e4567-e89b-…`), durations (`2h30m`) and other constants that begin with a digit.
 Source: cassandra src/antlr/Lexer.g.
 
 A text of `Dialect.CQL_ID` is the id of a statement that was prepared before tracing began, 16
@@ -15,9 +15,15 @@ from __future__ import annotations
 
 import re
 import struct
+from functools import partial
 
 from qjoule.contract import Dialect
+from qjoule.servers.decoding_types import Language
 from qjoule.shapes.automaton import NUMBER, STRING
+from qjoule.shapes.lexis import Lexis
+from qjoule.shapes.safe_text import sanitise
+from qjoule.shapes.sql import sql_shape
+from qjoule.shapes.summary import sql_summary
 from qjoule.shapes.texts import Texts
 
 COMPRESSED = "(compressed request)"
@@ -43,6 +49,19 @@ def id_shape(text: bytes) -> str:
     return f"{_PREPARED[:-1]}: 0x{text.hex()})"
 
 
+def _prepared(text: bytes, truncated: bool) -> tuple[str, bool]:
+    return sanitise(id_shape(text)), truncated
+
+
+LANGUAGE = Language(
+    shape=partial(sql_shape, lexis=Lexis.STANDARD, fold=constants_folded),
+    summary=partial(sql_summary, lexis=Lexis.STANDARD),
+    lexis=Lexis.STANDARD,
+)
+#: Statements of which only the id is known.
+PREPARED = Language(shape=_prepared, summary=str)
+
+
 class Batches:
     """Texts of CQL shapes by hash, so that a batch can be told by its statements.
 
@@ -52,20 +71,24 @@ class Batches:
     def __init__(self) -> None:
         self._texts = Texts()
 
-    def learn(self, shape: int, dialect: Dialect, text: str) -> None:
+    def learn(self, shape: int, dialect: int, text: str) -> None:
         """The shape's text, once it has been made."""
-        if dialect is Dialect.CQL:
+        if dialect == Dialect.CQL:
             self._texts.add(shape, text)
-        elif dialect is Dialect.CQL_ID:
+        elif dialect == Dialect.CQL_ID:
             self._texts.add(shape, _PREPARED)
 
     def forget(self, shape: int) -> None:
         """The shape's text is no longer known."""
         self._texts.forget(shape)
 
-    def statement(self, text: bytes, dialect: Dialect) -> tuple[bytes, Dialect]:
+    def waits(self, _text: bytes, _dialect: int) -> bool:
+        """Never: a batch's statements come before it, or not at all."""
+        return False
+
+    def statement(self, text: bytes, dialect: int) -> tuple[bytes, int]:
         """A batch's record as one CQL statement; any other as it is."""
-        if dialect is not Dialect.CQL_BATCH:
+        if dialect != Dialect.CQL_BATCH:
             return text, dialect
         hashes = struct.unpack(f"<{len(text) // 8}Q", text[: len(text) // 8 * 8])
         parts = [self._texts.get(shape) or _UNKNOWN for shape in hashes]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 
+from qjoule.servers.decoding_types import Language
 from qjoule.servers.mongodb.dialect_commands import BARE, LEFT_OUT, MAIN, ORDERED, REPLACED
 from qjoule.servers.mongodb.dialect_compressed import COMPRESSORS, inflated
 from qjoule.servers.mongodb.dialect_message import read
@@ -27,7 +28,8 @@ from qjoule.servers.mongodb.dialect_tree import (
     Text,
     Value,
 )
-from qjoule.shapes.safe_text import ELLIPSIS
+from qjoule.shapes.safe_text import ELLIPSIS, sanitise
+from qjoule.shapes.summary import bounded
 
 MARK = "?"
 UNKNOWN = "(unknown command)"
@@ -169,4 +171,14 @@ def _text(node: Node | None) -> bytes:
     return node.text if isinstance(node, Text) else b""
 
 
-__all__ = ["COMPRESSORS", "MARK", "UNKNOWN", "VALUE", "mongodb_shape"]
+def _summary(text: str) -> str:
+    """The command and what it works on; the text of a shape has them the other way round."""
+    return bounded([text] if text.startswith("(") else text.split(" ")[1::-1])
+
+
+LANGUAGE = Language(
+    shape=lambda text, truncated: (sanitise(mongodb_shape(text)), truncated),
+    summary=_summary,
+)
+
+__all__ = ["COMPRESSORS", "LANGUAGE", "MARK", "UNKNOWN", "VALUE", "mongodb_shape"]

@@ -16,17 +16,17 @@ class Cursors:
     def __init__(self) -> None:
         self._texts = Texts()
 
-    def learn(self, shape: int, dialect: Dialect, text: str) -> None:
+    def learn(self, shape: int, dialect: int, text: str) -> None:
         """The shape's text, once it has been made."""
-        if dialect is Dialect.MONGODB:
+        if dialect == Dialect.MONGODB:
             self._texts.add(shape, text)
 
-    def waits(self, text: bytes, dialect: Dialect) -> bool:
+    def waits(self, text: bytes, dialect: int) -> bool:
         """Whether what is told refers to a command that has not been told yet.
 
         It may come later: CPUs have buffers of their own.
         """
-        if dialect is not Dialect.MONGODB:
+        if dialect != Dialect.MONGODB:
             return False
         origin = origin_of(text)
         return origin != 0 and origin not in self._texts
@@ -35,8 +35,8 @@ class Cursors:
         """The shape's text is no longer known."""
         self._texts.forget(shape)
 
-    def statement(self, text: bytes, dialect: Dialect) -> bytes:
+    def statement(self, text: bytes, dialect: int) -> tuple[bytes, int]:
         """A getMore with the command behind it that opened its cursor; any other as it is."""
-        if dialect is not Dialect.MONGODB:
-            return text
-        return text + (self._texts.get(origin_of(text)) or "").encode()
+        if dialect != Dialect.MONGODB:
+            return text, dialect
+        return text + (self._texts.get(origin_of(text)) or "").encode(), dialect

@@ -11,6 +11,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
+
+from qjoule.servers.startup import Startup, note
 
 _OP_QUERY_START = re.compile(rb".{4}admin\.\$cmd\0.{8}", re.DOTALL)
 _OP_MSG_START = re.compile(rb".{4}\0", re.DOTALL)
@@ -20,7 +23,15 @@ _STRING, _DOCUMENT, _ARRAY, _BINARY = 2, 3, 4, 5
 _FIXED = {1: 8, 6: 0, 7: 12, 8: 1, 9: 8, 10: 0, 16: 4, 17: 8, 18: 8, 19: 16}
 
 
-def mongodb_names(message: bytes) -> dict[str, bytes]:
+def hello(message: bytes) -> Startup:
+    """The names in the first message of a connection, from behind its header. Never raises."""
+    found: dict[str, Any] = {}
+    for name, value in _names(message).items():
+        note(found, name, value)
+    return Startup(**found)
+
+
+def _names(message: bytes) -> dict[str, bytes]:
     """`user`, `database`, `application`, as far as the body of a message says. Never raises.
 
     Args:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 
-from qjoule.contract import Dialect
 from qjoule.shapes.reserved_words import RESERVED
 from qjoule.shapes.tokens import Kind, Token, hint_tokens
 
@@ -19,11 +18,11 @@ _VALUE, _ROW, _LONG_ROW = "?", "(?)", "(...)"
 _VALUES, _ROWS = "?, ...", " /* , ... */"
 
 
-def digest_text(tokens: Iterable[Token], dialect: Dialect) -> str:
+def digest_text(tokens: Iterable[Token]) -> str:
     """The normalised text of a statement's tokens, before lists are collapsed."""
     out: list[str] = []
     for token in tokens:
-        out.append(_text(token, dialect))
+        out.append(_text(token))
         _reduce(out)
     return " ".join(out)
 
@@ -33,14 +32,14 @@ def digest_like(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 
 
-def _text(token: Token, dialect: Dialect) -> str:
+def _text(token: Token) -> str:
     if token.kind is Kind.WORD:
         upper = token.text.upper()
         return upper if upper in RESERVED else f"`{token.text}`"
     if token.kind is Kind.NAME:
         return "`" + token.text.replace("`", "``") + "`"
     if token.kind in (Kind.HINT, Kind.OPEN_HINT):
-        return f"/*+ {digest_text(hint_tokens(token.text), dialect)} */"
+        return f"/*+ {digest_text(hint_tokens(token.text))} */"
     return _VALUE if token.kind is Kind.VALUE else token.text
 
 

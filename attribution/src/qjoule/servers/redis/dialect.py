@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 
+from qjoule.servers.decoding_types import Language
 from qjoule.servers.redis.dialect_commands import (
     CONTAINERS,
     KEY_FIRST,
@@ -23,7 +24,8 @@ from qjoule.servers.redis.dialect_commands import (
     NOTHING_FIRST,
     SUBCOMMANDS,
 )
-from qjoule.shapes.safe_text import ELLIPSIS
+from qjoule.shapes.safe_text import ELLIPSIS, sanitise
+from qjoule.shapes.summary import bounded
 
 NAME_BYTES = 32  #: QJ_KEY_NAME_BYTES of bpf/core/key_shape.h
 KEY_BYTES = 64  #: QJ_KEY_BYTES
@@ -114,3 +116,9 @@ def _commands(text: bytes) -> list[tuple[bytes, bytes | None]]:
             at = length.end() + int(length[1]) + 2
         commands.append((parts[0], parts[1] if len(parts) > 1 else None))
     return commands
+
+
+LANGUAGE = Language(
+    shape=lambda text, truncated: (sanitise(redis_shape(text, truncated)), truncated),
+    summary=lambda text: bounded(text.split(" ")),
+)

@@ -1,0 +1,21 @@
+"""What PostgreSQL's data means."""
+
+from qjoule.contract import Dialect
+from qjoule.servers.decoding_types import Decoding, Titles
+from qjoule.servers.postgres.dialect import LANGUAGE
+from qjoule.servers.postgres.startup import (
+    application_set,
+    first_message,
+    names_of_title,
+    renamed,
+)
+from qjoule.servers.postgres.titles import WITH_CLIENT, role_of_title, session_of_title
+
+DECODING = Decoding(
+    languages={Dialect.POSTGRES: LANGUAGE},
+    startup=first_message,
+    change=names_of_title,
+    application_set=application_set,
+    application=renamed,
+    titles=Titles(role_of_title, session_of_title, WITH_CLIENT),
+)

@@ -1,0 +1,29 @@
+"""A statement's shape: its text without literals, and the id of that text."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from qjoule.shapes.safe_text import shorten
+
+TEXT_LENGTH = 4096  #: characters of a shape's text, unless another length is asked for
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A statement without its literals. The text is safe to print and of bounded length.
+
+    `fingerprint` is 16 hex digits, BLAKE2b-64 of the whole shape text in UTF-8.
+    """
+
+    fingerprint: str
+    text: str
+    truncated: bool
+    dialect: int
+
+
+def shape_of(whole: str, truncated: bool, dialect: int, length: int) -> Shape:
+    """The shape with this whole text, which is safe to print. `length` bounds what is shown."""
+    digest = hashlib.blake2b(whole.encode(), digest_size=8).hexdigest()
+    return Shape(digest, shorten(whole, length), truncated, dialect)

@@ -1,0 +1,43 @@
+"""The shape of a statement in any SQL.
+
+Why no SQL parser (sqlglot, sqlparse): both need a whole statement and build trees or token lists
+of unbounded size, neither keeps going on a cut statement in time linear in its length, and neither
+could guarantee that it takes the same bytes for literals as the kernel's hash. Shapes are computed
+from what the shared automaton emits (:mod:`qjoule.shapes.automaton`), which gives that guarantee.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from qjoule.shapes.lexis import Lexis
+from qjoule.shapes.lists import lists_collapsed, values_folded
+from qjoule.shapes.reduction import reduce_statement
+from qjoule.shapes.rendering import render
+from qjoule.shapes.safe_text import ended
+from qjoule.shapes.tokens import strip_ellipsis, tokens
+
+
+def sql_shape(
+    text: bytes, truncated: bool, lexis: Lexis, fold: Callable[[str], str] = str
+) -> tuple[str, bool]:
+    """The whole shape of a statement, and whether it is truncated.
+
+    Args:
+        text: any bytes.
+        truncated: the statement went on after them.
+        lexis: the lexical rules.
+        fold: what else the language takes for literals, on the reduced statement.
+    """
+    reduced, truncated = reduced_sql(text, truncated, lexis, fold)
+    folded = values_folded(tokens(reduced, lexis))
+    return ended(render(lists_collapsed(folded, truncated), lexis), truncated), truncated
+
+
+def reduced_sql(
+    text: bytes, truncated: bool, lexis: Lexis, fold: Callable[[str], str] = str
+) -> tuple[str, bool]:
+    """The statement without literals and comments, and whether it is truncated: see `sql_shape`."""
+    reduced, cut = reduce_statement(text, lexis)
+    reduced, stripped = strip_ellipsis(fold(reduced))
+    return reduced, truncated or cut or stripped
