@@ -37,7 +37,6 @@ struct suspended_map suspended SEC(".maps");
 struct agent_statements_map agent_statements SEC(".maps");
 struct agent_requests_map agent_requests SEC(".maps");
 struct redis_connections_map redis_connections SEC(".maps");
-struct redis_texts_map redis_texts SEC(".maps");
 struct redis_namings_map redis_namings SEC(".maps");
 struct voltdb_begun_map voltdb_begun SEC(".maps");
 struct cql_connections_map cql_connections SEC(".maps");

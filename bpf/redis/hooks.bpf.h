@@ -3,7 +3,7 @@
 #ifndef QJOULE_REDIS_HOOKS_BPF_H
 #define QJOULE_REDIS_HOOKS_BPF_H
 
-#include "core/state.bpf.h"
+#include "core/key_turn.bpf.h"
 
 /*
  * Whether the arguments of the process that has just called exec() are those of a tool. In
@@ -11,20 +11,10 @@
  */
 extern int is_redis_tool(__u64 start, __u64 bytes);
 
-/*
- * A Redis thread does not sleep while it executes commands. If it has slept, what it read last has
- * been done, or blocks (BLPOP) until another client wakes it.
- */
 static __always_inline void redis_labelled(struct qj_cpu_state *cpu, struct task_struct *task,
 					   struct thread_state *thread)
 {
-	if (thread->redis.sleeps == task->nvcsw)
-		return;
-	thread->redis.sleeps = task->nvcsw;
-	thread->redis.unanswered = 0;
-	thread->query = 0;
-	thread->shape = 0;
-	thread->begin_ns = 0;
+	key_forget_if_slept(thread, &thread->redis.turn, task);
 }
 
 /* A Redis forks to write a snapshot or a new log, under its own name. */

@@ -19,10 +19,8 @@ struct redis_piece {
 #define REDIS_IS_LINE 0x400 /* this is a plain line, nothing of it was taken */
 
 /*
- * In redis_lines.bpf.c, functions of their own: the verifier looks at each once.
- * redis_hash() leaves the hash of a name and an argument's pattern in p->hash, and returns 0.
+ * In lines.bpf.c, functions of their own: the verifier looks at each once.
  */
-extern int redis_hash(struct redis_command *c, struct qj_key_pattern *p);
 extern int redis_line_bytes(struct redis_command *c, const struct redis_piece *piece, __u32 bytes);
 extern int redis_inline_bytes(struct redis_command *c, const struct redis_piece *piece,
 			      __u32 bytes);

@@ -122,8 +122,8 @@ static __always_inline void redis_name_part(struct redis_naming *n, __u64 addr, 
 /* The command's own name, which has been read already. */
 static __always_inline void redis_name_word(struct redis_naming *n, const struct redis_command *c)
 {
-	__builtin_memcpy(n->word, c->name, REDIS_WORD);
-	n->word_bytes = c->name_bytes;
+	__builtin_memcpy(n->word, c->kept.name, REDIS_WORD);
+	n->word_bytes = c->kept.name_bytes;
 }
 
 /*

@@ -9,71 +9,6 @@
 #include "wire.bpf.h"
 #include "core/syscall.bpf.h"
 
-/* Tells a request that has been answered, or that the next one follows. */
-static __always_inline void redis_answered(struct qj_cpu_state *cpu, struct thread_state *thread,
-					   struct redis_connection *request, __u64 now)
-{
-	__u64 query = thread->query, begin_ns = thread->begin_ns, shape = thread->shape;
-	__u64 session = thread->session;
-
-	thread->query = request->query;
-	thread->begin_ns = request->begin_ns;
-	thread->session = request->session;
-	thread->shape = request->shape;
-	thread->executions = request->executions;
-	thread->flags = request->flags;
-	thread->statement_bytes = request->statement_bytes;
-	thread->command = QJ_COMMAND_QUERY;
-	if (request->runs > 1)
-		thread->flags |= QJ_QUERY_PIPELINED;
-	query_end(cpu, thread, now);
-	request->waits = REDIS_WAITS_NOT;
-	thread->query = query;
-	thread->begin_ns = begin_ns;
-	thread->shape = shape;
-	thread->session = session;
-}
-
-static __always_inline void redis_request(struct qj_cpu_state *cpu,
-					  struct redis_connection *request, bool behind, __u64 now)
-{
-	request->query = new_id(cpu);
-	request->begin_ns = now;
-	request->shape = 0;
-	request->last_shape = 0;
-	request->executions = 0;
-	request->flags = 0;
-	request->statement_bytes = 0;
-	request->runs = 0;
-	request->waits = behind ? REDIS_WAITS_BEHIND : REDIS_WAITS;
-}
-
-static __always_inline void redis_emit_text(struct qj_cpu_state *cpu, struct thread_state *thread,
-					    const struct redis_connection *request,
-					    struct redis_text *text)
-{
-	static const __u8 yes = 1;
-	__u64 shape = request->shape;
-	struct qj_ring_text *r;
-	__u32 bytes;
-
-	if (!shape || bpf_map_lookup_elem(&seen, &shape))
-		return;
-	if (!text->used)
-		redis_tell(text, &request->command);
-	bytes = at_most(text->used, REDIS_TEXT_BYTES);
-	r = reserve(sizeof(*r));
-	if (!r) {
-		count_loss(cpu, QJ_LOSS_TEXT);
-		return;
-	}
-	bpf_probe_read_kernel(r->bytes, REDIS_TEXT_BYTES, text->bytes);
-	fill_text(r, shape, bytes, bytes + (request->flags & QJ_QUERY_TRUNCATED ? 1 : 0),
-		  thread->server, QJ_DIALECT_REDIS);
-	submit(r);
-	bpf_map_update_elem(&seen, &shape, &yes, BPF_ANY);
-}
-
 /*
  * What the connection is called, if that is asked for. A name that an earlier request gave it and
  * that no reply has told of counts now.
@@ -92,7 +27,7 @@ static __always_inline struct redis_naming *redis_naming_of(struct qj_cpu_state 
 		count_loss(cpu, QJ_LOSS_STATE);
 		return 0;
 	}
-	n->session = connection->session;
+	n->session = connection->request.session;
 	if (n->state == REDIS_NAME_ASKED)
 		redis_name_tell(cpu, thread, n);
 	return n;
@@ -100,33 +35,33 @@ static __always_inline struct redis_naming *redis_naming_of(struct qj_cpu_state 
 
 /* The reply to a request is being sent, which perhaps says what became of a name. */
 static __always_inline void redis_named(struct qj_cpu_state *cpu, struct thread_state *thread,
-					struct redis_connection *request, struct sock *sk,
+					struct redis_connection *connection, struct sock *sk,
 					struct task_struct *task, __u32 bytes)
 {
-	bool is_its_own = request->waits == REDIS_WAITS && request->executions == 1;
+	const struct key_request *request = &connection->request;
+	bool is_its_own = request->waits == KEY_WAITS && request->executions == 1;
 	struct redis_naming *n;
 
-	if (!plan.tags || !request->naming || !request->waits)
+	if (!plan.tags || !connection->naming || !request->waits)
 		return;
 	n = bpf_sk_storage_get(&redis_namings, sk, 0, 0);
 	if (!n)
 		return;
 	redis_name_answered(cpu, thread, n, is_its_own ? sent_from(task, bytes) : 0);
-	request->naming = n->state != REDIS_NAME_SETTLED;
+	connection->naming = n->state != REDIS_NAME_SETTLED;
 }
 
 /* Adds the commands in what was read to the connection's request. */
 static __always_inline void redis_take(struct qj_cpu_state *cpu, struct thread_state *thread,
-				       struct redis_connection *request, struct sock *sk,
+				       struct redis_connection *connection, struct sock *sk,
 				       __u64 addr, __u32 bytes)
 {
-	__u32 zero = 0;
-	struct redis_text *text = bpf_map_lookup_elem(&redis_texts, &zero);
+	struct key_text *text = key_text_of_cpu();
 	struct redis_walk walk = {
 	    .cpu = cpu,
 	    .thread = thread,
-	    .connection = request,
-	    .naming = redis_naming_of(cpu, thread, request, sk),
+	    .connection = connection,
+	    .naming = redis_naming_of(cpu, thread, connection, sk),
 	    .text = text,
 	    .addr = addr,
 	    .left = bytes,
@@ -138,38 +73,14 @@ static __always_inline void redis_take(struct qj_cpu_state *cpu, struct thread_s
 	bpf_loop(REDIS_WALK_MAX, redis_step, &walk, 0);
 	if (walk.lost || walk.left) {
 		count_loss(cpu, QJ_LOSS_FRAMING);
-		request->command.at = REDIS_AT_UNKNOWN;
+		connection->command.at = REDIS_AT_UNKNOWN;
 	}
 	if (plan.tags && walk.naming)
-		request->naming = walk.naming->state != REDIS_NAME_SETTLED;
-	request->statement_bytes += bytes;
-	if (request->runs)
-		redis_emit_text(cpu, thread, request, text);
-}
-
-/* The thread's session is that of the request which it still serves, perhaps of another client. */
-static __always_inline void redis_tell_session(struct qj_cpu_state *cpu,
-					       struct thread_state *thread,
-					       const struct redis_connection *connection,
-					       struct sock *sk, __u32 event)
-{
-	thread->socket = (__u64)sk;
-	emit_session_of(cpu, thread, connection->session, event, 0, 0);
-}
-
-/*
- * Whether the `got` bytes that have just been read are the first ones ever of this connection. TCP
- * counts what came; what the server has not read of it yet lies behind copied_seq.
- */
-static __always_inline bool redis_reads_first(const struct sock *sk, __u32 got)
-{
-	const struct tcp_sock *tcp = (const struct tcp_sock *)sk;
-	__u32 unread;
-
-	if (BPF_CORE_READ(sk, sk_protocol) != IPPROTO_TCP)
-		return false;
-	unread = BPF_CORE_READ(tcp, rcv_nxt) - BPF_CORE_READ(tcp, copied_seq);
-	return BPF_CORE_READ(tcp, bytes_received) == (__u64)got + unread;
+		connection->naming = walk.naming->state != REDIS_NAME_SETTLED;
+	connection->request.statement_bytes += bytes;
+	if (connection->request.runs)
+		key_emit_text(cpu, thread, &connection->request, &connection->command.kept, text,
+			      QJ_DIALECT_REDIS);
 }
 
 static __always_inline struct redis_connection *
@@ -182,10 +93,10 @@ redis_connect(struct qj_cpu_state *cpu, struct thread_state *thread, struct sock
 		count_loss(cpu, QJ_LOSS_STATE);
 		return 0;
 	}
-	if (!connection->session) {
-		connection->session = new_id(cpu);
-		redis_tell_session(cpu, thread, connection, sk, QJ_SESSION_MET);
-		if (thread->phase == PHASE_STARTUP || redis_reads_first(sk, got))
+	if (!connection->request.session) {
+		connection->request.session = new_id(cpu);
+		key_emit_session(cpu, thread, &connection->request, sk, QJ_SESSION_MET);
+		if (thread->phase == PHASE_STARTUP || key_reads_first(sk, got))
 			redis_next_command(&connection->command);
 	}
 	return connection;
@@ -202,10 +113,8 @@ static __always_inline bool redis_in_step(struct qj_cpu_state *cpu, struct threa
 	__u8 first = 0;
 
 	bpf_probe_read_user(&first, sizeof(first), (const void *)addr);
-	if (!connection->query && first == REDIS_TLS_HANDSHAKE) {
-		connection->opaque = 1;
-		count_loss(cpu, QJ_LOSS_OPAQUE_SESSION);
-		redis_tell_session(cpu, thread, connection, sk, QJ_SESSION_OPAQUE);
+	if (!connection->request.query && first == REDIS_TLS_HANDSHAKE) {
+		key_opaque(cpu, thread, &connection->request, sk);
 		return true;
 	}
 	if (connection->command.at == REDIS_AT_UNKNOWN && redis_begins(addr, bytes))

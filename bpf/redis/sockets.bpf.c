@@ -25,52 +25,6 @@ static __always_inline bool executes(const struct task_struct *task)
 	return task->pid == task->tgid;
 }
 
-static __always_inline bool is_open(const struct qj_cpu_state *cpu)
-{
-	return cpu->owner_kind == QJ_OWNER_SERVER && !cpu->query;
-}
-
-/* The open stretch belongs to this request: all of it, if nobody has claimed it so far. */
-static __always_inline void redis_claim(struct qj_cpu_state *cpu, struct thread_state *thread,
-					const struct redis_connection *request, __u64 now)
-{
-	check_label(cpu, now);
-	if (!is_open(cpu) && cpu->query != request->query)
-		end_stretch(cpu, now);
-	thread->query = request->query;
-	thread->session = request->session;
-	thread->shape = request->shape;
-	thread->begin_ns = request->begin_ns;
-	cpu->query = request->query;
-	label_query(cpu, thread);
-	cpu->owner_kind = QJ_OWNER_QUERY;
-}
-
-/* From now on the thread works for no request that we know. */
-static __always_inline void redis_release(struct qj_cpu_state *cpu, struct thread_state *thread,
-					  bool closes, __u64 now)
-{
-	thread->query = 0;
-	thread->shape = 0;
-	thread->begin_ns = 0;
-	if (!closes)
-		return;
-	end_stretch(cpu, now);
-	cpu->query = 0;
-	cpu->shape = 0;
-	cpu->owner_kind = QJ_OWNER_SERVER;
-}
-
-/* The client has gone, perhaps without a reply. */
-static __always_inline void redis_left(struct qj_cpu_state *cpu, struct thread_state *thread,
-				       struct redis_connection *connection)
-{
-	if (!connection || !connection->waits || !connection->executions)
-		return;
-	connection->flags |= QJ_QUERY_OPEN;
-	redis_answered(cpu, thread, connection, bpf_ktime_get_ns());
-}
-
 /* An io-thread has read, unexpectedly: what it read is executed where nothing tells us. */
 static __always_inline void redis_unread(struct qj_cpu_state *cpu,
 					 struct redis_connection *connection)
@@ -88,7 +42,7 @@ int BPF_PROG(redis_recv, struct sock *sk, int got, int flags)
 	struct redis_connection *connection;
 	struct qj_cpu_state *cpu;
 	__u64 addr, now;
-	bool owns, behind;
+	bool owns;
 
 	if (!thread || got < 0 || (flags & MSG_PEEK))
 		return 0;
@@ -98,12 +52,12 @@ int BPF_PROG(redis_recv, struct sock *sk, int got, int flags)
 		connection = bpf_sk_storage_get(&redis_connections, sk, 0, 0);
 		if (got)
 			redis_unread(cpu, connection);
-		else
-			redis_left(cpu, thread, connection);
+		else if (connection)
+			key_left(cpu, thread, &connection->request);
 		return 0;
 	}
 	connection = redis_connect(cpu, thread, sk, got);
-	if (!connection || connection->opaque)
+	if (!connection || connection->request.opaque)
 		return 0;
 	addr = received_at(task);
 	now = bpf_ktime_get_ns();
@@ -111,22 +65,17 @@ int BPF_PROG(redis_recv, struct sock *sk, int got, int flags)
 		count_loss(cpu, QJ_LOSS_FRAMING);
 		return 0;
 	}
-	if (connection->opaque)
+	if (connection->request.opaque)
 		return 0;
-	behind = connection->waits && connection->executions; /* more, before the reply has gone */
-	if (behind)
-		redis_answered(cpu, thread, connection, now);
-	if (!connection->waits) {
-		redis_request(cpu, connection, behind, now);
-		thread->redis.unanswered++;
-	}
+	if (key_next_request(cpu, thread, &connection->request, now))
+		thread->redis.turn.unanswered++;
 	if (owns) {
-		redis_claim(cpu, thread, connection, now);
-		thread->redis.sleeps = task->nvcsw;
+		key_claim(cpu, thread, &connection->request, now);
+		thread->redis.turn.sleeps = task->nvcsw;
 	}
 	redis_take(cpu, thread, connection, sk, addr, got);
 	if (owns) {
-		thread->shape = connection->shape;
+		thread->shape = connection->request.shape;
 		label_query(cpu, thread);
 	}
 	return 0;
@@ -149,24 +98,24 @@ int BPF_PROG(redis_send, struct sock *sk, int sent, int flags)
 	if (!thread || sent <= 0)
 		return 0;
 	connection = bpf_sk_storage_get(&redis_connections, sk, 0, 0);
-	if (!connection || !connection->query)
+	if (!connection || !connection->request.query)
 		return 0;
 	cpu = this_cpu();
 	redis_named(cpu, thread, connection, sk, task, sent);
 	now = bpf_ktime_get_ns();
 	if (!executes(task) || !owns_time(thread)) {
 		/* The main thread waits for it, and has no hand in this connection until then. */
-		if (connection->waits)
-			redis_answered(cpu, thread, connection, now);
+		if (connection->request.waits)
+			key_answered(cpu, thread, &connection->request, now);
 		return 0;
 	}
-	if (!thread->query && is_open(cpu))
-		redis_claim(cpu, thread, connection, now);
-	if (connection->waits) {
-		if (thread->redis.unanswered)
-			thread->redis.unanswered--;
-		redis_answered(cpu, thread, connection, now);
+	if (!thread->query && key_is_open(cpu))
+		key_claim(cpu, thread, &connection->request, now);
+	if (connection->request.waits) {
+		if (thread->redis.turn.unanswered)
+			thread->redis.turn.unanswered--;
+		key_answered(cpu, thread, &connection->request, now);
 	}
-	redis_release(cpu, thread, thread->redis.unanswered != 0, now);
+	key_release(cpu, thread, thread->redis.turn.unanswered != 0, now);
 	return 0;
 }

@@ -3,12 +3,12 @@
 #ifndef QJOULE_REDIS_THREAD_H
 #define QJOULE_REDIS_THREAD_H
 
+#include "core/key_turn.h"
 #include "core/thread.h"
 
 struct redis_thread {
 	struct of_query cleared;
-	__u64 sleeps;	  /* how often it had slept when it last read a request */
-	__u32 unanswered; /* requests of this turn of the event loop */
+	struct key_turn turn;
 };
 
 #endif

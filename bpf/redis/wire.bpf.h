@@ -19,7 +19,7 @@ struct redis_walk {
 	struct thread_state *thread;
 	struct redis_connection *connection;
 	struct redis_naming *naming; /* 0: what the connection is called is not asked for */
-	struct redis_text *text;
+	struct key_text *text;
 	__u64 addr;
 	__u32 left;
 	__u8 lost; /* these bytes are no commands */
@@ -34,76 +34,15 @@ static __always_inline void redis_next_command(struct redis_command *c)
 	c->negative = 0;
 }
 
-static __always_inline void redis_put_length(__u8 *to, __u32 length)
-{
-	to[0] = '$';
-	to[1] = '0' + length / 10;
-	to[2] = '0' + length % 10;
-	to[3] = '\r';
-	to[4] = '\n';
-}
-
-static __always_inline void redis_put_end(struct redis_text *text, __u32 at)
-{
-	text->bytes[at_most(at, REDIS_TEXT_BYTES - 2)] = '\r';
-	text->bytes[at_most(at, REDIS_TEXT_BYTES - 2) + 1] = '\n';
-}
-
-/* Appends a command, cut to what its shape is made of; false if there is no room. */
-static __always_inline bool redis_tell(struct redis_text *text, const struct redis_command *c)
-{
-	__u32 used = text->used;
-	__u8 *to;
-
-	if (used > REDIS_TEXT_BYTES - 2 * REDIS_RECORD_MAX)
-		return false;
-	to = &text->bytes[at_most(used, REDIS_TEXT_BYTES - 2 * REDIS_RECORD_MAX)];
-	to[0] = '*';
-	to[1] = c->has_key ? '2' : '1';
-	to[2] = '\r';
-	to[3] = '\n';
-	redis_put_length(to + 4, c->name_bytes);
-	bpf_probe_read_kernel(to + 9, QJ_KEY_NAME_BYTES, c->name);
-	used += 9 + c->name_bytes;
-	redis_put_end(text, used);
-	used += 2;
-	if (c->has_key) {
-		to = &text->bytes[at_most(used, REDIS_TEXT_BYTES - REDIS_RECORD_MAX)];
-		redis_put_length(to, c->key_bytes);
-		bpf_probe_read_kernel(to + 5, QJ_KEY_BYTES, c->key);
-		used += 5 + c->key_bytes;
-		redis_put_end(text, used);
-		used += 2;
-	}
-	text->used = used;
-	return true;
-}
-
-/* A command is whole: adds it to the request. Equal ones in a row are one run of the shape. */
+/* A command is whole: adds it to the request. */
 static __always_inline void redis_command_done(struct redis_walk *walk)
 {
-	struct redis_connection *request = walk->connection;
-	struct redis_command *c = &request->command;
-	__u64 shape;
+	struct redis_connection *connection = walk->connection;
 
-	request->executions++;
 	if (plan.tags && walk->naming)
 		redis_name_command_done(walk->naming);
-	redis_hash(c, &walk->text->pattern);
-	shape = walk->text->pattern.hash;
-	if (request->runs && shape == request->last_shape)
-		return;
-	request->last_shape = shape;
-	if (request->runs == REDIS_RUNS_MAX || (request->runs && !redis_tell(walk->text, c))) {
-		request->flags |= QJ_QUERY_TRUNCATED;
-		return;
-	}
-	request->runs++;
-	if (request->runs == 1)
-		request->shape = shape;
-	else
-		request->shape = qj_key_end(qj_shape_step(request->shape, QJ_KEY_NEXT,
-							  (shape | 1) * qj_key_seeded(plan.seed)));
+	key_command_done(&connection->request, &connection->command.kept, walk->text, 1,
+			 QJ_DIALECT_REDIS);
 }
 
 /* Most commands name nothing, which is known once their own name is. */
@@ -135,22 +74,15 @@ static __always_inline void redis_argument_done(struct redis_walk *walk)
 	redis_next_command(c);
 }
 
-/*
- * Another command begins, in the place of the last one. The first of a request is told only now:
- * most requests have no second, and a shape that has been told before.
- */
+/* Another command begins, in the place of the last one. */
 static __always_inline void redis_overwrite(struct redis_walk *walk)
 {
 	struct redis_command *c = &walk->connection->command;
 
-	if (walk->connection->runs == 1 && !walk->text->used)
-		redis_tell(walk->text, c);
+	key_overwrite(&walk->connection->request, &c->kept, walk->text);
 	if (plan.tags && walk->naming)
 		redis_name_begin(walk->naming);
 	c->index = 0;
-	c->name_bytes = 0;
-	c->key_bytes = 0;
-	c->has_key = 0;
 }
 
 /* A line "*N" or "$LENGTH" is whole. */
@@ -174,7 +106,7 @@ static __always_inline void redis_line_done(struct redis_walk *walk)
 		return;
 	}
 	if (c->index == 1)
-		c->has_key = 1;
+		c->kept.has_key = 1;
 	c->bulk_left = number + 2;
 	c->at = REDIS_AT_BULK;
 }
@@ -226,22 +158,24 @@ static __always_inline void redis_bulk(struct redis_walk *walk)
 
 	if (text > here)
 		text = here;
-	if (c->index == 0 && c->name_bytes < QJ_KEY_NAME_BYTES) {
-		__u64 room = QJ_KEY_NAME_BYTES - c->name_bytes, keep = text < room ? text : room;
+	if (c->index == 0 && c->kept.name_bytes < QJ_KEY_NAME_BYTES) {
+		__u64 room = QJ_KEY_NAME_BYTES - c->kept.name_bytes,
+		      keep = text < room ? text : room;
 
 		keep = at_most(keep, QJ_KEY_NAME_BYTES);
 		if (keep)
-			bpf_probe_read_user(&c->name[c->name_bytes & (QJ_KEY_NAME_BYTES - 1)], keep,
-					    (const void *)walk->addr);
-		c->name_bytes += keep;
-	} else if (c->index == 1 && c->key_bytes < QJ_KEY_BYTES) {
-		__u64 room = QJ_KEY_BYTES - c->key_bytes, keep = text < room ? text : room;
+			bpf_probe_read_user(
+			    &c->kept.name[c->kept.name_bytes & (QJ_KEY_NAME_BYTES - 1)], keep,
+			    (const void *)walk->addr);
+		c->kept.name_bytes += keep;
+	} else if (c->index == 1 && c->kept.key_bytes < QJ_KEY_BYTES) {
+		__u64 room = QJ_KEY_BYTES - c->kept.key_bytes, keep = text < room ? text : room;
 
 		keep = at_most(keep, QJ_KEY_BYTES);
 		if (keep)
-			bpf_probe_read_user(&c->key[c->key_bytes & (QJ_KEY_BYTES - 1)], keep,
-					    (const void *)walk->addr);
-		c->key_bytes += keep;
+			bpf_probe_read_user(&c->kept.key[c->kept.key_bytes & (QJ_KEY_BYTES - 1)],
+					    keep, (const void *)walk->addr);
+		c->kept.key_bytes += keep;
 	}
 	if (plan.tags && walk->naming && c->index && walk->naming->expects != REDIS_EXPECTS_NOTHING)
 		redis_name_part(walk->naming, walk->addr, text);
@@ -265,7 +199,7 @@ static __always_inline void redis_inline(struct redis_walk *walk)
 	redis_taken(walk, result);
 	if (!(result & REDIS_WHOLE))
 		return;
-	if (c->name_bytes)
+	if (c->kept.name_bytes)
 		redis_command_done(walk);
 	redis_next_command(c);
 }

@@ -10,12 +10,12 @@
 #include "redis_wire_host.h"
 #include "../../bpf/core/query.bpf.c"
 #include "../../bpf/core/session.bpf.c"
+#include "../../bpf/core/key_request.bpf.c"
 #include "../../bpf/redis/sockets.bpf.c"
 #include "../../bpf/redis/lines.bpf.c"
 #include "../../bpf/redis/named.bpf.c"
 
 struct redis_connections_map redis_connections;
-struct redis_texts_map redis_texts;
 struct redis_namings_map redis_namings;
 
 static struct sock client;
@@ -23,7 +23,7 @@ static struct pt_regs registers;
 static struct redis_connection connection;
 static struct redis_naming naming;
 static int has_connection, has_naming;
-static struct redis_text request_text;
+static struct key_text request_text;
 static const __u8 *buffer; /* of the present system call */
 static size_t buffer_bytes;
 
@@ -39,7 +39,7 @@ static int readable(const void *from, size_t bytes)
 
 static void *own_map(void *map)
 {
-	return map == &redis_texts ? &request_text : 0;
+	return map == &key_texts ? &request_text : 0;
 }
 
 void *bpf_task_storage_get(void *map, struct task_struct *of, void *value, __u64 flags)
@@ -73,8 +73,9 @@ static void call(unsigned long number, const __u8 *bytes, size_t count)
 	else
 		redis_send(&client, count, 0);
 	buffer_bytes = 0;
-	if (connection.command.name_bytes > QJ_KEY_NAME_BYTES ||
-	    connection.command.key_bytes > QJ_KEY_BYTES || naming.name_bytes > REDIS_CLIENT_LONG)
+	if (connection.command.kept.name_bytes > QJ_KEY_NAME_BYTES ||
+	    connection.command.kept.key_bytes > QJ_KEY_BYTES ||
+	    naming.name_bytes > REDIS_CLIENT_LONG)
 		abort();
 }
 

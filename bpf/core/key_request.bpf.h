@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/*
+ * Requests of key-value protocols: commands of a name and a key, many connections on one thread.
+ *
+ * A *turn* is one pass of a thread through its event loop. What a thread reads tells which request
+ * it works for from then on. A reply ends the request that it answers. Between a sleep and the next
+ * read the thread works for no request.
+ *
+ * A request is all commands of one read: nothing on the socket separates their shares.
+ */
+#ifndef QJOULE_KEY_REQUEST_BPF_H
+#define QJOULE_KEY_REQUEST_BPF_H
+
+#include "query.bpf.h"
+#include "statement.bpf.h"
+#include "key_shape.h"
+
+#define KEY_TEXT_BYTES 1024
+#define KEY_RECORD_MAX 128 /* a command in a text: headers, name, key */
+#define KEY_RUNS_MAX   8   /* different commands of one request that are sent */
+
+/* What is kept of a command: its shape is made of this. */
+struct key_command {
+	__u8 name_bytes;
+	__u8 key_bytes;
+	__u8 has_key;
+	__u8 reserved[5];
+	/* Twice as long as what is kept, so that a piece fits wherever it begins. */
+	__u8 name[2 * QJ_KEY_NAME_BYTES];
+	__u8 key[2 * QJ_KEY_BYTES];
+};
+
+enum key_waits {
+	KEY_WAITS_NOT = 0,
+	KEY_WAITS,	  /* for the reply to its last request, which comes next ... */
+	KEY_WAITS_BEHIND, /* ... or after replies to earlier ones */
+};
+
+/* The last request of a connection: stored with its socket. */
+struct key_request {
+	__u64 session;
+	__u64 query; /* 0 before the first */
+	__u64 begin_ns;
+	__u64 shape;
+	__u64 last_shape; /* of the last command */
+	__u32 executions;
+	__u32 flags;
+	__u32 statement_bytes;
+	__u8 waits;  /* enum key_waits */
+	__u8 runs;   /* runs of equal commands */
+	__u8 opaque; /* encrypted: nothing to see on this socket */
+	__u8 reserved;
+};
+
+/* The text of the request that is being read: its different commands, as RESP arrays. */
+struct key_text {
+	struct qj_key_pattern pattern; /* scratch */
+	__u32 used;
+	__u32 reserved;
+	__u8 bytes[KEY_TEXT_BYTES];
+};
+
+struct key_texts_map {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct key_text);
+};
+extern struct key_texts_map key_texts SEC(".maps");
+
+/*
+ * In key_request.bpf.c, a function of its own: the verifier looks at it once. Leaves the hash of a
+ * command's name and its key's pattern in p->hash, and returns 0.
+ */
+extern int key_hash(struct key_command *c, struct qj_key_pattern *p, __u32 dialect);
+
+static __always_inline struct key_text *key_text_of_cpu(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&key_texts, &zero);
+}
+
+static __always_inline bool key_is_open(const struct qj_cpu_state *cpu)
+{
+	return cpu->owner_kind == QJ_OWNER_SERVER && !cpu->query;
+}
+
+/* The open slice belongs to this request: all of it, if nobody has claimed it so far. */
+static __always_inline void key_claim(struct qj_cpu_state *cpu, struct thread_state *thread,
+				      const struct key_request *request, __u64 now)
+{
+	check_label(cpu, now);
+	if (!key_is_open(cpu) && cpu->query != request->query)
+		end_stretch(cpu, now);
+	thread->query = request->query;
+	thread->session = request->session;
+	thread->shape = request->shape;
+	thread->begin_ns = request->begin_ns;
+	cpu->query = request->query;
+	label_query(cpu, thread);
+	cpu->owner_kind = QJ_OWNER_QUERY;
+}
+
+/* The thread works for no known request from here on; `closes`: the open slice ends here. */
+static __always_inline void key_release(struct qj_cpu_state *cpu, struct thread_state *thread,
+					bool closes, __u64 now)
+{
+	thread->query = 0;
+	thread->shape = 0;
+	thread->begin_ns = 0;
+	if (!closes)
+		return;
+	end_stretch(cpu, now);
+	cpu->query = 0;
+	cpu->shape = 0;
+	cpu->owner_kind = QJ_OWNER_SERVER;
+}
+
+/* Sends the record of a request that was answered, or that the next one follows. */
+static __always_inline void key_answered(struct qj_cpu_state *cpu, struct thread_state *thread,
+					 struct key_request *request, __u64 now)
+{
+	__u64 query = thread->query, begin_ns = thread->begin_ns, shape = thread->shape;
+	__u64 session = thread->session;
+
+	thread->query = request->query;
+	thread->begin_ns = request->begin_ns;
+	thread->session = request->session;
+	thread->shape = request->shape;
+	thread->executions = request->executions;
+	thread->flags = request->flags;
+	thread->statement_bytes = request->statement_bytes;
+	thread->command = QJ_COMMAND_QUERY;
+	if (request->runs > 1)
+		thread->flags |= QJ_QUERY_PIPELINED;
+	query_end(cpu, thread, now);
+	request->waits = KEY_WAITS_NOT;
+	thread->query = query;
+	thread->begin_ns = begin_ns;
+	thread->shape = shape;
+	thread->session = session;
+}
+
+/* The client has gone, perhaps without a reply. */
+static __always_inline void key_left(struct qj_cpu_state *cpu, struct thread_state *thread,
+				     struct key_request *request)
+{
+	if (!request->waits || !request->executions)
+		return;
+	request->flags |= QJ_QUERY_OPEN;
+	key_answered(cpu, thread, request, bpf_ktime_get_ns());
+}
+
+/*
+ * Bytes were read: they belong to the request that waits for its reply only if none of its
+ * commands is whole; else that one ends here. Returns whether a new request begins.
+ */
+static __always_inline bool key_next_request(struct qj_cpu_state *cpu, struct thread_state *thread,
+					     struct key_request *request, __u64 now)
+{
+	bool behind = request->waits && request->executions;
+
+	if (behind)
+		key_answered(cpu, thread, request, now);
+	if (request->waits)
+		return false;
+	request->query = new_id(cpu);
+	request->begin_ns = now;
+	request->shape = 0;
+	request->last_shape = 0;
+	request->executions = 0;
+	request->flags = 0;
+	request->statement_bytes = 0;
+	request->runs = 0;
+	request->waits = behind ? KEY_WAITS_BEHIND : KEY_WAITS;
+	return true;
+}
+
+static __always_inline void key_put_length(__u8 *to, __u32 length)
+{
+	to[0] = '$';
+	to[1] = '0' + length / 10;
+	to[2] = '0' + length % 10;
+	to[3] = '\r';
+	to[4] = '\n';
+}
+
+static __always_inline void key_put_end(struct key_text *text, __u32 at)
+{
+	text->bytes[at_most(at, KEY_TEXT_BYTES - 2)] = '\r';
+	text->bytes[at_most(at, KEY_TEXT_BYTES - 2) + 1] = '\n';
+}
+
+/* Appends a command, cut to what its shape is made of; false if there is no room. */
+static __always_inline bool key_append(struct key_text *text, const struct key_command *c)
+{
+	__u32 used = text->used;
+	__u8 *to;
+
+	if (used > KEY_TEXT_BYTES - 2 * KEY_RECORD_MAX)
+		return false;
+	to = &text->bytes[at_most(used, KEY_TEXT_BYTES - 2 * KEY_RECORD_MAX)];
+	to[0] = '*';
+	to[1] = c->has_key ? '2' : '1';
+	to[2] = '\r';
+	to[3] = '\n';
+	key_put_length(to + 4, c->name_bytes);
+	bpf_probe_read_kernel(to + 9, QJ_KEY_NAME_BYTES, c->name);
+	used += 9 + c->name_bytes;
+	key_put_end(text, used);
+	used += 2;
+	if (c->has_key) {
+		to = &text->bytes[at_most(used, KEY_TEXT_BYTES - KEY_RECORD_MAX)];
+		key_put_length(to, c->key_bytes);
+		bpf_probe_read_kernel(to + 5, QJ_KEY_BYTES, c->key);
+		used += 5 + c->key_bytes;
+		key_put_end(text, used);
+		used += 2;
+	}
+	text->used = used;
+	return true;
+}
+
+/* Adds a whole command to the request's shape. Equal ones in a row are one run. */
+static __always_inline void key_command_done(struct key_request *request, struct key_command *c,
+					     struct key_text *text, __u32 executions, __u32 dialect)
+{
+	__u64 shape;
+
+	request->executions += executions;
+	key_hash(c, &text->pattern, dialect);
+	shape = text->pattern.hash;
+	if (request->runs && shape == request->last_shape)
+		return;
+	request->last_shape = shape;
+	if (request->runs == KEY_RUNS_MAX || (request->runs && !key_append(text, c))) {
+		request->flags |= QJ_QUERY_TRUNCATED;
+		return;
+	}
+	request->runs++;
+	if (request->runs == 1)
+		request->shape = shape;
+	else
+		request->shape = qj_key_end(qj_shape_step(request->shape, QJ_KEY_NEXT,
+							  (shape | 1) * qj_key_seeded(plan.seed)));
+}
+
+/*
+ * Another command takes the last one's place. The first of a request is added to the text only
+ * here: most requests have no second one, and a shape whose text is known.
+ */
+static __always_inline void key_overwrite(const struct key_request *request, struct key_command *c,
+					  struct key_text *text)
+{
+	if (request->runs == 1 && !text->used)
+		key_append(text, c);
+	c->name_bytes = 0;
+	c->key_bytes = 0;
+	c->has_key = 0;
+}
+
+/* Sends the text of the request's shape, if it is not known. */
+static __always_inline void key_emit_text(struct qj_cpu_state *cpu, struct thread_state *thread,
+					  const struct key_request *request,
+					  const struct key_command *c, struct key_text *text,
+					  __u8 dialect)
+{
+	static const __u8 yes = 1;
+	__u64 shape = request->shape;
+	struct qj_ring_text *r;
+	__u32 bytes;
+
+	if (!shape || bpf_map_lookup_elem(&seen, &shape))
+		return;
+	if (!text->used)
+		key_append(text, c);
+	bytes = at_most(text->used, KEY_TEXT_BYTES);
+	r = reserve(sizeof(*r));
+	if (!r) {
+		count_loss(cpu, QJ_LOSS_TEXT);
+		return;
+	}
+	bpf_probe_read_kernel(r->bytes, KEY_TEXT_BYTES, text->bytes);
+	fill_text(r, shape, bytes, bytes + (request->flags & QJ_QUERY_TRUNCATED ? 1 : 0),
+		  thread->server, dialect);
+	submit(r);
+	bpf_map_update_elem(&seen, &shape, &yes, BPF_ANY);
+}
+
+/* Reports the connection's session; the thread may still serve another client's request. */
+static __always_inline void key_emit_session(struct qj_cpu_state *cpu, struct thread_state *thread,
+					     const struct key_request *request, struct sock *sk,
+					     __u32 event)
+{
+	thread->socket = (__u64)sk;
+	emit_session_of(cpu, thread, request->session, event, 0, 0);
+}
+
+static __always_inline void key_opaque(struct qj_cpu_state *cpu, struct thread_state *thread,
+				       struct key_request *request, struct sock *sk)
+{
+	request->opaque = 1;
+	count_loss(cpu, QJ_LOSS_OPAQUE_SESSION);
+	key_emit_session(cpu, thread, request, sk, QJ_SESSION_OPAQUE);
+}
+
+/*
+ * Whether the `got` bytes that have just been read are the first ones ever of this connection. TCP
+ * counts what came; what the server has not read of it yet lies behind copied_seq.
+ */
+static __always_inline bool key_reads_first(const struct sock *sk, __u32 got)
+{
+	const struct tcp_sock *tcp = (const struct tcp_sock *)sk;
+	__u32 unread;
+
+	if (BPF_CORE_READ(sk, sk_protocol) != IPPROTO_TCP)
+		return false;
+	unread = BPF_CORE_READ(tcp, rcv_nxt) - BPF_CORE_READ(tcp, copied_seq);
+	return BPF_CORE_READ(tcp, bytes_received) == (__u64)got + unread;
+}
+
+#endif

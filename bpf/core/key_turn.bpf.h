@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* The end of a thread's turn: see key_request.bpf.h. */
+#ifndef QJOULE_KEY_TURN_BPF_H
+#define QJOULE_KEY_TURN_BPF_H
+
+#include "state.bpf.h"
+
+/*
+ * A thread does not sleep while it executes commands. If it has slept, what it last read is done,
+ * or blocks and will be woken by others.
+ */
+static __always_inline void key_forget_if_slept(struct thread_state *thread, struct key_turn *turn,
+						struct task_struct *task)
+{
+	if (turn->sleeps == task->nvcsw)
+		return;
+	turn->sleeps = task->nvcsw;
+	turn->unanswered = 0;
+	thread->query = 0;
+	thread->shape = 0;
+	thread->begin_ns = 0;
+}
+
+#endif
