@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from host_library import compiled
 from qjoule.contract import Dialect
-from qjoule.servers.redis.dialect import KEY_BYTES, NAME_BYTES, key_pattern, redis_shape
+from qjoule.servers.redis.dialect import redis_shape
 from qjoule.servers.shapes import fingerprint
+from qjoule.shapes.keys import KEY_BYTES, NAME_BYTES, key_pattern
 
 _PARTS = st.sampled_from(
     [

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from qjoule.contract import Dialect
-from qjoule.servers.redis.dialect import command_shape, key_pattern, redis_shape
+from qjoule.servers.redis.dialect import command_shape, redis_shape
 from qjoule.servers.shapes import fingerprint, summary
+from qjoule.shapes.keys import key_pattern
 
 
 @pytest.mark.parametrize(
