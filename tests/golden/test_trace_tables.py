@@ -23,7 +23,7 @@ from qjoule.contract import (
     TaskEvent,
 )
 from qjoule.stream.blocks import Stream
-from qjoule.stream.ingest import record
+from qjoule.stream.recording import record
 from qjoule.trace import Meta, Trace
 from qjoule.trace.meta import Server
 from qjoule.trace.schema import TABLES

@@ -14,20 +14,18 @@ import pytest
 import fake_tracer
 from qjoule.engine.attribute import attribute
 from qjoule.live.source import StreamSource
-from qjoule.live.stream_session import LiveMeta
 from qjoule.model.calibrated import UNCALIBRATED, Calibrated
 from qjoule.model.coefficients import Coefficients, PowerInterval
 from qjoule.model.result import Attribution, Row
 from qjoule.snapshots import Controls
 from qjoule.stream.blocks import Stream
-from qjoule.stream.ingest import record
+from qjoule.stream.recording import record
 from qjoule.trace.meta import Meta, Server
 from qjoule.trace.reader import Trace
 from qjoule.trace.writer import TraceWriter
 from two_packages import IDLE_W, LAG_NS, SERVER, SMT, TwoPackages
 
 SERVERS = (Server(SERVER, "shop-db", "mysql", rung="symbol"),)
-LIVE_META = LiveMeta(servers={SERVER: "shop-db"}, rungs={"shop-db": "symbol"})
 PACKAGES = [(package, "package") for package in (0, 1)]
 #: What a calibration knows of the machine where nothing is shared.
 KNOWN = Calibrated(
@@ -57,9 +55,9 @@ def live(
     """The live view's total at the end of the stream."""
     fingerprint = fake_tracer.fingerprint
     source = StreamSource(
-        io.BytesIO(stream),
+        Stream(io.BytesIO(stream)),
         fingerprint,
-        LIVE_META,
+        Meta(servers=SERVERS),
         choose=lambda _meta: calibrated,
     )
     return list(source.snapshots(Controls(interval_s)))[-1].total

@@ -19,7 +19,8 @@ from qjoule.errors import QjouleError
 from qjoule.servers.decoding import decoding_of
 from qjoule.servers.startup import MAX_NAME_BYTES
 from qjoule.stream.blocks import Stream
-from qjoule.stream.ingest import Ingest, Tables, record
+from qjoule.stream.ingest import Ingest, Tables
+from qjoule.stream.recording import record
 from qjoule.trace import Trace
 from qjoule.trace.schema import TABLES
 from qjoule.trace.writer import TraceWriter

@@ -14,7 +14,7 @@ from qjoule.errors import UsageError
 from qjoule.live.replay import ReplaySource
 from qjoule.snapshots import Controls, Snapshot
 from qjoule.stream.blocks import Stream
-from qjoule.stream.ingest import record
+from qjoule.stream.recording import record
 from qjoule.trace.meta import Meta
 from qjoule.trace.reader import Trace
 from qjoule.trace.writer import TraceWriter

@@ -20,7 +20,7 @@ from qjoule.model.result import PARTS
 from qjoule.report.gather import BY, Gathered, gather
 from qjoule.reporters.json_report import to_json
 from qjoule.stream.blocks import Stream
-from qjoule.stream.ingest import record
+from qjoule.stream.recording import record
 from qjoule.trace.meta import Cpu, Meta, Server
 from qjoule.trace.reader import Trace
 from qjoule.trace.writer import TraceWriter

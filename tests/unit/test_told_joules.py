@@ -28,7 +28,7 @@ from qjoule.reporters.missing import lost
 from qjoule.reporters.table import render
 from qjoule.snapshots import Controls
 from qjoule.stream.blocks import Stream
-from qjoule.stream.ingest import record
+from qjoule.stream.recording import record
 from qjoule.tags.told import Call
 from qjoule.trace.meta import Meta, Server
 from qjoule.trace.reader import Trace

@@ -19,7 +19,7 @@ from qjoule.errors import QjouleError
 from qjoule.reporters.live_export import export
 from qjoule.reporters.live_state import ViewState
 from qjoule.stream.blocks import Stream
-from qjoule.stream.ingest import record
+from qjoule.stream.recording import record
 from qjoule.trace.meta import Meta
 from qjoule.trace.writer import TraceWriter
 

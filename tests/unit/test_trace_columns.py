@@ -19,7 +19,7 @@ import sys
 from qjoule.servers.shapes import fingerprint
 from qjoule.tags.tagging import TagSource
 from qjoule.trace.arrow import leave_pandas_out
-from qjoule.stream.ingest import record
+from qjoule.stream.recording import record
 from qjoule.stream.blocks import Stream
 from qjoule.trace.writer import TraceWriter
 from pathlib import Path

@@ -15,7 +15,7 @@ import fake_tracer as ft
 from qjoule.contract import Block
 from qjoule.errors import QjouleError
 from qjoule.stream.blocks import Stream
-from qjoule.stream.ingest import record
+from qjoule.stream.recording import record
 from qjoule.trace import Meta, Trace
 from qjoule.trace.arrow import pq
 from qjoule.trace.schema import FORMAT_VERSION, MORE, TABLES, VERSION_KEY

@@ -21,7 +21,8 @@ import pytest
 import fake_tracer as ft
 from qjoule.errors import QjouleError
 from qjoule.stream.blocks import Stream
-from qjoule.stream.ingest import Ingest, record
+from qjoule.stream.ingest import Ingest
+from qjoule.stream.recording import record
 from qjoule.trace import Meta, Trace
 from qjoule.trace import compact as compaction
 from qjoule.trace.meta import Server
@@ -168,7 +169,8 @@ def test_a_merge_cut_before_the_old_parts_go_doubles_nothing(
 WRITER = """
 import sys, fake_tracer as ft
 from qjoule.stream.blocks import Stream
-from qjoule.stream.ingest import Ingest, record
+from qjoule.stream.ingest import Ingest
+from qjoule.stream.recording import record
 from qjoule.trace.writer import TraceWriter
 record(Stream(0), TraceWriter(sys.argv[1]), ft.fingerprint)
 """

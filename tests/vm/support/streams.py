@@ -13,7 +13,7 @@ import numpy as np
 from qjoule.contract import RECORDS, Block
 from qjoule.servers.shapes import fingerprint
 from qjoule.stream.blocks import Frame, Stream
-from qjoule.stream.ingest import record
+from qjoule.stream.recording import record
 from qjoule.trace import Meta, Trace
 from qjoule.trace.writer import TraceWriter
 from vm.support.machine import Run

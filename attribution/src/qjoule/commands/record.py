@@ -28,7 +28,7 @@ from qjoule.session.targets import Targets, find_targets
 from qjoule.session.tracer import Settings, Tracer
 from qjoule.session.tracing import Applications, Tracing, tracing
 from qjoule.session.wanted import Wanted
-from qjoule.stream.ingest import record
+from qjoule.stream.recording import record
 from qjoule.tags.tagging import TagSource
 from qjoule.trace.arrow import leave_pandas_out
 from qjoule.trace.durable import write_whole

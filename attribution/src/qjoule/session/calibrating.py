@@ -13,7 +13,7 @@ from qjoule.machine.load import BusyWatch, Step, running
 from qjoule.model.fit.calibration import Phase
 from qjoule.servers.shapes import fingerprint
 from qjoule.session.tracing import Tracing
-from qjoule.stream.ingest import record
+from qjoule.stream.recording import record
 from qjoule.trace.meta import Meta
 from qjoule.trace.writer import TraceWriter
 

@@ -1,16 +1,11 @@
 """The tracer's stream to tables, batch by batch, driven by the time in the stream alone.
 
-    writer = TraceWriter(directory)
-    meta = record(Stream(fd), writer, fingerprint, Meta(host=..., servers=...))
-
 The same blocks give the same tables in the same batches, however they are read from the pipe.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
 
@@ -21,7 +16,7 @@ from qjoule.contract import Block, QueryFlag, Rung
 from qjoule.servers.decoding import TAG_READERS
 from qjoule.stream import rows
 from qjoule.stream.announced import Announced
-from qjoule.stream.blocks import Frame, Stream
+from qjoule.stream.blocks import Frame
 from qjoule.stream.losses import Losses, known_causes
 from qjoule.stream.owners import Owners
 from qjoule.stream.pending import Pending, chosen
@@ -33,7 +28,6 @@ from qjoule.trace.columns import Array, looked_up
 from qjoule.trace.meta import Meta
 from qjoule.trace.schema import INVALID_CAUSE, TAGS_CAUSE, UNVERIFIED_CAUSE
 from qjoule.trace.told import CallShapes, Told, call_rows
-from qjoule.trace.writer import TraceWriter
 
 #: The shorter, the less is lost in a crash; but a batch of few records takes 10 ms of CPU time too.
 BATCH_NS = 2_000_000_000
@@ -340,50 +334,3 @@ class Ingest:
             return records
         self._invalid += int(records.size - np.count_nonzero(valid))
         return chosen(records, valid)
-
-
-def record(
-    stream: Stream,
-    writer: TraceWriter,
-    fingerprint: Fingerprint,
-    meta: Meta | None = None,
-    *,
-    annotate: Callable[[Meta], Meta] = lambda meta: meta,
-    max_shapes: int = MAX_SHAPES,
-    tagging: Tagging | None = None,
-    client_tags: bool = False,
-) -> Meta:
-    """Writes a whole stream as a trace and returns its meta.
-
-    `annotate` is asked whenever meta.json is written, the last time at the end, so that the
-    caller can add what it learnt meanwhile (servers that started later).
-
-    The trace is complete if the stream came to its end block and nothing failed. Raises
-    `QjouleError` for a damaged stream or a disk that is full; what came before is kept.
-    """
-    ingest = Ingest(
-        writer.write,
-        fingerprint,
-        meta,
-        max_shapes=max_shapes,
-        tagging=tagging,
-        client_tags=client_tags,
-    )
-    announced = None
-    try:
-        for frame in stream:
-            if announced is not ingest.meta and frame.kind not in (Block.CPU, Block.DOMAIN):
-                announced = ingest.meta
-                writer.write_meta(annotate(announced))
-            ingest.add(frame)
-    except BaseException as error:
-        with suppress(Exception):  # the first error is the one to tell
-            last = ingest.finish(complete=False, stopped=str(error) or repr(error))
-            writer.close(annotate(last))
-        raise
-    stopped = stream.ended_early or _stop_reason(stream.stop_errno)
-    return writer.close(annotate(ingest.finish(complete=stopped is None, stopped=stopped)))
-
-
-def _stop_reason(errno: int | None) -> str | None:
-    return f"the tracer stopped: {os.strerror(errno)}" if errno else None

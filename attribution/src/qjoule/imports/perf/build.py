@@ -14,7 +14,7 @@ from qjoule.imports.perf.servers import PROBED, Imported, servers_of
 from qjoule.imports.perf.stream import PerfStream, Sources
 from qjoule.machine.power_table import estimate_curve
 from qjoule.servers.shapes import fingerprint
-from qjoule.stream.ingest import record
+from qjoule.stream.recording import record
 from qjoule.trace.meta import Cpu, Meta
 from qjoule.trace.meta import Imported as ImportedFrom
 from qjoule.trace.writer import TraceWriter

@@ -1,4 +1,4 @@
-"""Perf's records as the blocks of a tracer: what `stream.ingest.record` writes traces from."""
+"""Perf's records as the blocks of a tracer: what `stream.recording.record` writes traces from."""
 
 from __future__ import annotations
 

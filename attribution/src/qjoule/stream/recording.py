@@ -1,0 +1,67 @@
+"""A whole stream as a trace on disk.
+
+    writer = TraceWriter(directory)
+    meta = record(Stream(fd), writer, fingerprint, Meta(host=..., servers=...))
+
+The stream may be the tracer's, or one that was made of perf's records.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+
+from qjoule.contract import Block
+from qjoule.stream.blocks import Stream
+from qjoule.stream.ingest import Ingest, Tagging
+from qjoule.stream.statements import MAX_SHAPES, Fingerprint
+from qjoule.trace.meta import Meta
+from qjoule.trace.writer import TraceWriter
+
+
+def record(
+    stream: Stream,
+    writer: TraceWriter,
+    fingerprint: Fingerprint,
+    meta: Meta | None = None,
+    *,
+    annotate: Callable[[Meta], Meta] = lambda meta: meta,
+    max_shapes: int = MAX_SHAPES,
+    tagging: Tagging | None = None,
+    client_tags: bool = False,
+) -> Meta:
+    """Writes a whole stream as a trace and returns its meta.
+
+    `annotate` is asked whenever meta.json is written, the last time at the end, so that the
+    caller can add what it learnt meanwhile (servers that started later).
+
+    The trace is complete if the stream came to its end block and nothing failed. Raises
+    `QjouleError` for a damaged stream or a disk that is full; what came before is kept.
+    """
+    ingest = Ingest(
+        writer.write,
+        fingerprint,
+        meta,
+        max_shapes=max_shapes,
+        tagging=tagging,
+        client_tags=client_tags,
+    )
+    announced = None
+    try:
+        for frame in stream:
+            if announced is not ingest.meta and frame.kind not in (Block.CPU, Block.DOMAIN):
+                announced = ingest.meta
+                writer.write_meta(annotate(announced))
+            ingest.add(frame)
+    except BaseException as error:
+        with suppress(Exception):  # the first error is the one to tell
+            last = ingest.finish(complete=False, stopped=str(error) or repr(error))
+            writer.close(annotate(last))
+        raise
+    stopped = stream.ended_early or _stop_reason(stream.stop_errno)
+    return writer.close(annotate(ingest.finish(complete=stopped is None, stopped=stopped)))
+
+
+def _stop_reason(errno: int | None) -> str | None:
+    return f"the tracer stopped: {os.strerror(errno)}" if errno else None
