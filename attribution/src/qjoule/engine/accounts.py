@@ -9,7 +9,7 @@ from qjoule.engine.requests import RecordedRequests
 from qjoule.model.account import Account, Closed
 from qjoule.model.arrays import Segments, WindowBatch
 from qjoule.model.coefficients import Coefficients, IdlePolicy, PowerInterval
-from qjoule.model.counters import UPDATE_PERIOD_NS, Series
+from qjoule.model.counters import SLOW_NS, UPDATE_PERIOD_NS, Series
 from qjoule.model.fit.rows import ClassOf, itself
 from qjoule.model.ledger import Ledger
 from qjoule.model.span_sums import Roles
@@ -116,7 +116,10 @@ def update_period_ns(meta: Meta) -> int:
     """
     if meta.energy.source == "estimated":
         return 0
-    return max((one.period_ns for one in meta.domains if one.period_ns), default=UPDATE_PERIOD_NS)
+    said = [one.period_ns for one in meta.domains if one.period_ns]
+    fast = [period_ns for period_ns in said if period_ns <= SLOW_NS]
+    # Slow ones have windows of their own, which end where they move.
+    return max(fast, default=0 if said else UPDATE_PERIOD_NS)
 
 
 def lag_ns(meta: Meta) -> int:

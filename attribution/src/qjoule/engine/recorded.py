@@ -15,6 +15,7 @@ from qjoule.engine.query_groups import QueryGroups
 from qjoule.model.arrays import Machine, Segments
 from qjoule.model.counters import (
     I64,
+    Cause,
     Readings,
     Series,
     WindowEnergy,
@@ -24,6 +25,7 @@ from qjoule.model.counters import (
 from qjoule.model.labels import BY_THREAD
 from qjoule.model.ledger import Ledger
 from qjoule.model.result import TraceInfo
+from qjoule.model.slow import add_slow
 from qjoule.model.windows import SegmentWindows
 from qjoule.trace.arrow import pc
 from qjoule.trace.meta import Meta
@@ -39,22 +41,26 @@ def energy_windows(
 ) -> WindowEnergy:
     """Windows of [`begin_ns`, `end_ns`], bounded by when the energy that was read was drawn.
 
-    Regular ones that hold only time if there is no counter at all.
+    Regular ones if no counter bounds any; without a counter at all they hold only time.
     """
     energy = window_energy(readings, series, begin_ns, end_ns)
-    if series or end_ns <= begin_ns:
+    if not all(one.has_own_clock for one in series) or end_ns <= begin_ns:
+        add_slow(energy, readings)
         return as_counted(energy, lag_ns(meta))
     length = max(end_ns - begin_ns, 1)
     step = max(meta.window_ns or DEFAULT_WINDOW_NS, length // _MAX_WINDOWS, 1)
     bounds = np.append(np.arange(begin_ns, end_ns, step), end_ns)
-    shape = (0, len(bounds) - 1)
-    nothing = np.zeros(shape, np.int64)
-    return WindowEnergy((), bounds, nothing, np.zeros(shape, np.uint8), nothing)
+    shape = (len(series), len(bounds) - 1)
+    cause = np.full(shape, Cause.MISSING, np.uint8)
+    nothing, unsure = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+    energy = WindowEnergy(tuple(series), bounds, nothing, cause, unsure)
+    add_slow(energy, readings)
+    return energy
 
 
 def windows(trace: Trace) -> WindowEnergy:
     """The trace's windows; without any energy reading, regular ones that hold only time."""
-    found, series = tables.readings(trace.table("energy"))
+    found, series = tables.readings(trace.table("energy"), trace.meta.domains)
     begin_ns, end_ns = max(trace.begin_ns, -_FAR_NS), min(trace.end_ns, _FAR_NS)
     return energy_windows(trace.meta, found, series, begin_ns, end_ns)
 

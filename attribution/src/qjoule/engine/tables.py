@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,15 +12,22 @@ import pyarrow as pa
 from qjoule.model.arrays import COUNTERS, LostTime, Machine
 from qjoule.model.counters import I64, Bool, Readings, Series
 from qjoule.trace.arrow import pc
+from qjoule.trace.meta import DomainInfo
 
 _CPUS = 2**16  #: as wide as a segment's `cpu`
 _MOST_LOST_NS = 2**53  #: 104 days: more is no sum of lost time, and floats hold no more exactly
 COUNTER_COLUMNS = ("cycles", "instructions", "llc_misses")
+POWER = "power"  #: kind of a domain that is made of readings of power
 SHARE_COLUMN = "counted"  #: share of a segment in which its counters counted
 
 
-def readings(energy: pa.Table) -> tuple[Readings, tuple[Series, ...]]:
-    """The `energy` table as readings and the counters they are of, by (package, domain)."""
+def readings(
+    energy: pa.Table, domains: Sequence[DomainInfo] = ()
+) -> tuple[Readings, tuple[Series, ...]]:
+    """The `energy` table as readings and the counters they are of, by (package, domain).
+
+    `domains`: of meta.json, for how often counters move.
+    """
     domain = energy.column("domain").cast(pa.string()).to_pylist()
     keys = list(
         zip(
@@ -34,7 +41,11 @@ def readings(energy: pa.Table) -> tuple[Readings, tuple[Series, ...]]:
     # repr makes units sortable that are not numbers (NaN equals nothing, not even itself).
     plain = [(package, name, repr(unit), size) for package, name, unit, size in keys]
     numbers = {key: i for i, key in enumerate(sorted(set(plain)))}
-    series = tuple(Series(p, name, float(unit), size) for p, name, unit, size in numbers)
+    how = {(one.package, one.name): (one.period_ns or 0, one.kind == POWER) for one in domains}
+    series = tuple(
+        Series(p, name, float(unit), size, *how.get((p, name), (0, False)))
+        for p, name, unit, size in numbers
+    )
     raw = energy.column("raw")
     ok = pc.and_(raw.is_valid(), pc.equal(energy.column("status"), 0))
     return (

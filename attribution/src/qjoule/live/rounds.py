@@ -11,6 +11,7 @@ import numpy.typing as npt
 from qjoule.contract import AGGREGATE, ENERGY
 from qjoule.model.arrays import Machine
 from qjoule.model.counters import I64, Readings, Series, WindowEnergy, window_energy
+from qjoule.model.slow import Standing, add_slow
 
 Records = npt.NDArray[np.void]
 
@@ -49,6 +50,7 @@ class Rounds:
         self._calls: list[Records] = []
         self._taken_ns = begin_ns  #: windows up to here have been handed out
         self._off_ns = 0  #: how far the sums' end was from where it should be, there
+        self._standings: dict[int, Standing] = {}  #: of slow counters, by number of series
         self._new_loss: list[tuple[int, int, int]] = []  #: (t_ns, cpu, lost since)
         self._packages = dict(
             zip(machine.cpu_ids.tolist(), machine.cpu_package.tolist(), strict=True)
@@ -113,6 +115,7 @@ class Rounds:
             series=np.array([self._number[d] for d in taken["domain"].tolist()], np.int64),
         )
         energy = window_energy(found, self.series, begin_ns)
+        add_slow(energy, found, self._standings)
         return self._as_summed(energy, begin_ns is None, everything)
 
     def _as_summed(self, energy: WindowEnergy, goes_on: bool, ends: bool) -> WindowEnergy:

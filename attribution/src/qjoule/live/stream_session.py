@@ -83,7 +83,10 @@ class StreamSession:
         self._machine = tables.machine(cpus, np.zeros(0, np.int64))
         self._calibrated = choose(meta)
         series = {
-            number: Series(domain.package, domain.name, domain.unit_j, domain.range or 0)
+            number: Series(
+                *(domain.package, domain.name, domain.unit_j, domain.range or 0),
+                *(domain.period_ns or 0, domain.kind == tables.POWER),
+            )
             for number, domain in announced.domains.items()
         }
         self._rounds = Rounds(series, self._machine, self._begin_ns, lag_ns(self._meta))

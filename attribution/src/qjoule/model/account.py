@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from qjoule.model.arrays import Entries, Requests, WindowBatch
+from qjoule.model.coarse import ends
 from qjoule.model.coefficients import Coefficients, IdlePolicy
 from qjoule.model.counters import I64, UPDATE_PERIOD_NS, Series
 from qjoule.model.fit.learner import Learner
@@ -20,6 +21,7 @@ from qjoule.model.fit.rows import ClassOf, itself
 from qjoule.model.ledger import Ledger
 from qjoule.model.power_model import PowerModel
 from qjoule.model.renumbering import Renumbering
+from qjoule.model.slow import slow_of
 from qjoule.model.span_sums import Roles, SpanSums
 from qjoule.model.split import Split
 
@@ -91,6 +93,7 @@ class Account:
         self._targets: dict[int, int] = {}
         self._empty = Ledger(series, packages, coefficients, idle, period_ns, self._class)
         self._refit = refit and bool(series)
+        self._slow = slow_of(series)
         self._learner = Learner(series, packages, coefficients, period_ns, self._class)
         self._closed = self._new()
         self._open: list[WindowBatch] = []
@@ -100,7 +103,7 @@ class Account:
 
     def add(self, batch: WindowBatch) -> None:
         """Adds consecutive windows; closes the blocks that they fill."""
-        if not self._refit:
+        if not self._refit and not self._slow:
             self._told(batch, self._closed.add(batch))
             return
         at = 0
@@ -196,12 +199,14 @@ class Account:
         )
         ns = ns + self._open_ns
         last = len(batch.entries.window)
-        ends = np.searchsorted(batch.entries.window, np.arange(first, windows(batch)), "right")
+        upto = np.searchsorted(batch.entries.window, np.arange(first, windows(batch)), "right")
         begin = int(np.searchsorted(batch.entries.window, first)) if last else 0
         count = self._open_windows + 1 + np.arange(len(ns))
         full = ((ns >= BLOCK_NS) & (count >= BLOCK_WINDOWS)) | (
-            self._open_entries + ends - begin >= BLOCK_ENTRIES
+            self._open_entries + upto - begin >= BLOCK_ENTRIES
         )
+        if self._slow:  # a block ends where no counter is amid a window of its own
+            full &= ends(batch.energy)[first:]
         at = np.flatnonzero(full)
         return first + int(at[0]) + 1 if len(at) else windows(batch) + 1
 
@@ -216,7 +221,7 @@ class Account:
 
     def _close(self) -> None:
         block = [joined(self._open)]
-        models = self._learner.learn(block, keep=True)
+        models = self._learner.learn(block, keep=True) if self._refit else {}
         self._told(block[0], self._closed.add_block(block, models)[0])
         for source, target in self._moves:
             self._closed.move(source, target)

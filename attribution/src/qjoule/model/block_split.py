@@ -53,10 +53,14 @@ class BlockSplit:
         self._moves = Sensitivity.none(len(groups), model)
         self._static_ns = np.zeros(len(terms.zones))
 
-    def add(self, batch: WindowBatch) -> list[tuple[int, Split]]:
-        """Splits the domain's counters; returns each with its number among the series."""
+    def add(self, whole: WindowBatch) -> list[tuple[int, Split]]:
+        """Splits the domain's counters; returns each with its number among the series.
+
+        The windows of a split are those of the zone's `view` of the batch.
+        """
         out = []
         for z, zone in enumerate(self._zones):
+            batch = zone.view(whole)
             taken = zone.take(batch)
             entries, load = taken.entries, taken.load
             column = self._model.column(self._terms.class_of(entries.group))

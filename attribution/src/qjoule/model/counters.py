@@ -18,11 +18,21 @@ I64 = npt.NDArray[np.int64]
 Bool = npt.NDArray[np.bool_]
 
 #: More than this is a lying counter, not a machine: the largest server packages draw about 500 W.
-MAX_PLAUSIBLE_W = {"package": 2000.0, "core": 2000.0, "uncore": 500.0, "dram": 500.0, "psys": 1e4}
+MAX_PLAUSIBLE_W = {
+    "package": 2000.0,
+    "core": 2000.0,
+    "uncore": 500.0,
+    "dram": 500.0,
+    "psys": 1e4,
+    "wall": 1e4,
+}
 #: A domain that is never powered off draws at least this; core and uncore may be gated to nothing.
-MIN_AWAKE_W = {"package": 0.5, "psys": 0.5, "dram": 0.05}
+MIN_AWAKE_W = {"package": 0.5, "psys": 0.5, "dram": 0.05, "wall": 0.5}
 STOPPED_NS = 100_000_000  #: a counter of a domain that is awake moves within this time
 UPDATE_PERIOD_NS = 1_000_000  #: RAPL counters move about once per millisecond
+SLOW_NS = 10_000_000  #: a counter that moves less often than this has windows of its own
+_LONGEST_PERIOD_NS = 60_000_000_000  #: windows are held in memory while they last
+WALL = "wall"  #: domain of a meter outside the machine, which has a clock of its own
 
 
 class Cause(IntEnum):
@@ -36,16 +46,37 @@ class Cause(IntEnum):
     RESET = 5  #: the counter went back by more than a wrap explains
     STOPPED = 6  #: the counter stood still although the domain was powered
     IMPLAUSIBLE = 7  #: more power than a machine can draw, or not a value of this counter
+    PART = 8  #: no figure of its own: part of a longer window, whose last part has its energy
 
 
 @dataclass(frozen=True)
 class Series:
-    """One counter: `unit_j` joules per count; `range` counts until it wraps, 0 never."""
+    """One counter: `unit_j` joules per count; `range` counts until it wraps, 0 never.
+
+    `period_ns`: how often it moves, 0 not known. `is_power`: it is made of readings of power, each
+    the mean since the one before.
+    """
 
     package: int
     domain: str
     unit_j: float
     range: int = 0
+    period_ns: int = 0
+    is_power: bool = False
+
+    def __post_init__(self) -> None:
+        bounded = min(max(self.period_ns, 0), _LONGEST_PERIOD_NS)
+        object.__setattr__(self, "period_ns", bounded)
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether its windows are longer than those that readings bound."""
+        return self.period_ns > SLOW_NS or self.has_own_clock
+
+    @property
+    def has_own_clock(self) -> bool:
+        """Whether it is read by somebody else than who reads the machine's counters."""
+        return self.domain == WALL
 
     @property
     def has_unit(self) -> bool:
@@ -112,13 +143,15 @@ def window_energy(
     lies before the first or after the last round becomes a window of cause EDGE. Without any
     usable reading the whole range is one such window. Raises nothing for bad readings.
     """
-    use, index = _rounds(readings, begin_ns, end_ns)
+    use, index = _rounds(_in_rounds(readings, series), begin_ns, end_ns)
     firsts = np.flatnonzero(np.diff(index, prepend=-1)) if len(use) else np.zeros(0, np.int64)
     times_ns = readings.t_ns[use][firsts] if len(use) else np.zeros(0, np.int64)
     energy = np.zeros((len(series), max(len(times_ns) - 1, 0)), np.int64)
     cause = np.full(energy.shape, Cause.MISSING, np.uint8)
     half = np.zeros(energy.shape, np.int64)
     for s, one in enumerate(series):
+        if one.is_slow:
+            continue
         mine = readings.series[use] == s
         out = (energy[s], cause[s], half[s])
         _series_energy(one, times_ns, readings, (use[mine], index[mine]), out)
@@ -146,7 +179,7 @@ def _rounds(
 
     A round ends where a counter is read again, so it holds each counter at most once.
     """
-    keep = np.ones(len(readings.t_ns), bool)
+    keep = readings.series >= 0
     if begin_ns is not None:
         keep &= readings.t_ns >= begin_ns
     if end_ns is not None:
@@ -172,6 +205,15 @@ def _rounds(
     return use, index
 
 
+def _in_rounds(readings: Readings, series: Sequence[Series]) -> Readings:
+    """Those that were made together with others, so that they bound windows."""
+    apart = [s for s, one in enumerate(series) if one.has_own_clock]
+    if not apart:
+        return readings
+    keep = ~np.isin(readings.series, apart)
+    return replace(readings, series=np.where(keep, readings.series, -1))
+
+
 def _series_energy(
     series: Series,
     times_ns: I64,
@@ -192,8 +234,8 @@ def _series_energy(
     if len(use) < 2:
         return
     raw, t_ns = readings.raw[use], readings.t_ns[use]
-    counts, why = _differences(series, raw, np.diff(t_ns))
-    spans_nj = _to_nj(series, raw[:-1], np.where(why == Cause.NONE, counts, np.uint64(0)))
+    counts, why = differences(series, raw, np.diff(t_ns))
+    spans_nj = to_nj(series, raw[:-1], np.where(why == Cause.NONE, counts, np.uint64(0)))
     width = np.maximum(readings.half_width_ns[use][:-1], readings.half_width_ns[use][1:])
     one = np.diff(index) == 1
     at = index[:-1][one]
@@ -208,7 +250,7 @@ def _series_energy(
         half[first:last] = width[j]
 
 
-def _differences(
+def differences(
     series: Series, raw: npt.NDArray[np.uint64], dt_ns: I64
 ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint8]]:
     """Counts between consecutive readings, modulo the range, and what is wrong with them."""
@@ -218,9 +260,11 @@ def _differences(
         counts = np.where(back, counts + np.uint64(series.range % 2**64), counts)
     joules = counts.astype(np.float64) * series.unit_j
     # A window may hold two updates more than its length says, and two counts of truncation.
-    allowed = series.max_w * (dt_ns + 2 * UPDATE_PERIOD_NS) * 1e-9 + 2 * series.unit_j
+    period_ns = max(series.period_ns, UPDATE_PERIOD_NS)
+    allowed = series.max_w * (dt_ns + 2 * period_ns) * 1e-9 + 2 * series.unit_j
     why = np.zeros(len(counts), np.uint8)
-    why[_stopped(series, counts, dt_ns)] = Cause.STOPPED
+    if not series.is_slow:
+        why[_stopped(series, counts, dt_ns)] = Cause.STOPPED
     why[joules > allowed] = Cause.IMPLAUSIBLE
     why[back & ((joules > allowed) | (series.range == 0))] = Cause.RESET
     if series.range:
@@ -243,7 +287,7 @@ def _stopped(series: Series, counts: npt.NDArray[np.uint64], dt_ns: I64) -> Bool
     return result
 
 
-def _to_nj(
+def to_nj(
     series: Series, raw: npt.NDArray[np.uint64], counts: npt.NDArray[np.uint64]
 ) -> npt.NDArray[np.int64]:
     """Whole nanojoules of differences that start at `raw`, without drift.

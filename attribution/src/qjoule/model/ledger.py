@@ -12,19 +12,20 @@ import numpy as np
 from qjoule.model.arrays import COUNTERS, F64, WindowBatch
 from qjoule.model.block_split import BlockSplit, DomainTerms
 from qjoule.model.coefficients import Coefficients, IdlePolicy
-from qjoule.model.counters import I64, UPDATE_PERIOD_NS, Cause, Series, WindowEnergy
+from qjoule.model.counters import I64, UPDATE_PERIOD_NS, WALL, Cause, Series, WindowEnergy
 from qjoule.model.domain_sums import DomainSums
 from qjoule.model.features import by_counters
 from qjoule.model.fit.rows import ClassOf, itself
 from qjoule.model.interval import EnergyErrors, GroupErrors
 from qjoule.model.power_model import PowerModel
 from qjoule.model.renumbering import Renumbering
+from qjoule.model.slow import slow_of
 from qjoule.model.span_sums import CPU_TIME, SpanSums
 from qjoule.model.split import Split
 from qjoule.model.zones import zones
 
 #: The domain that rows are about: the first of these that the machine has.
-MAIN_DOMAINS = ("package", "psys", "core")
+MAIN_DOMAINS = ("package", "psys", "core", WALL)
 
 
 def main_domain(names: Sequence[str]) -> str:
@@ -112,9 +113,9 @@ class Ledger:
         if domain == self.main:
             self.used_counters |= counters
         self.models[domain] = model
-        terms = DomainTerms(
-            domain, self.series, tuple(places), self.idle, self.period_ns, self.class_of
-        )
+        slow = slow_of([self.series[s] for zone in places for s in zone.series])
+        period_ns = 0 if slow else self.period_ns  # half widths say all of a slow counter
+        terms = DomainTerms(domain, self.series, tuple(places), self.idle, period_ns, self.class_of)
         return BlockSplit(terms, self.domains[domain], model, groups, self.spans)
 
     def grow(self, groups: int) -> None:
@@ -195,18 +196,21 @@ class Ledger:
             np.add.at(self.counted_ns[:, i], entries.group, entries.counted_ns[:, i])
         self.idle_ns += int(batch.idle_ns.sum())
         self.lost_ns += int(batch.lost_ns.sum())
-        dt_ns = np.diff(bounds_ns)
-        self.windows += len(dt_ns)
-        usable = batch.energy.known.any(axis=0)
-        self.window_ns_max = max(self.window_ns_max, int(dt_ns[usable].max(initial=0)))
+        self.windows += len(bounds_ns) - 1
+        views = [zone.view(batch).energy for zone in self.zones.get(self.main, ())]
+        for energy in views:
+            usable = energy.known.any(axis=0)
+            longest_ns = int(np.diff(energy.boundaries_ns)[usable].max(initial=0))
+            self.window_ns_max = max(self.window_ns_max, longest_ns)
 
     def _add_causes(self, energy: WindowEnergy) -> None:
         unknown = np.zeros(energy.cause.shape[1], bool)
         for s, series in enumerate(self.series):
             prefix = "" if series.domain == self.main else f"{series.domain} "
             for cause, count in zip(*np.unique(energy.cause[s], return_counts=True), strict=True):
-                if cause != Cause.NONE:
+                if cause not in (Cause.NONE, Cause.PART):
                     self.causes[prefix + Cause(int(cause)).name.lower()] += int(count)
             if series.domain == self.main:
-                unknown |= (energy.cause[s] > Cause.EDGE) & ~energy.known[s]
+                cause = energy.cause[s]
+                unknown |= (cause > Cause.EDGE) & (cause != Cause.PART)
         self.unattributed += int(unknown.sum())

@@ -9,7 +9,8 @@ from functools import cached_property
 import numpy as np
 
 from qjoule.model.arrays import COUNTERS, F64, Entries, WindowBatch, real_sums
-from qjoule.model.counters import I64, Series
+from qjoule.model.coarse import coarse
+from qjoule.model.counters import I64, WALL, Series
 from qjoule.model.features import crowd, entry_features
 
 
@@ -59,8 +60,16 @@ class Zone:
     series: tuple[int, ...]
     slots: tuple[int, ...]
 
+    def view(self, batch: WindowBatch) -> WindowBatch:
+        """The batch in windows that are as long as the zone's counters need."""
+        key = (-1, *self.series)
+        if key not in batch.by_slots:
+            view = coarse(batch, self.series)
+            batch.by_slots[key] = None if view is batch else view
+        return batch.by_slots[key] or batch
+
     def take(self, batch: WindowBatch) -> Part:
-        """The zone's part of a batch; the same one however often it is asked for."""
+        """The zone's part of a batch (of a `view`); the same one however often it is asked for."""
         if self.slots not in batch.by_slots:
             batch.by_slots[self.slots] = Part(*self._take(batch))
         part: Part = batch.by_slots[self.slots]
@@ -95,7 +104,7 @@ def zones(series: Sequence[Series], packages: tuple[int, ...], domain: str) -> t
     for s, one in enumerate(series):
         if one.domain == domain:
             mine.setdefault(one.package, []).append(s)
-    whole = domain == "psys" and sum(map(len, mine.values())) == 1
+    whole = domain in ("psys", WALL) and sum(map(len, mine.values())) == 1
     out = []
     for package, numbers in sorted(mine.items()):
         slots = (packages.index(package),) if package in packages else ()

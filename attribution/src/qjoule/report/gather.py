@@ -16,6 +16,7 @@ from qjoule.engine.attribute import attribute
 from qjoule.engine.query_groups import QueryGroups
 from qjoule.model.arrays import F64, Machine, Segments, WindowBatch
 from qjoule.model.calibrated import UNCALIBRATED, Calibrated
+from qjoule.model.coarse import first_parts
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.model.counters import I64, WindowEnergy
 from qjoule.model.labels import SHAPE_OF, GroupLabel
@@ -109,20 +110,22 @@ class _Watching:
         self._sample.read(table, segments)
 
     def split(self, batch: WindowBatch, ledger: Ledger, splits: Sequence[Split]) -> None:
-        count = len(batch.idle_ns)
-        bucket = self._buckets.of_windows(batch.first + np.arange(count))
-        known = np.zeros(count, bool)
+        known = np.zeros(len(batch.idle_ns), bool)
         for zone in ledger.zones.get(ledger.main, ()):
-            entries = zone.take(batch).entries
+            view = zone.view(batch)
+            first = first_parts(batch, zone.series)
+            bucket = self._buckets.of_windows(batch.first + first)
+            entries = zone.take(view).entries
             for s in zone.series:
                 one = splits[s]
                 self._cells.add(entries.group, bucket[entries.window], one.entry_nj)
                 self._cells.add_part("idle", bucket, one.idle_nj)
                 self._cells.add_part("residual", bucket, one.residual_nj)
-                usable = batch.energy.known[s]
-                known |= usable
-                measured = np.where(usable, batch.energy.energy_nj[s], 0)
+                usable = view.energy.known[s]
+                known |= np.repeat(usable, np.diff(np.append(first, len(known))))
+                measured = np.where(usable, view.energy.energy_nj[s], 0)
                 np.add.at(self._measured_nj, bucket, measured)
+        bucket = self._buckets.of_windows(batch.first + np.arange(len(known)))
         dt_ns = np.diff(batch.energy.boundaries_ns)
         np.add.at(self._known_ns, bucket, np.where(known, dt_ns, 0))
         self._sample.split(batch, ledger, splits)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from qjoule.model.arrays import F64, Machine, Segments, WindowBatch, real_sums
+from qjoule.model.coarse import first_parts
 from qjoule.model.counters import I64
 from qjoule.model.latency import CallStats
 from qjoule.model.ledger import Ledger
@@ -91,13 +92,14 @@ class Sample:
         energy = np.zeros(len(window))
         groups = ledger.groups
         for zone in ledger.zones[ledger.main]:
-            entries = zone.take(batch).entries
+            entries = zone.take(zone.view(batch)).entries
+            part_of = np.searchsorted(first_parts(batch, zone.series), window, "right") - 1
             mine = np.flatnonzero(np.isin(pieces.slot, zone.slots))
             if not len(mine) or not len(entries.window):
                 continue
             entry_nj = np.sum([splits[s].entry_nj for s in zone.series], axis=0)
             key = entries.window * groups + entries.group
-            wanted = window[mine] * groups + pieces.group[mine]
+            wanted = part_of[mine] * groups + pieces.group[mine]
             at = np.minimum(np.searchsorted(key, wanted), len(key) - 1)
             ns = (pieces.t1_ns - pieces.t0_ns)[mine]
             part = np.minimum(ns / np.maximum(entries.cpu_ns[at], 1), 1.0)

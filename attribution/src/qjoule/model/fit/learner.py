@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from qjoule.model.arrays import F64, WindowBatch
+from qjoule.model.coarse import coarse
 from qjoule.model.coefficients import THETA, Coefficients
 from qjoule.model.counters import I64, Series
 from qjoule.model.fit.beliefs import belief_of
@@ -16,6 +17,7 @@ from qjoule.model.fit.observed import Rows
 from qjoule.model.fit.rows import ClassOf, Source, itself, make_rows, settled, spread_out, thinned
 from qjoule.model.power_model import PowerModel
 from qjoule.model.renumbering import Renumbering
+from qjoule.model.slow import slow_of
 from qjoule.model.zones import zones
 
 #: What is kept of a block's evidence at the end of the next: a minute at blocks of 30 s.
@@ -89,22 +91,26 @@ class Learner:
         for s, one in enumerate(self.series):
             if one.domain == domain:
                 for batch in batches:
-                    known = batch.energy.known[s]
-                    nj += float(batch.energy.energy_nj[s][known].sum())
-                    ns += float(np.diff(batch.energy.boundaries_ns)[known].sum())
+                    energy = coarse(batch, (s,)).energy
+                    known = energy.known[s]
+                    nj += float(energy.energy_nj[s][known].sum())
+                    ns += float(np.diff(energy.boundaries_ns)[known].sum())
         return nj / ns if ns else 0.0
 
     def _learn(self, domain: str, batches: Sequence[WindowBatch], keep: bool) -> PowerModel | None:
         places = zones(self.series, self.packages, domain)
         weights = self.coefficients.of(domain)
-        source = Source(self.series, places, weights, self.class_of, self.period_ns)
+        slow = slow_of([self.series[s] for zone in places for s in zone.series])
+        # A slow counter's ends are as uncertain as its half widths say, and no more.
+        period_ns = 0 if slow else self.period_ns
+        source = Source(self.series, places, weights, self.class_of, period_ns)
         rows, counters = make_rows(batches, source)
         packages = [zone.package for zone in places]
         prior = PowerModel.of(self.coefficients, domain, packages, counters=counters)
         if int(rows.known.sum()) < _MIN_WINDOWS * len(places) or not rows.features.any():
             return self.last.get(domain)
         rows = _limit_classes(rows, prior)
-        every, rows = rows, thinned(rows, settled(rows, self.period_ns))
+        every, rows = rows, thinned(rows, settled(rows, period_ns))
         if not weights.calibrated:
             rows = replace(rows, bend=_UNSEEN * rows.bend)
         weights = self.coefficients.of(domain, counters=counters)
@@ -129,7 +135,7 @@ class Learner:
             covariance,
             fit.spread,
             learned=True,
-            drift_w=drift.rest_w,
+            drift_w=drift.rest_w[:, :0] if slow else drift.rest_w,
             first=batches[0].first,
         )
         if keep:
@@ -199,7 +205,8 @@ class _Drift:
 
 def _drift(rows: Rows, drift_w: F64, fit: BlockFit) -> _Drift:
     count = len(rows.edge_w)
-    rest_w = np.zeros((count, len(rows.power_w) // max(count, 1)))
+    longest = int(np.bincount(rows.zone, minlength=1).max())
+    rest_w = np.zeros((count, longest))
     variance = np.zeros(count)
     for z in range(count):
         mine = rows.zone == z
@@ -208,7 +215,7 @@ def _drift(rows: Rows, drift_w: F64, fit: BlockFit) -> _Drift:
             continue
         mean_w = float(rows.power_w[known].mean())
         share = float(np.clip(fit.value[z] / mean_w, 0.0, 1.0)) if mean_w > 0 else 0.0
-        rest_w[z] = share * drift_w[mine]
+        rest_w[z, : int(mine.sum())] = share * drift_w[mine]
         variance[z] = share * (1.0 - share) * float(drift_w[known].mean()) ** 2
     return _Drift(rest_w.astype(np.float32).astype(np.float64), variance)
 

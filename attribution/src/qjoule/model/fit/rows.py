@@ -52,7 +52,10 @@ def make_rows(batches: Sequence[WindowBatch], source: Source) -> tuple[Rows, boo
 
     The classes that ran longest have a column each, all others share the last one.
     """
-    taken = [[zone.take(batch) for batch in batches] for zone in source.places]
+    views = [[zone.view(batch) for batch in batches] for zone in source.places]
+    taken = [
+        [zone.take(view) for view in mine] for zone, mine in zip(source.places, views, strict=True)
+    ]
     flat = [part.entries for zone in taken for part in zone]
     counters = any(by_counters(entries, source.weights) for entries in flat)
     classes, index = np.unique(
@@ -62,12 +65,14 @@ def make_rows(batches: Sequence[WindowBatch], source: Source) -> tuple[Rows, boo
         ns = np.concatenate([entries.cpu_ns for entries in flat])
         spent = np.bincount(index.reshape(-1), ns)
         classes = np.sort(classes[np.argsort(-spent, kind="stable")[:_MOST_CLASSES]])
-    made = [_zone_columns(batches, source, z, taken[z], classes) for z in range(len(source.places))]
+    made = [
+        _zone_columns(views[z], source, z, taken[z], classes) for z in range(len(source.places))
+    ]
     power, known, active, crowds, features = (
         np.concatenate([getattr(one, name) for one in made])
         for name in ("power_w", "known", "active", "crowd", "features")
     )
-    lengths_ns = np.diff(batches[0].energy.boundaries_ns)
+    lengths_ns = np.diff(views[0][0].energy.boundaries_ns)
     rows = Rows(
         power,
         known,
