@@ -128,17 +128,18 @@ servers: $(VENV)/installed ## Fetch the servers that tests need and Debian lacks
 
 # Tests that may run beside each other: of tests/root those that hold counts, tags and refusals, however
 # busy the machine is. Its others have the machine to themselves.
-STEADY := $(patsubst %,tests/root/test_%.py,examples_studies studies_workloads workload_load workload_operators workload_tpch \
-            bench_recorded agent_attach agent_loader client_tags client_tags_cassandra client_tags_redis client_tags_tls \
-            discovery_real drivers_carriers drivers_changes drivers_injected drivers_pymongo drivers_pymysql drivers_shims \
-            energy_budget_recorded mongod_replies more_counters mysql_attributes mysql_commands mysql_connection_tags \
-            mysql_execution_tags mysql_logins mysql_names mysql_replicas mysql_transactions postgres_names postgres_outcomes \
-            record_counters redis_names redis_tools root_part_outputs shape_kernel) \
-          $(patsubst %,tests/root/hostile/test_%.py,bound_requests candidates examiners faults_injected foreign_files \
-            probe_targets tracer_requests)
+STEADY := examples_studies studies_workloads workload_load workload_operators workload_tpch \
+          bench_recorded agent_attach agent_loader client_tags client_tags_cassandra client_tags_redis client_tags_tls \
+          discovery_real drivers_carriers drivers_changes drivers_injected drivers_pymongo drivers_pymysql drivers_shims \
+          energy_budget_recorded mongod_replies more_counters mysql_attributes mysql_commands mysql_connection_tags \
+          mysql_execution_tags mysql_logins mysql_names mysql_replicas mysql_transactions postgres_names postgres_outcomes \
+          record_counters redis_names redis_tools root_part_outputs shape_kernel \
+          bound_requests candidates examiners faults_injected foreign_files probe_targets tracer_requests
+# The files of these tests, in the tier's folder or in one of its folders.
+STEADY_FILES := $(foreach name,$(STEADY),$(wildcard tests/root/test_$(name).py tests/root/*/test_$(name).py))
 WITHOUT_BPF := $(addprefix tests/,contract golden property unit)
 # In this order, so that none of the long ones is left for the end.
-BESIDE := $(STEADY) $(WITHOUT_BPF)
+BESIDE := $(STEADY_FILES) $(WITHOUT_BPF)
 # What pytest exits with if PYTEST_ARGS names no test of this half.
 NONE_CHOSEN := 5
 
@@ -147,7 +148,7 @@ test: build servers $(BUILD)/qjoule-tracer-asan $(BUILD)/qjoule-root-asan ## All
 	@failed=0; trap 'exit 130' INT TERM; \
 	half() { echo "$$*"; "$$@" || { code=$$?; [ $$code = $(NONE_CHOSEN) ] || failed=$$code; }; }; \
 	half $(AS_REACHABLE) $(VENV)/bin/python -m pytest -n logical --dist loadfile --no-loadscope-reorder $(BESIDE) $(PYTEST_ARGS); \
-	half $(AS_REACHABLE) $(VENV)/bin/python -m pytest tests/root $(STEADY:%=--ignore=%) $(PYTEST_ARGS); \
+	half $(AS_REACHABLE) $(VENV)/bin/python -m pytest tests/root $(STEADY_FILES:%=--ignore=%) $(PYTEST_ARGS); \
 	exit $$failed
 
 .PHONY: test-unit
@@ -166,12 +167,12 @@ STATEMENTS := 100000
 .PHONY: test-counts
 test-counts: build servers ## Counts and tags over many statements of 64 clients (STATEMENTS=100000), every server
 	QJOULE_TEST_STATEMENTS=$(STATEMENTS) $(AS_REACHABLE) $(VENV)/bin/python -m pytest --timeout=1800 \
-		$(sort $(wildcard $(COUNTS:%=tests/root/test_*%*.py))) $(PYTEST_ARGS)
+		$(sort $(wildcard $(COUNTS:%=tests/root/test_*%*.py) $(COUNTS:%=tests/root/*/test_*%*.py))) $(PYTEST_ARGS)
 
 .PHONY: test-mongod
 test-mongod: build ## The tests of MongoDB against a real one: MONGOD=/path/to/mongod
 	@test -x "$(MONGOD)" || { echo "qjoule: MONGOD=/path/to/mongod names no program: '$(MONGOD)'" >&2; exit 2; }
-	MONGOD=$(MONGOD) $(AS_REACHABLE) $(VENV)/bin/python -m pytest tests/root/test_record_mongodb.py -k real $(PYTEST_ARGS)
+	MONGOD=$(MONGOD) $(AS_REACHABLE) $(VENV)/bin/python -m pytest tests/root/mongodb/test_record_mongodb.py -k real $(PYTEST_ARGS)
 
 .PHONY: test-vm
 test-vm: build $(BUILD)/vm/installed ## Tests on emulated machines: x86-64 with energy counters and SMT, arm64 with a PMU

@@ -17,7 +17,7 @@ from qjoule.servers.jvm.hotspot import CannotRead, HotSpot, Memory, open_hotspot
 from qjoule.servers.maps import Mapping, mapped_files
 from qjoule.servers.voltdb.find import HeapLayout, layout_of
 
-SOURCE = Path(__file__).parents[1] / "servers" / "toy_jvm.c"
+SOURCE = Path(__file__).parents[2] / "servers" / "toy_jvm.c"
 ENGINE, STRING = "org/voltdb/jni/ExecutionEngine", "java/lang/String"
 
 

@@ -19,7 +19,7 @@ from servers.toy_elf import toy_program
 
 pytestmark = pytest.mark.root
 
-SOURCE = Path(__file__).parents[1] / "servers" / "toy_site.c"
+SOURCE = Path(__file__).parents[2] / "servers" / "toy_site.c"
 ROLES = (Role.VOLTDB_BEGIN, Role.VOLTDB_END)
 TIMEOUT_S = 120
 
