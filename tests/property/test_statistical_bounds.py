@@ -18,6 +18,7 @@ from qjoule.model.ledger import Ledger
 from qjoule.model.span_sums import Roles, SpanSums
 from qjoule.model.spans import learn, settle
 from qjoule.model.statistical import costs
+from qjoule.servers.decoding import SERVING_THREADS
 
 SPAN_NS = 250_000_000
 REACH = 1.96
@@ -188,7 +189,7 @@ def test_rows_and_what_stays_add_up_and_no_row_is_sure_of_nothing(
     bounds = np.arange(61, dtype=np.int64) * SPAN_NS
     ledger = Ledger((Series(0, "package", 1e-6),), (0,))
     ledger.grow(len(labels))
-    ledger.spans = spans = SpanSums(Roles(labels))
+    ledger.spans = spans = SpanSums(Roles(labels, SERVING_THREADS))
     spans.add_time(bounds)
     used = np.rint(one.y).astype(np.int64)
     sums = ledger.domains["package"]

@@ -16,6 +16,7 @@ from qjoule.model.ledger import Ledger
 from qjoule.model.span_sums import CPU_TIME, SHAPES_HELD, SPANS_MAX, Roles, SpanSums
 from qjoule.model.spans import learn, settle
 from qjoule.model.statistical import SPANS_MIN, costs
+from qjoule.servers.decoding import SERVING_THREADS
 
 SPAN = 250e6
 
@@ -120,7 +121,7 @@ def test_what_shapes_get_is_taken_from_serving_rows(seed: int, windows: int, sca
     series = Series(0, "package", 1e-6)
     ledger = Ledger((series,), (0,))
     ledger.grow(len(LABELS))
-    ledger.spans = spans = SpanSums(Roles(LABELS))
+    ledger.spans = spans = SpanSums(Roles(LABELS, SERVING_THREADS))
     spans.add_time(bounds)
     counts = rng.poisson(30 * scale, (windows, 2))
     for group in (2, 3, 4, 5):
@@ -156,7 +157,7 @@ def test_spans_know_nothing_of_how_windows_were_cut(seed: int, cuts: list[int], 
     used = rng.integers(0, 10**9, 400)
     found = []
     for edges in ([0, 400], sorted({0, *cuts, 400})):
-        spans = SpanSums(Roles(LABELS))
+        spans = SpanSums(Roles(LABELS, SERVING_THREADS))
         for first, last in pairwise(edges):
             spans.add_time(bounds[first : last + 1])
             group = np.full(last - first, 2)
@@ -182,7 +183,7 @@ def test_shapes_beyond_those_held_are_counted_together() -> None:
         GroupLabel("queries", (("fingerprint", str(n)),), str(n), "c", "statistical", named=True)
         for n in range(shapes)
     ]
-    spans = SpanSums(Roles(labels))
+    spans = SpanSums(Roles(labels, SERVING_THREADS))
     bounds = np.array([0, 10**9])
     spans.add_time(bounds)
     spans.add_requests(bounds, requests(np.ones((1, shapes), np.int64)))
@@ -268,7 +269,7 @@ def test_tags_that_always_come_together_are_told_by_their_shapes() -> None:
     bounds = np.arange(windows + 1, dtype=np.int64) * 250_000_000
     ledger = Ledger((Series(0, "package", 1e-6),), (0,))
     ledger.grow(len(labels))
-    ledger.spans = spans = SpanSums(Roles(labels))
+    ledger.spans = spans = SpanSums(Roles(labels, SERVING_THREADS))
     spans.add_time(bounds)
     asked = rng.poisson(np.exp(rng.normal(4, 0.7, (windows, 2))))
     first = rng.binomial(asked, share[0])

@@ -22,6 +22,7 @@ from qjoule.model.classes import classes
 from qjoule.model.coefficients import IDLE_POLICIES, Coefficients, IdlePolicy
 from qjoule.model.result import Attribution
 from qjoule.model.span_sums import Roles
+from qjoule.servers.decoding import SERVING_THREADS
 from qjoule.trace.reader import Trace
 
 
@@ -64,7 +65,7 @@ def attribute(
     )
     account = accounts.new(
         class_of=classes(labels),
-        roles=Roles(labels) if requests.any else None,
+        roles=Roles(labels, SERVING_THREADS) if requests.any else None,
         closed=observer.split,
     )
 

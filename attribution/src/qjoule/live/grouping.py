@@ -15,6 +15,7 @@ from qjoule.model.counters import I64
 from qjoule.model.labels import GroupLabel
 from qjoule.model.ledger import Ledger
 from qjoule.model.span_sums import Roles
+from qjoule.servers.decoding import SERVING_THREADS
 
 
 class Grouping:
@@ -34,7 +35,7 @@ class Grouping:
         self.by = by
         self.begin_ns = begin_ns
         self._groups = LiveGroups(names, by, where)
-        roles = Roles(self._groups.index.labels)
+        roles = Roles(self._groups.index.labels, SERVING_THREADS)
         self._books = Books(lambda: new_account(roles))
         self._interval_calls, self._total_calls = LiveCalls(), LiveCalls()
         self._roles = roles

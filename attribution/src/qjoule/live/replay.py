@@ -31,6 +31,7 @@ from qjoule.model.ledger import Ledger
 from qjoule.model.result import Attribution
 from qjoule.model.span_sums import Roles
 from qjoule.model.windows import SegmentWindows
+from qjoule.servers.decoding import SERVING_THREADS
 from qjoule.snapshots import Controls, Snapshot
 from qjoule.trace.reader import Trace
 
@@ -234,7 +235,7 @@ class _Pass:
         return first, end_ns if end_ns < self._trace.end_ns else int(_EVER.max)
 
     def _account(self) -> Account:
-        roles = Roles(self._grouped.labels) if self._requests.any else None
+        roles = Roles(self._grouped.labels, SERVING_THREADS) if self._requests.any else None
         return self._source._accounts.new(class_of=self._class_of, roles=roles)
 
 

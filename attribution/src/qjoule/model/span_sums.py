@@ -22,28 +22,17 @@ SPANS_MAX = 4096
 SHAPES_HELD = 512  #: with counts of their own; what is met later is counted together
 CPU_TIME = ""  #: beside the names of domains
 _FEWEST = 64  #: spans that there is room for from the start
-_SERVING = (
-    *("Native-Transpor", "ReadStage", "MutationStage", "CounterMutation", "ViewMutation"),
-    *("RequestRespons", "SharedPool-Work", "epollEventLoopG", "nioEventLoopGro"),
-    *("ferretdb", "redis-server", "io_thd_"),
-)
-
-
-def is_serving(role: str) -> bool:
-    """Whether threads of this role work for requests, as far as names tell (15 bytes of them).
-
-    Cassandra's stages: org.apache.cassandra.concurrent.Stage. Its workers are shared, and called
-    by the stage that they work for at the time. All threads of a FerretDB are called as it is.
-    Redis: the main thread, and its io-threads.
-    """
-    return role.startswith(_SERVING)
 
 
 class Roles:
-    """What groups are to the statistical rung, by their labels, of which more may come."""
+    """What groups are to the statistical rung, by their labels, of which more may come.
 
-    def __init__(self, labels: Sequence[GroupLabel] = ()) -> None:
+    `serving`: how roles of threads begin that work for requests, as far as names tell.
+    """
+
+    def __init__(self, labels: Sequence[GroupLabel] = (), serving: tuple[str, ...] = ()) -> None:
         self.labels = labels
+        self._serving = serving
         self.servers: list[str] = []  #: those that have serving rows
         self._shapes: dict[str, int] = {}
         self._server = np.zeros(0, np.int64)
@@ -89,7 +78,9 @@ class Roles:
         if label.kind != "background":
             return label.serves
         anybody = label.rung == BY_THREAD or label.server in self._by_calls
-        return (anybody and label.shape != SESSION_OVERHEAD) or is_serving(label.shape)
+        return (anybody and label.shape != SESSION_OVERHEAD) or label.shape.startswith(
+            self._serving
+        )
 
     def _number(self, label: GroupLabel | None) -> int:
         if label is None or not self.serves(label):

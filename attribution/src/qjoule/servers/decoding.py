@@ -1,6 +1,6 @@
 """What decodes the data of each server, by its kind and by its dialects' numbers.
 
-Each server's folder has a module `decoding` with a `DECODING`. All are imported with this module:
+A server's folder has a module `decoding` with a `DECODING`. All are imported with this module:
 a recorder opens no file once it has been confined.
 """
 
@@ -8,30 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
+from importlib.util import find_spec
 
-from qjoule.contract import Dialect, ServerKind
+from qjoule.servers import registry
 from qjoule.servers.decoding_types import Decoding, Language, References, Titles
 from qjoule.tags.comments import tags_in
 from qjoule.tags.definitions import Tags
 
-_KINDS = {
-    "mysql": ServerKind.MYSQL,
-    "postgres": ServerKind.POSTGRES,
-    "redis": ServerKind.REDIS,
-    "mongodb": ServerKind.MONGODB,
-    "cassandra": ServerKind.CASSANDRA,
-    "voltdb": ServerKind.VOLTDB,
-}
+_NOTHING = Decoding()
 
 
 def _decoding(server: str) -> Decoding:
-    found: Decoding = import_module(f"qjoule.servers.{server}.decoding").DECODING
+    """Of the server's folder; a server whose data nobody decodes has no such module."""
+    module = f"qjoule.servers.{server}.decoding"
+    if find_spec(module) is None:
+        return _NOTHING
+    found: Decoding = import_module(module).DECODING
     return found
 
 
-_BY_NAME = {server: _decoding(server) for server in _KINDS}
-_BY_KIND = {int(kind): _BY_NAME[server] for server, kind in _KINDS.items()}
-_NOTHING = Decoding()
+_BY_NAME = {server: _decoding(server) for server in registry.servers()}
+_BY_KIND = {one.kind: _BY_NAME[one.name] for one in registry.servers().values() if not one.of}
 
 #: By number of the dialect: languages of statements.
 LANGUAGES: Mapping[int, Language] = {
@@ -39,9 +36,11 @@ LANGUAGES: Mapping[int, Language] = {
 }
 #: By number of the dialect: texts that are a query's tags, and what reads them.
 TAG_READERS: Mapping[int, Callable[[bytes], Tags]] = {
-    Dialect.TAGS: tags_in,
+    registry.dialect("tags"): tags_in,
     **{number: read for one in _BY_NAME.values() for number, read in one.tag_readers.items()},
 }
+#: How names of threads begin that work for requests, of any server.
+SERVING_THREADS = tuple(name for one in _BY_NAME.values() for name in one.serving_threads)
 
 
 def decoding_of(kind: int) -> Decoding:

@@ -1,5 +1,5 @@
-"""Words that MySQL's digest text shows as keywords: reserved words, and function names that its
-lexer treats as keywords before a parenthesis (Reference Manual 8.0, "Keywords and Reserved Words").
+"""Words that are keywords of SQL: reserved words, and function names that a lexer may treat as
+keywords before a parenthesis.
 """
 
 from __future__ import annotations

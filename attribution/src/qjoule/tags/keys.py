@@ -13,7 +13,7 @@ from qjoule.tags.definitions import Connection
 def name_of(connection: Connection) -> str | None:
     """What names the connection at the server's end too; None if the application cannot tell.
 
-    >>> name_of(Connection("mysql", "127.0.0.1 51234", "127.0.0.1 3306"))
+    >>> name_of(Connection("sql", "127.0.0.1 51234", "127.0.0.1 3306"))
     '127.0.0.1 51234 > 127.0.0.1 3306'
     """
     if connection.client is None or connection.client.startswith("unix "):

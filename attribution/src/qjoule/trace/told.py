@@ -88,8 +88,8 @@ class CallShapes:
 def text_of(system: str, tags: dict[str, str]) -> str:
     """What calls with these tags are called.
 
-    >>> text_of("redis", {"endpoint": "checkout", "tenant": "42"})
-    'redis call  endpoint=checkout tenant=42'
+    >>> text_of("cache", {"endpoint": "checkout", "tenant": "42"})
+    'cache call  endpoint=checkout tenant=42'
     """
     named = " ".join(f"{key}={value}" for key, value in sorted(tags.items())) or "(no tags)"
     return shorten(sanitise(f"{system} call  {named}"), TEXT_CHARACTERS)

@@ -5,8 +5,8 @@ double quotes. What CQL has more is folded here, so several hashes may share a s
 reverse: UUIDs (`123e4567-e89b-…`), durations (`2h30m`) and other constants that begin with a digit.
 Source: cassandra src/antlr/Lexer.g.
 
-A text of `Dialect.CQL_ID` is the id of a statement that was prepared before tracing began, 16
-bytes, or empty for a compressed request that could not be inflated. One of `Dialect.CQL_BATCH` is
+A text of the dialect `cql-id` is the id of a statement that was prepared before tracing began, 16
+bytes, or empty for a compressed request that could not be inflated. One of `cql-batch` is
 the hashes of the batch's statements, 8 bytes each, equal ones in a row once: they have been told
 before.
 """
@@ -17,8 +17,8 @@ import re
 import struct
 from functools import partial
 
-from qjoule.contract import Dialect
 from qjoule.servers.decoding_types import Language
+from qjoule.servers.registry import dialect as number_of
 from qjoule.shapes.automaton import NUMBER, STRING
 from qjoule.shapes.lexis import Lexis
 from qjoule.shapes.safe_text import sanitise
@@ -26,6 +26,7 @@ from qjoule.shapes.sql import sql_shape
 from qjoule.shapes.summary import sql_summary
 from qjoule.shapes.texts import Texts
 
+CQL, CQL_ID, CQL_BATCH = number_of("cql"), number_of("cql-id"), number_of("cql-batch")
 COMPRESSED = "(compressed request)"
 _PREPARED = "(prepared before tracing began)"
 _UNKNOWN = "(statement not seen)"
@@ -73,9 +74,9 @@ class Batches:
 
     def learn(self, shape: int, dialect: int, text: str) -> None:
         """The shape's text, once it has been made."""
-        if dialect == Dialect.CQL:
+        if dialect == CQL:
             self._texts.add(shape, text)
-        elif dialect == Dialect.CQL_ID:
+        elif dialect == CQL_ID:
             self._texts.add(shape, _PREPARED)
 
     def forget(self, shape: int) -> None:
@@ -88,8 +89,8 @@ class Batches:
 
     def statement(self, text: bytes, dialect: int) -> tuple[bytes, int]:
         """A batch's record as one CQL statement; any other as it is."""
-        if dialect != Dialect.CQL_BATCH:
+        if dialect != CQL_BATCH:
             return text, dialect
         hashes = struct.unpack(f"<{len(text) // 8}Q", text[: len(text) // 8 * 8])
         parts = [self._texts.get(shape) or _UNKNOWN for shape in hashes]
-        return "; ".join(["BEGIN BATCH", *parts, "APPLY BATCH"]).encode(), Dialect.CQL
+        return "; ".join(["BEGIN BATCH", *parts, "APPLY BATCH"]).encode(), CQL

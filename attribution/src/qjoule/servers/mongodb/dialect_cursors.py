@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from qjoule.contract import Dialect
 from qjoule.servers.mongodb.dialect_message import origin_of
+from qjoule.servers.registry import dialect as number_of
 from qjoule.shapes.texts import Texts
+
+_MONGODB = number_of("mongodb")
 
 
 class Cursors:
@@ -18,7 +20,7 @@ class Cursors:
 
     def learn(self, shape: int, dialect: int, text: str) -> None:
         """The shape's text, once it has been made."""
-        if dialect == Dialect.MONGODB:
+        if dialect == _MONGODB:
             self._texts.add(shape, text)
 
     def waits(self, text: bytes, dialect: int) -> bool:
@@ -26,7 +28,7 @@ class Cursors:
 
         It may come later: CPUs have buffers of their own.
         """
-        if dialect != Dialect.MONGODB:
+        if dialect != _MONGODB:
             return False
         origin = origin_of(text)
         return origin != 0 and origin not in self._texts
@@ -37,6 +39,6 @@ class Cursors:
 
     def statement(self, text: bytes, dialect: int) -> tuple[bytes, int]:
         """A getMore with the command behind it that opened its cursor; any other as it is."""
-        if dialect != Dialect.MONGODB:
+        if dialect != _MONGODB:
             return text, dialect
         return text + (self._texts.get(origin_of(text)) or "").encode(), dialect

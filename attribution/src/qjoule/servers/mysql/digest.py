@@ -3,7 +3,8 @@
 It follows what MySQL documents (Reference Manual, "Performance Schema Statement Digests"): tokens
 one blank apart, keywords in upper case, identifiers in backticks, literals as `?`, lists as
 `(...)`, further rows as `/* , ... */`. MySQL hashes its parser's tokens, which differ by version,
-so this id equals no server's DIGEST; it is named `like` wherever it is shown.
+so this id equals no server's DIGEST; it is named `like` wherever it is shown. Which words are
+keywords: Reference Manual 8.0, "Keywords and Reserved Words".
 """
 
 from __future__ import annotations

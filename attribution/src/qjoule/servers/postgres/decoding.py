@@ -1,6 +1,5 @@
 """What PostgreSQL's data means."""
 
-from qjoule.contract import Dialect
 from qjoule.servers.decoding_types import Decoding, Titles
 from qjoule.servers.postgres.dialect import LANGUAGE
 from qjoule.servers.postgres.startup import (
@@ -10,9 +9,10 @@ from qjoule.servers.postgres.startup import (
     renamed,
 )
 from qjoule.servers.postgres.titles import WITH_CLIENT, role_of_title, session_of_title
+from qjoule.servers.registry import dialect
 
 DECODING = Decoding(
-    languages={Dialect.POSTGRES: LANGUAGE},
+    languages={dialect("postgres"): LANGUAGE},
     startup=first_message,
     change=names_of_title,
     application_set=application_set,
