@@ -9,8 +9,8 @@ from pathlib import Path
 
 from qjoule.contract import Rung, ServerKind
 from qjoule.errors import QjouleError
+from qjoule.servers.mysql.signatures import Role
 from qjoule.servers.plan import AttachPlan
-from qjoule.servers.signatures import Role
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
@@ -44,7 +44,7 @@ def hooks(plan: AttachPlan) -> list[str]:
         if not planned.lists_probes:
             continue
         for probe in planned.probes:
-            kind = "--uretprobe" if probe.role is Role.MYSQL_END else "--uprobe"
+            kind = "--uretprobe" if probe.role == Role.END else "--uprobe"
             arguments += [kind, f"{planned.server.exe_path}:{probe.site.offset:#x}"]
     return arguments
 

@@ -18,7 +18,7 @@ from qjoule.contract import Block, Mode, Rung
 from qjoule.errors import QjouleError
 from qjoule.root_part import client
 from qjoule.root_part.jvms import reach_by
-from qjoule.servers.cassandra.agent import put_agents
+from qjoule.servers.agents import put_agents
 from qjoule.servers.discovery import find_servers
 from qjoule.servers.plan import AttachPlan
 from qjoule.session.targets import plan_tracing

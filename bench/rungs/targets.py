@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 from qjoule.contract import Rung
-from qjoule.servers.types import Flavour
 from servers.cassandra import cassandra_server
 from servers.fetched import ferretdb
 from servers.mariadb import mariadb_server
@@ -37,7 +36,7 @@ class Subject:
     changes a JVM's code, which it then compiles again.
     """
 
-    flavour: Flavour
+    flavour: str
     rungs: tuple[Rung, ...]
     start: Start
     query: str
@@ -114,13 +113,13 @@ _FIND = "find orders {_id}"
 _SELECT = "SELECT id FROM item WHERE id = ?"
 _JVM_WARM_UP = 20_000
 SUBJECTS = (
-    Subject(Flavour.MARIADB, _BOTH, mariadb_server, "SELECT 1", _mysql, says=_mysql_says),
-    Subject(Flavour.MYSQL, _BOTH, _plain_mysql, "SELECT 1", _mysql, says=_mysql_says),
-    Subject(Flavour.POSTGRES, _BOTH, _plain_postgres, "SELECT 1", _postgres, says=_postgres_says),
-    Subject(Flavour.REDIS, (Rung.SOCKET,), redis_server, "GET key:1", _redis),
-    Subject(Flavour.MONGODB, _BOTH, mongod_stand_in, _FIND, _mongodb, version="stand-in"),
+    Subject("mariadb", _BOTH, mariadb_server, "SELECT 1", _mysql, says=_mysql_says),
+    Subject("mysql", _BOTH, _plain_mysql, "SELECT 1", _mysql, says=_mysql_says),
+    Subject("postgres", _BOTH, _plain_postgres, "SELECT 1", _postgres, says=_postgres_says),
+    Subject("redis", (Rung.SOCKET,), redis_server, "GET key:1", _redis),
+    Subject("mongodb", _BOTH, mongod_stand_in, _FIND, _mongodb, version="stand-in"),
     Subject(
-        Flavour.FERRETDB,
+        "ferretdb",
         (Rung.STATISTICAL,),
         ferretdb_server,
         _FIND,
@@ -129,7 +128,7 @@ SUBJECTS = (
         version=ferretdb.VERSION.removeprefix("v"),
     ),
     Subject(
-        Flavour.CASSANDRA,
+        "cassandra",
         (Rung.STATISTICAL,),
         cassandra_server,
         _SELECT,
@@ -138,7 +137,7 @@ SUBJECTS = (
         slow=True,
     ),
     Subject(
-        Flavour.CASSANDRA,
+        "cassandra",
         (Rung.AGENT,),
         cassandra_server,
         _SELECT,
@@ -148,7 +147,7 @@ SUBJECTS = (
         turn_warm_up=3000,
     ),
     Subject(
-        Flavour.VOLTDB,
+        "voltdb",
         (Rung.SYMBOL,),
         voltdb_server,
         "BENCH.select",

@@ -16,22 +16,21 @@ from qjoule.servers.access import FileIdentity, Opened, ProcFile, Unreadable
 from qjoule.servers.candidate import Candidate
 from qjoule.servers.cassandra.find import MAIN_CLASS, cassandra_version, configuration, is_cassandra
 from qjoule.servers.elf import Executable, Symbol, open_executable
-from qjoule.servers.examined import Examined, Facts, examine
+from qjoule.servers.examine import examine
+from qjoule.servers.examined import Examined, Facts
 from qjoule.servers.examined_json import examined_from_json
-from qjoule.servers.ferretdb.settings import ferretdb_encryption
+from qjoule.servers.ferretdb.settings import encryption as ferretdb_encryption
 from qjoule.servers.identify import identify
 from qjoule.servers.jvm.hotspot import HotSpot, Memory
 from qjoule.servers.listening import socket_ports, unix_listeners
 from qjoule.servers.maps import mapped_files
-from qjoule.servers.mongodb.settings import mongodb_facts
-from qjoule.servers.mysql.settings import mysql_facts
-from qjoule.servers.postgres.settings import postgres_encryption
+from qjoule.servers.postgres.settings import encryption as postgres_encryption
 from qjoule.servers.redis.settings import is_redis_server
 from qjoule.servers.resolve import resolve
 from qjoule.servers.restart import restart_of
 from qjoule.servers.settings_yaml import read_settings
-from qjoule.servers.types import Flavour
 from qjoule.servers.voltdb.find import is_voltdb, layout_of
+from servers.examined import settings_of
 from servers.hostile import PROGBITS, STRTAB, SYMTAB, Part, ToyMemory, elf, symbol, vm_structs
 from servers.toy_elf import MARIADB_10_11, MYSQL_8, POSTGRES, pack_symbols, toy_server
 
@@ -101,7 +100,7 @@ def elf_target(directory: Path) -> Target:
 
     def read(content: bytes) -> None:
         path.write_bytes(content)
-        for flavour in (Flavour.MYSQL, Flavour.POSTGRES):
+        for flavour in ("mysql", "postgres"):
             with suppress(QjouleError):
                 file = os.open(path, os.O_RDONLY)
                 identity = FileIdentity(0, 0, len(content), time.time_ns(), 0, 0, 0)
@@ -124,7 +123,7 @@ def yaml_target(_: Path) -> Target:
         with suppress(QjouleError):
             read_settings(content.decode(errors="replace"), "/c")
         line = b"mongod\0--config\0/mongod.conf\0"
-        mongodb_facts(_candidate({"/mongod.conf": content}, line))
+        settings_of(_candidate({"/mongod.conf": content}, line), "mongodb")
         line = b"java\0-cp\0/c\0" + MAIN_CLASS.encode() + b"\0"
         configuration(_candidate({"/c/cassandra.yaml": content}, line))
 
@@ -138,7 +137,7 @@ def my_cnf_target(_: Path) -> Target:
 
     def read(content: bytes) -> None:
         files = {"/etc/my.cnf": content, "/etc/d/a.cnf": content, "/x": content}
-        mysql_facts(_candidate(files, b"mysqld\0"), Flavour.MYSQL, "8.0.1")
+        settings_of(_candidate(files, b"mysqld\0"), "mysql", "8.0.1")
 
     words = (
         b"!include ",
@@ -180,9 +179,9 @@ def command_line_target(_: Path) -> Target:
     def read(content: bytes) -> None:
         one = _candidate({"/x": b"ssl=on\n"}, content)
         restart_of(one)
-        mysql_facts(one, Flavour.MARIADB, "10.11.1")
+        settings_of(one, "mariadb", "10.11.1")
         postgres_encryption(one)
-        mongodb_facts(one)
+        settings_of(one, "mongodb")
         ferretdb_encryption(one)
         is_redis_server(one)
         java = _candidate({"/x": b"a: 1\n"}, content)
@@ -265,7 +264,7 @@ def json_target(directory: Path) -> Target:
         path = toy_server(directory / str(number), functions)
         file = Candidate(FakeAccess({}, {}), "x")
         file.__dict__["executable"] = open_executable(path)
-        flavour = (Flavour.MYSQL, Flavour.POSTGRES)[number]
+        flavour = ("mysql", "postgres")[number]
         found.append(Examined(flavour, "15.1", resolution=resolve(file, flavour, "15.1")))
 
     def read(content: bytes) -> None:

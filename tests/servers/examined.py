@@ -7,7 +7,10 @@ from pathlib import Path
 
 from qjoule.servers.candidate import Candidate
 from qjoule.servers.direct_access import DirectAccess, FileAccess
+from qjoule.servers.listening import Listening
+from qjoule.servers.registered import support_of
 from qjoule.servers.resolve import resolve
+from qjoule.servers.support import Running, Settings
 from qjoule.servers.types import Server
 
 
@@ -15,6 +18,11 @@ def examined(server: Server) -> Server:
     """With what its executable offers, by the version and flavour that it is said to have."""
     file = Candidate(FileAccess(server.exe_path), server.exe_name)
     return replace(server, resolution=resolve(file, server.flavour, server.version))
+
+
+def settings_of(process: Candidate, flavour: str, version: str = "") -> Settings:
+    """How a process that is known to be this product is configured; it listens on nothing."""
+    return support_of(flavour).settings(Running(process, flavour, version, Listening()))
 
 
 def candidate(entry: Path, exe_name: str = "/bin/true", root: Path = Path("/")) -> Candidate:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from qjoule.servers.access import Access
-from qjoule.servers.examined import Examined, Facts, examine
+from qjoule.servers.examine import examine
+from qjoule.servers.examined import Examined, Facts
 from qjoule.servers.examined_json import examined_from_json
 
 CPU_SECONDS = 10  #: of one examination; what has no bound takes minutes

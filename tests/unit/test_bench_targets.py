@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from qjoule.errors import QjouleError
-from qjoule.servers.types import Fact, Flavour, Server
+from qjoule.servers.types import Fact, Server
 from qjoule.studies import targets
 from qjoule.studies.plan import Running
 from qjoule.studies.targets import life, running_target
 from qjoule.studies.workload import Target
 
 
-def server(flavour: Flavour, pid: int, port: int, socket: str = "") -> Server:
+def server(flavour: str, pid: int, port: int, socket: str = "") -> Server:
     no = Fact(False, "")
     path = Path("/usr/sbin/x")
     sockets = (socket,) if socket else ()
@@ -28,9 +28,9 @@ def server(flavour: Flavour, pid: int, port: int, socket: str = "") -> Server:
 @pytest.fixture(autouse=True)
 def servers(monkeypatch: pytest.MonkeyPatch) -> list[Server]:
     found = [
-        server(Flavour.MARIADB, 10, 3306, "/run/m.sock"),
-        server(Flavour.MARIADB, 20, 3307),
-        server(Flavour.FERRETDB, 30, 27017),
+        server("mariadb", 10, 3306, "/run/m.sock"),
+        server("mariadb", 20, 3307),
+        server("ferretdb", 30, 27017),
     ]
     monkeypatch.setattr("qjoule.servers.discovery.find_servers", lambda: found)
     return found

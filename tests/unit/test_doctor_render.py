@@ -15,7 +15,7 @@ from qjoule.machine.check import Check
 from qjoule.servers.discovery import Discovery
 from qjoule.servers.kernel_facts import KernelFacts
 from qjoule.servers.plan import build_plan
-from qjoule.servers.types import Fact, Flavour, Restart, Server
+from qjoule.servers.types import Fact, Restart, Server
 from servers.examined import examined
 from servers.toy_elf import MARIADB_10_11, toy_server
 
@@ -33,7 +33,7 @@ def server(path: Path, **changes: object) -> Server:
     status = path.stat()
     base = Server(
         id=1,
-        flavour=Flavour.MARIADB,
+        flavour="mariadb",
         version="10.11.19",
         exe_path=path,
         exe_name=str(path),
@@ -142,7 +142,7 @@ def test_what_else_listens(monkeypatch: pytest.MonkeyPatch, maria: Path) -> None
     restart = Restart("arguments", "a restart is known by its executable and arguments", 1)
     java = server(
         maria,
-        flavour=Flavour.GENERIC,
+        flavour="generic",
         name="java\x1b[2J",
         ports=(7000, 9042),
         udp_ports=(53,),

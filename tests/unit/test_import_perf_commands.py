@@ -13,23 +13,21 @@ from qjoule.contract import Rung
 from qjoule.imports.perf.probes import commands
 from qjoule.imports.perf.scan import PROBE
 from qjoule.imports.perf.servers import parse_server
+from qjoule.servers.choice import Choice
 from qjoule.servers.elf import Symbol
 from qjoule.servers.plan import PlannedServer
-from qjoule.servers.postgres.memory import BackendMemory
 from qjoule.servers.probe_site import EMULATED_PUSH, ProbeSite
 from qjoule.servers.resolution import Probe, Resolution
-from qjoule.servers.rungs import Choice
-from qjoule.servers.signatures import Role
-from qjoule.servers.types import Fact, Flavour, Server
+from qjoule.servers.types import Fact, Server
 
 
-def _probe(role: Role, offset: int) -> Probe:
+def _probe(role: str, offset: int) -> Probe:
     site = ProbeSite(offset, "push rbp", EMULATED_PUSH, "emulated", b"\x55")
     return Probe(role, Symbol("f", offset, 10, ".symtab"), site)
 
 
-def _server(flavour: Flavour, version: str, *probes: Probe, name: str = "") -> PlannedServer:
-    resolution = Resolution((1, 2), boundary=probes, memory=BackendMemory(portal_start=200))
+def _server(flavour: str, version: str, *probes: Probe, name: str = "") -> PlannedServer:
+    resolution = Resolution((1, 2), boundary=probes, facts={"portal-start": 200})
     server = Server(
         *(2, flavour, version, Path("/usr/sbin/x"), "/usr/sbin/x", (1, 2), (812, 813)),
         *((3306,), (), Fact(False, ""), Fact(False, "")),
@@ -40,19 +38,19 @@ def _server(flavour: Flavour, version: str, *probes: Probe, name: str = "") -> P
 
 
 MYSQL = _server(
-    Flavour.MYSQL,
+    "mysql",
     "8.0.33",
-    _probe(Role.MYSQL_BEGIN_THD_FIRST, 0x1234),
-    _probe(Role.MYSQL_END, 0x1234),
+    _probe("mysql-begin-thd-first", 0x1234),
+    _probe("mysql-end", 0x1234),
 )
 POSTGRES = _server(
-    Flavour.POSTGRES,
+    "postgres",
     "18.1",
-    _probe(Role.POSTGRES_ACTIVITY, 0x10),
-    _probe(Role.POSTGRES_PORTAL_RUN, 0x20),
-    _probe(Role.POSTGRES_FAILED, 0x30),
+    _probe("postgres-activity", 0x10),
+    _probe("postgres-portal-run", 0x20),
+    _probe("postgres-failed", 0x30),
 )
-REDIS = _server(Flavour.REDIS, "7.0")
+REDIS = _server("redis", "7.0")
 
 
 def _definitions(script: str) -> list[str]:
@@ -92,8 +90,8 @@ def test_the_printed_import_names_the_servers() -> None:
     words = shlex.split(script.splitlines()[-1])
     servers = [parse_server(after) for at, after in pairwise(words) if at == "--server"]
     assert [(one.flavour, one.version, one.label) for one in servers] == [
-        (Flavour.MYSQL, "8.0.33", "mysql:3306"),
-        (Flavour.REDIS, "7.0", "redis:3306"),
+        ("mysql", "8.0.33", "mysql:3306"),
+        ("redis", "7.0", "redis:3306"),
     ]
     assert words[:6] == ["qjoule", "import", "perf", "qjoule-perf.data", "--energy", "estimated"]
     assert "its time is told by thread" in script
@@ -103,7 +101,7 @@ def test_the_printed_import_names_the_servers() -> None:
     "name", ["a\nrm -rf x", "a\x0crm", "$(touch x)", "'; touch x; '", "a\u2028b"]
 )
 def test_no_name_is_a_command(name: str, tmp_path: Path) -> None:
-    hostile = _server(Flavour.GENERIC, "1", name=name)
+    hostile = _server("generic", "1", name=name)
     script = commands([hostile], seconds=1, counters=())
     stubs = "perf() { :; }; qjoule() { :; }; rm() { echo ran; }; umask() { :; }\n"
     done = subprocess.run(

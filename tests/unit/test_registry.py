@@ -76,6 +76,8 @@ def test_lookups() -> None:
     assert registry.name_of(registry.kind_of("ferretdb")) == "mongodb"
     assert registry.roles("ferretdb") == ("mongodb-request", "mongodb-done")
     assert registry.rungs("generic") == ("none",)
+    assert registry.server_of("mariadb").name == registry.server_of("mysql").name == "mysql"
+    assert list(registry.flavours())[:3] == ["mariadb", "mysql", "postgres"]
     for unknown in ("oracle", "", "MYSQL"):
         for lookup in (registry.kind_of, registry.dialect, registry.roles, registry.rungs):
             with pytest.raises(KeyError):
@@ -100,6 +102,7 @@ def test_a_good_table(tmp_path: Path) -> None:
         {"port": 65535, "text-start": 7},
     )
     assert (beta.name, beta.of, beta.kind, beta.maps) == ("beta", "alpha", 20, alpha.maps)
+    assert (beta.flavours, gamma.flavours) == (("beta",), ("gamma",))
     assert (gamma.rungs, gamma.roles, dict(gamma.programs)) == (("none",), (), {})
 
 
@@ -138,6 +141,9 @@ def test_a_good_table(tmp_path: Path) -> None:
         ('"alpha-end"', '"beta-end"', "alpha: role 'beta-end' is not alpha-... in lower case"),
         ('"alpha-end"', '"alpha-"', "alpha: role 'alpha-' is not alpha-... in lower case"),
         ('"alpha-end"', '"alpha-a\\"b"', "alpha: role 'alpha-a\"b' is not alpha-..."),
+        ("kind = 21", 'kind = 21\nflavours = ["X"]', "gamma: flavour 'X' is not lower-case"),
+        ("kind = 21", 'kind = 21\nflavours = ["beta"]', "gamma: beta has a flavour 'beta'"),
+        ("kind = 21", 'kind = 21\nflavours = "x"', "gamma: 'flavours' is not a list of words"),
         ("thread = true", "thread = 1", "alpha: 'thread' is neither true nor false"),
         ('"switched"', '"skipped"', "alpha: 'skipped' of 'hooks' is none of switched,"),
         ("port = 65535", "port = 0", "alpha: 'port' is no number from 1 to"),

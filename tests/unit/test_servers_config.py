@@ -10,10 +10,9 @@ import pytest
 from qjoule.servers.access import FILE_BYTES_MAX, Unreadable
 from qjoule.servers.candidate import Candidate
 from qjoule.servers.in_root import list_directory, read_file
-from qjoule.servers.mysql.settings import mysql_facts
-from qjoule.servers.postgres.settings import postgres_encryption
-from qjoule.servers.types import Fact, Flavour
-from servers.examined import candidate
+from qjoule.servers.postgres.settings import encryption as postgres_encryption
+from qjoule.servers.types import Fact
+from servers.examined import candidate, settings_of
 from servers.fake_proc import FakeProc
 
 OLD, NEW = "10.11.19", "11.4.2"
@@ -42,11 +41,13 @@ class Machine:
     def mysql(
         self,
         *arguments: str,
-        flavour: Flavour = Flavour.MARIADB,
+        flavour: str = "mariadb",
         version: str = OLD,
         environment: tuple[str, ...] = (),
     ) -> tuple[Fact, Fact]:
-        return mysql_facts(self.process(*arguments, environment=environment), flavour, version)
+        process = self.process(*arguments, environment=environment)
+        found = settings_of(process, flavour, version)
+        return found.encryption, found.thread_pool
 
 
 @pytest.fixture
@@ -57,28 +58,28 @@ def machine(tmp_path: Path) -> Machine:
 @pytest.mark.parametrize(
     ("flavour", "version", "arguments", "encryption"),
     [
-        (Flavour.MARIADB, OLD, (), False),
-        (Flavour.MARIADB, NEW, (), True),
-        (Flavour.MARIADB, "", (), True),  # version unknown: the careful answer
-        (Flavour.MARIADB, NEW, ("--skip-ssl",), False),
-        (Flavour.MARIADB, NEW, ("--ssl=0",), False),
-        (Flavour.MARIADB, NEW, ("--disable_ssl",), False),
-        (Flavour.MARIADB, OLD, ("--ssl_cert=/c.pem",), True),
-        (Flavour.MARIADB, OLD, ("--loose-ssl-cert=/c.pem",), True),
-        (Flavour.MARIADB, OLD, ("--ssl-ce=/c.pem",), None),  # abbreviated
-        (Flavour.MYSQL, "8.0.36", (), True),
-        (Flavour.MYSQL, "9.1.0", ("--tls-version=",), False),
-        (Flavour.MYSQL, "9.1.0", ("--tls-version=''",), False),
-        (Flavour.MYSQL, "9.1.0", ("--tls-version=TLSv1.3",), True),
-        (Flavour.MYSQL, "8.0.15", ("--ssl=0", "--ssl=1"), True),  # the last one wins
-        (Flavour.MYSQL, "8.0.15", ("--ssl=OFF",), False),
-        (Flavour.MYSQL, "5.6.51", (), False),
-        (Flavour.MYSQL, "5.6.51", ("--ssl-key=/k.pem",), True),
+        ("mariadb", OLD, (), False),
+        ("mariadb", NEW, (), True),
+        ("mariadb", "", (), True),  # version unknown: the careful answer
+        ("mariadb", NEW, ("--skip-ssl",), False),
+        ("mariadb", NEW, ("--ssl=0",), False),
+        ("mariadb", NEW, ("--disable_ssl",), False),
+        ("mariadb", OLD, ("--ssl_cert=/c.pem",), True),
+        ("mariadb", OLD, ("--loose-ssl-cert=/c.pem",), True),
+        ("mariadb", OLD, ("--ssl-ce=/c.pem",), None),  # abbreviated
+        ("mysql", "8.0.36", (), True),
+        ("mysql", "9.1.0", ("--tls-version=",), False),
+        ("mysql", "9.1.0", ("--tls-version=''",), False),
+        ("mysql", "9.1.0", ("--tls-version=TLSv1.3",), True),
+        ("mysql", "8.0.15", ("--ssl=0", "--ssl=1"), True),  # the last one wins
+        ("mysql", "8.0.15", ("--ssl=OFF",), False),
+        ("mysql", "5.6.51", (), False),
+        ("mysql", "5.6.51", ("--ssl-key=/k.pem",), True),
     ],
 )
 def test_mysql_encryption(
     machine: Machine,
-    flavour: Flavour,
+    flavour: str,
     version: str,
     arguments: tuple[str, ...],
     encryption: bool | None,

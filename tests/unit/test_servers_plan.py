@@ -12,15 +12,9 @@ from qjoule.contract import Rung
 from qjoule.errors import QjouleError
 from qjoule.servers.elf import open_executable
 from qjoule.servers.kernel_facts import KernelFacts
+from qjoule.servers.mysql.signatures import CHILDREN, CLIENTS, DATABASES, LOGS, Role
 from qjoule.servers.plan import SERVERS_MAX, build_plan
-from qjoule.servers.signatures import (
-    MYSQL_CHILDREN,
-    MYSQL_CLIENTS,
-    MYSQL_DATABASES,
-    MYSQL_LOGS,
-    Role,
-)
-from qjoule.servers.types import Fact, Flavour, Server
+from qjoule.servers.types import Fact, Server
 from qjoule.session.targets import left_out
 from servers.examined import examined
 from servers.toy_elf import MARIADB_10_11, MYSQL_8, POSTGRES, strip, toy_server
@@ -32,7 +26,7 @@ FULL = ("-O0", "-fcf-protection=full")
 
 def describe(
     id: int,
-    flavour: Flavour,
+    flavour: str,
     path: Path,
     *,
     version: str = "",
@@ -90,9 +84,9 @@ def toys(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def test_the_whole_plan(toys: dict[str, Path]) -> None:
     maria, mysql, postgres = toys["mariadb"], toys["mysql"], toys["postgres"]
     servers = [
-        describe(1, Flavour.MARIADB, maria, tgids=(100,)),
-        describe(2, Flavour.MYSQL, mysql, encryption=True, tgids=(200,)),
-        describe(3, Flavour.POSTGRES, postgres, version="15.20", tgids=(300, 301), encryption=True),
+        describe(1, "mariadb", maria, tgids=(100,)),
+        describe(2, "mysql", mysql, encryption=True, tgids=(200,)),
+        describe(3, "postgres", postgres, version="15.20", tgids=(300, 301), encryption=True),
     ]
     assert pairs(build_plan(servers, KERNEL).arguments()) == [
         f"--server 1:mysql:socket:{executable_of(maria)}",
@@ -120,8 +114,8 @@ def test_the_whole_plan(toys: dict[str, Path]) -> None:
 def test_a_pool_and_a_plain_server_of_one_file(toys: dict[str, Path]) -> None:
     path = toys["mariadb"]
     servers = [
-        describe(1, Flavour.MARIADB, path, tgids=(100,)),
-        describe(2, Flavour.MARIADB, path, tgids=(200,), pool=True),
+        describe(1, "mariadb", path, tgids=(100,)),
+        describe(2, "mariadb", path, tgids=(200,), pool=True),
     ]
     assert pairs(build_plan(servers, KERNEL).arguments()) == [
         f"--server 1:mysql:symbol:{executable_of(path)}",
@@ -137,9 +131,12 @@ def test_a_pool_and_a_plain_server_of_one_file(toys: dict[str, Path]) -> None:
 
 
 def test_children_are_probed_only_if_asked_for(tmp_path: Path) -> None:
-    begin, text = MYSQL_CHILDREN[Role.MYSQL_CHILD_BEGIN], MYSQL_CHILDREN[Role.MYSQL_CHILD_TEXT]
+    begin, text = (
+        CHILDREN[Role.CHILD_BEGIN],
+        CHILDREN[Role.CHILD_TEXT],
+    )
     path = toy_server(tmp_path / "mysqld", [MYSQL_8, begin, text], flags=("-O0",))
-    server = describe(1, Flavour.MYSQL, path)
+    server = describe(1, "mysql", path)
     plain = [f"--server 1:mysql:socket:{executable_of(path)}", "--running 1:100"]
     assert pairs(build_plan([server], KERNEL).arguments()) == plain
     assert pairs(build_plan([server], KERNEL, children=True).arguments()) == [
@@ -150,20 +147,20 @@ def test_children_are_probed_only_if_asked_for(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("log", MYSQL_LOGS)
-@pytest.mark.parametrize("change", MYSQL_DATABASES)
+@pytest.mark.parametrize("log", LOGS)
+@pytest.mark.parametrize("change", DATABASES)
 def test_names_are_probed_where_queries_are(
     log: tuple[str, Role], change: str, tmp_path: Path
 ) -> None:
-    functions = [MYSQL_8, MYSQL_CLIENTS[1], log[0], change]
+    functions = [MYSQL_8, CLIENTS[1], log[0], change]
     path = toy_server(tmp_path / "mysqld", functions, flags=("-O0",))
-    server = describe(1, Flavour.MYSQL, path)
+    server = describe(1, "mysql", path)
     (planned,) = build_plan([server], KERNEL).servers
     assert (planned.probes, planned.notes) == ((), ())
     plan = build_plan([replace(server, encryption=Fact(True, "somewhere"))], KERNEL)
     assert plan.servers[0].notes == ()
     assert list(pairs(plan.arguments()))[4:] == [
-        f"--probe 1:mysql-client:{site_of(path, MYSQL_CLIENTS[1])}",
+        f"--probe 1:mysql-client:{site_of(path, CLIENTS[1])}",
         f"--probe 1:{log[1]}:{site_of(path, log[0])}",
         f"--probe 1:mysql-database:{site_of(path, change)}",
         f"--probe 1:mysql-database-end:{site_of(path, change)}",
@@ -171,14 +168,14 @@ def test_names_are_probed_where_queries_are(
 
 
 def test_two_functions_of_one_name_are_none(tmp_path: Path) -> None:
-    path = toy_server(tmp_path / "mysqld", [MYSQL_8, MYSQL_LOGS[0][0], *MYSQL_DATABASES])
-    (planned,) = build_plan([describe(1, Flavour.MYSQL, path, encryption=True)], KERNEL).servers
+    path = toy_server(tmp_path / "mysqld", [MYSQL_8, LOGS[0][0], *DATABASES])
+    (planned,) = build_plan([describe(1, "mysql", path, encryption=True)], KERNEL).servers
     assert [probe.role for probe in planned.probes] == ["mysql-begin-thd-first", "mysql-end"]
     assert "users and databases of its sessions are not known: two" in planned.notes[-1]
 
 
 def test_a_server_without_the_functions_for_names_says_so(toys: dict[str, Path]) -> None:
-    server = describe(1, Flavour.MYSQL, toys["mysql"], encryption=True)
+    server = describe(1, "mysql", toys["mysql"], encryption=True)
     (planned,) = build_plan([server], KERNEL).traced
     assert "databases of its sessions are not known: no general_log_print" in planned.notes[-1]
 
@@ -186,7 +183,7 @@ def test_a_server_without_the_functions_for_names_says_so(toys: dict[str, Path])
 def test_a_server_without_the_functions_for_children_is_traced_and_says_so(
     toys: dict[str, Path],
 ) -> None:
-    plan = build_plan([describe(1, Flavour.MYSQL, toys["mysql"])], KERNEL, children=True)
+    plan = build_plan([describe(1, "mysql", toys["mysql"])], KERNEL, children=True)
     (planned,) = plan.traced
     assert planned.probes == ()
     assert "statements of procedures are not told apart: no _ZN13sp_instr" in planned.notes[-1]
@@ -196,19 +193,19 @@ def test_a_server_without_the_functions_for_children_is_traced_and_says_so(
 
 def test_postgres_on_the_socket_rung_still_joins_workers(toys: dict[str, Path]) -> None:
     path = toys["postgres"]
-    (planned,) = build_plan([describe(1, Flavour.POSTGRES, path, version="15.2")], KERNEL).servers
+    (planned,) = build_plan([describe(1, "postgres", path, version="15.2")], KERNEL).servers
     assert planned.choice.rung is Rung.SOCKET
     assert [probe.role for probe in planned.probes] == [
         "postgres-launch-workers",
         "postgres-join-leader",
     ]
-    assert planned.states is None
+    assert set(planned.facts) == {"send-buffer"}
     assert planned.boundary_cost_ns == 0
 
 
 def test_postgres_without_the_functions_for_workers(tmp_path: Path) -> None:
     path = toy_server(tmp_path / "postgres", POSTGRES[:3], flags=FULL)
-    server = describe(1, Flavour.POSTGRES, path, version="15.2", encryption=True)
+    server = describe(1, "postgres", path, version="15.2", encryption=True)
     (planned,) = build_plan([server], KERNEL).servers
     roles = [probe.role for probe in planned.probes]
     assert roles == ["postgres-activity", "postgres-portal-run", "postgres-failed"]
@@ -221,7 +218,7 @@ def test_postgres_without_the_functions_for_workers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", ["", "12.3", "19.0"])
 def test_postgres_of_a_version_that_is_not_known(toys: dict[str, Path], version: str) -> None:
-    server = describe(1, Flavour.POSTGRES, toys["postgres"], version=version, encryption=True)
+    server = describe(1, "postgres", toys["postgres"], version=version, encryption=True)
     (planned,) = build_plan([server], KERNEL).servers
     assert (planned.choice.rung, planned.choice.exact) == (Rung.SOCKET, False)
     with pytest.raises(QjouleError, match="backend states"):
@@ -230,7 +227,7 @@ def test_postgres_of_a_version_that_is_not_known(toys: dict[str, Path], version:
 
 def test_a_stripped_server_that_needs_symbols_is_left_out(tmp_path: Path) -> None:
     path = strip(toy_server(tmp_path / "mysqld", [MYSQL_8], exported=False))
-    plan = build_plan([describe(1, Flavour.MYSQL, path, pool=True)], KERNEL)
+    plan = build_plan([describe(1, "mysql", path, pool=True)], KERNEL)
     assert plan.arguments() == []
     assert plan.traced == ()
     assert "no dispatch_command" in plan.servers[0].choice.why
@@ -239,18 +236,18 @@ def test_a_stripped_server_that_needs_symbols_is_left_out(tmp_path: Path) -> Non
 def test_an_executable_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "mysqld"
     path.write_bytes(b"\x7fELF" + b"\0" * 100)
-    plan = build_plan([describe(1, Flavour.MYSQL, path, encryption=True)], KERNEL)
+    plan = build_plan([describe(1, "mysql", path, encryption=True)], KERNEL)
     assert plan.servers[0].choice.rung is Rung.SOCKET  # plain sessions need nothing of the file
     assert not plan.servers[0].choice.exact
-    server = describe(1, Flavour.MYSQL, tmp_path, pool=True)
+    server = describe(1, "mysql", tmp_path, pool=True)
     assert build_plan([server], KERNEL).arguments() == []
 
 
 def test_pids_choose_servers(toys: dict[str, Path]) -> None:
     servers = [
-        describe(1, Flavour.MARIADB, toys["mariadb"], tgids=(100,)),
-        describe(2, Flavour.MYSQL, toys["mysql"], tgids=(200,)),
-        describe(3, Flavour.POSTGRES, toys["postgres"], tgids=()),
+        describe(1, "mariadb", toys["mariadb"], tgids=(100,)),
+        describe(2, "mysql", toys["mysql"], tgids=(200,)),
+        describe(3, "postgres", toys["postgres"], tgids=()),
     ]
     plan = build_plan(servers, KERNEL, pids=[200])
     assert [(planned.server.tgids, planned.server.id) for planned in plan.servers] == [((200,), 1)]
@@ -261,8 +258,8 @@ def test_pids_choose_servers(toys: dict[str, Path]) -> None:
 
 def test_costs_follow_the_site(toys: dict[str, Path]) -> None:
     servers = [
-        describe(1, Flavour.MYSQL, toys["mysql"], encryption=True),
-        describe(2, Flavour.POSTGRES, toys["postgres"], version="15.2", encryption=True),
+        describe(1, "mysql", toys["mysql"], encryption=True),
+        describe(2, "postgres", toys["postgres"], version="15.2", encryption=True),
     ]
     mysql, postgres = build_plan(servers, KERNEL).servers
     assert mysql.boundary_cost_ns == 1160  # push: entry and return
@@ -270,7 +267,7 @@ def test_costs_follow_the_site(toys: dict[str, Path]) -> None:
 
 
 def test_sessions_that_no_probe_sees_are_named(toys: dict[str, Path]) -> None:
-    server = replace(describe(1, Flavour.MYSQL, toys["mysql"]), ports=(3306, 33060))
+    server = replace(describe(1, "mysql", toys["mysql"]), ports=(3306, 33060))
     (planned,) = build_plan([server], KERNEL).servers
     assert "X Protocol" in planned.notes[0]
 
@@ -279,10 +276,10 @@ def test_ids_have_no_gaps(toys: dict[str, Path], tmp_path: Path) -> None:
     """The tracer counts them itself."""
     stripped = strip(toy_server(tmp_path / "mysqld", [MYSQL_8], exported=False))
     servers = [
-        describe(1, Flavour.MYSQL, stripped, tgids=(100,), pool=True),
-        describe(2, Flavour.MARIADB, toys["mariadb"], tgids=(200,)),
-        describe(3, Flavour.MYSQL, stripped, tgids=(300,), pool=True),
-        describe(4, Flavour.MYSQL, toys["mysql"], tgids=()),
+        describe(1, "mysql", stripped, tgids=(100,), pool=True),
+        describe(2, "mariadb", toys["mariadb"], tgids=(200,)),
+        describe(3, "mysql", stripped, tgids=(300,), pool=True),
+        describe(4, "mysql", toys["mysql"], tgids=()),
     ]
     plan = build_plan(servers, KERNEL)
     assert [(planned.server.id, planned.traced) for planned in plan.servers] == [
@@ -299,9 +296,7 @@ def test_ids_have_no_gaps(toys: dict[str, Path], tmp_path: Path) -> None:
 
 
 def test_more_servers_than_the_tracer_has_room_for(toys: dict[str, Path]) -> None:
-    servers = [
-        describe(i, Flavour.MARIADB, toys["mariadb"], tgids=(100 + i,)) for i in range(1, 19)
-    ]
+    servers = [describe(i, "mariadb", toys["mariadb"], tgids=(100 + i,)) for i in range(1, 19)]
     plan = build_plan(servers, KERNEL)
     assert len(plan.traced) == SERVERS_MAX
     assert "choose with --pid" in plan.servers[-1].choice.why

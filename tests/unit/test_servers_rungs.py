@@ -11,7 +11,7 @@ from qjoule.contract import Rung
 from qjoule.errors import QjouleError
 from qjoule.servers.kernel_facts import KernelFacts, read_kernel_facts
 from qjoule.servers.rungs import choose_rung
-from qjoule.servers.types import Fact, Flavour, Server
+from qjoule.servers.types import Fact, Server
 
 NEW = KernelFacts(recv_tracepoint=True, send_tracepoint=True, uprobes=True)
 OLD = KernelFacts(recv_tracepoint=False, send_tracepoint=False, uprobes=True)
@@ -22,7 +22,7 @@ def server(encryption: bool | None = False, pool: bool | None = False) -> Server
     path = Path("/usr/sbin/mariadbd")
     return Server(
         id=1,
-        flavour=Flavour.MARIADB,
+        flavour="mariadb",
         version="10.11.19",
         exe_path=path,
         exe_name=str(path),
@@ -136,7 +136,7 @@ def test_only_who_is_traced_by_its_sends_needs_their_tracepoint() -> None:
 
 
 def redis(encryption: bool | None = False, pool: bool | None = False) -> Server:
-    return replace(server(encryption, pool), flavour=Flavour.REDIS, ports=(6379,))
+    return replace(server(encryption, pool), flavour="redis", ports=(6379,))
 
 
 @pytest.mark.parametrize(

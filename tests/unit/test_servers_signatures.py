@@ -6,16 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from qjoule.contract import ServerKind
 from qjoule.servers.elf import open_executable
-from qjoule.servers.signatures import (
-    BackendStates,
-    CannotResolve,
-    Role,
-    backend_states,
-    boundary_functions,
-    parallel_functions,
-)
+from qjoule.servers.mysql.signatures import Role, boundary_functions
+from qjoule.servers.postgres import signatures as postgres
+from qjoule.servers.postgres.signatures import backend_states, parallel_functions
+from qjoule.servers.signatures import CannotResolve
 from servers.toy_elf import (
     MARIADB_10_5,
     MARIADB_10_11,
@@ -33,17 +28,17 @@ XPL = "_ZN3xpl10dispatcher16dispatch_commandEP3THDPK8COM_DATA19enum_server_comma
 @pytest.mark.parametrize(
     ("name", "role"),
     [
-        (MYSQL_5_6, Role.MYSQL_BEGIN_COMMAND_FIRST),
-        (MARIADB_10_5, Role.MYSQL_BEGIN_COMMAND_FIRST),
-        (MARIADB_10_11, Role.MYSQL_BEGIN_COMMAND_FIRST),
-        (MYSQL_8, Role.MYSQL_BEGIN_THD_FIRST),
+        (MYSQL_5_6, Role.BEGIN_COMMAND_FIRST),
+        (MARIADB_10_5, Role.BEGIN_COMMAND_FIRST),
+        (MARIADB_10_11, Role.BEGIN_COMMAND_FIRST),
+        (MYSQL_8, Role.BEGIN_THD_FIRST),
     ],
 )
 def test_each_signature_has_its_role(tmp_path: Path, name: str, role: Role) -> None:
     decoys = [f"{name}.cold", LAMBDA, XPL]
     executable = open_executable(toy_server(tmp_path / "toy", [*decoys, name]))
-    found = boundary_functions(executable, ServerKind.MYSQL)
-    assert set(found) == {role, Role.MYSQL_END}
+    found = boundary_functions(executable)
+    assert set(found) == {role, Role.END}
     assert {symbol.name for symbol in found.values()} == {name}
 
 
@@ -63,35 +58,35 @@ def test_each_signature_has_its_role(tmp_path: Path, name: str, role: Role) -> N
 def test_what_is_not_certain_is_refused(tmp_path: Path, names: list[str], why: str) -> None:
     executable = open_executable(toy_server(tmp_path / "toy", names))
     with pytest.raises(CannotResolve, match=why):
-        boundary_functions(executable, ServerKind.MYSQL)
+        boundary_functions(executable)
 
 
 def test_a_file_without_symbols_says_so(tmp_path: Path) -> None:
     path = toy_server(tmp_path / "toy", [MYSQL_8], exported=False, flags=("-static",))
     with pytest.raises(CannotResolve, match="a file without symbols"):
-        boundary_functions(open_executable(strip(path)), ServerKind.MYSQL)
+        boundary_functions(open_executable(strip(path)))
 
 
 def test_what_would_help_is_said_where_it_would(tmp_path: Path) -> None:
     """A stripped file may have the function still; one with its symbols has not."""
     whole = open_executable(toy_server(tmp_path / "whole", [LAMBDA], exported=False))
     with pytest.raises(CannotResolve, match=r"in \.dynsym or \.symtab$|in \.symtab or \.dynsym$"):
-        boundary_functions(whole, ServerKind.MYSQL)
+        boundary_functions(whole)
     stripped = open_executable(strip(toy_server(tmp_path / "toy", [MYSQL_8], exported=False)))
     with pytest.raises(CannotResolve, match="it is stripped: use a build that is not"):
-        boundary_functions(stripped, ServerKind.MYSQL)
+        boundary_functions(stripped)
 
 
 def test_postgres(tmp_path: Path) -> None:
     executable = open_executable(toy_server(tmp_path / "toy", [*POSTGRES, "PortalRunFetch"]))
-    boundary = boundary_functions(executable, ServerKind.POSTGRES)
+    boundary = postgres.boundary_functions(executable)
     parallel = parallel_functions(executable)
     assert {role: symbol.name for role, symbol in (boundary | parallel).items()} == {
-        Role.POSTGRES_ACTIVITY: "pgstat_report_activity",
-        Role.POSTGRES_PORTAL_RUN: "PortalRun",
-        Role.POSTGRES_FAILED: "PortalErrorCleanup",
-        Role.POSTGRES_LAUNCH_WORKERS: "LaunchParallelWorkers",
-        Role.POSTGRES_JOIN_LEADER: "BecomeLockGroupMember",
+        postgres.Role.ACTIVITY: "pgstat_report_activity",
+        postgres.Role.PORTAL_RUN: "PortalRun",
+        postgres.Role.FAILED: "PortalErrorCleanup",
+        postgres.Role.LAUNCH_WORKERS: "LaunchParallelWorkers",
+        postgres.Role.JOIN_LEADER: "BecomeLockGroupMember",
     }
 
 
@@ -100,17 +95,23 @@ def test_postgres_without_one_of_its_functions(tmp_path: Path, missing: str) -> 
     names = [name for name in POSTGRES if name != missing]
     executable = open_executable(toy_server(tmp_path / "toy", names))
     with pytest.raises(CannotResolve, match=f"no {missing} in"):
-        boundary_functions(executable, ServerKind.POSTGRES)
+        postgres.boundary_functions(executable)
         parallel_functions(executable)
 
 
 @pytest.mark.parametrize("major", range(13, 18))
 def test_backend_states_to_17(major: int) -> None:
-    assert backend_states(major) == BackendStates(1, 2, 3, 4, 5)
+    assert list(backend_states(major).facts().values()) == [1, 2, 3, 4, 5]
 
 
 def test_backend_states_of_18_follow_starting() -> None:
-    assert backend_states(18) == BackendStates(2, 3, 4, 5, 6)
+    assert backend_states(18).facts() == {
+        "idle": 2,
+        "running": 3,
+        "idle-in-transaction": 4,
+        "fastpath": 5,
+        "aborted": 6,
+    }
 
 
 @pytest.mark.parametrize("major", [None, 9, 12, 19])

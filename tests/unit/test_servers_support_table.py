@@ -8,10 +8,10 @@ import pytest
 
 from qjoule.servers import support_table
 from qjoule.servers.measured import MeasuredCost
-from qjoule.servers.signatures import MYSQL_SIGNATURES
+from qjoule.servers.mysql.signatures import SIGNATURES
+from qjoule.servers.registry import flavours
 from qjoule.servers.support_table import document
-from qjoule.servers.supported import SUPPORTED
-from qjoule.servers.types import Flavour
+from qjoule.servers.supported import documented
 
 PAGE = Path(__file__).parents[2] / "docs/servers.md"
 COST = MeasuredCost(
@@ -52,14 +52,14 @@ def test_rows_worked_out_by_hand(row: str, end: str) -> None:
 
 
 def test_every_server_has_a_row_and_what_is_traced_is_tested() -> None:
-    assert [server.flavour for server in SUPPORTED].count(Flavour.REDIS) == 1
-    assert {server.flavour for server in SUPPORTED} == set(Flavour)
-    assert all(f"\n| {server.name} | " in document() for server in SUPPORTED)
-    assert all(server.tested for server in SUPPORTED if server.flavour is not Flavour.GENERIC)
+    assert [server.flavour for server in documented()].count("redis") == 1
+    assert {server.flavour for server in documented()} == set(flavours())
+    assert all(f"\n| {server.name} | " in document() for server in documented())
+    assert all(server.tested for server in documented() if server.flavour != "generic")
 
 
 def test_every_signature_is_listed_once() -> None:
-    assert all(document().count(f"`{name}`") == 1 for _, name, _ in MYSQL_SIGNATURES)
+    assert all(document().count(f"`{name}`") == 1 for _, name, _ in SIGNATURES)
 
 
 def test_a_measured_cost_stands_in_its_rows_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,8 @@ from qjoule.root_part import host as host_module
 from qjoule.root_part.host import RootPartHost
 from qjoule.root_part.protocol import Kind, ask
 from qjoule.servers.discovery import Discovery, discover
-from qjoule.servers.examined import Examined, Facts, examine
+from qjoule.servers.examine import examine
+from qjoule.servers.examined import Examined, Facts
 from qjoule.servers.types import Server
 from root.hostile.bound import Running, silent_file_system
 from servers.process import DatabaseServer

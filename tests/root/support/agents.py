@@ -15,7 +15,8 @@ from qjoule.root_part import client
 from qjoule.root_part.jvms import reach_by
 from qjoule.root_part.protocol import Kind, ask
 from qjoule.servers.access import Access
-from qjoule.servers.cassandra.agent import Agent, put_agent
+from qjoule.servers.agent import Agent
+from qjoule.servers.cassandra.agent import put_agent
 from qjoule.servers.jvm.process import Identity, ReachedJvm
 from qjoule.servers.procfs import Process
 from root.support.root_part import RootPart, root_part

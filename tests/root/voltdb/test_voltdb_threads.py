@@ -12,7 +12,7 @@ import pytest
 
 from qjoule.contract import Block, Mode, QueryFlag
 from qjoule.servers.elf import open_executable
-from qjoule.servers.signatures import Role
+from qjoule.servers.voltdb.signatures import Role
 from root.support.root_part import RootPart
 from root.support.tracer import Session, tracing
 from servers.toy_elf import toy_program
@@ -20,7 +20,7 @@ from servers.toy_elf import toy_program
 pytestmark = pytest.mark.root
 
 SOURCE = Path(__file__).parents[2] / "servers" / "toy_site.c"
-ROLES = (Role.VOLTDB_BEGIN, Role.VOLTDB_END)
+ROLES = (Role.BEGIN, Role.END)
 TIMEOUT_S = 120
 
 

@@ -13,15 +13,17 @@ from elftools.elf.elffile import ELFFile
 
 from qjoule.contract import Rung
 from qjoule.errors import QjouleError
-from qjoule.servers import registry
-from qjoule.servers.cassandra.agent import Agent, agent_files, marker_probes, put_agents
+from qjoule.servers.agent import Agent
+from qjoule.servers.agents import put_agents
+from qjoule.servers.cassandra.agent import agent_files, marker_probes
+from qjoule.servers.cassandra.signatures import Role
 from qjoule.servers.jvm.agent_loader import LIBRARY
 from qjoule.servers.jvm.attach import CannotAttach
 from qjoule.servers.jvm.process import Identity, ended, handles_quit, identity_of
 from qjoule.servers.kernel_facts import KernelFacts
 from qjoule.servers.plan import build_plan
 from qjoule.servers.probe_site import SINGLE_STEPPED
-from qjoule.servers.types import Fact, Flavour, Server
+from qjoule.servers.types import Fact, Server
 
 KERNEL = KernelFacts(recv_tracepoint=True, send_tracepoint=True, uprobes=True)
 MARKED = "/tmp/qjoule-1/libqjoule_agent.so (deleted)"
@@ -30,7 +32,7 @@ MARKED = "/tmp/qjoule-1/libqjoule_agent.so (deleted)"
 def cassandra(tgid: int) -> Server:
     return Server(
         id=0,
-        flavour=Flavour.CASSANDRA,
+        flavour="cassandra",
         version="5.0.9",
         exe_path=Path("/usr/bin/java"),
         exe_name="/usr/bin/java",
@@ -82,7 +84,7 @@ def test_an_agent_is_offered_where_there_is_none() -> None:
 
 def test_markers_are_where_a_probe_is_cheap() -> None:
     probes = marker_probes(agent_files()[-1], client_tags=True)
-    assert {probe.role for probe in probes} == set(registry.roles("cassandra"))
+    assert {probe.role for probe in probes} == set(Role)
     assert all(probe.site.cost is not SINGLE_STEPPED for probe in probes)
 
 

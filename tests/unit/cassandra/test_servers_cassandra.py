@@ -10,7 +10,7 @@ import pytest
 from qjoule.servers.cassandra.find import MAIN_CLASS, Configuration, configuration, main_class
 from qjoule.servers.direct_access import processes
 from qjoule.servers.discovery import find_servers
-from qjoule.servers.types import Flavour, Server
+from qjoule.servers.types import Server
 from servers.examined import candidate
 from servers.fake_proc import FakeProc
 
@@ -57,8 +57,8 @@ def test_a_node_is_found(fake: FakeProc, java: str) -> None:
     fake.listen(100, port=9142)
     fake.add(101, java, arguments=["-cp", "x", "org.example.Main", MAIN_CLASS])
     (server,) = running(fake)
-    assert (server.flavour, server.version) == (Flavour.CASSANDRA, "5.0.9")
-    assert (server.ports, server.cql_port, server.label) == ((9142,), 9142, "cassandra:9142")
+    assert (server.flavour, server.version) == ("cassandra", "5.0.9")
+    assert (server.ports, server.facts, server.label) == ((9142,), {"port": 9142}, "cassandra:9142")
     assert server.encryption.value is False
     assert server.restart.how == "arguments"
 
@@ -150,7 +150,7 @@ def test_a_bad_configuration_is_unknown(fake: FakeProc, java: str, text: str) ->
     assert (found.port, found.encryption.value) == (0, None)
     assert found.problem
     assert "\n" not in found.problem
-    assert running(fake)[0].flavour is Flavour.CASSANDRA
+    assert running(fake)[0].flavour == "cassandra"
 
 
 @pytest.mark.parametrize("url", ["https://host/x.yaml", "file:///nowhere.yaml", "no.yaml"])

@@ -8,18 +8,19 @@ import bson
 import pytest
 
 from fuzz.mongodb_library import op_msg, op_query
-from qjoule.contract import Rung, ServerKind
+from qjoule.contract import Rung
 from qjoule.errors import QjouleError
 from qjoule.servers.candidate import Candidate
 from qjoule.servers.elf import open_executable
-from qjoule.servers.ferretdb.settings import NO_OWN_THREADS, ferretdb_encryption
+from qjoule.servers.ferretdb.settings import NO_OWN_THREADS
+from qjoule.servers.ferretdb.settings import encryption as ferretdb_encryption
 from qjoule.servers.kernel_facts import KernelFacts
-from qjoule.servers.mongodb.settings import MongodbFacts, mongodb_facts
+from qjoule.servers.mongodb.signatures import SIGNATURES, Role, boundary_functions
 from qjoule.servers.mongodb.startup import hello
 from qjoule.servers.rungs import choose_rung
-from qjoule.servers.signatures import MONGODB_SIGNATURES, Role, boundary_functions
-from qjoule.servers.types import Fact, Flavour, Server
-from servers.examined import candidate
+from qjoule.servers.support import Settings
+from qjoule.servers.types import Fact, Server
+from servers.examined import candidate, settings_of
 from servers.fake_proc import FakeProc
 from servers.toy_elf import toy_server
 
@@ -40,7 +41,7 @@ def process(
     return candidate(entry)
 
 
-def values(facts: MongodbFacts) -> tuple[bool | None, bool | None, bool | None]:
+def values(facts: Settings) -> tuple[bool | None, bool | None, bool | None]:
     return (facts.encryption.value, facts.thread_pool.value, facts.compression.value)
 
 
@@ -61,7 +62,7 @@ def values(facts: MongodbFacts) -> tuple[bool | None, bool | None, bool | None]:
 def test_the_command_line(
     arguments: tuple[str, ...], expected: tuple[bool | None, ...], tmp_path: Path
 ) -> None:
-    assert values(mongodb_facts(process(tmp_path, *arguments))) == expected
+    assert values(settings_of(process(tmp_path, *arguments), "mongodb")) == expected
 
 
 @pytest.mark.parametrize(
@@ -80,18 +81,20 @@ def test_the_command_line(
 def test_the_configuration_file(
     file: str, expected: tuple[bool | None, ...], tmp_path: Path
 ) -> None:
-    found = mongodb_facts(process(tmp_path, "--config", "/etc/mongod.conf", file=file))
+    found = settings_of(process(tmp_path, "--config", "/etc/mongod.conf", file=file), "mongodb")
     assert values(found) == expected
 
 
 def test_the_command_line_goes_before_the_file(tmp_path: Path) -> None:
     file = "net:\n  tls:\n    mode: requireTLS\n"
-    found = mongodb_facts(process(tmp_path, "-f", "mongod.conf", "--tlsMode=disabled", file=file))
+    found = settings_of(
+        process(tmp_path, "-f", "mongod.conf", "--tlsMode=disabled", file=file), "mongodb"
+    )
     assert found.encryption.value is False
 
 
 def test_a_file_that_is_not_there_is_not_guessed_at(tmp_path: Path) -> None:
-    found = mongodb_facts(process(tmp_path, "--config=/etc/other.conf"))
+    found = settings_of(process(tmp_path, "--config=/etc/other.conf"), "mongodb")
     assert values(found) == (None, None, None)
     assert "other.conf" in found.encryption.source
 
@@ -103,7 +106,7 @@ def test_ferretdb_listens_for_tls(tmp_path: Path) -> None:
     assert ferretdb_encryption(process(tmp_path / "3", environment=environment)).value is True
 
 
-def server(flavour: Flavour, encryption: bool | None, pool: Fact) -> Server:
+def server(flavour: str, encryption: bool | None, pool: Fact) -> Server:
     return Server(
         id=1,
         flavour=flavour,
@@ -132,12 +135,12 @@ def server(flavour: Flavour, encryption: bool | None, pool: Fact) -> Server:
 def test_the_rung_of_a_mongod(
     encryption: bool, pool: bool, problem: str, rung: Rung, exact: bool
 ) -> None:
-    choice = choose_rung(server(Flavour.MONGODB, encryption, Fact(pool, "")), TODAY, problem)
+    choice = choose_rung(server("mongodb", encryption, Fact(pool, "")), TODAY, problem)
     assert (choice.rung, choice.exact) == (rung, exact)
 
 
 def test_the_rung_of_a_ferretdb() -> None:
-    ferret = server(Flavour.FERRETDB, False, NO_OWN_THREADS)
+    ferret = server("ferretdb", False, NO_OWN_THREADS)
     choice = choose_rung(ferret, TODAY, "FerretDB has none")
     assert (choice.rung, choice.exact) == (Rung.STATISTICAL, False)
     assert choose_rung(ferret, TODAY, "", Rung.STATISTICAL) == choice
@@ -147,13 +150,13 @@ def test_the_rung_of_a_ferretdb() -> None:
         choose_rung(ferret, TODAY, "", Rung.SYMBOL)
 
 
-@pytest.mark.parametrize("name", [name for _, name in MONGODB_SIGNATURES])
+@pytest.mark.parametrize("name", [name for _, name in SIGNATURES])
 def test_the_function_is_found_by_its_whole_signature(name: str, tmp_path: Path) -> None:
     executable = open_executable(toy_server(tmp_path / "toy", [name, "_ZN5mongo4mainEv"]))
-    found = boundary_functions(executable, ServerKind.MONGODB)
+    found = boundary_functions(executable)
     assert {role: symbol.name for role, symbol in found.items()} == {
-        Role.MONGODB_REQUEST: name,
-        Role.MONGODB_DONE: name,
+        Role.REQUEST: name,
+        Role.DONE: name,
     }
 
 
@@ -161,14 +164,14 @@ def test_the_function_is_found_by_its_whole_signature(name: str, tmp_path: Path)
     ("names", "why"),
     [
         (["main2"], "no handleRequest of a mongod"),
-        ([MONGODB_SIGNATURES[0][1], MONGODB_SIGNATURES[1][1]], "two signatures"),
-        ([MONGODB_SIGNATURES[0][1] + "i"], "signature that is not known"),
+        ([SIGNATURES[0][1], SIGNATURES[1][1]], "two signatures"),
+        ([SIGNATURES[0][1] + "i"], "signature that is not known"),
     ],
 )
 def test_no_function_is_guessed(names: list[str], why: str, tmp_path: Path) -> None:
     executable = open_executable(toy_server(tmp_path / "toy", names))
     with pytest.raises(QjouleError, match=why):
-        boundary_functions(executable, ServerKind.MONGODB)
+        boundary_functions(executable)
 
 
 HELLO = {"hello": 1, "client": {"driver": {"name": "x"}, "application": {"name": "till"}}}

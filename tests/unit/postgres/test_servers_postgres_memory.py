@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from qjoule.servers.elf import open_executable
-from qjoule.servers.postgres.memory import backend_memory, portal_start_offset
+from qjoule.servers.postgres.memory import BackendMemory, backend_memory, portal_start_offset
 from qjoule.servers.signatures import CannotResolve
 from servers.toy_elf import BUILDS, toy_program
 
@@ -83,6 +83,7 @@ def test_variables_that_are_exported(tmp_path: Path) -> None:
         variable = executable.variable(name)
         assert variable is not None
         assert distance + executable.data_vaddr == variable.vaddr
+    assert BackendMemory(16, 0, 8).facts() == {"client": 16, "application": 0, "portal-start": 8}
 
 
 def test_the_real_one() -> None:

@@ -13,7 +13,8 @@ from qjoule.servers.candidate import Candidate
 from qjoule.servers.direct_access import DirectAccess
 from qjoule.servers.elf import open_executable
 from qjoule.servers.listening import Listening
-from qjoule.servers.redis.settings import redis_encryption, redis_io_threads
+from qjoule.servers.redis.settings import encryption as redis_encryption
+from qjoule.servers.redis.settings import io_threads as redis_io_threads
 from qjoule.servers.types import Fact
 from servers.examined import candidate
 from servers.fake_proc import FakeProc

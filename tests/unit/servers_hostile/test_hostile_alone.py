@@ -15,8 +15,8 @@ import pytest
 from qjoule.servers.access import Access, FileIdentity, Opened, ProcFile, Unreadable
 from qjoule.servers.cassandra.find import MAIN_CLASS
 from qjoule.servers.direct_access import FileAccess
-from qjoule.servers.examined import Facts, examine, prepare
-from qjoule.servers.types import Flavour
+from qjoule.servers.examine import examine, prepare
+from qjoule.servers.examined import Facts
 from servers.hostile import facts_of
 
 #: What the interpreter tells its audit hooks of (Python library reference, "Audit events table").
@@ -125,8 +125,8 @@ def test_examining_opens_nothing(name: str, generic: bool, toys: dict[str, Path]
     assert document["handle"] == 7
     if name in ("mysqld", "postgres") and not generic:
         assert document["resolution"]["boundary"]
-    expected = Flavour.CASSANDRA if name == "java" else document["flavour"]
-    assert document["flavour"] == (Flavour.GENERIC if generic else expected)
+    expected = "cassandra" if name == "java" else document["flavour"]
+    assert document["flavour"] == ("generic" if generic else expected)
 
 
 def test_the_check_sees_what_is_opened(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_what_is_loaded_late_is_loaded_by_then() -> None:
     """Before it, the disassembler's shared library is none of this fresh interpreter's."""
     code = """
 import sys
-from qjoule.servers.examined import prepare
+from qjoule.servers.examine import prepare
 assert "capstone" not in sys.modules
 prepare()
 assert {"capstone", "capstone.x86", "lzma", "numpy", "yaml"} <= sys.modules.keys()

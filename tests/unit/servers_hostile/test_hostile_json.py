@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,14 @@ from qjoule.errors import QjouleError
 from qjoule.servers.access import FileIdentity
 from qjoule.servers.direct_access import DirectAccess, FileAccess
 from qjoule.servers.elf import Symbol
-from qjoule.servers.examined import Examined, examine
+from qjoule.servers.examine import examine
+from qjoule.servers.examined import Examined
 from qjoule.servers.examined_json import DOCUMENT_MAX, examined_from_json
 from qjoule.servers.postgres.memory import BackendMemory
+from qjoule.servers.postgres.signatures import BackendStates
 from qjoule.servers.probe_site import EMULATED_PUSH, ProbeSite
 from qjoule.servers.resolution import Probe, Resolution
-from qjoule.servers.signatures import BackendStates, Role
-from qjoule.servers.types import Fact, Flavour, Restart
+from qjoule.servers.types import Fact, Restart
 from qjoule.servers.voltdb.find import HeapLayout
 from servers.fake_proc import FakeProc
 from servers.hostile import facts_of
@@ -29,13 +30,13 @@ from servers.hostile import facts_of
 EXE = FileIdentity(1, 77, 4096, -1, 2, 0, 0o100755)
 
 
-def probe(role: Role) -> Probe:
+def probe(role: str) -> Probe:
     site = ProbeSite(0x1234, "push rbp", EMULATED_PUSH, "push rbp: emulated", b"\x55")
     return Probe(role, Symbol("f", 0x401234, 16, ".dynsym"), site)
 
 
 POSTGRES = Examined(
-    Flavour.POSTGRES,
+    "postgres",
     "15.20",
     exe=EXE,
     handle=3,
@@ -47,29 +48,31 @@ POSTGRES = Examined(
     thread_pool=Fact(False, "one process per connection"),
     resolution=Resolution(
         ("ab12", 77),
-        boundary=(probe(Role.POSTGRES_ACTIVITY), probe(Role.POSTGRES_PORTAL_RUN)),
-        parallel=(probe(Role.POSTGRES_JOIN_LEADER),),
-        states=BackendStates(1, 2, 3, 4, 5),
-        replies=0x100,
-        memory=BackendMemory(1, 2, 3),
-        no_memory=("a",),
+        boundary=(probe("postgres-activity"), probe("postgres-portal-run")),
+        parallel=(probe("postgres-join-leader"),),
+        facts={
+            **BackendStates(1, 2, 3, 4, 5).facts(),
+            "send-buffer": 0x100,
+            **BackendMemory(1, 2, 3).facts(),
+        },
+        symbol_notes=("a",),
         notes=("b", "c"),
     ),
 )
 VOLTDB = Examined(
-    Flavour.VOLTDB,
+    "voltdb",
     "10.0",
     exe=EXE,
     restart=Restart("arguments", "why", (1 << 64) - 1),
     resolution=Resolution(
         (5, 6),
-        boundary=(probe(Role.VOLTDB_BEGIN), probe(Role.VOLTDB_END)),
+        boundary=(probe("voltdb-begin"), probe("voltdb-end")),
         library="/proc/1/map_files/7f00-7f10",
         handle=9,
-        heap=HeapLayout(0x800000000, 3, 4, 104, 108, 20, 16, 12, 16),
+        facts=HeapLayout(0x800000000, 3, 4, 104, 108, 20, 16, 12, 16).facts(),
     ),
 )
-GENERIC = Examined(Flavour.GENERIC, name="java", cpu_ticks=70, udp_ports=(53,))
+GENERIC = Examined("generic", name="java", cpu_ticks=70, udp_ports=(53,))
 HONEST = {
     "postgres": POSTGRES,
     "voltdb": VOLTDB,
@@ -77,6 +80,11 @@ HONEST = {
     "none": Examined(),
     "problem": Examined(problem="it cannot be read"),
 }
+
+
+def facts_of_voltdb() -> Mapping[str, int]:
+    assert VOLTDB.resolution is not None
+    return VOLTDB.resolution.facts
 
 
 def again(found: Examined) -> Examined:
@@ -180,18 +188,20 @@ def changed(found: Examined, **changes: Any) -> Examined:
 @pytest.mark.parametrize(
     ("found", "words"),
     [
-        (replace(POSTGRES, flavour=Flavour.MYSQL), "states"),
-        (replace(VOLTDB, flavour=Flavour.POSTGRES), "library"),
-        (changed(POSTGRES, boundary=(probe(Role.MYSQL_END),)), "role of others"),
-        (changed(POSTGRES, boundary=(probe(Role.CASSANDRA_TASK_ENDS),)), "role of others"),
-        (changed(POSTGRES, boundary=(probe(Role.POSTGRES_JOIN_LEADER),)), "twice"),
-        (changed(POSTGRES, boundary=(probe(Role.POSTGRES_ACTIVITY),) * 9), "at most 8"),
+        (replace(POSTGRES, flavour="mysql"), "facts"),
+        (replace(VOLTDB, flavour="postgres"), "library"),
+        (changed(POSTGRES, boundary=(probe("mysql-end"),)), "role of others"),
+        (changed(POSTGRES, boundary=(probe("cassandra-task-ends"),)), "role of others"),
+        (changed(POSTGRES, boundary=(probe("postgres-join-leader"),)), "twice"),
+        (changed(POSTGRES, boundary=(probe("postgres-activity"),) * 9), "at most 8"),
         (changed(POSTGRES, library="/etc/shadow"), "library"),
         (changed(POSTGRES, file=("ab12", 78)), "file"),
         (changed(POSTGRES, file=("AB", 77)), "not bytes"),
-        (changed(POSTGRES, heap=VOLTDB.resolution and VOLTDB.resolution.heap), "heap"),
+        (changed(POSTGRES, facts=facts_of_voltdb()), "facts"),
+        (changed(POSTGRES, facts={"idle": 1}), "facts"),
+        (changed(VOLTDB, facts={**facts_of_voltdb(), "array-data": 256}), "facts"),
         (replace(POSTGRES, resolution=None), "no resolution"),
-        (replace(POSTGRES, cql_port=9042), "cql_port"),
+        (replace(POSTGRES, facts={"port": 9042}), "facts"),
         (replace(POSTGRES, problem="x"), "problem"),
         (replace(GENERIC, resolution=POSTGRES.resolution), "generic"),
         (replace(GENERIC, handle=1), "handle"),

@@ -13,7 +13,8 @@ from qjoule.servers import order
 from qjoule.servers.access import FileIdentity
 from qjoule.servers.direct_access import DirectAccess
 from qjoule.servers.discovery import discover
-from qjoule.servers.examined import Examined, Facts, examine
+from qjoule.servers.examine import examine
+from qjoule.servers.examined import Examined, Facts
 from qjoule.servers.generic.find import find_generic
 from qjoule.servers.host import Listed
 from qjoule.servers.kernel_facts import KernelFacts
@@ -21,7 +22,7 @@ from qjoule.servers.order import EXAMINED_MAX, fair
 from qjoule.servers.plan import SERVERS_MAX, build_plan
 from qjoule.servers.procfs import Process
 from qjoule.servers.resolution import Resolution
-from qjoule.servers.types import Fact, Flavour
+from qjoule.servers.types import Fact
 from servers.fake_proc import FakeProc
 from servers.hostile import facts_of
 
@@ -57,11 +58,9 @@ class Crowd:
         self.examined.append(facts.pid)
         plain = Fact(False, "")
         if facts.generic:
-            return Examined(Flavour.GENERIC, ports=(facts.pid,), cpu_ticks=10_000 - facts.pid)
+            return Examined("generic", ports=(facts.pid,), cpu_ticks=10_000 - facts.pid)
         resolution = Resolution(facts.exe_id)
-        return Examined(
-            Flavour.MYSQL, "8.0", encryption=plain, thread_pool=plain, resolution=resolution
-        )
+        return Examined("mysql", "8.0", encryption=plain, thread_pool=plain, resolution=resolution)
 
     def examine_all(self, every: Sequence[Facts]) -> list[Examined]:
         return [self.examine(facts) for facts in every]
@@ -149,7 +148,7 @@ def test_what_nobody_thought_of_is_one_line_too(
     def surprise(*_: object) -> None:
         raise RecursionError("a\nb")
 
-    monkeypatch.setattr("qjoule.servers.examined.mysql_facts", surprise)
+    monkeypatch.setattr("qjoule.servers.mysql.settings.read_options", surprise)
     fake.add(100, str(toys["mysqld"]))
     fake.add(101, str(toys["postgres"]))
     found = discover(fake.tree, fake.host)

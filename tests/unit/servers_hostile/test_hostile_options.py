@@ -9,9 +9,9 @@ import pytest
 
 from qjoule.servers.candidate import Candidate
 from qjoule.servers.examined import Examined
-from qjoule.servers.mysql.settings import mysql_facts
-from qjoule.servers.postgres.settings import postgres_encryption
-from qjoule.servers.types import Fact, Flavour
+from qjoule.servers.postgres.settings import encryption as postgres_encryption
+from qjoule.servers.types import Fact
+from servers.examined import settings_of
 from servers.fake_proc import FakeProc
 
 Write = Callable[[str, bytes], None]
@@ -19,7 +19,7 @@ SECRET = "root:$6$secretsecret:19000:0:99999:7:::"
 
 
 def of_mysql(candidate: Candidate) -> Fact:
-    return mysql_facts(candidate, Flavour.MARIADB, "10.11.19")[0]
+    return settings_of(candidate, "mariadb", "10.11.19").encryption
 
 
 def unknown(fact: Fact, words: str) -> None:
@@ -108,4 +108,4 @@ def test_values_that_are_no_text(process: Callable[..., Candidate], write: Write
 
 
 def test_versions_of_any_length(process: Callable[..., Candidate]) -> None:
-    assert mysql_facts(process(), Flavour.MYSQL, "9" * 100_000 + ".1")[0].value is not None
+    assert settings_of(process(), "mysql", "9" * 100_000 + ".1").encryption.value is not None

@@ -10,7 +10,6 @@ from qjoule.servers.access import Unreadable
 from qjoule.servers.cassandra.find import MAIN_CLASS
 from qjoule.servers.examined import Examined
 from qjoule.servers.settings_yaml import TEXT_MAX, read_settings
-from qjoule.servers.types import Flavour
 
 
 def billion_laughs(levels: int = 30) -> str:
@@ -64,9 +63,9 @@ def test_who_runs_with_a_bomb_is_still_a_server(
     write("/etc/c/cassandra.yaml", BOMBS[name].encode())
     write("/etc/mongod.conf", BOMBS[name].encode())
     node = run("java", "-cp", "/etc/c", MAIN_CLASS)
-    assert (node.flavour, node.cql_port, node.encryption.value) == (Flavour.CASSANDRA, 0, None)
+    assert (node.flavour, node.facts, node.encryption.value) == ("cassandra", {"port": 0}, None)
     mongod = run("mongod", "--config", "/etc/mongod.conf", pid=200)
-    assert mongod.flavour is Flavour.MONGODB
+    assert mongod.flavour == "mongodb"
 
 
 @pytest.mark.parametrize(

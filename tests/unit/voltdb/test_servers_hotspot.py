@@ -60,6 +60,7 @@ def test_the_layout_of_a_heap(tmp_path: Path) -> None:
         array_length=12,
         array_data=16,
     )
+    assert list(layout.facts().values()) == [0x800000000, 3, 4, 104, 70000, 20, 16, 12, 16]
 
 
 @pytest.mark.parametrize(

@@ -10,16 +10,16 @@ import pytest
 
 from qjoule.contract import Dialect, Rung
 from qjoule.errors import QjouleError
-from qjoule.servers import resolve as resolving
 from qjoule.servers.direct_access import DirectAccess
 from qjoule.servers.discovery import find_servers
 from qjoule.servers.kernel_facts import KernelFacts
 from qjoule.servers.plan import build_plan
 from qjoule.servers.resolve import resolve
 from qjoule.servers.shapes import fingerprint
-from qjoule.servers.signatures import VOLTDB_FUNCTION
-from qjoule.servers.types import Fact, Flavour, Server
+from qjoule.servers.types import Fact, Server
+from qjoule.servers.voltdb import resolve as resolving
 from qjoule.servers.voltdb.find import HeapLayout, client_port, native_library
+from qjoule.servers.voltdb.signatures import FUNCTION
 from servers.examined import candidate
 from servers.fake_proc import FakeProc
 from servers.toy_elf import toy_server
@@ -40,7 +40,7 @@ def voltdb(java: Path, tgid: int = 100, version: str = "10.0") -> Server:
     status = java.stat()
     return Server(
         id=1,
-        flavour=Flavour.VOLTDB,
+        flavour="voltdb",
         version=version,
         exe_path=java,
         exe_name=str(java),
@@ -65,7 +65,7 @@ def running(server: Server, proc: Path, library: Path | None = None) -> Server:
 
 
 def found(fake: FakeProc) -> list[Server]:
-    return [s for s in find_servers(fake.tree, Path("/")) if s.flavour is Flavour.VOLTDB]
+    return [s for s in find_servers(fake.tree, Path("/")) if s.flavour == "voltdb"]
 
 
 def test_a_jvm_with_its_main_class(tmp_path: Path, java: Path) -> None:
@@ -100,7 +100,7 @@ def test_the_port_of_its_clients(arguments: tuple[str, ...], port: int) -> None:
 
 def test_its_plan(tmp_path: Path, java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The probes are in the library, the restart is known by the executable."""
-    library = toy_server(tmp_path / LIBRARY, [VOLTDB_FUNCTION], flags=("-O0",))
+    library = toy_server(tmp_path / LIBRARY, [FUNCTION], flags=("-O0",))
     monkeypatch.setattr(resolving, "heap_layout", lambda _access: LAYOUT)
     server = running(voltdb(java), tmp_path, library)
     (planned,) = build_plan([server], KERNEL).servers
@@ -162,7 +162,7 @@ def test_a_library_without_the_function(tmp_path: Path, java: Path) -> None:
     library = toy_server(tmp_path / LIBRARY, ["another"])
     resolution = running(voltdb(java), tmp_path, library).resolution
     assert resolution is not None
-    assert f"no {VOLTDB_FUNCTION}" in resolution.problem
+    assert f"no {FUNCTION}" in resolution.problem
     assert resolution.boundary == ()
 
 

@@ -12,7 +12,7 @@ import pytest
 from qjoule.contract import Rung
 from qjoule.servers.kernel_facts import KernelFacts
 from qjoule.servers.plan import build_plan
-from qjoule.servers.types import Fact, Flavour, Server
+from qjoule.servers.types import Fact, Server
 from servers.examined import examined
 
 PROGRAMS = ("mariadbd", "mariadb")
@@ -53,7 +53,7 @@ def plan_arguments(executable: Path) -> str:
     status = executable.stat()
     server = Server(
         id=1,
-        flavour=Flavour.MARIADB,
+        flavour="mariadb",
         version="",
         exe_path=executable,
         exe_name=str(executable),

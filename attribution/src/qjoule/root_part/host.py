@@ -25,7 +25,8 @@ from qjoule.servers.direct_access import (
     is_process,
     port_range,
 )
-from qjoule.servers.examined import Examined, Facts, examine, prepare
+from qjoule.servers.examine import examine, prepare
+from qjoule.servers.examined import Examined, Facts
 from qjoule.servers.examined_json import examined_from_json
 from qjoule.servers.host import Host, Listed
 from qjoule.servers.order import is_service

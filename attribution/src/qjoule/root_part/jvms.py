@@ -15,9 +15,8 @@ from qjoule.root_part.client import RootPart, why
 from qjoule.root_part.examiner import Failed, Task, run_all
 from qjoule.root_part.protocol import Kind, Refused, RootPartGone, ask
 from qjoule.servers.access import Access
-from qjoule.servers.cassandra.agent import Reach
 from qjoule.servers.jvm.attach import CannotAttach
-from qjoule.servers.jvm.process import Identity, ReachedJvm, ended, status_of
+from qjoule.servers.jvm.process import Identity, Reach, ReachedJvm, ended, status_of
 
 
 def reach_by(part: RootPart) -> Reach:

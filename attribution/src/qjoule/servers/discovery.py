@@ -6,32 +6,15 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 from qjoule.servers.examined import Examined, Facts
 from qjoule.servers.host import DirectHost, Host
 from qjoule.servers.order import EXAMINED_MAX, asking_user, fair, is_service
 from qjoule.servers.procfs import Process
+from qjoule.servers.registered import runtimes, supported
 from qjoule.servers.types import Server
-
-#: A first sieve; what is inside the executable decides, or of a JVM what it was started with.
-_NAMES = re.compile(
-    r"(mariadbd|mysqld|(edb-)?postgres|postmaster|redis-server|redis-check-(rdb|aof)"
-    r"|mongod|ferretdb)([-_.].*)?"
-)
-_JVM = "java"
-#: Where packages put servers (Debian, Red Hat, upstream). A server that starts later is recognised
-#: in the kernel by its executable's inode, so the executable is enough.
-_INSTALLED = (
-    "usr/sbin/mariadbd",
-    "usr/sbin/mysqld",
-    "usr/libexec/mariadbd",
-    "usr/libexec/mysqld",
-    "usr/lib/postgresql/*/bin/postgres",
-    "usr/pgsql-*/bin/postgres",
-    "usr/bin/postgres",
-    "usr/bin/mongod",
-)
 
 
 @dataclass(frozen=True)
@@ -61,9 +44,9 @@ def discover(
     host = host or DirectHost(proc, root)
     listed = host.processes()
     unreadable: list[str] = []
-    named = [p for p in listed.processes if _NAMES.fullmatch(p.base_name)]
+    named = [p for p in listed.processes if _names().fullmatch(p.base_name)]
     families = [(members, main) for main, members in _families(named)]
-    families += [([process], process) for process in listed.processes if process.base_name == _JVM]
+    families += [([one], one) for one in listed.processes if one.base_name in runtimes()]
     running: list[Server] = []
     chosen = list(_examined_of_each_user(families, unreadable))
     range_ = host.port_range()
@@ -103,7 +86,7 @@ def server_of(found: Examined, members: Sequence[Process]) -> Server:
         udp_ports=found.udp_ports,
         compression=found.compression,
         restart=found.restart,
-        cql_port=found.cql_port,
+        facts=found.facts,
         exe=found.exe,
         handle=found.handle,
         resolution=found.resolution,
@@ -111,8 +94,24 @@ def server_of(found: Examined, members: Sequence[Process]) -> Server:
     )
 
 
+@cache
+def _names() -> re.Pattern[str]:
+    """A first sieve; what is inside the executable decides."""
+    names = "|".join(f"({one.executables})" for one in supported() if one.executables)
+    return re.compile(rf"({names})([-_.].*)?")
+
+
+def _installed_patterns() -> list[str]:
+    """Where packages put servers (Debian, Red Hat, upstream).
+
+    A server that starts later is recognised in the kernel by its executable's inode, so the
+    executable is enough.
+    """
+    return [pattern for support in supported() for pattern in support.installed]
+
+
 def _families(candidates: list[Process]) -> Iterable[tuple[Process, list[Process]]]:
-    """(main process, all of its family): PostgreSQL's children run the postmaster's executable."""
+    """(main process, all of its family): a server may fork children, which run its executable."""
     by_pid = {process.pid: process for process in candidates}
 
     def main_of(process: Process) -> Process:
@@ -150,7 +149,7 @@ def _examined_of_each_user(
 
 
 def _installed(host: Host, seen: set[tuple[int, int]], unreadable: list[str]) -> Iterable[Server]:
-    for path, identity in host.installed(_INSTALLED):
+    for path, identity in host.installed(_installed_patterns()):
         if identity.key in seen:
             continue
         seen.add(identity.key)

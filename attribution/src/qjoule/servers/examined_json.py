@@ -7,10 +7,10 @@ kind that such a server has. Messages stay messages, which nobody parses.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from qjoule.contract import ServerKind
 from qjoule.servers import probe_site
 from qjoule.servers.access import FileIdentity
 from qjoule.servers.elf import Symbol
@@ -23,11 +23,11 @@ from qjoule.servers.examined import (
     Examined,
 )
 from qjoule.servers.one_line import WORDS_MAX
-from qjoule.servers.postgres.memory import BackendMemory
 from qjoule.servers.probe_site import ProbeSite
+from qjoule.servers.probing import OFFSET_MAX
+from qjoule.servers.registered import support_of
+from qjoule.servers.registry import flavours, servers
 from qjoule.servers.resolution import Probe, Resolution
-from qjoule.servers.resolve import OFFSET_MAX
-from qjoule.servers.signatures import BackendStates, Role
 from qjoule.servers.strict_json import (
     Untrue,
     flag,
@@ -40,11 +40,10 @@ from qjoule.servers.strict_json import (
     struct,
     text,
 )
-from qjoule.servers.types import Fact, Flavour, Restart
-from qjoule.servers.voltdb.find import HeapLayout
+from qjoule.servers.types import GENERIC, Fact, Restart
 
 DOCUMENT_MAX = 1 << 20  #: bytes
-_PROBES_MAX, _NOTES_MAX = 8, 16
+_PROBES_MAX, _NOTES_MAX, _FACTS_MAX = 8, 16, 32
 _CODE_MAX = 15  #: bytes of an instruction: Intel SDM, volume 2, 2.3.11
 _U16, _U32, _U63, _U64 = (1 << 16) - 1, (1 << 32) - 1, (1 << 63) - 1, (1 << 64) - 1
 _COSTS = (
@@ -53,13 +52,6 @@ _COSTS = (
     probe_site.EMULATED_PUSH,
     probe_site.SINGLE_STEPPED,
 )
-#: How the roles of a kind of server begin. The others have no probes.
-_ROLES = {
-    ServerKind.MYSQL: "mysql-",
-    ServerKind.POSTGRES: "postgres-",
-    ServerKind.MONGODB: "mongodb-",
-    ServerKind.VOLTDB: "voltdb-",
-}
 
 
 def examined_from_json(document: bytes) -> Examined:
@@ -81,27 +73,32 @@ def _check(found: Examined) -> None:
         _expect(found == Examined(problem=found.problem), "no server has properties")
         return
     _expect(not found.problem, "a server has a problem")
-    _expect(flavour is Flavour.CASSANDRA or not found.cql_port, "cql_port")
     _expect(found.exe is not None or not found.handle, "handle")
+    support = support_of(flavour)
+    limits = servers()[support.name].facts
+    _expect(_are_facts(found.facts, limits, support.configured), "facts")
     if resolution is None:
-        _expect(flavour is Flavour.GENERIC, "no resolution")
+        _expect(flavour == GENERIC, "no resolution")
         return
-    _expect(flavour is not Flavour.GENERIC, "resolution of a generic server")
-    is_voltdb, is_postgres = flavour is Flavour.VOLTDB, flavour is Flavour.POSTGRES
-    _expect(is_voltdb or not (resolution.library or resolution.handle), "library")
-    _expect(is_voltdb or resolution.heap is None, "heap")
-    _expect(is_postgres or (resolution.states is None and not resolution.replies), "states")
-    _expect(is_postgres or resolution.memory is None, "memory")
-    if found.exe is not None and not is_voltdb:
+    _expect(flavour != GENERIC, "resolution of a generic server")
+    _expect(support.has_library or not (resolution.library or resolution.handle), "library")
+    _expect(_are_facts(resolution.facts, limits, support.resolved), "facts of its executable")
+    if found.exe is not None and not support.has_library:
         _expect(resolution.file[1] == found.exe.inode, "file")
     probes = (
         *(*resolution.boundary, *resolution.parallel),
         *(*resolution.children, *resolution.names),
     )
     roles = [probe.role for probe in probes]
-    begin = _ROLES.get(flavour.kind)
     _expect(len(set(roles)) == len(roles), "a role comes twice")
-    _expect(all(begin is not None and role.startswith(begin) for role in roles), "a role of others")
+    _expect(set(roles) <= set(servers()[support.name].roles), "a role of others")
+
+
+def _are_facts(found: Mapping[str, int], limits: Mapping[str, int], names: Iterable[str]) -> bool:
+    """Whether these are all facts of these names or none, and none larger than it may be."""
+    return not found or (
+        set(found) == set(names) and all(found[name] <= limits[name] for name in found)
+    )
 
 
 def _expect(condition: bool, what: str) -> None:
@@ -114,6 +111,25 @@ def _cost(value: Any, where: str) -> probe_site.SiteCost:
         if type(value) is dict and value == asdict(cost):
             return cost
     raise Untrue(f"{where} is no cost that is known")
+
+
+def _flavour(value: Any, where: str) -> str:
+    flavour: str = one_of(*flavours())(value, where)
+    return flavour
+
+
+def _role(value: Any, where: str) -> str:
+    role: str = one_of(*(role for server in servers().values() for role in server.roles))(
+        value, where
+    )
+    return role
+
+
+def _facts(value: Any, where: str) -> dict[str, int]:
+    """Numbers by name; which names they may have `_check` looks at."""
+    if type(value) is not dict or len(value) > _FACTS_MAX:
+        raise Untrue(f"{where} is no list of numbers by name")
+    return {name: number(0, _U64)(found, where) for name, found in value.items()}
 
 
 def _file_key(value: Any, where: str) -> tuple[str | int, int]:
@@ -147,7 +163,7 @@ _IDENTITY = struct(
 )
 _PROBE = struct(
     Probe,
-    role=one_of(*Role),
+    role=_role,
     symbol=struct(
         Symbol,
         name=text(1024),
@@ -165,8 +181,6 @@ _PROBE = struct(
     ),
 )
 _PROBES = many(_PROBE, _PROBES_MAX)
-_STATE = number(0, 255)
-_HEAP_OFFSET = number(0, _U32)
 _RESOLUTION = struct(
     Resolution,
     file=_file_key,
@@ -176,44 +190,17 @@ _RESOLUTION = struct(
     no_children=_SENTENCE,
     names=_PROBES,
     no_names=_SENTENCE,
-    states=or_none(
-        struct(
-            BackendStates,
-            idle=_STATE,
-            running=_STATE,
-            idle_in_transaction=_STATE,
-            fastpath=_STATE,
-            aborted=_STATE,
-        )
-    ),
-    replies=_OFFSET,
-    memory=or_none(
-        struct(BackendMemory, client=_OFFSET, application=_OFFSET, portal_start=_OFFSET)
-    ),
-    no_memory=many(_SENTENCE, _NOTES_MAX),
+    facts=_facts,
+    symbol_notes=many(_SENTENCE, _NOTES_MAX),
     library=text(PATH_MAX),
     handle=number(0, _U32),
-    heap=or_none(
-        struct(
-            HeapLayout,
-            oop_base=number(0, _U64),
-            oop_shift=number(0, 63),
-            oop_bytes=number(4, 8),
-            procedure=_HEAP_OFFSET,
-            statements=_HEAP_OFFSET,
-            string_value=_HEAP_OFFSET,
-            string_coder=_HEAP_OFFSET,
-            array_length=_HEAP_OFFSET,
-            array_data=_HEAP_OFFSET,
-        )
-    ),
     problem=_SENTENCE,
     notes=many(_SENTENCE, _NOTES_MAX),
 )
 _PORTS = many(number(0, _U16), LISTED_MAX)
 _EXAMINED = struct(
     Examined,
-    flavour=or_none(one_of(*Flavour)),
+    flavour=or_none(_flavour),
     version=text(64, one=True),
     problem=_SENTENCE,
     exe=or_none(_IDENTITY),
@@ -227,7 +214,7 @@ _EXAMINED = struct(
     thread_pool=_FACT,
     compression=_FACT,
     restart=_RESTART,
-    cql_port=number(0, _U16),
+    facts=_facts,
     name=text(64),
     cpu_ticks=number(0, _U64),
     resolution=or_none(_RESOLUTION),

@@ -16,7 +16,8 @@ from qjoule.servers.direct_access import (
     port_range,
     processes,
 )
-from qjoule.servers.examined import Examined, Facts, examine
+from qjoule.servers.examine import examine
+from qjoule.servers.examined import Examined, Facts
 from qjoule.servers.listening import SocketTables
 from qjoule.servers.procfs import Process
 

@@ -23,7 +23,7 @@ class MeasuredCost:
     can be told of a server whose queries take a thousand times as long.
     """
 
-    server: str  #: as `types.Flavour`
+    server: str  #: a flavour of the registry
     version: str
     rung: str  #: as `contract.Rung`, in lower case
     cost_ns: int

@@ -10,7 +10,7 @@
     --probe ID:ROLE:HANDLE:OFFSET:CODE
                                  a uprobe at this offset (0x...) of the file that the root part
                                  calls HANDLE, the server's executable or a library of its; ROLE as
-                                 in `signatures.Role`; CODE is the instruction there, in hexadecimal
+                                 in `registry.toml`; CODE is the instruction there, in hexadecimal
     --fact ID:NAME:NUMBER        what this server's BPF programs need to know, as in
                                  `registry.toml`; a fact that is not listed is 0
 
@@ -24,22 +24,21 @@ on its threads cannot be seen, so what they do between commands belongs to no qu
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
 from qjoule.contract import Rung
 from qjoule.errors import QjouleError
 from qjoule.servers import registry
+from qjoule.servers.agent import Agent
 from qjoule.servers.blind_spots import resolution_of
-from qjoule.servers.cassandra.agent import Agent
+from qjoule.servers.choice import Choice
 from qjoule.servers.kernel_facts import KernelFacts
-from qjoule.servers.postgres.memory import BackendMemory
+from qjoule.servers.registered import support_of
 from qjoule.servers.resolution import FileKey, Probe, Resolution
-from qjoule.servers.rungs import Choice, choose_rung
-from qjoule.servers.signatures import BackendStates, Role
+from qjoule.servers.rungs import choose_rung
 from qjoule.servers.types import Server
-from qjoule.servers.voltdb.find import HeapLayout
 
 SERVERS_MAX = 16  #: QJ_MAX_SERVERS of bpf/shared.h
 
@@ -51,14 +50,12 @@ class PlannedServer:
     server: Server
     choice: Choice
     probes: tuple[Probe, ...] = ()  #: of its executable, also when another server lists them
-    states: BackendStates | None = None
-    replies: int = 0  #: as in `Resolution`
-    memory: BackendMemory | None = None
+    facts: Mapping[str, int] = field(default_factory=dict)  #: numbers for the BPF programs
     notes: tuple[str, ...] = ()  #: what will be less than complete, one line each
     lists_probes: bool = False
     library: str = ""  #: path of what its probes are in, if it is not the executable
     library_handle: int = 0  #: the root part's number for it
-    heap: HeapLayout | None = None
+    tells_children: bool = False  #: statements of its stored procedures are told apart
     pool: bool = False  #: its fact of that name, for it or another server of its file
 
     @property
@@ -73,22 +70,8 @@ class PlannedServer:
     @property
     def boundary_cost_ns(self) -> int:
         """What the probes that every query runs through cost it, by the table of `probe_site`."""
-        by_role = {probe.role: probe.site.cost for probe in self.probes}
-        if Role.MYSQL_END in by_role:
-            return by_role[Role.MYSQL_END].both_ns
-        if Role.VOLTDB_END in by_role:
-            return by_role[Role.VOLTDB_END].both_ns
-        if Role.CASSANDRA_REQUEST_ENDS in by_role:
-            ends = (Role.CASSANDRA_REQUEST_BEGINS, Role.CASSANDRA_REQUEST_ENDS)
-            return sum(by_role[role].entry_ns for role in ends)
-        if Role.MONGODB_DONE in by_role:
-            return by_role[Role.MONGODB_DONE].both_ns
-        activity, portal = (
-            by_role.get(Role.POSTGRES_ACTIVITY),
-            by_role.get(Role.POSTGRES_PORTAL_RUN),
-        )
-        # Activity is reported twice: running, then idle.
-        return (2 * activity.entry_ns if activity else 0) + (portal.entry_ns if portal else 0)
+        costs = {probe.role: probe.site.cost for probe in self.probes}
+        return support_of(self.server.flavour).boundary_cost_ns(costs)
 
     def summary(self) -> dict[str, Any]:
         """As `qjoule doctor --json` and a trace's meta.json show it."""
@@ -96,7 +79,7 @@ class PlannedServer:
         return {
             "id": server.id,
             "label": server.label,
-            "flavour": str(server.flavour),
+            "flavour": server.flavour,
             "version": server.version,
             "executable": str(server.exe_path),
             "pids": list(server.tgids),
@@ -169,7 +152,8 @@ def build_plan(
             planned.append(PlannedServer(replace(server, id=0), choice))
             continue
         if agent is not None:
-            planned.append(_with_agent(replace(server, id=next(ids)), choice, agent))
+            facts = support_of(server.flavour).facts(server, resolution, choice.rung)
+            planned.append(_with_agent(replace(server, id=next(ids)), choice, agent, facts))
             continue
         on_symbols = choice.rung is Rung.SYMBOL
         planned.append(
@@ -179,18 +163,16 @@ def build_plan(
                 probes=(resolution.boundary + resolution.names if on_symbols else ())
                 + resolution.parallel
                 + (resolution.children if children else ()),
-                states=resolution.states if on_symbols else None,
-                replies=resolution.replies,
+                facts=support_of(server.flavour).facts(server, resolution, choice.rung),
                 library=resolution.library,
                 library_handle=resolution.handle,
-                heap=resolution.heap,
-                memory=resolution.memory if on_symbols else None,
                 notes=(
                     *resolution.notes,
                     *_without_names(resolution, on_symbols),
-                    *(resolution.no_memory if on_symbols else ()),
+                    *(resolution.symbol_notes if on_symbols else ()),
                     *_without_children(resolution, children),
                 ),
+                tells_children=children and bool(resolution.children),
                 lists_probes=resolution.file not in listed,
                 pool=resolution.file in pooled or (on_symbols and bool(resolution.no_names)),
             )
@@ -199,13 +181,16 @@ def build_plan(
     return AttachPlan(tuple(planned))
 
 
-def _with_agent(server: Server, choice: Choice, agent: Agent) -> PlannedServer:
+def _with_agent(
+    server: Server, choice: Choice, agent: Agent, facts: Mapping[str, int]
+) -> PlannedServer:
     """Its probes are in a file of its own, so no other server shares them."""
     note = "restarted, it has no agent: its requests then count as its background"
     return PlannedServer(
         server,
         choice,
         probes=agent.probes,
+        facts=facts,
         notes=(note,),
         lists_probes=True,
         library=agent.library,
@@ -293,10 +278,5 @@ def _arguments(planned: PlannedServer) -> list[str]:
 
 def _facts(planned: PlannedServer) -> dict[str, int]:
     """The server's facts by their names in the registry; 0 or missing: not known."""
-    found = {"send-buffer": planned.replies, "port": planned.server.cql_port}
-    for part in (planned.states, planned.memory, planned.heap):
-        if part is not None:
-            found |= {name.replace("_", "-"): number for name, number in vars(part).items()}
-    if "pool" in registry.servers()[planned.server.kind.name.lower()].facts:
-        found["pool"] = int(planned.pool)
-    return found
+    pool = "pool" in registry.server_of(planned.server.flavour).facts
+    return {**planned.facts, **({"pool": int(planned.pool)} if pool else {})}

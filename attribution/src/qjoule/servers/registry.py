@@ -42,6 +42,7 @@ class Server:
 
     name: str
     kind: int
+    flavours: tuple[str, ...]
     rungs: tuple[str, ...]
     dialects: Mapping[str, int]
     roles: tuple[str, ...]
@@ -68,6 +69,19 @@ def dialects() -> Mapping[str, int]:
     return MappingProxyType({**own, **SHARED_DIALECTS})
 
 
+@cache
+def flavours() -> Mapping[str, Server]:
+    """All products, and which server each is, in the order of `registry.toml`."""
+    return MappingProxyType(
+        {one: server for server in servers().values() for one in server.flavours}
+    )
+
+
+def server_of(flavour: str) -> Server:
+    """The server that a product is. Raises KeyError where there is no such product."""
+    return flavours()[flavour]
+
+
 def kind_of(name: str) -> int:
     """The number that a server has in traces; 0 for "none".
 
@@ -92,11 +106,7 @@ def name_of(kind: int) -> str:
 
 
 def dialect(name: str) -> int:
-    """The number that a dialect has in traces.
-
-    Raises:
-        KeyError: there is no such dialect.
-    """
+    """The number that a dialect has in traces. Raises KeyError where there is no such dialect."""
     return dialects()[name]
 
 
@@ -131,10 +141,12 @@ def load(path: Path = TABLE) -> tuple[Server, ...]:
     own = [_server(name, table) for name, table in tables.items() if not _is_alike(name, table)]
     known = {server.name: server for server in own}
     _check_together(own)
-    return tuple(
+    every = tuple(
         known[name] if name in known else _alike(name, table, known)
         for name, table in tables.items()
     )
+    _check_flavours(every)
+    return every
 
 
 def _is_alike(name: str, table: object) -> bool:
@@ -150,7 +162,7 @@ def _alike(name: str, table: dict[str, Any], known: Mapping[str, Server]) -> Ser
         raise RegistryError(f"{name}: a table with 'of' has no other key")
     if not isinstance(table["of"], str) or table["of"] not in known:
         raise RegistryError(f"{name}: 'of' names no server with a table of its own")
-    return replace(known[table["of"]], name=name, of=table["of"])
+    return replace(known[table["of"]], name=name, of=table["of"], flavours=(name,))
 
 
 def _server(name: str, table: dict[str, Any]) -> Server:
@@ -166,6 +178,7 @@ def _server(name: str, table: dict[str, Any]) -> Server:
     return Server(
         name,
         kind=_number(name, "kind", table["kind"], 1, _KIND_MAX),
+        flavours=_flavours(name, table),
         rungs=rungs,
         dialects=_numbers(name, "dialects", table.get("dialects", {}), _DIALECT_MAX),
         roles=_roles(name, table),
@@ -177,6 +190,14 @@ def _server(name: str, table: dict[str, Any]) -> Server:
         maps_with_tags=_by_rung(name, "maps_with_tags", table, rungs),
         needs=_by_rung(name, "needs", table, rungs, NEEDS),
     )
+
+
+def _flavours(name: str, table: dict[str, Any]) -> tuple[str, ...]:
+    flavours = _words(name, "flavours", table.get("flavours", [name]))
+    for flavour in flavours:
+        if not _SERVER.fullmatch(flavour):
+            raise RegistryError(f"{name}: flavour '{flavour}' is not lower-case letters and digits")
+    return flavours
 
 
 def _roles(name: str, table: dict[str, Any]) -> tuple[str, ...]:
@@ -260,6 +281,15 @@ def _check_together(own: list[Server]) -> None:
                 owner = names[c_name(dialect)]
                 raise RegistryError(f"{server.name}: {owner} has a dialect '{dialect}'")
             numbers[number] = names[c_name(dialect)] = server.name
+
+
+def _check_flavours(every: tuple[Server, ...]) -> None:
+    """No product is two servers'."""
+    owners: dict[str, str] = {}
+    for server in every:
+        for flavour in server.flavours:
+            if (owner := owners.setdefault(flavour, server.name)) != server.name:
+                raise RegistryError(f"{server.name}: {owner} has a flavour '{flavour}'")
 
 
 def c_name(name: str) -> str:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from qjoule.servers.elf import Symbol
-from qjoule.servers.postgres.memory import BackendMemory
 from qjoule.servers.probe_site import ProbeSite
-from qjoule.servers.signatures import BackendStates, Role
-from qjoule.servers.voltdb.find import HeapLayout
 
 #: What a uprobe is attached to: (build id, else device; inode).
 FileKey = tuple[str | int, int]
@@ -17,7 +15,7 @@ FileKey = tuple[str | int, int]
 
 @dataclass(frozen=True)
 class Probe:
-    role: Role
+    role: str  #: one of the registry's
     symbol: Symbol
     site: ProbeSite
 
@@ -48,12 +46,10 @@ class Resolution:
     no_children: str = ""  #: why there are none
     names: tuple[Probe, ...] = ()  #: that tell a session's user and database, beside `boundary`
     no_names: str = ""
-    states: BackendStates | None = None
-    replies: int = 0  #: where a PostgreSQL keeps its replies (`postgres.replies`); 0: not known
-    memory: BackendMemory | None = None  #: what the symbol rung reads of a PostgreSQL
-    no_memory: tuple[str, ...] = ()  #: what it cannot read, one line each
+    #: Numbers for the BPF programs, all that `ServerSupport.resolved` lists, or none.
+    facts: Mapping[str, int] = field(default_factory=dict, hash=False)
+    symbol_notes: tuple[str, ...] = ()  #: what is missing on the symbol rung, one line each
     library: str = ""  #: path of what the probes are in, for people, if it is not the executable
     handle: int = 0  #: the root part's number for `library`
-    heap: HeapLayout | None = None
     problem: str = ""  #: why there is no symbol rung
     notes: tuple[str, ...] = ()

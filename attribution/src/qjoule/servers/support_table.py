@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from qjoule.contract import Rung
+from qjoule.servers.choice import Choice
 from qjoule.servers.kernel_facts import KernelFacts
 from qjoule.servers.measured import MeasuredCost, read_costs
 from qjoule.servers.plan import SERVERS_MAX
-from qjoule.servers.rungs import Choice
-from qjoule.servers.supported import SUPPORTED
+from qjoule.servers.supported import documented
 
 _TODAY = KernelFacts(recv_tracepoint=True, send_tracepoint=True, uprobes=True)
 _BEFORE_6_3 = KernelFacts(recv_tracepoint=False, send_tracepoint=False, uprobes=True)
@@ -98,11 +98,11 @@ def _servers(costs: Mapping[tuple[str, str], MeasuredCost]) -> Iterator[str]:
     titles = (*_COLUMNS, *(title for title, _, _ in _OTHERWISE))
     yield from _row(*titles)
     yield from _row(*["---"] * len(titles))
-    for server in SUPPORTED:
+    for server in documented():
         pools = any(mode.thread_pool for mode in server.modes)
         for mode in server.modes:
             choice = mode.choice(server.flavour, _TODAY, "")
-            cost = costs.get((str(server.flavour), choice.rung.name.lower()))
+            cost = costs.get((server.flavour, choice.rung.name.lower()))
             if choice.rung is Rung.SYMBOL and pools and mode.thread_pool is not False:
                 cost = None
             yield from _row(
@@ -134,14 +134,14 @@ def _machines(costs: Mapping[tuple[str, str], MeasuredCost]) -> Iterator[str]:
 
 
 def _name(flavour: str) -> str:
-    return next((one.name for one in SUPPORTED if one.flavour == flavour), flavour)
+    return next((one.name for one in documented() if one.flavour == flavour), flavour)
 
 
 def _versions() -> Iterator[str]:
     yield from _row("versions", "functions", "run in the tests")
     yield from _row("---", "---", "---")
     listed: set[str] = set()
-    for server in SUPPORTED:
+    for server in documented():
         for one in server.functions:
             if one.versions not in listed:  # MySQL and MariaDB have their oldest in common
                 names = ", ".join(f"`{name}`" for name in one.names)

@@ -2,46 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from qjoule.contract import ServerKind
 from qjoule.servers.access import FileIdentity
+from qjoule.servers.registry import server_of
 
 if TYPE_CHECKING:  # what it needs takes a while to load, and most of who is here needs none
     from qjoule.servers.resolution import Resolution
 
 
-class Flavour(StrEnum):
-    MARIADB = "mariadb"
-    MYSQL = "mysql"
-    POSTGRES = "postgres"
-    REDIS = "redis"
-    MONGODB = "mongodb"
-    FERRETDB = "ferretdb"  #: speaks the protocol of MongoDB
-    CASSANDRA = "cassandra"
-    VOLTDB = "voltdb"
-    GENERIC = "generic"  #: any other process: no protocol is known, so no queries
-
-    @property
-    def kind(self) -> ServerKind:
-        """The wire protocol and probe layout: MariaDB and MySQL share one."""
-        return _KINDS[self]
-
-
-_KINDS = {
-    Flavour.MARIADB: ServerKind.MYSQL,
-    Flavour.MYSQL: ServerKind.MYSQL,
-    Flavour.POSTGRES: ServerKind.POSTGRES,
-    Flavour.REDIS: ServerKind.REDIS,
-    Flavour.MONGODB: ServerKind.MONGODB,
-    Flavour.FERRETDB: ServerKind.MONGODB,
-    Flavour.CASSANDRA: ServerKind.CASSANDRA,
-    Flavour.VOLTDB: ServerKind.VOLTDB,
-    Flavour.GENERIC: ServerKind.GENERIC,
-}
+#: The flavour of a process whose protocol is not known, so that it has no queries.
+GENERIC = "generic"
 _PORTS_IN_LABEL = 3
 
 
@@ -74,7 +49,7 @@ class Server:
     """A running server, or an installed executable that may start later (`tgids` empty)."""
 
     id: int  #: from 1, as in the attach plan
-    flavour: Flavour
+    flavour: str  #: what product it is: one of `registered.flavours()`
     version: str  #: "10.11.19", "" when the executable does not say
     exe_path: Path  #: for people; `handle` is the file
     exe_name: str  #: the path as the server itself sees it
@@ -86,9 +61,10 @@ class Server:
     thread_pool: Fact  #: may a session change its thread?
     name: str = ""  #: of a generic server: what the process is called
     udp_ports: tuple[int, ...] = ()  #: looked for in generic servers only
-    compression: Fact = Fact(False, "")  #: may requests be compressed? MongoDB
+    compression: Fact = Fact(False, "")  #: may requests be compressed?
     restart: Restart = Restart("executable")
-    cql_port: int = 0  #: of a Cassandra: where its clients connect; 0: unknown
+    #: Numbers of its configuration by name, as `ServerSupport.configured` lists them.
+    facts: Mapping[str, int] = field(default_factory=dict, hash=False)
     exe: FileIdentity | None = None  #: as it was when it was examined; None: it was not opened
     handle: int = 0  #: the root part's number for the executable; 0: none
     resolution: Resolution | None = None  #: what examining it has found to attach to
@@ -96,7 +72,8 @@ class Server:
 
     @property
     def kind(self) -> ServerKind:
-        return self.flavour.kind
+        """What it is for the tracer: products with one wire protocol share it."""
+        return ServerKind(server_of(self.flavour).kind)
 
     @property
     def running(self) -> bool:
@@ -110,9 +87,9 @@ class Server:
     @property
     def label(self) -> str:
         """A short name for people: `mariadb:3306`, `java:7000,7199,9042`."""
-        name = self.name or str(self.flavour)
+        name = self.name or self.flavour
         ports = self.ports or self.udp_ports
-        if ports and self.flavour is Flavour.GENERIC:
+        if ports and self.flavour == GENERIC:
             shown = ",".join(map(str, ports[:_PORTS_IN_LABEL]))
             return f"{name}:{shown}{',…' if len(ports) > _PORTS_IN_LABEL else ''}"
         if ports:

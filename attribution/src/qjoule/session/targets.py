@@ -10,19 +10,19 @@ from qjoule.errors import QjouleError
 from qjoule.root_part.client import root_part
 from qjoule.root_part.host import this_host
 from qjoule.root_part.jvms import reach_by
-from qjoule.servers.cassandra.agent import Agent, put_agents
+from qjoule.servers.agent import Agent
+from qjoule.servers.agents import put_agents
 from qjoule.servers.discovery import find_servers
 from qjoule.servers.generic.find import by_thread_instead, with_generic
 from qjoule.servers.kernel_facts import read_kernel_facts
 from qjoule.servers.plan import AttachPlan, build_plan
-from qjoule.servers.signatures import Role
 from qjoule.session.wanted import Wanted
 
 
 def find_and_put_agents(
     pids: Collection[int] = (), *, client_tags: bool = False
 ) -> dict[int, Agent]:
-    """Puts the agent into the Cassandras that run here, or into those of `pids`.
+    """Puts agents into the servers that can have one and run here, or into those of `pids`.
 
     Raises:
         QjouleError: not root, there is none, or one cannot have an agent.
@@ -121,6 +121,5 @@ def left_out(plan: AttachPlan, *, children: bool = False) -> Iterator[str]:
             reasons.setdefault(one.choice.why, []).append(one.server.label)
     for why, labels in reasons.items():
         yield f"left out: {', '.join(labels)} ({why})"
-    roles = {probe.role for one in plan.traced for probe in one.probes}
-    if children and Role.MYSQL_CHILD_BEGIN not in roles:
+    if children and not any(one.tells_children for one in plan.traced):
         yield "--children: no server that is traced can tell what its procedures execute"

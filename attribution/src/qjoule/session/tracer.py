@@ -22,7 +22,7 @@ from qjoule.machine.power_table import estimate_curve
 from qjoule.root_part.client import root_part
 from qjoule.root_part.protocol import Kind, ask
 from qjoule.root_part.sensors import Sensors
-from qjoule.servers.cassandra.agent import Agent
+from qjoule.servers.agent import Agent
 from qjoule.servers.plan import AttachPlan
 
 _STOP_SECONDS = 10.0

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from qjoule.errors import QjouleError
-from qjoule.servers.types import Flavour, Server
+from qjoule.servers.types import Server
 from qjoule.studies.plan import Running
 from qjoule.studies.workload import Target
 
@@ -77,8 +77,8 @@ def running_target(wanted: Running, *, to_record: bool) -> Target:
 
 
 def _completed(told: Target, server: Server) -> Target:
-    flavour = "mongodb" if server.flavour is Flavour.FERRETDB else str(server.flavour)
-    port = told.port or server.cql_port or (server.ports[0] if server.ports else 0)
+    flavour = "mongodb" if server.flavour == "ferretdb" else server.flavour
+    port = told.port or server.facts.get("port", 0) or (server.ports[0] if server.ports else 0)
     socket = told.socket or (server.sockets[0] if server.sockets and not told.port else "")
     return replace(
         told, flavour=told.flavour or flavour, pid=server.tgids[0], port=port, socket=socket

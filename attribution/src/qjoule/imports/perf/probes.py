@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from qjoule.imports.perf.lines import TEXT_COMMAND
 from qjoule.imports.perf.servers import Imported, server_option
+from qjoule.servers.mysql.signatures import Role as MysqlRole
 from qjoule.servers.plan import PlannedServer
+from qjoule.servers.postgres.signatures import Role as PostgresRole
 from qjoule.servers.resolution import Probe
-from qjoule.servers.signatures import Role
 
 TRACEFS = "/sys/kernel/tracing"
 EVENTS_FILE = f"{TRACEFS}/uprobe_events"
@@ -56,22 +57,22 @@ def uprobes_of(planned: PlannedServer) -> tuple[Uprobe, ...]:
     if not server.tgids or planned.library:
         return ()
     resolution = server.resolution
-    found: dict[Role, Probe] = {probe.role: probe for probe in planned.probes}
+    found: dict[str, Probe] = {probe.role: probe for probe in planned.probes}
     if resolution is not None:
         found |= {probe.role: probe for probe in (*resolution.boundary, *resolution.names)}
     file = f"/proc/{server.tgids[0]}/exe"  # the file that runs, in whatever container
     pg = "pg18" if (server.major or 0) >= _NEWEST_STATES else "pg"
-    memory = planned.memory or (resolution.memory if resolution else None)
-    start = memory.portal_start if memory else 0
+    facts = resolution.facts if resolution else planned.facts
+    start = facts.get("portal-start", 0)
     run = "top=%dx:u8" + (f" start=+{start}(%di):u8" if start else "")
     wanted = {
-        Role.MYSQL_BEGIN_COMMAND_FIRST: ("mysql_begin", False, _MYSQL_COMMAND_FIRST),
-        Role.MYSQL_BEGIN_THD_FIRST: ("mysql_begin", False, _MYSQL_THD_FIRST),
-        Role.MYSQL_END: ("mysql_end", True, "result=$retval:s32"),
-        Role.MYSQL_CLIENT: ("mysql_client", False, ""),
-        Role.POSTGRES_ACTIVITY: (f"{pg}_activity", False, _ACTIVITY),
-        Role.POSTGRES_PORTAL_RUN: (f"{pg}_run", False, run),
-        Role.POSTGRES_FAILED: (f"{pg}_failed", False, ""),
+        MysqlRole.BEGIN_COMMAND_FIRST: ("mysql_begin", False, _MYSQL_COMMAND_FIRST),
+        MysqlRole.BEGIN_THD_FIRST: ("mysql_begin", False, _MYSQL_THD_FIRST),
+        MysqlRole.END: ("mysql_end", True, "result=$retval:s32"),
+        MysqlRole.CLIENT: ("mysql_client", False, ""),
+        PostgresRole.ACTIVITY: (f"{pg}_activity", False, _ACTIVITY),
+        PostgresRole.PORTAL_RUN: (f"{pg}_run", False, run),
+        PostgresRole.FAILED: (f"{pg}_failed", False, ""),
     }
     return tuple(
         Uprobe(

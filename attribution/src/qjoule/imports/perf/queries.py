@@ -25,7 +25,7 @@ from qjoule.imports.perf.arguments import STRING_BYTES, Arguments
 from qjoule.imports.perf.cpus import Cpus
 from qjoule.imports.perf.servers import Imported
 from qjoule.imports.perf.statements import Shapes
-from qjoule.servers.signatures import BackendStates, backend_states
+from qjoule.servers.postgres.signatures import BackendStates, backend_states
 from qjoule.trace.columns import Array
 
 #: include/my_command.h, MariaDB's include/mysql_com.h

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from qjoule.errors import UsageError
 from qjoule.imports.perf.scan import Scan
-from qjoule.servers.types import Flavour
+from qjoule.servers.registry import flavours
 from qjoule.trace.meta import Server
 
 SERVERS_MAX = 16
@@ -20,7 +20,7 @@ class Imported:
     """A server. `tgids`: its main process, or what is known of them; children are its too."""
 
     id: int
-    flavour: Flavour
+    flavour: str
     tgids: frozenset[int]
     label: str
     version: str = ""
@@ -32,7 +32,7 @@ class Imported:
         return Server(
             id=self.id,
             name=self.label,
-            kind=str(self.flavour),
+            kind=self.flavour,
             version=self.version,
             rung="none",
             reason="imported from perf: none of its probes was hit",
@@ -46,16 +46,13 @@ PROBED = "imported from perf: uprobes on the server's functions"
 def parse_server(text: str) -> Imported:
     """`ID=KIND[+pool],PID,VERSION,NAME`. Raises `UsageError`."""
     match = _SPEC.match(text)
-    kinds = {str(flavour): flavour for flavour in Flavour}
-    if match is None or match[2] not in kinds or not 0 < int(match[1]) <= SERVERS_MAX:
+    if match is None or match[2] not in flavours() or not 0 < int(match[1]) <= SERVERS_MAX:
         raise UsageError(
             f"'{text[:80]}' is not ID=KIND,PID,VERSION,NAME, such as "
             "1=mariadb,812,10.11.6,mariadb:3306; --print-commands prints it"
         )
     number, kind, pool, pid, version, label = match.groups()
-    return Imported(
-        int(number), kinds[kind], frozenset([int(pid)]), label, version, pool is not None
-    )
+    return Imported(int(number), kind, frozenset([int(pid)]), label, version, pool is not None)
 
 
 def server_option(server: Imported) -> str:
@@ -95,7 +92,7 @@ def _guessed(number: int, main: int, event: bytes, scan: Scan) -> Imported:
     """By the name of its main process."""
     comm = scan.names.get(main, b"")
     if event.startswith(b"pg"):
-        flavour = Flavour.POSTGRES
+        flavour = "postgres"
     else:
-        flavour = Flavour.MARIADB if comm.startswith(b"mariadb") else Flavour.MYSQL
+        flavour = "mariadb" if comm.startswith(b"mariadb") else "mysql"
     return Imported(number, flavour, frozenset([main]), f"{flavour}:pid-{main}")

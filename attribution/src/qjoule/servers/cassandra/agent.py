@@ -16,13 +16,13 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Callable, Collection, Iterable
-from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
 
 from qjoule.errors import QjouleError
 from qjoule.servers.access import Access, Opened, ProcFile, Unreadable, opened
+from qjoule.servers.agent import Agent
+from qjoule.servers.cassandra.signatures import MARKERS, Role
 from qjoule.servers.elf import open_executable
 from qjoule.servers.jvm.agent_loader import (
     ATTACH_SECONDS,
@@ -44,79 +44,10 @@ from qjoule.servers.jvm.process import (
 from qjoule.servers.maps import mapped_files
 from qjoule.servers.probe_site import CODE_BYTES, inspect_site
 from qjoule.servers.resolution import Probe
-from qjoule.servers.signatures import Role
-from qjoule.servers.types import Flavour, Server
 from qjoule.shapes.safe_text import sanitise
-
-#: The markers of agent/jni/marker.c.
-_MARKERS = {
-    Role.CASSANDRA_REQUEST_BEGINS: "qjoule_request_begins",
-    Role.CASSANDRA_REQUEST_SAYS: "qjoule_request_says",
-    Role.CASSANDRA_REQUEST_ENDS: "qjoule_request_ends",
-    Role.CASSANDRA_CONNECTION_MET: "qjoule_connection_met",
-    Role.CASSANDRA_TASK_QUEUED: "qjoule_task_queued",
-    Role.CASSANDRA_TASK_BEGINS: "qjoule_task_begins",
-    Role.CASSANDRA_TASK_ENDS: "qjoule_task_ends",
-}
-
 
 _MAPPINGS_MAX = 8  #: of files that are called as the library; each costs a handle
 _MAPPING = re.compile(rb"([0-9a-f]{1,16})-([0-9a-f]{1,16})")
-
-#: Reaches a JVM by its pid and its executable's (device, inode). Raises `CannotAttach` if it has
-#: ended.
-Reach = Callable[[int, tuple[int, int]], AbstractContextManager[ReachedJvm]]
-
-
-@dataclass
-class Agent:
-    """An agent that is in a JVM until `close()`."""
-
-    library: str  #: the markers' file, for people
-    handle: int  #: the root part's number for it
-    probes: tuple[Probe, ...]
-    _lease: int
-
-    def close(self) -> None:
-        """Has the agent taken out, which happens a moment later; may be called twice."""
-        lease, self._lease = self._lease, -1
-        if lease >= 0:
-            os.close(lease)
-
-
-def put_agents(
-    servers: Iterable[Server],
-    reach: Reach,
-    pids: Collection[int] = (),
-    *,
-    client_tags: bool = False,
-) -> dict[int, Agent]:
-    """Agents for all running Cassandras, or those of `pids`, by process.
-
-    `client_tags`: they tell what clients say of their requests, too.
-
-    Raises:
-        QjouleError: there is none, or one of them cannot have an agent.
-    """
-    wanted = [
-        server
-        for server in servers
-        if server.flavour is Flavour.CASSANDRA
-        and server.running
-        and (not pids or set(pids) & set(server.tgids))
-    ]
-    if not wanted:
-        raise QjouleError("--agent is for Cassandra, and none runs: see 'qjoule doctor'")
-    agents: dict[int, Agent] = {}
-    try:
-        for server in wanted:
-            with reach(server.tgids[0], server.exe_id) as jvm:
-                agents[jvm.pid] = put_agent(jvm, client_tags=client_tags)
-    except BaseException:
-        for agent in agents.values():
-            agent.close()
-        raise
-    return agents
 
 
 def put_agent(jvm: ReachedJvm, *, client_tags: bool = False) -> Agent:
@@ -235,8 +166,8 @@ def marker_probes(library: Path, *, client_tags: bool = False) -> tuple[Probe, .
     """Where the markers are in the library's file: those that are asked for."""
     executable = open_executable(library)
     probes = []
-    for role, name in _MARKERS.items():
-        if role is Role.CASSANDRA_REQUEST_SAYS and not client_tags:
+    for role, name in MARKERS.items():
+        if role is Role.REQUEST_SAYS and not client_tags:
             continue
         (symbol,) = executable.functions(name)
         offset = executable.file_offset(symbol.vaddr)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from qjoule.servers.candidate import Candidate
 from qjoule.servers.config_text import shown_value
+from qjoule.servers.support import Running, Settings
 from qjoule.servers.types import Fact
 
 _OPTION, _VARIABLE = "--listen-tls", "FERRETDB_LISTEN_TLS"
@@ -12,7 +13,12 @@ _OPTION, _VARIABLE = "--listen-tls", "FERRETDB_LISTEN_TLS"
 NO_OWN_THREADS = Fact(True, "goroutines go from thread to thread")
 
 
-def ferretdb_encryption(candidate: Candidate) -> Fact:
+def settings(running: Running) -> Settings:
+    """As its command line and its environment say."""
+    return Settings(encryption(running.candidate), NO_OWN_THREADS)
+
+
+def encryption(candidate: Candidate) -> Fact:
     """Whether it listens for TLS."""
     if not candidate.arguments:
         return Fact(None, "its command line cannot be read")

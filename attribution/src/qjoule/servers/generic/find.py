@@ -14,7 +14,7 @@ from qjoule.servers.host import DirectHost, Host
 from qjoule.servers.order import asking_user, fair
 from qjoule.servers.plan import AttachPlan
 from qjoule.servers.procfs import Process
-from qjoule.servers.types import Flavour, Restart, Server
+from qjoule.servers.types import GENERIC, Restart, Server
 
 _TRACER = "qjoule-tracer"
 #: A service manager holds the sockets of services that it has not started yet; their work is not
@@ -118,8 +118,8 @@ def by_thread_instead(servers: Sequence[Server], plan: AttachPlan) -> list[Serve
     """The same servers; those that run and that `plan` cannot trace become generic ones."""
     hopeless = {one.server.tgids for one in plan.servers if not one.traced} - {()}
     return [
-        replace(server, flavour=Flavour.GENERIC, name=str(server.flavour), restart=_BY_EXECUTABLE)
-        if server.tgids in hopeless and server.flavour is not Flavour.GENERIC
+        replace(server, flavour=GENERIC, name=server.flavour, restart=_BY_EXECUTABLE)
+        if server.tgids in hopeless and server.flavour != GENERIC
         else server
         for server in servers
     ]

@@ -8,6 +8,7 @@ import re
 import signal
 import socket
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -60,6 +61,11 @@ class ReachedJvm(Protocol):
         Raises:
             CannotAttach: that is not its user, or the JVM has ended.
         """
+
+
+#: Reaches a JVM by its pid and its executable's (device, inode). Raises `CannotAttach` if it has
+#: ended.
+Reach = Callable[[int, tuple[int, int]], AbstractContextManager[ReachedJvm]]
 
 
 def ended(pid: int) -> CannotAttach:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -18,6 +17,7 @@ from qjoule.servers.access import Unreadable
 from qjoule.servers.candidate import Candidate
 from qjoule.servers.config_text import shown_value
 from qjoule.servers.settings_yaml import TEXT_MAX, read_settings
+from qjoule.servers.support import Running, Settings
 from qjoule.servers.types import Fact
 
 _DEPTH_MAX, _OPTIONS_MAX, _NAME_MAX = 8, 2000, 512
@@ -40,21 +40,14 @@ _SHARED_THREADS = {
 }
 
 
-@dataclass(frozen=True)
-class MongodbFacts:
-    encryption: Fact  #: may sessions be encrypted?
-    thread_pool: Fact  #: do connections share threads?
-    compression: Fact  #: may requests be compressed?
-
-
-def mongodb_facts(candidate: Candidate) -> MongodbFacts:
-    """What its command line and its configuration file say. Never raises."""
+def settings(running: Running) -> Settings:
+    """As its command line and its configuration file say."""
     try:
-        options = _options(candidate)
+        options = _options(running.candidate)
     except QjouleError as error:
         unknown = Fact(None, str(error))
-        return MongodbFacts(unknown, unknown, unknown)
-    return MongodbFacts(_encryption(options), _thread_pool(options), _compression(options))
+        return Settings(unknown, unknown, unknown)
+    return Settings(_encryption(options), _thread_pool(options), _compression(options))
 
 
 def _encryption(options: Mapping[str, str]) -> Fact:

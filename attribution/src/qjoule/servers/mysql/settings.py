@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from qjoule.servers.access import Unreadable
 from qjoule.servers.candidate import Candidate
 from qjoule.servers.config_text import ConfigFiles
-from qjoule.servers.types import Fact, Flavour
+from qjoule.servers.support import Running, Settings
+from qjoule.servers.types import Fact
 
 _WATCHED = (
     "ssl",
@@ -63,14 +64,15 @@ class Options:
         return self.values[name][1]
 
 
-def mysql_facts(candidate: Candidate, flavour: Flavour, version: str) -> tuple[Fact, Fact]:
-    """(may sessions be encrypted, is there a thread pool)."""
+def settings(running: Running) -> Settings:
+    """As its option files and its command line say."""
+    candidate, flavour, version = running.candidate, running.flavour, running.version
     options = read_options(candidate, flavour, version)
     numbers = tuple(int(part) for part in version.split(".")[:2] if _NUMBER.fullmatch(part))
-    return _encryption(options, flavour, numbers), _thread_pool(options)
+    return Settings(_encryption(options, flavour, numbers), _thread_pool(options))
 
 
-def read_options(candidate: Candidate, flavour: Flavour, version: str) -> Options:
+def read_options(candidate: Candidate, flavour: str, version: str) -> Options:
     """The watched options of a running server; never raises, `problem` says what is missing."""
     options = Options()
     arguments = candidate.arguments[1:]
@@ -92,10 +94,10 @@ def read_options(candidate: Candidate, flavour: Flavour, version: str) -> Option
     return options
 
 
-def _encryption(options: Options, flavour: Flavour, version: tuple[int, ...]) -> Fact:
+def _encryption(options: Options, flavour: str, version: tuple[int, ...]) -> Fact:
     if options.switched_off("ssl"):
         return _unless_incomplete(options, Fact(False, f"ssl off: {options.source('ssl')}"))
-    if flavour is Flavour.MYSQL and options.text("tls-version") == "":
+    if flavour == "mysql" and options.text("tls-version") == "":
         source = options.source("tls-version")
         return _unless_incomplete(options, Fact(False, f"tls-version empty: {source}"))
     for name in _CERTIFICATES:
@@ -103,7 +105,7 @@ def _encryption(options: Options, flavour: Flavour, version: tuple[int, ...]) ->
             return Fact(True, f"{name}: {options.source(name)}")
     # Since these versions the server makes its own certificates (MySQL manual, "Creating SSL
     # Certificates"; MariaDB 11.4 release notes).
-    automatic_since = (5, 7) if flavour is Flavour.MYSQL else (11, 4)
+    automatic_since = (5, 7) if flavour == "mysql" else (11, 4)
     if not version or version >= automatic_since:
         return Fact(True, "TLS is on by default")
     return _unless_incomplete(options, Fact(False, "no certificate configured"))
@@ -123,10 +125,10 @@ def _unless_incomplete(options: Options, fact: Fact) -> Fact:
     return Fact(None, options.problem) if options.problem else fact
 
 
-def _groups(flavour: Flavour, version: str) -> set[str]:
+def _groups(flavour: str, version: str) -> set[str]:
     series = ".".join(version.split(".")[:2])
     groups = {"mysqld", "server", f"mysqld-{series}"}
-    if flavour is Flavour.MARIADB:
+    if flavour == "mariadb":
         groups |= {"mariadb", f"mariadb-{series}", "mariadbd", f"mariadbd-{series}"}
         groups |= {"client-server", "galera"}
     return groups

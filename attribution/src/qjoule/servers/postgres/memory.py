@@ -9,7 +9,7 @@ one word, portalPos, creation_time and visible, the flags to true.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from qjoule.servers.elf import Executable
 from qjoule.servers.function_code import code_of, instructions, the_function
@@ -29,6 +29,10 @@ class BackendMemory:
     client: int = 0  #: of MyProcPort, from the start of the executable's data (`postgres.replies`)
     application: int = 0  #: of application_name, likewise
     portal_start: int = 0  #: of atStart, in PortalData
+
+    def facts(self) -> dict[str, int]:
+        """By their names in the registry."""
+        return {name.replace("_", "-"): number for name, number in asdict(self).items()}
 
 
 def backend_memory(executable: Executable) -> tuple[BackendMemory, tuple[str, ...]]:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from qjoule.servers.access import Unreadable
 from qjoule.servers.candidate import Candidate
 from qjoule.servers.config_text import ConfigFiles, shown_value
+from qjoule.servers.support import Running, Settings
 from qjoule.servers.types import Fact
 
 _LINE = re.compile(r"\s*([A-Za-z_][\w.]*)(?:\s*=\s*|\s+)(?:'((?:[^']|'')*)'|([^\s#']+))")
@@ -22,7 +23,12 @@ _SHOWN = ("on", "off", "true", "false", "yes", "no", "1", "0", "t", "f", "y", "n
 NO_POOL = Fact(False, "one process per connection")
 
 
-def postgres_encryption(candidate: Candidate) -> Fact:
+def settings(running: Running) -> Settings:
+    """As its configuration files and its command line say."""
+    return Settings(encryption(running.candidate), NO_POOL)
+
+
+def encryption(candidate: Candidate) -> Fact:
     """May a session be encrypted? Sessions over unix sockets never are."""
     given = dict(_command_line(candidate.arguments[1:]))
     if "ssl" in given:

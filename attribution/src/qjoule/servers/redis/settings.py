@@ -19,6 +19,7 @@ from qjoule.servers.candidate import Candidate
 from qjoule.servers.elf import Executable, Symbol
 from qjoule.servers.listening import Listening
 from qjoule.servers.maps import mapped_files
+from qjoule.servers.support import Running, Settings
 from qjoule.servers.types import Fact
 
 _TOOLS = ("redis-check-rdb", "redis-check-aof", "redis-sentinel")
@@ -45,7 +46,12 @@ def is_redis_server(candidate: Candidate) -> bool:
     return called not in _TOOLS and not is_sentinel
 
 
-def redis_encryption(candidate: Candidate, listening: Listening) -> Fact:
+def settings(running: Running) -> Settings:
+    """As its threads, its sockets and its memory show."""
+    return Settings(encryption(running.candidate, running.listening), io_threads(running.candidate))
+
+
+def encryption(candidate: Candidate, listening: Listening) -> Fact:
     """Whether its sessions may be encrypted."""
     try:
         executable = candidate.executable
@@ -60,7 +66,7 @@ def redis_encryption(candidate: Candidate, listening: Listening) -> Fact:
     return Fact(configured, "TLS is configured" if configured else "TLS is not configured")
 
 
-def redis_io_threads(candidate: Candidate) -> Fact:
+def io_threads(candidate: Candidate) -> Fact:
     """Whether threads beside the main one read for it. Those that only write change nothing."""
     try:
         names = candidate.access.threads()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 
 from qjoule.errors import QjouleError
@@ -32,11 +32,6 @@ _ENGINE, _STRING = "org/voltdb/jni/ExecutionEngine", "java/lang/String"
 _PROCEDURE, _STATEMENTS = "m_currentProcedureName", "m_sqlTexts"
 #: These move objects while threads run, so that nobody else can read them consistently.
 _CONCURRENT_COLLECTORS = ("UseZGC", "UseShenandoahGC")
-#: What is less than complete, one line each.
-VOLTDB_NOTES = (
-    "procedures that execute no SQL, and bulk loads, count as the background of their site thread",
-    "after a restart its threads are traced without procedures, until qjoule is started again",
-)
 _NO_LIBRARY = (
     "its native library is not loaded: it is starting, or only root may look at what it has mapped"
 )
@@ -44,7 +39,7 @@ _NO_LIBRARY = (
 
 @dataclass(frozen=True)
 class HeapLayout:
-    """Offsets in bytes: the facts of a VoltDB in `registry.toml`."""
+    """Offsets in bytes, the server's facts in the registry."""
 
     oop_base: int
     oop_shift: int
@@ -55,6 +50,10 @@ class HeapLayout:
     string_coder: int
     array_length: int
     array_data: int
+
+    def facts(self) -> dict[str, int]:
+        """By their names in the registry."""
+        return {name.replace("_", "-"): number for name, number in asdict(self).items()}
 
 
 def is_voltdb(candidate: Candidate) -> bool:

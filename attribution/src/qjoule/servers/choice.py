@@ -1,0 +1,148 @@
+"""A decision for a rung, and what servers' decisions have in common.
+
+The socket rung sees a query in the traffic of the serving thread. It is exact where one thread
+serves a connection from request to reply and the bytes are plain. Else probes on the server's
+own functions (the symbol rung) are taken, which cost more per query.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from qjoule.contract import Rung
+from qjoule.errors import QjouleError
+from qjoule.servers.kernel_facts import KernelFacts
+from qjoule.servers.types import Server
+
+_NO_RECV = "the kernel lacks the tracepoint sock_recv_length (6.3)"
+_NO_SEND = "the kernel lacks the tracepoint sock_send_length (6.3)"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """`why` is one line; `other` says what the other rung would need."""
+
+    rung: Rung  #: NONE: no query boundaries; `why` says what is missing
+    why: str
+    other: str = ""
+    exact: bool = True
+    by_thread: bool = False  #: traced without query boundaries: CPU time by thread name
+
+    @property
+    def traced(self) -> bool:
+        return self.rung is not Rung.NONE or self.by_thread
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a server's rung depends on."""
+
+    server: Server
+    kernel: KernelFacts
+    symbol_problem: str = ""  #: why the symbol rung is not possible, empty when it is
+    wanted: Rung | None = None  #: the user's choice
+    shared_executable: str = ""  #: why another server that runs the same file needs probes in it
+
+    @property
+    def no_recv(self) -> str:
+        """Why reads of sockets cannot be seen, empty when they can."""
+        return "" if self.kernel.recv_tracepoint else _NO_RECV
+
+    @property
+    def no_traffic(self) -> str:
+        """Why reads and writes of sockets cannot both be seen, empty when they can."""
+        return self.no_recv or ("" if self.kernel.send_tracepoint else _NO_SEND)
+
+    @property
+    def no_probes(self) -> str:
+        """Why the symbol rung is not possible on this kernel, empty when it is."""
+        if self.kernel.uprobes:
+            return self.symbol_problem
+        return self.symbol_problem or "the kernel has no uprobes"
+
+
+def rung_by_connection(case: Case, worker: str = "thread") -> Choice:
+    """For a server that gives each connection a worker of its own, unless it is configured to pool.
+
+    Raises:
+        QjouleError: the server runs and the wanted rung is not possible.
+    """
+    server, missing, symbol_problem = case.server, case.no_recv, case.no_probes
+    hidden = _what_hides_queries(server)
+    moves = _what_moves_queries(server)
+    if case.wanted is not None:
+        return as_wanted(case, symbol_problem, missing or moves, hidden)
+    blocked = missing or moves or hidden or case.shared_executable
+    if not blocked:
+        why = f"one {worker} per connection, plain text ({server.encryption.source})"
+        return Choice(Rung.SOCKET, why, _symbol_needs(symbol_problem))
+    if not symbol_problem:
+        return Choice(Rung.SYMBOL, blocked, _socket_needs(server, missing))
+    if missing or moves:
+        return Choice(Rung.NONE, f"{missing or moves}; and {symbol_problem}", exact=False)
+    # Encrypted sessions are recognised and counted as loss, so plain ones can be had honestly.
+    why = f"plain text is seen; sessions that are encrypted are counted, not seen: {blocked}"
+    return Choice(Rung.SOCKET, why, _symbol_needs(symbol_problem), exact=False)
+
+
+def as_wanted(case: Case, symbol_problem: str, socket_problem: str, hidden: str = "") -> Choice:
+    """The user's choice.
+
+    Args:
+        symbol_problem: why it cannot be the symbol rung, empty when it can.
+        socket_problem: likewise.
+        hidden: why the socket rung would miss some sessions.
+
+    Raises:
+        QjouleError: the server runs and the wanted rung is not possible.
+    """
+    server, wanted = case.server, case.wanted
+    assert wanted is not None
+    obstacle = {
+        Rung.SYMBOL: symbol_problem,
+        Rung.SOCKET: socket_problem,
+    }.get(wanted, "there is none for this kind of server")
+    if obstacle:
+        why = f"{server.label} cannot use the {wanted.name.lower()} rung: {obstacle}"
+        if server.running:
+            raise QjouleError(f"{why}; leave out --rung, or choose servers that have it with --pid")
+        return Choice(Rung.NONE, why, exact=False)  # installed only: stands in nobody's way
+    if wanted is Rung.SOCKET and hidden:
+        why = f"as asked for; encrypted sessions will be counted, not seen ({hidden})"
+        return Choice(wanted, why, exact=False)
+    return Choice(wanted, "as asked for")
+
+
+def _what_moves_queries(server: Server) -> str:
+    pool = server.thread_pool
+    if pool.value is None:
+        return f"a thread pool cannot be ruled out ({pool.source})"
+    return f"a thread pool moves queries between threads ({pool.source})" if pool.value else ""
+
+
+def _what_hides_queries(server: Server) -> str:
+    encryption = server.encryption
+    if encryption.value is None:
+        return f"encryption cannot be ruled out ({encryption.source})"
+    return f"sessions may be encrypted ({encryption.source})" if encryption.value else ""
+
+
+def _symbol_needs(symbol_problem: str) -> str:
+    if symbol_problem:
+        return f"symbol: not possible, {symbol_problem}"
+    return "symbol: possible, dearer"
+
+
+def _socket_needs(server: Server, missing: str) -> str:
+    needs = []
+    if missing:
+        needs.append("Linux 6.3")
+    for fact, known, unknown in (
+        (server.thread_pool, "one thread per connection", "thread pools ruled out"),
+        (server.encryption, "encryption turned off", "encryption ruled out"),
+    ):
+        if fact.value is not False:
+            needs.append(known if fact.value else unknown)
+    if not needs:
+        return "socket: possible if that other server is left out, with --pid"
+    return f"socket: would need {' and '.join(needs)}"

@@ -1,0 +1,142 @@
+"""Examines one candidate: all that parses a stranger's bytes, in one function of an `Access`.
+
+What comes out is plain data, so that it may be done in a process of its own without any rights.
+"""
+
+from __future__ import annotations
+
+import codecs
+from dataclasses import replace
+
+from qjoule.errors import QjouleError
+from qjoule.servers.access import Access, Unreadable
+from qjoule.servers.candidate import Candidate
+from qjoule.servers.examined import (
+    INODES_MAX,
+    LISTED_MAX,
+    PATH_MAX,
+    SOCKET_PATH_MAX,
+    SOCKETS_MAX,
+    Examined,
+    Facts,
+)
+from qjoule.servers.function_code import load_disassembler
+from qjoule.servers.identify import identify
+from qjoule.servers.listening import Listening, SocketTables
+from qjoule.servers.one_line import one_line
+from qjoule.servers.registered import runtimes, support_of, supported
+from qjoule.servers.resolve import resolve
+from qjoule.servers.restart import restart_of
+from qjoule.servers.support import Identified, Running
+from qjoule.servers.types import GENERIC, Fact, Restart
+from qjoule.shapes.safe_text import sanitise
+
+_NAME_MAX = 64
+_NOT_RUNNING = Fact(None, "not running, so its configuration is not known")
+
+
+def prepare() -> None:
+    """Loads all that `examine` needs: after it, that opens nothing but what its access gives."""
+    supported()
+    load_disassembler()
+    for name in ("utf-8", "latin-1", "ascii"):
+        codecs.lookup(name)
+
+
+def examine(access: Access, facts: Facts, tables: SocketTables | None = None) -> Examined:
+    """Everything that can be told of one candidate. Never raises what its files can cause.
+
+    Args:
+        tables: shared between candidates, to read what they share once.
+    """
+    try:
+        return _examine(access, facts, tables or SocketTables(facts.port_range))
+    except QjouleError as error:
+        return Examined(problem=one_line(str(error)))
+    except Exception as error:  # a stranger's file is no reason to stop looking at others
+        return Examined(problem=f"it cannot be examined ({type(error).__name__})")
+
+
+def _examine(access: Access, facts: Facts, tables: SocketTables) -> Examined:
+    candidate = Candidate(access, facts.exe_name, facts.pid, facts.exe_id)
+    if facts.generic:
+        return _generic(candidate, facts, tables)
+    known = _recognised(candidate)
+    if known is None:
+        return Examined()
+    found = _running(candidate, known, tables) if facts.pid else _installed(known)
+    resolution = resolve(candidate, known.flavour, known.version)
+    return replace(_with_executable(candidate, found), resolution=resolution)
+
+
+def _recognised(candidate: Candidate) -> Identified | None:
+    """Which server it is, by what a runtime was started with or by what is in the executable."""
+    if candidate.pid and candidate.base_name in runtimes():
+        found = (
+            support.recognise(candidate)
+            for support in supported()
+            if support.runtime == candidate.base_name
+        )
+        return next((known for known in found if known is not None), None)
+    known = identify(candidate.executable)
+    if known is None or (candidate.pid and not support_of(known.flavour).serves(candidate)):
+        return None
+    return known
+
+
+def _running(candidate: Candidate, known: Identified, tables: SocketTables) -> Examined:
+    support = support_of(known.flavour)
+    listening = tables.of(candidate.access)
+    settings = support.settings(Running(candidate, known.flavour, known.version, listening))
+    found = Examined(
+        known.flavour,
+        known.version,
+        encryption=settings.encryption,
+        thread_pool=settings.thread_pool,
+        compression=settings.compression,
+        # Other programs run in the same runtime: they have other arguments.
+        restart=restart_of(candidate) if support.runtime else Restart("executable"),
+        facts=settings.facts,
+    )
+    return _listening_on(listening, found, settings.first_port)
+
+
+def _installed(known: Identified) -> Examined:
+    pool = support_of(known.flavour).pool_when_installed or _NOT_RUNNING
+    return Examined(known.flavour, known.version, encryption=_NOT_RUNNING, thread_pool=pool)
+
+
+def _generic(candidate: Candidate, facts: Facts, tables: SocketTables) -> Examined:
+    listening = Listening() if facts.silent else tables.of(candidate.access)
+    if not listening and not facts.silent:
+        return Examined()
+    settings = support_of(GENERIC).settings(Running(candidate, GENERIC, "", listening))
+    found = Examined(
+        GENERIC,
+        encryption=settings.encryption,
+        thread_pool=settings.thread_pool,
+        restart=restart_of(candidate),
+        name=sanitise(candidate.name)[:_NAME_MAX],
+        cpu_ticks=candidate.cpu_ticks,
+        udp_ports=listening.udp[:LISTED_MAX],
+    )
+    return _with_executable(candidate, _listening_on(listening, found))
+
+
+def _listening_on(listening: Listening, found: Examined, first_port: int = 0) -> Examined:
+    ports = sorted(listening.tcp, key=lambda port: (port != first_port, port))
+    return replace(
+        found,
+        ports=tuple(ports[:LISTED_MAX]),
+        sockets=tuple(path[:SOCKET_PATH_MAX] for path in listening.unix[:SOCKETS_MAX]),
+        inodes=frozenset(sorted(listening.inodes)[:INODES_MAX]),
+    )
+
+
+def _with_executable(candidate: Candidate, found: Examined) -> Examined:
+    """A JVM's need not be readable: it is not looked into."""
+    try:
+        file = candidate.file
+    except Unreadable:
+        return replace(found, exe_path=candidate.exe_name[:PATH_MAX])
+    return replace(found, exe=file.identity, handle=file.handle, exe_path=file.path)

@@ -1,0 +1,20 @@
+"""What docs/servers.md says of FerretDB."""
+
+from __future__ import annotations
+
+from qjoule.servers.supported import PLAIN, TLS, Functions, Mode, Supported
+
+_TESTED = "1.24.2"
+
+ROWS = (
+    Supported(
+        "ferretdb",
+        "FerretDB",
+        (
+            Mode(PLAIN.title, thread_pool=True),
+            Mode(TLS.title, encryption=True, thread_pool=True),
+        ),
+        (_TESTED,),
+        (Functions("FerretDB", (), f"FerretDB {_TESTED}"),),
+    ),
+)

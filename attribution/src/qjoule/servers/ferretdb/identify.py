@@ -1,0 +1,12 @@
+"""Recognises a FerretDB. Nothing in it is certain to be its own version."""
+
+from __future__ import annotations
+
+from qjoule.servers.elf import Executable
+from qjoule.servers.support import Identified
+
+_MODULE = b"github.com/FerretDB/FerretDB/"  #: where Go has its packages from
+
+
+def identify(executable: Executable) -> Identified | None:
+    return Identified("ferretdb") if _MODULE in executable.constants() else None

@@ -1,0 +1,17 @@
+"""A server of unknown protocol has no queries."""
+
+from __future__ import annotations
+
+from qjoule.contract import Rung
+from qjoule.servers.choice import Case, Choice
+
+_BY_THREAD = Choice(
+    Rung.NONE,
+    "where its queries begin is not known: CPU time and energy by thread name",
+    by_thread=True,
+)
+
+
+def choose_rung(_case: Case) -> Choice:
+    """Whatever is wanted."""
+    return _BY_THREAD

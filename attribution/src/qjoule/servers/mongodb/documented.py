@@ -1,0 +1,16 @@
+"""What docs/servers.md says of MongoDB."""
+
+from __future__ import annotations
+
+from qjoule.servers.mongodb.signatures import SIGNATURES
+from qjoule.servers.supported import THREAD_MODES, Functions, Supported
+
+ROWS = (
+    Supported(
+        "mongodb",
+        "MongoDB",
+        THREAD_MODES,
+        ("stand-in",),  # tests/servers/mongod_like: it reads, and is called, as a mongod does
+        tuple(Functions(versions, (name,)) for versions, name in SIGNATURES),
+    ),
+)

@@ -1,0 +1,14 @@
+"""Recognises a mongod. Nothing in it is certain to be its own version."""
+
+from __future__ import annotations
+
+from qjoule.servers.elf import Executable
+from qjoule.servers.support import Identified
+
+#: Names of options, in every mongod since 2.6 and in no mongos.
+_OPTIONS = (b"storage.dbPath", b"systemLog.destination")
+
+
+def identify(executable: Executable) -> Identified | None:
+    strings = executable.constants()
+    return Identified("mongodb") if all(option in strings for option in _OPTIONS) else None

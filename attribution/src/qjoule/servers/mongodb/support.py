@@ -1,0 +1,33 @@
+"""MongoDB, for shared code."""
+
+from __future__ import annotations
+
+from qjoule.servers.choice import rung_by_connection
+from qjoule.servers.mongodb.identify import identify
+from qjoule.servers.mongodb.resolve import boundary_cost_ns, resolve
+from qjoule.servers.mongodb.settings import settings
+from qjoule.servers.support import ServerSupport
+from qjoule.servers.types import Server
+
+
+def _blind_spots(server: Server) -> tuple[str, ...]:
+    if server.compression.value is False:
+        return ()
+    return (
+        f"requests that a driver compresses by zlib or zstd are one row in the live view "
+        f"({server.compression.source})",
+    )
+
+
+SUPPORT = ServerSupport(
+    name="mongodb",
+    flavours={"mongodb": "MongoDB"},
+    executables="mongod",
+    installed=("usr/bin/mongod",),
+    identify=identify,
+    settings=settings,
+    resolve=resolve,
+    choose_rung=rung_by_connection,
+    boundary_cost_ns=boundary_cost_ns,
+    blind_spots=_blind_spots,
+)

@@ -1,0 +1,30 @@
+"""What docs/servers.md says of MySQL and MariaDB."""
+
+from __future__ import annotations
+
+from qjoule.servers.mysql.signatures import SIGNATURES
+from qjoule.servers.supported import THREAD_MODES, Functions, Supported
+
+_MARIADB, _MYSQL = "10.11", "8.0.15"
+
+
+def _functions(newest: str, tested: str) -> tuple[Functions, ...]:
+    """The signatures of one of the two; `newest` is the line that the tests run."""
+    name = newest.partition(" ")[0]
+    return tuple(
+        Functions(versions, (signature,), f"{name} {tested}" if versions == newest else "no")
+        for versions, signature, _role in SIGNATURES
+        if versions.rpartition(", ")[2].startswith(name)
+    )
+
+
+ROWS = (
+    Supported(
+        "mariadb",
+        "MariaDB",
+        THREAD_MODES,
+        (_MARIADB,),
+        _functions("MariaDB from 10.6", _MARIADB),
+    ),
+    Supported("mysql", "MySQL", THREAD_MODES, (_MYSQL,), _functions("MySQL from 5.7", _MYSQL)),
+)

@@ -1,0 +1,43 @@
+"""What can be attached to in MySQL's or MariaDB's executable, and what that costs a query."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from qjoule.errors import QjouleError
+from qjoule.servers.candidate import Candidate
+from qjoule.servers.mysql.signatures import (
+    Role,
+    boundary_functions,
+    child_functions,
+    name_functions,
+)
+from qjoule.servers.probe_site import SiteCost
+from qjoule.servers.probing import check_machine, file_key, probes_of, probes_or_why
+from qjoule.servers.resolution import Resolution
+
+
+def resolve(candidate: Candidate, _version: str) -> Resolution:
+    """
+    Raises:
+        QjouleError: it cannot even be read what file it is.
+    """
+    executable = candidate.executable
+    resolution = Resolution(file_key(executable))
+    try:
+        check_machine(executable)
+        children, no_children = probes_or_why(executable, child_functions)
+        names, no_names = probes_or_why(executable, name_functions)
+        resolution = replace(
+            resolution, children=children, no_children=no_children, names=names, no_names=no_names
+        )
+        boundary = probes_of(executable, boundary_functions(executable))
+    except QjouleError as error:
+        return replace(resolution, problem=str(error))
+    return replace(resolution, boundary=boundary)
+
+
+def boundary_cost_ns(costs: Mapping[str, SiteCost]) -> int:
+    """Of a query."""
+    return costs[Role.END].both_ns if Role.END in costs else 0

@@ -1,0 +1,25 @@
+"""What docs/servers.md says of PostgreSQL."""
+
+from __future__ import annotations
+
+from qjoule.servers.postgres.signatures import FUNCTIONS, MAJORS
+from qjoule.servers.supported import PLAIN, TLS, UNKNOWN, Functions, Mode, Supported
+
+_TESTED = "15"
+
+ROWS = (
+    Supported(
+        "postgres",
+        "PostgreSQL",
+        # A process for each connection, always.
+        (PLAIN, TLS, Mode(UNKNOWN.title, encryption=None)),
+        (_TESTED,),
+        (
+            Functions(
+                f"PostgreSQL {MAJORS[0]} to {MAJORS[-1]}",
+                tuple(FUNCTIONS.values()),
+                f"PostgreSQL {_TESTED}",
+            ),
+        ),
+    ),
+)

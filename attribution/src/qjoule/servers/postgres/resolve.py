@@ -1,0 +1,77 @@
+"""What can be attached to in a PostgreSQL, what is read of its memory, and what a query costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from qjoule.contract import Rung
+from qjoule.errors import QjouleError
+from qjoule.servers.candidate import Candidate
+from qjoule.servers.postgres.memory import BackendMemory, backend_memory
+from qjoule.servers.postgres.replies import send_buffer
+from qjoule.servers.postgres.signatures import (
+    BackendStates,
+    Role,
+    backend_states,
+    boundary_functions,
+    parallel_functions,
+)
+from qjoule.servers.probe_site import SiteCost
+from qjoule.servers.probing import (
+    check_machine,
+    file_key,
+    probes_of,
+    probes_or_why,
+    within_bounds,
+)
+from qjoule.servers.resolution import Resolution
+from qjoule.servers.types import Server, major_of
+
+SEND_BUFFER = "send-buffer"
+_UNKNOWN_STATES = BackendStates(0, 0, 0, 0, 0)
+_NAME = "postgres"
+#: What is found, by its names in the registry.
+FACTS = (SEND_BUFFER, *_UNKNOWN_STATES.facts(), *BackendMemory().facts())
+
+
+def resolve(candidate: Candidate, version: str) -> Resolution:
+    """
+    Raises:
+        QjouleError: it cannot even be read what file it is.
+    """
+    executable = candidate.executable
+    resolution = Resolution(file_key(executable))
+    try:
+        buffer, notes = 0, resolution.notes
+        try:
+            buffer = send_buffer(executable)
+        except QjouleError as error:
+            notes = (f"errors and rows of its queries are not known: {error}",)
+        memory, missing = backend_memory(executable)
+        facts = {SEND_BUFFER: buffer, **_UNKNOWN_STATES.facts(), **memory.facts()}
+        resolution = replace(
+            resolution, facts=within_bounds(_NAME, facts), notes=notes, symbol_notes=missing
+        )
+        check_machine(executable)
+        parallel, why = probes_or_why(executable, parallel_functions)
+        if why:
+            notes = (*notes, f"parallel workers count as server background: {why}")
+        resolution = replace(resolution, parallel=parallel, notes=notes)
+        boundary = probes_of(executable, boundary_functions(executable))
+        states = backend_states(major_of(version)).facts()
+    except QjouleError as error:
+        return replace(resolution, problem=str(error))
+    return replace(resolution, boundary=boundary, facts={**resolution.facts, **states})
+
+
+def facts(_server: Server, resolution: Resolution, rung: Rung) -> dict[str, int]:
+    """All of them are for the symbol rung; the others need its replies alone."""
+    wanted = resolution.facts if rung is Rung.SYMBOL else (SEND_BUFFER,)
+    return {name: number for name, number in resolution.facts.items() if name in wanted}
+
+
+def boundary_cost_ns(costs: Mapping[str, SiteCost]) -> int:
+    """Of a query: activity is reported twice, running and then idle."""
+    activity, portal = costs.get(Role.ACTIVITY), costs.get(Role.PORTAL_RUN)
+    return (2 * activity.entry_ns if activity else 0) + (portal.entry_ns if portal else 0)

@@ -1,0 +1,81 @@
+"""PostgreSQL's functions that probes are attached to, and the states that they are called with."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+
+from qjoule.servers.elf import Executable, Symbol
+from qjoule.servers.signatures import CannotResolve, the_one
+
+
+class Role(StrEnum):
+    """What a probe tells: `roles` of the registry."""
+
+    ACTIVITY = "postgres-activity"  # (BackendState, const char *text)
+    PORTAL_RUN = "postgres-portal-run"  # (Portal, long count, bool isTopLevel, ...)
+    FAILED = "postgres-failed"  # (), where a client's statement has failed, and nowhere else
+    LAUNCH_WORKERS = "postgres-launch-workers"  # (ParallelContext *), in the leader
+    JOIN_LEADER = "postgres-join-leader"  # (PGPROC *leader, int pid), in the worker
+
+
+#: C functions have no types in their names; the arguments read are the same from 13 to 18
+#: (src/include/utils/backend_status.h and portal.h, tcop/pquery.h, access/parallel.h,
+#: storage/proc.h).
+FUNCTIONS = {
+    Role.ACTIVITY: "pgstat_report_activity",
+    Role.PORTAL_RUN: "PortalRun",
+    Role.FAILED: "PortalErrorCleanup",
+}
+PARALLEL = {
+    Role.LAUNCH_WORKERS: "LaunchParallelWorkers",
+    Role.JOIN_LEADER: "BecomeLockGroupMember",
+}
+MAJORS = range(13, 19)
+
+
+@dataclass(frozen=True)
+class BackendStates:
+    """PostgreSQL's enum BackendState, as `pgstat_report_activity` gets it."""
+
+    idle: int
+    running: int
+    idle_in_transaction: int
+    fastpath: int
+    aborted: int
+
+    def facts(self) -> dict[str, int]:
+        """By their names in the registry."""
+        return {name.replace("_", "-"): number for name, number in asdict(self).items()}
+
+
+def backend_states(major: int | None) -> BackendStates:
+    """The states of a major version; 18 put STATE_STARTING before all others.
+
+    Raises:
+        CannotResolve: this version's states are not known.
+    """
+    if major is None or major not in MAJORS:
+        known = f"{MAJORS[0]} to {MAJORS[-1]}"
+        version = "of unknown version" if major is None else str(major)
+        raise CannotResolve(f"PostgreSQL {version}: backend states are known for {known}")
+    first = 2 if major >= 18 else 1
+    return BackendStates(first, first + 1, first + 2, first + 3, first + 4)
+
+
+def boundary_functions(executable: Executable) -> dict[str, Symbol]:
+    """The functions that begin and end a query, by role.
+
+    Raises:
+        CannotResolve: one is missing, ambiguous, or has clones that callers may use instead.
+    """
+    return {role: the_one(executable, name) for role, name in FUNCTIONS.items()}
+
+
+def parallel_functions(executable: Executable) -> dict[str, Symbol]:
+    """PostgreSQL's functions that join a parallel worker to its leader, by role.
+
+    Raises:
+        CannotResolve: as `boundary_functions`.
+    """
+    return {role: the_one(executable, name) for role, name in PARALLEL.items()}

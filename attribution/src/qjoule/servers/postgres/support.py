@@ -1,0 +1,30 @@
+"""PostgreSQL, for shared code."""
+
+from __future__ import annotations
+
+from qjoule.servers.choice import Case, Choice, rung_by_connection
+from qjoule.servers.postgres.identify import identify, is_postmaster
+from qjoule.servers.postgres.resolve import FACTS, boundary_cost_ns, facts, resolve
+from qjoule.servers.postgres.settings import NO_POOL, settings
+from qjoule.servers.support import ServerSupport
+
+
+def _choose_rung(case: Case) -> Choice:
+    return rung_by_connection(case, worker="process")
+
+
+SUPPORT = ServerSupport(
+    name="postgres",
+    flavours={"postgres": "PostgreSQL"},
+    executables="(edb-)?postgres|postmaster",
+    installed=("usr/lib/postgresql/*/bin/postgres", "usr/pgsql-*/bin/postgres", "usr/bin/postgres"),
+    identify=identify,
+    serves=is_postmaster,
+    settings=settings,
+    pool_when_installed=NO_POOL,
+    resolve=resolve,
+    resolved=FACTS,
+    facts=facts,
+    choose_rung=_choose_rung,
+    boundary_cost_ns=boundary_cost_ns,
+)

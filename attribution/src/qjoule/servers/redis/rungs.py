@@ -1,0 +1,40 @@
+"""Which rung a Redis gets: its sockets, or counting where several threads read."""
+
+from __future__ import annotations
+
+from qjoule.contract import Rung
+from qjoule.servers.choice import Case, Choice, as_wanted
+
+
+def choose_rung(case: Case) -> Choice:
+    """Commands take less time than a probe on each would: there are the sockets, or nothing.
+
+    Where io-threads read, requests are seen, and the main thread executes what several have read
+    without a system call between. TLS sessions are recognised when they come, and counted; so are
+    requests that io-threads read although it could not be known that they do.
+
+    Raises:
+        QjouleError: the server runs and the wanted rung is not possible.
+    """
+    server, wanted, missing = case.server, case.wanted, case.no_traffic
+    threads = server.thread_pool
+    if wanted is not None and not (threads.value and wanted is Rung.STATISTICAL):
+        others = threads.source if threads.value else ""
+        return as_wanted(case, "Redis has none", missing or others)
+    if missing:
+        return Choice(Rung.NONE, missing, exact=False)
+    if threads.value:
+        why = f"requests are counted and timed; {threads.source}, so none owns CPU time"
+        if server.encryption.value is not False:
+            why += "; those with TLS would be counted as loss, not seen"
+        return Choice(Rung.STATISTICAL, why, "symbol: Redis has none", exact=False)
+    why = "one thread executes all commands; those of one read are one request"
+    doubts = []
+    if server.encryption.value is not False:
+        doubts.append(f"with TLS ({server.encryption.source})")
+    if threads.value is None:
+        doubts.append(f"that io-threads read ({threads.source})")
+    if doubts:
+        why += f"; requests {' or '.join(doubts)} would be counted as loss, not seen"
+    other = "symbol: Redis has none" + ("; exact without these" if doubts else "")
+    return Choice(Rung.SOCKET, why, other, exact=not doubts)

@@ -1,0 +1,28 @@
+"""What the constants of an executable are searched for, to recognise it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+NUMBER = rb"\d{1,2}\.\d{1,2}\.\d{1,3}"  #: a version
+BEFORE, AFTER = 96, 24  #: bytes around a name in which its version stands
+FOUND_MAX = 100_000  #: occurrences that are looked at: a server has some hundreds
+
+
+def places(strings: bytes, name: bytes) -> Iterator[int]:
+    """Where a name begins in them.
+
+    Searching for a plain word takes a tenth of a second in 100 MB, whatever is in there; a pattern
+    takes minutes.
+    """
+    position = strings.find(name)
+    for _ in range(FOUND_MAX):
+        if position < 0:
+            return
+        yield position
+        position = strings.find(name, position + len(name))
+
+
+def is_whole(strings: bytes, begins: int, ends: int) -> bool:
+    """Whether it is all that stands between two zeros."""
+    return strings[max(begins - 1, 0) : begins] == strings[ends : ends + 1] == b"\0"

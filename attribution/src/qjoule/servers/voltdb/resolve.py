@@ -1,0 +1,49 @@
+"""What can be attached to in a VoltDB's native library, and what that costs a query."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+
+from qjoule.contract import Rung
+from qjoule.servers.candidate import Candidate
+from qjoule.servers.elf import open_executable
+from qjoule.servers.probe_site import SiteCost
+from qjoule.servers.probing import check_machine, probes_of, within_bounds, without_probes
+from qjoule.servers.resolution import Resolution
+from qjoule.servers.types import Server
+from qjoule.servers.voltdb.find import HeapLayout, heap_layout, native_library
+from qjoule.servers.voltdb.signatures import Role, boundary_functions
+
+#: What is found, by its names in the registry.
+FACTS = tuple(field.name.replace("_", "-") for field in fields(HeapLayout))
+
+
+def resolve(candidate: Candidate, version: str) -> Resolution:
+    """
+    Raises:
+        QjouleError: there is no library, it has not the functions, or its JVM does not say enough.
+    """
+    access = candidate.access
+    mapping = native_library(access, version)
+    file = access.mapped(mapping.base, mapping.end)
+    library = open_executable(file)
+    check_machine(library)
+    return replace(
+        without_probes(candidate),
+        boundary=probes_of(library, boundary_functions(library)),
+        facts=within_bounds("voltdb", heap_layout(access).facts()),
+        file=library.identity.key,
+        library=file.path,
+        handle=file.handle,
+    )
+
+
+def facts(_server: Server, resolution: Resolution, _rung: Rung) -> Mapping[str, int]:
+    """Where its JVM keeps what the probes read."""
+    return resolution.facts
+
+
+def boundary_cost_ns(costs: Mapping[str, SiteCost]) -> int:
+    """Of a query."""
+    return costs[Role.END].both_ns if Role.END in costs else 0
