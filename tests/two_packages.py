@@ -73,7 +73,7 @@ class Stretch:
 class TwoPackages:
     """`windows` windows drawn by `seed`; `late_ns`: by so much each reading is later than meant."""
 
-    windows: int = 150
+    windows: int = 100
     seed: int = 1
     late_ns: Sequence[int] = ()
     lost: Sequence[int] = ()  #: numbers of stretches whose records are lost
@@ -152,10 +152,8 @@ class TwoPackages:
             for cpu in range(CPUS)
         ]
         domain = {"range": 1 << 32, "unit_j": UNIT_J, "idle_w": np.nan, "period_ns": PERIOD_NS}
-        domains = [
-            domain | {"domain": package, "package": package, "name": b"package"}
-            for package in (0, 1)
-        ]
+        names = ({"domain": n, "package": n, "name": b"package"} for n in (0, 1))
+        domains: list[dict[str, Any]] = [{**domain, **name} for name in names]
         out = block(Block.HELLO, hello) + block(Block.CPU, *cpus) + block(Block.DOMAIN, *domains)
         session = {"session": 7, "t_ns": BEGIN_NS, "tgid": TGID, "server": SERVER}
         session |= {"event": SessionEvent.DATABASE, "text_bytes": 4, "server_kind": 1}
@@ -190,7 +188,7 @@ class TwoPackages:
         who = {"pid": owner.pid, "tgid": owner.tgid, "owner_kind": owner.kind, "query": one.query}
         who["server"] = SERVER if owner.kind in (OwnerKind.QUERY, OwnerKind.SERVER) else 0
         counted = {"valid": 0b111, "counted": contract.WHOLE}
-        segment = ft.records(Block.SEGMENT, [times | who | counted])[0]
+        (segment,) = ft.records(Block.SEGMENT, [times | who | counted])
         return {"segment": segment, "counters": _counts(one, one.t1_ns)}
 
     def _sums(self, t0_ns: int, t1_ns: int, ended: Sequence[Stretch]) -> list[bytes]:
@@ -210,9 +208,9 @@ class TwoPackages:
             if one.t0_ns >= t1_ns or one.t1_ns <= t0_ns:
                 continue
             begin_ns, end_ns = max(one.t0_ns, t0_ns), min(one.t1_ns, t1_ns)
+            row = sums[one.cpu // PACKAGE_CPUS, one.owner]
             counts = _counts(one, end_ns) - _counts(one, begin_ns)
             overlap_ns = self._sibling_ns(one.cpu, begin_ns, end_ns)
-            row = sums[one.cpu // PACKAGE_CPUS, one.owner]
             row["cpu_ns"] += end_ns - begin_ns
             row["overlap_ns"] += overlap_ns
             row["counters"] += counts

@@ -262,10 +262,12 @@ static int flush(struct pump *pump, uint64_t t_ns)
 /* Ends the window of sums, and reads what was drawn until then as soon as counters show it. */
 static int sum_window(struct pump *pump, uint64_t *t_ns)
 {
-	*t_ns = now_ns(CLOCK_MONOTONIC);
+	*t_ns = pump->lag_ns ? now_ns(CLOCK_MONOTONIC) : read_energy(pump);
 	sums_next_window(pump->sums, *t_ns);
-	sleep_ns(pump->lag_ns);
-	read_energy(pump);
+	if (pump->lag_ns) {
+		sleep_ns(pump->lag_ns);
+		read_energy(pump);
+	}
 	if (pump->lag_ns < TICKS_NS)
 		sleep_ns(TICKS_NS - pump->lag_ns);
 	return sums_drain(pump->sums, pump->window_ns, *t_ns);

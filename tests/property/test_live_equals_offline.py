@@ -19,13 +19,13 @@ from qjoule.model.coefficients import Coefficients, PowerInterval
 from qjoule.model.result import Attribution, Row
 from qjoule.snapshots import Controls
 from qjoule.stream.blocks import Stream
-from qjoule.stream.recording import record
+from qjoule.stream.ingest import record
 from qjoule.trace.meta import Meta, Server
 from qjoule.trace.reader import Trace
 from qjoule.trace.writer import TraceWriter
 from two_packages import IDLE_W, LAG_NS, SERVER, SMT, TwoPackages
 
-SERVERS = (Server(SERVER, "shop-db", "mysql", rung="symbol"),)
+META = Meta(servers=(Server(SERVER, "shop-db", "mysql", rung="symbol"),))
 PACKAGES = [(package, "package") for package in (0, 1)]
 #: What a calibration knows of the machine where nothing is shared.
 KNOWN = Calibrated(
@@ -57,7 +57,7 @@ def live(
     source = StreamSource(
         Stream(io.BytesIO(stream)),
         fingerprint,
-        Meta(servers=SERVERS),
+        META,
         choose=lambda _meta: calibrated,
     )
     return list(source.snapshots(Controls(interval_s)))[-1].total
@@ -70,9 +70,9 @@ def recorded(
     by: tuple[str, ...] = ("fingerprint",),
 ) -> Attribution:
     """The attribution of the trace that the stream becomes."""
-    writer, meta = TraceWriter(directory), Meta(servers=SERVERS)
+    writer = TraceWriter(directory)
     fingerprint = fake_tracer.fingerprint
-    record(Stream(io.BytesIO(stream)), writer, fingerprint, meta)
+    record(Stream(io.BytesIO(stream)), writer, fingerprint, META)
     return attribute(Trace(directory), by, calibrated=calibrated)
 
 
@@ -172,7 +172,7 @@ def test_a_late_reading_makes_intervals_wider_and_no_row_wrong() -> None:
 
 def test_law5_however_often_the_view_is_drawn() -> None:
     stream = _stream(shared_w=0.0)
-    often, once = live(stream, KNOWN, 0.03), live(stream, KNOWN, 100.0)
+    often, once = live(stream, KNOWN, 0.1), live(stream, KNOWN, 100.0)
     _agree(often, once, 1e-12)
 
 
