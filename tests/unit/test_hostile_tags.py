@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import attribute_trace as hand
@@ -29,7 +30,7 @@ from qjoule.reporters.parquet_report import write_parquet
 from qjoule.reporters.table import render
 from qjoule.shapes.safe_text import sanitise
 from qjoule.snapshots import Controls, Snapshot
-from qjoule.tags.told import Call
+from qjoule.tags.reported_calls import Call
 from qjoule.trace.arrow import pq
 from qjoule.trace.reader import Trace
 
@@ -182,18 +183,18 @@ def test_a_replay_offers_keys_that_a_title_can_show(trace: Trace) -> None:
 
 
 class _Clients:
-    """Who tells of one call that has every key."""
+    """Reports one call that has every key."""
 
     lost = unverified = 0
 
-    def told(self, *_: object, **__: object) -> list[Call]:
+    def reported(self, *_: object, **__: object) -> list[Call]:
         return [Call(1, "mysql", 1, 2, 1, tuple((key, "x") for key in KEYS))]
 
     def calls_on(self, connections: Sequence[str | None]) -> list[bool]:
         return [False for _ in connections]
 
-    def close(self) -> None:
-        pass
+    def tags_of(self, *_: object) -> pa.MapArray:
+        raise AssertionError("sums have no queries")
 
 
 def test_a_live_view_offers_no_others() -> None:

@@ -61,7 +61,7 @@ def test_records_of_any_content_end_nothing(path: Path) -> None:
                     client.send(json.dumps({"connection": number, "of": of}).encode())
                 client.send(json.dumps({"tags": 3, "of": {"m": "x"}}).encode())
                 source.poll()
-                source.told({}, everything=True)
+                source.reported({}, everything=True)
         honest(path, source)
 
 

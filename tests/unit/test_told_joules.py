@@ -29,11 +29,11 @@ from qjoule.reporters.table import render
 from qjoule.snapshots import Controls
 from qjoule.stream.blocks import Stream
 from qjoule.stream.recording import record
-from qjoule.tags.told import Call
+from qjoule.stream.reported_calls import CallShapes, call_rows
+from qjoule.tags.reported_calls import Call
 from qjoule.trace.meta import Meta, Server
 from qjoule.trace.reader import Trace
 from qjoule.trace.schema import OTHER_FINGERPRINT
-from qjoule.trace.told import CallShapes, call_rows
 from qjoule.trace.writer import TraceWriter
 
 ENDPOINTS = ("light", "heavy")
@@ -41,8 +41,8 @@ SERVER = "kvd:7001"
 META = Meta(servers=(Server(id=1, kind="generic", name=SERVER, rung="none"),))
 
 
-class Telling:
-    """Tells each call when it is asked for the first time after its end."""
+class Reports:
+    """Reports each call when it is asked for the first time after its end."""
 
     lost = unverified = 0
 
@@ -52,16 +52,13 @@ class Telling:
     def tags_of(self, _names: Any, codes: Any, _streams: Any, _begins: Any) -> pa.MapArray:
         return pa.nulls(len(codes), pa.map_(pa.string(), pa.string()))
 
-    def told(self, _opaque: Mapping[str, int], *, everything: bool = False) -> list[Call]:
+    def reported(self, _opaque: Mapping[str, int], *, everything: bool = False) -> list[Call]:
         del everything
-        told, self._calls = self._calls, []
-        return told
+        reported, self._calls = self._calls, []
+        return reported
 
     def calls_on(self, connections: Sequence[str | None]) -> list[bool]:
         return [True for _ in connections]
-
-    def close(self) -> None:
-        pass
 
 
 def calls_of(story: traffic.Story, values: Sequence[str] = ENDPOINTS) -> list[Call]:
@@ -89,7 +86,7 @@ def recorded(directory: Path, story: traffic.Story, calls: Sequence[Call]) -> Tr
         TraceWriter(directory),
         fake_tracer.fingerprint,
         META,
-        tagging=Telling(calls),
+        reports=Reports(calls),
     )
     return Trace(directory)
 
@@ -158,7 +155,7 @@ def test_a_replay_and_the_live_view_say_the_same(trace: Trace, story: traffic.St
         Stream(io.BytesIO(b"".join(traffic.live(silent(story), Grade.SIMULATED)))),
         fake_tracer.fingerprint,
         Meta(servers=(Server(1, SERVER, rung="none"),)),
-        telling=Telling(calls_of(story)),
+        reports=Reports(calls_of(story)),
     )
     snapshots = list(live.snapshots(controls))
     assert snapshots[-1].groups == ("fingerprint", "server", "tag:endpoint")
@@ -172,16 +169,16 @@ def test_a_replay_and_the_live_view_say_the_same(trace: Trace, story: traffic.St
 
 
 def test_what_is_not_told_and_not_believed_is_a_loss(story: traffic.Story, tmp_path: Path) -> None:
-    telling = Telling(calls_of(story))
-    telling.lost, telling.unverified = 3, 5
+    reports = Reports(calls_of(story))
+    reports.lost, reports.unverified = 3, 5
     stream = b"".join(traffic.recorded(silent(story), Grade.SIMULATED))
     writer = TraceWriter(tmp_path / "t")
-    record(Stream(io.BytesIO(stream)), writer, fake_tracer.fingerprint, META, tagging=telling)
+    record(Stream(io.BytesIO(stream)), writer, fake_tracer.fingerprint, META, reports=reports)
     live = StreamSource(
         Stream(io.BytesIO(b"".join(traffic.live(silent(story), Grade.SIMULATED)))),
         fake_tracer.fingerprint,
         Meta(servers=(Server(1, SERVER, rung="none"),)),
-        telling=telling,
+        reports=reports,
     )
     last = list(live.snapshots(Controls(5.0, "fingerprint")))[-1].total
     for loss in (Trace(tmp_path / "t").loss, last.trace.loss):
@@ -194,7 +191,7 @@ def live_by(by: str, story: traffic.Story, *where: str, rung: str = "none") -> d
         Stream(io.BytesIO(b"".join(traffic.live(silent(story), Grade.SIMULATED)))),
         fake_tracer.fingerprint,
         Meta(servers=(Server(1, SERVER, rung=rung),)),
-        telling=Telling(calls_of(story)),
+        reports=Reports(calls_of(story)),
         where=selection(where),
     )
     last = list(live.snapshots(Controls(5.0, by)))[-1].total

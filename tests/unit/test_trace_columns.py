@@ -26,7 +26,7 @@ from pathlib import Path
 
 leave_pandas_out()
 tags = TagSource(Path(sys.argv[2]))
-record(Stream(sys.stdin.buffer), TraceWriter(sys.argv[1]), fingerprint, tagging=tags)
+record(Stream(sys.stdin.buffer), TraceWriter(sys.argv[1]), fingerprint, reports=tags)
 tags.close()
 assert "pandas" not in sys.modules
 

@@ -231,7 +231,7 @@ def _written(running: Tracing, job: _Job, *, client_tags: bool) -> Meta:
             writer,
             fingerprint,
             replace(running.meta, literals=job.literals),
-            tagging=running.tags,
+            reports=running.tags,
             client_tags=client_tags,
         )
     except QjouleError as error:

@@ -50,7 +50,7 @@ def live(
             stop=running.tracer.stop,
             failure=running.tracer.last_words,
             name=targets.names,
-            telling=running.tags,
+            reports=running.tags,
             client_tags=wanted.client_tags,
             where=where,
         )

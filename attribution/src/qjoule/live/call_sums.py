@@ -1,4 +1,4 @@
-"""Calls that clients tell of, as sums of the kernel's kind: a live view adds them like any other.
+"""Calls that clients report, as sums of the kernel's kind: a live view adds them like any other.
 
 They own no time. Which of the kernel's queries they are nothing tells, so in a grouping by a tag
 they are counted beside those; otherwise only the calls of servers whose queries no probe sees are.
@@ -7,7 +7,7 @@ they are counted beside those; otherwise only the calls of servers whose queries
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,40 +15,19 @@ import numpy.typing as npt
 from qjoule.contract import AGGREGATE, LATENCY_BUCKETS, OwnerKind
 from qjoule.live.rounds import Records
 from qjoule.live.tag_keys import Keys
-from qjoule.trace.told import CallShapes, Told
+from qjoule.stream.reported_calls import CallReports, CallShapes, ReportedCall
 
 _HALF_OCTAVES = 2
 
 
-class Telling(Protocol):
-    """Who knows what applications say of their calls: see `qjoule.tags`."""
-
-    @property
-    def lost(self) -> int:
-        """Calls that could not be told, so far."""
-
-    @property
-    def unverified(self) -> int:
-        """Calls told of connections that may be another user's, so far."""
-
-    def told(self, opaque: Mapping[str, int], *, everything: bool = False) -> Sequence[Told]:
-        """Calls that have ended since the last time."""
-
-    def calls_on(self, connections: Sequence[str | None]) -> list[bool]:
-        """Whether calls on each were told; None, one that is not known: whether on any."""
-
-    def close(self) -> None:
-        """Takes no more."""
-
-
 class CallSums:
-    """Takes the calls of `telling` and keeps their shapes. Without one there are none."""
+    """Takes the calls of `reports` and keeps their shapes. Without one there are none."""
 
     def __init__(
-        self, telling: Telling | None, name: Callable[[int, str, str], None], keys: Keys
+        self, reports: CallReports | None, name: Callable[[int, str, str], None], keys: Keys
     ) -> None:
-        """`name` is told shape, fingerprint and text of each new shape, `keys` its tags."""
-        self._telling = telling
+        """`name` is called with shape, fingerprint and text of each new shape, `keys` its tags."""
+        self._reports = reports
         self._name = name
         self._keys = keys
         self._shapes = CallShapes()
@@ -58,8 +37,8 @@ class CallSums:
         return self._shapes.tags.get(shape)
 
     def take(self) -> Records:
-        """What was told since the last time; each call's time is when it ended."""
-        calls = self._telling.told({}) if self._telling is not None else ()
+        """What was reported since the last time; each call's time is when it ended."""
+        calls = self._reports.reported({}) if self._reports is not None else ()
         shapes = np.array([self._shapes.shape(call)[0] for call in calls], np.uint64)
         for shape, fingerprint, text, _ in self._shapes.take_new():
             self._name(shape, fingerprint, text)
@@ -67,7 +46,7 @@ class CallSums:
         return sums(calls, shapes)
 
 
-def sums(calls: Sequence[Told], shapes: npt.NDArray[np.uint64]) -> Records:
+def sums(calls: Sequence[ReportedCall], shapes: npt.NDArray[np.uint64]) -> Records:
     """An aggregate record for each call, without CPU time."""
     found = np.zeros(len(calls), AGGREGATE)
     if not calls:

@@ -8,13 +8,13 @@ from itertools import chain
 from qjoule.engine.live_groups import GROUPS
 from qjoule.engine.selection import EVERYTHING, Selection
 from qjoule.errors import QjouleError
-from qjoule.live.call_sums import Telling
 from qjoule.live.stream_session import Choose, StreamSession, uncalibrated
 from qjoule.model.coefficients import IdlePolicy
 from qjoule.snapshots import Controls, Snapshot
 from qjoule.stream.announced import read_announced
 from qjoule.stream.blocks import Stream
 from qjoule.stream.names import Names
+from qjoule.stream.reported_calls import CallReports
 from qjoule.stream.statements import Fingerprint
 from qjoule.trace.meta import Meta
 
@@ -40,16 +40,16 @@ class StreamSource:
         stop: Callable[[], None] = lambda: None,
         failure: Callable[[], str] = lambda: "the tracer ended: start top again",
         name: str = "live",
-        telling: Telling | None = None,
+        reports: CallReports | None = None,
         client_tags: bool = False,
         where: Selection = EVERYTHING,
     ) -> None:
-        """`telling`: who knows the calls of applications; `client_tags`: the stream has what
+        """`reports`: who knows the calls of applications; `client_tags`: the stream has what
         clients say to the servers; `where`: which queries are asked for.
         """
         self.name = name
         self.groups: tuple[str, ...] = GROUPS
-        self._telling, self._client_tags, self._where = telling, client_tags, where
+        self._reports, self._client_tags, self._where = reports, client_tags, where
         self._meta, self._stream = meta, stream
         self._names = Names(fingerprint, meta.servers)
         self._idle: IdlePolicy = idle
@@ -69,7 +69,7 @@ class StreamSource:
             self._idle,
             controls,
             choose=self._choose,
-            telling=self._telling,
+            reports=self._reports,
             client_tags=self._client_tags,
             where=self._where,
         )

@@ -13,11 +13,11 @@ from qjoule.engine.accounts import Accounts, lag_ns
 from qjoule.engine.live import from_aggregates
 from qjoule.engine.live_groups import GROUPS, TAG, LiveNames, identities
 from qjoule.engine.selection import EVERYTHING, Selection
-from qjoule.live.call_sums import CallSums, Telling
-from qjoule.live.client_tags import ClientTags, Tagging, untagged
+from qjoule.live.call_sums import CallSums
 from qjoule.live.grouping import Grouping
 from qjoule.live.rounds import Chunk, Records, Rounds
 from qjoule.live.tag_keys import Keys
+from qjoule.live.tagged_sums import SumTags, TaggedSums, untagged
 from qjoule.model import assemble
 from qjoule.model.account import Account
 from qjoule.model.arrays import Anomalies
@@ -32,6 +32,7 @@ from qjoule.stream.announced import Announced
 from qjoule.stream.blocks import Frame
 from qjoule.stream.losses import Losses, known_causes
 from qjoule.stream.names import Names
+from qjoule.stream.reported_calls import CallReports
 from qjoule.trace.meta import Meta
 from qjoule.trace.schema import INVALID_CAUSE, TAGS_CAUSE, UNVERIFIED_CAUSE
 
@@ -73,7 +74,7 @@ class StreamSession:
         controls: Controls,
         *,
         choose: Choose = uncalibrated,
-        telling: Telling | None = None,
+        reports: CallReports | None = None,
         client_tags: bool = False,
         where: Selection = EVERYTHING,
     ) -> None:
@@ -96,16 +97,16 @@ class StreamSession:
         self._names = names
         self._where = where
         self._keys = Keys()
-        self._telling = telling
-        self._calls = CallSums(telling, names.add_call, self._keys)
-        self._client_tags = ClientTags(telling) if client_tags else None
+        self._reports = reports
+        self._calls = CallSums(reports, names.add_call, self._keys)
+        self._client_tags = TaggedSums(reports) if client_tags else None
         self._labels = live_names(names, self._calls.tags)
         self._threads = {server.id for server in meta.servers if server.rung == BY_THREAD}
         self._now_ns = self._begin_ns  #: up to here windows are in the groupings
         self._groupings: dict[str, Grouping] = {}
         for by in GROUPS:
             self._group_by(by)
-        if (telling or self._client_tags) and controls.group.startswith(TAG):
+        if (reports or self._client_tags) and controls.group.startswith(TAG):
             self._group_by(controls.group)
         self._losses = Losses()
         self._invalid = announced.invalid
@@ -179,7 +180,7 @@ class StreamSession:
             self._add(chunk)
             self._now_ns = int(chunk.energy.boundaries_ns[-1])
 
-    def _tagged(self, sums: Records) -> Tagging:
+    def _tagged(self, sums: Records) -> SumTags:
         if self._client_tags is None:
             return untagged(sums)
         tagging = self._client_tags.of(sums)
@@ -219,9 +220,9 @@ class StreamSession:
 
     def _loss_counts(self) -> dict[str, int]:
         counts = self._losses.counts() | {INVALID_CAUSE: self._invalid}
-        if self._telling is not None:
-            counts[TAGS_CAUSE] = self._telling.lost
-            counts[UNVERIFIED_CAUSE] = self._telling.unverified
+        if self._reports is not None:
+            counts[TAGS_CAUSE] = self._reports.lost
+            counts[UNVERIFIED_CAUSE] = self._reports.unverified
         return counts
 
     def _say(self, by: str, span: _Span, *, whole: bool, complete: bool) -> Attribution:

@@ -5,29 +5,27 @@ The same blocks give the same tables in the same batches, however they are read 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from qjoule.contract import Block, QueryFlag, Rung
-from qjoule.servers.decoding import TAG_READERS
 from qjoule.stream import rows
 from qjoule.stream.announced import Announced
 from qjoule.stream.blocks import Frame
+from qjoule.stream.client_tags import ClientTags
 from qjoule.stream.losses import Losses, known_causes
 from qjoule.stream.owners import Owners
 from qjoule.stream.pending import Pending, chosen
+from qjoule.stream.reported_calls import CallReports, CallShapes, ReportedCall, call_rows
 from qjoule.stream.sessions import Sessions
-from qjoule.stream.statements import MAX_SHAPES, Fingerprint, Statements, dialect_of
+from qjoule.stream.statements import MAX_SHAPES, Fingerprint, Statements
 from qjoule.stream.transactions import Transactions
-from qjoule.tags.said import Said
 from qjoule.trace.columns import Array, looked_up
 from qjoule.trace.meta import Meta
 from qjoule.trace.schema import INVALID_CAUSE, TAGS_CAUSE, UNVERIFIED_CAUSE
-from qjoule.trace.told import CallShapes, Told, call_rows
 
 #: The shorter, the less is lost in a crash; but a batch of few records takes 10 ms of CPU time too.
 BATCH_NS = 2_000_000_000
@@ -37,26 +35,6 @@ FULL_RECORDS = 100_000
 BATCH_RECORDS = 1_000_000
 
 Tables = Mapping[str, pa.Table]
-
-
-class Tagging(Protocol):
-    """Who knows what applications say of their queries: see `qjoule.tags`."""
-
-    @property
-    def lost(self) -> int:
-        """How many calls applications could not tell, so far."""
-
-    @property
-    def unverified(self) -> int:
-        """How many calls they told of connections that may be another user's, so far."""
-
-    def tags_of(
-        self, connections: list[str | None], codes: Array, streams: Array, begins_ns: Array
-    ) -> pa.MapArray:
-        """Tags of queries; `connections[codes]` names a query's connection, code -1 unknown."""
-
-    def told(self, opaque: Mapping[str, int], *, everything: bool = False) -> Sequence[Told]:
-        """Calls to servers whose queries no probe sees; `opaque`: such connections, and whose."""
 
 
 class Ingest:
@@ -76,24 +54,24 @@ class Ingest:
         *,
         max_shapes: int = MAX_SHAPES,
         batch_ns: int = BATCH_NS,
-        tagging: Tagging | None = None,
+        reports: CallReports | None = None,
         client_tags: bool = False,
     ) -> None:
         self._announced = Announced(meta)
         self._sink = sink
         self._batch_ns = batch_ns
-        self._tagging = tagging
+        self._reports = reports
         self._client_tags = client_tags
         self._statements = Statements(
             fingerprint, max_shapes=max_shapes, capture=self.meta.literals
         )
-        self._said = Said()
+        self._sent_tags = ClientTags()
         self._sessions = Sessions()
         self._transactions = Transactions(self._statements.named)
         self._calls = CallShapes(max_shapes)
         self._ending = False
-        self._told = 0  #: calls that only their clients told of
-        self._waiting: list[Told] = []  #: those that are ahead of the stream
+        self._reported = 0  #: calls that only their clients report
+        self._waiting: list[ReportedCall] = []  #: those that are ahead of the stream
         self._owners = Owners()
         self._pending = Pending()
         self._clock_ns = 0  #: latest time in the stream
@@ -120,7 +98,8 @@ class Ingest:
             return
         match frame.kind:
             case Block.TEXT:
-                self._add_text(frame)
+                if not self._sent_tags.take(frame):
+                    self._statements.add(frame)
             case Block.SESSION:
                 self._invalid += not self._sessions.add(frame)
             case Block.TASK:
@@ -141,7 +120,7 @@ class Ingest:
     def flush(self, *, everything: bool = False) -> None:
         """Hands over what is pending: segments up to the last FLUSH block, or `everything`."""
         tables = {
-            "queries": pa.concat_tables([self._take_queries(everything), self._take_told()]),
+            "queries": pa.concat_tables([self._take_queries(everything), self._take_calls()]),
             "segments": self._take_segments(everything),
             "energy": self._take_energy(),
             "cpu_time": rows.cpu_time_rows(self._take_timed(Block.CPU_TIME)),
@@ -173,14 +152,6 @@ class Ingest:
             lost_cpu_ns=self._losses.lost_ns,
         )
         return self.meta
-
-    def _add_text(self, frame: Frame) -> None:
-        dialect = dialect_of(frame)
-        if dialect in TAG_READERS:
-            record = frame.records[0]
-            self._said.add(int(record["shape"]), frame.text, dialect, single=bool(record["single"]))
-        else:
-            self._statements.add(frame)
 
     def _advance(self, t_ns: int, *, sent: bool = False) -> None:
         """Moves the clock; closes a batch when it is due.
@@ -230,9 +201,9 @@ class Ingest:
             running = self._transactions.of_running(children["session"])
             theirs = looked_up(children["query"], queries["query"], transactions, running)
             executed = self._statements.fingerprints(children["shape"])
-            told = children["query"], executed
+            parts = children["query"], executed
             table = pa.concat_tables(
-                [table, self._query_rows(rows.as_queries(children), theirs, told)]
+                [table, self._query_rows(rows.as_queries(children), theirs, parts)]
             )
         self._sessions.settle(self._sent_ns)
         return table
@@ -264,28 +235,28 @@ class Ingest:
         )
 
     def _tags(self, queries: Array, applications: pa.DictionaryArray) -> pa.Array | None:
-        tags = None if self._tagging is None else self._tags_of_calls(self._tagging, queries)
+        tags = None if self._reports is None else self._tags_of_calls(self._reports, queries)
         connections = None
         if self._client_tags:
             whose = queries["session"], queries["end_ns"]
             connections = self._sessions.tags_of(*whose, applications)
-        return self._said.fill(tags, queries["query"], queries["tags"], connections)
+        return self._sent_tags.fill(tags, queries["query"], queries["tags"], connections)
 
-    def _tags_of_calls(self, tagging: Tagging, queries: Array) -> pa.MapArray:
+    def _tags_of_calls(self, reports: CallReports, queries: Array) -> pa.MapArray:
         begins_ns = queries["begin_ns"].astype(np.int64)
         codes, connections = self._sessions.connections(queries["session"], begins_ns)
         streams = queries["stream"].astype(np.int64)
-        return tagging.tags_of(connections, codes, streams, begins_ns)
+        return reports.tags_of(connections, codes, streams, begins_ns)
 
-    def _take_told(self) -> pa.Table:
-        """Calls that only clients tell of, up to the stream's time; at the end also open ones."""
-        if self._tagging is not None:
-            told = self._tagging.told(self._sessions.opaque, everything=self._ending)
-            self._waiting += [call for call in told if call.begin_ns >= (self.meta.begin_ns or 0)]
+    def _take_calls(self) -> pa.Table:
+        """Calls that only clients report, up to the stream's time; at the end also open ones."""
+        if self._reports is not None:
+            calls = self._reports.reported(self._sessions.opaque, everything=self._ending)
+            self._waiting += [call for call in calls if call.begin_ns >= (self.meta.begin_ns or 0)]
         calls = [call for call in self._waiting if call.begin_ns <= self._clock_ns]
         self._waiting = [call for call in self._waiting if call.begin_ns > self._clock_ns]
-        self._told += len(calls)
-        return call_rows(calls, self._told - len(calls), self._calls)
+        self._reported += len(calls)
+        return call_rows(calls, self._reported - len(calls), self._calls)
 
     def _follow_databases(self, queries: Array) -> None:
         """A `USE` changes its session's database, if it was done.
@@ -315,9 +286,9 @@ class Ingest:
         self._losses.add(losses)
         table = rows.loss_rows(losses)
         ours = {INVALID_CAUSE: self._invalid + self._announced.invalid}
-        if self._tagging is not None:
-            ours[TAGS_CAUSE] = self._tagging.lost
-            ours[UNVERIFIED_CAUSE] = self._tagging.unverified
+        if self._reports is not None:
+            ours[TAGS_CAUSE] = self._reports.lost
+            ours[UNVERIFIED_CAUSE] = self._reports.unverified
         for cause, count in ours.items():
             if count > self._written.get(cause, 0):
                 self._written[cause] = count

@@ -14,7 +14,8 @@ from contextlib import suppress
 
 from qjoule.contract import Block
 from qjoule.stream.blocks import Stream
-from qjoule.stream.ingest import Ingest, Tagging
+from qjoule.stream.ingest import Ingest
+from qjoule.stream.reported_calls import CallReports
 from qjoule.stream.statements import MAX_SHAPES, Fingerprint
 from qjoule.trace.meta import Meta
 from qjoule.trace.writer import TraceWriter
@@ -28,7 +29,7 @@ def record(
     *,
     annotate: Callable[[Meta], Meta] = lambda meta: meta,
     max_shapes: int = MAX_SHAPES,
-    tagging: Tagging | None = None,
+    reports: CallReports | None = None,
     client_tags: bool = False,
 ) -> Meta:
     """Writes a whole stream as a trace and returns its meta.
@@ -44,7 +45,7 @@ def record(
         fingerprint,
         meta,
         max_shapes=max_shapes,
-        tagging=tagging,
+        reports=reports,
         client_tags=client_tags,
     )
     announced = None

@@ -15,7 +15,7 @@ from qjoule.tags.calls import Array, Calls
 from qjoule.tags.listener import Listener
 from qjoule.tags.listening import DEFAULT_PATH, listen_at
 from qjoule.tags.owners import Owners
-from qjoule.tags.told import Call, ToldCalls
+from qjoule.tags.reported_calls import Call, ReportedCalls
 from qjoule.tags.waiting import Waiting
 
 #: An application that found no recorder looks for one again after this: `RETRY_NS` of the shims.
@@ -41,30 +41,30 @@ class TagSource:
             path: of the socket; default: `QJOULE_TAGS_SOCKET`, or below /run.
             listening: a socket that listens already, instead of one at `path`.
             owners: who knows whose connections are; default: the kernel.
-            addresses: of the servers whose calls are to be told one by one.
-            hidden: those of them of which only some connections are, see `told`.
+            addresses: of the servers whose calls are to be reported one by one.
+            hidden: those of them of which only some connections are, see `reported`.
         """
         named = os.environ.get("QJOULE_TAGS_SOCKET")
         self._calls = Calls()
         where = addresses or Addresses()
         any_server = bool(where.ports or where.paths)
-        self._told = ToldCalls(where.server_of, hidden, any_server=any_server)
+        self._reported = ReportedCalls(where.server_of, hidden, any_server=any_server)
         path = path or (Path(named) if named else DEFAULT_PATH)
-        self._waiting = Waiting(self._calls, self._told)
+        self._waiting = Waiting(self._calls, self._reported)
         self._listener = Listener(
-            listening or listen_at(path), _Reads(self._waiting, self._told), owners
+            listening or listen_at(path), _Reads(self._waiting, self._reported), owners
         )
         self._listens_since_ns = time.monotonic_ns()
 
     @property
     def lost(self) -> int:
-        """Calls that applications could not tell, or that were forgotten or not believed."""
-        forgotten = self._calls.dropped + self._told.dropped
+        """Calls that applications could not report, or that were forgotten or not believed."""
+        forgotten = self._calls.dropped + self._reported.dropped
         return self._listener.lost + forgotten + self._calls.unbelievable
 
     @property
     def unverified(self) -> int:
-        """Calls that were told of connections that are not their teller's, as far as is known."""
+        """Calls of connections that are not those of who reported them, as far as is known."""
         return self._calls.unverified
 
     @property
@@ -79,7 +79,7 @@ class TagSource:
 
     def start(self) -> None:
         """Takes what comes, from now on. Returns once no application is left that found nobody here
-        and does not look yet: all calls that begin after that are told.
+        and does not look yet: all calls that begin after that are reported.
         """
         self._listener.start()
         waited_ns = time.monotonic_ns() - self._listens_since_ns
@@ -93,11 +93,11 @@ class TagSource:
         return self._calls.tags_of(connections, codes, streams, begins_ns)
 
     def calls_on(self, connections: Sequence[str | None]) -> list[bool]:
-        """Whether calls on each were told; None, one that is not known: whether on any."""
+        """Whether calls on each were reported; None, one that is not known: whether on any."""
         self._listener.poll()
         return self._calls.knows(connections)
 
-    def told(self, opaque: Mapping[str, int], *, everything: bool = False) -> list[Call]:
+    def reported(self, opaque: Mapping[str, int], *, everything: bool = False) -> list[Call]:
         """Calls that have ended since the last time, to servers whose queries no probe sees.
 
         Args:
@@ -106,7 +106,7 @@ class TagSource:
             everything: also those that are under way.
         """
         self.poll()
-        return self._told.collect(opaque, time.monotonic_ns(), everything=everything)
+        return self._reported.collect(opaque, time.monotonic_ns(), everything=everything)
 
     def poll(self) -> None:
         """Takes in all that has been written by now."""
@@ -122,7 +122,7 @@ class TagSource:
 class _Reads:
     """What the reading thread hands over waits; what it asks is answered at once."""
 
-    def __init__(self, waiting: Waiting, told: ToldCalls) -> None:
+    def __init__(self, waiting: Waiting, reported: ReportedCalls) -> None:
         self.take, self.part = waiting.take, waiting.part
-        self.wants_calls = told.wants_calls
+        self.wants_calls = reported.wants_calls
         self.has_room = waiting.has_room

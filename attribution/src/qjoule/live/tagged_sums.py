@@ -2,15 +2,14 @@
 
 The tags are in statements or belong to connections. The kernel keeps a sum for each hash of tags,
 and for each part of a session between two of its events (`naming`). Precedence is that of a
-recording (`qjoule.tags.said`). Sums cannot tell which calls an application's shim has reported, so
-of its connections nothing is known here.
+recording (`qjoule.stream.client_tags`). Sums cannot tell which calls an application's shim has
+reported, so of its connections nothing is known here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -18,26 +17,18 @@ from qjoule.contract import SAID_UNKNOWN, SHAPE_OTHER
 from qjoule.engine.live_groups import Tagged
 from qjoule.live.rounds import Records
 from qjoule.model.counters import I64, Bool
-from qjoule.servers.decoding import TAG_READERS
 from qjoule.stream.blocks import Frame
+from qjoule.stream.client_tags import ClientTags
+from qjoule.stream.reported_calls import CallReports
 from qjoule.stream.sessions import MAX_SESSIONS, Sessions
-from qjoule.stream.statements import dialect_of
 from qjoule.tags.definitions import Tags
-from qjoule.tags.said import Said
 
 #: Another CPU's events may come this much later.
 LATE_NS = 1_000_000_000
 
 
-class Calling(Protocol):
-    """Who knows the connections of applications that tell of their calls: see `qjoule.tags`."""
-
-    def calls_on(self, connections: Sequence[str | None]) -> list[bool]:
-        """Whether calls on each were told; None, one that is not known: whether on any."""
-
-
 @dataclass(frozen=True)
-class Tagging:
+class SumTags:
     """What is known of some sums' tags."""
 
     places: I64  #: (n,) each record's in `tags`
@@ -49,17 +40,17 @@ class Tagging:
         return np.append(self.places, np.zeros(len(calls), np.int64))
 
 
-def untagged(sums: Records) -> Tagging:
+def untagged(sums: Records) -> SumTags:
     """Nothing is known."""
-    return Tagging(np.zeros(len(sums), np.int64), (None,), np.zeros(len(sums), np.bool_))
+    return SumTags(np.zeros(len(sums), np.int64), (None,), np.zeros(len(sums), np.bool_))
 
 
-class ClientTags:
+class TaggedSums:
     """Takes TEXT and SESSION blocks; `of` says what the sums of a window are tagged with."""
 
-    def __init__(self, calling: Calling | None) -> None:
-        self._calling = calling
-        self._sent = Said()
+    def __init__(self, reports: CallReports | None) -> None:
+        self._reports = reports
+        self._sent = ClientTags()
         self._sessions = Sessions()
         self._waiting: dict[int, tuple[int, int]] = {}  #: namings: session and time
         #: By naming: its connection's tags, and what names the connection at its other end.
@@ -67,20 +58,14 @@ class ClientTags:
 
     def add_text(self, frame: Frame) -> bool:
         """False if it is a statement's, and none that is tags."""
-        dialect = dialect_of(frame)
-        if dialect not in TAG_READERS:
-            return False
-        record = frame.records[0]
-        if not record["single"]:
-            self._sent.add(int(record["shape"]), frame.text, dialect, single=False)
-        return True
+        return self._sent.take(frame, of_queries=False)
 
     def add_session(self, frame: Frame) -> None:
         record = frame.records[0]
         if self._sessions.add(frame) and (naming := int(record["naming"])):
             self._waiting[naming] = int(record["session"]), int(record["t_ns"])
 
-    def of(self, sums: Records) -> Tagging:
+    def of(self, sums: Records) -> SumTags:
         """All blocks that the stream had before the sums were made have been taken in by then."""
         self._learn()
         namings, rows = np.unique(sums["naming"], return_inverse=True)
@@ -90,13 +75,13 @@ class ClientTags:
         places, found = self._sent.together(np.zeros_like(rows), sums["tags"], (rows, words))
         crowded = (sums["naming"] == SAID_UNKNOWN) | (sums["shape"] == SHAPE_OTHER)
         unknown = crowded.copy()
-        if self._calling is not None:
-            told = self._calling.calls_on([connection for _, connection in known])
+        if self._reports is not None:
+            reported = self._reports.calls_on([connection for _, connection in known])
             nameless = np.array([connection is None for _, connection in known], np.bool_)
             says = np.array([bool(tags) for tags in found], np.bool_)[places]
-            unknown |= np.array(told, np.bool_)[rows] & ~(nameless[rows] & says)
+            unknown |= np.array(reported, np.bool_)[rows] & ~(nameless[rows] & says)
         places = np.where(unknown, len(found), places)
-        return Tagging(places, [*map(dict, found), None], ~unknown | crowded)
+        return SumTags(places, [*map(dict, found), None], ~unknown | crowded)
 
     def _recall(self, naming: int) -> tuple[Tags, str | None]:
         known = self._named.pop(naming, None)

@@ -1,8 +1,7 @@
-"""What clients say of their queries to the server itself: for those on other hosts, whose calls no
-shim tells the recorder of.
+"""Tags that clients send to the server itself: on other hosts no shim can report their calls.
 
 A statement's tags count more than its connection's of the same keys; those of a call that a shim
-told of count alone.
+has reported count alone.
 """
 
 from __future__ import annotations
@@ -14,6 +13,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from qjoule.servers.decoding import TAG_READERS
+from qjoule.stream.blocks import Frame
+from qjoule.stream.statements import dialect_of
 from qjoule.tags.definitions import Tags
 from qjoule.tags.maps import TAGS
 
@@ -28,12 +29,27 @@ Numbers = NDArray[np.uint64]
 OfConnections = tuple[NDArray[np.int64], Sequence[Tags]]
 
 
-class Said:
+class ClientTags:
     """Tags of queries, from when they are told."""
 
     def __init__(self) -> None:
         self._of_query: dict[int, Tags] = {}
         self._of_hash: dict[int, Tags] = {}
+
+    def take(self, frame: Frame, *, of_queries: bool = True) -> bool:
+        """Takes in a TEXT block; false if it is a statement's.
+
+        `of_queries`: whether tags are asked for query by query; without, those of one query alone
+        are of no use.
+        """
+        dialect = dialect_of(frame)
+        if dialect not in TAG_READERS:
+            return False
+        record = frame.records[0]
+        single = bool(record["single"])
+        if of_queries or not single:
+            self.add(int(record["shape"]), frame.text, dialect, single=single)
+        return True
 
     def add(self, number: int, text: bytes, dialect: int, *, single: bool) -> None:
         """Takes in the text of a comment or of attributes.

@@ -8,9 +8,9 @@ import pytest
 from numpy.typing import NDArray
 
 from qjoule.contract import Dialect
-from qjoule.tags import said as module
+from qjoule.stream import client_tags as module
+from qjoule.stream.client_tags import ClientTags
 from qjoule.tags.definitions import Tags
-from qjoule.tags.said import Said
 from qjoule_drivers import attributes as carrier
 
 TAGS = pa.map_(pa.string(), pa.string())
@@ -28,38 +28,38 @@ def _found(filled: pa.Array | None) -> list[list[tuple[str, str]] | None]:
 
 
 def test_tags_of_calls_come_first() -> None:
-    said = Said()
+    client = ClientTags()
     for query in (1, 2, 3, 5):
-        said.add(query, f"n='{query}'".encode(), Dialect.TAGS, single=True)
-    said.add(4, b"no tags", Dialect.TAGS, single=True)
+        client.add(query, f"n='{query}'".encode(), Dialect.TAGS, single=True)
+    client.add(4, b"no tags", Dialect.TAGS, single=True)
     called = pa.array([None, [("call", "x")], None, None, []], TAGS)
-    filled = said.fill(called, _ids(1, 2, 4, 9, 5), _ids(0, 0, 0, 0, 0))
+    filled = client.fill(called, _ids(1, 2, 4, 9, 5), _ids(0, 0, 0, 0, 0))
     assert _found(filled) == [[("n", "1")], [("call", "x")], None, None, [("n", "5")]]
-    assert _found(said.fill(None, _ids(1, 3), _ids(0, 0))) == [None, [("n", "3")]]
-    assert said.fill(None, _ids(3), _ids(0)) is None
+    assert _found(client.fill(None, _ids(1, 3), _ids(0, 0))) == [None, [("n", "3")]]
+    assert client.fill(None, _ids(3), _ids(0)) is None
 
 
 def test_what_many_queries_say_is_told_once() -> None:
-    said = Said()
-    said.add(7, b"n='a'", Dialect.TAGS, single=False)
+    client = ClientTags()
+    client.add(7, b"n='a'", Dialect.TAGS, single=False)
     block = carrier._encoded((("n", "b"),), "utf-8")
-    said.add(8, block, Dialect.ATTRIBUTES, single=False)
-    said.add(9, block, Dialect.TAGS, single=False)
-    said.add(10, b"\0\x08qjoule.n\0\0\0\1b", Dialect.PAYLOAD, single=False)
+    client.add(8, block, Dialect.ATTRIBUTES, single=False)
+    client.add(9, block, Dialect.TAGS, single=False)
+    client.add(10, b"\0\x08qjoule.n\0\0\0\1b", Dialect.PAYLOAD, single=False)
     for _ in range(3):
-        filled = said.fill(None, _ids(1, 2, 3, 4, 5, 6), _ids(7, 0, 8, 9, 2**64 - 1, 10))
+        filled = client.fill(None, _ids(1, 2, 3, 4, 5, 6), _ids(7, 0, 8, 9, 2**64 - 1, 10))
         assert _found(filled) == [[A], None, [B], None, None, [B]]
     called = pa.array([[], None, [("call", "x")]], TAGS)
-    assert _found(said.fill(called, _ids(1, 2, 3), _ids(7, 7, 7))) == [[A], [A], [("call", "x")]]
-    assert said.fill(called, _ids(1, 2, 3), _ids(0, 0, 0)) is called
+    assert _found(client.fill(called, _ids(1, 2, 3), _ids(7, 7, 7))) == [[A], [A], [("call", "x")]]
+    assert client.fill(called, _ids(1, 2, 3), _ids(0, 0, 0)) is called
 
 
 def test_a_connection_s_tags_beside_a_statement_s() -> None:
-    said = Said()
-    said.add(7, b"n='a'", Dialect.TAGS, single=False)
+    client = ClientTags()
+    client.add(7, b"n='a'", Dialect.TAGS, single=False)
     words: list[Tags] = [(("n", "c"), ("r", "1")), (("r", "2"),)]
     connections = np.array([0, 0, 1, -1, -1]), words
-    filled = said.fill(None, _ids(1, 2, 3, 4, 5), _ids(7, 0, 7, 7, 0), connections)
+    filled = client.fill(None, _ids(1, 2, 3, 4, 5), _ids(7, 0, 7, 7, 0), connections)
     assert _found(filled) == [
         [A, ("r", "1")],
         [("n", "c"), ("r", "1")],
@@ -68,25 +68,25 @@ def test_a_connection_s_tags_beside_a_statement_s() -> None:
         None,
     ]
     nobody: tuple[NDArray[np.int64], list[Tags]] = np.array([-1, -1]), []
-    assert said.fill(None, _ids(1, 2), _ids(0, 0), nobody) is None
-    assert said.fill(None, _ids(), _ids()) is None
+    assert client.fill(None, _ids(1, 2), _ids(0, 0), nobody) is None
+    assert client.fill(None, _ids(), _ids()) is None
 
 
 @pytest.mark.parametrize("single", [True, False])
 def test_what_is_remembered_is_bounded(single: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_QUERIES", 3)
     monkeypatch.setattr(module, "MAX_HASHES", 3)
-    said = Said()
+    client = ClientTags()
     for number in range(1, 11):
-        said.add(number, b"n='a'", Dialect.TAGS, single=single)
+        client.add(number, b"n='a'", Dialect.TAGS, single=single)
     every = np.arange(1, 11, dtype=np.uint64)
-    filled = said.fill(None, every, np.zeros(10, np.uint64) if single else every)
+    filled = client.fill(None, every, np.zeros(10, np.uint64) if single else every)
     assert _found(filled) == [None] * 7 + [[A]] * 3
 
 
 def test_what_is_used_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_HASHES", 3)
-    said = Said()
+    client = ClientTags()
     for number in range(1, 20):
-        said.add(number, b"n='a'", Dialect.TAGS, single=False)
-        assert _found(said.fill(None, _ids(1), _ids(1))) == [[A]]
+        client.add(number, b"n='a'", Dialect.TAGS, single=False)
+        assert _found(client.fill(None, _ids(1), _ids(1))) == [[A]]

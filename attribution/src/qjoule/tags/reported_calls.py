@@ -1,7 +1,8 @@
-"""Calls to servers whose queries no probe sees: what their clients say is all there is.
+"""Calls to servers whose queries no probe sees: what their clients report is all there is.
 
-Such a call is told once, when it has ended, with its times at the client and the server that its
-connection goes to. It says what was asked for and for how long somebody waited, not what it cost.
+Such a call is reported once, when it has ended, with its times at the client and the server that
+its connection goes to. It says what was asked for and for how long somebody waited, not what it
+cost.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ UNKNOWN, OK, ERROR, UNFINISHED = 0, 1, 2, 3
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call. `end_ns` is `begin_ns` where no end was told."""
+    """One call. `end_ns` is `begin_ns` where no end was reported."""
 
     server: int
     system: str  #: `db.system.name`, as its driver says
@@ -54,10 +55,10 @@ class _Begun:
     tags: Tags
     end: int = 0  #: `t_ns` * 4 + status; 0: not known yet
     lost: bool = False  #: its end will never be known
-    uid: int = 0  #: the user who told it
+    uid: int = 0  #: the user who reported it
 
 
-class ToldCalls:
+class ReportedCalls:
     """Takes what applications say beside `qjoule.tags.calls`, and keeps what is asked for.
 
     `server_of`: the server that a connection of this host goes to, 0 none. `probed`: those of them
@@ -94,7 +95,7 @@ class ToldCalls:
             self._add_begins(application, records, now_ns)
 
     def wants_calls(self, application: Application) -> bool:
-        """Whether it has had a connection to a server whose calls are told one by one."""
+        """Whether it has had a connection to a server whose calls are reported one by one."""
         number, fresh = application.number, application.definitions.fresh
         if fresh:
             self._met.add(number)
@@ -126,18 +127,18 @@ class ToldCalls:
         """
         with self._lock:
             self._look_for_ends()
-            told: list[Call] = []
+            reported: list[Call] = []
             for key, begun in list(self._begun.items()):
                 if not (begun.end or begun.lost or everything):
                     continue
                 server = begun.server or opaque.get(name_of(begun.connection) or "", 0)
                 if server:
-                    told.append(_call(begun, server))
+                    reported.append(_call(begun, server))
                 elif not everything and now_ns - begun.begin_ns < UNSEEN_NS:
                     continue  # what its connection is may be known in a moment
                 del self._begun[key]
-        told.sort(key=lambda call: (call.begin_ns, call.end_ns))
-        return told
+        reported.sort(key=lambda call: (call.begin_ns, call.end_ns))
+        return reported
 
     def _add_begins(self, application: Application, records: Slots, now_ns: int) -> None:
         kind = records["kind"]

@@ -1,4 +1,4 @@
-"""Calls that only their clients tell of, as rows of `queries` (rung `tag`) and of `shapes`.
+"""Calls that only their clients report, as rows of `queries` (rung `tag`) and of `shapes`.
 
 Such a call has no statement: its shape is the database system that it went to and its tags, but
 for those that name a single request.
@@ -6,7 +6,7 @@ for those that name a single request.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Protocol
 
@@ -17,6 +17,7 @@ from qjoule.contract import QueryFlag, Rung
 from qjoule.shapes.safe_text import sanitise, shorten
 from qjoule.stream.statements import MAX_SHAPES
 from qjoule.tags.maps import TAGS
+from qjoule.trace.columns import Array
 from qjoule.trace.schema import OTHER_FINGERPRINT, QUERIES, SHAPES
 
 #: Tags that are another for each request.
@@ -29,8 +30,38 @@ _STATUSES = (None, "ok", "error", "unfinished")
 _FLAGS = (QueryFlag(0), QueryFlag.OK, QueryFlag.ERROR, QueryFlag.OPEN)
 
 
-class Told(Protocol):
-    """See `qjoule.tags.told.Call`."""
+class CallReports(Protocol):
+    """Who knows what applications report of their calls: see `qjoule.tags.tagging`."""
+
+    @property
+    def lost(self) -> int:
+        """How many calls applications could not report, so far."""
+
+    @property
+    def unverified(self) -> int:
+        """How many calls were reported of connections that may be another user's, so far."""
+
+    def tags_of(
+        self, connections: list[str | None], codes: Array, streams: Array, begins_ns: Array
+    ) -> pa.MapArray:
+        """Tags of queries; `connections[codes]` names a query's connection, code -1 unknown."""
+
+    def calls_on(self, connections: Sequence[str | None]) -> list[bool]:
+        """Whether calls on each were reported; None, one that is not known: whether on any."""
+
+    def reported(
+        self, opaque: Mapping[str, int], *, everything: bool = False
+    ) -> Sequence[ReportedCall]:
+        """Calls to servers whose queries no probe sees, that have ended since the last time.
+
+        Args:
+            opaque: connections that probes cannot look into, and whose each is.
+            everything: also calls that are under way.
+        """
+
+
+class ReportedCall(Protocol):
+    """See `qjoule.tags.reported_calls.Call`."""
 
     @property
     def server(self) -> int: ...
@@ -57,7 +88,7 @@ class CallShapes:
         self._new: list[tuple[int, str, str, int]] = []
         self.tags: dict[int, dict[str, str]] = {}  #: by shape
 
-    def shape(self, call: Told) -> tuple[int, str]:
+    def shape(self, call: ReportedCall) -> tuple[int, str]:
         """The hash of the call's shape, and its fingerprint."""
         tags = {key: value for key, value in call.tags if key not in OF_ONE_REQUEST}
         text = text_of(call.system, tags)
@@ -95,7 +126,7 @@ def text_of(system: str, tags: dict[str, str]) -> str:
     return shorten(sanitise(f"{system} call  {named}"), TEXT_CHARACTERS)
 
 
-def call_rows(calls: Sequence[Told], first: int, shapes: CallShapes) -> pa.Table:
+def call_rows(calls: Sequence[ReportedCall], first: int, shapes: CallShapes) -> pa.Table:
     """Rows of `queries`, numbered from `FIRST_ID` + `first`; new shapes go to `shapes`."""
     found = [shapes.shape(call) for call in calls]
     flags = [

@@ -49,14 +49,14 @@ def test_a_call_is_told_once_when_it_has_ended(source: TagSource, channel: Chann
     one = peer(PORT)
     with tag(endpoint="a"):
         call = channel.begin(one)
-    assert source.told({}) == []
+    assert source.reported({}) == []
     between_ns = time.monotonic_ns()
     channel.end(one, call, ERROR)
-    (told,) = source.told({})
+    (told,) = source.reported({})
     assert (told.server, told.system, told.status) == (1, "redis", 2)
     assert told.tags == (("endpoint", "a"),)
     assert told.begin_ns < between_ns <= told.end_ns
-    assert source.told({}) == []
+    assert source.reported({}) == []
     assert source.lost == 0
 
 
@@ -64,7 +64,7 @@ def test_what_goes_elsewhere_is_not_told(source: TagSource, channel: Channel) ->
     """Another port; the same port of another host (TEST-NET-1, RFC 5737)."""
     for one in (peer(PORT + 7), peer(PORT, "192.0.2.1")):
         channel.end(one, channel.begin(one), OK)
-    assert source.told({}, everything=True) == []
+    assert source.reported({}, everything=True) == []
 
 
 def test_a_unix_socket_is_known_by_its_path(source: TagSource, channel: Channel) -> None:
@@ -79,40 +79,40 @@ def test_a_unix_socket_is_known_by_its_path(source: TagSource, channel: Channel)
     )
     for one in (ours, other):
         channel.end(one, channel.begin(one), OK)
-    assert [call.server for call in source.told({})] == [1]
+    assert [call.server for call in source.reported({})] == [1]
 
 
 def test_of_a_probed_server_only_what_cannot_be_read(source: TagSource, channel: Channel) -> None:
     one = peer(HIDDEN_PORT)
     channel.end(one, channel.begin(one), OK)
-    assert source.told({}) == []  # nothing is known of its connection yet
-    assert [call.server for call in source.told({NAME: 2})] == [2]
+    assert source.reported({}) == []  # nothing is known of its connection yet
+    assert [call.server for call in source.reported({NAME: 2})] == [2]
     channel.end(one, channel.begin(one), OK)
-    assert source.told({}, everything=True) == []
+    assert source.reported({}, everything=True) == []
 
 
 def test_ends_that_never_come(source: TagSource, channel: Channel, tmp_path: Path) -> None:
     """One of a program that is gone ended unseen; one that goes on is unfinished at the end."""
     other = Channel(str(tmp_path / "tags.sock"))
     other.begin(peer(PORT))
-    assert source.told({}) == []
+    assert source.reported({}) == []
     other.close()
-    (gone,) = source.told({})
+    (gone,) = source.reported({})
     assert (gone.ended, gone.status) == (False, 0)
     channel.begin(peer(PORT))
-    assert source.told({}) == []
-    (open_,) = source.told({}, everything=True)
+    assert source.reported({}) == []
+    (open_,) = source.reported({}, everything=True)
     assert (open_.ended, open_.status) == (False, 3)
 
 
 def test_a_program_that_ends_with_its_last_call(source: TagSource, channel: Channel) -> None:
     one = peer(PORT)
     calls = [channel.begin(one) for _ in range(5)]
-    source.told({})
+    source.reported({})
     for call in calls:
         channel.end(one, call, OK)
     channel.close()
-    told = source.told({})
+    told = source.reported({})
     assert [(call.ended, call.status) for call in told] == [(True, 1)] * 5
 
 
@@ -122,8 +122,8 @@ def test_more_than_a_ring_holds(source: TagSource, channel: Channel) -> None:
     for number in range(50_000):
         channel.end(one, channel.begin(one), OK)
         if number % 1000 == 0:
-            told += len(source.told({}))
-    told += len(source.told({}))
+            told += len(source.reported({}))
+    told += len(source.reported({}))
     assert told + source.lost == 50_000
     assert source.lost == 0
 
@@ -136,7 +136,7 @@ def test_the_trace_of_a_call_is_a_tag(source: TagSource, channel: Channel) -> No
             channel.begin(peer(PORT))
     finally:
         set_trace(None)
-    told = source.told({}, everything=True)
+    told = source.reported({}, everything=True)
     assert {call.tags for call in told} == {
         (("endpoint", "x"), ("span", f"{2:016x}"), ("trace", f"{1:032x}"))
     }
