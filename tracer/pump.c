@@ -20,6 +20,8 @@
 #define TRACER_CPU    UINT32_MAX
 /* Of counters that do not say how often they move: RAPL's. */
 #define COUNTER_PERIOD_NS MS
+/* Counters that move less often have longer windows of their own (SLOW_NS in model/counters.py). */
+#define SLOW_NS (10 * MS)
 
 struct pump {
 	struct probes *probes;
@@ -117,12 +119,19 @@ static int take_records(struct pump *pump, uint64_t t_ns)
 static uint64_t lag_of(const struct energy_source *energy, uint64_t window_ns)
 {
 	uint64_t longest = 0;
+	bool slow = false;
 
 	if (energy->grade != QJ_GRADE_MEASURED)
 		return 0;
-	for (unsigned i = 0; i < energy->domain_count; i++)
-		if (energy->domains[i].period_ns > longest)
-			longest = energy->domains[i].period_ns;
+	for (unsigned i = 0; i < energy->domain_count; i++) {
+		uint64_t period_ns = energy->domains[i].period_ns;
+
+		slow |= period_ns > SLOW_NS;
+		if (period_ns > longest && period_ns <= SLOW_NS)
+			longest = period_ns;
+	}
+	if (!longest && slow)
+		return 0;
 	if (!longest)
 		longest = COUNTER_PERIOD_NS;
 	return longest < window_ns ? longest / 2 : window_ns / 2;
