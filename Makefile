@@ -11,8 +11,7 @@ CLANG  := clang
 CC     := gcc
 
 # bpftool links them in this order: a map is defined before an object that only declares it.
-BPF_SOURCES  := $(wildcard bpf/core/maps.bpf.c) $(sort $(filter-out %/maps.bpf.c,$(wildcard bpf/core/*.bpf.c))) \
-                $(sort $(filter-out bpf/core/%,$(wildcard bpf/*/*.bpf.c)))
+BPF_SOURCES  := $(sort $(wildcard bpf/*/maps.bpf.c)) $(sort $(filter-out %/maps.bpf.c,$(wildcard bpf/*/*.bpf.c)))
 REGISTRY     := $(addprefix attribution/src/qjoule/servers/,registry.toml registry.py registry_header.py)
 REGISTRY_HEADERS := $(addprefix $(BUILD)/bpf/,registry.h server_threads.h server_hooks.h)
 BPF_HEADERS  := $(wildcard bpf/*.h bpf/*/*.h) $(REGISTRY_HEADERS)

@@ -161,13 +161,7 @@ int BPF_KPROBE(cassandra_task_begins, __u64 request)
 	/* Queued before tracing began, or too long ago: the server's background. */
 	if (!thread || !leader || thread->begin_ns)
 		return 0;
-	thread->query = leader->query;
-	thread->shape = leader->shape;
-	thread->tags = leader->tags;
-	thread->session = leader->session;
-	thread->begin_ns = bpf_ktime_get_ns();
-	thread->borrowed = 1;
-	claim_stretch(this_cpu(), thread, thread->begin_ns);
+	leader_join(this_cpu(), thread, leader);
 	return 0;
 }
 

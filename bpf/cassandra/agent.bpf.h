@@ -3,7 +3,7 @@
 #ifndef QJOULE_AGENT_BPF_H
 #define QJOULE_AGENT_BPF_H
 
-#include "core/parallel.bpf.h"
+#include "core/leader.bpf.h"
 #include "core/statement.bpf.h"
 
 /* Each server counts for itself. */

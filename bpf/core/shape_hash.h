@@ -13,7 +13,7 @@
  *
  * Works inside BPF programs (include vmlinux.h and bpf_helpers.h first) and on the host:
  *
- *	qj_shape_begin(&s, seed, QJ_DIALECT_MYSQL);
+ *	qj_shape_begin(&s, seed, QJ_DIALECT_...);
  *	for each chunk: qj_shape_feed(&s, chunk, bytes);
  *	s.truncated = statement_bytes > bytes_fed;
  *	shape = qj_shape_end(&s);
@@ -30,10 +30,12 @@
 
 #include "shape_tables.h"
 
-#define QJ_SHAPE_CHUNK	    64
-#define QJ_SHAPE_STATE	    0x07e0 /* bits of an entry: the next state */
-#define QJ_SHAPE_SYMBOL	    0xf81f /* all others: what is emitted */
-#define QJ_SHAPE_DIALECT    0x0800 /* PostgreSQL's half of the table */
+#define QJ_SHAPE_CHUNK	 64
+#define QJ_SHAPE_STATE	 0x07e0 /* bits of an entry: the next state */
+#define QJ_SHAPE_SYMBOL	 0xf81f /* all others: what is emitted */
+#define QJ_SHAPE_DIALECT 0x0800 /* the second half of the table */
+/* The dialect that the table's first half is of; all others are read by the second half. */
+#define QJ_SHAPE_FIRST	    1
 #define QJ_SHAPE_BYTE_SHIFT 14
 #define QJ_SHAPE_EMIT_SHIFT 15
 
@@ -74,8 +76,7 @@ static __always_inline void qj_shape_begin(struct qj_shape_state *s, __u64 seed,
 /* Feeds the first n bytes of a chunk; n above QJ_SHAPE_CHUNK counts as QJ_SHAPE_CHUNK. */
 static __always_inline void qj_shape_feed(struct qj_shape_state *s, const __u8 *chunk, __u32 n)
 {
-	/* enum qj_dialect: 1 MySQL; PostgreSQL, and others that are read by its table */
-	const __u16 *moves = qj_shape_moves + (s->dialect == 1 ? 0 : QJ_SHAPE_DIALECT);
+	const __u16 *moves = qj_shape_moves + (s->dialect == QJ_SHAPE_FIRST ? 0 : QJ_SHAPE_DIALECT);
 	const __u64 key = s->key;
 	__u64 hash = s->hash;
 	__u64 entry = s->entry;
@@ -109,7 +110,7 @@ static __always_inline void qj_shape_feed(struct qj_shape_state *s, const __u8 *
 /* The hash of what was fed: never 0 (unknown text) and never ~0 (the `other` row). */
 static __always_inline __u64 qj_shape_end(struct qj_shape_state *s)
 {
-	const __u8 *finals = qj_shape_finals + (s->dialect == 1 ? 0 : 64);
+	const __u8 *finals = qj_shape_finals + (s->dialect == QJ_SHAPE_FIRST ? 0 : 64);
 	__u64 state = (s->entry & QJ_SHAPE_STATE) >> 5;
 	__u64 last = finals[state] | (s->truncated ? 0x100 : 0);
 	__u64 hash = qj_shape_mix(qj_shape_step(s->hash, last, s->key));

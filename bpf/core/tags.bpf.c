@@ -5,6 +5,7 @@
  * own, so most other comments are told apart by three bytes; the reader of the stream looks closer.
  * https://google.github.io/sqlcommenter/spec/
  */
+#include "tags.bpf.h"
 #include "tags_several.bpf.h"
 
 #define COMMENT_SIGN 2 /* bytes of each of its signs */

@@ -8,7 +8,7 @@
 #define QJOULE_TAGS_BPF_H
 
 #include "query.bpf.h"
-#include "tags_kept.h"
+#include "tags_room.bpf.h"
 
 #define TAGS_DIFFER QJ_SAID_UNKNOWN /* of a request that has several: nobody's */
 #define TAGS_PER_S  2000ULL	    /* that are new are told */
@@ -21,25 +21,6 @@ struct seen_tags_map {
 	__type(value, __u8);
 };
 extern struct seen_tags_map seen_tags SEC(".maps");
-
-/*
- * Where a thread looks through what it has read, a place of its own: it may be preempted. What
- * becomes tags lies in the first half, with zeros behind it; it may be put together of two pieces.
- */
-struct tags_room {
-	union {
-		__u8 bytes[2 * TAGS_ROOM];
-		__u64 words[2 * TAGS_ROOM / 8];
-	};
-};
-
-struct tags_room_map {
-	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, struct tags_room);
-};
-extern struct tags_room_map tags_room SEC(".maps");
 
 /* What becomes tags, of a few bytes and of two pieces that lie in the server's memory. */
 struct tags_pieces {

@@ -3,7 +3,7 @@
 #ifndef QJOULE_TAGS_SEVERAL_BPF_H
 #define QJOULE_TAGS_SEVERAL_BPF_H
 
-#include "tags.bpf.h"
+#include "tags_room.bpf.h"
 
 #define CHUNK_WORDS (TAGS_ROOM / 8) /* of a statement that are looked at at once */
 #define EACH(byte)  ((byte)*0x0101010101010101ULL)

@@ -7,7 +7,7 @@
 #ifndef QJ_MONGODB_REPLY_WALK_H
 #define QJ_MONGODB_REPLY_WALK_H
 
-#include "reply.h"
+#include "reply_parts.h"
 
 #define QJ_MONGODB_WINDOW 192 /* bytes that are looked at at once */
 /* A look, a pass and a read for each element and document, and for each window. */

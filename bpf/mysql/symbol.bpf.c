@@ -4,7 +4,7 @@
  * text, whatever the transport, and left when its reply has been sent.
  */
 #include "command.bpf.h"
-#include "core/parallel.bpf.h"
+#include "suspended.bpf.h"
 
 #define MARIADB_WOULD_BLOCK 2 /* enum dispatch_command_return, sql/sql_parse.h */
 

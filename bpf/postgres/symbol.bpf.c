@@ -7,10 +7,10 @@
  * PostgreSQL 13-18: src/backend/utils/activity/backend_status.c, src/backend/tcop/pquery.c and
  * postgres.c, src/backend/access/transam/parallel.c, src/backend/storage/lmgr/proc.c.
  */
-#include "core/parallel.bpf.h"
 #include "session.bpf.h"
 #include "stream.bpf.h"
 #include "text.bpf.h"
+#include "workers.bpf.h"
 
 /*
  * The query's work goes on until its thread sleeps: the server reports that it is idle before it
@@ -161,17 +161,9 @@ int BPF_KPROBE(postgres_join_leader, __u64 proc, __u32 leader_tgid)
 {
 	struct thread_state *thread = thread_of(bpf_get_current_task_btf());
 	struct leader *leader = bpf_map_lookup_elem(&leaders, &leader_tgid);
-	struct qj_cpu_state *cpu;
 
 	if (!thread || !leader)
 		return 0;
-	cpu = this_cpu();
-	thread->query = leader->query;
-	thread->shape = leader->shape;
-	thread->tags = leader->tags;
-	thread->session = leader->session;
-	thread->begin_ns = bpf_ktime_get_ns();
-	thread->borrowed = 1;
-	claim_stretch(cpu, thread, thread->begin_ns);
+	leader_join(this_cpu(), thread, leader);
 	return 0;
 }

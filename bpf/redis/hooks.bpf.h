@@ -3,7 +3,7 @@
 #ifndef QJOULE_REDIS_HOOKS_BPF_H
 #define QJOULE_REDIS_HOOKS_BPF_H
 
-#include "core/key_turn.bpf.h"
+#include "core/key_slept.bpf.h"
 
 /*
  * Whether the arguments of the process that has just called exec() are those of a tool. In

@@ -5,7 +5,7 @@
 
 #include "core/statement.bpf.h"
 #include "hotspot.bpf.h"
-#include "symbol.bpf.h"
+#include "transactions.bpf.h"
 
 static __always_inline void no_text(struct qj_cpu_state *cpu, struct thread_state *thread)
 {

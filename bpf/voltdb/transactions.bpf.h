@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /* What is known of transactions of a VoltDB beyond the site thread that executes them. */
-#ifndef QJOULE_VOLTDB_BPF_H
-#define QJOULE_VOLTDB_BPF_H
+#ifndef QJOULE_VOLTDB_TRANSACTIONS_BPF_H
+#define QJOULE_VOLTDB_TRANSACTIONS_BPF_H
 
 #include "core/state.bpf.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /* The end of a thread's turn: see key_request.bpf.h. */
-#ifndef QJOULE_KEY_TURN_BPF_H
-#define QJOULE_KEY_TURN_BPF_H
+#ifndef QJOULE_KEY_SLEPT_BPF_H
+#define QJOULE_KEY_SLEPT_BPF_H
 
 #include "state.bpf.h"
 

@@ -9,8 +9,8 @@
  * longer than QJ_MONGODB_PART, or there are too many, nothing is claimed. Works inside BPF programs
  * and on the host. MongoDB manual, "MongoDB Wire Protocol", "Database Commands".
  */
-#ifndef QJ_MONGODB_REPLY_H
-#define QJ_MONGODB_REPLY_H
+#ifndef QJ_MONGODB_REPLY_PARTS_H
+#define QJ_MONGODB_REPLY_PARTS_H
 
 #include "elements.h"
 #include "said.h"
@@ -275,4 +275,4 @@ static __always_inline __u32 qj_mongodb_reply_part(struct qj_mongodb_reply *r, c
 	return taken;
 }
 
-#endif /* QJ_MONGODB_REPLY_H */
+#endif /* QJ_MONGODB_REPLY_PARTS_H */
