@@ -31,7 +31,7 @@
 #define QJ_APPLICATION_BYTES 64	  /* PostgreSQL's NAMEDATALEN */
 #define QJ_LATENCY_BUCKETS   48	  /* half octaves from 1 us: bucket i starts at 1000 * 2^(i/2) ns */
 
-/* Who a stretch of CPU time belongs to. Every nanosecond has exactly one. */
+/* Who a slice of CPU time belongs to. Every nanosecond has exactly one. */
 enum qj_owner_kind {
 	QJ_OWNER_IDLE = 0,
 	QJ_OWNER_QUERY = 1,   /* a server thread serving a known query */
@@ -101,7 +101,7 @@ enum qj_loss {
 	    10, /* live view: no room for another row, its sums went to the `other` row */
 	QJ_LOSS_ENERGY = 11, /* the tracer could not read an energy counter */
 	QJ_LOSS_PUMP = 12,   /* the reader was too slow or too late; counted by the tracer */
-	QJ_LOSS_SWITCH = 13, /* a context switch was not shown: a stretch may be partly another's */
+	QJ_LOSS_SWITCH = 13, /* a context switch was not shown: a slice may be partly another's */
 	/* A counter counted for a part of a segment, and was scaled; a further one, also none. */
 	QJ_LOSS_MULTIPLEXED = 14,
 	QJ_LOSS_TASK_RATE = 15, /* task events beyond what a user, or all users, may cause */
@@ -139,7 +139,7 @@ enum qj_dialect {
 
 /* ---- records ------------------------------------------------------------------------------ */
 
-/* A closed stretch on one CPU. Idle has no records: it is what the others leave of a CPU's time. */
+/* A closed slice on one CPU. Idle has no records: it is what the others leave of a CPU's time. */
 struct qj_segment {
 	__u64 t0_ns;
 	__u64 t1_ns;
@@ -297,7 +297,7 @@ struct qj_aggregate {
 	__u64 scaled_ns;  /* part of cpu_ns that multiplexed counters were scaled over */
 	__u64 counters[QJ_COUNTERS];
 	__u64 counted_ns[QJ_COUNTERS];	     /* part of cpu_ns that counters[i] are of */
-	__u64 overlap_counters[QJ_COUNTERS]; /* part of counters[i], by each stretch's overlap */
+	__u64 overlap_counters[QJ_COUNTERS]; /* part of counters[i], by each slice's overlap */
 	__u64 latency_ns;		     /* summed over calls */
 	__u32 calls;			     /* executions that ended in this window */
 	__u32 tgid;			     /* process; 0 for queries */

@@ -50,7 +50,7 @@ struct qj_running {
 /* Constant once the programs are loaded. */
 struct qj_plan {
 	__u64 seed;	/* secret: clients choose the texts that are hashed */
-	__u64 slice_ns; /* longer stretches are closed by the timer tick */
+	__u64 slice_ns; /* longer slices are closed by the timer tick */
 	__u32 mode;	/* enum qj_mode */
 	__u32 rings;
 	__u32 counters; /* bit i: counter i is read */
@@ -75,14 +75,14 @@ struct qj_plan {
 struct qj_control {
 	__u64 epoch_ns;	 /* live view: when the present window began */
 	__u32 epoch;	 /* its number; sums go to map epoch & 1 */
-	__u32 close_all; /* the tick closes every stretch: tracing is about to end */
+	__u32 close_all; /* the tick closes every slice: tracing is about to end */
 	__u32 tagged;	 /* rows of sums made in this window: see QJ_SUMS_TAGGED */
 	__u32 reserved;
 };
 
 /* What a CPU is doing, and its totals. Aligned so that no two CPUs share a cache line pair. */
 struct qj_cpu_state {
-	__u64 t0_ns; /* start of the open stretch; 0 until the first event on this CPU */
+	__u64 t0_ns; /* start of the open slice; 0 until the first event on this CPU */
 	__u64 query;
 	__u64 shape;
 	__u64 tags;	  /* live view: of that query, ... */

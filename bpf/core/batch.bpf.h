@@ -7,7 +7,7 @@
 #ifndef QJOULE_BATCH_BPF_H
 #define QJOULE_BATCH_BPF_H
 
-#include "stretch.bpf.h"
+#include "slice.bpf.h"
 
 #define BATCH_AGE_NS 20000000ULL
 

@@ -11,10 +11,10 @@
 #include "qjoule.h"
 
 /*
- * A sliver does not stand for the whole stretch: what runs changes within tens of us, and time and
+ * A sliver does not stand for the whole slice: what runs changes within tens of us, and time and
  * counter are not stopped at one instant, so some 100 ns of error are scaled up with the rest (a
- * sliver of 0.12 % of 12 ms was off by 70 %). What counted for less than this share of a stretch,
- * or for less than this time unless it was half of the stretch, did not count.
+ * sliver of 0.12 % of 12 ms was off by 70 %). What counted for less than this share of a slice,
+ * or for less than this time unless it was half of the slice, did not count.
  */
 #define QJ_LEAST_SHARE	    (QJ_WHOLE / 100)
 #define QJ_LEAST_RUNNING_NS 10000

@@ -92,7 +92,7 @@ static __always_inline void key_claim(struct qj_cpu_state *cpu, struct thread_st
 {
 	check_label(cpu, now);
 	if (!key_is_open(cpu) && cpu->query != request->query)
-		end_stretch(cpu, now);
+		end_slice(cpu, now);
 	thread->query = request->query;
 	thread->session = request->session;
 	thread->shape = request->shape;
@@ -111,7 +111,7 @@ static __always_inline void key_release(struct qj_cpu_state *cpu, struct thread_
 	thread->begin_ns = 0;
 	if (!closes)
 		return;
-	end_stretch(cpu, now);
+	end_slice(cpu, now);
 	cpu->query = 0;
 	cpu->shape = 0;
 	cpu->owner_kind = QJ_OWNER_SERVER;

@@ -6,8 +6,8 @@ int relabel(struct qj_cpu_state *cpu, __u64 now)
 {
 	if (!cpu)
 		return 0;
-	end_stretch(cpu, now);
+	end_slice(cpu, now);
 	count_loss(cpu, QJ_LOSS_SWITCH);
-	label_stretch(cpu, bpf_get_current_task_btf(), now);
+	label_slice(cpu, bpf_get_current_task_btf(), now);
 	return 0;
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Whose a stretch of CPU time is: its thread's, and the query's that it serves. */
+/* Whose a slice of CPU time is: its thread's, and the query's that it serves. */
 #ifndef QJOULE_LABEL_BPF_H
 #define QJOULE_LABEL_BPF_H
 
 #include "hooks.bpf.h"
 
-/* Labels the stretch that is open since `now` with the thread that runs. */
-static __always_inline void label_stretch(struct qj_cpu_state *cpu, struct task_struct *task,
-					  __u64 now)
+/* Labels the slice that is open since `now` with the thread that runs. */
+static __always_inline void label_slice(struct qj_cpu_state *cpu, struct task_struct *task,
+					__u64 now)
 {
 	struct thread_state *thread;
 	__u64 clock = cpu->busy_clock;

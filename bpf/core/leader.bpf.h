@@ -31,7 +31,7 @@ static __always_inline void leader_join(struct qj_cpu_state *cpu, struct thread_
 	thread->session = leader->session;
 	thread->begin_ns = bpf_ktime_get_ns();
 	thread->borrowed = 1;
-	claim_stretch(cpu, thread, thread->begin_ns);
+	claim_slice(cpu, thread, thread->begin_ns);
 }
 
 #endif

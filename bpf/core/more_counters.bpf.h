@@ -31,7 +31,7 @@ struct more_readings_map {
 extern struct more_readings_map more_readings SEC(".maps");
 
 /*
- * Reads the further counters at the end of a stretch, and keeps the readings for the next; what
+ * Reads the further counters at the end of a slice, and keeps the readings for the next; what
  * they counted goes to `out`, if there is one. Returns the least share that one of them counted.
  */
 static __always_inline __u32 more_since(struct qj_segment_more *out)

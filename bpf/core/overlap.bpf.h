@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * Live view on CPUs with SMT: how long the other threads of a core were busy during a stretch, by
+ * Live view on CPUs with SMT: how long the other threads of a core were busy during a slice, by
  * their busy clocks. A recording needs none of this, its segments tell.
  */
 #ifndef QJOULE_OVERLAP_BPF_H
@@ -33,8 +33,8 @@ static __always_inline __u64 other_threads_busy_ns(__u64 now)
 }
 
 /*
- * The part of the stretch that ends now, `whole` ns long, in which another thread of the core was
- * busy; with more than two threads no more than all of it. Starts the next stretch.
+ * The part of the slice that ends now, `whole` ns long, in which another thread of the core was
+ * busy; with more than two threads no more than all of it. Starts the next slice.
  */
 static __always_inline __u64 overlap_since(struct qj_cpu_state *cpu, __u64 now, __u64 whole)
 {

@@ -2,10 +2,10 @@
 /* A query's records: what query.bpf.h declares. */
 #include "query.bpf.h"
 
-int end_stretch(struct qj_cpu_state *cpu, __u64 now)
+int end_slice(struct qj_cpu_state *cpu, __u64 now)
 {
 	if (cpu)
-		account_stretch(cpu, restart_stretch(cpu, now), now);
+		account_slice(cpu, restart_slice(cpu, now), now);
 	return 0;
 }
 
@@ -115,7 +115,7 @@ int child_begin(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 now
 	thread->shape = 0;
 	thread->flags = QJ_QUERY_NO_TEXT;
 	thread->statement_bytes = 0;
-	claim_stretch(cpu, thread, now);
+	claim_slice(cpu, thread, now);
 	return 0;
 }
 
@@ -190,9 +190,9 @@ int query_open(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 pid_
 }
 
 /*
- * Ends the thread's query and gives the thread the id of its next one. The open stretch keeps its
+ * Ends the thread's query and gives the thread the id of its next one. The open slice keeps its
  * label until the thread sleeps: going back to wait is the end of this query's work. The record
- * then goes with that stretch's segment.
+ * then goes with that slice's segment.
  */
 int query_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_ns)
 {

@@ -3,7 +3,7 @@
 #ifndef QJOULE_QUERY_BPF_H
 #define QJOULE_QUERY_BPF_H
 
-#include "stretch.bpf.h"
+#include "slice.bpf.h"
 
 /* What a thread does, for a row of its own. */
 struct role_name {
@@ -14,14 +14,14 @@ struct role_name {
  * Functions of their own, in query.bpf.c: the verifier looks at each once, not at every call.
  * All return 0.
  */
-extern int end_stretch(struct qj_cpu_state *cpu, __u64 now);
+extern int end_slice(struct qj_cpu_state *cpu, __u64 now);
 extern int query_open(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 pid_tgid);
 extern int query_reset(struct qj_cpu_state *cpu, struct thread_state *thread);
 extern int query_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_ns);
 extern int child_begin(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 now);
 extern int child_told(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_ns);
 extern int send_ended(struct qj_cpu_state *cpu, struct thread_state *thread);
-/* Likewise, in label.bpf.c: the open stretch ends, and the next one is the present thread's. */
+/* Likewise, in label.bpf.c: the open slice ends, and the next one is the present thread's. */
 extern int relabel(struct qj_cpu_state *cpu, __u64 now);
 /* Likewise, in session.bpf.c. */
 /* From here on the thread does what `role` says, NUL-terminated; 0: what its own name says. */
@@ -30,7 +30,7 @@ extern int emit_role(struct qj_cpu_state *cpu, struct thread_state *thread,
 extern int emit_session(struct qj_cpu_state *cpu, struct thread_state *thread, __u32 event,
 			__u64 addr, __u32 length);
 
-/* From here on the session's queries are summed apart, and the open stretch if it is of them. */
+/* From here on the session's queries are summed apart, and the open slice if it is of them. */
 static __always_inline void name_sums(struct qj_cpu_state *cpu, struct thread_state *thread,
 				      struct qj_session *event)
 {
@@ -81,7 +81,7 @@ static __always_inline void check_label(struct qj_cpu_state *cpu, __u64 now)
 		relabel(cpu, now);
 }
 
-/* The open stretch is of this thread's query: under what it is summed, as far as it is known. */
+/* The open slice is of this thread's query: under what it is summed, as far as it is known. */
 static __always_inline void label_query(struct qj_cpu_state *cpu, struct thread_state *thread)
 {
 	cpu->shape = thread->shape;
@@ -91,17 +91,17 @@ static __always_inline void label_query(struct qj_cpu_state *cpu, struct thread_
 	cpu->naming = thread_naming(thread);
 }
 
-/* Gives the open stretch to this thread's query: what ran before stays with its owner. */
-static __always_inline void claim_stretch(struct qj_cpu_state *cpu, struct thread_state *thread,
-					  __u64 now)
+/* Gives the open slice to this thread's query: what ran before stays with its owner. */
+static __always_inline void claim_slice(struct qj_cpu_state *cpu, struct thread_state *thread,
+					__u64 now)
 {
 	/*
 	 * A thread that slept between two queries was switched in under the next one's id already:
-	 * waking up is its work. Otherwise the stretch still bears the previous query's label.
+	 * waking up is its work. Otherwise the slice still bears the previous query's label.
 	 */
 	check_label(cpu, now);
 	if (cpu->query != thread->query)
-		end_stretch(cpu, now);
+		end_slice(cpu, now);
 	cpu->query = thread->query;
 	label_query(cpu, thread);
 	cpu->owner_kind = QJ_OWNER_QUERY;
@@ -113,14 +113,14 @@ static __always_inline void query_begin(struct qj_cpu_state *cpu, struct thread_
 	if (!thread->query)
 		query_reset(cpu, thread);
 	thread->begin_ns = now;
-	claim_stretch(cpu, thread, now);
+	claim_slice(cpu, thread, now);
 }
 
 /* Leaves the thread to the server: between requests it works for no query. */
 static __always_inline void query_release(struct qj_cpu_state *cpu, struct thread_state *thread,
 					  __u64 now)
 {
-	end_stretch(cpu, now);
+	end_slice(cpu, now);
 	query_reset(cpu, thread);
 	thread->query = 0;
 	cpu->query = 0;

@@ -15,7 +15,7 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	struct qj_cpu_state *cpu = this_cpu();
 	struct thread_state *thread = 0;
 	__u64 now = bpf_ktime_get_ns();
-	__u64 t0 = restart_stretch_alone(cpu, now);
+	__u64 t0 = restart_slice_alone(cpu, now);
 
 	if (cpu->has_ended)
 		thread = thread_of(prev);
@@ -25,16 +25,16 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	if (t0 && cpu->pid != (__u32)prev->pid)
 		count_loss(cpu, QJ_LOSS_SWITCH);
 	if (!in_batches())
-		account_stretch(cpu, t0, now);
+		account_slice(cpu, t0, now);
 	else if (cpu->owner_kind != QJ_OWNER_IDLE && t0 && t0 < now)
 		batch_segment(cpu, t0, now, thread);
-	label_stretch(cpu, next, now);
+	label_slice(cpu, next, now);
 	return 0;
 }
 
 /*
  * The scheduler's tick is a high-resolution timer and stops on idle CPUs (CONFIG_NO_HZ_IDLE), so
- * this wakes nobody. On a CPU in full dynticks mode it does not come: stretches are then longer,
+ * this wakes nobody. On a CPU in full dynticks mode it does not come: slices are then longer,
  * and are divided over windows by time.
  */
 SEC("tp_btf/hrtimer_expire_entry")
@@ -45,16 +45,16 @@ int BPF_PROG(on_tick)
 	__u64 now = bpf_ktime_get_ns();
 
 	if (!t0) {
-		label_stretch(cpu, bpf_get_current_task_btf(), now);
-		restart_stretch_alone(cpu, now);
+		label_slice(cpu, bpf_get_current_task_btf(), now);
+		restart_slice_alone(cpu, now);
 	} else {
 		check_label(cpu, now);
 		if (cpu->owner_kind == QJ_OWNER_IDLE)
 			return 0;
 		if (now - t0 < plan.slice_ns && t0 >= control.epoch_ns && !control.close_all)
 			return 0;
-		t0 = restart_stretch_alone(cpu, now);
+		t0 = restart_slice_alone(cpu, now);
 	}
-	account_stretch(cpu, t0, now);
+	account_slice(cpu, t0, now);
 	return 0;
 }

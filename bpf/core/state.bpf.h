@@ -4,8 +4,8 @@
  *
  * CPUs live in .bss, not in a per-CPU map: the tracer reads them through the skeleton's memory map,
  * and a program reaches its own without a helper call. Tracepoint programs run with preemption off,
- * uprobes do not; a timer tick may interrupt either. So a stretch of CPU time changes hands by one
- * atomic exchange of its start (see take_stretch()): whoever takes it accounts for it, once.
+ * uprobes do not; a timer tick may interrupt either. So a slice of CPU time changes hands by one
+ * atomic exchange of its start (see restart_slice()): whoever takes it accounts for it, once.
  */
 #ifndef QJOULE_STATE_BPF_H
 #define QJOULE_STATE_BPF_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
  * Live view: CPU time summed in the kernel, per owner and window, instead of a record per segment.
- * Two maps take turns: the tracer starts a new epoch, waits until every running stretch has been
+ * Two maps take turns: the tracer starts a new epoch, waits until every running slice has been
  * closed by a timer tick, and drains the map of the epoch before.
  */
 #ifndef QJOULE_SUMS_BPF_H

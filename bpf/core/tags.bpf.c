@@ -72,7 +72,7 @@ static __always_inline __u64 told(struct qj_cpu_state *cpu, const struct tags_ro
 	return sums_by_tags() ? TAGS_DIFFER : hash; /* no row for what nobody can read */
 }
 
-/* The thread's query says this: if it has the open stretch already, that is of it too. */
+/* The thread's query says this: if it has the open slice already, that is of it too. */
 static __always_inline void say(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 tags)
 {
 	thread->tags = tags;

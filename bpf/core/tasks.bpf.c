@@ -179,13 +179,13 @@ int BPF_PROG(on_exec, struct task_struct *task, pid_t old_pid, struct linux_binp
 	__u64 now = bpf_ktime_get_ns();
 	__u16 server;
 
-	end_stretch(cpu, now);
+	end_slice(cpu, now);
 	server = server_after_exec(task);
 	if (server)
 		adopt(task, server, PHASE_STARTUP);
 	else
 		bpf_task_storage_delete(&threads, task);
-	label_stretch(cpu, task, now);
+	label_slice(cpu, task, now);
 	emit_task(task, QJ_TASK_EXEC, server, task->comm);
 	return 0;
 }
@@ -201,7 +201,7 @@ static __always_inline bool is_called(struct task_struct *task, const char *comm
 
 /*
  * Pools call their threads by what they do at the time, some at each piece of work. So what a
- * thread did under its old name ends here. The next stretch begins behind the event.
+ * thread did under its old name ends here. The next slice begins behind the event.
  */
 SEC("tp_btf/task_rename")
 int BPF_PROG(on_rename, struct task_struct *task, const char *comm)
@@ -214,7 +214,7 @@ int BPF_PROG(on_rename, struct task_struct *task, const char *comm)
 		return 0;
 	emit_task(task, QJ_TASK_RENAME, thread ? thread->server : 0, comm);
 	if (is_worker && plan.mode == QJ_MODE_RECORD && cpu && cpu->pid == (__u32)task->pid)
-		end_stretch(cpu, bpf_ktime_get_ns());
+		end_slice(cpu, bpf_ktime_get_ns());
 	return 0;
 }
 

@@ -24,7 +24,7 @@ static __always_inline void end(struct qj_cpu_state *cpu, struct thread_state *t
 	__u64 now = bpf_ktime_get_ns();
 
 	child_told(cpu, thread, now);
-	claim_stretch(cpu, thread, now);
+	claim_slice(cpu, thread, now);
 }
 
 /* sp_instr_stmt::execute(THD *, uint *) */

@@ -46,7 +46,7 @@ static __always_inline bool resume(struct qj_cpu_state *cpu, struct thread_state
 	thread->statement_bytes = was->statement_bytes;
 	thread->command = was->command;
 	bpf_map_delete_elem(&suspended, &thread->session);
-	claim_stretch(cpu, thread, now);
+	claim_slice(cpu, thread, now);
 	return true;
 }
 

@@ -83,7 +83,7 @@ int BPF_PROG(redis_recv, struct sock *sk, int got, int flags)
 
 /*
  * A reply: its connection's request has been served. The first reply of a turn is written when the
- * last command has been executed, and the stretch stays with that command; the stretches of the
+ * last command has been executed, and the slice stays with that command; the slices of the
  * following ones belong to whom they answer.
  */
 SEC("?tp_btf/sock_send_length")

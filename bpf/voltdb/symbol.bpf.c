@@ -88,7 +88,7 @@ int BPF_KPROBE(voltdb_begin, __u64 env, __u64 engine, __u64 pointer, __u32 batch
 	thread->voltdb.fragments = fragments;
 	if (has_begun && thread->begin_ns) {
 		thread->end_ns = 0;
-		claim_stretch(cpu, thread, now);
+		claim_slice(cpu, thread, now);
 		return 0;
 	}
 	if (thread->begin_ns)

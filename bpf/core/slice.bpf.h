@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Stretches of CPU time: opened when a thread is switched in, closed into a segment or a sum. */
-#ifndef QJOULE_STRETCH_BPF_H
-#define QJOULE_STRETCH_BPF_H
+/* Slices of CPU time: opened when a thread is switched in, closed into a segment or a sum. */
+#ifndef QJOULE_SLICE_BPF_H
+#define QJOULE_SLICE_BPF_H
 
 #include "emit.bpf.h"
 #include "more_counters.bpf.h"
@@ -18,7 +18,7 @@ extern struct counter_map cycles SEC(".maps");
 extern struct counter_map instructions SEC(".maps");
 extern struct counter_map llc_misses SEC(".maps");
 
-/* What was measured over a stretch. */
+/* What was measured over a slice. */
 struct measured {
 	__u64 counters[QJ_COUNTERS]; /* increments */
 	__u64 overlap_ns;
@@ -49,7 +49,7 @@ static __always_inline void counter_since(struct qj_cpu_state *cpu, void *map, _
 	cpu->read[i] = now;
 }
 
-/* Reads the counters at the end of a stretch, and keeps the readings for the next. */
+/* Reads the counters at the end of a slice, and keeps the readings for the next. */
 static __always_inline void counters_since(struct qj_cpu_state *cpu, struct measured *out)
 {
 	__u8 readable = 0;
@@ -88,7 +88,7 @@ static __always_inline void add_counters(struct qj_sums *row, const struct measu
 	}
 }
 
-/* Adds `ns` of a stretch that was `whole` ns long. */
+/* Adds `ns` of a slice that was `whole` ns long. */
 static __always_inline void add_to_sums(struct qj_cpu_state *cpu, __u32 epoch, __u64 ns,
 					const struct measured *m, __u64 whole)
 {
@@ -122,9 +122,9 @@ static __always_inline void add_to_sums(struct qj_cpu_state *cpu, __u32 epoch, _
 		add_counters(row, m, ns, whole);
 }
 
-/* A stretch that began in the window before is divided between the two. */
-static __always_inline void sum_stretch(struct qj_cpu_state *cpu, __u64 t0, __u64 now,
-					const struct measured *m)
+/* A slice that began in the window before is divided between the two. */
+static __always_inline void sum_slice(struct qj_cpu_state *cpu, __u64 t0, __u64 now,
+				      const struct measured *m)
 {
 	__u32 epoch = control.epoch;
 	__u64 edge = control.epoch_ns;
@@ -203,7 +203,7 @@ static __always_inline void emit_segment(struct qj_cpu_state *cpu, __u64 t0, __u
 }
 
 /*
- * The same as account_stretch() where further counters are read. Room in the ring comes first: they
+ * The same as account_slice() where further counters are read. Room in the ring comes first: they
  * are read into it, as they are too many for the stack. Without room they are read all the same.
  */
 static __always_inline void account_with_more(struct qj_cpu_state *cpu, __u64 t0, __u64 now)
@@ -235,9 +235,9 @@ static __always_inline void account_with_more(struct qj_cpu_state *cpu, __u64 t0
 
 /*
  * Accounts for the time from t0 to now, which nobody else will, and takes the readings that the
- * next stretch begins with. t0 is 0 where there is no stretch yet.
+ * next slice begins with. t0 is 0 where there is no slice yet.
  */
-static __always_inline void account_stretch(struct qj_cpu_state *cpu, __u64 t0, __u64 now)
+static __always_inline void account_slice(struct qj_cpu_state *cpu, __u64 t0, __u64 now)
 {
 	struct measured m = {};
 
@@ -254,13 +254,13 @@ static __always_inline void account_stretch(struct qj_cpu_state *cpu, __u64 t0, 
 	if (plan.counters)
 		count_counter_loss(cpu, &m);
 	if (plan.mode == QJ_MODE_LIVE)
-		sum_stretch(cpu, t0, now, &m);
+		sum_slice(cpu, t0, now, &m);
 	else
 		emit_segment(cpu, t0, now, &m);
 }
 
-/* Starts the next stretch at `now`, under the same label; returns when the last one began. */
-static __always_inline __u64 restart_stretch(struct qj_cpu_state *cpu, __u64 now)
+/* Starts the next slice at `now`, under the same label; returns when the last one began. */
+static __always_inline __u64 restart_slice(struct qj_cpu_state *cpu, __u64 now)
 {
 	/* One exchange decides who accounts for the time, should a tick come in between. */
 	__u64 t0 = __sync_lock_test_and_set(&cpu->t0_ns, now);
@@ -274,7 +274,7 @@ static __always_inline __u64 restart_stretch(struct qj_cpu_state *cpu, __u64 now
 }
 
 /* The same with interrupts off: nothing comes in between, so nothing needs to be atomic. */
-static __always_inline __u64 restart_stretch_alone(struct qj_cpu_state *cpu, __u64 now)
+static __always_inline __u64 restart_slice_alone(struct qj_cpu_state *cpu, __u64 now)
 {
 	__u64 t0 = cpu->t0_ns;
 
