@@ -52,7 +52,7 @@ enum qj_rung {
 	QJ_RUNG_NONE = 0,
 	QJ_RUNG_SOCKET = 1,
 	QJ_RUNG_SYMBOL = 2,
-	QJ_RUNG_USDT = 3,
+	/* 3 is reserved for static probes of a server (USDT). */
 	QJ_RUNG_AGENT = 4,
 	QJ_RUNG_TAG = 5,
 	QJ_RUNG_STATISTICAL = 6,

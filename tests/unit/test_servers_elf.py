@@ -74,24 +74,6 @@ def test_a_replaced_file_is_read_again(tmp_path: Path) -> None:
     assert not open_executable(path).functions("before")
 
 
-def test_usdt_notes(tmp_path: Path) -> None:
-    note = """
-    __asm__(".pushsection .stapsdt.base,\\"aG\\",\\"progbits\\",.stapsdt.base,comdat\\n"
-            ".weak _.stapsdt.base\\n_.stapsdt.base: .space 1\\n.popsection\\n"
-            ".section .note.stapsdt,\\"\\",\\"note\\"\\n.balign 4\\n.4byte 8, 2f-1f, 3\\n"
-            ".asciz \\"stapsdt\\"\\n1: .8byte main\\n.8byte _.stapsdt.base\\n.8byte 0\\n"
-            ".asciz \\"db\\"\\n.asciz \\"query__start\\"\\n.asciz \\"8@%rdi\\"\\n"
-            "2: .balign 4\\n.previous\\n");
-    int main(void) { return 0; }
-    """
-    source, path = tmp_path / "usdt.c", tmp_path / "usdt"
-    source.write_text(note)
-    subprocess.run(["gcc", "-no-pie", "-o", path, source], check=True)
-    (probe,) = open_executable(path).usdt
-    assert (probe.provider, probe.name, probe.arguments) == ("db", "query__start", "8@%rdi")
-    assert probe.vaddr == address_by_nm(path, "main")
-
-
 @pytest.mark.parametrize("content", [b"", b"\x7fELF", b"#!/bin/sh\n", b"\x7fELF" + b"\xff" * 4096])
 def test_other_files_are_one_line_errors(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "mysqld"

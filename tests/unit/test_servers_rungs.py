@@ -102,8 +102,8 @@ def test_a_wanted_rung_is_taken_or_refused() -> None:
         choose_rung(server(), OLD, "", Rung.SOCKET)
     with pytest.raises(QjouleError, match="thread pool"):
         choose_rung(server(pool=True), NEW, "", Rung.SOCKET)
-    with pytest.raises(QjouleError, match="cannot use the usdt rung"):
-        choose_rung(server(), NEW, "", Rung.USDT)
+    with pytest.raises(QjouleError, match="cannot use the tag rung"):
+        choose_rung(server(), NEW, "", Rung.TAG)
 
 
 def test_a_wanted_rung_does_not_fail_for_what_is_only_installed() -> None:

@@ -45,12 +45,11 @@ class ServerKind(IntEnum):
 
 
 class Rung(IntEnum):
-    """How a query boundary was found."""
+    """How a query boundary was found; 3 is reserved."""
 
     NONE = 0
     SOCKET = 1
     SYMBOL = 2
-    USDT = 3
     AGENT = 4
     TAG = 5
     STATISTICAL = 6

@@ -1,14 +1,11 @@
-"""Function symbols of an executable, where they are in the file, and its USDT notes."""
+"""Function symbols of an executable, and where they are in the file."""
 
 from __future__ import annotations
 
 import os
-import struct
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
 from qjoule.errors import QjouleError
@@ -19,7 +16,6 @@ from qjoule.servers.elf_symbols import OBJECT, occurrences, symbol_tables
 _CONSTANTS_BYTES_MAX = 128 << 20
 _READ_BYTES_MAX = 1 << 20  #: of code, at a time
 _NAME_BYTES_MAX = 1024
-_USDT_MAX = 4096
 _KEPT = 8  #: executables that stay open: servers of one file share what was read of it
 _NT_GNU_BUILD_ID, _BUILD_ID_BYTES_MAX = 3, 64
 
@@ -34,17 +30,6 @@ class Symbol:
     vaddr: int
     size: int
     table: str  #: the table it was found in
-
-
-@dataclass(frozen=True)
-class UsdtNote:
-    """A static probe: where, and whether a counter must be raised to arm it."""
-
-    provider: str
-    name: str
-    vaddr: int
-    semaphore: int
-    arguments: str
 
 
 class Executable:
@@ -66,7 +51,6 @@ class Executable:
         self.build_id = _build_id(elf)
         self._segments = tuple(elf.segments())
         self._tables = tuple(symbol_tables(elf))
-        self.usdt = tuple(_usdt(elf))
         self._constants = elf.section(".rodata")
 
     @property
@@ -207,20 +191,3 @@ def _build_id(elf: ElfFile) -> str:
         if note.type == _NT_GNU_BUILD_ID and note.name == b"GNU\0":
             return note.content[:_BUILD_ID_BYTES_MAX].hex()
     return ""
-
-
-def _usdt(elf: ElfFile) -> Iterator[UsdtNote]:
-    """Static probes (SystemTap wiki, "UserSpaceProbeImplementation")."""
-    base = elf.section(".stapsdt.base")
-    for note in islice(elf.notes(".note.stapsdt"), _USDT_MAX):
-        pc, note_base, semaphore = struct.unpack_from("<QQQ", note.content)
-        provider, name, arguments = note.content[24:].split(b"\0", 3)[:3]
-        # A prelinked file moved after the notes were written: its base section moved with it.
-        shift = base.vaddr - note_base if base is not None else 0
-        yield UsdtNote(
-            provider.decode(errors="replace"),
-            name.decode(errors="replace"),
-            pc + shift,
-            semaphore + shift if semaphore else 0,
-            arguments.decode(errors="replace"),
-        )
