@@ -21,8 +21,8 @@ accounts of the BPF programs (sysctl kernel.bpf_stats_enabled), which see both.
 queries that say nothing, and of the same with a comment. The targets stay: they are of the rung
 with all that it is asked to do.
 
-`--save` writes the package's `measured_costs.csv`, which `make docs` shows: targets that were not
-measured keep what they have there. Nothing passes or fails here.
+`--save` writes `measured_costs.csv` in the folders of servers, which `make docs` shows: targets
+that were not measured keep what they have there. Nothing passes or fails here.
 """
 
 from __future__ import annotations
@@ -58,10 +58,8 @@ from bench.rungs.turns import Bench, Costs, Size, measure  # noqa: E402
 from qjoule.contract import Rung  # noqa: E402
 from qjoule.errors import QjouleError  # noqa: E402
 from qjoule.machine.cpu import read_cpu_info  # noqa: E402
-from qjoule.servers import measured  # noqa: E402
-from qjoule.servers.measured import MeasuredCost, read_costs, write_costs  # noqa: E402
+from qjoule.servers.measured import FILE, MeasuredCost, save_costs  # noqa: E402
 
-COSTS = Path(measured.__file__).with_name(measured.FILE)
 #: By `--quick`, and whether the server is slow: none of the quick ones takes a minute.
 SIZES = {
     (False, False): Size(),
@@ -74,7 +72,7 @@ NAMES = [subject.name(rung) for subject in SUBJECTS for rung in subject.rungs]
 
 def arguments() -> argparse.Namespace:
     parser = options(__doc__, NAMES, "SERVER:RUNG", "half the time, wide intervals")
-    parser.add_argument("--save", action="store_true", help=f"in {measured.FILE}, for the docs")
+    parser.add_argument("--save", action="store_true", help=f"in {FILE}, for the docs")
     parser.add_argument(
         "--client-tags", action="store_true", help="record with it, queries with and without tags"
     )
@@ -138,13 +136,12 @@ def bench(chosen: argparse.Namespace) -> None:
             size = SIZES[chosen.quick, subject.slow]
             costs = bench_subject(chosen, Bench(recorder, where.served, size), subject, what)
             if chosen.save:  # one by one: the last ones take minutes, and may be interrupted
-                every = {**read_costs(), **{one.key: one for one in costs}}
-                COSTS.write_text(write_costs(every.values()))
+                save_costs(costs)
     sweeps = SIZES[chosen.quick, False].sweeps
     coverage = median_interval([0.0] * sweeps).coverage
     print(f"\nmedians of {sweeps} sweeps with {coverage:.1%} intervals")
     if chosen.save:
-        print(f"saved in {COSTS.name}; 'make docs' shows it")
+        print(f"saved in {FILE} of their servers; 'make docs' shows it")
 
 
 def subjects(chosen: argparse.Namespace) -> Iterator[tuple[str, Subject]]:

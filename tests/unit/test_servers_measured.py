@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from qjoule.errors import QjouleError
-from qjoule.servers.measured import MeasuredCost, read_costs, write_costs
+from qjoule.servers.measured import (
+    FILE,
+    MeasuredCost,
+    known_costs,
+    read_costs,
+    save_costs,
+    write_costs,
+)
 from qjoule.servers.supported import documented
 
 COST = MeasuredCost(
@@ -37,9 +45,20 @@ def test_the_order_is_fixed() -> None:
     assert write_costs(costs) == write_costs(reversed(costs))
 
 
+def test_costs_are_saved_with_their_server(tmp_path: Path) -> None:
+    mariadb, mysql = replace(COST, server="mariadb"), replace(COST, server="mysql")
+    for name in ("mysql", "redis"):
+        (tmp_path / name).mkdir()
+    save_costs([mysql, COST], tmp_path)
+    dearer = replace(mysql, cost_ns=900)
+    save_costs([dearer, mariadb], tmp_path)
+    assert list(known_costs(tmp_path).values()) == [mariadb, dearer, COST]
+    assert read_costs((tmp_path / "redis" / FILE).read_text("utf-8")) == {COST.key: COST}
+
+
 def test_the_package_has_such_a_file_of_servers_that_it_knows() -> None:
     known = {server.flavour for server in documented()}
-    assert {cost.server for cost in read_costs().values()} <= known
+    assert {cost.server for cost in known_costs().values()} <= known
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def test_every_signature_is_listed_once() -> None:
 
 
 def test_a_measured_cost_stands_in_its_rows_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(support_table, "read_costs", lambda: {COST.key: COST})
+    monkeypatch.setattr(support_table, "known_costs", lambda: {COST.key: COST})
     rows = [
         line
         for line in document().splitlines()

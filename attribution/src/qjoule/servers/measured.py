@@ -1,16 +1,21 @@
-"""What a query was measured to cost on each rung: `measured_costs.csv`, by `make bench-rungs`."""
+"""What a query was measured to cost on each rung, by `make bench-rungs`.
+
+Each server's folder has those of its products in `measured_costs.csv`.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, fields
-from importlib.resources import files
+from pathlib import Path
 
 from qjoule.errors import QjouleError
+from qjoule.servers.registry import server_of, servers
 
 FILE = "measured_costs.csv"
+PACKAGE = Path(__file__).parent
 
 
 @dataclass(frozen=True)
@@ -43,14 +48,38 @@ class MeasuredCost:
         return self.server, self.rung
 
 
-def read_costs(text: str | None = None) -> dict[tuple[str, str], MeasuredCost]:
-    """By (server, rung). `text`: of such a file; that of this package unless given.
+def known_costs(package: Path = PACKAGE) -> dict[tuple[str, str], MeasuredCost]:
+    """Of all servers, by (server, rung), in this order.
+
+    Raises:
+        QjouleError: a file is not one of costs.
+    """
+    paths = (package / server / FILE for server in servers())
+    costs: dict[tuple[str, str], MeasuredCost] = {}
+    for path in paths:
+        if path.is_file():
+            costs |= read_costs(path.read_text(encoding="utf-8"))
+    return dict(sorted(costs.items()))
+
+
+def save_costs(costs: Collection[MeasuredCost], package: Path = PACKAGE) -> None:
+    """Writes them to the files of their servers, beside what these have of others.
+
+    Raises:
+        QjouleError: a file is not one of costs.
+    """
+    every = known_costs(package) | {cost.key: cost for cost in costs}
+    for name in {server_of(cost.server).name for cost in costs}:
+        own = (cost for cost in every.values() if server_of(cost.server).name == name)
+        (package / name / FILE).write_text(write_costs(own), encoding="utf-8")
+
+
+def read_costs(text: str) -> dict[tuple[str, str], MeasuredCost]:
+    """By (server, rung). `text`: of such a file.
 
     Raises:
         QjouleError: the file is not one of costs.
     """
-    if text is None:
-        text = files(__package__).joinpath(FILE).read_text(encoding="utf-8")
     names = [field.name for field in fields(MeasuredCost)]
     reader = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
     if reader.fieldnames != names:

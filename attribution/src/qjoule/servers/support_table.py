@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from qjoule.contract import Rung
 from qjoule.servers.choice import Choice
 from qjoule.servers.kernel_facts import KernelFacts
-from qjoule.servers.measured import MeasuredCost, read_costs
+from qjoule.servers.measured import MeasuredCost, known_costs
 from qjoule.servers.plan import SERVERS_MAX
 from qjoule.servers.supported import documented
 
@@ -75,7 +75,7 @@ written a title over its arguments, its executable alone counts if the title beg
 
 def document() -> str:
     """The whole of docs/servers.md."""
-    costs = read_costs()
+    costs = known_costs()
     return "\n".join(
         [
             _HEAD,
