@@ -10,6 +10,15 @@ import click
 from qjoule.machine.perf_events import PerfEvent, parse_events
 from qjoule.machine.sources import tracer_sources
 from qjoule.model.coefficients import IDLE_POLICIES
+from qjoule.servers.registry import servers
+
+#: Servers that can have an agent, for people.
+_WITH_AGENT = " or ".join(
+    flavour.capitalize()
+    for server in servers().values()
+    if "agent" in server.rungs
+    for flavour in server.flavours
+)
 
 calibration = click.option(
     "--calibration",
@@ -52,7 +61,7 @@ generic = click.option(
 agent = click.option(
     "--agent",
     is_flag=True,
-    help="Put an agent into each running Cassandra, which changes two of its methods while it "
+    help=f"Put an agent into each running {_WITH_AGENT}, which changes two of its methods while it "
     "runs, until tracing ends: its requests are then told exactly, with their texts. Not for "
     "servers that run as root.",
 )
@@ -60,9 +69,8 @@ agent = click.option(
 client_tags = click.option(
     "--client-tags",
     is_flag=True,
-    help="MySQL, MariaDB, PostgreSQL, Cassandra, Redis: also read tags that clients send to the "
-    "server, in comments (sqlcommenter), attributes, custom payloads and names of connections: "
-    "those of clients on other hosts.",
+    help="Also read tags that clients send to the server, in comments (sqlcommenter), attributes, "
+    "custom payloads and names of connections, as it has them: those of clients on other hosts.",
 )
 
 
