@@ -8,10 +8,12 @@ from pathlib import Path
 from qjoule.errors import QjouleError, UsageError
 from qjoule.imports.perf.energy import Counted, Estimated, counted_by, parse_curve
 from qjoule.imports.perf.header import Header, parse_header
+from qjoule.imports.perf.imported import Imported
 from qjoule.imports.perf.lines import Recording, open_recording
 from qjoule.imports.perf.scan import Scan, scan
-from qjoule.imports.perf.servers import PROBED, Imported, servers_of
+from qjoule.imports.perf.servers import PROBED, servers_of
 from qjoule.imports.perf.stream import PerfStream, Sources
+from qjoule.imports.perf.supported import BY_SERVER
 from qjoule.machine.power_table import estimate_curve
 from qjoule.servers.shapes import fingerprint
 from qjoule.stream.recording import record
@@ -25,7 +27,7 @@ MISSING = (
     "hardware counters per query",
     "users, databases, tags, outcomes and rows of queries",
     "texts of prepared statements when they are executed, and of statements beyond 4 KiB",
-    "parallel workers of PostgreSQL are server background",
+    *(line for support in BY_SERVER.values() for line in support.missing),
 )
 _ESTIMATED = "estimated"
 _NANOSECONDS = 1_000_000_000

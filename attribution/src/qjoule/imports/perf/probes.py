@@ -1,4 +1,9 @@
-"""What to run on the host: uprobes, `perf record` and `perf stat`, as lines of a shell script."""
+"""What to run on the host: uprobes, `perf record` and `perf stat`, as lines of a shell script.
+
+What each probe reads is its server's (`servers/<server>/perf.py`), in the words of System V AMD64
+ABI, figure 3.4, and Documentation/trace/uprobetracer.rst: `+8(%si)` is the word 8 bytes behind what
+the register points to. The string comes last.
+"""
 
 from __future__ import annotations
 
@@ -6,27 +11,17 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from qjoule.imports.perf.imported import Imported
 from qjoule.imports.perf.lines import TEXT_COMMAND
-from qjoule.imports.perf.servers import Imported, server_option
-from qjoule.servers.mysql.signatures import Role as MysqlRole
+from qjoule.imports.perf.servers import server_option
+from qjoule.imports.perf.supported import BY_SERVER
+from qjoule.servers import registry
 from qjoule.servers.plan import PlannedServer
-from qjoule.servers.postgres.signatures import Role as PostgresRole
 from qjoule.servers.resolution import Probe
 
 TRACEFS = "/sys/kernel/tracing"
 EVENTS_FILE = f"{TRACEFS}/uprobe_events"
 _MOUNT = f"[ -e {EVENTS_FILE} ] || mount -t tracefs tracefs {TRACEFS}"
-_TEXT = "text=+0({0}):string first=+0({0}):x64"
-#: What each probe reads: System V AMD64 ABI, figure 3.4; `+8(%si)` is the word 8 bytes behind what
-#: the register points to (Documentation/trace/uprobetracer.rst). The string comes last.
-_MYSQL_COMMAND_FIRST = (
-    "command=%di:u32 thd=%si:x64 bytes=%cx:u32 first=+0(%dx):x64 text=+0(%dx):string"
-)
-_MYSQL_THD_FIRST = (
-    "command=%dx:u32 thd=%di:x64 bytes=+8(%si):u32 first=+0(+0(%si)):x64 text=+0(+0(%si)):string"
-)
-_ACTIVITY = "state=%di:u32 address=%si:x64 first=+0(%si):x64 text=+0(%si):string"
-_NEWEST_STATES = 18  #: PostgreSQL's BackendState has other values from here on
 
 
 @dataclass(frozen=True)
@@ -61,28 +56,17 @@ def uprobes_of(planned: PlannedServer) -> tuple[Uprobe, ...]:
     if resolution is not None:
         found |= {probe.role: probe for probe in (*resolution.boundary, *resolution.names)}
     file = f"/proc/{server.tgids[0]}/exe"  # the file that runs, in whatever container
-    pg = "pg18" if (server.major or 0) >= _NEWEST_STATES else "pg"
-    facts = resolution.facts if resolution else planned.facts
-    start = facts.get("portal-start", 0)
-    run = "top=%dx:u8" + (f" start=+{start}(%di):u8" if start else "")
-    wanted = {
-        MysqlRole.BEGIN_COMMAND_FIRST: ("mysql_begin", False, _MYSQL_COMMAND_FIRST),
-        MysqlRole.BEGIN_THD_FIRST: ("mysql_begin", False, _MYSQL_THD_FIRST),
-        MysqlRole.END: ("mysql_end", True, "result=$retval:s32"),
-        MysqlRole.CLIENT: ("mysql_client", False, ""),
-        PostgresRole.ACTIVITY: (f"{pg}_activity", False, _ACTIVITY),
-        PostgresRole.PORTAL_RUN: (f"{pg}_run", False, run),
-        PostgresRole.FAILED: (f"{pg}_failed", False, ""),
-    }
+    support = BY_SERVER.get(registry.name_of(server.kind))
+    wanted = support.hooks(planned) if support is not None else {}
     return tuple(
         Uprobe(
-            f"qjoule_{server.tgids[0]}:{name}_{server.id}",
-            is_return,
+            f"qjoule_{server.tgids[0]}:{hook.event}_{server.id}",
+            hook.is_return,
             file,
             found[role].site.offset,
-            arguments,
+            hook.arguments,
         )
-        for role, (name, is_return, arguments) in wanted.items()
+        for role, hook in wanted.items()
         if role in found
     )
 

@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from qjoule.errors import QjouleError
 from qjoule.imports.perf import sidebands
 from qjoule.imports.perf.lines import Record
+from qjoule.imports.perf.supported import SUPPORTED
 
-PROBE = re.compile(rb"qjoule(?:_[0-9]{1,7})?:((?:mysql|pg18|pg)_[a-z]+)_([0-9]{1,2})\Z")
+_FAMILIES = "|".join(sorted(SUPPORTED, reverse=True)).encode()
+PROBE = re.compile(rb"qjoule(?:_[0-9]{1,7})?:((?:%s)_[a-z]+)_([0-9]{1,2})\Z" % _FAMILIES)
 PERF = b"perf"
 _FORKED = b"perf-exec"  #: what perf calls its child until that runs the workload
 TASKS_MAX = 1 << 20  #: whose parents are remembered

@@ -3,40 +3,16 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from qjoule.errors import UsageError
+from qjoule.imports.perf.imported import Imported
 from qjoule.imports.perf.scan import Scan
+from qjoule.imports.perf.supported import support_of
 from qjoule.servers.registry import flavours
-from qjoule.trace.meta import Server
 
 SERVERS_MAX = 16
 _SPEC = re.compile(r"([0-9]{1,2})=([a-z]+)(\+pool)?,([0-9]{1,7}),([^,]{0,40}),(.{1,200})\Z", re.S)
 _POOL = "+pool"
-
-
-@dataclass(frozen=True)
-class Imported:
-    """A server. `tgids`: its main process, or what is known of them; children are its too."""
-
-    id: int
-    flavour: str
-    tgids: frozenset[int]
-    label: str
-    version: str = ""
-    pool: bool = False  #: sessions change threads
-
-    @property
-    def meta(self) -> Server:
-        """As long as none of its probes was hit."""
-        return Server(
-            id=self.id,
-            name=self.label,
-            kind=self.flavour,
-            version=self.version,
-            rung="none",
-            reason="imported from perf: none of its probes was hit",
-        )
 
 
 #: `reason` of a server's rung, once one was.
@@ -78,21 +54,18 @@ def servers_of(named: tuple[Imported, ...], scan: Scan) -> tuple[Imported, ...]:
 
 def _mains(hit: dict[int, bytes], scan: Scan) -> dict[int, bytes]:
     """Main processes, and which event they or theirs hit. A uprobe is in every process of a file,
-    so these may be several servers. A backend of PostgreSQL belongs to its parent.
+    so these may be several servers. Where a server has a process for each client, that belongs to
+    its parent.
     """
     mains = {}
     for tgid, event in hit.items():
         parent = scan.parents.get(tgid, 0)
-        same = event.startswith(b"pg") and scan.names.get(tgid) == scan.names.get(parent)
+        same = support_of(event).by_process and scan.names.get(tgid) == scan.names.get(parent)
         mains[parent if same and parent else tgid] = event
     return mains
 
 
 def _guessed(number: int, main: int, event: bytes, scan: Scan) -> Imported:
     """By the name of its main process."""
-    comm = scan.names.get(main, b"")
-    if event.startswith(b"pg"):
-        flavour = "postgres"
-    else:
-        flavour = "mariadb" if comm.startswith(b"mariadb") else "mysql"
+    flavour = support_of(event).flavour(scan.names.get(main, b""))
     return Imported(number, flavour, frozenset([main]), f"{flavour}:pid-{main}")

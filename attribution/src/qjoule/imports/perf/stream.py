@@ -34,10 +34,10 @@ from qjoule.imports.perf.energy import (
     Reading,
 )
 from qjoule.imports.perf.header import Header
+from qjoule.imports.perf.imported import Imported
 from qjoule.imports.perf.lines import Record, Recording, damaged
 from qjoule.imports.perf.queries import Queries
 from qjoule.imports.perf.scan import PROBE, Scan
-from qjoule.imports.perf.servers import Imported
 from qjoule.imports.perf.statements import Shapes
 from qjoule.imports.perf.switches import switch_of
 from qjoule.imports.perf.tasks import Tasks

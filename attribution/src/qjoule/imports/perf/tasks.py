@@ -13,8 +13,8 @@ import numpy as np
 
 from qjoule.contract import TASK, OwnerKind, TaskEvent
 from qjoule.imports.perf import sidebands
+from qjoule.imports.perf.imported import Imported
 from qjoule.imports.perf.lines import Record
-from qjoule.imports.perf.servers import Imported
 from qjoule.trace.columns import Array
 
 _KTHREADD = 2

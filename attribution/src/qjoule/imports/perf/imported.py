@@ -1,0 +1,31 @@
+"""A server that a recording of perf's is about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from qjoule.trace.meta import Server
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A server. `tgids`: its main process, or what is known of them; children are its too."""
+
+    id: int
+    flavour: str
+    tgids: frozenset[int]
+    label: str
+    version: str = ""
+    pool: bool = False  #: sessions change threads
+
+    @property
+    def meta(self) -> Server:
+        """As long as none of its probes was hit."""
+        return Server(
+            id=self.id,
+            name=self.label,
+            kind=self.flavour,
+            version=self.version,
+            rung="none",
+            reason="imported from perf: none of its probes was hit",
+        )
