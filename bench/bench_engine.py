@@ -31,7 +31,7 @@ from qjoule.engine import tables  # noqa: E402
 from qjoule.engine.accounts import Accounts, divided  # noqa: E402
 from qjoule.engine.attribute import attribute  # noqa: E402
 from qjoule.model.arrays import COUNTERS, Machine, Segments  # noqa: E402
-from qjoule.model.counters import Series, WindowEnergy  # noqa: E402
+from qjoule.model.energy import Series, WindowEnergy  # noqa: E402
 from qjoule.model.windows import SegmentWindows  # noqa: E402
 from qjoule.trace.meta import Cpu, DomainInfo, EnergyInfo, Meta, Server  # noqa: E402
 from qjoule.trace.reader import Trace  # noqa: E402

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from qjoule.contract import AGGREGATE, OwnerKind
 from qjoule.model.arrays import Anomalies, LostTime, Machine, Segments, WindowBatch
 from qjoule.model.coefficients import Coefficients, IdlePolicy, PowerInterval
-from qjoule.model.counters import Cause, Series, WindowEnergy
+from qjoule.model.energy import Cause, Series, WindowEnergy
 from qjoule.model.ledger import Ledger
 from qjoule.model.split import Split
 from qjoule.model.windows import SegmentWindows

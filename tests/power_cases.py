@@ -9,7 +9,7 @@ import numpy as np
 from qjoule.model.account import Account
 from qjoule.model.arrays import F64, Entries, WindowBatch, real_sums
 from qjoule.model.coefficients import Coefficients, PowerInterval
-from qjoule.model.counters import I64, Cause, Series, WindowEnergy
+from qjoule.model.energy import I64, Cause, Series, WindowEnergy
 from qjoule.model.ledger import Ledger
 
 WINDOW_NS = 20_000_000

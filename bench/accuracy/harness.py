@@ -25,8 +25,8 @@ from qjoule.engine.recorded import energy_windows
 from qjoule.model.arrays import Segments
 from qjoule.model.classes import classes
 from qjoule.model.coefficients import Coefficients
-from qjoule.model.counters import Bool
-from qjoule.model.fit.calibration import Phase, fit_calibration
+from qjoule.model.energy import Bool
+from qjoule.model.fit.known_loads import Phase, fit_calibration
 from qjoule.model.labels import GroupLabel
 from qjoule.model.ledger import Ledger
 from qjoule.model.windows import SegmentWindows

@@ -15,7 +15,7 @@ from bench.accuracy.physics import COUNTS
 from bench.accuracy.recording import F64, I64
 
 from qjoule.model.arrays import COUNTERS, Segments
-from qjoule.model.counters import Bool
+from qjoule.model.energy import Bool
 
 ROTATION_NS = 1_000_000
 

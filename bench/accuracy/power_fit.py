@@ -20,7 +20,7 @@ import pandas as pd
 from bench.accuracy.recording import F64, I64
 
 from qjoule.model.coefficients import Coefficients
-from qjoule.model.counters import Bool
+from qjoule.model.energy import Bool
 from qjoule.model.features import FEATURES
 from qjoule.model.fit.beliefs import belief_of
 from qjoule.model.fit.block import Evidence, fit_block, predict

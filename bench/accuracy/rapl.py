@@ -13,7 +13,7 @@ import numpy as np
 from bench.accuracy.physics import Power
 from bench.accuracy.recording import F64, I64
 
-from qjoule.model.counters import Readings, Series
+from qjoule.model.energy import Readings, Series
 
 UPDATE_NS = 976_000
 REGISTER = 2**32

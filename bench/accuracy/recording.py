@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qjoule.model.arrays import LostTime, Machine, Segments
-from qjoule.model.counters import Readings, Series
+from qjoule.model.energy import Readings, Series
 
 I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from power_cases import known, with_energy
 from qjoule.model.account import Account, cut, windows
 from qjoule.model.coefficients import Coefficients, IdlePolicy, PowerInterval
-from qjoule.model.counters import Cause
+from qjoule.model.energy import Cause
 
 POLICIES: tuple[IdlePolicy, ...] = ("separate", "even", "proportional")
 

@@ -14,8 +14,8 @@ import pytest
 import fake_tracer
 from qjoule.engine.attribute import attribute
 from qjoule.live.source import StreamSource
-from qjoule.model.calibrated import UNCALIBRATED, Calibrated
 from qjoule.model.coefficients import Coefficients, PowerInterval
+from qjoule.model.coefficients_used import UNCALIBRATED, Calibrated
 from qjoule.model.result import Attribution, Row
 from qjoule.snapshots import Controls
 from qjoule.stream.blocks import Stream

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import nnls
 
-from qjoule.model import bounded
+from qjoule.model import nonnegative
 from qjoule.model.arrays import F64, Requests
-from qjoule.model.counters import Series
+from qjoule.model.energy import Series
 from qjoule.model.labels import GroupLabel, background
 from qjoule.model.ledger import Ledger
 from qjoule.model.span_sums import Roles, SpanSums
@@ -139,8 +139,8 @@ def test_ends_are_those_of_all_that_fits(seed: int, size: int, alike: float) -> 
     factors = rng.normal(0, 1, (size, size)) * (1 - alike) + alike * rng.normal(0, 1, (size, 1))
     covariance = factors @ factors.T + 0.01 * np.eye(size)
     centre = rng.normal(0, 2, size)
-    low, high = bounded.interval(centre, covariance, REACH)
-    found, misfit = bounded.least(centre, covariance)
+    low, high = nonnegative.interval(centre, covariance, REACH)
+    found, misfit = nonnegative.least(centre, covariance)
     assert (low <= found).all()
     assert (found < high).all()
     rows = np.linalg.inv(np.linalg.cholesky(covariance))
@@ -164,7 +164,7 @@ def test_many_costs_at_once_stay_finite() -> None:
     rng = np.random.default_rng(1)
     centre = rng.normal(-1, 1, 64)
     covariance = 0.9 + 0.1 * np.eye(64)
-    low, high = bounded.interval(centre, covariance, REACH)
+    low, high = nonnegative.interval(centre, covariance, REACH)
     assert np.isfinite(high).all()
     assert (low >= 0).all()
     assert (high > 0).all()

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qjoule.model.arrays import F64, Requests
-from qjoule.model.counters import I64, Series
+from qjoule.model.energy import I64, Series
 from qjoule.model.labels import SHAPE_OF, GroupLabel, background
 from qjoule.model.ledger import Ledger
 from qjoule.model.span_sums import CPU_TIME, SHAPES_HELD, SPANS_MAX, Roles, SpanSums

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qjoule.model.arrays import COUNTERS, Anomalies, Entries, Machine, Segments, WindowBatch
-from qjoule.model.counters import WindowEnergy
+from qjoule.model.energy import WindowEnergy
 from qjoule.model.windows import SegmentWindows
 from sweep_reference import Found, reference
 

@@ -22,7 +22,7 @@ from qjoule.machine.calibration import Calibration, DomainName, Found
 from qjoule.machine.identity import Identity, of_trace
 from qjoule.machine.load import IDLE, Step
 from qjoule.model.coefficients import Coefficients, PowerInterval
-from qjoule.model.fit.calibration import Phase
+from qjoule.model.fit.known_loads import Phase
 from qjoule.reporters.calibration import render
 from qjoule.session.calibrating import Done
 from qjoule.trace.meta import EnergyInfo

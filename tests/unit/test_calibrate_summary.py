@@ -24,7 +24,7 @@ from qjoule.machine.calibration import Calibration, parse
 from qjoule.machine.cpu import Cpu as MachineCpu
 from qjoule.machine.cpu import CpuInfo
 from qjoule.machine.load import IDLE, Step, plan_steps
-from qjoule.model.fit.calibration import Phase
+from qjoule.model.fit.known_loads import Phase
 from qjoule.session.calibrating import Done
 from qjoule.trace.meta import Cpu, DomainInfo, EnergyInfo, Meta
 from qjoule.trace.reader import Trace

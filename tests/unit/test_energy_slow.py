@@ -13,7 +13,7 @@ import model_cases
 from qjoule.model.account import Account, cut, windows
 from qjoule.model.coarse import coarse, ends, first_parts
 from qjoule.model.coefficients import IDLE_POLICIES, Coefficients
-from qjoule.model.counters import Cause, Readings, Series, WindowEnergy, window_energy
+from qjoule.model.energy import Cause, Readings, Series, WindowEnergy, window_energy
 from qjoule.model.ledger import Ledger
 from qjoule.model.slow import Standing, add_slow
 from qjoule.model.windows import SegmentWindows

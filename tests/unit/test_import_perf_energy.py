@@ -14,7 +14,7 @@ from qjoule.engine.tables import readings as energy_readings
 from qjoule.errors import QjouleError, UsageError
 from qjoule.imports.perf.build import Request, import_perf
 from qjoule.imports.perf.energy import EstimatedCounters, counted_by, parse_curve
-from qjoule.model.counters import Cause, window_energy
+from qjoule.model.energy import Cause, window_energy
 from qjoule.trace.reader import Trace
 
 MS = 1_000_000

@@ -14,7 +14,7 @@ from power_cases import CYCLE_NJ, IDLE_W, INSTRUCTION_NJ, MISS_NJ, SHARED_W, Kno
 from qjoule.model import assemble, latency
 from qjoule.model.account import Account
 from qjoule.model.coefficients import Coefficients, PowerInterval
-from qjoule.model.counters import Cause
+from qjoule.model.energy import Cause
 from qjoule.model.labels import GroupLabel
 from qjoule.model.ledger import Ledger
 from qjoule.model.result import Attribution, TraceInfo

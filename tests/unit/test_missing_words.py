@@ -7,7 +7,7 @@ import dataclasses
 from fake_attribution import typical
 from qjoule.contract import Loss
 from qjoule.model.arrays import Anomalies
-from qjoule.model.counters import Cause
+from qjoule.model.energy import Cause
 from qjoule.reporters import missing
 from qjoule.reporters.table import render
 from qjoule.trace.schema import CAUSES

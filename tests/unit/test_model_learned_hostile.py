@@ -12,7 +12,7 @@ from power_cases import FACTORS, SHARED_W, Known, calibrated, known, learned, wi
 from qjoule.model import features
 from qjoule.model.account import Account, windows
 from qjoule.model.coefficients import Coefficients, PowerInterval
-from qjoule.model.counters import Cause, Series
+from qjoule.model.energy import Cause, Series
 from qjoule.model.fit.learner import Learner
 from qjoule.model.ledger import Ledger
 

@@ -13,7 +13,7 @@ from model_cases import Case
 from qjoule.errors import UsageError
 from qjoule.model.arrays import Segments
 from qjoule.model.coefficients import Coefficients, PowerInterval
-from qjoule.model.counters import Cause
+from qjoule.model.energy import Cause
 
 MS = 1_000_000
 

@@ -8,7 +8,7 @@ import numpy as np
 from bench.accuracy.recording import F64, Case, Phase, Recording
 
 from qjoule.model.arrays import COUNTERS, Entries
-from qjoule.model.counters import Bool, WindowEnergy, window_energy
+from qjoule.model.energy import Bool, WindowEnergy, window_energy
 from qjoule.model.windows import SegmentWindows
 
 DOMAIN = "package"

@@ -187,7 +187,7 @@ def summarise(
 ) -> Calibration:
     """Fits the recorded phases. Raises `QjouleError` if nothing could be measured."""
     from qjoule.engine.phases import all_windows, phase_power_w  # noqa: PLC0415 (slow to import)
-    from qjoule.model.fit.calibration import fit_calibration  # noqa: PLC0415
+    from qjoule.model.fit.known_loads import fit_calibration  # noqa: PLC0415
 
     phases = [one.phase for one in done]
     batches, series = all_windows(trace)

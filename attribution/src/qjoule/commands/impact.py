@@ -15,7 +15,7 @@ import numpy as np
 from qjoule.engine import recorded
 from qjoule.errors import QjouleError, UsageError
 from qjoule.model.arrays import F64
-from qjoule.model.counters import I64
+from qjoule.model.energy import I64
 from qjoule.model.impact import Embodied, Factor, Factors, embodied_grams, mean_factor
 from qjoule.model.impact_series import CARBON, PRICE, parse_series, parse_value
 from qjoule.model.result import Attribution

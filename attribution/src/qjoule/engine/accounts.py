@@ -9,7 +9,7 @@ from qjoule.engine.requests import RecordedRequests
 from qjoule.model.account import Account, Closed
 from qjoule.model.arrays import Segments, WindowBatch
 from qjoule.model.coefficients import Coefficients, IdlePolicy, PowerInterval
-from qjoule.model.counters import SLOW_NS, UPDATE_PERIOD_NS, Series
+from qjoule.model.energy import SLOW_NS, UPDATE_PERIOD_NS, Series
 from qjoule.model.fit.rows import ClassOf, itself
 from qjoule.model.ledger import Ledger
 from qjoule.model.span_sums import Roles

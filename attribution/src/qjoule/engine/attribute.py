@@ -17,9 +17,9 @@ from qjoule.engine.transactions import KEY as TRANSACTION
 from qjoule.errors import UsageError
 from qjoule.model import assemble
 from qjoule.model.arrays import Segments
-from qjoule.model.calibrated import UNCALIBRATED, Calibrated
 from qjoule.model.classes import classes
 from qjoule.model.coefficients import IDLE_POLICIES, Coefficients, IdlePolicy
+from qjoule.model.coefficients_used import UNCALIBRATED, Calibrated
 from qjoule.model.result import Attribution
 from qjoule.model.span_sums import Roles
 from qjoule.servers.decoding import SERVING_THREADS

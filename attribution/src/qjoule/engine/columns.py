@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from qjoule.model.counters import I64, Bool
+from qjoule.model.energy import I64, Bool
 from qjoule.trace.arrow import pc
 
 Value = str | int | None  #: an int: the shape's hash stands for a fingerprint that never came

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from qjoule.engine.query_labels import check_key
 from qjoule.errors import UsageError
-from qjoule.model.counters import I64, Bool
+from qjoule.model.energy import I64, Bool
 from qjoule.model.labels import BY_THREAD, KERNEL, TRACER, LabelIndex, background, process
 
 _UNKNOWN_PROCESS = "(unknown)"

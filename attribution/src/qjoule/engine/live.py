@@ -21,7 +21,7 @@ from qjoule.model.arrays import (
     WindowBatch,
     real_sums,
 )
-from qjoule.model.counters import I64, WindowEnergy
+from qjoule.model.energy import I64, WindowEnergy
 from qjoule.model.renumbering import Renumbering
 from qjoule.model.split import apportion
 

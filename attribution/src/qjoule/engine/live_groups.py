@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from qjoule.contract import SHAPE_OTHER, SHAPE_UNKNOWN, OwnerKind
 from qjoule.engine.selection import EVERYTHING, Selection
-from qjoule.model.counters import I64, Bool
+from qjoule.model.energy import I64, Bool
 from qjoule.model.fold import OTHER_VALUES
 from qjoule.model.labels import (
     BY_CALLS,

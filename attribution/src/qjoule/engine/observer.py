@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from qjoule.engine.query_groups import QueryGroups
 from qjoule.model.arrays import Machine, Segments, WindowBatch
-from qjoule.model.counters import WindowEnergy
+from qjoule.model.energy import WindowEnergy
 from qjoule.model.labels import GroupLabel
 from qjoule.model.ledger import Ledger
 from qjoule.model.split import Split

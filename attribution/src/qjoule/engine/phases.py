@@ -9,8 +9,8 @@ import numpy as np
 from qjoule.engine import recorded
 from qjoule.engine.grouped import Grouped
 from qjoule.model.arrays import WindowBatch
-from qjoule.model.counters import Cause, Series
-from qjoule.model.fit.calibration import Phase
+from qjoule.model.energy import Cause, Series
+from qjoule.model.fit.known_loads import Phase
 from qjoule.trace.reader import Trace
 
 

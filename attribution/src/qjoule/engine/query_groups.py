@@ -21,7 +21,7 @@ from qjoule.engine.columns import coded
 from qjoule.engine.query_labels import CALLS, I32, QueryLabels, Wanted
 from qjoule.engine.transactions import KEY, Transactions
 from qjoule.model import id_runs
-from qjoule.model.counters import I64, Bool
+from qjoule.model.energy import I64, Bool
 from qjoule.model.id_runs import U64, IdRuns
 from qjoule.model.labels import LabelIndex
 from qjoule.model.latency import CallStats, Latencies

@@ -18,7 +18,7 @@ from qjoule.contract import QueryFlag
 from qjoule.engine import transactions
 from qjoule.engine.columns import Coded, Value, coded, distinct, fingerprints, joined
 from qjoule.errors import UsageError
-from qjoule.model.counters import I64, Bool
+from qjoule.model.energy import I64, Bool
 from qjoule.model.labels import (
     BY_CALLS,
     COUNTED,

@@ -13,7 +13,7 @@ from qjoule.engine.accounts import lag_ns
 from qjoule.engine.groups import OwnerGroups
 from qjoule.engine.query_groups import QueryGroups
 from qjoule.model.arrays import Machine, Segments
-from qjoule.model.counters import (
+from qjoule.model.energy import (
     I64,
     Cause,
     Readings,

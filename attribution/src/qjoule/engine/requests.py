@@ -9,7 +9,7 @@ import numpy as np
 
 from qjoule.engine.query_groups import CallsByEnd, QueryGroups
 from qjoule.model.arrays import Requests, WindowBatch
-from qjoule.model.counters import I64
+from qjoule.model.energy import I64
 from qjoule.model.labels import GroupLabel
 
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from qjoule.model.arrays import COUNTERS, LostTime, Machine
-from qjoule.model.counters import I64, Bool, Readings, Series
+from qjoule.model.energy import I64, Bool, Readings, Series
 from qjoule.trace.arrow import pc
 from qjoule.trace.meta import DomainInfo
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from qjoule.model.counters import I64, Bool
+from qjoule.model.energy import I64, Bool
 from qjoule.model.labels import NONE_LABEL, GroupLabel
 from qjoule.model.latency import CallStats
 from qjoule.model.result import Attribution, Row

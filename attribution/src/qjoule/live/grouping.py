@@ -11,7 +11,7 @@ from qjoule.live.books import Books
 from qjoule.live.recent import Recent
 from qjoule.model.account import Account
 from qjoule.model.arrays import WindowBatch
-from qjoule.model.counters import I64
+from qjoule.model.energy import I64
 from qjoule.model.labels import GroupLabel
 from qjoule.model.ledger import Ledger
 from qjoule.model.span_sums import Roles

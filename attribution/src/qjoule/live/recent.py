@@ -8,7 +8,7 @@ import numpy as np
 
 from qjoule.engine.live_groups import Records
 from qjoule.model.arrays import F64
-from qjoule.model.counters import I64, Bool
+from qjoule.model.energy import I64, Bool
 from qjoule.model.labels import GroupLabel
 from qjoule.model.renumbering import Renumbering
 

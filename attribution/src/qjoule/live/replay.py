@@ -23,9 +23,9 @@ from qjoule.live.tag_keys import groups_of_tags
 from qjoule.model import assemble
 from qjoule.model.account import Account, cut, windows
 from qjoule.model.arrays import WindowBatch
-from qjoule.model.calibrated import UNCALIBRATED, Calibrated
 from qjoule.model.classes import classes
 from qjoule.model.coefficients import IdlePolicy
+from qjoule.model.coefficients_used import UNCALIBRATED, Calibrated
 from qjoule.model.latency import Latencies
 from qjoule.model.ledger import Ledger
 from qjoule.model.result import Attribution

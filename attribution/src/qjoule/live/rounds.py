@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from qjoule.contract import AGGREGATE, ENERGY
 from qjoule.model.arrays import Machine
-from qjoule.model.counters import I64, Readings, Series, WindowEnergy, window_energy
+from qjoule.model.energy import I64, Readings, Series, WindowEnergy, window_energy
 from qjoule.model.slow import Standing, add_slow
 
 Records = npt.NDArray[np.void]

@@ -21,9 +21,9 @@ from qjoule.live.tagged_sums import SumTags, TaggedSums, untagged
 from qjoule.model import assemble
 from qjoule.model.account import Account
 from qjoule.model.arrays import Anomalies
-from qjoule.model.calibrated import UNCALIBRATED, Calibrated
 from qjoule.model.coefficients import IdlePolicy
-from qjoule.model.counters import Series
+from qjoule.model.coefficients_used import UNCALIBRATED, Calibrated
+from qjoule.model.energy import Series
 from qjoule.model.labels import BY_THREAD
 from qjoule.model.result import Attribution, TraceInfo
 from qjoule.model.span_sums import Roles

@@ -16,7 +16,7 @@ import numpy as np
 from qjoule.contract import SAID_UNKNOWN, SHAPE_OTHER
 from qjoule.engine.live_groups import Tagged
 from qjoule.live.rounds import Records
-from qjoule.model.counters import I64, Bool
+from qjoule.model.energy import I64, Bool
 from qjoule.stream.blocks import Frame
 from qjoule.stream.client_tags import ClientTags
 from qjoule.stream.reported_calls import CallReports

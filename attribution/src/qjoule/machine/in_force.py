@@ -11,7 +11,7 @@ from qjoule.errors import QjouleError, UsageError
 from qjoule.machine.calibration import TRACE_FILE, Calibration, Match, load, machine_file, match
 from qjoule.machine.check import Check
 from qjoule.machine.identity import Identity, of_trace, this_machine
-from qjoule.model.calibrated import UNCALIBRATED, Calibrated
+from qjoule.model.coefficients_used import UNCALIBRATED, Calibrated
 from qjoule.trace.meta import Meta
 from qjoule.trace.reader import Trace
 

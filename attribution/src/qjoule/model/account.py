@@ -15,7 +15,7 @@ import numpy as np
 from qjoule.model.arrays import Entries, Requests, WindowBatch
 from qjoule.model.coarse import ends
 from qjoule.model.coefficients import Coefficients, IdlePolicy
-from qjoule.model.counters import I64, UPDATE_PERIOD_NS, Series
+from qjoule.model.energy import I64, UPDATE_PERIOD_NS, Series
 from qjoule.model.fit.learner import Learner
 from qjoule.model.fit.rows import ClassOf, itself
 from qjoule.model.ledger import Ledger

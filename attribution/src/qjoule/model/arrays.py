@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from qjoule.model.counters import I64, Bool, WindowEnergy
+from qjoule.model.energy import I64, Bool, WindowEnergy
 
 F64 = npt.NDArray[np.float64]
 COUNTERS = 3

@@ -8,8 +8,8 @@ import numpy as np
 
 from qjoule.model.arrays import F64, WindowBatch, real_sums
 from qjoule.model.coefficients import IdlePolicy
-from qjoule.model.counters import I64, Series
 from qjoule.model.domain_sums import DomainSums
+from qjoule.model.energy import I64, Series
 from qjoule.model.fit.rows import ClassOf
 from qjoule.model.interval import Z95, edge_sigma_nj
 from qjoule.model.power_model import PowerModel

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from qjoule.model.counters import I64
+from qjoule.model.energy import I64
 from qjoule.model.fit.rows import ClassOf
 from qjoule.model.labels import GroupLabel
 

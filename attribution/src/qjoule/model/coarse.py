@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 import numpy as np
 
 from qjoule.model.arrays import Entries, WindowBatch, real_sums
-from qjoule.model.counters import I64, Bool, Cause, WindowEnergy
+from qjoule.model.energy import I64, Bool, Cause, WindowEnergy
 
 
 def ends(energy: WindowEnergy, series: Sequence[int] | slice = slice(None)) -> Bool:

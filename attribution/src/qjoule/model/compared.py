@@ -18,7 +18,7 @@ import numpy as np
 
 from qjoule.model.arrays import F64
 from qjoule.model.coefficients import TOTAL_ERROR
-from qjoule.model.counters import Bool
+from qjoule.model.energy import Bool
 from qjoule.model.gpsup import Comparison, Form, Interval, compare
 from qjoule.model.repeated import (
     Figures,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from qjoule.model.counters import I64
+from qjoule.model.energy import I64
 from qjoule.model.interval import GroupErrors
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from qjoule.model.arrays import COUNTERS, F64, Entries, real_sums
 from qjoule.model.coefficients import THETA, Weights
-from qjoule.model.counters import Bool
+from qjoule.model.energy import Bool
 
 #: Columns of `entry_features`; `_shared`: beside a busy SMT sibling. Cycles times f**2 in GHz**2.
 FEATURES = (

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from qjoule.model.coefficients import THETA, TOTAL_ERROR
-from qjoule.model.counters import I64
+from qjoule.model.energy import I64
 from qjoule.model.fit.power import covariance
 from qjoule.model.interval import Z95
 from qjoule.model.labels import GroupLabel

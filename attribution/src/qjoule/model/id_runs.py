@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from qjoule.model.counters import I64
+from qjoule.model.energy import I64
 
 U64 = npt.NDArray[np.uint64]
 

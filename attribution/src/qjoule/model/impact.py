@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from qjoule.model.arrays import F64
-from qjoule.model.counters import I64
+from qjoule.model.energy import I64
 from qjoule.model.gpsup import Interval
 
 NJ_PER_KWH = 3.6e15

@@ -16,7 +16,7 @@ from typing import Generic, TypeAlias, TypeVar, cast
 import numpy as np
 
 from qjoule.model.arrays import F64
-from qjoule.model.counters import I64
+from qjoule.model.energy import I64
 from qjoule.model.renumbering import Renumbering
 
 Z95 = 1.959963984540054

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from qjoule.contract import LATENCY_BUCKETS
 from qjoule.model.arrays import F64
-from qjoule.model.counters import I64, Bool
+from qjoule.model.energy import I64, Bool
 
 QUANTILES = (0.50, 0.95, 0.99)
 #: Significant bits of a latency that is kept rounded, and distinct latencies kept as they are.

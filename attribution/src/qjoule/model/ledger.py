@@ -12,8 +12,8 @@ import numpy as np
 from qjoule.model.arrays import COUNTERS, F64, WindowBatch
 from qjoule.model.block_split import BlockSplit, DomainTerms
 from qjoule.model.coefficients import Coefficients, IdlePolicy
-from qjoule.model.counters import I64, UPDATE_PERIOD_NS, WALL, Cause, Series, WindowEnergy
 from qjoule.model.domain_sums import DomainSums
+from qjoule.model.energy import I64, UPDATE_PERIOD_NS, WALL, Cause, Series, WindowEnergy
 from qjoule.model.features import by_counters
 from qjoule.model.fit.rows import ClassOf, itself
 from qjoule.model.interval import EnergyErrors, GroupErrors

@@ -9,7 +9,7 @@ import numpy as np
 
 from qjoule.model.arrays import F64
 from qjoule.model.coefficients import THETA, Coefficients, PowerInterval, Weights
-from qjoule.model.counters import I64
+from qjoule.model.energy import I64
 from qjoule.model.features import basis
 from qjoule.model.renumbering import Renumbering
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qjoule.model.arrays import Entries, Requests, WindowBatch
-from qjoule.model.counters import I64, Bool
+from qjoule.model.energy import I64, Bool
 
 _Number = TypeVar("_Number", np.int64, np.float64)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from qjoule.model.arrays import F64, real_sums
-from qjoule.model.counters import I64
+from qjoule.model.energy import I64
 from qjoule.model.features import basis_slopes
 from qjoule.model.power_model import PowerModel
 from qjoule.model.split import Split

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from qjoule.model.counters import (
+from qjoule.model.energy import (
     I64,
     MIN_AWAKE_W,
     STOPPED_NS,

@@ -13,7 +13,7 @@ from copy import copy
 import numpy as np
 
 from qjoule.model.arrays import F64, Requests
-from qjoule.model.counters import I64, Bool
+from qjoule.model.energy import I64, Bool
 from qjoule.model.labels import BY_CALLS, BY_THREAD, SESSION_OVERHEAD, SHAPE_OF, GroupLabel
 from qjoule.model.renumbering import Renumbering
 

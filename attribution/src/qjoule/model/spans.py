@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from qjoule.model.arrays import F64
-from qjoule.model.counters import I64
+from qjoule.model.energy import I64
 from qjoule.model.interval import Z95
 from qjoule.model.labels import BY_CALLS
 from qjoule.model.ledger import Ledger

@@ -13,7 +13,7 @@ import numpy as np
 
 from qjoule.model.arrays import F64, Entries, real_sums
 from qjoule.model.coefficients import IdlePolicy
-from qjoule.model.counters import I64, Bool
+from qjoule.model.energy import I64, Bool
 from qjoule.model.zones import Load
 
 

@@ -23,9 +23,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from qjoule.model import bounded
+from qjoule.model import nonnegative
 from qjoule.model.arrays import F64
-from qjoule.model.counters import I64, Bool
+from qjoule.model.energy import I64, Bool
 
 PRIOR_SPREAD = 3.0  #: standard error of a shape's cost before the data, in mean costs
 SPANS_MIN = 20  #: and three for each unknown
@@ -154,11 +154,11 @@ def _told(rows: _Rows, x: F64, scale: float, noise: float, spans: int) -> Costs:
     free = max(spans - len(x), 1)
     noise *= 1.0 + free * CONFOUNDED**2 / (1.0 - CONFOUNDED)
     precision, covariance = _posterior(rows, noise, prior)
-    least, misfit = bounded.least(x, covariance)
+    least, misfit = nonnegative.least(x, covariance)
     if misfit > 0:
         at_nothing = max(int((least <= 0).sum()), 1)
         precision, covariance = _posterior(rows, noise * max(1.0, misfit / at_nothing), prior)
-    low, high = bounded.interval(x, covariance, float(stdtrit(free, 0.975)))
+    low, high = nonnegative.interval(x, covariance, float(stdtrit(free, 0.975)))
     sigma = np.sqrt(np.diag(covariance))
     together = _together(precision, sigma)
     told = (sigma < UNTOLD * PRIOR_SPREAD) | together | (x > CLEAR * sigma)

@@ -22,7 +22,7 @@ from qjoule.model.arrays import (
     Segments,
     WindowBatch,
 )
-from qjoule.model.counters import I64, WindowEnergy
+from qjoule.model.energy import I64, WindowEnergy
 
 #: Counts per nanosecond of CPU time that no core reaches; more is a counter that lies.
 MAX_COUNTS_PER_NS = 100

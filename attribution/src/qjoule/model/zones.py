@@ -10,7 +10,7 @@ import numpy as np
 
 from qjoule.model.arrays import COUNTERS, F64, Entries, WindowBatch, real_sums
 from qjoule.model.coarse import coarse
-from qjoule.model.counters import I64, WALL, Series
+from qjoule.model.energy import I64, WALL, Series
 from qjoule.model.features import crowd, entry_features
 
 

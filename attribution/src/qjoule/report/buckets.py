@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from qjoule.model.counters import I64, Bool
+from qjoule.model.energy import I64, Bool
 from qjoule.model.result import PARTS
 from qjoule.model.split import apportion
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from qjoule.model.calibrated import Calibrated
 from qjoule.model.coefficients import IdlePolicy
+from qjoule.model.coefficients_used import Calibrated
 from qjoule.model.result import PARTS
 from qjoule.report.compared import compared
 from qjoule.report.gather import Gathered, gather

@@ -15,10 +15,10 @@ import pyarrow as pa
 from qjoule.engine.attribute import attribute
 from qjoule.engine.query_groups import QueryGroups
 from qjoule.model.arrays import F64, Machine, Segments, WindowBatch
-from qjoule.model.calibrated import UNCALIBRATED, Calibrated
 from qjoule.model.coarse import first_parts
 from qjoule.model.coefficients import IdlePolicy
-from qjoule.model.counters import I64, WindowEnergy
+from qjoule.model.coefficients_used import UNCALIBRATED, Calibrated
+from qjoule.model.energy import I64, WindowEnergy
 from qjoule.model.labels import SHAPE_OF, GroupLabel
 from qjoule.model.ledger import Ledger
 from qjoule.model.result import PARTS, Attribution, Row

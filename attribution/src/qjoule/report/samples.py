@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from qjoule.model.arrays import F64, Machine, Segments, WindowBatch, real_sums
 from qjoule.model.coarse import first_parts
-from qjoule.model.counters import I64
+from qjoule.model.energy import I64
 from qjoule.model.latency import CallStats
 from qjoule.model.ledger import Ledger
 from qjoule.model.split import Split

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from qjoule.errors import QjouleError
 from qjoule.machine.load import BusyWatch, Step, running
-from qjoule.model.fit.calibration import Phase
+from qjoule.model.fit.known_loads import Phase
 from qjoule.servers.shapes import fingerprint
 from qjoule.session.tracing import Tracing
 from qjoule.stream.recording import record

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from qjoule.model.arrays import F64, real_sums
-from qjoule.model.counters import I64, Bool
+from qjoule.model.energy import I64, Bool
 
 CPU_TIME = "cpu_ns"  #: a denominator that every segment has
 LINE_BYTES = 64  #: of a cache line on x86-64 and most arm64 servers

@@ -13,7 +13,7 @@ from qjoule.engine import tables
 from qjoule.engine.grouped import Grouped
 from qjoule.engine.query_groups import QueryGroups
 from qjoule.errors import QjouleError
-from qjoule.model.counters import I64
+from qjoule.model.energy import I64
 from qjoule.model.labels import GroupLabel
 from qjoule.studies.characterise import Event, MetricSums, Row, TraceAbout, metrics_of, most_used
 from qjoule.trace.arrow import pc

@@ -16,7 +16,7 @@ import numpy as np
 
 from qjoule.model.arrays import F64
 from qjoule.model.coefficients import THETA
-from qjoule.model.counters import Bool
+from qjoule.model.energy import Bool
 from qjoule.model.features import basis, basis_slopes
 from qjoule.model.fit import noise
 from qjoule.model.fit.discrepancy import discrepancy

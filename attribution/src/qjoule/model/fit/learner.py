@@ -10,7 +10,7 @@ import numpy as np
 from qjoule.model.arrays import F64, WindowBatch
 from qjoule.model.coarse import coarse
 from qjoule.model.coefficients import THETA, Coefficients
-from qjoule.model.counters import I64, Series
+from qjoule.model.energy import I64, Series
 from qjoule.model.fit.beliefs import belief_of
 from qjoule.model.fit.block import Belief, BlockFit, Evidence, fit_block
 from qjoule.model.fit.observed import Rows

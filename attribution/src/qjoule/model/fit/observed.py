@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from qjoule.model.arrays import F64
-from qjoule.model.counters import I64, Bool
+from qjoule.model.energy import I64, Bool
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from qjoule.model.arrays import F64
-from qjoule.model.counters import Bool
+from qjoule.model.energy import Bool
 
 #: Ridge on the scaled normal equations: what makes them solvable where features are collinear.
 _RIDGE = 1e-10

@@ -9,7 +9,7 @@ import numpy as np
 
 from qjoule.model.arrays import F64, WindowBatch
 from qjoule.model.coefficients import Weights
-from qjoule.model.counters import I64, Bool, Series
+from qjoule.model.energy import I64, Bool, Series
 from qjoule.model.features import FEATURES, by_counters, plausible
 from qjoule.model.fit.observed import Rows
 from qjoule.model.zones import Part, Zone

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qjoule.model.counters import Cause, Readings, Series, WindowEnergy, window_energy
+from qjoule.model.energy import Cause, Readings, Series, WindowEnergy, window_energy
 
 MS = 1_000_000
 PACKAGE = Series(0, "package", 2.0**-14, 2**32)

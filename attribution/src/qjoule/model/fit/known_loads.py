@@ -16,7 +16,7 @@ from qjoule.model.coefficients import (
     PowerInterval,
     Weights,
 )
-from qjoule.model.counters import I64, Series
+from qjoule.model.energy import I64, Series
 from qjoule.model.fit.beliefs import belief_of
 from qjoule.model.fit.block import BlockFit, Evidence, fit_block, predict
 from qjoule.model.fit.observed import Rows
