@@ -11,9 +11,10 @@ import numpy as np
 from hypothesis import strategies as st
 
 from qjoule.contract import AGGREGATE, OwnerKind
+from qjoule.engine.accounts import Accounts, divided
 from qjoule.model.arrays import Anomalies, LostTime, Machine, Segments, WindowBatch
 from qjoule.model.coefficients import Coefficients, IdlePolicy, PowerInterval
-from qjoule.model.energy import Cause, Series, WindowEnergy
+from qjoule.model.energy import UPDATE_PERIOD_NS, Cause, Series, WindowEnergy
 from qjoule.model.ledger import Ledger
 from qjoule.model.split import Split
 from qjoule.model.windows import SegmentWindows
@@ -84,13 +85,33 @@ def chunks(whole: Segments, cuts: Sequence[int]) -> list[Segments]:
     ]
 
 
-def run(case: Case, cuts: Sequence[int] = ()) -> Run:
+def accounts(
+    series: tuple[Series, ...],
+    packages: tuple[int, ...] = (0,),
+    coefficients: Coefficients | None = None,
+    idle: IdlePolicy = "separate",
+    *,
+    refit: bool = True,
+) -> Accounts:
+    """The engine's accounts of a machine whose counters move once a millisecond."""
+    known = coefficients or Coefficients()
+    return Accounts(series, packages, known, idle, UPDATE_PERIOD_NS, refit)
+
+
+def run(case: Case, cuts: Sequence[int] = (), *, refit: bool = False) -> Run:
     """The whole engine over a case, its segments in chunks cut at `cuts`."""
     stream = SegmentWindows(case.machine, case.energy, case.lost)
-    ledger = Ledger(case.energy.series, case.machine.packages, case.coefficients, case.idle)
-    batches = [stream.add(part) for part in chunks(case.segments, cuts)]
-    batches.append(stream.finish())
-    return Run(ledger, batches, [ledger.add(batch) for batch in batches], stream.anomalies)
+    batches: list[WindowBatch] = []
+    splits: list[list[Split]] = []
+
+    def closed(batch: WindowBatch, _ledger: Ledger, found: Sequence[Split]) -> None:
+        batches.append(batch)
+        splits.append(list(found))
+
+    packages, idle = case.machine.packages, case.idle
+    made = accounts(case.energy.series, packages, case.coefficients, idle, refit=refit)
+    ledger = divided(made.new(closed=closed), stream, chunks(case.segments, cuts))
+    return Run(ledger, batches, splits, stream.anomalies)
 
 
 def aggregates(case: Case, groups: int) -> np.ndarray[Any, Any]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from qjoule.model.account import Account
+from model_cases import accounts
 from qjoule.model.arrays import F64, Entries, WindowBatch, real_sums
 from qjoule.model.coefficients import Coefficients, PowerInterval
 from qjoule.model.energy import I64, Cause, Series, WindowEnergy
@@ -109,7 +109,7 @@ def with_energy(case: Known, energy_nj: I64) -> WindowBatch:
 
 def learned(case: Known, coefficients: Coefficients | None = None, *, refit: bool = True) -> Ledger:
     """The ledger of a case once it was learned from, or split by the coefficients alone."""
-    account = Account(case.series, (0,), coefficients or Coefficients(), refit=refit)
+    account = accounts(case.series, (0,), coefficients or Coefficients(), refit=refit).new()
     account.add(case.batch)
     return account.finish()
 

@@ -8,6 +8,7 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from model_cases import accounts
 from power_cases import known, with_energy
 from qjoule.model.account import Account, cut, windows
 from qjoule.model.coefficients import Coefficients, IdlePolicy, PowerInterval
@@ -58,7 +59,7 @@ class Nonsense:
             shared_ns=entries.shared_ns * self.shared,
         )
         batch = replace(batch, entries=entries, energy=replace(batch.energy, cause=cause))
-        account = Account(case.series, (0,), self._coefficients(), self.policy)
+        account = accounts(case.series, (0,), self._coefficients(), self.policy).new()
         at = 1 + self.cut_at % (windows(batch) - 1)
         account.add(cut(batch, 0, at))
         account.look()

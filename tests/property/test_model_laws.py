@@ -37,11 +37,13 @@ def result(ledger: Ledger) -> Attribution:
     return assemble.attribution(ledger, LABELS, latency.CallStats.none(GROUPS), about)
 
 
-@given(cases(), st.lists(st.integers(0, 25), max_size=3))
+@given(cases(), st.lists(st.integers(0, 25), max_size=3), st.booleans())
 @settings(deadline=None, max_examples=150)
-def test_law1_time_is_conserved_to_the_nanosecond(case: Case, cuts: list[int]) -> None:
+def test_law1_time_is_conserved_to_the_nanosecond(
+    case: Case, cuts: list[int], learns: bool
+) -> None:
     cuts = [min(cut, len(case.segments.t0_ns)) for cut in cuts]
-    ran = model_cases.run(case, cuts)
+    ran = model_cases.run(case, cuts, refit=learns)
     sizes = np.bincount(case.machine.package_slots())
     windows = 0
     for batch in ran.batches:
@@ -57,10 +59,10 @@ def test_law1_time_is_conserved_to_the_nanosecond(case: Case, cuts: list[int]) -
     assert windows == len(case.energy.boundaries_ns) - 1
 
 
-@given(cases())
+@given(cases(), st.booleans())
 @settings(deadline=None, max_examples=150)
-def test_law2_energy_is_conserved_per_window_package_and_domain(case: Case) -> None:
-    ran = model_cases.run(case)
+def test_law2_energy_is_conserved_per_window_package_and_domain(case: Case, learns: bool) -> None:
+    ran = model_cases.run(case, refit=learns)
     for batch, splits in zip(ran.batches, ran.splits, strict=True):
         for s, split in enumerate(splits):
             expected = np.where(batch.energy.known[s], batch.energy.energy_nj[s], 0)

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from model_cases import accounts
 from power_cases import CYCLE_NJ, IDLE_W, INSTRUCTION_NJ, MISS_NJ, SHARED_W, Known, known
 from qjoule.model import assemble, latency
-from qjoule.model.account import Account
 from qjoule.model.coefficients import Coefficients, PowerInterval
 from qjoule.model.energy import Cause
 from qjoule.model.labels import GroupLabel
@@ -28,7 +28,7 @@ TIMES = "\N{MULTIPLICATION SIGN}"
 
 def ledger_of(*cases: Known, refit: bool = True, **known_of: Any) -> Ledger:
     """One case after another, as one machine saw them."""
-    account = Account(cases[0].series, (0,), Coefficients(**known_of), refit=refit)
+    account = accounts(cases[0].series, (0,), Coefficients(**known_of), refit=refit).new()
     at_ns, first = 0, 0
     for case in cases:
         energy = case.batch.energy

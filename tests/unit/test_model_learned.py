@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from model_cases import accounts
 from power_cases import FACTORS, IDLE_W, calibrated, known, learned
-from qjoule.model.account import Account, cut, windows
+from qjoule.model.account import cut, windows
 from qjoule.model.coefficients import Coefficients, Weights
 from qjoule.model.findings import Findings
 from qjoule.model.labels import GroupLabel
@@ -88,7 +89,7 @@ def test_where_there_is_nothing_to_learn_the_weights_stay() -> None:
 def test_an_account_may_be_fed_in_any_pieces() -> None:
     case = known(7, FACTORS, windows=1700)
     whole = learned(case)
-    account = Account(case.series, (0,), Coefficients())
+    account = accounts(case.series, (0,), Coefficients()).new()
     at = 0
     for size in (1, 3, 500, 900, 296):
         account.add(cut(case.batch, at, at + size))
@@ -102,7 +103,7 @@ def test_an_account_may_be_fed_in_any_pieces() -> None:
 
 def test_looking_changes_nothing_and_the_last_look_is_the_end() -> None:
     case = known(8, FACTORS, windows=1700)
-    watched = Account(case.series, (0,), Coefficients())
+    watched = accounts(case.series, (0,), Coefficients()).new()
     for at in range(0, 1700, 425):
         watched.add(cut(case.batch, at, at + 425))
         looked = watched.look()
@@ -113,7 +114,7 @@ def test_looking_changes_nothing_and_the_last_look_is_the_end() -> None:
 
 def test_what_moved_keeps_its_energy() -> None:
     case = known(9, FACTORS, windows=1700)
-    account = Account(case.series, (0,), Coefficients())
+    account = accounts(case.series, (0,), Coefficients()).new()
     account.add(cut(case.batch, 0, 1600))
     before = account.look().domains["package"].energy_nj
     account.move(1, 0)
@@ -125,7 +126,7 @@ def test_what_moved_keeps_its_energy() -> None:
 
 def test_a_machine_that_changed_is_learned_anew_and_said_to_have() -> None:
     before, after = known(10, FACTORS, windows=3000), known(11, (0.8, 1.4, 1.0, 0.7), windows=1500)
-    account = Account(before.series, (0,), calibrated())
+    account = accounts(before.series, (0,), calibrated()).new()
     account.add(before.batch)
     energy = replace(
         after.batch.energy,

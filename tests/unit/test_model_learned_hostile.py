@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from model_cases import accounts
 from power_cases import FACTORS, SHARED_W, Known, calibrated, known, learned, with_energy
 from qjoule.model import features
-from qjoule.model.account import Account, windows
+from qjoule.model.account import windows
 from qjoule.model.coefficients import Coefficients, PowerInterval
 from qjoule.model.energy import Cause, Series
 from qjoule.model.fit.learner import Learner
@@ -198,7 +199,7 @@ def test_a_package_that_goes_offline_leaves_the_other_alone() -> None:
     )
     both = {(package, "package"): SHARED_W for package in (0, 1)}
     errors = dict.fromkeys(both, 0.5)
-    account = Account(case.series, (0, 1), calibrated(shared_w=both, shared_error_w=errors))
+    account = accounts(case.series, (0, 1), calibrated(shared_w=both, shared_error_w=errors)).new()
     account.add(gone)
     ledger = account.finish()
     check(ledger, int(energy_nj.sum()))
