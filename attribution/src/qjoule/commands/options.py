@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
@@ -115,3 +116,17 @@ def energy(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         callback=known_source,
         help=what,
     )
+
+
+meter = click.option(
+    "--meter",
+    metavar="CMD",
+    help="Also run this program of a wall meter or PDU, which prints lines 'TIME VALUE UNIT' "
+    "(docs/energy.md): what the whole machine draws is a ledger of its own, wall.",
+)
+meter_file = click.option(
+    "--meter-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The same lines from a file that grows, or a pipe.",
+)

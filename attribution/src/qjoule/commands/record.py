@@ -23,6 +23,7 @@ from qjoule.reporters.missing import lost
 from qjoule.root_part.client import Program, root_part
 from qjoule.servers.shapes import fingerprint
 from qjoule.session.directory import inside
+from qjoule.session.meter import Meter, start_meter
 from qjoule.session.signals import stopping
 from qjoule.session.targets import Targets, find_targets
 from qjoule.session.tracer import Settings, Tracer
@@ -90,6 +91,8 @@ Examples:
     "auto, none, powercap[:ROOT], perf[:SYSFS], host:ROOT, estimated:W0,W10,W50,W100 "
     "or replay:FILE."
 )
+@options.meter
+@options.meter_file
 @options.calibration
 @click.option("--host-root", metavar="DIR", help="For auto: counters given by the hypervisor.")
 @click.option(
@@ -137,6 +140,8 @@ def command(
     agent: bool,
     rung: str,
     energy: str,
+    meter: str | None,
+    meter_file: Path | None,
     calibration: str | None,
     host_root: str | None,
     window_ms: int,
@@ -174,9 +179,10 @@ def command(
         ring_mb=ring_mb,
         client_tags=client_tags,
     )
+    outside = start_meter(meter, meter_file)
     directory = output or Path(datetime.now().strftime("qjoule-%Y%m%d-%H%M%S.qjoule"))
     calibrated, flags = to_record(calibration)
-    job = _Job(directory, duration, program, capture_literals, calibrated, flags)
+    job = _Job(directory, duration, program, capture_literals, calibrated, flags, outside)
     if group is not None:
         os.umask(0o027)
     with inside(directory, group):
@@ -191,13 +197,16 @@ class _Job:
     literals: bool
     calibration: Calibration | None = None
     flags: tuple[str, ...] = ()  #: what of it does not fit this machine, or why there is none
+    meter: Meter | None = None
 
 
 def _record(targets: Targets, settings: Settings, job: _Job) -> int:
     """Records into the working directory; returns the exit code."""
     leave_pandas_out()
     child: Program | None = None
-    with ExitStack() as stopped_by:
+    with ExitStack() as stopped_by, ExitStack() as last:
+        if job.meter is not None:
+            last.callback(job.meter.close)
 
         def attached(tracer: Tracer) -> None:
             nonlocal child
@@ -233,6 +242,7 @@ def _written(running: Tracing, job: _Job, *, client_tags: bool) -> Meta:
             replace(running.meta, literals=job.literals),
             reports=running.tags,
             client_tags=client_tags,
+            meter=job.meter,
         )
     except QjouleError as error:
         raise QjouleError(f"{job.directory}: {error}") from None
@@ -246,6 +256,8 @@ def _say_written(written: Meta, job: _Job, tags: TagSource | None) -> None:
         f"energy {written.energy.source} ({written.energy.grade}), {_calibrated(job)}, "
         f"{_lost(written)}"
     )
+    if job.meter is not None:
+        say(job.meter.summary)
     if tags is not None and tags.applications:
         say(
             f"tagged: {_some(tags.joined, 'query', 'queries')}, "

@@ -11,6 +11,7 @@ import pyarrow as pa
 from qjoule.engine import tables
 from qjoule.engine.accounts import lag_ns
 from qjoule.engine.groups import OwnerGroups
+from qjoule.engine.meter import metered, with_meter
 from qjoule.engine.query_groups import QueryGroups
 from qjoule.model.arrays import Machine, Segments
 from qjoule.model.energy import (
@@ -61,8 +62,16 @@ def energy_windows(
 def windows(trace: Trace) -> WindowEnergy:
     """The trace's windows; without any energy reading, regular ones that hold only time."""
     found, series = tables.readings(trace.table("energy"), trace.meta.domains)
+    if (meter := metered(trace, len(series))) is not None:
+        found, series = with_meter(found, meter), (*series, meter.series)
     begin_ns, end_ns = max(trace.begin_ns, -_FAR_NS), min(trace.end_ns, _FAR_NS)
     return energy_windows(trace.meta, found, series, begin_ns, end_ns)
+
+
+def meter_notes(trace: Trace) -> tuple[str, ...]:
+    """What is to be said of the trace's external meter, if it has one."""
+    meter = metered(trace, 0)
+    return () if meter is None else (meter.note,)
 
 
 def segment_windows(trace: Trace, energy: WindowEnergy | None = None) -> SegmentWindows:

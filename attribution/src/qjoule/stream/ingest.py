@@ -17,6 +17,7 @@ from qjoule.stream.announced import Announced
 from qjoule.stream.blocks import Frame
 from qjoule.stream.client_tags import ClientTags
 from qjoule.stream.losses import Losses, known_causes
+from qjoule.stream.metering import Metering, with_meter
 from qjoule.stream.owners import Owners
 from qjoule.stream.pending import Pending, chosen
 from qjoule.stream.reported_calls import CallReports, CallShapes, ReportedCall, call_rows
@@ -25,7 +26,7 @@ from qjoule.stream.statements import MAX_SHAPES, Fingerprint, Statements
 from qjoule.stream.transactions import Transactions
 from qjoule.trace.columns import Array, looked_up
 from qjoule.trace.meta import Meta
-from qjoule.trace.schema import INVALID_CAUSE, TAGS_CAUSE, UNVERIFIED_CAUSE
+from qjoule.trace.schema import INVALID_CAUSE, METER, METER_CAUSE, TAGS_CAUSE, UNVERIFIED_CAUSE
 
 #: The shorter, the less is lost in a crash; but a batch of few records takes 10 ms of CPU time too.
 BATCH_NS = 2_000_000_000
@@ -56,11 +57,13 @@ class Ingest:
         batch_ns: int = BATCH_NS,
         reports: CallReports | None = None,
         client_tags: bool = False,
+        meter: Metering | None = None,
     ) -> None:
         self._announced = Announced(meta)
         self._sink = sink
         self._batch_ns = batch_ns
         self._reports = reports
+        self._meter = meter
         self._client_tags = client_tags
         self._statements = Statements(
             fingerprint, max_shapes=max_shapes, capture=self.meta.literals
@@ -123,6 +126,7 @@ class Ingest:
             "queries": pa.concat_tables([self._take_queries(everything), self._take_calls()]),
             "segments": self._take_segments(everything),
             "energy": self._take_energy(),
+            "meter": self._take_meter(),
             "cpu_time": rows.cpu_time_rows(self._take_timed(Block.CPU_TIME)),
             "loss": self._take_losses(),
             "owners": self._owners.take_changes(),
@@ -280,12 +284,21 @@ class Ingest:
         announced = np.isin(readings["domain"], np.array(list(domains), np.uint16))
         return rows.energy_rows(self._keep(readings, announced), domains)
 
+    def _take_meter(self) -> pa.Table:
+        """Its readings; a machine without counters of its own has the meter's energy alone."""
+        if self._meter is None:
+            return METER.empty_table()
+        self.meta = with_meter(self.meta, self._meter.info)
+        return self._meter.take()
+
     def _take_losses(self) -> pa.Table:
         losses = self._take_timed(Block.LOSS)
         losses = self._keep(losses, known_causes(losses))
         self._losses.add(losses)
         table = rows.loss_rows(losses)
         ours = {INVALID_CAUSE: self._invalid + self._announced.invalid}
+        if self._meter is not None:
+            ours[METER_CAUSE] = self._meter.bad
         if self._reports is not None:
             ours[TAGS_CAUSE] = self._reports.lost
             ours[UNVERIFIED_CAUSE] = self._reports.unverified

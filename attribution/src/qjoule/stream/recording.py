@@ -15,6 +15,7 @@ from contextlib import suppress
 from qjoule.contract import Block
 from qjoule.stream.blocks import Stream
 from qjoule.stream.ingest import Ingest
+from qjoule.stream.metering import Metering
 from qjoule.stream.reported_calls import CallReports
 from qjoule.stream.statements import MAX_SHAPES, Fingerprint
 from qjoule.trace.meta import Meta
@@ -31,6 +32,7 @@ def record(
     max_shapes: int = MAX_SHAPES,
     reports: CallReports | None = None,
     client_tags: bool = False,
+    meter: Metering | None = None,
 ) -> Meta:
     """Writes a whole stream as a trace and returns its meta.
 
@@ -47,6 +49,7 @@ def record(
         max_shapes=max_shapes,
         reports=reports,
         client_tags=client_tags,
+        meter=meter,
     )
     announced = None
     try:

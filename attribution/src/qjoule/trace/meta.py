@@ -72,6 +72,15 @@ class Imported:
 
 
 @dataclass(frozen=True)
+class MeterInfo:
+    """An external meter: `name` of its program or file, `kind` power or counter as of a domain."""
+
+    name: str
+    kind: str
+    unit_j: float
+
+
+@dataclass(frozen=True)
 class Meta:
     """The fields of `meta.json`, `format` and `version` apart.
 
@@ -100,6 +109,7 @@ class Meta:
     lost_cpu_ns: int = 0
     rows: dict[str, int] = field(default_factory=dict)
     imported: Imported | None = None  #: None: recorded by qjoule
+    meter: MeterInfo | None = None  #: whose readings are in the table `meter`
 
     @property
     def start(self) -> str:
@@ -117,6 +127,8 @@ class Meta:
         fields = asdict(self)
         if self.imported is None:
             del fields["imported"]
+        if self.meter is None:
+            del fields["meter"]
         fields["domains"] = [_known_of(domain) for domain in fields["domains"]]
         return json.dumps(head | fields, indent=1) + "\n"
 

@@ -34,6 +34,7 @@ UNKNOWN_COMM = "?"  #: name of a thread that was never announced
 OTHER_FINGERPRINT = "other"  #: statements beyond the bound on distinct shapes
 TAGS_CAUSE = "tags"  #: loss: what applications could not tell of their calls
 UNVERIFIED_CAUSE = "unverified"  #: loss: what they told of connections that may not be theirs
+METER_CAUSE = "meter"  #: loss: lines of an external meter that are no readings
 INVALID_CAUSE = "invalid"  #: loss: a record that contradicts itself or the contract
 STATUSES = ("ok", "error", "unfinished")
 
@@ -49,7 +50,7 @@ def lower_names(enum: type[IntEnum]) -> list[str]:
 OWNER_KINDS = lower_names(OwnerKind)
 RUNGS = lower_names(Rung)
 COMMANDS = lower_names(Command)
-CAUSES = [*lower_names(Loss), TAGS_CAUSE, UNVERIFIED_CAUSE, INVALID_CAUSE]
+CAUSES = [*lower_names(Loss), TAGS_CAUSE, UNVERIFIED_CAUSE, INVALID_CAUSE, METER_CAUSE]
 DIALECTS = lower_names(Dialect)
 SESSION_EVENTS = lower_names(SessionEvent)
 DOMAIN_KINDS = lower_names(DomainKind)
@@ -186,6 +187,12 @@ CPU_TIME = _table(
     ("busy_ns", _u64),
     ("idle_ns", _u64),
 )
+#: One row per reading of an external meter.
+METER = _table(
+    ("t_ns", _i64),  # when it came
+    ("stamp_ns", _i64, "?"),  # the meter's own clock; null: it has none
+    ("raw", _u64),  # a counter in units of meta.json's `meter`
+)
 #: Only with --capture-literals: one full statement per shape hash.
 STATEMENTS = _table(
     ("shape", _u64),
@@ -206,6 +213,7 @@ TABLES: MappingProxyType[str, pa.Schema] = MappingProxyType(
         "loss": LOSS,
         "cpu_time": CPU_TIME,
         "energy": ENERGY,
+        "meter": METER,
         "transactions": TRANSACTIONS,
         "queries": QUERIES,
         "segments": SEGMENTS,

@@ -1,0 +1,95 @@
+"""A foreign clock to ours, from when its stamps came.
+
+A stamp comes late by what its way takes, never early. So the line below all points (stamp, time of
+coming - stamp) is the clock's offset and drift, up to the least delay there was: that constant
+cannot be told from an offset.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from qjoule.model.counters import I64
+
+_MAX_DRIFT = 1e-3  #: a quartz is within 100 ppm; more is not a clock that drifts
+_MIN_SPAN_NS = 60_000_000_000  #: shorter, delays drown the drift
+_MOST_LATE_NS = 60_000_000_000  #: a clock whose stamps vary by more jumps
+_EARLY = 10.0  #: median deviations by which a point that lies below the others is no point
+
+
+@dataclass(frozen=True)
+class ClockFit:
+    """`offset_ns`: ours minus the foreign clock, at its first stamp. `drift`: how much faster ours.
+
+    `delay_ns`: how late 95 % of the stamps came at most, beyond the least. `half_width_ns`: half of
+    the stamps' resolution. `followed` False: it jumps, and the times of coming count.
+    """
+
+    offset_ns: int
+    drift: float
+    delay_ns: int
+    half_width_ns: int
+    followed: bool
+
+
+def fit_clock(stamp_ns: I64, t_ns: I64) -> ClockFit:
+    """The clock of n >= 1 stamps that came at `t_ns`, both in order."""
+    since = (stamp_ns - stamp_ns[0]).astype(np.float64)
+    late = (t_ns - stamp_ns).astype(np.float64)
+    base = float(np.median(late))
+    deviation = max(_EARLY * float(np.median(np.abs(late - base))), 1e9)
+    use = late >= base - deviation
+    slope, low = _below(since[use], late[use] - base)
+    delay = late - base - (low + slope * since)
+    followed = bool(np.ptp(late) <= _MOST_LATE_NS)
+    return ClockFit(
+        round(base + low),
+        slope,
+        round(float(np.percentile(np.maximum(delay, 0), 95))),
+        _resolution_ns(stamp_ns) // 2,
+        followed,
+    )
+
+
+def to_ours(fit: ClockFit, stamp_ns: I64, t_ns: I64) -> I64:
+    """Stamps on our clock; never later than they came."""
+    if not fit.followed:
+        return t_ns
+    since = stamp_ns - stamp_ns[0]
+    ours = stamp_ns + fit.offset_ns + np.rint(fit.drift * since).astype(np.int64)
+    earlier: I64 = np.minimum(ours, t_ns)
+    return earlier
+
+
+def _below(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> tuple[float, float]:
+    """(slope, height at 0) of the line below all points that is nearest to them in sum.
+
+    It is the edge of the lower convex hull over the points' mean.
+    """
+    if x[-1] - x[0] < _MIN_SPAN_NS:
+        return 0.0, float(y.min())
+    hull: list[tuple[float, float]] = []
+    for point in zip(x.tolist(), y.tolist(), strict=True):
+        while len(hull) > 1 and _turns(hull[-2], hull[-1], point) <= 0:
+            hull.pop()
+        hull.append(point)
+    mean = float(x.mean())
+    at = min(max(int(np.searchsorted([p[0] for p in hull], mean)), 1), len(hull) - 1)
+    (x0, y0), (x1, y1) = hull[at - 1], hull[at]
+    slope = (y1 - y0) / (x1 - x0)
+    if abs(slope) > _MAX_DRIFT:
+        return 0.0, float(y.min())
+    return slope, y0 - slope * x0
+
+
+def _turns(a: tuple[float, float], b: tuple[float, float], c: tuple[float, float]) -> float:
+    return (b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0])
+
+
+def _resolution_ns(stamp_ns: I64) -> int:
+    """The largest decimal unit that all stamps are whole numbers of, up to a second."""
+    units = (10**power for power in range(9, 0, -1))
+    return next((unit for unit in units if not (stamp_ns % unit).any()), 1)

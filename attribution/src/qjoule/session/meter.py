@@ -1,0 +1,170 @@
+"""An external power meter beside the machine's own counters: its program or file, read.
+
+    meter = start_meter("plug-meter --watch", file=None)   # before this process is confined
+    ...
+    table = meter.take()                                   # while the trace is written
+
+The program is a child of this process, which has no rights of root's; what it prints is parsed
+here.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import shlex
+import shutil
+import stat
+import subprocess
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow as pa
+
+from qjoule.errors import QjouleError, UsageError
+from qjoule.session.meter_lines import MAX_LINE, UNIT_J, MeterLines, Reading
+from qjoule.trace.meta import MeterInfo
+from qjoule.trace.schema import METER
+
+_READ_BYTES = 1 << 16
+_MAX_WAITING = 1 << 20  #: readings that nobody took: 12 days at one a second
+_POLL_S = 0.05  #: between looks at a file that may have grown
+
+
+class Meter:
+    """Reads lines in a thread of its own, so that each has the time at which it came."""
+
+    def __init__(self, name: str, descriptor: int, program: subprocess.Popen[bytes] | None) -> None:
+        self._name, self._descriptor, self._program = name, descriptor, program
+        self._grows = program is None and stat.S_ISREG(os.fstat(descriptor).st_mode)
+        self._lines = MeterLines()
+        self._readings: list[Reading] = []
+        self._dropped = 0
+        self._lock = threading.Lock()
+        self._closed = False
+        self.ended = False  #: the program's output came to its end
+        self.count = 0  #: readings so far
+        self._thread = threading.Thread(target=self._read, name="meter", daemon=True)
+        self._thread.start()
+
+    @property
+    def bad(self) -> int:
+        """How many lines were no readings, so far."""
+        return self._lines.rubbish + self._dropped
+
+    @property
+    def info(self) -> MeterInfo | None:
+        """What meta.json says of it; None before the first reading."""
+        if self._lines.is_power is None or not self.count:
+            return None
+        kind = "power" if self._lines.is_power else "counter"
+        return MeterInfo(self._name, kind, UNIT_J[self._lines.is_power])
+
+    @property
+    def summary(self) -> str:
+        """One line of what it read."""
+        bad = f", {self.bad:,} lines that are none" if self.bad else ""
+        ended = ", and ended before the recording" if self.ended else ""
+        return f"meter {self._name}: {self.count:,} readings{bad}{ended}"
+
+    def take(self) -> pa.Table:
+        """The readings since the last call, as the table `meter`."""
+        with self._lock:
+            readings, self._readings = self._readings, []
+        columns = {name: [getattr(one, name) for one in readings] for name in METER.names}
+        return pa.table(columns, METER)
+
+    def close(self) -> None:
+        """Ends the reading, and the program: if it may not be told to, it sees its pipe closed."""
+        self._closed = True
+        self._thread.join(1)
+        os.close(self._descriptor)
+        if self._program is not None:
+            with suppress(OSError):
+                self._program.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                self._program.wait(1)
+
+    def _read(self) -> None:
+        rest = b""
+        while not self._closed:
+            try:
+                if not select.select([self._descriptor], [], [], _POLL_S)[0]:
+                    continue
+                found = os.read(self._descriptor, _READ_BYTES)
+            except OSError:
+                found = b""
+            t_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+            if found:
+                *lines, rest = (rest + found).split(b"\n")
+                self._add(lines, t_ns)
+                rest = rest[: MAX_LINE + 1]
+            elif self._grows:
+                time.sleep(_POLL_S)
+            else:
+                self._add([rest] if rest else [], t_ns)
+                self.ended = True
+                return
+
+    def _add(self, lines: list[bytes], t_ns: int) -> None:
+        found = [reading for line in lines if (reading := self._lines.read(line, t_ns))]
+        with self._lock:
+            room = _MAX_WAITING - len(self._readings)
+            self._readings += found[:room]
+        self._dropped += len(found) - len(found[:room])
+        self.count += len(found)
+
+
+def start_meter(command: str | None, file: Path | None) -> Meter | None:
+    """Starts the program or opens the file; None if neither is given.
+
+    A file is read from its end on: what it says of before is before the trace. A pipe is read from
+    its begin.
+
+    Raises:
+        UsageError: both are given, or no program is named.
+        QjouleError: it does not start, or cannot be read.
+    """
+    if command is not None and file is not None:
+        raise UsageError("--meter and --meter-file: give one of them")
+    if file is not None:
+        return Meter(file.name, _opened(file), None)
+    if command is None:
+        return None
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise UsageError(f"--meter '{command}': {error}") from None
+    if not words:
+        raise UsageError("--meter: name a program")
+    if os.geteuid() == 0:
+        raise QjouleError("--meter does not run a program as root: use --meter-file")
+    setpriv = shutil.which("setpriv")  # so that it does not outlive us
+    before = [setpriv, "--pdeathsig", "TERM", "--"] if setpriv else []
+    if shutil.which(words[0]) is None:
+        raise QjouleError(f"--meter: there is no program {words[0]}")
+    try:
+        program = subprocess.Popen(
+            [*before, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, bufsize=0
+        )
+    except OSError as error:
+        raise QjouleError(f"--meter: {words[0]}: {error.strerror}") from None
+    assert program.stdout is not None
+    with program.stdout as output:
+        return Meter(Path(words[0]).name, os.dup(output.fileno()), program)
+
+
+def _opened(file: Path) -> int:
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise QjouleError(f"--meter-file {file}: {error.strerror}") from None
+    kind = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(kind):
+        os.lseek(descriptor, 0, os.SEEK_END)
+    elif not (stat.S_ISFIFO(kind) or stat.S_ISCHR(kind)):
+        os.close(descriptor)
+        raise QjouleError(f"--meter-file {file}: neither a file, a pipe nor a terminal line")
+    return descriptor

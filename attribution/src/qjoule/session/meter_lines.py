@@ -1,0 +1,172 @@
+"""Lines of an external power meter to readings of a counter. See docs/energy.md for the format.
+
+A line is `TIME VALUE UNIT`, separated by white space, commas or semicolons. TIME is the meter's
+clock: ISO 8601, or a number in s, ms, us or ns since whenever, or `-` for none. UNIT (W, kW, mW,
+J, kJ, Wh, kWh) may stand before the value, at its end, or once for all in a header line, whose
+column of that unit is then the value's.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from decimal import Decimal
+
+MAX_LINE = 256
+#: What one of a unit is, in W or J, and whether it is a power.
+_UNITS = {
+    "w": (Decimal(1), True),
+    "mw": (Decimal("0.001"), True),
+    "kw": (Decimal(1000), True),
+    "j": (Decimal(1), False),
+    "kj": (Decimal(1000), False),
+    "wh": (Decimal(3600), False),
+    "kwh": (Decimal(3_600_000), False),
+    "watt": (Decimal(1), True),
+    "watts": (Decimal(1), True),
+    "joule": (Decimal(1), False),
+    "joules": (Decimal(1), False),
+}
+_NUMBER = re.compile(r"([+-]?\d{1,18}(?:\.\d{0,12})?)([A-Za-z]*)")
+_SPLIT = re.compile(r"[\s,;]+")
+#: A number beyond these is a time in ms, us, ns; below, in s (until the year 5138).
+_SCALES = ((Decimal(10) ** 17, 1), (Decimal(10) ** 14, 1000), (Decimal(10) ** 11, 1_000_000))
+_MAX_NS = 2**62
+#: 1 MW; 277 GWh.
+_MAX = {True: Decimal(1_000_000), False: Decimal(10) ** 12}
+_MIN_GAP_NS, _GAP_INTERVALS, _INTERVALS = 2_000_000_000, 8, 31
+UNIT_J = {True: 1e-9, False: 1e-6}  #: joules of one count, by whether it is made of powers
+
+
+@dataclass(frozen=True)
+class Reading:
+    """`t_ns`: when its line came; `stamp_ns`: by the meter's clock, None without one."""
+
+    t_ns: int
+    stamp_ns: int | None
+    raw: int
+
+
+@dataclass
+class MeterLines:
+    """Takes lines in order; `rubbish` counts those that were none, `is_power` is of the first."""
+
+    is_power: bool | None = None
+    rubbish: int = 0
+    _scale: Decimal | None = None
+    _column: int | None = None
+    _last: Reading | None = None
+    _carry: Decimal = Decimal(0)
+    _intervals_ns: list[int] = field(default_factory=list)
+
+    def read(self, line: bytes, t_ns: int) -> Reading | None:
+        """The reading of a line that came at `t_ns`; None for an empty, a header's or a bad one."""
+        text = line[:MAX_LINE].decode("utf-8", "replace").strip()
+        if not text or (text.startswith("#") and not self._header(text)):
+            return None
+        words = [word for word in _SPLIT.split(text.lstrip("#")) if word]
+        if self._last is None and self._header(text):
+            return None
+        reading = None if len(line) > MAX_LINE else self._reading(words, t_ns)
+        if reading is None:
+            self.rubbish += 1
+        else:
+            self._last = reading
+        return reading
+
+    def _header(self, text: str) -> bool:
+        """Takes the unit, and its column, of a line without numbers."""
+        words = [word for word in _SPLIT.split(text.lower().lstrip("#")) if word]
+        if any(word[0].isdigit() for word in words):
+            return False
+        for column, word in enumerate(words):
+            for part in reversed(re.split(r"[^a-z]+", word)):
+                if part in _UNITS:
+                    self._scale, power = _UNITS[part]
+                    self.is_power = power
+                    self._column = column if len(words) > 1 else None
+                    return True
+        return False
+
+    def _reading(self, words: list[str], t_ns: int) -> Reading | None:
+        if len(words) < 2:
+            return None
+        try:
+            stamp_ns = None if words[0] == "-" else _time_ns(words[0])
+            value = self._value(words)
+        except (ValueError, ArithmeticError):
+            return None
+        if not self._goes_on(stamp_ns, t_ns) or not 0 <= value <= _MAX[bool(self.is_power)]:
+            return None
+        if not self.is_power:
+            return Reading(t_ns, stamp_ns, int(value * 1_000_000))
+        return Reading(t_ns, stamp_ns, self._counted(value, _clock(stamp_ns, t_ns)))
+
+    def _goes_on(self, stamp_ns: int | None, t_ns: int) -> bool:
+        """Whether a time is later than the last, and the meter has a clock or none, as before."""
+        last = self._last
+        if last is None:
+            return True
+        alike = (stamp_ns is None) == (last.stamp_ns is None)
+        return alike and _clock(stamp_ns, t_ns) > _clock(last.stamp_ns, last.t_ns)
+
+    def _value(self, words: list[str]) -> Decimal:
+        """In W or J. Raises ValueError for no number, no unit, or another kind of unit."""
+        at = self._column if self._column is not None else 1
+        words = words if len(words) > at else [*words, ""]
+        found = _NUMBER.fullmatch(words[at])
+        name = found[2] if found else ""
+        if not found and self._column is None and len(words) > 2:  # the unit stands before it
+            found, name = _NUMBER.fullmatch(words[2]), words[1]
+        elif found and not name and self._column is None and len(words) > 2:
+            name = words[2]
+        if not found:
+            raise ValueError("no number")
+        scale = self._scale
+        if name:
+            known = name if name.lower() == "mw" and name != "mW" else name.lower()
+            scale, power = _UNITS.get(known, (None, None))  # MW is none: no machine draws that
+            if scale is None or self.is_power not in (None, power):
+                raise ValueError("no unit, or another one")
+            self.is_power = power
+        if scale is None:
+            raise ValueError("no unit")
+        return Decimal(found[1]) * scale
+
+    def _counted(self, watts: Decimal, now_ns: int) -> int:
+        """The counter in nJ: a power is the mean since the reading before.
+
+        After a gap it starts again at 0, for nobody knows what was drawn meanwhile.
+        """
+        if self._last is None:
+            return 0
+        step_ns = now_ns - _clock(self._last.stamp_ns, self._last.t_ns)
+        usual_ns = sorted(self._intervals_ns)[len(self._intervals_ns) // 2 :][:1] or [step_ns]
+        self._intervals_ns = [*self._intervals_ns[-_INTERVALS + 1 :], step_ns]
+        if step_ns > max(_GAP_INTERVALS * usual_ns[0], _MIN_GAP_NS):
+            self._carry = Decimal(0)
+            return 0
+        drawn = watts * step_ns + self._carry
+        self._carry = drawn - int(drawn)
+        return self._last.raw + int(drawn)
+
+
+def _clock(stamp_ns: int | None, t_ns: int) -> int:
+    return t_ns if stamp_ns is None else stamp_ns
+
+
+def _time_ns(word: str) -> int:
+    """Raises ValueError, ArithmeticError."""
+    if re.fullmatch(r"\d+(\.\d*)?", word):
+        number = Decimal(word)
+        scale = next((scale for limit, scale in _SCALES if number >= limit), 1_000_000_000)
+        found = int(number * scale)
+    else:
+        moment = datetime.fromisoformat(word)
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        whole = moment.replace(microsecond=0)
+        found = int(whole.timestamp()) * 1_000_000_000 + moment.microsecond * 1000
+    if not 0 <= found < _MAX_NS:
+        raise ValueError("no time")
+    return found

@@ -1,0 +1,35 @@
+"""An external power meter whose readings go into the trace."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Protocol
+
+import pyarrow as pa
+
+from qjoule.trace.meta import EnergyInfo, Meta, MeterInfo
+
+
+class Metering(Protocol):
+    """A meter as the trace's writer needs it: see `qjoule.session.meter`."""
+
+    @property
+    def info(self) -> MeterInfo | None:
+        """What meta.json says of it; None before the first reading."""
+
+    @property
+    def bad(self) -> int:
+        """How many of its lines were no readings, so far."""
+
+    def take(self) -> pa.Table:
+        """Its readings since the last call, as the table `meter`."""
+
+
+def with_meter(meta: Meta, info: MeterInfo | None) -> Meta:
+    """A machine without counters of its own has the meter's energy alone."""
+    if info is None or meta.meter is not None:
+        return meta
+    energy = meta.energy
+    if energy.source in ("", "none"):
+        energy = EnergyInfo("meter", "measured", f"wall meter {info.name}")
+    return replace(meta, meter=info, energy=energy)
