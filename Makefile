@@ -136,7 +136,8 @@ STEADY := examples_studies studies_workloads workload_load workload_operators wo
           bound_requests candidates examiners faults_injected foreign_files probe_targets tracer_requests
 # The files of these tests, in the tier's folder or in one of its folders.
 STEADY_FILES := $(foreach name,$(STEADY),$(wildcard tests/root/test_$(name).py tests/root/*/test_$(name).py))
-WITHOUT_BPF := $(addprefix tests/,contract golden property unit)
+# What compiles C, runs make or opens a browser is no unit test.
+WITHOUT_BPF := $(addprefix tests/,browser native contract golden property unit)
 # In this order, so that none of the long ones is left for the end.
 BESIDE := $(STEADY_FILES) $(WITHOUT_BPF)
 # What pytest exits with if PYTEST_ARGS names no test of this half.
@@ -151,8 +152,28 @@ test: build servers $(BUILD)/qjoule-tracer-asan $(BUILD)/qjoule-root-asan ## All
 	exit $$failed
 
 .PHONY: test-unit
-test-unit: $(VENV)/installed ## Tests that need neither root nor servers
-	$(VENV)/bin/python -m pytest -m 'not root and not server' $(PYTEST_ARGS)
+test-unit: $(VENV)/installed ## Tests that need nothing but Python
+	$(VENV)/bin/python -m pytest tests/unit $(PYTEST_ARGS)
+
+.PHONY: test-native
+test-native: build ## Tests that need neither root nor servers, those that compile C or open a browser too
+	$(VENV)/bin/python -m pytest -m 'not root and not server' $(WITHOUT_BPF) $(PYTEST_ARGS)
+
+# A server's tests are in a folder of each tier; its golden traces have its name.
+SERVERS_TESTED := $(sort $(notdir $(patsubst %/,%,$(dir $(wildcard $(foreach tier,unit native property fuzz root,tests/$(tier)/*/test_*.py))))))
+SERVERS_TESTED := $(filter-out hostile servers_hostile,$(SERVERS_TESTED))
+
+# Golden traces that are called otherwise than the folder.
+GOLDEN_mysql   := or mariadb
+GOLDEN_mongodb := or mongod_like
+
+.PHONY: test-server
+test-server: ## All tests of one server, in every tier: SERVER=redis
+	@[ -n "$(filter $(SERVER),$(SERVERS_TESTED))" ] || \
+		{ echo "qjoule: no server is called '$(SERVER)': SERVER=$(subst $() $(),|,$(SERVERS_TESTED))" >&2; exit 2; }
+	@$(MAKE) --no-print-directory build
+	$(AS_REACHABLE) $(VENV)/bin/python -m pytest $(wildcard tests/*/$(SERVER)) $(PYTEST_ARGS)
+	$(VENV)/bin/python -m pytest tests/golden/test_recorded_traces.py -k '$(SERVER) $(GOLDEN_$(SERVER))' $(PYTEST_ARGS)
 
 .PHONY: test-elsewhere
 test-elsewhere: build ## Tests without BPF as just booted, at UTC+13, umask 077, another locale and TMPDIR (as root)

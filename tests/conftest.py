@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
@@ -33,6 +34,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Markers that this file gives a meaning."""
+    config.addinivalue_line("markers", "needs(*programs): programs of a machine that builds qjoule")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests marked `root` are skipped for other users, whole studies left out unless asked for."""
     if "full_study" not in config.option.markexpr:
@@ -40,12 +46,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if left_out:
             config.hook.pytest_deselected(items=left_out)
             items[:] = [item for item in items if item not in left_out]
+    if not os.environ.get("CI"):
+        _skip_what_lacks_programs(items)
     if os.geteuid() == 0:
         return
     skip = pytest.mark.skip(reason="needs root: run the tests as root, or with sudo")
     for item in items:
         if item.get_closest_marker("root"):
             item.add_marker(skip)
+
+
+def _skip_what_lacks_programs(items: list[pytest.Item]) -> None:
+    """A unit test that needs more than Python runs where that is installed, and always in CI."""
+    for item in items:
+        for marker in item.iter_markers("needs"):
+            if lacking := [name for name in marker.args if shutil.which(name) is None]:
+                item.add_marker(pytest.mark.skip(reason=f"not installed: {', '.join(lacking)}"))
 
 
 @pytest.fixture(scope="session", autouse=True)

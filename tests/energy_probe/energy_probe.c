@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * Opens an energy source and reads it on command, for the tests in tests/unit/test_energy_*.py.
+ * Opens an energy source and reads it on command, for the tests in tests/native/test_energy_*.py.
  *
  *   energy_probe SPEC CPUS [key=value ...]
  *

@@ -97,6 +97,7 @@ def test_the_printed_import_names_the_servers() -> None:
     assert "its time is told by thread" in script
 
 
+@pytest.mark.needs("bash")
 @pytest.mark.parametrize(
     "name", ["a\nrm -rf x", "a\x0crm", "$(touch x)", "'; touch x; '", "a\u2028b"]
 )

@@ -160,6 +160,7 @@ def test_perf_stat_within_perf_record_tells_when_it_began(tmp_path: Path) -> Non
     assert kinds[701] == "tracer" and kinds[702] == "process"
 
 
+@pytest.mark.needs("gcc")
 def test_the_curve_is_the_tracers() -> None:
     """The same busy times, read at the same times, by the C source and by ours."""
     curve = (10.0, 30.5, 60.0, 80.25, 4.5)

@@ -93,6 +93,7 @@ def test_tables_fit_together() -> None:
         assert 0 < low <= middle <= high < float(row["full_w"])
 
 
+@pytest.mark.needs("gcc")
 def test_tracer_opens_this_machines_curve(tmp_path: Path) -> None:
     curve = estimate_curve(read_cpu_info())
     with Probe(

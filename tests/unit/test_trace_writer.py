@@ -230,6 +230,7 @@ def _is_root() -> bool:
     return os.geteuid() == 0
 
 
+@pytest.mark.needs("mount")
 @pytest.mark.skipif(not _is_root(), reason="mounting a small tmpfs needs root")
 def test_a_full_disk_stops_with_one_line_and_leaves_a_readable_trace(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
