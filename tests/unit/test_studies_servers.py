@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from qjoule.errors import QjouleError, UsageError
+from qjoule.studies.by_server import module_for, products
 from qjoule.studies.servers import STARTED, fetched, start, starters
 from qjoule.studies.servers.accounts import service_account
 from qjoule.studies.servers.process import (
@@ -25,8 +26,9 @@ def refused(name: str, settings: dict[str, Value]) -> str:
 
 
 def test_every_server_has_a_start() -> None:
-    assert set(STARTED) == {one.function for one in STARTED.values()}
-    assert all(callable(getattr(starters, one.function)) for one in STARTED.values())
+    assert products() == STARTED
+    modules = [module_for(starters.__name__, name) for name in STARTED]
+    assert all(callable(one.start) and isinstance(one.OURS, frozenset) for one in modules)
 
 
 @pytest.mark.parametrize("name", ["", "oracle", "../mariadb", "mariadb\n"])

@@ -10,13 +10,13 @@ from typing import Any
 from qjoule.errors import QjouleError, UsageError
 from qjoule.model.coefficients import IDLE_POLICIES
 from qjoule.studies import plan as plans
+from qjoule.studies.by_server import products
 from qjoule.studies.plan import Plan
 from qjoule.studies.plan_checks import RESPONSES, check_together
 from qjoule.studies.strict_yaml import Item, Section, read_section, to_text
 from qjoule.studies.workload import Value
 
 FILE = "plan.yaml"  #: in a study's directory
-FLAVOURS = ("mariadb", "mysql", "postgres", "redis", "mongodb", "cassandra", "voltdb")
 MOST_LEVELS = 1_000
 MOST_REPLICATIONS = 100_000
 #: Options of `qjoule record` that the study sets itself.
@@ -90,7 +90,7 @@ def _target(item: Item) -> plans.Running:
     if of := section.get("port"):
         found["port"] = of.integer(1, 65535)
     if of := section.get("flavour"):
-        found["flavour"] = of.choice(FLAVOURS)
+        found["flavour"] = of.choice(products())
     if not found.keys() & {"pid", "flavour", "port", "socket"}:
         raise item.wrong("say which server: give pid, flavour, port or socket")
     return plans.Running(**found)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from qjoule.errors import QjouleError
+from qjoule.servers import registry
 from qjoule.servers.types import Server
 from qjoule.studies.plan import Running
 from qjoule.studies.workload import Target
@@ -77,7 +78,7 @@ def running_target(wanted: Running, *, to_record: bool) -> Target:
 
 
 def _completed(told: Target, server: Server) -> Target:
-    flavour = "mongodb" if server.flavour == "ferretdb" else server.flavour
+    flavour = registry.server_of(server.flavour).of or server.flavour
     port = told.port or server.facts.get("port", 0) or (server.ports[0] if server.ports else 0)
     socket = told.socket or (server.sockets[0] if server.sockets and not told.port else "")
     return replace(
@@ -98,13 +99,17 @@ def _chosen(wanted: Running, servers: Sequence[Server]) -> Server:
 
 
 def _fits(wanted: Running, server: Server) -> bool:
-    flavours = {"mongodb": ("mongodb", "ferretdb")}.get(wanted.flavour, (wanted.flavour,))
     return (
         (not wanted.pid or wanted.pid in server.tgids)
-        and (not wanted.flavour or server.flavour in flavours)
+        and (not wanted.flavour or wanted.flavour in _flavours(server))
         and (not wanted.port or wanted.port in server.ports)
         and (not wanted.socket or wanted.socket in server.sockets)
     )
+
+
+def _flavours(server: Server) -> tuple[str, str]:
+    """The product, and the one that it is like."""
+    return server.flavour, registry.server_of(server.flavour).of
 
 
 def _words(wanted: Running) -> str:

@@ -1,76 +1,31 @@
 """Servers of a study's own: started in a temporary directory, on loopback, and surely ended.
 
-    with start("postgres", {"work_mem": "64MB"}) as target:
+    with start(name, {setting: value}) as target:
         ...
 
-MariaDB, MySQL, PostgreSQL and Redis ask for a password that is made up for each start. Cassandra,
-FerretDB, mongod and VoltDB ask for none. None of them runs as root.
+A server that can ask for a password asks for one that is made up for each start. None of them runs
+as root.
 """
 
 from __future__ import annotations
 
-import importlib
 import re
 import signal
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import FrameType
 
 from qjoule.errors import QjouleError, UsageError
+from qjoule.studies.by_server import module_for, products_in
 from qjoule.studies.workload import Target, Value
 
 _SETTING = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,99}")
 
 
-@dataclass(frozen=True)
-class Starter:
-    """A server that can be started.
-
-    Attributes:
-        function: in `starters`, which starts it.
-        ours: settings that the start itself decides on; a study cannot.
-    """
-
-    function: str
-    ours: frozenset[str] = frozenset()
-
-
-_MYSQL = """
-basedir bind-address datadir defaults-file init-file pid-file port skip-grant-tables
-skip-networking socket tmpdir user
-"""
-_POSTGRES = """
-config-file data-directory external-pid-file hba-file ident-file listen-addresses port
-unix-socket-directories
-"""
-_REDIS = """
-aclfile bind daemonize dir include pidfile port protected-mode requirepass supervised unixsocket
-user
-"""
-_MONGODB = """
-bind-ip config dbpath debug-addr fork handler listen-addr logpath pidfilepath port sqlite-url
-state-dir unixsocketprefix
-"""
-_CASSANDRA = """
-cdc-raw-directory commitlog-directory data-file-directories hints-directory listen-address
-native-transport-port partitioner rpc-address saved-caches-directory seed-provider
-ssl-storage-port storage-port
-"""
-#: By the name of the server.
-STARTED: Mapping[str, Starter] = {
-    name: Starter(name, frozenset(ours.split()))
-    for name, ours in {
-        "mariadb": _MYSQL,
-        "mysql": _MYSQL,
-        "postgres": _POSTGRES,
-        "redis": _REDIS,
-        "mongodb": _MONGODB,
-        "cassandra": _CASSANDRA,
-        "voltdb": "",
-    }.items()
-}
+_STARTERS = f"{__name__}.starters"
+#: Names of the servers: those with a module in `starters`.
+STARTED = products_in(_STARTERS)
 
 
 @contextmanager
@@ -81,9 +36,8 @@ def start(name: str, settings: Mapping[str, Value]) -> Iterator[Target]:
 
     Args:
         name: one of `STARTED`.
-        settings: the server's own, by the names that its manual has: variables of MariaDB and
-            MySQL, parameters of PostgreSQL, directives of Redis, options of mongod or FerretDB,
-            keys of cassandra.yaml. VoltDB has none here.
+        settings: the server's own, by the names that its manual has: variables, parameters,
+            directives, options or keys of its file.
 
     Raises:
         UsageError: no such server, or a setting that cannot be given.
@@ -91,15 +45,15 @@ def start(name: str, settings: Mapping[str, Value]) -> Iterator[Target]:
     """
     if name not in STARTED:
         raise UsageError(f"no server {name!r:.50} can be started: choose {', '.join(STARTED)}")
-    for setting, value in settings.items():
-        _check(name, setting, value)
     try:
-        starters = importlib.import_module("qjoule.studies.servers.starters")
+        starter = module_for(_STARTERS, name)
     except ModuleNotFoundError as error:
         raise QjouleError(
             f"starting {name} needs {error.name}: pip install 'qjoule[bench]'"
         ) from error
-    with _in_order_when_asked(), getattr(starters, STARTED[name].function)(settings) as target:
+    for setting, value in settings.items():
+        _check(name, setting, value, starter.OURS)
+    with _in_order_when_asked(), starter.start(settings) as target:
         yield target
 
 
@@ -130,10 +84,10 @@ def _in_order_when_asked() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
 
 
-def _check(name: str, setting: str, value: Value) -> None:
+def _check(name: str, setting: str, value: Value, ours: frozenset[str]) -> None:
     if not isinstance(setting, str) or not _SETTING.fullmatch(setting):
         raise UsageError(f"{name}: {setting!r:.50} is no name of a setting")
-    if setting.lower().replace("_", "-") in STARTED[name].ours:
+    if setting.lower().replace("_", "-") in ours:
         raise UsageError(f"{name}: {setting} is chosen by qjoule, which starts the server")
     if not isinstance(value, (str, int, float)):
         raise UsageError(f"{name}: {setting} has to be a text, a number, true or false")

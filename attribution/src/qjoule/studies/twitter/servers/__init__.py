@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
-
 from qjoule.errors import QjouleError
+from qjoule.studies.by_server import module_for, products_in
 from qjoule.studies.twitter.data import Sizes
 from qjoule.studies.twitter.pair import Server
 from qjoule.studies.workload import Target
@@ -13,23 +12,14 @@ DATABASE = "qjoule_twitter"  #: unless the target names one
 MARK = "qjoule_twitter_mark"  #: a table or key that says which data are there
 LOADING = "loading"  #: its text while they are not complete
 
-#: Module and class by flavour.
-_SERVERS = {
-    "mariadb": ("sql", "MySqlServer"),
-    "mysql": ("sql", "MySqlServer"),
-    "postgres": ("sql", "PostgresServer"),
-    "redis": ("redis", "RedisServer"),
-    "mongodb": ("mongodb", "MongodbServer"),
-    "cassandra": ("cassandra", "CassandraServer"),
-}
-FLAVOURS = frozenset(_SERVERS)
+#: Those with a module here, which has a `SERVER`.
+FLAVOURS = frozenset(products_in(__name__))
 
 
 def open_server(target: Target, sizes: Sizes) -> Server:
     """Raises QjouleError: the driver is not installed, or the server does not answer."""
-    module, name = _SERVERS[target.flavour]
     try:
-        found = getattr(importlib.import_module(f"{__name__}.{module}"), name)
+        found = module_for(__name__, target.flavour).SERVER
     except ModuleNotFoundError as error:
         raise QjouleError(f"{error.name} is missing: pip install 'qjoule[bench]'") from error
     try:

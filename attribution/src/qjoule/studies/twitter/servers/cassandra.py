@@ -175,3 +175,6 @@ _LABELS = {
 
 def _pair(name: str, title: str, source: str, call: Any, tables: tuple[str, str]) -> Calls:
     return Calls(name, title, source, _LABELS[tables], (partial(call), partial(call)), tables)
+
+
+SERVER = CassandraServer

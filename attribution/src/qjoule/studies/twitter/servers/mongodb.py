@@ -202,3 +202,6 @@ def documents(sizes: Sizes, seed: int) -> Iterator[Document]:
             "hashtags": tags,
             "user_mentions": [{"id": one, "screen_name": f"user_{one}"} for one in people],
         }
+
+
+SERVER = MongodbServer

@@ -141,3 +141,6 @@ class RedisServer:
             pipe.hgetall(f"{_TWEET}{tweet}")
         rows: Rows = pipe.execute()
         return rows
+
+
+SERVER = RedisServer

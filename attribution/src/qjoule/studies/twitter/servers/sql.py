@@ -1,4 +1,4 @@
-"""The pairs on MariaDB, MySQL and PostgreSQL."""
+"""The pairs in SQL."""
 
 from __future__ import annotations
 
@@ -6,29 +6,18 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Any
 
-import psycopg
-import pymysql
-
 from qjoule.errors import QjouleError
-from qjoule.studies.connect.mysql import connect_mysql
-from qjoule.studies.connect.postgres import connect_postgres
 from qjoule.studies.twitter.data import Row, Sizes, location_names, tweets
 from qjoule.studies.twitter.pair import FORMS, Rows
 from qjoule.studies.twitter.servers import DATABASE, LOADING, MARK, mark_of
-from qjoule.studies.twitter.sql_load import (
-    TABLE_NAMES,
-    insert_mysql,
-    insert_postgres,
-    load_mysql,
-    load_postgres,
-)
+from qjoule.studies.twitter.sql_load import TABLE_NAMES
 from qjoule.studies.twitter.sql_pairs import Form, Pair, more_pairs, query_pairs
 from qjoule.studies.workload import Target
 
 _LOCATION = 2  #: where it is in a row of tweets
 
 
-class _SqlServer:
+class SqlServer:
     """What the dialects have in common; the rest is in the methods that are not here."""
 
     errors: tuple[type[Exception], ...] = ()
@@ -122,34 +111,3 @@ class _SqlServer:
 
     def _insert(self, table: str, rows: Iterator[Row]) -> None:
         raise NotImplementedError
-
-
-class MySqlServer(_SqlServer):
-    """MariaDB and MySQL."""
-
-    errors = (pymysql.Error,)
-
-    def _load(self, seed: int) -> None:
-        load_mysql(self._connection, self._sizes, seed)
-
-    def _insert(self, table: str, rows: Iterator[Row]) -> None:
-        insert_mysql(self._cursor, table, rows)
-
-    def _connect(self) -> Any:
-        return connect_mysql(self._target, DATABASE)
-
-
-class PostgresServer(_SqlServer):
-    """PostgreSQL."""
-
-    errors = (psycopg.Error,)
-    _schema = "current_schema()"
-
-    def _load(self, seed: int) -> None:
-        load_postgres(self._connection, self._sizes, seed)
-
-    def _insert(self, table: str, rows: Iterator[Row]) -> None:
-        insert_postgres(self._connection, table, rows)
-
-    def _connect(self) -> Any:
-        return connect_postgres(self._target, DATABASE)

@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import importlib
-
 from qjoule.errors import QjouleError
+from qjoule.studies.by_server import module_for, products_in
 from qjoule.studies.workload import Target
 from qjoule.studies.ycsb.store import Store
 
-#: Module and class by flavour.
-_STORES = {
-    "mariadb": ("sql", "MySqlStore"),
-    "mysql": ("sql", "MySqlStore"),
-    "postgres": ("sql", "PostgresStore"),
-    "redis": ("redis", "RedisStore"),
-    "mongodb": ("mongodb", "MongodbStore"),
-    "cassandra": ("cassandra", "CassandraStore"),
-    "voltdb": ("voltdb", "VoltdbStore"),
-}
-FLAVOURS = frozenset(_STORES)
+#: Those with a module here, which has a `STORE`.
+FLAVOURS = frozenset(products_in(__name__))
 
 
 def open_store(target: Target) -> Store:
     """Raises QjouleError: the driver is not installed, or the server does not answer."""
-    module, name = _STORES[target.flavour]
     try:
-        found = getattr(importlib.import_module(f"{__name__}.{module}"), name)
+        found = module_for(__name__, target.flavour).STORE
     except ModuleNotFoundError as error:
         raise QjouleError(f"{error.name} is missing: pip install 'qjoule[bench]'") from error
     try:

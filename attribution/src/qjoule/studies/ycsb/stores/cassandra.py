@@ -102,3 +102,6 @@ class CassandraStore:
 
     def close(self) -> None:
         self._cluster.shutdown()
+
+
+STORE = CassandraStore

@@ -85,3 +85,6 @@ class MongodbStore:
 
     def close(self) -> None:
         self._client.close()
+
+
+STORE = MongodbStore

@@ -101,3 +101,6 @@ class RedisStore:
 
     def _names(self) -> Iterator[bytes]:
         yield from self._own.scan_iter(f"{TABLE}/*", count=BATCH)
+
+
+STORE = RedisStore

@@ -1,22 +1,16 @@
-"""MariaDB, MySQL and PostgreSQL: a table with a column for each field, as go-ycsb makes it."""
+"""YCSB's table in SQL: a column for each field, as go-ycsb makes it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-import psycopg
-import pymysql
-
-from qjoule.studies.connect.mysql import connect_mysql
-from qjoule.studies.connect.postgres import connect_postgres
 from qjoule.studies.workload import Target
-from qjoule.studies.ycsb.records import Record
-from qjoule.studies.ycsb.store import DATABASE, MARK, TABLE
+from qjoule.studies.ycsb.store import MARK, TABLE
 
 
 class SqlConnection:
-    """On a driver whose placeholder is %s: pymysql, psycopg."""
+    """On a driver whose placeholder is %s."""
 
     def __init__(self, connection: Any, fields: int) -> None:
         self._connection = connection
@@ -48,8 +42,8 @@ class SqlConnection:
         self._connection.close()
 
 
-class _SqlStore:
-    """What the two have in common; `_open` gives a connection in autocommit."""
+class SqlStore:
+    """What all have in common; `_open` gives a connection in autocommit."""
 
     errors: tuple[type[Exception], ...] = ()
     analyze = ""
@@ -76,7 +70,7 @@ class _SqlStore:
             columns = "".join(f", FIELD{field} TEXT" for field in range(fields))
         self._do(f"CREATE TABLE {TABLE} (YCSB_KEY VARCHAR(64) PRIMARY KEY{columns})")
 
-    longest_row = 10_000  #: of MySQL: 65,535 bytes, of up to four for each character
+    longest_row = 10_000  #: a row has 65,535 bytes at most, of up to four for each character
 
     def set_mark(self, mark: str) -> None:
         self._do(self.analyze, f"CREATE TABLE {MARK} (mark VARCHAR(200))")
@@ -107,34 +101,3 @@ class _SqlStore:
             cursor.execute(statement)
             rows: Sequence[Any] = cursor.fetchall()
             return rows
-
-
-class MySqlStore(_SqlStore):
-    """MariaDB and MySQL."""
-
-    errors = (pymysql.Error, pymysql.err.InterfaceError)
-    analyze = f"ANALYZE TABLE {TABLE}"
-
-    def load(self, records: Sequence[Record]) -> None:
-        marks = ", ".join(["%s"] * (1 + len(records[0][1])))
-        rows = [(key, *values) for key, values in records]
-        with self._own.cursor() as cursor:
-            cursor.executemany(f"INSERT INTO {TABLE} VALUES ({marks})", rows)
-
-    def _open(self) -> Any:
-        return connect_mysql(self._target, DATABASE)
-
-
-class PostgresStore(_SqlStore):
-    """PostgreSQL."""
-
-    errors = (psycopg.Error,)
-    analyze = f"VACUUM ANALYZE {TABLE}"
-
-    def load(self, records: Sequence[Record]) -> None:
-        with self._own.cursor() as cursor, cursor.copy(f"COPY {TABLE} FROM STDIN") as copy:
-            for key, values in records:
-                copy.write_row((key, *values))
-
-    def _open(self) -> Any:
-        return connect_postgres(self._target, DATABASE)

@@ -98,3 +98,6 @@ class VoltdbStore:
 
     def close(self) -> None:
         self._own.close()
+
+
+STORE = VoltdbStore

@@ -1,0 +1,43 @@
+"""Folders with a module for each server: which products they are for, and which module is whose.
+
+A module is called as the product (`mariadb`) or as the server that the product is (`mysql`); the
+product's own comes first. Other modules of the folder are helpers.
+"""
+
+from __future__ import annotations
+
+import importlib
+from importlib.util import find_spec
+from pkgutil import iter_modules
+from types import ModuleType
+
+from qjoule.servers import registry
+
+
+def products() -> tuple[str, ...]:
+    """What a target may be: products whose requests have a language, each under its own name."""
+    return tuple(
+        product
+        for product, server in registry.flavours().items()
+        if server.dialects and not server.of
+    )
+
+
+def products_in(package: str) -> tuple[str, ...]:
+    """Those that a folder has a module for; imports none of them."""
+    spec = find_spec(package)
+    folder = spec.submodule_search_locations if spec else None
+    modules = {module.name for module in iter_modules(folder)}
+    return tuple(one for one in products() if _names(one) & modules)
+
+
+def module_for(package: str, product: str) -> ModuleType:
+    """The product's module. Raises ModuleNotFoundError if it, or what it imports, is not there."""
+    own = f"{package}.{product}"
+    if find_spec(own) is not None:
+        return importlib.import_module(own)
+    return importlib.import_module(f"{package}.{registry.server_of(product).name}")
+
+
+def _names(product: str) -> set[str]:
+    return {product, registry.server_of(product).name}

@@ -1,0 +1,38 @@
+"""A MariaDB of a study's own."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from qjoule.studies.servers import mysql as mysql_servers
+from qjoule.studies.servers.accounts import service_account
+from qjoule.studies.servers.starters import Settings, options, target
+from qjoule.studies.workload import Target
+
+OURS = frozenset(
+    [
+        "basedir",
+        "bind-address",
+        "datadir",
+        "defaults-file",
+        "init-file",
+        "pid-file",
+        "port",
+        "skip-grant-tables",
+        "skip-networking",
+        "socket",
+        "tmpdir",
+        "user",
+    ]
+)
+
+
+@contextmanager
+def start(settings: Settings) -> Iterator[Target]:
+    """MariaDB; its user `qjoule` may do everything."""
+    password, account = secrets.token_hex(16), service_account("mysql")
+    words = options(settings, "ON", "OFF")
+    with mysql_servers.mariadb_server(*words, account=account, password=password) as server:
+        yield target("mariadb", server, mysql_servers.USER, password)

@@ -1,0 +1,27 @@
+"""A MySQL of a study's own."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from qjoule.studies.servers import mysql as mysql_servers
+from qjoule.studies.servers.accounts import service_account
+from qjoule.studies.servers.fetched import fetched
+from qjoule.studies.servers.starters import Settings, options, target
+from qjoule.studies.servers.starters.mariadb import OURS
+from qjoule.studies.workload import Target
+
+__all__ = ["OURS", "start"]
+
+
+@contextmanager
+def start(settings: Settings) -> Iterator[Target]:
+    """MySQL as fetched; as MariaDB, it waits for the disk at commits only if a setting says so."""
+    password, account = secrets.token_hex(16), service_account("mysql")
+    base = fetched("mysql")
+    words = ["--skip-log-bin", "--innodb-flush-log-at-trx-commit=0"]
+    words += options(settings, "ON", "OFF")
+    with mysql_servers.mysql_server(base, *words, account=account, password=password) as server:
+        yield target("mysql", server, mysql_servers.USER, password)

@@ -1,0 +1,24 @@
+"""A VoltDB of a study's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from qjoule.errors import UsageError
+from qjoule.studies.servers import voltdb as voltdb_servers
+from qjoule.studies.servers.accounts import service_account
+from qjoule.studies.servers.fetched import fetched
+from qjoule.studies.servers.starters import Settings, target
+from qjoule.studies.workload import Target
+
+OURS: frozenset[str] = frozenset()
+
+
+@contextmanager
+def start(settings: Settings) -> Iterator[Target]:
+    """VoltDB of one node, as fetched."""
+    if settings:
+        raise UsageError(f"voltdb has no settings here: take {next(iter(settings))} out")
+    with voltdb_servers.voltdb_server(fetched("voltdb"), account=service_account()) as server:
+        yield target("voltdb", server)
