@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from qjoule import contract
-from qjoule.contract import Block, Dialect, OwnerKind, TaskEvent
+from qjoule.contract import Block, OwnerKind, TaskEvent
+from qjoule.servers import registry
 from qjoule.stream.blocks import encode_block
 
 BEGIN_NS = 1_000_000_000_000
@@ -89,7 +90,7 @@ def segment(t0_ns: int, t1_ns: int, pid: int, **fields: Any) -> dict[str, Any]:
 
 def text(shape: int, statement: bytes, **fields: Any) -> bytes:
     row = {"shape": shape, "statement_bytes": len(statement), "text_bytes": len(statement)}
-    row |= {"dialect": Dialect.MYSQL, "server": 1}
+    row |= {"dialect": registry.dialect("mysql"), "server": 1}
     return block(Block.TEXT, row | fields, text=statement)
 
 

@@ -14,17 +14,8 @@ import numpy.typing as npt
 
 import fake_tracer
 from fake_tracer import BEGIN_NS, MS, block
-from qjoule.contract import (
-    Block,
-    Command,
-    Dialect,
-    Grade,
-    Mode,
-    OwnerKind,
-    QueryFlag,
-    Rung,
-    TaskEvent,
-)
+from qjoule.contract import Block, Command, Grade, Mode, OwnerKind, QueryFlag, Rung, TaskEvent
+from qjoule.servers import registry
 
 I64 = npt.NDArray[np.int64]
 WINDOW_NS = 20 * MS
@@ -123,7 +114,7 @@ def _head(mode: Mode, grade: Grade) -> Iterator[bytes]:
             },
         )
     for shape, statement in enumerate(SHAPES, 1):
-        yield fake_tracer.text(shape, statement, dialect=Dialect.CQL)
+        yield fake_tracer.text(shape, statement, dialect=registry.dialect("cql"))
 
 
 def _queries(window: int, requests: I64) -> Iterator[bytes]:

@@ -19,8 +19,9 @@ import numpy.typing as npt
 import fake_tracer as ft
 from fake_tracer import BEGIN_NS, MS, block
 from qjoule import contract
-from qjoule.contract import Block, Dialect, Grade, Loss, OwnerKind, Rung, SessionEvent, TaskEvent
+from qjoule.contract import Block, Grade, Loss, OwnerKind, Rung, SessionEvent, TaskEvent
 from qjoule.model.latency import bucket_edges_ns
+from qjoule.servers import registry
 
 CPUS, THREADS, PACKAGE_CPUS = 8, 2, 4
 WINDOW_NS = 20 * MS
@@ -162,7 +163,7 @@ class TwoPackages:
             out += ft.task(BEGIN_NS, owner.pid, TaskEvent.ALIVE, owner.comm, owner.tgid)
         out += ft.task(BEGIN_NS, TGID, TaskEvent.ALIVE, b"mariadbd")
         for owner, statement in zip(OWNERS, STATEMENTS, strict=False):
-            out += ft.text(owner.shape, statement, dialect=Dialect.MYSQL)
+            out += ft.text(owner.shape, statement, dialect=registry.dialect("mysql"))
         return out
 
     def _window(self, t0_ns: int, t1_ns: int, read_ns: int) -> list[bytes]:

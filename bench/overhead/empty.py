@@ -7,8 +7,9 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from qjoule.contract import Rung, ServerKind
+from qjoule.contract import Rung
 from qjoule.errors import QjouleError
+from qjoule.servers import registry
 from qjoule.servers.mysql.signatures import Role
 from qjoule.servers.plan import AttachPlan
 
@@ -38,7 +39,7 @@ def hooks(plan: AttachPlan) -> list[str]:
     arguments = [word for name in ALWAYS for word in ("--program", name)]
     if any(planned.choice.rung is Rung.SOCKET for planned in plan.traced):
         arguments += ["--program", SOCKET]
-    if any(planned.server.kind is ServerKind.REDIS for planned in plan.traced):
+    if any(planned.server.kind == registry.kind_of("redis") for planned in plan.traced):
         arguments += ["--program", REDIS_SEND]
     for planned in plan.traced:
         if not planned.lists_probes:

@@ -8,7 +8,6 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from qjoule.contract import Dialect
 from qjoule.engine.attribute import attribute
 from qjoule.errors import QjouleError
 from qjoule.model.coefficients import TOTAL_ERROR
@@ -17,6 +16,7 @@ from qjoule.model.same_total import without_total_error
 from qjoule.reporters.json_report import forms
 from qjoule.reporters.pairs import NamedPair, render
 from qjoule.reporters.table import render as render_table
+from qjoule.servers import registry
 from qjoule.servers.shapes import fingerprint
 from qjoule.studies.twitter.sql_pairs import Pair
 from qjoule.trace.reader import Trace
@@ -60,7 +60,8 @@ def _compared(pair: Pair, seen: dict[str, Form], latencies: dict[str, Interval])
     """The pair with the form that took more energy per call as the base."""
     found = []
     for form in pair.forms:
-        name = fingerprint(form.sql.replace("%s", "1").encode(), Dialect.MYSQL).fingerprint
+        statement = form.sql.replace("%s", "1").encode()
+        name = fingerprint(statement, registry.dialect("mysql")).fingerprint
         if name not in seen:
             raise QjouleError(f"the trace has no query '{pair.title}, {form.label}': run it again")
         measured = replace(seen[name], latency_ns_ci95=latencies.get(name))

@@ -6,13 +6,13 @@ import ctypes
 from functools import cache
 
 from host_library import compiled
-from qjoule.contract import Dialect
+from qjoule.servers import registry
 from qjoule.servers.decoding import LANGUAGES
 from qjoule.shapes.c_tables import BYTE, EMIT, entry
 from qjoule.shapes.reduction import symbols
 
 #: Those of the kernel's automaton; Redis commands have another (test_redis_shape_laws.py).
-SQL_DIALECTS = (Dialect.MYSQL, Dialect.POSTGRES)
+SQL_DIALECTS = (registry.dialect("mysql"), registry.dialect("postgres"))
 CHUNK = 64
 _WORD = (1 << 64) - 1
 
@@ -33,7 +33,7 @@ def _library() -> ctypes.CDLL:
 
 
 def c_hash(
-    text: bytes, dialect: Dialect, *, seed: int = 1, truncated: bool = False, step: int = CHUNK
+    text: bytes, dialect: int, *, seed: int = 1, truncated: bool = False, step: int = CHUNK
 ) -> int:
     """The hash as the kernel's code computes it, compiled for the host."""
     return int(_library().shape_host(text, len(text), step, seed, int(dialect), int(truncated)))
@@ -50,7 +50,7 @@ def _step(value: int, symbol: int, key: int) -> int:
     return value ^ (value >> 32)
 
 
-def python_hash(text: bytes, dialect: Dialect, *, seed: int = 1, truncated: bool = False) -> int:
+def python_hash(text: bytes, dialect: int, *, seed: int = 1, truncated: bool = False) -> int:
     """The hash by its definition, from what the Python automaton emits."""
     lexis = LANGUAGES[dialect].lexis
     assert lexis is not None

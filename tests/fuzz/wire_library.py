@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from host_library import compiled
-from qjoule.contract import Loss, QueryFlag, ServerKind
+from qjoule.contract import Loss, QueryFlag
 
 #: enum phase of bpf/core/state.bpf.h.
 UNKNOWN, STARTUP, READY = 0, 1, 2
@@ -59,7 +59,7 @@ def _library() -> ctypes.CDLL:
 class Connection:
     """One connection, as the server's thread reads it. There is one at a time."""
 
-    def __init__(self, kind: ServerKind, phase: int) -> None:
+    def __init__(self, kind: int, phase: int) -> None:
         self._host = _library()
         self._host.wire_open(int(kind), phase)
 

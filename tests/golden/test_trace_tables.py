@@ -12,16 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import fake_tracer as ft
-from qjoule.contract import (
-    Block,
-    Command,
-    Loss,
-    OwnerKind,
-    Rung,
-    ServerKind,
-    SessionEvent,
-    TaskEvent,
-)
+from qjoule.contract import Block, Command, Loss, OwnerKind, Rung, SessionEvent, TaskEvent
+from qjoule.servers import registry
 from qjoule.stream.blocks import Stream
 from qjoule.stream.recording import record
 from qjoule.trace import Meta, Trace
@@ -37,7 +29,7 @@ STARTUP = b"\0\0\0\x20\0\x03\0\0user\0ann\0application_name\0psql\0\0"
 def scripted() -> bytes:
     """A login, two queries, a background thread, a pid used twice, a loss, a failed read."""
     session = {"session": 1, "t_ns": T0, "pid": 11, "tgid": 10, "server": 1}
-    session |= {"event": SessionEvent.OPEN, "server_kind": ServerKind.POSTGRES}
+    session |= {"event": SessionEvent.OPEN, "server_kind": registry.kind_of("postgres")}
     query = {"query": 1, "begin_ns": T0 + MS, "end_ns": T0 + 4 * MS, "session": 1, "shape": 5}
     query |= {"server": 1, "pid": 11, "tgid": 10, "executions": 1}
     query |= {"rung": Rung.SYMBOL, "command": Command.QUERY, "statement_bytes": 31}

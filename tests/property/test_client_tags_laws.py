@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fuzz.wire_library import READY, Connection, split
-from qjoule.contract import ServerKind
+from qjoule.servers import registry
 from qjoule.servers.mysql.tags import tags_in_attributes
 from qjoule.tags.comments import tags_in
 from qjoule_drivers import attributes as carrier
@@ -66,7 +66,7 @@ def _comment(text: bytes) -> bytes | None:
 
 
 def _mysql(packets: list[bytes], sizes: list[int]) -> list[bytes | None]:
-    connection = Connection(ServerKind.MYSQL, READY)
+    connection = Connection(registry.kind_of("mysql"), READY)
     for body in packets:
         for part in (len(body).to_bytes(3, "little") + b"\0", body):
             at = 0
@@ -130,7 +130,7 @@ def test_postgres(texts: list[tuple[bytes, bool]], sizes: list[int]) -> None:
     ]
     expected = [said(text) for text, _ in texts]
     for pieces in (requests, split(b"".join(requests), sizes, 8192)):
-        connection = Connection(ServerKind.POSTGRES, READY)
+        connection = Connection(registry.kind_of("postgres"), READY)
         for piece in pieces:
             connection.receive(piece)
             connection.wait()
@@ -144,7 +144,7 @@ def test_postgres(texts: list[tuple[bytes, bool]], sizes: list[int]) -> None:
 @settings(deadline=None)
 @given(TEXTS, TEXTS)
 def test_a_pipeline_has_the_tags_of_all_or_none(first: bytes, second: bytes) -> None:
-    connection = Connection(ServerKind.POSTGRES, READY)
+    connection = Connection(registry.kind_of("postgres"), READY)
     connection.receive(
         b"".join(
             [parse(first), bind(), execute(), parse(second), bind(), execute(), SYNC],

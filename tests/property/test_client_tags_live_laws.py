@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import fake_tracer as ft
 from fake_tracer import BEGIN_NS, MS, block
-from qjoule.contract import SAID_UNKNOWN, Block, Command, Dialect, Mode, OwnerKind, Rung, ServerKind
+from qjoule.contract import SAID_UNKNOWN, Block, Command, Mode, OwnerKind, Rung
 from qjoule.contract import SessionEvent as Event
 from qjoule.engine import live_groups
 from qjoule.engine.attribute import attribute
@@ -25,6 +25,7 @@ from qjoule.engine.live_groups import UNTOLD
 from qjoule.engine.selection import selection
 from qjoule.live.source import StreamSource
 from qjoule.model.result import Attribution
+from qjoule.servers import registry
 from qjoule.snapshots import Controls, Snapshot
 from qjoule.stream.blocks import Stream
 from qjoule.stream.recording import record
@@ -100,14 +101,18 @@ WINDOWS = st.lists(STEPS, min_size=3, max_size=6).map(_opened_first)
 
 def _texts() -> Iterator[bytes]:
     for number, text in enumerate(SHAPES, 1):
-        yield ft.text(number, text, dialect=Dialect.POSTGRES)
+        yield ft.text(number, text, dialect=registry.dialect("postgres"))
     for number, text in SAID.items():
-        yield ft.text(number, text, dialect=Dialect.TAGS)
+        yield ft.text(number, text, dialect=registry.dialect("tags"))
 
 
 def _event(step: Step, t_ns: int, naming: int) -> bytes:
     fields = {"session": step.session, "t_ns": t_ns, "naming": naming, "event": step.event}
-    fields |= {"server": 1, "server_kind": ServerKind.POSTGRES, "text_bytes": len(step.text)}
+    fields |= {
+        "server": 1,
+        "server_kind": registry.kind_of("postgres"),
+        "text_bytes": len(step.text),
+    }
     return block(Block.SESSION, fields, text=step.text)
 
 
@@ -250,7 +255,9 @@ def test_a_bounded_number_of_values_have_groups(monkeypatch: Any) -> None:
     monkeypatch.setattr(live_groups, "MAX_VALUES", 10)
     stream = [ft.head(mode=Mode.LIVE), *_texts()]
     for window in range(100):
-        stream.append(ft.text(0xB00 + window, b"k='new%d'" % window, dialect=Dialect.TAGS))
+        stream.append(
+            ft.text(0xB00 + window, b"k='new%d'" % window, dialect=registry.dialect("tags"))
+        )
         stream.append(_row(window, shape=1, tags=0xA1 if window % 2 == 0 else 0xB00 + window))
     stream.append(ft.end(BEGIN_NS + 101 * WINDOW_NS))
     total = _seen(b"".join(stream), "tag:k", interval_s=10)[-1].total

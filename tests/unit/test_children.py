@@ -13,9 +13,10 @@ import pytest
 import attribute_trace as hand
 import fake_tracer as ft
 from attribute_trace import MS
-from qjoule.contract import Block, Command, Dialect, QueryFlag, Rung
+from qjoule.contract import Block, Command, QueryFlag, Rung
 from qjoule.engine.attribute import attribute
 from qjoule.model.result import Row
+from qjoule.servers import registry
 from qjoule.stream.blocks import Stream
 from qjoule.stream.ingest import Ingest, Tables
 from qjoule.trace.reader import Trace
@@ -102,7 +103,7 @@ def told(**changed: Any) -> list[dict[str, Any]]:
 
 
 def name(statement: bytes) -> str:
-    return ft.fingerprint(statement, Dialect.MYSQL, False).fingerprint
+    return ft.fingerprint(statement, registry.dialect("mysql"), False).fingerprint
 
 
 def test_a_child_has_its_querys_labels_and_its_own_statement() -> None:

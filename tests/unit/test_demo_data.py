@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qjoule.contract import Dialect
+from qjoule.servers import registry
 from qjoule.servers.mysql.throwaway import temporary_directory
 from qjoule.servers.shapes import fingerprint
 from qjoule.studies.twitter.data import (
@@ -53,7 +53,9 @@ def test_shapes_do_not_depend_on_literals() -> None:
     for pair in query_pairs(Sizes(1_000)):
         for form in pair.forms:
             sent = form.sql % tuple(repr(value) for value in pair.literals(3))
-            assert fingerprint(sent.encode(), Dialect.MYSQL).fingerprint == _fingerprint(form)
+            assert fingerprint(
+                sent.encode(), registry.dialect("mysql")
+            ).fingerprint == _fingerprint(form)
 
 
 class Cursor:
@@ -97,4 +99,4 @@ def test_the_directory_is_removed_when_the_demo_fails() -> None:
 
 
 def _fingerprint(form: Form) -> str:
-    return fingerprint(form.sql.replace("%s", "1").encode(), Dialect.MYSQL).fingerprint
+    return fingerprint(form.sql.replace("%s", "1").encode(), registry.dialect("mysql")).fingerprint

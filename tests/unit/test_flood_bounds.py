@@ -7,7 +7,8 @@ from itertools import count
 import numpy as np
 import pytest
 
-from qjoule.contract import SEGMENT, TASK, Dialect, OwnerKind, TaskEvent
+from qjoule.contract import SEGMENT, TASK, OwnerKind, TaskEvent
+from qjoule.servers import registry
 from qjoule.servers.cassandra.dialect import Batches
 from qjoule.servers.mongodb.dialect_cursors import Cursors
 from qjoule.shapes.texts import Texts
@@ -73,9 +74,10 @@ def test_texts_are_bounded_by_bytes_and_the_last_stay() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kept", "dialect"), [(Cursors(), Dialect.MONGODB), (Batches(), Dialect.CQL)]
+    ("kept", "dialect"),
+    [(Cursors(), registry.dialect("mongodb")), (Batches(), registry.dialect("cql"))],
 )
-def test_long_statements_of_ever_new_shapes(kept: Cursors | Batches, dialect: Dialect) -> None:
+def test_long_statements_of_ever_new_shapes(kept: Cursors | Batches, dialect: int) -> None:
     """100,000 statements of 4 KiB are 400 MB."""
     shapes = count(1)
     text = "x" * 4_096

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 
-from qjoule.contract import Dialect
+from qjoule.servers import registry
 from qjoule.stream import client_tags as module
 from qjoule.stream.client_tags import ClientTags
 from qjoule.tags.definitions import Tags
@@ -30,8 +30,8 @@ def _found(filled: pa.Array | None) -> list[list[tuple[str, str]] | None]:
 def test_tags_of_calls_come_first() -> None:
     client = ClientTags()
     for query in (1, 2, 3, 5):
-        client.add(query, f"n='{query}'".encode(), Dialect.TAGS, single=True)
-    client.add(4, b"no tags", Dialect.TAGS, single=True)
+        client.add(query, f"n='{query}'".encode(), registry.dialect("tags"), single=True)
+    client.add(4, b"no tags", registry.dialect("tags"), single=True)
     called = pa.array([None, [("call", "x")], None, None, []], TAGS)
     filled = client.fill(called, _ids(1, 2, 4, 9, 5), _ids(0, 0, 0, 0, 0))
     assert _found(filled) == [[("n", "1")], [("call", "x")], None, None, [("n", "5")]]
@@ -41,11 +41,11 @@ def test_tags_of_calls_come_first() -> None:
 
 def test_what_many_queries_say_is_told_once() -> None:
     client = ClientTags()
-    client.add(7, b"n='a'", Dialect.TAGS, single=False)
+    client.add(7, b"n='a'", registry.dialect("tags"), single=False)
     block = carrier._encoded((("n", "b"),), "utf-8")
-    client.add(8, block, Dialect.ATTRIBUTES, single=False)
-    client.add(9, block, Dialect.TAGS, single=False)
-    client.add(10, b"\0\x08qjoule.n\0\0\0\1b", Dialect.PAYLOAD, single=False)
+    client.add(8, block, registry.dialect("attributes"), single=False)
+    client.add(9, block, registry.dialect("tags"), single=False)
+    client.add(10, b"\0\x08qjoule.n\0\0\0\1b", registry.dialect("payload"), single=False)
     for _ in range(3):
         filled = client.fill(None, _ids(1, 2, 3, 4, 5, 6), _ids(7, 0, 8, 9, 2**64 - 1, 10))
         assert _found(filled) == [[A], None, [B], None, None, [B]]
@@ -56,7 +56,7 @@ def test_what_many_queries_say_is_told_once() -> None:
 
 def test_a_connection_s_tags_beside_a_statement_s() -> None:
     client = ClientTags()
-    client.add(7, b"n='a'", Dialect.TAGS, single=False)
+    client.add(7, b"n='a'", registry.dialect("tags"), single=False)
     words: list[Tags] = [(("n", "c"), ("r", "1")), (("r", "2"),)]
     connections = np.array([0, 0, 1, -1, -1]), words
     filled = client.fill(None, _ids(1, 2, 3, 4, 5), _ids(7, 0, 7, 7, 0), connections)
@@ -78,7 +78,7 @@ def test_what_is_remembered_is_bounded(single: bool, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(module, "MAX_HASHES", 3)
     client = ClientTags()
     for number in range(1, 11):
-        client.add(number, b"n='a'", Dialect.TAGS, single=single)
+        client.add(number, b"n='a'", registry.dialect("tags"), single=single)
     every = np.arange(1, 11, dtype=np.uint64)
     filled = client.fill(None, every, np.zeros(10, np.uint64) if single else every)
     assert _found(filled) == [None] * 7 + [[A]] * 3
@@ -88,5 +88,5 @@ def test_what_is_used_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_HASHES", 3)
     client = ClientTags()
     for number in range(1, 20):
-        client.add(number, b"n='a'", Dialect.TAGS, single=False)
+        client.add(number, b"n='a'", registry.dialect("tags"), single=False)
         assert _found(client.fill(None, _ids(1), _ids(1))) == [[A]]

@@ -25,10 +25,10 @@ from qjoule.contract import (
     OwnerKind,
     QueryFlag,
     Rung,
-    ServerKind,
     SessionEvent,
     TaskEvent,
 )
+from qjoule.servers import registry
 from qjoule.stream.blocks import Stream, encode_block
 from qjoule.stream.ingest import Ingest, Tables
 from qjoule.stream.statements import HASHES_PER_SHAPE
@@ -152,7 +152,7 @@ def test_without_counters_their_columns_are_null() -> None:
 def test_query_columns() -> None:
     startup = b"\0\0\0\x0c\0\x03\0\0user\0ann\0database\0shop\0\0"
     session = {"session": 4, "t_ns": T0, "text_bytes": len(startup), "server": 2}
-    session |= {"event": SessionEvent.OPEN, "server_kind": ServerKind.POSTGRES, "pid": 9}
+    session |= {"event": SessionEvent.OPEN, "server_kind": registry.kind_of("postgres"), "pid": 9}
     query = {"query": 1, "begin_ns": T0, "end_ns": T0 + 5, "session": 4, "shape": 77}
     query |= {"server": 2, "rung": Rung.SYMBOL, "command": Command.EXECUTE, "executions": 1}
     bare = {"query": 2, "begin_ns": T0, "end_ns": T0 + 9, "flags": QueryFlag.OPEN, "rung": 99}

@@ -8,7 +8,8 @@ import struct
 import numpy as np
 
 import fake_tracer as ft
-from qjoule.contract import Block, ServerKind, SessionEvent
+from qjoule.contract import Block, SessionEvent
+from qjoule.servers import registry
 from qjoule.stream.blocks import Stream
 from qjoule.stream.sessions import Sessions
 
@@ -18,7 +19,7 @@ FLAGS = 0x200 | 0x8 | 0x8000 | 1 << 19 | 1 << 20
 
 def event(kind: SessionEvent, t_ns: int, text: bytes = b"") -> bytes:
     record = {"session": 7, "t_ns": t_ns, "text_bytes": len(text), "event": kind}
-    return ft.block(Block.SESSION, record | {"server_kind": ServerKind.MYSQL}, text=text)
+    return ft.block(Block.SESSION, record | {"server_kind": registry.kind_of("mysql")}, text=text)
 
 
 def _attributes(release: str) -> bytes:

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import fake_tracer as ft
-from qjoule.contract import Block, ServerKind, SessionEvent
+from qjoule.contract import Block, SessionEvent
+from qjoule.servers import registry
 from qjoule.servers.shapes import fingerprint
 from qjoule.stream import sessions as module
 from qjoule.stream.blocks import Frame, Stream
@@ -28,7 +29,7 @@ def event(kind: SessionEvent, t_ns: int, text: bytes = b"", session: int = 7) ->
         "t_ns": t_ns,
         "text_bytes": len(text),
         "event": kind,
-        "server_kind": ServerKind.MYSQL,
+        "server_kind": registry.kind_of("mysql"),
     }
     return ft.block(Block.SESSION, record, text=text)
 
@@ -198,7 +199,7 @@ def text(statement: bytes) -> Frame:
 
 
 def postgres_event(
-    kind: SessionEvent, t_ns: int, text: bytes = b"", server: ServerKind = ServerKind.POSTGRES
+    kind: SessionEvent, t_ns: int, text: bytes = b"", server: int = registry.kind_of("postgres")
 ) -> bytes:
     record = {"session": 7, "t_ns": t_ns, "text_bytes": len(text), "event": kind}
     record["server_kind"] = server
@@ -258,7 +259,7 @@ def test_a_session_that_was_open_before_is_named_by_its_processs_title() -> None
 
 
 def named(t_ns: int, name: bytes) -> bytes:
-    return postgres_event(SessionEvent.APPLICATION, t_ns, name, ServerKind.REDIS)
+    return postgres_event(SessionEvent.APPLICATION, t_ns, name, registry.kind_of("redis"))
 
 
 def test_a_redis_client_is_called_what_its_server_takes_for_a_name() -> None:

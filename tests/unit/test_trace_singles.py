@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from fuzz.mongodb_library import compressed, op_msg, told
-from qjoule.contract import SHAPE_OTHER, TEXT, Block, Dialect
+from qjoule.contract import SHAPE_OTHER, TEXT, Block
+from qjoule.servers import registry
 from qjoule.servers.shapes import fingerprint
 from qjoule.stream import statements as module
 from qjoule.stream.blocks import Frame
@@ -17,7 +18,7 @@ def single(shape: int, key: str, value: int) -> Frame:
     asked = op_msg({"find": "orders", "filter": {key: value}, "$db": "shop"})
     text = told(compressed(asked))
     record = np.zeros(1, TEXT)
-    record["shape"], record["dialect"], record["single"] = shape, Dialect.MONGODB, 1
+    record["shape"], record["dialect"], record["single"] = shape, registry.dialect("mongodb"), 1
     record["text_bytes"] = record["statement_bytes"] = len(text)
     return Frame(Block.TEXT, 0, record, text)
 

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from qjoule.contract import ServerKind
+from qjoule.servers import registry
 from qjoule.servers.decoding import decoding_of
 from qjoule.servers.mysql.startup import change_user, login
 from qjoule.servers.postgres.startup import application_set, first_message
@@ -97,7 +97,7 @@ def test_a_length_beyond_the_message_is_no_allocation() -> None:
 
 
 def test_another_kind_of_server_has_no_names() -> None:
-    assert decoding_of(ServerKind.NONE).startup is None
+    assert decoding_of(registry.kind_of("none")).startup is None
 
 
 def test_every_cut_of_a_change_of_user_is_parsed_as_far_as_it_goes() -> None:
@@ -105,7 +105,7 @@ def test_every_cut_of_a_change_of_user_is_parsed_as_far_as_it_goes() -> None:
     message = b"bob\0" + b"\x03xyz" + b"stock\0" + struct.pack("<H", 45) + b"plugin\0"
     message += bytes([len(attributes)]) + attributes
     assert change_user(message) == Startup("bob", "stock", "mysql")
-    assert decoding_of(ServerKind.REDIS).change is None
+    assert decoding_of(registry.kind_of("redis")).change is None
     for size in range(len(message)):
         found = change_user(message[:size])
         assert found.user in (None, "bob")

@@ -1,6 +1,7 @@
 """The event contract of ``bpf/qjoule.h`` as numpy dtypes and enums.
 
-``tests/contract`` compares every size and offset with what a C compiler says.
+``tests/contract`` compares every size and offset with what a C compiler says. Kinds of servers and
+dialects are numbers of the registry: ``qjoule.servers.registry``.
 """
 
 from __future__ import annotations
@@ -31,17 +32,6 @@ class OwnerKind(IntEnum):
     PROCESS = 3
     KERNEL = 4
     TRACER = 5
-
-
-class ServerKind(IntEnum):
-    NONE = 0
-    MYSQL = 1
-    POSTGRES = 2
-    REDIS = 3
-    MONGODB = 4
-    CASSANDRA = 5
-    VOLTDB = 6
-    GENERIC = 15
 
 
 class Rung(IntEnum):
@@ -115,20 +105,6 @@ class SessionEvent(IntEnum):
     MET = 6
     SETS = 7
     APPLICATION = 8
-
-
-class Dialect(IntEnum):
-    MYSQL = 1
-    POSTGRES = 2
-    REDIS = 3
-    MONGODB = 4
-    CQL = 5
-    CQL_ID = 7
-    CQL_BATCH = 8
-    VOLTDB = 6
-    TAGS = 9
-    ATTRIBUTES = 10
-    PAYLOAD = 11
 
 
 class Grade(IntEnum):

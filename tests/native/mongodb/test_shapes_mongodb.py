@@ -9,7 +9,7 @@ import bson
 import pytest
 
 from fuzz.mongodb_library import READ_HERE, compressed, kernel_hash, message, op_msg, op_query, told
-from qjoule.contract import Dialect
+from qjoule.servers import registry
 from qjoule.servers.mongodb.dialect import mongodb_shape
 from qjoule.servers.mongodb.dialect_compressed import inflated
 from qjoule.servers.mongodb.dialect_tree import Opcode
@@ -204,5 +204,7 @@ def test_replies_and_nonsense_are_no_requests() -> None:
 
 
 def test_a_summary_is_command_and_namespace() -> None:
-    shape = fingerprint(told(op_msg({"find": "o", "$db": "d", "sort": {"a": 1}})), Dialect.MONGODB)
+    shape = fingerprint(
+        told(op_msg({"find": "o", "$db": "d", "sort": {"a": 1}})), registry.dialect("mongodb")
+    )
     assert summary(shape) == "find d.o"

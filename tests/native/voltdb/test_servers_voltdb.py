@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from qjoule.contract import Dialect, Rung
+from qjoule.contract import Rung
 from qjoule.errors import QjouleError
+from qjoule.servers import registry
 from qjoule.servers.direct_access import DirectAccess
 from qjoule.servers.discovery import find_servers
 from qjoule.servers.kernel_facts import KernelFacts
@@ -178,5 +179,5 @@ def test_a_library_without_the_function(tmp_path: Path, java: Path) -> None:
     ],
 )
 def test_the_shape_of_a_procedure_is_its_name(text: bytes, truncated: bool, shape: str) -> None:
-    found = fingerprint(text, Dialect.VOLTDB, truncated)
+    found = fingerprint(text, registry.dialect("voltdb"), truncated)
     assert found.text == shape

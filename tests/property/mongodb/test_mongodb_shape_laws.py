@@ -19,7 +19,7 @@ from fuzz.mongodb_library import (
     told,
 )
 from host_library import ROOT
-from qjoule.contract import Dialect
+from qjoule.servers import registry
 from qjoule.servers.mongodb.dialect import mongodb_shape
 from qjoule.servers.mongodb.dialect_compressed import inflated
 from qjoule.servers.mongodb.dialect_message import BODY_BYTES, KEPT_KEYS, VALUE_KEYS, fnv, read
@@ -154,7 +154,7 @@ def test_where_a_message_is_cut_the_hash_knows(
 @LAW
 @given(st.binary(max_size=300), st.booleans())
 def test_hostile_text_is_bounded_and_printable(text: bytes, truncated: bool) -> None:
-    shape = fingerprint(text, Dialect.MONGODB, truncated)
+    shape = fingerprint(text, registry.dialect("mongodb"), truncated)
     assert sanitise(shape.text) == shape.text
     assert len(shape.text) <= 4096
 
@@ -162,7 +162,7 @@ def test_hostile_text_is_bounded_and_printable(text: bytes, truncated: bool) -> 
 @LAW
 @given(HOSTILE)
 def test_hostile_messages_have_a_shape(whole: bytes) -> None:
-    shape = fingerprint(told(whole), Dialect.MONGODB)
+    shape = fingerprint(told(whole), registry.dialect("mongodb"))
     assert shape.text and sanitise(shape.text) == shape.text
     assert kernel_hash(whole) not in (0, 2**64 - 1)
 

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fuzz.wire_library import READY, UNKNOWN, Connection, Query, split
-from qjoule.contract import ServerKind
+from qjoule.servers import registry
 from qjoule.servers.mysql.tags import tags_in_attributes
 from root.support.mysql_values import Parameter, counted, number, parameters, string
 
@@ -63,7 +63,7 @@ def _packet(every: list[Parameter], flags: int = COUNT_AVAILABLE) -> bytes:
 
 
 def _told(packets: list[bytes], sizes: list[int], phase: int = READY) -> list[Query]:
-    connection = Connection(ServerKind.MYSQL, phase)
+    connection = Connection(registry.kind_of("mysql"), phase)
     for body in packets:
         for part in (len(body).to_bytes(3, "little") + b"\0", body):
             at = 0

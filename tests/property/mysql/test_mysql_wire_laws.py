@@ -9,7 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fuzz.wire_library import READY, STARTUP, UNKNOWN, Connection, Query
-from qjoule.contract import Command, Loss, QueryFlag, ServerKind
+from qjoule.contract import Command, Loss, QueryFlag
+from qjoule.servers import registry
 
 OK = b"\0\0\0\2\0\0\0"
 ERROR = b"\xff\x7a\x04#42S02no"
@@ -152,7 +153,7 @@ def _tell(connection: Connection, commands: list[Sent], sizes: list[int]) -> Non
 
 
 def _told(commands: list[Sent], sizes: list[int], phase: int) -> list[Query]:
-    connection = Connection(ServerKind.MYSQL, phase)
+    connection = Connection(registry.kind_of("mysql"), phase)
     _tell(connection, commands, sizes)
     queries = connection.close()
     assert not connection.loss
@@ -189,7 +190,7 @@ def test_no_text_is_told_that_was_not_sent(
     commands: list[Sent], skipped: int, sizes: list[int]
 ) -> None:
     """Whatever was lost before: the rest of a packet may pass for anything but a statement."""
-    connection = Connection(ServerKind.MYSQL, UNKNOWN)
+    connection = Connection(registry.kind_of("mysql"), UNKNOWN)
     rest = commands[0].packet[skipped:]
     for at in range(0, len(rest), 64):
         connection.receive(rest[at : at + 64], skipped + at)
@@ -206,7 +207,7 @@ def test_no_text_is_told_that_was_not_sent(
 def test_a_hidden_session_is_told_once_and_nothing_of_it(
     commands: list[Sent], sizes: list[int], hides: int
 ) -> None:
-    connection = Connection(ServerKind.MYSQL, STARTUP)
+    connection = Connection(registry.kind_of("mysql"), STARTUP)
     login = struct.pack("<IIB23x", 0x200 | hides, 1 << 24, 45) + b"root\0\0"
     _receive(connection, 1, login, sizes)
     _tell(connection, commands, sizes)
@@ -218,7 +219,7 @@ def test_a_hidden_session_is_told_once_and_nothing_of_it(
 @settings(deadline=None)
 @given(st.integers(1, 600), SIZES)
 def test_a_login_is_told_whole_however_it_comes(names: int, sizes: list[int]) -> None:
-    connection = Connection(ServerKind.MYSQL, STARTUP)
+    connection = Connection(registry.kind_of("mysql"), STARTUP)
     login = struct.pack("<IIB23x", 0x200, 1 << 24, 45) + b"u" * names + b"\0\0"
     _receive(connection, 1, login, sizes)
     _reply(connection, _packet(2, OK))
@@ -235,7 +236,7 @@ def test_a_login_is_told_whole_however_it_comes(names: int, sizes: list[int]) ->
 def test_an_execution_has_its_own_statement(sizes: list[int], number: int) -> None:
     """A statement's id lies in bytes that may not all be here: what lies there is another's."""
     number = number % ((1 << 32) - 3) + 1
-    connection = Connection(ServerKind.MYSQL, READY)
+    connection = Connection(registry.kind_of("mysql"), READY)
     texts = {number: b"select a", number + 1: b"select b"}
     for identity, text in texts.items():
         _receive(connection, 0, b"\x16" + text, sizes)
@@ -258,7 +259,7 @@ def test_attributes_that_are_cut_hide_the_text_and_no_more(
     """A packet that ends within its attributes: what lies behind it is no statement."""
     whole = _attributed(text, attributes, (ROWS, None)).packet
     cut = data.draw(st.integers(6, len(whole) - len(text) - 1))
-    connection = Connection(ServerKind.MYSQL, READY)
+    connection = Connection(registry.kind_of("mysql"), READY)
     for packet in (whole[:cut], b"\x03select 1"):
         _receive(connection, 0, packet, sizes)
         _reply(connection, _packet(1, ROWS))

@@ -14,7 +14,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fuzz.wire_library import READY, Connection, Query
-from qjoule.contract import QueryFlag, ServerKind
+from qjoule.contract import QueryFlag
+from qjoule.servers import registry
 from root.support.postgres_client import FLUSH, SYNC, bind, execute, message, parse, query
 
 BUFFER = 8192  #: PQ_SEND_BUFFER_SIZE
@@ -25,7 +26,7 @@ class Backend:
     """The send buffer of a backend; `connection` is told what is in it when it is looked at."""
 
     def __init__(self) -> None:
-        self.connection = Connection(ServerKind.POSTGRES, READY)
+        self.connection = Connection(registry.kind_of("postgres"), READY)
         self._buffer = bytearray(BUFFER)
         self._used = 0
 
@@ -250,7 +251,7 @@ def test_data_for_a_copy_is_asked_for_above_older_replies() -> None:
 @example(b"D\0\0\0\x05" * 1638, b"select a")
 @example(b"C\0\0\0\x40" + b"9" * 64, b"select a")
 def test_any_buffer_is_survived(left: bytes, text: bytes) -> None:
-    connection = Connection(ServerKind.POSTGRES, READY)
+    connection = Connection(registry.kind_of("postgres"), READY)
     connection.receive(query(text))
     connection.reply(left)
     connection.wait()

@@ -15,7 +15,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fuzz.wire_library import READY, STARTUP, UNKNOWN, Connection, Query, split
-from qjoule.contract import Loss, QueryFlag, ServerKind
+from qjoule.contract import Loss, QueryFlag
+from qjoule.servers import registry
 from root.support.postgres_client import FLUSH, SYNC, bind, execute, message, parse, query
 
 BUFFER = 8192  #: PQ_RECV_BUFFER_SIZE
@@ -98,7 +99,7 @@ def told(queries: Sequence[Query]) -> Counter[bytes]:
 
 
 def run(pieces: Sequence[bytes], phase: int = READY) -> tuple[list[Query], dict[Loss, int]]:
-    connection = Connection(ServerKind.POSTGRES, phase)
+    connection = Connection(registry.kind_of("postgres"), phase)
     for piece in pieces:
         connection.receive(piece)
         connection.wait()
@@ -175,7 +176,7 @@ def test_a_quiet_connection_met_is_joined_at_once(requests: list[list[bytes]]) -
 @settings(deadline=None)
 @given(st.lists(st.binary(min_size=1, max_size=300), max_size=12), st.sampled_from([0, 1, 2]))
 def test_any_bytes_are_survived(pieces: list[bytes], phase: int) -> None:
-    connection = Connection(ServerKind.POSTGRES, phase)
+    connection = Connection(registry.kind_of("postgres"), phase)
     for piece in pieces:
         connection.receive(piece)
         connection.wait()
@@ -202,7 +203,7 @@ def test_a_connection_from_its_first_byte(before: list[bytes], sizes: list[int])
     """Requests for encryption that were refused, the login with its password, and statements."""
     login = [startup(user="u", database="d"), message("p", b"secret\0")]
     pieces = [p for one in [*before, *login] for p in split(one, sizes, BUFFER)]
-    connection = Connection(ServerKind.POSTGRES, STARTUP)
+    connection = Connection(registry.kind_of("postgres"), STARTUP)
     for piece in [*pieces, query(b"select a"), query(b"select b")]:
         connection.receive(piece)
         connection.wait()
@@ -216,7 +217,7 @@ def test_a_connection_from_its_first_byte(before: list[bytes], sizes: list[int])
 
 
 def test_what_comes_behind_the_startup_packet_in_one_read_is_seen() -> None:
-    connection = Connection(ServerKind.POSTGRES, STARTUP)
+    connection = Connection(registry.kind_of("postgres"), STARTUP)
     connection.receive(startup(user="u") + query(b"select a"))
     connection.wait()
     assert told(connection.close()) == {b"select a": 1}
@@ -224,7 +225,7 @@ def test_what_comes_behind_the_startup_packet_in_one_read_is_seen() -> None:
 
 
 def test_a_request_to_cancel_is_no_query() -> None:
-    connection = Connection(ServerKind.POSTGRES, STARTUP)
+    connection = Connection(registry.kind_of("postgres"), STARTUP)
     connection.receive(CANCEL_REQUEST)
     assert connection.close() == []
     assert connection.loss == {}
@@ -236,7 +237,7 @@ def test_encryption_is_counted_and_nothing_of_it_is_read() -> None:
         (GSS_REQUEST, struct.pack(">I", 600) + b"\x60" * 600),
         (GSS_REQUEST, struct.pack(">I", 16000) + b"\x60" * 8000),
     ):
-        connection = Connection(ServerKind.POSTGRES, STARTUP)
+        connection = Connection(registry.kind_of("postgres"), STARTUP)
         for piece in (request, hidden, query(b"select a")):
             connection.receive(piece)
             connection.wait()
@@ -281,7 +282,7 @@ def test_data_for_a_copy_that_did_not_look_like_one_is_its_work() -> None:
 
 
 def test_a_replicas_connection_works_for_no_query() -> None:
-    connection = Connection(ServerKind.POSTGRES, READY)
+    connection = Connection(registry.kind_of("postgres"), READY)
     feedback = message("d", b"r" + bytes(33))
     stream = query(b"START_REPLICATION SLOT s LOGICAL 0/0")
     for piece in (query(b"IDENTIFY_SYSTEM"), stream, feedback, feedback, message("c", b"")):

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from host_library import compiled
-from qjoule.contract import Dialect
+from qjoule.servers import registry
 from qjoule.servers.redis.dialect import redis_shape
 from qjoule.servers.shapes import fingerprint
 from qjoule.shapes.keys import KEY_BYTES, NAME_BYTES, key_pattern
@@ -92,7 +92,7 @@ def test_uuids_are_one_mark(one: object, other: object) -> None:
 
 @given(st.binary(max_size=300), st.booleans())
 def test_hostile_text_is_bounded_and_printable(text: bytes, truncated: bool) -> None:
-    shape = fingerprint(text, Dialect.REDIS, truncated)
+    shape = fingerprint(text, registry.dialect("redis"), truncated)
     assert shape.text.isprintable()
     assert len(shape.text) <= 4096
 

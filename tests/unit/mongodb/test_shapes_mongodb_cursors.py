@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from fuzz.mongodb_library import op_msg, told
-from qjoule.contract import TEXT, Block, Dialect
+from qjoule.contract import TEXT, Block
+from qjoule.servers import registry
 from qjoule.servers.shapes import fingerprint
 from qjoule.stream.blocks import Frame
 from qjoule.stream.names import Names
@@ -22,7 +23,7 @@ UNKNOWN = "shop.orders getMore (origin unknown)"
 
 def text(shape: int, statement: bytes) -> Frame:
     record = np.zeros(1, TEXT)
-    record["shape"], record["dialect"] = shape, Dialect.MONGODB
+    record["shape"], record["dialect"] = shape, registry.dialect("mongodb")
     record["text_bytes"] = record["statement_bytes"] = len(statement)
     return Frame(Block.TEXT, 0, record, statement)
 

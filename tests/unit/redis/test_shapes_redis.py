@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qjoule.contract import Dialect
+from qjoule.servers import registry
 from qjoule.servers.redis.dialect import command_shape, redis_shape
 from qjoule.servers.shapes import fingerprint, summary
 from qjoule.shapes.keys import key_pattern
@@ -70,7 +70,7 @@ def test_text_that_the_kernel_does_not_make(text: bytes) -> None:
 
 
 def test_the_fingerprint_is_that_of_the_shape() -> None:
-    one = fingerprint(b"*2\r\n$03\r\nGET\r\n$06\r\nuser:1\r\n", Dialect.REDIS)
-    other = fingerprint(b"*2\r\n$03\r\nget\r\n$08\r\nuser:777\r\n", Dialect.REDIS)
+    one = fingerprint(b"*2\r\n$03\r\nGET\r\n$06\r\nuser:1\r\n", registry.dialect("redis"))
+    other = fingerprint(b"*2\r\n$03\r\nget\r\n$08\r\nuser:777\r\n", registry.dialect("redis"))
     assert one.fingerprint == other.fingerprint
     assert summary(one) == "GET user:?"

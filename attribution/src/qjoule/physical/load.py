@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from qjoule.contract import Dialect
 from qjoule.errors import QjouleError
+from qjoule.servers import registry
 from qjoule.servers.mysql.throwaway import MariaDB
 from qjoule.servers.shapes import fingerprint
 
@@ -39,7 +39,7 @@ class Query:
 
     @property
     def fingerprint(self) -> str:
-        return fingerprint(self.sql.encode(), Dialect.MYSQL).fingerprint
+        return fingerprint(self.sql.encode(), registry.dialect("mysql")).fingerprint
 
 
 #: SHA-512 of one short text, again and again: all in registers and the first cache.

@@ -258,7 +258,7 @@ def _at_most(limit: int, choices: list[Choice]) -> list[Choice]:
 
 def _arguments(planned: PlannedServer) -> list[str]:
     server = planned.server
-    kind, rung = server.kind.name.lower(), planned.choice.rung.name.lower()
+    kind, rung = registry.name_of(server.kind), planned.choice.rung.name.lower()
     device, inode = server.exe_id
     arguments = ["--server", f"{server.id}:{kind}:{rung}:{device}:{inode}"]
     if server.running:

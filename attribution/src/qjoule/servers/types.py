@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from qjoule.contract import ServerKind
 from qjoule.servers.access import FileIdentity
 from qjoule.servers.registry import server_of
 
@@ -71,9 +70,9 @@ class Server:
     uid: int = 0  #: whose processes these are
 
     @property
-    def kind(self) -> ServerKind:
+    def kind(self) -> int:
         """What it is for the tracer: products with one wire protocol share it."""
-        return ServerKind(server_of(self.flavour).kind)
+        return server_of(self.flavour).kind
 
     @property
     def running(self) -> bool:

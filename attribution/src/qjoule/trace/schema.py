@@ -7,21 +7,14 @@ All times are CLOCK_MONOTONIC nanoseconds of the traced machine.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from types import MappingProxyType
 
 import pyarrow as pa
 
-from qjoule.contract import (
-    Command,
-    Dialect,
-    DomainKind,
-    Loss,
-    OwnerKind,
-    Rung,
-    SessionEvent,
-)
+from qjoule.contract import Command, DomainKind, Loss, OwnerKind, Rung, SessionEvent
+from qjoule.servers import registry
 from qjoule.tags.maps import TAGS
 
 FORMAT = "qjoule.trace"
@@ -43,15 +36,19 @@ NAME = pa.dictionary(pa.int32(), pa.string())
 
 def lower_names(enum: type[IntEnum]) -> list[str]:
     """The names of an enum whose values are 0, 1, 2, …, as the dataset spells them."""
-    names = {int(member): member.name.lower() for member in enum}
-    return [names.get(value, "") for value in range(max(names) + 1)]
+    return _by_number({member.name.lower(): int(member) for member in enum})
+
+
+def _by_number(numbers: Mapping[str, int]) -> list[str]:
+    names = {number: name for name, number in numbers.items()}
+    return [names.get(number, "") for number in range(max(names) + 1)]
 
 
 OWNER_KINDS = lower_names(OwnerKind)
 RUNGS = lower_names(Rung)
 COMMANDS = lower_names(Command)
 CAUSES = [*lower_names(Loss), TAGS_CAUSE, UNVERIFIED_CAUSE, INVALID_CAUSE, METER_CAUSE]
-DIALECTS = lower_names(Dialect)
+DIALECTS = _by_number({registry.c_name(name): n for name, n in registry.dialects().items()})
 SESSION_EVENTS = lower_names(SessionEvent)
 DOMAIN_KINDS = lower_names(DomainKind)
 
