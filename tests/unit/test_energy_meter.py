@@ -15,7 +15,7 @@ import pytest
 import fake_tracer as ft
 from qjoule.engine.attribute import attribute
 from qjoule.errors import QjouleError, UsageError
-from qjoule.model.counters import Cause
+from qjoule.model.energy import Cause
 from qjoule.model.result import Attribution, Domain
 from qjoule.reporters.json_report import to_json
 from qjoule.session.meter import Meter, start_meter

@@ -8,7 +8,7 @@ import numpy as np
 
 from qjoule.engine.tables import POWER
 from qjoule.model.clock import ClockFit, fit_clock, to_ours
-from qjoule.model.counters import WALL, Readings, Series
+from qjoule.model.energy import WALL, Readings, Series
 from qjoule.trace.reader import Trace
 
 _DEFAULT_PERIOD_NS = 1_000_000_000

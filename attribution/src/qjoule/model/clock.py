@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from qjoule.model.counters import I64
+from qjoule.model.energy import I64
 
 _MAX_DRIFT = 1e-3  #: a quartz is within 100 ppm; more is not a clock that drifts
 _MIN_SPAN_NS = 60_000_000_000  #: shorter, delays drown the drift
