@@ -144,13 +144,9 @@ class TwoPackages:
             "energy_source": b"powercap",
         }
         cpus = [
-            {
-                "cpu": cpu,
-                "package": cpu // PACKAGE_CPUS,
-                "core": cpu % PACKAGE_CPUS // THREADS,
-                "sibling": cpu // THREADS * THREADS,
-            }
-            for cpu in range(CPUS)
+            {"cpu": n, "package": n // PACKAGE_CPUS, "core": n % PACKAGE_CPUS // THREADS}
+            | {"sibling": n // THREADS * THREADS}
+            for n in range(CPUS)
         ]
         domain = {"range": 1 << 32, "unit_j": UNIT_J, "idle_w": np.nan, "period_ns": PERIOD_NS}
         names = ({"domain": n, "package": n, "name": b"package"} for n in (0, 1))
@@ -180,7 +176,7 @@ class TwoPackages:
             out.append(block(Block.SEGMENT_COUNTERS, *map(self._segment, ended)))
         if queries := [_query(one) for one in ended if one.query]:
             out.append(block(Block.QUERY, *queries))
-        out += self._loss(t0_ns, t1_ns)
+        out += [*self._loss(t0_ns, t1_ns), self._cpu_time(t1_ns)]
         return [*out, ft.flush(BEGIN_NS + max(t0_ns - WINDOW_NS, 0))]
 
     def _segment(self, one: Stretch) -> dict[str, Any]:
@@ -194,16 +190,10 @@ class TwoPackages:
 
     def _sums(self, t0_ns: int, t1_ns: int, ended: Sequence[Stretch]) -> list[bytes]:
         """What the kernel has summed over a window, per package and owner."""
+        zero = dict.fromkeys(("cpu_ns", "overlap_ns", "calls", "latency_ns"), 0)
+        vectors = {"counters": 3, "overlap_counters": 3, "latency": contract.LATENCY_BUCKETS}
         sums: dict[tuple[int, Owner], dict[str, Any]] = defaultdict(
-            lambda: {
-                "cpu_ns": 0,
-                "overlap_ns": 0,
-                "counters": np.zeros(3),
-                "overlap_counters": np.zeros(3),
-                "calls": 0,
-                "latency_ns": 0,
-                "latency": np.zeros(contract.LATENCY_BUCKETS, np.int64),
-            }
+            lambda: zero | {name: np.zeros(size) for name, size in vectors.items()}
         )
         for one in self._kept:
             if one.t0_ns >= t1_ns or one.t1_ns <= t0_ns:
@@ -229,6 +219,14 @@ class TwoPackages:
             for (package, owner), row in sums.items()
         ]
         return [block(Block.AGGREGATE, *rows)] if rows else []
+
+    def _cpu_time(self, t_ns: int) -> bytes:
+        """Each CPU's busy time so far, also what was lost."""
+        ran = [(max(min(one.t1_ns, t_ns) - one.t0_ns, 0), one.cpu) for one in self.stretches]
+        ns, cpu = np.array(ran).T
+        busy_ns = np.bincount(cpu, ns, CPUS).tolist()
+        rows = [{"t_ns": BEGIN_NS + t_ns, "cpu": n, "busy_ns": busy_ns[n]} for n in range(CPUS)]
+        return block(Block.CPU_TIME, *rows)
 
     def _sibling_ns(self, cpu: int, t0_ns: int, t1_ns: int) -> int:
         """How long the other thread of a core ran; what was lost of it is not known to anybody."""

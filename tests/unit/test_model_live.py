@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from model_cases import energy, machine
-from qjoule.contract import AGGREGATE, SHAPE_OTHER, OwnerKind
+from qjoule.contract import AGGREGATE, CPU_TIME, SHAPE_OTHER, OwnerKind
 from qjoule.engine.live import LiveCalls, from_aggregates
 from qjoule.engine.live_groups import LiveGroups, LiveNames, identities
+from qjoule.live.cpu_busy import CpuBusy
 from qjoule.model import latency
 from qjoule.model.arrays import Anomalies
 from qjoule.model.labels import SEVERAL
@@ -102,6 +103,41 @@ def test_sums_beyond_the_cpus_time_are_cut_and_counted() -> None:
         assert batch.idle_ns.tolist() == [[0], [0], [6 * MS]]
         assert batch.entries.cpu_ns.tolist() == [10 * MS, 6_666_667, 3_333_333, 4 * MS]
         assert (anomalies.outside_ns, anomalies.overlap_ns) == (outside, 10 * MS - outside)
+
+
+def test_a_package_is_active_as_if_its_cpus_were_busy_independently() -> None:
+    """Half a window on each of two CPUs: three quarters. Not known: all it can be."""
+    rows = [
+        {"owner_kind": OwnerKind.PROCESS, "cpu_ns": cpu_ms * MS, "t0_ns": t_ms * MS}
+        | {"t1_ns": (t_ms + 10) * MS}
+        for t_ms, cpu_ms in ((0, 10), (10, 10), (20, 10))
+    ]
+    made = energy([n * 10 * MS for n in range(4)], {(0, "package"): [10**9] * 3})
+    busy = np.array([[0.5, 0.5], [1.0, 0.0], [np.nan, 0.5]])
+    group = np.zeros(3, np.int64)
+    batch = from_aggregates(records(*rows), group, made, machine(0, 0), busy=busy)
+    assert batch.active_ns.ravel().tolist() == [7_500_000, 10 * MS, 10 * MS]
+    assert batch.entries.shared_ns.tolist() == [7_500_000, 10 * MS, 10 * MS]
+
+
+def test_how_busy_cpus_were_is_known_between_their_records() -> None:
+    books = CpuBusy(machine(0, 0))
+
+    def at(t_ms: int, *busy_ms: int) -> np.ndarray:
+        out = np.zeros(len(busy_ms), CPU_TIME)
+        out["t_ns"], out["cpu"] = t_ms * MS, np.arange(len(busy_ms))
+        out["busy_ns"] = np.array(busy_ms) * MS
+        return out
+
+    for t_ms, *busy_ms in ((5, 0, 0), (15, 10, 5), (25, 10, 5)):
+        books.add(at(t_ms, *busy_ms))
+    first = books.shares(np.array([0, 10, 20]) * MS)
+    assert np.isnan(first[0]).all(), "before the first record"
+    assert first[1].tolist() == [0.5, 0.25]
+    books.add(at(35, 20, 5))
+    later = books.shares(np.array([20, 30, 40]) * MS)
+    assert later[0].tolist() == [0.5, 0.0]
+    assert np.isnan(later[1]).all(), "no record after it yet"
 
 
 def test_records_of_no_window_or_package_are_counted() -> None:

@@ -34,6 +34,7 @@ def from_aggregates(
     *,
     first: int = 0,
     lost_ns: I64 | None = None,
+    busy: F64 | None = None,
     anomalies: Anomalies | None = None,
 ) -> WindowBatch:
     """The batch of all windows of `energy` from the kernel's sums over them.
@@ -43,9 +44,10 @@ def from_aggregates(
     so that owners + lost + idle = the windows' length times the CPUs, to the ns. Sums beyond it are
     cut in proportion: those of window 0 ran before tracing began, others are counted as overlap.
 
-    Sums do not tell who ran at the same instant. So a package is taken as active for as long as it
-    can have been (its busy time, at most the window), and that is shared by CPU time. The cores'
-    time counts overlap once per pair of threads.
+    Sums do not tell who ran at the same instant. `busy` (windows, CPUs) is the share of each window
+    in which each CPU was busy: CPUs are taken as busy independently of each other. Where that is
+    not known (NaN) a package is taken as active for as long as it can have been. Active time is
+    shared by CPU time. The cores' time counts overlap once per pair of threads.
     """
     bounds, packages = energy.boundaries_ns, machine.packages
     count = max(len(bounds) - 1, 0)
@@ -60,29 +62,43 @@ def from_aggregates(
     sizes = np.bincount(machine.package_slots(), minlength=len(packages))
     capacity = np.diff(bounds)[:, None] * sizes[None, :]
     entries, beyond_ns = _cut(entries, capacity)
-    busy = _per_window(entries, entries.cpu_ns, capacity.shape)
-    lost = np.zeros_like(busy) if lost_ns is None else np.minimum(lost_ns, capacity - busy)
+    busy_ns = _per_window(entries, entries.cpu_ns, capacity.shape)
+    lost = np.zeros_like(busy_ns) if lost_ns is None else np.minimum(lost_ns, capacity - busy_ns)
     if anomalies is not None:
         anomalies.unknown_cpu += int((kept & (slot < 0)).sum())
         anomalies.outside_ns += int(records["cpu_ns"][kept & (slot >= 0) & ~inside].sum())
         begun = 1 if first == 0 else 0
         anomalies.outside_ns += int(beyond_ns[:begun].sum())
         anomalies.overlap_ns += int(beyond_ns[begun:].sum())
-    active = np.minimum(busy, np.diff(bounds)[:, None])
-    per_ns = (active / np.maximum(busy, 1))[entries.window, entries.package]
+    active = np.minimum(busy_ns, np.diff(bounds)[:, None])
+    if busy is not None:
+        active = _active(active, busy_ns, busy, machine, np.diff(bounds))
+    per_ns = (active / np.maximum(busy_ns, 1))[entries.window, entries.package]
     entries = replace(entries, shared_ns=entries.cpu_ns * per_ns)
-    overlap = _per_window(entries, entries.overlap_ns, busy.shape)
+    overlap = _per_window(entries, entries.overlap_ns, busy_ns.shape)
     return WindowBatch(
         first,
         energy,
         packages,
-        capacity - busy - lost,
+        capacity - busy_ns - lost,
         lost,
         entries,
         active,
-        busy - overlap // 2,
+        busy_ns - overlap // 2,
         _requests(records, window, group, count),
     )
+
+
+def _active(most_ns: I64, busy_ns: I64, busy: F64, machine: Machine, dt_ns: I64) -> I64:
+    """Time with any CPU busy, (windows, packages): at most `most_ns`, at least the CPUs' mean."""
+    slots, out = machine.package_slots(), most_ns.copy()
+    for slot in range(most_ns.shape[1]):
+        mine = busy[:, slots == slot]
+        known = ~np.isnan(mine).any(axis=1)
+        awake = dt_ns[known] * (1.0 - np.prod(1.0 - mine[known], axis=1))
+        least = -(-busy_ns[known, slot] // mine.shape[1])
+        out[known, slot] = np.clip(np.rint(awake).astype(np.int64), least, most_ns[known, slot])
+    return out
 
 
 def _requests(records: Records, window: I64, group: I64, windows: int) -> Requests:

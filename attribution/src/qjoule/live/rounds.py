@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from qjoule.contract import AGGREGATE, ENERGY
-from qjoule.model.arrays import Machine
+from qjoule.live.cpu_busy import CpuBusy
+from qjoule.model.arrays import F64, Machine
 from qjoule.model.energy import I64, Readings, Series, WindowEnergy, window_energy
 from qjoule.model.slow import Standing, add_slow
 
@@ -24,6 +25,7 @@ class Chunk:
     aggregates: Records
     lost_ns: I64
     calls: Records  #: that clients told of, as sums without CPU time
+    busy: F64  #: (windows, CPUs) share of the time that each CPU was busy; NaN: not known
 
 
 class Rounds:
@@ -44,6 +46,7 @@ class Rounds:
         self._number = {domain: index for index, domain in enumerate(series)}
         self._machine = machine
         self._lag_ns = lag_ns
+        self.cpu_busy = CpuBusy(machine)
         self._begin_ns: int | None = begin_ns
         self._energy: list[Records] = []
         self._aggregates: list[Records] = []
@@ -94,7 +97,9 @@ class Rounds:
         ended = calls["t1_ns"] < end_ns
         self._calls = [calls[~ended]]
         self._taken_ns = end_ns
-        return Chunk(energy, sums[whole], self._take_lost(energy.boundaries_ns), calls[ended])
+        bounds_ns = energy.boundaries_ns
+        lost_ns, busy = self._take_lost(bounds_ns), self.cpu_busy.shares(bounds_ns)
+        return Chunk(energy, sums[whole], lost_ns, calls[ended], busy)
 
     def _take_energy(self, everything: bool) -> WindowEnergy | None:
         readings = _joined(self._energy, ENERGY)

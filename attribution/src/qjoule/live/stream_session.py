@@ -129,6 +129,8 @@ class StreamSession:
                 self._client_tags.add_session(frame)
             case Block.TASK:
                 self._names.add_tasks(frame)
+            case Block.CPU_TIME:
+                self._rounds.cpu_busy.add(frame.records)
             case Block.LOSS:
                 known = known_causes(frame.records)
                 self._invalid += int(np.count_nonzero(~known))
@@ -207,6 +209,7 @@ class StreamSession:
                 self._machine,
                 first=self._windows,
                 lost_ns=chunk.lost_ns,
+                busy=chunk.busy,
                 # Every grouping meets the same ones: they are counted once.
                 anomalies=anomalies if grouping.by == GROUPS[0] else None,
             )
