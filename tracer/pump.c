@@ -20,7 +20,7 @@
 #define TRACER_CPU    UINT32_MAX
 /* Of counters that do not say how often they move: RAPL's. */
 #define COUNTER_PERIOD_NS MS
-/* Counters that move less often have longer windows of their own (SLOW_NS in model/counters.py). */
+/* Counters that move less often have longer windows of their own (SLOW_NS in model/energy.py). */
 #define SLOW_NS (10 * MS)
 
 struct pump {
