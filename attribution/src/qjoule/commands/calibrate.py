@@ -66,7 +66,7 @@ Exit code 1: nothing was calibrated, and no file was written.
 )
 @click.option("--quick", is_flag=True, help="About 20 seconds, with wider intervals.")
 @click.option("--busy", is_flag=True, help="Go on although other programs run.")
-@options.energy("auto, powercap[:ROOT], perf[:SYSFS], host:ROOT or replay:FILE.")
+@options.energy("auto, powercap[:ROOT], perf[:SYSFS], hwmon[:ROOT], host:ROOT or replay:FILE.")
 @click.option(
     "--keep",
     type=click.Path(path_type=Path, file_okay=False),

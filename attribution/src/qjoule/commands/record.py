@@ -88,8 +88,8 @@ Examples:
     help="How query boundaries are found.",
 )
 @options.energy(
-    "auto, none, powercap[:ROOT], perf[:SYSFS], host:ROOT, estimated:W0,W10,W50,W100 "
-    "or replay:FILE."
+    "auto, none, powercap[:ROOT], perf[:SYSFS], hwmon[:ROOT], host:ROOT, replay:FILE or "
+    "estimated:W0,W10,W50,W100 (docs/energy.md)."
 )
 @options.meter
 @options.meter_file

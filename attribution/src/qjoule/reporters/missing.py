@@ -29,9 +29,10 @@ _LOSS = {
     "switch": "context switches not shown by the kernel",
     "tags": "calls that applications could not tell",
     "unverified": "calls on connections that may be another user's",
+    "meter": "lines of the meter that are no readings",
     "invalid": "records that contradict themselves",
 }
-#: By `model.counters.Cause`.
+#: By `model.energy.Cause`.
 _WINDOWS = {
     "interpolated": "read at one end only, spread evenly",
     "edge": "at the edge of the trace",
