@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * The event contract: what the BPF programs tell the tracer, and the tracer tells Python.
+ * The event contract: what the BPF programs send to the tracer, and the tracer to Python.
  *
  * One side of this seam is C (bpf/, tracer/), the other is attribution/src/qjoule/contract.py.
  * tests/contract compares sizes and offsets from both sides. Rules:
@@ -158,7 +158,8 @@ struct qj_segment_counters {
 	__u64 counters[QJ_COUNTERS]; /* increments over the segment, scaled to all of it */
 };
 
-/* In place of qj_segment_counters where further counters are read: they tell no energy. */
+/* In place of qj_segment_counters where further counters are read: the energy model does not use
+ * them. */
 struct qj_segment_more {
 	struct qj_segment_counters counted;
 	__u16 shares[QJ_MORE]; /* as `counted` of a segment, of each by itself; 0: no increment */
@@ -290,7 +291,7 @@ struct qj_aggregate {
 	__u64 t0_ns;
 	__u64 t1_ns;
 	__u64 shape;  /* QJ_OWNER_QUERY: shape, 0 unknown text, ~0 the `other` row */
-	__u64 tags;   /* as in qj_query, if tags are read; QJ_SAID_UNKNOWN: they are not told */
+	__u64 tags;   /* as in qj_query, if tags are read; QJ_SAID_UNKNOWN: they are not known */
 	__u64 naming; /* last event of their session; QJ_SAID_UNKNOWN: of any, for want of rows */
 	__u64 cpu_ns;
 	__u64 overlap_ns; /* part of cpu_ns with another thread of the core busy */

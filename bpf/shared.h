@@ -17,7 +17,7 @@
 #define QJ_MAX_RINGS   8  /* a power of two */
 #define QJ_LOSS_SLOTS  16 /* a power of two, at least QJ_LOSS_MAX */
 #define QJ_SUMS_ROWS   16384
-/* Of those, made in one window, that only tags or sessions tell from others. */
+/* Of those, made in one window, that differ from others in tags or session alone. */
 #define QJ_SUMS_TAGGED 8192
 
 _Static_assert(QJ_LOSS_MAX <= QJ_LOSS_SLOTS, "a loss cause has no slot");
@@ -61,7 +61,7 @@ struct qj_plan {
 	__u32 only_running;	   /* only `running` processes and their children are servers */
 	__u32 kinds;		   /* bit i: one of the servers is of kind i */
 	__u32 core_threads;	   /* CPUs of the largest core; 1: no SMT, nothing to look at */
-	__u32 arguments;	   /* some server is told by its arguments */
+	__u32 arguments;	   /* some server is recognised by its arguments */
 	__u32 tags;		   /* what clients say in statements and beside them is read */
 	__u8 kind_rungs[QJ_KINDS]; /* of each kind, bit i: one of its servers is on rung i */
 	struct qj_server_plan servers[QJ_MAX_SERVERS]; /* server id - 1 */

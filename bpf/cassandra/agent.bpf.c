@@ -118,7 +118,7 @@ int BPF_KPROBE(cassandra_request_says, __u64 tags, __u64 bytes)
 	struct thread_state *thread = marked_thread();
 
 	if (plan.tags && thread && thread->begin_ns && !thread->borrowed)
-		tags_told(this_cpu(), thread, tags, bytes, QJ_DIALECT_PAYLOAD);
+		tags_emit(this_cpu(), thread, tags, bytes, QJ_DIALECT_PAYLOAD);
 	return 0;
 }
 

@@ -51,11 +51,11 @@ static __always_inline void cql_text(struct cql_walk *walk, __u32 here);
 static __always_inline void cql_text_done(struct cql_walk *walk);
 static __always_inline void cql_recall(struct cql_walk *walk, const __u8 *id);
 static __always_inline void cql_learn(struct cql_walk *walk, const __u8 *keyspace, __u32 bytes);
-static __always_inline void cql_told_request(struct cql_walk *walk, __u8 command);
-static __always_inline void cql_told_compressed(struct cql_walk *walk);
+static __always_inline void cql_request_read(struct cql_walk *walk, __u8 command);
+static __always_inline void cql_compressed_request(struct cql_walk *walk);
 static __always_inline void cql_keep_packed(struct cql_walk *walk, __u32 bytes);
 static __always_inline __u32 cql_inflated(struct cql_walk *walk, __u64 addr);
-static __always_inline void cql_told_lost(struct cql_walk *walk);
+static __always_inline void cql_count_lost(struct cql_walk *walk);
 
 static __always_inline __u32 cql_be16(const __u8 *b)
 {

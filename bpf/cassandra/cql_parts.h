@@ -78,7 +78,7 @@ static __always_inline void cql_batch(struct cql_walk *walk)
 		return;
 	}
 	c->shape = cql_batch_shape(c, walk->seed);
-	cql_told_request(walk, QJ_COMMAND_QUERY);
+	cql_request_read(walk, QJ_COMMAND_QUERY);
 	cql_rest(c);
 }
 
@@ -97,7 +97,7 @@ static __always_inline void cql_id(struct cql_walk *walk)
 		cql_next(c, CQL_AT_BATCH_VALUES, 2);
 		return;
 	}
-	cql_told_request(walk, QJ_COMMAND_EXECUTE);
+	cql_request_read(walk, QJ_COMMAND_EXECUTE);
 	cql_rest(c);
 }
 

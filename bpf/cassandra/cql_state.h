@@ -17,7 +17,7 @@
 #define CQL_KEYSPACE 48		  /* SchemaConstants.NAME_LENGTH */
 #define CQL_GATHER   32		  /* the longest part that is gathered, and room for it anywhere */
 #define CQL_SEGMENT  12		  /* trailer and the longer of the two headers */
-#define CQL_RUNS_MAX 8		  /* different statements of a batch that are told */
+#define CQL_RUNS_MAX 8		  /* different statements of a batch that are sent */
 
 /* What comes next in an envelope. */
 enum cql_at {
@@ -60,7 +60,7 @@ struct cql_connection {
 	__u64 read_ns; /* when the last bytes came */
 	__u64 shape;   /* of the request, as far as it is known */
 	__u64 last_shape;
-	__u64 tags; /* of the request that is told: a hash, or 0 */
+	__u64 tags; /* of the request that is sent: a hash, or 0 */
 	__u64 runs[CQL_RUNS_MAX];
 	struct qj_shape_state text;
 	__u32 segment_left; /* bytes of the present segment's payload still to come */
@@ -83,11 +83,11 @@ struct cql_connection {
 	__u8 want;	   /* bytes to gather, and those that have been */
 	__u8 have;
 	__u8 segment_have;
-	__u8 framing;	  /* enum cql_framing */
-	__u8 compressor;  /* enum inflate_format: what STARTUP asked for, or what was seen */
-	__u8 compression; /* the STARTUP key that was read was that */
-	__u8 opaque;	  /* TLS */
-	__u8 told_opaque; /* compression that cannot be seen through has been told */
+	__u8 framing;	     /* enum cql_framing */
+	__u8 compressor;     /* enum inflate_format: what STARTUP asked for, or what was seen */
+	__u8 compression;    /* the STARTUP key that was read was that */
+	__u8 opaque;	     /* TLS */
+	__u8 opaque_emitted; /* an unknown compression has been reported */
 	__u8 version;
 	__u8 opcode;
 	__u8 run_count;

@@ -16,7 +16,7 @@ static __always_inline void cql_unpack(struct cql_walk *walk, __u64 addr)
 
 	c->packed = 0;
 	if (!got) {
-		cql_told_compressed(walk);
+		cql_compressed_request(walk);
 		if (c->framing) {
 			cql_expect_envelope(c);
 			c->in_parts = 1;
@@ -56,7 +56,7 @@ static __always_inline void cql_pack(struct cql_walk *walk, __u32 here)
 		cql_unpack(walk, addr);
 }
 
-/* Of a long request only the beginning was inflated: what is known of it is told. */
+/* Of a long request only the beginning was inflated: what is known of it is sent. */
 static __always_inline void cql_cut(struct cql_walk *walk)
 {
 	struct cql_connection *c = walk->connection;
@@ -67,13 +67,13 @@ static __always_inline void cql_cut(struct cql_walk *walk)
 	if (c->opcode == CQL_BATCH && c->run_count) {
 		c->flags |= QJ_QUERY_TRUNCATED;
 		c->shape = cql_batch_shape(c, walk->seed);
-		cql_told_request(walk, QJ_COMMAND_QUERY);
+		cql_request_read(walk, QJ_COMMAND_QUERY);
 	} else if (c->at == CQL_AT_TEXT && c->opcode != CQL_BATCH &&
 		   c->text_bytes - c->text_left >= QJ_TEXT_BYTES) {
 		c->text_left = 0;
 		cql_text_done(walk);
 	} else {
-		cql_told_compressed(walk);
+		cql_compressed_request(walk);
 	}
 }
 
@@ -103,7 +103,7 @@ static __always_inline void cql_end_inflated(struct cql_walk *walk)
 			cql_envelope_done(c);
 		return;
 	}
-	cql_told_lost(walk);
+	cql_count_lost(walk);
 	cql_expect_envelope(c);
 	c->in_parts = 1;
 }

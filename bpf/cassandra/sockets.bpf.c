@@ -50,18 +50,18 @@ static __always_inline void cql_learn(struct cql_walk *walk, const __u8 *keyspac
 	cql_learn_id(walk->connection, walk->text_addr, &name, prefix);
 }
 
-/* Tells the request, with what its client says of it. */
-static __always_inline void cql_tell_walked(struct cql_walk *walk, __u32 command)
+/* Sends the request, with the tags that its client gave it. */
+static __always_inline void cql_emit_walked(struct cql_walk *walk, __u32 command)
 {
 	struct cql_connection *c = walk->connection;
 
 	c->tags = 0;
 	if (walk->tags)
-		c->tags = tags_said(walk->tags, c->tags_bytes, walk->server, QJ_DIALECT_PAYLOAD);
-	cql_tell(c, walk->server, command);
+		c->tags = tags_of_kept(walk->tags, c->tags_bytes, walk->server, QJ_DIALECT_PAYLOAD);
+	cql_emit_query(c, walk->server, command);
 }
 
-static __always_inline void cql_told_request(struct cql_walk *walk, __u8 command)
+static __always_inline void cql_request_read(struct cql_walk *walk, __u8 command)
 {
 	struct cql_connection *c = walk->connection;
 
@@ -79,7 +79,7 @@ static __always_inline void cql_told_request(struct cql_walk *walk, __u8 command
 		bpf_probe_read_kernel(shown.bytes, sizeof(shown.bytes), c->runs);
 		cql_show(&shown);
 	}
-	cql_tell_walked(walk, command);
+	cql_emit_walked(walk, command);
 }
 
 static __always_inline void cql_recall(struct cql_walk *walk, const __u8 *id)
@@ -140,7 +140,7 @@ static __always_inline void cql_text_done(struct cql_walk *walk)
 		cql_learn_id(c, walk->text_addr, &c->keyspace, 0);
 		if (c->keyspace_bytes)
 			cql_learn_id(c, walk->text_addr, &c->keyspace, c->keyspace_bytes);
-		cql_tell_walked(walk, QJ_COMMAND_PREPARE);
+		cql_emit_walked(walk, QJ_COMMAND_PREPARE);
 		if (c->version >= 5)
 			cql_next(c, CQL_AT_PREPARE_FLAGS, 4);
 		else
@@ -149,12 +149,12 @@ static __always_inline void cql_text_done(struct cql_walk *walk)
 	}
 	if (walk->text_addr)
 		cql_note_use(c, walk->text_addr);
-	cql_tell_walked(walk, QJ_COMMAND_QUERY);
+	cql_emit_walked(walk, QJ_COMMAND_QUERY);
 	cql_rest(c);
 }
 
-/* Threads serve many connections in turn: this one's session is told by whichever reads it. */
-static __always_inline void cql_tell_session(const struct cql_connection *c, __u64 sk, __u32 event)
+/* Threads serve many connections in turn: whichever reads this one sends its session. */
+static __always_inline void cql_emit_session(const struct cql_connection *c, __u64 sk, __u32 event)
 {
 	struct thread_state *thread = thread_of(bpf_get_current_task_btf());
 
@@ -165,15 +165,15 @@ static __always_inline void cql_tell_session(const struct cql_connection *c, __u
 	emit_session(this_cpu(), thread, event, 0, 0);
 }
 
-static __always_inline void cql_tell_opaque(struct cql_connection *c, __u64 sk)
+static __always_inline void cql_emit_opaque(struct cql_connection *c, __u64 sk)
 {
-	c->told_opaque = 1;
+	c->opaque_emitted = 1;
 	count_loss(this_cpu(), QJ_LOSS_OPAQUE_SESSION);
-	cql_tell_session(c, sk, QJ_SESSION_OPAQUE);
+	cql_emit_session(c, sk, QJ_SESSION_OPAQUE);
 }
 
 /* One request, or in protocol 5 a segment of one or more, that could not be inflated. */
-static __always_inline void cql_told_compressed(struct cql_walk *walk)
+static __always_inline void cql_compressed_request(struct cql_walk *walk)
 {
 	struct cql_connection *c = walk->connection;
 	struct cql_shown shown = {
@@ -182,14 +182,14 @@ static __always_inline void cql_told_compressed(struct cql_walk *walk)
 	    .dialect = QJ_DIALECT_CQL_ID,
 	};
 
-	if (!c->told_opaque)
-		cql_tell_opaque(c, walk->socket);
+	if (!c->opaque_emitted)
+		cql_emit_opaque(c, walk->socket);
 	c->shape = shown.shape;
 	c->flags = 0;
 	c->text_bytes = 0;
 	c->tags_bytes = 0;
 	cql_show(&shown);
-	cql_tell_walked(walk, QJ_COMMAND_QUERY);
+	cql_emit_walked(walk, QJ_COMMAND_QUERY);
 }
 
 static __always_inline void cql_keep_packed(struct cql_walk *walk, __u32 bytes)
@@ -202,7 +202,7 @@ static __always_inline __u32 cql_inflated(struct cql_walk *walk, __u64 addr)
 	return cql_inflate(walk->connection, addr);
 }
 
-static __always_inline void cql_told_lost(struct cql_walk *walk)
+static __always_inline void cql_count_lost(struct cql_walk *walk)
 {
 	count_loss(this_cpu(), QJ_LOSS_FRAMING);
 }
@@ -226,11 +226,11 @@ static __always_inline bool cql_connect(struct cql_connection *c, __u64 sk, __u6
 	c->session = new_id(this_cpu());
 	bpf_probe_read_user(&first, sizeof(first), (const void *)addr);
 	if (first != CQL_TLS_HANDSHAKE) {
-		cql_tell_session(c, sk, QJ_SESSION_MET);
+		cql_emit_session(c, sk, QJ_SESSION_MET);
 		return true;
 	}
 	c->opaque = 1;
-	cql_tell_opaque(c, sk);
+	cql_emit_opaque(c, sk);
 	return false;
 }
 

@@ -82,11 +82,11 @@ struct cql_shown {
 };
 
 /*
- * In cassandra_told.bpf.c, cassandra_hash.bpf.c and cassandra_packed.bpf.c: the verifier looks at
+ * In requests.bpf.c, cassandra_hash.bpf.c and cassandra_packed.bpf.c: the verifier looks at
  * each once. Return 0, but for the last two.
  */
 extern int cql_show(const struct cql_shown *shown);
-extern int cql_tell(struct cql_connection *c, __u32 server, __u32 command);
+extern int cql_emit_query(struct cql_connection *c, __u32 server, __u32 command);
 extern int cql_feed(struct cql_connection *c, __u64 addr, __u32 bytes);
 extern int cql_keep(struct cql_connection *c, __u64 addr, __u32 offset, __u32 bytes);
 extern int cql_learn_id(struct cql_connection *c, __u64 addr, const struct cql_name *keyspace,

@@ -79,7 +79,7 @@ reserve_session(struct qj_cpu_state *cpu, const struct thread_state *thread, __u
 
 #define NS_PER_S 1000000000ULL
 
-/* May another of at most `per_s` be told now? `used_ns`: when those told so far are used up. */
+/* May another of at most `per_s` be sent now? `used_ns`: when those sent so far are used up. */
 static __always_inline bool within_rate(__u64 *used_ns, __u64 per_s)
 {
 	__u64 now = bpf_ktime_get_ns(), used = *used_ns;

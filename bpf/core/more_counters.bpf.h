@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * Counters that a user asks for beside those that tell energy. Where none are, plan.more is 0, and
- * the verifier takes all of this out of the programs.
+ * Counters that a user asks for beside those of the energy model. Where none are, plan.more is 0,
+ * and the verifier takes all of this out of the programs.
  */
 #ifndef QJOULE_MORE_COUNTERS_BPF_H
 #define QJOULE_MORE_COUNTERS_BPF_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
  * Live view on CPUs with SMT: how long the other threads of a core were busy during a slice, by
- * their busy clocks. A recording needs none of this, its segments tell.
+ * their busy clocks. A recording needs none of this: its segments show it.
  */
 #ifndef QJOULE_OVERLAP_BPF_H
 #define QJOULE_OVERLAP_BPF_H
@@ -12,7 +12,7 @@
 #define MAX_CORE_THREADS 8
 
 /* Constant for the verifier: it removes what a machine or a mode does not need. */
-static __always_inline bool tells_overlap(void)
+static __always_inline bool measures_overlap(void)
 {
 	return plan.mode == QJ_MODE_LIVE && plan.core_threads > 1;
 }

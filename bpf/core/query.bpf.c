@@ -143,7 +143,7 @@ static __always_inline void fill_child(struct qj_child *child, const struct thre
 }
 
 /* Tells of the statement within, and takes its query up again. */
-int child_told(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_ns)
+int child_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_ns)
 {
 	struct qj_ring_child *r;
 
@@ -168,8 +168,8 @@ int child_told(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_
 }
 
 /*
- * Tracing is about to stop: what a thread still serves is told as far as it got, and its end will
- * not be told again.
+ * Tracing is about to stop: the query that a thread still serves is sent as far as it got. Its end
+ * will not be sent again.
  */
 int query_open(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 pid_tgid)
 {
@@ -180,7 +180,7 @@ int query_open(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 pid_
 		return 0;
 	if (thread->caller.query) {
 		thread->flags |= QJ_QUERY_OPEN;
-		child_told(cpu, thread, bpf_ktime_get_ns());
+		child_end(cpu, thread, bpf_ktime_get_ns());
 	}
 	if (!thread->end_ns)
 		thread->flags |= QJ_QUERY_OPEN;
@@ -199,7 +199,7 @@ int query_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_n
 	if (!cpu || !thread)
 		return 0;
 	if (thread->caller.query)
-		child_told(cpu, thread, end_ns);
+		child_end(cpu, thread, end_ns);
 	if (plan.mode == QJ_MODE_LIVE) {
 		sum_query(cpu, thread, end_ns);
 	} else {

@@ -19,7 +19,7 @@ extern int query_open(struct qj_cpu_state *cpu, struct thread_state *thread, __u
 extern int query_reset(struct qj_cpu_state *cpu, struct thread_state *thread);
 extern int query_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_ns);
 extern int child_begin(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 now);
-extern int child_told(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_ns);
+extern int child_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_ns);
 extern int send_ended(struct qj_cpu_state *cpu, struct thread_state *thread);
 /* Likewise, in label.bpf.c: the open slice ends, and the next one is the present thread's. */
 extern int relabel(struct qj_cpu_state *cpu, __u64 now);
@@ -130,7 +130,7 @@ static __always_inline void query_release(struct qj_cpu_state *cpu, struct threa
 
 /*
  * The thread exits, or has another client: a query that it still served was cut off, by KILL or
- * because its client went away. When it stopped, nobody told us.
+ * because its client went away. When it stopped is not known.
  */
 static __always_inline void query_abandon(struct qj_cpu_state *cpu, struct thread_state *thread,
 					  __u64 now)
@@ -138,7 +138,7 @@ static __always_inline void query_abandon(struct qj_cpu_state *cpu, struct threa
 	if (thread->borrowed || !thread->begin_ns)
 		return;
 	if (thread->caller.query)
-		child_told(cpu, thread, now);
+		child_end(cpu, thread, now);
 	if (!thread->end_ns && thread->command != QJ_COMMAND_OTHER)
 		thread->flags |= QJ_QUERY_OPEN;
 	query_end(cpu, thread, thread->end_ns ?: now);

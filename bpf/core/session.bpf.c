@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* What is told of threads and of the sessions that they serve, beside queries. */
+/* Records of threads and of the sessions that they serve. */
 #include "query.bpf.h"
 
 /* Which connection it is, as its client knows it too: both ends, or the client's inode. */

@@ -247,7 +247,7 @@ static __always_inline void account_slice(struct qj_cpu_state *cpu, __u64 t0, __
 	}
 	if (plan.counters)
 		counters_since(cpu, &m);
-	if (tells_overlap())
+	if (measures_overlap())
 		m.overlap_ns = overlap_since(cpu, now, now - t0);
 	if (cpu->owner_kind == QJ_OWNER_IDLE || !t0 || t0 >= now)
 		return;

@@ -82,13 +82,13 @@ struct thread_state {
 	__u64 end_ns;	/* a reply that may not be the last one went out then */
 	__u64 session;
 	__u64 shape;
-	__u64 socket; /* address of the client's struct sock ... */
-	__u64 cookie; /* ... and its cookie: together its identity */
-	__u64 told;   /* the last shape whose text is known to have been told */
-	__u64 rows;   /* if QJ_QUERY_ROWS */
-	__u64 tags;   /* as in struct qj_query */
-	__u64 named;  /* live view: the session that `naming` is of */
-	__u64 naming; /* live view: as in struct qj_aggregate */
+	__u64 socket;	 /* address of the client's struct sock ... */
+	__u64 cookie;	 /* ... and its cookie: together its identity */
+	__u64 text_sent; /* the last shape whose text is known to have been sent */
+	__u64 rows;	 /* if QJ_QUERY_ROWS */
+	__u64 tags;	 /* as in struct qj_query */
+	__u64 named;	 /* live view: the session that `naming` is of */
+	__u64 naming;	 /* live view: as in struct qj_aggregate */
 	__u64 text_addr;
 	struct qj_shape_state text;
 	__u32 text_left; /* bytes of the statement still to be hashed */

@@ -32,7 +32,7 @@ struct prepared_map {
 };
 extern struct prepared_map prepared SEC(".maps");
 
-/* Whether it was told. */
+/* Sends a statement's text. Returns whether it was sent. */
 static __always_inline bool emit_text(struct qj_cpu_state *cpu, struct thread_state *thread,
 				      __u8 dialect, __u32 bytes)
 {
@@ -122,9 +122,9 @@ static __always_inline void statement_done(struct qj_cpu_state *cpu, struct thre
 	thread->text.truncated = (thread->flags & QJ_QUERY_TRUNCATED) != 0;
 	thread->shape = qj_shape_end(&thread->text);
 	/* Most clients ask again what they asked last: no need to look that up. */
-	if (thread->told != thread->shape && (bpf_map_lookup_elem(&seen, &thread->shape) ||
-					      emit_text(cpu, thread, dialect, text_bytes)))
-		thread->told = thread->shape;
+	if (thread->text_sent != thread->shape && (bpf_map_lookup_elem(&seen, &thread->shape) ||
+						   emit_text(cpu, thread, dialect, text_bytes)))
+		thread->text_sent = thread->shape;
 	/* A query's tags count within its procedures, and its attributes before its comment. */
 	if (plan.tags && !thread->tags && !thread->caller.query)
 		tags_of_comment(cpu, thread, text_bytes);

@@ -18,7 +18,7 @@ struct sums_map {
 extern struct sums_map sums_even SEC(".maps");
 extern struct sums_map sums_odd SEC(".maps");
 
-/* Sessions of late, by the last event that was told of each. */
+/* Sessions of late, by the last event that was sent of each. */
 struct namings_map {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 65536);

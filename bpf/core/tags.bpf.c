@@ -2,7 +2,7 @@
 /*
  * What tags.bpf.h declares. Of a statement the comment at its end is looked for, or else the one
  * at its beginning: where sqlcommenter's libraries put theirs. It has a string's end before its
- * own, so most other comments are told apart by three bytes; the reader of the stream looks closer.
+ * own, so most other comments are recognised by three bytes; the reader of the stream looks closer.
  * https://google.github.io/sqlcommenter/spec/
  */
 #include "tags.bpf.h"
@@ -33,17 +33,17 @@ static __always_inline __u64 hash_of(const struct tags_room *room, __u64 bytes, 
 }
 
 /* Bounds what clients that say something new with each query cost: 1 MB a second. */
-static __always_inline bool may_tell_tags(void)
+static __always_inline bool may_emit_tags(void)
 {
 	static __u64 used_ns;
 
 	return within_rate(&used_ns, TAGS_PER_S);
 }
 
-static __always_inline bool tell(const struct tags_room *room, __u64 hash, __u32 bytes,
-				 __u32 server, __u32 dialect)
+static __always_inline bool emit_new(const struct tags_room *room, __u64 hash, __u32 bytes,
+				     __u32 server, __u32 dialect)
 {
-	struct qj_ring_text *r = may_tell_tags() ? reserve_text(TAGS_BYTES) : 0;
+	struct qj_ring_text *r = may_emit_tags() ? reserve_text(TAGS_BYTES) : 0;
 
 	if (!r)
 		return false;
@@ -53,9 +53,9 @@ static __always_inline bool tell(const struct tags_room *room, __u64 hash, __u32
 	return true;
 }
 
-/* The hash of what lies in the room, which is told unless it was. */
-static __always_inline __u64 told(struct qj_cpu_state *cpu, const struct tags_room *room,
-				  __u64 bytes, __u32 server, __u32 dialect)
+/* The hash of what lies in the room. The bytes are sent unless they were sent before. */
+static __always_inline __u64 hash_and_emit(struct qj_cpu_state *cpu, const struct tags_room *room,
+					   __u64 bytes, __u32 server, __u32 dialect)
 {
 	static const __u8 yes = 1;
 	/* A map's key lies on the stack: Linux 6.1 takes none from an argument's memory. */
@@ -63,8 +63,9 @@ static __always_inline __u64 told(struct qj_cpu_state *cpu, const struct tags_ro
 
 	if (bpf_map_lookup_elem(&seen_tags, &hash))
 		return hash;
-	/* Only those that were told are seen: others are told again with the next query. */
-	if (tell(room, hash, bytes, server, dialect)) {
+	/* Only those that were sent are marked as seen: others are sent again with the next query.
+	 */
+	if (emit_new(room, hash, bytes, server, dialect)) {
 		bpf_map_update_elem(&seen_tags, &hash, &yes, BPF_ANY);
 		return hash;
 	}
@@ -72,15 +73,16 @@ static __always_inline __u64 told(struct qj_cpu_state *cpu, const struct tags_ro
 	return sums_by_tags() ? TAGS_DIFFER : hash; /* no row for what nobody can read */
 }
 
-/* The thread's query says this: if it has the open slice already, that is of it too. */
-static __always_inline void say(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 tags)
+/* The thread's query has these tags. If the open slice is already its own, so has the slice. */
+static __always_inline void set_tags(struct qj_cpu_state *cpu, struct thread_state *thread,
+				     __u64 tags)
 {
 	thread->tags = tags;
 	if (cpu->query == thread->query)
 		cpu->tags = tags;
 }
 
-int tags_told(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 addr, __u32 length,
+int tags_emit(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 addr, __u32 length,
 	      __u32 dialect)
 {
 	struct tags_room *room = room_of();
@@ -97,7 +99,7 @@ int tags_told(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 addr,
 		count_loss(cpu, QJ_LOSS_TEXT);
 		return 0;
 	}
-	say(cpu, thread, told(cpu, room, bytes, thread->server, dialect));
+	set_tags(cpu, thread, hash_and_emit(cpu, room, bytes, thread->server, dialect));
 	return 0;
 }
 
@@ -125,11 +127,12 @@ int tags_of_pieces(struct qj_cpu_state *cpu, struct thread_state *thread,
 		count_loss(cpu, QJ_LOSS_TEXT);
 		return 0;
 	}
-	say(cpu, thread, told(cpu, room, before + first + second, thread->server, of->dialect));
+	set_tags(cpu, thread,
+		 hash_and_emit(cpu, room, before + first + second, thread->server, of->dialect));
 	return 0;
 }
 
-__u64 tags_said(const struct tags_kept *kept, __u32 length, __u32 server, __u32 dialect)
+__u64 tags_of_kept(const struct tags_kept *kept, __u32 length, __u32 server, __u32 dialect)
 {
 	struct tags_room *room = room_of();
 	__u64 bytes = at_most(length, TAGS_BYTES);
@@ -143,7 +146,7 @@ __u64 tags_said(const struct tags_kept *kept, __u32 length, __u32 server, __u32 
 	__builtin_memset(room, 0, TAGS_ROOM);
 	if (bpf_probe_read_kernel(room->bytes, bytes, kept->bytes))
 		return 0;
-	return told(this_cpu(), room, bytes, server, dialect);
+	return hash_and_emit(this_cpu(), room, bytes, server, dialect);
 }
 
 struct comment_search {
@@ -211,7 +214,7 @@ static __always_inline void comment_at_end(struct qj_cpu_state *cpu, struct thre
 	search.steps = bytes - COMMENT_SIGN + 1;
 	sign = comment_sign(&search);
 	if (sign != ~0u)
-		tags_told(cpu, thread, addr + sign + COMMENT_SIGN, bytes - sign - COMMENT_SIGN,
+		tags_emit(cpu, thread, addr + sign + COMMENT_SIGN, bytes - sign - COMMENT_SIGN,
 			  QJ_DIALECT_TAGS);
 }
 
@@ -231,7 +234,7 @@ static __always_inline void comment_at_start(struct qj_cpu_state *cpu, struct th
 	sign = comment_sign(&search);
 	if (sign == ~0u || room->bytes[(sign - 1) & (sizeof(room->bytes) - 1)] != '\'')
 		return;
-	tags_told(cpu, thread, thread->text_addr + COMMENT_SIGN, sign - COMMENT_SIGN,
+	tags_emit(cpu, thread, thread->text_addr + COMMENT_SIGN, sign - COMMENT_SIGN,
 		  QJ_DIALECT_TAGS);
 }
 
@@ -249,6 +252,6 @@ int tags_of_comment(struct qj_cpu_state *cpu, struct thread_state *thread, __u32
 	else
 		comment_at_start(cpu, thread, room, bytes);
 	if (thread->tags && are_of_several(room, thread->text_addr, bytes, end ?: bytes - 1))
-		say(cpu, thread, TAGS_DIFFER);
+		set_tags(cpu, thread, TAGS_DIFFER);
 	return 0;
 }

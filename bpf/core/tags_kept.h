@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * What clients say of a query, where it comes in pieces: kept until the query is told. Works in BPF
+ * Tags that come in pieces: kept until their query is sent. Works in BPF
  * programs (include vmlinux.h first) and on the host.
  */
 #ifndef QJ_TAGS_KEPT_H

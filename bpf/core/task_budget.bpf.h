@@ -3,7 +3,7 @@
  * How many task events a user may cause. Any user can fork, execute and rename as fast as a CPU
  * goes, and each event takes room in the rings that servers' records need, and time of the reader.
  * So events have a rate per user, and one for all users together; servers' threads have their own.
- * What is beyond it is not told but counted. CPU time never depends on these events.
+ * Events beyond it are not sent but counted. CPU time never depends on these events.
  */
 #ifndef QJOULE_TASK_BUDGET_BPF_H
 #define QJOULE_TASK_BUDGET_BPF_H
@@ -68,7 +68,7 @@ static __always_inline bool user_may(__u32 uid, __u8 owner_kind, __u64 now, __u6
 	return used && within_budget(used, now, per_s);
 }
 
-static __always_inline bool may_tell_task(struct task_struct *task, __u8 event, __u8 owner_kind)
+static __always_inline bool may_emit_task(struct task_struct *task, __u8 event, __u8 owner_kind)
 {
 	__u64 now = bpf_ktime_get_ns();
 	__u32 uid;

@@ -123,7 +123,7 @@ static __always_inline void emit_task(struct task_struct *task, __u8 event, __u1
 	__u8 owner_kind = owner_kind_of(task, server);
 	struct qj_ring_task *r;
 
-	if (!may_tell_task(task, event, owner_kind)) {
+	if (!may_emit_task(task, event, owner_kind)) {
 		count_loss(this_cpu(), QJ_LOSS_TASK_RATE);
 		return;
 	}

@@ -13,7 +13,7 @@
 #define QJ_MONGODB_REPLY_PARTS_H
 
 #include "elements.h"
-#include "said.h"
+#include "reply_state.h"
 
 #define QJ_MONGODB_KEY_MAX 48 /* bytes of a key, its NUL with it */
 
@@ -85,13 +85,13 @@ static __always_inline __u32 qj_mongodb_reply_start(struct qj_mongodb_reply *r, 
 static __always_inline __u32 qj_mongodb_reply_ends(struct qj_mongodb_reply *r)
 {
 	if (r->at == QJ_MONGODB_REPLY_BATCH) {
-		r->said |= QJ_MONGODB_SAID_BATCH;
+		r->found |= QJ_MONGODB_FOUND_BATCH;
 		r->at =
 		    r->left - 1 == r->batch_end ? QJ_MONGODB_REPLY_CURSOR : QJ_MONGODB_REPLY_DONE;
 	} else if (r->at == QJ_MONGODB_REPLY_CURSOR) {
 		r->at = QJ_MONGODB_REPLY_BODY;
 	} else {
-		r->said |= QJ_MONGODB_SAID_ALL;
+		r->found |= QJ_MONGODB_FOUND_ALL;
 		r->at = QJ_MONGODB_REPLY_DONE;
 	}
 	return 1;
@@ -135,17 +135,17 @@ static __always_inline void qj_mongodb_reply_number(struct qj_mongodb_reply *r, 
 	if (r->at == QJ_MONGODB_REPLY_CURSOR) {
 		if (name == QJ_MONGODB_REPLY_KEY_ID && type == 0x12) {
 			r->cursor = qj_mongodb_u64(value);
-			r->said |= QJ_MONGODB_SAID_CURSOR;
+			r->found |= QJ_MONGODB_FOUND_CURSOR;
 		}
 	} else if (r->at != QJ_MONGODB_REPLY_BODY) {
 		return;
 	} else if (name == QJ_MONGODB_REPLY_KEY_N && (type == 0x10 || type == 0x12)) {
 		r->n = type == 0x10 ? qj_mongodb_u32(value) : qj_mongodb_u64(value);
-		r->said |= QJ_MONGODB_SAID_N;
+		r->found |= QJ_MONGODB_FOUND_N;
 	} else if (name == QJ_MONGODB_REPLY_KEY_OK) {
-		r->said |= is_true ? QJ_MONGODB_SAID_OK : QJ_MONGODB_SAID_ERROR;
+		r->found |= is_true ? QJ_MONGODB_FOUND_OK : QJ_MONGODB_FOUND_ERROR;
 	} else if (name == QJ_MONGODB_REPLY_KEY_N_ERRORS && is_true) {
-		r->said |= QJ_MONGODB_SAID_ERROR;
+		r->found |= QJ_MONGODB_FOUND_ERROR;
 	}
 }
 
@@ -163,7 +163,7 @@ static __always_inline void qj_mongodb_reply_opens(struct qj_mongodb_reply *r, _
 		return;
 	r->batch_end = r->left - taken - r->skip;
 	r->documents = 0;
-	r->said &= ~QJ_MONGODB_SAID_BATCH;
+	r->found &= ~QJ_MONGODB_FOUND_BATCH;
 	r->skip = 0;
 	r->at = QJ_MONGODB_REPLY_BATCH;
 }
@@ -182,7 +182,7 @@ static __always_inline __u32 qj_mongodb_reply_sized(struct qj_mongodb_reply *r, 
 		}
 		if (r->at == QJ_MONGODB_REPLY_BODY && type == 0x04 && size > 5 &&
 		    name == QJ_MONGODB_REPLY_KEY_WRITE_ERRORS)
-			r->said |= QJ_MONGODB_SAID_ERROR;
+			r->found |= QJ_MONGODB_FOUND_ERROR;
 		if (type != 0x0f) {
 			qj_mongodb_reply_opens(r, type, name, taken, size);
 			return taken;
@@ -265,7 +265,7 @@ static __always_inline __u32 qj_mongodb_reply_part(struct qj_mongodb_reply *r, c
 		taken = qj_mongodb_reply_element(r, w, have);
 	if (taken > r->left) {
 		r->at = QJ_MONGODB_REPLY_DONE;
-		r->said = 0;
+		r->found = 0;
 		r->left = 0;
 	} else {
 		r->left -= taken;

@@ -6,7 +6,7 @@
 #include "core/query.bpf.h"
 #include "core/statement.bpf.h"
 #include "chunk.h"
-#include "said.h"
+#include "reply_state.h"
 
 enum mongodb_phase {
 	MONGODB_UNKNOWN = 0, /* wait for a read that begins with what looks like a header */
@@ -21,7 +21,7 @@ struct mongodb_connection {
 	/* Rung statistical: the request that waits for its reply, whichever thread serves it. */
 	__u64 begin_ns;
 	__u64 shape;
-	__u64 told; /* the last one whose text is known */
+	__u64 text_sent; /* the last one whose text is known */
 	__u32 message_bytes;
 	__u8 waits;
 	__u8 phase;	   /* enum mongodb_phase */
@@ -76,19 +76,19 @@ extern int mongodb_cursor_join(struct qj_mongodb *message, __u64 *shape);
 /* In mongodb_text.bpf.c, so that the verifier looks at it once. Returns how many bytes it took. */
 extern int feed_mongodb(struct qj_mongodb *message, struct mongodb_chunk *chunk, __u32 bytes);
 /*
- * Tells what the thread's shape was made from, if it has not been told: the body's bytes at `addr`.
- * What is compressed gets a shape of its own, if that can be told. Returns whether it is known.
+ * Sends what the thread's shape was made from, unless that was sent: the body's bytes at `addr`.
+ * What is compressed gets a shape of its own, if that can be sent. Returns whether it was sent.
  */
-extern int tell_mongodb(struct qj_cpu_state *cpu, struct thread_state *thread,
-			struct qj_mongodb *message, __u64 addr);
+extern int mongodb_emit_text(struct qj_cpu_state *cpu, struct thread_state *thread,
+			     struct qj_mongodb *message, __u64 addr);
 
 /*
  * If the client compressed this message by Snappy it becomes what it was: its body's first bytes,
  * which came at `addr`, are in the CPU's buffer from then on, until the program ends. Returns 0.
  */
 extern int unpack_mongodb(struct qj_mongodb *message, struct mongodb_chunk *chunk, __u64 addr);
-/* Tells what a command's comment says of the query that this thread serves: tags. */
-extern int tell_mongodb_comment(struct qj_cpu_state *cpu, struct thread_state *thread,
+/* Sends the tags in a command's comment, which are of the query that this thread serves. */
+extern int mongodb_emit_comment(struct qj_cpu_state *cpu, struct thread_state *thread,
 				const struct qj_mongodb *message, __u64 addr);
 
 #endif

@@ -100,9 +100,9 @@ static __always_inline void mongodb_message(struct qj_cpu_state *cpu, struct thr
 	mongodb_cursor_join(&read.message, &thread->shape);
 	if (read.message.at == QJ_MONGODB_AT_CUT)
 		thread->flags |= QJ_QUERY_TRUNCATED;
-	tell_mongodb(cpu, thread, &read.message, thread->text_addr);
+	mongodb_emit_text(cpu, thread, &read.message, thread->text_addr);
 	if (read.message.comment_bytes)
-		tell_mongodb_comment(cpu, thread, &read.message, thread->text_addr);
+		mongodb_emit_comment(cpu, thread, &read.message, thread->text_addr);
 	label_query(cpu, thread);
 	if (thread->phase != PHASE_READY && qj_mongodb_is_hello(&read.message)) {
 		thread->phase = PHASE_READY;

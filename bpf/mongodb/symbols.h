@@ -7,7 +7,7 @@
 
 #define QJ_MONGODB_HEADER      16
 #define QJ_MONGODB_COMPRESSION 9	/* then of OP_COMPRESSED: opcode, size, compressor */
-#define QJ_MONGODB_BODY	       4080	/* bytes behind the header that are looked at, and told */
+#define QJ_MONGODB_BODY	       4080	/* bytes behind the header that are looked at and sent */
 #define QJ_MONGODB_MAX	       48000000 /* MaxMessageSizeBytes of rpc/message.h */
 #define QJ_MONGODB_DEPTH       62
 

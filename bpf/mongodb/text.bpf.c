@@ -17,13 +17,13 @@ _Static_assert(sizeof(struct mongodb_text_head) + QJ_MONGODB_BODY <= QJ_TEXT_BYT
 #define MONGODB_SHORT_BODY (MONGODB_SHORT_TEXT - sizeof(struct mongodb_text_head))
 
 /*
- * What is compressed has no shape here, so each request is told by itself. The reader inflates and
- * parses it, which takes it some 0.1 ms: so many a second are told of the whole machine, whatever
- * its clients send.
+ * What is compressed has no shape here, so each request is emitted by itself. The reader inflates
+ * and parses it, which takes it some 0.1 ms: so many a second are emitted of the whole machine,
+ * whatever its clients send.
  */
 #define MONGODB_SINGLE_PER_S 2000
 
-static __u64 singles_ns; /* when those that have been told are used up, at that rate */
+static __u64 singles_ns; /* when those that have been emitted are used up, at that rate */
 
 struct mongodb_feed {
 	struct qj_mongodb *message;
@@ -57,8 +57,8 @@ static __always_inline bool is_common(const struct qj_mongodb *message)
 	return message->opcode == QJ_MONGODB_COMPRESSED && message->body > QJ_MONGODB_COMPRESSION;
 }
 
-/* Two CPUs at once may tell one more: no need for a lock. */
-static __always_inline bool may_tell_single(void)
+/* Two CPUs at once may send one more: no need for a lock. */
+static __always_inline bool may_emit_single(void)
 {
 	return within_rate(&singles_ns, MONGODB_SINGLE_PER_S);
 }
@@ -86,7 +86,7 @@ static __always_inline long read_body(void *to, __u64 bytes, const struct qj_mon
 }
 
 /* The body's bytes at `addr`, at most `room` of them, as the text of the thread's shape. */
-static __always_inline bool tell_body(struct qj_cpu_state *cpu, struct thread_state *thread,
+static __always_inline bool emit_body(struct qj_cpu_state *cpu, struct thread_state *thread,
 				      const struct qj_mongodb *message, __u64 addr, __u64 room,
 				      bool single)
 {
@@ -120,9 +120,9 @@ static __always_inline bool tell_body(struct qj_cpu_state *cpu, struct thread_st
 
 /*
  * Tags in a command's comment: a text that ends as they do, key='value'. The reader looks closer.
- * They are told by the query, for many differ from call to call.
+ * They are emitted by the query, for many differ from call to call.
  */
-int tell_mongodb_comment(struct qj_cpu_state *cpu, struct thread_state *thread,
+int mongodb_emit_comment(struct qj_cpu_state *cpu, struct thread_state *thread,
 			 const struct qj_mongodb *message, __u64 addr)
 {
 	struct qj_ring_text *r;
@@ -141,9 +141,10 @@ int tell_mongodb_comment(struct qj_cpu_state *cpu, struct thread_state *thread,
 	read_body(&last, 1, message, addr, message->comment + bytes - 1);
 	if (last != '\'')
 		return 0;
-	if (plan.mode != QJ_MODE_RECORD) /* sums are of many queries: told by what they say */
-		return tags_told(cpu, thread, addr + message->comment, bytes, QJ_DIALECT_TAGS);
-	r = may_tell_single() ? reserve_text(MONGODB_SHORT_TEXT) : 0;
+	if (plan.mode !=
+	    QJ_MODE_RECORD) /* sums are of many queries: one text for all with these tags */
+		return tags_emit(cpu, thread, addr + message->comment, bytes, QJ_DIALECT_TAGS);
+	r = may_emit_single() ? reserve_text(MONGODB_SHORT_TEXT) : 0;
 	if (!r) {
 		count_loss(cpu, QJ_LOSS_TEXT);
 		return 0;
@@ -160,24 +161,24 @@ int tell_mongodb_comment(struct qj_cpu_state *cpu, struct thread_state *thread,
 }
 
 /* Tells a compressed request under a shape of its own; if that cannot be, it stays with all. */
-static __always_inline bool tell_single(struct qj_cpu_state *cpu, struct thread_state *thread,
+static __always_inline bool emit_single(struct qj_cpu_state *cpu, struct thread_state *thread,
 					const struct qj_mongodb *message, __u64 addr)
 {
 	__u64 common = thread->shape;
-	bool told;
+	bool emitted;
 
 	thread->shape = qj_mongodb_named(qj_shape_step(common, new_id(cpu), message->key));
 	if (message->body <= MONGODB_SHORT_BODY)
-		told = tell_body(cpu, thread, message, addr, MONGODB_SHORT_BODY, true);
+		emitted = emit_body(cpu, thread, message, addr, MONGODB_SHORT_BODY, true);
 	else
-		told = tell_body(cpu, thread, message, addr, QJ_MONGODB_BODY, true);
-	if (!told)
+		emitted = emit_body(cpu, thread, message, addr, QJ_MONGODB_BODY, true);
+	if (!emitted)
 		thread->shape = common;
-	return told;
+	return emitted;
 }
 
-int tell_mongodb(struct qj_cpu_state *cpu, struct thread_state *thread, struct qj_mongodb *message,
-		 __u64 addr)
+int mongodb_emit_text(struct qj_cpu_state *cpu, struct thread_state *thread,
+		      struct qj_mongodb *message, __u64 addr)
 {
 	static const __u8 yes = 1;
 	__u64 shape;
@@ -186,12 +187,12 @@ int tell_mongodb(struct qj_cpu_state *cpu, struct thread_state *thread, struct q
 		return 0;
 	/* Sums are made here, by shape: the live view cannot have one for each request. */
 	if (message->opcode == QJ_MONGODB_COMPRESSED && plan.mode == QJ_MODE_RECORD &&
-	    may_tell_single() && tell_single(cpu, thread, message, addr))
+	    may_emit_single() && emit_single(cpu, thread, message, addr))
 		return 0;
 	shape = thread->shape;
 	if (bpf_map_lookup_elem(&seen, &shape))
 		return 1;
-	if (!tell_body(cpu, thread, message, addr, QJ_MONGODB_BODY, false))
+	if (!emit_body(cpu, thread, message, addr, QJ_MONGODB_BODY, false))
 		return 0;
 	/* Only now: a text that was lost is sent again with the next execution. */
 	bpf_map_update_elem(&seen, &shape, &yes, BPF_ANY);

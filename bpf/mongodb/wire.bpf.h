@@ -94,12 +94,12 @@ static __always_inline void mongodb_shaped(struct mongodb_walk *walk)
 	thread->shape = c->shape;
 	if (c->message.at == QJ_MONGODB_AT_CUT)
 		thread->flags |= QJ_QUERY_TRUNCATED;
-	if ((c->told != c->shape || c->message.opcode == QJ_MONGODB_COMPRESSED) &&
-	    tell_mongodb(walk->cpu, thread, &c->message, c->text_addr))
-		c->told = c->shape;
+	if ((c->text_sent != c->shape || c->message.opcode == QJ_MONGODB_COMPRESSED) &&
+	    mongodb_emit_text(walk->cpu, thread, &c->message, c->text_addr))
+		c->text_sent = c->shape;
 	c->shape = thread->shape;
 	if (c->message.comment_bytes && owns_time(thread) && thread->session == c->session)
-		tell_mongodb_comment(walk->cpu, thread, &c->message, c->text_addr);
+		mongodb_emit_comment(walk->cpu, thread, &c->message, c->text_addr);
 	if (!c->greeted && qj_mongodb_is_hello(&c->message) && c->text_addr &&
 	    !c->message.inflated) {
 		c->greeted = 1;

@@ -200,7 +200,7 @@ static __always_inline void mysql_tags(struct qj_cpu_state *cpu, struct thread_s
 		return;
 	bpf_probe_read_user(&prefix, MYSQL_TAG_PREFIX_BYTES, (const void *)(addr + name));
 	if (prefix == MYSQL_TAG_PREFIX)
-		tags_told(cpu, thread, addr + 1, text - 1, QJ_DIALECT_ATTRIBUTES);
+		tags_emit(cpu, thread, addr + 1, text - 1, QJ_DIALECT_ATTRIBUTES);
 }
 
 #endif

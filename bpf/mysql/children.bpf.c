@@ -4,8 +4,8 @@
  * instruction that MySQL and MariaDB execute by sp_instr_stmt::execute() (sql/sp_instr.cc,
  * sql/sp_head.cc), which first gives its text to alloc_query(), as written in the procedure.
  *
- * What such a statement executes itself is its own work. It is told by the stack, so nothing goes
- * wrong for good if a return is missed (the kernel follows 64 of them in one another).
+ * What such a statement executes itself is its own work. It is recognised by the stack, so nothing
+ * goes wrong for good if a return is missed (the kernel follows 64 of them in one another).
  */
 #include "command.bpf.h"
 
@@ -23,7 +23,7 @@ static __always_inline void end(struct qj_cpu_state *cpu, struct thread_state *t
 {
 	__u64 now = bpf_ktime_get_ns();
 
-	child_told(cpu, thread, now);
+	child_end(cpu, thread, now);
 	claim_slice(cpu, thread, now);
 }
 

@@ -162,7 +162,7 @@ static __always_inline void mysql_answered(struct qj_cpu_state *cpu, struct thre
 					   const struct mysql_reply *reply)
 {
 	if (thread->caller.query) /* its end was not seen */
-		child_told(cpu, thread, bpf_ktime_get_ns());
+		child_end(cpu, thread, bpf_ktime_get_ns());
 	if (thread->command == QJ_COMMAND_PREPARE)
 		mysql_learn_prepared(cpu, thread, reply);
 	if (!mysql_is_answered(thread))

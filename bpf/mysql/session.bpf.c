@@ -40,8 +40,8 @@ static __always_inline bool changes_user(const struct thread_state *thread)
 }
 
 /* In a thread pool the thread's own session may be another one. */
-static __always_inline void tell(struct thread_state *thread, __u64 session, __u32 event,
-				 __u64 addr, __u32 bytes)
+static __always_inline void emit_of(struct thread_state *thread, __u64 session, __u32 event,
+				    __u64 addr, __u32 bytes)
 {
 	emit_session_of(this_cpu(), thread, session, event, addr, bytes);
 }
@@ -75,7 +75,7 @@ int BPF_KPROBE(mysql_client, __u64 vio)
 	return 0;
 }
 
-/* What is told is a COM_CHANGE_USER that ends behind the user. */
+/* The event has the start of a COM_CHANGE_USER, up to the user. */
 static __always_inline void log_line(__u64 thd, __u64 format, __u64 user)
 {
 	struct thread_state *thread = symbol_thread();
@@ -83,12 +83,12 @@ static __always_inline void log_line(__u64 thd, __u64 format, __u64 user)
 	if (!thread || !is_login(format))
 		return;
 	if (thread->socket && !changes_user(thread))
-		tell(thread, session_of(thd), QJ_SESSION_MET, 0, 0);
+		emit_of(thread, session_of(thd), QJ_SESSION_MET, 0, 0);
 	thread->socket = 0; /* the thread's next login has another */
 	if (changes_user(thread))
 		thread->mysql.changes = 1;
-	tell(thread, session_of(thd), QJ_SESSION_USER, user,
-	     string_bytes(thread, user, sizeof(thread->scratch)));
+	emit_of(thread, session_of(thd), QJ_SESSION_USER, user,
+		string_bytes(thread, user, sizeof(thread->scratch)));
 }
 
 /* MariaDB, MySQL 5.6: general_log_print(THD *, command, format, ...). */
@@ -119,8 +119,8 @@ int BPF_KPROBE(mysql_database, __u64 thd, __u64 lex_string)
 		return 0;
 	bpf_probe_read_user(&name, sizeof(name), (const void *)lex_string);
 	thread->mysql.changing = session_of(thd);
-	tell(thread, thread->mysql.changing, QJ_SESSION_DATABASE, name.text,
-	     at_most(name.length, QJ_STARTUP_BYTES));
+	emit_of(thread, thread->mysql.changing, QJ_SESSION_DATABASE, name.text,
+		at_most(name.length, QJ_STARTUP_BYTES));
 	return 0;
 }
 
@@ -137,9 +137,9 @@ int BPF_KRETPROBE(mysql_database_end, int result)
 		return 0;
 	if ((__u8)result && changes_user(thread)) {
 		thread->mysql.changes = 0;
-		tell(thread, thread->mysql.changing, QJ_SESSION_USER, 0, 0);
+		emit_of(thread, thread->mysql.changing, QJ_SESSION_USER, 0, 0);
 	} else if ((__u8)result) {
-		tell(thread, thread->mysql.changing, QJ_SESSION_KEPT, 0, 0);
+		emit_of(thread, thread->mysql.changing, QJ_SESSION_KEPT, 0, 0);
 	}
 	thread->mysql.changing = 0;
 	return 0;

@@ -33,7 +33,7 @@ static __always_inline struct postgres_before postgres_so_far(const struct threa
 }
 
 /*
- * The statements of one request share its time, and nothing tells their shares apart: unless all
+ * The statements of one request share its time, and their shares are not known: unless all
  * that are executed have the same shape, none is claimed, and so with their tags. `before`: what
  * held before the latest of them.
  */
@@ -79,7 +79,7 @@ static __always_inline void postgres_parse(struct postgres_walk *walk, __u32 her
 	prepared_learn(thread, name);
 	if (length == 1) /* to be executed at once: what has a name may be executed at any time */
 		postgres_sets(walk, addr + length);
-	if (thread->executions) { /* preparing says nothing about what was executed before */
+	if (thread->executions) { /* what was executed before keeps its shape */
 		thread->shape = before.shape;
 		thread->tags = before.tags;
 		thread->flags = before.flags;

@@ -108,7 +108,8 @@ static __always_inline void postgres_dispatch(struct postgres_walk *walk, __u8 t
 	label_query(walk->cpu, thread);
 }
 
-/* Out of step: what is served now is told as far as it is known, and a clear boundary waited for.
+/* Out of step: the present query is sent as far as it is known. Then a clear boundary is waited
+ * for.
  */
 static __always_inline void postgres_lost(struct postgres_walk *walk)
 {

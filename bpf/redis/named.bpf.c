@@ -5,22 +5,22 @@
 /* Bounds what clients cost that take a new name with each command: 6 MB a second. */
 #define REDIS_NAMES_PER_S 10000ULL
 
-static __always_inline bool may_tell_names(void)
+static __always_inline bool may_emit_names(void)
 {
 	static __u64 used_ns;
 
 	return within_rate(&used_ns, REDIS_NAMES_PER_S);
 }
 
-/* One that cannot be told now may be later: the reply to the connection's next request asks. */
-int redis_name_tell(struct qj_cpu_state *cpu, struct thread_state *thread, struct redis_naming *n)
+/* A name that cannot be sent here is tried again at the reply to the next request. */
+int redis_name_emit(struct qj_cpu_state *cpu, struct thread_state *thread, struct redis_naming *n)
 {
 	struct qj_ring_session *r;
 	__u64 own, naming, bytes;
 
 	if (!cpu || !thread || !n)
 		return 0;
-	if (!may_tell_names()) {
+	if (!may_emit_names()) {
 		count_loss(cpu, QJ_LOSS_SESSION);
 		return 0;
 	}
@@ -123,7 +123,7 @@ int redis_name_argument(struct qj_cpu_state *cpu, struct thread_state *thread,
 	if (n->expects != REDIS_EXPECTS_NAME)
 		return 0;
 	if (n->state == REDIS_NAME_ASKED)
-		redis_name_tell(cpu, thread, n);
+		redis_name_emit(cpu, thread, n);
 	n->name_bytes = 0;
 	return 0;
 }
@@ -174,7 +174,7 @@ static __always_inline void name_add(struct redis_naming *n, __u8 byte)
 	}
 }
 
-/* What a backslash stands before is not worked out: such a name cannot be told. */
+/* Escapes are not decoded: a name with a backslash is not known. */
 static __always_inline void name_escape(struct redis_naming *n)
 {
 	n->escaped = 1;

@@ -4,7 +4,7 @@
  * takes it back, and in a transaction EXEC does what was queued. Looked for only if that was asked
  * for (plan.tags). Scripts may not name a connection. networking.c and multi.c of Redis 7.
  *
- * A name is told as soon as the reply has gone, and before another one takes its place. Whether
+ * A name is sent as soon as the reply has gone, and before another one takes its place. Whether
  * it is one that a server takes, the reader of the stream knows by its bytes. That it was refused
  * for any other reason is seen where the command is all of its request: the reply begins with it.
  */
@@ -43,13 +43,13 @@ enum redis_naming_command {
 enum redis_name_state {
 	REDIS_NAME_SETTLED = 0,
 	REDIS_NAME_QUEUED, /* until EXEC */
-	REDIS_NAME_ASKED,  /* by the present request: not told yet */
+	REDIS_NAME_ASKED,  /* by the present request: not sent yet */
 };
 
 /* Of a connection. */
 struct redis_naming {
 	__u64 session;
-	__u32 name_bytes; /* REDIS_CLIENT_LONG: the name cannot be told */
+	__u32 name_bytes; /* REDIS_CLIENT_LONG: the name is not known */
 	__u32 word_bytes; /* of the present argument, so far */
 	__u8 expects;	  /* enum redis_expects */
 	__u8 command;	  /* enum redis_naming_command */
@@ -81,7 +81,7 @@ extern int redis_name_argument(struct qj_cpu_state *cpu, struct thread_state *th
 extern int redis_name_line(struct qj_cpu_state *cpu, struct thread_state *thread,
 			   struct redis_naming *n, const struct redis_piece *piece, __u32 bytes);
 extern int redis_name_command_done(struct redis_naming *n);
-extern int redis_name_tell(struct qj_cpu_state *cpu, struct thread_state *thread,
+extern int redis_name_emit(struct qj_cpu_state *cpu, struct thread_state *thread,
 			   struct redis_naming *n);
 
 static __always_inline void redis_name_begin(struct redis_naming *n)
@@ -147,7 +147,7 @@ static __always_inline void redis_name_answered(struct qj_cpu_state *cpu,
 	if (first[0] == '-' || first[0] == '_' || (first[0] == '*' && first[1] == '-'))
 		n->state = REDIS_NAME_SETTLED;
 	else
-		redis_name_tell(cpu, thread, n);
+		redis_name_emit(cpu, thread, n);
 }
 
 #endif

@@ -29,7 +29,7 @@ static __always_inline struct redis_naming *redis_naming_of(struct qj_cpu_state 
 	}
 	n->session = connection->request.session;
 	if (n->state == REDIS_NAME_ASKED)
-		redis_name_tell(cpu, thread, n);
+		redis_name_emit(cpu, thread, n);
 	return n;
 }
 

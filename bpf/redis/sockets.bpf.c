@@ -5,7 +5,7 @@
  * then on; a reply that is not the turn's first is work for the request that it answers; between
  * its sleeps and the next read it works for the server.
  *
- * A request is all commands of one read: nothing on the socket tells their shares apart.
+ * A request is all commands of one read: the socket does not show their shares.
  *
  * Where io-threads read too (rung statistical), the main thread executes what several threads have
  * read with no system call between: requests are counted and timed, and none owns CPU time.
@@ -25,7 +25,7 @@ static __always_inline bool executes(const struct task_struct *task)
 	return task->pid == task->tgid;
 }
 
-/* An io-thread has read, unexpectedly: what it read is executed where nothing tells us. */
+/* An io-thread has read, unexpectedly: no program sees where what it read is executed. */
 static __always_inline void redis_unread(struct qj_cpu_state *cpu,
 					 struct redis_connection *connection)
 {

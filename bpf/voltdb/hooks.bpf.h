@@ -7,8 +7,8 @@
 
 /*
  * A site thread that sleeps after a batch of fragments has done with their transaction, as far as
- * can be told here. A thread that is still runnable only made room for another one, on its way back
- * to user space: the tracepoint does not call that a preemption.
+ * can be known here. A thread that is still runnable only made room for another one, on its way
+ * back to user space: the tracepoint does not call that a preemption.
  */
 static __always_inline struct thread_state *voltdb_switched(struct qj_cpu_state *cpu,
 							    struct task_struct *prev,

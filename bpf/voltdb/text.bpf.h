@@ -19,7 +19,7 @@ struct voltdb_text {
 	__u64 engine; /* JNI handle */
 	__u32 field;
 	bool list;
-	__u8 skipped; /* bytes at its beginning that are not told */
+	__u8 skipped; /* bytes at its beginning that are not sent */
 	struct java_string found;
 };
 
@@ -73,7 +73,7 @@ static __always_inline bool hash_name(struct thread_state *thread, const struct 
 
 /*
  * An ad hoc statement, hashed as other SQL is: VoltDB's quotes and comments are the standard's, as
- * PostgreSQL's are. Of a batch of statements the first is told, as one that goes on.
+ * PostgreSQL's are. Of a batch of statements the first is sent, marked as truncated.
  */
 static __always_inline bool hash_statement(struct thread_state *thread,
 					   const struct voltdb_text *text)
@@ -94,7 +94,7 @@ static __always_inline bool hash_statement(struct thread_state *thread,
 	return true;
 }
 
-/* The text is right if it still lies where it was found: tells it then, if its shape is new. */
+/* The text is right if it still lies where it was found. It is then sent, if its shape is new. */
 static __always_inline bool settle_text(struct qj_cpu_state *cpu, struct thread_state *thread,
 					const struct voltdb_text *text, __u8 dialect, __u32 most)
 {
@@ -105,7 +105,7 @@ static __always_inline bool settle_text(struct qj_cpu_state *cpu, struct thread_
 
 	if (!bpf_map_lookup_elem(&seen, &thread->shape)) {
 		r = reserve(sizeof(*r));
-		if (!r) /* it is told with a later execution */
+		if (!r) /* it is sent with a later execution */
 			count_loss(cpu, QJ_LOSS_TEXT);
 	}
 	still = !r || !bpf_probe_read_user(r->bytes, bytes, (const void *)address_of(thread, text));

@@ -47,7 +47,8 @@ int LLVMFuzzerTestOneInput(const __u8 *data, size_t size)
 	}
 	if (whole.lost || split.lost)
 		return 0;
-	if (whole.count != split.count || memcmp(whole.told, split.told, sizeof(whole.told)))
+	if (whole.count != split.count ||
+	    memcmp(whole.requests, split.requests, sizeof(whole.requests)))
 		abort();
 	if (whole.tags_bytes != split.tags_bytes ||
 	    memcmp(whole.tags, split.tags, whole.tags_bytes))

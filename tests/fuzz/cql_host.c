@@ -6,8 +6,8 @@
  * What a new connection's bytes tell, in reads of `step` bytes (0: one read), `skip` of them not
  * seen. Returns how many requests; SIZE_MAX: framing was lost. `tags`: HOST_TAGS_MAX bytes of room.
  */
-size_t cql_host(const __u8 *bytes, size_t count, size_t step, struct host_told *told, size_t room,
-		size_t *opaque, __u8 *tags)
+size_t cql_host(const __u8 *bytes, size_t count, size_t step, struct host_request *requests,
+		size_t room, size_t *opaque, __u8 *tags)
 {
 	static struct host_log log;
 	struct cql_connection c = {0};
@@ -19,7 +19,7 @@ size_t cql_host(const __u8 *bytes, size_t count, size_t step, struct host_told *
 		if (log.lost)
 			return SIZE_MAX;
 	}
-	memcpy(told, log.told, (log.count < room ? log.count : room) * sizeof(*told));
+	memcpy(requests, log.requests, (log.count < room ? log.count : room) * sizeof(*requests));
 	*opaque = log.opaque;
 	memcpy(tags, log.tags, log.tags_bytes);
 	return log.count;

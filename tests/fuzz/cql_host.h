@@ -14,11 +14,11 @@
 #include "cassandra/cql_frame.h"
 #include "cassandra/cql_packed.h"
 
-#define HOST_TOLD_MAX 4096
-#define HOST_TAGS_MAX (1 << 16)
+#define HOST_REQUESTS_MAX 4096
+#define HOST_TAGS_MAX	  (1 << 16)
 
 /* What was told of a connection: as much as two runs over the same bytes must agree on. */
-struct host_told {
+struct host_request {
 	__u64 shape;
 	__u32 text_bytes;
 	__u16 tags_bytes;
@@ -27,7 +27,7 @@ struct host_told {
 };
 
 struct host_log {
-	struct host_told told[HOST_TOLD_MAX];
+	struct host_request requests[HOST_REQUESTS_MAX];
 	size_t count, learned, opaque;
 	__u8 tags[HOST_TAGS_MAX]; /* of the requests, one behind the other */
 	size_t tags_bytes;
@@ -52,15 +52,15 @@ static __always_inline bool cql_get(struct cql_walk *walk, void *to, __u32 bytes
 	return true;
 }
 
-static __always_inline void cql_told_request(struct cql_walk *walk, __u8 command)
+static __always_inline void cql_request_read(struct cql_walk *walk, __u8 command)
 {
 	const struct cql_connection *c = walk->connection;
-	struct host_told *told = &host_log->told[host_log->count % HOST_TOLD_MAX];
+	struct host_request *request = &host_log->requests[host_log->count % HOST_REQUESTS_MAX];
 	__u16 tags = c->tags_bytes <= TAGS_BYTES ? c->tags_bytes : 0;
 
 	if (tags > HOST_TAGS_MAX - host_log->tags_bytes)
 		tags = 0;
-	*told = (struct host_told){c->shape, c->text_bytes, tags, command, c->opcode};
+	*request = (struct host_request){c->shape, c->text_bytes, tags, command, c->opcode};
 	memcpy(host_log->tags + host_log->tags_bytes, walk->tags->bytes, tags);
 	host_log->tags_bytes += tags;
 	host_log->count++;
@@ -99,7 +99,7 @@ static __always_inline void cql_text_done(struct cql_walk *walk)
 		cql_next(c, CQL_AT_BATCH_VALUES, 2);
 		return;
 	}
-	cql_told_request(walk, c->opcode == CQL_PREPARE ? QJ_COMMAND_PREPARE : QJ_COMMAND_QUERY);
+	cql_request_read(walk, c->opcode == CQL_PREPARE ? QJ_COMMAND_PREPARE : QJ_COMMAND_QUERY);
 	if (c->opcode == CQL_PREPARE && c->version >= 5)
 		cql_next(c, CQL_AT_PREPARE_FLAGS, 4);
 	else
@@ -121,14 +121,14 @@ static __always_inline void cql_learn(struct cql_walk *walk, const __u8 *keyspac
 	host_log->learned++;
 }
 
-static __always_inline void cql_told_compressed(struct cql_walk *walk)
+static __always_inline void cql_compressed_request(struct cql_walk *walk)
 {
 	walk->connection->shape = 1;
 	walk->connection->text_bytes = 0;
 	walk->connection->tags_bytes = 0;
 	walk->connection->opcode = CQL_EXECUTE;
 	host_log->opaque++;
-	cql_told_request(walk, QJ_COMMAND_QUERY);
+	cql_request_read(walk, QJ_COMMAND_QUERY);
 }
 
 /* One connection at a time, so its pieces have one place. */
@@ -155,7 +155,7 @@ static __always_inline __u32 cql_inflated(struct cql_walk *walk, __u64 addr)
 	return cql_inflate_any(c, &host_buffers);
 }
 
-static __always_inline void cql_told_lost(struct cql_walk *walk)
+static __always_inline void cql_count_lost(struct cql_walk *walk)
 {
 	(void)walk;
 	host_log->lost = true;

@@ -63,7 +63,7 @@ int LLVMFuzzerTestOneInput(const __u8 *data, size_t size)
 	whole = taken(sent, size, 0xffffffff, 1 << 20);
 	pieces = taken(sent, size, pattern, 1 + (data[4] >> 1));
 	free(sent);
-	if (whole.said != pieces.said || whole.cursor != pieces.cursor ||
+	if (whole.found != pieces.found || whole.cursor != pieces.cursor ||
 	    whole.documents != pieces.documents || whole.n != pieces.n)
 		abort();
 	if (whole.at == QJ_MONGODB_REPLY_DONE && pieces.at != QJ_MONGODB_REPLY_DONE)

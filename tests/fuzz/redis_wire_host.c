@@ -28,7 +28,7 @@ static const __u8 *buffer; /* of the present system call */
 static size_t buffer_bytes;
 
 #include "wire_kernel.h"
-#include "wire_told.h"
+#include "wire_records.h"
 
 static int readable(const void *from, size_t bytes)
 {

@@ -18,7 +18,7 @@ static size_t buffer_bytes;
 static __u8 replies[POSTGRES_SEND_BUFFER];
 
 #include "wire_kernel.h"
-#include "wire_told.h"
+#include "wire_records.h"
 
 static int readable(const void *from, size_t bytes)
 {

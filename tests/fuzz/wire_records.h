@@ -3,8 +3,8 @@
  * What the parsers would send to the tracer, kept; the ring's helpers. A part of wire_host.c and of
  * redis_wire_host.c.
  */
-#ifndef QJOULE_WIRE_TOLD_H
-#define QJOULE_WIRE_TOLD_H
+#ifndef QJOULE_WIRE_RECORDS_H
+#define QJOULE_WIRE_RECORDS_H
 
 #define MAX_TEXTS 4096
 

@@ -66,7 +66,7 @@ static __always_inline void cql_sum(const struct cql_connection *c, __u32 server
 }
 
 /* Tells a request. A PREPARE is none of those that the server counts. */
-int cql_tell(struct cql_connection *c, __u32 server, __u32 command)
+int cql_emit_query(struct cql_connection *c, __u32 server, __u32 command)
 {
 	__u64 id = bpf_get_current_pid_tgid();
 	struct qj_ring_query *r;

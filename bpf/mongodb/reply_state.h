@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* What is known of a reply while it is read (mongodb_reply.h), and what it has said in the end. */
-#ifndef QJ_MONGODB_SAID_H
-#define QJ_MONGODB_SAID_H
+/* What is known of a reply while it is read (reply_parts.h), and its outcome in the end. */
+#ifndef QJ_MONGODB_REPLY_STATE_H
+#define QJ_MONGODB_REPLY_STATE_H
 
 #include "symbols.h"
 
@@ -18,13 +18,13 @@ enum qj_mongodb_reply_at {
 	QJ_MONGODB_REPLY_DONE,	 /* with the reply, or with trying */
 };
 
-enum qj_mongodb_said {
-	QJ_MONGODB_SAID_OK = 1,
-	QJ_MONGODB_SAID_ERROR = 2,
-	QJ_MONGODB_SAID_CURSOR = 4, /* `cursor` below is known; 0: at its end */
-	QJ_MONGODB_SAID_ALL = 8,    /* the reply was understood up to its end */
-	QJ_MONGODB_SAID_BATCH = 16, /* `documents` below is known */
-	QJ_MONGODB_SAID_N = 32,	    /* `n` below is known */
+enum qj_mongodb_found {
+	QJ_MONGODB_FOUND_OK = 1,
+	QJ_MONGODB_FOUND_ERROR = 2,
+	QJ_MONGODB_FOUND_CURSOR = 4, /* `cursor` below is known; 0: at its end */
+	QJ_MONGODB_FOUND_ALL = 8,    /* the reply was understood up to its end */
+	QJ_MONGODB_FOUND_BATCH = 16, /* `documents` below is known */
+	QJ_MONGODB_FOUND_N = 32,     /* `n` below is known */
 };
 
 struct qj_mongodb_reply {
@@ -37,7 +37,7 @@ struct qj_mongodb_reply {
 	__u32 skip;	 /* bytes to pass over */
 	__u16 elements;	 /* so far, but documents */
 	__u8 at;	 /* enum qj_mongodb_reply_at */
-	__u8 said;	 /* enum qj_mongodb_said */
+	__u8 found;	 /* enum qj_mongodb_found */
 	__u8 have;	 /* bytes of a part that goes on in what is sent next */
 	__u8 reserved[7];
 	__u8 part[QJ_MONGODB_PART];
@@ -55,20 +55,20 @@ static __always_inline void qj_mongodb_reply_begin(struct qj_mongodb_reply *r, _
 	r->skip = 0;
 	r->elements = 0;
 	r->at = QJ_MONGODB_REPLY_HEADER;
-	r->said = 0;
+	r->found = 0;
 	r->have = 0;
 }
 
 /* What a reply says holds once all of it was understood: an error may come behind an `ok`. */
 static __always_inline int qj_mongodb_reply_failed(const struct qj_mongodb_reply *r)
 {
-	return (r->said & QJ_MONGODB_SAID_ALL) && (r->said & QJ_MONGODB_SAID_ERROR);
+	return (r->found & QJ_MONGODB_FOUND_ALL) && (r->found & QJ_MONGODB_FOUND_ERROR);
 }
 
 static __always_inline int qj_mongodb_reply_succeeded(const struct qj_mongodb_reply *r)
 {
-	return (r->said & QJ_MONGODB_SAID_ALL) && (r->said & QJ_MONGODB_SAID_OK) &&
-	       !(r->said & QJ_MONGODB_SAID_ERROR);
+	return (r->found & QJ_MONGODB_FOUND_ALL) && (r->found & QJ_MONGODB_FOUND_OK) &&
+	       !(r->found & QJ_MONGODB_FOUND_ERROR);
 }
 
 /*
@@ -77,11 +77,11 @@ static __always_inline int qj_mongodb_reply_succeeded(const struct qj_mongodb_re
  */
 static __always_inline __s64 qj_mongodb_reply_rows(const struct qj_mongodb_reply *r, __u32 command)
 {
-	if (!(r->said & QJ_MONGODB_SAID_ALL))
+	if (!(r->found & QJ_MONGODB_FOUND_ALL))
 		return -1;
-	if (r->said & QJ_MONGODB_SAID_BATCH)
+	if (r->found & QJ_MONGODB_FOUND_BATCH)
 		return r->documents;
-	if ((r->said & QJ_MONGODB_SAID_N) &&
+	if ((r->found & QJ_MONGODB_FOUND_N) &&
 	    (command == QJ_MONGODB_ASKS_INSERT || command == QJ_MONGODB_ASKS_UPDATE ||
 	     command == QJ_MONGODB_ASKS_DELETE) &&
 	    r->n <= 0x7fffffff)
@@ -91,7 +91,7 @@ static __always_inline __s64 qj_mongodb_reply_rows(const struct qj_mongodb_reply
 
 static __always_inline int qj_mongodb_reply_has_cursor(const struct qj_mongodb_reply *r)
 {
-	return (r->said & QJ_MONGODB_SAID_ALL) && (r->said & QJ_MONGODB_SAID_CURSOR);
+	return (r->found & QJ_MONGODB_FOUND_ALL) && (r->found & QJ_MONGODB_FOUND_CURSOR);
 }
 
-#endif /* QJ_MONGODB_SAID_H */
+#endif /* QJ_MONGODB_REPLY_STATE_H */
