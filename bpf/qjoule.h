@@ -28,7 +28,7 @@
 #define QJ_SAID_UNKNOWN	     (~0ULL)
 #define QJ_TEXT_BYTES	     4096 /* a statement is read, hashed and shown up to here */
 #define QJ_STARTUP_BYTES     512  /* a session's first message, for user and database */
-#define QJ_APPLICATION_BYTES 64	  /* PostgreSQL's NAMEDATALEN */
+#define QJ_APPLICATION_BYTES 64	  /* of the name that a session's application gives itself */
 #define QJ_LATENCY_BUCKETS   48	  /* half octaves from 1 us: bucket i starts at 1000 * 2^(i/2) ns */
 
 /* Who a slice of CPU time belongs to. Every nanosecond has exactly one. */
@@ -118,13 +118,13 @@ enum qj_task_event {
 };
 
 enum qj_session_event {
-	QJ_SESSION_OPEN = 1,	 /* startup bytes follow */
-	QJ_SESSION_OPAQUE = 2,	 /* TLS or compression from here on */
-	QJ_SESSION_USER = 3,	 /* another user: its MySQL command follows */
-	QJ_SESSION_DATABASE = 4, /* another default database: its name follows */
-	QJ_SESSION_KEPT = 5,	 /* the server refused the last change */
-	QJ_SESSION_MET = 6,	 /* a connection that was logged in already, or never logs in */
-	QJ_SESSION_SETS = 7, /* a PostgreSQL statement that sets or resets a parameter follows */
+	QJ_SESSION_OPEN = 1,	    /* startup bytes follow */
+	QJ_SESSION_OPAQUE = 2,	    /* TLS or compression from here on */
+	QJ_SESSION_USER = 3,	    /* another user: the command that changes it follows */
+	QJ_SESSION_DATABASE = 4,    /* another default database: its name follows */
+	QJ_SESSION_KEPT = 5,	    /* the server refused the last change */
+	QJ_SESSION_MET = 6,	    /* a connection that was logged in already, or never logs in */
+	QJ_SESSION_SETS = 7,	    /* a statement that sets or resets a parameter follows */
 	QJ_SESSION_APPLICATION = 8, /* what its application calls itself follows */
 };
 
@@ -183,7 +183,7 @@ struct qj_query {
 	__u64 rows;	  /* returned or changed, as the server says; if QJ_QUERY_ROWS */
 	__u8 sqlstate[5]; /* of an error; zeros: not known */
 	__u8 reserved;
-	__u16 stream; /* of a connection with several requests at a time: CQL's stream id + 1 */
+	__u16 stream; /* 1 + the request's number in a connection with several at a time; else 0 */
 	__u64 tags; /* what its client says in it, by a hash: a qj_text has the bytes; 0 nothing */
 };
 
@@ -237,7 +237,7 @@ struct qj_session {
 	__u64 t_ns;
 	__u32 pid;
 	__u32 tgid;
-	__u32 text_bytes; /* bytes of the startup message that follow: MySQL's without its header */
+	__u32 text_bytes; /* bytes that follow, of the startup message or as the event says */
 	__u16 server;
 	__u8 event;
 	__u8 server_kind;
