@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
  * The shape of a MongoDB message as a keyed 64-bit hash: the command, its collection and database,
- * and the keys of its documents, without their values. qjoule.servers.mongodb.dialect reads the same symbols
- * from the same bytes and makes the shape's text from nothing else, so equal hashes imply equal
- * shapes, up to chance. Works inside BPF programs and on the host, as shape_hash.h does.
+ * and the keys of its documents, without their values. qjoule.servers.mongodb.dialect reads the
+ * same symbols from the same bytes and makes the shape's text from nothing else, so equal hashes
+ * imply equal shapes, up to chance. Works inside BPF programs and on the host, as shape_hash.h
+ * does.
  *
  * A message is fed in pieces of any size. Documents lie in a message as a tree without pointers:
  * each element is a type, a key, a value, and a document ends at a zero type; so their bytes are
