@@ -190,7 +190,7 @@ def command_line_target(_: Path) -> Target:
         cassandra_version(java)
         is_voltdb(java)
         for generic in (False, True):
-            facts = Facts("/bin/java", (1, 1), 5, generic=generic, silent=True)
+            facts = Facts("/bin/java", (1, 1), 5, any_protocol=generic, silent=True)
             problem = examine(java.access, facts).problem
             assert not problem.startswith("it cannot be examined"), problem
 

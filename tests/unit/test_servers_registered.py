@@ -16,7 +16,7 @@ from qjoule.servers.probing import within_bounds
 from qjoule.servers.registered import runtimes, support_of, supported
 from qjoule.servers.signatures import CannotResolve
 from qjoule.servers.support import ServerSupport
-from qjoule.servers.types import GENERIC
+from qjoule.servers.types import NO_PROTOCOL
 
 SERVERS = Path(qjoule.servers.__file__).parent
 
@@ -53,7 +53,7 @@ def test_its_roles_are_the_registrys(support: ServerSupport) -> None:
 
 def test_it_is_found_in_one_way(support: ServerSupport) -> None:
     """By its executable, or by what a runtime was started with; a generic one only if asked for."""
-    assert bool(support.executables) + bool(support.runtime) == (support.name != GENERIC)
+    assert bool(support.executables) + bool(support.runtime) == (support.name != NO_PROTOCOL)
     assert not support.runtime or support.runtime in runtimes()
     assert not support.installed or support.executables
 

@@ -116,7 +116,9 @@ def test_examining_opens_nothing(name: str, generic: bool, toys: dict[str, Path]
     opened = FileAccess(toys[name]).executable()
     try:
         access = Handed(opened.fd, opened.identity, LINES[name].encode() + b"\0")
-        facts = replace(facts_of(toys[name], f"/usr/sbin/{name}", 5), generic=generic, silent=True)
+        facts = replace(
+            facts_of(toys[name], f"/usr/sbin/{name}", 5), any_protocol=generic, silent=True
+        )
         prepare()
         document = json.loads(refusing(lambda: found(access, facts)))
     finally:

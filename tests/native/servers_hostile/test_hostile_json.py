@@ -105,7 +105,7 @@ def test_what_is_really_found_comes_through(
     entry = fake.add(100, str(toys[name]), cwd="/data")
     fake.listen(100, port=3306, unix="/run/x.sock")
     for generic in (False, True):
-        facts = replace(facts_of(toys[name], pid=100), generic=generic)
+        facts = replace(facts_of(toys[name], pid=100), any_protocol=generic)
         found = examine(DirectAccess(entry, fake.host), facts)
         assert again(found) == found
         assert found.resolution is None or all(p.code for p in found.resolution.boundary)

@@ -57,7 +57,7 @@ class Crowd:
     def examine(self, facts: Facts) -> Examined:
         self.examined.append(facts.pid)
         plain = Fact(False, "")
-        if facts.generic:
+        if facts.any_protocol:
             return Examined("generic", ports=(facts.pid,), cpu_ticks=10_000 - facts.pid)
         resolution = Resolution(facts.exe_id)
         return Examined("mysql", "8.0", encryption=plain, thread_pool=plain, resolution=resolution)
@@ -165,6 +165,6 @@ def test_a_process_that_runs_another_executable_meanwhile(
     before = facts_of(toys["postgres"], pid=100)
     for generic in (False, True):
         found = examine(
-            DirectAccess(entry, fake.host), replace(before, generic=generic, silent=True)
+            DirectAccess(entry, fake.host), replace(before, any_protocol=generic, silent=True)
         )
         assert found == Examined(problem="it runs another executable now")

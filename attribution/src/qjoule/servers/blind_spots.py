@@ -6,13 +6,13 @@ from dataclasses import replace
 
 from qjoule.servers.registered import support_of
 from qjoule.servers.resolution import Resolution
-from qjoule.servers.types import GENERIC, Server
+from qjoule.servers.types import NO_PROTOCOL, Server
 
 
 def resolution_of(server: Server) -> Resolution:
     """What came with it, and what of such a server is never seen."""
     notes = support_of(server.flavour).blind_spots(server)
-    if server.flavour == GENERIC:  # also one of whose protocol nothing is to be used
+    if server.flavour == NO_PROTOCOL:  # also one of whose protocol nothing is to be used
         return Resolution(server.exe_id, notes=notes)
     if server.resolution is None:
         return Resolution(server.exe_id, notes=notes, problem="its executable was not examined")

@@ -28,7 +28,7 @@ from qjoule.servers.registered import runtimes, support_of, supported
 from qjoule.servers.resolve import resolve
 from qjoule.servers.restart import restart_of
 from qjoule.servers.support import Identified, Running
-from qjoule.servers.types import GENERIC, Fact, Restart
+from qjoule.servers.types import NO_PROTOCOL, Fact, Restart
 from qjoule.shapes.safe_text import sanitise
 
 _NAME_MAX = 64
@@ -59,8 +59,8 @@ def examine(access: Access, facts: Facts, tables: SocketTables | None = None) ->
 
 def _examine(access: Access, facts: Facts, tables: SocketTables) -> Examined:
     candidate = Candidate(access, facts.exe_name, facts.pid, facts.exe_id)
-    if facts.generic:
-        return _generic(candidate, facts, tables)
+    if facts.any_protocol:
+        return _of_any_protocol(candidate, facts, tables)
     known = _recognised(candidate)
     if known is None:
         return Examined()
@@ -106,13 +106,13 @@ def _installed(known: Identified) -> Examined:
     return Examined(known.flavour, known.version, encryption=_NOT_RUNNING, thread_pool=pool)
 
 
-def _generic(candidate: Candidate, facts: Facts, tables: SocketTables) -> Examined:
+def _of_any_protocol(candidate: Candidate, facts: Facts, tables: SocketTables) -> Examined:
     listening = Listening() if facts.silent else tables.of(candidate.access)
     if not listening and not facts.silent:
         return Examined()
-    settings = support_of(GENERIC).settings(Running(candidate, GENERIC, "", listening))
+    settings = support_of(NO_PROTOCOL).settings(Running(candidate, NO_PROTOCOL, "", listening))
     found = Examined(
-        GENERIC,
+        NO_PROTOCOL,
         encryption=settings.encryption,
         thread_pool=settings.thread_pool,
         restart=restart_of(candidate),

@@ -41,7 +41,7 @@ class Facts:
     exe_name: str  #: of its executable, as the process sees it
     exe_id: tuple[int, int]  #: (device, inode) of it
     pid: int = 0  #: 0: an executable that does not run
-    generic: bool = False  #: whatever its protocol is
+    any_protocol: bool = False  #: whatever its protocol is
     silent: bool = False  #: a generic one also if it listens on nothing
     port_range: tuple[int, int] = PORT_RANGE_DEFAULT  #: that the kernel gives to clients
 

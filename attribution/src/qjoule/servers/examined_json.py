@@ -40,7 +40,7 @@ from qjoule.servers.strict_json import (
     struct,
     text,
 )
-from qjoule.servers.types import GENERIC, Fact, Restart
+from qjoule.servers.types import NO_PROTOCOL, Fact, Restart
 
 DOCUMENT_MAX = 1 << 20  #: bytes
 _PROBES_MAX, _NOTES_MAX, _FACTS_MAX = 8, 16, 32
@@ -78,9 +78,9 @@ def _check(found: Examined) -> None:
     limits = servers()[support.name].facts
     _expect(_are_facts(found.facts, limits, support.configured), "facts")
     if resolution is None:
-        _expect(flavour == GENERIC, "no resolution")
+        _expect(flavour == NO_PROTOCOL, "no resolution")
         return
-    _expect(flavour != GENERIC, "resolution of a generic server")
+    _expect(flavour != NO_PROTOCOL, "resolution of a generic server")
     _expect(support.has_library or not (resolution.library or resolution.handle), "library")
     _expect(_are_facts(resolution.facts, limits, support.resolved), "facts of its executable")
     if found.exe is not None and not support.has_library:

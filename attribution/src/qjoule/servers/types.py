@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # what it needs takes a while to load, and most of who is her
 
 
 #: The flavour of a process whose protocol is not known, so that it has no queries.
-GENERIC = "generic"
+NO_PROTOCOL = "generic"
 _PORTS_IN_LABEL = 3
 
 
@@ -88,7 +88,7 @@ class Server:
         """A short name for people: `mariadb:3306`, `java:7000,7199,9042`."""
         name = self.name or self.flavour
         ports = self.ports or self.udp_ports
-        if ports and self.flavour == GENERIC:
+        if ports and self.flavour == NO_PROTOCOL:
             shown = ",".join(map(str, ports[:_PORTS_IN_LABEL]))
             return f"{name}:{shown}{',…' if len(ports) > _PORTS_IN_LABEL else ''}"
         if ports:

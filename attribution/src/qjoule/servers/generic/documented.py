@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from qjoule.servers.supported import Mode, Supported
-from qjoule.servers.types import GENERIC
+from qjoule.servers.types import NO_PROTOCOL
 
-ROWS = (Supported(GENERIC, "any other process", (Mode("all"),)),)
+ROWS = (Supported(NO_PROTOCOL, "any other process", (Mode("all"),)),)

@@ -14,7 +14,7 @@ from qjoule.servers.host import DirectHost, Host
 from qjoule.servers.order import asking_user, fair
 from qjoule.servers.plan import AttachPlan
 from qjoule.servers.procfs import Process
-from qjoule.servers.types import GENERIC, Restart, Server
+from qjoule.servers.types import NO_PROTOCOL, Restart, Server
 
 _TRACER = "qjoule-tracer"
 #: A service manager holds the sockets of services that it has not started yet; their work is not
@@ -53,7 +53,7 @@ def find_generic(
     ]
     found_of = host.examine_all(
         [
-            Facts(one.exe_name, one.exe_id, one.pid, generic=True, port_range=port_range)
+            Facts(one.exe_name, one.exe_id, one.pid, any_protocol=True, port_range=port_range)
             for one in strangers
         ]
     )
@@ -102,7 +102,9 @@ def with_generic(
     every = host.processes().processes if strangers else ()
     for process in every:
         if process.pid in strangers and process.base_name != _TRACER:
-            facts = Facts(process.exe_name, process.exe_id, process.pid, generic=True, silent=True)
+            facts = Facts(
+                process.exe_name, process.exe_id, process.pid, any_protocol=True, silent=True
+            )
             found = host.examine(facts)
             if found.flavour is not None:
                 strangers.discard(process.pid)
@@ -118,8 +120,8 @@ def by_thread_instead(servers: Sequence[Server], plan: AttachPlan) -> list[Serve
     """The same servers; those that run and that `plan` cannot trace become generic ones."""
     hopeless = {one.server.tgids for one in plan.servers if not one.traced} - {()}
     return [
-        replace(server, flavour=GENERIC, name=server.flavour, restart=_BY_EXECUTABLE)
-        if server.tgids in hopeless and server.flavour != GENERIC
+        replace(server, flavour=NO_PROTOCOL, name=server.flavour, restart=_BY_EXECUTABLE)
+        if server.tgids in hopeless and server.flavour != NO_PROTOCOL
         else server
         for server in servers
     ]

@@ -7,7 +7,7 @@ from qjoule.servers.generic.rungs import choose_rung
 from qjoule.servers.probing import without_probes
 from qjoule.servers.resolution import Resolution
 from qjoule.servers.support import Running, ServerSupport, Settings
-from qjoule.servers.types import GENERIC, Fact, Server
+from qjoule.servers.types import NO_PROTOCOL, Fact, Server
 
 _NO_PROTOCOL = Fact(False, "no protocol is known")
 
@@ -25,8 +25,8 @@ def _blind_spots(server: Server) -> tuple[str, ...]:
 
 
 SUPPORT = ServerSupport(
-    name=GENERIC,
-    flavours={GENERIC: "any other process"},
+    name=NO_PROTOCOL,
+    flavours={NO_PROTOCOL: "any other process"},
     settings=_settings,
     resolve=_resolve,
     choose_rung=choose_rung,
