@@ -1,6 +1,6 @@
 """What to run on the host: uprobes, `perf record` and `perf stat`, as lines of a shell script.
 
-What each probe reads is its server's (`servers/<server>/perf.py`), in the words of System V AMD64
+What each probe reads is in its server's module, in the words of System V AMD64
 ABI, figure 3.4, and Documentation/trace/uprobetracer.rst: `+8(%si)` is the word 8 bytes behind what
 the register points to. The string comes last.
 """

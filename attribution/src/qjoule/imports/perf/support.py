@@ -1,4 +1,4 @@
-"""What a server's folder says for imports of perf's recordings: `SUPPORT` in its module `perf`."""
+"""What the module of a server says for imports of perf's recordings: its `SUPPORT`."""
 
 from __future__ import annotations
 

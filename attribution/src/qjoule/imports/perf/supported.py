@@ -1,4 +1,4 @@
-"""The servers whose probes perf's recordings may have."""
+"""The servers whose probes perf's recordings may have: those with a module here."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from qjoule.servers import registry
 
 
 def _supports() -> dict[str, PerfSupport]:
-    modules = {server: f"qjoule.servers.{server}.perf" for server in registry.servers()}
+    modules = {server: f"qjoule.imports.perf.{server}" for server in registry.servers()}
     return {
         server: import_module(module).SUPPORT
         for server, module in modules.items()
