@@ -1,7 +1,7 @@
 """Folders with a module for each server: which products they are for, and which module is whose.
 
-A module is called as the product (`mariadb`) or as the server that the product is (`mysql`); the
-product's own comes first. Other modules of the folder are helpers.
+A module is called as its server in the registry, which may be several products. Other modules of
+the folder are helpers.
 """
 
 from __future__ import annotations
@@ -28,16 +28,9 @@ def products_in(package: str) -> tuple[str, ...]:
     spec = find_spec(package)
     folder = spec.submodule_search_locations if spec else None
     modules = {module.name for module in iter_modules(folder)}
-    return tuple(one for one in products() if _names(one) & modules)
+    return tuple(one for one in products() if registry.server_of(one).name in modules)
 
 
 def module_for(package: str, product: str) -> ModuleType:
     """The product's module. Raises ModuleNotFoundError if it, or what it imports, is not there."""
-    own = f"{package}.{product}"
-    if find_spec(own) is not None:
-        return importlib.import_module(own)
     return importlib.import_module(f"{package}.{registry.server_of(product).name}")
-
-
-def _names(product: str) -> set[str]:
-    return {product, registry.server_of(product).name}

@@ -53,7 +53,7 @@ def start(name: str, settings: Mapping[str, Value]) -> Iterator[Target]:
         ) from error
     for setting, value in settings.items():
         _check(name, setting, value, starter.OURS)
-    with _in_order_when_asked(), starter.start(settings) as target:
+    with _in_order_when_asked(), starter.STARTS[name](settings) as target:
         yield target
 
 

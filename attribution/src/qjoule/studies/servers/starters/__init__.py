@@ -1,7 +1,7 @@
-"""Starts each server with a study's settings: a module for each product.
+"""Starts each server with a study's settings: a module for each server.
 
-It has a `start`, and in `OURS` the settings that the start itself decides on. Only
-`qjoule.studies.servers.start` imports it: it needs drivers.
+`STARTS` starts its products, by name; `OURS` are the settings that the start itself decides on.
+Only `qjoule.studies.servers.start` imports it: it needs drivers.
 """
 
 from __future__ import annotations

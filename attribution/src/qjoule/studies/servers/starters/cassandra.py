@@ -30,10 +30,13 @@ OURS = frozenset(
 
 
 @contextmanager
-def start(settings: Settings) -> Iterator[Target]:
+def _cassandra(settings: Settings) -> Iterator[Target]:
     """Cassandra of one node, as fetched."""
     # JSON is YAML: a text cannot end its line, nor become a mapping.
     lines = {name: json.dumps(value) for name, value in settings.items()}
     installed = fetched("cassandra")
     with cassandra_servers.cassandra_server(installed, settings=lines) as server:
         yield target("cassandra", server)
+
+
+STARTS = {"cassandra": _cassandra}

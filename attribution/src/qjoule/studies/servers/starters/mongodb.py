@@ -33,7 +33,7 @@ OURS = frozenset(
 
 
 @contextmanager
-def start(settings: Settings) -> Iterator[Target]:
+def _mongodb(settings: Settings) -> Iterator[Target]:
     """The mongod on PATH, else FerretDB as fetched."""
     account, words = service_account("mongodb"), options(settings, "true", "false")
     found = shutil.which("mongod")
@@ -44,3 +44,6 @@ def start(settings: Settings) -> Iterator[Target]:
     program = fetched("ferretdb") / "ferretdb"
     with mongodb_servers.ferretdb_server(program, *words, account=account) as server:
         yield target("mongodb", server)
+
+
+STARTS = {"mongodb": _mongodb}

@@ -1,4 +1,4 @@
-"""A MySQL of a study's own."""
+"""A MariaDB or MySQL of a study's own."""
 
 from __future__ import annotations
 
@@ -10,14 +10,37 @@ from qjoule.studies.servers import mysql as mysql_servers
 from qjoule.studies.servers.accounts import service_account
 from qjoule.studies.servers.fetched import fetched
 from qjoule.studies.servers.starters import Settings, options, target
-from qjoule.studies.servers.starters.mariadb import OURS
 from qjoule.studies.workload import Target
 
-__all__ = ["OURS", "start"]
+OURS = frozenset(
+    [
+        "basedir",
+        "bind-address",
+        "datadir",
+        "defaults-file",
+        "init-file",
+        "pid-file",
+        "port",
+        "skip-grant-tables",
+        "skip-networking",
+        "socket",
+        "tmpdir",
+        "user",
+    ]
+)
 
 
 @contextmanager
-def start(settings: Settings) -> Iterator[Target]:
+def _mariadb(settings: Settings) -> Iterator[Target]:
+    """MariaDB; its user `qjoule` may do everything."""
+    password, account = secrets.token_hex(16), service_account("mysql")
+    words = options(settings, "ON", "OFF")
+    with mysql_servers.mariadb_server(*words, account=account, password=password) as server:
+        yield target("mariadb", server, mysql_servers.USER, password)
+
+
+@contextmanager
+def _mysql(settings: Settings) -> Iterator[Target]:
     """MySQL as fetched; as MariaDB, it waits for the disk at commits only if a setting says so."""
     password, account = secrets.token_hex(16), service_account("mysql")
     base = fetched("mysql")
@@ -25,3 +48,6 @@ def start(settings: Settings) -> Iterator[Target]:
     words += options(settings, "ON", "OFF")
     with mysql_servers.mysql_server(base, *words, account=account, password=password) as server:
         yield target("mysql", server, mysql_servers.USER, password)
+
+
+STARTS = {"mariadb": _mariadb, "mysql": _mysql}

@@ -25,7 +25,7 @@ OURS = frozenset(
 
 
 @contextmanager
-def start(settings: Settings) -> Iterator[Target]:
+def _postgres(settings: Settings) -> Iterator[Target]:
     """PostgreSQL; no commit waits for the disk unless `fsync` is set."""
     password = secrets.token_hex(16)
     words = [f"{name}={text(value, 'on', 'off')}" for name, value in settings.items()]
@@ -33,3 +33,6 @@ def start(settings: Settings) -> Iterator[Target]:
     words.insert(0, "shared_preload_libraries=")
     with postgres_server(*words, password=password) as server:
         yield target("postgres", server, "postgres", password)
+
+
+STARTS = {"postgres": _postgres}

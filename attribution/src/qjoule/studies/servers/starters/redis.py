@@ -30,7 +30,7 @@ OURS = frozenset(
 
 
 @contextmanager
-def start(settings: Settings) -> Iterator[Target]:
+def _redis(settings: Settings) -> Iterator[Target]:
     """Redis, which writes nothing to disk unless `save` or `appendonly` is set."""
     password = secrets.token_hex(16)
     words = [
@@ -39,3 +39,6 @@ def start(settings: Settings) -> Iterator[Target]:
     account = service_account("redis")
     with redis_server(*words, account=account, password=password) as server:
         yield target("redis", server, "", password)
+
+
+STARTS = {"redis": _redis}

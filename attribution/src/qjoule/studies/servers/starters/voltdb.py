@@ -16,9 +16,12 @@ OURS: frozenset[str] = frozenset()
 
 
 @contextmanager
-def start(settings: Settings) -> Iterator[Target]:
+def _voltdb(settings: Settings) -> Iterator[Target]:
     """VoltDB of one node, as fetched."""
     if settings:
         raise UsageError(f"voltdb has no settings here: take {next(iter(settings))} out")
     with voltdb_servers.voltdb_server(fetched("voltdb"), account=service_account()) as server:
         yield target("voltdb", server)
+
+
+STARTS = {"voltdb": _voltdb}

@@ -1,4 +1,7 @@
-"""go-ycsb as the client, where it is installed: how it is called, and what it prints."""
+"""go-ycsb as the client, where it is installed: how it is called, and what it prints.
+
+The module of each server has its `DRIVER`.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from qjoule.errors import QjouleError
+from qjoule.studies.by_server import module_for, products_in
 from qjoule.studies.servers.fetched import fetched
 from qjoule.studies.servers.unavailable import Unavailable
 from qjoule.studies.workload import Latencies, Outcome, Target
+from qjoule.studies.ycsb.goycsb.driver import Driver
 from qjoule.studies.ycsb.plan import LONGEST_SCAN, Settings
-from qjoule.studies.ycsb.store import DATABASE, TABLE
+from qjoule.studies.ycsb.store import TABLE
 
 _PROGRAM = "go-ycsb"
 _VERSION = re.compile(r"go-ycsb-v([0-9.]+)")
@@ -35,15 +40,6 @@ _SHARES = {
     "scan": "scanproportion",
     "read-modify-write": "readmodifywriteproportion",
 }
-_DRIVERS = {
-    "mariadb": "mysql",
-    "mysql": "mysql",
-    "postgres": "pg",
-    "redis": "redis",
-    "mongodb": "mongodb",
-    "cassandra": "cassandra",
-}
-_NO_SCAN = frozenset({"redis", "cassandra"})  #: its drivers answer "scan is not supported"
 _FINISHED = re.compile(r"^Run finished, takes ([0-9.hmsµu]+)$", re.MULTILINE)
 _UNITS_S = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "µs": 1e-6, "us": 1e-6}
 
@@ -67,14 +63,13 @@ def version(program: Path) -> str:
 
 def refusal(target: Target, wanted: Settings) -> str:
     """Why go-ycsb cannot do this; empty if it can."""
-    if target.flavour not in _DRIVERS:
+    if target.flavour not in products_in(__name__):
         return f"go-ycsb has no driver for {target.flavour}"
-    if "scan" in wanted.mix.shares and target.flavour in _NO_SCAN:
+    driver = _driver(target.flavour)
+    if "scan" in wanted.mix.shares and not driver.scans:
         return f"go-ycsb cannot scan {target.flavour}"
-    if target.flavour == "mongodb" and target.database not in ("", DATABASE):
-        return f"go-ycsb knows no other MongoDB database than {DATABASE}"
-    if target.flavour == "redis" and target.database not in ("", "0"):
-        return "go-ycsb is used with Redis's database 0 alone"
+    if target.database and driver.databases and target.database not in driver.databases:
+        return driver.other_database
     if wanted.operations % wanted.threads:
         return "go-ycsb runs equally many operations in each thread, and leaves out the rest"
     return ""
@@ -90,7 +85,7 @@ def run(program: Path, target: Target, wanted: Settings) -> Outcome:
         file = Path(directory) / "properties"  # a command line is for everybody to read
         file.touch(0o600)
         file.write_text("".join(f"{k}={v}\n" for k, v in properties(target, wanted).items()))
-        argv = [str(program), "run", _DRIVERS[target.flavour], "-P", str(file)]
+        argv = [str(program), "run", _driver(target.flavour).name, "-P", str(file)]
         argv += ["--threads", str(wanted.threads), "--interval", "3600"]
         done = subprocess.run(
             argv, capture_output=True, text=True, errors="replace", check=False, cwd=directory
@@ -118,47 +113,13 @@ def properties(target: Target, wanted: Settings) -> Mapping[str, object]:
         "writeallfields": "false",
         "debug.pprof": "127.0.0.1:0",  # it would listen on a port that everybody knows
         **shares,
-        **_server(target, wanted.threads),
+        **_driver(target.flavour).properties(target, wanted.threads),
     }
 
 
-def _server(target: Target, threads: int) -> Mapping[str, object]:
-    database = target.database or DATABASE
-    if target.flavour in ("mariadb", "mysql"):
-        return {
-            "mysql.host": target.host,
-            "mysql.port": target.port,
-            "mysql.user": target.user,
-            "mysql.password": target.password,
-            "mysql.db": database,
-        }
-    if target.flavour == "postgres":
-        return {
-            "pg.host": target.host,
-            "pg.port": target.port,
-            "pg.user": target.user,
-            "pg.password": target.password,
-            "pg.db": database,
-        }
-    if target.flavour == "redis":
-        return {
-            "redis.addr": f"{target.host}:{target.port}",
-            "redis.pool_size": threads,
-            "redis.datatype": "hash",
-            "redis.username": target.user,
-            "redis.password": target.password,
-        }
-    if target.flavour == "mongodb":
-        login = {"mongodb.username": target.user, "mongodb.password": target.password}
-        where = f"mongodb://{target.host}:{target.port}/{DATABASE}?w=1"
-        return {"mongodb.url": where, **(login if target.user else {})}
-    return {
-        "cassandra.cluster": f"{target.host}:{target.port}",
-        "cassandra.keyspace": database,
-        "cassandra.connections": threads,
-        **({"cassandra.username": target.user} if target.user else {}),
-        **({"cassandra.password": target.password} if target.password else {}),
-    }
+def _driver(product: str) -> Driver:
+    found: Driver = module_for(__name__, product).DRIVER
+    return found
 
 
 def read_output(text: str, client: str) -> Outcome:
