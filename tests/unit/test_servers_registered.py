@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 
 import qjoule.servers
+from qjoule.contract import Rung
 from qjoule.servers import registry
 from qjoule.servers.probing import within_bounds
 from qjoule.servers.registered import runtimes, support_of, supported
+from qjoule.servers.resolution import Resolution
 from qjoule.servers.signatures import CannotResolve
 from qjoule.servers.support import ServerSupport
-from qjoule.servers.types import NO_PROTOCOL
+from qjoule.servers.types import NO_PROTOCOL, Fact, Server
 
 SERVERS = Path(qjoule.servers.__file__).parent
 
@@ -41,6 +43,7 @@ def test_its_facts_are_the_registrys(support: ServerSupport) -> None:
     found = [*support.configured, *support.resolved]
     assert len(set(found)) == len(found)
     assert set(found) <= known
+    assert set(support.symbol_only) <= set(found)
 
 
 def test_its_roles_are_the_registrys(support: ServerSupport) -> None:
@@ -61,6 +64,20 @@ def test_it_is_found_in_one_way(support: ServerSupport) -> None:
 def test_what_is_not_of_the_registry_is_unknown() -> None:
     with pytest.raises(KeyError):
         support_of("oracle")
+
+
+def test_a_server_is_planned_with_its_own_facts() -> None:
+    facts = {"port": 9042, "send-buffer": 1, "idle": 2}
+    resolution = Resolution((1, 2), facts=facts)
+    postgres, cassandra, none = map(support_of, ("postgres", "cassandra", NO_PROTOCOL))
+    server = Server(
+        *(1, "postgres", "", Path("/"), "/", (1, 2), (), (), (), Fact(None, ""), Fact(None, "")),
+        facts={"port": 9142},
+    )
+    assert postgres.facts(server, resolution, Rung.SOCKET) == {"send-buffer": 1}
+    assert postgres.facts(server, resolution, Rung.SYMBOL) == {"send-buffer": 1, "idle": 2}
+    assert cassandra.facts(server, Resolution((1, 2)), Rung.AGENT) == {"port": 9142}
+    assert none.facts(server, resolution, Rung.NONE) == {}
 
 
 def test_numbers_have_the_registrys_bounds() -> None:

@@ -1,6 +1,6 @@
 """Configuration files read line by line, includes followed, within bounds for all of them.
 
-Used for the option files of MySQL and the configuration of PostgreSQL.
+Used by servers that have files of lines, which may include others.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _FILES_MAX = 256
 _BYTES_MAX = 2 << 20
 _LINES_MAX = 50_000
 _LINE_MAX = 4096  #: characters; mysys/my_default.c reads as many
-_DEPTH_MAX = 10  #: of includes: mysys/my_default.c, CONF_FILE_MAX_DEPTH of PostgreSQL's conffiles.h
+_DEPTH_MAX = 10  #: of includes: the most that any of these servers allows
 
 #: What may be shown of a value: a file that is none of the server's may have anything there.
 _WORD = re.compile(r"[\w.,:*\[\]-]{0,64}", re.ASCII)

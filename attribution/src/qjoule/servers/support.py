@@ -63,10 +63,6 @@ class AgentSupport:
     put: Callable[[ReachedJvm, bool], Agent]
 
 
-def _no_facts(_server: Server, _resolution: Resolution, _rung: Rung) -> dict[str, int]:
-    return {}
-
-
 @dataclass(frozen=True)
 class ServerSupport:
     """One server. What has no default every server needs.
@@ -100,10 +96,17 @@ class ServerSupport:
     configured: tuple[str, ...] = ()  #: facts of the registry that `settings` finds
     resolved: tuple[str, ...] = ()  #: facts of the registry that `resolve` finds, all or none
     has_library: bool = False  #: its probes may be in another file than its executable
-    #: Facts of a planned server for the BPF programs.
-    facts: Callable[[Server, Resolution, Rung], Mapping[str, int]] = _no_facts
+    symbol_only: tuple[str, ...] = ()  #: those of them that no other rung needs
     #: What all probes together cost that a query runs through, in ns, by the cost of each role's.
     boundary_cost_ns: Callable[[Mapping[str, SiteCost]], int] = lambda _costs: 0
     #: What is never seen of such a server, one line each.
     blind_spots: Callable[[Server], tuple[str, ...]] = lambda _server: ()
     agent: AgentSupport | None = None
+
+    def facts(self, server: Server, resolution: Resolution, rung: Rung) -> dict[str, int]:
+        """What is known of a planned server, for its BPF programs."""
+        names = {*self.configured, *self.resolved}
+        if rung is not Rung.SYMBOL:
+            names -= set(self.symbol_only)
+        found = {**server.facts, **resolution.facts}
+        return {name: number for name, number in found.items() if name in names}

@@ -143,7 +143,7 @@ def _versions() -> Iterator[str]:
     listed: set[str] = set()
     for server in documented():
         for one in server.functions:
-            if one.versions not in listed:  # MySQL and MariaDB have their oldest in common
+            if one.versions not in listed:  # flavours may have some in common
                 names = ", ".join(f"`{name}`" for name in one.names)
                 yield from _row(one.versions, names or "none: no symbol rung", one.tested)
             listed.add(one.versions)

@@ -15,6 +15,6 @@ class Wanted:
     pids: Collection[int] = ()  #: only these processes; empty: all known servers
     rung: Rung | None = None  #: None: the cheapest that is exact
     generic: bool = False  #: also whatever else listens, by thread
-    agent: bool = False  #: put the agent into Cassandra
+    agent: bool = False  #: put agents into the servers that can have one
     client_tags: bool = False  #: read what clients say to the servers
     children: bool = False  #: tell apart what stored procedures execute

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from qjoule.contract import Rung
 from qjoule.servers.agent import Agent
 from qjoule.servers.candidate import Candidate
 from qjoule.servers.cassandra.find import cassandra_version, is_cassandra
@@ -13,7 +12,6 @@ from qjoule.servers.jvm.process import ReachedJvm
 from qjoule.servers.probing import without_probes
 from qjoule.servers.resolution import Resolution
 from qjoule.servers.support import AgentSupport, Identified, ServerSupport
-from qjoule.servers.types import Server
 
 
 def _recognise(candidate: Candidate) -> Identified | None:
@@ -24,10 +22,6 @@ def _recognise(candidate: Candidate) -> Identified | None:
 
 def _resolve(candidate: Candidate, _version: str) -> Resolution:
     return without_probes(candidate)
-
-
-def _facts(server: Server, _resolution: Resolution, _rung: Rung) -> dict[str, int]:
-    return dict(server.facts)
 
 
 def _put_agent(jvm: ReachedJvm, client_tags: bool) -> Agent:
@@ -43,7 +37,6 @@ SUPPORT = ServerSupport(
     recognise=_recognise,
     settings=settings,
     configured=(PORT,),
-    facts=_facts,
     resolve=_resolve,
     choose_rung=choose_rung,
     boundary_cost_ns=boundary_cost_ns,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from qjoule.contract import Rung
 from qjoule.errors import QjouleError
 from qjoule.servers.candidate import Candidate
 from qjoule.servers.postgres.memory import BackendMemory, backend_memory
@@ -26,13 +25,14 @@ from qjoule.servers.probing import (
     within_bounds,
 )
 from qjoule.servers.resolution import Resolution
-from qjoule.servers.types import Server, major_of
+from qjoule.servers.types import major_of
 
 SEND_BUFFER = "send-buffer"
 _UNKNOWN_STATES = BackendStates(0, 0, 0, 0, 0)
 _NAME = "postgres"
-#: What is found, by its names in the registry.
-FACTS = (SEND_BUFFER, *_UNKNOWN_STATES.facts(), *BackendMemory().facts())
+#: What is found, by its names in the registry; without the symbol rung its replies are enough.
+SYMBOL_FACTS = (*_UNKNOWN_STATES.facts(), *BackendMemory().facts())
+FACTS = (SEND_BUFFER, *SYMBOL_FACTS)
 
 
 def resolve(candidate: Candidate, version: str) -> Resolution:
@@ -63,12 +63,6 @@ def resolve(candidate: Candidate, version: str) -> Resolution:
     except QjouleError as error:
         return replace(resolution, problem=str(error))
     return replace(resolution, boundary=boundary, facts={**resolution.facts, **states})
-
-
-def facts(_server: Server, resolution: Resolution, rung: Rung) -> dict[str, int]:
-    """All of them are for the symbol rung; the others need its replies alone."""
-    wanted = resolution.facts if rung is Rung.SYMBOL else (SEND_BUFFER,)
-    return {name: number for name, number in resolution.facts.items() if name in wanted}
 
 
 def boundary_cost_ns(costs: Mapping[str, SiteCost]) -> int:

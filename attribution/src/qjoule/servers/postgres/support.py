@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from qjoule.servers.choice import Case, Choice, rung_by_connection
 from qjoule.servers.postgres.identify import identify, is_postmaster
-from qjoule.servers.postgres.resolve import FACTS, boundary_cost_ns, facts, resolve
+from qjoule.servers.postgres.resolve import FACTS, SYMBOL_FACTS, boundary_cost_ns, resolve
 from qjoule.servers.postgres.settings import NO_POOL, settings
 from qjoule.servers.support import ServerSupport
 
@@ -24,7 +24,7 @@ SUPPORT = ServerSupport(
     pool_when_installed=NO_POOL,
     resolve=resolve,
     resolved=FACTS,
-    facts=facts,
+    symbol_only=SYMBOL_FACTS,
     choose_rung=_choose_rung,
     boundary_cost_ns=boundary_cost_ns,
 )

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields, replace
 
-from qjoule.contract import Rung
 from qjoule.servers.candidate import Candidate
 from qjoule.servers.elf import open_executable
 from qjoule.servers.probe_site import SiteCost
 from qjoule.servers.probing import check_machine, probes_of, within_bounds, without_probes
 from qjoule.servers.resolution import Resolution
-from qjoule.servers.types import Server
 from qjoule.servers.voltdb.find import HeapLayout, heap_layout, native_library
 from qjoule.servers.voltdb.signatures import Role, boundary_functions
 
@@ -37,11 +35,6 @@ def resolve(candidate: Candidate, version: str) -> Resolution:
         library=file.path,
         handle=file.handle,
     )
-
-
-def facts(_server: Server, resolution: Resolution, _rung: Rung) -> Mapping[str, int]:
-    """Where its JVM keeps what the probes read."""
-    return resolution.facts
 
 
 def boundary_cost_ns(costs: Mapping[str, SiteCost]) -> int:

@@ -6,7 +6,7 @@ from qjoule.servers.candidate import Candidate
 from qjoule.servers.support import Identified, ServerSupport
 from qjoule.servers.types import Server
 from qjoule.servers.voltdb.find import is_voltdb, voltdb_version
-from qjoule.servers.voltdb.resolve import FACTS, boundary_cost_ns, facts, resolve
+from qjoule.servers.voltdb.resolve import FACTS, boundary_cost_ns, resolve
 from qjoule.servers.voltdb.rungs import choose_rung
 from qjoule.servers.voltdb.settings import settings
 
@@ -36,7 +36,6 @@ SUPPORT = ServerSupport(
     resolve=resolve,
     resolved=FACTS,
     has_library=True,
-    facts=facts,
     choose_rung=choose_rung,
     boundary_cost_ns=boundary_cost_ns,
     blind_spots=_blind_spots,
