@@ -1,0 +1,1 @@
+"""memcached: worker threads, each with many connections; text, meta and binary protocol."""

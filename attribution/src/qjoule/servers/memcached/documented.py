@@ -1,0 +1,17 @@
+"""What docs/servers.md says of memcached."""
+
+from __future__ import annotations
+
+from qjoule.servers.supported import PLAIN, TLS, UNKNOWN, Functions, Supported
+
+_TESTED = "1.6.18"
+
+ROWS = (
+    Supported(
+        "memcached",
+        "memcached",
+        (PLAIN, TLS, UNKNOWN),
+        (_TESTED,),
+        (Functions("memcached", (), f"memcached {_TESTED}"),),
+    ),
+)

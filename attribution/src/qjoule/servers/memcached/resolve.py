@@ -1,0 +1,15 @@
+"""memcached has no function that probes would be attached to."""
+
+from __future__ import annotations
+
+from qjoule.servers.candidate import Candidate
+from qjoule.servers.probing import file_key
+from qjoule.servers.resolution import Resolution
+
+
+def resolve(candidate: Candidate, _version: str) -> Resolution:
+    """
+    Raises:
+        QjouleError: it cannot even be read what file it is.
+    """
+    return Resolution(file_key(candidate.executable), problem="memcached has none")

@@ -1,0 +1,117 @@
+"""memcached from the distribution (`memcached`), and a client that speaks each of its protocols."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from servers.process import (
+    DatabaseServer,
+    Unavailable,
+    free_port,
+    running,
+    server_directory,
+)
+
+THREADS = 4
+_MAGIC = 0x80
+_HEADER = ">BBHBBHIIQ"  #: doc/protocol-binary.xml, "Packet Structure"
+
+
+class Client:
+    """One connection. `text` and `binary` send what they are given and read that many replies."""
+
+    def __init__(self, server: DatabaseServer) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", server.port), timeout=30)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._file = self._socket.makefile("rb")
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._file.close()
+        self._socket.close()
+
+    def send(self, data: bytes) -> None:
+        self._socket.sendall(data)
+
+    def line(self) -> bytes:
+        return self._file.readline().rstrip(b"\r\n")
+
+    def text(self, data: bytes, replies: int = 1) -> list[bytes]:
+        """The lines up to the last reply; values and their headers are read away."""
+        self.send(data)
+        return [self._reply() for _ in range(replies)]
+
+    def _reply(self) -> bytes:
+        while True:
+            line = self.line()
+            head, *words = line.split()
+            if head == b"VALUE":
+                self._file.read(int(words[2]) + 2)
+            elif head == b"VA":
+                self._file.read(int(words[0]) + 2)
+                return line
+            else:
+                return line
+
+    def stats(self) -> dict[str, int]:
+        self.send(b"stats\r\n")
+        found: dict[str, int] = {}
+        while (line := self.line()) != b"END":
+            _, name, value = line.split(b" ", 2)
+            if value.isdigit():
+                found[name.decode()] = int(value)
+        return found
+
+    def binary(self, data: bytes, replies: int = 1) -> list[int]:
+        """The replies' status numbers."""
+        self.send(data)
+        statuses = []
+        for _ in range(replies):
+            head = struct.unpack(_HEADER, self._file.read(24))
+            self._file.read(head[6])
+            statuses.append(head[5])
+        return statuses
+
+
+def binary_request(opcode: int, key: bytes = b"", extras: bytes = b"", value: bytes = b"") -> bytes:
+    body = len(extras) + len(key) + len(value)
+    head = struct.pack(_HEADER, _MAGIC, opcode, len(key), len(extras), 0, 0, body, 0, 0)
+    return head + extras + key + value
+
+
+@contextmanager
+def memcached_server(*options: str) -> Iterator[DatabaseServer]:
+    """A memcached with these further options. Raises Unavailable."""
+    program = shutil.which("memcached")
+    if program is None:
+        raise Unavailable("memcached is not installed (package memcached)")
+    with server_directory() as directory:
+        port = free_port()
+        user = pwd.getpwuid(os.geteuid()).pw_name
+        argv = [
+            program,
+            *("-l", "127.0.0.1"),
+            *("-p", str(port)),
+            *("-t", str(THREADS)),
+            *("-u", user),
+            *options,
+        ]
+        server = DatabaseServer("memcached", directory, argv, port, directory / "s", _connect)
+        with running(server) as started:
+            yield started
+
+
+def _connect(server: DatabaseServer, _tcp: bool, _arguments: dict[str, Any]) -> Client:
+    return Client(server)

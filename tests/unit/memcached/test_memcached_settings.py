@@ -1,0 +1,66 @@
+"""What a memcached's command line says, and what is shown of its commands."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from qjoule.servers.candidate import Candidate
+from qjoule.servers.memcached.dialect import memcached_shape
+from qjoule.servers.memcached.settings import encryption
+
+
+def _hides(*arguments: str) -> bool | None:
+    words = ("memcached", *arguments)
+    return encryption(cast(Candidate, SimpleNamespace(arguments=words))).value
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hides"),
+    [
+        ((), False),
+        (("-p", "11211", "-t", "4"), False),
+        (("-Z",), True),
+        (("-vvZ",), True),
+        (("--enable-ssl",), True),
+        (("-U", "11211"), True),
+        (("-U11211",), True),
+        (("-U", "0"), False),
+        (("-p", "-Z"), False),  # the value of -p, however odd
+        (("-pZ",), False),
+        (("--udp-port=11211",), True),
+        (("--udp-port", "11211"), True),
+        (("--udp-port=0",), False),
+        (("--", "-Z"), False),
+        (("-U",), False),
+    ],
+)
+def test_what_hides_requests(arguments: tuple[str, ...], hides: bool) -> None:
+    assert _hides(*arguments) is hides
+
+
+def test_a_command_line_that_cannot_be_read_is_not_known() -> None:
+    assert encryption(cast(Candidate, SimpleNamespace(arguments=()))).value is None
+
+
+def _resp(*words: bytes) -> bytes:
+    parts = b"".join(b"$%02d\r\n%s\r\n" % (len(word), word) for word in words)
+    return b"*%d\r\n" % len(words) + parts
+
+
+@pytest.mark.parametrize(
+    ("text", "shape"),
+    [
+        (_resp(b"get", b"user:1"), "get user:?"),
+        (_resp(b"set", b"a1") + _resp(b"get", b"a1"), "set a?; get a?"),
+        (_resp(b"stats", b"secret"), "stats"),
+        (_resp(b"hunter2", b"secret"), "(unknown command)"),
+        (_resp(b"GET", b"x"), "(unknown command)"),
+        (b"", "…"),
+        (b"\xff*2\r\n", "…"),
+    ],
+)
+def test_shapes(text: bytes, shape: str) -> None:
+    assert memcached_shape(text, False) == shape
