@@ -1,0 +1,1 @@
+"""Valkey: Redis' protocol, from a fork of Redis 7.2."""

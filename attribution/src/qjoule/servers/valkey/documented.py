@@ -1,0 +1,17 @@
+"""What docs/servers.md says of Valkey."""
+
+from __future__ import annotations
+
+from qjoule.servers.supported import PLAIN, TLS, UNKNOWN, Functions, Mode, Supported
+
+_TESTED = "9.1"
+
+ROWS = (
+    Supported(
+        "valkey",
+        "Valkey",
+        (PLAIN, TLS, Mode("io-threads", thread_pool=True), UNKNOWN),
+        (_TESTED,),
+        (Functions("Valkey", (), f"Valkey {_TESTED}"),),
+    ),
+)
