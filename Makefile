@@ -132,7 +132,7 @@ STEADY := examples_studies studies_workloads workload_load workload_operators wo
           discovery_real drivers_carriers drivers_changes drivers_injected drivers_pymongo drivers_pymysql drivers_shims \
           energy_budget_recorded mongod_replies more_counters mysql_attributes mysql_commands mysql_connection_tags \
           mysql_execution_tags mysql_logins mysql_names mysql_replicas mysql_transactions postgres_names postgres_outcomes \
-          record_counters redis_names redis_tools root_part_outputs shape_kernel \
+          record_counters record_memcached record_valkey redis_names redis_tools root_part_outputs shape_kernel \
           bound_requests candidates examiners faults_injected foreign_files probe_targets tracer_requests
 # The files of these tests, in the tier's folder or in one of its folders.
 STEADY_FILES := $(foreach name,$(STEADY),$(wildcard tests/root/test_$(name).py tests/root/*/test_$(name).py))
