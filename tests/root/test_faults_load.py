@@ -18,7 +18,7 @@ from servers.process import DatabaseServer
 
 pytestmark = [pytest.mark.root, pytest.mark.server]
 ENERGY = ("--energy", "estimated:5,10,20,40")
-SHAPES = 100_000  #: more than a trace tells apart (trace/statements.py, MAX_SHAPES)
+SHAPES = 100_000  #: more than a trace tells apart (stream/statements.py, MAX_SHAPES)
 
 
 def relative_width(document: dict[str, Any]) -> float:

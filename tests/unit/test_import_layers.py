@@ -29,10 +29,7 @@ FORBIDDEN = {
     "reporters": "session live commands",
 }
 #: Rooms that import each other by more than one way, to become fewer.
-ROOM_CIRCLES = (
-    {"machine", "root_part", "servers"},
-    {"reporters", "studies"},
-)
+ROOM_CIRCLES = ({"reporters", "studies"},)
 
 Graph = Mapping[str, Collection[str]]
 

@@ -9,7 +9,8 @@ import pytest
 
 from qjoule.contract import Rung
 from qjoule.errors import QjouleError
-from qjoule.servers.kernel_facts import KernelFacts, read_kernel_facts
+from qjoule.machine.kernel_facts import read_kernel_facts
+from qjoule.servers.kernel_facts import KernelFacts
 from qjoule.servers.rungs import choose_rung
 from qjoule.servers.types import Fact, Server
 

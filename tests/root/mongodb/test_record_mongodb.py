@@ -20,8 +20,8 @@ import pytest
 
 from fuzz.mongodb_library import compressed, message, op_msg, op_query
 from qjoule.contract import Block, Mode, Rung
+from qjoule.machine.kernel_facts import read_kernel_facts
 from qjoule.servers.discovery import find_servers
-from qjoule.servers.kernel_facts import read_kernel_facts
 from qjoule.servers.mongodb.dialect import mongodb_shape
 from qjoule.servers.plan import build_plan
 from root.support import long_runs

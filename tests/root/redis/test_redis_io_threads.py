@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from qjoule.contract import Rung
+from qjoule.machine.kernel_facts import read_kernel_facts
 from qjoule.servers.choice import Choice
 from qjoule.servers.discovery import find_servers
-from qjoule.servers.kernel_facts import read_kernel_facts
 from qjoule.servers.plan import build_plan
 from root.support import long_runs
 from root.support import redis_story as day

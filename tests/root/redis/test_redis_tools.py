@@ -13,8 +13,8 @@ import pytest
 import redis as driver
 
 from qjoule.contract import Rung
+from qjoule.machine.kernel_facts import read_kernel_facts
 from qjoule.servers.discovery import find_servers
-from qjoule.servers.kernel_facts import read_kernel_facts
 from qjoule.servers.plan import PlannedServer, build_plan
 from root.support.recording import Run, recording
 from servers.certificates import self_signed

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from qjoule.contract import Block, Mode
+from qjoule.machine.kernel_facts import read_kernel_facts
 from qjoule.servers.discovery import find_servers
-from qjoule.servers.kernel_facts import read_kernel_facts
 from qjoule.servers.plan import AttachPlan, build_plan
 from root.support import voltdb_story as day
 from root.support.recording import Run, qjoule, recording

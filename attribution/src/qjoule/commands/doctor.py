@@ -161,12 +161,12 @@ def examine(host_root: Path | None = None) -> Findings:
     from qjoule.machine.identity import this_machine  # noqa: PLC0415
     from qjoule.machine.in_force import check as calibration_check  # noqa: PLC0415
     from qjoule.machine.kernel import check_machine  # noqa: PLC0415
+    from qjoule.machine.kernel_facts import read_kernel_facts  # noqa: PLC0415
     from qjoule.machine.power_table import estimate_curve  # noqa: PLC0415
     from qjoule.root_part.client import root_part  # noqa: PLC0415
     from qjoule.root_part.host import this_host  # noqa: PLC0415
     from qjoule.servers.discovery import discover  # noqa: PLC0415
     from qjoule.servers.generic.find import find_generic  # noqa: PLC0415
-    from qjoule.servers.kernel_facts import read_kernel_facts  # noqa: PLC0415
     from qjoule.servers.plan import build_plan  # noqa: PLC0415
 
     part = root_part()

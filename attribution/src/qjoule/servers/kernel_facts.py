@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-
-from qjoule.machine import kernel
 
 
 @dataclass(frozen=True)
@@ -13,13 +10,3 @@ class KernelFacts:
     recv_tracepoint: bool  #: sock_recv_length, for the socket rung
     send_tracepoint: bool  #: sock_send_length, for the socket rung of servers that need it
     uprobes: bool  #: for the symbol rung
-
-
-def read_kernel_facts(root: Path = Path("/")) -> KernelFacts:
-    """Ask the kernel whose /sys is under `root`. What cannot be told counts as absent."""
-    checks = {check.name: check.ok is True for check in kernel.tracepoints(root)}
-    return KernelFacts(
-        recv_tracepoint=checks["tracepoint sock_recv_length"],
-        send_tracepoint=checks["tracepoint sock_send_length"],
-        uprobes=kernel.uprobes(root).ok is True,
-    )

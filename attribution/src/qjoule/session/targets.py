@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from qjoule.contract import Rung
 from qjoule.errors import QjouleError
+from qjoule.machine.kernel_facts import read_kernel_facts
 from qjoule.root_part.client import root_part
 from qjoule.root_part.host import this_host
 from qjoule.root_part.jvms import reach_by
@@ -14,7 +15,6 @@ from qjoule.servers.agent import Agent
 from qjoule.servers.agents import put_agents
 from qjoule.servers.discovery import find_servers
 from qjoule.servers.generic.find import by_thread_instead, with_generic
-from qjoule.servers.kernel_facts import read_kernel_facts
 from qjoule.servers.plan import AttachPlan, build_plan
 from qjoule.session.wanted import Wanted
 

@@ -1,0 +1,18 @@
+"""Asks the kernel what it offers to the rungs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from qjoule.machine import kernel
+from qjoule.servers.kernel_facts import KernelFacts
+
+
+def read_kernel_facts(root: Path = Path("/")) -> KernelFacts:
+    """Ask the kernel whose /sys is under `root`. What cannot be told counts as absent."""
+    checks = {check.name: check.ok is True for check in kernel.tracepoints(root)}
+    return KernelFacts(
+        recv_tracepoint=checks["tracepoint sock_recv_length"],
+        send_tracepoint=checks["tracepoint sock_send_length"],
+        uprobes=kernel.uprobes(root).ok is True,
+    )
