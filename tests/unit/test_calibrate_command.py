@@ -25,7 +25,7 @@ from qjoule.model.coefficients import Coefficients, PowerInterval
 from qjoule.model.fit.known_loads import Phase
 from qjoule.reporters.calibration import render
 from qjoule.session.calibrating import Done
-from qjoule.trace.meta import EnergyInfo
+from qjoule.trace.meta import DomainInfo, EnergyInfo
 from qjoule.trace.reader import Trace
 
 
@@ -73,6 +73,13 @@ def test_a_made_up_figure_is_no_ground_to_calibrate_on(energy: EnergyInfo, allow
         calibrate.check_source(meta)
     assert "intel_rapl_msr" in str(told.value)
     assert energy.reason in str(told.value)
+
+
+def test_a_meter_slower_than_windows_is_no_ground_to_calibrate_on() -> None:
+    slow = DomainInfo(0, "psys", 1e-9, None, None, 1_000_000_000, "power")
+    meta = replace(trace_meta(energy=EnergyInfo("hwmon", "measured")), domains=(slow,))
+    with pytest.raises(QjouleError, match="psys of hwmon moves once in 1 s"):
+        calibrate.check_source(meta)
 
 
 def done(kernel: str, busy_share: float, exceeds: bool = True) -> Done:

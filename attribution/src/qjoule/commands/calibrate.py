@@ -25,6 +25,7 @@ from qjoule.machine.calibration import Calibration, DomainName, Found, PhaseSumm
 from qjoule.machine.cpu import read_cpu_info
 from qjoule.machine.identity import Identity, this_machine
 from qjoule.machine.load import IDLE, Step, plan_steps
+from qjoule.model.energy import SLOW_NS
 from qjoule.root_part.client import root_part, why
 from qjoule.root_part.protocol import Refused
 from qjoule.session.calibrating import SETTLE_S, Done, recording, run_steps
@@ -156,6 +157,13 @@ def check_source(meta: Meta) -> None:
     What a hypervisor hands to its guest is an estimate, but of this machine and moving with it.
     """
     energy = meta.energy
+    slow = next((one for one in meta.domains if (one.period_ns or 0) > SLOW_NS), None)
+    if slow is not None:
+        raise QjouleError(
+            f"cannot calibrate: {slow.name} of {energy.source} moves once in "
+            f"{(slow.period_ns or 0) * 1e-9:g} s, and loads are told apart by windows that are "
+            "shorter: use --energy powercap or perf"
+        )
     if energy.grade in ("measured", "simulated") or energy.source == "host":
         return
     what = "this machine's energy is only estimated" if energy.grade == "estimated" else "no energy"

@@ -116,7 +116,7 @@ def update_period_ns(meta: Meta) -> int:
     """
     if meta.energy.source == "estimated":
         return 0
-    said = [one.period_ns for one in meta.domains if one.period_ns]
+    said = [one.period_ns for one in meta.domains if one.period_ns and one.period_ns > 0]
     fast = [period_ns for period_ns in said if period_ns <= SLOW_NS]
     # Slow ones have windows of their own, which end where they move.
     return max(fast, default=0 if said else UPDATE_PERIOD_NS)
