@@ -127,13 +127,14 @@ servers: $(VENV)/installed ## Fetch the servers that tests need and Debian lacks
 
 # Tests that may run beside each other: of tests/root those that hold counts, tags and refusals, however
 # busy the machine is. Its others have the machine to themselves.
-STEADY := examples_studies studies_workloads workload_load workload_operators workload_tpch \
+STEADY := record_cassandra_agent examples_studies studies_workloads workload_load workload_operators workload_tpch \
+          record_cassandra tags_cassandra record_ferretdb record_mongodb mysql_children \
           bench_recorded agent_attach agent_loader client_tags client_tags_cassandra client_tags_redis client_tags_tls \
           discovery_real drivers_carriers drivers_changes drivers_injected drivers_pymongo drivers_pymysql drivers_shims \
           energy_budget_recorded mongod_replies more_counters mysql_attributes mysql_commands mysql_connection_tags \
           mysql_execution_tags mysql_logins mysql_names mysql_replicas mysql_transactions postgres_names postgres_outcomes \
           record_counters record_memcached record_valkey redis_names redis_tools root_part_outputs shape_kernel \
-          bound_requests candidates examiners faults_injected foreign_files probe_targets tracer_requests
+          bound_requests candidates examiners faults_injected foreign_files probe_targets tag_owners tag_socket tracer_requests
 # The files of these tests, in the tier's folder or in one of its folders.
 STEADY_FILES := $(foreach name,$(STEADY),$(wildcard tests/root/test_$(name).py tests/root/*/test_$(name).py))
 # What compiles C, runs make or opens a browser is no unit test.
