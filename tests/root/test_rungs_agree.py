@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 import qjoule.engine.attribute as attributing
+from qjoule.engine import accounts
 from qjoule.model.ledger import Ledger
 from qjoule.model.result import Attribution, Row
 from qjoule.model.span_sums import CPU_TIME
@@ -87,7 +88,7 @@ def _compared(agent: Attribution, socket: Trace) -> Compared:
         return costs
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(attributing, "learn", learned)
+        patch.setattr(accounts, "learn", learned)
         statistical = attributing.attribute(socket)
     return Compared(agent, statistical, shapes, found[0])
 
