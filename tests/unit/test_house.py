@@ -24,7 +24,8 @@ LISTED = Path(__file__).with_name("house_names.json")
 #: Shared code; in it, what has a server's name in its path is that server's own.
 ROOMS = ("bpf", "tracer", "attribution/src", "drivers/src")
 SUFFIXES = (".py", ".c", ".h")
-NAMES = tuple(servers())
+#: What is called generic is any program's, and a word of Python's.
+NAMES = (*(name for name in servers() if name != "generic"), "mariadb")
 #: Other words for some of them.
 ALIASES = ("mongo", "pg", "cql")
 _C_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
