@@ -20,9 +20,9 @@ from qjoule.model.arrays import Segments
 from qjoule.model.classes import classes
 from qjoule.model.coefficients import IDLE_POLICIES, Coefficients, IdlePolicy
 from qjoule.model.coefficients_used import UNCALIBRATED, Calibrated
+from qjoule.model.labels import GroupLabel
 from qjoule.model.result import Attribution
 from qjoule.model.span_sums import Roles
-from qjoule.servers.decoding import SERVING_THREADS
 from qjoule.trace.reader import Trace
 
 
@@ -65,7 +65,7 @@ def attribute(
     )
     account = accounts.new(
         class_of=classes(labels),
-        roles=Roles(labels, SERVING_THREADS) if requests.any else None,
+        roles=_roles(labels) if requests.any else None,
         closed=observer.split,
     )
 
@@ -93,3 +93,10 @@ def attribute(
     if told:
         result = with_commits(result, labels, grouped.queries.commits(len(labels)))
     return calibrated.said_in(result)
+
+
+def _roles(labels: Sequence[GroupLabel]) -> Roles:
+    # Only requests that are counted need it, and it loads all dialects.
+    from qjoule.servers.decoding import SERVING_THREADS  # noqa: PLC0415
+
+    return Roles(labels, SERVING_THREADS)
