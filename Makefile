@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # qjoule: joules per query. `make help` says what there is.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The agent for Cassandra: a class that stays in the server, the code that does the work, and the
 # native markers. It is loaded into servers that may be older than this machine: Java 11.
 AGENT         := $(BUILD)/agent

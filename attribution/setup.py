@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The part of qjoule that is C: the sweep over segments. All else is in pyproject.toml."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How true attributed joules are, beside other methods, where the truth is known.
 
     python bench/bench_accuracy.py [--seeds N] [--scenarios A,B] [--methods A,B] [--jobs N]

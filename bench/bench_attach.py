@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How long attaching takes, and in how much memory, beside many processes of a hostile user.
 
     python bench/bench_attach.py [--rounds N] [--fakes N] [--others N]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How `qjoule compare` decides: which interval holds, how often it is wrong, and what it finds.
 
     python bench/bench_compare.py [--repetitions N] [--record N] [--json FILE]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether drivers still pass their own tests with the shims: the same results with and without.
 
     python bench/bench_driver_suites.py [--only pymysql|redis]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the driver shims cost an application: time added to a point query on loopback.
 
     python bench/bench_drivers.py [--seconds S] [--only DRIVER]... [--record] [--awake]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How fast the attribution engine is: segments per second and core, and its memory.
 
     python bench/bench_engine.py [--segments N] [--arrays-only]

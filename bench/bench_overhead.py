@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What tracing costs a database server, next to the same server untraced.
 
     python bench/bench_overhead.py [--quick] [--only NAME]... [--rung RUNG] [--inside] [--json FILE]

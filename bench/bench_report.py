@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The report of a busy hour: time, memory and size of the page, and how soon a browser shows it.
 
     python bench/bench_report.py [--quick] [--keep DIR]

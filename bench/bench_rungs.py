@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a query costs its server on each rung: CPU time with tracing, next to CPU time without.
 
     python bench/bench_rungs.py [--quick] [--only SERVER:RUNG]... [--client-tags] [--save]

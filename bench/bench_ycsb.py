@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What tracing takes of a server's throughput under YCSB's workload A, on every server.
 
     python bench/bench_ycsb.py [--quick] [--only SERVER]... [--modes MODE,...] [--steady]

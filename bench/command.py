@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the benchmarks' commands have in common: options, the machine, progress, how they end."""
 
 from __future__ import annotations

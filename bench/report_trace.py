@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A trace of a busy hour, made up: queries of many statements on two servers, written in batches.
 
 Every CPU has a slot per query, so that no two segments overlap; the statement decides how long a

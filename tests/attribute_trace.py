@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A trace written by hand whose attribution can be checked with pencil and paper.
 
 One package of two CPUs, two windows of 20 ms, 1 J and 2 J. Times are in ms.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calibrations for tests: a whole one, and machines it does and does not fit."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fixtures for all tiers: real servers, started when first asked for and shared by a test run."""
 
 from __future__ import annotations

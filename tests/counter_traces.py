@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Traces by hand with hardware counters whose figures can be checked with pencil and paper."""
 
 from __future__ import annotations

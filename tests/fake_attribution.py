@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Attributions for tests of what people look at, made without the model."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A snapshot source for tests of the live view: it says what it was told to say."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A study whose server, client and recorder are fakes; its plan, order and directory are real."""
 
 from __future__ import annotations

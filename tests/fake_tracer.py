@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Streams as qjoule-tracer would write them, for tests that need one without a kernel."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """C of bpf/ and tracer/ compiled for the host, as a library that tests call."""
 
 from __future__ import annotations

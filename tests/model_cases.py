@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small machines, segments and energies for tests of the model, drawn or by hand."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A process of another user of this host, forked from the test, which has to be root."""
 
 from __future__ import annotations

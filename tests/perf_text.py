@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Texts as `perf script` prints them, made by hand; a fake `perf`; traces made of them."""
 
 from __future__ import annotations

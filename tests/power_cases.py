@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Windows of a machine whose power is known by formula, for tests of what is learned from them."""
 
 from __future__ import annotations

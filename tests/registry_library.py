@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The registry's C headers for tests that compile headers of bpf/, so that they need no build."""
 
 from __future__ import annotations

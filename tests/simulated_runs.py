@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs of a workload as an attribution would have them, with known truth and run-to-run spread."""
 
 from __future__ import annotations

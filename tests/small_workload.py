@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Workloads of the tests: sets and gets on a Redis, over its socket, and one without any server."""
 
 from __future__ import annotations

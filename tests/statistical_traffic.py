@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Streams of a server whose requests own no time: counted on its sockets, served by its stages.
 
 The same story is told as the tracer records it and as the live view sums it.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Published data sets, what R says of them (tests/golden/statistics), and tables of runs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `SegmentWindows` should find, slowly: every stretch of time between two events by itself."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A process that tells what changes, and the recorder that it tells: for tests of both."""
 
 from __future__ import annotations

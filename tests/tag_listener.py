@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A recorder as PROTOCOL.md describes it, slow and obvious: referee of shims and recorder."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who is believed in tests: connections that are made up have no owner that the kernel knows."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Memory as an application shares it, made by hand: see drivers/PROTOCOL.md."""
 
 from __future__ import annotations

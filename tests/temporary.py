@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where tests put files that other users have to reach."""
 
 from __future__ import annotations

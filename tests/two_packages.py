@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A deterministic machine as a tracer would show it: its segments and its sums in one stream.
 
 Two packages of two cores of two threads run three statements, a server's background, another

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How true the attributed joules are: a machine whose energy is known, and what it shows of it.
 
 `scenarios.make_case(scenario, seed)` draws a server (`mixes`, `workload`: who ran when) and a

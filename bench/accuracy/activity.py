@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What threads do to a core: instructions, misses, and what counters do not see of them."""
 
 from __future__ import annotations

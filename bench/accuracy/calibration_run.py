@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A run of load kernels on a simulated machine, as `qjoule calibrate` makes one on a real one."""
 
 from __future__ import annotations

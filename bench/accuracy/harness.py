@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs every method on cases whose truth is known, and keeps what it got wrong.
 
 The error of a method on a case is the energy-weighted mean absolute percentage error over query

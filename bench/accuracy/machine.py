@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Machines drawn by seed: topology, voltage and frequency, and what a cycle or a miss costs.
 
 The ranges are of servers as the literature and the field describe them; nothing here is fitted to

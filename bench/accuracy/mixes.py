@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What runs on a server in each scenario: statement shapes, its own threads, and its neighbours."""
 
 from __future__ import annotations

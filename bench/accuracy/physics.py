@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The energy of a simulated machine, and whose it is.
 
 Power of a package at every instant:

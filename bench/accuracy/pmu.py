@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hardware counters of segments: cycles, instructions, LLC misses, multiplexed on some machines.
 
 With fewer counters than events the kernel rotates them, every millisecond by default; what it then

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A power model fitted to a real server's recorded power, and tested on the time after it.
 
 The first two thirds of the recording are for fitting, and for every choice between models, by

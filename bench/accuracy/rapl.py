@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Energy counters as machines have them: 32 bits, updated about every millisecond, read in turn.
 
 Updates come every 976 us with jitter, each domain at its own times (Haehnel et al., "Measuring

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Schedules of real servers as workloads: their segments, with simulated power under them.
 
 What threads do to one another in time (who runs beside whom, for how long, how often nothing does)

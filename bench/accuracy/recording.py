@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a simulated machine shows, and the truth that it hides."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the cases say: tables of errors, of intervals, and the targets beside the figures."""
 
 from __future__ import annotations

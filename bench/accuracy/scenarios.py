@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scenarios: what is drawn by seed, and the case that becomes of it."""
 
 from __future__ import annotations

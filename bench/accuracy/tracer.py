@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a tracer records of stretches of CPU time: segments, and what it loses of them."""
 
 from __future__ import annotations

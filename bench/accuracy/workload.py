@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Synthetic servers: clients call statements of several shapes, beside background and neighbours.
 
 Calls arrive as a Poisson process, from clients that wait for their reply, or by the clock; the rate

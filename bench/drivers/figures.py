@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From times of sides that took turns to what one takes more than the other, and what that says."""
 
 from __future__ import annotations

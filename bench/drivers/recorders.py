@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who listens to the shims while they are measured."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The drivers that are measured: each with a server and a point query on it."""
 
 from __future__ import annotations

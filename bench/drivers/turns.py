@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sides of a comparison that take turns call by call, in one process and on one connection.
 
 A driver's methods that a shim wraps are put behind a switch, so that no class changes while it is

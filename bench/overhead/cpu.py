@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CPU time of processes, to the nanosecond, and what a machine was doing besides."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The empty programs: built on the spot, and put on exactly the hooks of an attach plan."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A load generator that runs on while modes come and go, and what each of its intervals did."""
 
 from __future__ import annotations

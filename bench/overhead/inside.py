@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where the cost arises: what each BPF program costs per run, and how often a query runs it."""
 
 from __future__ import annotations

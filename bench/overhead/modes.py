@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is attached to the server while it is measured: nothing, empty programs, or qjoule."""
 
 from __future__ import annotations

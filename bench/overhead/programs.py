@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The kernel's own accounts of BPF programs: how often each ran, and how long."""
 
 from __future__ import annotations

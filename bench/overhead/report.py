@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the benchmark prints, and writes as JSON."""
 
 from __future__ import annotations

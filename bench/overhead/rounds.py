@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rounds of all modes under one running load, each next to the same load untraced."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Medians of paired ratios with distribution-free intervals, and what they say of a target."""
 
 from __future__ import annotations

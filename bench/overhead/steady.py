@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tracer itself at a steady rate: its memory, its CPU time, and whether it loses anything."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The loads: sysbench on MariaDB, pgbench on PostgreSQL, each with its servers and data."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A second opinion on a rung's cost: the kernel's own accounts of the programs that it runs."""
 
 from __future__ import annotations

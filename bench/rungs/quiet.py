@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A CPU on which a server and its client take turns, so that a query costs what it costs.
 
 Where they have CPUs of their own, each wake-up is an interrupt from one to the other, and the CPU

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Traces the server under test by turns, from a process of its own.
 
 It takes the way of `qjoule record`, the plan, the tracer, its stream, but for writing the trace to

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Servers, rungs and queries. A server is added by one entry of SUBJECTS."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CPU time per query of one server by turns: untraced, recorded without it, and on its rungs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Servers, their drivers in go-ycsb, and the settings with which CPU decides on throughput."""
 
 from __future__ import annotations

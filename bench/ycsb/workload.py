@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Workload A of YCSB: half reads, half updates of a field, zipfian; ten fields of 100 bytes.
 
 Cooper et al., Benchmarking Cloud Serving Systems with YCSB, SoCC 2010; workloads/workloada of

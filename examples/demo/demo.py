@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Joules per query of a MariaDB that this program starts itself: `make demo`.
 
 Starts the server, loads a seeded data set, records pairs of queries with `qjoule record`, and

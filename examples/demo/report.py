@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the demo prints: the energy table, then the gain of each pair's better form."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The demo's server: a throwaway MariaDB with room for the data set, and clients of it."""
 
 from __future__ import annotations

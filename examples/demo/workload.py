@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The client that is traced: runs the query pairs in interleaved rounds.
 
     MARIADB_PASSWORD=… python workload.py --port 3307 --size 100000 --seconds 40

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Joules per endpoint of a web shop, on a MariaDB that this program starts itself.
 
 Needs root, as `qjoule record` does; nothing is left behind but the trace, if it is asked for.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A small web shop, plain WSGI and PyMySQL, and visitors of it: the one program that is measured.
 
 Only `WSGIMiddleware` is of qjoule; without it the shop is the same.

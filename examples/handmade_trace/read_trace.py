@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads a trace with qjoule's reader: what it is about, and who had the CPU."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Prints what each source's own numbers say, and where they contradict what it printed.
 
 PYTHONPATH=examples .venv/bin/python -m published [gps-up-twitter|factorial-nosql|...]

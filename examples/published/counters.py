@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the counter study's text says in numbers, against each other.
 
 R. Panda et al., Performance characterization of modern databases on out-of-order CPUs, 2015. Cycles

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ANOVA tables of the factorial study: what its shares of variance and F values imply.
 
 C. Gomes, E. Tavares, M. Nogueira de O. Junior, Energy consumption evaluation of NoSQL DBMSs. Of an

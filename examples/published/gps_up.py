@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Speedup, greenup and powerup of the thesis's tables, from their watts and seconds.
 
 D. Mahajan, MSc thesis, Texas State University, 2016. The form that saves is compared with the other

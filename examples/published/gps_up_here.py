@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Speedup, greenup and powerup of a study of the workload `twitter`, beside the thesis's.
 
     PYTHONPATH=examples .venv/bin/python -m published.gps_up_here STUDY

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The power breakdown of the database server: sums and shares of its Table 1.
 
 D. Tsirogiannis, S. Harizopoulos, M. A. Shah, Analyzing the energy efficiency of a database server,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The efficiency at partial load that WattDB starts from, as power.
 
 T. Härder, WattDB (slides, 2014). Efficiency is relative load over relative energy consumption, so

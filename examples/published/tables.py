@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tables of a source as data files: comment lines that name it, then CSV as it was printed."""
 
 from __future__ import annotations

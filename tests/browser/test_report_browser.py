@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page in a real browser: nothing hostile runs, nothing is asked for, and everything works."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """tracer/root/protocol.h and qjoule.root_part.protocol say the same: sizes, offsets, numbers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """bpf/qjoule.h and qjoule.contract say the same: sizes, offsets, enum values, constants."""
 
 from __future__ import annotations

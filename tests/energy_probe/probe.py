@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Builds and speaks to ``energy_probe.c``; makes the fake trees that it reads."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """cql_wire.h and inflate.h compiled for the host, and requests to feed them with."""
 
 from __future__ import annotations

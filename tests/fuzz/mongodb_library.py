@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """mongodb_shape.h compiled for the host, and messages to feed it with."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The hooks of bpf/redis/sockets.bpf.c compiled for the host (redis_wire_host.c)."""
 
 from __future__ import annotations

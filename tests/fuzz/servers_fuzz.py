@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Feeds damaged files of servers to what reads them: `python tests/fuzz/servers_fuzz.py elf 30`.
 
 Each input is a real one with random changes, from a fixed seed, so that a run repeats what the last

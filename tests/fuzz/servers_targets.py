@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What reads the files of servers, each with real inputs, for `servers_fuzz.py` to damage."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """shape_hash.h compiled for the host, and the same hash from the Python automaton's symbols."""
 
 from __future__ import annotations

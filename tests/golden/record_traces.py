@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records the golden traces anew: `python tests/golden/record_traces.py DIR [NAME...]`, as root.
 
 Each trace is a real server's and a few hundred statements long: tags, a prepared statement, an

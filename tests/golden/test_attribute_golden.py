@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The whole JSON of a trace written by hand. After a wanted change, look at the difference, then
 write the new text: `QJOULE_REGOLD=1 pytest tests/golden/test_attribute_golden.py`.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which servers are found in a /proc, and how each is traced: plans.json.
 
 Candidates with fixed settings, on kernels of several ages and as the user may ask for them. After a

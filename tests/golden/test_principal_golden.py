@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Components and clusters of published data are what R finds.
 
 `statistics/reference.csv`: R 4.2.2, `prcomp(x, scale. = TRUE)` and `hclust(dist(scale(x)),

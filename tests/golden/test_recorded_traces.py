@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Recorded traces of real servers, and what `attribute` says of them, byte for byte.
 
 The traces are made by `record_traces.py`. After a wanted change of what is said, look at the

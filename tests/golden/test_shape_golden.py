@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Statements and their shapes, digests and pt-query-digest ids."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One scripted stream, and every row that comes of it (test_trace_tables.json).
 
 To write the file anew after an intended change: QJOULE_GOLDEN=write pytest tests/golden

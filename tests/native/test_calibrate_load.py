@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`qjoule-load`: every kernel does what it says, on the CPUs it is told, and ends when told."""
 
 from __future__ import annotations

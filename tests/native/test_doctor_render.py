@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`qjoule doctor`: its screen, its JSON and its exit code."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`make test-elsewhere` really runs its tests on another machine, as far as they can tell."""
 
 from __future__ import annotations

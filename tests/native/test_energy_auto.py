@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`auto`, `none` and specs that mean nothing."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`estimated`: the counter against the integral of the curve, computed here from the readings."""
 
 from __future__ import annotations

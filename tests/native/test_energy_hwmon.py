@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`hwmon`: meters of the machine and of packages, whole and broken."""
 
 from __future__ import annotations

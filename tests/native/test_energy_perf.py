@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`perf`: a fake PMU directory whose type is the kernel's software PMU, so real events are read."""
 
 from __future__ import annotations

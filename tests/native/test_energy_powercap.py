@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`powercap` and `host`: RAPL zones in sysfs, whole and broken."""
 
 from __future__ import annotations

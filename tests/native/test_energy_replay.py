@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`replay`: counters from a text file."""
 
 from __future__ import annotations

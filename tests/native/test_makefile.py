@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`make test` runs all of its parts, whatever became of the first."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A mistake in the registry of servers stops the build, with the server's name."""
 
 from __future__ import annotations

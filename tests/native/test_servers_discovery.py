@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finding servers in a /proc made of files."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Symbols, file offsets and notes of executables, hostile ones included."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Servers of unknown protocol in a /proc made of files: which there are, and their names."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The attach plan as arguments: what the tracer is told."""
 
 from __future__ import annotations

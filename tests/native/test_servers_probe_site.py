@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where a probe goes in a function's first bytes, and what it costs there."""
 
 from __future__ import annotations

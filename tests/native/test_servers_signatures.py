@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which functions are taken for which server, and when none is."""
 
 from __future__ import annotations

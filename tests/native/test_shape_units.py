@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Truncation, raw stretches, and the generated tables."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The sweep in C under the address and undefined behaviour sanitizers, on what a fuzzer invents."""
 
 from __future__ import annotations

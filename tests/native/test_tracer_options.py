@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every option of `qjoule-tracer` refuses a bad value: exit code 2 and one line that names it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Packages, cores and siblings as the tracer reads them from a tree like sysfs."""
 
 from __future__ import annotations

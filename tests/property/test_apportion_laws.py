@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Shares of an integer: exact, and as near to their quota as whole units are."""
 
 from __future__ import annotations

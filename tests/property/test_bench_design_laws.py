@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Laws of plans and designs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A damaged or hostile calibration file is refused, or is a calibration; never anything else."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Laws of ratios of counters, whatever was counted."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the kernel's side takes for tags of a statement: a comment at its end or its beginning, all
 of it or nothing, and nothing of the statement, however its bytes come.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Law 5 for what clients say: `top --client-tags` gives every value of a tag the calls and the CPU
 time that `attribute` gives it in a recording of the same story.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Laws of comparisons: what does not change them, and what turns them round."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Laws of cost and carbon: they scale with energy and factors, and add up over rows."""
 
 from __future__ import annotations

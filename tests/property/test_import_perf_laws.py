@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Laws of `qjoule import perf`: whatever names, statements and damage there are."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Laws of what is inflated: the same as the libraries say, and of a prefix a prefix."""
 
 from __future__ import annotations

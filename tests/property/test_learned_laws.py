@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whatever the windows hold, what is learned from them keeps the laws of energy and of numbers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Law 5: one stream of a tracer, to the live view and to a trace, gives the same rows."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The laws of the design, over drawn machines, segments, energies and losses."""
 
 from __future__ import annotations

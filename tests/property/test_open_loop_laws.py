@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An open loop's queue against a reference: c connections, first come first served, K may wait."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Query records that are not held answer as if all were: whatever their order, cut or times."""
 
 from __future__ import annotations

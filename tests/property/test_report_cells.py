@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sums over time stay exact when groups are folded, and when energy is moved among them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Laws of several traces as one: the sum is what its parts are, and knows no order."""
 
 from __future__ import annotations

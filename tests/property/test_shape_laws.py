@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The laws of shapes: equal hash, equal shape; literals stay home; shapes are stable and safe."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Intervals of costs that cannot be negative: what the data cannot exclude is in them."""
 
 from __future__ import annotations

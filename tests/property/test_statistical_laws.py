@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The statistical rung: true costs are found, intervals hold them, nothing is made or lost."""
 
 from __future__ import annotations

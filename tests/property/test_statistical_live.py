@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Law 5 where requests own no time: `top`, `top --replay` and `attribute` give shapes the same."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Laws of the analysis of variance, on designs of any shape; statsmodels is the second witness."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The sweep in C against a referee in plain Python, and against itself cut into other batches."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whatever arrives, the trace room answers with data, a clear error, or a counted problem."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Laws of what the programs compute in place: scaled counters, busy clocks."""
 
 from __future__ import annotations

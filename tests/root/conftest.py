@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests on a live kernel and real servers, where a machine that others use has its say too."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A real server's schedule, recorded now, is a workload for the accuracy bench."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """All servers under one recording: each has its own queries, all of them, and no other's."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The referee itself: a package of known power follows the kernel's own books."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A study that records a real Redis, is killed, and goes on."""
 
 from __future__ import annotations

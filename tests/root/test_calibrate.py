@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`qjoule calibrate` as a whole, on a package whose power is known.
 
 How much of it can be told depends on how quiet this machine is. What is claimed must be true on

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tags of clients on other hosts, which reach the recorder through the server they speak to."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Law 5 for tags of clients on other hosts: `top --client-tags` and `record --client-tags` over the
 same statements give every value the same calls.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What clients say within TLS: the symbol rung reads it as without, sockets hide it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What runs while a recording does: one process with rights, and its trace, which is private."""
 
 from __future__ import annotations

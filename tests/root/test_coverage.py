@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Of a server under load, nearly all CPU time has a named owner."""
 
 from __future__ import annotations

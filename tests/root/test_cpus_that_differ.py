@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CPUs that come online while tracing, and counters that only some CPUs have.
 
 The tracer is told of fewer or more CPUs than there are: one that it was not told of is to it as one

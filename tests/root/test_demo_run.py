@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The demo as a whole: what it prints, and that it leaves nothing behind however it ends."""
 
 from __future__ import annotations

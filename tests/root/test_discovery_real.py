@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Discovery, symbols and probe sites against real servers, this machine's /proc and its kernel."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The servers that tests start are real, answer, and go away."""
 
 from __future__ import annotations

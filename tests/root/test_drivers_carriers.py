@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tags that go to the server itself: each the server's own way, seen by the server, and harmless to
 its prepared statements.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Real drivers under a recorder that wants what changes; tags that mean harm, on real servers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`qjoule run`: programs that know nothing of it, their children, and what may be wrong there."""
 
 from __future__ import annotations

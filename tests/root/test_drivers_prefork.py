@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Preforking servers and event loops as they are: gunicorn's workers, with and without gevent, and
 a pool of processes such as Celery's. Each request's queries carry its tags, end to end.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The shim of PyMongo, synchronous and asynchronous, against a FerretDB."""
 
 from __future__ import annotations

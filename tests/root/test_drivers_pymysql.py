@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The shim of PyMySQL in the real driver, against a real server."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The shims in real drivers, against real servers: each call, its connection, tags and end."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The example of joules per endpoint, as its README has one run it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The marker `energy_budget` on a real Redis, with estimated energy."""
 
 from __future__ import annotations

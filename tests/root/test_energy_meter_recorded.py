@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`qjoule record --meter`: the program runs without rights, its joules are a ledger."""
 
 from __future__ import annotations

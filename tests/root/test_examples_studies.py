@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The five studies in examples/, small, each as its page says; whole with `-m full_study`."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """However a recording ends, nothing stays attached and what was written can be read."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Too much at once, servers that come and go: what is lost is said, what is left is right."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A server that qjoule does not know, traced for real: CPU time and joules of its threads."""
 
 from __future__ import annotations

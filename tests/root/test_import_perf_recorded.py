@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The law of `qjoule import perf`: a run that both have recorded, BPF and perf, is the same run.
 
 Queries are counted alike, exactly. CPU time of a statement agrees within 3 % and what a context

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Law 5 on a real server: `qjoule top` and `qjoule record` over the same statements, side by side.
 
 Two tracers are attached at once, before the load begins and until after it has ended, so both see

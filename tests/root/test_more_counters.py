@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Further counters of segments: of a software clock and of page faults, which any machine has."""
 
 from __future__ import annotations

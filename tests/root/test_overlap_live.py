@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """SMT in the live view: time shared with the sibling, as summed in the kernel, against segments.
 
 A tree like sysfs declares CPUs 0 and 1 the threads of one core, whatever they are. A second tracer

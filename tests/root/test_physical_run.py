@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`qjoule doctor --physical` as a whole, on a package of known power and where there is none."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`qjoule record --counters`, and what `qjoule characterise` makes of it: page faults of a query.
 
 They are a software event, which any machine has; this one may lack all others.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Commands as qjoule finds them on sockets, against a bcc program that counts a function's calls.
 
 bcc compiles against kernel headers. Debian's are of another kernel than may be running: fields of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CPU time as recorded, against the kernel's own books."""
 
 from __future__ import annotations

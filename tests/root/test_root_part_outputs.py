@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the root part makes, listens on and runs for a command without rights, and what it refuses.
 
 Every command here is one that a test writes: it asks for more than qjoule's own does.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two rungs, each the other's referee: a Cassandra recorded by agent and by sockets at once.
 
 The agent shows which thread works for which request, to the nanosecond. The statistical rung

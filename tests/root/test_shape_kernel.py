@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The kernel's verifier accepts shape_hash.h, and the kernel's hash is the host's."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Workloads of studies on real servers, which `qjoule.studies.servers` starts."""
 
 from __future__ import annotations

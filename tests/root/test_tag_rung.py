@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A server that no probe fits, and its wrapped client: joules per endpoint from its calls alone."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tags of real drivers on real servers' queries: every query the right ones, or none."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests that one service begins and another one carries on, each beside a server of its own that
 is recorded by itself: as on two machines.
 """

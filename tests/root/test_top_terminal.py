@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`qjoule top --replay` in a real terminal: tmux types the keys and says what it sees."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`qjoule-tracer` itself on real servers: its privileges, its counters, its memory errors."""
 
 from __future__ import annotations

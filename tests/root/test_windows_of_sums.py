@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Live view: when the tracer ends a window of sums, and when it reads the energy of that time."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The workload `operators` on a real PostgreSQL: each operator is planned, checked and executed."""
 
 from __future__ import annotations

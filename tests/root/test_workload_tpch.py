@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The workload `tpch` on real servers: its answers are those that pandas finds in the same data."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Real database servers for tests: context managers that start them and surely end them.
 
     with mariadb_server("--thread-handling=pool-of-threads") as server:

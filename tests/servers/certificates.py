@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Certificates of servers that are tests' own."""
 
 from __future__ import annotations

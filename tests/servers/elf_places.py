@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where a function is in an executable file."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Servers whose executables have been examined, as discovery hands them to a plan."""
 
 from __future__ import annotations

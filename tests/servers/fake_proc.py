@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A /proc made of ordinary files, with processes as discovery reads them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files of servers as somebody would make them who wants to harm whoever reads them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What servers that run in a JVM have in common: the package's own."""
 
 from __future__ import annotations

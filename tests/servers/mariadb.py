@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MariaDB from the distribution (`mariadb-server-core`)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """memcached from the distribution (`memcached`), and a client that speaks each of its protocols."""
 
 from __future__ import annotations

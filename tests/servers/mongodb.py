@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Servers that speak MongoDB's protocol: FerretDB, a stand-in for mongod, and a real one if given.
 
 The stand-in (`mongod_like/`) stores nothing: it reads as mongod does, is called as mongod is, and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MySQL, where the distribution has only MariaDB."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A server that nobody knows: a protocol of its own, named threads, children. Run as a program.
 
     work I MS    thread `worker-I` computes for MS ms of CPU time

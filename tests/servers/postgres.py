@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PostgreSQL from the distribution, with pg_stat_statements loaded."""
 
 from __future__ import annotations

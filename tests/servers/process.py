@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A database server as a child process: the package's own (`qjoule.studies.servers`)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Redis from the distribution (`redis-server`)."""
 
 from __future__ import annotations

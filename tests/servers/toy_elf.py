@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small executables that export a server's function names, made by the compiler on the spot."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A Redis that nothing tells for one: a server of its own protocol, as far as qjoule knows."""
 
 from __future__ import annotations

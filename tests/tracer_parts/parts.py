@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parts of the programs and the tracer compiled for the host: counters, busy clocks, topology."""
 
 from __future__ import annotations

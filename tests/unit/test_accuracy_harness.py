@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The harness can tell a perfect method from a broken one, and a ledger that does not add up."""
 
 from __future__ import annotations

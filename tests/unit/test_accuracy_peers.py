@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The other methods, on cases small enough for pencil and paper."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Power of a real server: the fit is robust, held out, and as good as is claimed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A recorded trace becomes a workload: the same schedule, another machine's power."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tables of the accuracy bench, and what is said of targets."""
 
 from __future__ import annotations

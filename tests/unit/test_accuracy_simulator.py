@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The machine that the accuracy bench measures against: energy, its owners, and what is shown."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Simulated cases: what each scenario records, and the truth that comes with it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`qjoule attribute` and its exports."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Traces that lie about everything still give a result that adds up."""
 
 from __future__ import annotations

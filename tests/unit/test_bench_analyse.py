@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`qjoule bench analyse`: text, JSON and figures of a study."""
 
 from __future__ import annotations

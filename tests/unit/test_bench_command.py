@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`qjoule bench` as a process: its words, its exit codes, and signals at bad moments."""
 
 from __future__ import annotations

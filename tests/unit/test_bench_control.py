@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When the machine is at rest, and how many runs an interval asks for."""
 
 from __future__ import annotations

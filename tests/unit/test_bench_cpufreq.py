@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Governor and frequency, on a tree of files as sysfs has them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Designs with known answers, and what cannot be designed."""
 
 from __future__ import annotations

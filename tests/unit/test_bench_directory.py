@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A study's directory: whose it is, and what it must hold."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How the bench of the drivers measures: sides that take turns, and what their times say."""
 
 from __future__ import annotations

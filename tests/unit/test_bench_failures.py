@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What fails in a study, and how it goes on."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From a run's trace and its client's answer to its line in the table."""
 
 from __future__ import annotations

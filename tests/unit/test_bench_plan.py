@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plan files: what is read, and what is refused, by key and line."""
 
 from __future__ import annotations

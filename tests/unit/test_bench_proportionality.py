@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`qjoule bench proportionality` on tables of runs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The benchmark's pairing, the generators' reports, and the hooks of the empty programs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The benchmark of rungs: its turns, its accounts, its rows, and what it saves."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A study's course: what is run, and in what order."""
 
 from __future__ import annotations

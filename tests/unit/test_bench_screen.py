@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a study shows on a terminal, and which servers it starts."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Medians, their intervals, and the words for targets (bench/overhead/stats.py)."""
 
 from __future__ import annotations

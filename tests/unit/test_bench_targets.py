@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which server a plan means, among those that run."""
 
 from __future__ import annotations

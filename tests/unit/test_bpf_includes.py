@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What includes what in bpf/: no circles, and the core knows of no server but by the registry."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A server without query boundaries in a trace: rows of threads, and nothing said of queries."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Queries grouped by their transactions, whose COMMIT is told apart."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`qjoule calibrate` and `--calibration`: what they say, use and refuse."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From the trace of a calibration run to the calibration, on a machine whose power is known.
 
 The machine here is one package of four cores with two threads each. It draws IDLE_W always,

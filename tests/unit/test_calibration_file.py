@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The calibration's file, and whether it fits a machine or a trace."""
 
 from __future__ import annotations

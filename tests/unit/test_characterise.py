@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ratios of counters: what they are of, their intervals, and what can be compared."""
 
 from __future__ import annotations

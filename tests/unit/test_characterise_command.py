@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`qjoule characterise` on traces whose figures are known."""
 
 from __future__ import annotations

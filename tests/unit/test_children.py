@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Statements that a procedure executed: of their query, told apart only where that is asked for."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command line as a whole: what it says where it is given nothing, nonsense, or no room."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Speedup, greenup, powerup, and the command that shows them."""
 
 from __future__ import annotations

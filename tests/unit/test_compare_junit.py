@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gates as JUnit XML: well-formed and complete, whatever the statements are."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How often a comparison is wrong of equal workloads, and finds a difference that is there."""
 
 from __future__ import annotations

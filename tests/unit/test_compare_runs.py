@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`qjoule compare` of several runs a side: what it says, what it refuses, and its gates."""
 
 from __future__ import annotations

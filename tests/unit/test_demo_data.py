@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The demo's data set and its pairs of queries, without a server."""
 
 from __future__ import annotations

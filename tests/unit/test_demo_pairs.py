@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pairs of forms: the error of a common total, and what is printed."""
 
 from __future__ import annotations

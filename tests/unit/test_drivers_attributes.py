@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tags as MySQL's query attributes: agreed on, sent with every statement, never half."""
 
 from __future__ import annotations

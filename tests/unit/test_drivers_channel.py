@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ring and the channel: what arrives, and what happens when nobody listens, or too slowly."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tags inside statements: opt-in, and no way out of the comment."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tags in the current context: threads, tasks, generators, and whatever an application passes."""
 
 from __future__ import annotations

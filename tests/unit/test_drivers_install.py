@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Putting wrappers on and taking them off, import hooks, versions: on drivers made for the test."""
 
 from __future__ import annotations

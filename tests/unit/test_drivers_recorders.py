@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Recorders that come, go, are killed and are met by many at once."""
 
 from __future__ import annotations

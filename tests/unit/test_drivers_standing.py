@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The short way of a call of which all is told: when it is taken, and when not any more."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Middleware and trace context: WSGI, ASGI, traceparent, baggage, OpenTelemetry."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The marker `energy_budget`, with recordings made up; tests/root has a real one."""
 
 from __future__ import annotations

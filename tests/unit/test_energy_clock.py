@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The clock of an external meter to ours."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An external meter beside a recording: its program or file, and its joules in the trace."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Lines of an external meter: every form of time and unit, and what is no reading."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Counters that move once a second: windows of their own, and what can be wrong with them."""
 
 from __future__ import annotations

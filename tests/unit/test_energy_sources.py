@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The list of energy sources is the tracer's own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What every screen and file of results must show, whichever it is: that figures add up to what was
 measured, how sure the total is, whose idle energy is, and what was lost.
 """

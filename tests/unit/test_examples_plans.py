@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The plans in examples/ are plans: read, of workloads and servers that there are, and designed."""
 
 from __future__ import annotations

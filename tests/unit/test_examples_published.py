@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The sources' printed numbers, recomputed: what follows from them, and which are misprints."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What strangers cause is remembered in bounded memory, and takes nobody else's place."""
 
 from __future__ import annotations

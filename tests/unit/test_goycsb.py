@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """go-ycsb as YCSB's client: how it is called, what it says, and what it is not asked for."""
 
 from __future__ import annotations

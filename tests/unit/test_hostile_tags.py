@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Values and keys of tags that mean harm, on every way out: applications choose them."""
 
 from __future__ import annotations

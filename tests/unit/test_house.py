@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A server is named in its own folders and in the registry, and nowhere else.
 
 `house_names.json` lists the shared files that still name one, with how many of their identifiers

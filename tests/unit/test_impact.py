@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Joules as kWh, money and carbon: known answers, every output, and input that is refused."""
 
 from __future__ import annotations

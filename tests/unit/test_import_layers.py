@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which room of `qjoule` may import which, and that no modules import each other in a circle.
 
 The graph is read from the sources, so imports inside functions and for type checkers count too.

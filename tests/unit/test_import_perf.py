@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`qjoule import perf`: from texts of `perf script`, real ones and made ones, to traces."""
 
 from __future__ import annotations

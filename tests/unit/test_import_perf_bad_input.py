@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`qjoule import perf` and what is damaged, hostile, or missing."""
 
 from __future__ import annotations

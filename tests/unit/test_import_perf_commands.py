@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`qjoule import perf --print-commands`: the script for the host."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Energy of an import: `perf stat`'s intervals as a counter, and the tracer's power curve."""
 
 from __future__ import annotations

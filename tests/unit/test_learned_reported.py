@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What windows told, from the regression to the table and to JSON."""
 
 from __future__ import annotations

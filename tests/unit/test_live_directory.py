@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The directory of a trace: there when something was written, gone when nothing was."""
 
 from __future__ import annotations

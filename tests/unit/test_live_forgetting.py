@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Clients may send ever new shapes: a live view stays small, and what it says still adds up."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A replayed trace: its snapshots add up to what `qjoule attribute` says of the whole."""
 
 from __future__ import annotations

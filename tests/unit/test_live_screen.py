@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whole screens, composed without a terminal."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The live stream: the same records as a trace give the same figures."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every key through textual, with a source that says what it was told to say."""
 
 from __future__ import annotations

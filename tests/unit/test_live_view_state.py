@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keys to state, without a terminal."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CPU and topology, from made-up and from this machine's files."""
 
 from __future__ import annotations

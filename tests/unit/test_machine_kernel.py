@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Facts for `doctor`, over made-up file systems."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is missing from an attribution is said in words, and nothing is left out."""
 
 from __future__ import annotations

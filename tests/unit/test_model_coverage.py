@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whose CPU time has a name: worked out by hand."""
 
 from __future__ import annotations

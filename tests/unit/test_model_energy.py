@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Raw counters to nanojoules: wraps, resets, gaps, failed reads, lies."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The fit's own parts: least squares, noise by frequency, slow drift, and what is forgotten."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Intervals: what shrinks with more windows and what does not."""
 
 from __future__ import annotations

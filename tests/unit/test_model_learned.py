@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is learned from windows: power at rest, who draws more than its weight, and how surely."""
 
 from __future__ import annotations

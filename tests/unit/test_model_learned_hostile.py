@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Windows that lie: counters stop, energies jump, packages leave, clocks err."""
 
 from __future__ import annotations

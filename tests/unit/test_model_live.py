@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Live records to groups, windows and call statistics."""
 
 from __future__ import annotations

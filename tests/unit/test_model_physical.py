@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The physical test's arithmetic, on a small machine of its own whose truth is known."""
 
 from __future__ import annotations

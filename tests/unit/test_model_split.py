@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Weights and splits: hardware counters, idle and shared power, several packages."""
 
 from __future__ import annotations

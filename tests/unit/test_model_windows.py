@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Segments to windows by hand: small enough to check with a pencil."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table of pairs: ratios with their intervals, unknowns, and what it says of their form."""
 
 from __future__ import annotations

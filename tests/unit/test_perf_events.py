@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Events by perf's names, as perf_event_open(2) numbers them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`qjoule doctor --physical`: its screen, its JSON, and what it refuses."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How much runs with root's rights: little enough to be read as a whole.
 
 A line counts unless it is blank, comment, #include, or brackets alone. The headers of tracer/root

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a process can no longer do once it only reads, and what it still can."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The registry of servers: what it says, and that each mistake in it is one line that names it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every figure as a drawing and as data, which add up as the page does."""
 
 from __future__ import annotations

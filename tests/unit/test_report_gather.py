@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page's figures add up to the attribution, whatever the trace says."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page's file: what is in it, and that nothing in it can become markup or leave the machine."""
 
 from __future__ import annotations

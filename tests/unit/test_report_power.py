@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What reports say of the model: calibration, factors, shared energy, DRAM and what is missing."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Proportionality and the Pareto front as text and JSON."""
 
 from __future__ import annotations

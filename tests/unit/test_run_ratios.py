@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Intervals of ratios over runs: against scipy's own tests, and where there is nothing to tell."""
 
 from __future__ import annotations

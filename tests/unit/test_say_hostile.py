@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names that strangers chose reach a terminal as text alone, by whatever way they come."""
 
 from __future__ import annotations

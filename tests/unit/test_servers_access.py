@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who opens what: everything of a candidate goes through its `Access`."""
 
 from __future__ import annotations

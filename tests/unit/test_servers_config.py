@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Configuration as a server has it: files, includes, command line, and what cannot be told."""
 
 from __future__ import annotations

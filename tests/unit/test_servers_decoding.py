@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The registry and the servers' decoders agree."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The cache of fetched servers: what is in it is whole, and is what was meant."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The file of measured costs: what is written is read, and what is broken is refused."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the servers' folders export agrees with the registry, and shared code reaches them by it."""
 
 from __future__ import annotations

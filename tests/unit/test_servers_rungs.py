@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every decision between the rungs, and the line that explains it."""
 
 from __future__ import annotations

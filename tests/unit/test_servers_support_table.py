@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """docs/servers.md says what the code does."""
 
 from __future__ import annotations

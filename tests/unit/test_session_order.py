@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The order in which a command that traces gives up what it may do, and takes all back after."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`qjoule attribute A B`: rows of several traces added up by their keys."""
 
 from __future__ import annotations

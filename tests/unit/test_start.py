@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The first thing that runs as root: what it imports, and what it gives to the root part."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The analysis of variance: equal to R's on published data, and what it says of bad input."""
 
 from __future__ import annotations

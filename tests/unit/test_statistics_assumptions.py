@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks of residuals: equal to R's, and what they say where they cannot be made."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pairs, letters and effect sizes: equal to R's on published data."""
 
 from __future__ import annotations

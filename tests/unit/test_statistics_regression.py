@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A response against time: equal to R's lm and cor.test on published data."""
 
 from __future__ import annotations

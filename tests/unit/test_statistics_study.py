@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A study's statistics: which runs take part, which test decides, and bad input."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whose the tags become that clients send to servers."""
 
 from __future__ import annotations

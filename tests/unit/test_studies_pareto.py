@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Performance against efficiency: the front, and whether the fastest is the most efficient."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Energy proportionality of curves and of tables of runs with known answers."""
 
 from __future__ import annotations

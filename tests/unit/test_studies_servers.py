@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which servers a study can start, and what is refused before anything is started."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Figures: units, digits, intervals, unknowns; columns of energy that add up as printed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The energy table: its looks at four widths, its sums, and text that means harm."""
 
 from __future__ import annotations

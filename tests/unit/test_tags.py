@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The recorder's end of the shims: rings, definitions, joins; and hostile applications."""
 
 from __future__ import annotations

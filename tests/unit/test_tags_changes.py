@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What holds until something else is told: joined as long as it does, and no longer."""
 
 from __future__ import annotations

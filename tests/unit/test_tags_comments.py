@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tags in what clients send to servers: what is read of it, and of how much."""
 
 from __future__ import annotations

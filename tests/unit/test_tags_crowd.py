@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Many applications, and some that mean no good: nobody is kept from being heard."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What numbers stand for: definitions of any content."""
 
 from __future__ import annotations

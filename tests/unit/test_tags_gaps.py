@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What could not be told, was not read in time, or is too much: its queries have no tags, and no
 others.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Applications that send anything, and more than can be read: others are heard all the same."""
 
 from __future__ import annotations

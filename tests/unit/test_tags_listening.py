@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where applications connect: whose folder it may be, who may connect, and whose socket it is."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which addresses are this host's: as binding to them says, but without a socket."""
 
 from __future__ import annotations

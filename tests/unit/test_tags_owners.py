@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whose connections are: real sockets of several users, and who is believed about them."""
 
 from __future__ import annotations

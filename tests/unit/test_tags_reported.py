@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls that only clients tell of: to which server, when, and once."""
 
 from __future__ import annotations

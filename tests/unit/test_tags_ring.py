@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The recorder's end of a ring: what is taken, when, and what may be in it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a trace and a live view make of calls that only clients tell of."""
 
 from __future__ import annotations

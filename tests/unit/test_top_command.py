@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`qjoule top` without a terminal: batches from a replayed trace, and bad usage."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Columns: numpy's view of Arrow's numbers, and recording without pandas."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """TRACE_FORMAT.md is true: its example runs, and it names every table and column."""
 
 from __future__ import annotations

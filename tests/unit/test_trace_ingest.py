@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Blocks to tables: every column, invalid records, bounds, privacy."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Segments to owners: names, reused pids, events that come late or never."""
 
 from __future__ import annotations

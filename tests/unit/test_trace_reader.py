@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reading a trace: order, bounded memory, damage, versions, late text."""
 
 from __future__ import annotations

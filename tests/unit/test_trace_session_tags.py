@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a connection's attributes say of its queries, as it goes on."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """User and database of a session as it goes on."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Texts of single queries: those of one shape share the hash of the first."""
 
 from __future__ import annotations

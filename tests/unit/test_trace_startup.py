@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """User and database from the first message of a connection."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tracer's output: framing, cut-off streams, garbage."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writing a trace: complete, cut by kill -9, by a full disk, refused, compacted, repeatable."""
 
 from __future__ import annotations

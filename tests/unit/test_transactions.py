@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Transactions, told from the status in replies."""
 
 from __future__ import annotations

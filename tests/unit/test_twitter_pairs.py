@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The workload `twitter` without servers: data, pairs, options, and how calls are counted."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`--where`: some queries row by row, the others one row for each server."""
 
 from __future__ import annotations

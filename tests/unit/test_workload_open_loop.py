@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The open loop: what arrives does not wait for the server. Load profiles that make no sense."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plans of PostgreSQL against what an operator must be."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Generated TPC-H tables against the specification's domains, and Q5's join orders."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """YCSB's own client, the state that runs leave behind, and what go-ycsb says."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """YCSB: what is drawn, against theory; what a plan has; what options are refused."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests in virtual machines: `make test-vm`, or `pytest tests/vm`. Other test runs leave them out.
 
 They need the packages of packaging/debian-packages-vm.txt. Every machine runs once; the tests look

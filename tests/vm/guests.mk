@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What the virtual machines of tests/vm are made of, below build/vm: kernels and libraries from
 # Debian's packages, which are unpacked and not installed, and programs built for them.
 # usage, at the top of the tree: make -f tests/vm/guests.mk amd64 arm64

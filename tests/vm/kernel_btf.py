@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes the type information (BTF) of a kernel image to stdout, as /sys/kernel/btf/vmlinux has it.
 
 usage: kernel_btf.py IMAGE >vmlinux.btf

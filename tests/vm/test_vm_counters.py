@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hardware counters on arm64: a machine in which an instruction takes a cycle of a nanosecond."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Joules per query on a stock kernel: a MariaDB traced by its symbols, energy from powercap.
 
 The packages draw a constant power and so much for every busy CPU. Nobody tells qjoule these

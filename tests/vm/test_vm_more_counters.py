@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`record --counters` on arm64: user and kernel instructions, stalls, and events that take turns.
 
 The machine is that of test_vm_counters.py: an instruction takes a cycle of a nanosecond, and

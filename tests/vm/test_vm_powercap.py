@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Joules through the kernel's own powercap tree, from zones whose energy is a formula of time."""
 
 from __future__ import annotations

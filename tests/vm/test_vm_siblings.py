@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """SMT as the kernel of a machine with two threads a core shows it, in recording and live view."""
 
 from __future__ import annotations

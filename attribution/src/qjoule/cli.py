@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command line: one group, one module per command, loaded when it is called."""
 
 from __future__ import annotations

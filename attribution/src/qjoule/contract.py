@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The event contract of ``bpf/qjoule.h`` as numpy dtypes and enums.
 
 ``tests/contract`` compares every size and offset with what a C compiler says. Kinds of servers and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Errors a user can act on: one line that says what is wrong and what to do."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where the programs in C are that come with qjoule."""
 
 from __future__ import annotations

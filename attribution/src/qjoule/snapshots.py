@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Snapshots: what a live view is fed with, whether it is live or replays a trace."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The first thing that runs: what needs root is given to the root part, before any other import.
 
 `sudo qjoule record` replaces itself by `qjoule-root`, which runs this file's command again without

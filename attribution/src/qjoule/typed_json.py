@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """JSON documents to dataclasses: a value of another type than declared is a `ValueError`."""
 
 from __future__ import annotations

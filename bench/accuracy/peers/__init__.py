@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Other methods of attribution, each from its published formula.
 
 They see the same recording as qjoule, and the power at rest that their own calibration would have

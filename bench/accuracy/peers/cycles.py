@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Energy in proportion to unhalted cycles, and to cycles weighted for SMT.
 
 HaPPy: Zhai et al., "HaPPy: Hyperthread-aware Power Profiling Dynamically", USENIX ATC 2014: two

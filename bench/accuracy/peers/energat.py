@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """EnergAt: Hè, Friedman, Rekatsinas, "EnergAt: Fine-Grained Energy Attribution for Multi-Tenancy",
 HotCarbon 2023 (arXiv:2307.05647), and its implementation HongyuHe/energat.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What every method is shown of a recording: sums per window, package and group."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Dividing the energy of windows in proportion to something."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """SmartWatts: Fieni, Rouvoy, Seinturier, "SmartWatts: Self-Calibrating Software-Defined Power Meter
 for Containers", CCGRID 2020 (arXiv:2001.02505), and powerapi-ng/smartwatts-formula.
 

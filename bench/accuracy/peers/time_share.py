@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Energy in proportion to CPU time, as most tools in the field divide it."""
 
 from __future__ import annotations

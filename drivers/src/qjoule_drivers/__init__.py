@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tags database queries with what the application is doing, for qjoule to count joules by.
 
 >>> import qjoule_drivers

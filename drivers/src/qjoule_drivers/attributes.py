@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tags as MySQL's query attributes (8.0.23), for servers that have them: they precede a statement
 and leave its text as it is, so neither a prepared statement nor a cache sees another one.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The way from this process to a recorder on the same host: met when there is one, given up when
 there is none.
 

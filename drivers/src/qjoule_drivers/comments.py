@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tags inside the statement, for servers on other hosts: opt-in, and only the keys that were named.
 
 Format: sqlcommenter (https://google.github.io/sqlcommenter/spec/): `/*key='value',key2='value2'*/`

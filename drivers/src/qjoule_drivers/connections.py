@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tags that a connection tells its server when it is opened: opt-in, and only the keys that were
 named.
 

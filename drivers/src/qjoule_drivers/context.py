@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the application says of the work it is doing: tags, in the current context.
 
 Tags live in a :class:`contextvars.ContextVar`, so threads, asyncio tasks and greenlets have their

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Functions of every kind whose body runs in a block of its own each time."""
 
 from __future__ import annotations

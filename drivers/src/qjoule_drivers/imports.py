@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Wrapping drivers when they are imported, without importing them first."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which distributed trace the current work belongs to: W3C trace context and OpenTelemetry's
 current span.
 

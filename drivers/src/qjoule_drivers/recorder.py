@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A recorder that this process met: the ring that it reads, and the socket it takes definitions
 from. See PROTOCOL.md.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The memory that a process shares with a recorder: see PROTOCOL.md."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Frames as OpenTelemetry's spans and baggage make them, made once for each span."""
 
 from __future__ import annotations

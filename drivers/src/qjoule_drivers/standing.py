@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """For how long what was told still stands: what a wrapper asks before it asks anything else."""
 
 from __future__ import annotations

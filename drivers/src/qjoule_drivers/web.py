@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Middleware: tags what a web application does for a request with route, method and trace.
 
 Keys follow OpenTelemetry's HTTP conventions (`http.request.method`, `http.route`). A route is a

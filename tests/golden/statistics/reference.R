@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Writes what R finds on published data sets: data/*.csv and reference.csv beside this file.
 #
 #   Rscript tests/golden/statistics/reference.R

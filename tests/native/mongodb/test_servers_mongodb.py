@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a mongod and a FerretDB are configured to do, and how they are traced then."""
 
 from __future__ import annotations

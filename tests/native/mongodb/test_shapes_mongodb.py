@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What MongoDB commands are shown as."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where a PostgreSQL keeps what the symbol rung reads: by its exports and the code that sets it."""
 
 from __future__ import annotations

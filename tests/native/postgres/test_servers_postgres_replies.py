@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where a PostgreSQL keeps its replies: a variable without a symbol, by the code that sets it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a Redis may do, by its executable, sockets, memory and threads."""
 
 from __future__ import annotations

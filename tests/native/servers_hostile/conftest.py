@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fixtures: a /proc made of files, whose processes are made to harm who looks at them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Examining opens nothing by itself, so that it can be done by who may open nothing."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Command lines and environments: a process may claim any, of any length."""
 
 from __future__ import annotations

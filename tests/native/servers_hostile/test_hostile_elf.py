@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Executables that claim what no linker writes."""
 
 from __future__ import annotations

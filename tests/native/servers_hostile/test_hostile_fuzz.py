@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The fuzzer of servers' files: it repeats itself, and says what it finds."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What an examination hands over: the same again if it is honest, refused if it is not."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tables of a JVM that are no JVM's: its memory is the process's own to write."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One user's programs beside another's servers: each fails alone, and none takes all the room."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Option files of MySQL and files of PostgreSQL that do not end, or are not theirs."""
 
 from __future__ import annotations

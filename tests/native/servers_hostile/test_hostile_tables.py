@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tables of /proc with lines that no kernel writes, or with more of them than any machine has."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """cassandra.yaml and mongod.conf that are made to exhaust their reader."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where a JVM keeps fields, read from a small program that looks like one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """VoltDB as discovery, rung and plan have it; its heap is read in test_servers_hotspot."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tags in CQL's custom payloads: each request has its own, all of them or none, however it is sent
 and read, and whatever others put there.
 """

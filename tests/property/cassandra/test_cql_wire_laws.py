@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Laws of CQL's wire: however requests are compressed, put into segments and read, the same ones
 are told.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Laws of MongoDB's replies: what the kernel takes of them, in whatever pieces they are sent."""
 
 from __future__ import annotations

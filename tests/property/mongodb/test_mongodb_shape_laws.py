@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Laws of MongoDB shapes: equal hash, equal text; values stay home; pieces make no difference."""
 
 from __future__ import annotations

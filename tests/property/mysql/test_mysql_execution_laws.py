@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Laws of attributes in COM_STMT_EXECUTE as the socket rung reads them: what is taken for tags is
 what was sent as such, in any pieces, or nothing.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Laws of MySQL's wire as the socket rung reads it: any pieces, any replies, in the middle."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is said of a PostgreSQL query's outcome, by what its backend has left in its send buffer.
 
 The referee plays the backend's side of src/backend/libpq/pqcomm.c: a buffer of 8 KB that is sent

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PostgreSQL's wire, however its bytes come: each execution is counted, and no text is wrong.
 
 The referee is a parser of whole messages in Python: what the kernel's side tells of the same bytes

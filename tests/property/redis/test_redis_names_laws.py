@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A Redis client's name as the kernel's side follows it, against its rules:
 whatever requests the commands come in, and in whatever pieces."""
 

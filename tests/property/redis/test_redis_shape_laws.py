@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Laws of Redis shapes: the kernel's hash and the text agree, and values stay home."""
 
 from __future__ import annotations

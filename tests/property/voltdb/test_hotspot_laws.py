@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names read from a JVM's heap: right, or not at all, whenever the collector comes."""
 
 from __future__ import annotations

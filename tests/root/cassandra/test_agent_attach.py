@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Putting the agent into JVMs: as they may be found, and what is said of those that cannot."""
 
 from __future__ import annotations

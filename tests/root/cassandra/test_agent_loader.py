@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The process that loads the agent: its rights, and JVMs that are none or mean harm."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tags of Cassandra's clients on other hosts: the custom payload of each request has its own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Counts and shapes on a real Cassandra: what the server counts is what the trace says."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The agent rung on a real Cassandra: what it says it answered is what the trace says."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tags of requests that overlap on one connection: CQL's stream id says which call is whose."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MongoDB's protocol for real: what a driver says that it asked of a FerretDB is what is told."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A root part whose command is this test, and processes of ordinary users for it to look at."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What tests of hostile neighbours share."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What may be asked on the socket that is bound to one process, and how much of it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Processes of ordinary users that look like servers, beside real ones: the real ones are found."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What runs in an examiner's process can compute and talk, within its limits, and nothing else."""
 
 from __future__ import annotations

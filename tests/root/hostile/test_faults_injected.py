@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One call of the root part fails, whichever: nothing stays attached, and one line says why."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the root part opens of somebody else's process, and what it refuses."""
 
 from __future__ import annotations

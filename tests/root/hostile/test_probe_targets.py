@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A probe goes into the very file that was looked at, where the instruction is still there."""
 
 from __future__ import annotations

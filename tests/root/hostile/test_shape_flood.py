@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A SQL user who sends ever new shapes: `qjoule top` stays small, and its figures add up."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A user of the host who tells a real recorder of root's connections, and of their own."""
 
 from __future__ import annotations

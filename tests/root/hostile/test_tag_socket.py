@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A real recorder, and a user of the host who does to its tag socket what can be done to it."""
 
 from __future__ import annotations

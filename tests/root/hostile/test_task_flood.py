@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A local user who renames, forks or executes in a loop: nobody else's records are displaced."""
 
 from __future__ import annotations

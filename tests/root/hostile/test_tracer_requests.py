@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the root part refuses the tracer: whatever it asks, limits stay limits."""
 
 from __future__ import annotations

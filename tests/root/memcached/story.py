@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What clients do to a memcached in the tests, and what its statistics say it did."""
 
 from __future__ import annotations

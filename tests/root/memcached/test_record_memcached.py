@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Counts, shapes and loss on a real memcached: its statistics and the trace agree."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What only the stand-in for mongod can be told: how long to work, to ask itself, to go on."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What MongoDB's replies say of requests: outcomes, and the cursors that later requests go on."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Counts and shapes of MongoDB's protocol, of servers that keep a thread for each connection.
 
 Every test runs against the stand-in with each rung, and against a real mongod where one is given

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Query attributes (MySQL 8.0.23) precede a statement's text, and are no part of it."""
 
 from __future__ import annotations

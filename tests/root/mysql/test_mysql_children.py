@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a CALL executes, as its children: counted, timed, and never counted twice."""
 
 from __future__ import annotations

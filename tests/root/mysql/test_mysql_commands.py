@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What MySQL's commands come to beyond counts: outcomes, files, long data, users."""
 
 from __future__ import annotations

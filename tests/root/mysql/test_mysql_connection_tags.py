@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MySQL's connections that are another's from some time on, and requests of several statements:
 none has the tags of what was before it, or is beside it.
 """

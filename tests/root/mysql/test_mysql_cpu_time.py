@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CPU time of MySQL's queries against the server's own account, and what has a name of it all."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tags of executions of MySQL's prepared statements: query attributes behind the parameters."""
 
 from __future__ import annotations

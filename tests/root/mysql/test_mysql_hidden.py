@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MySQL's compressed and encrypted sessions: seen by symbols, counted on sockets, never guessed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The symbol rung, one thread per connection: a login on a thread that had another client before.
 
 A thread that has ended a query waits for the next one under that one's name. If its client vanishes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Users and databases on MySQL's symbol rung: over TLS, in a pool, as the server lists them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A connection of a MySQL that a replica reads from."""
 
 from __future__ import annotations

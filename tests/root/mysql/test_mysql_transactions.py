@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Transactions of MySQL and MariaDB, by what the server's replies say."""
 
 from __future__ import annotations

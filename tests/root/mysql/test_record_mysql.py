@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Counts and texts on real MariaDB and MySQL: what the clients sent is what the trace says."""
 
 from __future__ import annotations

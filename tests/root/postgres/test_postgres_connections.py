@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Odd connections of a real PostgreSQL: encrypted, refused, of replicas, met in the middle."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Executions of a real PostgreSQL on both rungs are those of pg_stat_statements."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CPU time of PostgreSQL's queries against the server's own account, and what has a name of it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """64 clients at once, each with its own texts: every statement counted, none under another's text.
 
 10,000 statements for each protocol; 100,000 by `make test-counts`.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """For whom a real PostgreSQL's sessions are: user, database, what an application calls itself."""
 
 from __future__ import annotations

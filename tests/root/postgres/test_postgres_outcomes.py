@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows and errors of PostgreSQL's queries, against pg_stat_statements and what the clients saw."""
 
 from __future__ import annotations

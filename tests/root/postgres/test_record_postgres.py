@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Counts and texts on a real PostgreSQL: what the clients sent is what the trace says."""
 
 from __future__ import annotations

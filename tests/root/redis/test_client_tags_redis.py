@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tags of redis-py's connections, which reach the recorder through the server."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Counts, times and shapes on a real Redis: what the server says it did is what the trace says."""
 
 from __future__ import annotations

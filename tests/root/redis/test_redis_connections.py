@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Redis connections that are not plain: cut, old, hostile, encrypted, served by other threads."""
 
 from __future__ import annotations

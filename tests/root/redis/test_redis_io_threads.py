@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A Redis with io-threads: counts and texts are exact, whichever thread reads or writes."""
 
 from __future__ import annotations

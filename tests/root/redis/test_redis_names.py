@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What Redis clients call their connections, perhaps tags; the server's own word is referee."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What stands beside a Redis and runs its executable, and what it is configured to do."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 import org.voltdb.SQLStmt;
 import org.voltdb.VoltProcedure;
 import org.voltdb.VoltTable;

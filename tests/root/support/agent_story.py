@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests to a Cassandra, 64 at a time, and how many it has answered by its own count."""
 
 from __future__ import annotations

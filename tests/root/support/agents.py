@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Puts agents into JVMs through a root part whose command is the test."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A fake powercap tree whose counter moves as a machine of known power would: ``animated_rapl.c``.
 
 It follows the real CPUs of this machine, so a recording beside it sees energy that fits what ran.

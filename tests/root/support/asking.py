@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A command that the root part runs without rights: it does what a test writes to its input.
 
 The test's code has `part` (root_part()) and `ask`; what it prints comes back.

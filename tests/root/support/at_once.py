@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Clients that work at the same time, each in a thread of its own."""
 
 from __future__ import annotations

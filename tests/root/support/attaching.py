@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the tracer asks the root part for, from a test: the programs loaded and attached."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """That a process can do nothing that its user could not."""
 
 from __future__ import annotations

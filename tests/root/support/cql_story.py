@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What clients do with a Cassandra in the tests, and how often."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A process that answers an attaching one as a JVM does, or as none should.
 
     python fake_jvm.py ROOT UID GID BEHAVIOUR

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a run of tests leaves behind on the machine: files, mounts, processes.
 
 Temporary files go to a directory of the run's own, which has to be empty at the end. Some files do

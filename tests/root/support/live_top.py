@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`qjoule top` beside a test's load, and what its snapshots say."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How many statements the tests of counts send: few in the suite, 100,000 by `make test-counts`."""
 
 from __future__ import annotations

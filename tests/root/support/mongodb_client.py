@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MongoDB's protocol on a bare socket: messages as a test wants them, in pieces or at once."""
 
 from __future__ import annotations

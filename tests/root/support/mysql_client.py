@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A bare client of the MySQL protocol, for what drivers do not let one send.
 
 MySQL 8.0 Source Code Documentation, "Client/Server Protocol"; MariaDB Knowledge Base,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A day in the life of a MySQL or MariaDB: every way to send it a statement, each counted.
 
 Each kind of statement bears a marker, an identifier that begins with `m_` and so survives in

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Values in packets of the MySQL protocol.
 
 MySQL 8.0 Source Code Documentation, "Protocol Basics", "Binary Protocol Value", "COM_QUERY".

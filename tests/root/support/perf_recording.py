@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`perf` beside a test's load, run by the very commands that `qjoule import perf` prints."""
 
 from __future__ import annotations

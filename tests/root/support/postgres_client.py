@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A bare client of PostgreSQL's protocol 3, for what drivers do not let one send.
 
 PostgreSQL documentation, "Message Formats".

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A day in the life of a PostgreSQL: every way to send it a statement, each counted.
 
 Markers as in `mysql_story`. What drivers cannot do goes through `postgres_client`.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`qjoule record` beside a test's load, and what its trace says in the terms of the tests."""
 
 from __future__ import annotations

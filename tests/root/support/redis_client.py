@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A bare client of the Redis protocol, for what drivers do not let one send.
 
 Redis documentation, "Redis serialization protocol specification" (RESP 2 and 3).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What clients do to a Redis in the tests, and what the server says it did."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`qjoule-root` whose command is the test: it asks what the command, or the tracer, would ask."""
 
 from __future__ import annotations

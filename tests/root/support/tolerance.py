@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How far our CPU time may be from another account of it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`qjoule-tracer` and a root part without the Python command: its stream is read as it comes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A day in the life of a VoltDB: procedures of one and of all partitions, ad hoc SQL, failures."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Counts and shapes on a real Valkey, traced as a Redis. `INFO commandstats` is the referee."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Procedures of a real VoltDB: what the server counts is what the trace says, under its name."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where a transaction ends on its thread: one that is runnable still serves it, one that sleeps
 does not. A stand-in for VoltDB decides when its thread does which."""
 

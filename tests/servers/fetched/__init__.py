@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Servers that the distribution does not package, fetched by hash into a cache outside the tree.
 
 `make servers` (`python -m servers.fetched [NAME...]`) brings all of them, or those named. A test

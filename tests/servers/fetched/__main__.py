@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`make servers`: fetch what the tests need that the distribution does not package.
 
 usage: python -m servers.fetched [NAME...]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The cache of fetched servers: folders that are complete or absent."""
 
 from __future__ import annotations

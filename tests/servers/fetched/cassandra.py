@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cassandra 5.0.9: the jars of its published project, and what they depend on."""
 
 from __future__ import annotations

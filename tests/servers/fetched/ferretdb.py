@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """FerretDB 1.24.2: a server in Go that speaks MongoDB's protocol, on SQLite."""
 
 from __future__ import annotations

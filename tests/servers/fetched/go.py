@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Go modules, fetched and built by the `go` tool, which checks every one against a hash."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """go-ycsb 1.0.1: the Yahoo! Cloud Serving Benchmark in Go, the load of `make bench-ycsb`."""
 
 from __future__ import annotations

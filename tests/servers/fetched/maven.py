@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Artefacts of a Maven repository, fetched by `mvn` and compared with hashes of this tree."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MySQL 8.0.15, where the distribution has only MariaDB: the tarball inside a published jar."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MySQL 8.0.33, large and so optional: what 8.0.15 lacks, such as CPU time in its statistics."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """VoltDB 10.0 Community: its published jar, and what it needs beside it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A JVM that looks like a Cassandra to the agent, and starts in less than a second."""
 
 from __future__ import annotations

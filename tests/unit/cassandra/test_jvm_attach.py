@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Attach API's client side: what it sends, and whom it believes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The agent's place in the plan, and what of it is installed."""
 
 from __future__ import annotations

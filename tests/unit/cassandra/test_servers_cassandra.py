@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finding Cassandra among JVMs: main class, version, cassandra.yaml."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a memcached's command line says, and what is shown of its commands."""
 
 from __future__ import annotations

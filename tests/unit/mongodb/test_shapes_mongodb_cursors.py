@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A getMore is told by the command that opened its cursor, whichever of them is told first."""
 
 from __future__ import annotations

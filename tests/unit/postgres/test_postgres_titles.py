@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PostgreSQL's processes by their titles: what they are called, and when that is asked."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Redis commands as shapes, case by case."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the counters of `fake_rapl/fake_rapl.c` say, and how the tests set them."""
 
 from __future__ import annotations

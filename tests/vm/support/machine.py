@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Virtual machines in software emulation: what they are made of, and a run of one script in one."""
 
 from __future__ import annotations

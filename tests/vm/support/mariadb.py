@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The installed MariaDB as a virtual machine gets it, and what it is asked there."""
 
 from __future__ import annotations

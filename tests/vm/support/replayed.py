@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How the machine with hardware counters is set up: its replayed energy, its crowd of events."""
 
 from __future__ import annotations

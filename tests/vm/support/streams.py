@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Streams that tracers wrote in a virtual machine, as arrays and as traces."""
 
 from __future__ import annotations

@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """One module per command of the command line."""

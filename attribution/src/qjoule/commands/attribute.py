@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`qjoule attribute`: joules per query from a recorded trace."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`qjoule bench`: a study by its plan, or by a command line that makes one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options that the forms of `qjoule bench` share."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`qjoule bench proportionality`: how power follows load, and efficiency against performance."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the study of a plan from the command line, and says how it ended."""
 
 from __future__ import annotations

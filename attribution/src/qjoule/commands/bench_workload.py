@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`qjoule bench WORKLOAD`: makes a plan of its command line."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`qjoule calibrate`: what this machine draws at rest, once, and for every kind of work."""
 
 from __future__ import annotations

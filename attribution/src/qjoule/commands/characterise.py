@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`qjoule characterise`: what the hardware counters say of shapes, servers and workloads."""
 
 from __future__ import annotations

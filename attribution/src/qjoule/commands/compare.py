@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`qjoule compare`: what recordings of B gain over those of A, and gates for CI."""
 
 from __future__ import annotations

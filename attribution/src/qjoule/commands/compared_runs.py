@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The runs that `qjoule compare` is given: read, and refused where they cannot be compared."""
 
 from __future__ import annotations

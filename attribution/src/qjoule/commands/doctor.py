@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`qjoule doctor`: what can be traced here, how, at what cost, and how to mend what is missing."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `qjoule doctor` says of servers whose protocol is not known."""
 
 from __future__ import annotations

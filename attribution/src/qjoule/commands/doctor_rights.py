@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What each process of a recording may do: as `qjoule doctor` shows it."""
 
 from __future__ import annotations

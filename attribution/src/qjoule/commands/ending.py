@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A command that has started other processes ends in order when it is asked to."""
 
 from __future__ import annotations

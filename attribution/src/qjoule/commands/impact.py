@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What joules cost and emit: the options that say so, for commands that show an attribution."""
 
 from __future__ import annotations

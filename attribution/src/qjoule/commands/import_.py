@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`qjoule import`: traces from what other tools have recorded."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options that several commands share, so that they mean and say the same."""
 
 from __future__ import annotations

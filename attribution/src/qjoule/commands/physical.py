@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`qjoule doctor --physical`: a joint run's split against what two loads add to the machine."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`qjoule record`: a trace of what the database servers of this machine do."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`qjoule report`: one self-contained page of traces and studies, and their figures as files."""
 
 from __future__ import annotations

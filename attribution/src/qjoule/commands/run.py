@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`qjoule run`: an application with the driver shims, without a change to it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a command says beside its results: standard error, one line each, safe for a terminal."""
 
 from __future__ import annotations

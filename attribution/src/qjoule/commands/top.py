@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`qjoule top`: who draws how much right now, live or from a recorded trace."""
 
 from __future__ import annotations

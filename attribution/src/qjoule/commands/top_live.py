@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`qjoule top` of this machine's servers: traced, and read as snapshots."""
 
 from __future__ import annotations

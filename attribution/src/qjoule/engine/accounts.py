@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The accounts of one recording or one live stream: the only place that makes any."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Attribution of a recorded trace: one pass over its segments, in bounded memory."""
 
 from __future__ import annotations

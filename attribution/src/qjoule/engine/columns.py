@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Columns of records as small numbers: which of few values each record has."""
 
 from __future__ import annotations

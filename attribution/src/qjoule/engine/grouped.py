@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A trace's segments under one grouping: which group each is charged to."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Groups of a recorded trace: the keys for queries, and the groups of threads outside any query."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The live front end: sums made in the kernel to the same windows as recorded segments."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Groups of the kernel's sums: who a record is charged to, and what that is called."""
 
 from __future__ import annotations

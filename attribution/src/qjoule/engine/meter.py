@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Readings of an external meter as a counter of the domain `wall`, on the trace's clock."""
 
 from __future__ import annotations

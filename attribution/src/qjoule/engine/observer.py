@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who looks on while a trace is attributed, such as a report that draws its power over time."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The windows of a recorded calibration run, and what was drawn in each phase."""
 
 from __future__ import annotations

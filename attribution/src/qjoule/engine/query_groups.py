@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Group of each query, looked up by its id in query records that are too many to be held.
 
 One pass over the records makes the labels, the call statistics and the runs of ids in each part

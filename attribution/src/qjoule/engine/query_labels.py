@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What query records are called: labels of the groups that they fall into, in one pass over them.
 
 A label is made of few columns, and few of their combinations occur. Each distinct one is a

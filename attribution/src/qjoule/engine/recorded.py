@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A recorded trace as the model sees it: what attributing it and playing it have in common."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A trace's requests that own no time, brought to the windows that they came in."""
 
 from __future__ import annotations

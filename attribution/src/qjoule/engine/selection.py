@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which queries are asked for: `--where KEY=VALUE`."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A trace's Arrow tables to the arrays of the model."""
 
 from __future__ import annotations

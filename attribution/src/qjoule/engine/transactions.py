@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Queries grouped by the transaction that they belong to, and what its COMMIT is of that.
 
 A transaction is a call of its sequence of statements: it lasts from its first query's beginning to

@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """Traces made from what other tools have recorded."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two ledgers side by side: the current interval's, and the total since the last reset."""
 
 from __future__ import annotations

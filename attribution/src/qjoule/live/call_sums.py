@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls that clients report, as sums of the kernel's kind: a live view adds them like any other.
 
 They own no time. Which of the kernel's queries they are nothing tells, so in a grouping by a tag

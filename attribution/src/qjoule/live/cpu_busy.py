@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How busy each CPU was in each window of a live stream, from the tracer's CPU_TIME blocks."""
 
 from __future__ import annotations

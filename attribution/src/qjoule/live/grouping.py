@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One grouping of a live stream: its labels, its ledgers, and the calls that ended."""
 
 from __future__ import annotations

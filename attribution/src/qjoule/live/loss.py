@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loss of a trace between two moments, from running sums per CPU and cause."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which groups of a live stream are remembered: clients may send ever new shapes."""
 
 from __future__ import annotations

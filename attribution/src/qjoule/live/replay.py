@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plays a recorded trace as snapshots, through the model that `qjoule attribute` uses.
 
 At the end the snapshot's `total` is what `attribute` says of the whole trace.

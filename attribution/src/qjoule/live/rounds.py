@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The live stream's readings and sums, waiting until the windows they belong to are whole."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Snapshots from the tracer's stream in live mode, by the model that attributes traces."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One live stream: its blocks to windows, its windows to ledgers, its ledgers to snapshots."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which keys of tags `g` offers to group by: applications and their clients choose them."""
 
 from __future__ import annotations

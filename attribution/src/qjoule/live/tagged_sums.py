@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tags that clients sent to the server, for the queries that a live stream sums.
 
 The tags are in statements or belong to connections. The kernel keeps a sum for each hash of tags,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Snapshots that name only so many values of a tag: applications choose them."""
 
 from __future__ import annotations

@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """What this machine is: CPU, kernel, privileges, energy sources."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The calibration of a machine: its file, and whether it fits a machine or a trace.
 
 The file is JSON, schema `qjoule.calibration/1`: the fields of `Calibration` under their own names.

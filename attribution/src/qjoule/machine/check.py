@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One fact about the machine, as `doctor` shows it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which hardware counters this machine has, asked of the kernel itself."""
 
 from __future__ import annotations

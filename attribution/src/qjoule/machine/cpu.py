@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What CPU this is, and how its logical CPUs share cores and packages."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small files of /proc and /sys."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a calibration must have in common with the machine, or the trace, that it is used for."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which calibration counts: the one that was asked for, the trace's own, or the machine's."""
 
 from __future__ import annotations

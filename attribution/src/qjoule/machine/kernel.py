@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Facts about kernel and privileges that decide what can be traced.
 
 A feature is judged by its own trace in the system, never by the kernel's version. Every function

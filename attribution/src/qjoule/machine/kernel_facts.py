@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Asks the kernel what it offers to the rungs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Load of a known kind: what `qjoule calibrate` runs, on which CPUs, and how it is started."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hardware and software events by the names that perf gives them.
 
 The names and numbers are those of perf_event_open(2): PERF_TYPE_HARDWARE, PERF_TYPE_SOFTWARE,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Published power of CPUs, for machines whose energy cannot be measured.
 
 Two tables, both about other people's machines, so what comes out is an estimate and says so:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which energy sources there are, seen from outside: what is there and may be read.
 
 ``qjoule-tracer --energy auto`` takes the decision, for only it can tell whether a counter moves

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The CSV tables beside this module: `#` lines are their sources and licences."""
 
 from __future__ import annotations

@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pure functions on arrays: segments, windows and energy to joules per owner."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The sweep over segments, in C (attribution/sweep): `qjoule.model.windows` is its face."""
 
 from typing import final

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Windows to a ledger in blocks: each block is learned from as a whole, then split, then closed.
 
 Live and recorded windows go the same way. What is open can be looked at any time: it is split as

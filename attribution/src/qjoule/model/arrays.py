@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The arrays that the model works on: machines, segments, and what they become per window."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A ledger, its labels and call statistics to an `Attribution`."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One domain of a block of windows, split among those who ran, into the ledger's sums."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which groups are expected to draw alike: the classes that the fit gives one power factor."""
 
 from __future__ import annotations

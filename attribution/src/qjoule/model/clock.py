@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A foreign clock to ours, from when its stamps came.
 
 A stamp comes late by what its way takes, never early. So the line below all points (stamp, time of

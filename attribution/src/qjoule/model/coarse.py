@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Windows that are parts of a longer one, joined into it."""
 
 from __future__ import annotations

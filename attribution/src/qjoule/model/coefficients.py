@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Coefficients of the model, and what is assumed where nothing is calibrated."""
 
 from __future__ import annotations

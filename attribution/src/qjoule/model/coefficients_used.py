@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a calibration brings into an attribution, and what its report says of it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the runs of B gain over those of A: GPS-UP and energy-delay product with intervals.
 
 Energy in common. Of one statement on one machine with one calibration, the error of the power model

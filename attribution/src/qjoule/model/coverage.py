@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How much of each server's CPU time has a name."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The sums of one domain over all windows that a ledger has added up."""
 
 from __future__ import annotations

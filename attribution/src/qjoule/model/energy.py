@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Raw energy counters to integer nanojoules per window, or to the cause why not.
 
 Nothing is clamped and nothing is dropped: a window whose energy cannot be known carries a `Cause`

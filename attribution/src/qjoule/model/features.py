@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What an entry's energy may depend on: its counters and its time, alone and beside a sibling."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What was learned of power, as the values, flags and notes of a result."""
 
 from __future__ import annotations

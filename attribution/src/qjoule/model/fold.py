@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fewer rows: the first stay, the others become one that still adds up."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Limits on what B may cost more than A, and whether the runs keep them."""
 
 from __future__ import annotations

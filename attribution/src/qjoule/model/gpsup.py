@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Greenup, powerup and speedup of one attribution over another (GPS-UP).
 
 Abdulsalam, Zong, Gu and Qiu, "Using the Greenup, Powerup, and Speedup metrics to evaluate software

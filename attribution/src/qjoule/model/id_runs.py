@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where each query's record lies, by its id, without keeping the ids.
 
 Whoever records queries numbers them in sequence, so the ids of neighbouring records are nearly

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Joules as electricity, money and carbon: kWh, cost and gCO2e, in total and per call.
 
 Carbon per call is the Software Carbon Intensity of ISO/IEC 21031:2024 (Green Software Foundation):

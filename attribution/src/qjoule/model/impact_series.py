@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A time series of prices or carbon intensities, as CSV: parsed strictly, or refused by its line.
 
 time,gco2e_per_kwh

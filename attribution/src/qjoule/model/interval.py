@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The 95 % interval of a group's energy.
 
 Two kinds of error are kept apart. *Random*: when a counter was last updated before it was read, and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a group of segments is called in the result."""
 
 from __future__ import annotations

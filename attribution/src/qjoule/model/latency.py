@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls and latencies per group, from query records or from the live view's histograms."""
 
 from __future__ import annotations

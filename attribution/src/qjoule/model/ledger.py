@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ledger: adds up windows, live or recorded, and says what every group drew."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is known of several quantities by least squares, where none of them can be negative.
 
 Least squares alone says x = centre, give or take `covariance`. Where that is below 0, or two

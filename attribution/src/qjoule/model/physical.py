@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The physical test: does the split of a shared total agree with what each part draws alone?
 
 Two loads, A and B, run alone and then together. Whatever the machine draws once, at rest or as

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is believed of a domain's power while one stretch of windows is split, and how firmly."""
 
 from __future__ import annotations

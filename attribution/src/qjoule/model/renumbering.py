@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Other numbers for groups, so that a live view can forget some and still add up."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs of one workload on two sides, A and B: what may be compared, and the arrays of it.
 
 A run is an attribution by fingerprint. Runs of both sides must have been made with the same energy

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What an attribution says. The model makes it, reporters and exports show it.
 
 Units are in the names. Energies of one domain add up exactly:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows that become one, and the order in which rows stand."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ratios of figures that were measured in several runs on each of two sides, with intervals.
 
 A figure's runs are taken as a sample of independent, roughly log-normal values: run-to-run noise of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Forms whose energy was apportioned from one total: what that total's error does to their ratio.
 
 If the total is wrong by a factor, both forms' joules are wrong by that factor, and their ratio is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How far a wrong model would move each group's energy: derivatives, added up over windows."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Counters that move less often than windows end: such a counter has longer windows of its own.
 
 Between two moves a counter says nothing, so the windows there are parts (`Cause.PART`) of the one

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the statistical rung regresses: per span of time, what serving used and who asked.
 
 Spans are counted from the first window on. They are `SPAN_NS` long as long as there are at most

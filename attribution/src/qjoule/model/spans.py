@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The statistical rung on a ledger: what requests cost is learned from its spans of time, and
 what the shapes get is taken from their server's serving rows, to the nanojoule.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One window's joules to its owners: static, shared, and dynamic by weight, in integer nJ.
 
 Every function here takes many windows at once. For each window

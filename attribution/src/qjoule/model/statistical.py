@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The statistical rung: what a request of each shape costs, by regression on their counts.
 
 Where no thread shows whom it works for, spans of time do: in each, the server's serving threads

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Several traces as one: rows of equal keys are added up, and so is every total.
 
 A request that touched several servers is in the trace of each; by its tag, its joules are one

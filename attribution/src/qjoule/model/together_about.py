@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where the figures of several traces come from, and how the traces differ."""
 
 from __future__ import annotations

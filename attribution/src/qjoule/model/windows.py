@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Segments to windows: who ran how long, per window, package and group. All times are exact.
 
 A segment that spans windows is cut at their boundaries in whole nanoseconds, and its counts in

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Zones: what one energy counter covers, and who ran there."""
 
 from __future__ import annotations

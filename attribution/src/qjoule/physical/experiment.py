@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The experiment: rest, then rounds of A alone, B alone and both, each recorded by itself.
 
 Each is a trace of its own, so that the attribution of the joint run cannot have learned from the

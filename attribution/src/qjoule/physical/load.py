@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The two loads: one computes, the other waits for memory. Each is a client that repeats a query.
 
 The clients are the server's own command-line client, so that nothing but MariaDB is needed. Each

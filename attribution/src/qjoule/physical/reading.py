@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a recording of the physical test says: the machine's mean power, and how it was divided."""
 
 from __future__ import annotations

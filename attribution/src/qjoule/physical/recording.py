@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`qjoule record` beside a load: started, waited for, and ended in order."""
 
 from __future__ import annotations

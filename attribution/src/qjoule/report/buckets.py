@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Energy per stretch of time and group, exact to the nanojoule, in bounded memory.
 
 A *bucket* is a run of consecutive windows. Cells (group, bucket) are kept where they hold energy.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From traces and studies to a page: what `qjoule report` does between its options and its file."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Traces compared in a page: each with the first, statement by statement."""
 
 from __future__ import annotations

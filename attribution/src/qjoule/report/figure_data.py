@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The data of every figure as a table: what is written beside the drawings as CSV, Parquet, JSON.
 
 Each function takes a trace's figures or a study and returns a DataFrame with units in the names of

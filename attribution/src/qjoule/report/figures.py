@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every figure of the page as SVG and PNG, and its data as CSV, Parquet and JSON."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One bounded-memory pass over a trace: its attribution, and the figures of a page.
 
 Law: the series of `Power` add up to the attribution's totals, to the nanojoule.

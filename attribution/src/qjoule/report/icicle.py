@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where the joules went, as a tree: machine, server, database, statement; and what no server used.
 
 Every node is the sum of its children, in whole nanojoules.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page: template, data and scripts in one HTML file that needs no network and allows none.
 
 The policy in its head lets only the scripts and the style of this very file run, by their hashes;

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a trace's figures are in the page: plain objects for JSON, safe to show as text.
 
 Energies are whole nanojoules, times seconds or nanoseconds as the names say; an unknown is null.

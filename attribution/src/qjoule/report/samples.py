@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Joules of single calls: a sample of every statement's calls, apportioned as they are.
 
 A call's part of what its group got in a window is its part of the group's CPU time there: what

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A study in a page: the mean of every combination of levels, with its 95 % interval."""
 
 from __future__ import annotations

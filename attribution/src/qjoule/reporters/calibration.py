@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a calibration found out, as a table for people."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Counters per shape, server or workload as JSON, CSV and Parquet."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Figures of a characterisation: principal components, dendrogram and Kiviat diagrams."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which columns fit into a terminal, and how wide each becomes."""
 
 from __future__ import annotations

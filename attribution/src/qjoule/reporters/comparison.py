@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the runs of B gain over those of A: a table, and JSON (`qjoule.comparison/2`)."""
 
 from __future__ import annotations

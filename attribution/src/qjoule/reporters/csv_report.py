@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Attribution as CSV: one line per row, fixed rows included, so that `energy_j` adds up."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Figures for people: SI prefixes, fixed significant digits, 95 % intervals.
 
 An unknown (``None``, NaN, infinity) is ``–``, never 0 and never ``nan``.

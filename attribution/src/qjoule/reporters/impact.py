@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """kWh, money and carbon beside joules, in JSON, CSV, Parquet and the table; with their factors."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Attribution as JSON, schema `qjoule.attribution/1`, and back to what a comparison needs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gates as a JUnit report, which CI servers read: a test case for each gate and statement.
 
 The elements and attributes are those that Jenkins' schema (xunit-plugin, `junit-10.xsd`) and pytest

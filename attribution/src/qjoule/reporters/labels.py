@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a row is called on a screen. All text comes from traces: it is sanitised here."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The live view's drill-down: one row's full text, its history, and every figure."""
 
 from __future__ import annotations

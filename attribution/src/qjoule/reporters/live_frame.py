@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A screen as lines of styled spans: pure data that a terminal, or a test, can look at."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The top lines of the live view: total power, where it comes from, and what is missing."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The live view's help: its keys and what its figures mean."""
 
 from __future__ import annotations

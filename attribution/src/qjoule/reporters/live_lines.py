@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Snapshots as text: one JSON document per line, or CSV with a header."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The live view's table screen, from a `ViewState`: what is seen adds up to the measured power."""
 
 from __future__ import annotations

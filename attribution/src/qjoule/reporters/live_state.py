@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the live view shows, and how keys change it. No terminal, no threads, no clock."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The live view in a terminal: textual reads keys and sizes, a `ViewState` decides what is seen.
 
 Only spans that changed since the last frame are drawn again, and new snapshots at most

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is missing from an attribution, in words: lost records, windows without energy, oddities."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pairs of forms of one query: what the better form gains over the worse (GPS-UP)."""
 
 from __future__ import annotations

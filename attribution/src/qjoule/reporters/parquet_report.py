@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Attribution as a Parquet file: the rows of the CSV, and the JSON document's head as metadata."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Text of rich tables: the same everywhere, whether a terminal, a file or a test shows it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How the joules were apportioned, in words: weights, calibration, and who defies the weights."""
 
 from __future__ import annotations

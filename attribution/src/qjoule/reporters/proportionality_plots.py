@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Figures of `qjoule bench proportionality`: power against load, and the Pareto front."""
 
 from __future__ import annotations

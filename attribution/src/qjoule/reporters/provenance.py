@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where the figures come from and what is missing from them: lines for every screen and report."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A study's statistics as text: means, tests, checks, pairs, energy against time."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A study's statistics as JSON (`qjoule.study/1`). What is unknown is null."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The per-query energy table: what it cost, who else spent energy, and a total that adds up."""
 
 from __future__ import annotations

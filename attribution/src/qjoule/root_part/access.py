@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reaches a candidate's files through the root part, on a socket that is bound to its process."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sockets of the root part that are bound to one process: what they open is that process' own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command's own socket of the root part: what it may have done, until the tracer is attached.
 
 Where there is no root part, as for a user who did not call sudo, `connection` is None.

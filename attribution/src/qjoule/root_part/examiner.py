@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs what parses strangers' bytes in processes that can do nothing else.
 
 Each is forked for one candidate, holds one descriptor that reaches this candidate and a pipe for

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """This machine through the root part: it opens, processes without rights examine."""
 
 from __future__ import annotations

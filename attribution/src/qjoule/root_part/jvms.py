@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """JVMs that run as other users, through the root part: to read of them, and to load an agent."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which network namespace another user's process is in."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What may be asked of the root part: tracer/root/protocol.h in Python (a contract test compares).
 
 One request, one reply, over a SOCK_SEQPACKET socket; at most one descriptor beside each.

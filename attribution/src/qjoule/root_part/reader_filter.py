@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the command may still ask of the kernel while it reads what the tracer says (seccomp(2)).
 
 By then all is opened and started. It reads and writes files of its user, and talks over sockets

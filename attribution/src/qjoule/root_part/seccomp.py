@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Confines this process to computing, and to talking over descriptors that it has (seccomp(2)).
 
 What is not on the list fails with EPERM; what only an attacker would try ends the process. The

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Counters and energy files as the tracer will get them: the root part opens them."""
 
 from __future__ import annotations

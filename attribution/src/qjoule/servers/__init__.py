@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds database servers and the points where their queries begin and end."""

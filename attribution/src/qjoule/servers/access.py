@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How the files of a candidate are reached: a process that may be a server, whoever runs it.
 
 Everything that is read of a candidate goes through an `Access`. `DirectAccess` opens paths with

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An agent of qjoule's in a server, which calls empty functions that probes are attached to."""
 
 from __future__ import annotations

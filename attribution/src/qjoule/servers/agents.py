@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Puts agents into servers, of those kinds that there is an agent for."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a plan takes of an examined server: what can be attached to, and what is never seen."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a candidate says of itself: its command line, environment and names, all within bounds."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A decision for a rung, and what servers' decisions have in common.
 
 The socket rung sees a query in the traffic of the serving thread. It is exact where one thread

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Configuration files read line by line, includes followed, within bounds for all of them.
 
 Used by servers that have files of lines, which may include others.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What decodes the data of each server, by its kind and by its dialects' numbers.
 
 A server's folder has a module `decoding` with a `DECODING`. All are imported with this module:

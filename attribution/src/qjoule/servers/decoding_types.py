@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a server's folder says of the server's data: the parts of a `Decoding`."""
 
 from __future__ import annotations

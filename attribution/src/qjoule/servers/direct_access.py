@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reaches a candidate's files by their paths, with the rights of this process.
 
 The only place below `servers/` that opens, stats, lists or follows a path of a candidate: for an

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds the database servers of a machine: those that run, and those that may start later."""
 
 from __future__ import annotations

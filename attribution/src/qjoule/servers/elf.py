@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Function symbols of an executable, and where they are in the file."""
 
 from __future__ import annotations

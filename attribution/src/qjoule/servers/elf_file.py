@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What lies where in an ELF file: its sections by name, its segments, its notes.
 
 The file is a stranger's: every size and offset in it may be any number. So all of it is read by

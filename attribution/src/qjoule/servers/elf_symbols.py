@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The symbol tables of an ELF file, searched by name.
 
 Big servers carry hundreds of thousands of symbols, so the tables are read whole into numpy, sorted

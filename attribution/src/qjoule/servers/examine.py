@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Examines one candidate: all that parses a stranger's bytes, in one function of an `Access`.
 
 What comes out is plain data, so that it may be done in a process of its own without any rights.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is known of a candidate before it is examined, and what was found of it.
 
 Both are plain data: a process without any rights hands over what it found as JSON

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What was found of a candidate, as JSON between who examined it and who uses it.
 
 Who examines has parsed a stranger's bytes, and may be under that stranger's control by now. So the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The machine code of an executable's functions, to look at before it is relied on."""
 
 from __future__ import annotations

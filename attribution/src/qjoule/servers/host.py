@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """This machine as discovery sees it: its processes, and a way to have one of them examined."""
 
 from __future__ import annotations

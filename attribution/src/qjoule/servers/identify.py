@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which database server an executable is, by what is inside it: names are borrowed and changed."""
 
 from __future__ import annotations

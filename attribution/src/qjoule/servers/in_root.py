@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads files as a process sees them, when its root directory may be a container's.
 
 Following /proc/PID/root with ordinary path functions is wrong, and unsafe for root: an absolute

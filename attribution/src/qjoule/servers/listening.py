@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What processes listen on, in whatever network namespace they live."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files that a process has mapped (proc(5), /proc/pid/maps)."""
 
 from __future__ import annotations

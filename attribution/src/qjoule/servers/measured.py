@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a query was measured to cost on each rung, by `make bench-rungs`.
 
 Each server's folder has those of its products in `measured_costs.csv`.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Messages that hold what a stranger wrote, for people to read as one line."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whose servers come first, where there is room for a few only.
 
 Anybody may run programs that look like servers. Those of root and of service accounts come first,

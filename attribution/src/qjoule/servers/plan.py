@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The attach plan: what `qjoule-tracer` attaches to, as its arguments.
 
     --server ID:KIND:RUNG:DEVICE:INODE

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where exactly to put a uprobe, and what it costs there.
 
 The kernel emulates a few first instructions and single-steps the rest in a copy, which costs ten

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Probes on an executable's functions: what the servers' `resolve` have in common."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A process as a list of them has it: cheap, and nothing of it is parsed but numbers."""
 
 from __future__ import annotations

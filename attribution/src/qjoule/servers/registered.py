@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The servers that qjoule knows: what the folders of those in registry.toml export.
 
 The first call loads all of them, which has to happen before a process gives up the right to open

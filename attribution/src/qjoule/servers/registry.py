@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The registry of servers, `registry.toml`: read, checked and looked up.
 
 A mistake in it is one line with the server's name. Needs the standard library alone, because

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The registry of servers as C headers: what the BPF programs, tracer and root part include.
 
 The Makefile runs it with the system's Python, before anything is installed:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What can be attached to in a server's executable, as examining it has found."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What each server's executable offers: the probes of the symbol rung, or why there are none."""
 
 from __future__ import annotations

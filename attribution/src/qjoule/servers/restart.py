@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How a generic server is known again after a restart.
 
 The executable alone would do for a program that is nothing but this server. But it may be a

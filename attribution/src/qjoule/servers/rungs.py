@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which rung a server gets: the cheapest that is exact for its configuration."""
 
 from __future__ import annotations

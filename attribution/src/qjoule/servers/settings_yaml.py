@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A configuration file in YAML, read within bounds: it may be made to exhaust who reads it.
 
 A reader of all of YAML would follow aliases of aliases, merge mappings into each other, and take

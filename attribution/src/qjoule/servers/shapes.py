@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The shape of a statement in any language that a server speaks."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds a function by its whole mangled name, so that its arguments are where they should be.
 
 A name alone is not enough: versions of a server have functions of one name with other arguments.

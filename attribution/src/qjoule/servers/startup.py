@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the first message of a connection, and what changes it, says of a session: user, database
 and application.
 

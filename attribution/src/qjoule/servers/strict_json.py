@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """JSON of somebody who is not believed: each value of its type and within its bounds, or refused.
 
 A reader takes a value and what to call it in an error, and returns the value or raises `Untrue`.

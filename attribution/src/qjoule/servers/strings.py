@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the constants of an executable are searched for, to recognise it."""
 
 from __future__ import annotations

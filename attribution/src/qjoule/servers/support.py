@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What shared code has to know of one kind of server to find and to trace it.
 
 Each server's folder has a `support.py` that exports a `ServerSupport` as `SUPPORT`; shared code

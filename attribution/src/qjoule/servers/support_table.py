@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes docs/servers.md: what is traced how, by asking the code that decides.
 
 python -m qjoule.servers.support_table >docs/servers.md        (make docs)

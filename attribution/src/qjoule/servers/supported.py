@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The servers that qjoule knows: their versions in the tests, their modes, their functions.
 
 Made for docs/servers.md. Each server's folder has its rows in `documented.py`.

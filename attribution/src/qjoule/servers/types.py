@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is known of a database server before it is traced."""
 
 from __future__ import annotations

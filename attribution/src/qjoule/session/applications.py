@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Listens to what applications say of their calls, for a recording or a live view."""
 
 from __future__ import annotations

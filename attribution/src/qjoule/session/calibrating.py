@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A calibration run: the phases, one after the other, while everything is recorded beside them."""
 
 from __future__ import annotations

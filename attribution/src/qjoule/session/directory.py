@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The directory that a trace is written to: its owner's alone, unless a group shares it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An external power meter beside the machine's own counters: its program or file, read.
 
     meter = start_meter("plug-meter --watch", file=None)   # before this process is confined

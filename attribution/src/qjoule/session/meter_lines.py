@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Lines of an external power meter to readings of a counter. See docs/energy.md for the format.
 
 A line is `TIME VALUE UNIT`, separated by white space, commas or semicolons. TIME is the meter's

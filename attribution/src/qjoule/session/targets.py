@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds the servers of this machine and plans how each is traced."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a trace says of itself when its recording begins."""
 
 from __future__ import annotations

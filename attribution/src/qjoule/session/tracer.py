@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Starts `qjoule-tracer`, which has no rights: the root part loads and attaches for it."""
 
 from __future__ import annotations

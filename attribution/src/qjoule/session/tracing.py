@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The one way from a plan to the tracer's stream, for `record`, `top` and `calibrate`.
 
 Each step takes away what the next one must not need:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Shapes: statements with their literals taken out. What holds for every language.
 
 The languages themselves are their servers' (``servers/<server>/dialect.py``); the shape of a

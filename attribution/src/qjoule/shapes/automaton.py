@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The alphabet and the states of SQL's lexical automaton, which the kernel and Python share.
 
 The automaton decides, byte by byte, what of a statement is structure and what is a literal or a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes ``bpf/core/shape_tables.h``: the automaton as constant tables of C.
 
 Run ``python -m qjoule.shapes.c_tables > bpf/core/shape_tables.h`` after a change of the automaton;

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The beginning of what a client compressed, from the beginning of what it sent.
 
 Libraries refuse a block that was cut off; of a long request only the first bytes are at hand. Each

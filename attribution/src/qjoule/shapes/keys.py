@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Shapes of commands of a name and a key, for key-value protocols.
 
 The kernel sends a request's text as its commands in RESP, each cut to its name and its first

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The two families of lexical rules that SQL statements are read by."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Token rules that make one shape of many: signs, NULL, IN lists, rows of VALUES."""
 
 from __future__ import annotations

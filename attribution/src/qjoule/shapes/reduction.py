@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs a statement through the lexical automaton and keeps what is structure.
 
 The kernel hashes what the automaton emits; shapes are computed from the same text, so equal hash

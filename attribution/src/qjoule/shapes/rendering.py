@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A statement's shape as text: one canonical spacing, so that layout makes no difference."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Words that are keywords of SQL: reserved words, and function names that a lexer may treat as
 keywords before a parenthesis.
 """

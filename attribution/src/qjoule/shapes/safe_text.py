@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Text that clients chose, made safe to show: one line, no control over the terminal.
 
 Unicode TR36 and TR55 name the dangers: control characters begin escape sequences, directional

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A statement's shape: its text without literals, and the id of that text."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The shape of a statement in any SQL.
 
 Why no SQL parser (sqlglot, sqlparse): both need a whole statement and build trees or token lists

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A short name for a statement: its operations and their targets, in order.
 
 As OpenTelemetry's semantic conventions define `db.query.summary`: `SELECT orders users`, at most

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The lexical automaton of SQL as a table of transitions, for the kernel and for Python."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Texts of shapes by hash, as many as there is room for."""
 
 from __future__ import annotations

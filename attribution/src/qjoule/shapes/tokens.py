@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tokens of a reduced statement: words, names, values, operators."""
 
 from __future__ import annotations

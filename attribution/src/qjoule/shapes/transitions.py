@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The transitions of the lexical automaton: for each mode, what a class of byte does."""
 
 from __future__ import annotations

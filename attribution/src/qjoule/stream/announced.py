@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a stream announces before its records: the machine, its energy source and its domains.
 
 Recordings and the live view read these blocks here, so both know a machine by the same `Meta`.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tracer's output: a sequence of blocks (`struct qj_block` of bpf/qjoule.h) as numpy arrays.
 
 A stream that stops without its end block was cut off: iteration ends, and `Stream.ended_early`

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tags that clients send to the server itself: on other hosts no shim can report their calls.
 
 A statement's tags count more than its connection's of the same keys; those of a call that a shim

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tracer's stream to tables, batch by batch, driven by the time in the stream alone.
 
 The same blocks give the same tables in the same batches, however they are read from the pipe.

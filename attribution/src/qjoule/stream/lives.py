@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One life of a thread, and what it was called in it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loss as the tracer reports it: running sums by CPU and cause, from LOSS blocks."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An external power meter whose readings go into the trace."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names of what the kernel counts by number: shapes, servers, processes and threads. Bounded."""
 
 from __future__ import annotations

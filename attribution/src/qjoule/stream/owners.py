@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who ran: owner ids for segments, resolved by thread and time so that a reused pid is two owners.
 
 A thread's life is found from task events (fork, exec, exit, rename, or alive when tracing

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records that wait for their batch to be closed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls that only their clients report, as rows of `queries` (rung `tag`) and of `shapes`.
 
 Such a call has no statement: its shape is the database system that it went to and its tags, but

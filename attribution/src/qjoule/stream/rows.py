@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records of the stream to rows of the dataset: pure functions on arrays.
 
 Each takes records of one kind (`qjoule.contract`) and returns a table of `qjoule.trace.schema`.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What holds of a session from when on: codes of its user, its database, what it calls itself and
 what its client says of all its queries.
 """

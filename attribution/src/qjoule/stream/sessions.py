@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which user, database and application a session belongs to, for the queries that run in it, and
 what its client says of all of them.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Shape hashes to fingerprints, bounded: a client that sends ever new shapes costs no memory."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a server's processes do, and for whom, by the titles that they write over their command
 lines.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which transaction a query belongs to, as far as the server's replies say.
 
 A transaction begins with the query whose reply says that its session is in one now, and ends with

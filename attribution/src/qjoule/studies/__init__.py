@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """Studies: workloads run against a server by a plan, and what their runs tell."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Folders with a module for each server: which products they are for, and which module is whose.
 
 A module is called as its server in the registry, which may be several products. Other modules of

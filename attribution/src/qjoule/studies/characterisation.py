@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows of counters side by side: which are alike, and in what they differ."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What hardware counters say of a workload: ratios of counts, such as instructions per cycle.
 
 The figures are those of Panda et al., "Performance Characterization of Modern Databases on

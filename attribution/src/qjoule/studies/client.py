@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The process that runs a workload once: what the client costs is no cost of the study's process.
 
 `qjoule record … -- PYTHON -m qjoule.studies.client` starts it as who called `sudo`, who need not be

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The control workload: fixed work, timed again and again until the machine is at rest.
 
 A run heats the machine, fills its caches and leaves dirty pages, and what comes after it would be

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The hardware counters of recorded traces, summed by shape, server or workload."""
 
 from __future__ import annotations

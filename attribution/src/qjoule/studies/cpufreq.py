@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Governor and frequency of all CPUs as a study sets them, by sysfs, and puts them back.
 
 Kernel documentation: Documentation/admin-guide/pm/cpufreq.rst. A frequency is set as the policy's

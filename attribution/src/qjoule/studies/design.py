@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Designed experiments: which combinations of levels are run, and in what order.
 
 A full factorial, or a fraction of a two-level one by generators (Box, Hunter and Hunter,

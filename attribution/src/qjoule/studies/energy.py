@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a run's trace says: joules, CPU time and loss, while the workload ran."""
 
 from __future__ import annotations

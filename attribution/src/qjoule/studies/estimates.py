@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Means of a few runs with 95 % intervals. Arrays in, figures out; unknown is None."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The server that a run needs: started by the study with its settings, or one that runs already."""
 
 from __future__ import annotations

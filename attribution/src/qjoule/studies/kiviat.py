@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kiviat (radar) diagrams: each row's figures as shares of the greatest that any row has.
 
 As in figure 12 of Panda et al. (SBAC-PAD 2015), "normalized by their maximum observed values".

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Latencies of a command's operations."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options of workloads: checked values, or an error that says what to give."""
 
 from __future__ import annotations

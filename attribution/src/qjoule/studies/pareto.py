@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Performance against energy efficiency over the configurations of a study, and who wins in which.
 
 After D. Tsirogiannis, S. Harizopoulos, M. A. Shah, Analyzing the energy efficiency of a database

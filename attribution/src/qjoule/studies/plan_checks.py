@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What several keys of a plan say together, and whether the workload knows its options."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The plan's file: each key, its type, and what is allowed; and a plan as a file again."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Principal components and clusters of rows of figures, as computer architects compare workloads.
 
 The method of Panda et al. (SBAC-PAD 2015, section IV.D) after Phansalkar et al. (ISPASS 2005):

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a study says while it runs: a bar with the time left, or lines without a terminal."""
 
 from __future__ import annotations

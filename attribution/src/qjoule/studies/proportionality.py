@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Energy proportionality: how closely power follows load.
 
 Pure functions on arrays, and what they say of a table of runs of the workload `load`

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One run of a client, recorded or not, in processes that end with it."""
 
 from __future__ import annotations

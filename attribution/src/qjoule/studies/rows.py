@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The line of a run in the study's table."""
 
 from __future__ import annotations

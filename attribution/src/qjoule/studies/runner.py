@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs a study to its end: run after run, whatever fails in between."""
 
 from __future__ import annotations

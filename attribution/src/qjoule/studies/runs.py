@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table of a study's runs: `runs.jsonl` in the study's directory, a line for each run.
 
 A line is written when its run has ended, also if it failed; the study goes on after the last whole

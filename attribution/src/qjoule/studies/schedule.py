@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which run comes next: from the plan, its seed and the runs that were made, and nothing else.
 
 So a study that was interrupted goes on as it would have gone on.

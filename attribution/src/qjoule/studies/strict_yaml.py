@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """YAML of which every key is known, with the line of what is wrong.
 
 For files that people write by hand: a key nobody knows is a slip of the pen, and a study that ran

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A study's directory: its plan, its design, and a line for each run. No interruption harms it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The server of a study: one that runs already is found, and whether it still lives is known."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a study runs against a server, and what one run of it says.
 
 The study's process prepares a workload, and then has it run by a process of its own

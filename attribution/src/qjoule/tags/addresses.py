@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which traced server a call goes to, by the address that its connection was made to.
 
 Only where that is certain: the client and the server are in the recorder's own network namespace,

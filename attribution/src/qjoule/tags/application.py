@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A process that shares a ring with the recorder, as the recorder sees it."""
 
 from __future__ import annotations

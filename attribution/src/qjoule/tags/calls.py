@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which call of an application a query of the server belongs to."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Of which connections a process may tell calls: root's of all, others' of their user's own.
 
 A connection's owner is the user who made its socket. Who connects as root, becomes another user and

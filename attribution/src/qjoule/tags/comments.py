@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tags as clients write them into what they send to a server, read strictly: what is not all tags,
 or has too many or too long ones, is none at all.
 

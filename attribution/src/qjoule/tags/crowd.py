@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How many applications a recorder meets: no user can keep the others' out, or use up its room."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the numbers in a ring stand for: connections and tags, as the process defined them."""
 
 from __future__ import annotations

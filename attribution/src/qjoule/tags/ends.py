@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ends of calls that were told apart from their beginnings, as many as may be remembered."""
 
 from __future__ import annotations

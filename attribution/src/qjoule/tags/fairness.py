@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whose calls are forgotten when there is no room for all of them."""
 
 from __future__ import annotations

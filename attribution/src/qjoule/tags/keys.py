@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What calls and queries are joined by: a connection, and which request of it, as one number."""
 
 from __future__ import annotations

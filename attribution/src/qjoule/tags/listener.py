@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Meets the applications of this host and takes in what they say of their calls.
 
 Any user's process may connect and send anything. What it costs the recorder is bounded by process

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The socket that applications connect to: made with root's rights, used without them."""
 
 from __future__ import annotations

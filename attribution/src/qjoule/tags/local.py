@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which addresses are this host's, read from files: who asks may open no socket any more."""
 
 from __future__ import annotations

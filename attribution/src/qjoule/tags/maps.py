@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tags of calls as a column of queries."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whose a connection is: what one user says of another user's connection is not believed.
 
 The kernel is asked by netlink (sock_diag(7)), which any user may do. It answers for sockets of the

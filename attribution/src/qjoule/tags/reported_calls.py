@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls to servers whose queries no probe sees: what their clients report is all there is.
 
 Such a call is reported once, when it has ended, with its times at the client and the server that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads the memory that an application shares: see drivers/PROTOCOL.md."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a recording asks: which tags its queries have, and which calls went where no probe is."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What applications said, on its way from the thread that reads it to the one that joins it."""
 
 from __future__ import annotations

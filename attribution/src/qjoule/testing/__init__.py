@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """For tests of applications: holding a test's queries to a budget of joules.
 
 Nothing in here imports numpy or pyarrow, nor anything else that a test run without the marker

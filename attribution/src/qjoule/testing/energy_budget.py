@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether the calls of a test kept its budget, from the JSON of `qjoule attribute`."""
 
 from __future__ import annotations

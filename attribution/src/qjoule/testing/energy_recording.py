@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`qjoule record` beside one test, and what `qjoule attribute` then says of it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The pytest marker `energy_budget`: a test's queries may cost so many joules each.
 
     @pytest.mark.energy_budget(j_per_call=0.005)

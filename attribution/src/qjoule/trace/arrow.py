@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """pyarrow's modules whose functions carry no type annotations, as `Any` for the type checker."""
 
 from __future__ import annotations

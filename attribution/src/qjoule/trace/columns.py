@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Numpy arrays to Arrow columns, without a Python loop over rows."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Merges small parts into few files, a row group at a time. Large parts stay as they are.
 
 The merged file is renamed into place before the parts it covers are removed; `parts.list_parts`

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files that are there whole or not at all, after a crash or a power cut too."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`meta.json`: what a trace is about and where its figures come from."""
 
 from __future__ import annotations

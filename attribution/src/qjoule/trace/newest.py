@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The `owners` table of a trace, one row for each owner."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The files of one table: which there are, which count, and reading one without trusting it.
 
 A table is a folder of `part-NNNNNN.parquet`. Merging parts 3 to 9 gives

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Opens a trace. What is damaged is skipped and said; what is there can be read.
 
 trace = Trace("shop.qjoule")

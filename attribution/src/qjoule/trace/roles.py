@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a server's thread does, by its name."""
 
 from __future__ import annotations

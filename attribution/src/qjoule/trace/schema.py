@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tables of a trace, as Arrow schemas. `TRACE_FORMAT.md` says the same for people.
 
 A field that is not nullable is required of whoever writes a trace; a nullable one may be left

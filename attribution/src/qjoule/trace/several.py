@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Several traces that are to be added up: each once, and under a name of its own."""
 
 from __future__ import annotations

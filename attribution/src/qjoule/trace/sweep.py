@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Segments in order of time from row groups that may overlap, in bounded memory.
 
 Row groups are read in order of their earliest segment. Once group i is in, everything that

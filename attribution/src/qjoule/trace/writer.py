@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes a trace so that it can be read whatever happens: kill -9, power cut, full disk.
 
 A part is written under a hidden name, synced, and renamed, so that it is there whole or not at

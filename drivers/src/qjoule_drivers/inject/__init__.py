@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `qjoule run` needs: the folder to put on a program's path, and what happens there.
 
 Environment: `QJOULE_TAGS` ("release=1.4,region=eu") tags everything; `QJOULE_RUN_REPORT` names a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Put first on an interpreter's path by `qjoule run`: wraps the drivers, then makes way for the
 `sitecustomize` it hides.
 

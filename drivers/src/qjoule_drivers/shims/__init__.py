@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One module per driver. Each names its driver, the versions it was tested with, and installs its
 wrappers.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The DataStax driver for Cassandra. Every request goes through `Connection.send_msg`, from
 whichever thread sends it.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How a connection is described to the recorder, so that it finds the server's end of it; and how
 its call ends. Connections carry both: ``_qjoule_peer`` and ``_qjoule_call``.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Psycopg 3, synchronous and asynchronous. All that it sends and receives goes through
 `Connection.wait`.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PyMongo, synchronous and asynchronous. Every message goes through `Connection.send_message` and
 `receive_message`.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PyMySQL. Everything it sends goes through `Connection._execute_command`; results are read by
 three methods.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """redis-py, synchronous and asynchronous. Commands leave by `send_packed_command`, a pipeline's all
 at once.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the shims have in common: replacing a driver's methods, and putting them back."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Traces from `perf record` and `perf stat`, for hosts where BPF is not allowed.
 
 `lines` reads records, `header` what perf says of the host, `scan` looks through all of them once.

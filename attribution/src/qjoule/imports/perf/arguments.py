@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a uprobe has read, from perf's `(address) name=value ... text="..."`."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From perf's files to a trace: the way that `qjoule import perf` goes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who ran on each CPU, from one context switch to the next: `sched_switch` to segments.
 
 As the BPF programs do it: a stretch of CPU time belongs to the thread that was switched in and to

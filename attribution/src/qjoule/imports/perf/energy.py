@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Energy of an import: `perf stat -I -x,` as counter readings, or a power curve by CPU time."""
 
 from __future__ import annotations

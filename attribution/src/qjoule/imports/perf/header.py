@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the header of `perf script --header -I` says of the host and of the recording."""
 
 from __future__ import annotations

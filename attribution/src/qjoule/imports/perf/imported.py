@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A server that a recording of perf's is about."""
 
 from __future__ import annotations

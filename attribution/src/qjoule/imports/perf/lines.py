@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records of `perf script`, one after the other, in bounded memory.
 
 A record begins with a head (process, thread, CPU, time, event). What follows may be any bytes, line

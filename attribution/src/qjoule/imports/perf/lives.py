@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The life of a query on its thread, as probes tell of it: what all servers have in common.
 
 A thread that waits for its client works for its next query from when it wakes up, and for the last

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Queries of MySQL and MariaDB in perf's recordings, by the rules of `bpf/mysql/symbol.bpf.c`."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Queries of PostgreSQL in perf's recordings, by the rules of `bpf/postgres/symbol.bpf.c`."""
 
 from __future__ import annotations

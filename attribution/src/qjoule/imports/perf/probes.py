@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What to run on the host: uprobes, `perf record` and `perf stat`, as lines of a shell script.
 
 What each probe reads is in its server's module, in the words of System V AMD64

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which query each server thread works for, from uprobes on the server's functions."""
 
 from __future__ import annotations

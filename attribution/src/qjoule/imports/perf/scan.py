@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A first look through a recording: what must be known before its first record is judged.
 
 Which processes are perf's own, when its workload began and ended, when `perf stat` within it did,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which servers a recording is about: as `--server` says, or as the probes that were hit tell."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Perf's own records about tasks: who was born, renamed, ran a program, ended; what was lost."""
 
 from __future__ import annotations

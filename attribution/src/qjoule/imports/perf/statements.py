@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Texts of statements to shapes, as the tracer's TEXT blocks tell them: each shape once."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the module of a server says for imports of perf's recordings: its `SUPPORT`."""
 
 from __future__ import annotations

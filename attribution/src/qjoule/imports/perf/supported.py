@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The servers whose probes perf's recordings may have: those with a module here."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The payload of `sched:sched_switch`."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Threads by number: whose they are, and the TASK records that the tracer would have sent.
 
 Their number is bounded by the machine's: a thread is forgotten a while after its end.

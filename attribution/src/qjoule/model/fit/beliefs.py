@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is believed of a machine's power before the windows of a trace are looked at."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Windows of one domain to what they tell of its power: the fit of one block.
 
     power = idle + shared * active + sum over classes of factor * weight / (1 + k*n) + noise

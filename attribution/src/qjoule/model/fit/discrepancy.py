@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the power model cannot follow, as columns of a regression with Gaussian priors.
 
 A discrepancy of its own (Kennedy and O'Hagan, JRSS B 63, 2001), else many windows would make a

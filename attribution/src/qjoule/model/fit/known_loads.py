@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Windows of a calibration run to the coefficients of the machine."""
 
 from __future__ import annotations

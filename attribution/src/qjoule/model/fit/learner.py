@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a trace teaches of its machine, block by block, with earlier blocks fading."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The noise of window power: how much of it there is at which frequency.
 
 Errors of a counter's update are those of window edges: adjacent windows have them with opposite

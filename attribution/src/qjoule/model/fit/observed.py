@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a fit is made from: the windows of one domain, as the rows of a regression."""
 
 from __future__ import annotations

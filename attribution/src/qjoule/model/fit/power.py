@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The regression that every fit uses: non-negative least squares with Gaussian priors.
 
 Minimises sum_k w_k (y_k - x_k theta)^2 + (theta - mean)' P (theta - mean) over theta >= 0. Most

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Window batches to the rows of a regression."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Puts qjoule's agent into a running Cassandra, and sees to it that it is taken out again.
 
 The agent (agent/ in the source tree) calls empty native functions where a thread takes up or

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What Cassandra's data means."""
 
 from qjoule.servers.cassandra.dialect import LANGUAGE, PREPARED, Batches

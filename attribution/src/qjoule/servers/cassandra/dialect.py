@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Shapes of CQL: as the rules of `Lexis.STANDARD` see it, and what its wire protocol adds.
 
 The kernel hashes CQL by the table of those rules: strings without escapes, `$$` quotes, names in

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Apache Cassandra: a JVM that runs CassandraDaemon, and what its cassandra.yaml says.
 
 The command line names the main class, the class path (whose jars bear the version) and perhaps the

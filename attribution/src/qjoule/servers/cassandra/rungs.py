@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which rung a Cassandra gets: its requests are counted, or an agent in its JVM follows them."""
 
 from __future__ import annotations

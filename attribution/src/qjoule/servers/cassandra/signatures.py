@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The markers of Cassandra's agent, which probes are attached to (agent/jni/marker.c)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tags in CQL's custom payloads: entries with keys `qjoule.KEY` (native_protocol_v4.spec, 2.2)."""
 
 from __future__ import annotations

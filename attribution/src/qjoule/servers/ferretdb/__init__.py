@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """FerretDB: MongoDB's protocol, served by goroutines."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What FerretDB's data means, beside what it shares with the server that it is like."""
 
 from qjoule.servers.decoding_types import Decoding

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Recognises a FerretDB. Nothing in it is certain to be its own version."""
 
 from __future__ import annotations

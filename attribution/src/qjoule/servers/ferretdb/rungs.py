@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which rung a FerretDB gets: its requests are counted."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a FerretDB is configured to do: its command line, then its environment."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """FerretDB, which speaks the protocol of MongoDB, for shared code."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Servers of unknown protocol: whatever listens. They have no queries, but threads with names."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A server of unknown protocol has no queries."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Any other process that listens, for shared code."""
 
 from __future__ import annotations

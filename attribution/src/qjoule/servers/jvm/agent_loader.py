@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loads the agent into one JVM, as a process that has the rights of the JVM's user and no others.
 
     python -I -m qjoule.servers.jvm.agent_loader PID:SOCKET:ROOT:HANDLE OPTIONS

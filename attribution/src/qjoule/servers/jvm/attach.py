@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Has a running HotSpot JVM load an agent: the client side of its Attach API.
 
 A JVM listens on a unix socket in its /tmp once it finds a file `.attach_pidPID` there when it gets

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where a running HotSpot JVM keeps the fields of its objects.
 
 The JVM lays objects out as it starts, and describes its own structures in its memory for

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What has to be known of a JVM before an agent can be loaded into it: who it is, and whether it
 listens. Read before the loader is started, which itself reads nothing of /proc.
 """

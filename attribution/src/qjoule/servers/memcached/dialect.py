@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Shapes of memcached commands: the command's name and the pattern of its first key.
 
 Names are those of the text and meta protocols; binary requests have the same names, quiet forms

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Recognises executables of memcached, and finds their versions."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which rung a memcached gets: its sockets."""
 
 from __future__ import annotations

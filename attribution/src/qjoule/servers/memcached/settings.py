@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a memcached is configured to do: its command line, which it does not change.
 
 Its options have no file and no environment (memcached.c, main()).

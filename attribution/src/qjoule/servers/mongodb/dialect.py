@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Shapes of MongoDB commands: namespace, command, and the keys of its documents.
 
 `shop.orders find {customer: ?, total: {$gt: ?}} sort {date: ?}`. Values are left out, operators are

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the arguments of MongoDB's commands are: MongoDB manual, "Database Commands"."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Messages that clients compressed: OP_COMPRESSED to what it stands for.
 
 The kernel sees through Snappy alone (bpf/mongodb/packed.h). Any other such request it tells by

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Commands that open cursors, so that a getMore can be told by the one that opened its own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a MongoDB message is made of, values left out: the symbols of ``bpf/mongodb/shape.h``.
 
 A message as the kernel tells it: opcode and length of the body (uint32 each, little-endian), of a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A MongoDB message as a tree of keys, values left out: what :mod:`mongodb_message` reads."""
 
 from __future__ import annotations

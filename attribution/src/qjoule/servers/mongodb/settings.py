@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a mongod is configured to do: its configuration file, then its command line.
 
 MongoDB manual, "Configuration File Options", "mongod"; a file that is no YAML has lines

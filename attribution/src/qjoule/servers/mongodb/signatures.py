@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MongoDB's function that probes are attached to, by its mangled name in each version."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who a MongoDB client says it is, in the first message of a connection (hello, isMaster).
 
 Its application (`client.application.name`), and its user where it asks for the user's mechanisms

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What MySQL's and MariaDB's data means."""
 
 from qjoule.servers.decoding_types import Decoding

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Statements of MySQL and MariaDB.
 
 Lexical rules: MySQL sql/sql_lex.cc (lex_one_token), with the defaults: no ANSI_QUOTES, no

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A text like MySQL's DIGEST_TEXT.
 
 It follows what MySQL documents (Reference Manual, "Performance Schema Statement Digests"): tokens

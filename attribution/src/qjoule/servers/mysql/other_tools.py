@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ids and texts by which MySQL and pt-query-digest know a statement."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The fingerprint of pt-query-digest, by the rules that Percona publishes.
 
 Rules: percona-toolkit, lib/QueryRewriter.pm `fingerprint` and Transformers.pm `make_checksum`;

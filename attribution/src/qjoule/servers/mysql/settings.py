@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a MySQL or MariaDB is configured to do: option files, then the command line, last one wins.
 
 MySQL manual, "Using Option Files" and "Program Option Modifiers"; MariaDB knowledge base,

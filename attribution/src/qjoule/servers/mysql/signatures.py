@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MySQL's and MariaDB's functions that probes are attached to, by their mangled names.
 
 `dispatch_command` changed its arguments in MySQL 5.7 and in MariaDB 10.5 and 10.6, and MySQL has

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names of a MySQL session: from its login, and from COM_CHANGE_USER.
 
 Protocol::HandshakeResponse41 and 320 (MySQL Source Code Documentation, "Connection Phase Packets").

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tags in MySQL's attributes: of queries, and of connections. Those with names `qjoule.KEY` count,
 of queries strings and whole numbers alone.
 

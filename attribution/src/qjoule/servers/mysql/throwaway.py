@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A MariaDB of one's own: on loopback, in a temporary directory, as an unprivileged user.
 
 For measurements that need a server whose load is known. Nothing of it is left behind.

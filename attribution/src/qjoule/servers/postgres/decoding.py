@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What PostgreSQL's data means."""
 
 from qjoule.servers.decoding_types import Decoding, Titles

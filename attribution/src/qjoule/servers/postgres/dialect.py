@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Statements of PostgreSQL.
 
 Lexical rules: PostgreSQL src/backend/parser/scan.l, with standard_conforming_strings on.

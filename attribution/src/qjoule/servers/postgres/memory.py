@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where a PostgreSQL backend keeps what the symbol rung reads of its memory.
 
 `MyProcPort` (src/include/miscadmin.h) and `application_name` (src/backend/utils/misc/guc_tables.c)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where a PostgreSQL backend keeps the reply that it is about to send.
 
 That is a variable of one file (`PqSendBuffer`, src/backend/libpq/pqcomm.c), so it has no symbol.

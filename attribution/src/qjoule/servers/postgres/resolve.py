@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What can be attached to in a PostgreSQL, what is read of its memory, and what a query costs."""
 
 from __future__ import annotations

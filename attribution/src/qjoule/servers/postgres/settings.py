@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a PostgreSQL is configured to do: postgresql.conf, postgresql.auto.conf, the command line.
 
 PostgreSQL manual, "Setting Parameters": the last value of a file counts, ALTER SYSTEM's file comes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PostgreSQL's functions that probes are attached to, and the states that they are called with."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names of a PostgreSQL session: from its first message, from the title of its process, and from
 statements that name the application.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a PostgreSQL process does, and for whom, by the title in its command line's place."""
 
 from __future__ import annotations

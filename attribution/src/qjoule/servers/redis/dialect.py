@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Shapes of Redis commands: the command's name and the pattern of its key.
 
 What is shown is the name, if Redis or a known module has such a command, and the pattern of its

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Commands of Redis 7 (`COMMAND DOCS`) and some of 8, by what their first argument is."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Redis has no function that probes would be attached to."""
 
 from __future__ import annotations

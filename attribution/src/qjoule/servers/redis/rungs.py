@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which rung a Redis gets: its sockets, or counting where several threads read."""
 
 from __future__ import annotations

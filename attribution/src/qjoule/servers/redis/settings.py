@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a Redis is configured to do, as far as it can be seen from outside.
 
 A Redis writes its title over its command line and environment (setproctitle.c), and that held the

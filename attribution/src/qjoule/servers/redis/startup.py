@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a Redis connection is called."""
 
 from __future__ import annotations

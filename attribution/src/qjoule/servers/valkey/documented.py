@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What docs/servers.md says of Valkey."""
 
 from __future__ import annotations

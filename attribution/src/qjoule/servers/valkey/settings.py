@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a Valkey is configured to do, as far as it can be seen from outside.
 
 Its io-threads read requests as well as they write replies, from 8.0 on (io_threads.c). Whether it

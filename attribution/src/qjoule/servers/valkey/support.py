@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Valkey, which speaks the protocol of Redis, for shared code."""
 
 from __future__ import annotations

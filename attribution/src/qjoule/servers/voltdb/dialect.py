@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """VoltDB's requests are calls of procedures; the shape of a call is the procedure's name."""
 
 from __future__ import annotations

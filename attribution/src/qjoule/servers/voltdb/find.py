@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """VoltDB: a JVM whose site threads execute plan fragments in a native library.
 
 A partition's site thread runs one procedure after the other, and what SQL they have goes through

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What can be attached to in a VoltDB's native library, and what that costs a query."""
 
 from __future__ import annotations

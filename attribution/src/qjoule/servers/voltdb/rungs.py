@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which rung a VoltDB gets: probes on the function that all its SQL goes through."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How a VoltDB is configured, for tracing."""
 
 from __future__ import annotations

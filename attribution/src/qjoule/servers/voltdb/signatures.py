@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """VoltDB's native function that probes are attached to."""
 
 from __future__ import annotations

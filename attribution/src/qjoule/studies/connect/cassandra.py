@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cassandra, by cassandra-driver."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MongoDB and what speaks its protocol, by pymongo."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MariaDB and MySQL, by pymysql."""
 
 from __future__ import annotations

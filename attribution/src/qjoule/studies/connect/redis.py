@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Redis, by redis-py."""
 
 from __future__ import annotations

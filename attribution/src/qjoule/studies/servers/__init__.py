@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Servers of a study's own: started in a temporary directory, on loopback, and surely ended.
 
     with start(name, {setting: value}) as target:

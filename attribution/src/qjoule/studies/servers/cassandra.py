@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cassandra 5.0 on loopback, from its published jars."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What servers that run in a JVM have in common: Java, its modules, and drivers that wait long."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Servers that speak MongoDB's protocol: FerretDB on SQLite, and mongod."""
 
 from __future__ import annotations

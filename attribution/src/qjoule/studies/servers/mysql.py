@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MariaDB from the distribution, and MySQL where it has been fetched."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A database server as a child process in a temporary directory, ended whatever happens.
 
 Used by `qjoule.studies.servers.start`, and by the tests for the servers of theirs.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Why a server cannot be started; a module of its own, which needs no driver."""
 
 from __future__ import annotations

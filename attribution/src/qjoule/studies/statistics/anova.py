@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Analysis of variance: how much of a response's spread each factor and interaction explains."""
 
 from __future__ import annotations

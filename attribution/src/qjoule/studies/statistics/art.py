@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Aligned rank transform: tests of factors and interactions that need no normal residuals.
 
 Wobbrock, Findlater, Gergle, Higgins, "The aligned rank transform for nonparametric factorial

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What an analysis of variance takes for granted of residuals, checked, and said in words."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which levels each run had, and the columns of a linear model of them.
 
 No formula is ever made of names: a factor is a column of level numbers, whatever it is called.

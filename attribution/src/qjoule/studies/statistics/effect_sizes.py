@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hedges' g: a difference of two means in standard deviations, with its interval."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compact letter display: groups with a letter in common are not shown to differ."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Least squares on columns that may depend on each other (confounded effects, empty cells)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Holm's correction: of all tests together at most 5 % of studies have a false positive."""
 
 from __future__ import annotations

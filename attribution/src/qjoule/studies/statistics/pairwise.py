@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which means differ: all pairs of a factor's levels, or of combinations.
 
 The mean of a level weighs its combinations equally, so that lost runs of one combination do not

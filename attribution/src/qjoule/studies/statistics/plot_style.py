@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How figures of a study look: colours, axes, and names as labels."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Figures of a study, each as SVG and PNG, with its data as CSV beside it.
 
 File names are made of responses' names and numbers: no factor or level names a file.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A response against another over runs: energy against time, whose slope is a power in watts."""
 
 from __future__ import annotations

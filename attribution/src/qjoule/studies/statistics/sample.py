@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which runs of a study one analysis is of: what is left out is counted and said.
 
 Runs that were measured in different ways are never compared silently.

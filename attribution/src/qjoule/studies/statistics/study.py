@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """All statistics of a study: which tests are shown for a response, and which one decides."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Welch's analysis of variance: each combination has a variance of its own.
 
 With several factors it is the test of Johansen, "The Welch-James approximation to the distribution

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pairs of queries over Twitter-like data: each in a worse and a better form.
 
 The pairs are those of Mahajan, Query Optimization and Energy Efficiency of MySQL, MongoDB and

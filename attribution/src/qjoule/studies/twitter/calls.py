@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pairs of servers that have no SQL: each form is a function that makes one call."""
 
 from __future__ import annotations

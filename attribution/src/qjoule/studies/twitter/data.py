@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A seeded, Twitter-like data set: locations, users, tweets, and what tweets mention.
 
 A few users write much and most write little; a few hashtags and users are mentioned everywhere.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a pair is on every server, and what runs it."""
 
 from __future__ import annotations

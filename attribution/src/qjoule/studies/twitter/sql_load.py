@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The data set's tables in MariaDB, MySQL and PostgreSQL.
 
 The tweets are there twice. `tweets` has its primary key alone, `indexed_tweets` also an index on

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pairs of SQL queries: two ways to get the same answer, the one the thesis found worse first."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The kinds of work that a study can run, by name; each is loaded when it is asked for."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When the operations of an open loop arrive, and in which order they are sent.
 
 Arrivals are fixed before the first operation is sent. Nothing that the server does can move one: a

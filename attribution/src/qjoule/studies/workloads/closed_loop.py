@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Closed loop: each connection begins its next operation when its last one has ended."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`load`: a level of load, or a load over time, that arrives whether the server is ready or not.
 
 First the peak is measured: a closed loop on all connections. Then a percentage of it arrives by a

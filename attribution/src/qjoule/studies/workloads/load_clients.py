@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The operations of the workload `load`: point reads, updates and short ranges, on SQL and Redis.
 
 A client has one connection. Every server gets the same rows: an id from 1, a counter, and a payload

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What became of an open loop's operations: arrays in, a run's figures and notes out."""
 
 from __future__ import annotations

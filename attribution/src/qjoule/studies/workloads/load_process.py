@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Processes that send the operations of the workload `load`, each on some of its connections.
 
 One Python process has one core at most, so a fast server would idle while its client is busy. Each

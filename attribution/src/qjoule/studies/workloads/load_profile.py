@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A load over time, step by step, from a CSV file.
 
 The file's first line is `t_s,percent` or `t_s,per_s`; each further line begins a step: its time in

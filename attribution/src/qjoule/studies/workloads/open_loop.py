@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Open loop: sends operations when they arrive, on as many connections as there are."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The operators of the workload `operators`: a statement each, and the settings that force it.
 
 All statements return one row, so that what is measured is the operator and not the transfer of its

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`operators`: one operator of PostgreSQL's executor at a time, at a chosen number of workers.
 
 After D. Tsirogiannis, S. Harizopoulos, M. A. Shah, Analyzing the energy efficiency of a database

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether PostgreSQL's planner chose what a study wants to measure: pure functions on plans.
 
 A plan is what `EXPLAIN (FORMAT JSON)` gives: nested dictionaries, `Plans` being a node's children

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sessions of PostgreSQL with settings, their plans, and what is kept of them between processes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Connections to PostgreSQL, MySQL and MariaDB by the ordinary drivers, in autocommit.
 
 Raises `QjouleError` in one line where a driver is missing or a server refuses.

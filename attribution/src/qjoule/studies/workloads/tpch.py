@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`tpch`: TPC-H's Q1, Q4, Q5 and Q12 on generated data.
 
 Data, queries and parameters follow the TPC Benchmark H specification as far as these queries need

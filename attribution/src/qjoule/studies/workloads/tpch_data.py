@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Data after TPC-H's schema, from a seed: pandas frames, a part of each table at a time.
 
 Row counts, keys and value domains are those of the TPC Benchmark H specification, revision 3.0.1,

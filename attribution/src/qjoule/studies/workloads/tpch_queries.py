@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """TPC-H's Q1, Q4, Q5 and Q12 as statements for PostgreSQL, MySQL and MariaDB.
 
 After the TPC Benchmark H specification, revision 3.0.1, clauses 2.4.1, 2.4.4, 2.4.5 and 2.4.12:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Makes and fills TPC-H's tables in PostgreSQL (by COPY), MySQL and MariaDB (by INSERT)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The workload `twitter`: one form of one pair of queries, over Twitter-like data."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The workload `ycsb`: YCSB's core workloads A to F, and single commands."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which record an operation is about: YCSB's distributions, drawn many at a time.
 
 Zipfian numbers are drawn as YCSB draws them: Gray et al., Quickly Generating Billion-Record

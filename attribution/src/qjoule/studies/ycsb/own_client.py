@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """YCSB's client of our own: a thread for each connection, on the server's ordinary driver.
 
 Python runs one of its threads at a time, so this client cannot load a quick server as go-ycsb can.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a run does, drawn before it begins: drawing is not part of what is measured."""
 
 from __future__ import annotations

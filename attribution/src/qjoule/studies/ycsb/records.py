@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records: their keys as go-ycsb makes them, and their values from a seed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the own client asks of a server; each server has a module in `stores`."""
 
 from __future__ import annotations

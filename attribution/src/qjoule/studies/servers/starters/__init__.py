@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Starts each server with a study's settings: a module for each server.
 
 `STARTS` starts its products, by name; `OURS` are the settings that the start itself decides on.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A Cassandra of a study's own."""
 
 from __future__ import annotations

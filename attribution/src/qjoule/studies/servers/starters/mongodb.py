@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A mongod of a study's own, or what speaks as one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The pairs on Cassandra: tables that differ in row cache, compaction or index.
 
 The thesis counts the most tweeting user by a function of its own in the server; here the server

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The pairs on MongoDB, and on what speaks its protocol.
 
 A tweet is a document with its user, hashtags and mentioned users in it, as Twitter gives them.

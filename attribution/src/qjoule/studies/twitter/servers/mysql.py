@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The pairs on MariaDB and MySQL."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The pairs on Redis, which the thesis has not measured: its questions, and pipelining.
 
 A tweet is a hash. What other servers do by an index, applications of Redis do by keys of their

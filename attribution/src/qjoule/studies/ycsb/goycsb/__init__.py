@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """go-ycsb as the client, where it is installed: how it is called, and what it prints.
 
 The module of each server has its `DRIVER`.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is one server's of go-ycsb."""
 
 from __future__ import annotations

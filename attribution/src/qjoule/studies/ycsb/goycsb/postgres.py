@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """go-ycsb's driver of PostgreSQL."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cassandra: a row for each record; scans go by token, as YCSB's do.
 
 The threads share a session, as the driver wants it: it has a connection for each host.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MongoDB, and what speaks its protocol: a document for each record, values as go-ycsb has them."""
 
 from __future__ import annotations

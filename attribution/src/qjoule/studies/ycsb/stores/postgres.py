@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """YCSB's table on PostgreSQL."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Redis: a hash for each record, and a sorted set of their keys for scans, as YCSB keeps one.
 
 Keys are `qjoule_ycsb/user…`, which is what go-ycsb makes of this table's name.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """YCSB's table in SQL: a column for each field, as go-ycsb makes it."""
 
 from __future__ import annotations

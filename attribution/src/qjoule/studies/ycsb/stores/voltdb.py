@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """VoltDB: a partitioned table, its own procedures for rows, and one for each field's update."""
 
 from __future__ import annotations
