@@ -219,7 +219,7 @@ def test_law6_numbers_carry_their_unit_in_their_name() -> None:
     plain = {
         # counts, ids, indices and ratios
         *("calls", "windows", "unattributed_windows", "share", "coverage", "held_out_error"),
-        "timed",
+        *("timed", "drift"),
         *("raw", "seen"),
         *("alpha", "weight_error", "package", "packages", "range", "first", "unknown", "a", "b"),
         *("c", "t", "v", "k", "covariance", "error", "others", "features", "theta"),

@@ -26,8 +26,9 @@ def refused(name: str, settings: dict[str, Value]) -> str:
     return str(error.value)
 
 
-def test_every_server_has_a_start() -> None:
-    assert products() == STARTED
+def test_every_server_that_studies_start_has_a_module() -> None:
+    """A server that studies cannot start may still be a target that runs already."""
+    assert set(STARTED) < set(products())
     for name in STARTED:
         module = module_for(starters.__name__, name)
         assert callable(module.STARTS[name])

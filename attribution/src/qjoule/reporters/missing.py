@@ -42,6 +42,7 @@ _WINDOWS = {
     "reset": "in which the counter was reset",
     "stopped": "in which the counter stood still",
     "implausible": "of more power than a machine can draw",
+    "part": "inside a longer one that a slow counter never ended",
 }
 #: By `model.arrays.Anomalies`; times end in _ns.
 _ANOMALIES = {
