@@ -4,9 +4,9 @@
  *
  * One side of this seam is C (bpf/, tracer/), the other is attribution/src/qjoule/contract.py.
  * tests/contract compares sizes and offsets from both sides. Rules:
- *   - little-endian, naturally aligned, sizes a multiple of 8, padding named and zeroed;
- *   - enum values are explicit and never renumbered;
- *   - any change raises QJ_CONTRACT_VERSION and gets a line in bpf/README.md.
+ * - little-endian, naturally aligned, sizes a multiple of 8, padding named and zeroed;
+ * - enum values are explicit and never renumbered;
+ * - any change raises QJ_CONTRACT_VERSION and gets a line in bpf/README.md.
  *
  * All times are CLOCK_MONOTONIC nanoseconds (bpf_ktime_get_ns()).
  */
@@ -17,21 +17,21 @@
 #include <linux/types.h>
 #endif
 
-#include "registry.h" /* made from attribution/src/qjoule/servers/registry.toml */
+#include "registry.h" /* generated from attribution/src/qjoule/servers/registry.toml */
 
 #define QJ_CONTRACT_VERSION 7
 
 #define QJ_COMM_BYTES	     16
 #define QJ_COUNTERS	     3	   /* cycles, instructions, LLC misses, in this order */
 #define QJ_MORE		     12	   /* further counters that a user may ask for */
-#define QJ_WHOLE	     65535 /* as a share: all of it */
+#define QJ_WHOLE	     65535 /* a share of 100 % */
 #define QJ_SAID_UNKNOWN	     (~0ULL)
-#define QJ_TEXT_BYTES	     4096 /* a statement is read, hashed and shown up to here */
+#define QJ_TEXT_BYTES	     4096 /* a statement is read, hashed and shown up to this length */
 #define QJ_STARTUP_BYTES     512  /* a session's first message, for user and database */
-#define QJ_APPLICATION_BYTES 64	  /* of the name that a session's application gives itself */
+#define QJ_APPLICATION_BYTES 64	  /* of the name that a session's application reports */
 #define QJ_LATENCY_BUCKETS   48	  /* half octaves from 1 us: bucket i starts at 1000 * 2^(i/2) ns */
 
-/* Who a slice of CPU time belongs to. Every nanosecond has exactly one. */
+/* Who a slice of CPU time belongs to. Every nanosecond has exactly one owner. */
 enum qj_owner_kind {
 	QJ_OWNER_IDLE = 0,
 	QJ_OWNER_QUERY = 1,   /* a server thread serving a known query */
@@ -62,7 +62,7 @@ enum qj_command {
 	QJ_COMMAND_OTHER = 0,	/* ping, change database, statistics, quit, ... */
 	QJ_COMMAND_QUERY = 1,	/* statement text, executed */
 	QJ_COMMAND_PREPARE = 2, /* statement text, only prepared */
-	QJ_COMMAND_EXECUTE = 3, /* a statement prepared before, executed */
+	QJ_COMMAND_EXECUTE = 3, /* executes a statement prepared before */
 	QJ_COMMAND_CONNECT = 4, /* login */
 	QJ_COMMAND_CHILD = 5,	/* a statement executed within a query: struct qj_child */
 };
@@ -72,37 +72,40 @@ enum qj_query_flag {
 	QJ_QUERY_NO_TEXT = 1 << 0, /* prepared before attach: shape is 0 */
 	QJ_QUERY_OPEN = 1 << 1,	   /* its thread ended or tracing stopped before the query did */
 	QJ_QUERY_PIPELINED =
-	    1 << 2, /* several executions in one boundary; `executions` counts them */
-	QJ_QUERY_RESUMED = 1 << 3,	   /* suspended and resumed at least once (thread pool) */
+	    1 << 2,		   /* several executions in one request; `executions` counts them */
+	QJ_QUERY_RESUMED = 1 << 3, /* suspended and resumed at least once (thread pool) */
 	QJ_QUERY_TRUNCATED = 1 << 4,	   /* statement longer than QJ_TEXT_BYTES */
-	QJ_QUERY_NO_END = 1 << 5,	   /* its reply is not looked for: `end_ns` is `begin_ns` */
-	QJ_QUERY_OK = 1 << 6,		   /* the reply was seen, and says that it was done */
-	QJ_QUERY_ERROR = 1 << 7,	   /* the reply was seen, and says that it failed */
+	QJ_QUERY_NO_END = 1 << 5,	   /* its reply is not observed: `end_ns` is `begin_ns` */
+	QJ_QUERY_OK = 1 << 6,		   /* the reply was seen and reports success */
+	QJ_QUERY_ERROR = 1 << 7,	   /* the reply was seen and reports an error */
 	QJ_QUERY_ROWS = 1 << 8,		   /* `rows` is known, from the reply */
-	QJ_QUERY_IN_TRANSACTION = 1 << 9,  /* its session is in a transaction after it ... */
-	QJ_QUERY_NO_TRANSACTION = 1 << 10, /* ... or is not; neither: not known */
+	QJ_QUERY_IN_TRANSACTION = 1 << 9,  /* its session is in a transaction afterwards ... */
+	QJ_QUERY_NO_TRANSACTION = 1 << 10, /* ... or is not; neither flag: not known */
 };
 
 /* Why something is missing. Counted per CPU in the kernel, or by the tracer. */
 enum qj_loss {
-	QJ_LOSS_SEGMENT = 0, /* ring full: a segment, `lost_ns` says how much CPU time */
+	QJ_LOSS_SEGMENT = 0, /* ring full: a segment; `lost_ns` has its CPU time */
 	QJ_LOSS_QUERY = 1,   /* ring full: a query record */
 	QJ_LOSS_TEXT = 2,    /* ring full, or text could not be read */
 	QJ_LOSS_TASK = 3,    /* ring full: a task event */
 	QJ_LOSS_SESSION = 4, /* ring full: a session event */
 	QJ_LOSS_STATE = 5, /* no room for a thread's state: its time counts as server background */
-	QJ_LOSS_PREPARED = 6, /* the id a server gave to a prepared statement was not seen */
+	QJ_LOSS_PREPARED = 6, /* the number a server gave to a prepared statement was not seen */
 	QJ_LOSS_OPAQUE_SESSION =
-	    7,		     /* TLS or compression: the socket rung cannot see into this session */
-	QJ_LOSS_FRAMING = 8, /* protocol framing lost; found again at the next clear boundary */
-	QJ_LOSS_COUNTER =
-	    9, /* a segment lacks a counter: not readable, stopped, or never counting */
+	    7,		     /* TLS or compression: the rung `socket` cannot read this session */
+	QJ_LOSS_FRAMING = 8, /* protocol framing lost; recovered at the next clear boundary */
+	QJ_LOSS_COUNTER = 9, /* a segment lacks a counter: unreadable, stopped, or never counting */
 	QJ_LOSS_AGGREGATE =
-	    10, /* live view: no room for another row, its sums went to the `other` row */
+	    10, /* live view: no room for another row; its sums went to the `other` row */
 	QJ_LOSS_ENERGY = 11, /* the tracer could not read an energy counter */
 	QJ_LOSS_PUMP = 12,   /* the reader was too slow or too late; counted by the tracer */
-	QJ_LOSS_SWITCH = 13, /* a context switch was not shown: a slice may be partly another's */
-	/* A counter counted for a part of a segment, and was scaled; a further one, also none. */
+	QJ_LOSS_SWITCH =
+	    13, /* a context switch was missed: a slice may partly belong to another thread */
+	/*
+	 * A counter counted for part of a segment and was scaled. Also counted if a further counter
+	 * did not count at all.
+	 */
 	QJ_LOSS_MULTIPLEXED = 14,
 	QJ_LOSS_TASK_RATE = 15, /* task events beyond what a user, or all users, may cause */
 	QJ_LOSS_MAX = 16,
@@ -114,32 +117,32 @@ enum qj_task_event {
 	QJ_TASK_EXEC = 3,
 	QJ_TASK_EXIT = 4,
 	QJ_TASK_RENAME = 5,
-	QJ_TASK_ROLE = 6, /* a server's thread does something else from here on; comm says what */
+	QJ_TASK_ROLE = 6, /* a server's thread changes its role; comm has the new one */
 };
 
 enum qj_session_event {
-	QJ_SESSION_OPEN = 1,	    /* startup bytes follow */
-	QJ_SESSION_OPAQUE = 2,	    /* TLS or compression from here on */
-	QJ_SESSION_USER = 3,	    /* another user: the command that changes it follows */
-	QJ_SESSION_DATABASE = 4,    /* another default database: its name follows */
-	QJ_SESSION_KEPT = 5,	    /* the server refused the last change */
-	QJ_SESSION_MET = 6,	    /* a connection that was logged in already, or never logs in */
-	QJ_SESSION_SETS = 7,	    /* a statement that sets or resets a parameter follows */
-	QJ_SESSION_APPLICATION = 8, /* what its application calls itself follows */
+	QJ_SESSION_OPEN = 1,	 /* startup bytes follow */
+	QJ_SESSION_OPAQUE = 2,	 /* TLS or compression from here on */
+	QJ_SESSION_USER = 3,	 /* another user: the command that changes it follows */
+	QJ_SESSION_DATABASE = 4, /* another default database: its name follows */
+	QJ_SESSION_KEPT = 5,	 /* the server refused the last change */
+	QJ_SESSION_MET = 6,  /* a connection that was already logged in, or that never logs in */
+	QJ_SESSION_SETS = 7, /* a statement that sets or resets a parameter follows */
+	QJ_SESSION_APPLICATION = 8, /* the application's name for itself follows */
 };
 
-/* The language of a text. Beside the servers' own there is one that is no server's. */
+/* The dialect of a text: those of the servers, and one more below. */
 #define QJ_DIALECT_NUMBER(name, NAME, number) QJ_DIALECT_##NAME = number,
 enum qj_dialect {
 	QJ_DIALECTS(QJ_DIALECT_NUMBER)
-	QJ_DIALECT_TAGS = 9, /* key='value',...: of all queries whose `tags` is in place of a shape;
-			      * if `single`, of the query whose id is there */
+	QJ_DIALECT_TAGS = 9, /* key='value',...: tags of all queries whose `tags` equals this text's
+				`shape`; if `single`, of the query with that id */
 };
 #undef QJ_DIALECT_NUMBER
 
 /* ---- records ------------------------------------------------------------------------------ */
 
-/* A closed slice on one CPU. Idle has no records: it is what the others leave of a CPU's time. */
+/* A closed slice on one CPU. Idle time has no records: it is the rest of a CPU's time. */
 struct qj_segment {
 	__u64 t0_ns;
 	__u64 t1_ns;
@@ -150,20 +153,22 @@ struct qj_segment {
 	__u16 server; /* id from the attach plan, 0 none */
 	__u8 owner_kind;
 	__u8 valid;    /* bit i: counters[i] is valid */
-	__u16 counted; /* least share of the time, in 1/QJ_WHOLE, that a valid counter counted */
+	__u16 counted; /* smallest share of the time, in 1/QJ_WHOLE, for which a valid counter
+			  counted */
 };
 
 struct qj_segment_counters {
 	struct qj_segment segment;
-	__u64 counters[QJ_COUNTERS]; /* increments over the segment, scaled to all of it */
+	__u64 counters[QJ_COUNTERS]; /* increments over the segment, scaled to its whole length */
 };
 
-/* In place of qj_segment_counters where further counters are read: the energy model does not use
- * them. */
+/*
+ * Replaces qj_segment_counters if further counters are read. The energy model does not use these.
+ */
 struct qj_segment_more {
 	struct qj_segment_counters counted;
-	__u16 shares[QJ_MORE]; /* as `counted` of a segment, of each by itself; 0: no increment */
-	__u64 more[QJ_MORE];   /* increments over the segment, scaled to all of it */
+	__u16 shares[QJ_MORE]; /* like `counted` of a segment, but per counter; 0: no increment */
+	__u64 more[QJ_MORE];   /* increments over the segment, scaled to its whole length */
 };
 
 struct qj_query {
@@ -174,26 +179,27 @@ struct qj_query {
 	__u64 shape;   /* keyed hash of the statement without its literals; 0 unknown */
 	__u32 pid;
 	__u32 tgid;
-	__u32 executions; /* how many statements the server counts for it */
+	__u32 executions; /* how many statements the server counts for this query */
 	__u32 flags;	  /* enum qj_query_flag */
 	__u32 statement_bytes;
 	__u16 server;
 	__u8 rung;
 	__u8 command;
-	__u64 rows;	  /* returned or changed, as the server says; if QJ_QUERY_ROWS */
+	__u64 rows;	  /* returned or changed, as the server reports; valid if QJ_QUERY_ROWS */
 	__u8 sqlstate[5]; /* of an error; zeros: not known */
 	__u8 reserved;
-	__u16 stream; /* 1 + the request's number in a connection with several at a time; else 0 */
-	__u64 tags; /* what its client says in it, by a hash: a qj_text has the bytes; 0 nothing */
+	__u16 stream; /* 1 + the request's number on a connection with several requests at a time;
+			 else 0 */
+	__u64 tags;   /* hash of the tags that its client sent in it (bytes: qj_text); 0: none */
 };
 
 /*
- * A statement that a query's stored procedure, function or trigger executed: a part of that query,
- * and no query of its own.
+ * A statement that a query's stored procedure, function or trigger executed. It is part of that
+ * query, not a query of its own.
  */
 struct qj_child {
-	__u64 child; /* segments have it in place of the query that it is a part of */
-	__u64 query; /* that one */
+	__u64 child; /* in segments this replaces the id of the outer query */
+	__u64 query; /* the outer query */
 	__u64 begin_ns;
 	__u64 end_ns;
 	__u64 session;
@@ -207,17 +213,18 @@ struct qj_child {
 	__u8 rung;
 	__u8 command; /* QJ_COMMAND_CHILD */
 	__u32 reserved;
-	__u64 tags; /* of its query */
+	__u64 tags; /* tags of the outer query */
 };
 
-/* Sent once per shape that the kernel has not seen (or has forgotten); the text follows. */
+/* Sent once per shape that the kernel has not seen (or has forgotten). The text follows. */
 struct qj_text {
 	__u64 shape;
 	__u32 statement_bytes; /* as sent by the client, where known */
 	__u32 text_bytes;      /* bytes that follow, at most QJ_TEXT_BYTES */
 	__u16 server;
 	__u8 dialect;
-	__u8 single; /* this shape is of one query alone: others with the same text have others */
+	__u8 single; /* this shape belongs to one query alone: other queries with this text have
+			other shapes */
 	__u8 reserved[4];
 };
 
@@ -237,18 +244,18 @@ struct qj_session {
 	__u64 t_ns;
 	__u32 pid;
 	__u32 tgid;
-	__u32 text_bytes; /* bytes that follow, of the startup message or as the event says */
+	__u32 text_bytes; /* bytes that follow: the startup message, or what the event specifies */
 	__u16 server;
 	__u8 event;
 	__u8 server_kind;
-	/* Both ends, IPv4 as ::ffff:a.b.c.d; zeros and 0: a unix socket, or not known. */
+	/* Both ends, IPv4 as ::ffff:a.b.c.d. Zeros and port 0: a unix socket, or not known. */
 	__u8 address[16];
 	__u8 server_address[16];
 	__u16 port;
 	__u16 server_port;
 	__u32 reserved;
 	__u64 client_inode; /* of the client's end of a unix socket, in sockfs; else 0 */
-	__u64 naming;	    /* live view: this event, as sums call it; 0 elsewhere */
+	__u64 naming;	    /* live view: number of this event, used by sums; 0 in recordings */
 };
 
 /* ---- records that only the tracer writes --------------------------------------------------- */
@@ -256,7 +263,7 @@ struct qj_session {
 /* One reading of one energy counter. */
 struct qj_energy {
 	__u64 t_ns;	     /* middle of the read */
-	__u64 raw;	     /* counter, in the domain's units, modulo its range */
+	__u64 raw;	     /* counter value in the domain's units, modulo its range */
 	__u32 half_width_ns; /* the read took twice this long */
 	__u32 status;	     /* 0, or the errno of a failed read: raw is then meaningless */
 	__u16 package;
@@ -264,7 +271,7 @@ struct qj_energy {
 	__u32 reserved;
 };
 
-/* Loss so far on one CPU (0xffffffff: the tracer itself), one record per cause that moved. */
+/* Loss so far on one CPU (0xffffffff: the tracer itself), one record per cause that changed. */
 struct qj_loss_count {
 	__u64 t_ns;
 	__u64 count;
@@ -273,7 +280,7 @@ struct qj_loss_count {
 	__u32 cause;
 };
 
-/* CPU time as summed in the kernel, beside the segments: the two must agree. */
+/* CPU time as summed in the kernel, independently of the segments: the two must agree. */
 struct qj_cpu_time {
 	__u64 t_ns;
 	__u64 busy_ns;
@@ -283,22 +290,24 @@ struct qj_cpu_time {
 };
 
 /*
- * Live view: the sums of one owner in one package over one window. Of a measured counter a window
- * ends half the counter's period before the reading that is about it: what is read was drawn until
+ * Live view: the sums of one owner in one package over one window. For a measured counter, a window
+ * ends half the counter's period before its reading, because the reading covers energy drawn until
  * then. The last window of a stream ends at its reading.
  */
 struct qj_aggregate {
 	__u64 t0_ns;
 	__u64 t1_ns;
 	__u64 shape;  /* QJ_OWNER_QUERY: shape, 0 unknown text, ~0 the `other` row */
-	__u64 tags;   /* as in qj_query, if tags are read; QJ_SAID_UNKNOWN: they are not known */
-	__u64 naming; /* last event of their session; QJ_SAID_UNKNOWN: of any, for want of rows */
+	__u64 tags;   /* as in qj_query, if tags are read; QJ_SAID_UNKNOWN: not known */
+	__u64 naming; /* last event of their session; QJ_SAID_UNKNOWN: any session, because there
+			 were too few rows */
 	__u64 cpu_ns;
-	__u64 overlap_ns; /* part of cpu_ns with another thread of the core busy */
-	__u64 scaled_ns;  /* part of cpu_ns that multiplexed counters were scaled over */
+	__u64 overlap_ns; /* part of cpu_ns in which another thread of the core was busy */
+	__u64 scaled_ns;  /* part of cpu_ns over which multiplexed counters were scaled */
 	__u64 counters[QJ_COUNTERS];
-	__u64 counted_ns[QJ_COUNTERS];	     /* part of cpu_ns that counters[i] are of */
-	__u64 overlap_counters[QJ_COUNTERS]; /* part of counters[i], by each slice's overlap */
+	__u64 counted_ns[QJ_COUNTERS];	     /* part of cpu_ns that counters[i] cover */
+	__u64 overlap_counters[QJ_COUNTERS]; /* part of counters[i], in proportion to each slice's
+						overlap */
 	__u64 latency_ns;		     /* summed over calls */
 	__u32 calls;			     /* executions that ended in this window */
 	__u32 tgid;			     /* process; 0 for queries */
@@ -306,7 +315,7 @@ struct qj_aggregate {
 	__u16 package;
 	__u16 server;
 	__u8 owner_kind;
-	__u8 valid; /* bit i: counters[i] are of all of cpu_ns */
+	__u8 valid; /* bit i: counters[i] cover all of cpu_ns */
 	__u8 reserved[6];
 	__u32 latency[QJ_LATENCY_BUCKETS];
 };
@@ -330,7 +339,7 @@ struct qj_hello {
 	__u32 domains;
 	__u32 grade;
 	char energy_source[32];
-	char energy_reason[192]; /* why this source and no better one */
+	char energy_reason[192]; /* why this source was chosen and no better one */
 };
 
 enum qj_mode {
@@ -342,15 +351,15 @@ struct qj_cpu {
 	__u32 cpu;
 	__u32 package;
 	__u32 core;    /* number within its package, from 0 */
-	__u32 sibling; /* lowest CPU of the same core, itself if alone: unique over the machine */
+	__u32 sibling; /* lowest CPU of the same core (its own if alone): unique on the machine */
 };
 
-/* How the counts of a domain come about. */
+/* How the counts of a domain are obtained. */
 enum qj_domain_kind {
 	QJ_DOMAIN_UNKNOWN = 0,
-	QJ_DOMAIN_COUNTER = 1,	/* a counter that accumulates energy */
-	QJ_DOMAIN_POWER = 2,	/* readings of power, each taken as the mean since the one before */
-	QJ_DOMAIN_COMPUTED = 3, /* computed from CPU time whenever it is read */
+	QJ_DOMAIN_COUNTER = 1, /* a counter that accumulates energy */
+	QJ_DOMAIN_POWER = 2, /* readings of power, each taken as the mean since the previous one */
+	QJ_DOMAIN_COMPUTED = 3, /* computed from CPU time at each reading */
 };
 
 struct qj_domain {
@@ -358,8 +367,8 @@ struct qj_domain {
 	__u32 package;
 	__u64 range;	 /* raw counts from 0 to range - 1; 0: does not wrap */
 	double unit_j;	 /* joules per raw count */
-	double idle_w;	 /* what it draws with no CPU busy, if the source knows; else NaN */
-	__u64 period_ns; /* how often the counter moves; 0: not known */
+	double idle_w;	 /* its power when no CPU is busy, if the source knows it; else NaN */
+	__u64 period_ns; /* how often the counter is updated; 0: not known */
 	__u32 kind;	 /* enum qj_domain_kind */
 	__u32 reserved;
 	char name[24]; /* package, core, uncore, dram, psys */
@@ -368,7 +377,7 @@ struct qj_domain {
 /* Last record of a complete stream. */
 struct qj_end {
 	__u64 t_ns;
-	__u32 reason; /* 0 asked to stop, else errno */
+	__u32 reason; /* 0: asked to stop, else errno */
 	__u32 reserved;
 };
 
@@ -388,7 +397,7 @@ enum qj_block_kind {
 	QJ_BLOCK_LOSS = 11,
 	QJ_BLOCK_CPU_TIME = 12,
 	QJ_BLOCK_AGGREGATE = 13,
-	QJ_BLOCK_FLUSH = 14, /* no payload; `t_ns`: every segment that began before has been sent */
+	QJ_BLOCK_FLUSH = 14, /* no payload; every segment that began before `t_ns` has been sent */
 	QJ_BLOCK_END = 15,
 	QJ_BLOCK_CHILD = 16,
 	QJ_BLOCK_SEGMENT_MORE = 17,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * Between the programs and their tracer only, built together and never stored: the plan, the state
- * that is read through shared memory, rows of the live view, and how records lie in the rings.
+ * Shared by the programs and their tracer only; both are built together and this is never stored.
+ * The plan, the state that is read through shared memory, rows of the live view, and the layout of
+ * records in the rings.
  */
 #ifndef QJOULE_SHARED_H
 #define QJOULE_SHARED_H
@@ -10,36 +11,37 @@
 #include "core/counted.h"
 #include "qjoule.h"
 
-#define QJ_MAX_CPUS    1024 /* a power of two: an index is masked with it */
+#define QJ_MAX_CPUS    1024 /* a power of two: indices are masked with it */
 #define QJ_MAX_SERVERS 16
-#define QJ_KINDS       32 /* enum qj_server_kind is below this: bits of a mask */
+#define QJ_KINDS       32 /* above every enum qj_server_kind: bits of a mask */
 #define QJ_MAX_RUNNING 32
 #define QJ_MAX_RINGS   8  /* a power of two */
 #define QJ_LOSS_SLOTS  16 /* a power of two, at least QJ_LOSS_MAX */
 #define QJ_SUMS_ROWS   16384
-/* Of those, made in one window, that differ from others in tags or session alone. */
+/* Rows per window that differ from others only in tags or session. */
 #define QJ_SUMS_TAGGED 8192
 
 _Static_assert(QJ_LOSS_MAX <= QJ_LOSS_SLOTS, "a loss cause has no slot");
 
-/* Which later processes of its executable are the server, started again. */
+/* Which later processes of the server's executable count as the server after a restart. */
 enum qj_restart {
 	QJ_RESTART_ANY = 0, /* all: the executable is a database server and nothing else */
 	QJ_RESTART_SAME =
-	    1, /* those with its arguments: the executable may be a language runtime */
+	    1, /* those with the same arguments: the executable may be a language runtime */
 	QJ_RESTART_NEVER = 2,
 };
 
 /* One executable that serves queries. */
 struct qj_server_plan {
 	__u64 inode;
-	__u64 arguments; /* of QJ_RESTART_SAME: see arguments.bpf.h */
-	__u32 device;	 /* as the kernel keeps it: major << 20 | minor */
+	__u64 arguments; /* for QJ_RESTART_SAME: see arguments.bpf.h */
+	__u32 device;	 /* in the kernel's encoding: major << 20 | minor */
 	__u8 kind;	 /* enum qj_server_kind; 0 ends the list */
 	__u8 rung;
 	__u8 restart; /* enum qj_restart */
 	__u8 reserved;
-	__u64 facts[QJ_FACTS]; /* what its own programs need: enum qj_<server>_fact; 0: not known */
+	__u64
+	    facts[QJ_FACTS]; /* numbers for its own programs: enum qj_<server>_fact; 0: not known */
 };
 
 struct qj_running {
@@ -50,55 +52,55 @@ struct qj_running {
 /* Constant once the programs are loaded. */
 struct qj_plan {
 	__u64 seed;	/* secret: clients choose the texts that are hashed */
-	__u64 slice_ns; /* longer slices are closed by the timer tick */
+	__u64 slice_ns; /* the timer tick closes slices longer than this */
 	__u32 mode;	/* enum qj_mode */
 	__u32 rings;
 	__u32 counters; /* bit i: counter i is read */
 	__u32 tracer_tgid;
 	__u32 reader_tgid;
-	__u32 root_tgid;	   /* the root part, which counts as the tracer */
-	__u32 more;		   /* bit i: further counter i is read */
-	__u32 only_running;	   /* only `running` processes and their children are servers */
-	__u32 kinds;		   /* bit i: one of the servers is of kind i */
-	__u32 core_threads;	   /* CPUs of the largest core; 1: no SMT, nothing to look at */
-	__u32 arguments;	   /* some server is recognised by its arguments */
-	__u32 tags;		   /* what clients say in statements and beside them is read */
-	__u8 kind_rungs[QJ_KINDS]; /* of each kind, bit i: one of its servers is on rung i */
+	__u32 root_tgid;    /* the root part, which counts as part of the tracer */
+	__u32 more;	    /* bit i: further counter i is read */
+	__u32 only_running; /* only `running` processes and their children are servers */
+	__u32 kinds;	    /* bit i: a server of kind i is planned */
+	__u32 core_threads; /* CPUs of the largest core; 1: no SMT, no overlap to measure */
+	__u32 arguments;    /* some server is recognised by its arguments */
+	__u32 tags;	    /* read the tags that clients send in statements and beside them */
+	__u8 kind_rungs[QJ_KINDS]; /* per kind, bit i: one of its servers uses rung i */
 	struct qj_server_plan servers[QJ_MAX_SERVERS]; /* server id - 1 */
 	struct qj_running running[QJ_MAX_RUNNING];
 	__u16 package_of[QJ_MAX_CPUS];
-	/* The next CPU of the same core, the first after the last; itself if alone. */
+	/* The next CPU of the same core (after the last comes the first); itself if alone. */
 	__u16 next_thread[QJ_MAX_CPUS];
 };
 
-/* Moved by the tracer while programs run. */
+/* Changed by the tracer while programs run. */
 struct qj_control {
-	__u64 epoch_ns;	 /* live view: when the present window began */
+	__u64 epoch_ns;	 /* live view: when the current window began */
 	__u32 epoch;	 /* its number; sums go to map epoch & 1 */
 	__u32 close_all; /* the tick closes every slice: tracing is about to end */
-	__u32 tagged;	 /* rows of sums made in this window: see QJ_SUMS_TAGGED */
+	__u32 tagged;	 /* rows created in this window: see QJ_SUMS_TAGGED */
 	__u32 reserved;
 };
 
-/* What a CPU is doing, and its totals. Aligned so that no two CPUs share a cache line pair. */
+/* What a CPU is doing, and its totals. Aligned so that no two CPUs share a pair of cache lines. */
 struct qj_cpu_state {
 	__u64 t0_ns; /* start of the open slice; 0 until the first event on this CPU */
 	__u64 query;
 	__u64 shape;
-	__u64 tags;	  /* live view: of that query, ... */
-	__u64 naming;	  /* ... and of its session */
+	__u64 tags;	  /* live view: the query's tags ... */
+	__u64 naming;	  /* ... and its session's naming */
 	__u64 since_ns;	  /* first event on this CPU */
 	__u64 busy_clock; /* see busy_clock.h */
 	__u64 lost_ns;
 	__u64 ids;			     /* query and session ids made on this CPU */
-	__u64 threads_busy_ns;		     /* of the core's other CPUs, at t0_ns */
-	struct qj_reading read[QJ_COUNTERS]; /* at t0_ns */
+	__u64 threads_busy_ns;		     /* busy time of the core's other CPUs, at t0_ns */
+	struct qj_reading read[QJ_COUNTERS]; /* readings at t0_ns */
 	__u32 pid;
 	__u32 tgid;
 	__u16 server;
 	__u8 owner_kind;
-	__u8 valid;	 /* counters that could be read at t0_ns */
-	__u32 has_ended; /* the thread that runs has a query record to go with its segment */
+	__u8 valid;	 /* counters that were readable at t0_ns */
+	__u32 has_ended; /* the running thread has a query record to send with its segment */
 	__u32 loss[QJ_LOSS_SLOTS];
 } __attribute__((aligned(128)));
 
@@ -128,10 +130,10 @@ struct qj_sums {
 	__u32 latency[QJ_LATENCY_BUCKETS];
 };
 
-/* Before every record in a ring. */
+/* Precedes every record in a ring. */
 struct qj_ring_head {
 	__u32 block;	  /* enum qj_block_kind */
-	__u32 text_bytes; /* used bytes behind the record */
+	__u32 text_bytes; /* used bytes after the record */
 };
 
 struct qj_ring_segment {
@@ -177,28 +179,28 @@ struct qj_ring_session {
 };
 
 /*
- * Segments that context switches close, with the queries that ended in them: gathered per CPU,
- * because room in a ring costs more than the record. A full batch goes to the ring; what waits in
- * the batch of a CPU that fell idle is taken by the tracer through shared memory.
+ * Segments that context switches close, and the queries that ended in them, gathered per CPU:
+ * reserving room in a ring costs more than the record. A full batch goes to the ring. The tracer
+ * takes the unsent rest from an idle CPU's batch through shared memory.
  */
-#define QJ_RING_BATCH  64 /* beside enum qj_block_kind */
+#define QJ_RING_BATCH  64 /* a value beside enum qj_block_kind */
 #define QJ_BATCH_BYTES 3328
 
 /*
- * A segment, and behind it the query that ended in it if the segment's `counted` says so: there
- * are batches only where no counters are read.
+ * A segment, followed by the query that ended in it if the segment's `counted` has this value.
+ * Batches exist only where no counters are read, so `counted` is free.
  */
 #define QJ_BATCH_QUERY_FOLLOWS 1
 #define QJ_BATCH_RECORD_MAX    (sizeof(struct qj_segment) + sizeof(struct qj_query))
 
 struct qj_batch {
 	struct qj_ring_head head;
-	__u64 generation; /* how many batches this CPU has sent */
-	__u64 taken;	  /* by the tracer: generation << 16 | bytes of that generation */
-	__u64 oldest_ns;  /* end of the first segment */
-	__u64 cursor;	  /* scratch of the kernel's */
+	__u64 generation; /* number of batches this CPU has sent */
+	__u64 taken; /* written by the tracer: generation << 16 | bytes taken of that generation */
+	__u64 oldest_ns; /* end of the first segment */
+	__u64 cursor;	 /* scratch for the BPF program */
 	__u32 cpu;
-	__u32 used; /* bytes, of whole records */
+	__u32 used; /* bytes, complete records only */
 	__u8 bytes[QJ_BATCH_BYTES];
 };
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * What a process was started with, as a number: its length and bytes, FNV-1a over 64-bit words,
- * the last one filled with zeros. The same in qjoule/servers/restart.py.
+ * A hash that identifies the arguments of a process: FNV-1a over their length and their bytes, as
+ * 64-bit words with the last one padded with zeros. qjoule/servers/restart.py computes the same
+ * hash.
  */
 #ifndef QJOULE_ARGUMENTS_BPF_H
 #define QJOULE_ARGUMENTS_BPF_H
@@ -9,7 +10,7 @@
 #include "state.bpf.h"
 
 #define ARGUMENT_CHUNK	64
-#define ARGUMENT_CHUNKS 1024 /* 64 KiB are hashed; of what is longer, the length counts */
+#define ARGUMENT_CHUNKS 1024 /* hashes 64 KiB; beyond that only the length counts */
 
 struct argument_walk {
 	__u64 at;
@@ -35,8 +36,10 @@ static long hash_chunk(__u32 i, struct argument_walk *walk)
 	return 0;
 }
 
-/* Of the process that has just called exec(): its arguments were written a moment ago, so they are
- * in memory. 0: they could not be read. */
+/*
+ * Arguments of a process that has just called exec(). They were written a moment ago, so they are
+ * in memory. Returns 0 if they could not be read.
+ */
 static __always_inline __u64 arguments_of(struct task_struct *task)
 {
 	__u64 end = BPF_CORE_READ(task, mm, arg_end);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
  * Batches of segments, one per CPU (struct qj_batch). Only the context-switch program writes them,
- * with interrupts off: so a record is a few stores. The tracer may read one at any time: it looks
- * at the generation before and after, and `used` never counts a record that is not whole.
+ * with interrupts off, so a record costs a few stores. The tracer may read a batch at any time: it
+ * compares the generation before and after, and `used` counts only complete records.
  */
 #ifndef QJOULE_BATCH_BPF_H
 #define QJOULE_BATCH_BPF_H
@@ -20,7 +20,7 @@ struct batches_map {
 };
 extern struct batches_map batches SEC(".maps");
 
-/* Stores in this order, for who reads on another CPU. */
+/* Makes stores visible in this order to a reader on another CPU. */
 #if defined(__TARGET_ARCH_x86)
 #define store_barrier() barrier() /* x86 stores in program order */
 #else
@@ -41,7 +41,9 @@ struct batch_walk {
 static long batch_lost_record(__u32 i, struct batch_walk *walk)
 {
 	struct qj_batch *batch = walk->batch;
-	/* In the map, not on the stack: the verifier must not follow every value it may have. */
+	/*
+	 * Kept in the map, not on the stack: the verifier then does not track its possible values.
+	 */
 	__u64 at = batch->cursor;
 	const struct qj_segment *segment;
 
@@ -59,7 +61,7 @@ static long batch_lost_record(__u32 i, struct batch_walk *walk)
 	return 0;
 }
 
-/* What the tracer has not taken already is lost. */
+/* Counts as lost what the tracer has not yet taken. */
 static __always_inline void batch_lost(struct qj_cpu_state *cpu, struct qj_batch *batch)
 {
 	__u64 taken = batch->taken;
@@ -101,7 +103,7 @@ static __always_inline void batch_segment(struct qj_cpu_state *cpu, __u64 t0, __
 		cpu->lost_ns += now - t0;
 		return;
 	}
-	/* There is always room for one more: else the batch had been sent. */
+	/* There is always room for one more record: otherwise the batch would have been sent. */
 	used = at_most(batch->used, QJ_BATCH_BYTES - QJ_BATCH_RECORD_MAX);
 	segment = (struct qj_segment *)(batch->bytes + used);
 	fill_segment(segment, cpu, t0, now);

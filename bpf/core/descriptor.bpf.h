@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* File descriptors of the current task, where a server's memory names one. */
+/* File descriptors of the current task, for servers that keep a descriptor in their memory. */
 #ifndef QJOULE_DESCRIPTOR_BPF_H
 #define QJOULE_DESCRIPTOR_BPF_H
 
@@ -10,7 +10,7 @@
 #define S_IFMT	 0170000 /* include/uapi/linux/stat.h */
 #define S_IFSOCK 0140000
 
-/* The socket that this file descriptor of the current task is; 0: it is none. */
+/* The struct sock behind this file descriptor of the current task; 0 if it is not a socket. */
 static __always_inline __u64 socket_of(__s32 fd)
 {
 	struct task_struct *task = bpf_get_current_task_btf();

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Records into the ring buffers, and their loss. */
+/* Writes records to the ring buffers and counts lost ones. */
 #ifndef QJOULE_EMIT_BPF_H
 #define QJOULE_EMIT_BPF_H
 
 #include "state.bpf.h"
 
-/* One ring for a few CPUs: producers of one ring take turns on a spin lock. */
+/* One ring serves a few CPUs: producers of the same ring contend for a spin lock. */
 struct ring_map {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 1 << 20);
@@ -26,20 +26,21 @@ static __always_inline void *reserve(__u32 bytes)
 	return ring ? bpf_ringbuf_reserve(ring, bytes, 0) : 0;
 }
 
-/* The tracer wakes up by itself once a window: a wake-up per record would cost the traced server.
+/*
+ * The tracer wakes up by itself once per window: a wake-up per record would cost the traced server.
  */
 static __always_inline void submit(void *record)
 {
 	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
 }
 
-/* Room for so many bytes of a text: those that come often are short. */
+/* Reserves room for a text of this many bytes; frequent texts are short. */
 static __always_inline struct qj_ring_text *reserve_text(__u32 room)
 {
 	return reserve(sizeof(struct qj_ring_text) - QJ_TEXT_BYTES + room);
 }
 
-/* Says what the bytes of a text are: `bytes` of the `statement_bytes` that it has. */
+/* Copies `bytes` of the statement's `statement_bytes` into the record and stores both lengths. */
 static __always_inline void fill_text(struct qj_ring_text *r, __u64 shape, __u32 bytes,
 				      __u32 statement_bytes, __u16 server, __u8 dialect)
 {
@@ -53,7 +54,7 @@ static __always_inline void fill_text(struct qj_ring_text *r, __u64 shape, __u32
 	r->text.dialect = dialect;
 }
 
-/* What happens to the thread's session, as yet without ends and without text. 0: it is lost. */
+/* A session event of this thread, not yet with addresses or text. Returns 0 if the ring is full. */
 static __always_inline struct qj_ring_session *
 reserve_session(struct qj_cpu_state *cpu, const struct thread_state *thread, __u32 event)
 {
@@ -79,7 +80,10 @@ reserve_session(struct qj_cpu_state *cpu, const struct thread_state *thread, __u
 
 #define NS_PER_S 1000000000ULL
 
-/* May another of at most `per_s` be sent now? `used_ns`: when those sent so far are used up. */
+/*
+ * Whether another record may be sent within `per_s` a second. `used_ns`: when the budget spent so
+ * far is used up.
+ */
 static __always_inline bool within_rate(__u64 *used_ns, __u64 per_s)
 {
 	__u64 now = bpf_ktime_get_ns(), used = *used_ns;

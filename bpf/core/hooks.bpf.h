@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * Where servers differ in what all have in common: the core calls <server>_<hook>() of those
- * servers whose hooks the registry lists. bpf/<server>/hooks.bpf.h defines them. The verifier
- * removes the calls to servers that are not planned.
+ * Hooks for what differs between servers. The core calls <server>_<hook>() for each server that
+ * lists the hook in the registry; bpf/<server>/hooks.bpf.h defines them. The verifier removes the
+ * calls to servers that are not planned.
  */
 #ifndef QJOULE_HOOKS_BPF_H
 #define QJOULE_HOOKS_BPF_H
@@ -10,12 +10,13 @@
 #include "query.bpf.h"
 #include "server_hooks.h"
 
-/* A server's hook is called for its own threads, and only if a server of its kind is planned. */
+/* A server's hook is called only for its own threads, and only if such a server is planned. */
 #define IS_THREAD_OF(thread, NAME) (PLANNED(NAME) && (thread)->server_kind == QJ_SERVER_##NAME)
 
 /*
- * `prev` has left its CPU without being preempted. `thread`: its state, 0 if it has none or if
- * nobody has looked. A hook may end the thread's query; it returns the thread if it has looked.
+ * `prev` has left its CPU without being preempted. `thread` is its state, or 0 if it has none or
+ * nobody has looked it up yet. A hook may end the thread's query. It returns the thread if it has
+ * looked it up.
  */
 static __always_inline struct thread_state *hooks_switched(struct qj_cpu_state *cpu,
 							   struct task_struct *prev,
@@ -29,7 +30,7 @@ static __always_inline struct thread_state *hooks_switched(struct qj_cpu_state *
 	return thread;
 }
 
-/* A CPU slice begins that is this thread's. */
+/* A CPU slice of this thread begins. */
 static __always_inline void hooks_labelled(struct qj_cpu_state *cpu, struct task_struct *task,
 					   struct thread_state *thread)
 {
@@ -40,7 +41,7 @@ static __always_inline void hooks_labelled(struct qj_cpu_state *cpu, struct task
 #undef X
 }
 
-/* A thread is found that belongs to a server, or is made by one. */
+/* A server's thread was found, or a server created it. */
 static __always_inline void hooks_started(struct task_struct *task, struct thread_state *thread)
 {
 #define X(name, NAME)                                                                              \
@@ -50,7 +51,7 @@ static __always_inline void hooks_started(struct task_struct *task, struct threa
 #undef X
 }
 
-/* A server's thread has made `child`. Returns what the child is called if not by its name, or 0. */
+/* A server's thread has created `child`. Returns the child's role, or 0 if its name is its role. */
 static __always_inline const char *hooks_forked(const struct thread_state *thread,
 						struct task_struct *child)
 {
@@ -64,7 +65,7 @@ static __always_inline const char *hooks_forked(const struct thread_state *threa
 	return comm;
 }
 
-/* Whether a process that has just executed a server's file is that server, and no tool. */
+/* Whether a process that has just executed a server's file is that server, not a tool. */
 static __always_inline bool hooks_executed(struct task_struct *task, __u8 kind)
 {
 	bool is_server = true;
@@ -77,7 +78,9 @@ static __always_inline bool hooks_executed(struct task_struct *task, __u8 kind)
 	return is_server;
 }
 
-/* Whether the file of this kind of server is also that of tools: hooks_executed() tells. */
+/*
+ * Whether tools run the same file as this kind of server; hooks_executed() then tells them apart.
+ */
 static __always_inline bool has_tools(__u8 kind)
 {
 #define X(name, NAME)                                                                              \
@@ -88,7 +91,7 @@ static __always_inline bool has_tools(__u8 kind)
 	return false;
 }
 
-/* A thread ends; the query that it served has ended. */
+/* A thread exits after the query that it served has ended. */
 static __always_inline void hooks_exited(struct qj_cpu_state *cpu, struct thread_state *thread)
 {
 #define X(name, NAME)                                                                              \
@@ -98,7 +101,7 @@ static __always_inline void hooks_exited(struct qj_cpu_state *cpu, struct thread
 #undef X
 }
 
-/* Servers whose threads serve one connection each: on_recv() of socket.bpf.c watches these. */
+/* Servers with one connection per thread: on_recv() of socket.bpf.c watches these. */
 static __always_inline bool has_own_thread(const struct thread_state *thread)
 {
 #define X(name, NAME)                                                                              \
@@ -109,7 +112,7 @@ static __always_inline bool has_own_thread(const struct thread_state *thread)
 	return false;
 }
 
-/* The thread of such a server has another client. */
+/* The thread of such a server now serves another client. */
 static __always_inline void hooks_connected(struct thread_state *thread)
 {
 #define X(name, NAME)                                                                              \
@@ -119,7 +122,7 @@ static __always_inline void hooks_connected(struct thread_state *thread)
 #undef X
 }
 
-/* Such a thread has read `got` bytes to `addr`; none, or an error: there was nothing to read. */
+/* Such a thread has read `got` bytes to `addr`. 0 or negative: there was nothing to read. */
 static __always_inline void hooks_received(struct qj_cpu_state *cpu, struct task_struct *task,
 					   struct thread_state *thread, __u64 addr, int got)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * LZ4 blocks and Snappy's raw format: both are nothing but copies, of what comes or of what has
- * been written. One loop of bounded steps; what makes no sense ends it. Sources: lz4
- * doc/lz4_Block_format.md, google/snappy format_description.txt.
+ * Decompresses LZ4 blocks and Snappy's raw format. Both consist only of copies, either from the
+ * input or from earlier output. One loop of bounded steps does the work; invalid input ends it.
+ * Sources: lz4 doc/lz4_Block_format.md, google/snappy format_description.txt.
  *
- * Works in BPF programs (include vmlinux.h first) and on the host; whoever includes this gives it
+ * Works in BPF programs (include vmlinux.h first) and on the host. The includer must provide
  * at_most() and inflate_copy().
  */
 #ifndef QJ_INFLATE_H
@@ -13,7 +13,7 @@
 #include "inflate_state.h"
 
 #define QJ_INFLATE_STEPS  (4 * QJ_PACKED_MAX)
-#define QJ_LZ4_LONGER	  15 /* a length of so much goes on in the bytes that follow */
+#define QJ_LZ4_LONGER	  15 /* at this value the length continues in the bytes that follow */
 #define QJ_LZ4_MATCH_MIN  4
 #define QJ_SNAPPY_LONGER  60
 #define QJ_SNAPPY_LENGTHS 5 /* bytes of a length, 7 bits each */
@@ -28,9 +28,12 @@ enum inflate_at {
 	INFLATE_END,
 };
 
-/* Given by the includer: copies bytes that do not overlap; false: they cannot be read. */
+/* Provided by the includer: copies bytes that do not overlap; false if they cannot be read. */
 static __always_inline bool inflate_copy(__u8 *to, __u64 bytes, const __u8 *from);
-/* And inflate_step() until it returns 1, at most QJ_INFLATE_STEPS times. */
+/*
+ * Starts decompression. Then call inflate_step() until it returns 1, at most QJ_INFLATE_STEPS
+ * times.
+ */
 static __always_inline void inflate_run(struct inflate_buffers *b);
 
 static __always_inline void inflate_begin(struct inflate_buffers *b, __u8 format, __u32 bytes)
@@ -79,7 +82,7 @@ static __always_inline void inflate_literals(struct inflate_buffers *b)
 		b->phase = INFLATE_END;
 }
 
-/* A match may run into what it appends: then its bytes repeat, in twice as many at each step. */
+/* A match may overlap what it appends. Its bytes then repeat: each step copies twice as many. */
 static __always_inline void inflate_match(struct inflate_buffers *b)
 {
 	__u64 bytes = b->match, from, to;
@@ -168,7 +171,7 @@ static __always_inline void snappy_step(struct inflate_buffers *b)
 		b->phase = kind ? INFLATE_MATCH : INFLATE_LITERALS;
 }
 
-/* 1: that is all. */
+/* Returns 1 at the end. */
 static __always_inline long inflate_step(struct inflate_buffers *b)
 {
 	if (b->phase == INFLATE_END)
@@ -189,7 +192,7 @@ static __always_inline long inflate_step(struct inflate_buffers *b)
 	return 0;
 }
 
-/* Snappy's format begins with the length of the whole; 0: there is none. */
+/* Snappy's format begins with the uncompressed length; 0 if that is invalid. */
 static __always_inline __u32 snappy_length(struct inflate_buffers *b)
 {
 	__u32 length = 0, byte = 0x80;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Where programs inflate: one place for each CPU, which no two programs on it use at a time. */
+/* Buffers for decompression, one per CPU. No two programs on a CPU use it at the same time. */
 #ifndef QJOULE_INFLATE_BUFFERS_BPF_H
 #define QJOULE_INFLATE_BUFFERS_BPF_H
 
@@ -7,7 +7,7 @@
 
 #include "inflate_state.h"
 
-/* Too large for what the kernel calls a map per CPU. */
+/* An array with one entry per CPU: too large for a per-CPU map. */
 struct inflating_map {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Where compressed bytes lie, and what is made of them: inflate.h. */
+/* The compressed bytes and the decompressed result; used by inflate.h. */
 #ifndef QJ_INFLATE_STATE_H
 #define QJ_INFLATE_STATE_H
 
-#define QJ_PACKED_MAX	 (64u << 10)  /* compressed bytes that are looked at */
-#define QJ_INFLATED_MAX	 (128u << 10) /* and what is made of them: powers of two */
+#define QJ_PACKED_MAX	 (64u << 10)  /* compressed bytes that are read */
+#define QJ_INFLATED_MAX	 (128u << 10) /* decompressed bytes; both are powers of two */
 #define QJ_INFLATE_CHUNK 4096
 
 enum inflate_format {
@@ -13,15 +13,15 @@ enum inflate_format {
 	QJ_INFLATE_SNAPPY = 2,
 };
 
-/* Larger by what one copy may reach beyond. */
+/* Larger than needed by the most that one copy may write beyond the end. */
 struct inflate_packed {
 	__u8 bytes[QJ_PACKED_MAX + QJ_INFLATE_CHUNK];
 };
-/* In memory that the verifier knows nothing of: it would follow every sum. */
+/* Kept in memory that the verifier does not track: otherwise it would follow every sum. */
 struct inflate_buffers {
-	__u32 at; /* in the packed bytes */
+	__u32 at; /* offset in the packed bytes */
 	__u32 packed_bytes;
-	__u32 done; /* inflated bytes, and how many there may be */
+	__u32 done; /* bytes inflated so far, and the most there may be */
 	__u32 limit;
 	__u32 literals;
 	__u32 match;

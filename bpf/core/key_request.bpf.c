@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* What key_request.bpf.h declares. */
+/* Implements key_request.bpf.h. */
 #include "key_request.bpf.h"
 
 struct key_texts_map key_texts SEC(".maps");
@@ -9,7 +9,9 @@ struct key_hashing {
 	struct qj_key_pattern *pattern;
 };
 
-/* A loop of the kernel's: the verifier goes through the pattern's rules once, not for each byte. */
+/*
+ * Called by the kernel's loop helper: the verifier checks the pattern's rules once, not per byte.
+ */
 static long key_byte(__u32 i, struct key_hashing *hashing)
 {
 	const struct key_command *c = hashing->command;

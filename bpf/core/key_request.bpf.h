@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * Requests of key-value protocols: commands of a name and a key, many connections on one thread.
+ * Requests of key-value protocols: commands with a name and a key, many connections per thread.
  *
- * A *turn* is one pass of a thread through its event loop. What a thread reads tells which request
- * it works for from then on. A reply ends the request that it answers. Between a sleep and the next
- * read the thread works for no request.
+ * A *turn* is one pass of a thread through its event loop. When a thread reads from a connection,
+ * it works for that connection's request from then on. A reply ends the request that it answers.
+ * Between a sleep and the next read the thread works for no request.
  *
- * A request is all commands of one read: nothing on the socket separates their shares.
+ * All commands of one read form one request: the socket does not show where one command's work ends
+ * and the next one's begins.
  */
 #ifndef QJOULE_KEY_REQUEST_BPF_H
 #define QJOULE_KEY_REQUEST_BPF_H
@@ -16,24 +17,24 @@
 #include "key_shape.h"
 
 #define KEY_TEXT_BYTES 1024
-#define KEY_RECORD_MAX 128 /* a command in a text: headers, name, key */
-#define KEY_RUNS_MAX   8   /* different commands of one request that are sent */
+#define KEY_RECORD_MAX 128 /* a command in the sent text: headers, name, key */
+#define KEY_RUNS_MAX   8   /* different commands sent per request */
 
-/* What is kept of a command: its shape is made of this. */
+/* The part of a command that its shape is made of. */
 struct key_command {
 	__u8 name_bytes;
 	__u8 key_bytes;
 	__u8 has_key;
 	__u8 reserved[5];
-	/* Twice as long as what is kept, so that a piece fits wherever it begins. */
+	/* Twice the kept length, so that a piece fits wherever it begins. */
 	__u8 name[2 * QJ_KEY_NAME_BYTES];
 	__u8 key[2 * QJ_KEY_BYTES];
 };
 
 enum key_waits {
 	KEY_WAITS_NOT = 0,
-	KEY_WAITS,	  /* for the reply to its last request, which comes next ... */
-	KEY_WAITS_BEHIND, /* ... or after replies to earlier ones */
+	KEY_WAITS,	  /* the reply to its last request comes next ... */
+	KEY_WAITS_BEHIND, /* ... or comes after replies to earlier requests */
 };
 
 /* The last request of a connection: stored with its socket. */
@@ -48,11 +49,11 @@ struct key_request {
 	__u32 statement_bytes;
 	__u8 waits;  /* enum key_waits */
 	__u8 runs;   /* runs of equal commands */
-	__u8 opaque; /* encrypted: nothing to see on this socket */
+	__u8 opaque; /* encrypted: nothing can be read on this socket */
 	__u8 reserved;
 };
 
-/* The text of the request that is being read: its different commands, as RESP arrays. */
+/* The text of the request that is being read: its different commands as RESP arrays. */
 struct key_text {
 	struct qj_key_pattern pattern; /* scratch */
 	__u32 used;
@@ -69,8 +70,8 @@ struct key_texts_map {
 extern struct key_texts_map key_texts SEC(".maps");
 
 /*
- * In key_request.bpf.c, a function of its own: the verifier looks at it once. Leaves the hash of a
- * command's name and its key's pattern in p->hash, and returns 0.
+ * A separate function in key_request.bpf.c, so that the verifier checks it once. Leaves the hash of
+ * the command's name and its key's pattern in p->hash. Returns 0.
  */
 extern int key_hash(struct key_command *c, struct qj_key_pattern *p, __u32 dialect);
 
@@ -86,7 +87,7 @@ static __always_inline bool key_is_open(const struct qj_cpu_state *cpu)
 	return cpu->owner_kind == QJ_OWNER_SERVER && !cpu->query;
 }
 
-/* The open slice belongs to this request: all of it, if nobody has claimed it so far. */
+/* Gives the open slice to this request: all of it if no request owns it yet. */
 static __always_inline void key_claim(struct qj_cpu_state *cpu, struct thread_state *thread,
 				      const struct key_request *request, __u64 now)
 {
@@ -102,7 +103,7 @@ static __always_inline void key_claim(struct qj_cpu_state *cpu, struct thread_st
 	cpu->owner_kind = QJ_OWNER_QUERY;
 }
 
-/* The thread works for no known request from here on; `closes`: the open slice ends here. */
+/* From here on the thread works for no known request. `closes`: the open slice ends here. */
 static __always_inline void key_release(struct qj_cpu_state *cpu, struct thread_state *thread,
 					bool closes, __u64 now)
 {
@@ -117,7 +118,7 @@ static __always_inline void key_release(struct qj_cpu_state *cpu, struct thread_
 	cpu->owner_kind = QJ_OWNER_SERVER;
 }
 
-/* Sends the record of a request that was answered, or that the next one follows. */
+/* Sends the record of a request that has its reply, or that the next request follows. */
 static __always_inline void key_answered(struct qj_cpu_state *cpu, struct thread_state *thread,
 					 struct key_request *request, __u64 now)
 {
@@ -142,7 +143,7 @@ static __always_inline void key_answered(struct qj_cpu_state *cpu, struct thread
 	thread->session = session;
 }
 
-/* The client has gone, perhaps without a reply. */
+/* The client has disconnected, perhaps without a reply. */
 static __always_inline void key_left(struct qj_cpu_state *cpu, struct thread_state *thread,
 				     struct key_request *request)
 {
@@ -153,8 +154,8 @@ static __always_inline void key_left(struct qj_cpu_state *cpu, struct thread_sta
 }
 
 /*
- * Bytes were read: they belong to the request that waits for its reply only if none of its
- * commands is whole; else that one ends here. Returns whether a new request begins.
+ * Bytes were read. They belong to the request that waits for its reply only if that request has no
+ * complete command yet; otherwise it ends here. Returns whether a new request begins.
  */
 static __always_inline bool key_next_request(struct qj_cpu_state *cpu, struct thread_state *thread,
 					     struct key_request *request, __u64 now)
@@ -192,7 +193,7 @@ static __always_inline void key_put_end(struct key_text *text, __u32 at)
 	text->bytes[at_most(at, KEY_TEXT_BYTES - 2) + 1] = '\n';
 }
 
-/* Appends a command, cut to what its shape is made of; false if there is no room. */
+/* Appends a command, cut to the part that its shape is made of; false if there is no room. */
 static __always_inline bool key_append(struct key_text *text, const struct key_command *c)
 {
 	__u32 used = text->used;
@@ -222,7 +223,7 @@ static __always_inline bool key_append(struct key_text *text, const struct key_c
 	return true;
 }
 
-/* Adds a whole command to the request's shape. Equal ones in a row are one run. */
+/* Adds a complete command to the request's shape. Equal commands in a row count as one run. */
 static __always_inline void key_command_done(struct key_request *request, struct key_command *c,
 					     struct key_text *text, __u32 executions, __u32 dialect)
 {
@@ -247,8 +248,8 @@ static __always_inline void key_command_done(struct key_request *request, struct
 }
 
 /*
- * Another command takes the last one's place. The first of a request is added to the text only
- * here: most requests have no second one, and a shape whose text is known.
+ * The next command overwrites the last one. Only here is the first command of a request added to
+ * the text: most requests have no second command, and the text of their shape was already sent.
  */
 static __always_inline void key_overwrite(const struct key_request *request, struct key_command *c,
 					  struct key_text *text)
@@ -260,7 +261,7 @@ static __always_inline void key_overwrite(const struct key_request *request, str
 	c->has_key = 0;
 }
 
-/* Sends the text of the request's shape, if it is not known. */
+/* Sends the text of the request's shape, unless it was already sent. */
 static __always_inline void key_emit_text(struct qj_cpu_state *cpu, struct thread_state *thread,
 					  const struct key_request *request,
 					  const struct key_command *c, struct key_text *text,
@@ -288,7 +289,7 @@ static __always_inline void key_emit_text(struct qj_cpu_state *cpu, struct threa
 	bpf_map_update_elem(&seen, &shape, &yes, BPF_ANY);
 }
 
-/* Reports the connection's session; the thread may still serve another client's request. */
+/* Reports the connection's session; the thread may still be serving another client's request. */
 static __always_inline void key_emit_session(struct qj_cpu_state *cpu, struct thread_state *thread,
 					     const struct key_request *request, struct sock *sk,
 					     __u32 event)
@@ -306,8 +307,8 @@ static __always_inline void key_opaque(struct qj_cpu_state *cpu, struct thread_s
 }
 
 /*
- * Whether the `got` bytes that have just been read are the first ones ever of this connection. TCP
- * counts what came; what the server has not read of it yet lies behind copied_seq.
+ * Whether the `got` bytes just read are the first ones of this connection. TCP counts the bytes
+ * received; those that the server has not yet read lie behind copied_seq.
  */
 static __always_inline bool key_reads_first(const struct sock *sk, __u32 got)
 {

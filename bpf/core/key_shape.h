@@ -1,30 +1,30 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * The shape of a key-value command as a keyed 64-bit hash: its name, and the pattern of its first
- * argument, which for most commands is a key. Numbers, identifiers and hexadecimal strings in it
- * are one mark each. qjoule.shapes.keys makes the same pattern as text; equal hashes imply equal
- * patterns, up to chance. Works inside BPF programs and on the host, as shape_hash.h does.
+ * The shape of a key-value command as a keyed 64-bit hash of its name and the pattern of its first
+ * argument, which is a key in most commands. Numbers, identifiers and hexadecimal strings in the
+ * key become one mark each. qjoule.shapes.keys makes the same pattern as text: equal hashes imply
+ * equal patterns, up to chance. Works inside BPF programs and on the host, as shape_hash.h does.
  *
- * A pattern's words are runs of letters, digits, control characters and bytes from 0x80 on:
+ * Words in a pattern are runs of letters, digits, control characters and bytes from 0x80 on:
  *
- * - A word becomes a mark if a digit stands before a letter, if it has bytes that are neither, or
- *   if it is hexadecimal and either long or joined by "-" to a mark before it.
- * - A word of letters and then digits becomes the letters and a mark.
+ * - A word becomes a mark if a digit stands before a letter, if it contains bytes that are neither,
+ *   or if it is hexadecimal and either long or joined by "-" to a mark before it.
+ * - A word of letters followed by digits becomes the letters and a mark.
  * - A word of letters only stays as it is.
  *
- * A mark that is joined by "-" to a mark is one with it, so a UUID is one mark.
+ * Two marks joined by "-" become one mark, so a UUID is one mark.
  */
 #ifndef QJ_KEY_SHAPE_H
 #define QJ_KEY_SHAPE_H
 
 #include "core/shape_hash.h"
 
-#define QJ_KEY_NAME_BYTES 32	/* bytes of a command's name that are looked at */
-#define QJ_KEY_BYTES	  64	/* bytes of its first argument */
-#define QJ_KEY_HEX_MIN	  8	/* a word of so many hexadecimal digits is an identifier */
-#define QJ_KEY_MARK	  0x100 /* symbols beside the 256 bytes */
+#define QJ_KEY_NAME_BYTES 32	/* bytes of a command's name that are read */
+#define QJ_KEY_BYTES	  64	/* bytes of its first argument that are read */
+#define QJ_KEY_HEX_MIN	  8	/* a hexadecimal word of this many digits is an identifier */
+#define QJ_KEY_MARK	  0x100 /* symbols above the 256 byte values */
 #define QJ_KEY_ARG	  0x101 /* an argument follows */
-#define QJ_KEY_CUT	  0x102 /* the argument goes on */
+#define QJ_KEY_CUT	  0x102 /* the argument continues beyond what was read */
 #define QJ_KEY_NEXT	  0x103 /* another command of the pipeline follows */
 
 enum qj_key_word {
@@ -35,14 +35,14 @@ enum qj_key_word {
 
 struct qj_key_pattern {
 	__u64 key;    /* odd */
-	__u64 hash;   /* with the word so far as it stands */
-	__u64 before; /* without the word */
-	__u64 stem;   /* with the letters before its first digit */
-	__u64 marked; /* as it was behind the last mark */
-	__u32 length; /* of the word */
+	__u64 hash;   /* includes the current word as it stands */
+	__u64 before; /* without the current word */
+	__u64 stem;   /* includes the letters before its first digit */
+	__u64 marked; /* as it was after the last mark */
+	__u32 length; /* bytes of the current word */
 	__u8 word;    /* enum qj_key_word */
-	__u8 joined;  /* a mark and "-" stand before the word */
-	__u8 mark;    /* a mark is the last thing */
+	__u8 joined;  /* a mark and "-" precede the word */
+	__u8 mark;    /* the pattern ends with a mark so far */
 	__u8 reserved;
 };
 
@@ -51,7 +51,7 @@ static __always_inline __u64 qj_key_seeded(__u64 seed)
 	return qj_shape_mix(seed + 0x9e3779b97f4a7c15ULL) | 1;
 }
 
-/* The word ends: decides what it was. */
+/* Ends a word: decides what it becomes. */
 static __always_inline void qj_key_word_end(struct qj_key_pattern *p)
 {
 	int hex, whole;
@@ -120,14 +120,14 @@ static __always_inline void qj_key_pattern_begin(struct qj_key_pattern *p, __u64
 	p->reserved = 0;
 }
 
-/* `bytes`: how long the argument is, as far as it was looked at. */
+/* `bytes`: how much of the argument was read. */
 static __always_inline __u64 qj_key_pattern_end(struct qj_key_pattern *p, __u32 bytes)
 {
 	qj_key_word_end(p);
 	return bytes < QJ_KEY_BYTES ? p->hash : qj_shape_step(p->hash, QJ_KEY_CUT, p->key);
 }
 
-/* Names are the same in upper and lower case. */
+/* Names are hashed without regard to case. */
 static __always_inline __u64 qj_key_name_byte(__u64 hash, __u8 byte, __u64 key)
 {
 	return qj_shape_step(hash, byte >= 'A' && byte <= 'Z' ? byte | 0x20 : byte, key);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* The label of a CPU slice, for programs other than the context switch: query.bpf.h declares it. */
+/* Implements label.bpf.h for programs other than the context switch; query.bpf.h declares it. */
 #include "label.bpf.h"
 
 int relabel(struct qj_cpu_state *cpu, __u64 now)

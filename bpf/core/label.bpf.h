@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Whose a slice of CPU time is: its thread's, and the query's that it serves. */
+/* The owner of a CPU slice: its thread, and the query that the thread serves. */
 #ifndef QJOULE_LABEL_BPF_H
 #define QJOULE_LABEL_BPF_H
 
 #include "hooks.bpf.h"
 
-/* Labels the slice that is open since `now` with the thread that runs. */
+/* Labels the slice that opened at `now` with the running thread. */
 static __always_inline void label_slice(struct qj_cpu_state *cpu, struct task_struct *task,
 					__u64 now)
 {
@@ -31,8 +31,10 @@ static __always_inline void label_slice(struct qj_cpu_state *cpu, struct task_st
 		cpu->server = thread->server;
 		cpu->query = thread->query;
 		label_query(cpu, thread);
-		/* Sums have no second look: they count a wake-up to the server until it shows a
-		 * query. */
+		/*
+		 * Sums cannot be corrected later: a wake-up counts as the server's until a query is
+		 * seen.
+		 */
 		if (!thread->query || (plan.mode == QJ_MODE_LIVE && !thread->begin_ns))
 			cpu->owner_kind = QJ_OWNER_SERVER;
 		else

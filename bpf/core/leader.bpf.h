@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Queries that other threads help with: each helper works for the query of its leader. */
+/* Queries with helper threads: each helper works for the query of its leader. */
 #ifndef QJOULE_LEADER_BPF_H
 #define QJOULE_LEADER_BPF_H
 
@@ -21,7 +21,7 @@ static __always_inline struct leader leader_of(const struct thread_state *thread
 			       .session = thread->session};
 }
 
-/* From here on this thread works for that query. */
+/* From here on this thread works for the leader's query. */
 static __always_inline void leader_join(struct qj_cpu_state *cpu, struct thread_state *thread,
 					const struct leader *leader)
 {

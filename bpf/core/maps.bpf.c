@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * What all programs share is defined here, once: the other objects declare it extern. The maps of
- * a server are in bpf/<server>/maps.bpf.c.
+ * Defines the maps that all programs share; the other objects declare them extern. Each server's
+ * maps are in bpf/<server>/maps.bpf.c.
  */
 #include "batch.bpf.h"
 #include "inflate_buffers.bpf.h"

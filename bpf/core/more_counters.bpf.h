@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * Counters that a user asks for beside those of the energy model. Where none are, plan.more is 0,
- * and the verifier takes all of this out of the programs.
+ * Counters that a user asks for beside those of the energy model. If there are none, plan.more is 0
+ * and the verifier removes this code from the programs.
  */
 #ifndef QJOULE_MORE_COUNTERS_BPF_H
 #define QJOULE_MORE_COUNTERS_BPF_H
 
 #include "state.bpf.h"
 
-/* At CPU * QJ_MORE + i: counter i of that CPU. */
+/* Index CPU * QJ_MORE + i: counter i of that CPU. */
 struct more_counters_map {
 	__uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY);
 	__uint(max_entries, QJ_MAX_CPUS *QJ_MORE);
@@ -17,7 +17,7 @@ struct more_counters_map {
 };
 extern struct more_counters_map more_counters SEC(".maps");
 
-/* As `read` and `valid` of struct qj_cpu_state. */
+/* Like `read` and `valid` of struct qj_cpu_state. */
 struct more_readings {
 	struct qj_reading read[QJ_MORE];
 	__u64 valid;
@@ -31,8 +31,9 @@ struct more_readings_map {
 extern struct more_readings_map more_readings SEC(".maps");
 
 /*
- * Reads the further counters at the end of a slice, and keeps the readings for the next; what
- * they counted goes to `out`, if there is one. Returns the least share that one of them counted.
+ * Reads the further counters at the end of a slice and keeps the readings for the next slice.
+ * Stores the increments in `out` unless it is 0. Returns the smallest share of the slice for which
+ * one of them counted.
  */
 static __always_inline __u32 more_since(struct qj_segment_more *out)
 {

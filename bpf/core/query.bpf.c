@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* A query's records: what query.bpf.h declares. */
+/* Implements query.bpf.h: the records of queries. */
 #include "query.bpf.h"
 
 int end_slice(struct qj_cpu_state *cpu, __u64 now)
@@ -80,7 +80,7 @@ static __always_inline void fill_query(struct qj_query *q, const struct thread_s
 	q->tags = thread->tags;
 }
 
-/* Sends the query that ended last, if it still waits for its segment. */
+/* Sends the query that ended last if it still waits for its segment. */
 int send_ended(struct qj_cpu_state *cpu, struct thread_state *thread)
 {
 	struct qj_ring_query *r;
@@ -100,7 +100,7 @@ int send_ended(struct qj_cpu_state *cpu, struct thread_state *thread)
 	return 0;
 }
 
-/* Puts the thread's query aside: from here on its thread works for a statement within it. */
+/* Puts the thread's query aside: from here on the thread works for a statement within it. */
 int child_begin(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 now)
 {
 	if (!cpu || !thread)
@@ -142,7 +142,7 @@ static __always_inline void fill_child(struct qj_child *child, const struct thre
 	child->tags = thread->tags;
 }
 
-/* Tells of the statement within, and takes its query up again. */
+/* Sends the record of the inner statement and resumes the outer query. */
 int child_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_ns)
 {
 	struct qj_ring_child *r;
@@ -168,8 +168,8 @@ int child_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_n
 }
 
 /*
- * Tracing is about to stop: the query that a thread still serves is sent as far as it got. Its end
- * will not be sent again.
+ * Called when tracing is about to stop: sends the query that a thread still serves as it stands.
+ * Its end will not be sent later.
  */
 int query_open(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 pid_tgid)
 {
@@ -191,8 +191,8 @@ int query_open(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 pid_
 
 /*
  * Ends the thread's query and gives the thread the id of its next one. The open slice keeps its
- * label until the thread sleeps: going back to wait is the end of this query's work. The record
- * then goes with that slice's segment.
+ * label until the thread sleeps, because returning to wait is the end of this query's work. The
+ * record is then sent with that slice's segment.
  */
 int query_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_ns)
 {

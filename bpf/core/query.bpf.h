@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* The life of a query on its thread, the same for every server and rung. */
+/* The life of a query on its thread, the same for every server and every rung (attach mode). */
 #ifndef QJOULE_QUERY_BPF_H
 #define QJOULE_QUERY_BPF_H
 
 #include "slice.bpf.h"
 
-/* What a thread does, for a row of its own. */
+/* The name of a thread's role; each role gets its own row. */
 struct role_name {
 	char bytes[QJ_COMM_BYTES];
 };
 
 /*
- * Functions of their own, in query.bpf.c: the verifier looks at each once, not at every call.
- * All return 0.
+ * Separate functions in query.bpf.c: the verifier checks each once instead of at every call. All
+ * return 0.
  */
 extern int end_slice(struct qj_cpu_state *cpu, __u64 now);
 extern int query_open(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 pid_tgid);
@@ -21,16 +21,24 @@ extern int query_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u6
 extern int child_begin(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 now);
 extern int child_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_ns);
 extern int send_ended(struct qj_cpu_state *cpu, struct thread_state *thread);
-/* Likewise, in label.bpf.c: the open slice ends, and the next one is the present thread's. */
+/*
+ * Likewise in label.bpf.c: ends the open slice and starts one that belongs to the current thread.
+ */
 extern int relabel(struct qj_cpu_state *cpu, __u64 now);
 /* Likewise, in session.bpf.c. */
-/* From here on the thread does what `role` says, NUL-terminated; 0: what its own name says. */
+/*
+ * From here on the thread has the role named by `role`, NUL-terminated. 0: its own name is its
+ * role.
+ */
 extern int emit_role(struct qj_cpu_state *cpu, struct thread_state *thread,
 		     const struct role_name *role);
 extern int emit_session(struct qj_cpu_state *cpu, struct thread_state *thread, __u32 event,
 			__u64 addr, __u32 length);
 
-/* From here on the session's queries are summed apart, and the open slice if it is of them. */
+/*
+ * From here on the session's queries are summed separately; relabels the open slice if it belongs
+ * to this session.
+ */
 static __always_inline void name_sums(struct qj_cpu_state *cpu, struct thread_state *thread,
 				      struct qj_session *event)
 {
@@ -44,7 +52,7 @@ static __always_inline void name_sums(struct qj_cpu_state *cpu, struct thread_st
 		cpu->naming = naming;
 }
 
-/* Of another session than the thread's, which stays what it is. */
+/* Reports an event of a session other than the thread's own, which does not change. */
 static __always_inline void emit_session_of(struct qj_cpu_state *cpu, struct thread_state *thread,
 					    __u64 session, __u32 event, __u64 addr, __u32 bytes)
 {
@@ -57,7 +65,7 @@ static __always_inline void emit_session_of(struct qj_cpu_state *cpu, struct thr
 		cpu->naming = naming;
 }
 
-/* How long a string of the server's is, its NUL with it, at most `most`; 0: it cannot be read. */
+/* Length of a string in the server's memory including its NUL, at most `most`; 0 if unreadable. */
 static __always_inline __u32 string_bytes(struct thread_state *thread, __u64 addr, __u32 most)
 {
 	long bytes = bpf_probe_read_user_str(thread->scratch, most, (const void *)addr);
@@ -65,15 +73,15 @@ static __always_inline __u32 string_bytes(struct thread_state *thread, __u64 add
 	return bytes > 0 ? bytes : 0;
 }
 
-/* What a thread does is for the request that it has read; else requests are only counted. */
+/* Whether the thread works for the request that it has read. If not, requests are only counted. */
 static __always_inline bool owns_time(const struct thread_state *thread)
 {
 	return thread->rung == QJ_RUNG_SOCKET;
 }
 
 /*
- * A machine may not show every context switch (a program does not run within itself, and a kernel
- * may keep tasks of its own from being traced). What runs now is known all the same.
+ * Some context switches may stay invisible (a program does not run within itself, and a kernel may
+ * exempt its own tasks from tracing). The current task is known all the same.
  */
 static __always_inline void check_label(struct qj_cpu_state *cpu, __u64 now)
 {
@@ -81,7 +89,9 @@ static __always_inline void check_label(struct qj_cpu_state *cpu, __u64 now)
 		relabel(cpu, now);
 }
 
-/* The open slice is of this thread's query: under what it is summed, as far as it is known. */
+/*
+ * Labels the open slice with this thread's query, and with the keys for sums that are known so far.
+ */
 static __always_inline void label_query(struct qj_cpu_state *cpu, struct thread_state *thread)
 {
 	cpu->shape = thread->shape;
@@ -91,13 +101,13 @@ static __always_inline void label_query(struct qj_cpu_state *cpu, struct thread_
 	cpu->naming = thread_naming(thread);
 }
 
-/* Gives the open slice to this thread's query: what ran before stays with its owner. */
+/* Gives the open slice to this thread's query. What ran before stays with its owner. */
 static __always_inline void claim_slice(struct qj_cpu_state *cpu, struct thread_state *thread,
 					__u64 now)
 {
 	/*
-	 * A thread that slept between two queries was switched in under the next one's id already:
-	 * waking up is its work. Otherwise the slice still bears the previous query's label.
+	 * If the thread slept between two queries, its slice already has the next query's id:
+	 * waking up is that query's work. Otherwise the slice still has the previous query's label.
 	 */
 	check_label(cpu, now);
 	if (cpu->query != thread->query)
@@ -116,7 +126,7 @@ static __always_inline void query_begin(struct qj_cpu_state *cpu, struct thread_
 	claim_slice(cpu, thread, now);
 }
 
-/* Leaves the thread to the server: between requests it works for no query. */
+/* Returns the thread to the server: between requests it works for no query. */
 static __always_inline void query_release(struct qj_cpu_state *cpu, struct thread_state *thread,
 					  __u64 now)
 {
@@ -129,8 +139,8 @@ static __always_inline void query_release(struct qj_cpu_state *cpu, struct threa
 }
 
 /*
- * The thread exits, or has another client: a query that it still served was cut off, by KILL or
- * because its client went away. When it stopped is not known.
+ * The thread exits or gets another client. A query that it still served was cut off, by KILL or
+ * because its client disconnected. When that query stopped is not known.
  */
 static __always_inline void query_abandon(struct qj_cpu_state *cpu, struct thread_state *thread,
 					  __u64 now)
@@ -144,7 +154,7 @@ static __always_inline void query_abandon(struct qj_cpu_state *cpu, struct threa
 	query_end(cpu, thread, thread->end_ns ?: now);
 }
 
-/* Another client on this thread. */
+/* This thread now serves another client. */
 static __always_inline void session_begin(struct qj_cpu_state *cpu, struct thread_state *thread)
 {
 	thread->session = new_id(cpu);
@@ -152,7 +162,7 @@ static __always_inline void session_begin(struct qj_cpu_state *cpu, struct threa
 	thread->head_bytes = 0;
 }
 
-/* From here on this session's bytes mean nothing to us: say so, and leave its thread alone. */
+/* This session's bytes are unreadable from here on: reports that and stops following its thread. */
 static __always_inline void session_opaque(struct qj_cpu_state *cpu, struct thread_state *thread)
 {
 	thread->phase = PHASE_OPAQUE;

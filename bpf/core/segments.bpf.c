@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* Who runs on each CPU: every context switch, and the timer tick for those who run on. */
+/*
+ * Which thread runs on each CPU: from every context switch, and from the timer tick for threads
+ * that keep running.
+ */
 #include "batch.bpf.h"
 #include "label.bpf.h"
 
-/* Recording without counters: the common case, and the one that is worth batches. */
+/* Recording without counters: the common case, and the only one in which batches are used. */
 static __always_inline bool in_batches(void)
 {
 	return plan.mode == QJ_MODE_RECORD && !plan.counters && !plan.more;
@@ -34,8 +37,8 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 
 /*
  * The scheduler's tick is a high-resolution timer and stops on idle CPUs (CONFIG_NO_HZ_IDLE), so
- * this wakes nobody. On a CPU in full dynticks mode it does not come: slices are then longer,
- * and are divided over windows by time.
+ * this wakes no CPU. A CPU in full dynticks mode has no tick: its slices are longer, and are
+ * divided over windows by time.
  */
 SEC("tp_btf/hrtimer_expire_entry")
 int BPF_PROG(on_tick)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* Records of threads and of the sessions that they serve. */
+/* Records of threads and of their sessions. */
 #include "query.bpf.h"
 
-/* Which connection it is, as its client knows it too: both ends, or the client's inode. */
+/* Identifies the connection as its client can too: by both addresses, or by the client's inode. */
 static __always_inline void name_connection(const struct thread_state *thread,
 					    struct qj_session *session)
 {

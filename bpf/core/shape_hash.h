@@ -2,21 +2,21 @@
 /*
  * A statement's shape as a keyed 64-bit hash that skips literals and comments.
  *
- * The statement runs through a lexical automaton (shape_tables.h, made from the same definition as
- * the Python normaliser qjoule.shapes); what the automaton emits is hashed. Per byte: three table
- * loads, one multiplication, no branch on the data. The result does not depend on how the
- * statement is split into chunks. Equal hashes imply equal shapes (up to chance, 2^-64): the
- * normaliser computes shapes from the emitted text alone.
+ * The statement runs through a lexical automaton, and the automaton's output is hashed. Its tables
+ * (shape_tables.h) come from the same definition as the Python normaliser qjoule.shapes. Each byte
+ * costs three table loads and one multiplication, with no branch on the data. The result does not
+ * depend on how the statement is split into chunks. Equal hashes imply equal shapes (up to chance,
+ * 2^-64): the normaliser computes shapes from the automaton's output alone.
  *
  * Clients choose the text, so the hash is keyed: both the start and the multiplier derive from a
  * secret seed. It resists accidental and blind collisions; it is no cryptographic code.
  *
  * Works inside BPF programs (include vmlinux.h and bpf_helpers.h first) and on the host:
  *
- *	qj_shape_begin(&s, seed, QJ_DIALECT_...);
- *	for each chunk: qj_shape_feed(&s, chunk, bytes);
- *	s.truncated = statement_bytes > bytes_fed;
- *	shape = qj_shape_end(&s);
+ *     qj_shape_begin(&s, seed, QJ_DIALECT_...);
+ *     for each chunk: qj_shape_feed(&s, chunk, bytes);
+ *     s.truncated = statement_bytes > bytes_fed;
+ *     shape = qj_shape_end(&s);
  */
 #ifndef QJ_SHAPE_HASH_H
 #define QJ_SHAPE_HASH_H
@@ -32,20 +32,21 @@
 
 #define QJ_SHAPE_CHUNK	 64
 #define QJ_SHAPE_STATE	 0x07e0 /* bits of an entry: the next state */
-#define QJ_SHAPE_SYMBOL	 0xf81f /* all others: what is emitted */
+#define QJ_SHAPE_SYMBOL	 0xf81f /* the other bits: what is emitted */
 #define QJ_SHAPE_DIALECT 0x0800 /* the second half of the table */
-/* The dialect that the table's first half is of; all others are read by the second half. */
+/* The dialect of the table's first half; the second half serves all other dialects. */
 #define QJ_SHAPE_FIRST	    1
 #define QJ_SHAPE_BYTE_SHIFT 14
 #define QJ_SHAPE_EMIT_SHIFT 15
 
 struct qj_shape_state {
 	__u64 hash;
-	__u64 key;	/* odd */
-	__u32 bytes;	/* fed so far */
-	__u16 entry;	/* last transition */
-	__u8 dialect;	/* enum qj_dialect */
-	__u8 truncated; /* set it before qj_shape_end: the statement goes on after the last chunk */
+	__u64 key;    /* odd */
+	__u32 bytes;  /* fed so far */
+	__u16 entry;  /* last transition */
+	__u8 dialect; /* enum qj_dialect */
+	__u8
+	    truncated; /* set before qj_shape_end if the statement continues after the last chunk */
 };
 _Static_assert(sizeof(struct qj_shape_state) == 24, "kept in task storage");
 
@@ -82,7 +83,7 @@ static __always_inline void qj_shape_feed(struct qj_shape_state *s, const __u8 *
 	__u64 entry = s->entry;
 	__u32 i;
 
-	if (n > QJ_SHAPE_CHUNK) /* the verifier must see that the loop ends */
+	if (n > QJ_SHAPE_CHUNK) /* bounds the loop for the verifier */
 		n = QJ_SHAPE_CHUNK;
 #ifdef __clang__
 #pragma clang loop unroll(disable)
@@ -92,8 +93,8 @@ static __always_inline void qj_shape_feed(struct qj_shape_state *s, const __u8 *
 		__u64 emits, moved;
 
 		/*
-		 * The two have no bit in common, yet a sum and a mask: before Linux 6.10 the
-		 * verifier knows no bounds of an OR of two variables.
+		 * The two have no bit in common, so an OR would do. A sum and a mask are used
+		 * because before Linux 6.10 the verifier cannot bound an OR of two variables.
 		 */
 		entry = (entry & QJ_SHAPE_STATE) + qj_shape_classes[byte];
 		entry = moves[entry & (QJ_SHAPE_DIALECT - 1)];
@@ -107,7 +108,7 @@ static __always_inline void qj_shape_feed(struct qj_shape_state *s, const __u8 *
 	s->bytes += n;
 }
 
-/* The hash of what was fed: never 0 (unknown text) and never ~0 (the `other` row). */
+/* The hash of all that was fed: never 0 (unknown text) and never ~0 (the `other` row). */
 static __always_inline __u64 qj_shape_end(struct qj_shape_state *s)
 {
 	const __u8 *finals = qj_shape_finals + (s->dialect == QJ_SHAPE_FIRST ? 0 : 64);

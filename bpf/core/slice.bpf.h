@@ -88,7 +88,7 @@ static __always_inline void add_counters(struct qj_sums *row, const struct measu
 	}
 }
 
-/* Adds `ns` of a slice that was `whole` ns long. */
+/* Adds `ns` of a slice that is `whole` ns long. */
 static __always_inline void add_to_sums(struct qj_cpu_state *cpu, __u32 epoch, __u64 ns,
 					const struct measured *m, __u64 whole)
 {
@@ -122,7 +122,7 @@ static __always_inline void add_to_sums(struct qj_cpu_state *cpu, __u32 epoch, _
 		add_counters(row, m, ns, whole);
 }
 
-/* A slice that began in the window before is divided between the two. */
+/* Divides a slice that began in the previous window between both windows. */
 static __always_inline void sum_slice(struct qj_cpu_state *cpu, __u64 t0, __u64 now,
 				      const struct measured *m)
 {
@@ -203,8 +203,8 @@ static __always_inline void emit_segment(struct qj_cpu_state *cpu, __u64 t0, __u
 }
 
 /*
- * The same as account_slice() where further counters are read. Room in the ring comes first: they
- * are read into it, as they are too many for the stack. Without room they are read all the same.
+ * Like account_slice(), with further counters. These are too many for the stack, so room in the
+ * ring is reserved first and they are read into it. They are read even if there is no room.
  */
 static __always_inline void account_with_more(struct qj_cpu_state *cpu, __u64 t0, __u64 now)
 {
@@ -234,8 +234,8 @@ static __always_inline void account_with_more(struct qj_cpu_state *cpu, __u64 t0
 }
 
 /*
- * Accounts for the time from t0 to now, which nobody else will, and takes the readings that the
- * next slice begins with. t0 is 0 where there is no slice yet.
+ * Accounts for the time from t0 to now, once, and takes the readings with which the next slice
+ * begins. t0 is 0 if there is no slice yet.
  */
 static __always_inline void account_slice(struct qj_cpu_state *cpu, __u64 t0, __u64 now)
 {
@@ -259,13 +259,13 @@ static __always_inline void account_slice(struct qj_cpu_state *cpu, __u64 t0, __
 		emit_segment(cpu, t0, now, &m);
 }
 
-/* Starts the next slice at `now`, under the same label; returns when the last one began. */
+/* Starts the next slice at `now` under the same label. Returns when the last slice began. */
 static __always_inline __u64 restart_slice(struct qj_cpu_state *cpu, __u64 now)
 {
-	/* One exchange decides who accounts for the time, should a tick come in between. */
+	/* A tick may interrupt here: one atomic exchange decides who accounts for the time. */
 	__u64 t0 = __sync_lock_test_and_set(&cpu->t0_ns, now);
 
-	/* A tick that came since `now` was read has accounted for the time up to its own. */
+	/* A tick after `now` was read has already accounted for the time up to the tick. */
 	if (t0 > now)
 		cpu->t0_ns = t0;
 	if (!t0)
@@ -273,7 +273,7 @@ static __always_inline __u64 restart_slice(struct qj_cpu_state *cpu, __u64 now)
 	return t0;
 }
 
-/* The same with interrupts off: nothing comes in between, so nothing needs to be atomic. */
+/* The same with interrupts off: nothing can interrupt, so nothing needs to be atomic. */
 static __always_inline __u64 restart_slice_alone(struct qj_cpu_state *cpu, __u64 now)
 {
 	__u64 t0 = cpu->t0_ns;

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * The socket rung: a thread serves one connection from request to reply, so what it reads from its
- * socket tells where a query begins, and finding nothing to read tells that the reply has gone.
- * No hook on sends is needed. Tracepoint sock_recv_length: Linux 6.3 (commit 6e6eda44b939).
+ * The rung `socket`, for threads that serve one connection from request to reply. A query begins
+ * when the thread reads from its socket; finding nothing to read shows that the reply was sent.
+ * Sends need no hook. Tracepoint sock_recv_length: Linux 6.3 (commit 6e6eda44b939).
  */
 #include "hooks.bpf.h"
 #include "syscall.bpf.h"
 
 /*
- * A socket's identity is its cookie, which no other socket ever has: the next client's socket may
- * well lie at the address of the last one's. A cookie is made when first asked for, and reads 0
- * until then (net/core/sock_diag.c).
+ * A socket is identified by its cookie, which is never reused. Its address may be: the next
+ * client's socket can lie where the last one's was. A cookie is created on first request and reads
+ * 0 until then (net/core/sock_diag.c).
  */
 static __always_inline __u64 cookie_of(const struct sock *sk)
 {
@@ -19,12 +19,12 @@ static __always_inline __u64 cookie_of(const struct sock *sk)
 
 static __always_inline bool is_known(const struct thread_state *thread, const struct sock *sk)
 {
-	/* The kernel knows this pointer's type: a plain load will do. */
+	/* The kernel knows this pointer's type: a plain load is enough. */
 	return thread->socket == (__u64)sk &&
 	       thread->cookie == (__u64)sk->__sk_common.skc_cookie.counter;
 }
 
-/* A closed socket has lost its file (sock_orphan()), or its memory serves another by now. */
+/* A closed socket has lost its file (sock_orphan()), or another socket has reused its memory. */
 static __always_inline bool has_client(const struct thread_state *thread)
 {
 	const struct sock *sk = (const struct sock *)thread->socket;
@@ -33,9 +33,9 @@ static __always_inline bool has_client(const struct thread_state *thread)
 }
 
 /*
- * Reads the servers make of other sockets while a query runs (federation, replication) are not
- * requests. Between queries, and once its client's socket is closed, another socket is another
- * client.
+ * While a query runs, a server may read from other sockets (federation, replication): these reads
+ * are not requests. Between queries, or after the client's socket is closed, another socket means
+ * another client.
  */
 static __always_inline bool is_clients_socket(struct qj_cpu_state *cpu, struct thread_state *thread,
 					      struct sock *sk, int got)

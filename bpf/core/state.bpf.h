@@ -2,10 +2,11 @@
 /*
  * What the programs share: configuration, the state of every CPU and of every server thread.
  *
- * CPUs live in .bss, not in a per-CPU map: the tracer reads them through the skeleton's memory map,
- * and a program reaches its own without a helper call. Tracepoint programs run with preemption off,
- * uprobes do not; a timer tick may interrupt either. So a slice of CPU time changes hands by one
- * atomic exchange of its start (see restart_slice()): whoever takes it accounts for it, once.
+ * CPU states live in .bss, not in a per-CPU map: the tracer reads them through the skeleton's
+ * memory map, and a program reaches its own without a helper call. Tracepoint programs run with
+ * preemption off, uprobes do not; a timer tick may interrupt either. So one atomic exchange of a
+ * slice's start time takes the slice over (see restart_slice()): whoever takes it accounts for it,
+ * once.
  */
 #ifndef QJOULE_STATE_BPF_H
 #define QJOULE_STATE_BPF_H
@@ -27,10 +28,10 @@
 #define AF_INET	   2
 #define AF_INET6   10
 
-/* Set before load, constant after: the verifier removes what a configuration does not need. */
+/* Set before load, constant after: the verifier removes code that a configuration does not need. */
 extern const volatile struct qj_plan plan;
 
-/* Moved by the tracer while programs run. */
+/* Changed by the tracer while programs run. */
 extern struct qj_control control;
 
 extern struct qj_cpu_state cpus[QJ_MAX_CPUS];
@@ -39,9 +40,12 @@ struct shape_chunk {
 	__u8 bytes[QJ_SHAPE_CHUNK];
 };
 
-/* Prepared statements that a session executed last: most do with few. The last: the unnamed. */
+/*
+ * Prepared statements that a session executed last; most sessions use few. The last entry is for
+ * the unnamed statement.
+ */
 #define RECENT_STATEMENTS 4 /* a power of two */
-/* The statement without a name, of which a session has one. No other number or hash is this. */
+/* The unnamed statement; a session has one at a time. No other number or hash has this value. */
 #define UNNAMED_STATEMENT (~0ULL)
 
 struct prepared_statement {
@@ -52,42 +56,42 @@ struct prepared_statement {
 };
 
 struct recent_statement {
-	__u64 statement; /* 0 none */
+	__u64 statement; /* 0: none */
 	struct prepared_statement prepared;
 };
 
-/* Where a thread is in its protocol. */
+/* The state of a thread's protocol. */
 enum phase {
-	PHASE_UNKNOWN = 0, /* attached in the middle: wait for a clear boundary */
+	PHASE_UNKNOWN = 0, /* attached mid-stream: wait for a clear boundary */
 	PHASE_STARTUP,	   /* connected, not yet logged in */
 	PHASE_READY,
-	PHASE_OPAQUE, /* TLS or compression: nothing to see on this socket */
-	PHASE_LOST,   /* as PHASE_UNKNOWN, and counted as loss of framing */
+	PHASE_OPAQUE, /* TLS or compression: nothing can be read on this socket */
+	PHASE_LOST,   /* like PHASE_UNKNOWN, and counted as loss of framing */
 };
 
-/* A query whose procedure executes a statement (a child), put aside while that runs. */
+/* A query that is put aside while its procedure executes a statement (a child). */
 struct caller_state {
-	__u64 query; /* 0 none */
+	__u64 query; /* 0: none */
 	__u64 begin_ns;
 	__u64 shape;
 	__u32 flags;
 	__u32 statement_bytes;
 };
 
-#define SCRATCH_BYTES 256 /* of a server's memory that are looked at at once */
+#define SCRATCH_BYTES 256 /* bytes of a server's memory that are read at once */
 
 struct thread_state {
-	__u64 query;	/* id of the query now served, or of the next one; 0 none */
+	__u64 query;	/* id of the current query, or of the next one; 0: none */
 	__u64 begin_ns; /* 0: not begun, the thread waits for its next request */
-	__u64 end_ns;	/* a reply that may not be the last one went out then */
+	__u64 end_ns;	/* when a reply was sent that may not be the last one */
 	__u64 session;
 	__u64 shape;
 	__u64 socket;	 /* address of the client's struct sock ... */
 	__u64 cookie;	 /* ... and its cookie: together its identity */
-	__u64 text_sent; /* the last shape whose text is known to have been sent */
-	__u64 rows;	 /* if QJ_QUERY_ROWS */
+	__u64 text_sent; /* the last shape whose text was certainly sent */
+	__u64 rows;	 /* valid if QJ_QUERY_ROWS */
 	__u64 tags;	 /* as in struct qj_query */
-	__u64 named;	 /* live view: the session that `naming` is of */
+	__u64 named;	 /* live view: the session that `naming` belongs to */
 	__u64 naming;	 /* live view: as in struct qj_aggregate */
 	__u64 text_addr;
 	struct qj_shape_state text;
@@ -102,11 +106,11 @@ struct thread_state {
 	__u8 rung;
 	__u8 command;
 	__u8 phase;
-	__u8 head_bytes; /* of a message header that came in pieces */
+	__u8 head_bytes; /* bytes seen of a message header that came in pieces */
 	__u8 head[8];
 	__u8 sqlstate[5];
 	__u8 borrowed; /* serves another thread's query (parallel worker) */
-	union {	       /* what one server alone needs of its threads */
+	union {	       /* state that only one kind of server needs */
 		struct of_query cleared;
 #define X(name, NAME) struct name##_thread name;
 		QJ_THREADS(X)
@@ -145,7 +149,7 @@ static __always_inline void count_loss(struct qj_cpu_state *cpu, enum qj_loss ca
 	__sync_fetch_and_add(&cpu->loss[cause & (QJ_LOSS_SLOTS - 1)], 1);
 }
 
-/* Unique over the trace: the CPU's number above a count that no two callers share. */
+/* Unique in a trace: the CPU's number above a counter whose values no two callers share. */
 static __always_inline __u64 new_id(struct qj_cpu_state *cpu)
 {
 	__u64 n = __sync_fetch_and_add(&cpu->ids, 1) + 1;
@@ -153,19 +157,19 @@ static __always_inline __u64 new_id(struct qj_cpu_state *cpu)
 	return ((__u64)bpf_get_smp_processor_id() << 44) | (n & ((1ULL << 44) - 1));
 }
 
-/* Whether a server of this kind is planned (on this rung): constant when programs are loaded. */
+/* Whether a server of this kind (with this rung) is planned: constant when programs are loaded. */
 #define PLANNED(KIND)	       (plan.kinds & 1u << QJ_SERVER_##KIND)
 #define PLANNED_ON(KIND, RUNG) (plan.kind_rungs[QJ_SERVER_##KIND] & 1u << QJ_RUNG_##RUNG)
 
-/* Numbers that the plan has for the thread's server, by its enum qj_<server>_fact. */
+/* The plan's numbers for the thread's server, indexed by its enum qj_<server>_fact. */
 static __always_inline const volatile __u64 *facts_of(const struct thread_state *thread)
 {
 	return plan.servers[(thread->server - 1) & (QJ_MAX_SERVERS - 1)].facts;
 }
 
 /*
- * A session by what its server or its agent knows it by (the address of a THD, a hash), which does
- * not leave the kernel as such.
+ * A session's id from the number that the server or its agent uses (the address of a THD, a hash).
+ * That number itself does not leave the kernel.
  */
 static __always_inline __u64 session_of(__u64 number)
 {
@@ -173,14 +177,14 @@ static __always_inline __u64 session_of(__u64 number)
 }
 
 /*
- * At most `max`, in a form that the verifier follows: the compiler must not fold the comparison
- * into what it knows of n, or compare one register and use another.
+ * At most `max`, in a form that the verifier follows. The compiler must neither fold the comparison
+ * into other knowledge of n nor compare one register and use another.
  */
 static __always_inline __u64 at_most(__u64 n, __u64 max)
 {
 #ifdef __bpf__
 	asm volatile("if %0 <= %1 goto +1\n\t%0 = %1" : "+r"(n) : "r"(max));
-#else /* the parsers' tests */
+#else /* for the parsers' tests */
 	n = n <= max ? n : max;
 #endif
 	return n;
@@ -188,7 +192,7 @@ static __always_inline __u64 at_most(__u64 n, __u64 max)
 
 static __always_inline struct thread_state *thread_of(struct task_struct *task)
 {
-	/* Most tasks of a machine have no storage at all: one load instead of a call. */
+	/* Most tasks of a machine have no storage at all: one load replaces a call. */
 	if (!task->bpf_storage)
 		return 0;
 	return bpf_task_storage_get(&threads, task, 0, 0);

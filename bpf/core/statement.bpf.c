@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* What statement.bpf.h declares. */
+/* Implements statement.bpf.h. */
 #include "statement.bpf.h"
 
 int feed_shape(struct qj_shape_state *state, struct shape_chunk *chunk, __u32 bytes)
@@ -9,7 +9,7 @@ int feed_shape(struct qj_shape_state *state, struct shape_chunk *chunk, __u32 by
 	return 0;
 }
 
-/* The cached place of a statement; another session on this thread starts with none. */
+/* The cache entry of a statement. The cache is cleared when the thread gets another session. */
 static __always_inline struct recent_statement *recent_of(struct thread_state *thread,
 							  __u64 statement)
 {
@@ -22,7 +22,7 @@ static __always_inline struct recent_statement *recent_of(struct thread_state *t
 	return &thread->recent[statement & (RECENT_STATEMENTS - 1)];
 }
 
-/* What has been prepared just now goes by this name or number. */
+/* Files the shape just prepared under this name or number. */
 int prepared_learn(struct thread_state *thread, __u64 statement)
 {
 	struct prepared_key key = {.statement = statement};
@@ -39,13 +39,16 @@ int prepared_learn(struct thread_state *thread, __u64 statement)
 	value.flags = thread->flags & QJ_QUERY_TRUNCATED;
 	recent->statement = statement;
 	recent->prepared = value;
-	/* The unnamed statement lives until the next one: it is in its place, and nowhere else. */
+	/*
+	 * The unnamed statement lives until the next one. It is only in its cache entry, nowhere
+	 * else.
+	 */
 	if (statement != UNNAMED_STATEMENT)
 		bpf_map_update_elem(&prepared, &key, &value, BPF_ANY);
 	return 0;
 }
 
-/* Gives an execution the shape of the statement prepared under this name, if it was seen. */
+/* Gives an execution the shape of the statement prepared under this name, if that was seen. */
 int prepared_recall(struct thread_state *thread, __u64 statement)
 {
 	struct recent_statement *recent;
@@ -73,7 +76,7 @@ int prepared_recall(struct thread_state *thread, __u64 statement)
 }
 
 /*
- * A name's hash, and its length with the NUL; 0 if these bytes do not hold it whole. Names longer
+ * Hash of a name, and its length with the NUL; 0 if these bytes do not hold all of it. Names longer
  * than a server keeps are cut.
  */
 int statement_name(struct thread_state *thread, __u64 addr, __u32 limit, __u64 *hash)
@@ -86,7 +89,7 @@ int statement_name(struct thread_state *thread, __u64 addr, __u32 limit, __u64 *
 		return 0;
 	*hash = 0;
 	got = bpf_probe_read_user_str(thread->chunk.bytes, room, (const void *)addr);
-	if (got <= 0 || got >= limit) /* something always follows a name */
+	if (got <= 0 || got >= limit) /* a name is never the last thing in a message */
 		return 0;
 	if (got == 1) {
 		*hash = UNNAMED_STATEMENT;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * A statement's shape: hashed without its literals as its bytes come in, sent up once.
- * The bytes are read where the server keeps them; nothing is kept in the kernel but the hash.
+ * A statement's shape: hashed without its literals as its bytes arrive; its text is sent once. The
+ * bytes are read from the server's memory; the kernel keeps only the hash.
  */
 #ifndef QJOULE_STATEMENT_BPF_H
 #define QJOULE_STATEMENT_BPF_H
@@ -32,7 +32,7 @@ struct prepared_map {
 };
 extern struct prepared_map prepared SEC(".maps");
 
-/* Sends a statement's text. Returns whether it was sent. */
+/* Sends a statement's text. Returns whether that succeeded. */
 static __always_inline bool emit_text(struct qj_cpu_state *cpu, struct thread_state *thread,
 				      __u8 dialect, __u32 bytes)
 {
@@ -51,16 +51,16 @@ static __always_inline bool emit_text(struct qj_cpu_state *cpu, struct thread_st
 	}
 	fill_text(r, thread->shape, bytes, thread->statement_bytes, thread->server, dialect);
 	submit(r);
-	/* Only now: a text that was lost is sent again with the next execution. */
+	/* Set only after sending: a lost text is sent again with the next execution. */
 	bpf_map_update_elem(&seen, &thread->shape, &yes, BPF_ANY);
 	return true;
 }
 
-/* In statement.bpf.c, so that the verifier walks through each once. They return 0 ... */
+/* In statement.bpf.c, so that the verifier checks each once. These return 0 ... */
 extern int feed_shape(struct qj_shape_state *state, struct shape_chunk *chunk, __u32 bytes);
 extern int prepared_learn(struct thread_state *thread, __u64 statement);
 extern int prepared_recall(struct thread_state *thread, __u64 statement);
-/* ... and this a number of bytes. */
+/* ... and this returns a number of bytes. */
 extern int statement_name(struct thread_state *thread, __u64 addr, __u32 limit, __u64 *hash);
 
 struct statement_walk {
@@ -68,7 +68,7 @@ struct statement_walk {
 	__u64 addr;
 	__u32 left;
 	__u32 taken;
-	__u8 string; /* ends at a NUL byte */
+	__u8 string; /* the text ends at a NUL byte */
 	__u8 ended;
 };
 
@@ -80,7 +80,7 @@ static long statement_chunk(__u32 i, struct statement_walk *walk)
 	if (!walk->left)
 		return 1;
 	if (walk->string) {
-		/* The size given counts a NUL that the helper adds. */
+		/* The helper counts the NUL that it appends. */
 		__u64 room = at_most((__u64)walk->left + 1, QJ_SHAPE_CHUNK);
 		long got =
 		    bpf_probe_read_user_str(thread->chunk.bytes, room, (const void *)walk->addr);
@@ -121,16 +121,19 @@ static __always_inline void statement_done(struct qj_cpu_state *cpu, struct thre
 	thread->text_left = 0;
 	thread->text.truncated = (thread->flags & QJ_QUERY_TRUNCATED) != 0;
 	thread->shape = qj_shape_end(&thread->text);
-	/* Most clients ask again what they asked last: no need to look that up. */
+	/* Most clients repeat their last statement: it needs no lookup. */
 	if (thread->text_sent != thread->shape && (bpf_map_lookup_elem(&seen, &thread->shape) ||
 						   emit_text(cpu, thread, dialect, text_bytes)))
 		thread->text_sent = thread->shape;
-	/* A query's tags count within its procedures, and its attributes before its comment. */
+	/*
+	 * A query's tags also hold within its procedures. Attributes take precedence over a
+	 * comment.
+	 */
 	if (plan.tags && !thread->tags && !thread->caller.query)
 		tags_of_comment(cpu, thread, text_bytes);
 }
 
-/* The next bytes of a statement whose length is known. True once it is whole. */
+/* Feeds the next bytes of a statement of known length. Returns true once it is complete. */
 static __always_inline bool statement_feed(struct qj_cpu_state *cpu, struct thread_state *thread,
 					   __u64 addr, __u32 bytes)
 {

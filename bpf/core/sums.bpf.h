@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * Live view: CPU time summed in the kernel, per owner and window, instead of a record per segment.
- * Two maps take turns: the tracer starts a new epoch, waits until every running slice has been
- * closed by a timer tick, and drains the map of the epoch before.
+ * Live view: CPU time summed in the kernel per owner and window, instead of a record per segment.
+ * Two maps alternate. The tracer starts a new epoch, waits until a timer tick has closed every
+ * running slice, and drains the previous epoch's map.
  */
 #ifndef QJOULE_SUMS_BPF_H
 #define QJOULE_SUMS_BPF_H
@@ -18,7 +18,7 @@ struct sums_map {
 extern struct sums_map sums_even SEC(".maps");
 extern struct sums_map sums_odd SEC(".maps");
 
-/* Sessions of late, by the last event that was sent of each. */
+/* Recently seen sessions, each with the last event that was sent of it. */
 struct namings_map {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 65536);
@@ -27,7 +27,7 @@ struct namings_map {
 };
 extern struct namings_map namings SEC(".maps");
 
-/* Queries of one shape are summed apart by what their clients say, and by whose they are. */
+/* Queries of one shape are summed separately by their tags and by their session. */
 static __always_inline bool sums_by_tags(void)
 {
 	return plan.mode == QJ_MODE_LIVE && plan.tags;
@@ -40,7 +40,7 @@ static __always_inline __u64 naming_of(__u64 session)
 	return naming ? *naming : 0;
 }
 
-/* Of this thread's session, which most threads keep. */
+/* The naming of this thread's session; most threads keep their session. */
 static __always_inline __u64 thread_naming(struct thread_state *thread)
 {
 	if (thread->named != thread->session) {
@@ -52,7 +52,7 @@ static __always_inline __u64 thread_naming(struct thread_state *thread)
 
 static const struct qj_sums no_sums = {};
 
-/* A row in one of the maps, unless another CPU has just made it; 0 when the map is full. */
+/* A new row in one of the maps, unless another CPU has just created it; 0 if the map is full. */
 static __always_inline struct qj_sums *new_row(void *map, const struct qj_sums_key *key)
 {
 	bpf_map_update_elem(map, key, &no_sums, BPF_NOEXIST);
@@ -60,8 +60,9 @@ static __always_inline struct qj_sums *new_row(void *map, const struct qj_sums_k
 }
 
 /*
- * Before a row is made. Clients that say ever new things share half of a map with all that say
- * any: beyond that a shape's queries are one row again, so no statement loses its own.
+ * Called before a row is created. All rows with tags or sessions share half of the map, so clients
+ * whose tags always change cannot fill it. Beyond that limit a shape's queries share one row, so no
+ * statement loses its own row.
  */
 static __always_inline void limit_tagged(struct qj_cpu_state *cpu, struct qj_sums_key *key)
 {
@@ -71,7 +72,9 @@ static __always_inline void limit_tagged(struct qj_cpu_state *cpu, struct qj_sum
 	key->tags = key->naming = QJ_SAID_UNKNOWN;
 }
 
-/* A full map must not lose time: what has no row goes to the `other` row of its kind. */
+/*
+ * A full map must not lose time: without a row of its own it goes to the `other` row of its kind.
+ */
 static __always_inline struct qj_sums *sums_row_or_other(struct qj_cpu_state *cpu, void *map,
 							 struct qj_sums_key *key)
 {
@@ -91,7 +94,7 @@ static __always_inline struct qj_sums *sums_row_or_other(struct qj_cpu_state *cp
 	key->server = 0;
 	key->tgid = 0;
 	key->pid = 0;
-	return bpf_map_lookup_elem(map, key); /* made by the tracer beforehand */
+	return bpf_map_lookup_elem(map, key); /* created by the tracer beforehand */
 }
 
 static __always_inline struct qj_sums *sums_of(struct qj_cpu_state *cpu, struct qj_sums_key *key,
@@ -102,7 +105,7 @@ static __always_inline struct qj_sums *sums_of(struct qj_cpu_state *cpu, struct 
 	return sums_row_or_other(cpu, &sums_even, key);
 }
 
-/* Half octaves from 1 us: bucket = 2 * log2(latency / 1 us), by the two top bits. */
+/* Half octaves from 1 us: bucket = 2 * log2(latency / 1 us), from the two top bits. */
 static __always_inline __u32 latency_bucket(__u64 latency_ns)
 {
 	__u64 us = latency_ns / 1000;
@@ -132,7 +135,9 @@ static __always_inline __u32 latency_bucket(__u64 latency_ns)
 		rest >>= 2;
 	}
 	octave += rest >> 1;
-	/* Upper half of the octave from its middle by ratio, sqrt(2) * 2^octave: 181/128. */
+	/*
+	 * The upper half of an octave begins at its geometric middle, sqrt(2) * 2^octave: 181/128.
+	 */
 	bucket = 2 * octave + ((us * 128) >= (181ULL << octave));
 	return bucket < QJ_LATENCY_BUCKETS ? bucket : QJ_LATENCY_BUCKETS - 1;
 }

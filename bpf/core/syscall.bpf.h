@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Where the system call that a thread is in puts its bytes, or takes them from. */
+/* Finds the buffer of the system call that a thread is in. */
 #ifndef QJOULE_SYSCALL_BPF_H
 #define QJOULE_SYSCALL_BPF_H
 
@@ -46,7 +46,7 @@ static __always_inline bool is_reading(struct task_struct *task, __u32 fd)
 	       (__u32)SYSCALL_FD(regs) == fd;
 }
 
-/* The first buffer of a message, if it holds so many bytes at least; else 0. */
+/* The first buffer of a message if it holds at least this many bytes; otherwise 0. */
 static __always_inline __u64 first_buffer(__u64 message, __u64 bytes)
 {
 	struct user_msghdr header;
@@ -58,7 +58,7 @@ static __always_inline __u64 first_buffer(__u64 message, __u64 bytes)
 	return (__u64)first.iov_base;
 }
 
-/* Address of the bytes just received, 0 if this system call has no single buffer we know. */
+/* Address of the bytes just received; 0 if this system call has no single buffer that we know. */
 static __always_inline __u64 received_at(struct task_struct *task)
 {
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
@@ -72,7 +72,7 @@ static __always_inline __u64 received_at(struct task_struct *task)
 	return 0;
 }
 
-/* Address of the bytes just sent, 0 if this system call has no single buffer we know for them. */
+/* Address of the bytes just sent; 0 if this system call has no single buffer that we know. */
 static __always_inline __u64 sent_from(struct task_struct *task, __u32 bytes)
 {
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * What tags.bpf.h declares. Of a statement the comment at its end is looked for, or else the one
- * at its beginning: where sqlcommenter's libraries put theirs. It has a string's end before its
- * own, so most other comments are recognised by three bytes; the reader of the stream looks closer.
+ * Implements tags.bpf.h. Looks for a comment at the end of a statement, or else at its beginning:
+ * sqlcommenter's libraries put theirs there. Such a comment ends with a quote before its end sign,
+ * so three bytes exclude most other comments; the reader of the stream checks the rest.
  * https://google.github.io/sqlcommenter/spec/
  */
 #include "tags.bpf.h"
 #include "tags_several.bpf.h"
 
-#define COMMENT_SIGN 2 /* bytes of each of its signs */
-/* Bytes that are looked at for a comment's end: blanks and a semicolon may follow it. */
+#define COMMENT_SIGN 2 /* bytes of each comment sign */
+/* Bytes searched for a comment's end: blanks and a semicolon may follow it. */
 #define COMMENT_TAIL 8
 
 static __always_inline struct tags_room *room_of(void)
@@ -18,7 +18,7 @@ static __always_inline struct tags_room *room_of(void)
 				    BPF_LOCAL_STORAGE_GET_F_CREATE);
 }
 
-/* Clients choose these bytes: the state that they are mixed into is secret. */
+/* Clients choose these bytes, so the hash's initial state is secret. */
 static __always_inline __u64 hash_of(const struct tags_room *room, __u64 bytes, __u32 dialect)
 {
 	__u64 hash =
@@ -32,7 +32,7 @@ static __always_inline __u64 hash_of(const struct tags_room *room, __u64 bytes, 
 	return hash + 2 < 3 ? 1 : hash; /* neither 0 nor TAGS_DIFFER */
 }
 
-/* Bounds what clients that say something new with each query cost: 1 MB a second. */
+/* Limits the cost of clients that send new tags with each query: 1 MB a second. */
 static __always_inline bool may_emit_tags(void)
 {
 	static __u64 used_ns;
@@ -53,27 +53,32 @@ static __always_inline bool emit_new(const struct tags_room *room, __u64 hash, _
 	return true;
 }
 
-/* The hash of what lies in the room. The bytes are sent unless they were sent before. */
+/* The hash of the bytes in the room. Sends the bytes unless they were sent before. */
 static __always_inline __u64 hash_and_emit(struct qj_cpu_state *cpu, const struct tags_room *room,
 					   __u64 bytes, __u32 server, __u32 dialect)
 {
 	static const __u8 yes = 1;
-	/* A map's key lies on the stack: Linux 6.1 takes none from an argument's memory. */
+	/*
+	 * The map key is copied to the stack: Linux 6.1 does not accept one in an argument's
+	 * memory.
+	 */
 	__u64 hash = hash_of(room, bytes, dialect);
 
 	if (bpf_map_lookup_elem(&seen_tags, &hash))
 		return hash;
-	/* Only those that were sent are marked as seen: others are sent again with the next query.
-	 */
+	/* Only tags that were sent are marked as seen: the others are sent with the next query. */
 	if (emit_new(room, hash, bytes, server, dialect)) {
 		bpf_map_update_elem(&seen_tags, &hash, &yes, BPF_ANY);
 		return hash;
 	}
 	count_loss(cpu, QJ_LOSS_TEXT);
-	return sums_by_tags() ? TAGS_DIFFER : hash; /* no row for what nobody can read */
+	return sums_by_tags() ? TAGS_DIFFER
+			      : hash; /* no row for tags whose bytes were never sent */
 }
 
-/* The thread's query has these tags. If the open slice is already its own, so has the slice. */
+/*
+ * Sets the tags of the thread's query, and of the open slice if it already belongs to that query.
+ */
 static __always_inline void set_tags(struct qj_cpu_state *cpu, struct thread_state *thread,
 				     __u64 tags)
 {
@@ -151,9 +156,9 @@ __u64 tags_of_kept(const struct tags_kept *kept, __u32 length, __u32 server, __u
 
 struct comment_search {
 	const struct tags_room *room;
-	__u32 from;  /* the first two bytes that are looked at */
-	__u32 steps; /* how often the next two are */
-	__u32 found; /* where the sign is in the room; `steps` ran out: ~0 */
+	__u32 from;  /* offset of the first two bytes to compare */
+	__u32 steps; /* how often to step to the next two */
+	__u32 found; /* offset of the sign in the room; ~0: not found */
 	__u8 backwards;
 };
 
@@ -180,7 +185,10 @@ static __always_inline __u32 comment_sign(struct comment_search *search)
 	return search->found;
 }
 
-/* Bytes from the statement's start to where a comment at its end ends; 0: there is none. */
+/*
+ * Number of bytes from the statement's start to the end of a comment at its end; 0 if there is
+ * none.
+ */
 static __always_inline __u32 last_comment_end(__u64 addr, __u32 bytes)
 {
 	__u8 tail[COMMENT_TAIL] = {};
@@ -238,7 +246,7 @@ static __always_inline void comment_at_start(struct qj_cpu_state *cpu, struct th
 		  QJ_DIALECT_TAGS);
 }
 
-/* The end of a statement that was cut is not here: of it the beginning alone is looked at. */
+/* The end of a truncated statement is not available: only its beginning is searched. */
 int tags_of_comment(struct qj_cpu_state *cpu, struct thread_state *thread, __u32 bytes)
 {
 	struct tags_room *room = room_of();

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * What clients say of a query within it, for those who have no shim beside the recorder: a comment
- * in sqlcommenter's format, query attributes, or a custom payload. A query has a hash of it, whose
- * bytes are sent once. Read only if that was asked for (plan.tags), and then of each statement.
+ * Tags that clients send within a query, for applications without a shim beside the recorder: a
+ * comment in sqlcommenter's format, query attributes, or a custom payload. The query carries a hash
+ * of its tags, whose bytes are sent once. Tags are read only if requested (plan.tags), and then of
+ * every statement.
  */
 #ifndef QJOULE_TAGS_BPF_H
 #define QJOULE_TAGS_BPF_H
@@ -10,8 +11,8 @@
 #include "query.bpf.h"
 #include "tags_room.bpf.h"
 
-#define TAGS_DIFFER QJ_SAID_UNKNOWN /* of a request that has several: nobody's */
-#define TAGS_PER_S  2000ULL	    /* new ones that are sent */
+#define TAGS_DIFFER QJ_SAID_UNKNOWN /* a request with different tags: counted for none of them */
+#define TAGS_PER_S  2000ULL	    /* new tags sent per second */
 #define TAGS_SEEN   16384
 
 struct seen_tags_map {
@@ -22,7 +23,7 @@ struct seen_tags_map {
 };
 extern struct seen_tags_map seen_tags SEC(".maps");
 
-/* What becomes tags, of a few bytes and of two pieces that lie in the server's memory. */
+/* Tags assembled from a few bytes and two pieces in the server's memory. */
 struct tags_pieces {
 	__u64 head; /* the lowest byte is the first */
 	__u64 addr[2];
@@ -31,14 +32,14 @@ struct tags_pieces {
 	__u32 dialect;
 };
 
-/* In tags.bpf.c; these return 0. `bytes`: of the statement at text_addr ... */
+/* In tags.bpf.c; these return 0. `bytes`: length of the statement at text_addr ... */
 extern int tags_of_comment(struct qj_cpu_state *cpu, struct thread_state *thread, __u32 bytes);
-/* ... and of what becomes the tags of the query that this thread serves. */
+/* ... and length of the tags of the query that this thread serves. */
 extern int tags_emit(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 addr, __u32 bytes,
 		     __u32 dialect);
 extern int tags_of_pieces(struct qj_cpu_state *cpu, struct thread_state *thread,
 			  const struct tags_pieces *of);
-/* Returns what becomes `tags` of the query that they are of. */
+/* Returns the value for `tags` of the query that they belong to. */
 extern __u64 tags_of_kept(const struct tags_kept *kept, __u32 bytes, __u32 server, __u32 dialect);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Where tags are looked for. */
+/* The buffer in which tags are searched. */
 #ifndef QJOULE_TAGS_ROOM_BPF_H
 #define QJOULE_TAGS_ROOM_BPF_H
 
@@ -7,8 +7,8 @@
 #include "tags_kept.h"
 
 /*
- * Where a thread looks through what it has read, a place of its own: it may be preempted. What
- * becomes tags lies in the first half, with zeros behind it; it may be put together of two pieces.
+ * Each thread has its own buffer for searching what it has read, because it may be preempted. Tags
+ * lie in the first half, padded with zeros; they may be assembled from two pieces.
  */
 struct tags_room {
 	union {

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Whether a comment is of all that was sent, or of one of several statements. */
+/* Whether a comment belongs to the whole text or to one of several statements in it. */
 #ifndef QJOULE_TAGS_SEVERAL_BPF_H
 #define QJOULE_TAGS_SEVERAL_BPF_H
 
 #include "tags_room.bpf.h"
 
-#define CHUNK_WORDS (TAGS_ROOM / 8) /* of a statement that are looked at at once */
+#define CHUNK_WORDS (TAGS_ROOM / 8) /* words of a statement that are searched at once */
 #define EACH(byte)  ((byte)*0x0101010101010101ULL)
 
 struct statements_search {
 	struct tags_room *room;
 	__u64 addr;
-	__u32 bytes;	/* of the statement */
-	__u32 end;	/* a semicolon before it is not the last one */
-	__u32 comments; /* that end as tags do */
-	__u16 before;	/* the last two bytes that were looked at */
-	__u8 goes_on;	/* behind a semicolon */
+	__u32 bytes;	/* length of the statement */
+	__u32 end;	/* a semicolon before this offset is not the last one */
+	__u32 comments; /* number of comments that end as tags do */
+	__u16 before;	/* the last two bytes that were read */
+	__u8 goes_on;	/* text follows a semicolon */
 };
 
 static __always_inline __u64 has_zero(__u64 word)
@@ -55,8 +55,9 @@ static long statements_step(__u32 i, struct statements_search *search)
 }
 
 /*
- * Several statements were sent as one query, and more than one of them has a comment: the query is
- * all of theirs, and the tags are of none. Signs within literals may make it so too.
+ * True if several statements were sent as one query and more than one of them has a comment: the
+ * query then belongs to all of them, so no tags apply. Comment signs within literals may cause this
+ * too.
  */
 static __always_inline bool are_of_several(struct tags_room *room, __u64 addr, __u32 bytes,
 					   __u32 end)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * How many task events a user may cause. Any user can fork, execute and rename as fast as a CPU
- * goes, and each event takes room in the rings that servers' records need, and time of the reader.
- * So events have a rate per user, and one for all users together; servers' threads have their own.
- * Events beyond it are not sent but counted. CPU time never depends on these events.
+ * Limits the task events that a user may cause. Any user can fork, execute and rename as fast as a
+ * CPU allows, and each event takes room in the rings that servers' records need, and time of the
+ * reader. So events have a rate limit per user, and one for all users together; servers' threads
+ * have their own. Events beyond the limit are counted instead of sent. CPU time never depends on
+ * these events.
  */
 #ifndef QJOULE_TASK_BUDGET_BPF_H
 #define QJOULE_TASK_BUDGET_BPF_H
@@ -15,12 +16,12 @@
 	(NS_PER_S / 2) /* what a budget holds after a rest: its rate in this time                  \
 			*/
 
-/* Servers' pools rename their threads at each piece of work. */
+/* Servers' thread pools rename their threads with each piece of work. */
 #define SERVER_TASKS_PER_S 50000
-#define USER_TASKS_PER_S   4000 /* 1,000 programs that are started and end */
-/* One user alone cannot use it up. Half a second of it is less than half of a ring of 1 MiB. */
+#define USER_TASKS_PER_S   4000 /* 1,000 programs that start and end */
+/* One user alone cannot exhaust this. Half a second of it is less than half of a ring of 1 MiB. */
 #define USERS_TASKS_PER_S 16000
-/* Told when tracing begins, of those that are no server's: less than two thirds of such a ring. */
+/* Tasks outside servers that are sent when tracing begins: less than two thirds of such a ring. */
 #define ALIVE_MAX 12288
 
 /* Real user id, as the initial namespace has it, and enum qj_owner_kind. */
@@ -29,7 +30,7 @@ struct budget_key {
 	__u32 owner_kind;
 };
 
-/* When what the user has caused so far is used up. Who has caused nothing for longest goes. */
+/* When each user's budget is used up. The least recently active user is evicted. */
 struct budgets_map {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, BUDGET_USERS);
@@ -38,10 +39,14 @@ struct budgets_map {
 };
 extern struct budgets_map budgets SEC(".maps");
 
-/* Of all users together: when it is used up, and how many tasks were alive before. */
+/*
+ * For all users together: when the budget is used up, and how many tasks were alive at the start.
+ */
 extern __u64 tasks_used_ns, tasks_alive;
 
-/* As within_rate(), for several CPUs at once: at most one event of each too many. */
+/*
+ * Like within_rate(), but shared by several CPUs: each CPU exceeds the rate by one event at most.
+ */
 static __always_inline bool within_budget(volatile __u64 *used_ns, __u64 now, __u64 per_s)
 {
 	__u64 used = *used_ns, least = now - BUDGET_BURST_NS;
@@ -73,7 +78,7 @@ static __always_inline bool may_emit_task(struct task_struct *task, __u8 event, 
 	__u64 now = bpf_ktime_get_ns();
 	__u32 uid;
 
-	if (event == QJ_TASK_ALIVE) /* once each, as tracing begins */
+	if (event == QJ_TASK_ALIVE) /* sent once each, when tracing begins */
 		return owner_kind == QJ_OWNER_SERVER ||
 		       __sync_fetch_and_add(&tasks_alive, 1) < ALIVE_MAX;
 	uid = BPF_CORE_READ(task, real_cred, uid.val);

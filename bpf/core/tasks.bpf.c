@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* Which tasks are server threads, and what tasks are called. */
+/* Finds server threads, and reports the names of tasks. */
 #include "arguments.bpf.h"
 #include "label.bpf.h"
 #include "task_budget.bpf.h"
@@ -18,8 +18,10 @@ static __always_inline struct file_id executable_of(struct task_struct *task)
 	return id;
 }
 
-/* The server whose executable this process runs, with these arguments where that matters: its id
- * in the plan, 0 none. */
+/*
+ * The server whose executable this process runs, with the planned arguments where they matter.
+ * Returns its id in the plan, or 0.
+ */
 static __always_inline __u16 server_by_executable(struct task_struct *task, __u64 arguments)
 {
 	struct file_id file = executable_of(task);
@@ -48,8 +50,8 @@ static __always_inline bool is_generic(__u16 server)
 }
 
 /*
- * A child of a generic server is its worker if it runs the same executable: anything that listens
- * may be a generic server, also what starts all the others.
+ * A child of a generic server is its worker if it runs the same executable. Any listening process
+ * may be a generic server, including the one that starts all the others.
  */
 static __always_inline bool runs_file_of(struct task_struct *child, __u16 server)
 {
@@ -70,7 +72,7 @@ static __always_inline __u16 server_by_tgid(__u32 tgid)
 	return 0;
 }
 
-/* Threads of a process that was running when tracing began. */
+/* The server of a thread whose process was running when tracing began. */
 static __always_inline __u16 server_of_running(struct task_struct *task)
 {
 	__u16 server = server_by_tgid(task->tgid);
@@ -83,7 +85,10 @@ static __always_inline __u16 server_of_running(struct task_struct *task)
 	if (server || plan.only_running)
 		return server;
 	server = server_by_executable(task, 0);
-	/* All servers that ran when the plan was made are listed: else the file runs as a tool. */
+	/*
+	 * All servers that ran when the plan was made are listed: otherwise the file runs as a
+	 * tool.
+	 */
 	return has_tools(kind_of(server)) ? 0 : server;
 }
 
@@ -200,8 +205,8 @@ static __always_inline bool is_called(struct task_struct *task, const char *comm
 }
 
 /*
- * Pools call their threads by what they do at the time, some at each piece of work. So what a
- * thread did under its old name ends here. The next slice begins behind the event.
+ * Pools name their threads after their current work, some with each piece of work. So the work
+ * under the old name ends here. The next slice begins after the event.
  */
 SEC("tp_btf/task_rename")
 int BPF_PROG(on_rename, struct task_struct *task, const char *comm)
@@ -227,7 +232,7 @@ int BPF_PROG(on_exit, struct task_struct *task)
 		query_abandon(this_cpu(), thread, bpf_ktime_get_ns());
 		send_ended(this_cpu(), thread);
 		hooks_exited(this_cpu(), thread);
-		thread->query = 0; /* there is no next one: what is left is the server's */
+		thread->query = 0; /* there is no next query: the rest belongs to the server */
 	}
 	emit_task(task, QJ_TASK_EXIT, thread ? thread->server : 0, task->comm);
 	return 0;
