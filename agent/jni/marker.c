@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * The markers: functions that do nothing, called from Java where a thread takes up or leaves a
- * request. qjoule's probes are at their first instruction, which is a no-op that the kernel
- * emulates. Without a probe they cost a call; nothing here can fail or be waited for.
+ * The markers: functions that do nothing, called from Java where a thread starts or ends its work
+ * for a request. qjoule's probes sit on their first instruction, a no-op that the kernel emulates.
+ * Without a probe a marker costs one call; nothing here can fail or block.
  *
- * Needs no C library: the server may run in a container that has another one.
+ * Needs no C library: the server may run in a container that has a different one.
  */
 #include <jni.h>
 #include <stdint.h>
 
-#define TEXT_CHARACTERS 4096 /* QJ_TEXT_BYTES of bpf/qjoule.h: no more is looked at */
+#define TEXT_CHARACTERS 4096 /* QJ_TEXT_BYTES of bpf/qjoule.h: longer texts are cut */
 #define ENDS_BYTES	36   /* two addresses, two ports */
-#define TAGS_BYTES	480  /* of bpf/core/tags_kept.h: nor of tags */
-#define UTF8_BYTES_MAX	3    /* of a UTF-16 unit, in the JVM's modified UTF-8 */
+#define TAGS_BYTES	480  /* of bpf/core/tags_kept.h: the limit for tags */
+#define UTF8_BYTES_MAX	3    /* per UTF-16 unit, in the JVM's modified UTF-8 */
 
 #if defined(__x86_64__)
 #define PROBE_SITE ".byte 0x0f, 0x1f, 0x44, 0x00, 0x00" /* a no-op of 5 bytes */
@@ -23,8 +23,8 @@
 #define MARKER __attribute__((noinline, noclone, used, visibility("default")))
 
 /*
- * `what`: enum qj_command, above its 8 bits the number of executions, and above 40 bits which of
- * the connection's requests it is.
+ * `what`: bits 0-7 enum qj_command, bits 8-39 the number of executions, bits 40 and up the
+ * request's number on its connection.
  */
 MARKER void qjoule_request_begins(const char *text, uint64_t bytes, uint64_t statement,
 				  uint64_t session, uint64_t what)
@@ -33,13 +33,13 @@ MARKER void qjoule_request_begins(const char *text, uint64_t bytes, uint64_t sta
 			 : "memory");
 }
 
-/* `tags`: entries of a [bytes map] of CQL. */
+/* `tags`: entries of CQL's [bytes map]. */
 MARKER void qjoule_request_says(const void *tags, uint64_t bytes)
 {
 	__asm__ volatile(PROBE_SITE ::"r"(tags), "r"(bytes) : "memory");
 }
 
-/* `ends`: of the connection, as in struct qj_session: two addresses, two ports. */
+/* `ends` of the connection as in struct qj_session: two addresses, two ports. */
 MARKER void qjoule_connection_met(uint64_t session, const void *ends)
 {
 	__asm__ volatile(PROBE_SITE ::"r"(session), "r"(ends) : "memory");
@@ -65,7 +65,7 @@ MARKER void qjoule_task_ends(uint64_t request)
 	__asm__ volatile(PROBE_SITE ::"r"(request));
 }
 
-/* A string of the JVM holds no zero byte in modified UTF-8 but the one behind it. */
+/* In modified UTF-8 the only zero byte is the terminator. */
 static uint64_t bytes_of(const char *text)
 {
 	uint64_t bytes = 0;

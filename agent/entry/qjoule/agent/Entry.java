@@ -12,10 +12,11 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 
 /**
- * What the server's class loader gets to see of the agent, and keeps: calls that do nothing unless
- * {@link Hooks} are in place. Nothing that is thrown here reaches the server.
+ * The part of the agent that the server's class loader sees, and keeps. Its calls do nothing unless
+ * {@link Hooks} are in place. No exception thrown here reaches the server.
  *
- * <p>A JVM loads this class once, whichever qjoule attaches later: it stays as it is.
+ * <p>A JVM loads this class only once, even if another version of qjoule attaches later, so it must
+ * not change.
  */
 public final class Entry {
     private static volatile Hooks hooks;
@@ -25,9 +26,9 @@ public final class Entry {
     /**
      * Called by the JVM when qjoule attaches.
      *
-     * @param argument a directory with {@code hooks.jar} and {@code lease}, a pipe: the hooks stay
-     *     until its other end is closed, by whatever ended the process that holds it. What came of
-     *     it is written to {@code status} there: {@code ok}, or what went wrong in one line.
+     * @param argument a directory with {@code hooks.jar} and {@code lease}, a pipe. The hooks stay
+     *     until the pipe's other end is closed, whatever ended the process that holds it. The result
+     *     is written to {@code status} there: {@code ok}, or the error in one line.
      */
     public static void agentmain(String argument, Instrumentation jvm) throws IOException {
         Path directory = Path.of(argument);
@@ -64,7 +65,7 @@ public final class Entry {
         }
     }
 
-    /** Takes the hooks out of all calls, at once. */
+    /** Disables the hooks in all calls at once. */
     public static void release() {
         hooks = null;
     }
@@ -75,7 +76,7 @@ public final class Entry {
             try {
                 present.requestBegins(channel, request);
             } catch (Throwable ignored) {
-                // the server goes on as if there were no agent
+                // the server continues as if there were no agent
             }
         }
     }

@@ -2,8 +2,8 @@
 package qjoule.agent;
 
 /**
- * What instrumented code calls, through {@link Entry}. Its implementation lives in a class loader
- * of its own, so that nothing of it stays when it is taken out again.
+ * What instrumented code calls, through {@link Entry}. The implementation has its own class loader,
+ * so that nothing of it remains after removal.
  */
 public abstract class Hooks {
     /**
@@ -13,12 +13,12 @@ public abstract class Hooks {
      */
     public abstract void install() throws Exception;
 
-    /** The thread that calls takes up a request. */
+    /** The calling thread starts to work for a request. */
     public abstract void requestBegins(Object channel, Object request);
 
-    /** The thread that calls is done with its request. */
+    /** The calling thread is done with its request. */
     public abstract void requestEnds();
 
-    /** The thread that calls queues a task for another; returns what to queue in its place. */
+    /** The calling thread queues a task for another thread; returns the object to queue instead. */
     public abstract Object queued(Object task);
 }

@@ -3,7 +3,7 @@ package qjoule.agent.cassandra;
 
 import org.apache.cassandra.concurrent.DebuggableTask.RunnableDebuggableTask;
 
-/** A queued task that knows which request it is for. */
+/** A queued task that keeps the request it belongs to. */
 class Carried implements Runnable {
     final Runnable task;
     private final long request;
@@ -34,7 +34,7 @@ class Carried implements Runnable {
         return task.toString();
     }
 
-    /** Cassandra lists such tasks while they run, in system_views.queries. */
+    /** Cassandra lists such tasks in system_views.queries while they run. */
     static final class Debuggable extends Carried implements RunnableDebuggableTask {
         private final RunnableDebuggableTask described;
 

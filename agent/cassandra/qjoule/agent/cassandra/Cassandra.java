@@ -14,7 +14,7 @@ import java.util.Set;
 import qjoule.agent.Entry;
 import qjoule.agent.Hooks;
 
-/** Marks requests of a running Cassandra 5.0, and takes all of it out again. */
+/** Marks requests of a running Cassandra 5.0, and removes the instrumentation again. */
 public final class Cassandra extends Hooks {
     private static final String ASM = "jdk.internal.org.objectweb.asm";
 
@@ -85,7 +85,10 @@ public final class Cassandra extends Hooks {
         return found.toArray(new Class<?>[0]);
     }
 
-    /** The JDK's own copy of ASM knows the class files of its JVM; that of Java 11 is too old. */
+    /**
+     * The JDK's own copy of ASM reads the class files of its JVM, except Java 11's: that copy is
+     * too old.
+     */
     private void openAsm() {
         Module base = Object.class.getModule();
         int java = Runtime.version().feature();
@@ -97,15 +100,17 @@ public final class Cassandra extends Hooks {
                 Map.of(), Set.of(), Map.of());
     }
 
-    /** Whoever holds the other end of the pipe may end in any way: then this is taken out. */
+    /**
+     * Removes the instrumentation when the other end of the pipe closes, however its holder ended.
+     */
     private void watch(Instrumenter instrumenter, Class<?>[] targets) {
         Thread watcher = new Thread(() -> {
             try {
                 while (lease.read() >= 0) {
-                    // nothing is said on it
+                    // nothing is ever written to it
                 }
             } catch (IOException broken) {
-                // as good as closed
+                // treat it as closed
             }
             remove(instrumenter, targets);
         }, "qjoule-agent");
@@ -120,13 +125,13 @@ public final class Cassandra extends Hooks {
         try {
             jvm.retransformClasses(targets);
         } catch (Throwable refused) {
-            // the calls that are left do nothing
+            // the remaining calls do nothing
         }
         try {
             lease.close();
             ((URLClassLoader) own).close();
         } catch (IOException ignored) {
-            // closed all the same
+            // it is closed all the same
         }
     }
 }

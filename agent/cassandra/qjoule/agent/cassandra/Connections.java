@@ -11,8 +11,8 @@ import java.util.concurrent.ConcurrentHashMap;
 import org.apache.cassandra.transport.Message;
 
 /**
- * Which connection a request came by, and which of its requests it is: what the client knows too.
- * It is nothing that a request needs; where it cannot be found out it is left out.
+ * The connection that a request came by, and the request's number on it, as the client knows both.
+ * A request does not need this: what cannot be found out is left out.
  */
 final class Connections {
     private static final int TOLD_MAX = 65536;
@@ -21,10 +21,10 @@ final class Connections {
 
     private static final long AGAIN_NS = 500_000_000;
 
-    /** Of each connection, when it was met, and when it is told again. */
+    /** Per connection: when it was first seen, and when it is reported again. */
     private final ConcurrentHashMap<Long, long[]> told = new ConcurrentHashMap<>();
 
-    /** CQL's stream id + 1; 0 where it is not known. */
+    /** CQL's stream id + 1; 0 if unknown. */
     int stream(Object request) {
         try {
             return ((Message) request).getSource().header.streamId + 1;
@@ -34,8 +34,8 @@ final class Connections {
     }
 
     /**
-     * Tells both ends of a connection, and again after half a second, one, two, and so on: probes
-     * may not have been in place before, and nobody says when they are.
+     * Reports both ends of a connection, and again after half a second, one, two, and so on: the
+     * probes may not have been attached yet, and nothing shows when they are.
      */
     void met(Object channel, long session) {
         long now = System.nanoTime();
@@ -60,7 +60,7 @@ final class Connections {
             ends.putShort((short) server.getPort());
             Marker.connectionMet(session, ends.array());
         } catch (Throwable unknown) {
-            return; // no internet address, or a Netty that is not known
+            return; // no internet address, or an unknown version of Netty
         }
     }
 

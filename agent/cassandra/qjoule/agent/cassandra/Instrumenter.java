@@ -13,8 +13,8 @@ import jdk.internal.org.objectweb.asm.MethodVisitor;
 import jdk.internal.org.objectweb.asm.Opcodes;
 
 /**
- * Adds calls of {@code Entry} to two methods of Cassandra. Written for 5.0: a class that looks
- * different is left alone, and {@link #changed} does not have it.
+ * Adds calls of {@code Entry} to two methods of Cassandra. Written for 5.0: classes that look
+ * different are left alone and do not appear in {@link #changed}.
  */
 final class Instrumenter implements ClassFileTransformer {
     static final String PROCESSOR =
@@ -30,7 +30,7 @@ final class Instrumenter implements ClassFileTransformer {
     private final Set<String> changed = ConcurrentHashMap.newKeySet();
     private volatile Throwable problem;
 
-    /** @param server the class loader of Cassandra: another's classes are not ours. */
+    /** @param server the class loader of Cassandra: classes of other loaders are not touched. */
     Instrumenter(ClassLoader server) {
         this.server = server;
     }
@@ -40,7 +40,7 @@ final class Instrumenter implements ClassFileTransformer {
         return changed;
     }
 
-    /** What went wrong, null if nothing did. */
+    /** The error that occurred, or null. */
     Throwable problem() {
         return problem;
     }
@@ -140,7 +140,7 @@ final class Instrumenter implements ClassFileTransformer {
 
             @Override
             public void visitMaxs(int stack, int locals) {
-                // Behind all other handlers: those of the method itself come first.
+                // After all other handlers: the method's own come first.
                 super.visitLabel(end);
                 super.visitTryCatchBlock(start, end, end, null);
                 super.visitFrame(Opcodes.F_NEW, 1, new Object[] {owner}, 1,

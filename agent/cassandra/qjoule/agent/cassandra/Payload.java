@@ -8,11 +8,11 @@ import java.util.Arrays;
 import java.util.Map;
 import org.apache.cassandra.transport.Message;
 
-/** What clients say of a request in its custom payload: entries whose keys are of tags. */
+/** Tags that clients send in a request's custom payload: the entries whose keys are tag keys. */
 final class Payload {
     private static final String PREFIX = "qjoule.";
 
-    /** No more is looked at (TAGS_BYTES of bpf/core/tags_kept.h): then there are none. */
+    /** Longer payloads are ignored as a whole (TAGS_BYTES of bpf/core/tags_kept.h). */
     private static final int BYTES_MAX = 480;
 
     private Payload() {}
@@ -38,7 +38,7 @@ final class Payload {
         } catch (BufferOverflowException tooMany) {
             return null;
         } catch (Throwable unknown) {
-            return null; // a Cassandra that keeps them elsewhere
+            return null; // a version of Cassandra that keeps them elsewhere
         }
     }
 

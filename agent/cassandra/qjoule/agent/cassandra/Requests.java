@@ -8,9 +8,11 @@ import org.apache.cassandra.transport.messages.PrepareMessage;
 import org.apache.cassandra.transport.messages.QueryMessage;
 import qjoule.agent.cassandra.Statements.Statement;
 
-/** Which request each thread works for, told to the markers. */
+/** Tracks which request each thread works for, and calls the markers. */
 final class Requests {
-    /** What a thread's array holds: it has no request; it has one; or that request's number. */
+    /**
+     * Values in a thread's array: no request; a request without a number yet; otherwise its number.
+     */
     private static final long NONE = 0;
     private static final long UNNUMBERED = -1;
 
@@ -21,21 +23,27 @@ final class Requests {
     private final AtomicLong numbers = new AtomicLong();
     private final boolean readsTags;
 
-    /** Of a type that the JDK loads: threads of the server keep it longer than we live. */
+    /**
+     * Uses a type that the JDK loads: the server's threads keep the array longer than the agent
+     * lives.
+     */
     private final ThreadLocal<long[]> current = new ThreadLocal<>();
 
-    /** @param readsTags whether somebody asks for what clients say of their requests. */
+    /** @param readsTags whether to read the tags that clients send with their requests. */
     Requests(boolean readsTags) {
         this.readsTags = readsTags;
     }
 
-    /** While our jar is there: once its class loader is closed nothing more can be loaded. */
+    /**
+     * Loads all classes while the jar is there: its class loader is closed later and then loads no
+     * more.
+     */
     void loadClasses() throws ClassNotFoundException {
         ClassLoader own = Requests.class.getClassLoader();
         for (String name : new String[] {"Marker", "Connections", "Payload", "Statements$Statement", "Carried$Debuggable"}) {
             Class.forName("qjoule.agent.cassandra." + name, true, own);
         }
-        // As a first request would: all that this version of Cassandra may lack.
+        // Fails now instead of in the first request if this version of Cassandra lacks the class.
         Class.forName("org.apache.cassandra.utils.MD5Digest", false, own);
     }
 
@@ -52,7 +60,7 @@ final class Requests {
         int stream = connections.stream(request);
         if (request instanceof ExecuteMessage) {
             Statement statement = statements.prepared(((ExecuteMessage) request).statementId);
-            if (statement == null) { // the server will ask for it to be prepared again
+            if (statement == null) { // the server will ask the client to prepare it again
                 Marker.requestBegins(null, 0, session, Marker.EXECUTE, 0, stream);
             } else {
                 Marker.requestBegins(
@@ -94,7 +102,7 @@ final class Requests {
         return Carried.of((Runnable) task, mine[0]);
     }
 
-    /** Its text is private: but that is what it describes itself by. */
+    /** The text is private, but toString() contains it. */
     private static String textOf(Object prepare) {
         String described = prepare.toString();
         return described.startsWith(PREPARE) ? described.substring(PREPARE.length()) : null;

@@ -9,14 +9,14 @@ import org.apache.cassandra.service.ClientState;
 import org.apache.cassandra.transport.messages.BatchMessage;
 import org.apache.cassandra.utils.MD5Digest;
 
-/** Texts of statements, and numbers for those that come again and again. */
+/** Texts of statements, and numbers for texts that repeat. */
 final class Statements {
-    /** Of a text, in characters: no more of it is looked at (QJ_TEXT_BYTES of bpf/qjoule.h). */
+    /** Characters of a text that are read (QJ_TEXT_BYTES of bpf/qjoule.h). */
     private static final int TEXT_CHARACTERS = 4096;
 
     private static final int NUMBERED_MAX = 16384;
 
-    /** Numbers are never used again, also not after the table was emptied. */
+    /** Numbers are never reused, not even after the table was emptied. */
     private final AtomicLong numbers = new AtomicLong();
 
     private final ConcurrentHashMap<MD5Digest, Statement> numbered = new ConcurrentHashMap<>();
@@ -32,9 +32,9 @@ final class Statements {
     }
 
     /**
-     * The statement that was prepared under this id, null if the server has none. Whoever knows the
-     * id may see it under another text tomorrow (clients choose the texts, and MD5 is broken), so
-     * the server is asked each time.
+     * The statement that was prepared under this id, or null if the server has none. Asks the
+     * server each time: an id may refer to another text later (clients choose the texts, and MD5 is
+     * broken).
      */
     Statement prepared(MD5Digest id) {
         String text = textOf(id);
@@ -53,7 +53,7 @@ final class Statements {
         return found;
     }
 
-    /** A batch by its statements, the same one many times in a row once; as shapes/cql.py does. */
+    /** The text of a batch: its statements, with repeats in a row once, as in shapes/cql.py. */
     String batch(BatchMessage message) {
         StringBuilder text = new StringBuilder(512);
         List<Object> statements = message.queryOrIdList;

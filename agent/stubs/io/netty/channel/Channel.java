@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* As much of Netty 4.1 as the agent is compiled against; not part of what is loaded. */
+/* The part of Netty 4.1 that the agent is compiled against; it is not in the agent's jars. */
 package io.netty.channel;
 
 import java.net.SocketAddress;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* As much of Cassandra 5.0 as the agent is compiled against; not part of what is loaded. */
+/* The part of Cassandra 5.0 that the agent is compiled against; it is not in the agent's jars. */
 package org.apache.cassandra.transport;
 
 public abstract class Envelope {
-    public final Header header = null; // no constant: it is no string and no number
+    public final Header header = null; // not a compile-time constant: neither a string nor a number
 
     public abstract static class Header {
         public final int streamId;
 
-        /** Not where it is declared: a constant would be compiled into its readers. */
+        /** Assigned here, not at the declaration: javac would inline a constant into its users. */
         Header(int streamId) {
             this.streamId = streamId;
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* As much of Cassandra 5.0 as the agent is compiled against; not part of what is loaded. */
+/* The part of Cassandra 5.0 that the agent is compiled against; it is not in the agent's jars. */
 package org.apache.cassandra.transport.messages;
 
 import org.apache.cassandra.utils.MD5Digest;
