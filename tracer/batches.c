@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* What was taken through shared memory: so many bytes of that generation. */
+/* What was taken through shared memory: this many bytes of this generation. */
 struct take {
 	uint64_t generation;
 	uint32_t bytes;
@@ -16,7 +16,7 @@ struct take {
 struct batches {
 	struct stream *stream;
 	struct qj_batch *shared; /* one per CPU, written by the kernel */
-	/* Per CPU the last take, and the one before: its batch may still be in a ring. */
+	/* Per CPU the last two takes: the batch of the earlier one may still be in a ring. */
 	struct take (*takes)[2];
 	size_t bytes;
 	unsigned cpus;
@@ -51,7 +51,7 @@ void batches_free(struct batches *batches)
 	free(batches);
 }
 
-/* Records from `first` to `end`, both offsets of whole records. */
+/* Adds the records from `first` to `end`, both offsets of record boundaries. */
 static void add_records(struct batches *batches, const uint8_t *bytes, uint32_t first, uint32_t end)
 {
 	struct qj_segment segment;
@@ -88,7 +88,7 @@ static void note_take(struct batches *batches, uint32_t cpu, uint64_t generation
 	if (takes[0].generation != generation)
 		takes[1] = takes[0];
 	takes[0] = (struct take){.generation = generation, .bytes = bytes};
-	/* For the kernel, should it find no room for the rest: that much is not lost. */
+	/* Informs the kernel side: if it finds no room for the rest, this part is not lost. */
 	__atomic_store_n(&batches->shared[cpu].taken, generation << 16 | bytes, __ATOMIC_RELEASE);
 }
 
@@ -112,7 +112,9 @@ static void take(struct batches *batches, uint32_t cpu)
 		return;
 	memcpy(copy, batch->bytes, used);
 	__atomic_thread_fence(__ATOMIC_ACQUIRE);
-	/* Sent in the meantime: then all of it is in the ring, and what we copied may be torn. */
+	/*
+	 * If the batch was sent in the meantime, all of it is in the ring and our copy may be torn.
+	 */
 	if (__atomic_load_n(&batch->generation, __ATOMIC_RELAXED) != generation)
 		return;
 	note_take(batches, cpu, generation, used);

@@ -8,7 +8,7 @@
 #include "plan_options.h"
 #include "root/protocol.h"
 
-/* more=TYPE:CONFIG, and where it counts. */
+/* more=TYPE:CONFIG, and whether it counts user space or the kernel only. */
 static int more(struct options *o, const char *value)
 {
 	struct counter_option *counter = &o->counters[QJ_COUNTERS + o->more_counters];

@@ -21,10 +21,10 @@ struct counters {
 	const struct qj_cpu *cpus;
 	unsigned cpu_count;
 	unsigned mask;
-	int fds[]; /* cpu_count for each of ALL counters, -1 none */
+	int fds[]; /* cpu_count entries for each of ALL counters; -1: none */
 };
 
-/* Opens counter `i` on every CPU that has it; says on stderr if some have not. */
+/* Opens counter `i` on every CPU that has it. Prints a line on stderr if some CPUs lack it. */
 static void open_on_all(struct counters *counters, unsigned i, const struct counter_option *option)
 {
 	unsigned missing = 0;
@@ -45,7 +45,7 @@ static void open_on_all(struct counters *counters, unsigned i, const struct coun
 			missing++;
 		}
 	}
-	if (err == ECONNRESET) /* nothing can be attached: that is told then */
+	if (err == ECONNRESET) /* the root part has ended, so attaching fails and reports it */
 		return;
 	if (missing == counters->cpu_count)
 		fprintf(stderr, "qjoule-tracer: counter %s is not available: %s\n", name,
@@ -69,7 +69,7 @@ struct counters *counters_open(const struct options *options, const struct qj_cp
 	counters->cpu_count = cpu_count;
 	memset(counters->fds, 0xff, bytes);
 	for (unsigned i = 0; i < ALL; i++)
-		if (options->counters[i].type != UINT32_MAX) /* asked for */
+		if (options->counters[i].type != UINT32_MAX) /* this counter was requested */
 			open_on_all(counters, i, &options->counters[i]);
 	return counters;
 }

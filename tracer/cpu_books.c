@@ -20,9 +20,9 @@ struct cpu_books {
 };
 
 /*
- * Busy and idle time of a CPU up to now, the open stretch included: that of an idle CPU may last
- * for a second, since nothing wakes it. The time is taken between two looks at the clock that
- * show the same: so it is not before the clock was set, and sums never step back.
+ * Busy and idle time of a CPU up to now, including the open slice: on an idle CPU it may last for a
+ * second, since nothing wakes the CPU. Reads the time between two equal readings of the clock, so
+ * the time is not before the clock was set and sums never step back.
  */
 static struct cpu_books cpu_books(const struct qj_cpu_state *state)
 {

@@ -38,7 +38,7 @@ static int fill(struct rp_load *load, const struct qjoule_bpf *skeleton)
 	return 0;
 }
 
-/* In a memfd, as it is larger than a request. */
+/* Sent in a memfd, because it is larger than a request. */
 static int ask(const struct rp_load *load, bool verbose)
 {
 	struct rp_request request = {.kind = RP_LOAD, .flags = verbose ? RP_LOAD_VERBOSE : 0};
@@ -66,11 +66,11 @@ static int take_map(struct qjoule_bpf *skeleton, struct bpf_map *map)
 	if (err)
 		return err;
 	err = bpf_map__reuse_fd(map, fd);
-	close(fd); /* it has its own */
+	close(fd); /* the skeleton has its own descriptor */
 	return err == -EPERM ? -EOPNOTSUPP : err;
 }
 
-/* Over the memory that libbpf has for it, which it gives back with the skeleton. */
+/* Maps it over the memory that libbpf allocated, which libbpf frees with the skeleton. */
 static int share_bss(struct qjoule_bpf *skeleton)
 {
 	size_t page = sysconf(_SC_PAGESIZE);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * qjoule-tracer: has the root part load and attach, and pumps until it is told to stop. It has no
- * privileges, at no time.
+ * qjoule-tracer: has the root part load and attach, and pumps records until it is asked to stop. It
+ * never has privileges.
  */
 #include <errno.h>
 #include <poll.h>
@@ -40,16 +40,16 @@ static void catch_signals(void)
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
 	sigaction(SIGHUP, &action, NULL);
-	signal(SIGPIPE, SIG_IGN); /* a reader that went away is an error of write() */
+	signal(SIGPIPE, SIG_IGN); /* a closed reader appears as an error of write() */
 }
 
 /*
  * Sleeps until the deadline. Returns 0, STOP if it is time to stop, or -ECONNRESET if the root part
- * has ended, and all that it had attached with it.
+ * has ended, which also detaches everything it had attached.
  */
 static int wait_until(const struct timespec *deadline, int control_fd)
 {
-	/* Asked to stop: end of file, or whatever byte. A negative fd is ignored. */
+	/* End of file or any byte on it is a request to stop. poll() ignores a negative fd. */
 	struct pollfd polled[] = {{.fd = control_fd, .events = POLLIN}, {.fd = root_part_socket()}};
 	struct timespec now, left;
 	char byte;
@@ -63,7 +63,7 @@ static int wait_until(const struct timespec *deadline, int control_fd)
 			left.tv_nsec += 1000000000;
 			left.tv_sec--;
 		}
-		/* Late: but see whether we are asked to stop. */
+		/* Already late: still check whether to stop. */
 		if (left.tv_sec < 0)
 			left = (struct timespec){0};
 		if (stopping)
@@ -88,7 +88,7 @@ static void advance(struct timespec *deadline, unsigned ms)
 	deadline->tv_sec += ms / 1000 + deadline->tv_nsec / 1000000000;
 	deadline->tv_nsec %= 1000000000;
 	clock_gettime(CLOCK_MONOTONIC, &now);
-	if (deadline->tv_sec < now.tv_sec) /* the machine slept, or we did: do not catch up */
+	if (deadline->tv_sec < now.tv_sec) /* the machine or this process slept: do not catch up */
 		*deadline = now;
 }
 
@@ -142,7 +142,7 @@ int main(int argc, char **argv)
 	char why[ENERGY_WHY_BYTES];
 	int cpu_count, err;
 
-	/* Who runs as the same user is not to read what servers were asked. */
+	/* Other processes of the same user must not read the statements that servers received. */
 	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 	if (options_parse(&options, argc, argv))
 		return 2;

@@ -232,6 +232,7 @@ int options_parse(struct options *o, int argc, char **argv)
 	if (optind < argc)
 		return fail("the command line", argv[optind]);
 	if (o->more_counters && o->mode == QJ_MODE_LIVE)
-		return fail("--counter", "more"); /* sums have no room for them */
+		return fail("--counter",
+			    "more"); /* rows of sums have no room for further counters */
 	return 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* The attach plan, as it comes in on the command line. */
+/* The attach plan, parsed from the command line. */
 #ifndef QJ_OPTIONS_H
 #define QJ_OPTIONS_H
 
@@ -10,27 +10,27 @@
 #include "shared.h"
 
 #define MAX_PROBES	    128
-#define QJ_PROBE_CODE_BYTES 16 /* the longest instruction has 15 */
+#define QJ_PROBE_CODE_BYTES 16 /* the longest instruction has 15 bytes */
 
 #define QJ_PROBE_ROLE(name, role, SERVER) PROBE_##name,
 enum probe_role {
-	QJ_ROLES(QJ_PROBE_ROLE) PROBE_ROLES, /* how many there are */
+	QJ_ROLES(QJ_PROBE_ROLE) PROBE_ROLES, /* number of roles */
 };
 #undef QJ_PROBE_ROLE
 
 struct probe {
 	unsigned server; /* id from 1 */
 	enum probe_role role;
-	uint32_t handle;		   /* of the file, by the root part */
+	uint32_t handle;		   /* the file's handle at the root part */
 	uint64_t offset;		   /* in the file */
 	uint8_t code[QJ_PROBE_CODE_BYTES]; /* the instruction there */
 	unsigned code_bytes;
 };
 
-/* What to count, as perf_event_open(2) has it. */
+/* What to count, in terms of perf_event_open(2). */
 struct counter_option {
 	uint32_t type;
-	uint32_t flags; /* RP_COUNTER_USER, RP_COUNTER_KERNEL: there alone */
+	uint32_t flags; /* RP_COUNTER_USER or RP_COUNTER_KERNEL: count only there */
 	uint64_t config;
 };
 
@@ -52,17 +52,17 @@ struct options {
 	struct probe probes[MAX_PROBES];
 	unsigned probe_count;
 	struct counter_option counters[QJ_COUNTERS + QJ_MORE]; /* type ~0: not read */
-	unsigned more_counters;				       /* how many of the last QJ_MORE */
-	bool tags; /* read what clients say within their queries */
+	unsigned more_counters; /* how many of the last QJ_MORE are used */
+	bool tags;		/* read the tags that clients send within their queries */
 	pid_t reader;
-	int control_fd; /* its end of file stops the tracer; -1 none */
-	int root_fd;	/* socket of the root part; -1 none */
-	bool verbose;	/* let libbpf say what it does */
+	int control_fd; /* the tracer stops at its end of file; -1: none */
+	int root_fd;	/* socket of the root part; -1: none */
+	bool verbose;	/* print libbpf's messages */
 };
 
 extern const char *const probe_role_names[PROBE_ROLES];
 
-/* Fills `options`; on a mistake says what is wrong in one line on stderr and returns -1. */
+/* Fills `options`. On a mistake prints one line on stderr and returns -1. */
 int options_parse(struct options *options, int argc, char **argv);
 
 #endif /* QJ_OPTIONS_H */

@@ -27,7 +27,7 @@ enum {
 	RUNGS = sizeof(rung_names) / sizeof(rung_names[0])
 };
 
-/* Of each kind, bit i: a plan may ask for rung i. */
+/* Per kind, bit i: a plan may ask for rung i. */
 static const unsigned rungs_of[QJ_KINDS] = {
 #define X(name, NAME, rungs) [QJ_SERVER_##NAME] = (rungs),
     QJ_RUNGS_OF(X)
@@ -63,7 +63,7 @@ bool plan_number(const char *text, char stop, uint64_t max, uint64_t *out, const
 	return true;
 }
 
-/* The first word of `*text`, up to a colon, as an index into `names`. */
+/* The index in `names` of the first word of `*text`, up to a colon. */
 static int word(const char **text, const char *const *names, int count)
 {
 	size_t length = strcspn(*text, ":");
@@ -113,7 +113,7 @@ int plan_running(struct options *o, const char *value)
 	return 0;
 }
 
-/* Bytes in hexadecimal, to the end. Returns how many; 0: it is none, or too many. */
+/* Parses bytes in hexadecimal, to the end. Returns how many; 0: invalid, or too many. */
 static unsigned code_of(const char *text, uint8_t *code)
 {
 	unsigned length = strlen(text) / 2;
@@ -147,7 +147,7 @@ int plan_probe(struct options *o, const char *value)
 	return 0;
 }
 
-/* The table's entry for this fact of a server, whose name is up to a colon; -1: there is none. */
+/* The index of the server's fact whose name ends at a colon; -1: no such fact. */
 static int fact_of(const struct qj_server_plan *server, const char **value)
 {
 	size_t length = strcspn(*value, ":");

@@ -25,7 +25,7 @@ static const int pump_calls[] = {
     SCMP_SYS(futex),
     SCMP_SYS(rt_sigreturn),
     SCMP_SYS(rt_sigprocmask),
-    /* detach and leave */
+    /* detach and exit */
     SCMP_SYS(close),
     SCMP_SYS(epoll_ctl),
     SCMP_SYS(exit),
@@ -54,7 +54,7 @@ int privileges_confine(bool call_bpf)
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 		return -errno;
 #if defined(__SANITIZE_ADDRESS__)
-	return 0; /* the sanitizers' own system calls are not the pump's */
+	return 0; /* the sanitizers make system calls that the pump does not */
 #endif
 	return confine(call_bpf);
 }

@@ -5,8 +5,8 @@
 #include <stdbool.h>
 
 /*
- * Allows only the system calls of the pump, and bpf(2) if maps have to be drained; others fail with
- * EPERM. The process started without rights, and cannot get any. Returns 0 or a negative errno.
+ * Allows only the pump's system calls, and bpf(2) if maps have to be drained; others fail with
+ * EPERM. The process started without rights and cannot gain any. Returns 0 or a negative errno.
  */
 int privileges_confine(bool call_bpf);
 

@@ -12,7 +12,7 @@
 #include "programs.h"
 #include "root_part.h"
 
-/* CPUs have numbers below this, those included that are offline now. */
+/* All CPU numbers are below this, including CPUs that are offline now. */
 static unsigned limit_of(const struct qj_cpu *cpus, unsigned cpu_count)
 {
 	int possible = libbpf_num_possible_cpus();
@@ -24,7 +24,7 @@ static unsigned limit_of(const struct qj_cpu *cpus, unsigned cpu_count)
 	return limit < QJ_MAX_CPUS ? limit : QJ_MAX_CPUS;
 }
 
-/* One ring for a few CPUs each, all together within --ring-mb. */
+/* The number of rings: each serves a few CPUs, and all together stay within --ring-mb. */
 static unsigned rings_for(unsigned cpus)
 {
 	unsigned rings = 1;
@@ -39,7 +39,7 @@ static int make_rings(struct probes *probes, const struct options *options)
 	struct rp_request request = {.kind = RP_RING};
 	unsigned bytes = 4096;
 
-	/* A ring's size is a power of two pages. */
+	/* A ring's size must be a power of two pages. */
 	while (bytes * 2 <= options->ring_mb * 1048576u / probes->ring_count)
 		bytes *= 2;
 	request.size = bytes;
@@ -85,7 +85,9 @@ static int attach_probe(struct probes *probes, const struct probe *probe)
 	return err ? cannot_attach(probe_role_names[probe->role], err) : 0;
 }
 
-/* An iterator over all tasks: to run its program, read it to the end. Returns its fd or an error.
+/*
+ * Opens an iterator over all tasks; reading it to the end runs its program. Returns its fd or a
+ * negative errno.
  */
 static int open_iterator(struct probes *probes, struct bpf_program *program)
 {
@@ -104,7 +106,7 @@ static void run_iterator(int fd)
 		;
 }
 
-/* Adopts the threads that exist. */
+/* Adopts the threads that already exist. */
 static int adopt_running(struct probes *probes)
 {
 	int fd = open_iterator(probes, probes->skeleton->progs.on_alive);
@@ -113,7 +115,7 @@ static int adopt_running(struct probes *probes)
 		return fd;
 	run_iterator(fd);
 	close(fd);
-	/* Opened now: once privileges are dropped it can only be read. */
+	/* Opened now: after privileges are dropped it can only be read. */
 	probes->stop_fd = open_iterator(probes, probes->skeleton->progs.on_stop);
 	return probes->stop_fd < 0 ? probes->stop_fd : 0;
 }
@@ -124,8 +126,8 @@ void probes_tell_open_queries(struct probes *probes)
 }
 
 /*
- * Tasks first, so that no thread is missed between; context switches last, so that our own work
- * of attaching is not recorded as the machine's.
+ * Tasks come first, so that no thread is missed in between. Context switches come last, so that the
+ * work of attaching is not recorded as the machine's.
  */
 static int attach_all(struct probes *probes, const struct options *options)
 {

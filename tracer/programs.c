@@ -50,7 +50,7 @@ static int fill_plan(struct qj_plan *plan, struct probes *probes, const struct o
 	plan->more = counters_mask(probes->counters) >> QJ_COUNTERS;
 	plan->tracer_tgid = getpid();
 	plan->reader_tgid = options->reader;
-	/* A CPU that comes online later belongs to none that we know. */
+	/* CPUs that come online later belong to no known package. */
 	memset(plan->package_of, 0xff, sizeof(plan->package_of));
 	for (unsigned i = 0; i < cpu_count; i++)
 		plan->package_of[cpus[i].cpu % QJ_MAX_CPUS] = cpus[i].package;
@@ -73,7 +73,10 @@ struct bpf_program *programs_of_role(struct qjoule_bpf *skeleton, enum probe_rol
 	return NULL;
 }
 
-/* Programs and maps are opt-in: what no server of the plan needs is neither loaded nor made. */
+/*
+ * Programs and maps are opt-in: those that no server of the plan needs are neither loaded nor
+ * created.
+ */
 static void choose_programs(struct qjoule_bpf *skeleton, const struct options *options)
 {
 	const struct qj_plan *plan = &skeleton->rodata->plan;
@@ -91,7 +94,7 @@ static void choose_programs(struct qjoule_bpf *skeleton, const struct options *o
 					  true);
 }
 
-/* Programs of servers that are no probes: all are on tracepoints of sockets. */
+/* Whether servers need programs beside probes: all such programs use tracepoints of sockets. */
 static bool loads_servers_programs(const struct qjoule_bpf *skeleton)
 {
 	bool any = false;
@@ -144,7 +147,7 @@ static void size_maps(struct qjoule_bpf *skeleton, const struct options *options
 				 skeleton->rodata->plan.more ? cpus * QJ_MORE : 1);
 }
 
-/* The verifier's log is long: --verbose shows it, everybody else gets one line from us. */
+/* The verifier's log is long: --verbose shows it, otherwise one line of ours is printed. */
 static int quiet(enum libbpf_print_level level, const char *format, va_list args)
 {
 	(void)level;

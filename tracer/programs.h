@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* The BPF programs as one configuration needs them: opened, told the plan, loaded. */
+/* The BPF programs for one configuration: opened, given the plan, loaded. */
 #ifndef QJ_PROGRAMS_H
 #define QJ_PROGRAMS_H
 
@@ -13,7 +13,7 @@ int programs_load(struct probes *probes, const struct options *options, const st
 
 struct bpf_program *programs_of_role(struct qjoule_bpf *skeleton, enum probe_role role);
 
-/* Says on stderr what went wrong; returns `err`, a negative errno. */
+/* Prints the error on stderr; returns `err`, a negative errno. */
 int programs_complain(const char *what, int err);
 
 #endif /* QJ_PROGRAMS_H */

@@ -14,11 +14,11 @@
 #include "sums.h"
 
 #define MS 1000000ull
-/* A tick closes every stretch within this time, down to CONFIG_HZ=100. */
+/* A tick closes every slice within this time, even with CONFIG_HZ=100. */
 #define TICKS_NS      (25 * MS)
-#define PENDING_BYTES (1u << 20) /* written before the flush is due */
+#define PENDING_BYTES (1u << 20) /* pending bytes that are written before the flush is due */
 #define TRACER_CPU    UINT32_MAX
-/* Of counters that do not say how often they move: RAPL's. */
+/* For counters that do not report how often they move: RAPL's period. */
 #define COUNTER_PERIOD_NS MS
 /* Counters that move less often have longer windows of their own (SLOW_NS in model/energy.py). */
 #define SLOW_NS (10 * MS)
@@ -35,7 +35,7 @@ struct pump {
 	struct ring_buffer *rings;
 	uint64_t flushed_ns;
 	uint64_t window_ns; /* when the last window ended */
-	uint64_t lag_ns;    /* how long before a reading a window of sums ends */
+	uint64_t lag_ns;    /* how long before its reading a window of sums ends */
 	uint64_t energy_failures;
 	uint64_t energy_failures_sent;
 	uint32_t loss_sent[QJ_MAX_CPUS][QJ_LOSS_SLOTS];
@@ -98,7 +98,7 @@ static int take_record(void *ctx, void *data, size_t bytes)
 	return stream_pending(pump->stream) > PENDING_BYTES ? -ENOBUFS : 0;
 }
 
-/* Written as it is taken: a full ring is not copied whole into our memory first. */
+/* Writes records while taking them: a full ring is not first copied as a whole into our memory. */
 static int take_records(struct pump *pump, uint64_t t_ns)
 {
 	int err;
@@ -112,9 +112,10 @@ static int take_records(struct pump *pump, uint64_t t_ns)
 }
 
 /*
- * A measured counter shows what was drawn up to its last update: half a period before it is read,
- * on average. Recorded windows are shifted by that afterwards (qjoule.engine.accounts.lag_ns); sums
- * must end there to begin with. At most half a window, so that the next one begins in time.
+ * A measured counter shows the energy drawn up to its last update, on average half a period before
+ * the reading. Recorded windows are shifted by that afterwards (qjoule.engine.accounts.lag_ns), but
+ * sums must end there from the start. At most half a window, so that the next window begins in
+ * time.
  */
 static uint64_t lag_of(const struct energy_source *energy, uint64_t window_ns)
 {
@@ -197,7 +198,7 @@ int pump_hello(struct pump *pump, const char *energy_reason)
 	    .grade = pump->energy->grade,
 	};
 
-	/* Every CPU that is busy has had a tick by then, and is known. */
+	/* By then every busy CPU has had a tick and is known. */
 	sleep_ns(TICKS_NS);
 	hello.t_ns = now_ns(CLOCK_MONOTONIC);
 	hello.realtime_ns = now_ns(CLOCK_REALTIME);
@@ -213,7 +214,7 @@ int pump_hello(struct pump *pump, const char *energy_reason)
 	return stream_write(pump->stream, hello.t_ns, 0, false);
 }
 
-/* Returns the moment of the reading: where one recorded window ends and the next begins. */
+/* Returns the time of the reading: one recorded window ends there and the next begins. */
 static uint64_t read_energy(struct pump *pump)
 {
 	struct qj_energy readings[ENERGY_MAX_DOMAINS];
@@ -264,11 +265,11 @@ static int flush(struct pump *pump, uint64_t t_ns)
 	report_loss(pump, t_ns);
 	cpu_books_report(pump->probes, pump->stream, pump->cpus, pump->cpu_count);
 	pump->flushed_ns = t_ns;
-	/* On a machine that was booted less than a window ago nothing is surely sent yet. */
+	/* If the machine booted less than a window ago, nothing is known to be completely sent. */
 	return stream_write(pump->stream, t_ns, t_ns > open_ns ? t_ns - open_ns : 0, false);
 }
 
-/* Ends the window of sums, and reads what was drawn until then as soon as counters show it. */
+/* Ends the window of sums, then reads the energy drawn until then as soon as counters show it. */
 static int sum_window(struct pump *pump, uint64_t *t_ns)
 {
 	*t_ns = pump->lag_ns ? now_ns(CLOCK_MONOTONIC) : read_energy(pump);
@@ -297,7 +298,7 @@ int pump_window(struct pump *pump)
 	}
 	pump->window_ns = t_ns;
 	due = pump->sums || t_ns - pump->flushed_ns >= pump->options->flush_ms * MS;
-	/* Batches first: one that is sent in between is then in the ring. */
+	/* Batches first: a batch that is sent in between is then in the ring. */
 	if (due)
 		batches_take(pump->batches);
 	err = take_records(pump, t_ns);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* From rings, maps and energy counters to the stream, window by window. */
+/* Moves data from rings, maps and energy counters to the stream, window by window. */
 #ifndef QJ_PUMP_H
 #define QJ_PUMP_H
 
@@ -10,7 +10,7 @@
 
 struct pump;
 
-/* Everything given must outlive the pump. NULL: no memory. */
+/* The arguments must outlive the pump. NULL: no memory. */
 struct pump *pump_new(struct probes *probes, struct energy_source *energy, struct stream *stream,
 		      const struct options *options, const struct qj_cpu *cpus, unsigned cpu_count);
 void pump_free(struct pump *pump);
@@ -18,10 +18,10 @@ void pump_free(struct pump *pump);
 /* Writes the stream's first records. */
 int pump_hello(struct pump *pump, const char *energy_reason);
 
-/* One window: reads the energy counters, then takes what the programs have seen. */
+/* Processes one window: reads the energy counters, then takes what the programs recorded. */
 int pump_window(struct pump *pump);
 
-/* The last window: closes what runs, and ends the stream. `reason`: 0 or an errno. */
+/* Processes the last window: closes running slices and ends the stream. `reason`: 0 or an errno. */
 int pump_finish(struct pump *pump, int reason);
 
 #endif /* QJ_PUMP_H */

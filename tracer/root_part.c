@@ -86,7 +86,7 @@ int root_part_ask(const struct rp_request *request, int fd, int *out)
 	return !err && out && got < 0 ? -EPROTO : err;
 }
 
-/* For one that only lack of rights kept from us. `own` is our error. */
+/* Asks the root part for what only missing rights denied us. `own` is our own error. */
 static int instead(int own, const struct rp_request *request)
 {
 	int fd, err;
@@ -116,7 +116,7 @@ int root_part_counter(uint32_t type, uint64_t config, unsigned cpu, uint32_t fla
 int root_part_energy_file(int root_fd, const char *root, const char *path)
 {
 	struct rp_request request = {.kind = RP_ENERGY_FILE};
-	/* O_NONBLOCK: opening a pipe that someone put in the tree must not hang. */
+	/* O_NONBLOCK: opening a pipe that someone placed in the tree must not hang. */
 	int fd = openat(root_fd, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	int err = fd < 0 ? -errno : 0;
 

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #define KINDS (QJ_BLOCK_SEGMENT_MORE + 1)
-/* A reader may be this far behind before we wait for it, and records wait in the rings. */
+/* If the reader is further behind than this, we wait for it, and records wait in the rings. */
 #define WAITING_BYTES (8u << 20)
 
 struct buffer {
@@ -21,11 +21,11 @@ struct buffer {
 struct stream {
 	int fd;
 	bool out_of_memory;
-	struct buffer out; /* blocks that the reader has not taken yet */
+	struct buffer out; /* blocks that the reader has not yet taken */
 	struct buffer kinds[KINDS];
 };
 
-/* Names and texts first: a reader then knows what later blocks refer to. */
+/* Names and texts come first, so that a reader knows what later blocks refer to. */
 static const enum qj_block_kind write_order[] = {
     QJ_BLOCK_HELLO,	   QJ_BLOCK_CPU,     QJ_BLOCK_DOMAIN,	QJ_BLOCK_TASK,
     QJ_BLOCK_TEXT,	   QJ_BLOCK_SESSION, QJ_BLOCK_SEGMENT,	QJ_BLOCK_SEGMENT_COUNTERS,
@@ -130,7 +130,7 @@ static void append_kind(struct stream *stream, enum qj_block_kind kind, uint64_t
 
 	if (!buffer->used)
 		return;
-	/* Blocks with text bring their own headers. */
+	/* Blocks with text have their own headers. */
 	if (kind != QJ_BLOCK_TEXT && kind != QJ_BLOCK_SESSION)
 		append(stream, &head, sizeof(head));
 	append(stream, buffer->data, buffer->used);
@@ -138,7 +138,7 @@ static void append_kind(struct stream *stream, enum qj_block_kind kind, uint64_t
 	buffer->count = 0;
 }
 
-/* Writes what the reader takes without waiting; waits for it while more than `limit` is left. */
+/* Writes what the reader takes without blocking; waits for it while more than `limit` is left. */
 static int drain(struct stream *stream, size_t limit)
 {
 	struct buffer *out = &stream->out;

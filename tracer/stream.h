@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* The tracer's output: records gathered by kind, written as blocks (bpf/qjoule.h, framing). */
+/* The tracer's output: records collected by kind, written as blocks (bpf/qjoule.h, framing). */
 #ifndef QJ_STREAM_H
 #define QJ_STREAM_H
 
@@ -14,21 +14,21 @@ struct stream;
 struct stream *stream_new(int fd);
 void stream_free(struct stream *stream);
 
-/* Gathers one record of a kind whose records have one size. */
+/* Collects one record of a kind with a fixed size. */
 void stream_add(struct stream *stream, enum qj_block_kind kind, const void *record, size_t bytes);
 
-/* A record with text behind it is a block of its own, padded to 8 bytes. */
+/* Adds a record followed by text as a block of its own, padded to 8 bytes. */
 void stream_add_text(struct stream *stream, enum qj_block_kind kind, const void *record,
 		     size_t bytes, const void *text, size_t text_bytes);
 
 /*
- * Writes all that was gathered, names and texts before what refers to them, and then, if flush_ns
- * is not 0, a QJ_BLOCK_FLUSH. A slow reader is not waited for, until much has gathered, or `last`.
- * Returns 0 or a negative errno; -ENOMEM if records had no room.
+ * Writes all collected records, names and texts before what refers to them, and then, if flush_ns
+ * is not 0, a QJ_BLOCK_FLUSH. Does not wait for a slow reader unless much has piled up, or `last`.
+ * Returns 0 or a negative errno; -ENOMEM if there was no room for records.
  */
 int stream_write(struct stream *stream, uint64_t now_ns, uint64_t flush_ns, bool last);
 
-/* Bytes gathered and not yet written. */
+/* Bytes collected and not yet written. */
 size_t stream_pending(const struct stream *stream);
 
 #endif /* QJ_STREAM_H */

@@ -24,7 +24,7 @@ static int map_of(const struct sums *sums, uint32_t epoch)
 				     : sums->skeleton->maps.sums_even);
 }
 
-/* The rows that take what a full map has no room for. */
+/* Creates the rows that take what a full map has no room for. */
 static int make_others(const struct sums *sums, uint32_t epoch)
 {
 	static const struct qj_sums empty;
@@ -87,7 +87,10 @@ void sums_next_window(struct sums *sums, uint64_t t_ns)
 {
 	volatile struct qj_control *control = &sums->skeleton->bss->control;
 
-	/* In this order a program in between puts a whole stretch into the new window, no more. */
+	/*
+	 * In this order, a program that runs in between puts at most a whole slice into the new
+	 * window.
+	 */
 	control->epoch++;
 	control->epoch_ns = t_ns;
 	control->tagged = 0;

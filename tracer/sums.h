@@ -18,8 +18,8 @@ void sums_free(struct sums *sums);
 void sums_next_window(struct sums *sums, uint64_t t_ns);
 
 /*
- * Moves the sums of the window before, from t0_ns to t1_ns, into the stream. To be called once
- * every running stretch has been closed after sums_next_window(). Returns 0 or a negative errno.
+ * Moves the sums of the previous window, from t0_ns to t1_ns, into the stream. Call it once every
+ * slice that was running at sums_next_window() has been closed. Returns 0 or a negative errno.
  */
 int sums_drain(struct sums *sums, uint64_t t0_ns, uint64_t t1_ns);
 

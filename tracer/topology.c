@@ -18,14 +18,14 @@ static unsigned first_number(const char *dir, unsigned cpu, const char *name, un
 	file = fopen(path, "re");
 	if (!file)
 		return fallback;
-	/* physical_package_id may be -1: the firmware did not say. */
+	/* physical_package_id may be -1: the firmware did not provide it. */
 	if (fscanf(file, "%ld", &value) != 1 || value < 0 || value > UINT16_MAX)
 		value = fallback;
 	fclose(file);
 	return value;
 }
 
-/* Calls for each number of a list such as "0-3,8,10-11". */
+/* Parses the numbers of a list such as "0-3,8,10-11". */
 static int read_list(const char *path, unsigned list[QJ_MAX_CPUS])
 {
 	FILE *file = fopen(path, "re");
@@ -48,8 +48,8 @@ static int read_list(const char *path, unsigned list[QJ_MAX_CPUS])
 }
 
 /*
- * Cores by number within their package. The kernel's core_id is not used: it may repeat from die to
- * die, and is 0 everywhere in some virtual machines.
+ * Numbers the cores within their package. The kernel's core_id is not used: it may repeat from die
+ * to die, and is 0 everywhere in some virtual machines.
  */
 static void number_cores(struct qj_cpu *cpus, unsigned count)
 {

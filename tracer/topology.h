@@ -9,15 +9,14 @@
 #define TOPOLOGY_DIR "/sys/devices/system/cpu"
 
 /*
- * Online CPUs with their package, core and sibling, from DIR/cpu (TOPOLOGY_DIR).
- * Returns how many, or a negative errno. A CPU whose topology is not told is its own core of
- * package 0.
+ * Online CPUs with their package, core and sibling, from DIR/cpu (TOPOLOGY_DIR). Returns how many,
+ * or a negative errno. A CPU without topology information is its own core of package 0.
  */
 int topology_read(const char *dir, struct qj_cpu cpus[QJ_MAX_CPUS]);
 
 /*
- * Chains the CPUs of each core into a ring: next[cpu] is the next one, cpu itself if it is alone.
- * Returns how many CPUs the largest core has.
+ * Chains the CPUs of each core into a ring: next[cpu] is the next CPU, or cpu itself if it is
+ * alone. Returns how many CPUs the largest core has.
  */
 unsigned topology_rings(const struct qj_cpu *cpus, unsigned count, uint16_t next[QJ_MAX_CPUS]);
 

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * Energy sources: where joules come from, behind one small interface.
+ * Energy sources, behind one small interface.
  *
- * A source offers raw counters. Differences, modulo the range, and what a reset or a stopped
- * counter means are the model's business, so that a recorded trace can be judged again.
+ * A source provides raw counters. The model computes differences modulo the range and interprets
+ * resets and stopped counters, so a recorded trace can be evaluated again.
  *
- * Each source is a file beside this one; registry.c lists them. A spec is NAME[:ARGUMENT], or
- * `auto`: the first that opens of those that the registry has for it.
+ * Each source is a file in this directory; registry.c lists them. A spec is NAME[:ARGUMENT], or
+ * `auto`: the first of the registry's candidates for `auto` that opens.
  *
- * Everything is opened by energy_open(), while there are still privileges: files of powercap are
- * mode 0400 and permission is checked at open. energy_read() then makes no system call but
- * clock_gettime, pread64 and read (and what env->busy_ns makes), allocates and formats nothing.
+ * energy_open() opens everything while privileges are still available: files of powercap have mode
+ * 0400, and permission is checked at open. After that, energy_read() makes no system call but
+ * clock_gettime, pread64 and read (and those of env->busy_ns); it allocates and formats nothing.
  */
 #ifndef QJ_ENERGY_H
 #define QJ_ENERGY_H
@@ -22,7 +22,7 @@
 #include "qjoule.h"
 
 #define ENERGY_MAX_DOMAINS 64
-#define ENERGY_WHY_BYTES   192 /* room that every `why` fits in, as in struct qj_hello */
+#define ENERGY_WHY_BYTES   192 /* room for every `why`, as in struct qj_hello */
 #define ENERGY_BUSY_FAILED UINT64_MAX
 
 /* What a source may need to know about the machine. It must outlive the source. */
@@ -31,19 +31,19 @@ struct energy_env {
 	const struct qj_cpu *cpus;
 	unsigned cpu_count;
 	/*
-	 * CPU time spent not idle, summed over the CPUs of one package, since any fixed moment;
-	 * ENERGY_BUSY_FAILED if it cannot be told. Needed by `estimated`, called only by its reads.
+	 * Busy CPU time, summed over the CPUs of one package, since any fixed moment;
+	 * ENERGY_BUSY_FAILED if unknown. `estimated` needs it and calls it only in its reads.
 	 */
 	uint64_t (*busy_ns)(void *ctx, unsigned package);
 	void *ctx;
-	/* For `auto`; NULL: the system's tree, ... */
+	/* Powercap tree for `auto`; NULL: the system's tree. */
 	const char *powercap_root;
 	const char *perf_sysfs;
 	const char *hwmon_root;
-	/* ... or not considered. */
+	/* Tree of `host` for `auto`; NULL: not considered. */
 	const char *host_root;
 	const char *curve;	 /* "W0,W10,W50,W100[,DRAM]" of `estimated` */
-	const char *curve_label; /* where the curve is from, for `why` */
+	const char *curve_label; /* where the curve comes from, for `why` */
 };
 
 struct energy_ops;
@@ -55,7 +55,7 @@ struct energy_source {
 	unsigned domain_count;
 	/*
 	 * Names are package, core, uncore, dram, psys. A package of several dies has several
-	 * domains with one package and one name: their energies add up.
+	 * domains with the same package and name: add up their energies.
 	 */
 	struct qj_domain domains[ENERGY_MAX_DOMAINS];
 };
@@ -68,21 +68,23 @@ struct energy_source {
  * may show a PMU `power` whose counters stay at zero.
  *
  * Returns 0, or a negative errno with *out NULL: -EINVAL (spec or content malformed), -ENOENT (no
- * such counters here), -EACCES (needs root), or what the failing system call said.
+ * such counters here), -EACCES (needs root), or the failing system call's error.
  */
 int energy_open(const char *spec, const struct energy_env *env, struct energy_source **out,
 		char *why, size_t why_len);
 
 /*
- * Reads every domain once: out[i] is about source->domains[i]. A read that fails has its errno in
+ * Reads every domain once: out[i] belongs to source->domains[i]. A failed read has its errno in
  * out[i].status. Returns how many failed.
  */
 unsigned energy_read(struct energy_source *source, struct qj_energy *out);
 
-/* A line for each source: name, grade, "auto" or "named", how its spec is written; by tabs. */
+/*
+ * Prints a line per source, separated by tabs: name, grade, "auto" or "named", syntax of its spec.
+ */
 void energy_list(FILE *out);
 
-/* NULL is fine. */
+/* Accepts NULL. */
 void energy_close(struct energy_source *source);
 
 #endif /* QJ_ENERGY_H */

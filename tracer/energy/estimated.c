@@ -2,16 +2,17 @@
 /*
  * `estimated`: a synthetic counter from a power curve and CPU time, for machines without RAPL.
  *
- * The curve gives the watts of one package at 0, 10, 50 and 100 % of its CPUs busy, linear between.
- * Four points because load to power is concave: measured servers draw a third of their full power
- * at 10 % load, which a line from idle to full would halve. DRAM, where given, is a constant.
+ * The curve gives the watts of one package at 0, 10, 50 and 100 % of its CPUs busy, linear in
+ * between. It has four points because power rises steeply at low load: measured servers draw a
+ * third of their full power at 10 % load, which a line from idle to full would halve. DRAM, if
+ * given, is a constant.
  *
- * At each reading, the busy time since the one before gives the load, the load the power, and power
- * times elapsed time is added to the counter, in nJ. The counter starts at 0 with the first
- * reading. Busy time beyond the CPUs' whole time (clocks read a moment apart) counts as 100 %. Busy
- * time that cannot be told fails the reading; the next good one covers the whole stretch. Busy time
- * that runs backwards fails the reading with ERANGE and restarts the counter at 0, as a reset of
- * the hardware would, so that the stretch cannot pass as known.
+ * At each reading, the busy time since the previous reading gives the load, and the load gives the
+ * power. Power times elapsed time is added to the counter, in nJ. The counter starts at 0 with the
+ * first reading. Busy time beyond the CPUs' total time (clocks read a moment apart) counts as 100
+ * %. If the busy time is unknown, the reading fails; the next good one covers the whole time since
+ * the last good reading. If the busy time runs backwards, the reading fails with ERANGE and the
+ * counter restarts at 0, like a reset of the hardware, so that this time does not pass as known.
  */
 #include <errno.h>
 #include <math.h>
@@ -21,14 +22,14 @@
 
 #define NANOJOULE_J  1e-9
 #define CURVE_POINTS 4
-#define MAX_WATTS    100000.0 /* beyond any package: a typing error */
+#define MAX_WATTS    100000.0 /* above any package's power: a typing error */
 #define NEVER_WRAPS  0	      /* 2^64 nJ last for a year at 500 W */
 
 static const double curve_load[CURVE_POINTS] = {0.0, 0.1, 0.5, 1.0};
 
 struct counter {
 	uint64_t energy_nj;
-	double carry_nj; /* what is less than 1 nJ */
+	double carry_nj; /* the remainder below 1 nJ */
 };
 
 struct package {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * `host`: a powercap tree as a hypervisor fills it for its guest.
+ * `host`: a powercap tree that a hypervisor fills for its guest.
  *
- * It is plain files: energy_uj that only grows, often no name and no range, and it says what the
- * host *apportioned* to this guest, by the guest's CPU time. That is an estimate whatever it
- * started from, hence the grade. How often it is written is not known. A reading that meets the
- * file half rewritten fails with ENODATA.
+ * It consists of plain files: an energy_uj that only grows, often without a name or a range. The
+ * values are what the host *apportioned* to this guest by the guest's CPU time. That is an
+ * estimate, whatever its basis, hence the grade. How often the host writes is not known. A reading
+ * that meets a half-written file fails with ENODATA.
  */
 #include "registry.h"
 #include "tree.h"

@@ -2,12 +2,13 @@
 /*
  * `hwmon`: power meters and energy counters below /sys/class/hwmon.
  *
- * A power is read once in its averaging interval and counts for the time since the reading before,
- * so it becomes a counter in nJ that moves once in that interval. A reading that fails does not
- * move it, and the next one covers the time up to it; but after LONGEST_HOLE intervals the counter
- * restarts at 0, as one that was reset, for nobody knows what was drawn meanwhile.
+ * A power input is read once per averaging interval and applies to the time since the previous
+ * reading. This makes it a counter in nJ that moves once per interval. A failed reading does not
+ * move it; the next one covers the time since the last good reading. After LONGEST_HOLE intervals
+ * without a good reading the counter restarts at 0, like one that was reset, because the energy
+ * drawn meanwhile is unknown.
  *
- * Files are in hwmonN or in hwmonN/device, which is where ACPI's meter has them
+ * Files are in hwmonN or in hwmonN/device, where ACPI's meter has them
  * (Documentation/hwmon/sysfs-interface.rst, acpi_power_meter.rst).
  */
 #include <dirent.h>
@@ -106,7 +107,7 @@ static void drop_inputs(struct hwmon_source *self, unsigned from)
 		close(self->inputs[--self->base.domain_count].fd);
 }
 
-/* Opens a chip if it is a known one. What is wrong with a known one goes to `why`. */
+/* Opens a chip if it is a known one. Problems with a known chip go to `why`. */
 static int open_chip(struct hwmon_source *self, int root_fd, unsigned number, bool device,
 		     const struct energy_env *env, struct energy_why *why)
 {

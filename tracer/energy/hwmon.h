@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* What the source `hwmon` reads of a chip, and which chips it knows. */
+/* What the source `hwmon` reads from a chip, and which chips it knows. */
 #ifndef QJ_ENERGY_HWMON_H
 #define QJ_ENERGY_HWMON_H
 
@@ -7,14 +7,14 @@
 
 #define HWMON_MAX_UW 1000000000000ull /* 1 MW: no machine */
 
-/* A domain's file, and for a power the counter that is made of it. */
+/* A domain's file; for a power input also the counter made from it. */
 struct input {
 	int fd;
 	uint64_t period_ns;
-	uint64_t due_ns;  /* when a power is read again */
-	uint64_t last_ns; /* of the last good reading; 0: none */
+	uint64_t due_ns;  /* when to read a power input again */
+	uint64_t last_ns; /* time of the last good reading; 0: none */
 	uint64_t energy_nj;
-	uint64_t carry; /* what is less than 1 nJ, in uW ns */
+	uint64_t carry; /* the remainder below 1 nJ, in uW ns */
 	int error;
 };
 
@@ -25,7 +25,7 @@ struct hwmon_source {
 
 struct hwmon_chip {
 	const char *name;
-	/* Adds the chip's domains. On an error some may have been added: the caller drops them. */
+	/* Adds the chip's domains. After an error the caller drops those already added. */
 	int (*open)(struct hwmon_source *self, int chip_fd, const struct energy_env *env,
 		    struct energy_why *why);
 };

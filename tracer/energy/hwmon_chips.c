@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * The chips that `hwmon` knows, and what they measure. Of any other chip nobody can tell whether it
- * is the machine, a part of it that another counter has too, or a graphics card.
+ * The chips that `hwmon` knows, and what they measure. For any other chip it is unknown whether it
+ * measures the machine, a part that another counter covers too, or a graphics card.
  *
- *   power_meter  power1_average, in uW: ACPI's meter of the whole machine (psys). One of them:
- * several may be of power supplies that share the load, or of the same machine again. amd_energy
- * energyN_input, in uJ: RAPL by another name. Esocket is a package, Ecore one core.
+ * - power_meter: power1_average, in uW. ACPI's meter of the whole machine (psys). Only one is
+ *   accepted: several may belong to power supplies that share the load, or measure the same machine
+ *   again.
+ * - amd_energy: energyN_input, in uJ. RAPL by another name. Esocket is a package, Ecore one core.
  *
  * Documentation/hwmon/acpi_power_meter.rst, amd_energy.rst.
  */
@@ -17,16 +18,18 @@
 
 #include "hwmon.h"
 
-#define MAX_INPUTS   4096 /* of one chip: more than any processor has cores */
+#define MAX_INPUTS   4096 /* per chip: more than any processor has cores */
 #define MAX_SOCKETS  8
 #define TEXT_BYTES   64
 #define MS_NS	     1000000ull
 #define MICROJOULE_J 1e-6
 #define NANOJOULE_J  1e-9
-#define DEFAULT_MS   1000 /* where a meter does not say how long it averages over */
+#define DEFAULT_MS   1000 /* for meters that do not report their averaging interval */
 #define MAX_MS	     3600000
 
-/* Opens a file of numbers and adds its domain. The first reading has to be one. */
+/*
+ * Opens a file that holds a number and adds its domain. Fails if the first reading is not a number.
+ */
 static int add_input(struct hwmon_source *self, int chip_fd, const char *file, unsigned package,
 		     const char *domain, enum qj_domain_kind kind, uint64_t period_ns,
 		     struct energy_why *why)
@@ -81,7 +84,7 @@ static int open_power_meter(struct hwmon_source *self, int chip_fd, const struct
 			 QJ_DOMAIN_POWER, period_ns, why);
 }
 
-/* The package of a core by its number over the machine: by its lowest CPU. False: no such core. */
+/* The package of a core from its number on the machine, via its lowest CPU. False: no such core. */
 static bool package_of_core(const struct energy_env *env, unsigned number, unsigned *package)
 {
 	for (unsigned i = 0; i < env->cpu_count; i++) {
@@ -102,7 +105,7 @@ static unsigned count_cores(const struct energy_env *env)
 	return cores;
 }
 
-/* Sockets; and cores, if there is room for all of them. */
+/* Opens sockets, and cores too if there is room for all of them. */
 static int open_amd_energy(struct hwmon_source *self, int chip_fd, const struct energy_env *env,
 			   struct energy_why *why)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* `none`: no domain at all, so a trace has CPU time alone. */
+/* `none`: no domain at all, so a trace has only CPU time. */
 #include <errno.h>
 #include <stdlib.h>
 

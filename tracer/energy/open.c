@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* Choosing an energy source by its spec, and the best one there is for `auto`. */
+/* Chooses an energy source by its spec, or the best one available for `auto`. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -26,8 +26,9 @@ static int open_kind(const struct energy_kind *kind, const char *arg, const stru
 }
 
 /*
- * A counter that exists need not count: guests may see a PMU `power` that reads zero for ever.
- * Zero joules labelled `measured` would be a lie, so a source that nobody named has to move.
+ * A counter that exists may not count: guests may see a PMU `power` that always reads zero. Zero
+ * joules labelled `measured` would be wrong, so a source that the user did not name must be seen to
+ * move.
  */
 static int prove_moving(struct energy_source *source, struct energy_why *why)
 {
@@ -46,7 +47,7 @@ static int prove_moving(struct energy_source *source, struct energy_why *why)
 	return why_fail(why, -ENODATA, "counters did not move in %d ms", PROOF_MS);
 }
 
-/* One step of `auto`. What kept a source from being taken goes to `why`. */
+/* One step of `auto`. If the source is not taken, the reason goes to `why`. */
 static int try_kind(const struct energy_kind *kind, const char *arg, const struct energy_env *env,
 		    struct energy_source **out, struct energy_why *why)
 {

@@ -2,11 +2,11 @@
 /*
  * `perf`: RAPL through the PMU `power` (arch/x86/events/rapl.c).
  *
- * The PMU's cpumask names one CPU of each package (of each die, where a package has several), and
- * one event is opened there per counter. The kernel sums the 32-bit register into 64 bits with a
- * timer of its own, in units of 2^-32 J: that lasts 99 days at 500 W, so no range. Events are
- * system-wide and never multiplexed. The PMU `power_core` of newer kernels counts single AMD cores,
- * a part of what `power` counts per package, and is left alone.
+ * The PMU's cpumask names one CPU of each package (of each die, if a package has several), and one
+ * event per counter is opened there. The kernel sums the 32-bit register into 64 bits with its own
+ * timer, in units of 2^-32 J. That lasts 99 days at 500 W, so there is no range. Events are
+ * system-wide and never multiplexed. The PMU `power_core` of newer kernels is not used: it counts
+ * single AMD cores, a part of what `power` counts per package.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -52,7 +52,7 @@ static void perf_read(struct energy_source *source, struct qj_energy *out)
 		int error = got < 0 ? errno : 0;
 
 		energy_stamp(&out[i], before_ns, energy_now_ns());
-		/* End of file: the event is in error state, its CPU went offline. */
+		/* End of file: the event is in error state because its CPU went offline. */
 		out[i].status =
 		    (uint32_t)(got >= 0 && got < (ssize_t)sizeof(out[i].raw) ? EIO : error);
 	}
@@ -161,7 +161,7 @@ static const struct qj_cpu *find_cpu(const struct energy_env *env, unsigned long
 	return NULL;
 }
 
-/* Takes "3" or "0-3" off a list such as "0,24" or "0-1". False: it is no such list. */
+/* Removes "3" or "0-3" from the front of a list such as "0,24" or "0-1". False: malformed list. */
 static bool next_range(const char **at, unsigned long *first, unsigned long *last)
 {
 	char *end;

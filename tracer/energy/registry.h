@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* The registry: what there is to be known of each energy source. */
+/* The registry: what is known about each energy source. */
 #ifndef QJ_ENERGY_REGISTRY_H
 #define QJ_ENERGY_REGISTRY_H
 
@@ -9,19 +9,21 @@
 #include "source.h"
 
 struct energy_kind {
-	const char *name; /* as in a spec, in traces and on screens */
+	const char *name; /* as in specs, traces and on screens */
 	enum qj_grade grade;
 	int (*open)(const char *arg, const struct energy_env *env, struct energy_source **out,
 		    struct energy_why *why);
-	const char *default_arg; /* NULL: the spec must give one; "": it takes none */
+	const char *default_arg; /* NULL: the spec must give one; "": takes no argument */
 	const char *usage;
-	/* What `auto` opens it with, NULL if it is not to be considered. No function: not `auto`'s.
+	/*
+	 * Returns the argument that `auto` opens it with, or NULL to skip it. No function: `auto`
+	 * never uses it.
 	 */
 	const char *(*auto_arg)(const struct energy_env *env);
-	bool must_move;	    /* `auto` takes it only if a package's counter is seen to move */
-	bool rare;	    /* few machines have one: `auto` says nothing of there being none */
+	bool must_move;	    /* `auto` takes it only if a package's counter moves */
+	bool rare;	    /* few machines have one: `auto` does not mention its absence */
 	const char *hint;   /* what to do if there is no such source (ENOENT) */
-	const char *denied; /* what to do if it may not be opened */
+	const char *denied; /* what to do if permission is denied */
 };
 
 /* In the order in which `auto` tries them. */

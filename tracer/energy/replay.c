@@ -2,15 +2,15 @@
 /*
  * `replay`: counters from a text file, for tests and demonstrations.
  *
- *   # comment
- *   domain PACKAGE NAME UNIT_J RANGE [PERIOD_MS]   one line per counter, before its readings
- *   T_MS PACKAGE NAME RAW                   a reading; RAW `-`: a reading that failed
+ *     # comment
+ *     domain PACKAGE NAME UNIT_J RANGE [PERIOD_MS]   one line per counter, before its readings
+ *     T_MS PACKAGE NAME RAW                          a reading; RAW `-`: a reading that failed
  *
- * UNIT_J is the joules of one count, RANGE the modulus (0: does not wrap), PERIOD_MS how often the
- * counter moves (absent: not known). T_MS counts from the
- * moment of opening and may have decimals; per counter it must not decrease. A reading gives the
- * last value at or before now, without interpolation: hardware counters step too. Before the
- * first value it fails with ENODATA, and after the last the counter has stopped.
+ * UNIT_J is the joules per count, RANGE the modulus (0: does not wrap), PERIOD_MS how often the
+ * counter moves (absent: not known). T_MS counts from the moment of opening and may have decimals;
+ * per counter it must not decrease. A reading gives the last value at or before now, without
+ * interpolation: hardware counters step too. Before the first value it fails with ENODATA, and
+ * after the last the counter stands still.
  */
 #include <errno.h>
 #include <math.h>
@@ -33,7 +33,7 @@ struct track {
 	struct sample *samples;
 	size_t count;
 	size_t room;
-	size_t next; /* first sample that lies ahead */
+	size_t next; /* index of the first sample in the future */
 };
 
 struct replay_source {
@@ -82,7 +82,7 @@ static int find_domain(const struct replay_source *self, unsigned package, const
 	return -1;
 }
 
-/* Each of these returns NULL, or what is wrong with the line. */
+/* Each of these returns NULL, or the error in the line. */
 static const char *add_domain_line(struct replay_source *self, const struct energy_env *env,
 				   const char *line)
 {

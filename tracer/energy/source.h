@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/*
- * What the energy sources share with each other, and nobody else needs.
- */
+/* What the energy sources share; used by no other code. */
 #ifndef QJ_ENERGY_SOURCE_H
 #define QJ_ENERGY_SOURCE_H
 
@@ -14,17 +12,19 @@
 /* RAPL counters move about once per millisecond, on Intel and on AMD. */
 #define RAPL_PERIOD_NS 1000000
 
-/* What to do where RAPL is not there. */
+/* What to do if RAPL is not available. */
 #define ENERGY_NO_RAPL "modprobe intel_rapl_msr, or in a VM use --energy auto or estimated"
 
 /* A source embeds struct energy_source as its first member. */
 struct energy_ops {
-	/* Fills out[i] with t_ns, half_width_ns, raw and status; the rest is done for it. */
+	/* Fills out[i] with t_ns, half_width_ns, raw and status; the caller fills the rest. */
 	void (*read)(struct energy_source *source, struct qj_energy *out);
 	void (*close)(struct energy_source *source);
 };
 
-/* A line under construction. What does not fit ends in "..."; control characters become '?'. */
+/*
+ * A line under construction. A line that is too long ends in "..."; control characters become '?'.
+ */
 struct energy_why {
 	char *text;
 	size_t room;
@@ -33,11 +33,11 @@ struct energy_why {
 
 void why_add(struct energy_why *why, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* For an error: adds to `why`, returns the negative errno. */
+/* For errors: appends to `why` and returns the negative errno. */
 int why_fail(struct energy_why *why, int negative_errno, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Adds a domain and returns it; NULL when there is no room. */
+/* Adds a domain and returns it; NULL if there is no room. */
 struct qj_domain *energy_add_domain(struct energy_source *source, unsigned package,
 				    const char *name, double unit_j, uint64_t range);
 
@@ -49,14 +49,14 @@ struct qj_domain *energy_add_counter(struct energy_source *source, unsigned pack
 bool energy_has_package(const struct energy_env *env, unsigned package);
 unsigned energy_package_cpus(const struct energy_env *env, unsigned package);
 
-/* Every package must have a counter of its own, or its joules would silently be missing. */
+/* Checks that every package has a counter; otherwise its joules would silently be missing. */
 int energy_check_packages(const struct energy_source *source, const struct energy_env *env,
 			  struct energy_why *why);
 
-/* The file's text without its newline. Returns its length, or a negative errno; never blocks. */
+/* Reads a file's text without its newline. Returns its length or a negative errno; never blocks. */
 int energy_read_text(int dir_fd, const char *path, char *text, size_t room);
 
-/* The same of a file that is open. */
+/* The same for an open file. */
 int energy_read_fd(int fd, char *text, size_t room);
 
 /* Decimal digits, then nothing but white space. Returns 0, -EINVAL or -ERANGE. */
@@ -70,7 +70,7 @@ static inline uint64_t energy_now_ns(void)
 	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* The reading lies between two looks at the clock: its middle, give or take half. */
+/* The reading lies between two clock readings: stores their middle, and half their distance. */
 static inline void energy_stamp(struct qj_energy *out, uint64_t before_ns, uint64_t after_ns)
 {
 	uint64_t half_ns = (after_ns - before_ns) / 2;

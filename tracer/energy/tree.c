@@ -2,10 +2,10 @@
 /*
  * Counters of a powercap tree.
  *
- * Zones are ROOT/intel-rapl:N (a package, a die of it, or psys) and ROOT/intel-rapl:N:M (core,
+ * Zones are ROOT/intel-rapl:N (a package, one of its dies, or psys) and ROOT/intel-rapl:N:M (core,
  * uncore, dram of that package). ROOT/intel-rapl-mmio:* is a second view of the same packages and
- * would count every joule twice; the prefix keeps it out. A zone's `enabled` file is about power
- * limits, a disabled zone still counts (Documentation/power/powercap/powercap.rst).
+ * would count every joule twice; the prefix excludes it. A zone's `enabled` file refers to power
+ * limits; a disabled zone still counts (Documentation/power/powercap/powercap.rst).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -61,7 +61,7 @@ static void tree_close(struct energy_source *source)
 	free(self);
 }
 
-/* What follows the largest reading, as a number; left alone where nobody says. */
+/* The largest reading plus one, as a number; left unchanged if the tree does not give it. */
 static int read_range(const struct tree_source *self, int root_fd, const struct zone *zone,
 		      uint64_t *range, struct energy_why *why)
 {
@@ -80,7 +80,7 @@ static int read_range(const struct tree_source *self, int root_fd, const struct 
 	return 0;
 }
 
-/* Opens a zone's counter for good and adds its domain. */
+/* Opens a zone's counter for the whole run and adds its domain. */
 static int open_counter(struct tree_source *self, int root_fd, const struct zone *zone,
 			const char *domain, struct energy_why *why)
 {
@@ -120,7 +120,7 @@ static int open_top(struct tree_source *self, int root_fd, struct zone *zones, i
 				zone->name);
 	if (zone_seen_before(zones, index))
 		return why_fail(why, -EINVAL, "two zones are called '%s'", zone->name);
-	/* psys is about the platform, so it is worth having even beside an absent package. */
+	/* psys covers the platform, so it is useful even beside an absent package. */
 	if (!strcmp(domain, "package") && !energy_has_package(env, zone->package))
 		return why_fail(why, -EINVAL, "%s is package %u, which this machine does not have",
 				zone->dir, zone->package);
@@ -132,7 +132,7 @@ static int open_sub(struct tree_source *self, int root_fd, const struct zone *zo
 {
 	const struct zone *zone = &zones[index];
 
-	/* rapl_domain_names[] in intel_rapl_common.c; no other name is understood downstream. */
+	/* rapl_domain_names[] in intel_rapl_common.c; other names are unknown downstream. */
 	if (strcmp(zone->name, "core") && strcmp(zone->name, "uncore") &&
 	    strcmp(zone->name, "dram"))
 		return why_fail(why, -EINVAL, "%s is not core, uncore or dram", zone->dir);
@@ -143,12 +143,12 @@ static int open_sub(struct tree_source *self, int root_fd, const struct zone *zo
 
 /*
  * Without a package's counter its joules would silently be missing, so that is an error. Without
- * psys, core, uncore or dram, those are unavailable and the rest is right.
+ * psys, core, uncore or dram, only those are unavailable.
  */
 static int open_zones(struct tree_source *self, int root_fd, struct zone *zones, int count,
 		      const struct energy_env *env, struct energy_why *why)
 {
-	int top = -1; /* index of the top zone that sub zones belong to; -1: left out */
+	int top = -1; /* index of the top zone that following sub zones belong to; -1: skipped */
 
 	for (int i = 0; i < count; i++) {
 		char text[ENERGY_WHY_BYTES] = "";

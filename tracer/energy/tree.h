@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Counters of a powercap tree, the kernel's or one that a hypervisor fills. */
+/* Counters of a powercap tree, from the kernel or filled by a hypervisor. */
 #ifndef QJ_ENERGY_TREE_H
 #define QJ_ENERGY_TREE_H
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* Small things that energy sources share: the `why` line, sysfs text, topology. */
+/* Small helpers of the energy sources: the `why` line, sysfs text, topology. */
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -13,7 +13,7 @@
 
 #include "source.h"
 
-/* File names and file contents get into the line, and the line gets to a terminal. */
+/* The line may contain file names and contents, and it is shown on a terminal. */
 static void make_printable(char *text)
 {
 	for (; *text; text++)
@@ -141,7 +141,7 @@ int energy_read_fd(int fd, char *text, size_t room)
 int energy_read_text(int dir_fd, const char *path, char *text, size_t room)
 {
 	int got;
-	/* O_NONBLOCK: opening a pipe that someone put in the tree must not hang. */
+	/* O_NONBLOCK: opening a pipe that someone placed in the tree must not hang. */
 	int fd = openat(dir_fd, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 
 	if (fd < 0)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* Zones of a powercap tree: finding them, and what their names and ranges mean. */
+/* Zones of a powercap tree: finds them, and interprets their names and ranges. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include "zones.h"
 
 #define ZONE_PREFIX "intel-rapl:"
-#define RAPL_COUNTS (1ull << 32) /* ENERGY_STATUS_MASK in intel_rapl_common.c, and one */
+#define RAPL_COUNTS (1ull << 32) /* ENERGY_STATUS_MASK in intel_rapl_common.c, plus one */
 
 static int zone_order(const void *left, const void *right)
 {
@@ -71,7 +71,7 @@ bool zone_understand_top(struct zone *zone, const char **domain)
 		*domain = "package";
 		return true;
 	}
-	/* psys of a second and later package is "psys-N". */
+	/* psys of a second or later package is called "psys-N". */
 	if (!strcmp(zone->name, "psys") ||
 	    (sscanf(zone->name, "psys-%4u%n", &zone->package, &end) == 1 && !zone->name[end])) {
 		*domain = "psys";

@@ -4,11 +4,11 @@
 #include <string.h>
 
 #define CHAINS	   4
-#define STEPS	   8192 /* per piece, of every chain */
+#define STEPS	   8192 /* per piece, in every chain */
 #define SWEEPS	   32	/* of the L1 and L2 kernels, per piece at most */
 #define PIECE_SIZE 4096 /* elements or accesses of the memory kernels, per piece */
 
-/* Wider vectors where the processor has them: servers use them, and they draw more power. */
+/* Uses wider vectors where the processor has them: servers use them, and they draw more power. */
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__)
 #define WIDEST __attribute__((target_clones("default", "arch=haswell")))
 #else
@@ -69,7 +69,7 @@ static void floating_piece(struct work *work)
 	work->operations += (uint64_t)SWEEPS * count;
 }
 
-/* Every x approaches 1, and is there, to the last bit or two, after about 200 sweeps. */
+/* Every x converges to 1, to the last bit or two, after about 200 sweeps. */
 static uint64_t floating_result(const struct work *work)
 {
 	const double *x = work->memory;
@@ -118,7 +118,7 @@ WIDEST static void triad(double *restrict a, const double *restrict b, const dou
 		a[i] = 0.25 * b[i] + 0.75 * c[i];
 }
 
-/* The arrays change places after each round, so that what is read has been written. */
+/* The arrays rotate after each round, so that what is read was written before. */
 static void stream_piece(struct work *work)
 {
 	size_t third = work->bytes / sizeof(double) / 3;
@@ -136,7 +136,7 @@ static void stream_piece(struct work *work)
 	}
 }
 
-/* The first array was 0 and the others 1: how much of it has been written. */
+/* The first array began as 0 and the others as 1: shows how much of it was written. */
 static uint64_t stream_result(const struct work *work)
 {
 	const double *x = work->memory;
@@ -150,8 +150,8 @@ static uint64_t stream_result(const struct work *work)
 /* chase: every load's address is the result of the load before it */
 
 /*
- * Line i points to line (A i + C) mod the number of lines, a power of two: one cycle through all of
- * them (Hull and Dobell, SIAM Review 4, 1962), whose steps no prefetcher follows.
+ * Line i points to line (A i + C) mod the number of lines, a power of two. This forms one cycle
+ * through all lines (Hull and Dobell, SIAM Review 4, 1962), and no prefetcher follows its steps.
  */
 #define CHASE_A 0x2c9277b5u
 #define CHASE_C 0x3c6ef35fu

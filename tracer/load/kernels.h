@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * The kernels of `qjoule-load`: each keeps one CPU busy in one way, so that what that way costs can
- * be told apart. A kernel works in pieces of well below a millisecond and looks whether to stop
- * between them. Its result depends on every piece, so no piece can be left out.
+ * The kernels of `qjoule-load`: each keeps one CPU busy in one particular way, so that the energy
+ * costs of these ways can be separated. A kernel works in pieces of well below a millisecond and
+ * checks between them whether to stop. Its result depends on every piece, so no piece can be
+ * optimised away.
  */
 #ifndef QJ_KERNELS_H
 #define QJ_KERNELS_H
@@ -12,12 +13,12 @@
 
 #define LINE_BYTES 64
 
-/* What a kernel works on: memory of its own, local to its CPU, and where it has got to. */
+/* The state of a kernel: its own memory, local to its CPU, and its progress. */
 struct work {
 	void *memory;
 	size_t bytes;
 	uint64_t state[4];
-	uint64_t operations; /* instructions in a chain, elements, or accesses to memory */
+	uint64_t operations; /* instructions in a chain, elements, or memory accesses */
 };
 
 enum footprint {

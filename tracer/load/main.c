@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * qjoule-load: keeps CPUs busy in a known way while `qjoule calibrate` looks at their power.
+ * qjoule-load: keeps CPUs busy in a known way while `qjoule calibrate` measures their power.
  *
- * Needs no privilege. Says `ready` once every thread is pinned and has its memory, and at the end,
- * per thread, what it did, as lines of JSON. Ends after the given time, on SIGTERM or SIGINT, and
- * with its parent.
+ * Needs no privilege. Prints `ready` once every thread is pinned and has its memory, and at the end
+ * what each thread did, as lines of JSON. Ends after the given time, on SIGTERM or SIGINT, and when
+ * its parent ends.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -38,7 +38,7 @@ struct worker {
 	pthread_t thread;
 	const struct kernel *kernel;
 	int cpu;
-	uint64_t pieces; /* 0: until told to stop */
+	uint64_t pieces; /* 0: until asked to stop */
 	size_t bytes;
 	struct work work;
 	uint64_t cpu_ns;
@@ -53,7 +53,7 @@ static uint64_t thread_cpu_ns(void)
 	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* Pinned first: memory comes from the node of the CPU that first writes to it. */
+/* Pins the thread first: memory comes from the node of the CPU that first writes to it. */
 static int prepare(struct worker *worker)
 {
 	struct work *work = &worker->work;
@@ -71,7 +71,9 @@ static int prepare(struct worker *worker)
 				    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 		if (work->memory == MAP_FAILED)
 			return errno;
-		/* Else a chase is mostly about page tables. Not everywhere to be had. */
+		/*
+		 * Without huge pages a chase mostly measures page tables. Not available everywhere.
+		 */
 		madvise(work->memory, work->bytes, MADV_HUGEPAGE);
 	}
 	worker->kernel->prepare(work);
@@ -96,7 +98,7 @@ static void *run(void *argument)
 	return NULL;
 }
 
-/* Until the time is over, a signal comes, or every thread has done its pieces. */
+/* Waits until the time is over, a signal comes, or every thread has done its pieces. */
 static void wait_for_end(double seconds, const sigset_t *signals)
 {
 	struct timespec left = {.tv_sec = (time_t)seconds};
@@ -113,7 +115,7 @@ static int start(struct worker *workers, int count)
 	for (int i = 0; i < count; i++) {
 		int error = pthread_create(&workers[i].thread, NULL, run, &workers[i]);
 
-		if (error) /* the others wait for it at the barrier: end them all */
+		if (error) /* the others wait for this thread at the barrier: end them all */
 			return error;
 	}
 	pthread_barrier_wait(&prepared);
@@ -141,7 +143,7 @@ static int load(struct worker *workers, int count, double seconds, bool enough)
 	sigset_t signals;
 	pid_t parent = getppid();
 
-	/* Blocked before the threads begin, so that only sigtimedwait() gets them. */
+	/* Blocked before the threads start, so that only sigtimedwait() receives them. */
 	sigemptyset(&signals);
 	sigaddset(&signals, SIGTERM);
 	sigaddset(&signals, SIGINT);
@@ -149,7 +151,7 @@ static int load(struct worker *workers, int count, double seconds, bool enough)
 		sigprocmask(SIG_BLOCK, &signals, NULL);
 	signal(SIGPIPE, SIG_IGN);
 	prctl(PR_SET_PDEATHSIG, SIGTERM);
-	if (getppid() != parent) /* it ended before we asked */
+	if (getppid() != parent) /* the parent ended before prctl() took effect */
 		return 1;
 	if (start(workers, count))
 		return 1;

@@ -7,7 +7,7 @@
 
 #define KIB 1024ul
 
-/* Sizes where /sys says nothing, as in many virtual Arm machines: those of common servers. */
+/* Sizes of common servers, used where /sys has none, as in many virtual Arm machines. */
 #define L1_BYTES (32 * KIB)
 #define L2_BYTES (1024 * KIB)
 #define L3_BYTES (32 * KIB * KIB)
@@ -57,10 +57,10 @@ static int cache_text(int cpu, int index, const char *file, char *text, int room
 struct cache {
 	int level;
 	size_t bytes;
-	int sharers; /* CPUs of `all` that use it */
+	int sharers; /* CPUs of `all` that share it */
 };
 
-/* The data cache of a level, or the last of all caches for level 0. */
+/* The data cache of a level; level 0: the last level of all. */
 static struct cache find_cache(int cpu, int level, const cpu_set_t *all)
 {
 	struct cache found = {.sharers = 1};
@@ -111,14 +111,14 @@ size_t place_bytes(enum footprint footprint, int cpu, const cpu_set_t *all, int 
 	case FOOTPRINT_NONE:
 		return 0;
 	case FOOTPRINT_L1:
-		/* Half of it, and of that again a half each where two siblings share it. */
+		/* Half of the cache, divided by the siblings that share it. */
 		return (cache.bytes ? cache.bytes : L1_BYTES) / 2 / (size_t)cache.sharers;
 	case FOOTPRINT_L2:
 		return (cache.bytes ? cache.bytes : L2_BYTES) / 2 / (size_t)cache.sharers;
 	case FOOTPRINT_MEMORY:
 		break;
 	}
-	/* A level two cache has memory behind it too, on machines without a third level. */
+	/* On machines without a third level, the level two cache also has memory behind it. */
 	share = (cache.bytes ? cache.bytes : L3_BYTES) / (size_t)cache.sharers;
 	most = available_bytes() / 4 / (size_t)CPU_COUNT(all);
 	if (most < 2 * share)

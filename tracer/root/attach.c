@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* What the tracer asks for: counters, the BPF programs loaded, and attached one by one. */
+/*
+ * Answers the tracer's requests: opens counters, loads the BPF programs, attaches them one by one.
+ */
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <errno.h>
@@ -17,12 +19,12 @@
 #include "qjoule.skel.h"
 
 #define MAX_LINKS      160
-#define RING_BYTES_MAX (1ull << 30) /* of all rings */
+#define RING_BYTES_MAX (1ull << 30) /* all rings together */
 
 static struct qjoule_bpf *skeleton; /* NULL: nothing is loaded */
 static struct bpf_link *links[MAX_LINKS];
 static unsigned link_count;
-static uint64_t ring_bytes; /* of all that were ever made */
+static uint64_t ring_bytes; /* sum over all rings ever made */
 
 void attach_clear(void)
 {
@@ -32,7 +34,7 @@ void attach_clear(void)
 	skeleton = NULL;
 }
 
-/* Of a whole CPU, and a number only: no samples, no tracepoint, no breakpoint. */
+/* Counts on a whole CPU and gives only a number: no samples, no tracepoint, no breakpoint. */
 int answer_counter(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
 	struct perf_event_attr attr = {
@@ -49,7 +51,10 @@ int answer_counter(struct peer *peer, const struct rp_request *request, struct a
 	return answer->fd < 0 ? -errno : 0;
 }
 
-/* Opening other files of sysfs does something: this one has the name itself, and is below /sys. */
+/*
+ * Opening other files of sysfs may have side effects: this one must have the right name and be
+ * below /sys.
+ */
 int answer_energy_file(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
 	struct open_how how = {.flags = O_RDONLY | O_NOFOLLOW | O_CLOEXEC,
@@ -70,7 +75,7 @@ int answer_energy_file(struct peer *peer, const struct rp_request *request, stru
 	return fs.f_type == SYSFS_MAGIC ? 0 : -EACCES;
 }
 
-/* No map is larger than the source says, or than one entry per CPU. */
+/* No map may be larger than the source declares, or than one entry per CPU. */
 static int configure(const struct rp_load *plan)
 {
 	struct bpf_object_skeleton *all = skeleton->skeleton;
@@ -106,7 +111,10 @@ int answer_load(struct peer *peer, const struct rp_request *request, struct answ
 
 	if (skeleton)
 		return -EBUSY;
-	/* A copy, as the tracer could change it. Only a memfd: reading it waits for nobody. */
+	/*
+	 * Copies the plan, as the tracer could change it meanwhile. Accepts only a memfd: reading
+	 * it never blocks.
+	 */
 	if (peer->sent < 0 || fcntl(peer->sent, F_GET_SEALS) < 0 ||
 	    pread(peer->sent, &plan, sizeof(plan), 0) != sizeof(plan))
 		return -EINVAL;
@@ -116,7 +124,7 @@ int answer_load(struct peer *peer, const struct rp_request *request, struct answ
 	return skeleton ? configure(&plan) ?: qjoule_bpf__load(skeleton) : -errno;
 }
 
-/* The map of rings keeps it too. */
+/* The map of rings also keeps a reference. */
 int answer_ring(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
 	uint32_t number = request->number;
@@ -133,7 +141,7 @@ int answer_ring(struct peer *peer, const struct rp_request *request, struct answ
 				    sizeof(answer->fd), 0);
 }
 
-/* Of the maps only those that the tracer reads or writes. */
+/* Gives out only those maps that the tracer reads or writes. */
 int answer_map(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
 	if (!skeleton || request->number >= (uint32_t)skeleton->skeleton->map_cnt)
@@ -151,7 +159,7 @@ int answer_map(struct peer *peer, const struct rp_request *request, struct answe
 	return answer->fd < 0 ? -EACCES : 0;
 }
 
-/* The program, if it was loaded and is of this kind. */
+/* The program with this number, if it was loaded and is of this kind. */
 static struct bpf_program *program_of(uint32_t number, enum bpf_prog_type type,
 				      enum bpf_attach_type attach)
 {
@@ -187,7 +195,7 @@ int answer_attach(struct peer *peer, const struct rp_request *request, struct an
 	return program ? keep(bpf_program__attach(program)) : -EINVAL;
 }
 
-/* By inode, for every process: a server that restarts is probed from its first query. */
+/* Attaches by inode, for every process: a server that restarts is probed from its first query. */
 int answer_uprobe(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
 	struct bpf_program *program = program_of(request->number, BPF_PROG_TYPE_KPROBE, 0);
@@ -213,7 +221,7 @@ int answer_iterator(struct peer *peer, const struct rp_request *request, struct 
 	if (!link)
 		return program ? -errno : -EINVAL;
 	answer->fd = bpf_iter_create(bpf_link__fd(link));
-	bpf_link__destroy(link); /* the iterator keeps what it needs */
+	bpf_link__destroy(link); /* the iterator holds its own reference */
 	return answer->fd < 0 ? answer->fd : 0;
 }
 

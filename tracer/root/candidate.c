@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* Opens what belongs to a process, below its directory in /proc or below its root. */
+/* Opens what belongs to a process, below its directory in /proc or below its root directory. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -19,19 +19,19 @@
 /* A server with its debug information is 600 MB. */
 #define MAX_ATTACHED (4ull << 30)
 #define MAX_FILE     (1u << 20)
-/* One more than may be: who asked sees that there are too many. */
+/* One more than allowed: the asking side sees that there are too many. */
 #define MAX_NAMES	  1025
 #define MAX_SOCKETS	  100000
 #define MAX_THREADS	  4096
 #define OF_A_REGULAR_FILE (O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)
 
-/* What is in the process' own directory. */
+/* Opens a name in the process' directory in /proc. */
 static int open_in_proc(const struct peer *peer, const char *name, int flags)
 {
 	return openat(peer->proc_fd, name, flags | O_CLOEXEC);
 }
 
-/* Of a link of /proc, which may hold any byte but NUL. */
+/* Reads a link of /proc; its target may hold any byte but NUL. */
 static int link_target(int directory, const char *name, char *text)
 {
 	ssize_t length = readlinkat(directory, name, text, RP_TEXT_BYTES);
@@ -44,7 +44,7 @@ static int link_target(int directory, const char *name, char *text)
 	return 0;
 }
 
-/* Of what was opened with O_PATH and found to be a regular file or a directory: to read it. */
+/* Reopens for reading what was opened with O_PATH and found to be a regular file or a directory. */
 static int reopen(int fd, int flags)
 {
 	return open(opened_path(fd), OF_A_REGULAR_FILE | flags);
@@ -68,7 +68,7 @@ int candidate_attached(int fd, struct answer *answer)
 		return err;
 	if (answer->reply.file.size > MAX_ATTACHED)
 		return -EFBIG;
-	/* Its pages would come from a program whenever the kernel looks at them for us. */
+	/* On FUSE, a program would supply the pages whenever the kernel reads them for us. */
 	if (fstatfs(fd, &system) || system.f_type == FUSE_SUPER_MAGIC)
 		return -EOPNOTSUPP;
 	answer->fd = reopen(fd, 0);
@@ -87,14 +87,14 @@ static int open_mapped(const struct peer *peer, const struct rp_request *request
 	err = candidate_attached(open_in_proc(peer, name, O_PATH), answer);
 	if (err)
 		return err;
-	/* Nobody but root and this user can change what probes are attached to. */
+	/* Only root and this user may be able to change what probes are attached to. */
 	if ((file->uid && file->uid != peer->uid) || file->mode & S_IWOTH ||
 	    (file->mode & S_IWGRP && file->gid && file->gid != peer->gid))
 		return -EACCES;
 	return 0;
 }
 
-/* Of a thread, by what /proc calls it; empty if it has ended. */
+/* A thread's name from /proc; empty if the thread has ended. */
 static void thread_name(int directory, const char *name, char *text)
 {
 	char path[280];
@@ -104,12 +104,14 @@ static void thread_name(int directory, const char *name, char *text)
 	snprintf(path, sizeof(path), "%s/comm", name);
 	fd = openat(directory, path, O_RDONLY | O_CLOEXEC);
 	length = fd < 0 ? 0 : read(fd, text, 64);
-	text[length > 0 ? length - 1 : 0] = '\0'; /* there is a newline at its end */
+	text[length > 0 ? length - 1 : 0] = '\0'; /* the text ends with a newline */
 	if (fd >= 0)
 		close(fd);
 }
 
-/* Lists in a file in memory what is in a directory. `fd`: opened to read, or -1 and errno. */
+/*
+ * Lists a directory's content in a file in memory. `fd`: opened for reading, or -1 with errno set.
+ */
 static int list(int fd, enum rp_what what, unsigned most, struct answer *answer)
 {
 	static char text[RP_TEXT_BYTES];
@@ -128,7 +130,10 @@ static int list(int fd, enum rp_what what, unsigned most, struct answer *answer)
 			strcpy(text, entry->d_name);
 		else if (what == RP_WHAT_THREADS)
 			thread_name(fd, entry->d_name, text);
-		/* Only sockets: a path may hold anything, also what looks like a socket. */
+		/*
+		 * Only links of sockets are accepted: a path may contain anything, even text that
+		 * looks like a socket.
+		 */
 		else if (link_target(fd, entry->d_name, text) || strncmp(text, "socket:[", 8) != 0)
 			continue;
 		if (text[0])
@@ -137,7 +142,7 @@ static int list(int fd, enum rp_what what, unsigned most, struct answer *answer)
 	return fflush(listed) ? -errno : 0;
 }
 
-/* A copy: who reads it cannot be made to wait, and reads no more than there was. */
+/* Gives a copy: its reader cannot be made to wait, and reads no more than there was. */
 static int copy(int fd, struct answer *answer)
 {
 	size_t left = answer->reply.file.size;
@@ -157,7 +162,7 @@ static int copy(int fd, struct answer *answer)
 	return 0;
 }
 
-/* Below the root of the process, and nothing that the process itself could not open. */
+/* Opens a path below the root of the process, with no more rights than the process itself has. */
 static int open_own(const struct peer *peer, const struct rp_request *request,
 		    struct answer *answer)
 {

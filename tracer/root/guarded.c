@@ -10,9 +10,12 @@
 
 #define MOST_MS	 2000
 #define LEAST_MS 250
-#define START_MS 30000 /* of a program, however busy the machine is */
+#define START_MS 30000 /* for a program to start, however busy the machine is */
 
-/* Many processes that let us wait must not add up to minutes: each waits half as long. */
+/*
+ * Many processes that make us wait must not add up to minutes: each wait is half as long as the one
+ * before.
+ */
 static int patience_ms = MOST_MS;
 
 int guarded(answer_fn work, struct peer *peer, const struct rp_request *request,
@@ -27,7 +30,7 @@ int guarded(answer_fn work, struct peer *peer, const struct rp_request *request,
 	child = fork();
 	if (!child) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-		/* If it outlives us, who reads what we print does not wait for it. */
+		/* If the child outlives us, the reader of our output must not wait for it. */
 		for (int fd = 0; peer && fd < 3; fd++)
 			dup2(root.null_fd, fd);
 		answer->reply.status = work(peer, request, answer);
@@ -39,7 +42,7 @@ int guarded(answer_fn work, struct peer *peer, const struct rp_request *request,
 	close(pair[1]);
 	answered.fd = pair[0];
 	if (!err && poll(&answered, 1, peer ? patience_ms : START_MS) != 1) {
-		/* Not waited for: it may be where no signal reaches it. main.c reaps it. */
+		/* Not waited for: it may be in a state that no signal reaches. main.c reaps it. */
 		kill(child, SIGKILL);
 		if (peer && patience_ms > LEAST_MS)
 			patience_ms /= 2;

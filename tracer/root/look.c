@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* What the command asks of files and processes, and what an examiner asks of one process. */
+/*
+ * Answers what the command asks about files and processes, and what an examiner asks about one
+ * process.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
@@ -39,7 +42,7 @@ int answer_open(struct peer *peer, const struct rp_request *request, struct answ
 {
 	int err;
 
-	/* What an examiner says itself of its handles is not to be relied on. */
+	/* What an examiner itself claims about its handles is not trusted. */
 	if (request->number == RP_WHAT_KEPT) {
 		if (request->offset >= peer->kept)
 			return -ENOENT;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * qjoule-root PYTHON -I FILE [ARGS...]: runs the command without rights, and answers what it asks.
+ * qjoule-root PYTHON -I FILE [ARGS...]: runs the command without rights and answers its requests.
  *
  * `sudo qjoule ...` replaces itself by this program before it has imported anything. The command
- * finds its socket by QJOULE_ROOT_PART. Whatever happens to us, the kernel ends the command and
- * takes our probes away with us.
+ * finds its socket by QJOULE_ROOT_PART. However this program ends, the kernel then ends the command
+ * and removes our probes.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -27,10 +27,10 @@
 #define MAX_PEERS 64
 
 struct root root;
-static struct peer peers[MAX_PEERS]; /* the command's first */
+static struct peer peers[MAX_PEERS]; /* the first belongs to the command */
 static unsigned peer_count;
 
-/* Who may ask what is decided here alone. */
+/* Only this table decides who may make which request. */
 static const struct {
 	enum peer_kind who;
 	answer_fn *answer;
@@ -70,12 +70,15 @@ int peer_add(const struct peer *peer)
 	return pair[1];
 }
 
-/* Without the tracer nobody reads what the programs tell. */
+/* Without the tracer nobody reads what the programs send. */
 static void peer_remove(unsigned index)
 {
 	if (peers[index].kind == PEER_TRACER)
 		attach_clear();
-	/* A child that no signal reaches may hold it too (guarded.c): closing would tell nobody. */
+	/*
+	 * A child that no signal reaches may also hold it (guarded.c): closing alone would signal
+	 * nothing.
+	 */
 	shutdown(peers[index].fd, SHUT_RDWR);
 	close(peers[index].fd);
 	if (peers[index].proc_fd >= 0)
@@ -85,7 +88,7 @@ static void peer_remove(unsigned index)
 
 bool message_receive(int socket_fd, void *content, size_t size, int *fd)
 {
-	/* Room for one descriptor: CMSG_SPACE() would take two. */
+	/* Room for one descriptor: CMSG_SPACE() would accept two. */
 	_Alignas(struct cmsghdr) char control[CMSG_LEN(sizeof(int))];
 	struct iovec vector = {content, size};
 	struct msghdr message = {.msg_iov = &vector,
@@ -95,7 +98,10 @@ bool message_receive(int socket_fd, void *content, size_t size, int *fd)
 	ssize_t got = recvmsg(socket_fd, &message, MSG_CMSG_CLOEXEC);
 	struct cmsghdr *header = got < 0 ? NULL : CMSG_FIRSTHDR(&message);
 
-	/* No other kind was asked for (SO_PASSCRED and its like), and there is no room for two. */
+	/*
+	 * We requested no other kind (SO_PASSCRED and the like), and there is no room for two
+	 * descriptors.
+	 */
 	*fd = header ? *(int *)CMSG_DATA(header) : -1;
 	if (got == (ssize_t)size && !(message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)))
 		return true;
@@ -111,7 +117,7 @@ bool answer_send(int socket_fd, const struct answer *answer)
 	struct iovec vector = {(void *)&answer->reply, sizeof(answer->reply)};
 	struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1};
 
-	/* What was refused after it was opened stays here. */
+	/* A descriptor whose request was refused after opening is not given out. */
 	if (answer->fd >= 0 && !answer->reply.status) {
 		message.msg_control = control;
 		message.msg_controllen = sizeof(control);
@@ -119,7 +125,7 @@ bool answer_send(int socket_fd, const struct answer *answer)
 		    (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS};
 		memcpy(CMSG_DATA(CMSG_FIRSTHDR(&message)), &answer->fd, sizeof(int));
 	}
-	/* Never waits: who does not read its answers is let go. */
+	/* Never waits: a peer that does not read its answers is dropped. */
 	return sendmsg(socket_fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) > 0;
 }
 
@@ -155,7 +161,7 @@ static void serve(unsigned index)
 	answer.reply.status = answer_to(peer, &request, &answer);
 	if (peer->sent >= 0)
 		close(peer->sent);
-	/* A process whose files let us wait is not waited for twice. */
+	/* A process whose files made us wait does not get a second wait. */
 	hung = peer->kind == PEER_CANDIDATE && answer.reply.status == -ETIMEDOUT;
 	if (!answer_send(peer->fd, &answer) || hung)
 		peer_remove(index);
@@ -163,7 +169,7 @@ static void serve(unsigned index)
 		close(answer.fd);
 }
 
-/* Children that have ended. Returns what the command ended with (waitpid(2)), or -1. */
+/* Reaps children that have ended. Returns the exit status of the command (waitpid(2)), or -1. */
 static int reap(void)
 {
 	static struct answer answer = {.fd = -1};
@@ -197,14 +203,17 @@ static int serve_until_it_ends(int signal_fd)
 			return -1;
 		if (polled[0].revents &&
 		    read(signal_fd, &signal_info, sizeof(signal_info)) == sizeof(signal_info)) {
-			/* The terminal's signals reach the command without us; others are its. */
+			/*
+			 * The terminal's signals reach the command directly; others are passed on
+			 * to it.
+			 */
 			if (signal_info.ssi_signo != SIGCHLD && signal_info.ssi_code != SI_KERNEL)
 				kill(root.command_pid, (int)signal_info.ssi_signo);
 			ended = reap();
 			if (ended >= 0)
 				return ended;
 		}
-		/* From the last: what is removed is replaced by one that has been served. */
+		/* Backwards: a removed peer is replaced by one that has already been served. */
 		for (unsigned i = count; i-- > 0;)
 			if (polled[1 + i].revents)
 				serve(i);
@@ -217,14 +226,14 @@ static void run_command(int socket_fd, pid_t parent)
 
 	snprintf(number, sizeof(number), "%d", socket_fd);
 	sigprocmask(SIG_SETMASK, &root.signals, NULL);
-	close_range(3, ~0U, CLOSE_RANGE_CLOEXEC); /* what root's shell had opened, too */
+	close_range(3, ~0U, CLOSE_RANGE_CLOEXEC); /* also what root's shell had opened */
 	if (fcntl(socket_fd, F_SETFD, 0) || setenv("QJOULE_ROOT_PART", number, 1) ||
 	    rights_give_up(root.uid, root.gid)) {
 		perror("qjoule-root: cannot give up root");
 		_exit(1);
 	}
 	umask(root.umask);
-	/* After the change of user, which clears it (prctl(2)). */
+	/* After the change of user, because that clears it (prctl(2)). */
 	prctl(PR_SET_PDEATHSIG, SIGTERM, 0, 0, 0);
 	if (getppid() != parent)
 		_exit(1);
@@ -237,7 +246,7 @@ static void run_command(int socket_fd, pid_t parent)
 	_exit(1);
 }
 
-/* The user of sudo, who then owns what is written; without one, `nobody`. */
+/* The user who called sudo, who will own what is written; without one, `nobody`. */
 static void find_user(void)
 {
 	const char *uid = getenv("SUDO_UID"), *gid = getenv("SUDO_GID");
@@ -275,7 +284,7 @@ int main(int argc, char **argv)
 	}
 	root.command = argv + 1;
 	root.umask = umask(0022);
-	do /* 0 to 2 may be closed */
+	do /* descriptors 0 to 2 may be closed */
 		root.null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
 	while (root.null_fd >= 0 && root.null_fd < 3);
 	find_user();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * The files that may be attached to. Each was opened and checked, and is known by a handle from
- * then on: no path is looked up a second time.
+ * The files that may be attached to. Each was opened and checked once, and a handle identifies it
+ * from then on: no path is looked up a second time.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -52,7 +52,7 @@ int opened_identify(int fd, struct rp_file *out)
 	return 0;
 }
 
-/* What memfd_create(2) makes is on one file system, which is mounted nowhere. */
+/* All files from memfd_create(2) are on one file system, which is mounted nowhere. */
 static bool is_unnamed_memory(uint64_t device)
 {
 	int own = memfd_create("own", MFD_CLOEXEC);

@@ -21,10 +21,10 @@
 #define CALIBRATION	  "/var/lib/qjoule/calibration.json"
 #define CALIBRATION_BYTES (1 << 20)
 #define TAGS		  "/run/qjoule/tags.sock"
-#define DEFAULT_NAME	  "qjoule-" /* of a trace: date and time follow */
+#define DEFAULT_NAME	  "qjoule-" /* name of a trace; date and time follow */
 #define OPEN_DIRECTORY	  (O_RDONLY | O_DIRECTORY | O_CLOEXEC)
 
-/* A name in a directory that is open. */
+/* A name in an open directory. */
 struct place {
 	int directory;
 	char name[NAME_MAX + 1];
@@ -32,7 +32,7 @@ struct place {
 
 static struct place trace = {-1, ""}, staged = {-1, ""};
 static char staged_as[32]; /* the file's name until it is published */
-static int staged_fd = -1; /* there is one */
+static int staged_fd = -1; /* -1: none */
 static struct sockaddr_un tags = {.sun_family = AF_UNIX};
 static struct stat tags_bound;
 
@@ -59,24 +59,25 @@ static bool is_output(const char *text)
 	return is_given(text, "-o") || is_given(text, "--output") || is_given(text, "--keep");
 }
 
-/* Opens the directory that `text` lies in; those that are missing are made, and are root's. */
+/* Opens the directory that contains `text`. Missing directories are created and belong to root. */
 static int open_place(const char *text, struct place *place)
 {
 	char path[RP_TEXT_BYTES], parent[RP_TEXT_BYTES];
-	const char *name = basename(strcpy(path, text)); /* and `path` loses slashes at its end */
+	const char *name =
+	    basename(strcpy(path, text)); /* this also removes slashes at the end of `path` */
 
 	if (strlen(name) >= sizeof(place->name))
 		return -ENAMETOOLONG;
 	strcpy(place->name, name);
 	for (char *end = path; (end = strchr(end + 1, '/')); *end = '/') {
 		*end = '\0';
-		mkdir(path, 0755); /* what fails here for good, fails below */
+		mkdir(path, 0755); /* a lasting failure here also fails below */
 	}
 	place->directory = open(dirname(strcpy(parent, text)), OPEN_DIRECTORY);
 	return place->directory < 0 ? -errno : 0;
 }
 
-/* Whether --group names this group. As the user: looking it up runs libraries of the host's. */
+/* Whether --group names this group. Runs as the user: looking it up runs libraries of the host. */
 static int check_group(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
 	const struct group *group = NULL;
@@ -86,7 +87,7 @@ static int check_group(struct peer *peer, const struct rp_request *request, stru
 	return group && is_given(group->gr_name, "--group") ? 0 : -EPERM;
 }
 
-/* Made as the user's with root's right to write here: nothing ever changes hands. */
+/* Created as the user's with root's right to write here: ownership never changes afterwards. */
 static int make_directory(const struct place *place)
 {
 	int before = prctl(PR_GET_SECUREBITS, 0, 0, 0, 0), err;
@@ -125,14 +126,14 @@ int answer_directory(struct peer *peer, const struct rp_request *request, struct
 	if (answer->fd < 0 || fstat(answer->fd, &status))
 		return -errno;
 	if (status.st_uid != root.uid)
-		return -EPERM; /* another one took its place */
+		return -EPERM; /* another directory took its place */
 	if (request->flags &&
 	    (fchown(answer->fd, -1, request->number) || fchmod(answer->fd, 02750)))
 		return -errno;
 	return 0;
 }
 
-/* Where nobody but root can remove or rename what is root's. */
+/* Whether only root can remove or rename root's files in this path's directory. */
 static bool is_roots(const char *path)
 {
 	char parent[sizeof(tags.sun_path)];
@@ -142,7 +143,10 @@ static bool is_roots(const char *path)
 	       (status.st_mode & S_ISVTX || !(status.st_mode & (S_IWGRP | S_IWOTH)));
 }
 
-/* Removes the socket of a recorder that has gone; not another's, nor what is no socket. */
+/*
+ * Removes the socket of a recorder that has ended. Leaves another recorder's socket, and anything
+ * that is no socket.
+ */
 static int make_room(int probe)
 {
 	struct stat status;
@@ -185,7 +189,7 @@ int answer_tag_socket(struct peer *peer, const struct rp_request *request, struc
 	return err;
 }
 
-/* A file beside the one that it is to replace, for the command to write. */
+/* Creates a file beside the one that it will replace, for the command to write. */
 int answer_stage(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
 	int err;
@@ -224,7 +228,7 @@ void outputs_clear(void)
 {
 	struct stat status;
 
-	if (trace.directory >= 0) /* goes where nothing was written to it */
+	if (trace.directory >= 0) /* the directory is removed if nothing was written to it */
 		unlinkat(trace.directory, trace.name, AT_REMOVEDIR);
 	if (staged_fd >= 0)
 		unlinkat(staged.directory, staged_as, 0);

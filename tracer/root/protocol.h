@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * What may be asked of the root part, and what it answers: fixed structs over SOCK_SEQPACKET.
+ * Requests to the root part and its replies: structs of fixed size over SOCK_SEQPACKET.
  *
  * attribution/src/qjoule/root_part/protocol.py is the same in Python; tests/contract compares them.
- * A request of another size than struct rp_request is refused. A descriptor travels beside its
+ * A request whose size is not that of struct rp_request is refused. A descriptor travels beside its
  * request or reply (SCM_RIGHTS), at most one each.
  */
 #ifndef QJ_ROOT_PROTOCOL_H
@@ -18,66 +18,67 @@
 #define RP_MAX_MAPS   128
 #define RP_MAX_PROGS  256
 #define RP_MAX_GROUPS 32
-#define RP_MAX_KEPT   16 /* handles of one process: there are not many, for all together */
+#define RP_MAX_KEPT   16 /* handles of one process, so that one cannot use up those of all */
 
 enum rp_kind {
-	/* The command asks, until the tracer has said RP_DONE. */
+	/* From the command, until the tracer has sent RP_DONE. */
 	RP_EXE = 1,    /* pid: identity and name of its executable */
 	RP_BIND,       /* pid: a socket on which RP_OPEN opens what belongs to this process; number,
-			* flags: its user and group; size, text: its other groups, uint32_t each */
-	RP_INSTALLED,  /* text: an executable of root's that everybody may read; descriptor, handle
-			*/
-	RP_TRACER,     /* once: the socket that the tracer asks on */
+			  flags: its user and group; size, text: its other groups, uint32_t each */
+	RP_INSTALLED,  /* text: an executable that root owns and everybody may read; descriptor,
+			  handle */
+	RP_TRACER,     /* once: the socket on which the tracer sends its requests */
 	RP_DIRECTORY,  /* text: a new directory for the user; its descriptor */
 	RP_TAG_SOCKET, /* the listening socket that applications connect to */
 	RP_STAGE,      /* text: a file that will be published; a descriptor to write it */
 	RP_AS, /* pid, number, flags: starts the agent's loader as the user and group of this JVM;
-		* text: its options; its socket */
-	/* The command asks, also after RP_DONE. */
-	RP_RUN = 24, /* number: so many of our own last arguments are run, as who called us */
-	RP_PUBLISH,  /* puts the staged file in its place */
+		  text: its options; its socket */
+	/* From the command, also after RP_DONE. */
+	RP_RUN =
+	    24,	    /* number: runs this many of our own last arguments as the user who called us */
+	RP_PUBLISH, /* moves the staged file to its final name */
 	/* On a bound socket. */
 	RP_OPEN = 32, /* number: enum rp_what; text: a path; offset, size: a mapping. Lists and
-		       * copies are in memory: they are read from their beginning with pread(2) */
-	/* The tracer asks, until RP_DONE. */
+			 copies are in memory: read them from their beginning with pread(2) */
+	/* From the tracer, until RP_DONE. */
 	RP_COUNTER = 64, /* number: type, size: config, pid: CPU; a counter of the whole machine */
 	RP_ENERGY_FILE,	 /* text: an energy_uj file of sysfs */
-	RP_LOAD,	 /* beside it a memfd that holds struct rp_load */
-	RP_MAP,		 /* number: of a map in the skeleton */
+	RP_LOAD,	 /* a memfd beside it holds struct rp_load */
+	RP_MAP,		 /* number: a map in the skeleton */
 	RP_RING,	 /* number, size: bytes; makes this ring */
-	RP_ATTACH,	 /* number: of a program in the skeleton, attached to what it names */
-	RP_UPROBE,	 /* number: of a program; pid: a handle; offset; size, text: instruction */
-	RP_ITERATOR,	 /* number: of a program; a descriptor to read */
-	RP_DONE,	 /* the last */
+	RP_ATTACH,   /* number: a program in the skeleton, attached to the target that it names */
+	RP_UPROBE,   /* number: a program; pid: a handle; offset; size, text: instruction */
+	RP_ITERATOR, /* number: a program; a descriptor to read */
+	RP_DONE,     /* the last request */
 };
 
-/* Of a request, `flags`. */
+/* `flags` of a request. */
 enum rp_flag {
-	/* RP_COUNTER: it also tells how long it was enabled and counted, as read_format says it */
+	/* RP_COUNTER: reads also give the time enabled and the time running (read_format) */
 	RP_COUNTER_TIMES = 3,
-	RP_COUNTER_USER = 4,   /* RP_COUNTER: counts in user space alone, or in ... */
+	RP_COUNTER_USER = 4,   /* RP_COUNTER: counts only in user space, or only in ... */
 	RP_COUNTER_KERNEL = 8, /* ... the kernel */
 	RP_COUNTER_FLAGS = 15,
-	RP_LOAD_VERBOSE = 1, /* RP_LOAD: what libbpf and the verifier say goes to stderr */
+	RP_LOAD_VERBOSE = 1, /* RP_LOAD: messages of libbpf and the verifier go to stderr */
 };
 
-/* What of a process RP_OPEN opens. */
+/* What RP_OPEN opens of a process. */
 enum rp_what {
 	RP_WHAT_EXE = 1, /* its executable: a handle */
 	RP_WHAT_MAPPED,	 /* the file mapped at offset, size bytes: a handle */
 	RP_WHAT_FILE,	 /* a copy of a regular file below its root, read with its own rights */
-	RP_WHAT_NAMES,	 /* the names in a directory there: a descriptor; a NUL ends each */
-	RP_WHAT_SAME,	 /* a file there: only its identity */
-	RP_WHAT_MEMORY,	 /* /proc/PID/mem, to read */
-	RP_WHAT_SOCKETS, /* its sockets, such as `socket:[123]`; as the names */
-	RP_WHAT_THREADS, /* the names of its threads, as above */
+	RP_WHAT_NAMES,	 /* the names in a directory there: a descriptor; each ends with a NUL */
+	RP_WHAT_SAME,	 /* a file there: its identity only */
+	RP_WHAT_MEMORY,	 /* /proc/PID/mem, for reading */
+	RP_WHAT_SOCKETS, /* its sockets, such as `socket:[123]`; in the same form as names */
+	RP_WHAT_THREADS, /* the names of its threads, in the same form */
 	RP_WHAT_CWD,	 /* its working directory, in text */
 	RP_WHAT_PROC,	 /* text: a file of /proc/PID, one of a fixed list */
 	RP_WHAT_NETWORK, /* its network namespace, in text */
-	RP_WHAT_KEPT,	 /* offset: n; the handle of its n-th file that was opened, from 0 */
+	RP_WHAT_KEPT,	 /* offset: n; the handle of the n-th file opened for it, from 0 */
 };
 
-/* Of a file that was opened and checked; all zero where there is none. */
+/* A file that was opened and checked; all zero if there is none. */
 struct rp_file {
 	uint32_t handle; /* from 1; 0: cannot be attached to */
 	uint32_t mode;
@@ -97,17 +98,17 @@ struct rp_request {
 	uint32_t flags;
 	uint64_t offset;
 	uint64_t size;
-	char text[RP_TEXT_BYTES]; /* ends with NUL, unless `size` counts its bytes */
+	char text[RP_TEXT_BYTES]; /* ends with NUL, unless `size` is its length */
 };
 
 struct rp_reply {
 	int32_t status; /* 0, or a negative errno */
-	int32_t pid;	/* of the process that was started; with RP_RUN's second reply its status */
+	int32_t pid; /* of the process that was started; in RP_RUN's second reply its exit status */
 	struct rp_file file;
 	char text[RP_TEXT_BYTES];
 };
 
-/* How the skeleton is to be loaded: decided by the tracer, from its plan. */
+/* How to load the skeleton: decided by the tracer from its plan. */
 struct rp_load {
 	uint32_t version; /* QJ_CONTRACT_VERSION */
 	uint32_t map_count;

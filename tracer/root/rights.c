@@ -10,7 +10,7 @@
 
 #include "root.h"
 
-/* capset(2) with nothing in any set. */
+/* capset(2) with all sets empty. */
 static int clear_capabilities(void)
 {
 	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
@@ -21,7 +21,10 @@ static int clear_capabilities(void)
 
 int rights_give_up(uid_t uid, gid_t gid)
 {
-	/* The bounding set first: that takes CAP_SETPCAP. Numbers beyond the kernel's last fail. */
+	/*
+	 * Drops the bounding set first: that needs CAP_SETPCAP. Numbers beyond the kernel's last
+	 * one fail.
+	 */
 	for (int capability = 0; !prctl(PR_CAPBSET_DROP, capability, 0, 0, 0); capability++)
 		;
 	if (errno != EINVAL)
@@ -44,7 +47,9 @@ int rights_of_files(uid_t uid, gid_t gid, const gid_t *groups, size_t group_coun
 		return -errno;
 	setfsgid(gid);
 	setfsuid(uid);
-	/* They do not say whether they failed: asked for a user that cannot be, they tell theirs.
+	/*
+	 * These calls do not report failure: called with an impossible id, they return the current
+	 * one.
 	 */
 	if ((gid_t)setfsgid(-1) != gid || (uid_t)setfsuid(-1) != uid)
 		return -EPERM;

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* Programs that are started as somebody else: what the user wants run, and the agent's loader. */
+/*
+ * Starts programs as another user: the user's own program (RP_RUN), and the agent's loader (RP_AS).
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -16,10 +18,10 @@
 
 #include "root.h"
 
-static char **program;	  /* of RP_RUN */
-static int loader_socket; /* of RP_AS: the loader's end */
+static char **program;	  /* for RP_RUN */
+static int loader_socket; /* for RP_AS: the loader's end */
 
-/* Has `become` replace a child of ours by another program. */
+/* Starts a child and has `become` replace it by another program. */
 static int start(answer_fn become, const struct rp_request *request, struct answer *answer)
 {
 	int err = guarded(become, NULL, request, answer);
@@ -27,7 +29,7 @@ static int start(answer_fn become, const struct rp_request *request, struct answ
 	return err == -EIO ? 0 : err;
 }
 
-/* In the child: becomes who called us, and the program. */
+/* In the child: becomes the user who called us, then the program. */
 static int become_caller(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
 	prctl(PR_SET_PDEATHSIG, 0, 0, 0, 0);
@@ -49,13 +51,13 @@ int answer_run(struct peer *peer, const struct rp_request *request, struct answe
 	for (program = root.command; *program && strcmp(*program, "--");)
 		program++;
 	if (!*program || !*++program || root.run_pid)
-		return -EINVAL; /* nothing is named, or it has run */
+		return -EINVAL; /* no program was named, or it has already run */
 	err = start(become_caller, request, answer);
 	root.run_pid = err ? 0 : answer->reply.pid;
 	return err;
 }
 
-/* Replaces the child by the loader, to which `top` and `handle` of the JVM are given. */
+/* Replaces the child by the loader, and passes it `top` and `handle` of the JVM. */
 static int run_loader(const struct rp_request *request, int top, int handle)
 {
 	char own[64], text[RP_TEXT_BYTES], *environment[] = {NULL};
@@ -88,7 +90,7 @@ static int run_loader(const struct rp_request *request, int top, int handle)
 	return -errno;
 }
 
-/* In the child: becomes the JVM's user, and the loader. */
+/* In the child: becomes the JVM's user, then the loader. */
 static int become_loader(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
 	int handle = pidfd_open(request->pid, 0), top;
@@ -98,7 +100,10 @@ static int become_loader(struct peer *peer, const struct rp_request *request, st
 	snprintf(path, sizeof(path), "/proc/%d/root", request->pid);
 	top = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	*strrchr(path, '/') = '\0';
-	/* Its directory belongs to its effective user; it still runs, so that was its directory. */
+	/*
+	 * The directory belongs to the process' effective user; the process still runs, so it was
+	 * its directory.
+	 */
 	if (handle < 0 || top < 0 || stat(path, &status))
 		return -errno;
 	if (!status.st_uid || status.st_uid != request->number || status.st_gid != request->flags ||
