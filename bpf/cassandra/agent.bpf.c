@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * The agent rung: Java code that was put into the server calls empty native functions where a
- * thread takes up a request and where it is done with it, and where a task of the request goes to
- * another thread (agent/jni/marker.c). Probes are on these.
+ * The rung `agent`. Java code added to the server calls empty native functions where a thread
+ * starts and ends its work for a request, and where a task of the request goes to another thread
+ * (agent/jni/marker.c). Probes are attached to these functions.
  */
 #include "agent.bpf.h"
 
@@ -20,7 +20,7 @@ static __always_inline struct agent_key agent_key(__u64 number)
 	return key;
 }
 
-/* Gives the thread's query the shape of a statement that came before, under the same number. */
+/* Gives the thread's query the shape of the earlier statement with this number. */
 static __always_inline bool recall(struct thread_state *thread, __u64 statement)
 {
 	struct agent_key key = agent_key(statement);
@@ -43,12 +43,12 @@ static __always_inline void learn(const struct thread_state *thread, __u64 state
 	    .flags = thread->flags & QJ_QUERY_TRUNCATED,
 	};
 
-	/* A text that was lost on its way up has to be read again. */
+	/* A text that was lost in sending must be read again. */
 	if (thread->shape && bpf_map_lookup_elem(&seen, &thread->shape))
 		bpf_map_update_elem(&agent_statements, &key, &value, BPF_ANY);
 }
 
-/* Both ends of a connection, as its client knows it too. */
+/* Both ends of a connection, as its client knows them too. */
 struct agent_ends {
 	__u8 client[16];
 	__u8 server[16];
@@ -68,7 +68,8 @@ int BPF_KPROBE(cassandra_connection_met, __u64 session, __u64 addr)
 	r = reserve_session(this_cpu(), thread, QJ_SESSION_MET);
 	if (!r)
 		return 0;
-	r->session.session = session_of(session); /* the thread's is still its last request's */
+	r->session.session =
+	    session_of(session); /* the thread's own session is still that of its last request */
 	__builtin_memcpy(r->session.address, ends.client, sizeof(ends.client));
 	__builtin_memcpy(r->session.server_address, ends.server, sizeof(ends.server));
 	r->session.port = ends.client_port;
@@ -78,8 +79,8 @@ int BPF_KPROBE(cassandra_connection_met, __u64 session, __u64 addr)
 }
 
 /*
- * `what`: enum qj_command, above its 8 bits the number of executions, and above 40 bits which of
- * the connection's requests it is.
+ * `what`: bits 0-7 enum qj_command, bits 8-39 the number of executions, bits 40 and up the
+ * request's number on its connection.
  */
 SEC("?uprobe")
 int BPF_KPROBE(cassandra_request_begins, __u64 text, __u64 bytes, __u64 statement, __u64 session,
@@ -92,7 +93,7 @@ int BPF_KPROBE(cassandra_request_begins, __u64 text, __u64 bytes, __u64 statemen
 	if (!thread)
 		return 0;
 	now = bpf_ktime_get_ns();
-	query_abandon(cpu, thread, now); /* where an end was missed */
+	query_abandon(cpu, thread, now); /* if the end of the last request was missed */
 	thread->session = session_of(session);
 	query_begin(cpu, thread, now);
 	thread->command = what;
@@ -111,7 +112,9 @@ int BPF_KPROBE(cassandra_request_begins, __u64 text, __u64 bytes, __u64 statemen
 	return 0;
 }
 
-/* Follows that, where a client says something of the request and somebody asks for it. */
+/*
+ * Called after the marker above, if the client sent tags with the request and they were asked for.
+ */
 SEC("?uprobe")
 int BPF_KPROBE(cassandra_request_says, __u64 tags, __u64 bytes)
 {
@@ -158,7 +161,7 @@ int BPF_KPROBE(cassandra_task_begins, __u64 request)
 	struct agent_key key = agent_key(request);
 	struct leader *leader = bpf_map_lookup_elem(&agent_requests, &key);
 
-	/* Queued before tracing began, or too long ago: the server's background. */
+	/* Queued before tracing began, or too long ago: counts as the server's background. */
 	if (!thread || !leader || thread->begin_ns)
 		return 0;
 	leader_join(this_cpu(), thread, leader);

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* What the agent's numbers stand for. There are maps only where a server is on the agent rung. */
+/*
+ * Looks up what the agent's numbers refer to. These maps exist only if a server uses the rung
+ * `agent`.
+ */
 #ifndef QJOULE_AGENT_BPF_H
 #define QJOULE_AGENT_BPF_H
 
 #include "core/leader.bpf.h"
 #include "core/statement.bpf.h"
 
-/* Each server counts for itself. */
+/* Each server has its own numbers. */
 struct agent_key {
 	__u64 number;
 	__u64 tgid;
@@ -20,7 +23,7 @@ struct agent_statements_map {
 };
 extern struct agent_statements_map agent_statements SEC(".maps");
 
-/* Requests that have handed a task to another thread. */
+/* Requests that have passed a task to another thread. */
 struct agent_requests_map {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Pieces that cql_wire.h is made of: numbers, envelope headers, segments. */
+/* Parts of cql_wire.h: numbers, envelope headers, segments. */
 #ifndef QJ_CQL_FRAME_H
 #define QJ_CQL_FRAME_H
 
@@ -30,22 +30,22 @@
 #define CQL_COMPRESSION	  "COMPRESSION"
 #define CQL_TLS_HANDSHAKE 0x16 /* RFC 8446, ContentType */
 
-/* What one read has brought, and what becomes of it. */
+/* The bytes of one read, and what they are parsed into. */
 struct cql_walk {
 	struct cql_connection *connection;
-	struct tags_kept *tags; /* where they are kept; NULL: nobody asks for any */
+	struct tags_kept *tags; /* buffer for tags; NULL: tags were not asked for */
 	__u64 seed;
-	__u64 addr;	  /* in the server's memory; of what was inflated, in its buffer */
-	__u64 text_addr;  /* where the present text began; 0: in an earlier read */
-	__u64 socket;	  /* where it came */
-	__u64 outer_addr; /* where reading goes on behind what was inflated */
+	__u64 addr;	  /* in the server's memory, or in the buffer for inflated bytes */
+	__u64 text_addr;  /* where the current text began; 0: in an earlier read */
+	__u64 socket;	  /* the socket that was read */
+	__u64 outer_addr; /* where reading continues after the inflated bytes */
 	__u32 left;
 	__u32 outer_left;
 	__u16 server;
 	__u8 lost; /* these bytes are no CQL */
 };
 
-/* Given by the includer. */
+/* Provided by the includer. */
 static __always_inline bool cql_get(struct cql_walk *walk, void *to, __u32 bytes, __u64 addr);
 static __always_inline void cql_text(struct cql_walk *walk, __u32 here);
 static __always_inline void cql_text_done(struct cql_walk *walk);
@@ -67,7 +67,7 @@ static __always_inline __u32 cql_be32(const __u8 *b)
 	return cql_be16(b) << 16 | cql_be16(b + 2);
 }
 
-/* Of [bytes] or [value]: negative is none. */
+/* Length of [bytes] or [value]; a negative one means none. */
 static __always_inline __u32 cql_length(const __u8 *b)
 {
 	return b[0] & 0x80 ? 0 : cql_be32(b);
@@ -92,7 +92,7 @@ static __always_inline bool cql_is_compression(const __u8 *b)
 	return true;
 }
 
-/* The two values of COMPRESSION that there are, by their lengths and first letters. */
+/* The two values that COMPRESSION may have, told apart by length and first letter. */
 static __always_inline __u8 cql_compressor(const __u8 *b, __u32 length)
 {
 	if (length == 3 && (b[0] | 0x20) == 'l' && (b[1] | 0x20) == 'z' && b[2] == '4')
@@ -110,14 +110,16 @@ static __always_inline void cql_rest(struct cql_connection *c)
 	c->have = 0;
 }
 
-/* The next bytes of the body mean nothing to us. */
+/* Skips the next bytes of the body. */
 static __always_inline void cql_skip(struct cql_connection *c, __u32 bytes)
 {
 	c->skip = bytes < c->body_left ? bytes : c->body_left;
 	c->keeps_tags = 0;
 }
 
-/* After those, `want` bytes are a part; a body that has not so many is malformed. */
+/*
+ * After the skipped bytes, the next `want` bytes form a part. A body with fewer bytes is malformed.
+ */
 static __always_inline void cql_next(struct cql_connection *c, __u8 at, __u32 want)
 {
 	if (want > c->body_left - c->skip) {
@@ -141,7 +143,7 @@ static __always_inline void cql_took(struct cql_walk *walk, __u32 bytes, bool of
 		c->body_left -= bytes;
 }
 
-/* Adds bytes to a part; returns how many. */
+/* Adds bytes to a part; returns how many were added. */
 static __always_inline __u32 cql_fill(struct cql_walk *walk, __u8 *to, __u64 have, __u64 want,
 				      __u32 here, __u64 max)
 {
@@ -174,7 +176,7 @@ static __always_inline __u32 cql_crc24(const __u8 *bytes, __u32 count)
 		crc ^= (__u32)bytes[i] << 16;
 		for (__u32 bit = 0; bit < 8; bit++) {
 			crc <<= 1;
-			crc ^= (crc >> 24 & 1) * 0x1974f0b; /* no branch for the verifier */
+			crc ^= (crc >> 24 & 1) * 0x1974f0b; /* without a branch, for the verifier */
 		}
 	}
 	return crc & 0xffffff;
@@ -185,7 +187,7 @@ static __always_inline __u32 cql_le24(const __u8 *b)
 	return b[0] | (__u32)b[1] << 8 | (__u32)b[2] << 16;
 }
 
-/* Whether this is a segment's header: 6 bytes, of LZ4 8. */
+/* Whether this is a segment's header: 6 bytes, or 8 with LZ4. */
 static __always_inline bool cql_is_segment(const __u8 *b, __u8 framing)
 {
 	if (framing == CQL_SEGMENTS_LZ4)
@@ -202,7 +204,7 @@ static __always_inline void cql_expect_envelope(struct cql_connection *c)
 	c->body_left = 0;
 }
 
-/* What comes is compressed: it is gathered first. */
+/* The next bytes are compressed, so they are collected first. */
 static __always_inline void cql_begin_packed(struct cql_connection *c, __u32 bytes)
 {
 	c->packed = 1;
@@ -223,7 +225,7 @@ static __always_inline void cql_begin_segment(struct cql_walk *walk)
 		return;
 	}
 	c->segment_left = cql_le24(b) & 0x1ffff;
-	c->inflates_to = lz4 ? (cql_le24(b + 2) >> 1) & 0x1ffff : 0; /* 0: not compressed */
+	c->inflates_to = lz4 ? (cql_le24(b + 2) >> 1) & 0x1ffff : 0; /* 0: uncompressed */
 	if (whole) {
 		cql_expect_envelope(c);
 		c->in_parts = 0;
@@ -233,7 +235,7 @@ static __always_inline void cql_begin_segment(struct cql_walk *walk)
 		cql_begin_packed(c, c->segment_left);
 }
 
-/* The last segment's trailer and the next one's header. */
+/* The last segment's trailer and the next segment's header. */
 static __always_inline void cql_segment(struct cql_walk *walk)
 {
 	struct cql_connection *c = walk->connection;
@@ -247,7 +249,7 @@ static __always_inline void cql_segment(struct cql_walk *walk)
 		cql_begin_segment(walk);
 }
 
-/* A batch's statements, equal ones in a row once. */
+/* Adds a batch's statement; equal ones in a row count once. */
 static __always_inline void cql_add_run(struct cql_connection *c)
 {
 	if (c->run_count && c->shape == c->last_shape)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * Compressed bodies (protocols 3 and 4: org.apache.cassandra.transport.Compressor) and segments
- * (5: org.apache.cassandra.net.FrameDecoderLZ4), once their bytes lie in a buffer.
+ * Compressed bodies (protocols 3 and 4: org.apache.cassandra.transport.Compressor) and compressed
+ * segments (protocol 5: org.apache.cassandra.net.FrameDecoderLZ4), once their bytes are in a
+ * buffer.
  */
 #ifndef QJ_CQL_PACKED_H
 #define QJ_CQL_PACKED_H
@@ -9,7 +10,7 @@
 #include "cql_state.h"
 #include "core/inflate.h"
 
-/* Length of what a body becomes; LZ4's is put before it by Cassandra. */
+/* Uncompressed length of a body. For LZ4, Cassandra writes it before the body. */
 static __always_inline __u32 cql_inflates_to(struct inflate_buffers *b)
 {
 	__u32 length = 0;
@@ -22,8 +23,8 @@ static __always_inline __u32 cql_inflates_to(struct inflate_buffers *b)
 }
 
 /*
- * How many bytes were inflated; 0: these are none of this format. Where it is only supposed, they
- * must be all of a body, and make exactly what it promises.
+ * How many bytes were inflated; 0: they are not in this format. If the format is only a guess, the
+ * bytes must be all of a body and give exactly the promised length.
  */
 static __always_inline __u32 cql_inflate_as(struct cql_connection *c, struct inflate_buffers *b,
 					    __u8 format, bool supposed)
@@ -43,7 +44,9 @@ static __always_inline __u32 cql_inflate_as(struct cql_connection *c, struct inf
 	return b->done;
 }
 
-/* The connection's own format; of one that was open before, the one that fits. */
+/*
+ * Uses the connection's format. For a connection that was already open, uses the format that fits.
+ */
 static __always_inline __u32 cql_inflate_any(struct cql_connection *c, struct inflate_buffers *b)
 {
 	__u32 got;

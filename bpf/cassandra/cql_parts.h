@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Parts of CQL's envelopes once they have been gathered: STARTUP, BATCH, EXECUTE, PREPARE. */
+/* Parts of CQL's envelopes after they were collected: STARTUP, BATCH, EXECUTE, PREPARE. */
 #ifndef QJ_CQL_PARTS_H
 #define QJ_CQL_PARTS_H
 
 #include "cql_frame.h"
 
-/* How this connection will compress. */
+/* Notes how this connection will compress. */
 static __always_inline void cql_startup(struct cql_walk *walk)
 {
 	struct cql_connection *c = walk->connection;
@@ -82,7 +82,7 @@ static __always_inline void cql_batch(struct cql_walk *walk)
 	cql_rest(c);
 }
 
-/* An EXECUTE's id, or that of a batch's statement. */
+/* The statement id in an EXECUTE or in a batch. */
 static __always_inline void cql_id(struct cql_walk *walk)
 {
 	struct cql_connection *c = walk->connection;
@@ -101,7 +101,7 @@ static __always_inline void cql_id(struct cql_walk *walk)
 	cql_rest(c);
 }
 
-/* PREPARE's own options (protocol 5): a keyspace for this statement. */
+/* Options of PREPARE (protocol 5): a keyspace for this statement. */
 static __always_inline void cql_prepare(struct cql_walk *walk)
 {
 	struct cql_connection *c = walk->connection;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * Tags in the custom payload that may stand before a request's body: entries with keys
- * `qjoule.KEY` ([bytes map]: native_protocol_v4.spec, 2.2 and 3). They are kept as they are sent,
- * all or, if they are too long, none; those of others are dropped again.
+ * Tags in the custom payload that may precede a request's body: entries with keys `qjoule.KEY`
+ * ([bytes map]: native_protocol_v4.spec, 2.2 and 3). They are kept as sent: all of them, or none if
+ * they are too long. Other applications' entries are dropped again.
  */
 #ifndef QJ_CQL_TAGS_H
 #define QJ_CQL_TAGS_H
@@ -12,7 +12,7 @@
 #define CQL_TAG_PREFIX	 "qjoule."
 #define CQL_TAG_PREFIXED (sizeof(CQL_TAG_PREFIX) - 1)
 
-/* The next bytes are of an entry: those that there is room for are kept. */
+/* The next bytes belong to an entry: keeps those that fit. */
 static __always_inline void cql_keep_tags(struct cql_walk *walk, __u32 bytes)
 {
 	struct cql_connection *c = walk->connection;
@@ -26,7 +26,7 @@ static __always_inline void cql_keep_tags(struct cql_walk *walk, __u32 bytes)
 	c->tags_bytes = at + here;
 }
 
-/* Likewise those that have been gathered: an entry's next length. */
+/* Does the same for collected bytes: the next length in an entry. */
 static __always_inline void cql_keep_length(struct cql_walk *walk, __u32 bytes)
 {
 	struct cql_connection *c = walk->connection;
@@ -45,7 +45,7 @@ static __always_inline bool cql_is_tag(const __u8 *entry)
 	return cql_be16(entry) > CQL_TAG_PREFIXED;
 }
 
-/* The length of an entry's key has been gathered, and the key is what is skipped next ... */
+/* The length of an entry's key was collected; the key is skipped next, and kept ... */
 static __always_inline void cql_tags_key(struct cql_walk *walk)
 {
 	struct cql_connection *c = walk->connection;
@@ -57,7 +57,7 @@ static __always_inline void cql_tags_key(struct cql_walk *walk)
 	c->keeps_tags = 1;
 }
 
-/* ... and here that of its value. */
+/* ... and likewise the length of its value, if the key is that of a tag. */
 static __always_inline void cql_tags_value(struct cql_walk *walk)
 {
 	struct cql_connection *c = walk->connection;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Compressed bodies and segments within cql_wire.h: gathered, inflated, read, and left behind. */
+/*
+ * Compressed bodies and segments for cql_wire.h: collects, inflates and reads them, then returns to
+ * the outer bytes.
+ */
 #ifndef QJ_CQL_UNPACK_H
 #define QJ_CQL_UNPACK_H
 
@@ -8,7 +11,7 @@
 static __always_inline void cql_begin_contents(struct cql_walk *walk);
 static __always_inline void cql_envelope_done(struct cql_connection *c);
 
-/* What has been gathered is compressed; from here on it is read as it was before that. */
+/* The collected bytes are compressed: inflates them and continues reading in the result. */
 static __always_inline void cql_unpack(struct cql_walk *walk, __u64 addr)
 {
 	struct cql_connection *c = walk->connection;
@@ -44,7 +47,7 @@ static __always_inline void cql_pack(struct cql_walk *walk, __u32 here)
 
 	if (here > c->packed_bytes - c->packed_have)
 		here = c->packed_bytes - c->packed_have;
-	if (here < c->packed_bytes) { /* it comes in pieces */
+	if (here < c->packed_bytes) { /* it arrives in pieces */
 		if (here > QJ_INFLATE_CHUNK)
 			here = QJ_INFLATE_CHUNK;
 		cql_keep_packed(walk, here);
@@ -56,7 +59,7 @@ static __always_inline void cql_pack(struct cql_walk *walk, __u32 here)
 		cql_unpack(walk, addr);
 }
 
-/* Of a long request only the beginning was inflated: what is known of it is sent. */
+/* Only the beginning of a long request was inflated: sends what is known of the request. */
 static __always_inline void cql_cut(struct cql_walk *walk)
 {
 	struct cql_connection *c = walk->connection;
@@ -77,7 +80,7 @@ static __always_inline void cql_cut(struct cql_walk *walk)
 	}
 }
 
-/* Behind what was inflated: perhaps not all of it was. */
+/* At the end of the inflated bytes; possibly not all of the body or segment was inflated. */
 static __always_inline void cql_end_inflated(struct cql_walk *walk)
 {
 	struct cql_connection *c = walk->connection;
@@ -96,7 +99,7 @@ static __always_inline void cql_end_inflated(struct cql_walk *walk)
 			cql_rest(c);
 		}
 		if (c->keeps_tags)
-			c->tags_bytes = TAGS_ROOM; /* what is missing is of them */
+			c->tags_bytes = TAGS_ROOM; /* the missing bytes belong to the tags */
 		c->skip -= missing;
 		c->body_left -= missing;
 		if (!c->body_left)

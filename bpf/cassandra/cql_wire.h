@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * The client side of CQL's native protocol, versions 3 to 5: envelopes, in 5 within segments.
- * Cassandra doc/native_protocol_v{3,4,5}.spec; org.apache.cassandra.net.FrameDecoder*.
+ * The client side of CQL's native protocol, versions 3 to 5: envelopes, which version 5 puts into
+ * segments. Cassandra doc/native_protocol_v{3,4,5}.spec; org.apache.cassandra.net.FrameDecoder*.
  *
- * Whoever includes this gives it its surroundings: what cql_frame.h declares, and at_most(). The
- * bytes may come in any pieces.
+ * The includer provides what cql_frame.h declares, and at_most(). The bytes may arrive in any
+ * pieces.
  */
 #ifndef QJ_CQL_WIRE_H
 #define QJ_CQL_WIRE_H
@@ -83,7 +83,7 @@ static __always_inline void cql_begin_envelope(struct cql_walk *walk)
 	c->run_count = 0;
 	c->tags_bytes = 0;
 	c->has_payload = c->bytes[1] & CQL_PAYLOAD;
-	/* In segments the flag means nothing (native_protocol_v5.spec, 2.4.1.3). */
+	/* In segments the flag has no meaning (native_protocol_v5.spec, 2.4.1.3). */
 	if (c->framing || !(c->bytes[1] & CQL_COMPRESSED)) {
 		cql_begin_contents(walk);
 		return;
@@ -119,7 +119,7 @@ static __always_inline void cql_payload(struct cql_walk *walk)
 		cql_begin_body(walk);
 }
 
-/* A part has been gathered. */
+/* A part is complete. */
 static __always_inline void cql_act(struct cql_walk *walk)
 {
 	struct cql_connection *c = walk->connection;
@@ -143,8 +143,8 @@ static __always_inline void cql_act(struct cql_walk *walk)
 }
 
 /*
- * A connection that nothing is known of: a read may begin with an envelope or a segment. A segment
- * that is part of a large envelope is passed over, for it may not be the first.
+ * A connection in an unknown state: a read may begin with an envelope or a segment. Skips segments
+ * that are part of a large envelope, because the first one found may not be its beginning.
  */
 static __always_inline void cql_join(struct cql_walk *walk)
 {
@@ -153,7 +153,7 @@ static __always_inline void cql_join(struct cql_walk *walk)
 	__u32 taken = cql_fill(walk, b, c->have, CQL_HEADER, walk->left, CQL_GATHER);
 
 	c->have += taken;
-	/* Protocol 5 has bare envelopes only before it is started. */
+	/* In protocol 5, bare envelopes occur only before the startup is done. */
 	if (c->have == CQL_HEADER && cql_is_envelope(b) &&
 	    (b[0] < 5 || b[4] == CQL_STARTUP || b[4] == CQL_OPTIONS)) {
 		walk->addr += taken;
@@ -164,11 +164,13 @@ static __always_inline void cql_join(struct cql_walk *walk)
 		c->framing = cql_is_segment(b, CQL_SEGMENTS)	   ? CQL_SEGMENTS
 			     : cql_is_segment(b, CQL_SEGMENTS_LZ4) ? CQL_SEGMENTS_LZ4
 								   : CQL_PLAIN;
-		/* What was looked at in this read is read again; what came before can not be. */
+		/*
+		 * Bytes of this read are read again as a segment; bytes of earlier reads are gone.
+		 */
 		if (!c->framing || taken != CQL_HEADER)
 			walk->lost = 1;
 		cql_expect_envelope(c);
-		c->segment_have = CQL_TRAILER; /* there is none before the first */
+		c->segment_have = CQL_TRAILER; /* the first segment has no trailer before it */
 		c->in_parts = 1;
 	} else {
 		walk->addr += taken;
@@ -176,7 +178,7 @@ static __always_inline void cql_join(struct cql_walk *walk)
 	}
 }
 
-/* The envelope is whole: what it has started counts from the next one. */
+/* The envelope is complete. If it was a STARTUP, segments begin with the next envelope. */
 static __always_inline void cql_envelope_done(struct cql_connection *c)
 {
 	if (c->opcode == CQL_STARTUP && c->version >= 5 && !c->framing) {
@@ -187,7 +189,7 @@ static __always_inline void cql_envelope_done(struct cql_connection *c)
 	cql_expect_envelope(c);
 }
 
-/* Out of step: found again where a read begins with something clear. */
+/* Framing lost: recovers at a read that begins with an unambiguous header. */
 static __always_inline void cql_lose(struct cql_connection *c)
 {
 	c->at = CQL_AT_UNKNOWN;
@@ -197,7 +199,7 @@ static __always_inline void cql_lose(struct cql_connection *c)
 	c->inflated = 0;
 }
 
-/* The next bytes of an envelope. */
+/* Takes the next bytes of an envelope. */
 static __always_inline void cql_take(struct cql_walk *walk, __u32 here)
 {
 	struct cql_connection *c = walk->connection;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* What cassandra.bpf.h declares. */
+/* Implements cql_use() of sockets.bpf.h. */
 #include "sockets.bpf.h"
 
 int cql_md5_block(struct qj_md5 *md5)
@@ -26,20 +26,20 @@ static __always_inline bool is_name(__u8 byte)
 }
 
 enum use_at {
-	USE_WORD = 0, /* and 1, 2: its letters */
+	USE_WORD = 0, /* 0, 1, 2: letters of USE */
 	USE_AFTER = 3,
 	USE_BLANK,
 	USE_NAME,
 	USE_QUOTED,
 	USE_END,
-	USE_OTHER, /* another statement */
+	USE_OTHER, /* a statement other than USE */
 };
 
 struct use_walk {
 	const struct shape_chunk *text;
 	struct cql_name *keyspace;
 	__u32 bytes;
-	__u32 length; /* of the name */
+	__u32 length; /* length of the name */
 	__u8 at;
 };
 
@@ -61,7 +61,7 @@ static __always_inline __u8 use_next(__u8 at, __u8 byte)
 	return at == USE_NAME ? USE_END : USE_OTHER;
 }
 
-/* A loop of the kernel's: the verifier goes through the rules once, not for each byte. */
+/* Called by the kernel's loop helper: the verifier checks the rules once, not per byte. */
 static long use_byte(__u32 i, struct use_walk *walk)
 {
 	__u8 before = walk->at, byte;
@@ -83,8 +83,8 @@ static long use_byte(__u32 i, struct use_walk *walk)
 }
 
 /*
- * The keyspace that a statement `USE name` sets, its length returned; 0: it is no such statement.
- * A name in quotes is kept as it is, others are of lower case (CQL, "Identifiers and keywords").
+ * Finds the keyspace that a statement `USE name` sets and returns its length; 0: another statement.
+ * Quoted names are kept as they are, others become lower case (CQL, "Identifiers and keywords").
  */
 int cql_use(const struct shape_chunk *text, __u32 bytes, struct cql_name *keyspace)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * MD5 (RFC 1321), for what a server makes with it: Cassandra's ids of prepared statements. Works in
- * BPF programs (include vmlinux.h first) and on the host.
+ * MD5 (RFC 1321), as servers use it: for Cassandra's ids of prepared statements. Works in BPF
+ * programs (include vmlinux.h first) and on the host.
  */
 #ifndef QJ_MD5_H
 #define QJ_MD5_H
@@ -38,10 +38,11 @@ static inline void qj_md5_begin(struct qj_md5 *m)
 	m->state[3] = 0x10325476;
 }
 
-/* One step of the 64: which function, which word, turned how far. */
+/* One step of the 64: selects function, word and rotation. */
 static inline __u32 qj_md5_step(const struct qj_md5 *m, __u32 i, __u32 a, __u32 b, __u32 c, __u32 d)
 {
-	__u32 round = i >> 4, word = i, turns, turn, f; /* turns: of four steps, a byte each */
+	__u32 round = i >> 4, word = i, turns, turn,
+	      f; /* turns: the rotations of four steps, a byte each */
 
 	if (round == 0) {
 		turns = 0x16110c07;
@@ -64,7 +65,7 @@ static inline __u32 qj_md5_step(const struct qj_md5 *m, __u32 i, __u32 a, __u32 
 	return b + (f << turn | f >> (32 - turn));
 }
 
-/* Takes the block in. */
+/* Adds the block to the digest. */
 static inline void qj_md5_block(struct qj_md5 *m)
 {
 	__u32 a = m->state[0], b = m->state[1], c = m->state[2], d = m->state[3];

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* What cassandra.bpf.h declares: compressed bodies and segments. */
+/* Implements what sockets.bpf.h declares for compressed bodies and segments. */
 #include "sockets.bpf.h"
 #include "core/inflate.bpf.h"
 #include "cql_packed.h"
 
-/* Keeps a piece of what comes in several. */
+/* Keeps a piece of a body or segment that arrives in several. */
 int cql_keep_piece(struct cql_connection *c, __u64 addr, __u32 bytes)
 {
 	struct inflate_buffers *buffers = inflate_buffers_here();
@@ -14,12 +14,12 @@ int cql_keep_piece(struct cql_connection *c, __u64 addr, __u32 bytes)
 	if (!c || !buffers || c->packed_have >= QJ_PACKED_MAX)
 		return 0;
 	session = c->session;
-	/* Whatever lies in it: nobody looks at more than has been kept. */
+	/* Old content does not matter: only bytes kept from here on are read. */
 	if (!c->packed_have)
 		bpf_map_update_elem(&cql_packed, &session, &buffers->packed, BPF_ANY);
 	kept = bpf_map_lookup_elem(&cql_packed, &session);
 	if (!kept)
-		return 0; /* its beginning has been dropped for others */
+		return 0; /* the entry with its beginning was evicted */
 	at = at_most(c->packed_have, QJ_PACKED_MAX);
 	size = at_most(size, QJ_INFLATE_CHUNK);
 	if (size)

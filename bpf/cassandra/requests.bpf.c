@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* What cassandra.bpf.h declares: requests and texts sent up, ids of prepared statements learned. */
+/*
+ * Sends requests and texts, and learns the ids of prepared statements; declared in sockets.bpf.h.
+ */
 #include "sockets.bpf.h"
 
 #define CQL_BLOCKS_MAX ((CQL_MESSAGE + QJ_TEXT_BYTES) / QJ_MD5_BLOCK + 2)
@@ -18,7 +20,7 @@ static __always_inline long cql_copy_shown(void *to, __u64 bytes, const struct c
 	return kept ? bpf_probe_read_kernel(to, bytes, kept->bytes) : -1;
 }
 
-/* Sends the text of a shape, unless that has been done. */
+/* Sends the text of a shape, unless it was already sent. */
 int cql_show(const struct cql_shown *shown)
 {
 	static const __u8 yes = 1;
@@ -65,7 +67,7 @@ static __always_inline void cql_sum(const struct cql_connection *c, __u32 server
 		count_loss(this_cpu(), QJ_LOSS_QUERY);
 }
 
-/* Tells a request. A PREPARE is none of those that the server counts. */
+/* Sends a request's record. The server does not count a PREPARE as an execution. */
 int cql_emit_query(struct cql_connection *c, __u32 server, __u32 command)
 {
 	__u64 id = bpf_get_current_pid_tgid();
@@ -129,7 +131,7 @@ static long cql_feed_chunk(__u32 i, struct cql_feeding *feeding)
 	return 0;
 }
 
-/* Hashes the next bytes of the statement. What cannot be read leaves it without a shape. */
+/* Hashes the next bytes of the statement. If they cannot be read, the statement has no shape. */
 int cql_feed(struct cql_connection *c, __u64 addr, __u32 bytes)
 {
 	struct cql_scratch *scratch = cql_scratch_here();
@@ -148,7 +150,7 @@ int cql_feed(struct cql_connection *c, __u64 addr, __u32 bytes)
 	return 0;
 }
 
-/* Keeps a piece of a text that comes in several. */
+/* Keeps a piece of a text that arrives in several. */
 int cql_keep(struct cql_connection *c, __u64 addr, __u32 offset, __u32 bytes)
 {
 	struct cql_scratch *scratch = cql_scratch_here();
@@ -162,7 +164,7 @@ int cql_keep(struct cql_connection *c, __u64 addr, __u32 offset, __u32 bytes)
 		bpf_map_update_elem(&cql_texts, &session, &scratch->text, BPF_ANY);
 	text = bpf_map_lookup_elem(&cql_texts, &session);
 	if (!text)
-		return 0; /* its beginning has been dropped for others */
+		return 0; /* the entry with its beginning was evicted */
 	at = at_most(at, QJ_TEXT_BYTES);
 	size = at_most(size, QJ_TEXT_BYTES);
 	if (size)
@@ -172,7 +174,7 @@ int cql_keep(struct cql_connection *c, __u64 addr, __u32 offset, __u32 bytes)
 
 struct cql_digest {
 	struct cql_scratch *scratch;
-	__u32 at; /* in the message */
+	__u32 at; /* offset in the message */
 	__u32 blocks;
 };
 
@@ -187,7 +189,7 @@ static long cql_digest_block(__u32 i, struct cql_digest *d)
 	return 0;
 }
 
-/* MD5 of the keyspace and the text, which lies in `message` already. */
+/* MD5 of the keyspace and the text, which is already in `message`. */
 static __always_inline void cql_digest(struct cql_scratch *scratch, const struct cql_name *keyspace,
 				       __u64 prefix, __u64 bytes)
 {
@@ -211,8 +213,8 @@ static __always_inline void cql_digest(struct cql_scratch *scratch, const struct
 }
 
 /*
- * From now on the id that the server gives to this statement, in this keyspace, is known. The text
- * lies at `addr`, or has been kept.
+ * Computes and stores the id that the server gives to this statement in this keyspace. The text is
+ * at `addr`, or was kept.
  */
 int cql_learn_id(struct cql_connection *c, __u64 addr, const struct cql_name *keyspace,
 		 __u32 prefix)
@@ -248,7 +250,7 @@ int cql_learn_id(struct cql_connection *c, __u64 addr, const struct cql_name *ke
 	return 0;
 }
 
-/* A statement `USE` names the keyspace of what is prepared later. */
+/* A statement `USE` sets the keyspace for later PREPAREs. */
 int cql_note_use(struct cql_connection *c, __u64 addr)
 {
 	struct cql_scratch *scratch = cql_scratch_here();

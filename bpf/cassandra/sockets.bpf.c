@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * Cassandra: threads of an event loop read requests of many connections, several requests to a
- * read, and hand them to stages of other threads. What they read tells which requests there are,
- * and no more: a request owns no CPU time here, and its reply is not looked for. The energy of a
- * shape is found by regression on the counts (model/statistical.py).
+ * Cassandra: threads of an event loop read requests of many connections, several requests per read,
+ * and pass them to other threads (stages). The reads show which requests exist, but nothing more: a
+ * request owns no CPU time here, and its reply is not observed. The energy of a shape is found by
+ * regression on the counts (model/statistical.py).
  *
- * The id of a prepared statement is MD5 of the connection's keyspace, if it needs one, and the text
- * (org.apache.cassandra.cql3.QueryProcessor.computeId), so it is known before the reply.
+ * The id of a prepared statement is the MD5 of the connection's keyspace, if it needs one, and the
+ * text (org.apache.cassandra.cql3.QueryProcessor.computeId). So it is known before the reply.
  */
 #include "sockets.bpf.h"
 #include "cql_frame.h"
 #include "core/syscall.bpf.h"
 
-#define CQL_STEPS_MAX (1 << 16) /* in one read */
+#define CQL_STEPS_MAX (1 << 16) /* steps in one read */
 
 static __always_inline bool cql_get(struct cql_walk *walk, void *to, __u32 bytes, __u64 addr)
 {
 	return !cql_read(to, bytes, addr, walk->connection->inflated);
 }
 
-/* The next bytes of a statement: hashed and kept up to a length. */
+/* The next bytes of a statement: hashes them, and keeps them up to a maximum length. */
 static __always_inline void cql_text(struct cql_walk *walk, __u32 here)
 {
 	struct cql_connection *c = walk->connection;
@@ -50,7 +50,7 @@ static __always_inline void cql_learn(struct cql_walk *walk, const __u8 *keyspac
 	cql_learn_id(walk->connection, walk->text_addr, &name, prefix);
 }
 
-/* Sends the request, with the tags that its client gave it. */
+/* Sends the request, with its tags. */
 static __always_inline void cql_emit_walked(struct cql_walk *walk, __u32 command)
 {
 	struct cql_connection *c = walk->connection;
@@ -102,7 +102,7 @@ static __always_inline void cql_recall(struct cql_walk *walk, const __u8 *id)
 		c->flags |= known->flags;
 		return;
 	}
-	/* Prepared before tracing: known by its id. */
+	/* Prepared before tracing began: identified by its id. */
 	c->shape = qj_shape_mix(qj_shape_mix(key.session ^ walk->seed) ^ key.statement);
 	if (c->shape + 1 < 2)
 		c->shape = 1;
@@ -153,7 +153,9 @@ static __always_inline void cql_text_done(struct cql_walk *walk)
 	cql_rest(c);
 }
 
-/* Threads serve many connections in turn: whichever reads this one sends its session. */
+/*
+ * Threads serve many connections in turn, so any thread that reads from this one sends its session.
+ */
 static __always_inline void cql_emit_session(const struct cql_connection *c, __u64 sk, __u32 event)
 {
 	struct thread_state *thread = thread_of(bpf_get_current_task_btf());
@@ -172,7 +174,9 @@ static __always_inline void cql_emit_opaque(struct cql_connection *c, __u64 sk)
 	cql_emit_session(c, sk, QJ_SESSION_OPAQUE);
 }
 
-/* One request, or in protocol 5 a segment of one or more, that could not be inflated. */
+/*
+ * Counts one request that could not be inflated; in protocol 5 a segment of one or more requests.
+ */
 static __always_inline void cql_compressed_request(struct cql_walk *walk)
 {
 	struct cql_connection *c = walk->connection;
@@ -216,7 +220,7 @@ static __always_inline bool is_cql(struct thread_state *thread, const struct soc
 	return !port || sk->__sk_common.skc_num == port;
 }
 
-/* False: there is nothing to see on this connection. */
+/* False: nothing can be read on this connection. */
 static __always_inline bool cql_connect(struct cql_connection *c, __u64 sk, __u64 addr)
 {
 	__u8 first = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Cassandra's connections, and what its programs share. */
+/* State of Cassandra's connections, shared by its programs. */
 #ifndef QJOULE_CASSANDRA_BPF_H
 #define QJOULE_CASSANDRA_BPF_H
 
@@ -7,8 +7,8 @@
 #include "cql_state.h"
 #include "core/inflate_buffers.bpf.h"
 
-#define CQL_TEXTS  64 /* statements that come in pieces, at a time */
-#define CQL_PACKED 64 /* compressed bodies and segments likewise */
+#define CQL_TEXTS  64 /* statements that arrive in pieces at the same time */
+#define CQL_PACKED 64 /* the same for compressed bodies and segments */
 
 struct cql_connections_map {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
@@ -18,7 +18,9 @@ struct cql_connections_map {
 };
 extern struct cql_connections_map cql_connections SEC(".maps");
 
-/* A statement whose bytes come in several reads or segments: what can be shown of it. */
+/*
+ * A statement whose bytes arrive in several reads or segments: the part of its text that is sent.
+ */
 struct cql_text {
 	__u8 bytes[2 * QJ_TEXT_BYTES];
 };
@@ -39,7 +41,7 @@ struct cql_packed_map {
 };
 extern struct cql_packed_map cql_packed SEC(".maps");
 
-/* Of connections whose clients' tags are read. */
+/* Connections whose clients' tags are read. */
 struct cql_tagged_map {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -48,7 +50,7 @@ struct cql_tagged_map {
 };
 extern struct cql_tagged_map cql_tagged SEC(".maps");
 
-#define CQL_MESSAGE 64 /* where the text begins in a message; before it is room for a keyspace */
+#define CQL_MESSAGE 64 /* offset of the text in a message; a keyspace fits before it */
 
 struct cql_scratch {
 	struct qj_md5 md5;
@@ -56,7 +58,7 @@ struct cql_scratch {
 	struct shape_chunk chunk;
 	struct qj_shape_state state;
 	struct cql_name keyspace;
-	struct cql_text text; /* zeroes, to make an entry of */
+	struct cql_text text; /* zeroes, for creating an entry */
 };
 
 struct cql_scratch_map {
@@ -67,7 +69,7 @@ struct cql_scratch_map {
 };
 extern struct cql_scratch_map cql_scratch SEC(".maps");
 
-/* What is to be shown of a shape, and where it lies: in the server's memory, or here. */
+/* The text to send for a shape, and where it is: in the server's memory, or here. */
 struct cql_shown {
 	__u64 shape;
 	__u64 addr;    /* 0: in `bytes`, or kept for the session */
@@ -82,8 +84,8 @@ struct cql_shown {
 };
 
 /*
- * In requests.bpf.c, cassandra_hash.bpf.c and cassandra_packed.bpf.c: the verifier looks at
- * each once. Return 0, but for the last two.
+ * In requests.bpf.c, hash.bpf.c and packed.bpf.c: the verifier checks each once. All but the last
+ * two return 0.
  */
 extern int cql_show(const struct cql_shown *shown);
 extern int cql_emit_query(struct cql_connection *c, __u32 server, __u32 command);
@@ -94,11 +96,15 @@ extern int cql_learn_id(struct cql_connection *c, __u64 addr, const struct cql_n
 extern int cql_note_use(struct cql_connection *c, __u64 addr);
 extern int cql_md5_block(struct qj_md5 *md5);
 extern int cql_keep_piece(struct cql_connection *c, __u64 addr, __u32 bytes);
-/* How many bytes were inflated into the CPU's buffer; `addr` 0: of the pieces that were kept. */
+/*
+ * Inflates into the CPU's buffer and returns the number of bytes; `addr` 0: uses the kept pieces.
+ */
 extern int cql_inflate(struct cql_connection *c, __u64 addr);
 extern int cql_use(const struct shape_chunk *text, __u32 bytes, struct cql_name *keyspace);
 
-/* Bytes of a request, at most QJ_TEXT_BYTES: of the server's memory, or of what was inflated. */
+/*
+ * Reads bytes of a request, at most QJ_TEXT_BYTES, from the server's memory or the inflated bytes.
+ */
 static __always_inline long cql_read(void *to, __u64 bytes, __u64 addr, bool inflated)
 {
 	struct inflate_buffers *buffers;
