@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* What the core calls for threads of memcached: core/hooks.bpf.h. */
+/* Hooks for memcached's threads, called by the core: core/hooks.bpf.h. */
 #ifndef QJOULE_MEMCACHED_HOOKS_BPF_H
 #define QJOULE_MEMCACHED_HOOKS_BPF_H
 

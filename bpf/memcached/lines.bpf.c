@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* What lines.bpf.h declares. */
+/* Implements lines.bpf.h. */
 #include "lines.bpf.h"
 
 #define WORD(a, b, c, d, e, f, g, h)                                                               \
@@ -48,7 +48,7 @@ static __always_inline void name_ends(struct memcached_command *c)
 {
 	__u64 word;
 
-	if (c->kept.name_bytes < 8) /* what is left of a longer name before it */
+	if (c->kept.name_bytes < 8) /* clear what a longer name left there */
 		for (__u32 i = 0; i < 8; i++)
 			if (i >= c->kept.name_bytes)
 				c->kept.name[i] = 0;
@@ -57,7 +57,7 @@ static __always_inline void name_ends(struct memcached_command *c)
 	c->key_word = c->family == MEMCACHED_GATS ? 2 : 1;
 }
 
-/* Takes up a digit of the word that the line is in. */
+/* Adds a digit to the word that is being read. */
 static __always_inline void number_byte(struct memcached_command *c, __u8 byte)
 {
 	bool is_third = c->words == 3, is_digit = byte >= '0' && byte <= '9';
@@ -76,7 +76,7 @@ static __always_inline void number_byte(struct memcached_command *c, __u8 byte)
 		c->fifth = number;
 }
 
-/* A line's bytes: the name, the first key, the number of words and two of them as numbers. */
+/* Reads bytes of a line: the name, the first key, the number of words, and two words as numbers. */
 int memcached_line_bytes(struct memcached_command *c, const struct memcached_piece *piece,
 			 __u32 bytes)
 {
@@ -114,8 +114,10 @@ int memcached_line_bytes(struct memcached_command *c, const struct memcached_pie
 
 #define OPCODES 0x25
 
-/* Names of binary requests, as the text protocol has them: quiet forms and those that return the
- * key are the same command. doc/protocol-binary.xml, "Command Opcodes". */
+/*
+ * Names of binary requests in terms of the text protocol: quiet forms, and forms that return the
+ * key, are the same command. doc/protocol-binary.xml, "Command Opcodes".
+ */
 static const char names[OPCODES + 1][8] = {
     [0x00] = "get",	   [0x01] = "set",    [0x02] = "add",	  [0x03] = "replace",
     [0x04] = "delete",	   [0x05] = "incr",   [0x06] = "decr",	  [0x07] = "quit",
@@ -129,7 +131,7 @@ static const char names[OPCODES + 1][8] = {
     [OPCODES] = "unknown",
 };
 
-/* A binary request's header is whole: its name, and how long its parts are. */
+/* A binary request's header is complete: takes its name and the lengths of its parts. */
 int memcached_header(struct memcached_command *c)
 {
 	__u32 opcode, body, parts;
@@ -149,7 +151,7 @@ int memcached_header(struct memcached_command *c)
 	body = (__u32)c->head[8] << 24 | (__u32)c->head[9] << 16 | (__u32)c->head[10] << 8 |
 	       c->head[11];
 	parts = c->key_left + c->head[4];
-	/* The server closes the connection of a request whose parts are longer than the whole. */
+	/* If the parts are longer than the whole request, the server closes the connection. */
 	c->value = body > parts ? body - parts : 0;
 	c->at = MEMCACHED_AT_EXTRAS;
 	return 0;

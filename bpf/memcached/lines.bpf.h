@@ -5,30 +5,30 @@
 
 #include "state.bpf.h"
 
-#define MEMCACHED_PIECE 32 /* bytes that are read at once; a power of two */
+#define MEMCACHED_PIECE 32 /* bytes read at once; a power of two */
 
-/* What a command's name says of its line. doc/protocol.txt */
+/* The form of a command's line, from its name. doc/protocol.txt */
 enum memcached_family {
-	MEMCACHED_UNKNOWN = 0, /* no command of the protocol */
-	MEMCACHED_PLAIN,       /* a line, no value: delete, incr, touch, mg, ... */
-	MEMCACHED_GETS,	       /* get, gets: as many keys as words follow */
-	MEMCACHED_GATS,	       /* gat, gats: likewise, behind an expiry time */
+	MEMCACHED_UNKNOWN = 0, /* not a command of the protocol */
+	MEMCACHED_PLAIN,       /* a line without a value: delete, incr, touch, mg, ... */
+	MEMCACHED_GETS,	       /* get, gets: each following word is a key */
+	MEMCACHED_GATS,	       /* gat, gats: the same, after an expiry time */
 	MEMCACHED_STORES,      /* set, add, cas, ...: the fifth word is the value's length */
-	MEMCACHED_META_SET,    /* ms: the third word is */
+	MEMCACHED_META_SET,    /* ms: the third word is the value's length */
 };
 
 struct memcached_piece {
 	__u8 bytes[MEMCACHED_PIECE];
 };
 
-/* What memcached_line_bytes() returns: bytes taken, and this. */
+/* memcached_line_bytes() returns the number of bytes taken, and this flag. */
 #define MEMCACHED_WHOLE 0x100 /* the line has ended */
 
-/* In lines.bpf.c, functions of their own: the verifier looks at each once. */
+/* Separate functions in lines.bpf.c: the verifier checks each once. */
 extern int memcached_line_bytes(struct memcached_command *c, const struct memcached_piece *piece,
 				__u32 bytes);
 extern int memcached_header(struct memcached_command *c);
-/* The family of a name of at most eight letters, which `word` holds, zeros behind it. */
+/* The family of a name of at most eight letters, stored in `word` and padded with zeros. */
 extern int memcached_family_of(__u64 word);
 
 #endif

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * memcached: each of its worker threads serves many connections, and a connection stays with its
- * thread. A worker reads requests, executes them and writes their replies, then reads again until
- * there is nothing more to read (memcached.c, drive_machine()). So a request that asks for no reply
- * ("noreply", quiet binary commands) ends where that read finds nothing.
+ * memcached: each worker thread serves many connections, and a connection stays with its thread. A
+ * worker reads requests, executes them and writes their replies, then reads again until there is
+ * nothing more to read (memcached.c, drive_machine()). So a request without a reply ("noreply",
+ * quiet binary commands) ends at the read that finds nothing.
  *
  * Requests over UDP are not parsed. Each datagram is counted as lost framing.
  */
@@ -38,7 +38,7 @@ memcached_connect(struct qj_cpu_state *cpu, struct thread_state *thread, struct 
 	return connection;
 }
 
-/* Whether what is read continues what was read before, or can be begun with. */
+/* Whether these bytes continue the earlier ones, or are a point where reading can begin. */
 static __always_inline bool memcached_in_step(struct qj_cpu_state *cpu, struct thread_state *thread,
 					      struct memcached_connection *connection,
 					      struct sock *sk, __u64 addr, __u32 bytes)
@@ -55,7 +55,7 @@ static __always_inline bool memcached_in_step(struct qj_cpu_state *cpu, struct t
 	return connection->command.at != MEMCACHED_AT_UNKNOWN;
 }
 
-/* Adds the commands in what was read to the connection's request. */
+/* Adds the commands in these bytes to the connection's request. */
 static __always_inline void memcached_take(struct qj_cpu_state *cpu, struct thread_state *thread,
 					   struct memcached_connection *connection, __u64 addr,
 					   __u32 bytes)
@@ -78,7 +78,7 @@ static __always_inline void memcached_take(struct qj_cpu_state *cpu, struct thre
 			      QJ_DIALECT_MEMCACHED);
 }
 
-/* Nothing to read, or the client has gone: a request without a reply ends here. */
+/* Nothing to read, or the client has disconnected: a request without a reply ends here. */
 static __always_inline void memcached_idle(struct qj_cpu_state *cpu, struct thread_state *thread,
 					   struct sock *sk, int got)
 {
@@ -155,10 +155,10 @@ int BPF_PROG(memcached_send, struct sock *sk, int sent, int flags)
 		return 0;
 	cpu = this_cpu();
 	now = bpf_ktime_get_ns();
-	/* A long reply goes on, or a pipeline does, after other connections had their turn. */
+	/* A long reply or a pipeline continues after other connections had their turn. */
 	if (!thread->query && key_is_open(cpu))
 		key_claim(cpu, thread, &connection->request, now);
-	/* A request of which no command is whole yet is not what this reply answers. */
+	/* A request without a complete command cannot be the one that this reply answers. */
 	if (connection->request.waits && connection->request.executions)
 		key_answered(cpu, thread, &connection->request, now);
 	key_release(cpu, thread, false, now);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* What is kept of a memcached worker beside what is kept of every server's thread. */
+/* State of a memcached worker beside the state common to all servers' threads. */
 #ifndef QJOULE_MEMCACHED_THREAD_H
 #define QJOULE_MEMCACHED_THREAD_H
 

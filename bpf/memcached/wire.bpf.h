@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * The client's side of memcached's protocol: lines of words (text and meta commands), some followed
- * by a value of a given length; or binary requests of a header, extras, key and value. Many
- * commands may come in one read, and one in many reads. memcached 1.6, doc/protocol.txt and
- * doc/protocol-binary.xml.
+ * The client's side of memcached's protocol. Text and meta commands are lines of words, some
+ * followed by a value of a given length. Binary requests consist of a header, extras, key and
+ * value. One read may contain many commands, and one command may span many reads. memcached 1.6,
+ * doc/protocol.txt and doc/protocol-binary.xml.
  */
 #ifndef QJOULE_MEMCACHED_WIRE_BPF_H
 #define QJOULE_MEMCACHED_WIRE_BPF_H
@@ -28,8 +28,8 @@ static __always_inline void memcached_next_command(struct memcached_command *c)
 }
 
 /*
- * How many executions the server's statistics have for a command: one for each key that a get asks
- * for (cmd_get), else one.
+ * How many executions the server's statistics count for a command: one per key of a get (cmd_get),
+ * otherwise one.
  */
 static __always_inline __u32 memcached_executions(const struct memcached_command *c)
 {
@@ -63,7 +63,7 @@ static __always_inline void memcached_begin(struct memcached_walk *walk, __u8 fi
 	c->at = first == MEMCACHED_BINARY ? MEMCACHED_AT_HEADER : MEMCACHED_AT_LINE;
 }
 
-/* A line is whole: a value follows, or the command is. */
+/* A line is complete: either a value follows, or the command is complete too. */
 static __always_inline void memcached_line_done(struct memcached_walk *walk)
 {
 	struct memcached_command *c = &walk->connection->command;
@@ -111,7 +111,7 @@ static __always_inline void memcached_head(struct memcached_walk *walk)
 	__u32 have = c->head_bytes & 31, want = MEMCACHED_HEADER - have;
 	__u64 bytes;
 
-	if (have >= MEMCACHED_HEADER) { /* never */
+	if (have >= MEMCACHED_HEADER) { /* does not happen */
 		c->head_bytes = 0;
 		return;
 	}
@@ -123,7 +123,7 @@ static __always_inline void memcached_head(struct memcached_walk *walk)
 		memcached_header(c);
 }
 
-/* The next bytes of a key: its first ones are kept. */
+/* The next bytes of a key: keeps the first ones. */
 static __always_inline void memcached_key(struct memcached_walk *walk, __u64 here)
 {
 	struct key_command *kept = &walk->connection->command.kept;
@@ -139,7 +139,7 @@ static __always_inline void memcached_key(struct memcached_walk *walk, __u64 her
 	kept->key_bytes += keep;
 }
 
-/* Goes on in a part of known length; behind it the next one begins. */
+/* Continues in a part of known length; the next part begins after it. */
 static __always_inline void memcached_part(struct memcached_walk *walk)
 {
 	struct memcached_command *c = &walk->connection->command;
@@ -163,7 +163,7 @@ static __always_inline void memcached_part(struct memcached_walk *walk)
 	}
 }
 
-/* Parts may be empty, so the last one is gone through also where no byte is left. */
+/* Parts may be empty, so a step is also taken for the last part when no byte is left. */
 static long memcached_step(__u32 i, struct memcached_walk *walk)
 {
 	struct memcached_command *c = &walk->connection->command;
@@ -186,8 +186,8 @@ static long memcached_step(__u32 i, struct memcached_walk *walk)
 }
 
 /*
- * Whether a connection that was open before tracing is between two commands: a read that begins
- * with a command of the protocol and ends with a line end, or with a binary header.
+ * Whether a connection that was already open is between two commands: the read begins with a
+ * command of the protocol and ends with a line end, or begins with a binary header.
  */
 static __always_inline bool memcached_begins(__u64 addr, __u32 bytes)
 {
