@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Several bytes of a message at a time: mongodb_shape.h does the same byte by byte. */
+/* Processes several bytes of a message at a time; shape.h does the same byte by byte. */
 #ifndef QJ_MONGODB_CHUNK_H
 #define QJ_MONGODB_CHUNK_H
 
 #include "shape.h"
 
-#define QJ_MONGODB_CHUNK 256 /* bytes of a body that are looked at at once: a power of two */
+#define QJ_MONGODB_CHUNK 256 /* bytes of a body that are read at once: a power of two */
 #define QJ_MONGODB_RUN	 32
 
-/* Bytes of keys and of texts that are kept, as many as there are, without their end. */
+/* Hashes as many kept bytes of keys and texts as there are, up to but without their end. */
 static __always_inline __u32 qj_mongodb_run(struct qj_mongodb *m, const __u8 *chunk, __u32 at,
 					    __u32 bytes)
 {
@@ -59,8 +59,8 @@ static __always_inline int qj_mongodb_at_number(const struct qj_mongodb *m)
 }
 
 /*
- * What comes next of a chunk of the body, from `at` on: bytes that need no look, or a run, a number
- * or one byte. Returns how many bytes that was; of the chunk `bytes` may be looked at.
+ * Processes what comes next in a chunk of the body, from `at` on: bytes to skip, or a run, a number
+ * or one byte. Returns how many bytes that was. At most `bytes` of the chunk may be read.
  */
 static __always_inline __u32 qj_mongodb_step(struct qj_mongodb *m, const __u8 *chunk, __u32 at,
 					     __u32 bytes)
@@ -88,7 +88,7 @@ static __always_inline __u32 qj_mongodb_step(struct qj_mongodb *m, const __u8 *c
 	return taken + 1;
 }
 
-/* How many of the first `bytes` of a chunk are looked at: not those behind the message, or BODY. */
+/* How many of the first `bytes` of a chunk are read: none beyond the message or QJ_MONGODB_BODY. */
 static __always_inline __u32 qj_mongodb_within(const struct qj_mongodb *m, __u32 bytes)
 {
 	__u32 seen = m->body - m->left;

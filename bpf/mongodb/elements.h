@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * The parts of a MongoDB message, for mongodb_shape.h: sections of documents, and the elements of
- * documents. Every length is a client's claim: one that leads out of the message ends its shape.
+ * The parts of a MongoDB message, for shape.h: sections of documents, and the elements of
+ * documents. Every length is a client's claim: a length that leads out of the message ends the
+ * shape.
  */
 #ifndef QJ_MONGODB_ELEMENTS_H
 #define QJ_MONGODB_ELEMENTS_H
@@ -23,7 +24,7 @@ static __always_inline void qj_mongodb_section(struct qj_mongodb *m, __u8 kind)
 	}
 }
 
-/* A section of documents begins or goes on: `left` bytes of the message follow. */
+/* A section of documents begins or continues: `left` bytes of the message follow. */
 static __always_inline void qj_mongodb_next_item(struct qj_mongodb *m)
 {
 	if (m->left <= m->items) {
@@ -67,7 +68,7 @@ static __always_inline void qj_mongodb_document_ends(struct qj_mongodb *m)
 	m->depth--;
 	if (m->depth)
 		return;
-	if (m->opcode == QJ_MONGODB_QUERY) { /* which fields to return may follow */
+	if (m->opcode == QJ_MONGODB_QUERY) { /* the fields to return may follow */
 		m->at = QJ_MONGODB_AT_DONE;
 		m->skip = m->left;
 	} else if (m->in_items) {
@@ -110,7 +111,7 @@ static __always_inline void qj_mongodb_type(struct qj_mongodb *m, __u8 type)
 	m->at = QJ_MONGODB_AT_KEY;
 }
 
-/* Bytes of a value whose type alone tells: 64 bits of four, for types 0 to 0x13; 15: not so. */
+/* Length of a value whose type alone determines it; 15: not determined by the type. */
 static __always_inline __u32 qj_mongodb_fixed(__u8 type)
 {
 	switch (type) {
@@ -148,7 +149,7 @@ static __always_inline void qj_mongodb_value(struct qj_mongodb *m)
 	}
 }
 
-/* An element's key is whole, and its value follows. */
+/* An element's key is complete, and its value follows. */
 static __always_inline void qj_mongodb_keyed(struct qj_mongodb *m)
 {
 	int top = m->depth == 1 && !qj_mongodb_in_array(m);
@@ -187,17 +188,17 @@ static __always_inline void qj_mongodb_keyed(struct qj_mongodb *m)
 		qj_mongodb_bad(m);
 }
 
-/* The size of a value was read: what follows is passed over, unless it is kept. */
+/* The size of a value was read: skips the value, unless it is kept. */
 static __always_inline void qj_mongodb_sized(struct qj_mongodb *m)
 {
 	__u32 more = 0;
 
 	if (m->type == 5) /* binary: a subtype */
 		more = 1;
-	else if (m->type == 0x0c) /* a reference: an object id */
+	else if (m->type == 0x0c) /* a reference (DBPointer): an object id */
 		more = 12;
 	else if (m->type == 3 || m->type == 4 ||
-		 m->type == 0x0f) { /* sizes that count themselves */
+		 m->type == 0x0f) { /* sizes that include themselves */
 		if (m->number < 4) {
 			qj_mongodb_bad(m);
 			return;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* What the core calls for threads of MongoDB: core/hooks.bpf.h. */
+/* Hooks for MongoDB's threads, called by the core: core/hooks.bpf.h. */
 #ifndef QJOULE_MONGODB_HOOKS_BPF_H
 #define QJOULE_MONGODB_HOOKS_BPF_H
 
@@ -7,10 +7,10 @@
 #include "core/syscall.bpf.h"
 
 /*
- * mongod's sockets block (SyncAsioSession::ensureSync()), so no read finds nothing, and no program
- * runs before the next request has come. A thread that falls asleep while it reads from its client,
- * with the last request read whole, has answered that one. A thread that is still runnable has not:
- * it only made room for another one on its way back from that read.
+ * mongod's sockets block (SyncAsioSession::ensureSync()), so no read returns without data, and no
+ * program runs before the next request arrives. If a thread falls asleep while it reads from its
+ * client, and the last request was read completely, it has answered that request. A thread that is
+ * still runnable has not: it was only preempted on its way back from that read.
  */
 static __always_inline struct thread_state *mongodb_switched(struct qj_cpu_state *cpu,
 							     struct task_struct *prev,
@@ -29,8 +29,8 @@ static __always_inline struct thread_state *mongodb_switched(struct qj_cpu_state
 }
 
 /*
- * The client of this thread has gone: the thread woke up for no query, so what it has done since
- * then, and does from here on, is the server's.
+ * The client of this thread has disconnected. The thread woke up for no query, so its work since
+ * then belongs to the server.
  */
 static __always_inline void mongodb_exited(struct qj_cpu_state *cpu, struct thread_state *thread)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* What mongodb_state.bpf.h declares of compressed requests. */
+/* Compressed requests; declared in state.bpf.h. */
 #include "core/inflate.bpf.h"
 #include "packed.h"
 #include "state.bpf.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * Requests that a client compressed by Snappy, once their bytes lie in a buffer: as far as a shape
- * is made from them they are inflated, and read as if they had come plain. zlib and Zstandard code
- * their bytes in bits, by trees that come with them: those are the reader's. MongoDB manual,
- * "MongoDB Wire Protocol", OP_COMPRESSED.
+ * Requests that a client compressed by Snappy, once their bytes are in a buffer. They are inflated
+ * as far as a shape needs, and then read like plain ones. zlib and Zstandard code their bytes in
+ * bits, by trees that come with them; the reader inflates those. MongoDB manual, "MongoDB Wire
+ * Protocol", OP_COMPRESSED.
  */
 #ifndef QJ_MONGODB_PACKED_H
 #define QJ_MONGODB_PACKED_H
@@ -16,7 +16,7 @@
 
 struct qj_mongodb_packed {
 	__u32 opcode;
-	__u32 size; /* of the body that it was, as its client says */
+	__u32 size; /* length of the uncompressed body, as the client claims */
 	__u8 compressor;
 	__u8 reserved[3];
 };
@@ -30,8 +30,8 @@ static __always_inline int qj_mongodb_can_unpack(const struct qj_mongodb_packed 
 }
 
 /*
- * Inflates the `bytes` that lie in the buffer, of `all` that came. True: they are what they claim,
- * as far as they go, and the message begins anew as what it was.
+ * Inflates the `bytes` in the buffer, out of `all` that were sent. True: they are valid as far as
+ * they go, and the message starts again as the uncompressed one.
  */
 static __always_inline int qj_mongodb_unpack(struct qj_mongodb *m, struct inflate_buffers *b,
 					     const struct qj_mongodb_packed *head, __u32 bytes,
@@ -51,7 +51,7 @@ static __always_inline int qj_mongodb_unpack(struct qj_mongodb *m, struct inflat
 	return 1;
 }
 
-/* How many bytes from `at` in the buffer on are to be fed next; 0: none, after some were passed. */
+/* How many bytes from `at` in the buffer to feed next; 0: none, after skipping some. */
 static __always_inline __u32 qj_mongodb_unpacked(struct qj_mongodb *m,
 						 const struct inflate_buffers *b, __u32 *at)
 {
@@ -71,7 +71,9 @@ static __always_inline int qj_mongodb_unpacked_all(const struct qj_mongodb *m,
 	return !m->left || m->body - m->left >= b->done;
 }
 
-/* Behind the last of them; `left` bytes of what came are still to come, and need no look. */
+/*
+ * After the last of them; `left` bytes of the compressed message are still to come and are skipped.
+ */
 static __always_inline void qj_mongodb_unpack_end(struct qj_mongodb *m, __u32 left)
 {
 	if (m->left)

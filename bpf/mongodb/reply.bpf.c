@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* What mongodb_reply.bpf.h and mongodb_state.bpf.h declare of replies and cursors. */
+/* Replies and cursors; declared in reply.bpf.h and state.bpf.h. */
 #include "reply.bpf.h"
 
 int mongodb_reply_look(struct qj_mongodb_reply *reply, const struct qj_mongodb_window *window,

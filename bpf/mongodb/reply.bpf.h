@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Replies where a server keeps them: what they say of their requests, and of cursors. */
+/* Reads replies in the server's memory: the outcome of requests, and cursors. */
 #ifndef QJOULE_MONGODB_REPLY_BPF_H
 #define QJOULE_MONGODB_REPLY_BPF_H
 
 #include "state.bpf.h"
 #include "reply_walk.h"
 
-/* In mongodb_reply.bpf.c, functions of their own: the verifier looks at each once. */
+/* Separate functions in reply.bpf.c: the verifier checks each once. */
 extern int mongodb_reply_look(struct qj_mongodb_reply *reply,
 			      const struct qj_mongodb_window *window, __u32 from, __u32 have);
-/* The cursor that a reply opens is of `shape`; the one that was asked for more may be at its end.
+/*
+ * Stores `shape` for the cursor that a reply opens, and forgets the cursor that was read if it is
+ * exhausted.
  */
 extern int mongodb_cursor_learn(const struct qj_mongodb_reply *reply, __u64 asked, __u64 shape);
 
@@ -42,7 +44,7 @@ static long mongodb_reply_step(__u32 i, struct qj_mongodb_walk *walk)
 	return 0;
 }
 
-/* The next bytes of what a server sends. */
+/* The next bytes that a server sends. */
 static __always_inline void mongodb_reply_take(struct thread_state *thread,
 					       struct qj_mongodb_reply *reply, __u64 addr,
 					       __u32 bytes)
@@ -61,7 +63,7 @@ static __always_inline void mongodb_reply_take(struct thread_state *thread,
 		reply->at = QJ_MONGODB_REPLY_DONE;
 }
 
-/* What it says, as flags of its query. */
+/* The reply's outcome as flags of its query. */
 static __always_inline __u32 mongodb_outcome(const struct qj_mongodb_reply *reply)
 {
 	if (qj_mongodb_reply_failed(reply))
@@ -69,7 +71,7 @@ static __always_inline __u32 mongodb_outcome(const struct qj_mongodb_reply *repl
 	return qj_mongodb_reply_succeeded(reply) ? QJ_QUERY_OK : 0;
 }
 
-/* Documents, as rows of a query, if they are known: then with a flag more. */
+/* Documents as rows of a query, with an additional flag, if they are known. */
 static __always_inline __u32 mongodb_rows(const struct qj_mongodb_reply *reply, __u32 command,
 					  __u64 *rows)
 {

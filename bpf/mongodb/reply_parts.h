@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * The server's side of MongoDB's protocol, as far as it says what became of a request: `ok`,
- * `writeErrors`, the id of a cursor that was opened or is at its end, how many documents there are.
- * Those that were found are counted one by one, which is a step for each: up to a bound, from which
- * on they are passed over in one.
+ * The server's side of MongoDB's protocol, as far as it shows the outcome of a request: `ok`,
+ * `writeErrors`, the id of a cursor that was opened or exhausted, and the number of documents.
+ * Found documents are counted one by one, one step each, up to a bound; the rest are skipped in one
+ * step.
  *
- * A reply is taken part by part (a header, an element with the start of its value); where one is
- * longer than QJ_MONGODB_PART, or there are too many, nothing is claimed. Works inside BPF programs
- * and on the host. MongoDB manual, "MongoDB Wire Protocol", "Database Commands".
+ * A reply is parsed part by part (a header, an element with the start of its value). If a part is
+ * longer than QJ_MONGODB_PART, or there are too many parts, the outcome is unknown. Works inside
+ * BPF programs and on the host. MongoDB manual, "MongoDB Wire Protocol", "Database Commands".
  */
 #ifndef QJ_MONGODB_REPLY_PARTS_H
 #define QJ_MONGODB_REPLY_PARTS_H
@@ -15,9 +15,9 @@
 #include "elements.h"
 #include "reply_state.h"
 
-#define QJ_MONGODB_KEY_MAX 48 /* bytes of a key, its NUL with it */
+#define QJ_MONGODB_KEY_MAX 48 /* bytes of a key including its NUL */
 
-/* Keys of replies, by their FNV-1a. */
+/* Keys of replies, by their FNV-1a hash. */
 enum qj_mongodb_reply_key {
 	QJ_MONGODB_REPLY_KEY_CURSOR = 0xe336320f,
 	QJ_MONGODB_REPLY_KEY_FIRST_BATCH = 0x0a007227,
@@ -39,7 +39,7 @@ static __always_inline __u64 qj_mongodb_u64(const __u8 *at)
 	return qj_mongodb_u32(at) | (__u64)qj_mongodb_u32(at + 4) << 32;
 }
 
-/* Bytes of the next part to pass over; more than are left: this is no reply. */
+/* Skips the next part; if it has more bytes than are left, this is no reply. */
 static __always_inline void qj_mongodb_reply_skip(struct qj_mongodb_reply *r, __u32 taken,
 						  __u64 bytes)
 {
@@ -49,7 +49,7 @@ static __always_inline void qj_mongodb_reply_skip(struct qj_mongodb_reply *r, __
 		r->skip = bytes;
 }
 
-/* A message's header: only the reply that is waited for is looked into. */
+/* A message's header: only the expected reply is parsed further. */
 static __always_inline __u32 qj_mongodb_reply_header(struct qj_mongodb_reply *r, const __u8 *w,
 						     __u32 have)
 {
@@ -71,7 +71,7 @@ static __always_inline __u32 qj_mongodb_reply_header(struct qj_mongodb_reply *r,
 	return QJ_MONGODB_HEADER;
 }
 
-/* Flags, the body's kind, its length. */
+/* The flags, the kind of the body, its length. */
 static __always_inline __u32 qj_mongodb_reply_start(struct qj_mongodb_reply *r, const __u8 *w,
 						    __u32 have)
 {
@@ -81,7 +81,7 @@ static __always_inline __u32 qj_mongodb_reply_start(struct qj_mongodb_reply *r, 
 	return 9;
 }
 
-/* A document ends: the body, or `cursor` in it, or the batch in that. */
+/* A document ends: the body, or `cursor` in it, or the batch in `cursor`. */
 static __always_inline __u32 qj_mongodb_reply_ends(struct qj_mongodb_reply *r)
 {
 	if (r->at == QJ_MONGODB_REPLY_BATCH) {
@@ -97,7 +97,9 @@ static __always_inline __u32 qj_mongodb_reply_ends(struct qj_mongodb_reply *r)
 	return 1;
 }
 
-/* Length of the key at the start of the window, its NUL with it; 0: its end is not there. */
+/*
+ * Length of the key at the start of the window including its NUL; 0: its end is not in the window.
+ */
 static __always_inline __u32 qj_mongodb_reply_key(const __u8 *w, __u32 have, __u32 *name)
 {
 	__u32 i;
@@ -116,7 +118,9 @@ static __always_inline __u32 qj_mongodb_reply_key(const __u8 *w, __u32 have, __u
 	return 0;
 }
 
-/* Whether a number is not zero: `ok` is a double, a bool where a driver's stand-in answers. */
+/*
+ * Whether a number is not zero: `ok` is a double, or a bool from servers that stand in for mongod.
+ */
 static __always_inline int qj_mongodb_is_true(__u8 type, const __u8 *value)
 {
 	if (type == 0x08)
@@ -126,7 +130,7 @@ static __always_inline int qj_mongodb_is_true(__u8 type, const __u8 *value)
 	return qj_mongodb_u64(value) << (type == 0x01) != 0; /* a double has two zeros */
 }
 
-/* What an element whose value is a number says. */
+/* Evaluates an element whose value is a number. */
 static __always_inline void qj_mongodb_reply_number(struct qj_mongodb_reply *r, __u8 type,
 						    __u32 name, const __u8 *value)
 {
@@ -149,7 +153,10 @@ static __always_inline void qj_mongodb_reply_number(struct qj_mongodb_reply *r, 
 	}
 }
 
-/* A document or an array of `size` bytes, of which `taken` ends behind the size. */
+/*
+ * A document or an array of `size` bytes begins; `taken` counts the bytes up to the end of its
+ * size.
+ */
 static __always_inline void qj_mongodb_reply_opens(struct qj_mongodb_reply *r, __u8 type,
 						   __u32 name, __u32 taken, __u32 size)
 {
@@ -168,14 +175,14 @@ static __always_inline void qj_mongodb_reply_opens(struct qj_mongodb_reply *r, _
 	r->at = QJ_MONGODB_REPLY_BATCH;
 }
 
-/* A value that begins with its size: goes into `cursor` and its batch, and over all others. */
+/* A value that begins with its size: enters `cursor` and its batch, and skips all others. */
 static __always_inline __u32 qj_mongodb_reply_sized(struct qj_mongodb_reply *r, __u8 type,
 						    __u32 name, const __u8 *w, __u32 at)
 {
 	__u32 size = qj_mongodb_u32(w + at), taken = at + 4;
 	__u64 rest = size;
 
-	if (type == 0x03 || type == 0x04 || type == 0x0f) { /* sizes that count themselves */
+	if (type == 0x03 || type == 0x04 || type == 0x0f) { /* sizes that include themselves */
 		if (size < 5) {
 			r->at = QJ_MONGODB_REPLY_DONE;
 			return taken;
@@ -197,7 +204,7 @@ static __always_inline __u32 qj_mongodb_reply_sized(struct qj_mongodb_reply *r, 
 	return taken;
 }
 
-/* Another document of a batch, or what passes for one; of too many, the others are passed over. */
+/* Counts another document (or other element) of a batch; beyond the bound, skips the rest. */
 static __always_inline void qj_mongodb_reply_counts(struct qj_mongodb_reply *r, int is_document,
 						    __u32 taken)
 {
@@ -214,7 +221,7 @@ static __always_inline void qj_mongodb_reply_counts(struct qj_mongodb_reply *r, 
 	}
 }
 
-/* A type, a key, and of its value what tells how long it is. */
+/* Parses a type, a key, and as much of the value as shows its length. */
 static __always_inline __u32 qj_mongodb_reply_element(struct qj_mongodb_reply *r, const __u8 *w,
 						      __u32 have)
 {
@@ -241,7 +248,7 @@ static __always_inline __u32 qj_mongodb_reply_element(struct qj_mongodb_reply *r
 			return 0;
 		key = qj_mongodb_reply_sized(r, type, name, w, key);
 	} else {
-		r->at = QJ_MONGODB_REPLY_DONE; /* a regular expression, or no type at all */
+		r->at = QJ_MONGODB_REPLY_DONE; /* a regular expression, or an invalid type */
 	}
 	if (r->at != QJ_MONGODB_REPLY_DONE)
 		qj_mongodb_reply_counts(r, is_document, key);
@@ -249,8 +256,8 @@ static __always_inline __u32 qj_mongodb_reply_element(struct qj_mongodb_reply *r
 }
 
 /*
- * Takes the part that these bytes begin with, of which `have` are there, at least one: returns how
- * many it has. 0: more are needed.
+ * Parses the part at the start of these bytes, of which `have` (at least one) are present. Returns
+ * its length; 0: more bytes are needed.
  */
 static __always_inline __u32 qj_mongodb_reply_part(struct qj_mongodb_reply *r, const __u8 *w,
 						   __u32 have)

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* What is known of a reply while it is read (reply_parts.h), and its outcome in the end. */
+/* State of a reply while it is parsed (reply_parts.h), and its outcome at the end. */
 #ifndef QJ_MONGODB_REPLY_STATE_H
 #define QJ_MONGODB_REPLY_STATE_H
 
 #include "symbols.h"
 
-#define QJ_MONGODB_PART	     64 /* a power of two; a part is shorter */
+#define QJ_MONGODB_PART	     64 /* a power of two; parts are shorter */
 #define QJ_MONGODB_ELEMENTS  256
-#define QJ_MONGODB_DOCUMENTS 128 /* more than a first batch has, unless asked to (101) */
+#define QJ_MONGODB_DOCUMENTS 128 /* more than a first batch has by default (101) */
 
 enum qj_mongodb_reply_at {
 	QJ_MONGODB_REPLY_HEADER = 0,
@@ -15,35 +15,35 @@ enum qj_mongodb_reply_at {
 	QJ_MONGODB_REPLY_BODY,
 	QJ_MONGODB_REPLY_CURSOR, /* in the document `cursor` */
 	QJ_MONGODB_REPLY_BATCH,	 /* in its array `firstBatch` or `nextBatch` */
-	QJ_MONGODB_REPLY_DONE,	 /* with the reply, or with trying */
+	QJ_MONGODB_REPLY_DONE,	 /* the reply is complete, or parsing was given up */
 };
 
 enum qj_mongodb_found {
 	QJ_MONGODB_FOUND_OK = 1,
 	QJ_MONGODB_FOUND_ERROR = 2,
-	QJ_MONGODB_FOUND_CURSOR = 4, /* `cursor` below is known; 0: at its end */
-	QJ_MONGODB_FOUND_ALL = 8,    /* the reply was understood up to its end */
+	QJ_MONGODB_FOUND_CURSOR = 4, /* `cursor` below is known; 0: exhausted */
+	QJ_MONGODB_FOUND_ALL = 8,    /* the reply was understood to its end */
 	QJ_MONGODB_FOUND_BATCH = 16, /* `documents` below is known */
 	QJ_MONGODB_FOUND_N = 32,     /* `n` below is known */
 };
 
 struct qj_mongodb_reply {
 	__u64 cursor;
-	__u64 n;	 /* of a write: how many documents it was about */
-	__u32 documents; /* in the batch, so far */
+	__u64 n;	 /* of a write: the number of documents it affected */
+	__u32 documents; /* documents in the batch so far */
 	__u32 batch_end; /* value of `left` where the batch ends */
-	__u32 request;	 /* id of the request that is waited for */
+	__u32 request;	 /* id of the request whose reply is expected */
 	__u32 left;	 /* bytes of the message still to come */
-	__u32 skip;	 /* bytes to pass over */
-	__u16 elements;	 /* so far, but documents */
+	__u32 skip;	 /* bytes to skip */
+	__u16 elements;	 /* elements so far, not counting documents */
 	__u8 at;	 /* enum qj_mongodb_reply_at */
 	__u8 found;	 /* enum qj_mongodb_found */
-	__u8 have;	 /* bytes of a part that goes on in what is sent next */
+	__u8 have;	 /* bytes of a part that continues in the next send */
 	__u8 reserved[7];
 	__u8 part[QJ_MONGODB_PART];
 };
 
-/* A reply to `request` is waited for. */
+/* From here on a reply to `request` is expected. */
 static __always_inline void qj_mongodb_reply_begin(struct qj_mongodb_reply *r, __u32 request)
 {
 	r->cursor = 0;
@@ -59,7 +59,7 @@ static __always_inline void qj_mongodb_reply_begin(struct qj_mongodb_reply *r, _
 	r->have = 0;
 }
 
-/* What a reply says holds once all of it was understood: an error may come behind an `ok`. */
+/* The outcome is known only once all of the reply was understood: an error may follow an `ok`. */
 static __always_inline int qj_mongodb_reply_failed(const struct qj_mongodb_reply *r)
 {
 	return (r->found & QJ_MONGODB_FOUND_ALL) && (r->found & QJ_MONGODB_FOUND_ERROR);
@@ -72,8 +72,8 @@ static __always_inline int qj_mongodb_reply_succeeded(const struct qj_mongodb_re
 }
 
 /*
- * Documents that a request found or wrote, by the command that asked for it; -1: not known. Only of
- * these is `n` a number of documents that were written or are gone.
+ * Documents that a request found or wrote, depending on its command; -1: not known. Only for these
+ * commands is `n` the number of documents written or deleted.
  */
 static __always_inline __s64 qj_mongodb_reply_rows(const struct qj_mongodb_reply *r, __u32 command)
 {

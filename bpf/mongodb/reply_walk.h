@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * The walk through a piece of what a server sends. Its bytes are read a window at a time, and a
- * part that leads out of the window is read again, from its own start on. What is left of a piece
- * waits with the reply for the next one.
+ * Walks through a piece of what a server sends. Its bytes are read one window at a time. A part
+ * that crosses the window's end is read again from its own start. What is left of a piece is stored
+ * with the reply for the next piece.
  */
 #ifndef QJ_MONGODB_REPLY_WALK_H
 #define QJ_MONGODB_REPLY_WALK_H
 
 #include "reply_parts.h"
 
-#define QJ_MONGODB_WINDOW 192 /* bytes that are looked at at once */
-/* A look, a pass and a read for each element and document, and for each window. */
+#define QJ_MONGODB_WINDOW 192 /* bytes that are read at once */
+/* A parse, a skip and a read for each element, each document and each window. */
 #define QJ_MONGODB_REPLY_STEPS (4 * (QJ_MONGODB_ELEMENTS + QJ_MONGODB_DOCUMENTS))
 
-/* Where a reply is looked at, with room for a part or a piece wherever it begins. */
+/* Buffer for parsing a reply, with room for a part or a piece at any offset. */
 struct qj_mongodb_window {
 	__u8 bytes[QJ_MONGODB_WINDOW + QJ_MONGODB_PART];
 };
@@ -21,21 +21,21 @@ struct qj_mongodb_window {
 struct qj_mongodb_walk {
 	struct qj_mongodb_reply *reply;
 	struct qj_mongodb_window *window;
-	__u64 addr; /* of the first byte that is not in the window */
-	__u32 left; /* of the piece, from there on */
-	__u32 from; /* in the window: the next part's first byte ... */
-	__u32 have; /* ... and the end */
-	__u8 done;  /* with the piece */
+	__u64 addr; /* address of the first byte after the window */
+	__u32 left; /* remaining bytes of the piece from there */
+	__u32 from; /* offset in the window of the next part's first byte ... */
+	__u32 have; /* ... and the window's end */
+	__u8 done;  /* the piece is done */
 };
 
-/* What a program and its tests do in ways of their own. */
+/* Implemented differently by the program and its tests. */
 static long qj_mongodb_read(void *to, __u32 bytes, __u64 from);
 static void qj_mongodb_keep(struct qj_mongodb_reply *r, const struct qj_mongodb_window *window,
 			    __u32 from, __u32 bytes);
 static __u32 qj_mongodb_look(struct qj_mongodb_reply *r, const struct qj_mongodb_window *window,
 			     __u32 from, __u32 bytes);
 
-/* Bytes that need no look: those in the window first. */
+/* Skips bytes, first those in the window. */
 static __always_inline void qj_mongodb_pass_over(struct qj_mongodb_walk *walk)
 {
 	struct qj_mongodb_reply *r = walk->reply;
@@ -51,17 +51,17 @@ static __always_inline void qj_mongodb_pass_over(struct qj_mongodb_walk *walk)
 	r->left -= here + beyond;
 }
 
-/* More bytes behind those in the window, which then begins with the part. */
+/* Reads more bytes after those in the window, which then begins with the current part. */
 static __always_inline long qj_mongodb_refill(struct qj_mongodb_walk *walk)
 {
 	__u32 bytes, have, back = walk->have - walk->from;
 
-	if (walk->from) { /* all of these are of this piece: the part before them was */
+	if (walk->from) { /* all of these belong to this piece, because the part before them did */
 		walk->addr -= back;
 		walk->left += back;
 		walk->from = walk->have = 0;
 	}
-	have = walk->have & (QJ_MONGODB_PART - 1); /* else the part would have been given up */
+	have = walk->have & (QJ_MONGODB_PART - 1); /* otherwise the part would have been given up */
 	bytes = QJ_MONGODB_WINDOW - have;
 	bytes = walk->left < bytes ? walk->left : bytes;
 	if (qj_mongodb_read(walk->window->bytes + have, bytes, walk->addr))
@@ -93,7 +93,7 @@ static __always_inline void qj_mongodb_walk_step(struct qj_mongodb_walk *walk)
 		r->at = QJ_MONGODB_REPLY_DONE;
 }
 
-/* The bytes that were kept of the piece before. */
+/* Takes the bytes that were kept from the previous piece. */
 static __always_inline void qj_mongodb_take_up(struct qj_mongodb_walk *walk)
 {
 	struct qj_mongodb_reply *r = walk->reply;

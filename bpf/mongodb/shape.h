@@ -2,21 +2,20 @@
 /*
  * The shape of a MongoDB message as a keyed 64-bit hash: the command, its collection and database,
  * and the keys of its documents, without their values. qjoule.servers.mongodb.dialect reads the
- * same symbols from the same bytes and makes the shape's text from nothing else, so equal hashes
- * imply equal shapes, up to chance. Works inside BPF programs and on the host, as shape_hash.h
- * does.
+ * same symbols from the same bytes and makes the shape's text only from them, so equal hashes imply
+ * equal shapes, up to chance. Works inside BPF programs and on the host, as shape_hash.h does.
  *
- * A message is fed in pieces of any size. Documents lie in a message as a tree without pointers:
- * each element is a type, a key, a value, and a document ends at a zero type; so their bytes are
- * walked in order, and a value costs no look. Of a message's body QJ_MONGODB_BODY bytes are looked
- * at. MongoDB manual, "MongoDB Wire Protocol"; bsonspec.org, version 1.1.
+ * A message is fed in pieces of any size. Its documents form a tree without pointers: each element
+ * is a type, a key and a value, and a document ends at a zero type. So the bytes are processed in
+ * order, and values are skipped. At most QJ_MONGODB_BODY bytes of a message's body are read.
+ * MongoDB manual, "MongoDB Wire Protocol"; bsonspec.org, version 1.1.
  */
 #ifndef QJ_MONGODB_SHAPE_H
 #define QJ_MONGODB_SHAPE_H
 
 #include "elements.h"
 
-/* A message's header is plausible: its length and opcode are those of a request. */
+/* Whether a message's header is plausible: its length and opcode are those of a request. */
 static __always_inline int qj_mongodb_plausible(const __u32 header[4])
 {
 	__u32 opcode = header[3];
@@ -26,7 +25,7 @@ static __always_inline int qj_mongodb_plausible(const __u32 header[4])
 		opcode == QJ_MONGODB_COMPRESSED || opcode == QJ_MONGODB_MSG);
 }
 
-/* Begins a message, behind its header of four numbers: length, id, the id it answers, opcode. */
+/* Begins a message after its header of four numbers: length, id, the id it answers, opcode. */
 static __always_inline void qj_mongodb_begin(struct qj_mongodb *m, __u64 seed,
 					     const __u32 header[4])
 {
@@ -49,7 +48,7 @@ static __always_inline void qj_mongodb_begin(struct qj_mongodb *m, __u64 seed,
 	}
 }
 
-/* Where sections end, a checksum may end the message. */
+/* After the sections, a checksum may end the message. */
 static __always_inline void qj_mongodb_settle(struct qj_mongodb *m)
 {
 	if (m->at == QJ_MONGODB_AT_SECTION && !m->skip && (m->flags & QJ_MONGODB_HAS_CHECKSUM) &&
@@ -136,7 +135,7 @@ static __always_inline void qj_mongodb_byte(struct qj_mongodb *m, __u8 byte)
 		qj_mongodb_emit(m, byte);
 		if (byte)
 			break;
-		m->skip = 8; /* how many to skip, how many to return */
+		m->skip = 8; /* number to skip, number to return */
 		m->first = 1;
 		m->type = 3;
 		m->at = QJ_MONGODB_AT_LENGTH;
@@ -151,8 +150,8 @@ static __always_inline void qj_mongodb_byte(struct qj_mongodb *m, __u8 byte)
 }
 
 /*
- * As much of a body as is looked at has been seen: what is left is passed over. The shape is whole
- * all the same if that is one value, the last.
+ * The limit of a body is reached: skips the rest. The shape is still complete if the rest is only
+ * part of one value, the last one.
  */
 static __always_inline void qj_mongodb_cut(struct qj_mongodb *m)
 {
@@ -167,7 +166,7 @@ static __always_inline void qj_mongodb_cut(struct qj_mongodb *m)
 	m->skip = m->left;
 }
 
-/* Nothing that follows can change the shape: all has been seen that is looked at. */
+/* Whether nothing that follows can change the shape. */
 static __always_inline int qj_mongodb_is_seen(struct qj_mongodb *m)
 {
 	if (m->body - m->left < QJ_MONGODB_BODY)
@@ -176,14 +175,14 @@ static __always_inline int qj_mongodb_is_seen(struct qj_mongodb *m)
 	return 1;
 }
 
-/* How many of the next bytes need not be looked at. */
+/* How many of the next bytes can be skipped. */
 static __always_inline __u32 qj_mongodb_unseen(struct qj_mongodb *m)
 {
 	qj_mongodb_is_seen(m);
 	return m->skip < m->left ? m->skip : m->left;
 }
 
-/* Passes over so many of them. */
+/* Skips that many bytes. */
 static __always_inline void qj_mongodb_pass(struct qj_mongodb *m, __u32 bytes)
 {
 	m->left -= bytes;
@@ -197,14 +196,16 @@ static __always_inline __u64 qj_mongodb_named(__u64 hash)
 	return hash + 1 < 2 ? 1 : hash;
 }
 
-/* The shape of a getMore whose cursor a message of the shape `origin` has opened. */
+/* The shape of a getMore whose cursor was opened by a message with the shape `origin`. */
 static __always_inline __u64 qj_mongodb_joined(const struct qj_mongodb *m, __u64 shape,
 					       __u64 origin)
 {
 	return qj_mongodb_named(qj_shape_step(shape, origin, m->key));
 }
 
-/* The message's shape, once nothing is left: never 0 (unknown text), never ~0 (the `other` row). */
+/*
+ * The message's shape, once nothing is left: never 0 (unknown text) and never ~0 (the `other` row).
+ */
 static __always_inline __u64 qj_mongodb_end(struct qj_mongodb *m)
 {
 	if (m->at != QJ_MONGODB_AT_DONE && m->at != QJ_MONGODB_AT_SECTION) {

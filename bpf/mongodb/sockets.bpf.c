@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * MongoDB on the socket rung. A thread of mongod serves one connection: it reads a request, and
- * after its reply reads the next, in a system call that waits; so the request ends when its thread
- * falls asleep there (hooks.bpf.h). A server that reads without waiting finds nothing.
+ * MongoDB on the rung `socket`. A thread of mongod serves one connection. It reads a request, and
+ * after its reply it waits for the next one in a blocking system call. So the request ends when its
+ * thread falls asleep there (hooks.bpf.h). For servers that read without blocking, it ends at a
+ * read that finds nothing.
  *
- * Servers whose threads go from one connection to another (rung statistical: FerretDB, written in
- * Go) are told when requests begin and end; nothing tells whose work a thread does.
+ * On the rung `statistical` (FerretDB, written in Go) threads move between connections. The begin
+ * and end of requests are reported, but a thread's work cannot be matched to a request.
  */
 #include "reply.bpf.h"
 #include "hooks.bpf.h"
@@ -85,7 +86,7 @@ int BPF_PROG(mongodb_recv, struct sock *sk, int got, int flags)
 	return 0;
 }
 
-/* The reply to a connection's last request has gone, or as much of it as says something. */
+/* The reply to a connection's last request was sent, or enough of it to know the outcome. */
 static __always_inline void mongodb_replied(struct thread_state *thread,
 					    struct mongodb_connection *c)
 {
@@ -94,7 +95,7 @@ static __always_inline void mongodb_replied(struct thread_state *thread,
 	    mongodb_outcome(&c->reply) | mongodb_rows(&c->reply, c->message.command, &rows);
 
 	c->replied = 1;
-	if (c->message.opcode != QJ_MONGODB_COMPRESSED) /* a shape that nobody else has */
+	if (c->message.opcode != QJ_MONGODB_COMPRESSED) /* not a shape shared with other requests */
 		mongodb_cursor_learn(&c->reply, c->message.cursor, c->shape);
 	if (!owns_time(thread)) {
 		c->outcome = outcome;
@@ -105,7 +106,7 @@ static __always_inline void mongodb_replied(struct thread_state *thread,
 	}
 }
 
-/* What is sent: the reply to the request, in pieces of any size, perhaps behind another's. */
+/* Data is sent: the reply to the request, in pieces of any size, perhaps after another reply. */
 SEC("?tp_btf/sock_send_length")
 int BPF_PROG(mongodb_send, struct sock *sk, int sent, int flags)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* What is kept of each connection to a MongoDB server, and of a message while it comes in. */
+/* State of each connection to a MongoDB server, and of a message while it arrives. */
 #ifndef QJOULE_MONGODB_STATE_BPF_H
 #define QJOULE_MONGODB_STATE_BPF_H
 
@@ -9,30 +9,33 @@
 #include "reply_state.h"
 
 enum mongodb_phase {
-	MONGODB_UNKNOWN = 0, /* wait for a read that begins with what looks like a header */
+	MONGODB_UNKNOWN = 0, /* wait for a read that begins with a plausible header */
 	MONGODB_READY,
-	MONGODB_IGNORED, /* TLS; or not a client: the server has connected to another itself */
+	MONGODB_IGNORED, /* TLS; or not a client: the server itself connected to another server */
 };
 
 struct mongodb_connection {
-	__u64 session;	 /* 0: not a connection that we know */
-	__u64 text_addr; /* of the body, which this process keeps in one piece; 0 if not so */
-	__u64 next_addr; /* where its next byte would be; 0 before the first */
-	/* Rung statistical: the request that waits for its reply, whichever thread serves it. */
+	__u64 session;	 /* 0: not a known connection */
+	__u64 text_addr; /* address of the body if the process keeps it in one piece; otherwise 0 */
+	__u64 next_addr; /* address of its next byte; 0 before the first */
+	/*
+	 * Rung statistical: begin of the request that waits for its reply, whichever thread serves
+	 * it.
+	 */
 	__u64 begin_ns;
 	__u64 shape;
-	__u64 text_sent; /* the last one whose text is known */
+	__u64 text_sent; /* the last shape whose text was certainly sent */
 	__u32 message_bytes;
 	__u8 waits;
 	__u8 phase;	   /* enum mongodb_phase */
-	__u8 header_bytes; /* that have been read */
-	__u8 shaped;	   /* all that is looked at of the message has been seen */
-	__u8 greeted;	   /* the client has said who it is */
-	__u8 replied;	   /* the reply has been seen, or cannot be */
+	__u8 header_bytes; /* header bytes read so far */
+	__u8 shaped;	   /* all bytes of the message that the shape needs were seen */
+	__u8 greeted;	   /* the client has introduced itself */
+	__u8 replied;	   /* the reply was seen, or cannot be seen */
 	__u8 reserved[2];
-	__u32 outcome;	 /* rung statistical: flags of that request, ... */
-	__u64 rows;	 /* ... and documents */
-	__u32 header[8]; /* room for a piece wherever it begins */
+	__u32 outcome;	 /* rung statistical: flags of that request ... */
+	__u64 rows;	 /* ... and its documents */
+	__u32 header[8]; /* room for a piece at any offset */
 	struct qj_mongodb message;
 	struct qj_mongodb_reply reply;
 };
@@ -41,7 +44,7 @@ struct mongodb_chunk {
 	__u8 bytes[QJ_MONGODB_CHUNK];
 };
 
-/* Room for a part of a message while it is looked at. */
+/* Buffer for a part of a message while it is parsed. */
 static __always_inline struct mongodb_chunk *mongodb_chunk(struct thread_state *thread)
 {
 	_Static_assert(sizeof(struct mongodb_chunk) <= sizeof(thread->scratch), "no room");
@@ -56,10 +59,10 @@ struct mongodb_connections_map {
 };
 extern struct mongodb_connections_map mongodb_connections SEC(".maps");
 
-/* The command that opened a cursor: the shape of later getMores is of both. */
+/* The command that opened a cursor: the shape of later getMores combines both. */
 struct mongodb_cursor_key {
 	__u64 cursor;
-	__u32 tgid; /* servers number their cursors by themselves */
+	__u32 tgid; /* servers number their cursors independently */
 	__u32 reserved;
 };
 
@@ -71,23 +74,26 @@ struct mongodb_cursors_map {
 };
 extern struct mongodb_cursors_map mongodb_cursors SEC(".maps");
 
-/* In mongodb_reply.bpf.c: a getMore, and the shape it has by itself, get those of their cursor. */
+/*
+ * In reply.bpf.c: combines a getMore, and its own shape, with the command that opened the cursor.
+ */
 extern int mongodb_cursor_join(struct qj_mongodb *message, __u64 *shape);
-/* In mongodb_text.bpf.c, so that the verifier looks at it once. Returns how many bytes it took. */
+/* In text.bpf.c, so that the verifier checks it once. Returns how many bytes it took. */
 extern int feed_mongodb(struct qj_mongodb *message, struct mongodb_chunk *chunk, __u32 bytes);
 /*
- * Sends what the thread's shape was made from, unless that was sent: the body's bytes at `addr`.
- * What is compressed gets a shape of its own, if that can be sent. Returns whether it was sent.
+ * Sends the bytes that the thread's shape was made from (the body at `addr`), unless they were
+ * already sent. A compressed message gets a shape of its own if it can be sent. Returns whether it
+ * was sent.
  */
 extern int mongodb_emit_text(struct qj_cpu_state *cpu, struct thread_state *thread,
 			     struct qj_mongodb *message, __u64 addr);
 
 /*
- * If the client compressed this message by Snappy it becomes what it was: its body's first bytes,
- * which came at `addr`, are in the CPU's buffer from then on, until the program ends. Returns 0.
+ * If the client compressed this message by Snappy, inflates it: the first bytes of its body, which
+ * arrived at `addr`, are then in the CPU's buffer until the program ends. Returns 0.
  */
 extern int unpack_mongodb(struct qj_mongodb *message, struct mongodb_chunk *chunk, __u64 addr);
-/* Sends the tags in a command's comment, which are of the query that this thread serves. */
+/* Sends the tags in a command's comment; they belong to the query that this thread serves. */
 extern int mongodb_emit_comment(struct qj_cpu_state *cpu, struct thread_state *thread,
 				const struct qj_mongodb *message, __u64 addr);
 

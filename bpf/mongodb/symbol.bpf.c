@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * The symbol rung for MongoDB: handleRequest() is entered with every request's plain message,
- * whatever came over the wire, and left with the reply, which its thread then sends.
+ * The rung `symbol` for MongoDB. handleRequest() gets every request's plain message, whatever the
+ * transport, and returns the reply, which its thread then sends.
  *
- * The server also asks itself (DBDirectClient): within a request that is part of it; on threads
- * of its own it is background.
+ * The server also sends requests to itself (DBDirectClient). Within a client's request they are
+ * part of it; on threads of their own they are background.
  */
 #include "reply.bpf.h"
 
-#define MONGODB_WALK_MAX (QJ_MONGODB_BODY + 64) /* at least a byte each */
+#define MONGODB_WALK_MAX (QJ_MONGODB_BODY + 64) /* each step takes at least one byte */
 
 /*
- * Message has one member, SharedBuffer, and that a pointer to a Holder, behind which the bytes lie
- * (util/shared_buffer.h, rpc/message.h): a count, and since 3.5 the capacity.
+ * Message has one member, SharedBuffer, which is a pointer to a Holder. The bytes follow the Holder
+ * (util/shared_buffer.h, rpc/message.h), which has a count, and since 3.5 the capacity.
  */
 #define MONGODB_HOLDER_BYTES 8
 
@@ -22,7 +22,7 @@ struct mongodb_read {
 	__u64 addr;
 };
 
-/* Threads that serve clients are called conn1, conn2, … (transport/service_executor_utils.cpp). */
+/* Threads that serve clients are named conn1, conn2, … (transport/service_executor_utils.cpp). */
 static __always_inline bool serves_client(const struct task_struct *task)
 {
 	return task->comm[0] == 'c' && task->comm[1] == 'o' && task->comm[2] == 'n' &&
@@ -64,7 +64,7 @@ static long mongodb_look(__u32 i, struct mongodb_read *read)
 	return 0;
 }
 
-/* The request's message, plain: its shape. */
+/* The request's plain message: makes its shape. */
 static __always_inline void mongodb_message(struct qj_cpu_state *cpu, struct thread_state *thread,
 					    __u64 message)
 {
@@ -78,7 +78,7 @@ static __always_inline void mongodb_message(struct qj_cpu_state *cpu, struct thr
 	thread->mongodb.request = header[1];
 	thread->mongodb.cursor = 0;
 	thread->mongodb.asked = 0;
-	header[2] = 0; /* what goes on by itself (exhaust) bears the id of its last reply */
+	header[2] = 0; /* a continued request (exhaust) has the id of its last reply here */
 	if (!holder || !qj_mongodb_plausible(header)) {
 		count_loss(cpu, QJ_LOSS_TEXT);
 		thread->flags |= QJ_QUERY_NO_TEXT;
@@ -111,8 +111,9 @@ static __always_inline void mongodb_message(struct qj_cpu_state *cpu, struct thr
 }
 
 /*
- * DbResponse or Future<DbResponse> handleRequest(OperationContext *, const Message &): what it
- * returns has a destructor, so its place is the first argument (Itanium C++ ABI, "Return Values").
+ * DbResponse or Future<DbResponse> handleRequest(OperationContext *, const Message &). Its result
+ * has a destructor, so the result's address is passed as the first argument (Itanium C++ ABI,
+ * "Return Values").
  */
 SEC("?uprobe")
 int BPF_KPROBE(mongodb_request, __u64 result, __u64 self, __u64 operation, __u64 message)
@@ -136,8 +137,9 @@ int BPF_KPROBE(mongodb_request, __u64 result, __u64 self, __u64 operation, __u64
 }
 
 /*
- * What was returned: DbResponse begins with its Message; a Future that is ready begins with a flag,
- * behind which is that. Believed where a reply to this very request is found.
+ * The returned object. DbResponse begins with its Message; a Future that is ready begins with a
+ * flag, then the DbResponse. Both places are tried, and one is accepted only if it holds the reply
+ * to this very request.
  */
 static __always_inline void mongodb_response(struct thread_state *thread, __u64 result)
 {
@@ -160,7 +162,7 @@ static __always_inline void mongodb_response(struct thread_state *thread, __u64 
 	}
 }
 
-/* The thread goes on with sending the reply: that is the request's work too. */
+/* The thread then sends the reply: that is the request's work too. */
 SEC("?uretprobe")
 int BPF_KRETPROBE(mongodb_done, __u64 result)
 {

@@ -1,38 +1,40 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* What mongodb_shape.h hashes of a message, and what it keeps of one between two pieces. */
+/* The symbols that shape.h hashes, and its state between two pieces of a message. */
 #ifndef QJ_MONGODB_SYMBOLS_H
 #define QJ_MONGODB_SYMBOLS_H
 
 #include "core/shape_hash.h"
 
 #define QJ_MONGODB_HEADER      16
-#define QJ_MONGODB_COMPRESSION 9	/* then of OP_COMPRESSED: opcode, size, compressor */
-#define QJ_MONGODB_BODY	       4080	/* bytes behind the header that are looked at and sent */
+#define QJ_MONGODB_COMPRESSION 9	/* then, in OP_COMPRESSED: opcode, size, compressor */
+#define QJ_MONGODB_BODY	       4080	/* bytes after the header that are read and sent */
 #define QJ_MONGODB_MAX	       48000000 /* MaxMessageSizeBytes of rpc/message.h */
 #define QJ_MONGODB_DEPTH       62
 
-#define QJ_MONGODB_HAS_CHECKSUM 1 /* flag of OP_MSG: four bytes end the message */
+#define QJ_MONGODB_HAS_CHECKSUM 1 /* flag of OP_MSG: the message ends with four bytes of checksum  \
+				   */
 
 enum qj_mongodb_opcode {
-	QJ_MONGODB_UPDATE = 2001, /* 2001 to 2007: as clients before 3.6 wrote and asked */
+	QJ_MONGODB_UPDATE = 2001, /* 2001 to 2007: writes and queries of clients before 3.6 */
 	QJ_MONGODB_QUERY = 2004,
 	QJ_MONGODB_KILL_CURSORS = 2007,
 	QJ_MONGODB_COMPRESSED = 2012,
 	QJ_MONGODB_MSG = 2013,
 };
 
-/* What is hashed, beside the 256 bytes of keys and of the texts that are kept. */
+/* Symbols that are hashed beside the 256 bytes of keys and of kept texts. */
 enum qj_mongodb_symbol {
-	QJ_MONGODB_VALUE = 0x100, /* a value, left out; of several in a row in an array, one */
-	QJ_MONGODB_TEXT,	  /* a text that is kept follows, its NUL with it */
+	QJ_MONGODB_VALUE =
+	    0x100,	 /* a value, left out; several in a row in an array give one symbol */
+	QJ_MONGODB_TEXT, /* a kept text follows, including its NUL */
 	QJ_MONGODB_DOCUMENT,
 	QJ_MONGODB_ARRAY,
 	QJ_MONGODB_END,		 /* of a document or an array */
 	QJ_MONGODB_BODY_SECTION, /* a section of OP_MSG: one document */
-	QJ_MONGODB_ITEMS,	 /* a section: its name's bytes follow, then its documents */
-	QJ_MONGODB_NAMED,	 /* behind that name */
-	QJ_MONGODB_CUT,		 /* the message goes on */
-	QJ_MONGODB_BAD,		 /* what follows is no document */
+	QJ_MONGODB_ITEMS,	 /* a section: the bytes of its name follow, then its documents */
+	QJ_MONGODB_NAMED,	 /* end of that name */
+	QJ_MONGODB_CUT,		 /* the message continues beyond what was read */
+	QJ_MONGODB_BAD,		 /* not a document */
 };
 
 enum qj_mongodb_at {
@@ -46,7 +48,7 @@ enum qj_mongodb_at {
 	QJ_MONGODB_AT_SIZE, /* of a value */
 	QJ_MONGODB_AT_KEPT, /* in a text that is kept */
 	QJ_MONGODB_AT_REGEX,
-	QJ_MONGODB_AT_CURSOR,	  /* in the number that a getMore begins with */
+	QJ_MONGODB_AT_CURSOR,	  /* in the number at the beginning of a getMore */
 	QJ_MONGODB_AT_NAMESPACE,  /* of OP_QUERY */
 	QJ_MONGODB_AT_COMPRESSOR, /* of OP_COMPRESSED */
 	QJ_MONGODB_AT_DONE,
@@ -57,42 +59,42 @@ enum qj_mongodb_at {
 struct qj_mongodb {
 	__u64 hash;
 	__u64 key;	 /* odd */
-	__u64 outer;	 /* hash up to the present item of a section */
-	__u64 last_item; /* hash of the one before: equal ones in a row count once */
-	__u64 arrays;	 /* bit of a depth: it is an array */
-	__u64 values;	 /* bit of a depth: the last thing in this array was a value */
+	__u64 outer;	 /* hash before the current item of a section */
+	__u64 last_item; /* hash of the previous item: equal ones in a row count once */
+	__u64 arrays;	 /* one bit per depth: it is an array */
+	__u64 values;	 /* one bit per depth: the last element of this array was a value */
 	__u64 cursor;	 /* of a getMore ... */
-	__u64 origin;	 /* ... and the shape of the command that opened it; 0 not known */
+	__u64 origin;	 /* ... and the shape of the command that opened it; 0: not known */
 	__u32 opcode;
-	__u32 body;   /* bytes of the message behind its header */
-	__u32 left;   /* of them, still to come */
-	__u32 skip;   /* bytes to pass over */
+	__u32 body;   /* bytes of the message after its header */
+	__u32 left;   /* how many of them are still to come */
+	__u32 skip;   /* bytes to skip */
 	__u32 items;  /* value of `left` where the section ends */
-	__u32 number; /* little-endian, so far; or how many bytes of a text are left */
-	__u32 name;   /* hash of the present key */
+	__u32 number; /* little-endian, so far; or the remaining bytes of a text */
+	__u32 name;   /* hash of the current key */
 	__u32 flags;
-	__u32 command;	     /* hash of the body's first key */
-	__u32 comment;	     /* where in the body the text of its `comment` is, if it is one ... */
-	__u32 comment_bytes; /* ... and how long that is, its NUL with it */
+	__u32 command; /* hash of the body's first key */
+	__u32 comment; /* offset in the body of the text of its `comment`, if it is a text ... */
+	__u32 comment_bytes; /* ... and its length including the NUL */
 	__u32 reserved;
 	__u8 at;     /* enum qj_mongodb_at */
-	__u8 digits; /* of `number` */
+	__u8 digits; /* digits of `number` */
 	__u8 type;   /* of the element */
-	__u8 depth;  /* of open documents */
+	__u8 depth;  /* number of open documents */
 	__u8 first;  /* the body's next element is its first */
-	__u8 kept;   /* the value is a text that is kept */
+	__u8 kept;   /* the value is a kept text */
 	__u8 in_items;
-	__u8 inflated; /* the body's bytes are in the CPU's buffer */
+	__u8 inflated; /* the body's bytes are in the CPU's buffer for inflated bytes */
 };
 
-/* Commands that write documents, by the FNV-1a of their names. */
+/* Commands that write documents, by the FNV-1a hash of their names. */
 enum qj_mongodb_asks {
 	QJ_MONGODB_ASKS_INSERT = 0xc6a39628,
 	QJ_MONGODB_ASKS_UPDATE = 0x280f9474,
 	QJ_MONGODB_ASKS_DELETE = 0x67c2444a,
 };
 
-/* Keys are told apart by FNV-1a, 32 bits; qjoule.servers.mongodb.dialect does the same. */
+/* Keys are identified by their 32-bit FNV-1a hash, as in qjoule.servers.mongodb.dialect. */
 #define QJ_MONGODB_FNV	     0x811c9dc5u
 #define QJ_MONGODB_FNV_PRIME 0x01000193u
 
@@ -109,7 +111,7 @@ static __always_inline int qj_mongodb_is_kept(__u32 name)
 }
 
 /*
- * Keys of a command whose documents are values or nobody's business: documents, document, comment,
+ * Keys of a command whose documents are values, or do not matter: documents, document, comment,
  * lsid, $clusterTime, client, speculativeAuthenticate.
  */
 static __always_inline int qj_mongodb_is_value(__u32 name)
@@ -146,7 +148,7 @@ static __always_inline void qj_mongodb_bad(struct qj_mongodb *m)
 	m->skip = m->left;
 }
 
-/* Gathers four bytes, least first; true once they are there. */
+/* Collects four bytes, least significant first; true once they are complete. */
 static __always_inline int qj_mongodb_number(struct qj_mongodb *m, __u8 byte)
 {
 	if (!m->digits)

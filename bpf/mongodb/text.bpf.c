@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* What mongodb_state.bpf.h declares. */
+/* Implements what state.bpf.h declares for shapes and texts. */
 #include "core/inflate_buffers.bpf.h"
 #include "state.bpf.h"
 
-/* Before the bytes of a body: servers/mongodb/dialect_message.py. */
+/* Precedes the bytes of a body: servers/mongodb/dialect_message.py. */
 struct mongodb_text_head {
 	__u32 opcode;
 	__u32 body;
-	__u64 origin; /* of a getMore: the shape of the command that opened its cursor */
+	__u64 origin; /* for a getMore: the shape of the command that opened its cursor */
 };
 
 _Static_assert(sizeof(struct mongodb_text_head) + QJ_MONGODB_BODY <= QJ_TEXT_BYTES, "no room");
@@ -17,13 +17,13 @@ _Static_assert(sizeof(struct mongodb_text_head) + QJ_MONGODB_BODY <= QJ_TEXT_BYT
 #define MONGODB_SHORT_BODY (MONGODB_SHORT_TEXT - sizeof(struct mongodb_text_head))
 
 /*
- * What is compressed has no shape here, so each request is emitted by itself. The reader inflates
- * and parses it, which takes it some 0.1 ms: so many a second are emitted of the whole machine,
+ * Compressed messages have no shape here, so each request is sent individually. The reader inflates
+ * and parses it, which takes some 0.1 ms. This is the most per second on the whole machine,
  * whatever its clients send.
  */
 #define MONGODB_SINGLE_PER_S 2000
 
-static __u64 singles_ns; /* when those that have been emitted are used up, at that rate */
+static __u64 singles_ns; /* when the budget of the requests sent so far is used up */
 
 struct mongodb_feed {
 	struct qj_mongodb *message;
@@ -51,19 +51,19 @@ int feed_mongodb(struct qj_mongodb *message, struct mongodb_chunk *chunk, __u32 
 	return feed.at;
 }
 
-/* The shape of all requests that one compressor made: no one's bytes belong to it. */
+/* The shape that all requests of one compressor share: no text belongs to it. */
 static __always_inline bool is_common(const struct qj_mongodb *message)
 {
 	return message->opcode == QJ_MONGODB_COMPRESSED && message->body > QJ_MONGODB_COMPRESSION;
 }
 
-/* Two CPUs at once may send one more: no need for a lock. */
+/* Two CPUs at once may send one too many: that needs no lock. */
 static __always_inline bool may_emit_single(void)
 {
 	return within_rate(&singles_ns, MONGODB_SINGLE_PER_S);
 }
 
-/* How many bytes of a body there are to read. */
+/* How many bytes of a body can be read. */
 static __always_inline __u32 here_of(const struct qj_mongodb *message)
 {
 	const struct inflate_buffers *b = message->inflated ? inflate_buffers_here() : 0;
@@ -71,7 +71,7 @@ static __always_inline __u32 here_of(const struct qj_mongodb *message)
 	return b ? b->done : message->body;
 }
 
-/* Bytes of a body from `at` on: of the server's memory at `addr`, or of what was inflated. */
+/* Bytes of a body from `at` on, from the server's memory at `addr` or from the inflated bytes. */
 static __always_inline long read_body(void *to, __u64 bytes, const struct qj_mongodb *message,
 				      __u64 addr, __u64 at)
 {
@@ -85,7 +85,7 @@ static __always_inline long read_body(void *to, __u64 bytes, const struct qj_mon
 	return bpf_probe_read_kernel(to, bytes, b->inflated + at_most(at, QJ_INFLATED_MAX));
 }
 
-/* The body's bytes at `addr`, at most `room` of them, as the text of the thread's shape. */
+/* Sends the body's bytes at `addr`, at most `room` of them, as the text of the thread's shape. */
 static __always_inline bool emit_body(struct qj_cpu_state *cpu, struct thread_state *thread,
 				      const struct qj_mongodb *message, __u64 addr, __u64 room,
 				      bool single)
@@ -119,8 +119,8 @@ static __always_inline bool emit_body(struct qj_cpu_state *cpu, struct thread_st
 }
 
 /*
- * Tags in a command's comment: a text that ends as they do, key='value'. The reader looks closer.
- * They are emitted by the query, for many differ from call to call.
+ * Tags in a command's comment: any text that ends like one, key='value'. The reader checks the
+ * rest. They are sent per query, because many differ from call to call.
  */
 int mongodb_emit_comment(struct qj_cpu_state *cpu, struct thread_state *thread,
 			 const struct qj_mongodb *message, __u64 addr)
@@ -142,7 +142,7 @@ int mongodb_emit_comment(struct qj_cpu_state *cpu, struct thread_state *thread,
 	if (last != '\'')
 		return 0;
 	if (plan.mode !=
-	    QJ_MODE_RECORD) /* sums are of many queries: one text for all with these tags */
+	    QJ_MODE_RECORD) /* sums cover many queries: one text for all with these tags */
 		return tags_emit(cpu, thread, addr + message->comment, bytes, QJ_DIALECT_TAGS);
 	r = may_emit_single() ? reserve_text(MONGODB_SHORT_TEXT) : 0;
 	if (!r) {
@@ -160,7 +160,7 @@ int mongodb_emit_comment(struct qj_cpu_state *cpu, struct thread_state *thread,
 	return 0;
 }
 
-/* Tells a compressed request under a shape of its own; if that cannot be, it stays with all. */
+/* Sends a compressed request under a shape of its own; if that fails, it keeps the shared shape. */
 static __always_inline bool emit_single(struct qj_cpu_state *cpu, struct thread_state *thread,
 					const struct qj_mongodb *message, __u64 addr)
 {
@@ -185,7 +185,9 @@ int mongodb_emit_text(struct qj_cpu_state *cpu, struct thread_state *thread,
 
 	if (!cpu || !thread || !message)
 		return 0;
-	/* Sums are made here, by shape: the live view cannot have one for each request. */
+	/*
+	 * The live view sums per shape in the kernel, so it cannot have a shape for each request.
+	 */
 	if (message->opcode == QJ_MONGODB_COMPRESSED && plan.mode == QJ_MODE_RECORD &&
 	    may_emit_single() && emit_single(cpu, thread, message, addr))
 		return 0;
@@ -194,7 +196,7 @@ int mongodb_emit_text(struct qj_cpu_state *cpu, struct thread_state *thread,
 		return 1;
 	if (!emit_body(cpu, thread, message, addr, QJ_MONGODB_BODY, false))
 		return 0;
-	/* Only now: a text that was lost is sent again with the next execution. */
+	/* Set only after sending: a lost text is sent again with the next execution. */
 	bpf_map_update_elem(&seen, &shape, &yes, BPF_ANY);
 	return 1;
 }

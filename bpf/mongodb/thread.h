@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* What is kept of a MongoDB thread beside what is kept of every server's. */
+/* State of a MongoDB thread beside the state common to all servers' threads. */
 #ifndef QJOULE_MONGODB_THREAD_H
 #define QJOULE_MONGODB_THREAD_H
 
@@ -9,14 +9,14 @@ struct mongodb_thread {
 	union {
 		struct of_query cleared;
 		struct {
-			__u8 is_whole; /* all of the request has been read */
+			__u8 is_whole; /* the request was read completely */
 		};
 	};
-	__u32 client_fd; /* where the thread reads its requests */
-	__u32 nested;	 /* requests that its request makes of the server itself */
-	__u32 request;	 /* symbol rung: the request's id, ... */
-	__u32 asked;	 /* ... its command, as a hash, ... */
-	__u64 cursor;	 /* ... and of a getMore its cursor; else 0 */
+	__u32 client_fd; /* descriptor from which the thread reads its requests */
+	__u32 nested;	 /* nested requests that the server makes to itself within this one */
+	__u32 request;	 /* rung symbol: the request's id ... */
+	__u32 asked;	 /* ... the hash of its command ... */
+	__u64 cursor;	 /* ... and for a getMore its cursor; else 0 */
 };
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
  * The client side of MongoDB's protocol: a header of 16 bytes, then the message's body. mongod
- * reads the header, then the body, of at most 64 KB at a time, into one buffer for each message
- * (transport/asio/asio_session_impl.cpp); others read several messages at once.
+ * reads the header, then the body in pieces of at most 64 KB, into one buffer per message
+ * (transport/asio/asio_session_impl.cpp). Other servers read several messages at once.
  */
 #ifndef QJOULE_MONGODB_WIRE_BPF_H
 #define QJOULE_MONGODB_WIRE_BPF_H
@@ -20,14 +20,14 @@ struct mongodb_walk {
 	struct sock *sk;
 	__u64 addr;
 	__u32 left;
-	__u32 fd;   /* of the connection */
+	__u32 fd;   /* the connection's descriptor */
 	__u8 lost;  /* these bytes are no requests */
-	__u8 moved; /* bytes of an earlier read may not be where they were */
+	__u8 moved; /* bytes of an earlier read may have moved */
 };
 
 /*
- * The request that waited on this connection has been answered. Its time is its thread's, where
- * threads stay with a connection; else only when it began and ended is known.
+ * The request that waited on this connection was answered. If threads stay with a connection, the
+ * thread's time is the request's; otherwise only its begin and end are known.
  */
 static __always_inline void mongodb_answered(struct qj_cpu_state *cpu, struct thread_state *thread,
 					     struct mongodb_connection *connection, __u64 now)
@@ -71,7 +71,7 @@ static __always_inline void mongodb_take_request(struct mongodb_walk *walk)
 	c->begin_ns = now;
 	if (!owns_time(thread))
 		return;
-	query_abandon(walk->cpu, thread, now); /* of another connection */
+	query_abandon(walk->cpu, thread, now); /* a query of another connection */
 	thread->socket = (__u64)walk->sk;
 	thread->session = c->session;
 	thread->mongodb.client_fd = walk->fd;
@@ -80,7 +80,7 @@ static __always_inline void mongodb_take_request(struct mongodb_walk *walk)
 	thread->statement_bytes = c->message_bytes;
 }
 
-/* All has been seen that a shape is made from. */
+/* All bytes that the shape needs were seen. */
 static __always_inline void mongodb_shaped(struct mongodb_walk *walk)
 {
 	struct mongodb_connection *c = walk->connection;
@@ -113,7 +113,7 @@ static __always_inline void mongodb_shaped(struct mongodb_walk *walk)
 		thread->shape = 0;
 }
 
-/* The message is whole: the server sets to work. */
+/* The message is complete: the server starts to work. */
 static __always_inline void mongodb_whole(struct mongodb_walk *walk)
 {
 	struct mongodb_connection *c = walk->connection;
@@ -128,7 +128,7 @@ static __always_inline void mongodb_whole(struct mongodb_walk *walk)
 	}
 }
 
-/* What began no message: TLS, a reply to the server itself, or we are out of step. */
+/* These bytes begin no message: TLS, a reply to the server itself, or lost framing. */
 static __always_inline void mongodb_lost(struct mongodb_walk *walk)
 {
 	struct mongodb_connection *c = walk->connection;
@@ -176,7 +176,10 @@ static __always_inline void mongodb_header(struct mongodb_walk *walk)
 	mongodb_take_request(walk);
 }
 
-/* Where the bytes at `addr` lie behind those before, the body's first are still in their place. */
+/*
+ * If the bytes at `addr` directly follow the previous ones, the body's first bytes are still in
+ * place.
+ */
 static __always_inline void mongodb_place(struct mongodb_walk *walk, __u32 bytes)
 {
 	struct mongodb_connection *c = walk->connection;
