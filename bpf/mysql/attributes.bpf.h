@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * Query attributes: between a client and a server that both have CLIENT_QUERY_ATTRIBUTES (MySQL
- * 8.0.23) they precede the text of every COM_QUERY. Their count and a 1, then, unless there are
- * none, a bitmap of NULLs, a 1, types and names, and values. What announced them may have been
- * before us, so they are known by their first bytes: no statement that can be parsed begins so, but
- * a comment from '#' on. MySQL Source Code Documentation, "COM_QUERY", "Binary Protocol Value".
+ * Query attributes. If client and server both have CLIENT_QUERY_ATTRIBUTES (MySQL 8.0.23),
+ * attributes precede the text of every COM_QUERY: their count and a 1. Unless the count is 0, a
+ * bitmap of NULLs, a 1, types and names, and values follow. The login that announced the capability
+ * may precede tracing, so attributes are recognised by their first bytes: no valid statement begins
+ * like this, except for comments that begin with '#'. MySQL Source Code Documentation, "COM_QUERY",
+ * "Binary Protocol Value".
  */
 #ifndef QJOULE_MYSQL_ATTRIBUTES_BPF_H
 #define QJOULE_MYSQL_ATTRIBUTES_BPF_H
@@ -27,14 +28,14 @@
 #define MYSQL_RESET_CONNECTION	  0x1f
 #define MARIADB_STMT_BULK_EXECUTE 0xfa
 
-#define MYSQL_PACKET_MAX 0xffffff /* a packet of this length is continued in the next */
+#define MYSQL_PACKET_MAX 0xffffff /* a packet of this length continues in the next */
 
-#define MYSQL_ATTRIBUTES_MAX   32 /* before '#' */
-#define MYSQL_ATTRIBUTES_NONE  3  /* where the text begins if there are none */
+#define MYSQL_ATTRIBUTES_MAX   32 /* fewer than '#' */
+#define MYSQL_ATTRIBUTES_NONE  3  /* offset of the text if there are none */
 #define MYSQL_ATTRIBUTES_WRONG 0xffffffff
-#define MYSQL_ATTRIBUTE_BYTES  16 /* that tell how long a name or a value is: 11 do */
+#define MYSQL_ATTRIBUTE_BYTES  16 /* read at once; the length of a name or value needs 11 */
 
-/* enum enum_field_types, include/field_types.h; all others are length-encoded strings. */
+/* enum enum_field_types, include/field_types.h; all other types are length-encoded strings. */
 enum mysql_type {
 	MYSQL_TYPE_TINY = 1,
 	MYSQL_TYPE_SHORT = 2,
@@ -52,23 +53,23 @@ enum mysql_type {
 };
 
 struct mysql_attributes {
-	__u64 addr;   /* of the packet ... */
-	__u32 bytes;  /* ... and how many of its bytes are here */
-	__u32 count;  /* of attributes */
-	__u32 nulls;  /* where things are in the packet: the bitmap, ... */
-	__u32 types;  /* ... the next type and name, ... */
-	__u32 values; /* ... the next value; MYSQL_ATTRIBUTES_WRONG: nowhere */
-	__u32 names;  /* ... the first type */
-	__u8 absent;  /* the next value was sent before, and is not in the packet */
+	__u64 addr;   /* address of the packet ... */
+	__u32 bytes;  /* ... and how many of its bytes have arrived */
+	__u32 count;  /* number of attributes */
+	__u32 nulls;  /* offsets in the packet: of the bitmap ... */
+	__u32 types;  /* ... of the next type and name ... */
+	__u32 values; /* ... of the next value (MYSQL_ATTRIBUTES_WRONG: invalid) ... */
+	__u32 names;  /* ... and of the first type */
+	__u8 absent;  /* the next value was sent earlier, and is not in the packet */
 };
 
-/* A count of one byte or of three, and that of the sets. `start`: of the packet. */
+/* A count of one or three bytes, then the number of sets. `start`: of the packet. */
 static __always_inline bool mysql_has_attributes(const __u8 *start)
 {
 	return start[2] == 1 || (start[1] == 0xfc && start[4] == 1);
 }
 
-/* Bytes from `at` on; zeros beyond what is here. */
+/* Reads bytes from `at` on; zeros beyond those that have arrived. */
 static __always_inline void mysql_attribute_read(const struct mysql_attributes *a, __u32 at,
 						 __u8 *to)
 {
@@ -78,7 +79,7 @@ static __always_inline void mysql_attribute_read(const struct mysql_attributes *
 	bpf_probe_read_user(to, at_most(left, MYSQL_ATTRIBUTE_BYTES), (const void *)(a->addr + at));
 }
 
-/* A length-encoded string's bytes with its length; MYSQL_ATTRIBUTES_WRONG: it has none. */
+/* Length of a length-encoded string including its length field; MYSQL_ATTRIBUTES_WRONG: invalid. */
 static __always_inline __u32 mysql_string_bytes(const __u8 *s)
 {
 	if (s[0] < 0xfb)
@@ -117,7 +118,7 @@ static __always_inline __u32 mysql_value_bytes(__u8 type, const __u8 *value)
 	}
 }
 
-/* All types and names, and then, along with them once more, all values. */
+/* Walks over all types and names, then over types and names again together with the values. */
 static long mysql_attribute_step(__u32 i, struct mysql_attributes *a)
 {
 	__u8 of[MYSQL_ATTRIBUTE_BYTES], value[MYSQL_ATTRIBUTE_BYTES], nulls[MYSQL_ATTRIBUTE_BYTES];
@@ -151,8 +152,8 @@ wrong:
 }
 
 /*
- * Where the text of a COM_QUERY begins that has attributes, of whose packet `bytes` are here;
- * MYSQL_ATTRIBUTES_WRONG: not in these.
+ * Offset of the text in a COM_QUERY with attributes, of which `bytes` have arrived;
+ * MYSQL_ATTRIBUTES_WRONG: not within these.
  */
 static __always_inline __u32 mysql_behind_attributes(__u64 addr, __u32 bytes, __u8 count)
 {
@@ -180,15 +181,15 @@ static __always_inline __u32 mysql_behind_attributes(__u64 addr, __u32 bytes, __
 #define MYSQL_TAG_PREFIX       0x2e656c756f6a71ULL /* "qjoule." */
 #define MYSQL_TAG_PREFIX_BYTES 7
 
-/* Where the first name is in the packet: behind NULLs, a 1, its type and its length. */
+/* Offset of the first name in the packet: after NULLs, a 1, its type and its length. */
 static __always_inline __u32 mysql_first_name(__u8 count)
 {
 	return MYSQL_ATTRIBUTES_NONE + (count + 7) / 8 + 1 + 2 + 1;
 }
 
 /*
- * Attributes of a COM_QUERY, which lie before its `text`, are tags where the first has a name of
- * such. Those of others are their applications' business.
+ * Takes the attributes before the `text` of a COM_QUERY as tags if the first name is a tag's. Other
+ * attributes are ignored.
  */
 static __always_inline void mysql_tags(struct qj_cpu_state *cpu, struct thread_state *thread,
 				       __u64 addr, __u8 count, __u32 text)

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * Statements of stored procedures, functions and triggers, where they are asked for: each is an
+ * Statements of stored procedures, functions and triggers, if they were asked for. Each is an
  * instruction that MySQL and MariaDB execute by sp_instr_stmt::execute() (sql/sp_instr.cc,
- * sql/sp_head.cc), which first gives its text to alloc_query(), as written in the procedure.
+ * sql/sp_head.cc). It first passes its text, as written in the procedure, to alloc_query().
  *
- * What such a statement executes itself is its own work. It is recognised by the stack, so nothing
- * goes wrong for good if a return is missed (the kernel follows 64 of them in one another).
+ * What such a statement executes itself counts as its own work. It is recognised by the stack
+ * pointer, so a missed return causes no lasting error (the kernel follows 64 nested returns).
  */
 #include "command.bpf.h"
 
@@ -47,7 +47,10 @@ int BPF_KPROBE(mysql_child_begin)
 	return 0;
 }
 
-/* alloc_query(THD *, const char *text, size_t length): the first one within is the child's. */
+/*
+ * alloc_query(THD *, const char *text, size_t length): the first call within an instruction has the
+ * child's text.
+ */
 SEC("?uprobe")
 int BPF_KPROBE(mysql_child_text, __u64 thd, __u64 text, __u64 length)
 {

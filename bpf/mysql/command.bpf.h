@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* What a MySQL client's packets ask for: commands, and the login. */
+/* The commands and the login in a MySQL client's packets. */
 #ifndef QJOULE_MYSQL_COMMAND_BPF_H
 #define QJOULE_MYSQL_COMMAND_BPF_H
 
 #include "execution.bpf.h"
 #include "reply.bpf.h"
 
-/* Of every command, what is read of it lies in its first bytes. */
+/* All that is read of a command lies in these first bytes. */
 #define MYSQL_FIXED_BYTES 8
 
 #define MYSQL_CLIENT_COMPRESS	 (1u << 5)
@@ -15,8 +15,8 @@
 #define MYSQL_CLIENT_ZSTD	 (1u << 26)
 
 /*
- * A prepared statement is executed, or else served: fetching from it, closing it and the like are
- * its work, but no execution of it.
+ * A prepared statement is executed, or used in another way: fetching from it, closing it and the
+ * like are its work, but no execution.
  */
 static __always_inline void mysql_execute(struct qj_cpu_state *cpu, struct thread_state *thread,
 					  __u8 command, __u32 id)
@@ -28,8 +28,9 @@ static __always_inline void mysql_execute(struct qj_cpu_state *cpu, struct threa
 }
 
 /*
- * Tags may be behind parameters, once all of the packet is here. Whether the session has query
- * attributes was said before us, maybe; every client that has them says so in each execution.
+ * Whether tags may follow the parameters, which are read once the complete packet has arrived. The
+ * capability may have been announced before tracing began, but clients with query attributes set a
+ * flag in each execution.
  */
 static __always_inline bool mysql_may_say_tags(const struct thread_state *thread, const __u8 *start)
 {
@@ -39,8 +40,9 @@ static __always_inline bool mysql_may_say_tags(const struct thread_state *thread
 }
 
 /*
- * Values of a statement that came before its execution are not in that one's packet, whose other
- * values would pass for them. Of several such statements the session is not read any more.
+ * Values sent ahead of an execution (COM_STMT_SEND_LONG_DATA) are missing in its packet, and other
+ * values would be mistaken for them. If a session has several such statements, their tags are no
+ * longer read.
  */
 static __always_inline void mysql_long_data(struct thread_state *thread, __u8 command, __u32 id)
 {
@@ -51,7 +53,7 @@ static __always_inline void mysql_long_data(struct thread_state *thread, __u8 co
 		thread->mysql.long_data = 0;
 }
 
-/* Whoever goes, or logs in anew, leaves no transaction behind. */
+/* A client that disconnects or logs in again has no open transaction. */
 static __always_inline void mysql_ends_transaction(struct thread_state *thread, __u32 command)
 {
 	if (command == MYSQL_QUIT || command == MYSQL_CHANGE_USER ||
@@ -59,7 +61,7 @@ static __always_inline void mysql_ends_transaction(struct thread_state *thread, 
 		thread->flags |= QJ_QUERY_NO_TRANSACTION;
 }
 
-/* A replica has asked for the binary log: until it goes, its thread works for no query. */
+/* A replica has asked for the binary log: until it disconnects, its thread works for no query. */
 static __always_inline void mysql_dump(struct qj_cpu_state *cpu, struct thread_state *thread,
 				       __u64 now)
 {
@@ -76,14 +78,14 @@ static __always_inline void mysql_dumped(struct qj_cpu_state *cpu, struct thread
 	emit_role(cpu, thread, 0);
 }
 
-/* True once there are `wanted` bytes of a packet, or all that it has. */
+/* True once `wanted` bytes of a packet have arrived, or all that it has. */
 static __always_inline bool mysql_is_here(const struct thread_state *thread, __u32 bytes,
 					  __u32 wanted)
 {
 	return bytes >= wanted || bytes >= thread->mysql.length;
 }
 
-/* The handshake's response has 23 unused bytes, of which MariaDB uses the last four. */
+/* The handshake's response has 23 unused bytes; MariaDB uses the last four. */
 #define MYSQL_LOGIN_UNUSED_AT	 9
 #define MYSQL_LOGIN_UNUSED_WORDS 2 /* of 8 bytes */
 
@@ -100,14 +102,14 @@ static __always_inline void mysql_login(struct qj_cpu_state *cpu, struct thread_
 	bpf_probe_read_user(&capabilities, sizeof(capabilities), (const void *)addr);
 	bpf_probe_read_user(unused, sizeof(unused), (const void *)(addr + MYSQL_LOGIN_UNUSED_AT));
 	is_41 = capabilities & MYSQL_CLIENT_PROTOCOL_41;
-	/* The packet may be any, where we came in the middle. */
+	/* If we attached mid-stream, this may be any packet. */
 	if (thread->phase == PHASE_UNKNOWN &&
 	    (!is_41 || bytes < MYSQL_LOGIN_UNUSED_AT + sizeof(unused) || unused[0] || unused[1])) {
 		query_release(cpu, thread, bpf_ktime_get_ns());
 		return;
 	}
 	thread->phase = PHASE_STARTUP;
-	if (is_41) /* before, capabilities had 16 bits */
+	if (is_41) /* older clients have capabilities of 16 bits */
 		hidden |= MYSQL_CLIENT_ZSTD;
 	if (capabilities & hidden)
 		session_opaque(cpu, thread);
@@ -115,7 +117,7 @@ static __always_inline void mysql_login(struct qj_cpu_state *cpu, struct thread_
 		emit_session(cpu, thread, QJ_SESSION_OPEN, addr, bytes);
 }
 
-/* A text's first bytes are at `addr`, `bytes` of its `length`. */
+/* The first `bytes` of a text's `length` are at `addr`. */
 static __always_inline void mysql_text(struct qj_cpu_state *cpu, struct thread_state *thread,
 				       __u64 addr, __u32 bytes, __u32 length)
 {
@@ -125,7 +127,7 @@ static __always_inline void mysql_text(struct qj_cpu_state *cpu, struct thread_s
 	label_query(cpu, thread);
 }
 
-/* Where a COM_QUERY's text begins; false if that cannot be said before more of it is here. */
+/* Finds where a COM_QUERY's text begins; false if more bytes are needed for that. */
 static __always_inline bool mysql_finds_text(const struct thread_state *thread, const __u8 *start,
 					     __u64 addr, __u32 bytes, __u32 *text)
 {
@@ -149,7 +151,7 @@ static __always_inline void mysql_query(struct qj_cpu_state *cpu, struct thread_
 	}
 }
 
-/* The name of a database, or a user's login, is to hold from here on if the server agrees. */
+/* A database name or a user's login, which takes effect if the server accepts it. */
 static __always_inline void mysql_changes(struct qj_cpu_state *cpu, struct thread_state *thread,
 					  __u32 event, __u64 addr, __u32 bytes)
 {
@@ -157,7 +159,7 @@ static __always_inline void mysql_changes(struct qj_cpu_state *cpu, struct threa
 	emit_session(cpu, thread, event, addr + 1, bytes - 1);
 }
 
-/* A command that names a prepared statement; its packet is here so far as it is read. */
+/* A command that names a prepared statement; the part of its packet that is read has arrived. */
 static __always_inline void mysql_statement(struct qj_cpu_state *cpu, struct thread_state *thread,
 					    const __u8 *start, __u64 addr)
 {

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * Tags in a COM_STMT_EXECUTE: query attributes are parameters that have names, behind those of the
- * statement itself, which have none as a rule. The statement's own values differ with each
- * execution and are passed over: of those from the first name of ours on a block is made as
- * COM_QUERY has it, so that equal tags are equal however they came. Types and names are in every
- * packet that has attributes: a server refuses attributes without types, also where it knows the
- * parameters' own from an earlier execution. MySQL Source Code Documentation, "COM_STMT_EXECUTE";
- * parse_query_bind_params(), sql/protocol_classic.cc.
+ * Tags in a COM_STMT_EXECUTE. Query attributes are parameters with names; they follow the
+ * statement's own parameters, which usually have none. The statement's own values differ with each
+ * execution and are skipped. The parameters from the first tag on are assembled into a block in
+ * COM_QUERY's form, so that equal tags have equal bytes whichever way they came. Every packet with
+ * attributes has types and names: a server refuses attributes without types, even if it knows the
+ * parameters' own types from an earlier execution. MySQL Source Code Documentation,
+ * "COM_STMT_EXECUTE"; parse_query_bind_params(), sql/protocol_classic.cc.
  */
 #ifndef QJOULE_MYSQL_EXECUTION_BPF_H
 #define QJOULE_MYSQL_EXECUTION_BPF_H
 
 #include "attributes.bpf.h"
 
-#define MYSQL_PARAMETERS_MAX 128 /* that are passed over; their count has one byte */
+#define MYSQL_PARAMETERS_MAX 128 /* parameters to walk over; their count has one byte */
 
-/* Where things are in the packet: command, id, flags, count of iterations, count, NULLs. */
+/* Offsets in the packet: command, id, flags, iterations, count, NULLs. */
 #define MYSQL_EXECUTE_FLAGS 5
 #define MYSQL_EXECUTE_COUNT 10
 #define MYSQL_EXECUTE_NULLS 11
@@ -24,16 +24,16 @@
 
 /* struct PS_PARAM, include/mysql/com_data.h, from 8.0.23 on. */
 #define MYSQL_PS_PARAM_BYTES 48
-#define MYSQL_PS_PARAM_VALUE 16 /* 0: it is NULL, or came with COM_STMT_SEND_LONG_DATA */
-#define MYSQL_PS_PARAM_NAME  32 /* where it is in the packet; 0: it has none */
+#define MYSQL_PS_PARAM_VALUE 16 /* 0: it is NULL, or was sent by COM_STMT_SEND_LONG_DATA */
+#define MYSQL_PS_PARAM_NAME  32 /* address in the packet; 0: it has no name */
 
 struct mysql_parameters {
 	struct mysql_attributes every;
-	__u64 known;  /* the server's struct PS_PARAM of each; 0: only the packet is */
-	__u32 first;  /* number of the first whose name is of a tag */
-	__u32 names;  /* where its type is in the packet, ... */
-	__u32 behind; /* ... what follows all names, ... */
-	__u32 values; /* ... and its value */
+	__u64 known;  /* the server's struct PS_PARAM array; 0: only the packet is known */
+	__u32 first;  /* number of the first parameter whose name is a tag's */
+	__u32 names;  /* offset of its type in the packet ... */
+	__u32 behind; /* ... of the end of all names ... */
+	__u32 values; /* ... and of its value */
 };
 
 static __always_inline __u64 mysql_ps_param(__u64 params, __u32 number, __u32 field)
@@ -45,7 +45,7 @@ static __always_inline __u64 mysql_ps_param(__u64 params, __u32 number, __u32 fi
 	return pointer;
 }
 
-/* Is the name that follows this type a tag's? Its length has one byte. */
+/* Whether the name after this type is a tag's. The name's length has one byte. */
 static __always_inline bool mysql_names_tag(const struct mysql_attributes *a, __u32 type)
 {
 	__u64 name[MYSQL_ATTRIBUTE_BYTES / sizeof(__u64)];
@@ -78,14 +78,13 @@ static long mysql_parameter_step(__u32 i, struct mysql_parameters *p)
 	return mysql_attribute_step(i, a);
 }
 
-/* The parameters from the first tag on, of which there are `count`, as attributes of a COM_QUERY.
- */
+/* Sends the `count` parameters from the first tag on in the form of COM_QUERY's attributes. */
 static __always_inline void mysql_tags_of(struct qj_cpu_state *cpu, struct thread_state *thread,
 					  const struct mysql_parameters *p, __u32 count)
 {
 	const struct mysql_attributes *a = &p->every;
 	__u64 nulls[MYSQL_ATTRIBUTE_BYTES / sizeof(__u64)];
-	__u32 bytes = (count + 7) / 8; /* of a bitmap for them */
+	__u32 bytes = (count + 7) / 8; /* of a bitmap of NULLs */
 	struct tags_pieces of = {.dialect = QJ_DIALECT_ATTRIBUTES};
 
 	mysql_attribute_read(a, a->nulls + p->first / 8, (__u8 *)nulls);
@@ -100,8 +99,8 @@ static __always_inline void mysql_tags_of(struct qj_cpu_state *cpu, struct threa
 }
 
 /*
- * Of an execution whose packet is at `addr`, with its command. `bytes`: its length, or more where
- * the server has read it already. `known`: as in struct mysql_parameters.
+ * Tags of an execution whose packet, including its command, is at `addr`. `bytes`: its length, or
+ * more if the server has already parsed it. `known`: as in struct mysql_parameters.
  */
 static __always_inline void mysql_execution_tags(struct qj_cpu_state *cpu,
 						 struct thread_state *thread, __u64 addr,
@@ -132,9 +131,9 @@ static __always_inline void mysql_execution_tags(struct qj_cpu_state *cpu,
 
 struct mysql_named {
 	__u64 params;
-	__u64 name; /* of the first parameter that has one; 0 none */
+	__u64 name; /* of the first parameter that has a name; 0: none */
 	__u32 count;
-	__u32 number; /* of that parameter */
+	__u32 number; /* the number of that parameter */
 };
 
 static long mysql_named_step(__u32 i, struct mysql_named *named)
@@ -147,10 +146,10 @@ static long mysql_named_step(__u32 i, struct mysql_named *named)
 }
 
 /*
- * Where the packet of an execution is whose parameters a server has parsed; 0: not known. The first
- * that has a name tells: before it lie types, and lengths of names that are 0. Earlier servers
- * leave what may be anything where parameters and their names are; of MySQL 5.7 `params` are in the
- * packet itself. So the packet must be one.
+ * Finds the packet of an execution whose parameters a server has parsed; 0: not found. It is
+ * computed from the first parameter with a name: only types, and name lengths of 0, lie before that
+ * name. Earlier servers leave arbitrary values in place of parameters and names, and in MySQL 5.7
+ * `params` point into the packet itself. So the result is checked to be this packet.
  */
 static __always_inline __u64 mysql_execution_packet(__u64 params, __u64 count, __u32 id)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* What the core calls for threads of MySQL and MariaDB: core/hooks.bpf.h. */
+/* Hooks for threads of MySQL and MariaDB, called by the core: core/hooks.bpf.h. */
 #ifndef QJOULE_MYSQL_HOOKS_BPF_H
 #define QJOULE_MYSQL_HOOKS_BPF_H
 
 #include "wire.bpf.h"
 
-/* Every client begins with a login, but for one that was there before us. */
+/* Every new client begins with a login; one that was already connected does not. */
 static __always_inline void mysql_connected(struct thread_state *thread)
 {
 	thread->mysql.long_data = 0;
@@ -18,7 +18,8 @@ static __always_inline void mysql_received(struct qj_cpu_state *cpu, struct task
 {
 	if (got <= 0)
 		mysql_wait(cpu, thread, addr, bpf_ktime_get_ns());
-	else if (thread->need) /* a packet's body begins and ends nothing: no need for the clock */
+	else if (thread->need) /* a packet's body neither begins nor ends a query, so no clock is
+				  read */
 		mysql_read(cpu, thread, addr, got, 0);
 	else
 		mysql_read(cpu, thread, addr, got, bpf_ktime_get_ns());

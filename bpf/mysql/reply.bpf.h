@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * The server's side of the MySQL protocol, without a hook on what it sends: a connection has one
- * buffer for both ways (NET::buff in MySQL's and MariaDB's net_serv.cc), so the start of a reply is
- * still there when the server comes back to read, or leaves its command.
+ * The server's side of the MySQL protocol, without a hook on sends. A connection has one buffer for
+ * both directions (NET::buff in MySQL's and MariaDB's net_serv.cc). So the start of a reply is
+ * still there when the server reads again, or leaves its command.
  *
- * Of a reply that is longer than the buffer the start is gone, and what stands there may be a
- * client's own data. So a packet is believed if all of it fits: its length, its number, its marks.
- * MySQL Source Code Documentation, "Generic Response Packets", "COM_STMT_PREPARE Response".
+ * If a reply is longer than the buffer, its start is gone, and a client's own data may be in its
+ * place. So a packet is accepted only if its length, its number and its marks all match. MySQL
+ * Source Code Documentation, "Generic Response Packets", "COM_STMT_PREPARE Response".
  */
 #ifndef QJOULE_MYSQL_REPLY_BPF_H
 #define QJOULE_MYSQL_REPLY_BPF_H
@@ -19,23 +19,23 @@
 
 #define MYSQL_OK_BYTES_MIN    7
 #define MYSQL_ERROR_BYTES_MIN 9
-#define MYSQL_SHORT_REPLY_MAX 1024 /* messages have 512 bytes at most */
+#define MYSQL_SHORT_REPLY_MAX 1024 /* messages have at most 512 bytes */
 /* The reply to a PREPARE, and with CLIENT_OPTIONAL_RESULTSET_METADATA. */
 #define MYSQL_PREPARED_BYTES	  12
 #define MYSQL_PREPARED_BYTES_MORE 13
 
-/* Of an OK packet's status (SERVER_STATUS_flags_enum), and of an ERR packet's code. */
+/* Status of an OK packet (SERVER_STATUS_flags_enum), and code of an ERR packet. */
 #define MYSQL_IN_TRANSACTION 0x0001
 #define MYSQL_MORE_RESULTS   0x0008
-#define MYSQL_DEADLOCK	     1213 /* the whole transaction has been rolled back */
+#define MYSQL_DEADLOCK	     1213 /* the whole transaction was rolled back */
 #define MYSQL_NUMBER_LONG    0xfb
-#define MYSQL_REPLY_READ     14 /* bytes that tell all but some of these */
+#define MYSQL_REPLY_READ     14 /* bytes that suffice for all but some OK packets */
 #define MYSQL_OK_READ	     32 /* a power of two: two numbers of up to 9 bytes, and the status */
 
 enum mysql_reply_start {
 	MYSQL_OK = 0x00,
 	MYSQL_AUTH_MORE = 0x01,
-	MYSQL_LOCAL_FILE = 0xfb, /* LOAD DATA LOCAL: the client is to send a file */
+	MYSQL_LOCAL_FILE = 0xfb, /* LOAD DATA LOCAL: the client must send a file */
 	MYSQL_AUTH_SWITCH = 0xfe,
 	MYSQL_ERROR = 0xff,
 };
@@ -43,7 +43,7 @@ enum mysql_reply_start {
 struct __attribute__((packed)) mysql_reply {
 	__u8 length[3];
 	__u8 sequence;
-	__u8 start; /* of the packet: enum mysql_reply_start, or a count of columns */
+	__u8 start; /* first byte of the packet: enum mysql_reply_start, or a number of columns */
 	union {
 		struct __attribute__((packed)) {
 			__u32 id;
@@ -73,7 +73,7 @@ static __always_inline bool mysql_is_error(const struct mysql_reply *reply)
 	    length > MYSQL_SHORT_REPLY_MAX || reply->error.mark != '#' ||
 	    reply->error.code == MARIADB_PROGRESS)
 		return false;
-	for (int i = 0; i < 5; i++) /* of digits and capitals */
+	for (int i = 0; i < 5; i++) /* digits and capital letters only */
 		if (reply->error.state[i] < '0' || reply->error.state[i] > 'Z')
 			return false;
 	return true;
@@ -96,11 +96,11 @@ static __always_inline bool mysql_is_prepared(const struct mysql_reply *reply)
 	       (length == MYSQL_PREPARED_BYTES || length == MYSQL_PREPARED_BYTES_MORE);
 }
 
-/* What stands at the start of a connection's buffer; zeros, which mean nothing, if unreadable. */
+/* Reads the start of a connection's buffer; all zeros, which have no meaning, if unreadable. */
 static __always_inline void mysql_read_reply(__u64 buffer, struct mysql_reply *reply)
 {
 	bpf_probe_read_user(reply, MYSQL_REPLY_READ, (const void *)buffer);
-	/* Large numbers of an OK packet reach further: the status is behind them. */
+	/* With large numbers an OK packet is longer: the status follows them. */
 	if (reply->start == MYSQL_OK &&
 	    (reply->ok[0] >= MYSQL_NUMBER_LONG || reply->ok[1] >= MYSQL_NUMBER_LONG) &&
 	    bpf_probe_read_user((__u8 *)reply + MYSQL_REPLY_READ,
@@ -109,7 +109,7 @@ static __always_inline void mysql_read_reply(__u64 buffer, struct mysql_reply *r
 		reply->cut = 1;
 }
 
-/* The reply to a PREPARE bears the statement's id. */
+/* The reply to a PREPARE contains the statement's id. */
 static __always_inline void mysql_learn_prepared(struct qj_cpu_state *cpu,
 						 struct thread_state *thread,
 						 const struct mysql_reply *reply)
@@ -124,7 +124,7 @@ static __always_inline void mysql_learn_prepared(struct qj_cpu_state *cpu,
 	prepared_learn(thread, MARIADB_LAST_PREPARED);
 }
 
-/* Bytes of a length-encoded number that begins so; 0: none does. */
+/* Length of a length-encoded number from its first byte; 0: invalid. */
 static __always_inline __u32 mysql_number_bytes(__u8 first)
 {
 	if (first < MYSQL_NUMBER_LONG)
@@ -132,7 +132,7 @@ static __always_inline __u32 mysql_number_bytes(__u8 first)
 	return first == 0xfc ? 3 : first == 0xfd ? 4 : first == 0xfe ? 9 : 0;
 }
 
-/* What an OK packet says of the session's transaction, unless other results follow. */
+/* The state of the session's transaction from an OK packet, unless other results follow. */
 static __always_inline __u32 mysql_transaction(const struct mysql_reply *reply)
 {
 	__u32 rows = mysql_number_bytes(reply->ok[0]), at, id;
@@ -151,17 +151,19 @@ static __always_inline __u32 mysql_transaction(const struct mysql_reply *reply)
 	return status & MYSQL_IN_TRANSACTION ? QJ_QUERY_IN_TRANSACTION : QJ_QUERY_NO_TRANSACTION;
 }
 
-/* Commands of no reply, and those of rows from a cursor: what is in the buffer is not theirs. */
+/*
+ * False for commands without a reply, and for rows from a cursor: the buffer holds another reply.
+ */
 static __always_inline bool mysql_is_answered(const struct thread_state *thread)
 {
 	return thread->command != QJ_COMMAND_EXECUTE || thread->executions;
 }
 
-/* Takes what a reply says of the command that it answers. */
+/* Takes the outcome of the command from its reply. */
 static __always_inline void mysql_answered(struct qj_cpu_state *cpu, struct thread_state *thread,
 					   const struct mysql_reply *reply)
 {
-	if (thread->caller.query) /* its end was not seen */
+	if (thread->caller.query) /* the child's end was missed */
 		child_end(cpu, thread, bpf_ktime_get_ns());
 	if (thread->command == QJ_COMMAND_PREPARE)
 		mysql_learn_prepared(cpu, thread, reply);

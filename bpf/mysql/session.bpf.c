@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * Whose session it is, on the symbol rung: three functions of MySQL and MariaDB that run when a
- * session begins, or changes hands or its default database, and are given the socket and the names.
- * So TLS and thread pools hide nothing, no field of a THD is read, and queries run through no
+ * Sessions on the rung `symbol`: three functions of MySQL and MariaDB that run when a session
+ * begins, or changes its user or its default database. They are called with the socket and the
+ * names. So TLS and thread pools hide nothing, no field of a THD is read, and queries hit no
  * further probe.
  *
  * - check_connection() (sql/sql_connect.cc) calls vio_keepalive() for every client, in the thread
  *   that then has it log in.
- * - acl_authenticate() (sql/sql_acl.cc, sql/auth/sql_authentication.cc) tells every login and
- *   COM_CHANGE_USER to general_log_print("%s@%s on %s using %s", user, host, ...), also while there
- *   is no log, and before it refuses any.
- * - mysql_change_db() (sql/sql_db.cc) is how a login, COM_INIT_DB, USE and a procedure of another
- *   database change the default database.
+ * - acl_authenticate() (sql/sql_acl.cc, sql/auth/sql_authentication.cc) passes every login and
+ *   COM_CHANGE_USER to general_log_print("%s@%s on %s using %s", user, host, ...), even if there is
+ *   no log, and before it refuses any.
+ * - mysql_change_db() (sql/sql_db.cc) changes the default database for a login, COM_INIT_DB, USE
+ *   and a procedure of another database.
  */
 #include "core/descriptor.bpf.h"
 #include "command.bpf.h"
@@ -33,13 +33,13 @@ static __always_inline struct thread_state *symbol_thread(void)
 		   : 0;
 }
 
-/* COM_CHANGE_USER is being executed: if it is refused, MariaDB's session goes on as it was. */
+/* COM_CHANGE_USER is being executed: if it is refused, MariaDB's session continues unchanged. */
 static __always_inline bool changes_user(const struct thread_state *thread)
 {
 	return thread->begin_ns && thread->command == QJ_COMMAND_CONNECT;
 }
 
-/* In a thread pool the thread's own session may be another one. */
+/* In a thread pool, the thread's own session may be a different one. */
 static __always_inline void emit_of(struct thread_state *thread, __u64 session, __u32 event,
 				    __u64 addr, __u32 bytes)
 {
@@ -68,14 +68,14 @@ int BPF_KPROBE(mysql_client, __u64 vio)
 
 	if (!thread)
 		return 0;
-	if (thread->query && !thread->begin_ns) /* a thread that had a client before */
+	if (thread->query && !thread->begin_ns) /* a thread that had another client before */
 		query_release(this_cpu(), thread, bpf_ktime_get_ns());
 	bpf_probe_read_user(&fd, sizeof(fd), (const void *)vio);
 	thread->socket = socket_of(fd);
 	return 0;
 }
 
-/* The event has the start of a COM_CHANGE_USER, up to the user. */
+/* The event's text is that of a COM_CHANGE_USER, up to the user. */
 static __always_inline void log_line(__u64 thd, __u64 format, __u64 user)
 {
 	struct thread_state *thread = symbol_thread();
@@ -84,7 +84,7 @@ static __always_inline void log_line(__u64 thd, __u64 format, __u64 user)
 		return;
 	if (thread->socket && !changes_user(thread))
 		emit_of(thread, session_of(thd), QJ_SESSION_MET, 0, 0);
-	thread->socket = 0; /* the thread's next login has another */
+	thread->socket = 0; /* the thread's next login has another socket */
 	if (changes_user(thread))
 		thread->mysql.changes = 1;
 	emit_of(thread, session_of(thd), QJ_SESSION_USER, user,
@@ -125,8 +125,8 @@ int BPF_KPROBE(mysql_database, __u64 thd, __u64 lex_string)
 }
 
 /*
- * True: the database was refused. Of COM_CHANGE_USER that refuses the user too; whose session it
- * then is depends on the server, so nobody's.
+ * Returns true if the database was refused. In COM_CHANGE_USER this refuses the user too; the
+ * session's user then depends on the server, so it is set to unknown.
  */
 SEC("?uretprobe")
 int BPF_KRETPROBE(mysql_database_end, int result)

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * The symbol rung for MySQL and MariaDB: dispatch_command() is entered with every command's plain
- * text, whatever the transport, and left when its reply has been sent.
+ * The rung `symbol` for MySQL and MariaDB. dispatch_command() gets every command's plain text,
+ * whatever the transport, and returns when its reply was sent.
  */
 #include "command.bpf.h"
 #include "suspended.bpf.h"
 
 #define MARIADB_WOULD_BLOCK 2 /* enum dispatch_command_return, sql/sql_parse.h */
 
-/* MySQL's union COM_DATA (include/mysql/com_data.h): the parts that we read. */
+/* MySQL's union COM_DATA (include/mysql/com_data.h): the parts that are read. */
 struct mysql_com_query {
 	__u64 text;
 	__u32 length;
 	__u32 reserved;
-	__u64 attributes; /* from 8.0.23 on, as their count: of struct PS_PARAM */
+	__u64 attributes; /* from 8.0.23 on, like their count: an array of struct PS_PARAM */
 	__u64 count;
 };
 
 struct mysql_com_execute {
 	__u64 statement_id;
 	__u64 flags;
-	__u64 parameters; /* from 8.0.23 on, as their count: of struct PS_PARAM */
+	__u64 parameters; /* from 8.0.23 on, like their count: an array of struct PS_PARAM */
 	__u64 count;
 };
 
@@ -29,7 +29,7 @@ static __always_inline bool is_pool(const struct thread_state *thread)
 	return facts_of(thread)[QJ_MYSQL_POOL];
 }
 
-/* A command that was suspended, perhaps on another thread, goes on here. */
+/* Resumes a suspended command, which may have begun on another thread. */
 static __always_inline bool resume(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 now)
 {
 	struct suspended_query *was = bpf_map_lookup_elem(&suspended, &thread->session);
@@ -81,7 +81,7 @@ static __always_inline struct thread_state *begin(__u64 thd, struct qj_cpu_state
 	*cpu = this_cpu();
 	session = session_of(thd);
 	if (thread->session != session)
-		thread->query = 0; /* since its last command the thread may have had it log in */
+		thread->query = 0; /* since its last command the thread may have handled a login */
 	thread->session = session;
 	*resumed = is_pool(thread) && resume(*cpu, thread, now);
 	if (!*resumed)
@@ -99,8 +99,7 @@ static __always_inline void text_command(struct qj_cpu_state *cpu, struct thread
 	label_query(cpu, thread);
 }
 
-/* Commands that bear no statement's text. `id`: of a prepared statement, for those that name one.
- */
+/* Commands without a statement's text. `id`: the prepared statement, for commands that name one. */
 static __always_inline void other_command(struct qj_cpu_state *cpu, struct thread_state *thread,
 					  __u32 command, __u32 id)
 {
@@ -149,8 +148,8 @@ int BPF_KPROBE(mysql_begin_command_first, __u32 command, __u64 thd, __u64 packet
 }
 
 /*
- * The text is in the connection's buffer behind the command byte, or behind a count of query
- * attributes and of their sets if there are none. 0 where neither is so.
+ * The connection's buffer, which holds the text after the command byte, or, if there are no query
+ * attributes, after their count and the number of their sets. 0 if neither matches.
  */
 static __always_inline __u64 buffer_of(__u64 text)
 {
@@ -164,8 +163,8 @@ static __always_inline __u64 buffer_of(__u64 text)
 }
 
 /*
- * Query attributes lie before the text, in its packet. Earlier servers leave in their place what
- * may be anything: the packet itself says whether it has any.
+ * Query attributes precede the text in its packet. Earlier servers leave arbitrary values in the
+ * argument's place, so the packet itself shows whether it has any.
  */
 static __always_inline void query_tags(struct qj_cpu_state *cpu, struct thread_state *thread,
 				       const struct mysql_com_query *query)
@@ -181,7 +180,7 @@ static __always_inline void query_tags(struct qj_cpu_state *cpu, struct thread_s
 		mysql_tags(cpu, thread, packet, query->count, query->text - packet);
 }
 
-/* Likewise those of an execution. */
+/* Likewise for an execution. */
 static __always_inline void execution_tags(struct qj_cpu_state *cpu, struct thread_state *thread,
 					   const struct mysql_com_execute *execute)
 {
@@ -222,8 +221,8 @@ int BPF_KPROBE(mysql_begin_thd_first, __u64 thd, __u64 com_data, __u32 command)
 }
 
 /*
- * With compression the command was read behind a header of its own, while the reply is put together
- * at the buffer's start: a reply that is none is looked for there.
+ * With compression the command was read after an additional header, but the reply is assembled at
+ * the buffer's start: if there is no valid reply, it is looked for there.
  */
 static __always_inline void answered(struct qj_cpu_state *cpu, struct thread_state *thread)
 {
@@ -241,9 +240,9 @@ static __always_inline void answered(struct qj_cpu_state *cpu, struct thread_sta
 }
 
 /*
- * A thread that has one client goes back to wait for its next command: that is the end of the
- * query's work, as on sockets, and what it wakes up for is the next one (mysql_client() says who
- * logs in). In a thread pool, and without its client, it does what is no query's.
+ * Whether the thread goes back to wait for its client's next command. That wait ends the query's
+ * work, as on sockets, and waking up belongs to the next query (mysql_client() handles logins). In
+ * a thread pool, or once its client leaves, the thread's further work belongs to no query.
  */
 static __always_inline bool goes_back(const struct thread_state *thread)
 {

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* What is kept of a MySQL or MariaDB thread beside what is kept of every server's. */
+/* State of a MySQL or MariaDB thread beside the state common to all servers' threads. */
 #ifndef QJOULE_MYSQL_THREAD_H
 #define QJOULE_MYSQL_THREAD_H
 
 #include "core/thread.h"
 
-/* What goes on although its packet has ended. */
+/* What continues after the end of its packet. */
 enum mysql_more {
 	MYSQL_NO_MORE = 0,
 	MYSQL_MORE_LONG, /* a command of 16 MB or more */
-	MYSQL_MORE_FILE, /* a file, to its empty packet */
+	MYSQL_MORE_FILE, /* a file, up to its empty packet */
 };
 
 /* Which part of a packet is next. */
@@ -24,18 +24,19 @@ struct mysql_thread {
 	union {
 		struct of_query cleared;
 		struct {
-			__u64 reply_addr; /* symbol rung: where the reply will be; 0 unknown */
-			__u8 more;	  /* enum mysql_more */
-			__u8 expects;	  /* enum mysql_expect */
-			__u8 changes;	  /* user or database, if the server agrees */
+			__u64
+			    reply_addr; /* rung symbol: address of the reply to come; 0: unknown */
+			__u8 more;	/* enum mysql_more */
+			__u8 expects;	/* enum mysql_expect */
+			__u8 changes;	/* the user or database changes if the server accepts it */
 		};
 	};
-	__u64 changing;	   /* symbol rung: the session whose database may change; 0 none */
-	__u64 child_stack; /* stack pointer where a procedure's statement began */
-	__u32 length;	   /* of the present packet */
-	__u32 long_data;   /* the statement that got values before its execution; 0 none */
-	__u8 sequence;	   /* number of the packet that goes on */
-	__u8 leaves;	   /* symbol rung: the client says goodbye */
+	__u64 changing;	   /* rung symbol: the session whose database may change; 0: none */
+	__u64 child_stack; /* stack pointer at the beginning of a procedure's statement */
+	__u32 length;	   /* length of the current packet */
+	__u32 long_data;   /* the statement that got values before its execution; 0: none */
+	__u8 sequence;	   /* number of the packet that continues */
+	__u8 leaves;	   /* rung symbol: the client disconnects */
 	__u8 dumps;	   /* the thread sends the binary log to a replica */
 };
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
  * The client side of the MySQL protocol, as MySQL and MariaDB read it: a header of four bytes
- * (length, sequence number), then the packet. A packet with sequence number 0 is a command, but
- * for what continues a command of 16 MB or more, and the file of a LOAD DATA LOCAL, whose packets
- * are numbered on, over 255 to 0. Others continue a login.
- * MySQL 8.0 Reference, "MySQL Packets"; MariaDB Knowledge Base, "0 - Packet".
+ * (length, sequence number), then the packet. A packet with sequence number 0 begins a command. The
+ * exceptions are continuations of a command of 16 MB or more, and the file of a LOAD DATA LOCAL:
+ * their numbers go on from 255 to 0. Other packets continue a login. MySQL 8.0 Reference, "MySQL
+ * Packets"; MariaDB Knowledge Base, "0 - Packet".
  */
 #ifndef QJOULE_MYSQL_WIRE_BPF_H
 #define QJOULE_MYSQL_WIRE_BPF_H
@@ -15,16 +15,16 @@
 #define MYSQL_TLS_HANDSHAKE 22
 #define MYSQL_TLS_DATA	    23
 #define MYSQL_TLS_HEADER    5
-/* MySQL Source Code Documentation, "Compressed Packet": length, number, length before. */
+/* MySQL Source Code Documentation, "Compressed Packet": length, number, uncompressed length. */
 #define MYSQL_COMPRESSED_HEADER 7
 
-/* The server waits for its client: the query is over, unless the client owes it data. */
+/* The server waits for its client: the query is over, unless the client still has to send data. */
 static __always_inline void mysql_wait(struct qj_cpu_state *cpu, struct thread_state *thread,
 				       __u64 buffer, __u64 now)
 {
 	struct mysql_reply reply = {};
 
-	if (thread->phase == PHASE_UNKNOWN) { /* whatever we took for a packet */
+	if (thread->phase == PHASE_UNKNOWN) { /* it was mistaken for a packet */
 		thread->need = 0;
 		thread->head_bytes = 0;
 		return;
@@ -51,8 +51,9 @@ static __always_inline void mysql_wait(struct qj_cpu_state *cpu, struct thread_s
 }
 
 /*
- * The next request is here already, so the server did not wait: four bytes of it lie over the
- * header of the reply. What else the reply is known by must do: no rows begin with a 0.
+ * The next request was already there, so the server did not wait, and four bytes of that request
+ * overwrite the header of the reply. The rest of the reply must identify it: no rows begin with a
+ * 0.
  */
 static __always_inline void mysql_overtaken(struct qj_cpu_state *cpu, struct thread_state *thread,
 					    __u64 buffer, __u64 now)
@@ -71,8 +72,10 @@ static __always_inline void mysql_overtaken(struct qj_cpu_state *cpu, struct thr
 	query_end(cpu, thread, thread->end_ns ?: now);
 }
 
-/* A client may send the file before the server waits for it; the reply that asks for it is whole
- * but for its header. */
+/*
+ * A client may send the file before the server waits for it. The reply that asks for the file is
+ * then complete except for its header.
+ */
 static __always_inline void mysql_file_begins(struct thread_state *thread, __u64 buffer,
 					      __u8 sequence)
 {
@@ -136,7 +139,10 @@ static __always_inline void mysql_header(struct qj_cpu_state *cpu, struct thread
 	thread->end_ns = 0;
 }
 
-/* A packet may come in pieces, which the server puts together: `before` bytes precede `addr`. */
+/*
+ * A packet may arrive in pieces, which the server reads into one buffer: `before` bytes precede
+ * `addr`.
+ */
 static __always_inline void mysql_body(struct qj_cpu_state *cpu, struct thread_state *thread,
 				       __u64 addr, __u32 bytes)
 {
@@ -154,12 +160,12 @@ static __always_inline void mysql_body(struct qj_cpu_state *cpu, struct thread_s
 	thread->need -= bytes;
 }
 
-/* Gathers a packet's header, which may come in pieces; returns how many bytes were taken. */
+/* Collects a packet's header, which may arrive in pieces; returns how many bytes were taken. */
 static __always_inline __u32 mysql_take_header(struct thread_state *thread, __u64 addr, __u32 bytes)
 {
 	__u32 have = thread->head_bytes & 3, take = MYSQL_HEADER - have;
 
-	if (!have && bytes >= MYSQL_HEADER) { /* as a rule */
+	if (!have && bytes >= MYSQL_HEADER) { /* the usual case */
 		bpf_probe_read_user(thread->head, MYSQL_HEADER, (const void *)addr);
 		thread->head_bytes = MYSQL_HEADER;
 		return MYSQL_HEADER;
@@ -174,9 +180,9 @@ static __always_inline __u32 mysql_take_header(struct thread_state *thread, __u6
 }
 
 /*
- * A connection that was open before us is joined where the server reads four bytes, as it does of
- * no packet but a plain one's header. TLS is read by its records, compressed packets have another
- * header: neither is ever joined.
+ * Reading of a connection that was already open begins where the server reads four bytes, which it
+ * does only for the header of a plain packet. TLS is read in records, and compressed packets have
+ * another header, so such connections are never read.
  */
 static __always_inline bool mysql_joins(struct qj_cpu_state *cpu, struct thread_state *thread,
 					__u64 addr, __u32 bytes)
@@ -195,7 +201,7 @@ static __always_inline bool mysql_joins(struct qj_cpu_state *cpu, struct thread_
 	return false;
 }
 
-/* `bytes` have come in at `addr`: a header, or (a part of) the packet it announced. */
+/* `bytes` have arrived at `addr`: a header, or (part of) the packet that it announced. */
 static __always_inline void mysql_read(struct qj_cpu_state *cpu, struct thread_state *thread,
 				       __u64 addr, __u32 bytes, __u64 now)
 {
@@ -213,7 +219,7 @@ static __always_inline void mysql_read(struct qj_cpu_state *cpu, struct thread_s
 		bytes -= take;
 	}
 	if (bytes > thread->need) {
-		/* Two packets in one read: these servers never do that, so we are out of step. */
+		/* Two packets in one read: these servers never do that, so framing is lost. */
 		count_loss(cpu, QJ_LOSS_FRAMING);
 		thread->need = 0;
 		return;
