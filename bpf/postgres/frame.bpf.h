@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* The frame of a PostgreSQL client's messages: a type byte, a length that counts itself, a body. */
+/*
+ * The frame of a PostgreSQL client's messages: a type byte, a length that includes itself, a body.
+ */
 #ifndef QJOULE_POSTGRES_FRAME_BPF_H
 #define QJOULE_POSTGRES_FRAME_BPF_H
 
@@ -14,8 +16,10 @@
 #define POSTGRES_SSL	     80877103
 #define POSTGRES_GSS	     80877104
 #define POSTGRES_MAX_MESSAGE (1u << 30)
-/* Steps through one read: PQ_RECV_BUFFER_SIZE is 8192, a message has 5 bytes at least, and the
- * first header may come byte by byte. */
+/*
+ * Steps through one read: PQ_RECV_BUFFER_SIZE is 8192, a message has at least 5 bytes, and the
+ * first header may arrive byte by byte.
+ */
 #define POSTGRES_MAX_WALK (8192 / POSTGRES_HEADER + POSTGRES_STARTUP + 1)
 #define TLS_HANDSHAKE	  0x16
 

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* What the core calls for backends of PostgreSQL: core/hooks.bpf.h. */
+/* Hooks for backends of PostgreSQL, called by the core: core/hooks.bpf.h. */
 #ifndef QJOULE_POSTGRES_HOOKS_BPF_H
 #define QJOULE_POSTGRES_HOOKS_BPF_H
 
 #include "wire.bpf.h"
 
-/* A backend has one client: if we came in the middle, that one has logged in already. */
+/* A backend has one client: if we attached later, that client has already logged in. */
 static __always_inline void postgres_connected(struct thread_state *thread)
 {
 }
 
 /*
- * Where a backend's replies are: PqSendBuffer, a variable at a known distance from the start of its
- * data, which the backend has set before it first reads.
+ * Finds a backend's reply buffer: PqSendBuffer, a variable at a known distance from the start of
+ * its data. The backend sets it before it first reads.
  */
 static __always_inline void postgres_find_replies(struct thread_state *thread,
 						  struct task_struct *task)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * A PostgreSQL connection that was open before, or got out of step: it is joined at a read that
- * begins with a statement and is whole messages to its end. The middle of a message is not one.
+ * Begins to read a PostgreSQL connection that was already open, or whose framing was lost. It
+ * begins at a read that starts with a statement and consists of complete messages. The middle of a
+ * message does not look like that.
  */
 #ifndef QJOULE_POSTGRES_JOIN_BPF_H
 #define QJOULE_POSTGRES_JOIN_BPF_H
@@ -49,7 +50,7 @@ static __always_inline bool postgres_is_startup(__u64 addr, __u32 bytes)
 }
 
 /*
- * Whole messages that begin with another type are no loss: a client's data for a COPY, or what a
+ * Complete messages that begin with another type are no loss: a client's data for a COPY, or what a
  * worker reads from another server.
  */
 static __always_inline bool postgres_joins(struct qj_cpu_state *cpu, struct thread_state *thread,

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * What the messages of a PostgreSQL client ask for: statements, and executions of them.
- * PostgreSQL documentation, "Message Formats", "Extended Query".
+ * The messages of a PostgreSQL client: statements, and executions of them. PostgreSQL
+ * documentation, "Message Formats", "Extended Query".
  */
 #ifndef QJOULE_POSTGRES_MESSAGES_BPF_H
 #define QJOULE_POSTGRES_MESSAGES_BPF_H
 
 #include "text.bpf.h"
 
-#define POSTGRES_PORTAL 0x706f7274616c0000ULL /* portals have names of their own */
+#define POSTGRES_PORTAL 0x706f7274616c0000ULL /* portals have a name space of their own */
 
 struct postgres_walk {
 	struct qj_cpu_state *cpu;
@@ -19,7 +19,7 @@ struct postgres_walk {
 	__u8 fresh; /* no message of this read has begun a query yet */
 };
 
-/* What a request was of, as far as it had come. */
+/* A request's shape, tags and flags before its latest statement. */
 struct postgres_before {
 	__u64 shape;
 	__u64 tags;
@@ -33,9 +33,9 @@ static __always_inline struct postgres_before postgres_so_far(const struct threa
 }
 
 /*
- * The statements of one request share its time, and their shares are not known: unless all
- * that are executed have the same shape, none is claimed, and so with their tags. `before`: what
- * held before the latest of them.
+ * The statements of one request share its time in unknown proportions. So the request has a shape
+ * only if all executed statements have the same one, and the same holds for tags. `before`: the
+ * state before the latest statement.
  */
 static __always_inline void postgres_settle(struct thread_state *thread,
 					    const struct postgres_before *before)
@@ -53,7 +53,7 @@ static __always_inline void postgres_settle(struct thread_state *thread,
 	thread->flags |= QJ_QUERY_PIPELINED | QJ_QUERY_NO_TEXT;
 }
 
-/* `addr`: where the statement's text is, if it is here whole. */
+/* `addr`: the statement's text, if all of it has arrived. */
 static __always_inline void postgres_sets(struct postgres_walk *walk, __u64 addr)
 {
 	struct thread_state *thread = walk->thread;
@@ -73,20 +73,22 @@ static __always_inline void postgres_parse(struct postgres_walk *walk, __u32 her
 
 	if (thread->command == QJ_COMMAND_OTHER)
 		thread->command = QJ_COMMAND_PREPARE;
-	/* Where the name is cut off, it is taken for none, lest an older text passes for this one.
+	/*
+	 * With a cut-off name there is no statement, so that an older text is not mistaken for this
+	 * one.
 	 */
 	postgres_text(walk->cpu, thread, addr + length, length ? here - length : 0);
 	prepared_learn(thread, name);
-	if (length == 1) /* to be executed at once: what has a name may be executed at any time */
+	if (length == 1) /* executed at once: a named statement may be executed at any time */
 		postgres_sets(walk, addr + length);
-	if (thread->executions) { /* what was executed before keeps its shape */
+	if (thread->executions) { /* statements executed before keep the request's shape */
 		thread->shape = before.shape;
 		thread->tags = before.tags;
 		thread->flags = before.flags;
 	}
 }
 
-/* A portal may be asked for more rows in later requests: what it is of is kept by its name. */
+/* Later requests may fetch more rows from a portal: stores its shape and tags under its name. */
 static __always_inline void postgres_open_portal(struct thread_state *thread, __u32 name_bytes,
 						 __u64 name)
 {
@@ -135,7 +137,7 @@ static __always_inline void postgres_query(struct postgres_walk *walk, __u32 her
 		thread->flags |= QJ_QUERY_PIPELINED;
 }
 
-/* More rows of a portal that was opened in an earlier request: its work, but no new execution. */
+/* Fetches more rows from a portal of an earlier request: its work, but no new execution. */
 static __always_inline void postgres_fetch(struct postgres_walk *walk, __u32 here)
 {
 	struct thread_state *thread = walk->thread;
@@ -143,7 +145,7 @@ static __always_inline void postgres_fetch(struct postgres_walk *walk, __u32 her
 	__u32 bytes;
 
 	if (thread->command != QJ_COMMAND_OTHER)
-		return; /* the request has begun with something else */
+		return; /* the request began with something else */
 	thread->command = QJ_COMMAND_EXECUTE;
 	bytes = statement_name(thread, walk->addr, here, &name);
 	if (bytes > 1) {

@@ -1,41 +1,41 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * What a PostgreSQL backend answered, without a hook on what it sends: it gathers its replies in
- * one buffer of 8 KB (PqSendBuffer in src/backend/libpq/pqcomm.c), which is sent when it is full,
- * behind an error or a notice, and behind ReadyForQuery. So when the backend comes back to read,
- * the last of its reply is still there, from the buffer's start on.
+ * The replies of a PostgreSQL backend, without a hook on sends. A backend collects its replies in
+ * one buffer of 8 KB (PqSendBuffer in src/backend/libpq/pqcomm.c). It sends the buffer when it is
+ * full, after an error or a notice, and after ReadyForQuery. So when the backend reads again, the
+ * last part of its reply is still there, from the buffer's start on.
  *
- * Of a long reply that is the end only, which begins within a message; behind it lies what was sent
- * before. So a reply is believed if its messages lead, one to the next, to ReadyForQuery. Where the
- * first of them begins a client may deceive us, about its own rows. PostgreSQL documentation,
- * "Message Formats", "Error and Notice Message Fields".
+ * Of a long reply only the end is there; it begins within a message, and older data follows it. So
+ * a reply is accepted only if its messages lead from one to the next up to ReadyForQuery. A client
+ * can forge where the first of them begins, but only in data about its own rows. PostgreSQL
+ * documentation, "Message Formats", "Error and Notice Message Fields".
  */
 #include "frame.bpf.h"
 #include "reply.bpf.h"
 
-#define POSTGRES_WINDOW	     SCRATCH_BYTES /* that are read at once */
+#define POSTGRES_WINDOW	     SCRATCH_BYTES /* bytes read at once */
 #define POSTGRES_SEND_BUFFER 8192	   /* PQ_SEND_BUFFER_SIZE */
 #define POSTGRES_TAG	     64		   /* COMPLETION_TAG_BUFSIZE, tcop/cmdtag.h */
 #define POSTGRES_LOOK	     (POSTGRES_HEADER + POSTGRES_TAG)
-/* Of a long reply's end the first whole message is looked for so far: rows may be wide. */
+/* How far to search for the first complete message in the end of a long reply: rows may be wide. */
 #define POSTGRES_SEARCH_MAX 1024
 #define POSTGRES_REPLY_MAX  (POSTGRES_SEND_BUFFER / POSTGRES_HEADER + POSTGRES_SEARCH_MAX)
-/* An error's severity and the field behind it, little-endian: "VERROR", NUL, "C". */
+/* An error's severity and the beginning of the next field, little-endian: "VERROR", NUL, "C". */
 #define POSTGRES_ERROR_CODE 0x4300524f52524556ULL
 
 struct postgres_reply {
 	struct thread_state *thread;
-	__u64 rows;	   /* of the statements that were completed */
-	__u32 sent;	   /* rows since the last of them */
-	__u32 at;	   /* of the message that is looked at, in the buffer */
-	__u32 window;	   /* of the bytes in thread->scratch */
-	__u32 start;	   /* where the walk began */
-	__u32 completions; /* statements */
-	__u8 ended;	   /* by ReadyForQuery */
+	__u64 rows;	   /* of the completed statements */
+	__u32 sent;	   /* rows since the last completed statement */
+	__u32 at;	   /* offset in the buffer of the message that is parsed */
+	__u32 window;	   /* offset of the bytes in thread->scratch */
+	__u32 start;	   /* offset where the walk began */
+	__u32 completions; /* completed statements */
+	__u8 ended;	   /* ended with ReadyForQuery */
 	__u8 failed;
 };
 
-/* The bytes at reply->at, POSTGRES_LOOK of them; zeros where there are none. */
+/* The POSTGRES_LOOK bytes at reply->at; zeros beyond the end. */
 static __always_inline const __u8 *postgres_look(struct postgres_reply *reply)
 {
 	struct thread_state *thread = reply->thread;
@@ -86,7 +86,7 @@ static __always_inline bool postgres_is_reply(__u8 type, __u32 length)
 	return false;
 }
 
-/* The number that ends the tag of a command which counts rows: "SELECT 5", "INSERT 0 3". */
+/* The number at the end of the tag of a command that counts rows: "SELECT 5", "INSERT 0 3". */
 static __always_inline __u64 postgres_tag_rows(const __u8 *tag)
 {
 	__u64 rows = 0;
@@ -128,13 +128,13 @@ static long postgres_error_byte(__u32 i, struct postgres_reply *reply)
 	return 1;
 }
 
-/* An error's fields from reply->at on; its SQLSTATE is kept. */
+/* Parses an error's fields from reply->at on and keeps its SQLSTATE. */
 static __always_inline void postgres_error(struct postgres_reply *reply)
 {
 	bpf_loop(POSTGRES_SEND_BUFFER, postgres_error_byte, reply, 0);
 }
 
-/* A statement is completed; `rows` by its tag. */
+/* A statement is completed; `rows` comes from its tag. */
 static __always_inline void postgres_completed(struct postgres_reply *reply, __u64 rows)
 {
 	reply->completions++;
@@ -142,7 +142,9 @@ static __always_inline void postgres_completed(struct postgres_reply *reply, __u
 	reply->sent = 0;
 }
 
-/* Where no message is: of a long reply this may be the middle of one, so the next byte is tried. */
+/*
+ * No message begins here. In a long reply this may be the middle of one, so the next byte is tried.
+ */
 static __always_inline long postgres_next_start(struct postgres_reply *reply)
 {
 	if (reply->start >= POSTGRES_SEARCH_MAX)
@@ -158,7 +160,9 @@ static long postgres_reply_message(__u32 i, struct postgres_reply *reply)
 	__u32 length = postgres_uint(message + 1), end = reply->at + 1 + length;
 	__u8 type = message[0];
 
-	/* The client is to send data: there is no answer yet, and what lies behind is an older one.
+	/*
+	 * The client is asked to send data: there is no reply yet, and what follows is an older
+	 * one.
 	 */
 	if (!reply->at && (type == 'G' || type == 'W'))
 		return 1;
@@ -190,8 +194,8 @@ static long postgres_reply_message(__u32 i, struct postgres_reply *reply)
 }
 
 /*
- * Statements' rows are known if as many were completed as were executed: of a pipeline whose reply
- * is long, or that was flushed, the first are gone.
+ * The rows are known only if as many statements were completed as executed. If a pipeline's reply
+ * is long or was flushed, its first part is gone.
  */
 static __always_inline bool postgres_is_counted(const struct postgres_reply *reply)
 {
@@ -214,7 +218,7 @@ int postgres_answered(struct thread_state *thread)
 	bpf_loop(POSTGRES_REPLY_MAX, postgres_reply_message, &reply, 0);
 	if (!reply.ended)
 		return 0;
-	/* An error is sent at once, so ReadyForQuery then lies over its first bytes. */
+	/* An error is sent at once, so ReadyForQuery then overwrites its first bytes. */
 	alone = reply.at == POSTGRES_HEADER + 1;
 	if (alone || reply.failed) {
 		if (!alone)

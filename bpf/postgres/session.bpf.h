@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * What a PostgreSQL backend keeps of its client, in global variables of its own process: TLS hides
- * none of it. The server writes all of it but the application's name, which is text.
+ * What a PostgreSQL backend stores about its client, in global variables of its own process: TLS
+ * does not hide it. The server writes all of it, except the application's name, which is the
+ * client's text.
  */
 #ifndef QJOULE_POSTGRES_SESSION_BPF_H
 #define QJOULE_POSTGRES_SESSION_BPF_H
@@ -9,7 +10,7 @@
 #include "core/descriptor.bpf.h"
 #include "core/query.bpf.h"
 
-/* A pointer at this distance from the start of the backend's data; 0: not known, or null. */
+/* A pointer at this distance from the start of the backend's data; 0: unknown, or null. */
 static __always_inline __u64 postgres_pointer(__u32 distance)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
@@ -21,7 +22,7 @@ static __always_inline __u64 postgres_pointer(__u32 distance)
 	return value;
 }
 
-/* What its application calls itself now: the parameter application_name (utils/misc/guc). */
+/* Reports the application's current name: the parameter application_name (utils/misc/guc). */
 static __always_inline void postgres_named(struct qj_cpu_state *cpu, struct thread_state *thread)
 {
 	__u64 name = postgres_pointer(facts_of(thread)[QJ_POSTGRES_APPLICATION]);
@@ -32,11 +33,11 @@ static __always_inline void postgres_named(struct qj_cpu_state *cpu, struct thre
 }
 
 /*
- * Takes note of the client whose first statement this is. False: the process has none, so what it
- * runs is the server's own (autovacuum, replication).
+ * Reports the session of a client at its first statement. False: the process has no client, so it
+ * runs the server's own statements (autovacuum, replication).
  *
- * MyProcPort (src/include/miscadmin.h) is null there. What it points to begins with the client's
- * socket in every version (struct Port, src/include/libpq/libpq-be.h).
+ * MyProcPort (src/include/miscadmin.h) is null there. In every version the struct that it points to
+ * begins with the client's socket (struct Port, src/include/libpq/libpq-be.h).
  */
 static __always_inline bool postgres_met(struct qj_cpu_state *cpu, struct thread_state *thread)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * Connections of replicas: from START_REPLICATION on, a PostgreSQL backend sends its log for as
- * long as the replica listens. That is the server's work and no query.
- * PostgreSQL documentation, "Streaming Replication Protocol".
+ * Connections of replicas. From START_REPLICATION on, a PostgreSQL backend sends its log for as
+ * long as the replica listens. That is the server's work and no query. PostgreSQL documentation,
+ * "Streaming Replication Protocol".
  */
 #ifndef QJOULE_POSTGRES_STREAM_BPF_H
 #define QJOULE_POSTGRES_STREAM_BPF_H
@@ -10,7 +10,7 @@
 #include "core/query.bpf.h"
 
 #define POSTGRES_START_RE 0x65725f7472617473ULL /* "start_re", little-endian */
-#define POSTGRES_LOWER	  0x2020002020202020ULL /* of its letters, which have any case */
+#define POSTGRES_LOWER	  0x2020002020202020ULL /* sets its letters to lower case */
 
 static __always_inline bool postgres_streams(__u64 text)
 {

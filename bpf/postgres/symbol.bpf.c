@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * The symbol rung for PostgreSQL: pgstat_report_activity(state, text) is called whenever a backend
- * takes up a statement (also to parse or bind it) and when it goes idle, PortalRun() when one is
- * executed, PortalErrorCleanup() when one has failed.
- * Also, on every rung: parallel workers, which belong to the query of their leader.
- * PostgreSQL 13-18: src/backend/utils/activity/backend_status.c, src/backend/tcop/pquery.c and
- * postgres.c, src/backend/access/transam/parallel.c, src/backend/storage/lmgr/proc.c.
+ * The rung `symbol` for PostgreSQL. A backend calls pgstat_report_activity(state, text) when it
+ * takes up a statement (also to parse or bind it) and when it becomes idle, PortalRun() when it
+ * executes one, and PortalErrorCleanup() when one has failed. Also, on every rung: parallel
+ * workers, which belong to the query of their leader. PostgreSQL 13-18:
+ * src/backend/utils/activity/backend_status.c, src/backend/tcop/pquery.c and postgres.c,
+ * src/backend/access/transam/parallel.c, src/backend/storage/lmgr/proc.c.
  */
 #include "session.bpf.h"
 #include "stream.bpf.h"
@@ -13,15 +13,15 @@
 #include "workers.bpf.h"
 
 /*
- * The query's work goes on until its thread sleeps: the server reports that it is idle before it
- * sends what it has to say.
+ * The query's work continues until its thread sleeps: the server reports that it is idle before it
+ * sends the reply.
  */
 static __always_inline void ended(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 now)
 {
 	if (!thread->begin_ns)
 		return;
 	if (!thread->executions && thread->command == QJ_COMMAND_QUERY)
-		thread->command = QJ_COMMAND_PREPARE; /* parsed or bound, not run */
+		thread->command = QJ_COMMAND_PREPARE; /* parsed or bound, not executed */
 	if (thread->postgres.sets && thread->executions)
 		postgres_named(cpu, thread);
 	query_end(cpu, thread, now);
@@ -49,7 +49,10 @@ static __always_inline void running(struct qj_cpu_state *cpu, struct thread_stat
 		thread->phase = PHASE_OPAQUE;
 		return;
 	}
-	/* Another statement after one that was run, with no pause: a pipeline, told apart here. */
+	/*
+	 * Another statement after an executed one, without a pause: a pipeline, whose statements
+	 * are separated here.
+	 */
 	if (thread->postgres.ran && thread->text_addr != text)
 		ended(cpu, thread, now);
 	postgres_stream_end(cpu, thread);
@@ -86,8 +89,8 @@ int BPF_KPROBE(postgres_activity, __u32 state, __u64 text)
 }
 
 /*
- * Is it the first time that this portal is run? Later ones fetch more of its rows and are no
- * execution, as exec_execute_message() has it: PortalData's atStart.
+ * Whether this is the portal's first run. Later runs fetch more of its rows and are no execution,
+ * as in exec_execute_message(): PortalData's atStart.
  */
 static __always_inline bool is_at_start(const struct thread_state *thread, __u64 portal)
 {
@@ -115,7 +118,10 @@ int BPF_KPROBE(postgres_portal_run, __u64 portal, __u64 count, __u8 top_level)
 		if (!thread->executions)
 			thread->command = QJ_COMMAND_EXECUTE;
 	} else if (thread->executions && thread->postgres.reported) {
-		/* The next one of a pipeline, whose text lies where the last one's did. */
+		/*
+		 * The next statement of a pipeline, whose text has the same address as the last
+		 * one's.
+		 */
 		cpu = this_cpu();
 		now = bpf_ktime_get_ns();
 		text = thread->text_addr;
@@ -130,7 +136,7 @@ int BPF_KPROBE(postgres_portal_run, __u64 portal, __u64 count, __u8 top_level)
 	return 0;
 }
 
-/* Called where a statement has failed, and nowhere else: PostgresMain(). */
+/* Called only where a statement has failed: PostgresMain(). */
 SEC("?uprobe")
 int BPF_KPROBE(postgres_failed)
 {
@@ -155,7 +161,7 @@ int BPF_KPROBE(postgres_launch_workers)
 	return 0;
 }
 
-/* BecomeLockGroupMember(PGPROC *leader, int pid), called by a worker as it starts. */
+/* BecomeLockGroupMember(PGPROC *leader, int pid), called by a worker when it starts. */
 SEC("?uprobe")
 int BPF_KPROBE(postgres_join_leader, __u64 proc, __u32 leader_tgid)
 {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* A statement as PostgreSQL has it: a text that ends at a NUL byte. */
+/* A statement in PostgreSQL's form: a text that ends at a NUL byte. */
 #ifndef QJOULE_POSTGRES_TEXT_BPF_H
 #define QJOULE_POSTGRES_TEXT_BPF_H
 
 #include "core/statement.bpf.h"
 
 /*
- * COPY: after a first reply the client sends data, and the query goes on. SET, RESET and DISCARD
- * may change the name that an application has given itself.
+ * After the first reply to a COPY the client sends data, and the query continues. SET, RESET and
+ * DISCARD may change the application's name.
  */
 static __always_inline void postgres_first_word(struct thread_state *thread, __u64 addr)
 {
@@ -20,8 +20,10 @@ static __always_inline void postgres_first_word(struct thread_state *thread, __u
 				word == 0x65736572 || word == 0x63736964; /* rese, disc */
 }
 
-/* Returns how long the statement is, of which at most `bytes` are readable; 0: it is not here
- * whole. */
+/*
+ * Returns the statement's length, of which at most `bytes` are readable; 0: not all of it has
+ * arrived.
+ */
 static __always_inline __u32 postgres_text(struct qj_cpu_state *cpu, struct thread_state *thread,
 					   __u64 addr, __u32 bytes)
 {
@@ -37,7 +39,10 @@ static __always_inline __u32 postgres_text(struct qj_cpu_state *cpu, struct thre
 	postgres_first_word(thread, addr);
 	bpf_loop(STATEMENT_CHUNKS + 1, statement_chunk, &walk, 0);
 	if (!walk.ended) {
-		/* Cut off before its end: what is there would pass for another statement. */
+		/*
+		 * Cut off before its end: the part that is there could be mistaken for another
+		 * statement.
+		 */
 		if (!walk.taken || bytes < QJ_TEXT_BYTES) {
 			count_loss(cpu, QJ_LOSS_TEXT);
 			thread->shape = 0;

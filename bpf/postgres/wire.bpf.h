@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
  * The client side of PostgreSQL's protocol 3: a type byte, a length, a body. A client's request is
- * one simple Query, or the messages up to a Sync; the server reads them into one buffer of 8 KB,
- * so that many may come in one read, and one in many reads. A connection's first packets have no
- * type: a length, a code, a body.
- * PostgreSQL documentation, "Frontend/Backend Protocol", "Message Formats".
+ * one simple Query, or the messages up to a Sync. The server reads them into one buffer of 8 KB, so
+ * one read may contain many messages, and one message may span many reads. A connection's first
+ * packets have no type: a length, a code, a body. PostgreSQL documentation, "Frontend/Backend
+ * Protocol", "Message Formats".
  */
 #ifndef QJOULE_POSTGRES_WIRE_BPF_H
 #define QJOULE_POSTGRES_WIRE_BPF_H
@@ -30,8 +30,9 @@ static __always_inline void postgres_end(struct qj_cpu_state *cpu, struct thread
 }
 
 /*
- * Data for a COPY that did not look like one (a comment before it, several statements in one) and
- * was taken to be over when its server began to wait: the rest of its work, no new execution.
+ * Data for a COPY that was not recognised as one (a comment before it, several statements in one)
+ * and seemed to be over when its server began to wait. This is the rest of its work, no new
+ * execution.
  */
 static __always_inline void postgres_go_on(struct postgres_walk *walk)
 {
@@ -51,7 +52,7 @@ static __always_inline void postgres_begin(struct postgres_walk *walk, __u8 type
 {
 	struct thread_state *thread = walk->thread;
 
-	if (type == 'p' || postgres_is_data(type)) { /* a login, or a COPY, goes on */
+	if (type == 'p' || postgres_is_data(type)) { /* a login, or a COPY, continues */
 		if (!thread->begin_ns && !thread->postgres.dumps && type != 'p')
 			postgres_go_on(walk);
 		thread->end_ns = 0;
@@ -66,13 +67,14 @@ static __always_inline void postgres_begin(struct postgres_walk *walk, __u8 type
 		query_begin(walk->cpu, thread, walk->now);
 }
 
-/* A message, of whose body this read holds `here` bytes, from walk->addr on. */
+/* Handles a message; this read contains `here` bytes of its body, from walk->addr on. */
 static __always_inline void postgres_dispatch(struct postgres_walk *walk, __u8 type, __u32 here)
 {
 	struct thread_state *thread = walk->thread;
 
 	postgres_begin(walk, type);
-	/* A Query, or a Sync, may have come before in the same read: this request has yet to end.
+	/*
+	 * A Query or a Sync may have come earlier in the same read: this request has not ended yet.
 	 */
 	if (type == 'P' || type == 'B' || type == 'E' || type == 'D' || type == 'C')
 		thread->postgres.synced = 0;
@@ -101,16 +103,14 @@ static __always_inline void postgres_dispatch(struct postgres_walk *walk, __u8 t
 		thread->postgres.requests++;
 		break;
 	case 'H':
-		if (thread->executions) /* their reply goes before the rest */
+		if (thread->executions) /* their reply is sent before the rest */
 			thread->postgres.requests++;
 		break;
 	}
 	label_query(walk->cpu, thread);
 }
 
-/* Out of step: the present query is sent as far as it is known. Then a clear boundary is waited
- * for.
- */
+/* Framing lost: sends the current query as far as it is known, then waits for a clear boundary. */
 static __always_inline void postgres_lost(struct postgres_walk *walk)
 {
 	struct thread_state *thread = walk->thread;
@@ -143,35 +143,37 @@ static __always_inline void postgres_startup(struct postgres_walk *walk, bool wh
 		return;
 	}
 	if (thread->postgres.asks_gss &&
-	    !postgres_is_code(code)) { /* its tokens, with a length before */
+	    !postgres_is_code(code)) { /* GSSAPI tokens, each after a length */
 		session_opaque(walk->cpu, thread);
 		walk->left = 0;
 		return;
 	}
 	if (length < POSTGRES_STARTUP || length > POSTGRES_STARTUP_MAX) {
-		/* No client's: a worker that reads from another server (replication). */
+		/* Not a client: a worker that reads from another server (replication). */
 		thread->phase = PHASE_OPAQUE;
 		walk->left = 0;
 		return;
 	}
 	thread->postgres.asks_gss = code == POSTGRES_GSS;
 	thread->need = length - POSTGRES_STARTUP;
-	/* To requests for TLS or GSS the server answers with one byte; then comes TLS, or the next
-	 * packet. A request to cancel another's query ends its connection. */
+	/*
+	 * The server answers requests for TLS or GSS with one byte; then TLS or the next packet
+	 * follows. A request to cancel another session's query ends its own connection.
+	 */
 	if (code >> 16 != POSTGRES_PROTOCOL_3)
 		return;
 	query_begin(walk->cpu, thread, walk->now);
 	thread->command = QJ_COMMAND_CONNECT;
 	thread->postgres.synced = 1;
 	thread->postgres.requests = 1;
-	thread->postgres.may_continue = 1; /* with passwords */
+	thread->postgres.may_continue = 1; /* with password messages */
 	thread->phase = PHASE_READY;
 	here = thread->need < walk->left ? thread->need : walk->left;
 	emit_session(walk->cpu, thread, QJ_SESSION_OPEN, walk->addr - POSTGRES_STARTUP,
 		     whole ? POSTGRES_STARTUP + here : 0);
 }
 
-/* Gathers a header; true once it is whole. In pieces, byte by byte: that is rare. */
+/* Collects a header; true once it is complete. It rarely comes in pieces, then byte by byte. */
 static __always_inline bool postgres_take_header(struct postgres_walk *walk, bool *whole)
 {
 	struct thread_state *thread = walk->thread;
@@ -194,7 +196,7 @@ static __always_inline bool postgres_take_header(struct postgres_walk *walk, boo
 	return thread->head_bytes >= size;
 }
 
-/* One message of a read, or what this read holds of it. */
+/* One message of a read, or the part of it in this read. */
 static long postgres_message(__u32 i, struct postgres_walk *walk)
 {
 	struct thread_state *thread = walk->thread;
@@ -220,7 +222,7 @@ static long postgres_message(__u32 i, struct postgres_walk *walk)
 			postgres_dispatch(walk, thread->head[0], here);
 		}
 	}
-	/* Now, or of a message that began in an earlier read. */
+	/* Now, or for a message that began in an earlier read. */
 	here = thread->need < walk->left ? thread->need : walk->left;
 	thread->need -= here;
 	walk->addr += here;
@@ -248,7 +250,7 @@ static __always_inline void postgres_read(struct qj_cpu_state *cpu, struct threa
 		postgres_lost(&walk);
 }
 
-/* Nothing to read: the request has been answered, if the client has ended it. */
+/* Nothing to read: the request was answered, if the client has ended it. */
 static __always_inline void postgres_wait(struct qj_cpu_state *cpu, struct thread_state *thread,
 					  __u64 now)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Parallel workers of PostgreSQL, which find their leader by its process. */
+/* Parallel workers of PostgreSQL, which identify their leader by its process id. */
 #ifndef QJOULE_POSTGRES_WORKERS_BPF_H
 #define QJOULE_POSTGRES_WORKERS_BPF_H
 
