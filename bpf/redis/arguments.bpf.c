@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * Whether a process that runs Redis' executable is a server. The same file is Sentinel and the two
- * checkers: by the name that it was called by, Sentinel also by an option (Redis server.c, main()
- * and checkForSentinelMode()).
+ * Whether a process that runs Redis' executable is a server. Sentinel and the two checkers use the
+ * same file. They are recognised by the name that they were called by, Sentinel also by an option
+ * (Redis server.c, main() and checkForSentinelMode()).
  */
 #include "core/arguments.bpf.h"
 #include "hooks.bpf.h"
@@ -12,8 +12,9 @@
 struct redis_words {
 	__u64 at;
 	__u64 left;
-	__u64 word;  /* hash of the present word so far; of the first, of what follows its last / */
-	__u32 later; /* the first word is over */
+	__u64 word; /* hash of the current word so far; for the first word, of what follows its last
+		       / */
+	__u32 later; /* the first word has ended */
 	__u32 tool;
 };
 
@@ -22,7 +23,7 @@ static __always_inline __u64 longer(__u64 word, __u8 byte)
 	return (word ^ byte) * 0x100000001b3ULL;
 }
 
-/* Of a literal: the compiler works it out. */
+/* The hash of a literal, computed by the compiler. */
 #define WORD_OF(literal)                                                                           \
 	({                                                                                         \
 		__u64 _word = WORD_START;                                                          \

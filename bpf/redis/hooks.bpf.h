@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* What the core calls for processes and threads of Redis: core/hooks.bpf.h. */
+/* Hooks for processes and threads of Redis, called by the core: core/hooks.bpf.h. */
 #ifndef QJOULE_REDIS_HOOKS_BPF_H
 #define QJOULE_REDIS_HOOKS_BPF_H
 
 #include "core/key_slept.bpf.h"
 
 /*
- * Whether the arguments of the process that has just called exec() are those of a tool. In
- * arguments.bpf.c: the verifier looks at it once.
+ * Whether the process that has just called exec() has the arguments of a tool. In arguments.bpf.c:
+ * the verifier checks it once.
  */
 extern int is_redis_tool(__u64 start, __u64 bytes);
 
@@ -17,7 +17,7 @@ static __always_inline void redis_labelled(struct qj_cpu_state *cpu, struct task
 	key_forget_if_slept(thread, &thread->redis.turn, task);
 }
 
-/* A Redis forks to write a snapshot or a new log, under its own name. */
+/* A Redis forks to write a snapshot or a new log. The child has its name, so it gets a role. */
 static __always_inline const char *redis_forked(struct task_struct *child)
 {
 	static const char redis_fork[] = "redis-fork";
@@ -25,7 +25,7 @@ static __always_inline const char *redis_forked(struct task_struct *child)
 	return child->pid == child->tgid ? redis_fork : 0;
 }
 
-/* The same file is Sentinel and the checkers. */
+/* Sentinel and the checkers use the same file. */
 static __always_inline bool redis_executed(struct task_struct *task)
 {
 	__u64 start = BPF_CORE_READ(task, mm, arg_start);

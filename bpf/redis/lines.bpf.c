@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* What redis_lines.bpf.h declares. */
+/* Implements lines.bpf.h. */
 #include "lines.bpf.h"
 
-/* A line "*N" or "$LENGTH": gathers its number. */
+/* A line "*N" or "$LENGTH": collects its number. */
 int redis_line_bytes(struct redis_command *c, const struct redis_piece *piece, __u32 bytes)
 {
 	__u8 wanted;
@@ -33,7 +33,9 @@ int redis_line_bytes(struct redis_command *c, const struct redis_piece *piece, _
 	return REDIS_PIECE;
 }
 
-/* A plain line: its first word goes to the command's name; `index` counts that it has ended. */
+/*
+ * A plain line: its first word becomes the command's name; `index` is 1 once that word has ended.
+ */
 int redis_inline_bytes(struct redis_command *c, const struct redis_piece *piece, __u32 bytes)
 {
 	if (!c || !piece)

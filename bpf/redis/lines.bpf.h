@@ -13,14 +13,12 @@ struct redis_piece {
 	__u8 bytes[REDIS_PIECE];
 };
 
-/* What redis_line_bytes() and redis_inline_bytes() return: bytes taken, and these. */
+/* redis_line_bytes() and redis_inline_bytes() return the number of bytes taken, and these flags. */
 #define REDIS_WHOLE   0x100 /* the line has ended */
-#define REDIS_LOST    0x200 /* this is no command */
-#define REDIS_IS_LINE 0x400 /* this is a plain line, nothing of it was taken */
+#define REDIS_LOST    0x200 /* this is not a command */
+#define REDIS_IS_LINE 0x400 /* this is a plain line; no bytes of it were taken */
 
-/*
- * In lines.bpf.c, functions of their own: the verifier looks at each once.
- */
+/* Separate functions in lines.bpf.c: the verifier checks each once. */
 extern int redis_line_bytes(struct redis_command *c, const struct redis_piece *piece, __u32 bytes);
 extern int redis_inline_bytes(struct redis_command *c, const struct redis_piece *piece,
 			      __u32 bytes);

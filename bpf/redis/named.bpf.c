@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* What redis_named.bpf.h declares. */
+/* Implements named.bpf.h. */
 #include "named.bpf.h"
 
-/* Bounds what clients cost that take a new name with each command: 6 MB a second. */
+/* Limits the cost of clients that set a new name with each command: 6 MB a second. */
 #define REDIS_NAMES_PER_S 10000ULL
 
 static __always_inline bool may_emit_names(void)
@@ -12,7 +12,7 @@ static __always_inline bool may_emit_names(void)
 	return within_rate(&used_ns, REDIS_NAMES_PER_S);
 }
 
-/* A name that cannot be sent here is tried again at the reply to the next request. */
+/* A name that cannot be sent now is sent at the reply to the next request. */
 int redis_name_emit(struct qj_cpu_state *cpu, struct thread_state *thread, struct redis_naming *n)
 {
 	struct qj_ring_session *r;
@@ -43,7 +43,7 @@ int redis_name_emit(struct qj_cpu_state *cpu, struct thread_state *thread, struc
 	return 0;
 }
 
-/* Upper and lower case are the same. */
+/* Compares without regard to case. */
 static __always_inline bool is_word(const struct redis_naming *n, const char *word, __u32 bytes)
 {
 	if (n->word_bytes != bytes)
@@ -174,7 +174,7 @@ static __always_inline void name_add(struct redis_naming *n, __u8 byte)
 	}
 }
 
-/* Escapes are not decoded: a name with a backslash is not known. */
+/* Escapes are not decoded: a name with a backslash is unknown. */
 static __always_inline void name_escape(struct redis_naming *n)
 {
 	n->escaped = 1;
@@ -183,7 +183,7 @@ static __always_inline void name_escape(struct redis_naming *n)
 		n->name_bytes = REDIS_CLIENT_LONG;
 }
 
-/* A byte of a plain line: words and quotes as in sdssplitargs(), sds.c of Redis 7. */
+/* A byte of a plain line: splits words and quotes like sdssplitargs(), sds.c of Redis 7. */
 __noinline int redis_name_byte(struct qj_cpu_state *cpu, struct thread_state *thread,
 			       struct redis_naming *n, __u8 byte)
 {

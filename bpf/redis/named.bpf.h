@@ -1,33 +1,33 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * What a Redis client calls its connection: CLIENT SETNAME and HELLO ... SETNAME give a name, RESET
- * takes it back, and in a transaction EXEC does what was queued. Looked for only if that was asked
- * for (plan.tags). Scripts may not name a connection. networking.c and multi.c of Redis 7.
+ * The name of a Redis client's connection. CLIENT SETNAME and HELLO ... SETNAME set it, RESET
+ * removes it, and in a transaction EXEC runs the queued commands. Read only if requested
+ * (plan.tags). Scripts may not name a connection. networking.c and multi.c of Redis 7.
  *
- * A name is sent as soon as the reply has gone, and before another one takes its place. Whether
- * it is one that a server takes, the reader of the stream knows by its bytes. That it was refused
- * for any other reason is seen where the command is all of its request: the reply begins with it.
+ * A name is sent as soon as the reply was sent, and before another name replaces it. The reader of
+ * the stream checks from its bytes whether a server accepts it. Other refusals are detected only
+ * when the command was sent alone: the reply then begins with the error.
  */
 #ifndef QJOULE_REDIS_NAMED_BPF_H
 #define QJOULE_REDIS_NAMED_BPF_H
 
 #include "lines.bpf.h"
 
-#define REDIS_CLIENT_BYTES 256 /* longer names are not read; qjoule_drivers gives none */
+#define REDIS_CLIENT_BYTES 256 /* longer names are not read; qjoule_drivers sets none */
 #define REDIS_CLIENT_LONG  (REDIS_CLIENT_BYTES + 1)
-#define REDIS_WORD	   8 /* bytes of another argument that are looked at */
+#define REDIS_WORD	   8 /* bytes of other arguments that are read */
 
-/* What the next argument of a command is. */
+/* The meaning of a command's next argument. */
 enum redis_expects {
 	REDIS_EXPECTS_COMMAND = 0,
 	REDIS_EXPECTS_SUBCOMMAND, /* of CLIENT */
-	REDIS_EXPECTS_VERSION,	  /* of HELLO, as are the next three */
+	REDIS_EXPECTS_VERSION,	  /* of HELLO, like the next three */
 	REDIS_EXPECTS_OPTION,
 	REDIS_EXPECTS_USER,
 	REDIS_EXPECTS_PASSWORD,
 	REDIS_EXPECTS_NAME,
 	REDIS_EXPECTS_END,
-	REDIS_EXPECTS_NOTHING, /* whatever comes, this command names nothing */
+	REDIS_EXPECTS_NOTHING, /* nothing: this command cannot set a name */
 };
 
 enum redis_naming_command {
@@ -42,24 +42,24 @@ enum redis_naming_command {
 
 enum redis_name_state {
 	REDIS_NAME_SETTLED = 0,
-	REDIS_NAME_QUEUED, /* until EXEC */
-	REDIS_NAME_ASKED,  /* by the present request: not sent yet */
+	REDIS_NAME_QUEUED, /* queued until EXEC */
+	REDIS_NAME_ASKED,  /* set by the current request: not sent yet */
 };
 
-/* Of a connection. */
+/* Per connection. */
 struct redis_naming {
 	__u64 session;
-	__u32 name_bytes; /* REDIS_CLIENT_LONG: the name is not known */
-	__u32 word_bytes; /* of the present argument, so far */
+	__u32 name_bytes; /* REDIS_CLIENT_LONG: the name is unknown */
+	__u32 word_bytes; /* bytes of the current argument so far */
 	__u8 expects;	  /* enum redis_expects */
 	__u8 command;	  /* enum redis_naming_command */
-	__u8 named;	  /* the command has a name */
+	__u8 named;	  /* the command sets a name */
 	__u8 state;	  /* enum redis_name_state */
 	__u8 in_transaction;
-	__u8 quote; /* a plain line's: the sign that ends it, 0 none; ... */
+	__u8 quote; /* in a plain line: the quote that ends the string, 0: none; ... */
 	__u8 escaped;
 	__u8 in_word;
-	/* Twice as long as what is kept, so that a piece fits wherever it begins. */
+	/* Twice the kept length, so that a piece fits wherever it begins. */
 	__u8 word[2 * REDIS_WORD];
 	__u8 name[2 * REDIS_CLIENT_BYTES];
 };
@@ -73,8 +73,8 @@ struct redis_namings_map {
 extern struct redis_namings_map redis_namings SEC(".maps");
 
 /*
- * In redis_named.bpf.c, functions of their own: the verifier looks at each once. All return 0.
- * redis_name_argument(): the present argument has ended.
+ * Separate functions in named.bpf.c: the verifier checks each once. All return 0.
+ * redis_name_argument(): the current argument has ended.
  */
 extern int redis_name_argument(struct qj_cpu_state *cpu, struct thread_state *thread,
 			       struct redis_naming *n);
@@ -119,7 +119,7 @@ static __always_inline void redis_name_part(struct redis_naming *n, __u64 addr, 
 		n->word_bytes = have;
 }
 
-/* The command's own name, which has been read already. */
+/* The command's own name, which was already read. */
 static __always_inline void redis_name_word(struct redis_naming *n, const struct redis_command *c)
 {
 	__builtin_memcpy(n->word, c->kept.name, REDIS_WORD);
@@ -127,9 +127,9 @@ static __always_inline void redis_name_word(struct redis_naming *n, const struct
 }
 
 /*
- * A reply is being sent; `addr`: where it lies if it is that of one command, else 0. What begins
- * with "-" is an error; with "_" or "*-", an EXEC that did nothing. While a name is queued EXEC
- * decides; but "+OK" then says that there was no transaction.
+ * A reply is being sent. `addr`: its address if it answers a single command, otherwise 0. A reply
+ * that begins with "-" is an error; one with "_" or "*-" is an EXEC that did nothing. While a name
+ * is queued, EXEC decides; but "+OK" then shows that there was no transaction.
  */
 static __always_inline void redis_name_answered(struct qj_cpu_state *cpu,
 						struct thread_state *thread, struct redis_naming *n,

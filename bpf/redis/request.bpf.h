@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * A connection's request, from the bytes that are read to its record: the same whichever thread of
- * the Redis reads or answers it.
+ * A connection's request, from the bytes that are read to its record. The same for all threads of
+ * Redis that read or answer it.
  */
 #ifndef QJOULE_REDIS_REQUEST_BPF_H
 #define QJOULE_REDIS_REQUEST_BPF_H
@@ -10,8 +10,8 @@
 #include "core/syscall.bpf.h"
 
 /*
- * What the connection is called, if that is asked for. A name that an earlier request gave it and
- * that no reply has told of counts now.
+ * The connection's naming state, if requested. A name from an earlier request whose outcome no
+ * reply has shown counts from here on.
  */
 static __always_inline struct redis_naming *redis_naming_of(struct qj_cpu_state *cpu,
 							    struct thread_state *thread,
@@ -33,7 +33,7 @@ static __always_inline struct redis_naming *redis_naming_of(struct qj_cpu_state 
 	return n;
 }
 
-/* The reply to a request is being sent, which perhaps says what became of a name. */
+/* The reply to a request is being sent; it may show whether a name was accepted. */
 static __always_inline void redis_named(struct qj_cpu_state *cpu, struct thread_state *thread,
 					struct redis_connection *connection, struct sock *sk,
 					struct task_struct *task, __u32 bytes)
@@ -51,7 +51,7 @@ static __always_inline void redis_named(struct qj_cpu_state *cpu, struct thread_
 	connection->naming = n->state != REDIS_NAME_SETTLED;
 }
 
-/* Adds the commands in what was read to the connection's request. */
+/* Adds the commands in these bytes to the connection's request. */
 static __always_inline void redis_take(struct qj_cpu_state *cpu, struct thread_state *thread,
 				       struct redis_connection *connection, struct sock *sk,
 				       __u64 addr, __u32 bytes)
@@ -103,8 +103,8 @@ redis_connect(struct qj_cpu_state *cpu, struct thread_state *thread, struct sock
 }
 
 /*
- * Whether what is read now continues what was read before, or can be begun with. A connection that
- * was open before tracing is joined between two commands.
+ * Whether these bytes continue the earlier ones, or are a point where reading can begin. Reading of
+ * a connection that was already open begins between two commands.
  */
 static __always_inline bool redis_in_step(struct qj_cpu_state *cpu, struct thread_state *thread,
 					  struct redis_connection *connection, struct sock *sk,

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * Redis: one thread reads requests of many connections, executes them, and writes the replies of a
- * turn of its event loop at the turn's end. What it reads tells which request it works for from
- * then on; a reply that is not the turn's first is work for the request that it answers; between
- * its sleeps and the next read it works for the server.
+ * Redis: one thread reads requests of many connections, executes them, and writes a turn's replies
+ * at the end of that turn of its event loop. When the thread reads from a connection, it works for
+ * that connection's request from then on. Writing a reply other than the turn's first is work for
+ * the request that it answers. Between a sleep and the next read the thread works for the server.
  *
- * A request is all commands of one read: the socket does not show their shares.
+ * All commands of one read form one request: the socket does not show their shares.
  *
- * Where io-threads read too (rung statistical), the main thread executes what several threads have
- * read with no system call between: requests are counted and timed, and none owns CPU time.
+ * If io-threads read too (rung `statistical`), the main thread executes what several threads have
+ * read, with no system call in between. Requests are then counted and timed, and none owns CPU
+ * time.
  */
 #include "request.bpf.h"
 
@@ -19,13 +20,19 @@ static __always_inline struct thread_state *redis_thread(struct task_struct *tas
 	return thread && thread->server_kind == QJ_SERVER_REDIS ? thread : 0;
 }
 
-/* The thread that executes commands; others read, write or free memory for it (io-threads). */
+/*
+ * Whether this is the thread that executes commands; others read, write or free memory for it
+ * (io-threads).
+ */
 static __always_inline bool executes(const struct task_struct *task)
 {
 	return task->pid == task->tgid;
 }
 
-/* An io-thread has read, unexpectedly: no program sees where what it read is executed. */
+/*
+ * An io-thread has read although the plan expects none to: no program sees where its command is
+ * executed.
+ */
 static __always_inline void redis_unread(struct qj_cpu_state *cpu,
 					 struct redis_connection *connection)
 {
@@ -82,9 +89,9 @@ int BPF_PROG(redis_recv, struct sock *sk, int got, int flags)
 }
 
 /*
- * A reply: its connection's request has been served. The first reply of a turn is written when the
- * last command has been executed, and the slice stays with that command; the slices of the
- * following ones belong to whom they answer.
+ * A reply: its connection's request was served. The first reply of a turn is written after the last
+ * command was executed, so the slice stays with that command. The slices of the following replies
+ * belong to the requests that they answer.
  */
 SEC("?tp_btf/sock_send_length")
 int BPF_PROG(redis_send, struct sock *sk, int sent, int flags)
@@ -104,7 +111,10 @@ int BPF_PROG(redis_send, struct sock *sk, int sent, int flags)
 	redis_named(cpu, thread, connection, sk, task, sent);
 	now = bpf_ktime_get_ns();
 	if (!executes(task) || !owns_time(thread)) {
-		/* The main thread waits for it, and has no hand in this connection until then. */
+		/*
+		 * The main thread waits for the io-thread, and does not touch this connection until
+		 * then.
+		 */
 		if (connection->request.waits)
 			key_answered(cpu, thread, &connection->request, now);
 		return 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* What is kept of a Redis thread beside what is kept of every server's. */
+/* State of a Redis thread beside the state common to all servers' threads. */
 #ifndef QJOULE_REDIS_THREAD_H
 #define QJOULE_REDIS_THREAD_H
 

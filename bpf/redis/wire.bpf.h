@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * The client side of RESP: a command is `*N`, then N arguments, each `$LENGTH`, bytes, line end;
- * or a plain line. Many commands may come in one read, and one in many reads.
- * Redis documentation, "Redis serialization protocol specification"; networking.c of Redis 7.
+ * The client side of RESP: a command is `*N`, then N arguments, each `$LENGTH`, bytes, line end; or
+ * a plain line. One read may contain many commands, and one command may span many reads. Redis
+ * documentation, "Redis serialization protocol specification"; networking.c of Redis 7.
  */
 #ifndef QJOULE_REDIS_WIRE_BPF_H
 #define QJOULE_REDIS_WIRE_BPF_H
@@ -11,18 +11,18 @@
 #include "named.bpf.h"
 #include "core/statement.bpf.h"
 
-#define REDIS_WALK_MAX	    (1 << 16) /* steps in one read, one for a line or an argument's part */
+#define REDIS_WALK_MAX	    (1 << 16) /* steps in one read, one per line or part of an argument */
 #define REDIS_TLS_HANDSHAKE 0x16      /* RFC 8446, ContentType */
 
 struct redis_walk {
 	struct qj_cpu_state *cpu;
 	struct thread_state *thread;
 	struct redis_connection *connection;
-	struct redis_naming *naming; /* 0: what the connection is called is not asked for */
+	struct redis_naming *naming; /* 0: names of connections were not requested */
 	struct key_text *text;
 	__u64 addr;
 	__u32 left;
-	__u8 lost; /* these bytes are no commands */
+	__u8 lost; /* these bytes are not commands */
 };
 
 static __always_inline void redis_next_command(struct redis_command *c)
@@ -34,7 +34,7 @@ static __always_inline void redis_next_command(struct redis_command *c)
 	c->negative = 0;
 }
 
-/* A command is whole: adds it to the request. */
+/* A command is complete: adds it to the request. */
 static __always_inline void redis_command_done(struct redis_walk *walk)
 {
 	struct redis_connection *connection = walk->connection;
@@ -45,7 +45,7 @@ static __always_inline void redis_command_done(struct redis_walk *walk)
 			 QJ_DIALECT_REDIS);
 }
 
-/* Most commands name nothing, which is known once their own name is. */
+/* Most commands cannot set a name, which is clear from their own name. */
 static __always_inline void redis_argument_named(struct redis_walk *walk)
 {
 	const struct redis_command *c = &walk->connection->command;
@@ -74,7 +74,7 @@ static __always_inline void redis_argument_done(struct redis_walk *walk)
 	redis_next_command(c);
 }
 
-/* Another command begins, in the place of the last one. */
+/* The next command overwrites the last one. */
 static __always_inline void redis_overwrite(struct redis_walk *walk)
 {
 	struct redis_command *c = &walk->connection->command;
@@ -85,7 +85,7 @@ static __always_inline void redis_overwrite(struct redis_walk *walk)
 	c->index = 0;
 }
 
-/* A line "*N" or "$LENGTH" is whole. */
+/* A line "*N" or "$LENGTH" is complete. */
 static __always_inline void redis_line_done(struct redis_walk *walk)
 {
 	struct redis_command *c = &walk->connection->command;
@@ -94,7 +94,7 @@ static __always_inline void redis_line_done(struct redis_walk *walk)
 
 	redis_next_command(c);
 	if (counts) {
-		if (negative || !number) /* the server takes it for nothing */
+		if (negative || !number) /* the server ignores it */
 			return;
 		redis_overwrite(walk);
 		c->arguments = number;
@@ -149,7 +149,10 @@ static __always_inline void redis_line(struct redis_walk *walk)
 		redis_line_done(walk);
 }
 
-/* The next bytes of an argument: the name and the first one after it are kept, up to a length. */
+/*
+ * The next bytes of an argument: the command's name and its first argument are kept, up to a
+ * maximum length.
+ */
 static __always_inline void redis_bulk(struct redis_walk *walk)
 {
 	struct redis_command *c = &walk->connection->command;
@@ -186,7 +189,7 @@ static __always_inline void redis_bulk(struct redis_walk *walk)
 		redis_argument_done(walk);
 }
 
-/* A command that is a plain line: only its first word is kept. An empty line is none. */
+/* A command that is a plain line: only its first word is kept. An empty line is no command. */
 static __always_inline void redis_inline(struct redis_walk *walk)
 {
 	struct redis_command *c = &walk->connection->command;
@@ -220,8 +223,8 @@ static long redis_step(__u32 i, struct redis_walk *walk)
 }
 
 /*
- * Whether a connection that was open before tracing is between two commands: a read that begins
- * with a count of arguments, and ends with a line end as every command does.
+ * Whether a connection that was already open is between two commands: the read begins with a number
+ * of arguments, and ends with a line end as every command does.
  */
 static __always_inline bool redis_begins(__u64 addr, __u32 bytes)
 {
