@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* What the core calls for site threads of VoltDB: core/hooks.bpf.h. */
+/* Hooks for site threads of VoltDB, called by the core: core/hooks.bpf.h. */
 #ifndef QJOULE_VOLTDB_HOOKS_BPF_H
 #define QJOULE_VOLTDB_HOOKS_BPF_H
 
 #include "core/query.bpf.h"
 
 /*
- * A site thread that sleeps after a batch of fragments has done with their transaction, as far as
- * can be known here. A thread that is still runnable only made room for another one, on its way
- * back to user space: the tracepoint does not call that a preemption.
+ * A site thread that sleeps after a batch of fragments has finished their transaction, as far as
+ * can be known here. A thread that is still runnable was only preempted on its way back to user
+ * space; the tracepoint does not report that as a preemption.
  */
 static __always_inline struct thread_state *voltdb_switched(struct qj_cpu_state *cpu,
 							    struct task_struct *prev,

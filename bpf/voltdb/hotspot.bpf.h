@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * Strings in the heap of a HotSpot JVM, read while one of its threads is in native code.
+ * Reads strings in the heap of a HotSpot JVM while one of its threads is in native code.
  *
- * A collector may move what is read, for it does not wait for such threads. It moves while all
- * threads that run Java stand still, and writes the new addresses to all references before they go
- * on; only then is the old place used for something else. So what was read is right if all
- * references on the way to it are the same after reading as before: see java_still(). Two
- * collections within one reading, of which the second brings an object back to its old place, would
- * deceive it.
+ * A collector does not wait for such threads, so it may move what is being read. It moves objects
+ * while all threads that run Java are stopped, and updates all references before they continue;
+ * only then is the old place reused. So a reading is valid if all references on the way to it are
+ * the same afterwards as before: see java_still(). It could be fooled only by two collections
+ * within one reading, the second of which moves an object back to its old place.
  *
  * Works inside BPF programs (include vmlinux.h and bpf_helpers.h first) and, for tests, on the
  * host.
@@ -17,15 +16,15 @@
 
 #include "shared.h"
 
-#define JAVA_LATIN1 0 /* java.lang.String, coder: one byte a character */
+#define JAVA_LATIN1 0 /* java.lang.String, coder: one byte per character */
 
-/* The way to a string's bytes. All zero: there is none. */
+/* The path of references to a string's bytes. All zero: no string. */
 struct java_string {
-	__u64 owner; /* address of the object whose field the way begins at */
-	__u64 list;  /* of the array, where it is an array's first element */
+	__u64 owner; /* address of the object whose field the path begins at */
+	__u64 list;  /* of the array, if the string is an array's first element */
 	__u64 string;
 	__u64 array;
-	__u32 elements; /* of the list */
+	__u32 elements; /* length of the array */
 	__u32 bytes;
 	__u8 latin1;
 };
@@ -45,8 +44,8 @@ static __always_inline __u64 java_reference(const volatile __u64 *jvm, __u64 at)
 }
 
 /*
- * Follows a JNI handle to its object and the reference at `field` of it, to a String or, if `list`,
- * to an array of them. False: there is no string, or its memory is not there to be read.
+ * Follows a JNI handle to its object, and that object's reference at `field` to a String or, if
+ * `list`, to an array of them. False: there is no string, or its memory cannot be read now.
  */
 static __always_inline bool java_find(const volatile __u64 *jvm, __u64 handle, __u32 field,
 				      bool list, struct java_string *out)
@@ -84,7 +83,7 @@ static __always_inline __u64 java_bytes(const volatile __u64 *jvm, const struct 
 	return string->array + jvm[QJ_VOLTDB_ARRAY_DATA];
 }
 
-/* Whether the way to the string is still what it was, so that its bytes were. */
+/* Whether the path to the string is unchanged, so that the bytes read are valid. */
 static __always_inline bool java_still(const volatile __u64 *jvm, __u64 handle, __u32 field,
 				       bool list, const struct java_string *was)
 {

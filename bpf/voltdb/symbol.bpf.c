@@ -1,36 +1,37 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * VoltDB: a site thread runs one transaction after the other, and the SQL of each in batches of
- * plan fragments that go through one native function. The function's arguments say which
- * transaction it is for, the object it is called on which procedure.
+ * VoltDB: a site thread runs one transaction after the other. The SQL of each passes in batches of
+ * plan fragments through one native function. The function's arguments identify the transaction,
+ * and the object it is called on identifies the procedure.
  *
- * From its first batch on a transaction owns its thread: until another one's first batch, or until
- * the thread sleeps after a batch. If it then comes back, what follows is a second part, of no
- * execution. A transaction of several partitions has a part on the site thread of each.
+ * A transaction owns its thread from its first batch until another transaction's first batch, or
+ * until the thread sleeps after a batch. If the transaction then continues, that is a second part
+ * without an execution. A transaction of several partitions has a part on each partition's site
+ * thread.
  */
 #include "text.bpf.h"
 
-/* Behind the six arguments in registers (System V AMD64 ABI): a return address, then these. */
+/* After the six arguments in registers (System V AMD64 ABI): a return address, then these. */
 struct voltdb_arguments {
 	__u64 returns_to;
 	__u64 input_dependencies;
 	__u64 transaction;
 	__u64 sp_handle;
 	__u64 last_committed_sp_handle;
-	__u64 unique; /* UniqueIdGenerator.java: over time, and over all partitions */
+	__u64 unique; /* UniqueIdGenerator.java: unique over time, and over all partitions */
 };
 
-/* Procedures of several partitions are initiated by a partition of their own (MpInitiator.java). */
+/* Procedures of several partitions are initiated by a special partition (MpInitiator.java). */
 static __always_inline bool is_of_all_partitions(__u64 unique)
 {
 	return (unique & VOLTDB_PARTITION) == VOLTDB_ALL_PARTITIONS;
 }
 
 /*
- * Whether this batch is of the transaction whose batch this thread executed last. Reads of one
+ * Whether this batch belongs to the same transaction as this thread's last batch. Reads of one
  * partition within a millisecond have the same id (SpScheduler.handleIv2InitiateTaskMessage()), but
- * every procedure counts its batches from 0. One that is longer than VOLTDB_BATCH_MAX comes in
- * pieces of that length, under one number (ProcedureRunner.voltExecuteSQL()).
+ * every procedure counts its batches from 0. A batch longer than VOLTDB_BATCH_MAX comes in pieces
+ * of that length with the same number (ProcedureRunner.voltExecuteSQL()).
  */
 static __always_inline bool goes_on(const struct thread_state *thread, __u64 unique, __u32 batch)
 {
@@ -40,7 +41,7 @@ static __always_inline bool goes_on(const struct thread_state *thread, __u64 uni
 	       (batch == thread->voltdb.batch && thread->voltdb.fragments == VOLTDB_BATCH_MAX);
 }
 
-/* 1 where a transaction is seen for the first time, on whichever thread. */
+/* 1 when a transaction is seen for the first time, on any thread. */
 static __always_inline __u32 executions_of(const struct thread_state *thread, __u64 unique,
 					   bool has_begun)
 {
@@ -103,8 +104,8 @@ int BPF_KPROBE(voltdb_begin, __u64 env, __u64 engine, __u64 pointer, __u32 batch
 }
 
 /*
- * A batch is done, or has failed (ExecutionEngine.checkErrorCode()). Whether it was the last only
- * shows when the thread sleeps, or goes on.
+ * A batch is done, or has failed (ExecutionEngine.checkErrorCode()). Whether it was the last shows
+ * only when the thread sleeps or continues.
  */
 SEC("?uretprobe")
 int BPF_KRETPROBE(voltdb_end, int error)

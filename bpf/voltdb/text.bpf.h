@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* What a VoltDB site thread executes, as text: a procedure's name, or a statement of ad hoc SQL. */
+/*
+ * The text of what a VoltDB site thread executes: a procedure's name, or a statement of ad hoc SQL.
+ */
 #ifndef QJOULE_VOLTDB_TEXT_BPF_H
 #define QJOULE_VOLTDB_TEXT_BPF_H
 
@@ -14,7 +16,7 @@ static __always_inline void no_text(struct qj_cpu_state *cpu, struct thread_stat
 	thread->flags |= QJ_QUERY_NO_TEXT;
 }
 
-/* A string of the engine object that the native function is called on. */
+/* A string in the engine object that the native function is called on. */
 struct voltdb_text {
 	__u64 engine; /* JNI handle */
 	__u32 field;
@@ -39,7 +41,7 @@ static __always_inline __u32 bytes_of(const struct voltdb_text *text)
 	return text->found.bytes - text->skipped;
 }
 
-/* A procedure's name: its bytes as they are, and how many there are. */
+/* Hashes a procedure's name: its length and its bytes, unchanged. */
 static __always_inline bool hash_name(struct thread_state *thread, const struct voltdb_text *text)
 {
 	__u64 addr = address_of(thread, text);
@@ -72,8 +74,8 @@ static __always_inline bool hash_name(struct thread_state *thread, const struct 
 }
 
 /*
- * An ad hoc statement, hashed as other SQL is: VoltDB's quotes and comments are the standard's, as
- * PostgreSQL's are. Of a batch of statements the first is sent, marked as truncated.
+ * An ad hoc statement, hashed like other SQL: VoltDB's quotes and comments are those of the
+ * standard, as in PostgreSQL. Of a batch of statements the first is sent, marked as truncated.
  */
 static __always_inline bool hash_statement(struct thread_state *thread,
 					   const struct voltdb_text *text)
@@ -94,7 +96,7 @@ static __always_inline bool hash_statement(struct thread_state *thread,
 	return true;
 }
 
-/* The text is right if it still lies where it was found. It is then sent, if its shape is new. */
+/* The text is valid if it is still at the same place. It is then sent, if its shape is new. */
 static __always_inline bool settle_text(struct qj_cpu_state *cpu, struct thread_state *thread,
 					const struct voltdb_text *text, __u8 dialect, __u32 most)
 {
@@ -105,7 +107,7 @@ static __always_inline bool settle_text(struct qj_cpu_state *cpu, struct thread_
 
 	if (!bpf_map_lookup_elem(&seen, &thread->shape)) {
 		r = reserve(sizeof(*r));
-		if (!r) /* it is sent with a later execution */
+		if (!r) /* the text is sent with a later execution */
 			count_loss(cpu, QJ_LOSS_TEXT);
 	}
 	still = !r || !bpf_probe_read_user(r->bytes, bytes, (const void *)address_of(thread, text));
@@ -117,7 +119,7 @@ static __always_inline bool settle_text(struct qj_cpu_state *cpu, struct thread_
 		bpf_ringbuf_discard(r, BPF_RB_NO_WAKEUP);
 		return false;
 	}
-	/* More than there is of it: it goes on. */
+	/* A length above the actual one marks that the text continues. */
 	fill_text(r, thread->shape, bytes, bytes + (thread->flags & QJ_QUERY_TRUNCATED ? 1 : 0),
 		  thread->server, dialect);
 	submit(r);
@@ -126,9 +128,9 @@ static __always_inline bool settle_text(struct qj_cpu_state *cpu, struct thread_
 }
 
 /*
- * Ad hoc SQL runs as AdHoc_RO_SP, AdHoc_RW_MP and the like (org/voltdb/sysprocs), on a partition
- * that does its part for another as @AdHoc_RW_MP. Returns how many bytes stand before the name that
- * both have, or -1. Compared as numbers: `bpftool gen object` 7.1 misplaces string constants.
+ * Ad hoc SQL runs as AdHoc_RO_SP, AdHoc_RW_MP and the like (org/voltdb/sysprocs); a partition that
+ * does its part for another runs it as @AdHoc_RW_MP. Returns how many bytes precede the common
+ * name, or -1. Compares numbers because `bpftool gen object` 7.1 misplaces string constants.
  */
 static __always_inline int ad_hoc_prefix(__u64 addr, __u32 bytes)
 {
@@ -143,8 +145,8 @@ static __always_inline int ad_hoc_prefix(__u64 addr, __u32 bytes)
 }
 
 /*
- * The shape of a procedure is its name, that of ad hoc SQL its statement, where the engine has the
- * statement: a partition that does its part for another has not.
+ * The shape of a procedure is its name. The shape of ad hoc SQL is its statement, if the engine has
+ * it; a partition that does its part for another does not.
  */
 static __always_inline bool take_text(struct qj_cpu_state *cpu, struct thread_state *thread,
 				      __u64 engine)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* What is known of transactions of a VoltDB beyond the site thread that executes them. */
+/* What is known about VoltDB's transactions independently of the executing site thread. */
 #ifndef QJOULE_VOLTDB_TRANSACTIONS_BPF_H
 #define QJOULE_VOLTDB_TRANSACTIONS_BPF_H
 
 #include "core/state.bpf.h"
 
-#define VOLTDB_NAME_BYTES     256	/* of a procedure's name; longer ones are cut */
-#define VOLTDB_BATCH_MAX      200	/* statements: ProcedureRunner.java, MAX_BATCH_SIZE */
+#define VOLTDB_NAME_BYTES     256 /* bytes of a procedure's name; longer names are cut */
+#define VOLTDB_BATCH_MAX      200 /* statements in a batch: ProcedureRunner.java, MAX_BATCH_SIZE */
 #define VOLTDB_PARTITION      0x3fffULL /* TxnEgo.java, UniqueIdGenerator.java: lowest 14 bits */
 #define VOLTDB_ALL_PARTITIONS 0x3fffULL /* MpInitiator.MP_INIT_PID */
 
@@ -16,7 +16,7 @@ struct voltdb_transaction {
 	__u32 reserved;
 };
 
-/* Transactions of several partitions that have been counted. */
+/* Transactions of several partitions that were already counted. */
 struct voltdb_begun_map {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);
