@@ -85,10 +85,7 @@ public final class Cassandra extends Hooks {
         return found.toArray(new Class<?>[0]);
     }
 
-    /**
-     * The JDK's own copy of ASM reads the class files of its JVM, except Java 11's: that copy is
-     * too old.
-     */
+    /** The JDK has its own copy of ASM, which reads its JVM's class files; Java 11's is too old. */
     private void openAsm() {
         Module base = Object.class.getModule();
         int java = Runtime.version().feature();
@@ -100,9 +97,7 @@ public final class Cassandra extends Hooks {
                 Map.of(), Set.of(), Map.of());
     }
 
-    /**
-     * Removes the instrumentation when the other end of the pipe closes, however its holder ended.
-     */
+    /** Removes the instrumentation when the pipe's other end closes, however its holder ended. */
     private void watch(Instrumenter instrumenter, Class<?>[] targets) {
         Thread watcher = new Thread(() -> {
             try {

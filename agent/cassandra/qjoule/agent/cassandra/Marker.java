@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 package qjoule.agent.cassandra;
 
-/**
- * Native functions that do nothing: qjoule's probes are attached to their entries (jni/marker.c).
- */
+/** Native functions that do nothing; qjoule's probes are on their entries (jni/marker.c). */
 final class Marker {
     /** Like {@code enum qj_command} of bpf/qjoule.h. */
     static final int OTHER = 0;
@@ -37,9 +35,7 @@ final class Marker {
 
     static native void requestEnds();
 
-    /**
-     * A task of this thread's request goes to another thread; {@code request} numbers the request.
-     */
+    /** A task of this thread's request goes to another thread; {@code request} is its number. */
     static native void taskQueued(long request);
 
     static native void taskBegins(long request);

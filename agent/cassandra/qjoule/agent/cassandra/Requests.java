@@ -10,9 +10,7 @@ import qjoule.agent.cassandra.Statements.Statement;
 
 /** Tracks which request each thread works for, and calls the markers. */
 final class Requests {
-    /**
-     * Values in a thread's array: no request; a request without a number yet; otherwise its number.
-     */
+    /** Values in a thread's array: no request; one without a number yet; otherwise its number. */
     private static final long NONE = 0;
     private static final long UNNUMBERED = -1;
 
@@ -24,7 +22,7 @@ final class Requests {
     private final boolean readsTags;
 
     /**
-     * Uses a type that the JDK loads: the server's threads keep the array longer than the agent
+     * Its type is loaded by the JDK: the server's threads keep the array longer than the agent
      * lives.
      */
     private final ThreadLocal<long[]> current = new ThreadLocal<>();
@@ -35,8 +33,7 @@ final class Requests {
     }
 
     /**
-     * Loads all classes while the jar is there: its class loader is closed later and then loads no
-     * more.
+     * Loads all classes while the jar is there: once its class loader is closed it loads no more.
      */
     void loadClasses() throws ClassNotFoundException {
         ClassLoader own = Requests.class.getClassLoader();
