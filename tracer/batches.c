@@ -112,9 +112,7 @@ static void take(struct batches *batches, uint32_t cpu)
 		return;
 	memcpy(copy, batch->bytes, used);
 	__atomic_thread_fence(__ATOMIC_ACQUIRE);
-	/*
-	 * If the batch was sent in the meantime, all of it is in the ring and our copy may be torn.
-	 */
+	/* If the batch was sent meanwhile, it is in the ring, and our copy may be torn. */
 	if (__atomic_load_n(&batch->generation, __ATOMIC_RELAXED) != generation)
 		return;
 	note_take(batches, cpu, generation, used);

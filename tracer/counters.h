@@ -33,7 +33,7 @@ void counters_close(struct counters *counters);
 unsigned counters_mask(const struct counters *counters);
 
 /*
- * Puts the events into the programs' maps. Returns 0, or a negative errno after one line on stderr.
+ * Puts the events into the programs' maps. Returns 0, or a negative errno after a line on stderr.
  */
 int counters_give(const struct counters *counters, struct qjoule_bpf *skeleton);
 

@@ -73,10 +73,7 @@ struct bpf_program *programs_of_role(struct qjoule_bpf *skeleton, enum probe_rol
 	return NULL;
 }
 
-/*
- * Programs and maps are opt-in: those that no server of the plan needs are neither loaded nor
- * created.
- */
+/* Programs and maps are opt-in: what no server of the plan needs is neither loaded nor made. */
 static void choose_programs(struct qjoule_bpf *skeleton, const struct options *options)
 {
 	const struct qj_plan *plan = &skeleton->rodata->plan;

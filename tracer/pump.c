@@ -114,8 +114,7 @@ static int take_records(struct pump *pump, uint64_t t_ns)
 /*
  * A measured counter shows the energy drawn up to its last update, on average half a period before
  * the reading. Recorded windows are shifted by that afterwards (qjoule.engine.accounts.lag_ns), but
- * sums must end there from the start. At most half a window, so that the next window begins in
- * time.
+ * sums must end there from the start. At most half a window, so that the next begins in time.
  */
 static uint64_t lag_of(const struct energy_source *energy, uint64_t window_ns)
 {

@@ -87,10 +87,7 @@ void sums_next_window(struct sums *sums, uint64_t t_ns)
 {
 	volatile struct qj_control *control = &sums->skeleton->bss->control;
 
-	/*
-	 * In this order, a program that runs in between puts at most a whole slice into the new
-	 * window.
-	 */
+	/* In this order, a program in between puts at most a whole slice into the new window. */
 	control->epoch++;
 	control->epoch_ns = t_ns;
 	control->tagged = 0;

@@ -79,9 +79,7 @@ int energy_open(const char *spec, const struct energy_env *env, struct energy_so
  */
 unsigned energy_read(struct energy_source *source, struct qj_energy *out);
 
-/*
- * Prints a line per source, separated by tabs: name, grade, "auto" or "named", syntax of its spec.
- */
+/* Prints a line per source, separated by tabs: name, grade, "auto" or "named", spec syntax. */
 void energy_list(FILE *out);
 
 /* Accepts NULL. */

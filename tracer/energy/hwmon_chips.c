@@ -27,9 +27,7 @@
 #define DEFAULT_MS   1000 /* for meters that do not report their averaging interval */
 #define MAX_MS	     3600000
 
-/*
- * Opens a file that holds a number and adds its domain. Fails if the first reading is not a number.
- */
+/* Opens a file with a number and adds its domain. Fails if the first reading is no number. */
 static int add_input(struct hwmon_source *self, int chip_fd, const char *file, unsigned package,
 		     const char *domain, enum qj_domain_kind kind, uint64_t period_ns,
 		     struct energy_why *why)

@@ -15,10 +15,7 @@ struct energy_kind {
 		    struct energy_why *why);
 	const char *default_arg; /* NULL: the spec must give one; "": takes no argument */
 	const char *usage;
-	/*
-	 * Returns the argument that `auto` opens it with, or NULL to skip it. No function: `auto`
-	 * never uses it.
-	 */
+	/* The argument that `auto` opens it with; NULL: skip it. No function: not for `auto`. */
 	const char *(*auto_arg)(const struct energy_env *env);
 	bool must_move;	    /* `auto` takes it only if a package's counter moves */
 	bool rare;	    /* few machines have one: `auto` does not mention its absence */

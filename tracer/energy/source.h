@@ -22,9 +22,7 @@ struct energy_ops {
 	void (*close)(struct energy_source *source);
 };
 
-/*
- * A line under construction. A line that is too long ends in "..."; control characters become '?'.
- */
+/* A line under construction. What does not fit ends in "..."; control characters become '?'. */
 struct energy_why {
 	char *text;
 	size_t room;

@@ -71,9 +71,7 @@ static int prepare(struct worker *worker)
 				    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 		if (work->memory == MAP_FAILED)
 			return errno;
-		/*
-		 * Without huge pages a chase mostly measures page tables. Not available everywhere.
-		 */
+		/* Without huge pages a chase mostly measures page tables. Not always available. */
 		madvise(work->memory, work->bytes, MADV_HUGEPAGE);
 	}
 	worker->kernel->prepare(work);

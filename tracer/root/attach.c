@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/*
- * Answers the tracer's requests: opens counters, loads the BPF programs, attaches them one by one.
- */
+/* Answers the tracer's requests: counters, the BPF programs loaded, and attached one by one. */
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <errno.h>
@@ -111,10 +109,7 @@ int answer_load(struct peer *peer, const struct rp_request *request, struct answ
 
 	if (skeleton)
 		return -EBUSY;
-	/*
-	 * Copies the plan, as the tracer could change it meanwhile. Accepts only a memfd: reading
-	 * it never blocks.
-	 */
+	/* A copy, as the tracer could change it. Only a memfd: reading it never blocks. */
 	if (peer->sent < 0 || fcntl(peer->sent, F_GET_SEALS) < 0 ||
 	    pread(peer->sent, &plan, sizeof(plan), 0) != sizeof(plan))
 		return -EINVAL;

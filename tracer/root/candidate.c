@@ -109,9 +109,7 @@ static void thread_name(int directory, const char *name, char *text)
 		close(fd);
 }
 
-/*
- * Lists a directory's content in a file in memory. `fd`: opened for reading, or -1 with errno set.
- */
+/* Lists a directory's content in a memory file. `fd`: opened for reading, or -1 with errno set. */
 static int list(int fd, enum rp_what what, unsigned most, struct answer *answer)
 {
 	static char text[RP_TEXT_BYTES];
@@ -130,10 +128,7 @@ static int list(int fd, enum rp_what what, unsigned most, struct answer *answer)
 			strcpy(text, entry->d_name);
 		else if (what == RP_WHAT_THREADS)
 			thread_name(fd, entry->d_name, text);
-		/*
-		 * Only links of sockets are accepted: a path may contain anything, even text that
-		 * looks like a socket.
-		 */
+		/* Only sockets' links: a path may contain anything, even what looks like one. */
 		else if (link_target(fd, entry->d_name, text) || strncmp(text, "socket:[", 8) != 0)
 			continue;
 		if (text[0])

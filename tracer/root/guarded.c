@@ -12,10 +12,7 @@
 #define LEAST_MS 250
 #define START_MS 30000 /* for a program to start, however busy the machine is */
 
-/*
- * Many processes that make us wait must not add up to minutes: each wait is half as long as the one
- * before.
- */
+/* Many processes that make us wait must not add up to minutes: each timeout halves the wait. */
 static int patience_ms = MOST_MS;
 
 int guarded(answer_fn work, struct peer *peer, const struct rp_request *request,

@@ -75,10 +75,7 @@ static void peer_remove(unsigned index)
 {
 	if (peers[index].kind == PEER_TRACER)
 		attach_clear();
-	/*
-	 * A child that no signal reaches may also hold it (guarded.c): closing alone would signal
-	 * nothing.
-	 */
+	/* A child that no signal reaches may hold it too (guarded.c): closing is not enough. */
 	shutdown(peers[index].fd, SHUT_RDWR);
 	close(peers[index].fd);
 	if (peers[index].proc_fd >= 0)
@@ -98,10 +95,7 @@ bool message_receive(int socket_fd, void *content, size_t size, int *fd)
 	ssize_t got = recvmsg(socket_fd, &message, MSG_CMSG_CLOEXEC);
 	struct cmsghdr *header = got < 0 ? NULL : CMSG_FIRSTHDR(&message);
 
-	/*
-	 * We requested no other kind (SO_PASSCRED and the like), and there is no room for two
-	 * descriptors.
-	 */
+	/* We enabled no other kind (SO_PASSCRED and the like), and two do not fit. */
 	*fd = header ? *(int *)CMSG_DATA(header) : -1;
 	if (got == (ssize_t)size && !(message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)))
 		return true;
@@ -169,7 +163,7 @@ static void serve(unsigned index)
 		close(answer.fd);
 }
 
-/* Reaps children that have ended. Returns the exit status of the command (waitpid(2)), or -1. */
+/* Reaps ended children. Returns the wait status of the command (waitpid(2)), or -1. */
 static int reap(void)
 {
 	static struct answer answer = {.fd = -1};
@@ -203,10 +197,7 @@ static int serve_until_it_ends(int signal_fd)
 			return -1;
 		if (polled[0].revents &&
 		    read(signal_fd, &signal_info, sizeof(signal_info)) == sizeof(signal_info)) {
-			/*
-			 * The terminal's signals reach the command directly; others are passed on
-			 * to it.
-			 */
+			/* The command gets the terminal's signals itself; we pass on the others. */
 			if (signal_info.ssi_signo != SIGCHLD && signal_info.ssi_code != SI_KERNEL)
 				kill(root.command_pid, (int)signal_info.ssi_signo);
 			ended = reap();

@@ -25,8 +25,8 @@ enum rp_kind {
 	RP_EXE = 1,    /* pid: identity and name of its executable */
 	RP_BIND,       /* pid: a socket on which RP_OPEN opens what belongs to this process; number,
 			  flags: its user and group; size, text: its other groups, uint32_t each */
-	RP_INSTALLED,  /* text: an executable that root owns and everybody may read; descriptor,
-			  handle */
+	RP_INSTALLED,  /* text: an executable of root's that everybody may read; descriptor, handle
+			*/
 	RP_TRACER,     /* once: the socket on which the tracer sends its requests */
 	RP_DIRECTORY,  /* text: a new directory for the user; its descriptor */
 	RP_TAG_SOCKET, /* the listening socket that applications connect to */

@@ -21,10 +21,7 @@ static int clear_capabilities(void)
 
 int rights_give_up(uid_t uid, gid_t gid)
 {
-	/*
-	 * Drops the bounding set first: that needs CAP_SETPCAP. Numbers beyond the kernel's last
-	 * one fail.
-	 */
+	/* The bounding set first: that needs CAP_SETPCAP. Numbers beyond the kernel's last fail. */
 	for (int capability = 0; !prctl(PR_CAPBSET_DROP, capability, 0, 0, 0); capability++)
 		;
 	if (errno != EINVAL)
@@ -47,10 +44,7 @@ int rights_of_files(uid_t uid, gid_t gid, const gid_t *groups, size_t group_coun
 		return -errno;
 	setfsgid(gid);
 	setfsuid(uid);
-	/*
-	 * These calls do not report failure: called with an impossible id, they return the current
-	 * one.
-	 */
+	/* They report no failure: called with an impossible id, they return the current one. */
 	if ((gid_t)setfsgid(-1) != gid || (uid_t)setfsuid(-1) != uid)
 		return -EPERM;
 	return clear_capabilities() ? -errno : 0;

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/*
- * Starts programs as another user: the user's own program (RP_RUN), and the agent's loader (RP_AS).
- */
+/* Starts programs as another user: the user's own (RP_RUN), and the agent's loader (RP_AS). */
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -100,10 +98,7 @@ static int become_loader(struct peer *peer, const struct rp_request *request, st
 	snprintf(path, sizeof(path), "/proc/%d/root", request->pid);
 	top = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	*strrchr(path, '/') = '\0';
-	/*
-	 * The directory belongs to the process' effective user; the process still runs, so it was
-	 * its directory.
-	 */
+	/* The process still runs, so this was its directory, owned by its effective user. */
 	if (handle < 0 || top < 0 || stat(path, &status))
 		return -errno;
 	if (!status.st_uid || status.st_uid != request->number || status.st_gid != request->flags ||
