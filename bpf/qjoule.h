@@ -102,10 +102,7 @@ enum qj_loss {
 	QJ_LOSS_PUMP = 12,   /* the reader was too slow or too late; counted by the tracer */
 	QJ_LOSS_SWITCH =
 	    13, /* a context switch was missed: a slice may partly belong to another thread */
-	/*
-	 * A counter counted for part of a segment and was scaled. Also counted if a further counter
-	 * did not count at all.
-	 */
+	/* A counter was scaled up from part of a segment, or a further counter did not count. */
 	QJ_LOSS_MULTIPLEXED = 14,
 	QJ_LOSS_TASK_RATE = 15, /* task events beyond what a user, or all users, may cause */
 	QJ_LOSS_MAX = 16,
@@ -135,8 +132,8 @@ enum qj_session_event {
 #define QJ_DIALECT_NUMBER(name, NAME, number) QJ_DIALECT_##NAME = number,
 enum qj_dialect {
 	QJ_DIALECTS(QJ_DIALECT_NUMBER)
-	QJ_DIALECT_TAGS = 9, /* key='value',...: tags of all queries whose `tags` equals this text's
-				`shape`; if `single`, of the query with that id */
+	QJ_DIALECT_TAGS = 9, /* key='value',...: for all queries whose `tags` equals `shape`; if
+				`single`, for the query with that id */
 };
 #undef QJ_DIALECT_NUMBER
 
@@ -153,8 +150,7 @@ struct qj_segment {
 	__u16 server; /* id from the attach plan, 0 none */
 	__u8 owner_kind;
 	__u8 valid;    /* bit i: counters[i] is valid */
-	__u16 counted; /* smallest share of the time, in 1/QJ_WHOLE, for which a valid counter
-			  counted */
+	__u16 counted; /* smallest share of the time that a valid counter counted, in 1/QJ_WHOLE */
 };
 
 struct qj_segment_counters {
@@ -162,9 +158,7 @@ struct qj_segment_counters {
 	__u64 counters[QJ_COUNTERS]; /* increments over the segment, scaled to its whole length */
 };
 
-/*
- * Replaces qj_segment_counters if further counters are read. The energy model does not use these.
- */
+/* Replaces qj_segment_counters if further counters are read, which the energy model ignores. */
 struct qj_segment_more {
 	struct qj_segment_counters counted;
 	__u16 shares[QJ_MORE]; /* like `counted` of a segment, but per counter; 0: no increment */
@@ -188,8 +182,7 @@ struct qj_query {
 	__u64 rows;	  /* returned or changed, as the server reports; valid if QJ_QUERY_ROWS */
 	__u8 sqlstate[5]; /* of an error; zeros: not known */
 	__u8 reserved;
-	__u16 stream; /* 1 + the request's number on a connection with several requests at a time;
-			 else 0 */
+	__u16 stream; /* 1 + the request's number if the connection has several at a time; else 0 */
 	__u64 tags;   /* hash of the tags that its client sent in it (bytes: qj_text); 0: none */
 };
 
@@ -223,8 +216,7 @@ struct qj_text {
 	__u32 text_bytes;      /* bytes that follow, at most QJ_TEXT_BYTES */
 	__u16 server;
 	__u8 dialect;
-	__u8 single; /* this shape belongs to one query alone: other queries with this text have
-			other shapes */
+	__u8 single; /* the shape of one query alone, even if others have the same text */
 	__u8 reserved[4];
 };
 
@@ -297,17 +289,16 @@ struct qj_cpu_time {
 struct qj_aggregate {
 	__u64 t0_ns;
 	__u64 t1_ns;
-	__u64 shape;  /* QJ_OWNER_QUERY: shape, 0 unknown text, ~0 the `other` row */
-	__u64 tags;   /* as in qj_query, if tags are read; QJ_SAID_UNKNOWN: not known */
-	__u64 naming; /* last event of their session; QJ_SAID_UNKNOWN: any session, because there
-			 were too few rows */
+	__u64 shape; /* QJ_OWNER_QUERY: shape, 0 unknown text, ~0 the `other` row */
+	__u64 tags;  /* as in qj_query, if tags are read; QJ_SAID_UNKNOWN: not known */
+	__u64
+	    naming; /* last event of their session; QJ_SAID_UNKNOWN: any session, as rows ran out */
 	__u64 cpu_ns;
 	__u64 overlap_ns; /* part of cpu_ns in which another thread of the core was busy */
 	__u64 scaled_ns;  /* part of cpu_ns over which multiplexed counters were scaled */
 	__u64 counters[QJ_COUNTERS];
 	__u64 counted_ns[QJ_COUNTERS];	     /* part of cpu_ns that counters[i] cover */
-	__u64 overlap_counters[QJ_COUNTERS]; /* part of counters[i], in proportion to each slice's
-						overlap */
+	__u64 overlap_counters[QJ_COUNTERS]; /* part of counters[i], by each slice's overlap */
 	__u64 latency_ns;		     /* summed over calls */
 	__u32 calls;			     /* executions that ended in this window */
 	__u32 tgid;			     /* process; 0 for queries */

@@ -112,9 +112,7 @@ int BPF_KPROBE(cassandra_request_begins, __u64 text, __u64 bytes, __u64 statemen
 	return 0;
 }
 
-/*
- * Called after the marker above, if the client sent tags with the request and they were asked for.
- */
+/* Called after the marker above if the client sent tags and they were asked for. */
 SEC("?uprobe")
 int BPF_KPROBE(cassandra_request_says, __u64 tags, __u64 bytes)
 {

@@ -117,9 +117,7 @@ static __always_inline void cql_skip(struct cql_connection *c, __u32 bytes)
 	c->keeps_tags = 0;
 }
 
-/*
- * After the skipped bytes, the next `want` bytes form a part. A body with fewer bytes is malformed.
- */
+/* The next `want` bytes after those form a part. A body with fewer bytes is malformed. */
 static __always_inline void cql_next(struct cql_connection *c, __u8 at, __u32 want)
 {
 	if (want > c->body_left - c->skip) {

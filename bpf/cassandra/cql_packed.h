@@ -44,9 +44,7 @@ static __always_inline __u32 cql_inflate_as(struct cql_connection *c, struct inf
 	return b->done;
 }
 
-/*
- * Uses the connection's format. For a connection that was already open, uses the format that fits.
- */
+/* Uses the connection's format, or, if it was already open, the format that fits. */
 static __always_inline __u32 cql_inflate_any(struct cql_connection *c, struct inflate_buffers *b)
 {
 	__u32 got;

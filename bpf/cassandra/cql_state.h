@@ -75,8 +75,8 @@ struct cql_connection {
 	__u32 packed_bytes; /* length of a compressed body or segment, and bytes received so far */
 	__u32 packed_have;
 	__u32 inflates_to;
-	__u32 inflated_at; /* where that begins in its buffer: always 0, but hidden from the
-			      verifier, which would otherwise follow every sum that begins there */
+	__u32 inflated_at; /* offset of the result in its buffer: 0, hidden from the verifier to
+			      limit its search */
 	__u16 stream;	   /* the request's stream id + 1 */
 	__u16 tags_bytes;  /* bytes of its tags; above TAGS_BYTES: too many */
 	__u16 tags_entry;  /* offset in these of the entry that is being read */
@@ -92,8 +92,7 @@ struct cql_connection {
 	__u8 version;
 	__u8 opcode;
 	__u8 run_count;
-	__u8 in_parts; /* the skipped bytes belong to a large envelope: wait for a complete segment
-			*/
+	__u8 in_parts; /* skipping part of a large envelope: wait for a complete segment */
 	__u8 has_payload;
 	__u8 packed;   /* a compressed body or segment is arriving */
 	__u8 inflated; /* the bytes being read are an inflated one, in the CPU's buffer */

@@ -164,9 +164,7 @@ static __always_inline void cql_join(struct cql_walk *walk)
 		c->framing = cql_is_segment(b, CQL_SEGMENTS)	   ? CQL_SEGMENTS
 			     : cql_is_segment(b, CQL_SEGMENTS_LZ4) ? CQL_SEGMENTS_LZ4
 								   : CQL_PLAIN;
-		/*
-		 * Bytes of this read are read again as a segment; bytes of earlier reads are gone.
-		 */
+		/* Bytes of this read are read again as a segment; earlier bytes are gone. */
 		if (!c->framing || taken != CQL_HEADER)
 			walk->lost = 1;
 		cql_expect_envelope(c);

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/*
- * Sends requests and texts, and learns the ids of prepared statements; declared in sockets.bpf.h.
- */
+/* Sends requests and texts, and learns ids of prepared statements; declared in sockets.bpf.h. */
 #include "sockets.bpf.h"
 
 #define CQL_BLOCKS_MAX ((CQL_MESSAGE + QJ_TEXT_BYTES) / QJ_MD5_BLOCK + 2)
@@ -213,8 +211,8 @@ static __always_inline void cql_digest(struct cql_scratch *scratch, const struct
 }
 
 /*
- * Computes and stores the id that the server gives to this statement in this keyspace. The text is
- * at `addr`, or was kept.
+ * Stores the id that the server gives to this statement in this keyspace. `addr` 0: the text was
+ * kept.
  */
 int cql_learn_id(struct cql_connection *c, __u64 addr, const struct cql_name *keyspace,
 		 __u32 prefix)

@@ -153,9 +153,7 @@ static __always_inline void cql_text_done(struct cql_walk *walk)
 	cql_rest(c);
 }
 
-/*
- * Threads serve many connections in turn, so any thread that reads from this one sends its session.
- */
+/* Threads serve many connections in turn, so any thread that reads this one sends its session. */
 static __always_inline void cql_emit_session(const struct cql_connection *c, __u64 sk, __u32 event)
 {
 	struct thread_state *thread = thread_of(bpf_get_current_task_btf());
@@ -174,9 +172,7 @@ static __always_inline void cql_emit_opaque(struct cql_connection *c, __u64 sk)
 	cql_emit_session(c, sk, QJ_SESSION_OPAQUE);
 }
 
-/*
- * Counts one request that could not be inflated; in protocol 5 a segment of one or more requests.
- */
+/* A request that could not be inflated; in protocol 5, a segment of one or more requests. */
 static __always_inline void cql_compressed_request(struct cql_walk *walk)
 {
 	struct cql_connection *c = walk->connection;

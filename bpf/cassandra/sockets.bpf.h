@@ -18,9 +18,7 @@ struct cql_connections_map {
 };
 extern struct cql_connections_map cql_connections SEC(".maps");
 
-/*
- * A statement whose bytes arrive in several reads or segments: the part of its text that is sent.
- */
+/* A statement that arrives in several reads or segments: the part of its text that is sent. */
 struct cql_text {
 	__u8 bytes[2 * QJ_TEXT_BYTES];
 };
@@ -96,15 +94,11 @@ extern int cql_learn_id(struct cql_connection *c, __u64 addr, const struct cql_n
 extern int cql_note_use(struct cql_connection *c, __u64 addr);
 extern int cql_md5_block(struct qj_md5 *md5);
 extern int cql_keep_piece(struct cql_connection *c, __u64 addr, __u32 bytes);
-/*
- * Inflates into the CPU's buffer and returns the number of bytes; `addr` 0: uses the kept pieces.
- */
+/* Inflates into the CPU's buffer, returns the number of bytes; `addr` 0: from the kept pieces. */
 extern int cql_inflate(struct cql_connection *c, __u64 addr);
 extern int cql_use(const struct shape_chunk *text, __u32 bytes, struct cql_name *keyspace);
 
-/*
- * Reads bytes of a request, at most QJ_TEXT_BYTES, from the server's memory or the inflated bytes.
- */
+/* Reads at most QJ_TEXT_BYTES of a request, from the server's memory or the inflated bytes. */
 static __always_inline long cql_read(void *to, __u64 bytes, __u64 addr, bool inflated)
 {
 	struct inflate_buffers *buffers;

@@ -41,9 +41,7 @@ struct batch_walk {
 static long batch_lost_record(__u32 i, struct batch_walk *walk)
 {
 	struct qj_batch *batch = walk->batch;
-	/*
-	 * Kept in the map, not on the stack: the verifier then does not track its possible values.
-	 */
+	/* Kept in the map, not on the stack: the verifier then does not track its values. */
 	__u64 at = batch->cursor;
 	const struct qj_segment *segment;
 

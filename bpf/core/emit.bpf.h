@@ -26,9 +26,7 @@ static __always_inline void *reserve(__u32 bytes)
 	return ring ? bpf_ringbuf_reserve(ring, bytes, 0) : 0;
 }
 
-/*
- * The tracer wakes up by itself once per window: a wake-up per record would cost the traced server.
- */
+/* The tracer wakes up once per window: a wake-up per record would cost the traced server. */
 static __always_inline void submit(void *record)
 {
 	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
@@ -80,10 +78,7 @@ reserve_session(struct qj_cpu_state *cpu, const struct thread_state *thread, __u
 
 #define NS_PER_S 1000000000ULL
 
-/*
- * Whether another record may be sent within `per_s` a second. `used_ns`: when the budget spent so
- * far is used up.
- */
+/* Whether another record fits into `per_s` a second. `used_ns`: until when the budget is spent. */
 static __always_inline bool within_rate(__u64 *used_ns, __u64 per_s)
 {
 	__u64 now = bpf_ktime_get_ns(), used = *used_ns;

@@ -78,9 +78,7 @@ static __always_inline bool hooks_executed(struct task_struct *task, __u8 kind)
 	return is_server;
 }
 
-/*
- * Whether tools run the same file as this kind of server; hooks_executed() then tells them apart.
- */
+/* Whether tools run the same file as this kind of server; hooks_executed() finds them. */
 static __always_inline bool has_tools(__u8 kind)
 {
 #define X(name, NAME)                                                                              \

@@ -30,10 +30,7 @@ enum inflate_at {
 
 /* Provided by the includer: copies bytes that do not overlap; false if they cannot be read. */
 static __always_inline bool inflate_copy(__u8 *to, __u64 bytes, const __u8 *from);
-/*
- * Starts decompression. Then call inflate_step() until it returns 1, at most QJ_INFLATE_STEPS
- * times.
- */
+/* Then call inflate_step() until it returns 1, at most QJ_INFLATE_STEPS times. */
 static __always_inline void inflate_run(struct inflate_buffers *b);
 
 static __always_inline void inflate_begin(struct inflate_buffers *b, __u8 format, __u32 bytes)

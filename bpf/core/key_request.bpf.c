@@ -9,9 +9,7 @@ struct key_hashing {
 	struct qj_key_pattern *pattern;
 };
 
-/*
- * Called by the kernel's loop helper: the verifier checks the pattern's rules once, not per byte.
- */
+/* Called by the kernel's loop helper: the verifier checks the rules once, not per byte. */
 static long key_byte(__u32 i, struct key_hashing *hashing)
 {
 	const struct key_command *c = hashing->command;

@@ -6,8 +6,7 @@
  * it works for that connection's request from then on. A reply ends the request that it answers.
  * Between a sleep and the next read the thread works for no request.
  *
- * All commands of one read form one request: the socket does not show where one command's work ends
- * and the next one's begins.
+ * All commands of one read form one request: the socket does not show their separate shares.
  */
 #ifndef QJOULE_KEY_REQUEST_BPF_H
 #define QJOULE_KEY_REQUEST_BPF_H

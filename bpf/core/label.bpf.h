@@ -32,8 +32,7 @@ static __always_inline void label_slice(struct qj_cpu_state *cpu, struct task_st
 		cpu->query = thread->query;
 		label_query(cpu, thread);
 		/*
-		 * Sums cannot be corrected later: a wake-up counts as the server's until a query is
-		 * seen.
+		 * Sums cannot be corrected later: a wake-up is the server's until a query is seen.
 		 */
 		if (!thread->query || (plan.mode == QJ_MODE_LIVE && !thread->begin_ns))
 			cpu->owner_kind = QJ_OWNER_SERVER;

@@ -42,10 +42,7 @@ static __always_inline __u64 overlap_since(struct qj_cpu_state *cpu, __u64 now, 
 	__s64 overlap = qj_busy_between(cpu->threads_busy_ns, busy);
 
 	cpu->threads_busy_ns = busy;
-	/*
-	 * A clock is read a moment before or after it is set: the other CPU's `now` may be ahead of
-	 * ours.
-	 */
+	/* Clocks are read a moment before or after they are set: the other CPU's may be ahead. */
 	if (overlap < 0)
 		return 0;
 	return (__u64)overlap < whole ? (__u64)overlap : whole;

@@ -10,10 +10,7 @@ struct role_name {
 	char bytes[QJ_COMM_BYTES];
 };
 
-/*
- * Separate functions in query.bpf.c: the verifier checks each once instead of at every call. All
- * return 0.
- */
+/* Separate functions in query.bpf.c, which the verifier checks once, not per call. All return 0. */
 extern int end_slice(struct qj_cpu_state *cpu, __u64 now);
 extern int query_open(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 pid_tgid);
 extern int query_reset(struct qj_cpu_state *cpu, struct thread_state *thread);
@@ -21,15 +18,10 @@ extern int query_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u6
 extern int child_begin(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 now);
 extern int child_end(struct qj_cpu_state *cpu, struct thread_state *thread, __u64 end_ns);
 extern int send_ended(struct qj_cpu_state *cpu, struct thread_state *thread);
-/*
- * Likewise in label.bpf.c: ends the open slice and starts one that belongs to the current thread.
- */
+/* Likewise in label.bpf.c: ends the open slice and starts one of the current thread. */
 extern int relabel(struct qj_cpu_state *cpu, __u64 now);
 /* Likewise, in session.bpf.c. */
-/*
- * From here on the thread has the role named by `role`, NUL-terminated. 0: its own name is its
- * role.
- */
+/* From here on the thread has this role, NUL-terminated. 0: its own name is its role. */
 extern int emit_role(struct qj_cpu_state *cpu, struct thread_state *thread,
 		     const struct role_name *role);
 extern int emit_session(struct qj_cpu_state *cpu, struct thread_state *thread, __u32 event,
@@ -89,9 +81,7 @@ static __always_inline void check_label(struct qj_cpu_state *cpu, __u64 now)
 		relabel(cpu, now);
 }
 
-/*
- * Labels the open slice with this thread's query, and with the keys for sums that are known so far.
- */
+/* Labels the open slice with this thread's query and the keys for its sums known so far. */
 static __always_inline void label_query(struct qj_cpu_state *cpu, struct thread_state *thread)
 {
 	cpu->shape = thread->shape;

@@ -39,10 +39,7 @@ int prepared_learn(struct thread_state *thread, __u64 statement)
 	value.flags = thread->flags & QJ_QUERY_TRUNCATED;
 	recent->statement = statement;
 	recent->prepared = value;
-	/*
-	 * The unnamed statement lives until the next one. It is only in its cache entry, nowhere
-	 * else.
-	 */
+	/* The unnamed statement lives until the next one, and only in its cache entry. */
 	if (statement != UNNAMED_STATEMENT)
 		bpf_map_update_elem(&prepared, &key, &value, BPF_ANY);
 	return 0;

@@ -125,10 +125,7 @@ static __always_inline void statement_done(struct qj_cpu_state *cpu, struct thre
 	if (thread->text_sent != thread->shape && (bpf_map_lookup_elem(&seen, &thread->shape) ||
 						   emit_text(cpu, thread, dialect, text_bytes)))
 		thread->text_sent = thread->shape;
-	/*
-	 * A query's tags also hold within its procedures. Attributes take precedence over a
-	 * comment.
-	 */
+	/* A query's tags also hold within its procedures. Attributes win over a comment. */
 	if (plan.tags && !thread->tags && !thread->caller.query)
 		tags_of_comment(cpu, thread, text_bytes);
 }

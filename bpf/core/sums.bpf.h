@@ -72,9 +72,7 @@ static __always_inline void limit_tagged(struct qj_cpu_state *cpu, struct qj_sum
 	key->tags = key->naming = QJ_SAID_UNKNOWN;
 }
 
-/*
- * A full map must not lose time: without a row of its own it goes to the `other` row of its kind.
- */
+/* A full map must not lose time: it goes to the `other` row of its kind. */
 static __always_inline struct qj_sums *sums_row_or_other(struct qj_cpu_state *cpu, void *map,
 							 struct qj_sums_key *key)
 {
@@ -135,9 +133,7 @@ static __always_inline __u32 latency_bucket(__u64 latency_ns)
 		rest >>= 2;
 	}
 	octave += rest >> 1;
-	/*
-	 * The upper half of an octave begins at its geometric middle, sqrt(2) * 2^octave: 181/128.
-	 */
+	/* An octave's upper half begins at its geometric middle, sqrt(2) * 2^octave: 181/128. */
 	bucket = 2 * octave + ((us * 128) >= (181ULL << octave));
 	return bucket < QJ_LATENCY_BUCKETS ? bucket : QJ_LATENCY_BUCKETS - 1;
 }

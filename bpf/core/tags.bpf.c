@@ -58,10 +58,7 @@ static __always_inline __u64 hash_and_emit(struct qj_cpu_state *cpu, const struc
 					   __u64 bytes, __u32 server, __u32 dialect)
 {
 	static const __u8 yes = 1;
-	/*
-	 * The map key is copied to the stack: Linux 6.1 does not accept one in an argument's
-	 * memory.
-	 */
+	/* The key is copied to the stack: Linux 6.1 accepts none in an argument's memory. */
 	__u64 hash = hash_of(room, bytes, dialect);
 
 	if (bpf_map_lookup_elem(&seen_tags, &hash))
@@ -76,9 +73,7 @@ static __always_inline __u64 hash_and_emit(struct qj_cpu_state *cpu, const struc
 			      : hash; /* no row for tags whose bytes were never sent */
 }
 
-/*
- * Sets the tags of the thread's query, and of the open slice if it already belongs to that query.
- */
+/* Sets the tags of the thread's query, and of the open slice if it already belongs to it. */
 static __always_inline void set_tags(struct qj_cpu_state *cpu, struct thread_state *thread,
 				     __u64 tags)
 {
@@ -185,10 +180,7 @@ static __always_inline __u32 comment_sign(struct comment_search *search)
 	return search->found;
 }
 
-/*
- * Number of bytes from the statement's start to the end of a comment at its end; 0 if there is
- * none.
- */
+/* Bytes from the statement's start to the end of a comment at its end; 0 if there is none. */
 static __always_inline __u32 last_comment_end(__u64 addr, __u32 bytes)
 {
 	__u8 tail[COMMENT_TAIL] = {};

@@ -39,14 +39,10 @@ struct budgets_map {
 };
 extern struct budgets_map budgets SEC(".maps");
 
-/*
- * For all users together: when the budget is used up, and how many tasks were alive at the start.
- */
+/* For all users together: when the budget is used up; tasks alive at the start. */
 extern __u64 tasks_used_ns, tasks_alive;
 
-/*
- * Like within_rate(), but shared by several CPUs: each CPU exceeds the rate by one event at most.
- */
+/* Like within_rate(), but shared by CPUs: each exceeds the rate by at most one event. */
 static __always_inline bool within_budget(volatile __u64 *used_ns, __u64 now, __u64 per_s)
 {
 	__u64 used = *used_ns, least = now - BUDGET_BURST_NS;

@@ -85,10 +85,7 @@ static __always_inline __u16 server_of_running(struct task_struct *task)
 	if (server || plan.only_running)
 		return server;
 	server = server_by_executable(task, 0);
-	/*
-	 * All servers that ran when the plan was made are listed: otherwise the file runs as a
-	 * tool.
-	 */
+	/* All servers that ran when the plan was made are listed: others are tools. */
 	return has_tools(kind_of(server)) ? 0 : server;
 }
 

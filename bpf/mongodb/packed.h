@@ -71,9 +71,7 @@ static __always_inline int qj_mongodb_unpacked_all(const struct qj_mongodb *m,
 	return !m->left || m->body - m->left >= b->done;
 }
 
-/*
- * After the last of them; `left` bytes of the compressed message are still to come and are skipped.
- */
+/* After the last of them; `left` bytes of the compressed message are still to be skipped. */
 static __always_inline void qj_mongodb_unpack_end(struct qj_mongodb *m, __u32 left)
 {
 	if (m->left)

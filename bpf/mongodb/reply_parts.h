@@ -97,9 +97,7 @@ static __always_inline __u32 qj_mongodb_reply_ends(struct qj_mongodb_reply *r)
 	return 1;
 }
 
-/*
- * Length of the key at the start of the window including its NUL; 0: its end is not in the window.
- */
+/* Length of the key at the window's start including its NUL; 0: its end is not in the window. */
 static __always_inline __u32 qj_mongodb_reply_key(const __u8 *w, __u32 have, __u32 *name)
 {
 	__u32 i;
@@ -118,9 +116,7 @@ static __always_inline __u32 qj_mongodb_reply_key(const __u8 *w, __u32 have, __u
 	return 0;
 }
 
-/*
- * Whether a number is not zero: `ok` is a double, or a bool from servers that stand in for mongod.
- */
+/* Whether a number is not zero: `ok` is a double, or a bool from stand-ins for mongod. */
 static __always_inline int qj_mongodb_is_true(__u8 type, const __u8 *value)
 {
 	if (type == 0x08)
@@ -153,10 +149,7 @@ static __always_inline void qj_mongodb_reply_number(struct qj_mongodb_reply *r, 
 	}
 }
 
-/*
- * A document or an array of `size` bytes begins; `taken` counts the bytes up to the end of its
- * size.
- */
+/* A document or an array of `size` bytes begins; `taken` bytes include its size field. */
 static __always_inline void qj_mongodb_reply_opens(struct qj_mongodb_reply *r, __u8 type,
 						   __u32 name, __u32 taken, __u32 size)
 {

@@ -203,9 +203,7 @@ static __always_inline __u64 qj_mongodb_joined(const struct qj_mongodb *m, __u64
 	return qj_mongodb_named(qj_shape_step(shape, origin, m->key));
 }
 
-/*
- * The message's shape, once nothing is left: never 0 (unknown text) and never ~0 (the `other` row).
- */
+/* The final shape, once nothing is left: never 0 (unknown text) and never ~0 (the `other` row). */
 static __always_inline __u64 qj_mongodb_end(struct qj_mongodb *m)
 {
 	if (m->at != QJ_MONGODB_AT_DONE && m->at != QJ_MONGODB_AT_SECTION) {

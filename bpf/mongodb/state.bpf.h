@@ -18,10 +18,7 @@ struct mongodb_connection {
 	__u64 session;	 /* 0: not a known connection */
 	__u64 text_addr; /* address of the body if the process keeps it in one piece; otherwise 0 */
 	__u64 next_addr; /* address of its next byte; 0 before the first */
-	/*
-	 * Rung statistical: begin of the request that waits for its reply, whichever thread serves
-	 * it.
-	 */
+	/* Rung statistical: begin of the request that waits for its reply, on any thread. */
 	__u64 begin_ns;
 	__u64 shape;
 	__u64 text_sent; /* the last shape whose text was certainly sent */
@@ -74,9 +71,7 @@ struct mongodb_cursors_map {
 };
 extern struct mongodb_cursors_map mongodb_cursors SEC(".maps");
 
-/*
- * In reply.bpf.c: combines a getMore, and its own shape, with the command that opened the cursor.
- */
+/* In reply.bpf.c: combines a getMore and its shape with the command that opened the cursor. */
 extern int mongodb_cursor_join(struct qj_mongodb *message, __u64 *shape);
 /* In text.bpf.c, so that the verifier checks it once. Returns how many bytes it took. */
 extern int feed_mongodb(struct qj_mongodb *message, struct mongodb_chunk *chunk, __u32 bytes);

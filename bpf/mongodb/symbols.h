@@ -11,8 +11,7 @@
 #define QJ_MONGODB_MAX	       48000000 /* MaxMessageSizeBytes of rpc/message.h */
 #define QJ_MONGODB_DEPTH       62
 
-#define QJ_MONGODB_HAS_CHECKSUM 1 /* flag of OP_MSG: the message ends with four bytes of checksum  \
-				   */
+#define QJ_MONGODB_HAS_CHECKSUM 1 /* flag of OP_MSG: a checksum of four bytes ends the message */
 
 enum qj_mongodb_opcode {
 	QJ_MONGODB_UPDATE = 2001, /* 2001 to 2007: writes and queries of clients before 3.6 */

@@ -185,9 +185,7 @@ int mongodb_emit_text(struct qj_cpu_state *cpu, struct thread_state *thread,
 
 	if (!cpu || !thread || !message)
 		return 0;
-	/*
-	 * The live view sums per shape in the kernel, so it cannot have a shape for each request.
-	 */
+	/* The live view sums by shape in the kernel: it cannot have one per request. */
 	if (message->opcode == QJ_MONGODB_COMPRESSED && plan.mode == QJ_MODE_RECORD &&
 	    may_emit_single() && emit_single(cpu, thread, message, addr))
 		return 0;

@@ -176,10 +176,7 @@ static __always_inline void mongodb_header(struct mongodb_walk *walk)
 	mongodb_take_request(walk);
 }
 
-/*
- * If the bytes at `addr` directly follow the previous ones, the body's first bytes are still in
- * place.
- */
+/* If the bytes at `addr` follow the previous ones, the body's first bytes are still in place. */
 static __always_inline void mongodb_place(struct mongodb_walk *walk, __u32 bytes)
 {
 	struct mongodb_connection *c = walk->connection;

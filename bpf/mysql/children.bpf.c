@@ -48,8 +48,7 @@ int BPF_KPROBE(mysql_child_begin)
 }
 
 /*
- * alloc_query(THD *, const char *text, size_t length): the first call within an instruction has the
- * child's text.
+ * alloc_query(THD *, const char *text, size_t length): the first call within has the child's text.
  */
 SEC("?uprobe")
 int BPF_KPROBE(mysql_child_text, __u64 thd, __u64 text, __u64 length)

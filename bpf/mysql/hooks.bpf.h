@@ -18,8 +18,7 @@ static __always_inline void mysql_received(struct qj_cpu_state *cpu, struct task
 {
 	if (got <= 0)
 		mysql_wait(cpu, thread, addr, bpf_ktime_get_ns());
-	else if (thread->need) /* a packet's body neither begins nor ends a query, so no clock is
-				  read */
+	else if (thread->need) /* a packet's body begins and ends nothing: no need for the clock */
 		mysql_read(cpu, thread, addr, got, 0);
 	else
 		mysql_read(cpu, thread, addr, got, bpf_ktime_get_ns());

@@ -151,9 +151,7 @@ static __always_inline __u32 mysql_transaction(const struct mysql_reply *reply)
 	return status & MYSQL_IN_TRANSACTION ? QJ_QUERY_IN_TRANSACTION : QJ_QUERY_NO_TRANSACTION;
 }
 
-/*
- * False for commands without a reply, and for rows from a cursor: the buffer holds another reply.
- */
+/* False for commands without a reply, and rows from a cursor: the buffer holds another reply. */
 static __always_inline bool mysql_is_answered(const struct thread_state *thread)
 {
 	return thread->command != QJ_COMMAND_EXECUTE || thread->executions;

@@ -139,10 +139,7 @@ static __always_inline void mysql_header(struct qj_cpu_state *cpu, struct thread
 	thread->end_ns = 0;
 }
 
-/*
- * A packet may arrive in pieces, which the server reads into one buffer: `before` bytes precede
- * `addr`.
- */
+/* A packet may arrive in pieces in one buffer: `before` bytes precede `addr`. */
 static __always_inline void mysql_body(struct qj_cpu_state *cpu, struct thread_state *thread,
 				       __u64 addr, __u32 bytes)
 {

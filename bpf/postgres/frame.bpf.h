@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/*
- * The frame of a PostgreSQL client's messages: a type byte, a length that includes itself, a body.
- */
+/* The frame of a PostgreSQL client's messages: type byte, length including itself, body. */
 #ifndef QJOULE_POSTGRES_FRAME_BPF_H
 #define QJOULE_POSTGRES_FRAME_BPF_H
 

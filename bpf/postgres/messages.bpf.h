@@ -73,10 +73,7 @@ static __always_inline void postgres_parse(struct postgres_walk *walk, __u32 her
 
 	if (thread->command == QJ_COMMAND_OTHER)
 		thread->command = QJ_COMMAND_PREPARE;
-	/*
-	 * With a cut-off name there is no statement, so that an older text is not mistaken for this
-	 * one.
-	 */
+	/* With a cut-off name there is no statement: an older text could pass for this one. */
 	postgres_text(walk->cpu, thread, addr + length, length ? here - length : 0);
 	prepared_learn(thread, name);
 	if (length == 1) /* executed at once: a named statement may be executed at any time */

@@ -142,9 +142,7 @@ static __always_inline void postgres_completed(struct postgres_reply *reply, __u
 	reply->sent = 0;
 }
 
-/*
- * No message begins here. In a long reply this may be the middle of one, so the next byte is tried.
- */
+/* No message begins here. A long reply may start in the middle of one: tries the next byte. */
 static __always_inline long postgres_next_start(struct postgres_reply *reply)
 {
 	if (reply->start >= POSTGRES_SEARCH_MAX)
@@ -160,10 +158,7 @@ static long postgres_reply_message(__u32 i, struct postgres_reply *reply)
 	__u32 length = postgres_uint(message + 1), end = reply->at + 1 + length;
 	__u8 type = message[0];
 
-	/*
-	 * The client is asked to send data: there is no reply yet, and what follows is an older
-	 * one.
-	 */
+	/* The client must send data: there is no reply yet, only an older one. */
 	if (!reply->at && (type == 'G' || type == 'W'))
 		return 1;
 	if (!postgres_is_reply(type, length) || end > POSTGRES_SEND_BUFFER ||

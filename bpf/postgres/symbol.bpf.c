@@ -49,10 +49,7 @@ static __always_inline void running(struct qj_cpu_state *cpu, struct thread_stat
 		thread->phase = PHASE_OPAQUE;
 		return;
 	}
-	/*
-	 * Another statement after an executed one, without a pause: a pipeline, whose statements
-	 * are separated here.
-	 */
+	/* A statement directly after an executed one: a pipeline, separated here. */
 	if (thread->postgres.ran && thread->text_addr != text)
 		ended(cpu, thread, now);
 	postgres_stream_end(cpu, thread);
@@ -118,10 +115,7 @@ int BPF_KPROBE(postgres_portal_run, __u64 portal, __u64 count, __u8 top_level)
 		if (!thread->executions)
 			thread->command = QJ_COMMAND_EXECUTE;
 	} else if (thread->executions && thread->postgres.reported) {
-		/*
-		 * The next statement of a pipeline, whose text has the same address as the last
-		 * one's.
-		 */
+		/* A pipeline's next statement, whose text has the last one's address. */
 		cpu = this_cpu();
 		now = bpf_ktime_get_ns();
 		text = thread->text_addr;

@@ -20,10 +20,7 @@ static __always_inline void postgres_first_word(struct thread_state *thread, __u
 				word == 0x65736572 || word == 0x63736964; /* rese, disc */
 }
 
-/*
- * Returns the statement's length, of which at most `bytes` are readable; 0: not all of it has
- * arrived.
- */
+/* Returns the statement's length; at most `bytes` are readable. 0: not all of it has arrived. */
 static __always_inline __u32 postgres_text(struct qj_cpu_state *cpu, struct thread_state *thread,
 					   __u64 addr, __u32 bytes)
 {
@@ -39,10 +36,7 @@ static __always_inline __u32 postgres_text(struct qj_cpu_state *cpu, struct thre
 	postgres_first_word(thread, addr);
 	bpf_loop(STATEMENT_CHUNKS + 1, statement_chunk, &walk, 0);
 	if (!walk.ended) {
-		/*
-		 * Cut off before its end: the part that is there could be mistaken for another
-		 * statement.
-		 */
+		/* Cut off: the part that is there could be mistaken for another statement. */
 		if (!walk.taken || bytes < QJ_TEXT_BYTES) {
 			count_loss(cpu, QJ_LOSS_TEXT);
 			thread->shape = 0;

@@ -73,9 +73,7 @@ static __always_inline void postgres_dispatch(struct postgres_walk *walk, __u8 t
 	struct thread_state *thread = walk->thread;
 
 	postgres_begin(walk, type);
-	/*
-	 * A Query or a Sync may have come earlier in the same read: this request has not ended yet.
-	 */
+	/* A Query or a Sync may have come earlier in this read: this request has not ended. */
 	if (type == 'P' || type == 'B' || type == 'E' || type == 'D' || type == 'C')
 		thread->postgres.synced = 0;
 	switch (type) {

@@ -12,8 +12,7 @@
 struct redis_words {
 	__u64 at;
 	__u64 left;
-	__u64 word; /* hash of the current word so far; for the first word, of what follows its last
-		       / */
+	__u64 word;  /* hash of the current word so far; of the first word, only after its last / */
 	__u32 later; /* the first word has ended */
 	__u32 tool;
 };

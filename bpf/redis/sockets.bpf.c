@@ -20,10 +20,7 @@ static __always_inline struct thread_state *redis_thread(struct task_struct *tas
 	return thread && thread->server_kind == QJ_SERVER_REDIS ? thread : 0;
 }
 
-/*
- * Whether this is the thread that executes commands; others read, write or free memory for it
- * (io-threads).
- */
+/* Whether this thread executes commands; io-threads read, write or free memory for it. */
 static __always_inline bool executes(const struct task_struct *task)
 {
 	return task->pid == task->tgid;
@@ -111,10 +108,7 @@ int BPF_PROG(redis_send, struct sock *sk, int sent, int flags)
 	redis_named(cpu, thread, connection, sk, task, sent);
 	now = bpf_ktime_get_ns();
 	if (!executes(task) || !owns_time(thread)) {
-		/*
-		 * The main thread waits for the io-thread, and does not touch this connection until
-		 * then.
-		 */
+		/* The main thread waits for it, and leaves this connection alone until then. */
 		if (connection->request.waits)
 			key_answered(cpu, thread, &connection->request, now);
 		return 0;

@@ -149,10 +149,7 @@ static __always_inline void redis_line(struct redis_walk *walk)
 		redis_line_done(walk);
 }
 
-/*
- * The next bytes of an argument: the command's name and its first argument are kept, up to a
- * maximum length.
- */
+/* The next bytes of an argument: keeps those of the command's name and first argument. */
 static __always_inline void redis_bulk(struct redis_walk *walk)
 {
 	struct redis_command *c = &walk->connection->command;

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/*
- * The text of what a VoltDB site thread executes: a procedure's name, or a statement of ad hoc SQL.
- */
+/* The text that a VoltDB site thread executes: a procedure's name, or ad hoc SQL. */
 #ifndef QJOULE_VOLTDB_TEXT_BPF_H
 #define QJOULE_VOLTDB_TEXT_BPF_H
 
