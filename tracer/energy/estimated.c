@@ -3,16 +3,17 @@
  * `estimated`: a synthetic counter from a power curve and CPU time, for machines without RAPL.
  *
  * The curve gives the watts of one package at 0, 10, 50 and 100 % of its CPUs busy, linear in
- * between. It has four points because power rises steeply at low load: measured servers draw a
+ * between. It has four points because power is a concave function of load: measured servers draw a
  * third of their full power at 10 % load, which a line from idle to full would halve. DRAM, if
  * given, is a constant.
  *
  * At each reading, the busy time since the previous reading gives the load, and the load gives the
  * power. Power times elapsed time is added to the counter, in nJ. The counter starts at 0 with the
- * first reading. Busy time beyond the CPUs' total time (clocks read a moment apart) counts as 100
- * %. If the busy time is unknown, the reading fails; the next good one covers the whole time since
- * the last good reading. If the busy time runs backwards, the reading fails with ERANGE and the
- * counter restarts at 0, like a reset of the hardware, so that this time does not pass as known.
+ * first reading. Busy time beyond the CPUs' total time (clocks read a moment apart) counts as
+ * 100 %. If the busy time is unknown, the reading fails; the next good one covers the whole time
+ * since the last good reading. If the busy time runs backwards, the reading fails with ERANGE and
+ * the counter restarts at 0, like a reset of the hardware, so that this time does not pass as
+ * known.
  */
 #include <errno.h>
 #include <math.h>

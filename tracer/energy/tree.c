@@ -61,7 +61,7 @@ static void tree_close(struct energy_source *source)
 	free(self);
 }
 
-/* The largest reading plus one, as a number; left unchanged if the tree does not give it. */
+/* Reads the counter's modulus; leaves it unchanged if the tree gives no range. */
 static int read_range(const struct tree_source *self, int root_fd, const struct zone *zone,
 		      uint64_t *range, struct energy_why *why)
 {

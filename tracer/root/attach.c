@@ -119,7 +119,7 @@ int answer_load(struct peer *peer, const struct rp_request *request, struct answ
 	return skeleton ? configure(&plan) ?: qjoule_bpf__load(skeleton) : -errno;
 }
 
-/* The map of rings also keeps a reference. */
+/* Makes a ring, of which the map of rings keeps a reference too. */
 int answer_ring(struct peer *peer, const struct rp_request *request, struct answer *answer)
 {
 	uint32_t number = request->number;
