@@ -6,8 +6,8 @@
  * last part of its reply is still there, from the buffer's start on.
  *
  * Of a long reply only the end is there; it begins within a message, and older data follows it. So
- * a reply is accepted only if its messages lead from one to the next up to ReadyForQuery. A client
- * can forge where the first of them begins, but only in data about its own rows. PostgreSQL
+ * a reply is accepted only if its messages lead from one to the next up to ReadyForQuery. A
+ * client's data can fake where the first of them begins, but only for its own rows. PostgreSQL
  * documentation, "Message Formats", "Error and Notice Message Fields".
  */
 #include "frame.bpf.h"

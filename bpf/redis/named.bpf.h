@@ -13,7 +13,7 @@
 
 #include "lines.bpf.h"
 
-#define REDIS_CLIENT_BYTES 256 /* longer names are not read; qjoule_drivers sets none */
+#define REDIS_CLIENT_BYTES 256 /* longer names are not read; qjoule_drivers stays below */
 #define REDIS_CLIENT_LONG  (REDIS_CLIENT_BYTES + 1)
 #define REDIS_WORD	   8 /* bytes of other arguments that are read */
 
