@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Blocks of the tracer, decoded once: what a recording and the live view keep of them."""
+"""Decodes the tracer's blocks once, for recordings and for the live view."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a stream announces before its records: the machine, its energy source and its domains.
+"""Reads what a stream announces before its records: the machine, its energy source and its domains.
 
-Recordings and the live view read these blocks here, so both know a machine by the same `Meta`.
+Recordings and the live view both read these blocks here, so both get the same `Meta`.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _CPUS, _PACKAGES = 1 << 16, 1 << 16
 class Announced:
     """Takes HELLO, CPU and DOMAIN blocks. The caller may replace `meta` at any time.
 
-    `meta` begins as what the caller knows (host, servers, ...) and is completed by the blocks.
+    `meta` starts with what the caller knows (host, servers, ...); these blocks complete it.
     """
 
     def __init__(self, meta: Meta | None = None) -> None:
         self.meta = meta or Meta()
-        self.domains: dict[int, DomainInfo] = {}  #: by the number that their readings have
+        self.domains: dict[int, DomainInfo] = {}  #: by the domain number that readings carry
         self.packages: npt.NDArray[np.int32] = np.full(_CPUS, -1, np.int32)  #: by CPU; -1 unknown
         self.invalid = 0  #: records that contradict the contract
 
     def add(self, frame: Frame) -> bool:
-        """Takes in a block; false if it is of another kind."""
+        """Takes in a block. Returns false if it is of another kind."""
         match frame.kind:
             case Block.HELLO:
                 self._hello(frame.records[0])
@@ -86,7 +86,8 @@ class Announced:
 
 
 def read_announced(frames: Iterator[Frame], meta: Meta) -> tuple[Announced, Frame | None]:
-    """What a stream begins with, and the first block after it; None if there is no other.
+    """The announcement at the start of a stream, and the first block after it (None: no such
+    block).
 
     Raises:
         QjouleError: the stream is empty.
@@ -99,7 +100,7 @@ def read_announced(frames: Iterator[Frame], meta: Meta) -> tuple[Announced, Fram
 
 
 def domains(records: Records) -> dict[int, DomainInfo]:
-    """Energy domains by their number in the stream; records without sense are left out."""
+    """Energy domains by their number in the stream. Invalid records are left out."""
     known = {}
     for index, package, counts, unit_j, idle_w, period_ns, kind, _, name in records.tolist():
         if index < 1 << 16 and math.isfinite(unit_j) and name:

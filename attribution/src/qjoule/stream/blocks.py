@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tracer's output: a sequence of blocks (`struct qj_block` of bpf/qjoule.h) as numpy arrays.
 
-A stream that stops without its end block was cut off: iteration ends, and `Stream.ended_early`
-says where. A stream that contradicts the contract raises `QjouleError`.
+If a stream stops without its end block, it was cut off: iteration ends, and `Stream.ended_early`
+gives the place. A stream that contradicts the contract raises `QjouleError`.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from qjoule.contract import (
 )
 from qjoule.errors import QjouleError
 
-#: No honest block is larger; a larger one is garbage, and is refused before memory is taken.
+#: The tracer never writes a larger block. A larger one is refused before memory is allocated.
 MAX_PAYLOAD_BYTES = 16 << 20
 
 Records = npt.NDArray[Any]
-#: Blocks of one record that is followed by bytes of text.
+#: Blocks that hold one record, followed by bytes of text.
 _WITH_TEXT = {Block.TEXT: TEXT, Block.SESSION: SESSION}
 
 
 class Source(Protocol):
-    """What a stream is read from: a file object; `read` may return less than asked for."""
+    """The source of a stream: a file object. `read` may return less than asked for."""
 
     def read(self, size: int, /) -> bytes | None: ...
 
@@ -62,17 +62,17 @@ class Frame:
 
 
 class Stream:
-    """Iterates over the blocks of a file descriptor or file object, blocking where it blocks.
+    """Iterates over the blocks of a file descriptor or file object. Blocks when the source blocks.
 
-    The first block is the hello, which must have this qjoule's contract version.
+    The first block is the hello. Its contract version must be the one of this qjoule.
     """
 
     def __init__(self, source: Source | int) -> None:
         self._source: Source = _Descriptor(source) if isinstance(source, int) else source
         self._offset = 0
         self.complete = False  #: the end block was read
-        self.ended_early: str | None = None  #: where a stream without its end block stopped
-        self.stop_errno: int | None = None  #: why the tracer ended it; 0: it was asked to
+        self.ended_early: str | None = None  #: where a stream that lacks its end block stopped
+        self.stop_errno: int | None = None  #: why the tracer ended the stream; 0: on request
 
     def __iter__(self) -> Iterator[Frame]:
         frame = self._next()
@@ -129,7 +129,7 @@ class Stream:
         return Frame(kind, t_ns, records, payload[dtype.itemsize : end])
 
     def _check_version(self, payload: bytes) -> None:
-        """Before anything else of the hello is believed: another version may have another size."""
+        """Checked before the rest of the hello is read: another version may have another size."""
         version = int.from_bytes(payload[:4], "little")
         if version > CONTRACT_VERSION:
             raise QjouleError(

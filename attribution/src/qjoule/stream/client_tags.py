@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tags that clients send to the server itself: on other hosts no shim can report their calls.
+"""Tags that clients send to the server itself, in comments or attributes.
 
-A statement's tags count more than its connection's of the same keys; those of a call that a shim
-has reported count alone.
+They also work from other hosts, where no shim can report calls. If a statement and its connection
+have tags of the same key, the statement's tag wins. If a shim reported the call, only the shim's
+tags count.
 """
 
 from __future__ import annotations
@@ -19,29 +20,30 @@ from qjoule.stream.statements import dialect_of
 from qjoule.tags.definitions import Tags
 from qjoule.tags.maps import TAGS
 
-#: Comments of queries that have not ended; those told longest ago are forgotten.
+#: Tags of queries that have not ended. Beyond this number the oldest are forgotten.
 MAX_QUERIES = 100_000
-#: Comments and attributes by their hashes; those used longest ago are forgotten. The kernel sends
-#: one again when it has forgotten it; it remembers a fourth of these (bpf/core/tags.bpf.h).
+#: Comments and attributes by their hashes. Beyond this number the least recently used are
+#: forgotten. The kernel side remembers a quarter as many (bpf/core/tags.bpf.h) and sends a text
+#: again once it has forgotten it.
 MAX_HASHES = 65_536
 
 Numbers = NDArray[np.uint64]
-#: Of each query which of the tags its connection has; code -1: none.
+#: For each query, the index of its connection's tags (-1: none); and the tags.
 OfConnections = tuple[NDArray[np.int64], Sequence[Tags]]
 
 
 class ClientTags:
-    """Tags of queries, from when they are told."""
+    """Keeps tags from the block that brings them until the query has ended."""
 
     def __init__(self) -> None:
         self._of_query: dict[int, Tags] = {}
         self._of_hash: dict[int, Tags] = {}
 
     def take(self, frame: Frame, *, of_queries: bool = True) -> bool:
-        """Takes in a TEXT block; false if it is a statement's.
+        """Takes in a TEXT block. Returns false if it holds a statement.
 
-        `of_queries`: whether tags are asked for query by query; without, those of one query alone
-        are of no use.
+        `of_queries`: whether the caller asks for tags query by query. If not, tags of a single
+        query are dropped.
         """
         dialect = dialect_of(frame)
         if dialect not in TAG_READERS:
@@ -56,7 +58,7 @@ class ClientTags:
         """Takes in the text of a comment or of attributes.
 
         Args:
-            number: the hash that queries which say this have; if `single`, one query's id.
+            number: the hash that queries with this text carry; if `single`, the id of one query.
             dialect: one of `servers.decoding.TAG_READERS`.
         """
         tags = TAG_READERS[dialect](text)
@@ -74,13 +76,14 @@ class ClientTags:
         hashes: Numbers,
         connections: OfConnections | None = None,
     ) -> pa.Array | None:
-        """Tags of ended queries: their calls', where these have any, else what was said.
+        """Tags of ended queries: the shim's tags where there are any, else those sent to the
+        server.
 
         Args:
-            called: as the shims told; None: of no query.
+            called: tags that shims reported; None: no query has any.
             queries: (n,) ids.
-            hashes: (n,) of what they say; 0 nothing.
-            connections: tags of their connections; None: of none.
+            hashes: (n,) hashes of the queries' comments or attributes; 0: none.
+            connections: tags of their connections; None: no connection has any.
         """
         if connections is None and not self._of_query and not hashes.any():
             return called
@@ -97,7 +100,7 @@ class ClientTags:
     def _said(
         self, queries: Numbers, hashes: Numbers, connections: OfConnections | None
     ) -> pa.Array | None:
-        """None: of no query."""
+        """The tags sent to the server; None: no query has any."""
         codes, found = self.together(queries, hashes, connections)
         if not any(found):
             return None
@@ -106,11 +109,11 @@ class ClientTags:
     def together(
         self, queries: Numbers, hashes: Numbers, connections: OfConnections | None = None
     ) -> tuple[NDArray[np.int64], list[Tags]]:
-        """What queries say and their connections do, as of `fill`: codes, and tags."""
+        """Merges the tags of queries and of their connections, as `fill` does: codes, and tags."""
         known: list[Tags] = [()]
         stated = self._stated(queries, hashes, known)
         theirs, words = connections or (np.full(queries.size, -1, np.int64), ())
-        every = (*words, ())  # the last one: of code -1
+        every = (*words, ())  # the last entry is for code -1
         pairs, codes = np.unique(stated * len(every) + theirs + 1, return_inverse=True)
         found = [
             _together(known[pair // len(every)], every[pair % len(every) - 1])
@@ -119,13 +122,13 @@ class ClientTags:
         return codes.reshape(-1), found
 
     def _stated(self, queries: Numbers, hashes: Numbers, known: list[Tags]) -> NDArray[np.int64]:
-        """Of each query the place in `known` of what it says; adds what is not there."""
+        """For each query, the index of its tags in `known`. Adds missing tags to `known`."""
         uniques, codes = np.unique(hashes, return_inverse=True)
         places = np.zeros(uniques.size, np.int64)
         for at, number in enumerate(uniques.tolist()):
             tags = self._of_hash.pop(number, None)
             if tags is not None:
-                self._of_hash[number] = tags  # used last
+                self._of_hash[number] = tags  # now the most recently used
                 places[at] = len(known)
                 known.append(tags)
         stated: NDArray[np.int64] = places[codes.reshape(-1)]

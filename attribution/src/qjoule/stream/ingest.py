@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tracer's stream to tables, batch by batch, driven by the time in the stream alone.
+"""Turns the tracer's stream into tables, batch by batch, driven only by the stream's own clock.
 
-The same blocks give the same tables in the same batches, however they are read from the pipe.
+The same blocks give the same tables in the same batches, however the pipe delivers them.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from qjoule.trace.columns import Array, looked_up
 from qjoule.trace.meta import Meta
 from qjoule.trace.schema import INVALID_CAUSE, METER, METER_CAUSE, TAGS_CAUSE, UNVERIFIED_CAUSE
 
-#: The shorter, the less is lost in a crash; but a batch of few records takes 10 ms of CPU time too.
+#: A shorter batch loses less in a crash, but even a small batch takes 10 ms of CPU time.
 BATCH_NS = 2_000_000_000
-#: A batch of this many records is closed after a quarter of that time: larger ones are no cheaper.
+#: A batch of this many records is closed after a quarter of that time: larger batches cost no less.
 FULL_RECORDS = 100_000
 #: A batch is closed at this many records even if the stream's clock stands still.
 BATCH_RECORDS = 1_000_000
@@ -42,10 +42,10 @@ Tables = Mapping[str, pa.Table]
 class Ingest:
     """Turns blocks into tables and hands each batch of them to `sink`.
 
-    `meta` starts as what the caller knows (host, servers, …) and is completed from the stream;
-    the caller may replace it at any time, for instance when a server is found later.
-    `client_tags`: connections too may say what their queries are for. Records
-    that contradict themselves are left out and counted as loss of cause `INVALID_CAUSE`.
+    `meta` starts with what the caller knows (host, servers, …); the stream completes it. The caller
+    may replace it at any time, for instance when a server is found later. `client_tags`: also read
+    the tags that clients set for a connection. Records that contradict themselves are left out and
+    counted as loss of cause `INVALID_CAUSE`.
     """
 
     def __init__(
@@ -74,16 +74,16 @@ class Ingest:
         self._transactions = Transactions(self._statements.named)
         self._calls = CallShapes(max_shapes)
         self._ending = False
-        self._reported = 0  #: calls that only their clients report
-        self._waiting: list[ReportedCall] = []  #: those that are ahead of the stream
+        self._reported = 0  #: number of calls that only their clients report
+        self._waiting: list[ReportedCall] = []  #: calls that lie ahead of the stream's clock
         self._owners = Owners()
         self._pending = Pending()
         self._clock_ns = 0  #: latest time in the stream
-        self._sent_ns = 0  #: every segment that began before has been sent
+        self._sent_ns = 0  #: every segment that began before this has been sent
         self._flushed_ns = 0
         self._losses = Losses()
         self._invalid = 0
-        self._written: dict[str, int] = {}  #: loss that is counted here, as last written
+        self._written: dict[str, int] = {}  #: loss counted here, as last written
 
     @property
     def meta(self) -> Meta:
@@ -113,7 +113,7 @@ class Ingest:
             case Block.END:
                 self._advance(int(frame.records["t_ns"][0]))
             case Block.AGGREGATE:
-                pass  # sums for the live view say nothing that the segments do not
+                pass  # the live view's sums repeat what the segments contain
             case _:
                 self._pending.add(frame.kind, frame.records)
                 if frame.kind is Block.ENERGY and frame.records.size:
@@ -122,7 +122,7 @@ class Ingest:
             self.flush(everything=True)
 
     def flush(self, *, everything: bool = False) -> None:
-        """Hands over what is pending: segments up to the last FLUSH block, or `everything`."""
+        """Hands over pending records: segments up to the last FLUSH block, or `everything`."""
         tables = {
             "queries": pa.concat_tables([self._take_queries(everything), self._take_calls()]),
             "segments": self._take_segments(everything),
@@ -159,10 +159,10 @@ class Ingest:
         return self.meta
 
     def _advance(self, t_ns: int, *, sent: bool = False) -> None:
-        """Moves the clock; closes a batch when it is due.
+        """Moves the clock, and closes a batch when it is due.
 
-        Half a batch of grace lets the FLUSH block of the moment arrive, so that parts do not
-        overlap in time; if none comes the batch is closed all the same.
+        A batch waits up to half its length for the next FLUSH block, so that parts do not overlap
+        in time. If none comes, the batch is closed anyway.
         """
         if t_ns >= rows.TIME_LIMIT_NS:
             return
@@ -191,7 +191,9 @@ class Ingest:
         return rows.segment_rows(segments, counters, owners, self._announced.packages, further)
 
     def _take_queries(self, everything: bool) -> pa.Table:
-        """Those that ended before what has been sent: then all of their sessions' are here."""
+        """Queries that ended before the last FLUSH: all events of their sessions have arrived by
+        now.
+        """
         queries = self._take_ended(Block.QUERY, everything)
         shapes = queries["shape"]
         settled = self._statements.settled(shapes)
@@ -264,10 +266,10 @@ class Ingest:
         return call_rows(calls, self._reported - len(calls), self._calls)
 
     def _follow_databases(self, queries: Array) -> None:
-        """A `USE` changes its session's database, if it was done.
+        """Follows a session's default database: a `USE` that succeeded changes it.
 
-        On the symbol rung a session's id may serve a later connection again, so nothing is
-        remembered of it.
+        On the symbol rung a later connection may reuse a session's id, so nothing is remembered
+        there.
         """
         databases = self._statements.databases
         if not databases:
@@ -286,7 +288,7 @@ class Ingest:
         return rows.energy_rows(self._keep(readings, announced), domains)
 
     def _take_meter(self) -> pa.Table:
-        """Its readings; a machine without counters of its own has the meter's energy alone."""
+        """The meter's readings. A machine without its own counters has only the meter's energy."""
         if self._meter is None:
             return METER.empty_table()
         self.meta = with_meter(self.meta, self._meter.info)
@@ -314,7 +316,7 @@ class Ingest:
         return self._keep(records, records["t_ns"] < rows.TIME_LIMIT_NS)
 
     def _keep(self, records: Array, valid: Array) -> Array:
-        """The valid ones; the others are counted."""
+        """Returns the valid records and counts the others."""
         if valid.all():
             return records
         self._invalid += int(records.size - np.count_nonzero(valid))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One life of a thread, and what it was called in it."""
+"""The life of one thread, from fork to exit, and the names it had in it."""
 
 from __future__ import annotations
 
@@ -12,26 +12,27 @@ from qjoule.trace.columns import Array
 from qjoule.trace.roles import thread_role
 from qjoule.trace.schema import UNKNOWN_COMM
 
-#: Until then a thread has the name of the one that began it, and the next one is its first.
+#: A new thread carries its creator's name. A rename within this time counts as its first name.
 NAMING_NS = 100_000_000
-NAMES_MAX = 64  #: of one life that are told apart: names may be anything
+NAMES_MAX = 64  #: of one life that are told apart; a thread may choose any name
 
 
 @dataclass(slots=True)
 class Name:
-    """What a thread is called for some time."""
+    """A thread's name for some time."""
 
     comm: str = UNKNOWN_COMM
-    role: str = ""  #: its name while it was a server's thread, before it ran another program
+    role: str = ""  #: its name as a server's thread, before it ran another program
     role_before: str = ""
     owners: dict[tuple[int, int], int] = field(default_factory=dict)  #: (kind, server) to id
 
 
 @dataclass(slots=True)
 class Life:
-    """`begin_ns` None: before anything that is known of it.
+    """One life of a thread.
 
-    `settled`: its beginning was announced, by a fork or because it was alive before the trace.
+    `begin_ns` None: it began before anything recorded. `settled`: its begin was announced, by a
+    fork or because the thread was alive before the trace.
     """
 
     pid: int
@@ -40,19 +41,19 @@ class Life:
     settled: bool = False
     end_ns: int | None = None
     first_seen_ns: int | None = None
-    used: int = 0  #: in which batch of segments it was last met, from 1
-    names: list[Name] = field(default_factory=lambda: [Name()])  #: by time; one may come again
-    since_ns: list[int] = field(default_factory=list)  #: when each was taken, but for the first
-    by_role: dict[str, Name] = field(default_factory=dict)  #: if there were several
+    used: int = 0  #: number of the last batch of segments with this thread, from 1
+    names: list[Name] = field(default_factory=lambda: [Name()])  #: in order of time; a name may occur twice
+    since_ns: list[int] = field(default_factory=list)  #: when each name was taken, except the first
+    by_role: dict[str, Name] = field(default_factory=dict)  #: only if there were several
 
     @property
     def name(self) -> Name:
-        """The last."""
+        """The latest name."""
         return self.names[-1]
 
     @property
     def is_servers(self) -> bool:
-        """Whether it was a server's thread, at some time."""
+        """Whether it was a server's thread at some time."""
         return any(name.role or any(server for _, server in name.owners) for name in self.all_names)
 
     @property
@@ -60,10 +61,10 @@ class Life:
         return list(self.by_role.values()) or self.names
 
     def rename(self, t_ns: int, comm: str, process_comm: str) -> bool:
-        """Whether this is a name for other work, which it then bears from there on.
+        """Records a new name. Returns whether the name stands for different work.
 
-        It is not if only a number in it is another, or if it is the first that a young thread is
-        given. A process is renamed when it runs a program, which is announced by itself.
+        It does not if only a number in it differs, or if it is the first name of a young thread.
+        Nor for a process: it is renamed when it runs a program, which has an event of its own.
         """
         name = self.name
         if comm == name.comm or UNKNOWN_COMM in (name.comm, comm or UNKNOWN_COMM):
@@ -82,16 +83,16 @@ class Life:
         return True
 
     def is_one(self, since_ns: int) -> bool:
-        """Whether it has begun by then, and has had one name only since."""
+        """Whether it had begun by `since_ns` and has had only one name since."""
         if self.begin_ns is not None and self.begin_ns > since_ns:
             return False
         return not self.since_ns or self.since_ns[-1] <= since_ns
 
     def called(self, t_ns: Array) -> Array:
-        """Which of `names` it bore at each of some times."""
+        """For each time, the index in `names` of the name at that time."""
         return np.searchsorted(np.array(self.since_ns, np.int64), t_ns.astype(np.int64), "right")
 
     def forget(self, before_ns: int) -> None:
-        """Drops what it was called only before then."""
+        """Drops names that were used only before `before_ns`."""
         gone = bisect_right(self.since_ns, before_ns)
         del self.since_ns[:gone], self.names[:gone]

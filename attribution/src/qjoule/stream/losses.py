@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loss as the tracer reports it: running sums by CPU and cause, from LOSS blocks."""
+"""Loss as the tracer reports it: running sums per CPU and cause, from LOSS blocks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from qjoule.trace.schema import CAUSES
 
 
 class Losses:
-    """The largest sums of each CPU and cause: a record may be older than the one before it."""
+    """Keeps the largest sum per CPU and cause, since records can arrive out of order."""
 
     def __init__(self) -> None:
         self._sums: dict[tuple[int, int], tuple[int, int]] = {}
@@ -28,7 +28,7 @@ class Losses:
         return newly_lost
 
     def counts(self) -> dict[str, int]:
-        """Lost records by cause, in the contract's order; only causes that occurred."""
+        """Lost records by cause, in the contract's order. Only causes that occurred."""
         counts: dict[str, int] = {}
         for (_, cause), (count, _) in sorted(self._sums.items(), key=lambda one: one[0][1]):
             if count:
@@ -37,11 +37,11 @@ class Losses:
 
     @property
     def lost_ns(self) -> int:
-        """CPU time whose segments were lost, of all CPUs."""
+        """CPU time whose segments were lost, summed over all CPUs."""
         return sum(lost_ns for _, lost_ns in self._sums.values())
 
 
 def known_causes(records: Records) -> Records:
-    """Mask of the LOSS records whose cause the contract has."""
+    """Mask of the LOSS records whose cause the contract defines."""
     mask: Records = records["cause"] < len(Loss)
     return mask

@@ -16,18 +16,18 @@ class Metering(Protocol):
 
     @property
     def info(self) -> MeterInfo | None:
-        """What meta.json says of it; None before the first reading."""
+        """The meter's entry in meta.json; None before the first reading."""
 
     @property
     def bad(self) -> int:
-        """How many of its lines were no readings, so far."""
+        """Number of its lines so far that were not readings."""
 
     def take(self) -> pa.Table:
         """Its readings since the last call, as the table `meter`."""
 
 
 def with_meter(meta: Meta, info: MeterInfo | None) -> Meta:
-    """A machine without counters of its own has the meter's energy alone."""
+    """Adds the meter to `meta`. A machine without its own counters has only the meter's energy."""
     if info is None or meta.meter is not None:
         return meta
     energy = meta.energy

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of what the kernel counts by number: shapes, servers, processes and threads. Bounded."""
+"""Names for the numbers that the kernel side counts by: shapes, servers, processes and threads.
+
+Memory is bounded.
+"""
 
 from __future__ import annotations
 
@@ -12,21 +15,21 @@ from qjoule.stream.blocks import Frame
 from qjoule.stream.statements import Fingerprint, dialect_of, is_truncated
 from qjoule.trace.meta import Server
 
-#: Threads remembered, of servers and of others: the one named longest ago is forgotten. Others may
-#: be anybody's, who starts as many as he likes.
+#: Threads remembered, for servers and for others separately. The one named longest ago is
+#: forgotten. The bound matters because any user may start any number of threads.
 MAX_TASKS = 65_536
-#: Hashes and bytes of texts remembered; those unused for longest are forgotten. The kernel tells a
-#: text again once it has met 16,384 others (bpf/core/statement.bpf.h).
+#: Hashes and bytes of texts remembered. The least recently used are forgotten. The kernel side
+#: sends a text again once it has met 16,384 others (bpf/core/statement.bpf.h).
 MAX_HASHES = 32_768
 MAX_TEXT_BYTES = 16 << 20
-MAX_WAITING = 4_096  #: texts that refer to one that has not come
+MAX_WAITING = 4_096  #: texts that refer to another text that has not arrived
 UNKNOWN = "(unknown)"
 
 
 class Names:
     """Learns from TEXT and TASK blocks.
 
-    At most `max_hashes` statements are remembered: those asked for last.
+    Remembers at most `max_hashes` statements: the most recently used.
     """
 
     def __init__(
@@ -44,7 +47,7 @@ class Names:
         self._text_bytes = 0
         self._by_call: dict[int, tuple[str, str]] = {}
         self._references = AllReferences()
-        self._waiting: dict[int, Frame] = {}  #: told by shapes that have not been told
+        self._waiting: dict[int, Frame] = {}  #: texts by shape, whose referenced text has not arrived
         self._servers_comms: OrderedDict[int, str] = OrderedDict()
         self._others_comms: OrderedDict[int, str] = OrderedDict()
 
@@ -76,18 +79,18 @@ class Names:
             self._forget()
 
     def _forget(self) -> None:
-        """The statement that was not asked for, nor told, for longest."""
+        """Forgets the least recently used statement."""
         shape, (_, text) = self._by_hash.popitem(last=False)
         self._text_bytes -= len(text)
         self._references.forget(shape)
 
     def add_call(self, shape: int, fingerprint: str, text: str) -> None:
-        """Calls that only their clients tell of: what tells is bounded itself."""
+        """Adds the shape of a call that only its client reports. The caller bounds their number."""
         self._by_call[shape] = (fingerprint, text)
 
     def add_tasks(self, frame: Frame) -> None:
         for task in frame.records:
-            # An exited thread's last sums come after its exit: its name is still needed.
+            # An exited thread's last sums come after its exit, so its name is still needed.
             if task["event"] != TaskEvent.EXIT:
                 pid = int(task["pid"])
                 mine, theirs = self._servers_comms, self._others_comms
@@ -101,7 +104,7 @@ class Names:
                 comms.popitem(last=False)
 
     def statement(self, shape: int) -> tuple[str, str] | None:
-        """Fingerprint and text of a shape; None if its text has not come."""
+        """Fingerprint and text of a shape; None if its text has not arrived."""
         if (told := self._by_call.get(shape)) is not None:
             return told
         if waiting := self._waiting.pop(shape, None):
@@ -112,7 +115,7 @@ class Names:
         return known
 
     def rung(self, server: str) -> str:
-        """By the server's name."""
+        """The rung of a server, by the server's name."""
         return self._rungs.get(server, "")
 
     def server(self, server: int) -> str:
@@ -120,5 +123,5 @@ class Names:
         return self._servers.get(server) or (f"server {server}" if server else "(unknown server)")
 
     def comm(self, pid: int) -> str:
-        """What a thread or a process was last called."""
+        """The last known name of a thread or process."""
         return self._servers_comms.get(pid) or self._others_comms.get(pid) or UNKNOWN

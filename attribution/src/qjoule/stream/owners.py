@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who ran: owner ids for segments, resolved by thread and time so that a reused pid is two owners.
+"""Assigns owner ids to segments, by thread and time: a reused pid becomes two owners.
 
-A thread's life is found from task events (fork, exec, exit, rename, or alive when tracing
-began); where a server gives a thread something else to do (role), another begins. An owner is one
-thread's life in one role: a server thread is one owner while it serves queries and another while it
-works in the background. A server's thread that changes its name is an owner for each, whenever it
-bears it: pools' workers are called by what they do at the time.
+Task events (fork, exec, exit, rename, or alive when tracing began) delimit a thread's life. A ROLE
+event, with which a server gives a thread different work, also starts a new life. An owner is one
+thread's life in one role. A server thread is one owner while it serves queries and another while it
+does background work. If a server's thread changes its name, each name is an owner of its own,
+because pools name their workers after what they currently do.
 
-Segments may be resolved before or after the events of the same moment arrive: a life that was
-first met in a segment takes over the fork that is announced later.
+Segments may be resolved before or after the task events of the same moment arrive. If a life was
+first seen in a segment and its fork is announced later, the fork becomes that life's begin.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from qjoule.trace.columns import Array, distinct, rows_of, strings
 from qjoule.trace.roles import thread_role
 from qjoule.trace.schema import IDLE_OWNER, OWNER_KINDS, OWNERS, UNKNOWN_COMM
 
-#: A thread's last stretches run after its exit event, while the kernel takes it apart.
+#: A thread's last slices run after its exit event, while the kernel takes it apart.
 EXIT_TAIL_NS = 10_000_000_000
-#: Threads whose lives are remembered. Of some the end is never told, if a user causes more events
-#: than are told (`task_rate`): those met in no segment for longest are forgotten, but no server's.
+#: Threads whose lives are remembered. If a user causes more task events than the rate limit lets
+#: through (`task_rate`), some exits are never reported. So the threads not seen in a segment for
+#: longest are forgotten, but never a server's.
 MAX_THREADS = 65_536
 #: PID_MAX_LIMIT of include/linux/threads.h: pids and tgids have 22 bits.
 PID_LIMIT = 1 << 22
@@ -42,19 +43,19 @@ class Owners:
         self._batch = 0
         self._lives: dict[tuple[int, int], list[Life]] = {}
         self._ended: list[Life] = []
-        self._renamed: dict[int, Life] = {}  #: by identity, those with several names
+        self._renamed: dict[int, Life] = {}  #: by identity: lives with several names
         self._changed: dict[int, tuple[Life, Name, int, int]] = {}
         self._next_id = IDLE_OWNER + 1
         self._wrote_idle = False
 
     def apply(self, tasks: Array) -> None:
-        """Takes in task events (`contract.TASK`), whenever they arrive."""
+        """Takes in task events (`contract.TASK`), in whatever order they arrive."""
         ordered = tasks[np.argsort(tasks["t_ns"], kind="stable")]
         for t_ns, pid, tgid, _parent, server, event, _kind, comm in ordered.tolist():
             self._apply_one(t_ns, (pid, tgid), event, server, comm.decode("utf-8", "replace"))
 
     def resolve(self, segments: Array) -> Array:
-        """Owner id (uint32) of each of some segments (`contract.SEGMENT`) in order of t0_ns.
+        """Owner ids (uint32) of segments (`contract.SEGMENT`), which are in order of t0_ns.
 
         Pids, tgids and kinds must be within PID_LIMIT and `OwnerKind`.
         """
@@ -82,7 +83,7 @@ class Owners:
         return result
 
     def take_changes(self) -> pa.Table:
-        """Rows of the owners that are new or better known since the last call; by owner."""
+        """Rows of the owners that are new or have changed since the last call, ordered by owner."""
         rows = sorted(self._changed.items())
         self._changed = {}
         lives = [life for _, (life, *_) in rows]
@@ -111,7 +112,7 @@ class Owners:
         return pa.concat_tables([pa.Table.from_pylist([idle], OWNERS), changes])
 
     def forget(self, before_ns: int) -> None:
-        """Drops lives that ended long before `before_ns`: no segment of theirs can still come."""
+        """Drops lives that ended long before `before_ns`, for which no more segments can come."""
         gone = [life for life in self._ended if (life.end_ns or 0) + EXIT_TAIL_NS < before_ns]
         for life in gone:
             thread = (life.pid, life.tgid)
@@ -130,7 +131,9 @@ class Owners:
             self._forget_unused()
 
     def _forget_unused(self) -> None:
-        """Makes room for a while: to look at all of them for each new one would take too long."""
+        """Drops a quarter of the bound at once: scanning all threads for each new one would be
+        slow.
+        """
         used = {
             thread: max(life.used for life in lives)
             for thread, lives in self._lives.items()
@@ -148,7 +151,7 @@ class Owners:
     ) -> None:
         lives = self._lives.setdefault(thread, [])
         life = lives[-1] if lives else None
-        if event == TaskEvent.RENAME:  # by who looked it up: of what the thread was then
+        if event == TaskEvent.RENAME:  # dated to the task event that prompted the lookup
             life = next((one for one in reversed(lives) if (one.begin_ns or 0) <= t_ns), life)
         if event == TaskEvent.FORK:
             if life is None or not _adopts(life, t_ns):
@@ -162,7 +165,7 @@ class Owners:
             life = _begin(lives, thread, None)
         elif life.end_ns is not None and t_ns > life.end_ns:
             life = _begin(lives, thread, t_ns)  # its fork was lost
-        elif event == TaskEvent.ROLE:  # what it did before is another owner's
+        elif event == TaskEvent.ROLE:  # its earlier work is another owner's
             life.end_ns = t_ns
             self._ended.append(life)
             life = _begin(lives, thread, t_ns)
@@ -178,7 +181,7 @@ class Owners:
             name.comm = comm
             if server:
                 name.role_before, name.role = name.role, comm
-            elif event == TaskEvent.EXEC:  # was renamed a moment ago, still the server's
+            elif event == TaskEvent.EXEC:  # was renamed a moment ago, as the server's thread
                 name.role = name.role_before
         self._touch(life)
 
@@ -212,7 +215,7 @@ class Owners:
     def _resolve_by_time(
         self, t0_ns: Array, codes: Array, uniques: Array, by_time: Sequence[int], result: Array
     ) -> None:
-        """Fills `result` for threads of which several lives, or none, cover the batch."""
+        """Fills `result` for threads that have several lives, or none, within the batch."""
         for code, rows in rows_of(codes, by_time):
             thread, role = _unpack(int(uniques[code]))
             times = t0_ns[rows]
@@ -228,7 +231,9 @@ class Owners:
                     result[mine[called == number]] = owner
 
     def _lives_from(self, thread: tuple[int, int], first_ns: int) -> list[Life]:
-        """The thread's lives, the first of which has begun by `first_ns`."""
+        """The thread's lives, the first of which has begun by `first_ns`; adds one if there is
+        none.
+        """
         lives = self._lives.setdefault(thread, [])
         if not lives or (lives[0].begin_ns is not None and lives[0].begin_ns > first_ns):
             lives.insert(0, Life(*thread, begin_ns=None, first_seen_ns=first_ns))

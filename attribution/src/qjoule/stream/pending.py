@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records that wait for their batch to be closed."""
+"""Records that wait until their batch is closed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from qjoule.trace.columns import Array
 
 
 class Pending:
-    """Records by block kind, and how many there are."""
+    """Records by block kind, and their total number."""
 
     def __init__(self) -> None:
         self._records: dict[Block, list[Array]] = {}
@@ -21,7 +21,7 @@ class Pending:
         self.size += records.size
 
     def take(self, kind: Block) -> Array:
-        """All records of a kind, in the order in which they came."""
+        """Removes and returns all records of a kind, in order of arrival."""
         parts = self._records.pop(kind, [])
         taken = _joined(parts) if parts else np.empty(0, RECORDS[kind])
         self.size -= taken.size
@@ -30,9 +30,9 @@ class Pending:
     def take_segments(self, before_ns: int | None) -> tuple[Array, Array | None, Array | None]:
         """Segments in order of t0_ns that began before `before_ns` (None: all).
 
-        Returns (segments, counters, more): counters is (n, 3), or None if no segment has any;
-        more has the `shares` and `more` of further counters, or is None. The segments that began
-        later stay.
+        Returns (segments, counters, more). counters is (n, 3), or None if no segment has any. more
+        has the fields `shares` and `more` of further counters, or is None. Segments that began
+        later stay pending.
         """
         plain, counted = self.take(Block.SEGMENT), self.take(Block.SEGMENT_COUNTERS)
         more = self.take(Block.SEGMENT_MORE)
@@ -65,13 +65,13 @@ class Pending:
 
 
 def chosen(records: Array, which: Array) -> Array:
-    """`records[which]`, a copy; `which` is a mask or places."""
+    """A copy of `records[which]`; `which` is a mask or an array of indices."""
     taken: Array = _words(records)[which].view(records.dtype)
     return taken.reshape(-1)
 
 
 def _words(records: Array) -> Array:
-    """Records as rows of 64-bit words, which numpy copies much faster than structures."""
+    """Records as rows of 64-bit words, which numpy copies much faster than structured arrays."""
     width = records.dtype.itemsize // np.dtype(np.uint64).itemsize
     return np.ascontiguousarray(records).view(np.uint64).reshape(records.size, width)
 

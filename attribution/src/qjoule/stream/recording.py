@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A whole stream as a trace on disk.
+"""Writes a whole stream to disk as a trace.
 
     writer = TraceWriter(directory)
     meta = record(Stream(fd), writer, fingerprint, Meta(host=..., servers=...))
 
-The stream may be the tracer's, or one that was made of perf's records.
+The stream comes from the tracer, or is made from perf's records.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ def record(
 ) -> Meta:
     """Writes a whole stream as a trace and returns its meta.
 
-    `annotate` is asked whenever meta.json is written, the last time at the end, so that the
-    caller can add what it learnt meanwhile (servers that started later).
+    `annotate` is called whenever meta.json is written, the last time at the end, so that the caller
+    can add what it has learnt meanwhile (servers that started later).
 
-    The trace is complete if the stream came to its end block and nothing failed. Raises
-    `QjouleError` for a damaged stream or a disk that is full; what came before is kept.
+    The trace is complete if the stream reached its end block and nothing failed. Raises
+    `QjouleError` if the stream is damaged or the disk is full; what came before is kept.
     """
     ingest = Ingest(
         writer.write,
@@ -60,7 +60,7 @@ def record(
                 writer.write_meta(annotate(announced))
             ingest.add(frame)
     except BaseException as error:
-        with suppress(Exception):  # the first error is the one to tell
+        with suppress(Exception):  # report the first error, not this one
             last = ingest.finish(complete=False, stopped=str(error) or repr(error))
             writer.close(annotate(last))
         raise

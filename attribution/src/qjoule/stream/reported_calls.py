@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls that only their clients report, as rows of `queries` (rung `tag`) and of `shapes`.
+"""Turns calls that only their clients report into rows of `queries` (rung `tag`) and of `shapes`.
 
-Such a call has no statement: its shape is the database system that it went to and its tags, but
-for those that name a single request.
+Such a call has no statement. Its shape is the database system it went to plus its tags, without the
+tags that identify a single request.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from qjoule.tags.maps import TAGS
 from qjoule.trace.columns import Array
 from qjoule.trace.schema import OTHER_FINGERPRINT, QUERIES, SHAPES
 
-#: Tags that are another for each request.
+#: Tags that differ for every request.
 OF_ONE_REQUEST = frozenset({"trace", "span"})
-#: Ids of queries that the kernel counts are below.
+#: Queries that the kernel side counts have lower ids.
 FIRST_ID = 1 << 63
 TEXT_CHARACTERS = 256
-#: By `Call.status`: the status of a query, and its flags.
+#: By `Call.status`: the query's status, and its flags.
 _STATUSES = (None, "ok", "error", "unfinished")
 _FLAGS = (QueryFlag(0), QueryFlag.OK, QueryFlag.ERROR, QueryFlag.OPEN)
 
 
 class CallReports(Protocol):
-    """Who knows what applications report of their calls: see `qjoule.tags.tagging`."""
+    """Source of the calls that applications report: see `qjoule.tags.tagging`."""
 
     @property
     def lost(self) -> int:
-        """How many calls applications could not report, so far."""
+        """Number of calls so far that applications could not report."""
 
     @property
     def unverified(self) -> int:
-        """How many calls were reported of connections that may be another user's, so far."""
+        """Number of calls so far that were reported on connections that may be another user's."""
 
     def tags_of(
         self, connections: list[str | None], codes: Array, streams: Array, begins_ns: Array
@@ -48,16 +48,16 @@ class CallReports(Protocol):
         """Tags of queries; `connections[codes]` names a query's connection, code -1 unknown."""
 
     def calls_on(self, connections: Sequence[str | None]) -> list[bool]:
-        """Whether calls on each were reported; None, one that is not known: whether on any."""
+        """Whether any calls on each connection were reported. None (unknown): on any connection."""
 
     def reported(
         self, opaque: Mapping[str, int], *, everything: bool = False
     ) -> Sequence[ReportedCall]:
-        """Calls to servers whose queries no probe sees, that have ended since the last time.
+        """Calls that have ended since the last time, to servers whose queries no probe sees.
 
         Args:
-            opaque: connections that probes cannot look into, and whose each is.
-            everything: also calls that are under way.
+            opaque: connections that probes cannot look into, with the server of each.
+            everything: also return calls that are still under way.
         """
 
 
@@ -81,7 +81,7 @@ class ReportedCall(Protocol):
 
 
 class CallShapes:
-    """Shapes of calls. Beyond `max_shapes` of them all others are one, `OTHER_FINGERPRINT`."""
+    """Shapes of calls. Beyond `max_shapes`, all further ones share `OTHER_FINGERPRINT`."""
 
     def __init__(self, max_shapes: int = MAX_SHAPES) -> None:
         self._max_shapes = max_shapes
@@ -106,19 +106,21 @@ class CallShapes:
         return shape, fingerprint
 
     def take_new(self) -> list[tuple[int, str, str, int]]:
-        """Shape, fingerprint, text and first server of those that are new since the last time."""
+        """Shape, fingerprint, text and first server of the shapes that are new since the last
+        call.
+        """
         new, self._new = self._new, []
         return new
 
     def take_rows(self) -> pa.Table:
-        """The same as rows of `shapes`."""
+        """The new shapes as rows of `shapes`."""
         names = ("shape", "fingerprint", "text", "server")
         rows = [dict(zip(names, one, strict=True)) for one in self.take_new()]
         return pa.Table.from_pylist(rows, SHAPES)
 
 
 def text_of(system: str, tags: dict[str, str]) -> str:
-    """What calls with these tags are called.
+    """The text that stands for calls with these tags.
 
     >>> text_of("cache", {"endpoint": "checkout", "tenant": "42"})
     'cache call  endpoint=checkout tenant=42'

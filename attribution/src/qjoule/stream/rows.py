@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records of the stream to rows of the dataset: pure functions on arrays.
+"""Converts records of the stream to rows of the dataset: pure functions on arrays.
 
 Each takes records of one kind (`qjoule.contract`) and returns a table of `qjoule.trace.schema`.
 """
@@ -39,7 +39,7 @@ from qjoule.trace.schema import (
     STATUSES,
 )
 
-TIME_LIMIT_NS = 1 << 63  #: times are signed in the dataset, so that they can be subtracted
+TIME_LIMIT_NS = 1 << 63  #: times are signed in the dataset, to allow subtraction
 
 
 def forward(begin_ns: Array, end_ns: Array) -> Array:
@@ -49,7 +49,7 @@ def forward(begin_ns: Array, end_ns: Array) -> Array:
 
 
 def valid_segments(segments: Array) -> Array:
-    """Mask of the segments that make sense: a span of time, a thread, and an owner but idle."""
+    """Mask of the valid segments: a span of time, a thread, and an owner that is not idle."""
     kind = segments["owner_kind"]
     known = (kind != OwnerKind.IDLE) & (kind <= max(OwnerKind))
     threads = (segments["pid"] < PID_LIMIT) & (segments["tgid"] < PID_LIMIT)
@@ -58,7 +58,7 @@ def valid_segments(segments: Array) -> Array:
 
 
 def valid_tasks(tasks: Array) -> Array:
-    """Mask of the task events that make sense."""
+    """Mask of the valid task events."""
     threads = (tasks["pid"] < PID_LIMIT) & (tasks["tgid"] < PID_LIMIT)
     event = (tasks["event"] >= min(TaskEvent)) & (tasks["event"] <= max(TaskEvent))
     mask: Array = threads & event & (tasks["t_ns"] < TIME_LIMIT_NS)
@@ -72,9 +72,10 @@ def segment_rows(
     packages: Array,
     more: tuple[pa.Array, pa.Array] | None = None,
 ) -> pa.Table:
-    """`counters`: (n, 3), None if none were read; `packages[cpu]` is -1 where unknown.
+    """Rows of `segments`.
 
-    `more`: as `more_rows` has them, None if no further counters were read.
+    `counters`: (n, 3), None if none were read; `packages[cpu]` is -1 where unknown. `more`: as
+    `more_rows` returns them, None if no further counters were read.
     """
     cpu = segments["cpu"]
     package = packages[cpu]
@@ -100,9 +101,9 @@ def segment_rows(
 
 
 def more_rows(records: Array, count: int) -> tuple[pa.Array, pa.Array]:
-    """Lists of the first `count` further counters of each segment, and of the shares counted.
+    """The first `count` further counters of each segment as lists, and the shares counted.
 
-    What did not count is null; its share is 0.
+    A counter that did not count is null, with share 0.
     """
     shares = records["shares"][:, :count].reshape(-1)
     counts = numbers(records["more"][:, :count].reshape(-1), shares > 0)
@@ -121,10 +122,11 @@ def query_rows(
     transactions: Array,
     children: tuple[Array, pa.DictionaryArray] | None = None,
 ) -> pa.Table:
-    """The outcome is known where the reply was seen, or the query was cut off.
+    """Rows of `queries`.
 
-    `whose`: user, database and application. `transactions`: ids, 0 none. `children`: where these
-    are no queries but parts of some, whose ids, and fingerprints of what they executed themselves.
+    The outcome is known if the reply was seen or the query was cut off. `whose`: user, database and
+    application. `transactions`: ids, 0: none. `children`: set if the records are parts of queries;
+    holds the ids of these queries, and the fingerprints of what the parts executed.
     """
     users, databases, applications = whose
     nobody = pa.nulls(queries.size, NAME)
@@ -167,7 +169,7 @@ def query_rows(
 
 
 def _sqlstates(states: Array) -> pa.DictionaryArray:
-    """Codes of five capitals and digits (ISO 9075, "SQLSTATE"); null where there is none."""
+    """Codes of five capitals and digits (ISO 9075, "SQLSTATE"); null if there is none."""
     codes = np.zeros(states.size, np.int64)
     known = states != b""
     found, codes[known] = np.unique(states[known], return_inverse=True)
@@ -176,9 +178,9 @@ def _sqlstates(states: Array) -> pa.DictionaryArray:
 
 
 def as_queries(children: Array) -> Array:
-    """Children as records of queries: with their query's shape, and no execution of it.
+    """Children as records of queries, with the shape of their query and without executions.
 
-    That a child's own text was cut is said in `shapes`, not of its query.
+    Whether a child's own text was cut is recorded in `shapes`, not for its query.
     """
     queries = np.zeros(children.size, QUERY)
     for name in set(QUERY.names or ()) & set(CHILD.names or ()) - {"reserved"}:
@@ -189,7 +191,7 @@ def as_queries(children: Array) -> Array:
 
 
 def energy_rows(readings: Array, domains: Mapping[int, DomainInfo]) -> pa.Table:
-    """Readings of counters that were announced; `domains` by the contract's domain index."""
+    """Energy readings of announced counters; `domains` by the contract's domain index."""
     size = max(domains, default=-1) + 1
     ranges = np.zeros(size, np.uint64)
     units_j = np.zeros(size)
@@ -224,7 +226,7 @@ def loss_rows(losses: Array) -> pa.Table:
 
 
 def loss_row(t_ns: int, cause: str, count: int) -> pa.Table:
-    """A running count of what was lost outside the kernel."""
+    """A running count of records lost outside the kernel."""
     row = {"t_ns": t_ns, "cpu": None, "cause": cause, "count": count, "lost_ns": 0}
     return pa.Table.from_pylist([row], LOSS)
 

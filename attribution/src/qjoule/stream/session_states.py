@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What holds of a session from when on: codes of its user, its database, what it calls itself and
-what its client says of all its queries.
+"""A session's state over time: codes of its user, database and application name, and of the tags
+that its client set for all of its queries.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 from qjoule.contract import SessionEvent
 from qjoule.trace.columns import Array, rows_of
 
-UNKNOWN, SAME, FIRST = -1, -2, -3  #: codes: of no name, as it was before, as at the login
+UNKNOWN, SAME, FIRST = -1, -2, -3  #: codes: unknown, unchanged, as at the login
 
 #: Codes of user, database, application and tags.
 State = tuple[int, int, int, int]
@@ -23,20 +23,22 @@ class Session:
     user: int = UNKNOWN
     database: int = UNKNOWN
     application: int = UNKNOWN
-    #: (t_ns, name), in order of time: an id may serve a later connection again.
+    #: (t_ns, name), in order of time: a later connection may reuse a session's id.
     connections: list[tuple[int, str | None]] = field(default_factory=list)
     first_application: int = UNKNOWN  #: at its login
-    tags: int = UNKNOWN  #: that its client gave it there
-    #: (t_ns, event, what is new), in order of time: what came since.
+    tags: int = UNKNOWN  #: that its client set at the login
+    #: (t_ns, event, new state), in order of time: later changes.
     changes: list[tuple[int, int, State]] = field(default_factory=list)
 
     @property
     def state(self) -> State:
-        """Before the changes."""
+        """The state before the changes."""
         return self.user, self.database, self.application, self.tags
 
     def states(self) -> tuple[list[int], list[State]]:
-        """(times, what holds from each on); the first holds before all times."""
+        """(times, the state from each time on). The first state has no time: it holds before all
+        others.
+        """
         held = [self.state]
         before = held[0]
         for _, event, news in self.changes:
@@ -54,7 +56,7 @@ class Session:
 
 
 def held_then(found: list[Session], known: Array, codes: Array, at_ns: Array) -> Array:
-    """What held of each row's session, `found[code]`, at its time; `known`: before any change."""
+    """The state of each row's session, `found[code]`, at its time; `known`: before any change."""
     held: Array = known[codes]
     changing = [code for code, session in enumerate(found) if session.changes]
     for code, rows in rows_of(codes, changing):

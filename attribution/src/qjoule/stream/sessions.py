@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which user, database and application a session belongs to, for the queries that run in it, and
-what its client says of all of them.
+"""Resolves the user, database and application of a query's session, and the tags its client set.
 
-A session may change all of that as it goes on, so what a query is given is what held when it
-ended: a `USE` runs in the database that it leaves.
+All of these may change during a session. A query gets the values that held when it ended. So a
+`USE` counts as run in the database that it leaves.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from qjoule.tags.definitions import Tags
 from qjoule.trace.columns import Array, distinct, names, rows_of
 from qjoule.trace.schema import SESSION_EVENTS, SESSIONS
 
-#: Sessions remembered; applications that connect for each query must not cost memory for ever.
+#: Sessions remembered. The bound is for applications that open a connection for each query.
 MAX_SESSIONS = 100_000
-#: Changes of one session between two batches; what is beyond them leaves it unknown.
+#: Changes of one session between two batches. Beyond this number its state is unknown.
 MAX_CHANGES = 100_000
 MAX_NAMES = 100_000
-#: The server has refused a change by then, or never will.
+#: A change can still be refused by the server within this time.
 REFUSAL_NS = 10_000_000_000
 
 
@@ -46,11 +45,11 @@ class Sessions:
         self._sets: list[Tags] = []
         self._set_codes: dict[Tags, int] = {}
         self._rows: list[dict[str, object]] = []
-        #: Connections whose bytes cannot be read, if both ends are known, and their servers.
+        #: Encrypted or otherwise unreadable connections with known ends, and the server of each.
         self.opaque: dict[str, int] = {}
 
     def add(self, frame: Frame) -> bool:
-        """Takes in a SESSION block; false if it makes no sense."""
+        """Takes in a SESSION block. Returns false if it is invalid."""
         record = frame.records[0]
         event, t_ns, kind = int(record["event"]), int(record["t_ns"]), int(record["server_kind"])
         if not 0 < event < len(SESSION_EVENTS) or t_ns >= 1 << 63:
@@ -66,8 +65,8 @@ class Sessions:
             connections = [(t_ns, _connection(record))]
             tags = self._set_code(startup.tags)
             met = Session(user, database, application, connections, application, tags)
-            # A thread moves between CPUs, and each ring is read to its end: what came later may be
-            # here already.
+            # A thread moves between CPUs, and each ring is read to its end. So later events may
+            # already be here.
             if known := self._sessions.get(session):
                 met.changes = known.changes
             self._remember(session, met)
@@ -113,7 +112,7 @@ class Sessions:
         return True
 
     def use(self, session: int, t_ns: int, database: str | None) -> None:
-        """A statement has changed the default database; None: to one that is not known."""
+        """A statement changed the default database; None: to an unknown one."""
         news = (SAME, self._code(database), SAME, SAME)
         self._change(session, t_ns, SessionEvent.DATABASE, news)
 
@@ -132,9 +131,11 @@ class Sessions:
     def tags_of(
         self, sessions: Array, at_ns: Array, applications: pa.DictionaryArray
     ) -> tuple[Array, list[Tags]] | None:
-        """What each session's client says of all its queries: codes, and tags; None: nothing.
+        """Tags that each session's client set for all its queries: codes and tags; None: none at
+        all.
 
-        `applications`: what each calls itself, which may be tags. Code -1: none of them.
+        `applications`: the application name of each session, which may contain tags. Code -1: no
+        tags.
         """
         held, rows = self._held(sessions, at_ns)
         given = held[:, 3] if rows is None else held[rows, 3]
@@ -148,7 +149,9 @@ class Sessions:
         return np.where(given < 0, by_name, codes.reshape(-1)), sets + named
 
     def connections(self, sessions: Array, at_ns: Array) -> tuple[Array, list[str | None]]:
-        """What names each session's connection at its time to its client too: codes, and names."""
+        """Name of each session's connection at its time, as the client's side also sees it: codes,
+        names.
+        """
         codes, uniques = distinct(sessions)
         found = (self._sessions.get(number) for number in uniques.tolist())
         known = [session.connections if session else [] for session in found]
@@ -162,7 +165,7 @@ class Sessions:
         return then, named
 
     def settle(self, before_ns: int) -> None:
-        """Forgets what sessions were before: no query that ended earlier will be asked for."""
+        """Forgets old states: no query that ended before `before_ns` will be looked up."""
         for number in list(self._changing):
             session = self._sessions.get(number)
             if session is None:
@@ -170,7 +173,7 @@ class Sessions:
                 continue
             times, states = session.states()
             done = bisect_right(times, before_ns)
-            # What may yet be refused stays, and so does what a refusal speaks of.
+            # Keep changes that may still be refused, and the state to which a refusal goes back.
             if done and times[done - 1] + REFUSAL_NS > before_ns:
                 done -= 1
                 while done and session.changes[done][1] == SessionEvent.KEPT:
@@ -190,7 +193,7 @@ class Sessions:
     def _note_opaque(self, connection: str | None, server: int, event: int) -> None:
         if connection is None:
             return
-        self.opaque.pop(connection, None)  # its ends may have been another's before
+        self.opaque.pop(connection, None)  # another connection may have had these ends before
         if event == SessionEvent.OPAQUE:
             self.opaque[connection] = server
             if len(self.opaque) > self._max_sessions:
@@ -199,7 +202,7 @@ class Sessions:
     def _meet(self, number: int, t_ns: int, connection: str | None) -> None:
         session = self._recall(number)
         known = session.connections
-        if not known or known[-1][1] != connection:  # some are told more than once
+        if not known or known[-1][1] != connection:  # some events arrive more than once
             insort(known, (t_ns, connection), key=lambda one: one[0])
             del known[:-MAX_CHANGES]
         if len(known) > 1:
@@ -207,7 +210,7 @@ class Sessions:
         self._remember(number, session)
 
     def _held(self, sessions: Array, at_ns: Array) -> tuple[Array, Array | None]:
-        """(n, 4) of `State`, and which of them is each row's; None: each its own."""
+        """`State`s (n, 4), and for each row the index of its state; None: one state per row."""
         codes, uniques = distinct(sessions)
         found = [self._recall(session) for session in uniques.tolist()]
         held = np.array([one.state for one in found], np.int64).reshape(-1, 4)
@@ -261,7 +264,7 @@ class Sessions:
 
 
 def _address(octets: Array) -> str | None:
-    """`192.0.2.7`, `2001:db8::1`; None for a unix socket, or where it is not known."""
+    """`192.0.2.7`, `2001:db8::1`; None for a unix socket, or if unknown."""
     address = IPv6Address(octets.tobytes())
     if not int(address):
         return None
@@ -269,7 +272,7 @@ def _address(octets: Array) -> str | None:
 
 
 def _connection(record: Any) -> str | None:
-    """Both ends of a connection, or the client's inode, as `qjoule.tags` names it."""
+    """The connection's name as in `qjoule.tags`: both ends, or the inode of the client's socket."""
     if inode := int(record["client_inode"]):
         return f"unix {inode}"
     client, server = _address(record["address"]), _address(record["server_address"])

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shape hashes to fingerprints, bounded: a client that sends ever new shapes costs no memory."""
+"""Maps shape hashes to fingerprints, within bounded memory even if a client sends ever new
+shapes.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,13 @@ from qjoule.trace.columns import Array, distinct, names
 from qjoule.trace.schema import DIALECTS, OTHER_FINGERPRINT, SHAPES, STATEMENTS
 
 MAX_SHAPES = 50_000
-#: Of each text, for `Statements.named`.
+#: Characters of each text that `Statements.named` returns.
 START_CHARACTERS = 100
-#: Hashes are finer than fingerprints; this many of them for each fingerprint, on average.
+#: Several hashes may have the same fingerprint: this many on average.
 HASHES_PER_SHAPE = 4
-#: Hashes of single queries that have not ended; those told longest ago are forgotten.
+#: Hashes of single queries that have not ended. Beyond this number the oldest are forgotten.
 MAX_SINGLES = 100_000
-MAX_WAITING = 4_096  #: texts of up to 4 KiB that refer to one that has not come
+MAX_WAITING = 4_096  #: texts of up to 4 KiB that refer to another text that has not arrived
 
 
 class Shape(Protocol):
@@ -34,17 +36,17 @@ class Shape(Protocol):
     def text(self) -> str: ...
 
 
-#: (statement, dialect, whether it was cut) to its shape; `qjoule.servers.shapes.fingerprint`.
+#: (statement, dialect, whether it was cut) to its shape; see `qjoule.servers.shapes.fingerprint`.
 Fingerprint = Callable[[bytes, int, bool], Shape]
 
 
 def dialect_of(frame: Frame) -> int:
-    """Number of a TEXT block's dialect, which this version may not know."""
+    """Number of a TEXT block's dialect. This version may not know it."""
     return int(frame.records[0]["dialect"])
 
 
 def is_truncated(frame: Frame) -> bool:
-    """Whether the statement of a TEXT block is longer than the text that came with it."""
+    """Whether the statement of a TEXT block is longer than the text in the block."""
     return int(frame.records[0]["statement_bytes"]) > len(frame.text)
 
 
@@ -62,17 +64,17 @@ class Statements:
         self._max_shapes = max_shapes
         self._capture = capture
         self._references = AllReferences()
-        self._waiting: dict[int, Frame] = {}  #: told by shapes that have not been told
-        self._singles: dict[int, int] = {}  #: hash of one query's alone to its shape's
-        self._first: dict[str, int] = {}  #: by fingerprint: the first of such hashes
+        self._waiting: dict[int, Frame] = {}  #: texts by shape, whose referenced text has not arrived
+        self._singles: dict[int, int] = {}  #: hash of a single query to the hash of its shape
+        self._first: dict[str, int] = {}  #: by fingerprint: the first such hash
         self._vocabulary: list[str | None] = [OTHER_FINGERPRINT]
-        self._starts = [OTHER_FINGERPRINT]  #: of the texts, by the same codes
+        self._starts = [OTHER_FINGERPRINT]  #: the start of each text, by the same codes
         self._codes: dict[str, int] = {OTHER_FINGERPRINT: 0}
         self._by_hash: dict[int, int] = {0: -1, SHAPE_OTHER: 0}
         self._full = self._hashes_full = False
         self._shapes: list[dict[str, object]] = []
         self._statements: list[dict[str, object]] = []
-        #: Shapes of statements that change their session's default database, and to which.
+        #: Shapes of statements that change their session's default database, and the new database.
         self.databases: dict[int, str | None] = {}
 
     def add(self, frame: Frame) -> None:
@@ -93,7 +95,9 @@ class Statements:
         self._name(frame)
 
     def _single(self, frame: Frame, shape: int, dialect: int) -> None:
-        """One query's text: the first of its fingerprint lends its hash to all."""
+        """Takes the text of a single query. The first query of a fingerprint lends its hash to
+        all.
+        """
         named = self._fingerprint(frame.text, dialect, is_truncated(frame))
         known = self._first.get(named.fingerprint)
         if known is None and len(self._first) < self._max_shapes:
@@ -107,7 +111,9 @@ class Statements:
             self._singles.pop(next(iter(self._singles)))
 
     def settled(self, shapes: Array) -> Array:
-        """Shape hashes of queries that have ended, without those that are of one alone."""
+        """Shape hashes of ended queries, with hashes of single queries replaced by their
+        shape's.
+        """
         if not self._singles:
             return shapes
         settled = shapes.copy()
@@ -124,7 +130,7 @@ class Statements:
             self._hashes_full = True
             return
         dialect = dialect_of(frame)
-        if dialect not in LANGUAGES:  # of a later version: the shape gets no name
+        if dialect not in LANGUAGES:  # from a later version: the shape gets no name
             return
         truncated = is_truncated(frame)
         text, read_as = self._references.statement(frame.text, dialect)
@@ -148,7 +154,7 @@ class Statements:
             self._statements.append(row | {"statement_bytes": int(record["statement_bytes"])})
 
     def fingerprints(self, shapes: Array) -> pa.DictionaryArray:
-        """Fingerprint of each shape hash; null where the text has not come (yet, or at all)."""
+        """Fingerprint of each shape hash; null if its text has not arrived (yet, or at all)."""
         codes, uniques = distinct(shapes)
         for shape in self._waiting.keys() & set(uniques.tolist()):
             self._name(self._waiting.pop(shape))
@@ -157,7 +163,7 @@ class Statements:
         return names(np.array(found, np.int64), self._vocabulary, codes)
 
     def named(self, shape: int) -> tuple[str, str]:
-        """Fingerprint and start of the text of a shape hash; marks where it is not known."""
+        """Fingerprint and start of the text of a shape hash, or placeholders if it is unknown."""
         code = self._by_hash.get(shape, -1)
         if code < 0:
             return "?", "(text not seen)"
@@ -185,7 +191,7 @@ class Statements:
         return code
 
     def _note_other(self) -> None:
-        """Gives the statements beyond the bound their one row."""
+        """Adds the one row for all statements beyond the bound."""
         if not self._full:
             self._full = True
             text = f"(statements beyond the first {self._max_shapes} shapes)"

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a server's processes do, and for whom, by the titles that they write over their command
-lines.
+"""Reads what a server's processes do, and for whom, from the titles on their command lines.
 
-The kernel knows all processes of such a server by one name. A title comes a moment after the fork
-and is memory of the process, which no BPF program reads at a switch; so whoever reads the stream
-looks it up in /proc, without any privilege. Where it cannot be read (the process has gone,
-`hidepid`) the process keeps the name that the kernel knows.
+The kernel knows all processes of such a server by the same name. A process writes its title a
+moment after the fork, into its own memory, which no BPF program reads at a context switch. So the
+stream's reader looks it up in /proc, which needs no privilege. If the title cannot be read (the
+process has gone, or `hidepid` is set), the process keeps the name that the kernel knows.
 """
 
 from __future__ import annotations
@@ -20,12 +19,13 @@ from qjoule.servers.decoding_types import Titles
 from qjoule.servers.direct_access import read_text
 from qjoule.stream.blocks import Frame, Source, Stream
 
-#: Who has no title by then never will: the main process, or one that is not our user's to see.
+#: A process without a title after this time never gets one: it is the main process, or our user may
+#: not see it.
 WAIT_NS = 2_000_000_000
-#: Of the stream's time, between two looks at those without a title.
+#: Stream time between two lookups of missing titles.
 LOOK_NS = 5_000_000
 MAX_WAITING = 4_096
-#: Events that say themselves what the process does from then on.
+#: Events that themselves name what the process does from then on.
 _NAMED = (TaskEvent.RENAME, TaskEvent.ROLE)
 
 
@@ -37,10 +37,11 @@ def read_title(tgid: int) -> str:
 class TitledStream(Stream):
     """A stream in which processes of the `servers` are renamed by title.
 
-    `servers`: by the attach plan's ids, how each server's titles are read.
+    `servers`: how to read each server's titles, by the attach plan's ids.
 
-    To the tracer's blocks it adds TASK blocks of one RENAME each, dated to what announced the
-    process, and for a session whose login was not seen a SESSION block of the event USER.
+    It adds blocks to the tracer's: a TASK block of one RENAME for each title, with the time of the
+    event that announced the process; and a SESSION block of event USER for a session whose login
+    was not seen.
     """
 
     def __init__(
@@ -80,14 +81,18 @@ class TitledStream(Stream):
                 self._waiting[tgid] = task
 
     def _has_client(self, frame: Frame) -> Iterator[Frame]:
-        """Most connections need no look, and short ones would be gone by then."""
+        """A session means the process has a client, so no lookup is needed; it might come too
+        late.
+        """
         announced = self._waiting.pop(int(frame.records["tgid"][0]), None)
         if announced is not None:
             role = self._servers[int(announced["server"])].with_client
             yield _renamed(announced, role, frame.t_ns)
 
     def _met(self, frame: Frame) -> Iterator[Frame]:
-        """Its client has just sent a request, so the process is there and has its last title."""
+        """Reads the title at a MET event: the client just sent a request, so the title is up to
+        date.
+        """
         met = frame.records[0]
         if met["event"] != SessionEvent.MET:
             return

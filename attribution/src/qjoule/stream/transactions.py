@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which transaction a query belongs to, as far as the server's replies say.
+"""Assigns queries to transactions, as far as the server's replies show them.
 
-A transaction begins with the query whose reply says that its session is in one now, and ends with
-the one whose reply says that it no longer is. A single statement that commits itself is none: its
-reply never says so. Replies with rows say nothing; they leave the session as it was.
+A transaction begins with the query whose reply reports that the session is now in one. It ends with
+the query whose reply reports that it no longer is. A statement that commits itself is no
+transaction, since its reply never reports one. Replies with rows report nothing and leave the
+session's state unchanged.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from qjoule.contract import Command, QueryFlag
 from qjoule.trace.columns import Array
 from qjoule.trace.schema import TRANSACTIONS
 
-#: Open transactions that are remembered; of more, the oldest counts as unfinished.
+#: Open transactions remembered. Beyond this number the oldest counts as unfinished.
 MAX_OPEN = 100_000
-#: Different sequences of statements that are named; the others are called `OTHER`.
+#: Different sequences of statements that get a name; the others are called `OTHER`.
 MAX_KINDS = 10_000
-#: A sequence is looked at up to here, and shown up to there.
+#: Statements of a sequence that are compared, and that are shown.
 MAX_STATEMENTS, MAX_SHOWN = 1_000, 12
-#: Of a statement's text, in a sequence.
+#: Characters shown of each statement in a sequence.
 STATEMENT_CHARACTERS = 60
 OTHER = "(transactions of other kinds)"
 
@@ -45,12 +46,12 @@ class _Open:
     begin_ns: int
     end_ns: int = 0
     statements: int = 0
-    sequence: list[str] = field(default_factory=list)  #: fingerprints, the same in a row once
+    sequence: list[str] = field(default_factory=list)  #: fingerprints; equal ones in a row count once
     texts: list[str] = field(default_factory=list)
 
 
 class Transactions:
-    """Follows the sessions of a stream, whose queries come in order of time."""
+    """Follows the sessions of a stream. Queries must come in order of time."""
 
     def __init__(self, named: Named) -> None:
         self._named = named
@@ -59,7 +60,9 @@ class Transactions:
         self._rows: list[dict[str, object]] = []
 
     def assign(self, queries: Array) -> Array:
-        """Ids of their transactions, (n,), 0 none: each is its first query's."""
+        """The transaction id of each query, (n,), 0: none. It is the id of the transaction's first
+        query.
+        """
         found = np.zeros(queries.size, np.uint64)
         session = queries["session"]
         begun = session[queries["flags"] & QueryFlag.IN_TRANSACTION != 0]
@@ -71,12 +74,12 @@ class Transactions:
         return found
 
     def of_running(self, sessions: Array) -> Array:
-        """The open transaction of each session, (n,), 0 none."""
+        """The id of each session's open transaction, (n,), 0: none."""
         ids = (self._open[s].transaction if s in self._open else 0 for s in sessions.tolist())
         return np.fromiter(ids, np.uint64, sessions.size)
 
     def finish(self) -> None:
-        """The trace ends: what is open stays unfinished."""
+        """The trace ends: open transactions stay unfinished."""
         for one in list(self._open.values()):
             self._close(one, "unfinished")
 
@@ -140,7 +143,7 @@ class Transactions:
         )
 
     def _text(self, one: _Open) -> str:
-        """The sequence, for people; where it is cut, with a digest of the whole."""
+        """The sequence as text for people; if it is cut, with a digest of the whole."""
         digest = blake2b("\0".join(one.sequence).encode(), digest_size=8).hexdigest()
         known = self._kinds.get(digest)
         if known is not None:
