@@ -42,7 +42,8 @@ class Life:
     end_ns: int | None = None
     first_seen_ns: int | None = None
     used: int = 0  #: number of the last batch of segments with this thread, from 1
-    names: list[Name] = field(default_factory=lambda: [Name()])  #: in order of time; a name may occur twice
+    #: in order of time; a name may occur twice
+    names: list[Name] = field(default_factory=lambda: [Name()])
     since_ns: list[int] = field(default_factory=list)  #: when each name was taken, except the first
     by_role: dict[str, Name] = field(default_factory=dict)  #: only if there were several
 

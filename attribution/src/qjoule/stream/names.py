@@ -47,7 +47,8 @@ class Names:
         self._text_bytes = 0
         self._by_call: dict[int, tuple[str, str]] = {}
         self._references = AllReferences()
-        self._waiting: dict[int, Frame] = {}  #: texts by shape, whose referenced text has not arrived
+        #: texts by shape, whose referenced text has not arrived
+        self._waiting: dict[int, Frame] = {}
         self._servers_comms: OrderedDict[int, str] = OrderedDict()
         self._others_comms: OrderedDict[int, str] = OrderedDict()
 

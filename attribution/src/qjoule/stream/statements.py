@@ -64,7 +64,8 @@ class Statements:
         self._max_shapes = max_shapes
         self._capture = capture
         self._references = AllReferences()
-        self._waiting: dict[int, Frame] = {}  #: texts by shape, whose referenced text has not arrived
+        #: texts by shape, whose referenced text has not arrived
+        self._waiting: dict[int, Frame] = {}
         self._singles: dict[int, int] = {}  #: hash of a single query to the hash of its shape
         self._first: dict[str, int] = {}  #: by fingerprint: the first such hash
         self._vocabulary: list[str | None] = [OTHER_FINGERPRINT]

@@ -46,7 +46,8 @@ class _Open:
     begin_ns: int
     end_ns: int = 0
     statements: int = 0
-    sequence: list[str] = field(default_factory=list)  #: fingerprints; equal ones in a row count once
+    #: fingerprints; equal ones in a row count once
+    sequence: list[str] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
 
 

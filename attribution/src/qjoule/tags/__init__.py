@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What applications say of their own calls: the recorder's end of the driver shims.
+"""Receives what applications report about their own calls: the recorder's end of the driver shims.
 
-Everything that arrives here was written by a program that anybody may have started: it is checked,
-bounded, and believed in nothing but what it says of its own connections.
+Anybody may have started the program that sends these messages. So everything is checked and
+bounded, and a program is believed only about its own connections.
 """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which traced server a call goes to, by the address that its connection was made to.
+"""Finds the traced server that a call goes to, from the address its connection was made to.
 
-Only where that is certain: the client and the server are in the recorder's own network namespace,
+This answers only if it is certain: client and server are in the recorder's own network namespace,
 the address is this host's, and no other traced server listens on that port.
 """
 
@@ -16,7 +16,7 @@ from typing import Protocol
 from qjoule.tags.definitions import Connection
 from qjoule.tags.local import is_local
 
-#: getsockopt(2), <asm-generic/socket.h>: the namespace that a socket lives in. Linux 5.14.
+#: getsockopt(2), <asm-generic/socket.h>: the network namespace of a socket. Since Linux 5.14.
 _SO_NETNS_COOKIE = 71
 _COOKIE_BYTES = 8
 _MAX_REMEMBERED = 4096
@@ -24,7 +24,7 @@ _SEVERAL = -1
 
 
 class Listens(Protocol):
-    """What is asked of a server: see `qjoule.servers.types.Server`."""
+    """What `Addresses` needs of a server: see `qjoule.servers.types.Server`."""
 
     @property
     def id(self) -> int: ...
@@ -50,9 +50,9 @@ class Addresses:
         proc: Path = Path("/proc"),
         network_of: Callable[[int], str | None] | None = None,
     ) -> Addresses:
-        """Those of the servers in this process's network namespace.
+        """Addresses of the servers in this process's network namespace.
 
-        `network_of`: a process' namespace, by its pid; by default as our own rights show it.
+        `network_of`: maps a pid to its process's namespace; by default read with our own rights.
         """
         network_of = network_of or (lambda pid: _namespace(proc / str(pid)))
         ports: dict[int, int] = {}
@@ -71,7 +71,9 @@ class Addresses:
         )
 
     def server_of(self, connection: Connection) -> int:
-        """The id of the server that a connection of this namespace goes to; 0: none of these."""
+        """The id of the server that a connection of this namespace goes to; 0: none of these
+        servers.
+        """
         if connection.server is None:
             return 0
         if connection.client is None or connection.client.startswith("unix "):
@@ -92,9 +94,10 @@ class Addresses:
 
 
 def is_same_network(one: socket.socket, other: socket.socket) -> bool:
-    """Whether two sockets are of one network namespace; an accepted Unix socket is its client's.
+    """Whether two sockets are in the same network namespace. An accepted Unix socket is in its
+    client's.
 
-    Not told before Linux 5.14: then it is not.
+    Before Linux 5.14 the kernel does not report it; then the answer is no.
     """
     try:
         cookies = [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process that shares a ring with the recorder, as the recorder sees it."""
+"""The recorder's view of a process that shares a ring with it."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from qjoule.tags.owners import Owners
 from qjoule.tags.ring import OVER, SLOT, NotARing, RingReader, Slots
 
 HELLO = b"qjoule tags 1\n"
-#: Definitions that one process may have waiting: more than a socket holds that was set up as
-#: PROTOCOL.md says.
+#: Definitions that may wait from one process: more than fit in a socket set up as PROTOCOL.md
+#: requires.
 MAX_MESSAGES = 4096
 MAX_WAITING_BYTES = 1 << 21
-#: Processor time that reading them may take in one turn; the others are read in the next one.
+#: CPU time for reading them in one turn. The rest is read in the next turn.
 READING_NS = 20_000_000
-#: A process greets as soon as it has connected.
+#: A process must greet within this time of connecting.
 GREETING_NS = 2_000_000_000
 
 
 class Process(NamedTuple):
-    """Who connected, as the kernel says."""
+    """The process that connected, as reported by the kernel."""
 
-    pid: int  #: 0: in a namespace that we cannot see; it may be another process's by now
+    pid: int  #: 0: in a namespace that we cannot see. May have been reused by another process
     uid: int
 
 
@@ -54,16 +54,16 @@ class Application:
         self.claims = Claims(self.uid, owners)
         self.ring: RingReader | None = None
         self.ended = False
-        self.is_behind = False  #: there is more to read than one reading may take
+        self.is_behind = False  #: more is waiting than one reading may take
         self._connected = connected
         self._since_ns = time.monotonic_ns()
-        self._read = self._read_bytes = 0  # definitions since there was none left
+        self._read = self._read_bytes = 0  # definitions since the socket was last empty
         self._held: list[Slots] = []
 
     def greet(self, now_ns: int) -> bool:
-        """Takes the ring, which comes with the first message; false if it is not there yet.
+        """Takes the ring, which comes with the first message. Returns false if it has not come yet.
 
-        Raises NotARing, also if it does not come; OSError.
+        Raises NotARing, also if the ring does not come in time; OSError.
         """
         try:
             message, ancillary, _, _ = self._connected.recvmsg(
@@ -87,8 +87,9 @@ class Application:
     def take(self, now_ns: int) -> list[Slots]:
         """Records that can be handed on. Raises NotARing.
 
-        What they mean was defined before they were written. So none are handed on before all has
-        been read that was defined by the time they were taken: in a later turn, if that is much.
+        Definitions arrive before the records that use them. So records are handed on only after all
+        definitions that existed when the records were taken have been read. If there are many, that
+        is in a later turn.
         """
         assert self.ring is not None
         if not self._held:
@@ -97,15 +98,15 @@ class Application:
         if self.is_behind:
             return []
         if self.ended:
-            self._held += self.ring.take(now_ns)  # what came in between is all there will be
+            self._held += self.ring.take(now_ns)  # take what came since; nothing more will come
         batches, self._held = self._held, []
         batches += (_over(*closed) for closed in self.claims.check(now_ns))
         return batches
 
     def read_definitions(self, now_ns: int) -> bool:
-        """Takes in what was said since; false if more is left for the next turn.
+        """Reads new definitions. Returns false if some are left for the next turn.
 
-        Raises NotARing if that is more than may wait.
+        Raises NotARing if more are waiting than allowed.
         """
         until_ns = time.thread_time_ns() + READING_NS
         while not self.ended:
@@ -129,12 +130,12 @@ class Application:
 
     @property
     def descriptor(self) -> int:
-        """Of its connection to us."""
+        """The descriptor of its connection to us."""
         return self._connected.fileno()
 
     @property
     def bytes(self) -> int:
-        """About what is remembered of it."""
+        """Approximate memory used for it."""
         return self.definitions.bytes + (self.ring.bytes if self.ring is not None else 0)
 
     @property
@@ -144,11 +145,11 @@ class Application:
 
     @property
     def gaps(self) -> list[tuple[int, int]]:
-        """When it could not tell what it had to: see :class:`RingReader`."""
+        """Times in which it could not report changes: see :class:`RingReader`."""
         return self.ring.gaps if self.ring is not None else []
 
     def close(self) -> None:
-        """Says that no more is taken; what is known of its calls stays."""
+        """Tells the process that nothing more is taken. What is known of its calls is kept."""
         self.is_behind = False
         if self.ring is not None:
             self.ring.close()
@@ -156,19 +157,19 @@ class Application:
 
 
 def until_of(application: Application, connection: int) -> int:
-    """Until when, in ns, what it tells of this connection is believed: see `Claims.until`."""
+    """Until when, in ns, its records of this connection are believed: see `Claims.until`."""
     return application.claims.until(connection)
 
 
 def _over(connection: int, t_ns: int) -> Slots:
-    """As if the process had said that nothing is known of its connection from then on."""
+    """A record as if the process had reported that this connection ended at `t_ns`."""
     record = np.zeros(1, SLOT)
     record["kind"], record["connection"], record["t_ns"] = OVER, connection, t_ns
     return record
 
 
 def met(listening: socket.socket) -> Iterator[tuple[socket.socket, Process]]:
-    """Processes that have connected. Raises OSError if one cannot be accepted."""
+    """Accepts the processes that have connected. Raises OSError if one cannot be accepted."""
     while True:
         try:
             connected, _ = listening.accept()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which call of an application a query of the server belongs to."""
+"""Joins queries of a server to calls of applications."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from qjoule.tags.keys import WHOLE, Keys, name_of
 from qjoule.tags.maps import TAGS, as_maps
 from qjoule.tags.ring import BEGIN, BEGIN_IN_TRACE, END, HOLDS, NOT_DEFINED, OVER, Slots
 
-#: A query is told this long after its end at the latest. Calls that began before are kept only
-#: where they are the last of their connection, as those of long queries are.
+#: A query arrives here at most this long after its end. Calls that began earlier are kept only if
+#: they are the last call of their connection, as the calls of long queries are.
 KEPT_NS = 10_000_000_000
 MAX_CALLS = 2_000_000
-#: Characters of the different tags of them, about.
+#: Approximate characters of all different tags together.
 MAX_TAG_CHARACTERS = 32_000_000
-#: A call's time may be this far from now; others are not believed.
+#: A call whose time is further than this from now is not believed.
 PLAUSIBLE_NS = 3_600_000_000_000
 NEVER_NS = 1 << 62
 
@@ -35,11 +35,11 @@ CALL = np.dtype(
     [
         ("key", "i8"),
         ("t_ns", "i8"),
-        ("tags", "i8"),  # -1 not known
+        ("tags", "i8"),  # -1: unknown
         ("application", "i8"),
         ("number", "i8"),
-        ("holds", "?"),  # until the next one of its key; else as long as its call lasts
-        ("over", "?"),  # nothing is known from here on: its key is the connection's as a whole
+        ("holds", "?"),  # until the next call of its key; otherwise as long as its call lasts
+        ("over", "?"),  # the connection has ended: `key` stands for the whole connection
         ("traced", "?"),
         ("trace", "V16"),
         ("span", "V8"),
@@ -50,7 +50,7 @@ Gaps = list[tuple[int, int]]
 
 
 class Calls:
-    """What applications said of their calls in the last seconds, by connection and stream."""
+    """What applications reported of their calls in the last seconds, by connection and stream."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -58,16 +58,17 @@ class Calls:
         self._tags: dict[Tags, int] = {}
         self._characters = 0
         self._applications: dict[int, Application] = {}
-        self._parted: dict[int, tuple[int, Gaps]] = {}  # applications: when, and their gaps
-        self._users: dict[int, int] = {}  # of applications: all whose calls are known
+        # applications that have gone: when, and their gaps
+        self._parted: dict[int, tuple[int, Gaps]] = {}
+        self._users: dict[int, int] = {}  # by application, for all whose calls are kept
         self._ends = Ends()
         self._calls = np.empty(0, CALL)
         self._new: list[Array] = []
         self._held = 0
         self.joined = 0
-        self.unbelievable = 0  #: records that name nothing that was defined, or no time near now
-        self.unverified = 0  #: records of connections that are not known to be their teller's
-        self.dropped = 0  #: calls that were forgotten for want of room
+        self.unbelievable = 0  #: records that refer to no definition, or whose time is far from now
+        self.unverified = 0  #: records of connections that may not be the reporter's own
+        self.dropped = 0  #: calls that were forgotten for lack of room
 
     def take(self, application: Application, records: Slots, now_ns: int) -> None:
         """Takes in a batch of an application's records, whose definitions have been read."""
@@ -79,7 +80,9 @@ class Calls:
             self._add_begins(application, records[begins | (kind == OVER)], now_ns)
 
     def part(self, application: Application, now_ns: int) -> None:
-        """The application's ring is about to be let go: what it knows of ends is taken along."""
+        """Keeps what the application's ring knows of ends, because the ring is about to be
+        released.
+        """
         with self._lock:
             if application.number in self._users:
                 self._parted[application.number] = now_ns, application.gaps
@@ -98,15 +101,15 @@ class Calls:
     def tags_of(
         self, connections: list[str | None], codes: Array, streams: Array, begins_ns: Array
     ) -> pa.MapArray:
-        """Tags of queries that began then.
+        """Tags of queries, by connection, stream and begin.
 
         Args:
-            connections: names of connections (see `name_of`), None unknown.
-            codes: (n,) which of them a query came by; -1 unknown.
-            streams: (n,) which request of its connection it is; 0 where there is one at a time.
+            connections: names of connections (see `name_of`); None: unknown.
+            codes: (n,) index in `connections` of each query's connection; -1: unknown.
+            streams: (n,) which request of its connection it is; 0 if there is one at a time.
             begins_ns: (n,) CLOCK_MONOTONIC.
 
-        Returns null where no call is known, an empty map where the call has no tags.
+        Returns null if no call is known, an empty map if the call has no tags.
         """
         with self._lock:
             calls = self._sorted()
@@ -124,7 +127,7 @@ class Calls:
             return maps
 
     def knows(self, connections: Sequence[str | None]) -> list[bool]:
-        """Whether calls on each of these are held; on None: on any."""
+        """Whether any calls on each of these connections are kept; None: on any connection."""
         with self._lock:
             return [self._keys.has(name) for name in connections]
 
@@ -132,7 +135,7 @@ class Calls:
 
     def _add_begins(self, application: Application, records: Slots, now_ns: int) -> None:
         t_ns = records["t_ns"].astype(np.int64)
-        # What is yet to come would hold after its connection has become another user's.
+        # Future times are refused: by then the connection may belong to another user.
         believed = (t_ns > max(now_ns - PLAUSIBLE_NS, 0)) & (t_ns <= time.monotonic_ns())
         self.unbelievable += int(np.count_nonzero(~believed))
         records, t_ns = records[believed], t_ns[believed]
@@ -149,7 +152,7 @@ class Calls:
         calls["over"] = records["kind"] == OVER
         calls["traced"] = records["kind"] & ~np.uint32(HOLDS) == BEGIN_IN_TRACE
         calls["trace"], calls["span"] = records["trace"], records["span"]
-        # A connection is over with all of its streams: one record, however many these are.
+        # One record ends a connection with all of its streams.
         for rows, number in ((~calls["over"], self._key), (calls["over"], self._whole)):
             connections = records[["connection", "stream"]][rows]
             calls["key"][rows] = self._each(connections, application, number)
@@ -166,7 +169,7 @@ class Calls:
 
     @staticmethod
     def _each(fields: Array, application: Application, number: Any) -> Array:
-        """`number(application, *values)` of every record, asked once for each different one."""
+        """`number(application, *values)` for every record, called once per distinct record."""
         uniques, codes = np.unique(fields, return_inverse=True)
         numbers = [number(application, *values) for values in uniques.tolist()]
         found: Array = np.array(numbers, np.int64)[codes.reshape(-1)]
@@ -189,7 +192,7 @@ class Calls:
         return self._tags.setdefault(tags, len(self._tags))
 
     def _add_ends(self, application: Application, records: Slots) -> None:
-        # Of an end, the number of its begin is where a begin has connection and tags.
+        # An END record holds its begin's number in the fields of a begin's connection and tags.
         begins = records["connection"].astype(np.uint64) << np.uint64(32) | records["tags"]
         self._remember_ends(application, begins, records["t_ns"])
 
@@ -209,7 +212,7 @@ class Calls:
     def _numbers_of(
         self, connections: list[str | None], codes: Array, streams: Array
     ) -> tuple[Array, Array]:
-        """Of each query's connection and stream, and of its connection as a whole; -1 none."""
+        """The key of each query's connection and stream, and of its whole connection; -1: none."""
         wanted, wholes = np.full((2, codes.size), -1, np.int64)
         for at, (code, stream) in distinct_pairs(codes, streams):
             name = connections[code] if code >= 0 else None
@@ -219,7 +222,7 @@ class Calls:
         return wanted, wholes
 
     def _still_open(self, calls: Array, found: Array, begins_ns: Array) -> Array:
-        """Without calls that had ended when the query began, or did not hold any more."""
+        """Removes calls that had ended, or no longer held, when the query began."""
         ends = np.zeros(found.size, np.int64)
         missed = np.zeros(found.size, np.bool_)
         hit = np.flatnonzero(found >= 0)
@@ -243,8 +246,8 @@ class Calls:
         return np.where(ended, -1, found)
 
     def _did_not_hold(self, calls: Array, begins_ns: Array) -> Array:
-        """Of what was told before queries began: whether the application was gone by then, or could
-        not tell the change.
+        """Whether each call was out of date when its query began: the application had gone, or had
+        been unable to report a change.
         """
         past = np.zeros(calls.size, np.bool_)
         for number in np.unique(calls["application"]).tolist():
@@ -257,12 +260,10 @@ class Calls:
         return past
 
     def _forget(self, calls: Array, newest_ns: int) -> None:
-        """Keeps recent calls, and the last one of each connection that is open; numbers keys and
-        tags anew.
-        """
+        """Keeps recent calls and the last call of each open connection. Renumbers keys and tags."""
         last = np.append(calls["key"][1:] != calls["key"][:-1], True)[: calls.size]
         recent = calls["t_ns"] > newest_ns - KEPT_NS
-        if (calls["over"] & ~recent).any():  # and with what they end
+        if (calls["over"] & ~recent).any():  # drop the calls that they end, too
             at, wholes = np.arange(calls.size), self._keys.wholes()[calls["key"]]
             last &= ~is_over(calls, at, wholes, np.full(calls.size, NEVER_NS))
         kept = calls[recent | (last & ~calls["over"])]
@@ -282,7 +283,7 @@ class Calls:
         self._parted = {n: how for n, how in self._parted.items() if n in applications}
         applications |= self._applications.keys()
         self._users = {n: uid for n, uid in self._users.items() if n in applications}
-        unknown = int((tags < 0).sum())  # it stays -1
+        unknown = int((tags < 0).sum())  # code -1 is kept as it is
         self._tags = {sets[old]: new for new, old in enumerate(tags[unknown:].tolist())}
         self._characters = sum(map(characters, self._tags))
         kept = kept.copy()
@@ -290,8 +291,8 @@ class Calls:
         self._calls = kept
 
     def _drop_oldest(self) -> None:
-        """Of the user who takes the most room."""
-        self._renumber(calls := self._sorted())  # without tags that no call has
+        """Drops the older half of the calls of the user who takes the most room."""
+        self._renumber(calls := self._sorted())  # first drops tags that no call uses
         while self._calls.size > MAX_CALLS or self._characters > MAX_TAG_CHARACTERS:
             sizes = None if self._calls.size > MAX_CALLS else list(map(characters, self._tags))
             self._renumber(without_the_biggest(self._calls, self._users, sizes))

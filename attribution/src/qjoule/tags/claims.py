@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Of which connections a process may tell calls: root's of all, others' of their user's own.
+"""Decides which connections a process may report calls on: root on all, others on their user's own.
 
-A connection's owner is the user who made its socket. Who connects as root, becomes another user and
-then tells of that connection is not believed either.
+A connection's owner is the user who made its socket. A process that connects as root, then becomes
+another user and reports that connection is not believed either.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from qjoule.tags.definitions import Connection
 from qjoule.tags.owners import Owners
 
-#: After this it is asked again whose a connection is: its addresses may be another's by then.
+#: After this time the owner is looked up again: another connection may have the addresses by then.
 CHECK_NS = 1_000_000_000
-#: Connections of a process that are looked at again in one turn.
+#: Connections of a process that are checked again in one turn.
 MOST_CHECKED = 32
 NEVER_NS = 1 << 62
 NOT_BELIEVED = -1
@@ -24,7 +24,7 @@ NOT_BELIEVED = -1
 
 @dataclass(slots=True)
 class _Open:
-    """A connection that was its teller's when it was looked at last."""
+    """A connection that was its reporter's own at the last check."""
 
     number: int
     connection: Connection
@@ -33,17 +33,17 @@ class _Open:
 
 
 class Claims:
-    """The connections that one process defined, and until when it speaks for each."""
+    """The connections that one process defined, and until when it is believed about each."""
 
     def __init__(self, uid: int, owners: Owners) -> None:
         self._uid = uid
         self._owners = owners
-        #: Only those that are not believed, or not any more: of most there is nothing to remember.
+        #: Only connections that are not believed, or no longer. Most have no entry.
         self._until: dict[int, int] = {}
         self._open: deque[_Open] = deque()  #: those checked longest ago first
 
     def add(self, number: int, connection: Connection, now_ns: int) -> None:
-        """The process says that it has this connection."""
+        """The process claims to have this connection."""
         if self._uid == 0:
             return
         owner = self._owners.owner_of(connection)
@@ -53,15 +53,15 @@ class Claims:
             self._open.append(_Open(number, connection, owner.cookie, now_ns))
 
     def until(self, number: int) -> int:
-        """What was told of it up to then, in ns, is believed: `NEVER_NS` all, `NOT_BELIEVED` none.
+        """Until when, in ns, records of it are believed: `NEVER_NS` all, `NOT_BELIEVED` none.
 
-        Of a number that was not defined all is, for then it says nothing.
+        An undefined number returns `NEVER_NS`, since its records have no meaning anyway.
         """
         return self._until.get(number, NEVER_NS)
 
     def check(self, now_ns: int) -> Iterator[tuple[int, int]]:
-        """Connections that have been closed since they were looked at: their number, and until when
-        they were surely this process's user's.
+        """Connections closed since the last check: their number, and until when they were certainly
+        this process's user's.
         """
         for _ in range(min(len(self._open), MOST_CHECKED)):
             if now_ns - self._open[0].checked_ns < CHECK_NS:
@@ -72,7 +72,8 @@ class Claims:
                 one.checked_ns = now_ns
                 self._open.append(one)
                 continue
-            # Where another connection has the addresses now, it may have had them all the time.
+            # If another connection has the addresses now, it may have had them ever since the last
+            # check.
             until_ns = now_ns if owner is None else one.checked_ns
             self._until[one.number] = until_ns
             yield one.number, until_ns

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tags as clients write them into what they send to a server, read strictly: what is not all tags,
-or has too many or too long ones, is none at all.
+"""Reads tags that clients write into what they send to a server. Reading is strict: text that is
+not entirely valid tags, or has too many or too long ones, has no tags.
 
 - Comments of statements and commands, as sqlcommenter writes them: `key='value',key2='value2'`,
-  percent-encoded, a quote with a backslash before it (https://google.github.io/sqlcommenter/spec/).
+percent-encoded, a quote with a backslash before it (https://google.github.io/sqlcommenter/spec/).
 - Names of connections: `key=value,key2=value2`, percent-encoded (drivers/README.md).
 
-What else carries tags to a server is its own (``servers/<server>/tags.py``).
+Other places for tags differ by server and are read in ``servers/<server>/tags.py``.
 
-Of a `traceparent` (W3C Trace Context) the tags are `trace` and `span`, as they are of calls that
-shims tell of; a `tracestate` is for tracing systems and is left out.
+A `traceparent` (W3C Trace Context) becomes the tags `trace` and `span`, as for calls that shims
+report. A `tracestate` is for tracing systems and is left out.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from urllib.parse import unquote
 
 from qjoule.tags.definitions import MAX_KEY, MAX_TAGS, MAX_VALUE, Tags
 
-PREFIX = "qjoule."  #: of names of attributes that are tags
+PREFIX = "qjoule."  #: prefix of attributes that are tags
 _KEY = r"[A-Za-z0-9_.~%-]+"
 _PAIR = rf"({_KEY})='((?:[^'\\\x00-\x1f]|\\')*)'"
 _PAIRS = re.compile(rf"{_PAIR}(?:,{_PAIR})*")
@@ -32,13 +32,13 @@ _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2
 
 @lru_cache(maxsize=4096)
 def tags_in(comment: bytes) -> Tags:
-    """Tags by key, of what stands within a comment's signs.
+    """Tags by key, from the text between a comment's delimiters.
 
     >>> tags_in(b"endpoint='check%20out',tenant='7'")
     (('endpoint', 'check out'), ('tenant', '7'))
     """
     text = comment.decode("latin-1")
-    # A comment ends where its sign is: what lies behind is the statement's.
+    # A comment ends at its delimiter: the rest would belong to the statement.
     if not text.isascii() or "*/" in text or not _PAIRS.fullmatch(text):
         return ()
     pairs = _EACH.findall(text)
@@ -47,7 +47,7 @@ def tags_in(comment: bytes) -> Tags:
 
 @lru_cache(maxsize=4096)
 def tags_in_name(name: str) -> Tags:
-    """Tags by key, of what a connection is called.
+    """Tags by key, from the name of a connection.
 
     >>> tags_in_name("job=night%20ly,release=1.4")
     (('job', 'night ly'), ('release', '1.4'))
@@ -59,7 +59,7 @@ def tags_in_name(name: str) -> Tags:
 
 
 def believed(pairs: Iterable[tuple[str, str]]) -> Tags:
-    """Tags by key, if all are within bounds; otherwise none."""
+    """Tags by key, if all are within bounds; otherwise no tags."""
     found: dict[str, str] = {}
     for key, value in pairs:
         if not 0 < len(key) <= MAX_KEY or len(value) > MAX_VALUE or len(found) > MAX_TAGS:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many applications a recorder meets: no user can keep the others' out, or use up its room."""
+"""Bounds the number of applications a recorder serves, so that no user can crowd out the others."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ from collections.abc import Iterable, Iterator, Sequence
 from qjoule.tags.application import Application, Process
 
 MAX_PROCESSES = 1024
-#: A process has one ring; after a fork or an exec it may look as if it had several for a moment.
+#: A process has one ring. After a fork or an exec it may seem to have several for a moment.
 MAX_OF_PROCESS = 16
-#: Connections of one user's that have not greeted.
+#: Connections of one user that have not greeted.
 MAX_SILENT = 64
-#: Bytes that are remembered of all together: their definitions, and these with the rings' ends.
+#: Bytes remembered for all applications: of their definitions, and of definitions plus ends of
+#: calls.
 MAX_DEFINED = 64 << 20
 MAX_BYTES = 256 << 20
-#: Descriptors of an application: its socket, and its ring's while that is mapped.
+#: Descriptors per application: its socket, and its ring's while that is being mapped.
 _DESCRIPTORS = 2
-#: Descriptors that no application gets: the recorder opens files as long as it runs.
+#: Descriptors kept free: the recorder opens files as long as it runs.
 _RESERVED = 256
 
 
 def room() -> int:
-    """How many applications there are descriptors for; raises the limit of this process if need be.
+    """How many applications there are descriptors for. Raises this process's limit if needed.
 
-    A process that it starts later inherits the limit.
+    Processes started later inherit the limit.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
@@ -41,7 +42,7 @@ def room() -> int:
 
 
 class Crowd:
-    """The applications that have been met and not let go, in the order of their turns."""
+    """The connected applications, in the order of their turns."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -54,18 +55,18 @@ class Crowd:
         return iter(tuple(self._all))
 
     def add(self, application: Application) -> None:
-        """One that has room."""
+        """Adds an application for which there is room."""
         self._all.append(application)
         self._of_user[application.uid] += 1
         self._of_process[application.pid] += 1
         self._silent[application.uid] += 1
 
     def greeted(self, application: Application) -> None:
-        """It has handed over its ring."""
+        """The application has handed over its ring."""
         self._silent[application.uid] -= 1
 
     def remove(self, application: Application) -> None:
-        """It has been let go."""
+        """The application has been released."""
         self._all.remove(application)
         silent = application.ring is None
         counts = ((self._of_user, application.uid, True), (self._of_process, application.pid, True))
@@ -75,7 +76,7 @@ class Crowd:
                 del count[key]
 
     def put_first(self, applications: Iterable[Application]) -> None:
-        """The next turn begins with these."""
+        """These come first in the next turn."""
         first = list(applications)
         behind = {application.number for application in first}
         self._all = first + [one for one in self._all if one.number not in behind]
@@ -87,10 +88,10 @@ class Crowd:
         return self._silent[process.uid] < MAX_SILENT
 
     def in_the_way(self, uid: int) -> Application | None:
-        """Who has to go so that another one of this user has room; raises KeyError if nobody may.
+        """Which application must go to make room for one of this user. Raises KeyError if none may.
 
-        That is the last one that came of the user who has the most, if that is more than this user
-        would have then; one that has not greeted first.
+        It is the newest application of the user with the most, if that user has more than this user
+        would then have. Those that have not greeted go first.
         """
         if len(self._all) < self._most:
             return None
@@ -101,7 +102,9 @@ class Crowd:
         return max(its, key=lambda one: (one.ring is None, one.number))
 
     def too_much(self) -> Application | None:
-        """Who has to go because too much is remembered: of the user with the most, the biggest."""
+        """Which application must go because too much is remembered: the biggest of the biggest
+        user.
+        """
         defined = [one.definitions.bytes for one in self._all]
         if sum(defined) > MAX_DEFINED:
             return self._biggest(defined)

@@ -13,8 +13,8 @@ MAX_BYTES = 8192
 MAX_TAGS = 32
 MAX_KEY = 64
 MAX_VALUE = 256
-#: Definitions of one kind that are remembered of a process, and bytes of all, as they came. One
-#: that has more is let go of, meets us again, and defines anew what it still uses.
+#: Definitions of one kind that are remembered per process, and bytes of all of them as received. A
+#: process that exceeds this is released; it then connects anew and defines what it still uses.
 MAX_DEFINITIONS = 65536
 MAX_KEPT_BYTES = 16 << 20
 MAX_FRESH = 8192
@@ -25,7 +25,7 @@ NO_TAGS: tuple[Tags, int] = (), 0
 
 @dataclass(frozen=True)
 class Connection:
-    """How a connection is recognised at the server's end; what is not known is None."""
+    """How to recognise a connection at the server's end. Unknown parts are None."""
 
     system: str  #: `db.system.name` of OpenTelemetry's conventions
     client: str | None = None  #: "address port" of TCP, "unix inode" of a Unix socket
@@ -33,19 +33,21 @@ class Connection:
 
 
 class Definitions:
-    """Of one process. Takes messages of any content; what makes no sense is counted."""
+    """Definitions of one process. Accepts messages of any content; invalid ones are counted."""
 
     def __init__(self) -> None:
         self._connections: dict[int, tuple[Connection, int]] = {}
-        #: Connections that were defined since somebody last looked, who empties it.
+        #: Connections defined since the last look. Whoever looks empties it.
         self.fresh: deque[Connection] = deque(maxlen=MAX_FRESH)
         self._tags: dict[int, tuple[Tags, int]] = {}
-        self.bytes = 0  #: of those that are remembered, as they came
+        self.bytes = 0  #: of the remembered definitions, as received
         self.refused = 0
-        self.is_full = False  #: no more should be added
+        self.is_full = False  #: nothing more should be added
 
     def add(self, message: bytes) -> tuple[int, Connection] | None:
-        """Takes in one message; returns the connection that it defines, with its number, if any."""
+        """Takes in one message. If it defines a connection, returns the connection and its
+        number.
+        """
         try:
             if len(message) > MAX_BYTES:
                 raise ValueError
@@ -56,7 +58,8 @@ class Definitions:
             elif "connection" in said:
                 one = _connection(said["of"])
                 number = _number(said["connection"])
-                if number in self._connections:  # what was found out about it would be of another
+                # a redefinition: what was found out would be of another connection
+                if number in self._connections:
                     raise ValueError
                 self._remember(self._connections, number, (one, len(message)))
                 self.fresh.append(one)
@@ -68,12 +71,12 @@ class Definitions:
         return None
 
     def connection(self, number: int) -> Connection | None:
-        """None if it was not defined."""
+        """None if the connection was not defined."""
         known = self._connections.get(number)
         return known[0] if known is not None else None
 
     def tags(self, number: int) -> Tags | None:
-        """None if they were not defined; 0 stands for none."""
+        """None if the tags were not defined; number 0 stands for no tags."""
         known = self._tags.get(number) if number else NO_TAGS
         return known[0] if known is not None else None
 
@@ -84,7 +87,7 @@ class Definitions:
 
 
 def characters(tags: Tags) -> int:
-    """About what tags take to be remembered; each pair counts as 100 more."""
+    """Approximate memory of tags in characters; each pair counts 100 more."""
     return sum(100 + len(key) + len(value) for key, value in tags)
 
 
@@ -124,7 +127,7 @@ def _ends(of: dict[str, object]) -> tuple[str | None, str | None]:
 
 
 def _end(address: object, port: object) -> str | None:
-    """An address and a port, in one spelling: IPv4 in IPv6 as IPv4."""
+    """An address and a port in one spelling: IPv4-mapped IPv6 as IPv4."""
     if not isinstance(address, str) or type(port) is not int or not 0 < port < 1 << 16:
         return None
     found = ipaddress.ip_address(address.partition("%")[0])

@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ends of calls that were told apart from their beginnings, as many as may be remembered."""
+"""Ends of calls that were reported separately from their begins. Memory is bounded."""
 
 from __future__ import annotations
 
 from collections import Counter
 
-#: Of all calls.
+#: Bound for all calls together.
 MAX_ENDS = 100_000
 
 
 class Ends:
-    """By application and call. When there are too many, the user with the most loses the oldest."""
+    """Ends by application and call. If there are too many, the user with the most loses the
+    oldest.
+    """
 
     def __init__(self, most: int = MAX_ENDS) -> None:
         self._most = most
@@ -22,7 +24,7 @@ class Ends:
         return self._number > 0
 
     def add(self, uid: int, application: int, call: int, t_ns: int) -> None:
-        """The call ended at this time."""
+        """Records that the call ended at this time."""
         ends = self._all.setdefault(uid, {})
         before = len(ends)
         ends[application, call] = t_ns
@@ -39,6 +41,6 @@ class Ends:
                 del self._all[biggest], self._counts[biggest]
 
     def of(self, uid: int, application: int, call: int) -> int:
-        """When the call ended; 0 not known."""
+        """When the call ended; 0: unknown."""
         ends = self._all.get(uid)
         return ends.get((application, call), 0) if ends else 0

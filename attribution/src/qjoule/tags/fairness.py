@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose calls are forgotten when there is no room for all of them."""
+"""Decides whose calls are forgotten when there is not enough room."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Array = NDArray[Any]
 def without_the_biggest(
     calls: Array, users: Mapping[int, int], sizes: Sequence[int] | None
 ) -> Array:
-    """Without the older half of the calls of the user who takes the most room, at least one.
+    """Drops the older half of the calls, at least one, of the user who takes the most room.
 
     Args:
-        calls: of `calls.CALL`, one or more, in any order, which stays.
-        users: by application.
-        sizes: of the tags by their numbers, where these count; None: each call counts as one.
+        calls: array of `calls.CALL`, one or more, in any order, which is kept.
+        users: user ids by application.
+        sizes: size of each set of tags, by its number; None: each call counts as one.
     """
     applications, codes = np.unique(calls["application"], return_inverse=True)
     uids, of_application = np.unique([users[n] for n in applications.tolist()], return_inverse=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Searches among calls, array-wise."""
+"""Array searches among calls."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ Array = NDArray[Any]
 
 
 def distinct_pairs(a: Array, b: Array) -> list[tuple[Array, tuple[int, int]]]:
-    """Where each different pair of values stands."""
+    """The rows of each distinct pair of values."""
     if not a.size:
         return []
-    # Most have no streams. Each pair as one integer: rows of two are sorted ten times slower.
+    # Most have no streams. Each pair becomes one integer: sorting rows of two is ten times slower.
     streams, which = np.unique(b, return_inverse=True) if b.any() else (b[:1], np.int64(0))
     uniques, codes = np.unique(a.astype(np.int64) * streams.size + which, return_inverse=True)
     order = np.argsort(codes, kind="stable")
@@ -27,10 +27,10 @@ def distinct_pairs(a: Array, b: Array) -> list[tuple[Array, tuple[int, int]]]:
 
 
 def last_before(calls: Array, wanted: Array, begins_ns: Array) -> Array:
-    """Index of each query's last call on its key that began at or before it; -1 none.
+    """Index of each query's last call on its key that began at or before it; -1: none.
 
     `calls` are sorted by key and time. Times are replaced by their ranks, so that key and time fit
-    one integer that a binary search finds.
+    into one integer for the binary search.
     """
     if not calls.size:
         return np.full(wanted.size, -1, np.int64)
@@ -44,9 +44,9 @@ def last_before(calls: Array, wanted: Array, begins_ns: Array) -> Array:
 
 
 def is_over(calls: Array, found: Array, wholes: Array, begins_ns: Array) -> Array:
-    """(n,): whether the connection of a call had been closed between the call and its query.
+    """(n,): whether the call's connection was closed between the call and its query.
 
-    `found` as of `last_before`, -1 none; `wholes` are the keys of ends of connections.
+    `found`: as `last_before` returns it, -1: none. `wholes`: keys of whole connections.
     """
     if not (wholes >= 0).any():
         return np.zeros(found.size, np.bool_)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What calls and queries are joined by: a connection, and which request of it, as one number."""
+"""The key that joins calls and queries: a connection and one of its streams, as one number."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from qjoule.tags.definitions import Connection
 
 
 def name_of(connection: Connection) -> str | None:
-    """What names the connection at the server's end too; None if the application cannot tell.
+    """The connection's name, which the server's end also knows; None if the application lacks it.
 
     >>> name_of(Connection("sql", "127.0.0.1 51234", "127.0.0.1 3306"))
     '127.0.0.1 51234 > 127.0.0.1 3306'
@@ -22,7 +22,7 @@ def name_of(connection: Connection) -> str | None:
     return f"{connection.client} > {connection.server}" if connection.server else None
 
 
-#: In place of a stream: the connection with all that it has.
+#: In place of a stream: the whole connection.
 WHOLE = -1
 
 
@@ -34,7 +34,7 @@ class Keys:
         self._next = 0
 
     def number(self, connection: str, stream: int) -> int:
-        """Its number, which it is given if it has none."""
+        """Its number; assigns one if it has none."""
         streams = self._streams.setdefault(connection, {})
         if stream not in streams:
             streams[stream] = self._next
@@ -42,7 +42,7 @@ class Keys:
         return streams[stream]
 
     def known(self, connection: str, stream: int) -> int:
-        """Its number; -1 without one."""
+        """Its number; -1 if it has none."""
         return self._streams.get(connection, {}).get(stream, -1)
 
     def has(self, connection: str | None) -> bool:
@@ -50,7 +50,7 @@ class Keys:
         return bool(self._streams) if connection is None else connection in self._streams
 
     def wholes(self) -> NDArray[np.int64]:
-        """(numbers,): of the connection as a whole that each is of; -1 if that has none."""
+        """(numbers,): for each number, the number of its whole connection; -1 if that has none."""
         found = np.full(self._next, -1, np.int64)
         for streams in self._streams.values():
             if WHOLE in streams:
@@ -58,7 +58,7 @@ class Keys:
         return found
 
     def renumber(self, kept: Iterable[int]) -> None:
-        """Numbers these from 0 on, in this order, and forgets the others."""
+        """Renumbers these from 0, in this order, and forgets the others."""
         new = {old: number for number, old in enumerate(kept)}
         found = {
             name: {stream: new[key] for stream, key in streams.items() if key in new}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Meets the applications of this host and takes in what they say of their calls.
+"""Accepts the applications of this host and takes in what they report of their calls.
 
-Any user's process may connect and send anything. What it costs the recorder is bounded by process
-and by user, so that one user's applications keep no other user's from being heard.
+Any user's process may connect and send anything. The recorder's cost is bounded per process and per
+user, so that one user's applications cannot shut out another user's.
 """
 
 from __future__ import annotations
@@ -23,36 +23,37 @@ from qjoule.tags.owners import Owners, SocketOwners
 from qjoule.tags.ring import Slots
 
 POLL_S = 0.02
-#: Processor time between two turns for connections that have just been defined. Whose they are can
-#: be found out as long as they are open, and some are for a millisecond.
+#: Pause between two turns for newly defined connections. A connection's owner can be looked up only
+#: while it is open, and some are open for a millisecond.
 LOOKING_S = 0.005
-#: Processes that are accepted in one turn.
+#: Processes accepted in one turn.
 MAX_ACCEPTED = 1024
-#: Processor time that one user's applications may take in a turn of the reading thread. Those that
-#: had none are the first of the next turn.
+#: CPU time that one user's applications may take in a turn of the reading thread. Those that got
+#: none come first in the next turn.
 TURN_NS = 50_000_000
-#: The same where all that was written has to be read. Who wrote more is let go.
+#: The same for a turn that must read everything written. An application that wrote more is
+#: released.
 WHOLE_TURN_NS = 500_000_000
 
 
 class Taker(Protocol):
-    """Where records go."""
+    """The receiver of records."""
 
     def take(self, application: Application, records: Slots, now_ns: int) -> None:
         """Takes in a batch whose definitions have been read."""
 
     def wants_calls(self, application: Application) -> bool:
-        """Whether each of its calls is to be told, rather than what changes."""
+        """Whether the application should report each call, rather than only changes."""
 
     def has_room(self, application: Application) -> bool:
-        """Whether its records should be taken now; else they stay in its ring."""
+        """Whether its records should be taken now. If not, they stay in its ring."""
 
     def part(self, application: Application, now_ns: int) -> None:
-        """The application has gone, or its ring is about to be let go."""
+        """The application has gone, or its ring is about to be released."""
 
 
 class Listener:
-    """Accepts applications and polls them; `taker` is called in one thread at a time.
+    """Accepts applications and polls them. Only one thread at a time calls `taker`.
 
     with Listener(listen_at(path), taker) as listener:
         listener.start()  # polls in a thread of its own
@@ -62,12 +63,12 @@ class Listener:
     def __init__(
         self, listening: socket.socket, taker: Taker, owners: Owners | None = None
     ) -> None:
-        """Takes over the socket, which listens already and need not be this process's own work.
+        """Takes over a listening socket, which another process may have made.
 
         Args:
             listening: of type SOCK_SEQPACKET; see `listening.listen_at`.
             taker: who takes the records.
-            owners: who knows whose connections are; default: the kernel.
+            owners: looks up the owners of connections; default: the kernel.
         """
         listening.setblocking(False)
         self._socket = listening
@@ -83,7 +84,7 @@ class Listener:
         self._thread: threading.Thread | None = None
         self._gone_lost = 0
         self.met = 0  #: applications so far
-        self.refused = 0  #: connections and definitions that made no sense, or had no room
+        self.refused = 0  #: connections and definitions that were invalid, or had no room
 
     def __enter__(self) -> Listener:
         return self
@@ -98,20 +99,22 @@ class Listener:
             return self._gone_lost + sum(one.lost for one in self._crowd)
 
     def start(self) -> None:
-        """Polls from now on, in a thread: a ring holds about a second of a busy program."""
+        """Starts a polling thread. A busy program fills its ring in about a second."""
         self._thread = threading.Thread(target=self._run, name="qjoule-tags", daemon=True)
         self._thread.start()
 
     def poll(self, make_room: Callable[[], None] | None = None) -> None:
-        """Takes all that has been written, as far as the taker has room, or it can be made."""
+        """Takes all that has been written, as far as the taker has room or `make_room` makes
+        some.
+        """
         with self._lock:
             for application in self._turn(WHOLE_TURN_NS, make_room, to_the_end=True):
-                # What it wrote could not be read in time: nothing that it told holds any more.
+                # Its records could not be read in time, so its earlier reports no longer hold.
                 self.refused += 1
                 self._part(application)
 
     def close(self) -> None:
-        """Stops, and tells the applications."""
+        """Stops, and notifies the applications."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join()
@@ -127,14 +130,14 @@ class Listener:
         spent_s = 0.0
         while not self._stopping.is_set():
             before_s = time.thread_time()
-            # Half of a processor at most, whatever the applications do.
+            # At most half of a CPU, whatever the applications do.
             self._rest(max(POLL_S, spent_s))
             with self._lock:
                 self._crowd.put_first(self._turn(TURN_NS, None))
             spent_s = time.thread_time() - before_s
 
     def _rest(self, duration_s: float) -> None:
-        """Until the next turn, but for who connects or defines something."""
+        """Waits for the next turn. Meanwhile accepts connections and reads definitions."""
         until_s = time.monotonic() + duration_s
         spent_s = time.thread_time() + LOOKING_S
         while not self._stopping.is_set() and (left_s := until_s - time.monotonic()) > 0:
@@ -146,7 +149,9 @@ class Listener:
                     self._look(descriptor)
 
     def _look(self, descriptor: int) -> None:
-        """Reads what was said there. Records stay in their ring until the next turn."""
+        """Reads the definitions on this connection. Records stay in their ring until the next
+        turn.
+        """
         application = self._by_descriptor.get(descriptor)
         if application is None:
             self._accept()
@@ -157,20 +162,21 @@ class Listener:
                 application.read_definitions(now_ns)
             if application.ended:
                 self._says.unregister(descriptor)
-        except Exception:  # as in `_poll`
+        except Exception:  # for the same reason as in `_poll`
             self.refused += 1
             self._part(application)
 
     def _turn(
         self, user_ns: int, make_room: Callable[[], None] | None, *, to_the_end: bool = False
     ) -> list[Application]:
-        """Takes from each application; returns those whose user's time was over before.
+        """Takes from each application. Returns those that had to wait because their user's time was
+        up.
 
-        Those for whose records there is no room come first in the next turn.
+        Applications whose records have no room come first in the next turn.
 
         Args:
             user_ns: CPU time for all applications of one user.
-            to_the_end: reads all definitions of each, not only what one reading may take.
+            to_the_end: read all definitions of each, not only what one reading may take.
         """
         self._accept()
         now_ns = time.monotonic_ns()
@@ -216,11 +222,11 @@ class Listener:
                 accepted += 1
                 if accepted == MAX_ACCEPTED:
                     return
-        except OSError:  # no descriptor or memory at this moment: it waits for the next turn
+        except OSError:  # currently no descriptor or memory: it waits for the next turn
             self.refused += 1
 
     def _has_room(self, uid: int) -> bool:
-        """Makes room for one more application of this user, if it is due to the user."""
+        """Makes room for one more application of this user, if the user is entitled to it."""
         try:
             in_the_way = self._crowd.in_the_way(uid)
         except KeyError:
@@ -240,9 +246,10 @@ class Listener:
             ring.ask(each_call=self._taker.wants_calls(application))
             for batch in batches:
                 self._taker.take(application, batch, now_ns)
-            # One that goes on after that meets us again, and tells all that holds to a new ring.
+            # An application that continues after this connects anew and reports its state in a new
+            # ring.
             is_done = bool(application.ended or ring.lost or application.definitions.is_full)
-        except Exception:  # whatever it sent: the recorder and the others' applications go on
+        except Exception:  # whatever it sent must not stop the recorder or the other applications
             self.refused += 1
             is_done = True
         if is_done:
@@ -262,6 +269,6 @@ class Listener:
         self.refused += application.definitions.refused
         self._crowd.remove(application)
         del self._by_descriptor[application.descriptor]
-        # The time as it is by now: it may have made calls since this turn began.
+        # Read the clock again: it may have made calls since this turn began.
         self._taker.part(application, time.monotonic_ns())
         application.close()

@@ -12,9 +12,9 @@ from pathlib import Path
 from qjoule.errors import QjouleError
 
 DEFAULT_PATH = Path("/run/qjoule/tags.sock")
-#: Applications that may have connected and not been accepted yet; the host may allow fewer.
+#: Applications that may have connected but are not accepted yet. The host may allow fewer.
 BACKLOG = 1024
-#: Every user may connect, which takes the right to write; nobody needs to execute a socket.
+#: Every user may connect, which needs the right to write. Nobody needs to execute a socket.
 _SOCKET_UMASK = 0o111
 _FOLDER_UMASK = 0o022
 
@@ -22,8 +22,8 @@ _FOLDER_UMASK = 0o022
 def listen_at(path: Path) -> socket.socket:
     """A socket that listens at the path, for every user of the host.
 
-    As root, in folders only that nobody else can change: who could would choose what root makes,
-    and what it removes. Replaces the socket of a recorder that is gone.
+    Root makes it only in folders that nobody else can change. Anybody who could change them would
+    choose what root creates and removes. Replaces the socket of a recorder that is gone.
 
     Raises QjouleError: another recorder listens there, a folder is not safe, or no socket can be
     made.
@@ -46,7 +46,7 @@ def listen_at(path: Path) -> socket.socket:
 def remove(server: socket.socket) -> None:
     """Closes a socket of `listen_at`, and removes its name.
 
-    Without root's rights by now the name stays: the next recorder replaces it.
+    If root's rights are already gone, the name stays and the next recorder replaces it.
     """
     try:
         name = server.getsockname()
@@ -58,7 +58,7 @@ def remove(server: socket.socket) -> None:
 
 
 def _folder(path: Path) -> Path:
-    """The socket's folder without symbolic links; made if only it is missing."""
+    """The socket's folder without symbolic links. Made if only the last folder is missing."""
     try:
         folder = path.parent.resolve(strict=True)
     except FileNotFoundError:
@@ -71,16 +71,16 @@ def _folder(path: Path) -> Path:
 
 
 def _check(folder: Path) -> None:
-    """As root: whether nobody else can change what names in this folder stand for.
+    """For root: checks that nobody else can change what the names in this folder stand for.
 
-    From the first folder on: what is in one that only root can change stays what it is.
+    Checks from the first folder down: content of a folder that only root can change stays.
     """
     if os.geteuid() != 0:
         return
     for one in (*reversed(folder.parents), folder):
         about = one.lstat()
         others_write = about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-        # In a sticky folder others cannot rename or remove what is root's.
+        # In a sticky folder others cannot rename or remove root's files.
         if not stat.S_ISDIR(about.st_mode) or (others_write and not about.st_mode & stat.S_ISVTX):
             raise QjouleError(f"others than root may write to {one}: tags need a folder of root's")
         if about.st_uid != 0:
@@ -90,10 +90,10 @@ def _check(folder: Path) -> None:
 
 
 def _with_umask(mask: int, make: Callable[[], object]) -> None:
-    """Makes something with these rights from its first moment, whatever umask we were given.
+    """Makes something with the right mode from the start, whatever umask we inherited.
 
-    A process has one umask: what another thread makes in this moment has those rights too. Nothing
-    else is made while a recording begins.
+    The umask is per process, so it also applies to what other threads make at this moment. While a
+    recording begins, nothing else is made.
     """
     before = os.umask(mask)
     try:
@@ -103,7 +103,9 @@ def _with_umask(mask: int, make: Callable[[], object]) -> None:
 
 
 def _make_room(path: Path) -> None:
-    """Removes the socket of a recorder that is gone; leaves a living one's alone, and files."""
+    """Removes the socket of a recorder that is gone. Keeps a living recorder's socket, and
+    files.
+    """
     try:
         if not stat.S_ISSOCK(path.lstat().st_mode):
             raise QjouleError(f"{path} is not a socket: remove it, or set QJOULE_TAGS_SOCKET")

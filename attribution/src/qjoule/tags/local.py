@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which addresses are this host's, read from files: who asks may open no socket any more."""
+"""Which addresses are this host's. Read from files, because the caller may no longer open
+sockets.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ _LEAF = re.compile(r"\|-- ([0-9.]+)|/(\d+) host LOCAL")
 
 
 def is_local(address: str, proc: Path = Path("/proc")) -> bool:
-    """Whether the host of this network namespace answers to the address now."""
+    """Whether this network namespace's host has the address now."""
     try:
         wanted = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

@@ -17,12 +17,12 @@ TAGS = pa.map_(pa.string(), pa.string())
 
 
 def as_maps(sets: Sequence[Tags], calls: Array, found: Array) -> pa.MapArray:
-    """A map per query, of its call's tags and trace; null without a call.
+    """A map per query with its call's tags and trace; null if there is no call.
 
     Args:
         sets: tags by the numbers that calls have.
-        calls: of `calls.CALL`.
-        found: (n,) which of them is each query's; -1 none.
+        calls: array of `calls.CALL`.
+        found: (n,) index in `calls` of each query's call; -1: none.
     """
     names: list[str] = []
     values: list[str] = []

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose a connection is: what one user says of another user's connection is not believed.
+"""Looks up the owner of a connection, because one user's reports on another user's are not
+believed.
 
-The kernel is asked by netlink (sock_diag(7)), which any user may do. It answers for sockets of the
-recorder's own network namespace only. Two namespaces may have connections between the same
+The lookup uses netlink (sock_diag(7)), which any user may do. The kernel answers only for sockets
+of the recorder's own network namespace. Two namespaces may have connections between the same
 addresses, and any user may make a namespace with any addresses. So a connection that is not found
-here belongs to nobody, and what is said of it counts only if root says it.
+here has no owner, and only root's reports on it count.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ _UNIX_DIAG_UID = 7
 _UDIAG_SHOW_UID = 0x40
 _EVERY_STATE = 0xFFFFFFFF
 _NO_COOKIE = b"\xff" * 8
-#: Of a TCP socket that is or was connected and still has an owner: established, FIN_WAIT1 and 2,
-#: CLOSE_WAIT, LAST_ACK, CLOSING. One that only tries to connect may name any server.
+#: States of a TCP socket that is or was connected and still has an owner: established, FIN_WAIT1
+#: and 2, CLOSE_WAIT, LAST_ACK, CLOSING. A socket that is still connecting may name any server.
 _CONNECTED = frozenset({1, 4, 5, 8, 9, 11})
 _UNIX_INODES = 1 << 32
 _MOST_BYTES = 8192
@@ -43,40 +44,42 @@ _MOST_BYTES = 8192
 
 @dataclass(frozen=True)
 class Owner:
-    """Who made a socket, and which of all sockets since the machine was booted it is."""
+    """Who made a socket, and its cookie, which is unique among all sockets since boot."""
 
     uid: int
     cookie: bytes
 
 
 class Owners(Protocol):
-    """Who knows whose connections are."""
+    """Looks up owners of connections."""
 
     def owner_of(self, connection: Connection) -> Owner | None:
-        """The owner of the client's end; None if no such connection is there, or it is unknown."""
+        """The owner of the client's end; None if no such connection exists, or its owner is
+        unknown.
+        """
 
     def close(self) -> None:
-        """Lets go of what it holds."""
+        """Releases its resources."""
 
 
 class SocketOwners:
-    """Asks the kernel. Not for several threads at once."""
+    """Asks the kernel. Not thread-safe."""
 
     def __init__(self) -> None:
-        """A kernel without sock_diag, or a sandbox, leaves all owners unknown."""
+        """If the kernel has no sock_diag, or a sandbox forbids it, all owners are unknown."""
         self._socket: socket.socket | None = None
         try:
             kind = socket.SOCK_RAW | socket.SOCK_CLOEXEC
             self._socket = socket.socket(socket.AF_NETLINK, kind, _NETLINK_SOCK_DIAG)
             self._socket.bind((0, 0))
-            # The kernel answers before the request returns; an answer that never comes is a fault
-            # that must not hold up the recorder.
+            # The kernel answers before the request returns. If an answer never comes, that fault
+            # must not block the recorder.
             self._socket.setblocking(False)
         except OSError:
             self.close()
 
     def owner_of(self, connection: Connection) -> Owner | None:
-        """As of now. None also for a connection of another network namespace."""
+        """The current owner. None also for a connection of another network namespace."""
         if self._socket is None or connection.client is None:
             return None
         try:
@@ -87,7 +90,7 @@ class SocketOwners:
             return None
 
     def close(self) -> None:
-        """Knows nothing from now on."""
+        """From now on all owners are unknown."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -108,7 +111,7 @@ class SocketOwners:
         if answer is None:
             return None
         found = _INET_MESSAGE.unpack_from(answer)
-        # Where there is no such connection the kernel answers with a socket that listens there.
+        # If there is no such connection, the kernel answers with a listening socket.
         if found[1] not in _CONNECTED or found[4:6] != (port, its_port):
             return None
         return Owner(uid=found[13], cookie=found[9])
@@ -129,10 +132,10 @@ class SocketOwners:
             if kind == _UNIX_DIAG_UID:
                 return Owner(struct.unpack_from("=I", answer, at + _ATTRIBUTE.size)[0], cookie)
             at += max((length + 3) & ~3, _ATTRIBUTE.size)
-        return None  # before Linux 5.3 it does not say the owner
+        return None  # before Linux 5.3 the answer has no owner
 
     def _ask(self, request: bytes) -> bytes | None:
-        """What the kernel answers about one socket; None: there is none. Raises OSError."""
+        """The kernel's answer about one socket; None: no such socket. Raises OSError."""
         assert self._socket is not None
         size = _HEADER.size + len(request)
         head = _HEADER.pack(size, _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, 0, 0)

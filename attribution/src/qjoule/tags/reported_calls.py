@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls to servers whose queries no probe sees: what their clients report is all there is.
+"""Calls to servers whose queries no probe sees: only their clients report them.
 
-Such a call is reported once, when it has ended, with its times at the client and the server that
-its connection goes to. It says what was asked for and for how long somebody waited, not what it
-cost.
+Such a call is reported once, after its end, with its times at the client and the server that its
+connection goes to. This shows what was requested and how long the client waited, but not the
+energy.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from qjoule.tags.keys import name_of
 from qjoule.tags.ring import BEGIN, BEGIN_IN_TRACE, END, Slots
 
 MAX_CALLS = 500_000
-#: A call of a connection of which nothing was seen on the server's side is forgotten after this.
+#: A call is forgotten after this time if nothing was seen of its connection at the server.
 UNSEEN_NS = 5_000_000_000
-#: Codes of `Call.status`: the protocol's, and of calls that were still under way.
+#: Codes of `Call.status`: those of the protocol, and one for calls still under way.
 UNKNOWN, OK, ERROR, UNFINISHED = 0, 1, 2, 3
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call. `end_ns` is `begin_ns` where no end was reported."""
+    """One call. `end_ns` equals `begin_ns` if no end was reported."""
 
     server: int
-    system: str  #: `db.system.name`, as its driver says
+    system: str  #: `db.system.name`, as its driver reports it
     begin_ns: int
     end_ns: int
     status: int
-    tags: Tags  #: with `trace` and `span`, if it is part of one
+    tags: Tags  #: with `trace` and `span`, if it is part of a trace
 
     @property
     def ended(self) -> bool:
@@ -51,7 +51,7 @@ class _Begun:
     application: int
     number: int
     connection: Connection
-    server: int  #: by its address; 0: only by what was seen of its connection
+    server: int  #: found by its address; 0: only from what is seen of its connection
     begin_ns: int
     tags: Tags
     end: int = 0  #: `t_ns` * 4 + status; 0: not known yet
@@ -60,10 +60,10 @@ class _Begun:
 
 
 class ReportedCalls:
-    """Takes what applications say beside `qjoule.tags.calls`, and keeps what is asked for.
+    """Reads the same records as `qjoule.tags.calls`, and keeps calls to servers without probes.
 
-    `server_of`: the server that a connection of this host goes to, 0 none. `probed`: those of them
-    with probes, of which only the connections are wanted that probes cannot look into.
+    `server_of`: the server that a connection of this host goes to, 0: none. `probed`: servers that
+    have probes; of these only the connections that probes cannot look into are kept.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class ReportedCalls:
         self._wanted: set[int] = set()
         self._met: set[int] = set()  #: applications that have defined a connection
         self._begun: dict[tuple[int, int], _Begun] = {}
-        self.dropped = 0  #: calls that were forgotten for want of room
+        self.dropped = 0  #: calls that were forgotten for lack of room
 
     def take(self, application: Application, records: Slots, now_ns: int) -> None:
         """Takes in a batch of an application's records, whose definitions have been read."""
@@ -103,11 +103,13 @@ class ReportedCalls:
         if application.is_here and any(map(self._server_of, fresh)):
             self._wanted.add(number)
         fresh.clear()
-        # Its first connection may be defined a moment after it came.
+        # An application's first connection may be defined a moment after it connects to us.
         return number in self._wanted or (self._any and number not in self._met)
 
     def part(self, application: Application, now_ns: int) -> None:
-        """The application's ring is about to be let go: what has no end now will have none."""
+        """The application's ring is about to be released: calls without an end will never get
+        one.
+        """
         del now_ns
         with self._lock:
             self._wanted.discard(application.number)
@@ -122,9 +124,9 @@ class ReportedCalls:
     def collect(
         self, opaque: Mapping[str, int], now_ns: int, *, everything: bool = False
     ) -> list[Call]:
-        """Calls that have ended since, by their begins; with `everything`, those under way too.
+        """Calls that have ended since, ordered by begin; with `everything`, those under way too.
 
-        `opaque`: servers by the names (`calls.name_of`) of their connections that cannot be read.
+        `opaque`: servers by the names (`calls.name_of`) of connections that cannot be read.
         """
         with self._lock:
             self._look_for_ends()
@@ -136,7 +138,7 @@ class ReportedCalls:
                 if server:
                     reported.append(_call(begun, server))
                 elif not everything and now_ns - begun.begin_ns < UNSEEN_NS:
-                    continue  # what its connection is may be known in a moment
+                    continue  # its connection may be identified in a moment
                 del self._begun[key]
         reported.sort(key=lambda call: (call.begin_ns, call.end_ns))
         return reported
@@ -152,7 +154,7 @@ class ReportedCalls:
             if connection is None or abs(t_ns - now_ns) >= PLAUSIBLE_NS:
                 continue  # counted where calls are joined
             if t_ns > application.claims.until(int(record["connection"])):
-                continue  # the same
+                continue  # also counted there
             key = (application.number, int(record["number"]))
             self._begun[key] = _Begun(
                 *key, connection, server, t_ns, _tags(application, record), int(record["end"])
@@ -162,7 +164,7 @@ class ReportedCalls:
             self._drop_oldest()
 
     def _drop_oldest(self) -> None:
-        """Half of the calls of the user who has the most."""
+        """Drops the older half of the calls of the user who has the most."""
         of_user: dict[int, list[tuple[int, int]]] = {}
         for key, begun in self._begun.items():
             of_user.setdefault(begun.uid, []).append(key)
@@ -172,7 +174,7 @@ class ReportedCalls:
             self.dropped += 1
 
     def _servers(self, application: Application, records: Slots) -> Array:
-        """Of each record: its server if that has no probes; 0 to be found out; -1 none."""
+        """Each record's server if that has no probes; 0: to be found out; -1: none."""
         numbers, places = np.unique(records["connection"], return_inverse=True)
         found = np.full(len(numbers), -1, np.int64)
         for at, number in enumerate(numbers.tolist()):

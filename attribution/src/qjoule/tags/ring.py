@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the memory that an application shares: see drivers/PROTOCOL.md."""
+"""Reads the ring that an application shares: see drivers/PROTOCOL.md."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ HEADER_BYTES = 4096
 SLOT_BYTES = 64
 LEAST_SLOTS, MOST_SLOTS = 2048, 65536
 BEGIN, BEGIN_IN_TRACE, END = 1, 2, 3
-#: Added to the first two: it holds for all that follows on its connection and stream.
+#: Added to the first two kinds: the tags hold for everything that follows on the connection and
+#: stream.
 HOLDS = 4
 OVER = 7
-#: In place of the tags' number: what is carried could not be defined.
+#: In place of the tags' number: the tags could not be defined.
 NOT_DEFINED = (1 << 32) - 1
 #: Threads of a process that may be writing at the same time.
 WRITERS = 256
 MOST_AHEAD = 1 << 32
-#: A slot that is not whole after this is passed over: its writer has died.
+#: A slot that is not complete after this is skipped: its writer has died.
 PATIENCE_NS = 500_000_000
-#: Slots that are looked at at a time: few, so that a process is not asked to share memory again
-#: that it wrote long ago; more than the writers.
+#: Slots examined at a time: more than there are writers, but few, so that old parts of the ring
+#: that the process gave back are not touched again.
 STRETCH = 512
-#: Gaps that are told apart; the oldest are taken for one.
+#: Gaps kept separately. Beyond this number the oldest are merged into one.
 KEPT_GAPS = 64
-#: Ends of so many last records are remembered.
+#: Number of last records whose ends are remembered.
 KEPT_ENDS = 1 << 16
 
 SLOT = np.dtype(
@@ -58,23 +59,24 @@ _F_GET_SEALS = 1034
 
 
 class NotARing(Exception):
-    """What was handed over is not what PROTOCOL.md describes."""
+    """What was handed over does not match PROTOCOL.md."""
 
 
 class RingReader:
     """Takes the records of one process.
 
-    The process may write anything at any time: every batch is a copy, made before it is looked at.
+    The process may write anything at any time, so every batch is copied before it is examined.
     """
 
     def __init__(self, descriptor: int) -> None:
         """Maps the ring and closes the descriptor. Raises NotARing."""
         try:
-            # Unsealed, it could be cut under the mapping, and reading it would kill this process.
+            # An unsealed file could shrink under the mapping; reading it would then kill this
+            # process.
             if not fcntl.fcntl(descriptor, _F_GET_SEALS) & _SHRINK_SEALED:
                 raise NotARing("it may shrink")
-            # Memory in huge pages can be sealed and have holes that no page is left to fill: that
-            # would kill this process too.
+            # Memory in huge pages can be sealed and yet have holes that no page is left to fill.
+            # That would kill this process too.
             if os.fstatvfs(descriptor).f_bsize != mmap.PAGESIZE:
                 raise NotARing("huge pages")
             size = os.fstat(descriptor).st_size
@@ -96,34 +98,37 @@ class RingReader:
             raise NotARing("another version")
         self._slots = np.frombuffer(self._memory, SLOT, slots, HEADER_BYTES)
         self._numbers = self._slots["number"]
-        #: The same for `ends`, which another thread asks; None once the memory has been let go.
+        #: The same slots for `ends`, called by another thread; None once the memory is released.
         self._shared: Slots | None = self._slots
         self._mask = slots - 1
         self._taken = 0
         #: Number of the last record that was taken from each slot.
         self._before = np.zeros(slots, np.uint64)
-        #: Ends that were seen, and whose; touched as far as there are calls.
+        #: Known ends, and the numbers of their calls. Memory is touched only as calls arrive.
         self._ends = np.zeros(KEPT_ENDS, np.uint64)
         self._ended = np.zeros(KEPT_ENDS, np.int64)
-        self._open = np.empty(0, np.int64)  # calls whose end may still come into their record
+        self._open = np.empty(0, np.int64)  # calls whose end may still be written into their record
         self._kept_up_to = 0
         self._stuck_since_ns = 0
         self._gap = 0
         self._looked_ns = 0
-        #: From when to when, in ns, the process could not tell what it had to: what it had told by
-        #: then does not hold for what began since.
+        #: Times (from, to), in ns, in which the process could not report changes. What it had
+        #: reported before such a gap's end does not hold for queries that begin after the gap's
+        #: start.
         self.gaps: list[tuple[int, int]] = []
-        self.lost = 0  #: records that were never whole, or overtaken
+        self.lost = 0  #: records that were never complete, or were overwritten
         self._told_lost = 0
         self._was_late = False
 
     def ask(self, *, each_call: bool) -> None:
-        """For the begin and end of each call; else for what changes, which costs less."""
+        """Asks the process for the begin and end of each call, or only for changes, which costs
+        less.
+        """
         _WORD.pack_into(self._memory, _CHANGES, not each_call)
 
     @property
     def told_lost(self) -> int:
-        """Records that the process itself counts as dropped, as far as it may be believed."""
+        """Records that the process counts as dropped, limited to a plausible number."""
         if self._shared is not None:
             self._told_lost = min(int(_WORD.unpack_from(self._memory, _DROPPED)[0]), 1 << 40)
         return self._told_lost
@@ -134,10 +139,10 @@ class RingReader:
         return min(int(_WORD.unpack_from(self._memory, _ERRORS)[0]), 1 << 40)
 
     def take(self, now_ns: int) -> Iterator[Slots]:
-        """Copies of the records that became whole, up to a ring full; makes room again.
+        """Copies of the records that have become complete, up to a full ring. Frees their slots.
 
-        A record is taken as soon as it is whole, also before earlier ones of threads that were
-        stopped between taking a number and writing: its statement may be under way. Raises
+        A record is taken as soon as it is complete, even before earlier records of threads that
+        were stopped between taking a number and writing: its statement may be under way. Raises
         NotARing if the process contradicts itself.
         """
         self._look_for_a_gap(now_ns)
@@ -147,7 +152,7 @@ class RingReader:
             for found in self._whole_ones():
                 left -= found.size
                 yield found
-            left -= 1  # whatever the process does meanwhile, this ends
+            left -= 1  # ends the loop, whatever the process writes meanwhile
             if not (self._advance() or self._pass_over(now_ns)):
                 break
         self._was_late |= self._taken - before > len(self._slots) // 2
@@ -155,24 +160,25 @@ class RingReader:
         _WORD.pack_into(self._memory, _TAIL, self._taken)
 
     def ends(self, calls: NDArray[np.int64]) -> NDArray[np.uint64]:
-        """What is known of the `end` of these calls' records: 0 not known."""
+        """The known `end` of these calls' records; 0: unknown."""
         slots = self._shared
         now = None if slots is None else self._ends_in(slots, calls)
-        # After that: what is not there any more has been kept by then.
+        # Looked up second: an end that has left its record has been kept by then.
         at = (calls - 1) & (KEPT_ENDS - 1)
         kept = np.where(self._ended[at] == calls, self._ends[at], np.uint64(0))
         return kept if now is None else np.where(now > 0, now, kept)
 
     def _ends_in(self, slots: Slots, calls: NDArray[np.int64]) -> NDArray[np.uint64]:
-        """Ends that stand in these calls' own records."""
+        """Ends found in these calls' own records."""
         at = (calls - 1) & self._mask
         ends = slots["end"][at]
         return np.where(slots["number"][at] == calls.astype(np.uint64), ends, np.uint64(0))
 
     def may_have_ended(self, calls: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Of calls whose end is not known: whether it may have been missed. So it is in a process
-        that lost records, or was read so late that it nearly did, for calls that are so old that
-        their slots may be others' by now.
+        """For calls without a known end: whether their end may have been missed.
+
+        That is so if the process lost records, or was read so late that it nearly did, and the call
+        is so old that its slot may have been reused.
         """
         slots = self._shared
         if not (self.lost or self.told_lost or self._was_late):
@@ -184,12 +190,12 @@ class RingReader:
 
     @property
     def bytes(self) -> int:
-        """About what it takes of the recorder's memory, beside what the process shares."""
+        """Approximate memory of the recorder for this ring, without the shared memory."""
         return self._before.nbytes + 16 * self.remembers
 
     @property
     def keeps(self) -> int:
-        """Ends of so many last records are written into them."""
+        """Number of last records into which the process writes ends."""
         return len(self._slots) // 4
 
     @property
@@ -199,15 +205,15 @@ class RingReader:
 
     @property
     def remembers(self) -> int:
-        """About how many calls' ends it keeps."""
+        """Approximate number of calls whose ends it keeps."""
         return min(self._taken, KEPT_ENDS)
 
     def close(self) -> None:
-        """Says that no more is taken, and lets go of the memory. What was lost, the gaps and the
-        ends that are known by now can still be asked for.
+        """Tells the process that no more is taken, and releases the memory. Losses, gaps and known
+        ends remain available.
         """
         _WORD.pack_into(self._memory, _CLOSED, 1)
-        self._kept_up_to = 0  # also those of calls that had been going on for long
+        self._kept_up_to = 0  # also the ends of calls that have long been under way
         self._keep_ends()
         self._told_lost = self.told_lost
         self._shared = None
@@ -215,11 +221,11 @@ class RingReader:
         del self._slots, self._numbers, self._memory
 
     def _look_for_a_gap(self, now_ns: int) -> None:
-        """Its words say since when, and until when; it did not begin before we looked last."""
+        """Reads the gap that the process announces. It cannot have begun before our last look."""
         gap = int(_WORD.unpack_from(self._memory, _GAP)[0])
         if gap != self._gap:
             since = min(int(_WORD.unpack_from(self._memory, _SINCE)[0]), gap, 1 << 62)
-            _WORD.pack_into(self._memory, _SEEN, gap)  # after `since`: the next one may begin
+            _WORD.pack_into(self._memory, _SEEN, gap)  # after `since`: the next gap may begin
             self.gaps.append((max(since, self._looked_ns), min(gap, 1 << 62)))
             if len(self.gaps) > KEPT_GAPS:
                 (first, _), (_, last), *others = self.gaps
@@ -228,13 +234,13 @@ class RingReader:
         self._looked_ns = now_ns
 
     def _whole_ones(self) -> Iterator[Slots]:
-        """Copies of records that were not taken before, until a stretch has none that is whole."""
+        """Copies of new records, until a part of the ring has no complete one."""
         at, end = self._taken, self._taken + len(self._slots)
         while at < end:
             first = at & self._mask
             count = min(STRETCH, len(self._slots) - first, end - at)
             expected = np.arange(at + 1, at + 1 + count, dtype=np.uint64)
-            # The numbers first, for they are written last.
+            # Read the numbers first, because the process writes them last.
             whole = self._numbers[first : first + count] == expected
             if not whole.any():
                 return
@@ -247,7 +253,7 @@ class RingReader:
             at += count
 
     def _advance(self) -> bool:
-        """Counts what has been taken without a gap; false if that is no more than before."""
+        """Counts the records taken without a gap. Returns false if the count has not grown."""
         since = self._taken
         while True:
             first = self._taken & self._mask
@@ -262,7 +268,7 @@ class RingReader:
         return self._taken > since
 
     def _keep_ends(self) -> None:
-        """Remembers ends before their slots are written again."""
+        """Remembers ends before their slots are reused."""
         first = 1 + max(self._kept_up_to, self._taken - len(self._slots))
         calls = np.append(self._open, np.arange(first, self._taken + 1))
         self._kept_up_to = self._taken
@@ -272,12 +278,12 @@ class RingReader:
         ends = self._slots["end"][at]
         known = (ends > 0) & (self._numbers[at] == calls.astype(np.uint64))
         at = (calls[known] - 1) & (KEPT_ENDS - 1)
-        self._ends[at] = ends[known]  # before what says whose they are: another thread may read
+        self._ends[at] = ends[known]  # written before the numbers: another thread may be reading
         self._ended[at] = calls[known]
         self._open = calls[~known & (calls > self._taken - self.keeps - WRITERS)]
 
     def _pass_over(self, now_ns: int) -> bool:
-        """Whether to go on behind a slot that is not whole: overtaken, or its writer died."""
+        """Whether to skip an incomplete slot: it was overwritten, or its writer died."""
         ahead = int(self._numbers[self._taken & self._mask]) - (self._taken + 1)
         if ahead > 0:
             if ahead > MOST_AHEAD:

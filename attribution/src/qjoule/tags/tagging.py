@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a recording asks: which tags its queries have, and which calls went where no probe is."""
+"""Answers a recording: which tags its queries have, and which calls went to servers without
+probes.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from qjoule.tags.owners import Owners
 from qjoule.tags.reported_calls import Call, ReportedCalls
 from qjoule.tags.waiting import Waiting
 
-#: An application that found no recorder looks for one again after this: `RETRY_NS` of the shims.
+#: An application that found no recorder tries again after this: `RETRY_NS` of the shims.
 LOOK_NS = 100_000_000
 
 
@@ -35,13 +37,15 @@ class TagSource:
         addresses: Addresses | None = None,
         hidden: frozenset[int] = frozenset(),
     ) -> None:
-        """Listens at once: while this process still has root's rights, unless it is given a socket
-        that listens. Raises QjouleError.
+        """Listens at once, while this process still has root's rights, unless given a listening
+        socket.
+
+        Raises QjouleError.
 
         Args:
             path: of the socket; default: `QJOULE_TAGS_SOCKET`, or below /run.
-            listening: a socket that listens already, instead of one at `path`.
-            owners: who knows whose connections are; default: the kernel.
+            listening: a socket that already listens, instead of one at `path`.
+            owners: looks up the owners of connections; default: the kernel.
             addresses: of the servers whose calls are to be reported one by one.
             hidden: those of them of which only some connections are, see `reported`.
         """
@@ -65,22 +69,22 @@ class TagSource:
 
     @property
     def unverified(self) -> int:
-        """Calls of connections that are not those of who reported them, as far as is known."""
+        """Calls on connections that are not known to belong to the reporter."""
         return self._calls.unverified
 
     @property
     def applications(self) -> int:
-        """Processes that came."""
+        """Number of processes that connected."""
         return self._listener.met
 
     @property
     def joined(self) -> int:
-        """Queries whose call is known."""
+        """Number of queries whose call is known."""
         return self._calls.joined
 
     def start(self) -> None:
-        """Takes what comes, from now on. Returns once no application is left that found nobody here
-        and does not look yet: all calls that begin after that are reported.
+        """Starts taking records. Returns once every application without a recorder has tried again,
+        so that all later calls are reported.
         """
         self._listener.start()
         waited_ns = time.monotonic_ns() - self._listens_since_ns
@@ -89,12 +93,12 @@ class TagSource:
     def tags_of(
         self, connections: list[str | None], codes: Array, streams: Array, begins_ns: Array
     ) -> pa.MapArray:
-        """Tags of queries that have ended: what their calls wrote has been written by then."""
+        """Tags of queries that have ended. What their calls wrote has arrived by then."""
         self.poll()
         return self._calls.tags_of(connections, codes, streams, begins_ns)
 
     def calls_on(self, connections: Sequence[str | None]) -> list[bool]:
-        """Whether calls on each were reported; None, one that is not known: whether on any."""
+        """Whether any calls on each connection were reported. None (unknown): on any connection."""
         self._listener.poll()
         return self._calls.knows(connections)
 
@@ -102,9 +106,9 @@ class TagSource:
         """Calls that have ended since the last time, to servers whose queries no probe sees.
 
         Args:
-            opaque: of the `hidden` servers, those connections (names as in `tags_of`, and the
-                server of each) that cannot be looked into.
-            everything: also those that are under way.
+            opaque: names (as in `tags_of`) of connections of the `hidden` servers that cannot be
+                looked into, and the server of each.
+            everything: also return calls that are still under way.
         """
         self.poll()
         return self._reported.collect(opaque, time.monotonic_ns(), everything=everything)
@@ -116,12 +120,12 @@ class TagSource:
         self._waiting.hand_on()
 
     def close(self) -> None:
-        """Takes no more, and tells the applications."""
+        """Takes no more, and notifies the applications."""
         self._listener.close()
 
 
 class _Reads:
-    """What the reading thread hands over waits; what it asks is answered at once."""
+    """Queues what the reading thread hands over, but answers its questions at once."""
 
     def __init__(self, waiting: Waiting, reported: ReportedCalls) -> None:
         self.take, self.part = waiting.take, waiting.part

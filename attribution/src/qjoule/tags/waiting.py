@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What applications said, on its way from the thread that reads it to the one that joins it."""
+"""A queue of application records, from the thread that reads them to the thread that joins them."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from typing import Protocol
 from qjoule.tags.application import Application
 from qjoule.tags.ring import SLOT_BYTES, Slots
 
-#: Records that may wait, of all applications: 16 MiB. More stay where they are, in their rings,
-#: which fill; then the applications count what is lost.
+#: Records that may wait, of all applications: 16 MiB. Beyond this they stay in their rings. When a
+#: ring is full, its application counts the lost records.
 MAX_RECORDS = 1 << 18
-#: Of these, of one user's applications.
+#: The part of these that one user's applications may use.
 MAX_OF_USER = MAX_RECORDS // 2
-#: Records a thing weighs that is none.
+#: An entry that is not a batch of records counts as this many records.
 _LEAST = 64
 
 
 class Joiner(Protocol):
-    """Where it goes: see :class:`qjoule.tags.listener.Taker`."""
+    """The receiver: see :class:`qjoule.tags.listener.Taker`."""
 
     def take(self, application: Application, records: Slots, now_ns: int) -> None: ...
     def part(self, application: Application, now_ns: int) -> None: ...
 
 
 class Waiting:
-    """Keeps what it is handed, in order, until it is asked to hand it on.
+    """Keeps entries in order until they are asked for.
 
-    The thread that reads the rings never waits for one that joins, however long that is without a
-    processor: a busy process fills its ring in about a second.
+    The thread that reads the rings must never wait for the one that joins, even if that gets no CPU
+    for long: a busy process fills its ring in about a second.
     """
 
     def __init__(self, *joiners: Joiner) -> None:
@@ -42,7 +42,7 @@ class Waiting:
         self._handing_on = threading.Lock()
 
     def has_room(self, application: Application) -> bool:
-        """Whether more of this application should be taken."""
+        """Whether more of this application's records should be taken."""
         return self._records < MAX_RECORDS and self._of_user[application.uid] < MAX_OF_USER
 
     def take(self, application: Application, records: Slots, now_ns: int) -> None:
@@ -50,8 +50,8 @@ class Waiting:
         self._add(application, records, now_ns, records.size)
 
     def part(self, application: Application, now_ns: int) -> None:
-        """An application has gone. Its ring still says what is known of its calls' ends, at 16
-        bytes each, and what it defined is asked for.
+        """An application has gone. Its definitions are still needed, and so is its ring, which
+        knows the ends of its calls at 16 bytes each.
         """
         known = 0 if application.ring is None else application.ring.remembers
         weight = (16 * known + application.definitions.bytes) // SLOT_BYTES
