@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tags database queries with what the application is doing, for qjoule to count joules by.
+"""Tags database queries with what the application is doing, so that qjoule can count joules by tag.
 
 >>> import qjoule_drivers
 >>> qjoule_drivers.instrument()            # or run the program with `qjoule run -- CMD`
 >>> with qjoule_drivers.tag(endpoint="checkout", tenant=42):
 ...     cursor.execute("SELECT …")
 
-Nothing in this package raises into the application, waits, or starts a thread. Where nothing has
-to be told, a call costs a look at the current tags and one at the clock.
+Nothing in this package raises into the application, waits, or starts a thread. If nothing has
+changed, a call costs one look at the current tags and one at the clock.
 """
 
 from __future__ import annotations
@@ -48,22 +48,20 @@ def instrument(
     from_baggage: Iterable[str] | None = None,
 ) -> None:
     """Wraps drivers (names as in ``import``; default: all known) now, or when they are imported.
-    Again does no harm.
+    Calling it again is harmless.
 
-    Each of these names keys, and none by default; a comma-separated list in the environment stands
-    for one that is not given:
+    Each of the following arguments names keys; by default none. For an argument that is not given,
+    a comma-separated list in the environment counts:
 
-    ``in_statements`` (`QJOULE_TAGS_IN_STATEMENTS`): tags that also go with the statements, for
-    servers on other hosts: a comment in SQL (query attributes of a MySQL that knows them),
-    ``comment`` in MongoDB, the custom payload in CQL.
-    ``in_connections`` (`QJOULE_TAGS_IN_CONNECTIONS`): tags that a connection tells its server when
-    it is opened: `application_name` of PostgreSQL, connection attributes of MySQL, a client's name
-    in Redis.
+    ``in_statements`` (`QJOULE_TAGS_IN_STATEMENTS`): tags that are also sent with statements, for
+    servers on other hosts: a comment in SQL (query attributes if a MySQL server supports them),
+    ``comment`` in MongoDB, the custom payload in CQL. ``in_connections``
+    (`QJOULE_TAGS_IN_CONNECTIONS`): tags that a connection sends to its server when it is opened:
+    `application_name` of PostgreSQL, connection attributes of MySQL, a client's name in Redis.
     ``from_baggage`` (`QJOULE_TAGS_FROM_BAGGAGE`): entries of OpenTelemetry's current baggage that
-    become tags, where the application says nothing else.
+    become tags, unless the application sets the same key.
 
-    Raises ValueError for a driver that is not known: that is a mistake in a program, not of its
-    data.
+    Raises ValueError for an unknown driver: that is a mistake in the program, not in its data.
     """
     unknown = set(drivers) - set(SHIMS)
     if unknown:
@@ -79,7 +77,7 @@ def instrument(
 
 
 def uninstrument(*drivers: str) -> None:
-    """Takes the wrappers off again. Default: all."""
+    """Removes the wrappers. Default: of all drivers."""
     for name in drivers or SHIMS:
         if name in SHIMS:
             forget(SHIMS[name].trigger)
@@ -96,9 +94,7 @@ def _keys(given: Iterable[str] | None, variable: str) -> Iterable[str]:
 
 
 def state() -> dict[str, str]:
-    """What became of each driver that is imported: ``wrapped VERSION`` or ``left alone
-    VERSION``.
-    """
+    """The state of each imported driver: ``wrapped VERSION`` or ``left alone VERSION``."""
     return {
         name: f"{'wrapped' if shim.active else 'left alone'} {shim.version() or ''}".strip()
         for name, shim in SHIMS.items()

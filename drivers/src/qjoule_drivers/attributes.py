@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tags as MySQL's query attributes (8.0.23), for servers that have them: they precede a statement
-and leave its text as it is, so neither a prepared statement nor a cache sees another one.
+"""Tags as MySQL query attributes (8.0.23), for servers that support them.
 
-Format: MySQL Source Code Documentation, "COM_QUERY". A connection that has agreed on them sends
-them with every COM_QUERY, if only to say that there are none.
+Attributes precede a statement and leave its text unchanged, so a cache or a prepared statement sees
+the same statement.
+
+Format: MySQL Source Code Documentation, "COM_QUERY". A connection that has negotiated attributes
+sends them with every COM_QUERY, even if there are none.
 """
 
 from __future__ import annotations
@@ -12,15 +14,15 @@ from functools import lru_cache
 
 from qjoule_drivers.comments import chosen
 
-#: CLIENT_QUERY_ATTRIBUTES: of what a server announces, and of what a client answers.
+#: CLIENT_QUERY_ATTRIBUTES, a capability flag that server and client both send.
 CAPABILITY = 1 << 27
-PREFIX = "qjoule."  #: of their names, beside those of the application
+PREFIX = "qjoule."  #: of attribute names, to distinguish them from the application's own
 NONE = b"\x00\x01"  #: no attributes, in one set
-_STRING = b"\xfe\x00"  #: MYSQL_TYPE_STRING, and no flag
+_STRING = b"\xfe\x00"  #: MYSQL_TYPE_STRING without flags
 
 
 def attributes(encoding: str) -> bytes:
-    """What goes before a statement that is sent now; `encoding` is the connection's."""
+    """The bytes that precede a statement sent now; `encoding` is the connection's."""
     tags = chosen()
     return _encoded(tuple(tags.items()), encoding) if tags else NONE
 
@@ -35,7 +37,7 @@ def _encoded(tags: tuple[tuple[str, str], ...], encoding: str) -> bytes:
 
 
 def _counted(data: bytes) -> bytes:
-    """With its length before it ("Protocol::LengthEncodedInteger")."""
+    """The data preceded by its length ("Protocol::LengthEncodedInteger")."""
     size = len(data)
     if size < 0xFB:
         return bytes([size]) + data

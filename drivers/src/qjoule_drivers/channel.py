@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The way from this process to a recorder on the same host: met when there is one, given up when
-there is none.
+"""The channel from this process to a recorder on the same host. Opened when there is a recorder,
+dropped when it is gone.
 
 Nothing here waits for another process, starts a thread or raises. See PROTOCOL.md.
 """
@@ -21,18 +21,18 @@ from qjoule_drivers.spans import with_opentelemetry
 from qjoule_drivers.standing import NEVER, Standing
 
 DEFAULT_PATH = "/run/qjoule/tags.sock"
-#: How often a recorder is looked for where none was found. One that starts waits so long before it
-#: says that it records (`qjoule.tags.tagging.LOOK_NS`): calls made from then on are all told.
+#: Time between two looks for a recorder. A recorder that starts waits as long before it announces
+#: that it records (`qjoule.tags.tagging.LOOK_NS`), so all calls made from then on are reported.
 RETRY_NS = 100_000_000
-#: How often it is checked, when a call is made, that a recorder is still there and what it wants.
+#: Time between two checks, made during calls, that a recorder is still there and what it wants.
 CHECK_NS = 100_000_000
-#: The first time, for it says what it wants when it has taken the ring.
+#: The time before the first check: the recorder announces what it wants once it has taken the ring.
 FIRST_CHECK_NS = 10_000_000
-_NOTHING = outermost, NEVER  #: what a stream has told that never told anything
+_NOTHING = outermost, NEVER  #: state of a stream that has reported nothing yet
 
 
 class Peer:
-    """One connection of a driver to its server. Drivers' connection objects carry theirs as an
+    """One connection of a driver to its server. A driver's connection object holds it as an
     attribute.
     """
 
@@ -40,12 +40,13 @@ class Peer:
 
     def __init__(self, of: dict[str, object]) -> None:
         self.of = of
-        #: To which recorder (its token), and by which number: one value, as threads share it.
+        #: The recorder (its token) it was defined to, and its number there. One value, as threads
+        #: share it.
         self.announced: tuple[object, int] = (None, 0)
-        #: In which frame calls of stream 0 have nothing to tell, as long as this stands.
+        #: Calls of stream 0 in this frame have nothing new to report, as long as `Standing` holds.
         self.frame: Frame = outermost
         self.to: Standing = NEVER
-        #: Both, of other streams.
+        #: The same two values for other streams.
         self.told: dict[int, tuple[Frame, Standing]] = {}
 
     def __del__(self) -> None:
@@ -54,7 +55,7 @@ class Peer:
 
 
 class Channel:
-    """Announces calls. One per process; a child of fork starts anew (:func:`reset`)."""
+    """Reports calls. One per process; a forked child starts anew (:func:`reset`)."""
 
     __slots__ = (
         "_meeting",
@@ -74,9 +75,9 @@ class Channel:
         self._meets = _thread.RLock()
         self._meeting = False
         self._missed = 0
-        self.frame = innermost  #: what a query sent now carries
-        self.to = Standing(innermost, 0)  #: another one when what was told has to be told again
-        #: Whether calls' ends are told, and who hears when that changes.
+        self.frame = innermost  #: the tags and trace of a query sent now
+        self.to = Standing(innermost, 0)  #: replaced when everything has to be reported again
+        #: Whether ends of calls are reported, and callbacks for when that changes.
         self.wants_ends = False
         self.followers: list[Callable[[bool], None]] = []
 
@@ -90,14 +91,14 @@ class Channel:
         self.to.until_ns = t_ns
 
     def begin(self, peer: Peer | None, stream: int = 0) -> int:
-        """A statement is about to be sent; returns its call, if that has to be ended, else 0.
+        """A statement is about to be sent. Returns its call if that must be ended, else 0.
 
-        Never raises. Between two queries the server's work has filled the caches, so what a call
-        costs here is the memory that it touches: few functions, few objects.
+        Never raises. Between two queries the server's work has evicted our data from the caches, so
+        the cost of a call is the memory it touches: use few functions and few objects.
         """
         try:
-            # In this order, as other threads may find a recorder, or a gap, in between: what is
-            # told then counts as told to the one before, and is told again.
+            # Read first: another thread may find a recorder, or a gap, in between. What we report
+            # then counts for the old value and is reported again.
             to = self.to
             recorder = self._recorder
             t_ns = monotonic_ns()
@@ -129,7 +130,9 @@ class Channel:
     def _tell(  # noqa: PLR0917
         self, recorder: Recorder, peer: Peer, stream: int, frame: Frame, t_ns: int, holds: int
     ) -> int:
-        """Tells the recorder; returns the record's number, 0 if what holds found no room."""
+        """Reports to the recorder. Returns the record's number; 0 if a lasting record found no
+        room.
+        """
         token = recorder.token
         announced, connection = peer.announced
         if announced is not token:
@@ -146,14 +149,14 @@ class Channel:
         recorder.count_dropped()
         if not call:
             self.interrupt()
-        elif stream:  # the recorder knows that it does not know; the next call tries again
+        elif stream:  # the recorder knows about the gap; the next call tries again
             peer.told.pop(stream, None)
         else:
             peer.to = NEVER
         return 0 if holds else call
 
     def end(self, peer: Peer | None, call: int, status: int) -> None:
-        """The result of ``call`` has arrived; nothing to tell if that is 0. Never raises."""
+        """The result of ``call`` has arrived. Reports nothing if ``call`` is 0. Never raises."""
         recorder = self._recorder
         if not call or recorder is None or peer is None:
             return
@@ -176,7 +179,7 @@ class Channel:
             self.failed()
 
     def failed(self, call_is_lost: bool = False) -> None:
-        """Counts an exception that the application was spared."""
+        """Counts an exception that was kept from the application."""
         recorder = self._recorder
         if recorder is not None:
             recorder.count_error()
@@ -184,7 +187,7 @@ class Channel:
                 recorder.count_dropped()
 
     def heed_opentelemetry(self) -> None:
-        """Its spans, and those entries of its baggage that are named, count from now on, if it is
+        """From now on uses OpenTelemetry's spans and the chosen baggage entries, if it is
         imported.
         """
         if OPENTELEMETRY in modules:
@@ -193,20 +196,20 @@ class Channel:
                 self.tell_anew()
 
     def tell_anew(self) -> None:
-        """What was told is told again, at each connection's next call."""
-        with self._meets:  # or of two at once, one would go on standing
+        """Makes each connection report everything again at its next call."""
+        with self._meets:  # of two threads that do this at once, one would keep its old state
             before, self.to = self.to, Standing(self.frame, self.to.until_ns)
             before.end()
 
     def interrupt(self) -> None:
-        """Calls are made that are not told: nothing that was told until now holds for them."""
+        """From here on calls go unreported, so nothing reported so far holds for them."""
         recorder = self._recorder
         if recorder is not None:
             recorder.gap(monotonic_ns())
         self.tell_anew()
 
     def close(self) -> None:
-        """Forgets the recorder; the next call meets it again."""
+        """Forgets the recorder. The next call connects anew."""
         recorder, self._recorder = self._recorder, None
         self.to.until_ns = 0
         self._tell_ends(False)
@@ -214,7 +217,9 @@ class Channel:
             recorder.close()
 
     def abandon(self) -> None:
-        """In a child of fork: the ring is the parent's, and no other thread exists any more."""
+        """In a forked child: the ring belongs to the parent, and no other thread exists any
+        more.
+        """
         self._meets = _thread.RLock()
         self.close()
         self._meeting = False
@@ -229,7 +234,9 @@ class Channel:
                     follow(wanted)
 
     def _look(self, recorder: Recorder | None, t_ns: int) -> None:
-        """Which recorder is there now: the same, another, or none; and whether OpenTelemetry is."""
+        """Checks whether the recorder is the same, another or gone, and whether OpenTelemetry is
+        loaded.
+        """
         if self.frame is innermost:
             self.heed_opentelemetry()
         if recorder is not None:
@@ -242,13 +249,13 @@ class Channel:
                 return
             if self._recorder is recorder:
                 self.close()
-        # Threads that come meanwhile wait: a few system calls, none of which blocks. Without a tag
-        # their calls would be the one thing that is neither told nor counted.
+        # Other threads wait here for a few system calls, none of which blocks. Otherwise their
+        # untagged calls would be neither reported nor counted.
         with self._meets:
             if self._recorder is not None or t_ns <= self.to.until_ns:
-                return  # another has just met it, or failed
+                return  # another thread has just connected, or failed
             if self._meeting:
-                self._missed += 1  # in a signal handler that interrupted the meeting
+                self._missed += 1  # we run in a signal handler that interrupted the connecting
                 return
             self._meeting = True
             try:
@@ -274,7 +281,7 @@ channel = Channel()
 
 
 def reset() -> None:
-    """What :func:`os.fork` runs in the child."""
+    """:func:`os.fork` runs this in the child."""
     channel.abandon()
 
 

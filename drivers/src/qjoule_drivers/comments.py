@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tags inside the statement, for servers on other hosts: opt-in, and only the keys that were named.
+"""Tags in a comment inside the statement, for servers on other hosts. Opt-in, for named keys only.
 
 Format: sqlcommenter (https://google.github.io/sqlcommenter/spec/): `/*key='value',key2='value2'*/`
-at the end, keys and values percent-encoded and sorted. Percent-encoding leaves letters, digits and
-`-_.~` only, so no value can end the comment or the string it stands in. Every different value makes
-another text, which caches of statements see: name keys of few values.
+at the end, keys and values percent-encoded and sorted. Percent-encoding leaves only letters, digits
+and `-_.~`, so no value can end the comment or its string. Each different value makes a different
+statement text for statement caches, so name keys with few values.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MAX_MADE = 4096
 
 
 def put_in_statements(keys: Iterable[str]) -> None:
-    """From now on the tags of these keys go into statements too; none: they do not."""
+    """From now on the tags of these keys also go into statements. No keys: no tags do."""
     named = set(keys)
     keys_in_statements.clear()
     keys_in_statements.update(named)
@@ -38,8 +38,8 @@ def commented(statement: str) -> str: ...
 @overload
 def commented(statement: bytes) -> bytes: ...
 def commented(statement: Any) -> Any:
-    """The statement with a comment; unchanged without tags, or if it has a comment or is neither
-    text nor bytes.
+    """The statement with a comment. Unchanged if there are no tags, if it already has a comment, or
+    if it is neither text nor bytes.
 
     >>> put_in_statements({"endpoint"})
     >>> with tag(endpoint="a b"): commented("SELECT 1;")
@@ -63,7 +63,7 @@ def commented(statement: Any) -> Any:
 
 
 def comment_of(tags: dict[str, str]) -> str:
-    """`/*…*/` for these tags; empty for none."""
+    """`/*…*/` for these tags; empty if there are none."""
     pairs = pairs_of(tags)
     return f"/*{pairs}*/" if pairs else ""
 
@@ -83,7 +83,7 @@ def _remember(tags: TagSet) -> str:
 
 
 def _placed(statement: Any, comment: Any, mark: Any, semicolon: Any) -> Any:
-    """Before a last semicolon, for what follows one is another statement."""
+    """Puts the comment before a final semicolon: text after it would be another statement."""
     if mark in statement:
         return statement
     body = statement.rstrip()

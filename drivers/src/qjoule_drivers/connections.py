@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tags that a connection tells its server when it is opened: opt-in, and only the keys that were
-named.
+"""Tags that a connection sends to its server when it is opened. Opt-in, for named keys only.
 
-Servers keep something of a client beside its statements, which costs no statement anything:
-PostgreSQL `application_name`, MySQL connection attributes, Redis a client's name. It says what was
-true when the connection was opened, and a pool lends connections to all kinds of work: name keys
-that hold for a process, such as a release or a job.
+Servers store a client's name or attributes, which adds nothing to each statement:
+`application_name` in PostgreSQL, connection attributes in MySQL, a client's name in Redis. The
+value dates from when the connection was opened, and a pool lends connections to all kinds of work.
+So name keys that hold for a process, such as a release or a job.
 """
 
 from __future__ import annotations
@@ -19,18 +18,19 @@ _keys: frozenset[str] = frozenset()
 
 
 def put_in_connections(keys: Iterable[str]) -> None:
-    """From now on connections that are opened tell the tags of these keys; none: they do not."""
+    """From now on new connections send the tags of these keys. No keys: they send none."""
     global _keys  # noqa: PLW0603
     _keys = frozenset(keys)
 
 
 def of_a_new_connection() -> dict[str, str]:
-    """The current tags that a connection tells."""
+    """The current tags that a new connection sends."""
     return in_force().those(_keys) if _keys else {}
 
 
 def name_of_a_new_connection(longest: int) -> str:
-    """`key=value,key2=value2`, encoded as in comments; as many as fit into so many characters.
+    """`key=value,key2=value2`, encoded as in comments: as many pairs as fit into `longest`
+    characters.
 
     Empty without tags.
     """

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the application says of the work it is doing: tags, in the current context.
+"""The tags that the application sets for its current work, kept in the current context.
 
-Tags live in a :class:`contextvars.ContextVar`, so threads, asyncio tasks and greenlets have their
-own, and a task inherits those of the code that started it. Nothing in here raises for what an
-application passes in.
+Tags live in a :class:`contextvars.ContextVar`: threads, asyncio tasks and greenlets have their own,
+and a task inherits those of the code that started it. Nothing here raises, whatever the application
+passes in.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from qjoule_drivers.propagation import OPENTELEMETRY, Trace, current_baggage, cu
 MAX_TAGS = 32
 MAX_KEY = 64
 MAX_VALUE = 256
-#: Tag sets that are recognised as known; more are made anew each time they are used.
+#: Tag sets that are cached. Beyond this number they are made anew each time.
 MAX_REMEMBERED = 4096
 
-#: What always has the same text: sets of such tags are recognised.
+#: Types whose text never changes. Sets of such tags are cached.
 _LASTING = (str, int, bool, type(None))
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _NOT_A_KEY = re.compile(r"[^A-Za-z0-9_.:-]+")
@@ -32,13 +32,14 @@ _NOT_SHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
 
 
 class TagSet:
-    """Tags that never change."""
+    """An immutable set of tags."""
 
     __slots__ = ("announced", "merged", "of")
 
     def __init__(self, of: Mapping[str, str]) -> None:
         self.of = dict(of)
-        #: To which recorder (its token), and by which number: one value, as threads share it.
+        #: The recorder (its token) they were defined to, and their number there. One value, as
+        #: threads share it.
         self.announced: tuple[object, int] = (None, 0)
         self.merged: dict[tuple[object, ...], TagSet] = {}
 
@@ -51,9 +52,11 @@ EMPTY = TagSet({})
 
 
 class Frame:
-    """One block that tags, inside those around it; and the trace, so that a call asks for both at
-    once. Its block is named by a mark, so that a connection that remembers the frame of its last
-    call keeps nothing of the application alive. Made by :func:`framed`; never changes then.
+    """The state inside one tagging block: tags and trace together, so that a call looks up both at
+    once.
+
+    The block is identified by a mark, so that a connection that remembers the frame of its last
+    call keeps no object of the application alive. Made by :func:`framed`; immutable from then on.
     """
 
     __slots__ = ("around", "tags", "trace", "whose")
@@ -65,7 +68,9 @@ class Frame:
 
 
 def framed(tags: TagSet, whose: object, around: Frame | None, trace: Trace | None) -> Frame:
-    """A frame. It has no ``__init__``, whose call would take longer than all of a block's rest."""
+    """Makes a frame. `Frame` has no ``__init__``, because calling one would take longer than the
+    rest of a block.
+    """
     frame = Frame()
     frame.tags = tags
     frame.whose = whose
@@ -78,7 +83,7 @@ outermost = framed(EMPTY, None, None, None)
 _current: ContextVar[Frame] = ContextVar("qjoule_tags", default=outermost)
 innermost: Callable[[], Frame] = _current.get
 _enter = _current.set
-#: Entries of OpenTelemetry's baggage that become tags, and those tags' keys.
+#: Keys of OpenTelemetry's baggage that become tags, and the tags' keys.
 baggage_keys: dict[str, str] = {}
 
 
@@ -94,14 +99,14 @@ def current_tags() -> dict[str, str]:
 
 
 def set_trace(trace: Trace | None) -> None:
-    """The trace of the current context, where the application has no OpenTelemetry that knows
-    it.
+    """Sets the current context's trace, for applications whose trace OpenTelemetry does not
+    know.
     """
     _in_trace(_current.get(), trace)
 
 
 def trace_context() -> Trace | None:
-    """Trace and span that a query sent now belongs to: OpenTelemetry's, else of `traceparent`, else
+    """Trace and span of a query sent now: OpenTelemetry's, else those of `traceparent`, else
     None.
     """
     span = current_span() if OPENTELEMETRY in modules else None
@@ -116,8 +121,8 @@ def _in_trace(frame: Frame, trace: Trace | None) -> None:
 
 
 def take_from_baggage(keys: Iterable[str]) -> None:
-    """From now on these entries of OpenTelemetry's current baggage are tags too, where the
-    application itself says nothing else; none: they are not.
+    """From now on these entries of OpenTelemetry's current baggage also become tags, unless the
+    application sets the same key. No keys: none do.
     """
     cleaned = [(key, clean(key, "any")) for key in keys]
     baggage_keys.clear()
@@ -125,7 +130,7 @@ def take_from_baggage(keys: Iterable[str]) -> None:
 
 
 def with_baggage(tags: TagSet) -> TagSet:
-    """These tags, and those that OpenTelemetry's current baggage adds."""
+    """These tags plus those from OpenTelemetry's current baggage."""
     carried = current_baggage(tuple(baggage_keys))
     more = {baggage_keys[key]: value for key, value in carried.items() if key in baggage_keys}
     more = {key: value for key, value in more.items() if key not in tags.of}
@@ -133,18 +138,17 @@ def with_baggage(tags: TagSet) -> TagSet:
 
 
 def tag_process(tags: Mapping[str, object]) -> None:
-    """Tags that everything in this process has, unless it says otherwise: release, region, job.
+    """Sets default tags for everything in this process: release, region, job.
 
-    Before :func:`qjoule_drivers.instrument`, after which calls that were told are not looked at.
+    Call it before :func:`qjoule_drivers.instrument`: later, tags already reported are not updated.
     """
     outermost.tags = merged(outermost.tags, tags)
 
 
 def clean(key: object, value: object) -> tuple[str, str] | None:
-    """A tag as it is sent: bounded, one line, no control characters; None if there is nothing to
-    say.
+    r"""A tag as it is sent: bounded, one line, no control characters. None if it would be empty.
 
-    >>> clean("end point", "a\\nb")
+    >>> clean("end point", "a\nb")
     ('end_point', 'a b')
     """
     try:
@@ -156,11 +160,11 @@ def clean(key: object, value: object) -> tuple[str, str] | None:
         value = _NOT_SHOWN.sub(" ", value[: 2 * MAX_VALUE])[:MAX_VALUE].strip()
         return (key, value) if key and value else None
     except Exception:
-        return None  # a value whose own __str__ fails says nothing
+        return None  # a value whose own __str__ fails gives no tag
 
 
 def merged(base: TagSet, tags: Mapping[str, object]) -> TagSet:
-    """``base`` with ``tags`` added or replaced; a value of None takes a tag away."""
+    """``base`` with ``tags`` added or replaced. A value of None removes a tag."""
     key = _lasting(tags)
     known = base.merged.get(key) if key is not None else None
     if known is not None:
@@ -182,14 +186,12 @@ def merged(base: TagSet, tags: Mapping[str, object]) -> TagSet:
 
 
 def _lasting(tags: Mapping[str, object]) -> tuple[object, ...] | None:
-    """What tells these tags from others: of strings, the pairs; None where a value's text may
-    change, or is costly to compare.
-    """
+    """A key to cache these tags by; None if a value's text may change or is costly to compare."""
     types = tuple(map(type, tags.values()))
     if all(t is str for t in types):
         return (*tags.items(),)
     if all(any(t is one for one in _LASTING) for t in types):
-        return (*tags.items(), *types)  # 1 and True are equal, and other texts
+        return (*tags.items(), *types)  # 1 and True are equal but have different texts
     return None
 
 
@@ -204,14 +206,14 @@ def tag(**tags: object) -> Block:
     generators. Inner tags are added to outer ones. Values may be anything with a :func:`str`; see
     :func:`clean`.
     """
-    block = Block()  # no class of its own: the interpreter calls a function with less ado
+    block = Block()  # made by a function, not a class: calling that is cheaper
     block.said = tags
     block.mark = object()
     return block
 
 
 class Block:
-    """What :func:`tag` makes: a context manager, as often as one likes, and a decorator."""
+    """The result of :func:`tag`: a reusable context manager and decorator."""
 
     __slots__ = ("mark", "said")
 
@@ -222,10 +224,10 @@ class Block:
         around = innermost()
         tags = self.said
         try:
-            known = around.tags.merged.get((*tags.items(),))  # if all are strings
-        except Exception:  # a value without a hash
+            known = around.tags.merged.get((*tags.items(),))  # works if all values are strings
+        except Exception:  # an unhashable value
             known = None
-        # As `framed` makes it, without its call: an application has many of these blocks.
+        # The same as `framed`, inlined to save a call: an application enters many of these blocks.
         frame = Frame()
         frame.tags = known or merged(around.tags, tags)
         frame.whose = self.mark
@@ -241,8 +243,7 @@ class Block:
         trace: TracebackType | None = None,
     ) -> None:
         frame = innermost()
-        # A generator may be closed in another context than it ran in: there is nothing of ours
-        # there.
+        # A generator may be closed in another context than it ran in, which holds nothing of ours.
         around = frame.around
         if frame.whose is self.mark and around is not None:
             if frame.trace is around.trace:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions of every kind whose body runs in a block of its own each time."""
+"""Wraps functions of every kind so that each run of the body is in a block of its own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _Block = Callable[[], AbstractContextManager[object]]
 
 
 def tagging(function: Any, block: _Block) -> Any:
-    """The function, or coroutine function, or generator, within a block."""
+    """The function, coroutine function or generator, run within a block."""
     if inspect.isasyncgenfunction(function):
 
         @functools.wraps(function)
@@ -56,7 +56,7 @@ def tagging(function: Any, block: _Block) -> Any:
 
 
 class _Tagging:
-    """A generator whose body runs tagged, and whose consumer does not."""
+    """A generator whose body runs tagged while its consumer does not."""
 
     def __init__(self, generator: Any, block: _Block) -> None:
         self._generator = generator

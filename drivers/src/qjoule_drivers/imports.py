@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wrapping drivers when they are imported, without importing them first."""
+"""Wraps drivers when they are imported, without importing them first."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _waiting: dict[str, Callable[[], object]] = {}
 
 
 def when_imported(name: str, act: Callable[[], object]) -> None:
-    """Calls ``act`` when the top-level package has been imported: now, if it has been already."""
+    """Calls ``act`` once the top-level package is imported; at once, if it is already."""
     if name in sys.modules and not _is_importing(sys.modules[name]):
         act()
         return
@@ -36,7 +36,7 @@ def _is_importing(module: ModuleType) -> bool:
 
 
 class _Finder:
-    """Finds what the others find, and has the loader tell when it is done."""
+    """A finder that uses the other finders and adds a callback to the loader."""
 
     def __init__(self) -> None:
         self._busy = threading.local()
@@ -53,7 +53,7 @@ class _Finder:
         try:
             spec = importlib.util.find_spec(name)
         except Exception:
-            return None  # the import goes on without us, and fails by itself if it must
+            return None  # the import proceeds without us, and fails by itself if it must
         finally:
             self._busy.is_set = False
         if spec is None or spec.loader is None:
@@ -63,7 +63,7 @@ class _Finder:
 
 
 class _Loader:
-    """A loader that acts after the module's own."""
+    """A loader that runs the callback after the module's own loader."""
 
     def __init__(self, loader: Any, name: str) -> None:
         self._loader = loader
@@ -79,7 +79,7 @@ class _Loader:
     def exec_module(self, module: ModuleType) -> None:
         spec = module.__spec__
         if spec is not None:
-            spec.loader = self._loader  # whoever asks the module later sees its own loader
+            spec.loader = self._loader  # later readers of the module see its own loader
         module.__loader__ = self._loader
         self._loader.exec_module(module)
         act = _waiting.pop(self._name, None)

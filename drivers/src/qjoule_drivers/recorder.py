@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A recorder that this process met: the ring that it reads, and the socket it takes definitions
-from. See PROTOCOL.md.
+"""The process's end of a connected recorder: the ring that it reads, and the socket for
+definitions.
+
+See PROTOCOL.md.
 """
 
 from __future__ import annotations
 
-import _socket  # not `socket`: gevent and eventlet replace that one's methods by such as may switch
+import _socket  # not `socket`: gevent and eventlet replace its methods by ones that may switch
 import array
 import itertools
 import json
@@ -15,31 +17,32 @@ from typing import Any, Protocol
 from qjoule_drivers.ring import Ring
 
 HELLO = b"qjoule tags 1\n"
-#: Room for some 2,000 definitions that the recorder has not read yet, as far as the host allows it.
+#: Room for some 2,000 definitions that the recorder has not read yet, if the host allows it.
 SOCKET_BYTES = 1 << 20
 
 
 class Definition(Protocol):
-    """What gets a number: a connection or tags."""
+    """Something that gets a number: a connection or tags."""
 
-    announced: tuple[object, int]  #: to which recorder (its token), and by which number
+    #: the recorder (its token) it was defined to, and its number there
+    announced: tuple[object, int]
 
     @property
     def of(self) -> Mapping[str, object]:
-        """What is said of it."""
+        """Its description."""
 
 
 class Recorder(Ring):
-    """One that was met: the ring it reads, and the socket it takes definitions from."""
+    """A connected recorder: the ring it reads, and the socket for definitions."""
 
     __slots__ = ("_numbers", "_socket", "holds", "token")
 
     def __init__(self, path: str) -> None:
-        """Meets it. Raises OSError if nobody listens there, and what a platform without memfd
+        """Connects. Raises OSError if nobody listens there, and whatever a platform without memfd
         raises.
         """
-        self.token = object()  #: tells this one from others, without keeping its ring alive
-        self.holds = 0  #: HOLDS if it wants to know what changes; else each call
+        self.token = object()  #: identifies this recorder without keeping its ring alive
+        self.holds = 0  #: HOLDS if it wants only changes; 0 if it wants each call
         self._numbers = itertools.count(1)
         self._socket: Any = _socket.socket(
             _socket.AF_UNIX,
@@ -59,7 +62,7 @@ class Recorder(Ring):
             raise
 
     def announce(self, what: str, known: Definition) -> int:
-        """Defines a connection or tags; returns their number, 0 if there is no room."""
+        """Defines a connection or tags. Returns their number; 0 if there is no room."""
         number = next(self._numbers)
         message = json.dumps({what: number, "of": known.of}, separators=(",", ":"))
         try:
@@ -72,7 +75,7 @@ class Recorder(Ring):
         return number
 
     def is_gone(self) -> bool:
-        """One that was killed closes its socket, and nothing else."""
+        """Whether the recorder has closed its socket. If it was killed, that is the only sign."""
         if self.closed:
             return True
         try:

@@ -15,16 +15,17 @@ MAGIC = b"QJTAGS\x00\x01"
 SLOT_BYTES = 64
 SLOTS = 16384  #: more than a second of a busy process
 HEADER_BYTES = 4096
-#: What a record is.
+#: Kinds of records.
 BEGIN, BEGIN_IN_TRACE, END = 1, 2, 3
-#: Added to BEGIN and BEGIN_IN_TRACE: it holds for all that follows on its connection and stream.
+#: Added to BEGIN and BEGIN_IN_TRACE: it holds for everything that follows on its connection and
+#: stream.
 HOLDS = 4
-OVER = 7  #: nothing holds for the connection any more
-#: In place of the tags' number: what the call carries could not be defined.
+OVER = 7  #: the connection's earlier records no longer hold
+#: In place of the tags' number: the call's tags could not be defined.
 NOT_DEFINED = (1 << 32) - 1
 #: How a call ended.
 UNKNOWN, OK, ERROR = 0, 1, 2
-#: Threads that may stand between looking for room and taking a number, without harm.
+#: Threads that may safely be between checking for room and taking a number.
 MARGIN = 256
 
 _HEADER = struct.Struct("=8sII")
@@ -34,8 +35,8 @@ _DROPPED_AT, _ERRORS_AT, _GAP_AT, _SINCE_AT = 128, 136, 144, 152
 _TRACE = struct.Struct("=16s8s")
 _END = struct.Struct("=QQQQQ")
 _RECORD_AT = 24
-#: Halves of words go apart: to put a number of 64 bits together takes as long as to write it. And
-#: all is native: without byte orders and sizes to choose it takes half the time.
+#: A 64-bit word is written as two halves, since combining them takes as long as writing them.
+#: Native byte order and sizes take half the time of explicit ones.
 _pack_begin = struct.Struct("QQIIIIQ").pack_into
 _LOW_HALF_FIRST = sys.byteorder == "little"
 _FIRST_AT = HEADER_BYTES + _RECORD_AT
@@ -44,7 +45,7 @@ _F_SEAL_SHRINK = getattr(fcntl, "F_SEAL_SHRINK", 0x2)
 
 
 class Ring:
-    """Writes records, from any thread, without a lock: a counter's ``next()`` is one step of the
+    """Writes records from any thread without a lock: a counter's ``next()`` is atomic in the
     interpreter.
     """
 
@@ -63,7 +64,7 @@ class Ring:
     )
 
     def __init__(self, slots: int = SLOTS) -> None:
-        """Raises OSError where there is no memfd; ``slots`` is a power of two, at least 2048."""
+        """Raises OSError if there is no memfd. ``slots`` is a power of two, at least 2048."""
         self.fd = os.memfd_create("qjoule-tags", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             os.ftruncate(self.fd, HEADER_BYTES + slots * SLOT_BYTES)
@@ -75,10 +76,10 @@ class Ring:
         _HEADER.pack_into(self._memory, 0, MAGIC, slots, SLOT_BYTES)
         self._slots = slots
         self._mask = slots - 1
-        self._kept = slots // 4  #: ends of so many last records may still be written into them
+        self._kept = slots // 4  #: ends may still be written into this many last records
         self._take = itertools.count(1).__next__
-        self._taken = 0  #: about how many numbers are taken
-        self._room = slots - MARGIN  #: numbers up to this surely have a free slot
+        self._taken = 0  #: approximate count of numbers taken
+        self._room = slots - MARGIN  #: numbers up to this certainly have a free slot
         self._counting = _thread.RLock()
         self._counts = {_DROPPED_AT: 0, _ERRORS_AT: 0}
         self._gap_ns = 0
@@ -92,7 +93,7 @@ class Ring:
         trace: tuple[bytes, bytes] | None,
         holds: int = 0,
     ) -> int:
-        """Adds the beginning of a call, or of all that follows (``HOLDS``). Returns the record's
+        """Adds the begin of a call, or of all that follows (``HOLDS``). Returns the record's
         number, from 1, or 0 if the ring is full.
         """
         if self._taken >= self._room and not self._find_room():
@@ -110,8 +111,8 @@ class Ring:
         return number
 
     def end(self, t_ns: int, call: int, status: int) -> None:
-        """Adds the end of the call that began with record ``call``: into that record, as long as it
-        is young.
+        """Adds the end of the call that began with record ``call``: into that record, while it is
+        recent.
         """
         if self._taken - call < self._kept:
             at = _FIRST_AT + (call - 1 & self._mask) * SLOT_BYTES
@@ -124,13 +125,15 @@ class Ring:
             self.count_dropped()
 
     def over(self, t_ns: int, connection: int) -> int:
-        """Adds that nothing holds for the connection any more; its number, as of ``begin``."""
+        """Adds a record that the connection's earlier records no longer hold. Returns as ``begin``
+        does.
+        """
         return self.begin(t_ns, connection, 0, 0, None, OVER - BEGIN)
 
     def gap(self, t_ns: int) -> None:
-        """What was told until now does not hold for what begins from now on."""
+        """Marks that earlier records do not hold for anything that begins from now on."""
         with self._counting:
-            # One that the recorder has not seen yet goes on.
+            # A gap that the recorder has not seen yet is extended.
             is_new = _WORD.unpack_from(self._memory, _SEEN_AT)[0] == self._gap_ns
             self._gap_ns = max(self._gap_ns, t_ns)
             if is_new:
@@ -138,25 +141,25 @@ class Ring:
             _WORD.pack_into(self._memory, _GAP_AT, self._gap_ns)
 
     def count_error(self) -> None:
-        """Counts an exception that the application was spared."""
+        """Counts an exception that was kept from the application."""
         self._count(_ERRORS_AT)
 
     def count_dropped(self) -> None:
-        """Counts what could not be told."""
+        """Counts a record that could not be written."""
         self._count(_DROPPED_AT)
 
     @property
     def changes(self) -> bool:
-        """The recorder wants to know what changes, rather than each call."""
+        """Whether the recorder wants only changes, rather than each call."""
         return bool(_WORD.unpack_from(self._memory, _CHANGES_AT)[0])
 
     @property
     def closed(self) -> bool:
-        """The recorder takes no more."""
+        """Whether the recorder has stopped taking records."""
         return bool(_WORD.unpack_from(self._memory, _CLOSED_AT)[0])
 
     def handed_over(self) -> None:
-        """The recorder has the descriptor; the mapping needs none, and goes with its last user."""
+        """Closes our descriptor, which the recorder now has. The mapping needs none."""
         os.close(self.fd)
 
     def _count(self, at: int) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frames as OpenTelemetry's spans and baggage make them, made once for each span."""
+"""Frames that include OpenTelemetry's spans and baggage, made once per span."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from qjoule_drivers.propagation import Trace, current_span
 
 
 class _Seen:
-    """A block in a context of OpenTelemetry's, and the frame that both make together."""
+    """A tagging block within an OpenTelemetry context, and the frame for both together."""
 
     __slots__ = ("block", "context", "made", "span")
 
@@ -34,8 +34,10 @@ class _Seen:
 
 
 def with_opentelemetry(current: Callable[[], object]) -> Callable[[], Frame]:
-    """What gives the frame of a query sent now, with OpenTelemetry's trace and baggage: the same
-    one, as long as nothing changes. ``current`` gives OpenTelemetry's context.
+    """A function that returns the frame of a query sent now, with OpenTelemetry's trace and
+    baggage.
+
+    It returns the same frame as long as nothing changes. ``current`` gives OpenTelemetry's context.
     """
     nothing = _Seen(outermost, lambda: None, None, outermost)
     last: ContextVar[_Seen] = ContextVar("qjoule_seen", default=nothing)
@@ -44,7 +46,7 @@ def with_opentelemetry(current: Callable[[], object]) -> Callable[[], Frame]:
     def frame() -> Frame:
         context = current()
         if not context:
-            return innermost()  # nothing is in it: no span, no baggage
+            return innermost()  # the context is empty: no span, no baggage
         block, seen = innermost(), last_seen()
         is_same = seen.context() is context
         if is_same and seen.block is block:
@@ -53,7 +55,7 @@ def with_opentelemetry(current: Callable[[], object]) -> Callable[[], Frame]:
         if is_same and span is None and not baggage_keys:
             return block
         made = framed(in_force(), block.whose, block.around, span or block.trace)
-        with suppress(TypeError):  # a context of somebody's own has to be asked each time
+        with suppress(TypeError):  # an application's own kind of context cannot be cached
             last.set(_Seen(block, ref(context), span, made))
         return made
 

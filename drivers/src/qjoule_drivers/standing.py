@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""For how long what was told still stands: what a wrapper asks before it asks anything else."""
+"""For how long earlier reports remain valid. A wrapper checks this first."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from qjoule_drivers.context import innermost
 
 
 class Standing:
-    """What connections told under one of these stands, as long as tags and trace are the same and
-    the time has not come to look for the recorder. Another one follows when all has to be told
-    again.
+    """Reports made under one `Standing` hold while tags and trace stay the same and the recorder
+    need not be checked. It is replaced when everything has to be reported again.
 
-    A call finds all it needs in here, for what a call costs is the memory that it touches.
+    All that a call needs is in this one object, because the cost of a call is the memory it
+    touches.
     """
 
     __slots__ = ("frame", "until_ns")
 
     def __init__(self, frame: Callable[[], object], until_ns: int) -> None:
-        self.frame = frame  #: what a query sent now carries
+        self.frame = frame  #: the tags and trace of a query sent now
         self.until_ns = until_ns  #: when to look for a recorder, or whether it is still there
 
     def end(self) -> None:
-        """Nothing stands any more, also where a thread still sets the time: each answer is a new
+        """Invalidates it, even if another thread is setting the time: each state is a new
         object.
         """
         self.frame = object

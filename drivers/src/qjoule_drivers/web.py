@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Middleware: tags what a web application does for a request with route, method and trace.
+"""Middleware that tags a web application's work for a request with route, method and trace.
 
 Keys follow OpenTelemetry's HTTP conventions (`http.request.method`, `http.route`). A route is a
-template such as `/orders/{id}` and is taken from the framework where it tells one before the
-application runs; a raw path is never used as a tag, for it holds identifiers.
+template such as `/orders/{id}`, taken from the framework if that knows it before the application
+runs. A raw path is never used as a tag, because it contains identifiers.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _METHODS = frozenset(
 class WSGIMiddleware:
     """Wraps a WSGI application (PEP 3333).
 
-    ``route`` gives the route of an ``environ``; ``baggage_keys`` says which entries of the
-    `baggage` header become tags: none, unless named, since any client may send that header.
+    ``route`` returns the route of an ``environ``. ``baggage_keys``: entries of the `baggage` header
+    that become tags; by default none, since any client may send that header.
     """
 
     def __init__(
@@ -55,7 +55,9 @@ class WSGIMiddleware:
 
 
 class _Body:
-    """A response that is made while it is sent may still query: its steps are tagged too."""
+    """A response that is generated while it is sent may still query, so its steps are tagged
+    too.
+    """
 
     def __init__(self, body: Any, tags: dict[str, object]) -> None:
         self._body = body
@@ -79,8 +81,8 @@ class _Body:
 
 
 class ASGIMiddleware:
-    """Wraps an ASGI 3 application; arguments as those of :class:`WSGIMiddleware`, ``route`` gets
-    the ``scope``.
+    """Wraps an ASGI 3 application. Arguments as for :class:`WSGIMiddleware`; ``route`` gets the
+    ``scope``.
     """
 
     def __init__(
@@ -113,7 +115,7 @@ def _route(route: Route | None, of: Any) -> str | None:
     try:
         return route(of) if route is not None else None
     except Exception:
-        return None  # tags must not cost a request its answer
+        return None  # tagging must never make a request fail
 
 
 def _tags(

@@ -24,8 +24,10 @@ def environment(
     from_baggage: str = "",
     report: str = "",
 ) -> dict[str, str]:
-    """``base`` so that a Python program started with it, and its children, are instrumented; keys
-    are comma-separated.
+    """``base``, changed so that a Python program started with it, and its children, are
+    instrumented.
+
+    Keys are comma-separated.
     """
     paths = [FOLDER, *base.get("PYTHONPATH", "").split(os.pathsep)]
     given = {
@@ -55,7 +57,7 @@ def start() -> None:
 
 
 class _Teller:
-    """Adds a line to the report; writes of one line to a file that is appended to are not mixed up
+    """Adds lines to the report. Appending one line with a single write does not mix up lines
     (write(2)).
     """
 

@@ -2,10 +2,10 @@
 """The DataStax driver for Cassandra. Every request goes through `Connection.send_msg`, from
 whichever thread sends it.
 
-A call ends when its response arrives, in the event loop's thread, however long ago `execute_async`
-returned. Each page, each preparation and each retry is a call of its own; those that the driver
-sends by itself, later and elsewhere, carry tags and trace of the code that asked for the request.
-Requests of one connection overlap: the CQL stream id tells them apart.
+A call ends when its response arrives in the event loop's thread, even if `execute_async` returned
+long ago. Each page, preparation and retry is a call of its own. Those that the driver sends by
+itself, later and from other threads, carry the tags and trace of the code that made the request.
+Requests of one connection overlap; the CQL stream id distinguishes them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _WITH_PAYLOAD = frozenset(("QueryMessage", "PrepareMessage", "ExecuteMessage", "
 
 
 def _send_msg(original: Any) -> Any:
-    now = monotonic_ns  # nearer than a global
+    now = monotonic_ns  # faster than a global
 
     def send_msg(self: Any, msg: Any, request_id: Any, cb: Any, *args: Any, **kwargs: Any) -> Any:
         peer = self._qjoule_peer
@@ -34,7 +34,7 @@ def _send_msg(original: Any) -> Any:
             if last is not None:
                 frame, to = last
                 if frame is to.frame() and now() < to.until_ns:
-                    return original(self, msg, request_id, cb, *args, **kwargs)  # all is told
+                    return original(self, msg, request_id, cb, *args, **kwargs)  # nothing to report
         if SHIM.active:
             peer = peer or meet(self, _describe)
             call = channel.begin(peer, request_id + 1)
@@ -64,10 +64,10 @@ def _ending(callback: Any, peer: Peer | None, call: int) -> Any:
 
 
 def _put_payload(message: Any, version: int) -> None:
-    """CQL's custom payload, beside the statement: nothing is prepared twice for it.
+    """Adds CQL's custom payload, which leaves the statement unchanged: no extra preparation.
 
     Only from protocol version 4 on, and only for these requests (native_protocol_v4.spec, section
-    2.2); the driver raises where it is asked for another.
+    2.2). For others the driver raises.
     """
     try:
         tags = chosen()
@@ -91,7 +91,7 @@ def _later(original: Any) -> Any:
         asked: Context | None = self._qjoule_context
         if asked is None:
             return original(self, *args, **kwargs)
-        # A copy: a context cannot be entered twice, and several of these may run at once.
+        # A copy, because a context cannot be entered twice and several of these may run at once.
         return asked.copy().run(original, self, *args, **kwargs)
 
     return later

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a connection is described to the recorder, so that it finds the server's end of it; and how
-its call ends. Connections carry both: ``_qjoule_peer`` and ``_qjoule_call``.
+"""Describes a connection to the recorder, so that it can find the server's end, and ends its calls.
+
+A driver's connection carries both: ``_qjoule_peer`` and ``_qjoule_call``.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ _INET = (socket.AF_INET, socket.AF_INET6)
 
 
 def meet(connection: Any, describe: Callable[[Any], Peer]) -> Peer | None:
-    """The peer of a connection that makes its first call, which carries it as ``_qjoule_peer`` from
-    now on; None if it cannot be told. Never raises.
+    """The peer of a connection at its first call, then stored as ``_qjoule_peer``. None if it
+    cannot be determined. Never raises.
     """
     try:
         connection._qjoule_peer = peer = describe(connection)
@@ -29,13 +30,13 @@ def meet(connection: Any, describe: Callable[[Any], Peer]) -> Peer | None:
 
 
 def end(connection: Any, status: int) -> None:
-    """Of the connection's call, if it has one under way. Never raises."""
+    """Ends the connection's call, if one is under way. Never raises."""
     call, connection._qjoule_call = connection._qjoule_call, 0
     channel.end(connection._qjoule_peer, call, status)
 
 
 def ending(original: Any) -> Any:
-    """A wrapper of a connection's method that returns when its call's result has arrived."""
+    """Wraps a connection's method that returns when its call's result has arrived."""
 
     def read(self: Any, *args: Any) -> Any:
         try:
@@ -52,7 +53,7 @@ def ending(original: Any) -> Any:
 def peer_of(sock: Any, system: str, session: int | None = None) -> Peer:
     """The peer of a connected socket, plain or TLS. Raises OSError if it is not connected.
 
-    ``session`` is the number the server gave to the connection, if it tells.
+    ``session`` is the number that the server gave to the connection, if known.
     """
     of: dict[str, object] = {"db.system.name": system}
     if sock.family == socket.AF_UNIX:
@@ -71,7 +72,9 @@ def peer_of(sock: Any, system: str, session: int | None = None) -> Peer:
 
 
 def peer_of_descriptor(fd: int, system: str, session: int | None = None) -> Peer:
-    """As :func:`peer_of`, for a connection whose socket belongs to a C library. Raises OSError."""
+    """Like :func:`peer_of`, for a connection whose socket belongs to a C library. Raises
+    OSError.
+    """
     borrowed = socket.socket(fileno=fd)
     try:
         return peer_of(borrowed, system, session)

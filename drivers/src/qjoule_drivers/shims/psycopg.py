@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Psycopg 3, synchronous and asynchronous. All that it sends and receives goes through
+"""Psycopg 3, synchronous and asynchronous. Everything it sends and receives goes through
 `Connection.wait`.
 
-A call lasts as long as one `wait`: BEGIN and the statement that it was sent with are one call, each
-batch of a server-side cursor and each piece of a COPY is one.
+A call lasts as long as one `wait`. So BEGIN and the statement sent with it are one call. Each batch
+of a server-side cursor, and each piece of a COPY, is a call.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LONGEST_NAME = 63  #: NAMEDATALEN - 1: the server cuts `application_name` there
 
 
 def _wait(original: Any) -> Any:
-    now = monotonic_ns  # nearer than a global
+    now = monotonic_ns  # faster than a global
 
     def wait(self: Any, gen: Any, *more: Any, **options: Any) -> Any:
         peer = self._qjoule_peer
@@ -31,7 +31,7 @@ def _wait(original: Any) -> Any:
             if peer.frame is to.frame() and now() < to.until_ns:
                 if more or options:
                     return original(self, gen, *more, **options)
-                return original(self, gen)  # all is told
+                return original(self, gen)  # nothing to report
         call = channel.begin(peer or meet(self, _describe)) if SHIM.active else 0
         if not call:
             return original(self, gen, *more, **options)
@@ -67,7 +67,7 @@ def _wait_async(original: Any) -> Any:
 def _close(original: Any) -> Any:
     def close(self: Any) -> Any:
         result = original(self)
-        if self.closed:  # not, if it went back to its pool
+        if self.closed:  # false if it went back to its pool
             self._qjoule_peer = None
         return result
 
@@ -112,7 +112,7 @@ def _parameters_async(original: Any) -> Any:
 
 
 def _named(parameters: Any) -> Any:
-    """With a name that libpq takes where neither the application nor `PGAPPNAME` gives one."""
+    """Adds a name that libpq uses only if neither the application nor `PGAPPNAME` sets one."""
     try:
         name = name_of_a_new_connection(_LONGEST_NAME) if SHIM.active else ""
         if name and "fallback_application_name" not in parameters:

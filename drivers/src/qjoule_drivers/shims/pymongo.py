@@ -2,8 +2,8 @@
 """PyMongo, synchronous and asynchronous. Every message goes through `Connection.send_message` and
 `receive_message`.
 
-A cursor's later batches (`getMore`) are calls of their own, with the tags of the code that asks for
-them. An unacknowledged write has no end: the server does not answer.
+A cursor's later batches (`getMore`) are calls of their own, with the tags of the code that requests
+them. An unacknowledged write has no end, because the server does not answer.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _COMMENTED = frozenset(
 
 
 def _send_message(original: Any) -> Any:
-    now = monotonic_ns  # nearer than a global
+    now = monotonic_ns  # faster than a global
 
     def send_message(self: Any, message: Any, max_doc_size: Any) -> Any:
         peer = self._qjoule_peer
         if peer is not None:
             to = peer.to
             if peer.frame is to.frame() and now() < to.until_ns:
-                return original(self, message, max_doc_size)  # all is told
+                return original(self, message, max_doc_size)  # nothing to report
         if SHIM.active:
             self._qjoule_call = channel.begin(peer or meet(self, _describe))
         return original(self, message, max_doc_size)
@@ -102,7 +102,7 @@ def _do_batched_op_msg(original: Any) -> Any:
 
 
 def _commented(command: Any) -> Any:
-    """With the tags that go into statements, if it has no comment of its own."""
+    """The command with the tags that go into statements, unless it has a comment of its own."""
     try:
         tags = chosen()
         if tags and "comment" not in command and next(iter(command)) in _COMMENTED:

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyMySQL. Everything it sends goes through `Connection._execute_command`; results are read by
-three methods.
+"""PyMySQL. Everything it sends goes through `Connection._execute_command`; three methods read
+results.
 
-A call ends with its last result: of several (multi-statements) the last one, of an unbuffered one
-(`SSCursor`) its last row.
+A call ends with its last result: the last of several (multi-statements), or the last row of an
+unbuffered one (`SSCursor`).
 
-Tags in statements are query attributes where a connection agrees on them, else comments. What was
-agreed on holds as long as the connection is open, also if its driver is let go of: the two methods
-that keep to it are the connection's own.
+Tags in statements are query attributes if the connection has negotiated them, else comments. The
+negotiated format holds as long as the connection is open, even after the driver is unwrapped. So
+the two methods that depend on it are replaced on the connection itself.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _COM_QUERY = 3
 
 def _connect(original: Any) -> Any:
     def connect(self: Any, sock: Any = None) -> Any:
-        self._qjoule_peer = None  # another socket, another connection of the server
+        self._qjoule_peer = None  # a new socket is a new connection for the server
         self._qjoule_call = 0
         try:
             if SHIM.active:
@@ -44,14 +44,14 @@ def _connect(original: Any) -> Any:
 
 
 def _execute_command(original: Any) -> Any:
-    now = monotonic_ns  # nearer than a global
+    now = monotonic_ns  # faster than a global
 
     def _execute_command(self: Any, command: Any, sql: Any) -> Any:
         peer = self._qjoule_peer
         if peer is not None:
             to = peer.to
             if peer.frame is to.frame() and now() < to.until_ns:
-                return original(self, command, sql)  # all is told
+                return original(self, command, sql)  # nothing to report
         if not SHIM.active or self._sock is None:
             return original(self, command, sql)
         call = channel.begin(peer or meet(self, _describe))
@@ -60,7 +60,7 @@ def _execute_command(original: Any) -> Any:
         try:
             return original(self, command, sql)
         finally:
-            # Not before: the original may have read what was left of the last result.
+            # Only now: the original may have read the rest of the last result.
             self._qjoule_call = call
 
     return _execute_command
@@ -87,12 +87,12 @@ def _request_authentication(original: Any) -> Any:
 
 
 def _agree(connection: Any) -> None:
-    """Before a connection answers the server's greeting: with attributes from here on, or without.
+    """Negotiates attributes, or not, before the connection answers the server's greeting.
 
-    Not where a subclass sends statements in its own way.
+    Does nothing if a subclass sends statements in its own way.
     """
     try:
-        _forget(connection)  # what an earlier connect() agreed on
+        _forget(connection)  # drop what an earlier connect() negotiated
         if (
             SHIM.active
             and keys_in_statements
@@ -101,7 +101,8 @@ def _agree(connection: Any) -> None:
             and "MariaDB" not in connection.server_version
             and hasattr(type(connection)._execute_command, WRAPPER)
         ):
-            itself = weakref.ref(connection)  # no cycle: a connection closes when it is let go of
+            # avoids a reference cycle, so that an unused connection is closed
+            itself = weakref.ref(connection)
             connection._qjoule_attributes = True
             connection._execute_command = partial(_with_attributes, itself)
             connection._request_authentication = partial(_agree_anew, itself)

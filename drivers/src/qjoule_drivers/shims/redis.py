@@ -2,7 +2,7 @@
 """redis-py, synchronous and asynchronous. Commands leave by `send_packed_command`, a pipeline's all
 at once.
 
-The replies of a pipeline end its call one after the other: the last one counts.
+Each reply of a pipeline ends its call; the last one counts.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ _LONGEST_NAME = 256  #: Redis itself has no limit; `CLIENT LIST` is read by peop
 
 
 def _send_packed_command(original: Any) -> Any:
-    now = monotonic_ns  # nearer than a global
+    now = monotonic_ns  # faster than a global
 
     def send_packed_command(self: Any, command: Any, check_health: bool = True) -> Any:
         peer = self._qjoule_peer
         if peer is not None:
             to = peer.to
             if peer.frame is to.frame() and now() < to.until_ns:
-                return original(self, command, check_health)  # all is told
+                return original(self, command, check_health)  # nothing to report
         if SHIM.active:
-            # What the original sends first, of its own accord, has calls of its own: done before
-            # this one begins, it leaves the statement to this one.
+            # Connect first: commands that the original sends by itself get their own calls, and are
+            # done before this call begins.
             if not self._sock:
                 _connect(self)
             if check_health and self.health_check_interval:
@@ -99,7 +99,7 @@ def _read_response_async(original: Any) -> Any:
 
 
 def _connect(connection: Any) -> Any:
-    """As the original does it, of this version."""
+    """Connects in the same way as this version's original."""
     if hasattr(connection, "connect_check_health"):
         return connection.connect_check_health(check_health=False)
     return connection.connect()

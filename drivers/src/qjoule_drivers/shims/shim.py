@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the shims have in common: replacing a driver's methods, and putting them back."""
+"""Shared by all shims: replacing a driver's methods, and putting them back."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ _ABSENT = object()
 WRAPPER = "_qjoule_original"  #: attribute of a wrapper: what it wraps
 
 Wrap = Callable[[Any], Any]
-#: Module, class in it ("" for the module itself), attribute, and what makes the wrapper of the
-#: original.
+#: Module, class in it ("" for the module itself), attribute, and the function that makes the
+#: wrapper from the original.
 Site = tuple[str, str, str, Wrap]
-#: Module, class and attribute that objects have by default; it stays, for objects that live on.
+#: Module, class, attribute, and the class's default value. It stays after unwrapping, for live
+#: objects.
 Default = tuple[str, str, str, object]
 
 
 class OutOfRangeWarning(UserWarning):
-    """A driver's version was not tested; it is left alone."""
+    """This version of the driver was not tested, so the driver is left alone."""
 
 
 class Patches:
-    """Attributes that were replaced by wrappers of them."""
+    """Attributes that were replaced by wrappers."""
 
     def __init__(self) -> None:
         self._replaced: list[tuple[Any, str, Any, Any]] = []
@@ -41,7 +42,7 @@ class Patches:
         return bool(self._replaced)
 
     def replace(self, module: str, owner: str, attribute: str, wrap: Wrap) -> None:
-        """Raises AttributeError, KeyError if there is no such thing."""
+        """Raises AttributeError or KeyError if the attribute does not exist."""
         holder = _holder(module, owner)
         own = vars(holder).get(attribute, _ABSENT)
         original = getattr(holder, attribute)
@@ -49,14 +50,14 @@ class Patches:
         for name in ("__name__", "__qualname__", "__doc__", "__module__"):
             setattr(wrapper, name, getattr(original, name, None))
         setattr(wrapper, WRAPPER, original)
-        # Whoever asks for the signature gets the original's.
+        # Makes introspection show the original's signature.
         function: Any = getattr(wrapper, "__func__", wrapper)
         function.__wrapped__ = getattr(original, "__func__", original)
         setattr(holder, attribute, wrapper)
         self._replaced.append((holder, attribute, own, wrapper))
 
     def replace_those_there(self, sites: tuple[Site, ...]) -> None:
-        """Skips what does not exist."""
+        """Replaces these sites, skipping any that do not exist."""
         for site in sites:
             with suppress(AttributeError, KeyError):
                 self.replace(*site)
@@ -80,24 +81,24 @@ class Shim:
     name: str  #: as in ``import name``
     trigger: str  #: the module whose import it waits for
     distribution: str  #: as on the package index
-    tested: tuple[str, str]  #: from this version, to before that one
+    tested: tuple[str, str]  #: first tested version, and first version beyond
     modules: tuple[str, ...]  #: imported before anything is wrapped
     sites: tuple[Site, ...]
-    #: Where calls end; wrapped while there is a recorder that wants to know of each call.
+    #: Where calls end. Wrapped only while a recorder wants each call.
     ends: tuple[Site, ...] = ()
-    optional: tuple[Site, ...] = ()  #: skipped where they do not exist
+    optional: tuple[Site, ...] = ()  #: skipped if they do not exist
     in_statements: tuple[Site, ...] = ()  #: likewise, and wrapped only if tags go into statements
     defaults: tuple[Default, ...] = ()
     active: bool = False
-    tell: Callable[[str], None] | None = None  #: hears what became of the driver
+    tell: Callable[[str], None] | None = None  #: is called with what happened to the driver
     _wrapped: Patches = field(default_factory=Patches)
     _wrapped_ends: Patches = field(default_factory=Patches)
     _wrapped_statements: Patches = field(default_factory=Patches)
     _warned: bool = False
 
     def install(self) -> bool:
-        """Wraps the driver, which is imported; true if it is wrapped now. Never raises, and does
-        all of it or nothing.
+        """Wraps the imported driver, completely or not at all. Returns whether it is wrapped now.
+        Never raises.
         """
         if not self.active:
             if not self._is_tested():
@@ -115,7 +116,7 @@ class Shim:
         return True
 
     def follow(self, wants_ends: bool) -> None:
-        """Wraps what is wanted now besides, and no more: each wrapper costs every call."""
+        """Wraps exactly the optional sites wanted now: each wrapper adds a cost to every call."""
         for sites, patches, wanted in (
             (self.ends, self._wrapped_ends, wants_ends),
             (self.in_statements, self._wrapped_statements, bool(keys_in_statements)),
@@ -126,9 +127,7 @@ class Shim:
                 patches.restore()
 
     def uninstall(self) -> None:
-        """Puts the originals back; a wrapper that others have wrapped since stays, and does
-        nothing.
-        """
+        """Puts the originals back. A wrapper that others have wrapped stays, and does nothing."""
         self.active = False
         with suppress(ValueError):
             channel.followers.remove(self.follow)
@@ -147,7 +146,7 @@ class Shim:
         self._wrapped.replace_those_there(self.optional)
 
     def version(self) -> str | None:
-        """Version of the driver that is installed; None without."""
+        """Version of the installed driver; None if it is not installed."""
         try:
             return importlib.metadata.version(self.distribution)
         except Exception:
@@ -170,7 +169,7 @@ class Shim:
         if not self._warned:
             self._warned = True
             self._tell(words)
-            # Warnings may be errors; an application must start all the same.
+            # The application may turn warnings into errors, but must still start.
             with suppress(OutOfRangeWarning):
                 warnings.warn(f"qjoule-drivers: {words}", OutOfRangeWarning, stacklevel=4)
 
@@ -185,6 +184,6 @@ def _holder(module: str, owner: str) -> Any:
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """Leading numbers of a version: "4.9.1rc2" is (4, 9, 1); of none, (0,)."""
+    """Leading numbers of a version: "4.9.1rc2" is (4, 9, 1). Without any, (0,)."""
     found = re.match(r"[0-9]+(?:\.[0-9]+)*", version.strip())
     return tuple(int(number) for number in found[0].split(".")) if found else (0,)
