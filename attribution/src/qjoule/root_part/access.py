@@ -30,10 +30,10 @@ _WHY = {
 
 
 class SocketAccess:
-    """The `Access` of one candidate. Needs no rights: all it opens, it opens by asking."""
+    """The `Access` of one candidate. Needs no rights: the root part opens everything for it."""
 
     def __init__(self, connection: socket.socket) -> None:
-        """`connection` is what `Kind.BIND` gave; whoever gave it closes it."""
+        """`connection` is a socket from `Kind.BIND`; the caller closes it."""
         self._connection = connection
 
     def executable(self) -> Opened:
@@ -120,7 +120,7 @@ class SocketAccess:
 
 
 class _NoSuchFile(Unreadable):
-    """There is no file of that name."""
+    """No file has this name."""
 
 
 def opened_of(reply: Reply) -> Opened:
@@ -142,7 +142,9 @@ def identity_of(file: File) -> FileIdentity:
 
 
 def _read(descriptor: int, most: int, *, stream: bool = False) -> bytes:
-    """All of it, at most `most` bytes; closes it. Files of /proc are a `stream`: read in order."""
+    """Reads at most `most` bytes and closes the descriptor. Files of /proc are a `stream`: read in
+    order.
+    """
     blocks: list[bytes] = []
     at = 0
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sockets of the root part that are bound to one process: what they open is that process' own."""
+"""Sockets of the root part that are bound to one process and open only that process's files."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _PROC = Path("/proc")
 
 @dataclass(frozen=True)
 class Who:
-    """A process as everybody may see it."""
+    """What everybody may know of a process."""
 
-    started: int  #: clock ticks since the machine was booted: with its pid, which process it is
+    started: int  #: clock ticks since boot; identifies the process together with its pid
     parent: int
     uid: int
     gid: int
@@ -27,7 +27,7 @@ class Who:
 
 
 def bound(connection: socket.socket, pid: int) -> tuple[int, socket.socket]:
-    """Whose the process is, and a socket that reaches what is its own.
+    """The owner of the process, and a socket bound to the process.
 
     Raises:
         QjouleError: there is no such process.
@@ -48,7 +48,7 @@ def bound(connection: socket.socket, pid: int) -> tuple[int, socket.socket]:
     )
     found = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, reply.fd)
     found.set_inheritable(False)
-    # The same process before and after: so these are its rights, and not of one before it.
+    # If the process is the same before and after, these are its rights and not a predecessor's.
     try:
         started = who_is(pid).started
     except (ValueError, LookupError):

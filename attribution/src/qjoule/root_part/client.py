@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command's own socket of the root part: what it may have done, until the tracer is attached.
+"""The command's own socket to the root part, for everything it needs until the tracer is attached.
 
-Where there is no root part, as for a user who did not call sudo, `connection` is None.
+Without a root part, as for a user who did not call sudo, `connection` is None.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SHARED = 1  #: flag of Kind.DIRECTORY: `number` is a group
 
 
 class Program:
-    """What the user had us run, beside the recording."""
+    """The program that the user had us run beside the recording."""
 
     def __init__(self, connection: socket.socket, pid: int, ended: Callable[[], None]) -> None:
         self.pid = pid
@@ -41,7 +41,9 @@ class Program:
         self._thread.start()
 
     def exit_code(self) -> int:
-        """Waits for its end; the code, or as of shells 128 and the signal that ended it."""
+        """Waits for its end. Returns its exit code or, as shells do, 128 plus the signal that ended
+        it.
+        """
         self._thread.join()
         return self._code
 
@@ -52,7 +54,7 @@ class Program:
 
 
 class RootPart:
-    """The root part, as the command asks it. One thread at a time; nothing after `run`."""
+    """The root part as the command uses it. One thread at a time; nothing after `run`."""
 
     def __init__(self, connection: socket.socket | None) -> None:
         self.connection = connection
@@ -64,9 +66,10 @@ class RootPart:
         return self.connection
 
     def directory(self, path: Path, group: int | None = None) -> int:
-        """Makes a directory of our user's, which our command line names; its descriptor.
+        """Makes a directory for our user, which must be named on our command line. Returns a
+        descriptor.
 
-        `group`: may read it. Raises `Refused`: EEXIST if there is something already.
+        `group`: may read it. Raises `Refused`; EEXIST if something exists there already.
         """
         text = os.fsencode(_as_given(path))
         flags, number = (0, 0) if group is None else (_SHARED, group)
@@ -74,7 +77,7 @@ class RootPart:
         return ask(connection, Kind.DIRECTORY, text=text, flags=flags, number=number).fd
 
     def sensors(self) -> Sensors | None:
-        """Once, and only without a tracer: what it asks for is asked on its socket."""
+        """Only once, and only before there is a tracer: it uses the tracer's socket."""
         if self.connection is None:
             return None
         return Sensors(socket.socket(fileno=ask(self.connection, Kind.TRACER).fd))
@@ -84,9 +87,9 @@ class RootPart:
         return socket.socket(fileno=ask(self.need("listening"), Kind.TAG_SOCKET).fd)
 
     def run(self, program: tuple[str, ...], ended: Callable[[], None]) -> Program:
-        """Runs what follows `--` on our command line, as who called us.
+        """Runs what follows `--` on our command line, as the user who called us.
 
-        `ended` is called when it has, on a thread of its own.
+        `ended` is called on a thread of its own when the program has ended.
 
         Raises:
             QjouleError: it cannot be run.
@@ -132,20 +135,20 @@ class RootPart:
         return socket.socket(fileno=reply.fd)
 
     def stage(self, path: Path) -> int:
-        """A new file to write, which `publish` puts in the place of `path`. Raises `Refused`."""
+        """Opens a new file to write; `publish` then moves it to `path`. Raises `Refused`."""
         text = os.fsencode(_as_given(path))
         return ask(self.need("calibrating"), Kind.STAGE, text=text).fd
 
     def publish(self) -> None:
-        """Puts the staged file in its place. Raises `Refused`."""
+        """Moves the staged file to its place. Raises `Refused`."""
         ask(self.need("calibrating"), Kind.PUBLISH)
 
 
 @functools.cache
 def root_part() -> RootPart:
-    """The root part of this process, met at the first call.
+    """The root part of this process, connected at the first call.
 
-    From then on nobody of our user may look into this process, and it may not type at the terminal.
+    From then on nobody of our user may inspect this process, and it cannot type into the terminal.
     """
     number = os.environ.pop(_VARIABLE, None)
     if number is None:
@@ -161,14 +164,14 @@ def root_part() -> RootPart:
 
 
 def why(error: Refused) -> str:
-    """A refusal in words."""
+    """A refusal as a message."""
     if error.errno == errno.EPERM:
         return "the root part does not allow it"
     return str(error)
 
 
 def us() -> str:
-    """The name of the user that this process is, which may be another than who called it."""
+    """The name of this process's user, who may be another than the caller."""
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
@@ -183,7 +186,7 @@ def _home() -> str:
 
 
 def _as_given(path: Path) -> str:
-    """A path as our command line has it: the root part compares the words."""
+    """A path as our command line has it, because the root part compares the words."""
     for word in sys.argv:
         for text in (word, word.partition("=")[2], word[2:]):
             if text and Path(text) == path:

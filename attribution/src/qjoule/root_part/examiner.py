@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs what parses strangers' bytes in processes that can do nothing else.
+"""Parses strangers' bytes in processes that can do nothing else.
 
-Each is forked for one candidate, holds one descriptor that reaches this candidate and a pipe for
-what it finds, and runs within limits of memory and time. Fork before any other thread runs.
+One process is forked per candidate. It holds one descriptor that reaches this candidate and a pipe
+for its findings, within limits of memory and time. Fork before any other thread runs.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from qjoule.root_part.seccomp import confine
 
 ANSWER_BYTES_MAX = 1 << 20
 AT_ONCE = 2
-MEMORY_BYTES = 512 << 20  #: more than it has when it starts
+MEMORY_BYTES = 512 << 20  #: more than the process has when it starts
 _ADDRESSES_BYTES = 1 << 30
-_WALL_PER_CPU = 3  #: on a busy machine, and for files that let it wait
+_WALL_PER_CPU = 3  #: for a busy machine, and for files that make it wait
 _END_S = 2.0  #: for a process that was killed
 _DESCRIPTOR, _PIPE = 3, 4
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4  # prctl(2)
@@ -36,15 +36,15 @@ _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4  # prctl(2)
 
 @dataclass(frozen=True)
 class Task:
-    """What one process has to do."""
+    """The work of one process."""
 
-    work: Callable[[int], bytes]  #: with the number of the descriptor that it holds
-    descriptor: int  #: is closed here
+    work: Callable[[int], bytes]  #: called with the number of the process's descriptor
+    descriptor: int  #: closed here
     cpu_s: int = 8
 
 
 class Failed(QjouleError):
-    """It gave no answer; the message says why. `is_late`: it cost all the time that it may."""
+    """There is no answer; the message gives the reason. `is_late`: it used up all its time."""
 
     def __init__(self, message: str, is_late: bool = False) -> None:
         super().__init__(message)
@@ -60,7 +60,7 @@ class _Running:
     content: bytearray = field(default_factory=bytearray)
 
     def read(self) -> bool:
-        """Whether that was all."""
+        """Reads what has been written. Returns whether that was the end."""
         block = os.read(self.pipe, 1 << 16)
         self.content += block
         return not block or len(self.content) > ANSWER_BYTES_MAX
@@ -69,12 +69,12 @@ class _Running:
 def run_all(
     tasks: Sequence[Callable[[], Task]], done: Callable[[int, bytes | Failed], None]
 ) -> None:
-    """Does every task, up to `AT_ONCE` at a time, in a process of its own.
+    """Runs every task in a process of its own, up to `AT_ONCE` at a time.
 
     Args:
-        tasks: each is made when it starts; it may raise `QjouleError` instead, which fails it.
-        done: called for each as it ends, with its place in `tasks` and what it wrote, at most
-            `ANSWER_BYTES_MAX`, or why it wrote nothing of use.
+        tasks: each is made when it starts. It may raise `QjouleError`, which fails it.
+        done: called as each task ends, with its index in `tasks` and its output, at most
+            `ANSWER_BYTES_MAX`, or the reason why there is none.
     """
     running: dict[int, _Running] = {}
     waiting = list(enumerate(tasks))
@@ -94,7 +94,7 @@ def run_all(
 
 
 def _ready(running: dict[int, _Running]) -> list[int]:
-    """Those that have said all they will say, after waiting for that or for a deadline."""
+    """Waits until one is done or a deadline passes. Returns those that are done."""
     left_s = min((one.deadline_s for one in running.values()), default=0.0) - time.monotonic()
     readable, _, _ = select.select([one.pipe for one in running.values()], [], [], max(0.0, left_s))
     now = time.monotonic()
@@ -108,7 +108,7 @@ def _ready(running: dict[int, _Running]) -> list[int]:
 def _start(task: Task) -> _Running:
     ours, theirs = os.pipe()
     parent = os.getpid()
-    # What the collector would touch need not be copied.
+    # Pages that the garbage collector does not touch need not be copied.
     gc.freeze()
     try:
         pid = os.fork()
@@ -125,7 +125,7 @@ def _start(task: Task) -> _Running:
 
 
 def _work(task: Task, pipe: int, parent: int) -> NoReturn:
-    """The new process, from its first moment to its last: nothing else of us runs in it."""
+    """The whole life of the new process: no other code of ours runs in it."""
     try:
         _give_up(pipe, task.descriptor, parent)
         _limit(task.cpu_s)
@@ -139,7 +139,7 @@ def _work(task: Task, pipe: int, parent: int) -> NoReturn:
 
 
 def _give_up(pipe: int, descriptor: int, parent: int) -> None:
-    """All descriptors but two, and what a parent's death or a debugger could do with it."""
+    """Closes all descriptors but two. Dies with its parent and cannot be debugged."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) or os.getppid() != parent:
         os._exit(1)
@@ -173,7 +173,7 @@ def _limit(cpu_s: int) -> None:
 
 
 def _end(one: _Running) -> bytes | Failed:
-    """Ends it, if it has not ended, and tells what it said."""
+    """Ends the process if it has not ended, and returns its output."""
     late = time.monotonic() >= one.deadline_s
     content = bytes(one.content)
     os.close(one.pipe)
@@ -185,7 +185,7 @@ def _end(one: _Running) -> bytes | Failed:
     if late:
         return Failed(f"it was not examined within {_WALL_PER_CPU * one.task.cpu_s} s", True)
     if status in (-signal.SIGXCPU, -signal.SIGKILL):
-        # The kernel sends SIGKILL where the hard limit is the soft one.
+        # The kernel sends SIGKILL when the hard limit equals the soft one.
         return Failed(f"examining it takes more than {one.task.cpu_s} s of CPU time", True)
     if status == -signal.SIGSYS:
         return Failed("examining it tried what is forbidden")
@@ -195,10 +195,10 @@ def _end(one: _Running) -> bytes | Failed:
 
 
 def _status(pid: int) -> int:
-    """How it ended: its exit code, or the number of a signal below zero."""
+    """How it ended: its exit code, or minus the number of a signal."""
     ended = os.pidfd_open(pid)
     try:
-        # A process that waits for somebody's file system may take no signal; it is left behind.
+        # A process that waits for a file system may not react to a signal; it is left behind.
         if not select.select([ended], [], [], _END_S)[0]:
             return -signal.SIGKILL
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])

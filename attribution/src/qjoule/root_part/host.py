@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""This machine through the root part: it opens, processes without rights examine."""
+"""This machine through the root part: it opens files, and processes without rights examine them."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ from qjoule.servers.order import is_service
 from qjoule.servers.procfs import Process
 
 _PROC = Path("/proc")
-#: For one candidate. Some 0.5 s is usual; an emulated machine takes ten times as long.
+#: CPU time for one candidate. Some 0.5 s is usual; an emulated machine takes ten times as long.
 _CPU_S = 8
-#: Of a user whose candidates took it all: everybody waits for them.
+#: For a user whose candidates used up their time, since everybody has to wait for them.
 _CPU_LEAST_S = 1
 
 
 def this_host() -> Host | None:
-    """How this process looks at its machine; None: with its own rights."""
+    """How this process examines the machine; None: with its own rights."""
     connection = root_part().connection
     return None if connection is None else _of_root_part(connection)
 
 
 @functools.cache
 def _of_root_part(connection: socket.socket) -> RootPartHost:
-    """One for all looks, which has learnt whose candidates cost too much."""
+    """One object for all examinations, since it learns whose candidates take too long."""
     return RootPartHost(connection)
 
 
@@ -89,8 +89,8 @@ class RootPartHost:
         return self.examine_all([facts])[0]
 
     def examine_all(self, every: Sequence[Facts]) -> list[Examined]:
-        """Each in a process of its own, some at a time."""
-        # Examiners cannot open files, so that what they import late has to be there.
+        """Examines each in a process of its own, several at a time."""
+        # Examiners cannot open files, so everything they import late must be loaded now.
         prepare()
         seats = [_Seat(self, facts) for facts in every]
         found = [Examined() for _ in every]
@@ -105,20 +105,20 @@ class RootPartHost:
         return self._patience_s.get(uid, _CPU_S)
 
     def lose_patience(self, uid: int) -> None:
-        """Somebody's candidates cost all that one may: the next ones get less."""
+        """A user's candidate used up its time: the user's next ones get less."""
         if not is_service(uid):
             self._patience_s[uid] = max(_CPU_LEAST_S, self.patience_s(uid) // 2)
 
 
 class _Seat:
-    """One examination: what it is given, and what it may say."""
+    """One examination: its input, and a check of its output."""
 
     def __init__(self, host: RootPartHost, facts: Facts) -> None:
         self._host = host
         self._facts = facts
         self._uid = 0
         self._bound: socket.socket | None = None
-        self._file: Opened | None = None  #: of what does not run
+        self._file: Opened | None = None  #: the file, if no process runs it
 
     def task(self) -> Task:
         """Raises `QjouleError`."""
@@ -135,7 +135,7 @@ class _Seat:
         )
 
     def found(self, answer: bytes | Failed) -> Examined:
-        """What it said, if that can be true."""
+        """Its findings, if they can be true."""
         try:
             if isinstance(answer, Failed):
                 if answer.is_late:
@@ -149,7 +149,7 @@ class _Seat:
                 self._bound.close()
 
     def _checked(self, found: Examined) -> Examined:
-        """Handles are what probes are attached to: they have to be of this candidate's files."""
+        """Probes are attached by handle, so the handles must be of this candidate's files."""
         said = {found.handle, found.resolution.handle if found.resolution else 0} - {0}
         try:
             is_its_own = said <= self._kept()

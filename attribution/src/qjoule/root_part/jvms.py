@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JVMs that run as other users, through the root part: to read of them, and to load an agent."""
+"""Reaches JVMs of other users through the root part, to read from them and to load an agent."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from qjoule.servers.jvm.process import Identity, Reach, ReachedJvm, ended, statu
 
 
 def reach_by(part: RootPart) -> Reach:
-    """How `put_agents` reaches JVMs: no thread may run yet, since examiners are forked."""
+    """How `put_agents` reaches JVMs. Call it before any thread runs, since examiners are forked."""
 
     @contextmanager
     def reach(pid: int, exe_id: tuple[int, int]) -> Iterator[ReachedJvm]:
@@ -33,7 +33,7 @@ def reach_by(part: RootPart) -> Reach:
                 exe = ask(connection, Kind.EXE, pid=pid)
             except Refused:
                 raise ended(pid) from None
-            # Both are of one process, since the bound one has not ended after the other was found.
+            # Both are the same process: the bound one had not ended when the other was found.
             status_of(jvm)
             if identity_of(exe.file).key != exe_id:
                 raise CannotAttach(f"process {pid} executes another program by now")
@@ -44,7 +44,7 @@ def reach_by(part: RootPart) -> Reach:
 
 @dataclass(frozen=True)
 class _Jvm:
-    """A `ReachedJvm`. `access` is bound to it for good."""
+    """A `ReachedJvm`. `access` stays bound to it."""
 
     pid: int
     access: Access
@@ -52,14 +52,14 @@ class _Jvm:
 
     def examine(self, look: Callable[[Access], bytes]) -> bytes:
         answers: list[bytes | Failed] = []
-        # On a socket of its own: what it leaves unread there is not read by us.
+        # Uses its own socket, so that we never read what the loader leaves unread there.
         with _bound(self._part.need("an agent"), self.pid) as theirs:
             descriptor = theirs.detach()
         run_all(
             [lambda: Task(lambda number: _examined(number, look), descriptor)],
             lambda _number, answer: answers.append(answer),
         )
-        status_of(self)  # so that was the same process
+        status_of(self)  # proves that it was the same process
         (answer,) = answers
         if isinstance(answer, Failed):
             raise CannotAttach(f"process {self.pid} cannot have an agent: {answer}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which network namespace another user's process is in."""
+"""Finds the network namespace of another user's process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from qjoule.root_part.client import root_part
 
 
 def network_of(pid: int) -> str | None:
-    """Its name, as of /proc/PID/ns/net; None if the process has ended or may not be looked at."""
+    """Its name, from /proc/PID/ns/net; None if the process has ended or may not be inspected."""
     connection = root_part().connection
     try:
         if connection is None:

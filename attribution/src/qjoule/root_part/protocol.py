@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What may be asked of the root part: tracer/root/protocol.h in Python (a contract test compares).
+"""Requests to the root part: tracer/root/protocol.h in Python (a contract test compares them).
 
-One request, one reply, over a SOCK_SEQPACKET socket; at most one descriptor beside each.
+One request, one reply, over a SOCK_SEQPACKET socket; at most one descriptor with each.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Opened:
 
 @dataclass(frozen=True)
 class Reply:
-    """What the root part answered; who asked owns `fd`, -1 for none."""
+    """The root part's answer. The caller owns `fd`; -1: none."""
 
     pid: int
     file: Opened
@@ -118,7 +118,7 @@ def ask(
     text: bytes = b"",
     fd: int | None = None,
 ) -> Reply:
-    """Asks, and waits for the answer.
+    """Sends a request and waits for the answer.
 
     Raises:
         Refused: the answer is an error, or the text does not fit (ENAMETOOLONG).

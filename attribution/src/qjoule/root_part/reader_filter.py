@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the command may still ask of the kernel while it reads what the tracer says (seccomp(2)).
+"""Limits which system calls the command may make while it reads the tracer's stream (seccomp(2)).
 
-By then all is opened and started. It reads and writes files of its user, and talks over sockets
-that it has; it starts no program, traces no process, and changes no right. The list is of
-recordings and live views under strace(1), and of what their libraries do elsewhere instead.
+By then everything is opened and started. The command reads and writes files of its user and uses
+its open sockets. It starts no program, traces no process, and changes no rights. The list comes
+from strace(1) of recordings and live views, plus the alternatives their libraries use elsewhere.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _WAITING = (
     "epoll_create epoll_create1 epoll_ctl epoll_pwait epoll_pwait2 epoll_wait eventfd2 pipe pipe2 "
     "poll ppoll pselect6 select wait4 waitid"
 )
-#: Of sockets that there are; of new ones only pairs.
+#: Calls on existing sockets. New ones can only be pairs.
 _SOCKETS = (
     "accept accept4 getpeername getsockname getsockopt listen recvfrom recvmmsg recvmsg sendmmsg "
     "sendmsg sendto setsockopt shutdown socketpair"
@@ -74,25 +74,25 @@ class _Compare(ctypes.Structure):
 
 
 def confine_reader() -> None:
-    """From here on every thread of this process may do what is allowed above, for good.
+    """Restricts every thread of this process, for good, to the calls allowed above.
 
-    What is not fails with EPERM.
+    Other calls fail with EPERM.
 
     Raises:
-        QjouleError: there are no such filters here.
+        QjouleError: the kernel has no such filters.
     """
     with _filter(_REFUSE) as rules:
         for name in _ALLOWED:
             flags = (_masked(0, _CLONE_THREAD, _CLONE_THREAD),) if name == "clone" else ()
             rules.add(_ALLOW, name, *flags)
-        # Its flags lie in memory, where no filter sees them: libraries then use clone.
+        # Its flags lie in memory, which no filter can see. With ENOSYS libraries use clone instead.
         rules.add(_ERROR | errno.ENOSYS, "clone3")
 
 
 def keep_from_typing() -> None:
-    """No thread of this process, nor a child, may type at the user's terminal (TIOCSTI).
+    """Keeps this process's threads and children from typing into the user's terminal (TIOCSTI).
 
-    The shell that waits there may be root's, and would do what was typed. Raises as above.
+    The waiting shell may be root's and would run what was typed. Raises as above.
     """
     with _filter(_ALLOW) as rules:
         for command in _TYPING:
@@ -117,7 +117,7 @@ class _Rules:
 
 @contextmanager
 def _filter(default: int) -> Iterator[_Rules]:
-    """Put in force, beside those that are, when the block is left."""
+    """A filter that takes effect, in addition to existing ones, when the block ends."""
     try:
         library = ctypes.CDLL("libseccomp.so.2")
         rules = _Rules(library, default)

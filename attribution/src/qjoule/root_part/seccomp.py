@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Confines this process to computing, and to talking over descriptors that it has (seccomp(2)).
+"""Confines this process to computing and to using its open descriptors (seccomp(2)).
 
-What is not on the list fails with EPERM; what only an attacker would try ends the process. The
-filter is written as numbers for `prctl(2)`: a library that builds it would be one more that runs
-where strangers' bytes are parsed.
+Calls not on the list fail with EPERM; calls that only an attacker would try end the process. The
+filter is written as numbers for `prctl(2)`, because a library to build it would also run where
+strangers' bytes are parsed.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ _MMAP, _MPROTECT, _FCNTL, _NEWFSTATAT = (9, 222), (10, 226), (72, 25), (262, 79)
 #: F_GETFD, F_SETFD, F_GETFL, F_DUPFD_CLOEXEC
 _FCNTL_COMMANDS = (1, 2, 3, 1030)
 _PROT_EXEC, _AT_EMPTY_PATH = 4, 0x1000
-_SHARED_ANONYMOUS = 0x21  #: memory that RLIMIT_DATA does not count
+_SHARED_ANONYMOUS = 0x21  #: such memory does not count towards RLIMIT_DATA
 
 _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # linux/audit.h
-_X32 = 0x40000000  #: numbers from here on are another way to call x86-64's
+_X32 = 0x40000000  #: numbers from here on are x86-64's second system call interface
 _ALLOW, _KILL = 0x7FFF0000, 0x80000000  # linux/seccomp.h: _RET_ALLOW, _RET_KILL_PROCESS
 _REFUSE = 0x00050000 | errno.EPERM
 #: struct seccomp_data: the low halves of the arguments.
@@ -74,7 +74,7 @@ _Step = tuple[int, int, int, int]  #: code, jump if true, jump if false, operand
 
 
 def confine() -> None:
-    """From here on this thread can do what is allowed above, for good.
+    """Restricts this thread, for good, to what is allowed above.
 
     Raises:
         QjouleError: the kernel or the machine has no such filters.
@@ -126,7 +126,7 @@ def _all(calls: Mapping[str, tuple[int, int | None]], column: int, verdict: int)
 
 
 def _if(number: int, refused: list[_Step]) -> Iterator[_Step]:
-    """One call, allowed unless `refused`, which ends in a jump over its refusal, says otherwise."""
+    """One call, allowed unless `refused` applies: it ends in a jump over the refusal."""
     yield _EQUAL, 0, len(refused) + 2, number
     yield from refused
     yield _RETURN, 0, 0, _REFUSE

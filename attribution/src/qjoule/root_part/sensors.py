@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counters and energy files as the tracer will get them: the root part opens them."""
+"""Counters and energy files as the tracer will get them: opened by the root part."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from qjoule.root_part.protocol import Kind, Refused, ask
 
 
 class Sensors:
-    """Asks on the tracer's socket, before a tracer does."""
+    """Uses the tracer's socket before there is a tracer."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection

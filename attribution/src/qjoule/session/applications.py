@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Listens to what applications say of their calls, for a recording or a live view."""
+"""Receives calls that applications report, for a recording or a live view."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from qjoule.tags.tagging import TagSource
 
 
 def listen(plan: AttachPlan, *, every_call: bool) -> tuple[TagSource | None, str]:
-    """The applications of this host, or why they are not heard: that is no reason to stop.
+    """The applications of this host, or the reason why they cannot report, which is not fatal.
 
-    `every_call`: tell the calls to any of the servers, not only those whose queries no probe sees.
+    `every_call`: also take calls to servers whose queries probes see.
     """
     told = [
         one

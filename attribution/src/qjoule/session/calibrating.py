@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A calibration run: the phases, one after the other, while everything is recorded beside them."""
+"""A calibration run: runs the phases one after the other while everything is recorded."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from qjoule.stream.recording import record
 from qjoule.trace.meta import Meta
 from qjoule.trace.writer import TraceWriter
 
-#: A core's clock and the fans' answer to it need this long to settle; it belongs to no phase.
+#: Time for a core's clock and the fans to settle. It belongs to no phase.
 SETTLE_S = 0.15
 _ANNOUNCE_SECONDS = 30.0
 
 
 @dataclass
 class Recording:
-    """The trace that is being written to the working directory, by a thread of its own."""
+    """A trace being written to the working directory by a thread of its own."""
 
     of: Tracing
     meta: Meta = field(init=False)
@@ -38,7 +38,9 @@ class Recording:
         self._thread.start()
 
     def announced(self) -> Meta:
-        """What the tracer says of the machine. Raises `QjouleError` if it fails before that."""
+        """The tracer's announcement of the machine. Raises `QjouleError` if the tracer fails before
+        it.
+        """
         self._announced.wait(_ANNOUNCE_SECONDS)
         self.check()
         return self.meta
@@ -66,13 +68,13 @@ class Recording:
                 self.error = QjouleError(f"the recording was cut off: {self.meta.stopped}")
         except QjouleError as error:
             self.error = error
-        except Exception as error:  # of a thread nobody sees: to be told by `check`
+        except Exception as error:  # a thread's exception would get lost: `check` raises it
             self.error = QjouleError(f"the recording failed: {error!r}")
         finally:
             self._announced.set()
 
     def _announce(self, meta: Meta) -> Meta:
-        if meta.begin_ns is not None:  # before, it is only what we said ourselves
+        if meta.begin_ns is not None:  # before that, the meta contains only what we put there
             self.meta = meta
             self._announced.set()
         return meta

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The directory that a trace is written to: its owner's alone, unless a group shares it."""
+"""The directory that a trace is written to. Private to its owner, unless a group shares it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _FLAGS = os.O_RDONLY | os.O_DIRECTORY
 
 @contextmanager
 def inside(directory: Path, group: int | None = None) -> Iterator[None]:
-    """A new directory, or an empty one of ours, as the working directory.
+    """Makes a new directory, or an empty one of ours, the working directory.
 
-    It is made with our own rights where they suffice, else by the root part, for our user.
-    Afterwards it is /. If the block fails before it has written anything, a directory that was made
-    here goes again.
+    It is made with our own rights if they suffice, else by the root part, for our user. Afterwards
+    the working directory is /. If the block fails before it has written anything, a directory made
+    here is removed.
 
     Args:
-        group: whose members may read it; None: nobody may but its owner.
+        group: whose members may read it; None: only its owner may.
 
     Raises:
         QjouleError: it cannot be made, or is not empty.
@@ -39,11 +39,11 @@ def inside(directory: Path, group: int | None = None) -> Iterator[None]:
             yield
         except BaseException:
             if made:
-                with suppress(OSError):  # not empty, or the root part's to remove
+                with suppress(OSError):  # not empty, or only the root part may remove it
                     where.rmdir()
             raise
         finally:
-            os.chdir("/")  # nobody needs to come back to where root stood
+            os.chdir("/")  # nothing needs the directory in which root started
     except OSError as error:
         raise QjouleError(f"cannot write to {directory}: {error.strerror or error}") from error
     finally:
@@ -68,7 +68,7 @@ def _open(directory: Path, group: int | None) -> int:
 
 
 def _empty(directory: Path) -> int:
-    """A directory that is there already."""
+    """Opens a directory that exists already."""
     try:
         descriptor = os.open(directory, _FLAGS)
     except NotADirectoryError:

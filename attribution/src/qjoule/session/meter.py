@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An external power meter beside the machine's own counters: its program or file, read.
+"""Reads an external power meter beside the machine's own counters, from a program or a file.
 
     meter = start_meter("plug-meter --watch", file=None)   # before this process is confined
     ...
     table = meter.take()                                   # while the trace is written
 
-The program is a child of this process, which has no rights of root's; what it prints is parsed
-here.
+The program is a child of this process and has no root's rights. Its output is parsed here.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ from qjoule.trace.meta import MeterInfo
 from qjoule.trace.schema import METER
 
 _READ_BYTES = 1 << 16
-_MAX_WAITING = 1 << 20  #: readings that nobody took: 12 days at one a second
+_MAX_WAITING = 1 << 20  #: readings that may wait: 12 days at one a second
 _POLL_S = 0.05  #: between looks at a file that may have grown
 
 
 class Meter:
-    """Reads lines in a thread of its own, so that each has the time at which it came."""
+    """Reads lines in a thread of its own, to record the time at which each arrived."""
 
     def __init__(self, name: str, descriptor: int, program: subprocess.Popen[bytes] | None) -> None:
         self._name, self._descriptor, self._program = name, descriptor, program
@@ -45,19 +44,19 @@ class Meter:
         self._dropped = 0
         self._lock = threading.Lock()
         self._closed = False
-        self.ended = False  #: the program's output came to its end
+        self.ended = False  #: the program's output has ended
         self.count = 0  #: readings so far
         self._thread = threading.Thread(target=self._read, name="meter", daemon=True)
         self._thread.start()
 
     @property
     def bad(self) -> int:
-        """How many lines were no readings, so far."""
+        """Number of lines so far that were not readings."""
         return self._lines.rubbish + self._dropped
 
     @property
     def info(self) -> MeterInfo | None:
-        """What meta.json says of it; None before the first reading."""
+        """The meter's entry in meta.json; None before the first reading."""
         if self._lines.is_power is None or not self.count:
             return None
         kind = "power" if self._lines.is_power else "counter"
@@ -78,7 +77,7 @@ class Meter:
         return pa.table(columns, METER)
 
     def close(self) -> None:
-        """Ends the reading, and the program: if it may not be told to, it sees its pipe closed."""
+        """Stops reading, and the program. If we may not signal it, it sees its pipe closed."""
         self._closed = True
         self._thread.join(1)
         os.close(self._descriptor)
@@ -121,8 +120,8 @@ class Meter:
 def start_meter(command: str | None, file: Path | None) -> Meter | None:
     """Starts the program or opens the file; None if neither is given.
 
-    A file is read from its end on: what it says of before is before the trace. A pipe is read from
-    its begin.
+    A file is read from its end on, since earlier lines predate the trace. A pipe is read from its
+    beginning.
 
     Raises:
         UsageError: both are given, or no program is named.
@@ -142,7 +141,7 @@ def start_meter(command: str | None, file: Path | None) -> Meter | None:
         raise UsageError("--meter: name a program")
     if os.geteuid() == 0:
         raise QjouleError("--meter does not run a program as root: use --meter-file")
-    setpriv = shutil.which("setpriv")  # so that it does not outlive us
+    setpriv = shutil.which("setpriv")  # ends the program when we end
     before = [setpriv, "--pdeathsig", "TERM", "--"] if setpriv else []
     if shutil.which(words[0]) is None:
         raise QjouleError(f"--meter: there is no program {words[0]}")

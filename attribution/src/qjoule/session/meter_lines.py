@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lines of an external power meter to readings of a counter. See docs/energy.md for the format.
+"""Converts lines of an external power meter to counter readings. docs/energy.md describes the
+format.
 
 A line is `TIME VALUE UNIT`, separated by white space, commas or semicolons. TIME is the meter's
-clock: ISO 8601, or a number in s, ms, us or ns since whenever, or `-` for none. UNIT (W, kW, mW,
-J, kJ, Wh, kWh) may stand before the value, at its end, or once for all in a header line, whose
-column of that unit is then the value's.
+clock: ISO 8601, or a number in s, ms, us or ns from any origin, or `-` for none. UNIT (W, kW, mW,
+J, kJ, Wh, kWh) stands before the value, directly after it, or once for all in a header line. In a
+header, the unit's column is the column of the values.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 MAX_LINE = 256
-#: What one of a unit is, in W or J, and whether it is a power.
+#: One of each unit in W or J, and whether it is a unit of power.
 _UNITS = {
     "w": (Decimal(1), True),
     "mw": (Decimal("0.001"), True),
@@ -31,18 +32,18 @@ _UNITS = {
 }
 _NUMBER = re.compile(r"([+-]?\d{1,18}(?:\.\d{0,12})?)([A-Za-z]*)")
 _SPLIT = re.compile(r"[\s,;]+")
-#: A number beyond these is a time in ms, us, ns; below, in s (until the year 5138).
+#: A number above these is a time in ms, us or ns; below, in s (until the year 5138).
 _SCALES = ((Decimal(10) ** 17, 1), (Decimal(10) ** 14, 1000), (Decimal(10) ** 11, 1_000_000))
 _MAX_NS = 2**62
 #: 1 MW; 277 GWh.
 _MAX = {True: Decimal(1_000_000), False: Decimal(10) ** 12}
 _MIN_GAP_NS, _GAP_INTERVALS, _INTERVALS = 2_000_000_000, 8, 31
-UNIT_J = {True: 1e-9, False: 1e-6}  #: joules of one count, by whether it is made of powers
+UNIT_J = {True: 1e-9, False: 1e-6}  #: joules per count, by whether the meter reports power
 
 
 @dataclass(frozen=True)
 class Reading:
-    """`t_ns`: when its line came; `stamp_ns`: by the meter's clock, None without one."""
+    """`t_ns`: when its line arrived. `stamp_ns`: time by the meter's clock, None without one."""
 
     t_ns: int
     stamp_ns: int | None
@@ -51,7 +52,7 @@ class Reading:
 
 @dataclass
 class MeterLines:
-    """Takes lines in order; `rubbish` counts those that were none, `is_power` is of the first."""
+    """Takes lines in order. `rubbish` counts invalid ones; the first reading sets `is_power`."""
 
     is_power: bool | None = None
     rubbish: int = 0
@@ -62,7 +63,9 @@ class MeterLines:
     _intervals_ns: list[int] = field(default_factory=list)
 
     def read(self, line: bytes, t_ns: int) -> Reading | None:
-        """The reading of a line that came at `t_ns`; None for an empty, a header's or a bad one."""
+        """The reading of a line that arrived at `t_ns`; None for an empty, header or invalid
+        line.
+        """
         text = line[:MAX_LINE].decode("utf-8", "replace").strip()
         if not text or (text.startswith("#") and not self._header(text)):
             return None
@@ -77,7 +80,7 @@ class MeterLines:
         return reading
 
     def _header(self, text: str) -> bool:
-        """Takes the unit, and its column, of a line without numbers."""
+        """Takes the unit and its column from a line without numbers."""
         words = [word for word in _SPLIT.split(text.lower().lstrip("#")) if word]
         if any(word[0].isdigit() for word in words):
             return False
@@ -105,7 +108,9 @@ class MeterLines:
         return Reading(t_ns, stamp_ns, self._counted(value, _clock(stamp_ns, t_ns)))
 
     def _goes_on(self, stamp_ns: int | None, t_ns: int) -> bool:
-        """Whether a time is later than the last, and the meter has a clock or none, as before."""
+        """Whether the time is later than the last one, and the line has a time if earlier lines
+        had.
+        """
         last = self._last
         if last is None:
             return True
@@ -113,7 +118,9 @@ class MeterLines:
         return alike and _clock(stamp_ns, t_ns) > _clock(last.stamp_ns, last.t_ns)
 
     def _value(self, words: list[str]) -> Decimal:
-        """In W or J. Raises ValueError for no number, no unit, or another kind of unit."""
+        """The value in W or J. Raises ValueError without number or unit, or if the kind of unit
+        changes.
+        """
         at = self._column if self._column is not None else 1
         words = words if len(words) > at else [*words, ""]
         found = _NUMBER.fullmatch(words[at])
@@ -127,7 +134,8 @@ class MeterLines:
         scale = self._scale
         if name:
             known = name if name.lower() == "mw" and name != "mW" else name.lower()
-            scale, power = _UNITS.get(known, (None, None))  # MW is none: no machine draws that
+            # MW is not accepted: no machine draws that
+            scale, power = _UNITS.get(known, (None, None))
             if scale is None or self.is_power not in (None, power):
                 raise ValueError("no unit, or another one")
             self.is_power = power
@@ -136,9 +144,9 @@ class MeterLines:
         return Decimal(found[1]) * scale
 
     def _counted(self, watts: Decimal, now_ns: int) -> int:
-        """The counter in nJ: a power is the mean since the reading before.
+        """The counter in nJ. A power reading is the mean since the reading before.
 
-        After a gap it starts again at 0, for nobody knows what was drawn meanwhile.
+        After a gap the counter restarts at 0, since the energy meanwhile is unknown.
         """
         if self._last is None:
             return 0

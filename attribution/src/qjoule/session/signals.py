@@ -11,8 +11,10 @@ from types import FrameType
 
 @contextmanager
 def stopping(stop: Callable[[], object], duration: float | None) -> Iterator[None]:
-    """Ctrl-C, a termination, a terminal that is closed (but for nohup) and the end of the duration
-    (s) stop the tracer: its stream then ends.
+    """Calls `stop` on Ctrl-C, termination, a closed terminal (unless nohup) or after `duration`
+    (s).
+
+    The tracer's stream then ends.
     """
 
     def asked(_number: int, _frame: FrameType | None) -> None:

@@ -35,19 +35,19 @@ def find_and_put_agents(
 
 @dataclass(frozen=True)
 class Targets:
-    """What is traced. `agents` are in their servers until the tracer is closed."""
+    """What is traced. The `agents` stay in their servers until the tracer is closed."""
 
     plan: AttachPlan
     pids: Collection[int] = ()
     agents: Mapping[int, Agent] = field(default_factory=dict)
-    left_out: tuple[str, ...] = ()  #: lines that name what is not traced, and why
+    left_out: tuple[str, ...] = ()  #: lines that name what is not traced, and the reason
 
     @property
     def names(self) -> str:
         return ", ".join(planned.server.label for planned in self.plan.traced)
 
 
-#: CPUs and energy alone.
+#: No servers: only CPUs and energy are recorded.
 NO_SERVERS = Targets(AttachPlan(()))
 
 
@@ -79,10 +79,10 @@ def plan_tracing(
 
     Args:
         rung: the user's choice for all servers that have queries.
-        generic: also of everything else that listens, and of servers whose queries cannot be
-            told, by thread.
-        agents: as `find_and_put_agents` gives them.
-        children: also what stored procedures execute (`build_plan`).
+        generic: also trace everything else that listens, and servers whose queries cannot be
+            distinguished, by thread.
+        agents: as returned by `find_and_put_agents`.
+        children: also report statements that stored procedures execute (`build_plan`).
 
     Raises:
         QjouleError: no server can be traced, with the reason.
@@ -112,9 +112,9 @@ def plan_tracing(
 
 
 def left_out(plan: AttachPlan, *, children: bool = False) -> Iterator[str]:
-    """Lines that name the running servers which are not traced, and why.
+    """Lines that name the running servers that are not traced, and the reason.
 
-    `children`: also if there is no server whose procedures can be looked into, as was asked for.
+    `children`: also report if no server allows looking into its procedures, although requested.
     """
     reasons: dict[str, list[str]] = {}
     for one in plan.servers:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a trace says of itself when its recording begins."""
+"""The meta.json of a trace at the start of its recording."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from qjoule.trace.meta import Meta, Server
 
 
 def trace_meta(plan: AttachPlan) -> Meta:
-    """Of this machine and the servers of the plan."""
+    """For this machine and the servers of the plan."""
     servers = tuple(
         Server(
             id=planned.server.id,

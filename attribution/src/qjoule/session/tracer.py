@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts `qjoule-tracer`, which has no rights: the root part loads and attaches for it."""
+"""Starts `qjoule-tracer`, which has no rights of its own: the root part loads and attaches for
+it.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ _PIPE_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Settings:
-    """What the user chose; the rest the tracer and the plan decide."""
+    """The user's choices. The tracer and the plan decide the rest."""
 
     mode: Mode
     window_ms: int = 20
@@ -42,7 +44,7 @@ class Settings:
     counters: bool = True
     more_counters: tuple[PerfEvent, ...] = ()  #: further ones
     ring_mb: int = 8
-    client_tags: bool = False  #: read what clients say to the server
+    client_tags: bool = False  #: read tags that clients send to the server
 
 
 class Tracer:
@@ -60,7 +62,7 @@ class Tracer:
         self.pid = process.pid
         counted = counters or More()
         self.more_counters = tuple(event.name for event in counted.events)
-        self.not_counted = tuple(counted.missing())  #: lines that say so
+        self.not_counted = tuple(counted.missing())  #: lines that report counters that do not count
         self._process = process
         self._control: int | None = control
         self._agents = tuple(agents)
@@ -75,7 +77,7 @@ class Tracer:
             os.close(control)
 
     def close(self) -> None:
-        """Ends the tracer. Raises `QjouleError` with its own words if it failed."""
+        """Ends the tracer. If it failed, raises `QjouleError` with the tracer's message."""
         self.stop()
         self.stream.close()
         for agent in self._agents:
@@ -89,12 +91,12 @@ class Tracer:
             raise QjouleError(words)
 
     def abandon(self) -> None:
-        """As `close`, where its failure is told elsewhere or does not matter."""
+        """Like `close`, but ignores a failure: it is reported elsewhere or does not matter."""
         with suppress(QjouleError, OSError):
             self.close()
 
     def last_words(self) -> str:
-        """Why its stream has ended although nobody asked it to stop; it is closed afterwards."""
+        """Why the stream ended although nobody asked the tracer to stop. Closes the tracer."""
         try:
             self.close()
         except QjouleError as error:
@@ -102,10 +104,10 @@ class Tracer:
         return "the tracer was killed or crashed: start top again"
 
     def wait_attached(self) -> None:
-        """Returns once the stream begins: everything is attached.
+        """Returns once the stream begins, that is, once everything is attached.
 
         Raises:
-            QjouleError: the tracer could not attach, in its own words.
+            QjouleError: the tracer could not attach, with its message.
         """
         if self.stream.peek(1):
             return
@@ -162,7 +164,8 @@ def start_tracer(
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 pass_fds=(read_end, asked.fd),
-                start_new_session=True,  # Ctrl-C reaches us alone: the trace is to end in order
+                # so that Ctrl-C reaches only us, and the trace ends in order
+                start_new_session=True,
             )
         except OSError as error:
             os.close(write_end)
@@ -174,9 +177,9 @@ def start_tracer(
 
 
 def _widen(process: subprocess.Popen[bytes]) -> None:
-    """A pipe of 1 MiB: the tracer then waits for us less often, and its rings fill less."""
+    """Sets the pipe to 1 MiB: the tracer then waits for us less often, and its rings fill less."""
     if process.stdout is not None:
-        with suppress(OSError):  # more than this user may have (pipe(7), pipe-max-size)
+        with suppress(OSError):  # more than this user is allowed (pipe(7), pipe-max-size)
             fcntl.fcntl(process.stdout, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
 

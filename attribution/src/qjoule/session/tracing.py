@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The one way from a plan to the tracer's stream, for `record`, `top` and `calibrate`.
 
-Each step takes away what the next one must not need:
+Each step removes a right that later steps must not have:
 
-1. The root part binds the socket of the applications' tags. (It has examined processes and put
-   agents into JVMs before, see `targets`.)
+1. The root part binds the socket for the applications' tags. (Before that it examined processes
+   and put agents into JVMs, see `targets`.)
 2. The tracer starts, and the root part loads and attaches for it. From then on nothing more can be
-   attached, whatever this process asks for.
-3. `attached` runs: nothing but this may still start a program.
+   attached, whatever this process requests.
+3. `attached` runs. It is the last code that may start a program.
 4. This process confines itself (seccomp), with all of its threads.
-5. The applications' tags are read. This process parses bytes of others from here on.
+5. The applications' tags are read. From here on this process parses bytes from strangers.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from qjoule.trace.meta import Meta
 
 
 class Applications(Enum):
-    """Which calls are taken of those that applications report."""
+    """Which of the calls that applications report are used."""
 
     NONE = "none"
     UNSEEN = "unseen"  #: to servers whose queries no probe sees
@@ -42,13 +42,13 @@ class Applications(Enum):
 
 @dataclass(frozen=True)
 class Tracing:
-    """A tracer at work. Whoever holds this reads `stream` to its end, or stops the tracer."""
+    """A running tracer. Whoever holds this reads `stream` to its end, or stops the tracer."""
 
     tracer: Tracer
     stream: Stream
     meta: Meta  #: of this machine and its servers; the stream completes it
     tags: TagSource | None
-    unheard: str  #: why applications are not listened to; empty: they are, or need not be
+    unheard: str  #: why applications cannot report; empty: they can, or need not
 
 
 @contextmanager
@@ -60,16 +60,16 @@ def tracing(
     attached: Callable[[Tracer], object] = lambda _tracer: None,
     confined: bool = True,
 ) -> Iterator[Tracing]:
-    """Traces the targets while the block runs; afterwards the tracer has ended.
+    """Traces the targets while the block runs. Afterwards the tracer has ended.
 
-    Its failure is told by `Tracer.close`, for callers that have read the stream to its end.
+    `Tracer.close` reports its failure, for callers that have read the stream to its end.
 
     Args:
-        attached: called when the tracer is attached and before this process is confined.
-        confined: False where programs are started while the block runs.
+        attached: called once the tracer is attached, before this process is confined.
+        confined: False if programs are started while the block runs.
 
     Raises:
-        QjouleError: there is no root part, it refuses, or the tracer fails, in its own words.
+        QjouleError: there is no root part, it refuses, or the tracer fails, with its message.
     """
     meta = trace_meta(targets.plan)
     with ExitStack() as stack:
@@ -91,6 +91,6 @@ def tracing(
 
 
 def _titled(tracer: Tracer, plan: AttachPlan) -> Stream:
-    """The tracer's stream, with the roles of processes that write titles."""
+    """The tracer's stream, with roles for processes that write titles."""
     servers = (planned.server for planned in plan.traced)
     return TitledStream(tracer.stream, titled((server.id, server.kind) for server in servers))

@@ -14,8 +14,8 @@ class Wanted:
     """The options of every command that traces servers."""
 
     pids: Collection[int] = ()  #: only these processes; empty: all known servers
-    rung: Rung | None = None  #: None: the cheapest that is exact
+    rung: Rung | None = None  #: None: the cheapest exact one
     generic: bool = False  #: also whatever else listens, by thread
     agent: bool = False  #: put agents into the servers that can have one
-    client_tags: bool = False  #: read what clients say to the servers
-    children: bool = False  #: tell apart what stored procedures execute
+    client_tags: bool = False  #: read tags that clients send to the servers
+    children: bool = False  #: report statements of stored procedures separately

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""pyarrow's modules whose functions carry no type annotations, as `Any` for the type checker."""
+"""pyarrow modules whose functions have no type annotations, as `Any` for the type checker."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ pq: Any = pyarrow.parquet
 
 
 def leave_pandas_out() -> None:
-    """For programs that have no use for pandas: some 0.3 s of CPU time and 35 MB less.
+    """Keeps pyarrow from importing pandas, which saves some 0.3 s of CPU time and 35 MB.
 
-    pyarrow asks once, at the first array of all, whether what it is given could be pandas'. If it
-    finds none it asks again where only pandas will do (`to_pandas`).
+    When the first array is made, pyarrow checks once whether its input could be pandas'. If it
+    finds no pandas, it looks again only where pandas is required (`to_pandas`).
     """
     if "pandas" not in sys.modules:
         sys.meta_path.insert(0, _NoPandas)
@@ -29,7 +29,7 @@ def leave_pandas_out() -> None:
 
 
 class _NoPandas:
-    """A finder of modules (importlib.abc.MetaPathFinder) that says that there is no pandas."""
+    """A module finder (importlib.abc.MetaPathFinder) that makes pandas appear missing."""
 
     @staticmethod
     def find_spec(name: str, _path: Sequence[str] | None, _target: object = None) -> None:

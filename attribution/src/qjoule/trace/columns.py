@@ -31,7 +31,9 @@ def distinct(values: Array) -> tuple[Array, Array]:
 
 
 def rows_of(codes: Array, chosen: Sequence[int]) -> Iterator[tuple[int, Array]]:
-    """Each of some codes, which ascend, and the rows that have it: a few of all, as a rule."""
+    """For each of the chosen codes, in ascending order, the rows that have it. Meant for few
+    codes.
+    """
     if not len(chosen):
         return
     sought = np.zeros(int(codes.max(initial=chosen[-1])) + 1, bool)
@@ -45,7 +47,7 @@ def rows_of(codes: Array, chosen: Sequence[int]) -> Iterator[tuple[int, Array]]:
 
 
 def plain(column: pa.Array, of: npt.DTypeLike) -> Array:
-    """Numbers of that type, none null, as numpy sees them: `to_numpy` would import pandas."""
+    """A column of numbers without nulls as a numpy view. `to_numpy` would import pandas."""
     dtype = np.dtype(of)
     if not len(column):
         return np.empty(0, dtype)
@@ -55,13 +57,13 @@ def plain(column: pa.Array, of: npt.DTypeLike) -> Array:
 def names(
     codes: Array, vocabulary: Sequence[str | None], rows: Array | None = None
 ) -> pa.DictionaryArray:
-    """Dictionary column of `vocabulary[code]`; null where that is None, empty or out of range.
+    """Dictionary column of `vocabulary[code]`; null if that is None, empty or out of range.
 
-    With `rows`, of `vocabulary[codes[row]]`: for callers that know the distinct codes already.
-    Only the words in use are kept: a part's dictionary does not grow with the whole trace's.
+    With `rows`: of `vocabulary[codes[row]]`, for callers that already have the distinct codes. Only
+    words in use are kept, so a part's dictionary does not grow with the whole trace's.
     """
     size = len(vocabulary)
-    # A table of all codes, its last entry for those out of range: no row is hashed.
+    # A table of all codes, with a last entry for those out of range: no row needs hashing.
     if codes.dtype.kind == "u" and codes.dtype.itemsize == 1:
         safe, entries = codes, max(256, size)
     else:
@@ -81,7 +83,8 @@ def names(
 
 
 def looked_up(wanted: Array, keys: Array, values: Array, missing: Array) -> Array:
-    """Of each of `wanted` the value of that key, or its own of `missing`. Keys come in any order.
+    """For each of `wanted`, the value of that key, or its entry in `missing`. Keys are in any
+    order.
 
     >>> looked_up(np.array([7, 5]), np.array([9, 7]), np.array([1, 2]), np.array([0, -1]))
     array([ 2, -1])

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Merges small parts into few files, a row group at a time. Large parts stay as they are.
 
-The merged file is renamed into place before the parts it covers are removed; `parts.list_parts`
-knows which count, so a cut at any moment neither loses nor doubles a row.
+The merged file is renamed into place before the parts it covers are removed, and `parts.list_parts`
+ignores covered parts. So an interruption at any moment neither loses nor duplicates a row.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from qjoule.trace.newest import newest_owners
 from qjoule.trace.parts import Part, list_parts, part_name, read_footer, read_group, with_version
 from qjoule.trace.schema import TABLES
 
-#: A part of this size is left alone: to merge it would cost more than it helps.
+#: A part of this size or larger is left alone: merging it would cost more than it helps.
 LARGE_BYTES = 512 << 10
-#: Parts are merged until a file has about this size.
+#: Parts are merged until the file has about this size.
 FILE_BYTES = 16 << 20
 GROUP_ROWS = 1 << 18
 
@@ -42,7 +42,7 @@ def _options(schema: pa.Schema) -> dict[str, Any]:
         "use_dictionary": named + small,
         "column_encoding": dict.fromkeys(differences, "DELTA_BINARY_PACKED"),
         "write_page_checksum": True,
-        # Of the others nobody asks the least and the greatest.
+        # Nobody queries the minimum and maximum of the other columns.
         "write_statistics": [name for name in ("t0_ns", "t1_ns", "t_ns") if name in schema.names],
     }
 
@@ -52,9 +52,9 @@ PARQUET_OPTIONS = {name: _options(schema) for name, schema in TABLES.items()}
 
 
 def merge_oldest(trace: Path, name: str) -> int:
-    """Merges the oldest run of parts that were not merged yet; returns how many parts.
+    """Merges the oldest run of parts that are not merged yet. Returns how many parts.
 
-    For use while recording: each row is merged at most once, and FILE_BYTES at a time.
+    For use while recording: each row is merged at most once, FILE_BYTES at a time.
     """
     fresh = [part for part in list_parts(trace, name) if part.first == part.last]
     group = next((group for group in _groups(fresh) if len(group) > 1), [])
@@ -90,7 +90,7 @@ def _groups(parts: list[Part]) -> Iterator[list[Part]]:
 
 
 def count_rows(trace: Path, name: str) -> int:
-    """Rows of a table as its files state it."""
+    """Rows of a table according to its files' footers."""
     return sum(read_footer(part).rows for part in list_parts(trace, name))
 
 

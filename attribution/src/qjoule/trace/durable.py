@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that are there whole or not at all, after a crash or a power cut too."""
+"""Writes files that are complete or absent, even after a crash or a power cut."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ def hidden(path: Path) -> Path:
 
 
 def write_whole(path: Path, data: bytes | pa.Buffer, *, durable: bool = True) -> None:
-    """Makes `path` hold `data`; at no moment does it hold a part of it.
+    """Makes `path` hold `data`, and never just a part of it.
 
-    Not `durable`: the kernel begins to write it to disk, and a later `sync` of any file waits for
-    the metadata of all of them. Every sync makes a database on the same disk wait for its own.
+    If not `durable`, the kernel starts writing it to disk, and a later `sync` of any file waits for
+    the metadata of all. Each sync makes a database on the same disk wait for its own.
     """
     unfinished = hidden(path)
     try:

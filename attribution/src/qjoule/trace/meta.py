@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`meta.json`: what a trace is about and where its figures come from."""
+"""`meta.json`: describes the trace and where its numbers come from."""
 
 from __future__ import annotations
 
@@ -35,9 +35,10 @@ class EnergyInfo:
 
 @dataclass(frozen=True)
 class DomainInfo:
-    """`range` null: the counter does not wrap. `idle_w` null: its power at rest is not known.
+    """An energy domain.
 
-    `period_ns`: how often the counter moves, null if not known. `kind`: counter, power, computed
+    `range` null: the counter does not wrap. `idle_w` null: its power at rest is unknown.
+    `period_ns`: how often the counter is updated, null if unknown. `kind`: counter, power, computed
     or null, as in `qjoule.contract.DomainKind`.
     """
 
@@ -65,7 +66,7 @@ class Server:
 
 @dataclass(frozen=True)
 class Imported:
-    """What a trace was made from that qjoule has not recorded. `missing`: what it cannot say."""
+    """The source of a trace that qjoule did not record. `missing`: what the trace lacks."""
 
     tool: str
     version: str = ""
@@ -83,15 +84,15 @@ class MeterInfo:
 
 @dataclass(frozen=True)
 class Meta:
-    """The fields of `meta.json`, `format` and `version` apart.
+    """The fields of `meta.json`, except `format` and `version`.
 
-    `begin_ns` and `end_ns` bound the trace (CLOCK_MONOTONIC); `realtime_offset_ns` added to a
-    time of the trace gives nanoseconds since 1970. `loss` and `rows` are known at the end only.
+    `begin_ns` and `end_ns` bound the trace (CLOCK_MONOTONIC). Adding `realtime_offset_ns` to a time
+    of the trace gives nanoseconds since 1970. `loss` and `rows` are known only at the end.
     """
 
     qjoule: str = __version__
     complete: bool = False
-    stopped: str | None = None  #: why an incomplete trace ended, where that was known
+    stopped: str | None = None  #: why an incomplete trace ended, if known
     host: str = ""
     kernel: str = ""
     cpu: str = ""
@@ -135,7 +136,7 @@ class Meta:
 
 
 def _known_of(domain: dict[str, Any]) -> dict[str, Any]:
-    """A domain without how its counter moves, where that is not known."""
+    """A domain, with what is unknown about its counter left out."""
     unknown = {key for key in ("period_ns", "kind") if domain[key] is None}
     return {key: value for key, value in domain.items() if key not in unknown}
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of one table: which there are, which count, and reading one without trusting it.
+"""The files of one table: lists them, decides which count, and reads one without trusting it.
 
 A table is a folder of `part-NNNNNN.parquet`. Merging parts 3 to 9 gives
-`part-000003-000009.parquet`, renamed into place before the merged ones are removed, so that a
-reader who finds both takes the range and ignores what it covers. Names that begin with a dot
-are unfinished.
+`part-000003-000009.parquet`, which is renamed into place before the merged parts are removed. A
+reader that finds both uses the range and ignores what it covers. Names that begin with a dot are
+unfinished files.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from qjoule.trace.meta import check_version
 from qjoule.trace.schema import FORMAT_VERSION, VERSION_KEY
 
 _NAME = re.compile(r"part-(\d{6,9})(?:-(\d{6,9}))?\.parquet")
-#: What a damaged or hostile Parquet file makes pyarrow raise; MemoryError from absurd sizes.
+#: Raised by pyarrow on a damaged or hostile Parquet file; MemoryError from absurd sizes.
 PARQUET_ERRORS = (pa.ArrowException, OSError, ValueError, KeyError, OverflowError, MemoryError)
 
 
@@ -100,7 +100,7 @@ def with_version(table: pa.Table) -> pa.Table:
 
 
 def stated_range(footer: Footer, group: int, column: str) -> tuple[int, int] | None:
-    """Least and greatest value of an integer column in a row group, as the footer says."""
+    """Minimum and maximum of an integer column in a row group, according to the footer."""
     group_meta = footer.metadata.row_group(group)
     for index in range(group_meta.num_columns):
         chunk = group_meta.column(index)
@@ -116,10 +116,10 @@ def stated_range(footer: Footer, group: int, column: str) -> tuple[int, int] | N
 def read_group(
     footer: Footer, group: int, columns: list[str] | None = None, *, use_threads: bool = False
 ) -> pa.Table:
-    """Row group `group`; columns that the file lacks are left out. Raises PARQUET_ERRORS.
+    """Reads row group `group`. Columns that the file lacks are left out. Raises PARQUET_ERRORS.
 
-    `use_threads`: decodes columns in parallel, which recording must not do beside its servers.
-    Not memory-mapped: a file cut short under a mapping kills the process with SIGBUS.
+    `use_threads`: decode columns in parallel; not while recording, beside the traced servers. The
+    file is not memory-mapped: if it were cut short, SIGBUS would kill the process.
     """
     wanted = None if columns is None else [name for name in columns if name in footer.columns]
     options = {"metadata": footer.metadata, "page_checksum_verification": True}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opens a trace. What is damaged is skipped and said; what is there can be read.
+"""Opens a trace. Damaged data is skipped and reported; the rest can be read.
 
 trace = Trace("shop.qjoule")
 trace.meta.host, trace.complete, trace.problems
@@ -45,10 +45,10 @@ BATCH_ROWS = 1 << 18
 
 @dataclass(frozen=True)
 class RowGroup:
-    """A row group: `read(columns)` is None if it cannot be read, which the trace has noted.
+    """A row group. `read(columns)` returns None if it cannot be read; the trace notes the problem.
 
-    As in `Trace.table`, `queries` has the fingerprints of shapes whose text came late, if both
-    `fingerprint` and `shape` are asked for.
+    As in `Trace.table`, `queries` includes fingerprints of shapes whose text came late, if both
+    `fingerprint` and `shape` are requested.
     """
 
     read: Callable[[Sequence[str]], pa.Table | None]
@@ -74,11 +74,13 @@ class Trace:
 
     @property
     def complete(self) -> bool:
-        """The recording ended on purpose, and nothing of it is missing as far as was read."""
+        """Whether the recording ended on purpose, and nothing is missing from what was read so
+        far.
+        """
         return self.meta.complete and not self.problems
 
     def rows(self, name: str) -> int:
-        """Rows of a table as its readable parts state it."""
+        """Rows of a table according to the footers of its readable parts."""
         return sum(footer.rows for footer in self._footers[name])
 
     def table(self, name: str) -> pa.Table:
@@ -134,7 +136,7 @@ class Trace:
 
     @cached_property
     def begin_ns(self) -> int:
-        """When the trace began (CLOCK_MONOTONIC); from the data if meta.json does not say."""
+        """When the trace began (CLOCK_MONOTONIC); taken from the data if meta.json has no begin."""
         return self._span_ns[0] if self.meta.begin_ns is None else self.meta.begin_ns
 
     @cached_property
@@ -210,7 +212,7 @@ class Trace:
         return self._late_fingerprints(table) if late else table
 
     def _forward(self, part: Part, table: pa.Table) -> pa.Table:
-        """`table` without the segments that end before they begin."""
+        """`table` without segments that end before they begin."""
         if not {"t0_ns", "t1_ns"} <= set(table.column_names):
             return table
         backward = pc.less(table.column("t1_ns"), table.column("t0_ns"))
@@ -256,7 +258,7 @@ class Trace:
         return (min(bounds), max(bounds)) if bounds else (0, 0)
 
     def _range(self, footer: Footer, group: int, column: str) -> tuple[int, int] | None:
-        """Least and greatest value of a segments' column in a row group; None if unreadable."""
+        """Minimum and maximum of a column of segments in a row group; None if unreadable."""
         if (stated := stated_range(footer, group, column)) is not None:
             return stated
         table = self._read_group("segments", [column], footer, group)
@@ -266,7 +268,7 @@ class Trace:
         return int(values.min()), int(values.max())
 
     def _loss_sum(self, column: str) -> dict[str, int]:
-        """Total by cause: per (cpu, cause) the greatest running sum, added over CPUs."""
+        """Total by cause: the largest running sum per (cpu, cause), added over CPUs."""
         last: dict[tuple[int | None, str], int] = {}
         for row in self.table("loss").select(["cpu", "cause", column]).to_pylist():
             key = (row["cpu"], row["cause"])

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of a trace, as Arrow schemas. `TRACE_FORMAT.md` says the same for people.
+"""The tables of a trace as Arrow schemas. `TRACE_FORMAT.md` describes them for people.
 
-A field that is not nullable is required of whoever writes a trace; a nullable one may be left
-out or null, and null means unknown or not applicable: an unknown is never a zero.
-All times are CLOCK_MONOTONIC nanoseconds of the traced machine.
+Every writer of a trace must fill the fields that are not nullable. A nullable field may be left out
+or null. Null means unknown or not applicable; an unknown value is never written as zero. All times
+are CLOCK_MONOTONIC nanoseconds of the traced machine.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ VERSION_KEY = b"qjoule.trace.version"
 IDLE_OWNER = 0  #: the idle owner's id; idle has no segments
 UNKNOWN_COMM = "?"  #: name of a thread that was never announced
 OTHER_FINGERPRINT = "other"  #: statements beyond the bound on distinct shapes
-TAGS_CAUSE = "tags"  #: loss: what applications could not tell of their calls
-UNVERIFIED_CAUSE = "unverified"  #: loss: what they told of connections that may not be theirs
-METER_CAUSE = "meter"  #: loss: lines of an external meter that are no readings
+TAGS_CAUSE = "tags"  #: loss: calls that applications could not report
+UNVERIFIED_CAUSE = "unverified"  #: loss: reports on connections that may not be the reporter's own
+METER_CAUSE = "meter"  #: loss: lines of an external meter that are not readings
 INVALID_CAUSE = "invalid"  #: loss: a record that contradicts itself or the contract
 STATUSES = ("ok", "error", "unfinished")
 
@@ -72,7 +72,7 @@ ENERGY = _table(
     ("range", _u64, "?"),  # raw runs from 0 to range - 1; null: it does not wrap
     ("status", _u32),  # 0, or errno of the failed read
 )
-#: One row per stretch of one thread on one CPU for one owner. Rows run in order of t0_ns.
+#: One row per segment: one thread on one CPU for one owner. Rows are in order of t0_ns.
 SEGMENTS = _table(
     ("t0_ns", _i64),
     ("t1_ns", _i64),
@@ -90,7 +90,7 @@ SEGMENTS = _table(
 )
 #: The columns of further counters.
 MORE = ("more", "more_counted")
-#: One row per thread, what it did (kind) and for which server.
+#: One row per thread, kind of work, and server.
 OWNERS = _table(
     ("owner", _u32),
     ("kind", NAME),  # OWNER_KINDS

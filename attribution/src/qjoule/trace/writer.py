@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes a trace so that it can be read whatever happens: kill -9, power cut, full disk.
+"""Writes a trace that stays readable whatever happens: kill -9, power cut, full disk.
 
-A part is written under a hidden name, synced, and renamed, so that it is there whole or not at
-all. That is done by a thread of its own, because a disk may take its time and the tracer's
-pipe must be drained meanwhile. `meta.json` says `complete: false` until the very end.
+A part is written under a hidden name, synced, and renamed, so it is complete or absent. A separate
+thread does that, because a disk may be slow and the tracer's pipe must be drained meanwhile.
+`meta.json` has `complete: false` until the very end.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from qjoule.trace.schema import TABLES
 
 #: Batches that may wait for the disk before `write` does.
 QUEUE_BATCHES = 4
-#: Parts of a table that are merged while recording goes on.
+#: Number of a table's parts that are merged at a time while recording.
 MERGE_EVERY = 64
 SYNC_SECONDS = 1.0
 
@@ -57,7 +57,7 @@ class TraceWriter:
         self._rows = dict.fromkeys(TABLES, 0)
         self._batches: queue.Queue[Mapping[str, pa.Table] | None] = queue.Queue(QUEUE_BATCHES)
         self._error: BaseException | None = None
-        self._unsynced: Path | None = None  #: the last part that was written since the last sync
+        self._unsynced: Path | None = None  #: the latest part not synced yet
         self._synced_s = 0.0
         self._thread = threading.Thread(target=self._run, name="qjoule-writer", daemon=True)
         self._thread.start()
@@ -76,15 +76,16 @@ class TraceWriter:
             raise _failed(self.path, error) from error
 
     def close(self, meta: Meta) -> Meta:
-        """Writes what waits, merges small parts, and sets `meta`, with the row counts.
+        """Writes waiting batches, merges small parts, and sets `meta`, with the row counts.
 
-        Only here can a trace become complete. Raises `QjouleError` if anything failed.
+        Only this call can make a trace complete. Raises `QjouleError` if anything failed.
         """
         if self._thread.is_alive():
             self._batches.put(None)
             self._thread.join()
         self._check()
-        with suppress(*PARQUET_ERRORS):  # a trace of many parts is as good, only slower to open
+        # a trace with many parts is complete too, only slower to open
+        with suppress(*PARQUET_ERRORS):
             for name in TABLES:
                 merge_all(self.path, name)
         with suppress(*PARQUET_ERRORS):
@@ -101,7 +102,8 @@ class TraceWriter:
     def _run(self) -> None:
         while (batch := self._batches.get()) is not None:
             try:
-                if self._error is None:  # else the queue is only drained, so that nobody waits
+                # after an error the queue is only drained, so that no caller blocks
+                if self._error is None:
                     self._write_batch(batch)
                     self._sync_if_due()
                     self._merge_one()
@@ -127,18 +129,18 @@ class TraceWriter:
             self._rows[name] += table.num_rows
 
     def _sync_if_due(self) -> None:
-        """Once a second: a power cut then costs at most that much."""
+        """Syncs once a second, so that a power cut costs at most that much."""
         now = time.monotonic()
         if self._unsynced is not None and now - self._synced_s >= SYNC_SECONDS:
             sync(self._unsynced)
             self._unsynced, self._synced_s = None, now
 
     def _merge_one(self) -> None:
-        """Merges some parts of one table that has many, unless a batch waits."""
+        """Merges some parts of one table that has many, unless a batch is waiting."""
         name = max(self._unmerged, key=self._unmerged.__getitem__)
         if self._unmerged[name] >= MERGE_EVERY and self._batches.empty():
             merged = merge_oldest(self.path, name)
-            self._unmerged[name] -= merged or MERGE_EVERY  # none: they are all large
+            self._unmerged[name] -= merged or MERGE_EVERY  # 0 merged: all parts are large
 
     def _check(self) -> None:
         if isinstance(self._error, OSError):
