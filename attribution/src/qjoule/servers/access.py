@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the files of a candidate are reached: a process that may be a server, whoever runs it.
+"""Access to the files of a candidate: a process that may be a server, run by any user.
 
-Everything that is read of a candidate goes through an `Access`. `DirectAccess` opens paths with
-the rights of this process; another one asks the root part over a socket that is bound to one
-process. Nothing else below `servers/` opens, stats, lists or follows a path of a candidate, so what
+Everything read of a candidate goes through an `Access`. `DirectAccess` opens paths with the rights
+of this process. The other one asks the root part over a socket that is bound to one process.
+Nothing else below `servers/` opens, stats, lists or follows a path of a candidate. So the code that
 parses a candidate's files needs no rights of its own.
 """
 
@@ -18,15 +18,17 @@ from typing import Protocol
 
 from qjoule.errors import QjouleError
 
-FILE_BYTES_MAX = 1 << 20  #: of a configuration file
+FILE_BYTES_MAX = 1 << 20  #: limit for a configuration file
 DIRECTORY_ENTRIES_MAX = 1024
-PROC_BYTES_MAX = 4 << 20  #: of one file of /proc; what is beyond it is not read
-SOCKETS_MAX = 100_000  #: file descriptors of one process that are looked at
+PROC_BYTES_MAX = 4 << 20  #: limit for one file of /proc; the rest is not read
+SOCKETS_MAX = 100_000  #: file descriptors of one process that are examined
 THREADS_MAX = 4096
 
 
 class Unreadable(QjouleError):
-    """It may exist, but cannot be read, or is no file of a sensible size; the message says why."""
+    """The file may exist, but cannot be read or has no sensible size; the message gives the
+    reason.
+    """
 
 
 class ProcFile(StrEnum):
@@ -47,7 +49,7 @@ class ProcFile(StrEnum):
 
 @dataclass(frozen=True)
 class FileIdentity:
-    """Which file it is, and in which state: as fstat(2) says."""
+    """Identifies a file and its state, with the values of fstat(2)."""
 
     device: int
     inode: int
@@ -64,22 +66,24 @@ class FileIdentity:
 
 @dataclass(frozen=True)
 class Opened:
-    """An open file that probes can be attached to. Whoever gets it closes it."""
+    """An open file that probes can be attached to. The receiver closes it."""
 
     fd: int
-    handle: int  #: the root part's number for this very file; 0: there is no root part
+    handle: int  #: the root part's number for this file; 0: there is no root part
     identity: FileIdentity
-    path: str  #: for people, and for who opens it by name with rights of their own
+    path: str  #: for messages, and for callers that open it by name with their own rights
 
     def close(self) -> None:
         os.close(self.fd)
 
 
 class Access(Protocol):
-    """One candidate. Processes end at any time: then files are empty, or `Unreadable` is raised."""
+    """One candidate. A process may end at any time: then files are empty, or `Unreadable` is
+    raised.
+    """
 
     def executable(self) -> Opened:
-        """Its executable, also if it was replaced or deleted. Raises `Unreadable`."""
+        """Its executable, even if that was replaced or deleted. Raises `Unreadable`."""
 
     def proc(self, name: ProcFile) -> bytes:
         """The first `PROC_BYTES_MAX` bytes of the file; empty when it cannot be read."""
@@ -88,10 +92,10 @@ class Access(Protocol):
         """A new descriptor of its memory, to read at addresses. Raises `Unreadable`."""
 
     def file(self, path: str) -> bytes | None:
-        """A regular file of at most `FILE_BYTES_MAX`, None when there is no such file.
+        """A regular file of at most `FILE_BYTES_MAX`, None if there is no such file.
 
-        `path` is absolute, as the process names it; links are followed below its root only.
-        Raises `Unreadable`.
+        `path` is absolute, as the process sees it. Links are followed only below its root. Raises
+        `Unreadable`.
         """
 
     def names(self, path: str) -> list[str]:
@@ -116,7 +120,7 @@ class Access(Protocol):
         """(device, inode) of a regular file, `path` as in `file`; None when there is none."""
 
     def network(self) -> str:
-        """The name of its network namespace; empty: not known, so that nothing is shared."""
+        """The name of its network namespace; empty: unknown, so tables are not shared."""
 
 
 @contextmanager

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An agent of qjoule's in a server, which calls empty functions that probes are attached to."""
+"""A qjoule agent in a server. It calls empty functions, to which probes are attached."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from qjoule.servers.resolution import Probe
 class Agent:
     """An agent that is in a JVM until `close()`."""
 
-    library: str  #: the markers' file, for people
+    library: str  #: path of the file with the marker functions, for messages
     handle: int  #: the root part's number for it
     probes: tuple[Probe, ...]
     _lease: int
 
     def close(self) -> None:
-        """Has the agent taken out, which happens a moment later; may be called twice."""
+        """Has the agent removed, which takes a moment. May be called twice."""
         lease, self._lease = self._lease, -1
         if lease >= 0:
             os.close(lease)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts agents into servers, of those kinds that there is an agent for."""
+"""Puts agents into servers of the kinds that have an agent."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def put_agents(
     *,
     client_tags: bool = False,
 ) -> dict[int, Agent]:
-    """Agents for all running servers that can have one, or those of `pids`, by process.
+    """Puts an agent into each running server that can have one, or those of `pids`; by process.
 
-    `client_tags`: they tell what clients say of their requests, too.
+    `client_tags`: the agents also report tags that clients send with their requests.
 
     Raises:
-        QjouleError: there is none, or one of them cannot have an agent.
+        QjouleError: there is no such server, or one of them cannot have an agent.
     """
     wanted = [
         server

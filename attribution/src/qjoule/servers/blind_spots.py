@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a plan takes of an examined server: what can be attached to, and what is never seen."""
+"""What a plan uses of an examined server: what can be attached to, and what is never seen."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from qjoule.servers.types import NO_PROTOCOL, Server
 
 
 def resolution_of(server: Server) -> Resolution:
-    """What came with it, and what of such a server is never seen."""
+    """The result of its examination, plus what is never seen of such a server."""
     notes = support_of(server.flavour).blind_spots(server)
-    if server.flavour == NO_PROTOCOL:  # also one of whose protocol nothing is to be used
+    if server.flavour == NO_PROTOCOL:  # also a server whose protocol is deliberately not used
         return Resolution(server.exe_id, notes=notes)
     if server.resolution is None:
         return Resolution(server.exe_id, notes=notes, problem="its executable was not examined")

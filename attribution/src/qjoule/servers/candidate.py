@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a candidate says of itself: its command line, environment and names, all within bounds."""
+"""What a candidate reports about itself: command line, environment and names, all bounded."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from qjoule.errors import QjouleError
 from qjoule.servers.access import Access, Opened, ProcFile
 from qjoule.servers.elf import Executable, open_executable
 
-COMMAND_LINE_BYTES_MAX = 2 << 20  #: what execve(2) takes is less, but a process may claim more
+COMMAND_LINE_BYTES_MAX = 2 << 20  #: execve(2) accepts less, but a process may claim more
 _WORDS_MAX = 32_768
 
 
@@ -29,7 +29,9 @@ class Candidate:
 
     @cached_property
     def command_line(self) -> bytes:
-        """Each word ends with a zero byte; one byte more than the bound if it is longer."""
+        """Each word ends with a zero byte. If it exceeds the bound, it is returned one byte
+        longer.
+        """
         return self.access.proc(ProcFile.CMDLINE)[: COMMAND_LINE_BYTES_MAX + 1]
 
     @cached_property
@@ -49,12 +51,12 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """As `ps` shows it: what the process calls itself, at most 15 bytes."""
+        """Its name as shown by `ps`: the one the process gave itself, at most 15 bytes."""
         return text_of(self.access.proc(ProcFile.COMM)).rstrip("\n") or self.base_name
 
     @property
     def cpu_ticks(self) -> int:
-        """CPU time so far, of all its threads that ever were (proc(5): utime + stime)."""
+        """CPU time so far of all its threads, past and present (proc(5): utime + stime)."""
         return cpu_ticks(self.access.proc(ProcFile.STAT))
 
     @cached_property
@@ -64,7 +66,7 @@ class Candidate:
 
     @property
     def file(self) -> Opened:
-        """What its executable was when it was first opened; the descriptor is no longer ours.
+        """The executable as it was when first opened. The descriptor is no longer ours.
 
         Raises `QjouleError`.
         """
@@ -91,7 +93,7 @@ class Candidate:
 
 
 def cpu_ticks(stat: bytes) -> int:
-    """Of a /proc/PID/stat; the name in parentheses may itself hold spaces and parentheses."""
+    """From a /proc/PID/stat. The name in parentheses may itself contain spaces and parentheses."""
     fields = stat.rpartition(b")")[2].split(maxsplit=14)[11:13]
     if len(fields) < 2 or not all(len(f) <= 20 and f.isdigit() for f in fields):
         return 0
@@ -99,7 +101,7 @@ def cpu_ticks(stat: bytes) -> int:
 
 
 def text_of(content: bytes) -> str:
-    """Bytes that are no UTF-8 are kept."""
+    """The text of the bytes. Bytes that are not UTF-8 are kept."""
     return content.decode(errors="surrogateescape")
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A decision for a rung, and what servers' decisions have in common.
+"""A decision for a rung, and what the servers' decisions have in common.
 
-The socket rung sees a query in the traffic of the serving thread. It is exact where one thread
-serves a connection from request to reply and the bytes are plain. Else probes on the server's
-own functions (the symbol rung) are taken, which cost more per query.
+The socket rung sees queries in the traffic of the serving thread. It is exact if one thread serves
+a connection from request to reply and the bytes are not encrypted. Otherwise probes on the server's
+own functions are used (the symbol rung), which cost more per query.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _NO_SEND = "the kernel lacks the tracepoint sock_send_length (6.3)"
 
 @dataclass(frozen=True)
 class Choice:
-    """`why` is one line; `other` says what the other rung would need."""
+    """A decision. `why` is one line; `other` states what the other rung would need."""
 
-    rung: Rung  #: NONE: no query boundaries; `why` says what is missing
+    rung: Rung  #: NONE: no query boundaries; `why` names what is missing
     why: str
     other: str = ""
     exact: bool = True
@@ -36,7 +36,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Case:
-    """What a server's rung depends on."""
+    """Everything that a server's rung depends on."""
 
     server: Server
     kernel: KernelFacts
@@ -63,7 +63,7 @@ class Case:
 
 
 def rung_by_connection(case: Case, worker: str = "thread") -> Choice:
-    """For a server that gives each connection a worker of its own, unless it is configured to pool.
+    """For a server with one worker per connection, unless it is configured to pool.
 
     Raises:
         QjouleError: the server runs and the wanted rung is not possible.
@@ -81,7 +81,7 @@ def rung_by_connection(case: Case, worker: str = "thread") -> Choice:
         return Choice(Rung.SYMBOL, blocked, _socket_needs(server, missing))
     if missing or moves:
         return Choice(Rung.NONE, f"{missing or moves}; and {symbol_problem}", exact=False)
-    # Encrypted sessions are recognised and counted as loss, so plain ones can be had honestly.
+    # Encrypted sessions are recognised and counted as loss, so tracing only plain ones is honest.
     why = f"plain text is seen; sessions that are encrypted are counted, not seen: {blocked}"
     return Choice(Rung.SOCKET, why, _symbol_needs(symbol_problem), exact=False)
 
@@ -107,7 +107,7 @@ def as_wanted(case: Case, symbol_problem: str, socket_problem: str, hidden: str 
         why = f"{server.label} cannot use the {wanted.name.lower()} rung: {obstacle}"
         if server.running:
             raise QjouleError(f"{why}; leave out --rung, or choose servers that have it with --pid")
-        return Choice(Rung.NONE, why, exact=False)  # installed only: stands in nobody's way
+        return Choice(Rung.NONE, why, exact=False)  # installed but not running: it blocks nothing
     if wanted is Rung.SOCKET and hidden:
         why = f"as asked for; encrypted sessions will be counted, not seen ({hidden})"
         return Choice(wanted, why, exact=False)

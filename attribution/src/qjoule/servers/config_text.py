@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Configuration files read line by line, includes followed, within bounds for all of them.
+"""Reads configuration files line by line, follows includes, and bounds the total.
 
-Used by servers that have files of lines, which may include others.
+Used for servers whose configuration files consist of lines and may include others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LINES_MAX = 50_000
 _LINE_MAX = 4096  #: characters; mysys/my_default.c reads as many
 _DEPTH_MAX = 10  #: of includes: the most that any of these servers allows
 
-#: What may be shown of a value: a file that is none of the server's may have anything there.
+#: What may be shown of a value: a file that is not the server's may contain anything.
 _WORD = re.compile(r"[\w.,:*\[\]-]{0,64}", re.ASCII)
 
 
@@ -34,10 +34,10 @@ class ConfigFiles:
     _lines: int = 0
 
     def lines(self, path: str, depth: int) -> Iterator[str]:
-        """The lines of a file; none where there is no such file.
+        """The lines of a file; none if there is no such file.
 
         Raises:
-            Unreadable: it cannot be read, or with it more is read than any server would.
+            Unreadable: it cannot be read, or the total exceeds what any server would read.
         """
         self._files += 1
         if depth > _DEPTH_MAX or self._files > _FILES_MAX:
@@ -55,12 +55,12 @@ class ConfigFiles:
 
 
 def shown_path(path: str) -> str:
-    """A path for a message: one that a line of a file names may be anything."""
+    """A path for a message: a path from a line of a file may contain anything."""
     return path if len(path) <= 256 and path.isprintable() else "a file with a strange name"
 
 
 def shown_value(value: str, known: tuple[str, ...] = ()) -> str:
-    """A value for a message: itself if it is one of `known`, or if none are and it is a word."""
+    """A value for a message: shown if it is in `known`, or if `known` is empty and it is a word."""
     if value in known or (not known and _WORD.fullmatch(value)):
         return value
     return "(another value)"

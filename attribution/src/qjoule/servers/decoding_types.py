@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a server's folder says of the server's data: the parts of a `Decoding`."""
+"""The parts of a `Decoding`, with which a server's folder describes the server's data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from qjoule.tags.definitions import Tags
 
 
 class DatabaseChange(NamedTuple):
-    """A statement makes another database its session's default."""
+    """A statement changes the session's default database."""
 
     database: str | None  #: None: its name cannot be read
 
@@ -26,61 +26,63 @@ def _changes_none(_text: str) -> DatabaseChange | None:
 class Language:
     """How statements of one dialect become shapes. Nothing here raises, whatever the bytes."""
 
-    #: (statement, whether it goes on after these bytes) to the whole text of its shape, which is
-    #: safe to print, and whether that is truncated.
+    #: (statement, whether it was cut) to the whole text of its shape, which is safe to print, and
+    #: whether that is truncated.
     shape: Callable[[bytes, bool], tuple[str, bool]]
     #: A shape's text to OpenTelemetry's `db.query.summary`, at most 255 characters.
     summary: Callable[[str], str]
-    #: A shape's text to the default database that the statement changes to; None: it changes none.
+    #: A shape's text to the new default database; None: the statement does not change it.
     database: Callable[[str], DatabaseChange | None] = _changes_none
-    lexis: Lexis | None = None  #: the lexical rules; None: it is no SQL
+    lexis: Lexis | None = None  #: the lexical rules; None: it is not SQL
 
 
 class References(Protocol):
-    """Texts by their hashes, of statements that later texts refer to.
+    """Texts of statements that later texts refer to, by hash.
 
-    Each method takes texts of any dialect and leaves alone those that are none of its server's.
+    Each method takes texts of any dialect and ignores those of other servers.
     """
 
     def learn(self, shape: int, dialect: int, text: str) -> None:
-        """The text of a shape, once it has been made."""
+        """Takes the text of a shape, once it is known."""
 
     def forget(self, shape: int) -> None:
-        """The text of a shape will not be asked for again."""
+        """The text of this shape will not be needed again."""
 
     def waits(self, text: bytes, dialect: int) -> bool:
-        """Whether a text refers to one that has not come, which may yet come."""
+        """Whether a text refers to another one that has not arrived but still may."""
 
     def statement(self, text: bytes, dialect: int) -> tuple[bytes, int]:
-        """The text with what it refers to put in, and the dialect to read that by."""
+        """The text with its references filled in, and the dialect to read the result by."""
 
 
 @dataclass(frozen=True)
 class Titles:
-    """How a server's processes say by their command lines what they do and for whom."""
+    """How to read from a process's command line what it does and for whom."""
 
     role: Callable[[str], str]  #: what the process does, at most 15 characters; empty: no title
-    #: User and database of the client that the process serves; None: not certain.
+    #: User and database of the client that the process serves; None: uncertain.
     session: Callable[[str], tuple[str, str] | None]
     with_client: str  #: the role of a process that has a client
 
 
 @dataclass(frozen=True)
 class Decoding:
-    """What a server's data means. A member that is None or empty: the server has no such thing."""
+    """How to decode a server's data. A member that is None or empty does not exist for this
+    server.
+    """
 
     languages: Mapping[int, Language] = field(default_factory=dict)  #: by number of the dialect
-    #: By number of the dialect: what reads tags that clients send to the server.
+    #: Readers of the tags that clients send to the server, by the dialect's number.
     tag_readers: Mapping[int, Callable[[bytes], Tags]] = field(default_factory=dict)
     references: Callable[[], References] | None = None
-    #: The first message of a session to the names in it. Never raises.
+    #: Decodes the names in the first message of a session. Never raises.
     startup: Callable[[bytes], Startup] | None = None
-    #: A message that makes a session another user's to the names in it. Never raises.
+    #: Decodes the names in a message that changes a session's user. Never raises.
     change: Callable[[bytes], Startup] | None = None
-    #: A statement to the application's name that it sets, `startup.RESET`, or None: it sets none.
+    #: The application name that a statement sets; `startup.RESET`; None: it sets none.
     application_set: Callable[[bytes], str | None] | None = None
-    #: What a client calls itself from now on; "": nothing, None: as before.
+    #: The client's new application name; "": none, None: unchanged.
     application: Callable[[bytes], str | None] | None = None
     titles: Titles | None = None
-    #: How names of threads begin that work for requests (15 bytes of each name are known).
+    #: Prefixes of names of threads that work for requests (15 bytes of each name are known).
     serving_threads: tuple[str, ...] = ()

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the database servers of a machine: those that run, and those that may start later."""
+"""Finds the database servers of a machine: running ones, and installed ones that may start
+later.
+"""
 
 from __future__ import annotations
 
@@ -35,12 +37,12 @@ def find_servers(
 def discover(
     proc: Path = Path("/proc"), root: Path = Path("/"), host: Host | None = None
 ) -> Discovery:
-    """As `find_servers`, with what could not be seen.
+    """Like `find_servers`, plus what could not be seen.
 
     Args:
-        proc: the process file system; a directory like it in tests.
-        root: where installed executables are looked for.
-        host: how to look, instead of with the rights of this process below these directories.
+        proc: the process file system; a similar directory in tests.
+        root: where to look for installed executables.
+        host: how to look; default: with this process's rights, below these directories.
     """
     host = host or DirectHost(proc, root)
     listed = host.processes()
@@ -68,7 +70,7 @@ def discover(
 
 
 def server_of(found: Examined, members: Sequence[Process]) -> Server:
-    """The server that a process was found to be, the first of these, with those of its family."""
+    """The server that the first of these processes was found to be, with its family."""
     assert found.flavour is not None
     main = members[0]
     return Server(
@@ -97,22 +99,22 @@ def server_of(found: Examined, members: Sequence[Process]) -> Server:
 
 @cache
 def _names() -> re.Pattern[str]:
-    """A first sieve; what is inside the executable decides."""
+    """A first filter; the content of the executable decides."""
     names = "|".join(f"({one.executables})" for one in supported() if one.executables)
     return re.compile(rf"({names})([-_.].*)?")
 
 
 def _installed_patterns() -> list[str]:
-    """Where packages put servers (Debian, Red Hat, upstream).
+    """Where packages install servers (Debian, Red Hat, upstream).
 
-    A server that starts later is recognised in the kernel by its executable's inode, so the
+    The kernel side recognises a server that starts later by its executable's inode, so knowing the
     executable is enough.
     """
     return [pattern for support in supported() for pattern in support.installed]
 
 
 def _families(candidates: list[Process]) -> Iterable[tuple[Process, list[Process]]]:
-    """(main process, all of its family): a server may fork children, which run its executable."""
+    """(main process, its whole family): a server may fork children that run its executable."""
     by_pid = {process.pid: process for process in candidates}
 
     def main_of(process: Process) -> Process:
@@ -135,7 +137,7 @@ def _families(candidates: list[Process]) -> Iterable[tuple[Process, list[Process
 def _examined_of_each_user(
     families: list[tuple[list[Process], Process]], unreadable: list[str]
 ) -> Iterator[tuple[list[Process], Process]]:
-    """Who is examined: one user's programs cannot keep all others waiting."""
+    """Which candidates are examined. One user's programs cannot keep all others waiting."""
     seen: Counter[int] = Counter()
     for members, main in fair(families, lambda family: family[1].uid, asking_user()):
         seen[main.uid] += 1

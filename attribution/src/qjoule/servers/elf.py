@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Function symbols of an executable, and where they are in the file."""
+"""Function symbols of an executable, and their positions in the file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from qjoule.servers.elf_symbols import OBJECT, occurrences, symbol_tables
 _CONSTANTS_BYTES_MAX = 128 << 20
 _READ_BYTES_MAX = 1 << 20  #: of code, at a time
 _NAME_BYTES_MAX = 1024
-_KEPT = 8  #: executables that stay open: servers of one file share what was read of it
+_KEPT = 8  #: executables kept open: servers that run one file share what was read
 _NT_GNU_BUILD_ID, _BUILD_ID_BYTES_MAX = 3, 64
 
 
@@ -37,7 +37,7 @@ class Executable:
     """The parts of an ELF file that probes need. Build it with `open_executable`."""
 
     def __init__(self, file: Opened) -> None:
-        """Takes over the descriptor, also where it raises what is in `MALFORMED`."""
+        """Takes over the descriptor, even if it raises one of `MALFORMED`."""
         self._descriptor = file.fd
         weakref.finalize(self, _close, file.fd, os.getpid())
         self.path = file.path
@@ -48,7 +48,7 @@ class Executable:
             raise NotAnExecutable(
                 f"{file.path}: only 64-bit little-endian executables can be traced"
             )
-        self.is_fixed = elf.is_fixed  #: its addresses do not move when it starts
+        self.is_fixed = elf.is_fixed  #: it is always loaded at the same addresses
         self.build_id = _build_id(elf)
         self._segments = tuple(elf.segments())
         self._tables = tuple(symbol_tables(elf))
@@ -78,7 +78,7 @@ class Executable:
         return None
 
     def names_with_prefix(self, prefix: str) -> tuple[str, ...]:
-        """Function names that begin so: a function's clones, a signature's relatives."""
+        """Function names with this prefix: clones of a function, or variants of a signature."""
         names: dict[str, None] = {}
         for table in self._tables:
             for position in occurrences(table.strings, prefix.encode()):
@@ -88,7 +88,7 @@ class Executable:
         return tuple(names)
 
     def file_offset(self, vaddr: int) -> int | None:
-        """Where an executable address is in the file; None when no segment holds it."""
+        """The file offset of an executable address; None if no segment contains it."""
         for segment in self._segments:
             if segment.executable and 0 <= vaddr - segment.vaddr < segment.size:
                 return vaddr - segment.vaddr + segment.offset
@@ -96,7 +96,7 @@ class Executable:
 
     @property
     def data_vaddr(self) -> int:
-        """Where the last segment begins: the kernel's `start_data` (fs/binfmt_elf.c)."""
+        """Start address of the last segment: the kernel's `start_data` (fs/binfmt_elf.c)."""
         return self._data.vaddr
 
     @property
@@ -121,7 +121,7 @@ class Executable:
         if self._constants is None:
             return None
         whole = self.constants()
-        # Zeros at both ends are not searched for: padding is full of them.
+        # Search without the zeros at both ends: padding is full of zeros.
         for position in occurrences(whole, text):
             ends = position + len(text)
             if whole[max(position - 1, 0) : position] == whole[ends : ends + 1] == b"\0":
@@ -146,7 +146,7 @@ class Executable:
             raise QjouleError(f"cannot read {self.path}: {why}") from None
 
 
-#: By process too: in a forked one the descriptors are closed, or are those of other files.
+#: The process is part of the key: a forked one has closed these descriptors or reused them.
 _kept: OrderedDict[tuple[int, FileIdentity], Executable] = OrderedDict()
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What lies where in an ELF file: its sections by name, its segments, its notes.
+"""The layout of an ELF file: its sections by name, its segments, its notes.
 
-The file is a stranger's: every size and offset in it may be any number. So all of it is read by
-offset, within bounds, and what does not fit is a `ValueError`. Header tables are read whole into
-numpy.
+The file comes from a stranger, so every size and offset in it may be any number. Everything is read
+by offset, within bounds, and anything that does not fit raises `ValueError`. Header tables are read
+whole into numpy.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _NAME_BYTES_MAX = 256
 _SECTION_BYTES_MAX = 192 << 20  #: a symbol table of 8 million functions
 _NOTES_BYTES_MAX, _NOTES_MAX = 1 << 20, 10_000
 _DEBUGDATA_BYTES_MAX = 64 << 20
-#: What is raised on files that are not what they say.
+#: Raised for files that are not what they claim to be.
 MALFORMED = (
     ValueError,
     IndexError,
@@ -58,12 +58,12 @@ MALFORMED = (
 
 
 class Source(Protocol):
-    """Where bytes are read from."""
+    """Bytes at offsets."""
 
     def size(self) -> int: ...
 
     def read(self, offset: int, size: int) -> bytes:
-        """Fewer at its end."""
+        """Returns fewer bytes at the end."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Segment:
     vaddr: int
     offset: int
     size: int
-    memory: int  #: its size there, with what begins as zeros
+    memory: int  #: its size in memory, with the part that starts as zeros
     executable: bool
 
 
@@ -124,7 +124,7 @@ class Note:
 
 
 class ElfFile:
-    """An ELF file. All of it may raise what is in `MALFORMED`."""
+    """An ELF file. Any method may raise what is in `MALFORMED`."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -133,7 +133,7 @@ class ElfFile:
         if not header.startswith(_MAGIC):
             raise ValueError("Magic number does not match")
         identity = header[:16]
-        #: What follows is of no other file.
+        #: The rest applies only to such files.
         self.is_64_bit_little_endian = identity[4:6] == b"\x02\x01"
         fields = _HEADER.unpack(header)[1:] if self.is_64_bit_little_endian else (0,) * 13
         kind, machine, _, _, self._phoff, self._shoff, _, _, *rest = map(int, fields)
@@ -145,11 +145,11 @@ class ElfFile:
         return self._by_name.get(name)
 
     def linked(self, section: Section) -> Section:
-        """The one that goes with it: a symbol table's strings."""
+        """The section it refers to: for a symbol table, its strings."""
         return self._sections[section.link]
 
     def content(self, section: Section, most: int = _SECTION_BYTES_MAX) -> bytes:
-        """As it is in the file, compressed or not."""
+        """The content as stored in the file, compressed or not."""
         if section.size > most:
             raise ValueError(f"section {section.name} of {section.size} bytes")
         return self._read(section.offset, section.size, f"section {section.name}")
@@ -173,7 +173,7 @@ class ElfFile:
             at = begins + (size + 3) // 4 * 4
 
     def segments(self) -> Iterator[Segment]:
-        """Those that are loaded."""
+        """The loaded segments."""
         if self._phnum > _SEGMENTS_MAX:
             raise ValueError(f"{self._phnum} segments")
         for row in self._headers(_SEGMENT, self._phoff, self._phnum, self._phsize):
@@ -239,7 +239,7 @@ def _name(names: bytes, position: int) -> str:
 
 
 def _unpacked(packed: bytes) -> bytes:
-    # memlimit bounds the dictionary, max_length what comes out.
+    # memlimit bounds the dictionary, max_length the output.
     inflater = lzma.LZMADecompressor(memlimit=2 * _DEBUGDATA_BYTES_MAX)
     plain = inflater.decompress(packed, max_length=_DEBUGDATA_BYTES_MAX)
     if not inflater.eof:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The symbol tables of an ELF file, searched by name.
+"""Searches the symbol tables of an ELF file by name.
 
-Big servers carry hundreds of thousands of symbols, so the tables are read whole into numpy, sorted
-by the place of their names, instead of being walked symbol by symbol.
+Big servers have hundreds of thousands of symbols. So the tables are read whole into numpy and
+sorted by the position of their names, instead of being walked symbol by symbol.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SYMBOL = np.dtype(
 )
 OBJECT, FUNCTION = 1, 2  #: STT_OBJECT, STT_FUNC
 _TABLES_BYTES_MAX = 160 << 20  #: of one file's symbols and their names
-#: Of one name in a string table, where a linker leaves one; each costs a search.
+#: Occurrences of one name in a string table. A linker leaves one, and each costs a search.
 _OCCURRENCES_MAX = 1000
 
 
@@ -54,7 +54,9 @@ class SymbolTable:
 
 
 def symbol_tables(elf: ElfFile) -> Iterator[SymbolTable]:
-    """Symbol tables, the one that every executable has first; those that are too large are not."""
+    """The symbol tables, starting with the one that every executable has. Too large ones are
+    skipped.
+    """
     left = _TABLES_BYTES_MAX
     for name in (".dynsym", ".symtab"):
         if table := _table(elf, name, left):
@@ -80,10 +82,10 @@ def _table(elf: ElfFile, name: str, most: int) -> SymbolTable | None:
 
 
 def occurrences(strings: bytes, wanted: bytes) -> Iterator[int]:
-    """Where it is; a table that is full of it is no linker's.
+    """The positions of `wanted`. Refuses a table that is full of it, which no linker makes.
 
     Raises:
-        QjouleError: it is there too often.
+        QjouleError: it occurs too often.
     """
     position = strings.find(wanted)
     for _ in range(_OCCURRENCES_MAX):

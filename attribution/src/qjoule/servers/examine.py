@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Examines one candidate: all that parses a stranger's bytes, in one function of an `Access`.
+"""Examines one candidate: all parsing of a stranger's bytes happens in one function of an `Access`.
 
-What comes out is plain data, so that it may be done in a process of its own without any rights.
+The result is plain data, so the function can run in a separate process without any rights.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ _NOT_RUNNING = Fact(None, "not running, so its configuration is not known")
 
 
 def prepare() -> None:
-    """Loads all that `examine` needs: after it, that opens nothing but what its access gives."""
+    """Loads everything that `examine` needs. Afterwards `examine` opens only what its access
+    provides.
+    """
     supported()
     load_disassembler()
     for name in ("utf-8", "latin-1", "ascii"):
@@ -45,16 +47,16 @@ def prepare() -> None:
 
 
 def examine(access: Access, facts: Facts, tables: SocketTables | None = None) -> Examined:
-    """Everything that can be told of one candidate. Never raises what its files can cause.
+    """Finds out everything about one candidate. Never raises what the candidate's files can cause.
 
     Args:
-        tables: shared between candidates, to read what they share once.
+        tables: shared between candidates, to read common tables only once.
     """
     try:
         return _examine(access, facts, tables or SocketTables(facts.port_range))
     except QjouleError as error:
         return Examined(problem=one_line(str(error)))
-    except Exception as error:  # a stranger's file is no reason to stop looking at others
+    except Exception as error:  # one stranger's file must not stop the examination of others
         return Examined(problem=f"it cannot be examined ({type(error).__name__})")
 
 
@@ -71,7 +73,7 @@ def _examine(access: Access, facts: Facts, tables: SocketTables) -> Examined:
 
 
 def _recognised(candidate: Candidate) -> Identified | None:
-    """Which server it is, by what a runtime was started with or by what is in the executable."""
+    """Which server it is, by the arguments of a runtime or by the content of the executable."""
     if candidate.pid and candidate.base_name in runtimes():
         found = (
             support.recognise(candidate)
@@ -95,7 +97,7 @@ def _running(candidate: Candidate, known: Identified, tables: SocketTables) -> E
         encryption=settings.encryption,
         thread_pool=settings.thread_pool,
         compression=settings.compression,
-        # Other programs run in the same runtime: they have other arguments.
+        # Other programs run in the same runtime, but with other arguments.
         restart=restart_of(candidate) if support.runtime else Restart("executable"),
         facts=settings.facts,
     )
@@ -135,7 +137,7 @@ def _listening_on(listening: Listening, found: Examined, first_port: int = 0) ->
 
 
 def _with_executable(candidate: Candidate, found: Examined) -> Examined:
-    """A JVM's need not be readable: it is not looked into."""
+    """A JVM's executable need not be readable: it is not examined."""
     try:
         file = candidate.file
     except Unreadable:

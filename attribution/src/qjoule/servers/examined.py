@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of a candidate before it is examined, and what was found of it.
+"""What is known of a candidate before its examination, and the result of the examination.
 
-Both are plain data: a process without any rights hands over what it found as JSON
-(`examined_json`).
+Both are plain data: a process without any rights returns its result as JSON (`examined_json`).
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from qjoule.servers.one_line import one_line
 from qjoule.servers.resolution import Resolution
 from qjoule.servers.types import Fact, Restart
 
-#: What is handed over of what one process listens on.
+#: Limit for the list of what one process listens on.
 LISTED_MAX = 1024
 SOCKETS_MAX, SOCKET_PATH_MAX = 256, 128
 INODES_MAX = 8192
@@ -42,14 +41,16 @@ class Facts:
     exe_name: str  #: of its executable, as the process sees it
     exe_id: tuple[int, int]  #: (device, inode) of it
     pid: int = 0  #: 0: an executable that does not run
-    any_protocol: bool = False  #: whatever its protocol is
-    silent: bool = False  #: a generic one also if it listens on nothing
-    port_range: tuple[int, int] = PORT_RANGE_DEFAULT  #: that the kernel gives to clients
+    any_protocol: bool = False  #: also examine it if its protocol is unknown
+    silent: bool = False  #: also accept a generic server that listens on nothing
+    port_range: tuple[int, int] = PORT_RANGE_DEFAULT  #: ports that the kernel assigns to clients
 
 
 @dataclass(frozen=True)
 class Examined:
-    """What a candidate is. `flavour` None: no server; `problem` says why, if that is news."""
+    """The result. `flavour` None: not a server; `problem` gives the reason if that is
+    unexpected.
+    """
 
     flavour: str | None = None
     version: str = ""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was found of a candidate, as JSON between who examined it and who uses it.
+"""The result of an examination as JSON, between the examining process and its user.
 
-Who examines has parsed a stranger's bytes, and may be under that stranger's control by now. So the
-reader believes nothing: every field has to be there and of its type, within its bounds, and of a
-kind that such a server has. Messages stay messages, which nobody parses.
+The examining process has parsed a stranger's bytes, and that stranger may control it by now. So the
+reader trusts nothing: every field must exist, have its type, be within bounds, and be plausible for
+such a server. Messages are never parsed.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ _COSTS = (
 
 
 def examined_from_json(document: bytes) -> Examined:
-    """What was found.
+    """The result of an examination.
 
     Raises:
-        Untrue: the document is not as `Examined.to_json` makes it; one line that says where.
+        Untrue: the document is not what `Examined.to_json` produces; one line with the place.
     """
     value = parse(document, DOCUMENT_MAX)
     found: Examined = _EXAMINED(value, "what was found")
@@ -68,7 +68,7 @@ def examined_from_json(document: bytes) -> Examined:
 
 
 def _check(found: Examined) -> None:
-    """What one field says about another."""
+    """Checks fields against each other."""
     flavour, resolution = found.flavour, found.resolution
     if flavour is None:
         _expect(found == Examined(problem=found.problem), "no server has properties")
@@ -96,7 +96,7 @@ def _check(found: Examined) -> None:
 
 
 def _are_facts(found: Mapping[str, int], limits: Mapping[str, int], names: Iterable[str]) -> bool:
-    """Whether these are all facts of these names or none, and none larger than it may be."""
+    """Whether these are all of the named facts or none, and none is above its limit."""
     return not found or (
         set(found) == set(names) and all(found[name] <= limits[name] for name in found)
     )
@@ -127,7 +127,7 @@ def _role(value: Any, where: str) -> str:
 
 
 def _facts(value: Any, where: str) -> dict[str, int]:
-    """Numbers by name; which names they may have `_check` looks at."""
+    """Numbers by name. `_check` decides which names are allowed."""
     if type(value) is not dict or len(value) > _FACTS_MAX:
         raise Untrue(f"{where} is no list of numbers by name")
     return {name: number(0, _U64)(found, where) for name, found in value.items()}

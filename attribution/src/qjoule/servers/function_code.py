@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The machine code of an executable's functions, to look at before it is relied on."""
+"""Reads the machine code of functions, to inspect it before relying on it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from qjoule.servers.signatures import CannotResolve
 
 
 def the_function(executable: Executable, name: str) -> Symbol:
-    """The only function of this name, whose instructions are to be read.
+    """The only function of this name, whose instructions will be inspected.
 
     Raises:
-        CannotResolve: there is none, or several, or they are not x86-64's.
+        CannotResolve: there is none or several, or the code is not x86-64.
     """
     if executable.machine != "x64":
         raise CannotResolve(f"{name} is read on x86-64 only, not {executable.machine}")
@@ -38,12 +38,12 @@ def code_of(executable: Executable, function: Symbol, most: int) -> tuple[int, b
 
 
 def instructions(code: bytes, vaddr: int = 0) -> Iterator[Any]:
-    """capstone's instructions with their operands, up to the first bytes that are none."""
+    """capstone's instructions with their operands, up to the first invalid bytes."""
     yield from _disassembler().disasm(code, vaddr)
 
 
 def load_disassembler() -> None:
-    """What else happens when the first instruction is looked at, and opens files."""
+    """Loads what capstone would otherwise load, opening files, at the first instruction."""
     from capstone import x86  # noqa: F401, PLC0415 - see below
 
     list(_disassembler().disasm(b"\x90", 0))

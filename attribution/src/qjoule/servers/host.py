@@ -25,14 +25,16 @@ from qjoule.servers.procfs import Process
 
 @dataclass(frozen=True)
 class Listed:
-    """The processes whose executables can be seen, and how many others there are."""
+    """The processes whose executables can be seen, and the number of others."""
 
     processes: tuple[Process, ...]
     hidden: int = 0
 
 
 class Host(Protocol):
-    """Lists what there is, and has candidates examined, here or by somebody without rights."""
+    """Lists processes and executables, and has candidates examined, here or in a process without
+    rights.
+    """
 
     def processes(self) -> Listed:
         """The processes that there are now."""
@@ -44,7 +46,7 @@ class Host(Protocol):
         """The ports that the kernel gives to clients."""
 
     def has(self, pid: int) -> bool:
-        """Whether there is a process, perhaps one whose executable cannot be seen."""
+        """Whether there is such a process, even if its executable cannot be seen."""
 
     def examine(self, facts: Facts) -> Examined:
         """The process `facts.pid`, or if that is 0 the file `facts.exe_name`. Never raises."""
@@ -62,7 +64,7 @@ class DirectHost:
     _tables: SocketTables | None = field(default=None, repr=False)
 
     def processes(self) -> Listed:
-        self._tables = None  # other processes may have sockets by now
+        self._tables = None  # other processes may have opened sockets meanwhile
         hidden: list[int] = []
         found = tuple(processes(self.proc, hidden))
         return Listed(found, len(hidden))

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which database server an executable is, by what is inside it: names are borrowed and changed."""
+"""Identifies a database server by the content of its executable, since names can be reused or
+changed.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,10 @@ from qjoule.servers.support import Identified
 
 @lru_cache(maxsize=8)
 def identify(executable: Executable) -> Identified | None:
-    """What it is, None when it is no database server that qjoule knows.
+    """The server it is; None if qjoule does not know it.
 
-    The version is "" where the executable does not spell it out. Of several that recognise it the
-    first is right that is certain, else the first.
+    The version is "" if the executable does not contain it. If several servers recognise it, the
+    first certain one wins, else the first.
     """
     doubtful = None
     for support in supported():

@@ -21,12 +21,12 @@ PACKAGE = Path(__file__).parent
 
 @dataclass(frozen=True)
 class MeasuredCost:
-    """CPU time that tracing adds to the server for each query: medians and their 95 % intervals.
+    """CPU time that tracing adds to the server per query: medians and their 95 % intervals.
 
-    `cost`: what the rung adds to a recording that leaves the server out; `whole`: what tracing adds
-    to a server that is not traced, where nothing records. `programs`: what of the cost the kernel
-    counts for the rung's BPF programs themselves, without what it takes to get to them: all that
-    can be told of a server whose queries take a thousand times as long.
+    `cost`: what the rung adds to a recording that leaves the server out. `whole`: what tracing adds
+    compared with no recording at all. `programs`: the part of the cost that the kernel counts for
+    the rung's BPF programs themselves, without the overhead of invoking them. For a server whose
+    queries take a thousand times as long, only this part can be measured.
     """
 
     server: str  #: a flavour of the registry
@@ -50,10 +50,10 @@ class MeasuredCost:
 
 
 def known_costs(package: Path = PACKAGE) -> dict[tuple[str, str], MeasuredCost]:
-    """Of all servers, by (server, rung), in this order.
+    """The costs of all servers, in this order, by (server, rung).
 
     Raises:
-        QjouleError: a file is not one of costs.
+        QjouleError: a file has not the format of cost files.
     """
     paths = (package / server / FILE for server in servers())
     costs: dict[tuple[str, str], MeasuredCost] = {}
@@ -64,10 +64,10 @@ def known_costs(package: Path = PACKAGE) -> dict[tuple[str, str], MeasuredCost]:
 
 
 def save_costs(costs: Collection[MeasuredCost], package: Path = PACKAGE) -> None:
-    """Writes them to the files of their servers, beside what these have of others.
+    """Writes them to their servers' files and keeps the other entries there.
 
     Raises:
-        QjouleError: a file is not one of costs.
+        QjouleError: a file has not the format of cost files.
     """
     every = known_costs(package) | {cost.key: cost for cost in costs}
     for name in {server_of(cost.server).name for cost in costs}:
@@ -76,10 +76,10 @@ def save_costs(costs: Collection[MeasuredCost], package: Path = PACKAGE) -> None
 
 
 def read_costs(text: str) -> dict[tuple[str, str], MeasuredCost]:
-    """By (server, rung). `text`: of such a file.
+    """The costs in the text of a cost file, by (server, rung).
 
     Raises:
-        QjouleError: the file is not one of costs.
+        QjouleError: the text has not the format of cost files.
     """
     names = [field.name for field in fields(MeasuredCost)]
     reader = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
@@ -90,7 +90,7 @@ def read_costs(text: str) -> dict[tuple[str, str], MeasuredCost]:
 
 
 def write_costs(costs: Iterable[MeasuredCost]) -> str:
-    """The text of such a file, in a fixed order."""
+    """The text of a cost file, in a fixed order."""
     text = io.StringIO()
     text.write("# CPU time that tracing adds to a server's query, by `make bench-rungs`.\n")
     names = [field.name for field in fields(MeasuredCost)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages that hold what a stranger wrote, for people to read as one line."""
+"""Turns messages with a stranger's text into one line."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ WORDS_MAX = 1000  #: characters
 
 
 def one_line(text: str) -> str:
-    """At most WORDS_MAX characters, without NUL, every run of white space one blank."""
+    """At most WORDS_MAX characters, without NUL, each run of white space as one blank."""
     return " ".join(text.replace("\0", " ").split())[:WORDS_MAX].rstrip()

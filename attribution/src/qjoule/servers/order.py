@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose servers come first, where there is room for a few only.
+"""Orders servers by their owners, for cases where there is room for only a few.
 
-Anybody may run programs that look like servers. Those of root and of service accounts come first,
-then those of ordinary users, one of each user before the second of any; last those of the user who
-asks, whose fakes would otherwise stand in the place of what is to be measured.
+Anybody may run programs that look like servers. Root's and service accounts' come first. Then come
+those of ordinary users, one of each user before the second of any. The calling user's come last,
+because fakes of that user would otherwise displace what is to be measured.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 FIRST_USER = 1000  #: login.defs, UID_MIN: below are root and service accounts
-EXAMINED_MAX = 32  #: candidates of one ordinary user
+EXAMINED_MAX = 32  #: candidates of one ordinary user that are examined
 
 Item = TypeVar("Item")
 
 
 def asking_user() -> int:
-    """Who runs this command, also through sudo."""
+    """The user who runs this command, also through sudo."""
     given = os.environ.get("SUDO_UID", "") if os.geteuid() == 0 else ""
     return int(given) if given.isascii() and given.isdigit() and len(given) < 11 else os.getuid()
 
@@ -30,7 +30,7 @@ def is_service(uid: int) -> bool:
 
 
 def fair(items: Iterable[Item], uid_of: Callable[[Item], int], itself: int) -> list[Item]:
-    """The items in this order, those of equal rank as they come."""
+    """The items in this order. Items of equal rank keep theirs."""
     seen: Counter[int] = Counter()
     ranked: list[tuple[tuple[int, int], int, Item]] = []
     for item in items:

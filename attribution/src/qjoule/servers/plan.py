@@ -46,18 +46,18 @@ SERVERS_MAX = 16  #: QJ_MAX_SERVERS of bpf/shared.h
 
 @dataclass(frozen=True)
 class PlannedServer:
-    """A server with its decision. Not `choice.traced`: left out of the arguments."""
+    """A server with its decision. If not `choice.traced`, it is left out of the arguments."""
 
     server: Server
     choice: Choice
-    probes: tuple[Probe, ...] = ()  #: of its executable, also when another server lists them
+    probes: tuple[Probe, ...] = ()  #: of its executable, even if another server lists them
     facts: Mapping[str, int] = field(default_factory=dict)  #: numbers for the BPF programs
-    notes: tuple[str, ...] = ()  #: what will be less than complete, one line each
+    notes: tuple[str, ...] = ()  #: what will be incomplete, one line each
     lists_probes: bool = False
-    library: str = ""  #: path of what its probes are in, if it is not the executable
+    library: str = ""  #: path of the file with its probes, if that is not the executable
     library_handle: int = 0  #: the root part's number for it
-    tells_children: bool = False  #: statements of its stored procedures are told apart
-    pool: bool = False  #: its fact of that name, for it or another server of its file
+    tells_children: bool = False  #: statements of its stored procedures are reported separately
+    pool: bool = False  #: the fact `pool`, set for it or for another server of its file
 
     @property
     def traced(self) -> bool:
@@ -70,7 +70,7 @@ class PlannedServer:
 
     @property
     def boundary_cost_ns(self) -> int:
-        """What the probes that every query runs through cost it, by the table of `probe_site`."""
+        """Total cost of the probes that every query passes, by the table of `probe_site`."""
         costs = {probe.role: probe.site.cost for probe in self.probes}
         return support_of(self.server.flavour).boundary_cost_ns(costs)
 
@@ -123,18 +123,18 @@ def build_plan(
     *,
     children: bool = False,
 ) -> AttachPlan:
-    """Decide for each server how its queries are found, and resolve the probes that needs.
+    """Decides for each server how its queries are found, and resolves the probes for that.
 
     Args:
-        servers: as `discovery.find_servers` gives them, the most important first. Their ids are
+        servers: as returned by `discovery.find_servers`, the most important first. Their ids are
             replaced by those of the plan, 0 for a server that cannot be traced.
         rung_choice: the user's choice for all servers.
         pids: trace only the servers with one of these processes; none or empty: all.
-        agents: those that have been put into servers, by process.
-        children: also tell the statements of stored procedures, where that is known how.
+        agents: agents that were put into servers, by process.
+        children: also report statements of stored procedures, if that is possible.
 
     Raises:
-        QjouleError: a pid is of no server, or a running one cannot use the chosen rung.
+        QjouleError: a pid belongs to no server, or a running one cannot use the chosen rung.
     """
     chosen = _with_pids(servers, pids)
     resolved = [resolution_of(server) for server in chosen]
@@ -185,7 +185,7 @@ def build_plan(
 def _with_agent(
     server: Server, choice: Choice, agent: Agent, facts: Mapping[str, int]
 ) -> PlannedServer:
-    """Its probes are in a file of its own, so no other server shares them."""
+    """Its probes are in a separate file, so no other server shares them."""
     note = "restarted, it has no agent: its requests then count as its background"
     return PlannedServer(
         server,
@@ -230,7 +230,7 @@ def _decide(
     wanted: Rung | None,
     agents: Sequence[Agent | None],
 ) -> list[Choice]:
-    """Servers that run one file share its rung: once probed, it is probed for all of them."""
+    """Servers that run one file share its rung: probes for one apply to all of them."""
     pairs = list(zip(servers, resolved, strict=True))
     probed: dict[FileKey, str] = {}
     for server, resolution in pairs:
@@ -251,7 +251,7 @@ def _decide(
 
 
 def _at_most(limit: int, choices: list[Choice]) -> list[Choice]:
-    """The tracer has room for so many servers; what goes beyond is named, not dropped silently."""
+    """Applies the tracer's limit on servers. Those beyond it are named, not dropped silently."""
     full = Choice(Rung.NONE, f"at most {limit} servers at a time: choose with --pid", exact=False)
     seen = count(1)
     return [choice if not choice.traced or next(seen) <= limit else full for choice in choices]
@@ -278,6 +278,6 @@ def _arguments(planned: PlannedServer) -> list[str]:
 
 
 def _facts(planned: PlannedServer) -> dict[str, int]:
-    """The server's facts by their names in the registry; 0 or missing: not known."""
+    """The server's facts by their names in the registry; 0 or missing: unknown."""
     pool = "pool" in registry.server_of(planned.server.flavour).facts
     return {**planned.facts, **({"pool": int(planned.pool)} if pool else {})}

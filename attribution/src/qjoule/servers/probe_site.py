@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where exactly to put a uprobe, and what it costs there.
+"""Decides where exactly to put a uprobe, and what it costs there.
 
-The kernel emulates a few first instructions and single-steps the rest in a copy, which costs ten
-times as much (arch/x86/kernel/uprobes.c: branch_setup_xol_ops, push_setup_xol_ops). A function's
-first instructions often leave its arguments and return address alone; the probe then goes to the
-first cheap one. Some instructions are refused (the same file: is_prefix_bad, good_insns_64).
+The kernel emulates a few kinds of first instructions and single-steps the rest in a copy, which
+costs ten times as much (arch/x86/kernel/uprobes.c: branch_setup_xol_ops, push_setup_xol_ops). Often
+a function's first instructions do not change its arguments and return address. Then the probe goes
+to the first cheap instruction. The kernel refuses some instructions (the same file: is_prefix_bad,
+good_insns_64).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class CannotProbe(QjouleError):
 
 @dataclass(frozen=True)
 class SiteCost:
-    """Nanoseconds per hit, as measured on a virtual machine: to compare, not to rely on."""
+    """Nanoseconds per hit, measured on a virtual machine: for comparison, not exact."""
 
     entry_ns: int
     return_ns: int
@@ -48,7 +49,7 @@ class ProbeSite:
     instruction: str
     cost: SiteCost
     reason: str
-    code: bytes  #: all of that instruction: what a probe's place must still hold when it is set
+    code: bytes  #: the whole instruction; must still be there when the probe is set
 
 
 def inspect_site(code: bytes, offset: int) -> ProbeSite:
@@ -76,11 +77,13 @@ def inspect_site(code: bytes, offset: int) -> ProbeSite:
 
 
 def _cheapest(looked_at: list[Any]) -> tuple[Any, int]:
-    """The first emulated instruction that everything before leads straight to, else the first."""
+    """The first emulated instruction that is reached straight from the start, else the first
+    one.
+    """
     for index, instruction in enumerate(looked_at):
         raw = bytes(instruction.bytes)
         if _cost(raw) is not SINGLE_STEPPED and not _refusal(raw):
-            # A jump or call further in may be a loop's target; only the first one counts.
+            # A later jump or call may be a loop's target, so only a first one counts.
             if index and _cost(raw) is EMULATED_JUMP:
                 break
             return instruction, index
@@ -90,7 +93,9 @@ def _cheapest(looked_at: list[Any]) -> tuple[Any, int]:
 
 
 def _harmless(instruction: Any) -> bool:
-    """Runs on to the next instruction, leaving the arguments and the stack pointer alone."""
+    """Whether it continues to the next instruction and keeps the arguments and the stack
+    pointer.
+    """
     import capstone  # noqa: PLC0415
 
     control = (capstone.CS_GRP_JUMP, capstone.CS_GRP_CALL, capstone.CS_GRP_RET, capstone.CS_GRP_INT)
@@ -129,7 +134,7 @@ def _cost(raw: bytes) -> SiteCost:
 
 _BAD_PREFIXES = frozenset((0x26, 0x2E, 0x36, 0x3E, 0xF0))
 _PREFIXES = _BAD_PREFIXES | frozenset((0x64, 0x65, 0x66, 0x67, 0xF2, 0xF3))
-#: Opcodes the kernel does not take in 64-bit code: invalid there, port and interrupt instructions.
+#: Opcodes that the kernel refuses in 64-bit code: invalid ones, port and interrupt instructions.
 #: VEX (c4, c5) and EVEX (62) depend on the kernel's version and begin no function that we probe.
 _BAD_OPCODES = frozenset(
     bytes.fromhex(
@@ -142,7 +147,7 @@ _BAD_OPCODES_0F = frozenset(
 
 
 def _refusal(raw: bytes) -> str:
-    """Why the kernel would refuse it, empty when it would not."""
+    """Why the kernel would refuse it; empty if it would not."""
     position = 0
     while position < len(raw) - 1 and raw[position] in _PREFIXES:
         if raw[position] in _BAD_PREFIXES:

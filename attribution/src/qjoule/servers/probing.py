@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Probes on an executable's functions: what the servers' `resolve` have in common."""
+"""Probes on an executable's functions: shared by the servers' `resolve`."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ OFFSET_MAX = 1 << 48  #: no file has probes beyond it
 
 
 def without_probes(candidate: Candidate) -> Resolution:
-    """Of a candidate whose executable is not looked into."""
+    """For a candidate whose executable is not examined."""
     return Resolution(candidate.exe_id or (0, 0))
 
 
 def file_key(executable: Executable) -> FileKey:
     """What uprobes on an executable are attached to."""
     device, inode = executable.identity.key
-    # The same image in two containers is one file of the layer below, with one inode number
-    # but several devices, and a uprobe goes to that one file.
+    # The same image in two containers is one file of the lower layer: one inode number but several
+    # devices. A uprobe attaches to that one file.
     return executable.build_id or device, inode
 
 
@@ -65,7 +65,7 @@ def probes_or_why(
 
 
 def within_bounds(server: str, facts: dict[str, int]) -> dict[str, int]:
-    """The facts, if the registry lets a server have such numbers.
+    """The facts, if they are within the registry's limits for the server.
 
     Raises:
         CannotResolve: one is too large.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process as a list of them has it: cheap, and nothing of it is parsed but numbers."""
+"""A process as listed: cheap to get, and only numbers are parsed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Process:
     exe_name: str  #: as the process sees it, without " (deleted)"
     deleted: bool
     exe_id: tuple[int, int]  #: (device, inode)
-    uid: int = 0  #: whose it is
+    uid: int = 0  #: its user
 
     @property
     def base_name(self) -> str:

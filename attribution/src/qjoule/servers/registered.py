@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The servers that qjoule knows: what the folders of those in registry.toml export.
+"""The servers that qjoule knows: the exports of the folders of all servers in registry.toml.
 
-The first call loads all of them, which has to happen before a process gives up the right to open
-files (`examine.prepare`).
+The first call loads all of them. That must happen before a process gives up the right to open files
+(`examine.prepare`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def supported() -> tuple[ServerSupport, ...]:
 
 @cache
 def runtimes() -> frozenset[str]:
-    """Names of the programs that execute servers which are no executables themselves."""
+    """Names of the programs that execute servers which are not executables themselves."""
     return frozenset(support.runtime for support in supported() if support.runtime)
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The registry of servers, `registry.toml`: read, checked and looked up.
+"""The registry of servers, `registry.toml`: reads it, checks it and looks things up.
 
-A mistake in it is one line with the server's name. Needs the standard library alone, because
-`registry_header` makes C headers of it before anything is installed.
+A mistake in it is reported as one line with the server's name. Needs only the standard library,
+because `registry_header` makes C headers of it before anything is installed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TABLE = Path(__file__).with_name("registry.toml")
 RUNGS = ("none", "socket", "symbol", "agent", "statistical")
 HOOKS = ("switched", "labelled", "forked", "executed", "exited", "received", "started")
 NEEDS = ("inflate",)
-#: Texts that are no server's: key='value' pairs, whoever's client sent them.
+#: Texts that belong to no server: key='value' pairs from any server's client.
 SHARED_DIALECTS: Mapping[str, int] = MappingProxyType({"tags": 9})
 
 _KIND_MAX = 31  # a bit of a 32 bit mask
@@ -49,7 +49,7 @@ class Server:
     roles: tuple[str, ...]
     hooks: tuple[str, ...]
     thread: bool
-    facts: Mapping[str, int]  #: the largest that each may be
+    facts: Mapping[str, int]  #: the upper limit of each
     programs: Mapping[str, tuple[str, ...]]
     maps: Mapping[str, tuple[str, ...]]
     maps_with_tags: Mapping[str, tuple[str, ...]]
@@ -65,21 +65,21 @@ def servers() -> Mapping[str, Server]:
 
 @cache
 def dialects() -> Mapping[str, int]:
-    """The numbers that dialects have in traces, by name; those of no server too."""
+    """The numbers of dialects in traces, by name, including those that belong to no server."""
     own = {name: n for server in servers().values() for name, n in server.dialects.items()}
     return MappingProxyType({**own, **SHARED_DIALECTS})
 
 
 @cache
 def flavours() -> Mapping[str, Server]:
-    """All products, and which server each is, in the order of `registry.toml`."""
+    """All products with the server of each, in the order of `registry.toml`."""
     return MappingProxyType(
         {one: server for server in servers().values() for one in server.flavours}
     )
 
 
 def server_of(flavour: str) -> Server:
-    """The server that a product is. Raises KeyError where there is no such product."""
+    """The server that a product belongs to. Raises KeyError for an unknown product."""
     return flavours()[flavour]
 
 
@@ -107,7 +107,7 @@ def name_of(kind: int) -> str:
 
 
 def dialect(name: str) -> int:
-    """The number that a dialect has in traces. Raises KeyError where there is no such dialect."""
+    """The number of a dialect in traces. Raises KeyError for an unknown dialect."""
     return dialects()[name]
 
 

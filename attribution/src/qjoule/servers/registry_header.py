@@ -108,7 +108,7 @@ def _needed(name: str, first: str, servers: tuple[Server, ...], key: str) -> lis
 
 
 def _facts(servers: tuple[Server, ...]) -> list[str]:
-    """Each server's facts count from 0: they are indexes of its plan's `facts`."""
+    """Each server's facts count from 0: they are indexes into the `facts` of its plan."""
     lines: list[str] = []
     rows: list[str] = []
     for server in servers:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be attached to in a server's executable, as examining it has found."""
+"""What can be attached to in a server's executable, as found by examining it."""
 
 from __future__ import annotations
 
@@ -43,14 +43,16 @@ class Resolution:
     file: FileKey
     boundary: tuple[Probe, ...] = ()
     parallel: tuple[Probe, ...] = ()
-    children: tuple[Probe, ...] = ()  #: that tell a procedure's statements, if that is wanted
+    children: tuple[Probe, ...] = ()  #: probes that report a procedure's statements, if requested
     no_children: str = ""  #: why there are none
-    names: tuple[Probe, ...] = ()  #: that tell a session's user and database, beside `boundary`
+    #: probes that report a session's user and database, beside `boundary`
+    names: tuple[Probe, ...] = ()
     no_names: str = ""
-    #: Numbers for the BPF programs, all that `ServerSupport.resolved` lists, or none.
+    #: Numbers for the BPF programs: all that `ServerSupport.resolved` lists, or none.
     facts: Mapping[str, int] = field(default_factory=dict, hash=False)
     symbol_notes: tuple[str, ...] = ()  #: what is missing on the symbol rung, one line each
-    library: str = ""  #: path of what the probes are in, for people, if it is not the executable
+    #: path of the file with the probes, for messages, if that is not the executable
+    library: str = ""
     handle: int = 0  #: the root part's number for `library`
     problem: str = ""  #: why there is no symbol rung
     notes: tuple[str, ...] = ()

@@ -13,7 +13,7 @@ from qjoule.servers.resolution import Resolution
 
 
 def resolve(candidate: Candidate, flavour: str, version: str) -> Resolution:
-    """What is found in its executable; what is not is said in `problem` or `notes`."""
+    """What its executable offers. What is missing is described in `problem` or `notes`."""
     try:
         return support_of(flavour).resolve(candidate, version)
     except QjouleError as error:

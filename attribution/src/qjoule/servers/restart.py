@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a generic server is known again after a restart.
+"""How a generic server is recognised after a restart.
 
-The executable alone would do for a program that is nothing but this server. But it may be a
-runtime (java, python3) that anything else runs too, and no list of those is ever complete. So the
-command line has to be the same as well: the kernel hashes it when a process starts, and compares.
-A server that has written a title over its command line (nginx, sshd) is known by its
-executable if the title speaks of it, and else not at all: better to miss a restart, and say so,
-than to take a stranger for the server.
+The executable alone would be enough for a program that is only this server. But it may be a runtime
+(java, python3) that runs other programs too, and no list of runtimes is ever complete. So the
+command line must be the same as well: the kernel side hashes it when a process starts, and
+compares.
+
+A server that replaced its command line by a title (nginx, sshd) is recognised by its executable if
+the title names that, and otherwise not at all. Missing a restart, and reporting so, is better than
+taking a stranger for the server.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ _U64 = (1 << 64) - 1
 
 
 def arguments_hash(command_line: bytes) -> int:
-    """Of a command line as the kernel keeps it: each word ends with a zero byte."""
+    """Hash of a command line as the kernel keeps it: each word ends with a zero byte."""
     value = (_OFFSET ^ len(command_line)) * _PRIME & _U64
     hashed = command_line[:_HASHED_BYTES]
     for start in range(0, len(hashed), 8):
@@ -32,10 +34,10 @@ def arguments_hash(command_line: bytes) -> int:
 
 
 def restart_of(candidate: Candidate) -> Restart:
-    """What will be taken for this process, started again."""
+    """How a restart of this process is recognised."""
     command_line = candidate.command_line
     words = command_line.removesuffix(b"\0").split(b"\0", 1)
-    # The kernel hashes the whole of it: one that was not read to its end has no hash here.
+    # The kernel side hashes the whole command line, so a partly read one has no hash here.
     whole = len(command_line) <= COMMAND_LINE_BYTES_MAX and command_line.endswith(b"\0")
     last = command_line.removesuffix(b"\0").rpartition(b"\0")[2]
     if whole and words[0] and last and not _is_title(words):
@@ -48,7 +50,7 @@ def restart_of(candidate: Candidate) -> Restart:
 
 
 def _is_title(words: list[bytes]) -> bool:
-    """One word that holds several, as setproctitle() leaves it."""
+    """One word that contains several, as setproctitle() leaves it."""
     return len(words) == 1 and b" " in words[0]
 
 

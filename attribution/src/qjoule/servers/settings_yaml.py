@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A configuration file in YAML, read within bounds: it may be made to exhaust who reads it.
+"""Reads a configuration file in YAML within bounds, since it may be made to exhaust its reader.
 
-A reader of all of YAML would follow aliases of aliases, merge mappings into each other, and take
-minutes for a number of a million digits. Here nothing is converted but yes, no and nothing.
+A full YAML reader would follow aliases of aliases, merge mappings into each other, and take minutes
+for a number of a million digits. This one converts only yes, no and null.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from qjoule.servers.access import Unreadable
 TEXT_MAX = 384 << 10  #: characters
 _EVENTS_MAX = 20_000
 _DEPTH_MAX = 24
-_NODES_MAX = 20_000  #: with what aliases stand for
+_NODES_MAX = 20_000  #: including the nodes that aliases stand for
 #: YAML 1.1: what a word without quotes means.
 _WORDS = {"yes": True, "on": True, "true": True, "no": False, "off": False, "false": False}
 _NOTHING = ("", "~", "null", "Null", "NULL")
@@ -40,11 +40,11 @@ _TAGS = tuple(_STANDARD + name for name in ("str", "int", "bool", "float", "null
 def read_settings(text: str, path: str) -> Any:
     """Mappings, lists, words as strings, and True, False and None.
 
-    Numbers stay the strings that they are written as. Keys are strings. Of two equal keys the last
-    one counts. The message of an error shows nothing of what is in the file.
+    Numbers stay strings as written. Keys are strings. Of two equal keys the last one counts. Error
+    messages show nothing of the file's content.
 
     Raises:
-        Unreadable: it is no YAML, has several documents or tags of its own, or breaks a bound.
+        Unreadable: it is not YAML, has several documents or tags of its own, or exceeds a bound.
     """
     if len(text) > TEXT_MAX:
         raise Unreadable(f"{path} is larger than {TEXT_MAX >> 10} KiB")

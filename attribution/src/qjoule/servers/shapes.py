@@ -18,11 +18,11 @@ def fingerprint(
 ) -> Shape:
     """The shape of a statement.
 
-    `text` may be any bytes; `truncated` says that the statement went on after them, and then the
-    shape ends in an ellipsis. `length` bounds the text in characters; the id is of the whole text.
-    A statement whose structure alone is longer than REDUCED_MAX characters counts as truncated
-    there. Takes time linear in the length of the text. Raises KeyError for a number that is no
-    language's.
+    `text` may be any bytes. `truncated`: the statement continued after them; the shape then ends in
+    an ellipsis. `length` bounds the text in characters; the id is of the whole text. If a
+    statement's structure alone is longer than REDUCED_MAX characters, it counts as truncated there.
+    Takes time linear in the length of the text. Raises KeyError for a number that belongs to no
+    language.
     """
     if len(text) > _CACHED_BYTES:
         return _shape(text, dialect, truncated, length)

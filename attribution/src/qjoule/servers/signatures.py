@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds a function by its whole mangled name, so that its arguments are where they should be.
+"""Finds a function by its whole mangled name, to be sure of the positions of its arguments.
 
-A name alone is not enough: versions of a server have functions of one name with other arguments.
-The mangled name carries the types of all arguments (Itanium C++ ABI, "Mangling"), so equal name
-means equal layout. Which functions a server has stands in its folder's `signatures.py`.
+A plain name is not enough: other versions of a server have a function of the same name with other
+arguments. The mangled name contains the types of all arguments (Itanium C++ ABI, "Mangling"), so
+equal names mean equal layout. Each server's functions are listed in its folder's `signatures.py`.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from qjoule.servers.elf import Executable, Symbol
 
 
 class CannotResolve(QjouleError):
-    """A probe point is missing or not certain; the message says which and why."""
+    """A probe point is missing or uncertain; the message names it and gives the reason."""
 
 
 def the_only(executable: Executable, what: str, names: tuple[str, ...]) -> Symbol:
-    """The one of these functions that there is.
+    """The one of these functions that exists.
 
     Args:
-        what: what they are called in the message.
+        what: what the message calls them.
 
     Raises:
-        CannotResolve: there is none or several, or as `the_one`.
+        CannotResolve: there is none or several, or as in `the_one`.
     """
     present = [name for name in names if executable.functions(name)]
     if not present:
@@ -54,7 +54,7 @@ def the_one(executable: Executable, name: str) -> Symbol:
 
 
 def absent(name: str, executable: Executable) -> CannotResolve:
-    """Says what was looked through, and what would help."""
+    """An error that lists where we searched, and what would help."""
     tables = " or ".join(executable.tables) if executable.tables else "a file without symbols"
     stripped = not set(executable.tables) & {".symtab", ".gnu_debugdata"}
     mend = "; it is stripped: use a build that is not" if stripped else ""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the first message of a connection, and what changes it, says of a session: user, database
-and application.
+"""Reads a session's user, database and application, from the first message of a connection and from
+messages that change them.
 
-The bytes come from the network, before any login succeeded, and may be cut at QJ_STARTUP_BYTES.
-Nothing in them is believed beyond its own length; what cannot be read is None.
+The bytes come from the network, before any login has succeeded, and may be cut at QJ_STARTUP_BYTES.
+No length in them is trusted beyond the end of the message. What cannot be read is None.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any
 from qjoule.tags.definitions import Tags
 
 MAX_NAME_BYTES = 128
-#: Of an application's name: it is again as it was at the login.
+#: In place of an application's name: it is reset to the one of the login.
 RESET = ""
 
 
 @dataclass(frozen=True)
 class Startup:
-    """None: the message does not say, or cannot be read that far."""
+    """None: the message does not contain it, or cannot be read that far."""
 
     user: str | None = None
     database: str | None = None
@@ -56,6 +56,6 @@ class Fields:
 
 
 def note(found: dict[str, Any], name: str, value: bytes) -> None:
-    """Keeps a name of a session, cut to MAX_NAME_BYTES; an empty one is none."""
+    """Stores a name of a session, cut to MAX_NAME_BYTES. An empty name counts as none."""
     if value:
         found[name] = value[:MAX_NAME_BYTES].decode("utf-8", "replace")

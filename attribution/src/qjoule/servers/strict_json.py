@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JSON of somebody who is not believed: each value of its type and within its bounds, or refused.
+"""Parses untrusted JSON: each value must have its type and be within bounds.
 
-A reader takes a value and what to call it in an error, and returns the value or raises `Untrue`.
+A reader takes a value and its name for error messages, and returns the value or raises `Untrue`.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _DIGITS_MAX = 20
 
 
 class Untrue(QjouleError):
-    """The document is not one that an honest writer makes."""
+    """The document is not one that an honest writer produces."""
 
 
 def parse(document: bytes, most: int) -> Any:
-    """A document of at most `most` bytes, without fractions and without keys that come twice.
+    """A document of at most `most` bytes, without fractions and without duplicate keys.
 
     Raises:
-        Untrue: it is none.
+        Untrue: it is not such a document.
     """
     if len(document) > most:
         raise Untrue(f"a document of {len(document)} bytes")
@@ -74,7 +74,7 @@ def text(most: int, *, one: bool = False) -> Reader:
         if type(value) is not str or len(value) > most or "\0" in value:
             raise Untrue(f"{where} is no text of at most {most} characters")
         try:
-            value.encode(errors="surrogateescape")  # as names of files come
+            value.encode(errors="surrogateescape")  # as file names arrive
         except UnicodeEncodeError:
             raise Untrue(f"{where} is no text") from None
         if one and value != one_line(value):

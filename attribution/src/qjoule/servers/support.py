@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What shared code has to know of one kind of server to find and to trace it.
+"""What shared code must know of one kind of server to find and trace it.
 
 Each server's folder has a `support.py` that exports a `ServerSupport` as `SUPPORT`; shared code
-reaches them by `registered`.
+gets them from `registered`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _UNCOMPRESSED = Fact(False, "")
 
 @dataclass(frozen=True)
 class Identified:
-    """Which product it is. Not `certain`: others are asked too, and who is certain is right."""
+    """The product it is. If not `certain`, others are asked too, and a certain one wins."""
 
     flavour: str
     version: str = ""
@@ -50,7 +50,7 @@ class Settings:
     encryption: Fact  #: may sessions be encrypted?
     thread_pool: Fact  #: may a session change its thread?
     compression: Fact = _UNCOMPRESSED  #: may requests be compressed?
-    first_port: int = 0  #: listed first if the server listens there: that of its clients
+    first_port: int = 0  #: the port of its clients: listed first if the server listens there
     facts: Mapping[str, int] = field(default_factory=dict)  #: all of `ServerSupport.configured`
 
 
@@ -59,37 +59,37 @@ class AgentSupport:
     """How an agent is put into a server, for the rung of that name."""
 
     choice: Choice  #: of a server that has one
-    #: Loads it; the second says whether it is to tell what clients say of their requests. Raises
+    #: Loads it; the second argument: whether it reports tags that clients send. Raises
     #: `CannotAttach`.
     put: Callable[[ReachedJvm, bool], Agent]
 
 
 @dataclass(frozen=True)
 class ServerSupport:
-    """One server. What has no default every server needs.
+    """One server. Every server needs the members that have no default.
 
-    Whatever gets a `Candidate` or an `Executable` parses a stranger's bytes: it raises nothing but
-    `QjouleError` and ends in time whatever they are.
+    Functions that get a `Candidate` or an `Executable` parse a stranger's bytes. Whatever these
+    are, the functions raise only `QjouleError` and end in time.
     """
 
     name: str  #: of its folder and of its table in registry.toml
     flavours: Mapping[str, str]  #: products with this protocol, and their names for people
-    #: Says how a running server is configured. Never raises: what cannot be read is a `Fact`
+    #: Reads how a running server is configured. Never raises: what cannot be read is a `Fact`
     #: without a value.
     settings: Callable[[Running], Settings]
     #: Finds what can be attached to in a candidate of this version. Raises `QjouleError`.
     resolve: Callable[[Candidate, str], Resolution]
-    #: Decides how queries are found. Raises `QjouleError` for what the user wants and cannot have.
+    #: Decides how queries are found. Raises `QjouleError` if the user's choice is impossible.
     choose_rung: Callable[[Case], Choice]
 
     executables: str = ""  #: pattern of the names of its executables, as a first sieve
     installed: tuple[str, ...] = ()  #: where packages put them: patterns below the root directory
     #: Whether an executable is this server's, by what is inside it. Raises `QjouleError`.
     identify: Callable[[Executable], Identified | None] = lambda _executable: None
-    #: Whether a process of such an executable serves; others are left out.
+    #: Whether a process of such an executable serves clients. Others are left out.
     serves: Callable[[Candidate], bool] = lambda _candidate: True
 
-    runtime: str = ""  #: name of the program that executes it ("java"), if it is no executable
+    runtime: str = ""  #: the program that executes it ("java"), if it is not an executable
     #: With `runtime`: whether a process of that program is this server.
     recognise: Callable[[Candidate], Identified | None] = lambda _candidate: None
 
@@ -97,15 +97,15 @@ class ServerSupport:
     configured: tuple[str, ...] = ()  #: facts of the registry that `settings` finds
     resolved: tuple[str, ...] = ()  #: facts of the registry that `resolve` finds, all or none
     has_library: bool = False  #: its probes may be in another file than its executable
-    symbol_only: tuple[str, ...] = ()  #: those of them that no other rung needs
-    #: What all probes together cost that a query runs through, in ns, by the cost of each role's.
+    symbol_only: tuple[str, ...] = ()  #: those of `resolved` that only the symbol rung needs
+    #: Total cost in ns of the probes that a query passes, from the cost of each role's probe.
     boundary_cost_ns: Callable[[Mapping[str, SiteCost]], int] = lambda _costs: 0
     #: What is never seen of such a server, one line each.
     blind_spots: Callable[[Server], tuple[str, ...]] = lambda _server: ()
     agent: AgentSupport | None = None
 
     def facts(self, server: Server, resolution: Resolution, rung: Rung) -> dict[str, int]:
-        """What is known of a planned server, for its BPF programs."""
+        """Facts about a planned server, for its BPF programs."""
         names = {*self.configured, *self.resolved}
         if rung is not Rung.SYMBOL:
             names -= set(self.symbol_only)

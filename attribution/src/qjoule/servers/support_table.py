@@ -17,7 +17,7 @@ from qjoule.servers.supported import documented
 
 _TODAY = KernelFacts(recv_tracepoint=True, send_tracepoint=True, uprobes=True)
 _BEFORE_6_3 = KernelFacts(recv_tracepoint=False, send_tracepoint=False, uprobes=True)
-#: Column titles, kernel, and why there is no symbol rung, where things are not as they should be.
+#: Column titles, kernel, and why there is no symbol rung, for cases other than the usual.
 _OTHERWISE = (
     ("Linux before 6.3", _BEFORE_6_3, ""),
     ("function not found", _TODAY, "not found"),
@@ -144,7 +144,7 @@ def _versions() -> Iterator[str]:
     listed: set[str] = set()
     for server in documented():
         for one in server.functions:
-            if one.versions not in listed:  # flavours may have some in common
+            if one.versions not in listed:  # flavours may share some
                 names = ", ".join(f"`{name}`" for name in one.names)
                 yield from _row(one.versions, names or "none: no symbol rung", one.tested)
             listed.add(one.versions)

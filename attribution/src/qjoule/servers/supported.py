@@ -21,7 +21,7 @@ from qjoule.servers.types import Fact, Server
 
 @dataclass(frozen=True)
 class Mode:
-    """A way to configure a server that decides how it is traced."""
+    """A configuration of a server that decides how it is traced."""
 
     title: str
     encryption: bool | None = False  #: may sessions be encrypted? None: not known
@@ -29,7 +29,7 @@ class Mode:
     wanted: Rung | None = None  #: a rung that the user has to ask for
 
     def choice(self, flavour: str, kernel: KernelFacts, symbol_problem: str) -> Choice:
-        """What qjoule does with such a server on such a kernel (see `choose_rung`)."""
+        """How qjoule traces such a server on such a kernel (see `choose_rung`)."""
         server = Server(
             id=0,
             flavour=flavour,
@@ -50,7 +50,7 @@ class Mode:
 
 @dataclass(frozen=True)
 class Functions:
-    """What the symbol rung of some versions looks for."""
+    """The functions that the symbol rung looks for, in some versions."""
 
     versions: str
     names: tuple[str, ...]  #: empty: there is no symbol rung
@@ -69,7 +69,7 @@ class Supported:
 PLAIN = Mode("plain text")
 TLS = Mode("TLS possible", encryption=True)
 UNKNOWN = Mode("configuration unknown", encryption=None, thread_pool=None)
-#: Of a server with a thread for each connection, or a pool.
+#: For a server with a thread per connection, or a pool.
 THREAD_MODES = (
     PLAIN,
     TLS,
@@ -81,7 +81,7 @@ THREAD_MODES = (
 
 @cache
 def documented() -> tuple[Supported, ...]:
-    """What the servers' folders say of themselves in `documented.py`, in the registry's order."""
+    """The contents of the servers' `documented.py`, in the registry's order."""
     return tuple(
         row
         for support in supported()

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Literal
 from qjoule.servers.access import FileIdentity
 from qjoule.servers.registry import server_of
 
-if TYPE_CHECKING:  # what it needs takes a while to load, and most of who is here needs none
+if TYPE_CHECKING:  # slow to load, and most users of this module do not need it
     from qjoule.servers.resolution import Resolution
 
 
-#: The flavour of a process whose protocol is not known, so that it has no queries.
+#: The flavour of a process with an unknown protocol, which therefore has no queries.
 NO_PROTOCOL = "generic"
 _PORTS_IN_LABEL = 3
 
 
 @dataclass(frozen=True)
 class Fact:
-    """One fact of a configuration. `value` None: it could not be determined; `source` says why."""
+    """One fact of a configuration. `value` None: unknown; `source` gives the reason."""
 
     value: bool | None
     source: str
@@ -30,7 +30,7 @@ class Fact:
 
 @dataclass(frozen=True)
 class Restart:
-    """Which processes that start later are this server again. `why` is one line for people."""
+    """Which processes that start later are the same server. `why` is one line for messages."""
 
     how: Literal["executable", "arguments", "never"]
     why: str = ""
@@ -38,7 +38,7 @@ class Restart:
 
     @property
     def argument(self) -> str:
-        """As `qjoule-tracer --restart` takes it; empty: the executable is enough."""
+        """The argument of `qjoule-tracer --restart`; empty: the executable is enough."""
         if self.how == "executable":
             return ""
         return f"{self.arguments:#x}" if self.how == "arguments" else "never"
@@ -50,8 +50,8 @@ class Server:
 
     id: int  #: from 1, as in the attach plan
     flavour: str  #: what product it is: one of `registered.flavours()`
-    version: str  #: "10.11.19", "" when the executable does not say
-    exe_path: Path  #: for people; `handle` is the file
+    version: str  #: "10.11.19", "" if the executable does not contain it
+    exe_path: Path  #: for messages; `handle` identifies the file
     exe_name: str  #: the path as the server itself sees it
     exe_id: tuple[int, int]  #: (device, inode)
     tgids: tuple[int, ...]  #: the main process first
@@ -60,19 +60,19 @@ class Server:
     encryption: Fact  #: may a session be encrypted?
     thread_pool: Fact  #: may a session change its thread?
     name: str = ""  #: of a generic server: what the process is called
-    udp_ports: tuple[int, ...] = ()  #: looked for in generic servers only
+    udp_ports: tuple[int, ...] = ()  #: only determined for generic servers
     compression: Fact = Fact(False, "")  #: may requests be compressed?
     restart: Restart = Restart("executable")
     #: Numbers of its configuration by name, as `ServerSupport.configured` lists them.
     facts: Mapping[str, int] = field(default_factory=dict, hash=False)
-    exe: FileIdentity | None = None  #: as it was when it was examined; None: it was not opened
+    exe: FileIdentity | None = None  #: as it was when examined; None: it was not opened
     handle: int = 0  #: the root part's number for the executable; 0: none
-    resolution: Resolution | None = None  #: what examining it has found to attach to
-    uid: int = 0  #: whose processes these are
+    resolution: Resolution | None = None  #: what can be attached to, as found by examining it
+    uid: int = 0  #: the user of these processes
 
     @property
     def kind(self) -> int:
-        """What it is for the tracer: products with one wire protocol share it."""
+        """Its number for the tracer. Products with the same wire protocol share one."""
         return server_of(self.flavour).kind
 
     @property
