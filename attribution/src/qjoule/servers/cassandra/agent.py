@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts qjoule's agent into a running Cassandra, and sees to it that it is taken out again.
+"""Puts qjoule's agent into a running Cassandra, and ensures that it is removed again.
 
-The agent (agent/ in the source tree) calls empty native functions where a thread takes up or
-leaves a request; the tracer's probes are on these. A process with the rights of the JVM's user
-(`agent_loader`) copies its files to where the JVM can read them, has the JVM load them and takes
-them away again: what is loaded stays readable through /proc/PID/map_files.
+The agent (agent/ in the source tree) calls empty native functions whenever a thread takes up or
+leaves a request; the tracer's probes are on these functions. A process with the rights of the JVM's
+user (`agent_loader`) copies the agent's files to a place that the JVM can read, has the JVM load
+them and deletes them. A loaded file stays readable through /proc/PID/map_files.
 
-The JVM holds one end of a pipe, we the other. When ours is closed, by `Agent.close()` or by the
-end of this process whatever its cause, the agent takes its calls out of the server.
+The JVM holds one end of a pipe, we the other. When ours is closed, by `Agent.close()` or because
+this process ends for any reason, the agent removes its calls from the server.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from qjoule.servers.probe_site import CODE_BYTES, inspect_site
 from qjoule.servers.resolution import Probe
 from qjoule.shapes.safe_text import sanitise
 
-_MAPPINGS_MAX = 8  #: of files that are called as the library; each costs a handle
+_MAPPINGS_MAX = 8  #: of files with the library's name; each costs a handle
 _MAPPING = re.compile(rb"([0-9a-f]{1,16})-([0-9a-f]{1,16})")
 
 
@@ -55,7 +55,7 @@ def put_agent(jvm: ReachedJvm, *, client_tags: bool = False) -> Agent:
     """Loads the agent into the JVM of a Cassandra.
 
     Raises:
-        CannotAttach: the JVM cannot load it or the server is none that it knows; one line.
+        CannotAttach: the JVM cannot load it, or the agent does not know this server; one line.
     """
     files = agent_files()
     status = status_of(jvm)
@@ -87,9 +87,9 @@ def put_agent(jvm: ReachedJvm, *, client_tags: bool = False) -> Agent:
 
 
 def _answer(loader: socket.socket, pid: int, identity: Identity) -> tuple[tuple[int, int], int]:
-    """The loader's: (device, inode) of its copy of the library, and the lease.
+    """The loader's answer: (device, inode) of its copy of the library, and the lease.
 
-    The JVM's user might have had a hand in it: a wrong answer leads to nothing but an error.
+    The JVM's user might have tampered with it: a wrong answer only leads to an error.
     """
     loader.settimeout(TOTAL_SECONDS)
     try:
@@ -118,7 +118,7 @@ def _answer(loader: socket.socket, pid: int, identity: Identity) -> tuple[tuple[
 
 
 def _is_pipe(descriptor: int) -> bool:
-    """Asks the kernel alone: fstat(2) would ask the file system, which may be anybody's."""
+    """Asks only the kernel: fstat(2) would ask the file system, which may be anybody's."""
     try:
         fcntl.fcntl(descriptor, fcntl.F_GETPIPE_SZ)
     except OSError:
@@ -140,10 +140,10 @@ def agent_files() -> tuple[Path, Path, Path]:
 
 
 def _mapped(jvm: ReachedJvm, uid: int, copied: tuple[int, int], content: bytes) -> Opened:
-    """The library that was copied, as it is mapped: another qjoule's may be there, too. Closed.
+    """The copied library, as mapped by the JVM; closed. Another qjoule's copy may be mapped, too.
 
-    Only a file that is the JVM's user's own and has the library's content: probes in another one
-    could break whatever executes it.
+    It must belong to the JVM's user and have the library's content: probes in another file could
+    break every process that executes it.
     """
     for start, end in _MAPPING.findall(jvm.examine(_mappings))[:_MAPPINGS_MAX]:
         with suppress(Unreadable), opened(jvm.access.mapped(int(start, 16), int(end, 16))) as file:
@@ -164,7 +164,7 @@ def _mappings(access: Access) -> bytes:
 
 
 def marker_probes(library: Path, *, client_tags: bool = False) -> tuple[Probe, ...]:
-    """Where the markers are in the library's file: those that are asked for."""
+    """The positions of the requested markers in the library's file."""
     executable = open_executable(library)
     probes = []
     for role, name in MARKERS.items():

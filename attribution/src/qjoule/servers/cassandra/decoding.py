@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Cassandra's data means."""
+"""Decodes Cassandra's data."""
 
 from qjoule.servers.cassandra.dialect import LANGUAGE, PREPARED, Batches
 from qjoule.servers.cassandra.tags import tags_in_payload
@@ -14,8 +14,8 @@ DECODING = Decoding(
     },
     tag_readers={dialect("payload"): tags_in_payload},
     references=Batches,
-    # org.apache.cassandra.concurrent.Stage. Workers are shared, and called by the stage that they
-    # work for at the time.
+    # org.apache.cassandra.concurrent.Stage. Workers are shared; their name is that of the stage
+    # they currently work for.
     serving_threads=(
         *("Native-Transpor", "ReadStage", "MutationStage", "CounterMutation", "ViewMutation"),
         *("RequestRespons", "SharedPool-Work", "epollEventLoopG", "nioEventLoopGro"),

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shapes of CQL: as the rules of `Lexis.STANDARD` see it, and what its wire protocol adds.
+"""Shapes of CQL: the rules of `Lexis.STANDARD`, plus what CQL's wire protocol adds.
 
-The kernel hashes CQL by the table of those rules: strings without escapes, `$$` quotes, names in
-double quotes. What CQL has more is folded here, so several hashes may share a shape, never the
-reverse: UUIDs (`123e4567-e89b-…`), durations (`2h30m`) and other constants that begin with a digit.
-Source: cassandra src/antlr/Lexer.g.
+The kernel side hashes CQL by the table of those rules: strings without escapes, `$$` quotes, names
+in double quotes. CQL's additional constants are folded here: UUIDs (`123e4567-e89b-…`), durations
+(`2h30m`) and others that begin with a digit. So several hashes may share a shape, never the
+reverse. Source: cassandra src/antlr/Lexer.g.
 
-A text of the dialect `cql-id` is the id of a statement that was prepared before tracing began, 16
-bytes, or empty for a compressed request that could not be inflated. One of `cql-batch` is
-the hashes of the batch's statements, 8 bytes each, equal ones in a row once: they have been told
-before.
+A text of the dialect `cql-id` is the 16-byte id of a statement that was prepared before tracing
+began. It is empty for a compressed request that could not be inflated. A text of `cql-batch` holds
+the hashes of the batch's statements, 8 bytes each, equal ones in a row once. The statements
+themselves have been sent before.
 """
 
 from __future__ import annotations
@@ -40,12 +40,14 @@ _WITH_UNITS = re.compile(rf"{NUMBER}[{NUMBER}0-9A-Za-z_\xb5\xc2]+")
 
 
 def constants_folded(reduced: str) -> str:
-    """A reduced statement (`reduction.reduce_statement`) with CQL's own constants as values."""
+    """A reduced statement (`reduction.reduce_statement`) with CQL's own constants replaced by
+    values.
+    """
     return _WITH_UNITS.sub(NUMBER, _UUID.sub(STRING, reduced))
 
 
 def id_shape(text: bytes) -> str:
-    """What stands for a statement of which only the id is known."""
+    """A placeholder for a statement of which only the id is known."""
     if not text:
         return COMPRESSED
     return f"{_PREPARED[:-1]}: 0x{text.hex()})"
@@ -65,23 +67,23 @@ PREPARED = Language(shape=_prepared, summary=str)
 
 
 class Batches:
-    """Texts of CQL shapes by hash, so that a batch can be told by its statements.
+    """Texts of CQL shapes by hash, so that a batch can be shown by its statements.
 
-    It holds the texts that were asked for last: see `Texts`.
+    Keeps the most recently used texts: see `Texts`.
     """
 
     def __init__(self) -> None:
         self._texts = Texts()
 
     def learn(self, shape: int, dialect: int, text: str) -> None:
-        """The shape's text, once it has been made."""
+        """Takes the shape's text, once it is known."""
         if dialect == CQL:
             self._texts.add(shape, text)
         elif dialect == CQL_ID:
             self._texts.add(shape, _PREPARED)
 
     def forget(self, shape: int) -> None:
-        """The shape's text is no longer known."""
+        """Forgets the shape's text."""
         self._texts.forget(shape)
 
     def waits(self, _text: bytes, _dialect: int) -> bool:
@@ -89,7 +91,7 @@ class Batches:
         return False
 
     def statement(self, text: bytes, dialect: int) -> tuple[bytes, int]:
-        """A batch's record as one CQL statement; any other as it is."""
+        """A batch's record as one CQL statement; any other text unchanged."""
         if dialect != CQL_BATCH:
             return text, dialect
         hashes = struct.unpack(f"<{len(text) // 8}Q", text[: len(text) // 8 * 8])

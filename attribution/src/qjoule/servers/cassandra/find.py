@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Apache Cassandra: a JVM that runs CassandraDaemon, and what its cassandra.yaml says.
+"""Recognises Apache Cassandra: a JVM that runs CassandraDaemon. Reads its cassandra.yaml.
 
-The command line names the main class, the class path (whose jars bear the version) and perhaps the
-configuration (`-Dcassandra.config`, a URL); else the first `cassandra.yaml` in a directory of the
-class path counts (org.apache.cassandra.config.YamlConfigurationLoader).
+The command line names the main class, the class path (whose jars contain the version) and possibly
+the configuration (`-Dcassandra.config`, a URL). Otherwise the first `cassandra.yaml` in a directory
+of the class path counts (org.apache.cassandra.config.YamlConfigurationLoader).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _NOT_KNOWN = Fact(None, "its configuration is not known")
 
 @dataclass(frozen=True)
 class Configuration:
-    """What tracing must know of cassandra.yaml. `problem` says why the rest was not found."""
+    """What tracing needs of cassandra.yaml. `problem`: why the rest was not found."""
 
     port: int = 0  #: of the native transport; 0: unknown
     encryption: Fact = _NOT_KNOWN
@@ -56,7 +56,7 @@ def is_cassandra(candidate: Candidate) -> bool:
 
 
 def main_class(arguments: Sequence[str]) -> str:
-    """The class that a command line of `java` runs; empty for -jar, -m and none at all."""
+    """The class that a command line of `java` runs; empty for -jar, -m or no class."""
     rest = iter(arguments[1:])
     for argument in rest:
         if argument in _WITH_VALUE:
@@ -69,7 +69,7 @@ def main_class(arguments: Sequence[str]) -> str:
 
 
 def cassandra_version(candidate: Candidate) -> str:
-    """As its jar on the class path is called, "" if that does not tell."""
+    """The version in the name of its jar on the class path, "" if there is none."""
     for entry in _class_path(candidate):
         directory, name = posixpath.split(entry)
         try:
@@ -83,7 +83,7 @@ def cassandra_version(candidate: Candidate) -> str:
 
 
 def configuration(candidate: Candidate) -> Configuration:
-    """What its cassandra.yaml says, read below its own root directory."""
+    """Reads its cassandra.yaml below its own root directory."""
     try:
         text, path = _find(candidate)
         settings = read_settings(text, path)

@@ -15,7 +15,8 @@ WITH_AGENT = Choice(
 
 
 def choose_rung(case: Case) -> Choice:
-    """A request goes through several threads, none of which shows whom it works for.
+    """A request goes through several threads, and nothing outside shows which request they work
+    for.
 
     Raises:
         QjouleError: the server runs and the wanted rung is not possible.

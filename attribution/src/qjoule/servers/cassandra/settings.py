@@ -11,7 +11,7 @@ PORT = "port"
 
 
 def settings(running: Running) -> Settings:
-    """As its cassandra.yaml says."""
+    """Reads the settings from its cassandra.yaml."""
     found = configuration(running.candidate)
     return Settings(
         found.encryption,

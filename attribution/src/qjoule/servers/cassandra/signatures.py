@@ -10,7 +10,7 @@ from qjoule.servers.probe_site import SiteCost
 
 
 class Role(StrEnum):
-    """What a probe tells: `roles` of the registry."""
+    """What a probe reports: `roles` of the registry."""
 
     REQUEST_BEGINS = "cassandra-request-begins"  # agent/jni/marker.c: (text, bytes, statement, …)
     REQUEST_SAYS = "cassandra-request-says"  # (const void *tags, bytes)
@@ -34,6 +34,6 @@ MARKERS = {
 
 
 def boundary_cost_ns(costs: Mapping[str, SiteCost]) -> int:
-    """Of a query, where there is an agent."""
+    """Cost of a query with the agent."""
     ends = (Role.REQUEST_BEGINS, Role.REQUEST_ENDS)
     return sum(costs[role].entry_ns for role in ends) if Role.REQUEST_ENDS in costs else 0

@@ -12,9 +12,10 @@ from qjoule.tags.definitions import Tags
 
 @lru_cache(maxsize=4096)
 def tags_in_payload(block: bytes) -> Tags:
-    """Tags by key, of entries of a custom payload as they are sent, without their count.
+    """Tags by key, from entries of a custom payload as sent, without their count.
 
-    Of entries of one key the last one counts, as at the server; those without a value are left out.
+    Of several entries with one key the last counts, as at the server. Entries without a value are
+    left out.
     """
     try:
         return believed(_entries(block))
@@ -23,7 +24,7 @@ def tags_in_payload(block: bytes) -> Tags:
 
 
 def _entries(block: bytes) -> Iterable[tuple[str, str]]:
-    """Raises IndexError for what is cut off."""
+    """Raises IndexError if the block is cut off."""
     while block:
         name, block = _sized(block, 2)
         value, block = _sized(block, 4)
@@ -33,7 +34,7 @@ def _entries(block: bytes) -> Iterable[tuple[str, str]]:
 
 
 def _sized(block: bytes, width: int) -> tuple[bytes | None, bytes]:
-    """[string] or [bytes], whose length has so many bytes, None for no value; and what follows."""
+    """A [string] or [bytes] with a length of `width` bytes (None: no value), and the rest."""
     size = int.from_bytes(block[:width], "big", signed=width > 2)
     end = width + max(size, 0)
     if end > len(block):

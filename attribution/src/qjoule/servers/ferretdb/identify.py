@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recognises a FerretDB. Nothing in it is certain to be its own version."""
+"""Recognises a FerretDB. Its executable contains no certain version."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from qjoule.servers.choice import Case, Choice, as_wanted
 
 
 def choose_rung(case: Case) -> Choice:
-    """Requests are seen; their threads serve others in between, so their CPU time is not.
+    """Requests are seen. Their CPU time is not, since threads serve other requests in between.
 
     Raises:
         QjouleError: the server runs and the wanted rung is not possible.

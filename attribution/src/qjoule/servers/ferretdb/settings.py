@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a FerretDB is configured to do: its command line, then its environment."""
+"""Reads how a FerretDB is configured: its command line, then its environment."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NO_OWN_THREADS = Fact(True, "goroutines go from thread to thread")
 
 
 def settings(running: Running) -> Settings:
-    """As its command line and its environment say."""
+    """Reads the settings from its command line and its environment."""
     return Settings(encryption(running.candidate), NO_OWN_THREADS)
 
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers of unknown protocol: whatever listens. They have no queries, but threads with names."""
+"""Servers with an unknown protocol: any process that listens. They have named threads, but no
+queries.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from qjoule.servers.procfs import Process
 from qjoule.servers.types import NO_PROTOCOL, Restart, Server
 
 _TRACER = "qjoule-tracer"
-#: A service manager holds the sockets of services that it has not started yet; their work is not
+#: A service manager holds the sockets of services that it has not started yet. Their work is not
 #: its own.
 _SERVICE_MANAGERS = ("systemd", "init")
 _BY_EXECUTABLE = Restart("executable", "a restart is known by its executable")
@@ -32,13 +34,13 @@ def find_generic(
     *,
     host: Host | None = None,
 ) -> list[Server]:
-    """The listening processes that are none of the `known` servers; ids are 0.
+    """The listening processes that are not among the `known` servers; ids are 0.
 
-    Those with ports come before those with unix sockets only, then the one first that has used
-    most CPU time. Workers that share their parent's executable and sockets are of its server.
+    Those with ports come before those with only unix sockets, then by CPU time used, most first.
+    Workers that share their parent's executable and sockets belong to its server.
 
     Args:
-        proc: the process file system; a directory like it in tests.
+        proc: the process file system; a similar directory in tests.
         root: what paths of executables are relative to.
         itself: the process to leave out, by default this one.
         host: how to look, as in `discovery.discover`.
@@ -87,10 +89,10 @@ def with_generic(
     *,
     host: Host | None = None,
 ) -> list[Server]:
-    """The known servers, and after them the generic ones: `everything` that listens, or `pids`.
+    """The known servers, then the generic ones: `everything` that listens, or `pids`.
 
     Raises:
-        QjouleError: there is no process with one of these pids that could be traced.
+        QjouleError: no process with one of these pids could be traced.
     """
     servers = list(known)
     strangers = set(pids) - {tgid for server in servers for tgid in server.tgids}
@@ -118,7 +120,7 @@ def with_generic(
 
 
 def by_thread_instead(servers: Sequence[Server], plan: AttachPlan) -> list[Server]:
-    """The same servers; those that run and that `plan` cannot trace become generic ones."""
+    """The same servers, with running ones that `plan` cannot trace turned into generic ones."""
     hopeless = {one.server.tgids for one in plan.servers if not one.traced} - {()}
     return [
         replace(server, flavour=NO_PROTOCOL, name=server.flavour, restart=_BY_EXECUTABLE)

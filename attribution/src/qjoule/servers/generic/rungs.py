@@ -14,5 +14,5 @@ _BY_THREAD = Choice(
 
 
 def choose_rung(_case: Case) -> Choice:
-    """Whatever is wanted."""
+    """The same for any wish of the user."""
     return _BY_THREAD

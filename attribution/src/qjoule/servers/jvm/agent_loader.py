@@ -137,10 +137,11 @@ def _put(jvm: Jvm, *, client_tags: bool) -> tuple[tuple[int, int], int]:
 
 @contextmanager
 def _directory(jvm: Jvm) -> Iterator[tuple[int, str]]:
-    """A new directory of its own that the JVM can execute from: descriptor, and the JVM's name.
+    """A new directory of its own that the JVM can execute from: descriptor, and the JVM's name for
+    it.
 
-    The JVM's user may put anything in its place or into it, at any time: so nothing in it is
-    followed, and what cannot be taken away stays.
+    The JVM's user may replace it or put anything into it, at any time. So no link in it is
+    followed, and what cannot be removed stays.
     """
     name = f"qjoule-{secrets.token_hex(8)}"
     parent, path = _parent(jvm)
@@ -212,10 +213,10 @@ def _give_up(_signal: int, _frame: FrameType | None) -> None:
 
 
 def _watch(main_thread: int, connection: int) -> None:
-    """Ends this process when its time is up, or nobody waits for its answer any more.
+    """Ends this process when its time is up, or when nobody waits for its answer any more.
 
-    A file system of the JVM's user (FUSE) can stop a system call for good: then the process ends
-    without having taken its files away.
+    A file system of the JVM's user (FUSE) can block a system call forever. Then the process ends
+    without having deleted its files.
     """
     poll = select.poll()
     poll.register(connection, 0)  # hanging up is always reported

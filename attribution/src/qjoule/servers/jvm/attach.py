@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Has a running HotSpot JVM load an agent: the client side of its Attach API.
+"""Makes a running HotSpot JVM load an agent: the client side of its Attach API.
 
-A JVM listens on a unix socket in its /tmp once it finds a file `.attach_pidPID` there when it gets
-SIGQUIT (src/hotspot/os/linux/attachListener_linux.cpp; src/jdk.attach/linux/classes/sun/tools/
-attach/VirtualMachineImpl.java of the JDK). It believes root and its own user.
+A JVM starts to listen on a unix socket in its /tmp if it finds a file `.attach_pidPID` there when
+it gets SIGQUIT (src/hotspot/os/linux/attachListener_linux.cpp;
+src/jdk.attach/linux/classes/sun/tools/ attach/VirtualMachineImpl.java of the JDK). It accepts root
+and its own user.
 
 Called by `qjoule.servers.jvm.agent_loader`, which runs as the JVM's user. That user controls the
-directory: names in it are never followed out of it, since outside the JVM's root the same user id
-may have rights that the JVM does not have.
+directory, so names in it are never followed out of it: outside the JVM's root the same user id may
+have rights that the JVM does not have.
 
-The socket stays, for whoever attaches next, until the JVM exits; one that is killed leaves it.
+The socket stays until the JVM exits, for later attaching. A killed JVM leaves it behind.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _SHOWN_CHARACTERS = 200
 
 
 class CannotAttach(QjouleError):
-    """The JVM cannot be asked, or refused; one line that says what to do."""
+    """The JVM cannot be asked, or refused; one line with what to do about it."""
 
 
 @dataclass(frozen=True)
@@ -53,10 +54,10 @@ def load_agent(jvm: Jvm, jar: str, argument: str) -> None:
     """Has the JVM load a Java agent and run its `agentmain`.
 
     Args:
-        jar: as the JVM names it; readable by its user.
+        jar: path as the JVM sees it; readable by its user.
 
     Raises:
-        CannotAttach: it cannot be asked, or says that it could not.
+        CannotAttach: the JVM cannot be asked, or reports a failure.
     """
     reply = command(jvm, "load", "instrument", "false", f"{jar}={argument}")
     # The operation's own result, then the agent's: 100 no such class, 101 or 102 it threw.
@@ -138,7 +139,7 @@ def _connected(jvm: Jvm, tmp: int, deadline: float) -> socket.socket:
 
 
 def _connect(jvm: Jvm, tmp: int, deadline: float) -> socket.socket | None:
-    """A connection to the socket of that very name: not to where a symbolic link leads."""
+    """A connection to the socket of exactly this name, not to the target of a symbolic link."""
     name = f".java_pid{jvm.own_pid}"
     try:
         found = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=tmp)

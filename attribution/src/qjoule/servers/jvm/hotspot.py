@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a running HotSpot JVM keeps the fields of its objects.
+"""Finds the field offsets of objects in a running HotSpot JVM.
 
-The JVM lays objects out as it starts, and describes its own structures in its memory for
-debuggers: `gHotSpotVMStructs` and its relatives (src/hotspot/share/runtime/vmStructs.cpp). From
-there a class is found by its name, and in it the offset of a field. Java 11 to 20 keep fields as
-`InstanceKlass::_fields`; others do not, and are refused.
+The JVM lays objects out at its start, and describes its own structures in its memory for debuggers:
+`gHotSpotVMStructs` and related tables (src/hotspot/share/runtime/vmStructs.cpp). Through these a
+class is found by name, and in the class a field's offset. Java 11 to 20 keep fields as
+`InstanceKlass::_fields`. Other versions do not, and are refused.
 
-Nothing is written, no code runs in the JVM, and it is not stopped. What is read may change
-meanwhile: all loops are bounded, and what makes no sense is an error.
+This writes nothing, runs no code in the JVM, and does not stop it. The data may change while being
+read: all loops are bounded, and inconsistent data is an error.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from qjoule.servers.maps import mapped_files
 
 _ENTRIES_MAX = 20_000  #: of one of the JVM's tables: Java 17 has 801 fields, 769 types
 _CLASSES_MAX = 200_000
-#: All that is read of one JVM: a big one takes a fifth of it, three for each class.
+#: Limit for everything read of one JVM. A big JVM takes a fifth of it, with three reads per class.
 _READS_MAX, _BYTES_MAX = 700_000, 256 << 20
 _READ_BYTES_MAX = 1 << 20  #: at a time: 65535 fields of a class take less
 _STRUCT_BYTES_MAX = 65536  #: of one of the JVM's structures, and so of all offsets in it
@@ -37,7 +37,7 @@ _TAG_BITS = 2  #: below the offset (the same file)
 
 
 class CannotRead(QjouleError):
-    """The JVM does not say what is asked, or not in a way that is known."""
+    """The JVM does not contain the requested information, or not in a known form."""
 
 
 class Memory:
@@ -51,7 +51,7 @@ class Memory:
         """Exactly `size` bytes.
 
         Raises:
-            CannotRead: they are not all there, or more is read of it than of any JVM.
+            CannotRead: some are missing, or more is being read than any JVM needs.
         """
         self._reads += 1
         self._bytes += size
@@ -99,12 +99,12 @@ class HotSpot:
         self._flags = dict(self._read_flags())
 
     def flag(self, name: str) -> bool:
-        """A flag of the command line that is on or off; one that this JVM lacks is off."""
+        """A boolean flag of the command line. A flag that this JVM lacks is false."""
         address = self._flags.get(name)
         return address is not None and self._memory.number(address, 1) != 0
 
     def static(self, *names: tuple[str, str]) -> int:
-        """Address of the first of these static fields, (type, field), that there is."""
+        """Address of the first of these static fields, (type, field), that exists."""
         for name in names:
             field = self._fields.get(name)
             if field is not None and field.static:
@@ -112,7 +112,7 @@ class HotSpot:
         raise CannotRead(f"this JVM does not show {names[0][0]}::{names[0][1]}")
 
     def offset(self, type_name: str, field_name: str) -> int:
-        """Where a field is in one of the JVM's own structures."""
+        """Offset of a field in one of the JVM's own structures."""
         field = self._fields.get((type_name, field_name))
         if field is None or field.static:
             raise CannotRead(f"this JVM does not show {type_name}::{field_name}")
@@ -145,7 +145,9 @@ class HotSpot:
         return found
 
     def field_offsets(self, klass: int, wanted: set[str]) -> dict[str, int]:
-        """Offsets of fields in the objects of a class, by name; those that it declares itself."""
+        """Offsets of fields in the objects of a class, by name. Only fields that it declares
+        itself.
+        """
         memory = self._memory
         constants = memory.number(klass + self.offset("InstanceKlass", "_constants"))
         symbols = constants + self.size("ConstantPool")

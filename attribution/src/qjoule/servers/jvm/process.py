@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What has to be known of a JVM before an agent can be loaded into it: who it is, and whether it
-listens. Read before the loader is started, which itself reads nothing of /proc.
+"""What must be known of a JVM before an agent can be loaded: its identity, and whether it listens.
+
+Read before the loader is started, because the loader itself reads nothing of /proc.
 """
 
 from __future__ import annotations
@@ -22,29 +23,31 @@ _OPTION_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 
 @dataclass(frozen=True)
 class Identity:
-    """Who a process is: effective user and group, and its number in its own pid namespace."""
+    """Identity of a process: effective user and group, and its number in its own pid namespace."""
 
     uid: int
     gid: int
     pid: int
-    of_root: bool  #: one of its user ids is 0: it is root, or may become root again
+    of_root: bool  #: one of its user ids is 0: it is root, or can become root again
 
 
 class ReachedJvm(Protocol):
-    """One JVM, whoever runs it: the process that was found, not a later one of its number."""
+    """One JVM of any user: the process that was found, not a later one with the same number."""
 
     @property
     def pid(self) -> int: ...
 
     @property
     def access(self) -> Access:
-        """For what the kernel itself says of it. What others wrote is parsed by `examine`."""
+        """For what the kernel itself reports of it. Data that others wrote is parsed by
+        `examine`.
+        """
 
     def examine(self, look: Callable[[Access], bytes]) -> bytes:
-        """What `look` answers, at least one byte, from a process without rights.
+        """The result of `look`, at least one byte, run in a process without rights.
 
         Raises:
-            CannotAttach: it gave no answer.
+            CannotAttach: it returned nothing.
         """
 
     def loader(
@@ -86,12 +89,13 @@ def status_of(jvm: ReachedJvm) -> str:
 
 
 def identity_of(pid: int, status: str) -> Identity:
-    """
+    """Reads the identity of a process from its status.
+
     Args:
         status: its /proc/PID/status.
 
     Raises:
-        CannotAttach: that makes no sense: it has ended.
+        CannotAttach: the status is unusable because the process has ended.
     """
     fields = {
         name: values.split() for name, _, values in (s.partition(":") for s in status.splitlines())
@@ -111,9 +115,10 @@ def handles_quit(status: str) -> bool:
 
 
 def check_attach_enabled(jvm: ReachedJvm) -> None:
-    """
+    """Checks that the JVM can listen.
+
     Raises:
-        CannotAttach: the JVM was started with an option that it never listens.
+        CannotAttach: the JVM was started with an option that prevents it.
     """
     if jvm.examine(_whether_disabled) == b"disabled":
         raise CannotAttach(

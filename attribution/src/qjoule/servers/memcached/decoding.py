@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What memcached's data means."""
+"""Decodes memcached's data."""
 
 from qjoule.servers.decoding_types import Decoding
 from qjoule.servers.memcached.dialect import LANGUAGE

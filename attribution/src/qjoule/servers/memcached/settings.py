@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a memcached is configured to do: its command line, which it does not change.
+"""Reads how a memcached is configured, from its command line, which it does not change.
 
-Its options have no file and no environment (memcached.c, main()).
+Its options come from no file and no environment variable (memcached.c, main()).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _OWN_THREAD = Fact(False, "a connection stays with its worker thread")
 
 
 def settings(running: Running) -> Settings:
-    """As its command line says."""
+    """Reads the settings from its command line."""
     return Settings(encryption(running.candidate), _OWN_THREAD)
 
 
 def encryption(candidate: Candidate) -> Fact:
-    """Whether requests may come in a way that is not parsed: by TLS, or by UDP."""
+    """Whether requests may arrive in a form that is not parsed: by TLS or UDP."""
     if not candidate.arguments:
         return Fact(None, "its command line cannot be read")
     for name, value in _options(candidate.arguments[1:]):

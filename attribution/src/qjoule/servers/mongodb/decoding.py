@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What MongoDB's data means."""
+"""Decodes MongoDB's data."""
 
 from qjoule.servers.decoding_types import Decoding
 from qjoule.servers.mongodb.dialect import LANGUAGE

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shapes of MongoDB commands: namespace, command, and the keys of its documents.
 
-`shop.orders find {customer: ?, total: {$gt: ?}} sort {date: ?}`. Values are left out, operators are
-keys and stay. Keys are sorted where their order means nothing; equal neighbours in an array are
-one. What every command may bear beside its work (sessions, deadlines, concerns, `comment`) is left
-out, and so are the arguments of the commands by which drivers watch a server. A getMore is shown
-with the command that opened its cursor: `shop.orders getMore of shop.orders find {customer: ?}`.
+Example: `shop.orders find {customer: ?, total: {$gt: ?}} sort {date: ?}`. Values are left out;
+operators are keys and stay. Keys are sorted if their order has no meaning, and equal neighbours in
+an array appear once. Fields that any command may carry (sessions, deadlines, concerns, `comment`)
+are left out, and so are the arguments of the commands with which drivers watch a server. A getMore
+is shown with the command that opened its cursor: `shop.orders getMore of shop.orders find
+{customer: ?}`.
 
-Which argument of a command is what: MongoDB manual, "Database Commands".
+The meaning of each command's arguments: MongoDB manual, "Database Commands".
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from qjoule.shapes.summary import bounded
 
 MARK = "?"
 UNKNOWN = "(unknown command)"
-ORIGIN_UNKNOWN = "(origin unknown)"  #: a getMore whose cursor nobody was seen to open
+ORIGIN_UNKNOWN = "(origin unknown)"  #: a getMore whose cursor was opened unseen
 _LEGACY = {
     Opcode.UPDATE: "update",
     Opcode.INSERT: "insert",
@@ -51,7 +52,7 @@ _IDENTIFIER = re.compile(
 
 
 def mongodb_shape(told: bytes) -> str:
-    """The shape of a message as the kernel tells it (`mongodb_message`). Never raises."""
+    """The shape of a message as the kernel side sends it (`mongodb_message`). Never raises."""
     message = read(told)
     if message.opcode == Opcode.COMPRESSED:
         compressor = COMPRESSORS.get(message.compressor or 0, "another compressor")
@@ -70,7 +71,9 @@ def mongodb_shape(told: bytes) -> str:
 
 
 def _command(message: Message) -> list[str]:
-    """The words of a command; of OP_QUERY it is a document asked of the collection `$cmd`."""
+    """The words of a command; for OP_QUERY that is a document queried from the collection
+    `$cmd`.
+    """
     body, database = message.body, _text(message.body.get(b"$db"))
     if message.opcode == Opcode.QUERY:
         database, _, collection = message.namespace.partition(b".")
@@ -101,7 +104,7 @@ def _command(message: Message) -> list[str]:
 
 
 def _arguments(command: str, arguments: list[tuple[bytes, Node]]) -> list[str]:
-    """What is asked for, by itself; then the other arguments with their names."""
+    """The main argument without a name, then the other arguments with their names."""
     main = b"ops" if command == "bulkWrite" else MAIN.get(command)
     words = []
     for key, node in arguments:
@@ -116,7 +119,7 @@ def _arguments(command: str, arguments: list[tuple[bytes, Node]]) -> list[str]:
 
 
 def _bulk_namespaces(message: Message) -> str:
-    """Which collections a bulkWrite is about."""
+    """The collections that a bulkWrite works on."""
     found: list[str] = []
     for name, node in message.sections + message.body.elements:
         if name != b"nsInfo" or not isinstance(node, Array):
@@ -131,7 +134,7 @@ def _rendered(node: Node, key: bytes = b"") -> str:
     if isinstance(node, Value):
         return MARK
     if isinstance(node, Text):
-        return MARK  # a name only where the command says so
+        return MARK  # shown as a name only for commands where it is one
     if key in REPLACED and isinstance(node, Document) and not _has_operators(node):
         return MARK
     if isinstance(node, Array):
@@ -160,7 +163,7 @@ def _namespace(database: bytes, collection: bytes) -> str:
 
 
 def _name(name: bytes) -> str:
-    """A key or a name; numbers and identifiers in a path are values: `items.3.price`."""
+    """A key or a name. Numbers and identifiers in a path count as values: `items.3.price`."""
     parts = name.decode("utf-8", "replace").split(".")
     path = ".".join(MARK if _IDENTIFIER.fullmatch(part) else part for part in parts)
     if _PLAIN.fullmatch(path) or not path:
@@ -173,7 +176,7 @@ def _text(node: Node | None) -> bytes:
 
 
 def _summary(text: str) -> str:
-    """The command and what it works on; the text of a shape has them the other way round."""
+    """The command and what it works on; a shape's text has them in reverse order."""
     return bounded([text] if text.startswith("(") else text.split(" ")[1::-1])
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the arguments of MongoDB's commands are: MongoDB manual, "Database Commands"."""
+"""The meaning of the arguments of MongoDB's commands: MongoDB manual, "Database Commands"."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-#: Commands whose first value names a collection, and the argument that says what is asked for.
+#: Commands whose first value names a collection, and their main argument.
 MAIN: dict[str, bytes | None] = {
     "aggregate": b"pipeline",
     "collMod": None,
@@ -31,14 +31,14 @@ MAIN: dict[str, bytes | None] = {
     "update": b"updates",
     "validate": None,
 }
-#: Commands of drivers and monitoring, of logins, and of cursors: their arguments say nothing.
+#: Commands of drivers and monitoring, of logins, and of cursors: their arguments are not shown.
 BARE = _words(
     """abortTransaction authenticate buildInfo buildinfo commitTransaction connectionStatus
     endSessions getMore hello hostInfo isMaster ismaster killCursors listCollections listDatabases
     listIndexes logout ping refreshSessions replSetGetStatus replSetHeartbeat saslContinue saslStart
     serverStatus startSession whatsmyuri"""
 )
-#: Arguments of any command, and how many documents to send at once.
+#: Arguments that any command may have, and the number of documents per batch.
 LEFT_OUT = frozenset(
     word.encode()
     for word in _words(

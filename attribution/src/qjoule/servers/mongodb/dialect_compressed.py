@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages that clients compressed: OP_COMPRESSED to what it stands for.
+"""Converts compressed messages (OP_COMPRESSED) to the messages they contain.
 
-The kernel sees through Snappy alone (bpf/mongodb/packed.h). Any other such request it tells by
-itself, as far as it tells any message: so what is inflated here is a beginning. zlib gives as much
-of one as there is; of zstd, whose blocks are of up to 128 KB, a block that was cut gives nothing.
+The kernel side inflates only Snappy (bpf/mongodb/packed.h). It sends other compressed requests as
+they are, cut like any message. So only the beginning is inflated here. zlib yields as much as there
+is. zstd has blocks of up to 128 KB, and a cut block yields nothing.
 
 MongoDB manual, "MongoDB Wire Protocol", OP_COMPRESSED; MongoDB's transport/message_compressor_*.
 """
@@ -18,7 +18,7 @@ from qjoule.servers.mongodb.dialect_tree import Opcode
 from qjoule.shapes.inflate import zlib_stream, zstd_frame
 
 COMPRESSORS = {0: "none", 1: "snappy", 2: "zlib", 3: "zstd"}  #: MessageCompressorId
-_COMPRESSION = struct.Struct("<IIB")  #: the opcode and size of what was compressed, by what
+_COMPRESSION = struct.Struct("<IIB")  #: original opcode, uncompressed size, compressor
 _INSIDE = frozenset(Opcode) - {Opcode.COMPRESSED}
 
 
@@ -34,10 +34,10 @@ _INFLATE: dict[int, Callable[[bytes, int], bytes]] = {
 
 
 def inflated(told: bytes) -> bytes | None:
-    """An OP_COMPRESSED message as the kernel would have told it plain.
+    """An OP_COMPRESSED message as the kernel side would have sent it uncompressed.
 
-    None if nothing can be said of it: nothing was told, it is damaged, or it is not of the length
-    that its client claims. Never raises; what it returns is no longer than what the kernel tells.
+    None if nothing was sent, if it is damaged, or if its length differs from the client's claim.
+    Never raises. The result is no longer than a message that the kernel side sends.
     """
     start = HEAD.size + _COMPRESSION.size
     if len(told) <= start:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands that open cursors, so that a getMore can be told by the one that opened its own."""
+"""Remembers commands that open cursors, so that a getMore can be shown with its own command."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ _MONGODB = number_of("mongodb")
 class Cursors:
     """Texts of MongoDB shapes by hash.
 
-    It holds the texts that were asked for last: see `Texts`.
+    Keeps the most recently used texts: see `Texts`.
     """
 
     def __init__(self) -> None:
         self._texts = Texts()
 
     def learn(self, shape: int, dialect: int, text: str) -> None:
-        """The shape's text, once it has been made."""
+        """Takes the shape's text, once it is known."""
         if dialect == _MONGODB:
             self._texts.add(shape, text)
 
     def waits(self, text: bytes, dialect: int) -> bool:
-        """Whether what is told refers to a command that has not been told yet.
+        """Whether a message refers to a command that has not arrived yet.
 
-        It may come later: CPUs have buffers of their own.
+        It may come later, because CPUs have separate buffers.
         """
         if dialect != _MONGODB:
             return False
@@ -35,11 +35,11 @@ class Cursors:
         return origin != 0 and origin not in self._texts
 
     def forget(self, shape: int) -> None:
-        """The shape's text is no longer known."""
+        """Forgets the shape's text."""
         self._texts.forget(shape)
 
     def statement(self, text: bytes, dialect: int) -> tuple[bytes, int]:
-        """A getMore with the command behind it that opened its cursor; any other as it is."""
+        """A getMore, followed by the command that opened its cursor; any other text unchanged."""
         if dialect != _MONGODB:
             return text, dialect
         return text + (self._texts.get(origin_of(text)) or "").encode(), dialect

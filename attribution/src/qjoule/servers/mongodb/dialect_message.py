@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a MongoDB message is made of, values left out: the symbols of ``bpf/mongodb/shape.h``.
+"""Parses a MongoDB message without its values: into the symbols of ``bpf/mongodb/shape.h``.
 
-A message as the kernel tells it: opcode and length of the body (uint32 each, little-endian), of a
-getMore the hash of the command that opened its cursor (uint64, 0 unknown), then the body's first
-`BODY_BYTES`. Behind them `dialect_cursors` adds that command. The kernel hashes
-symbols that it takes from these bytes; `read` takes the same ones and builds a tree of them, so
-what is made of the tree has at most one form for each hash. Every length in a message is a client's
-claim and is believed only within its bounds.
+The kernel side sends a message as: opcode and length of the body (uint32 each, little-endian); for
+a getMore the hash of the command that opened its cursor (uint64, 0 unknown); then the body's first
+`BODY_BYTES`. `dialect_cursors` appends that command. The kernel side hashes the symbols of these
+bytes. `read` takes the same symbols and builds a tree, so each hash has at most one tree. A client
+may write any length into a message; it is used only within its bounds.
 
 MongoDB manual, "MongoDB Wire Protocol"; bsonspec.org, version 1.1.
 """
@@ -30,12 +29,12 @@ BODY_BYTES = 4080  #: QJ_MONGODB_BODY
 DEPTH_MAX = 62  #: QJ_MONGODB_DEPTH
 MESSAGE_MAX = 48_000_000  #: QJ_MONGODB_MAX
 _HAS_CHECKSUM = 1
-#: Before the body: opcode, length of the body, and of a getMore what opened its cursor.
+#: Before the body: opcode, length of the body, and the hash of the command behind a getMore.
 HEAD = struct.Struct("<IIQ")
 
 
 def fnv(name: bytes) -> int:
-    """FNV-1a, 32 bits: the kernel tells keys apart by it, so this does too."""
+    """FNV-1a, 32 bits. The kernel side distinguishes keys by it, so this must, too."""
     value = 0x811C9DC5
     for byte in name:
         value = ((value ^ byte) * 0x01000193) & 0xFFFFFFFF
@@ -44,7 +43,7 @@ def fnv(name: bytes) -> int:
 
 #: Keys of a command whose texts are names.
 KEPT_KEYS = (b"$db", b"collection", b"key", b"ns")
-#: Keys of a command whose documents are values, or nobody's business.
+#: Keys of a command whose documents are values, or private.
 VALUE_KEYS = (
     b"documents",
     b"document",
@@ -59,7 +58,7 @@ _VALUES = frozenset(map(fnv, VALUE_KEYS))
 
 _DOUBLE, _STRING, _DOCUMENT, _ARRAY, _BINARY = 1, 2, 3, 4, 5
 _REGEX, _REFERENCE, _SCOPED_CODE, _SIZED_MAX = 0x0B, 0x0C, 0x0F, 0x0F
-#: Bytes of the values whose type alone tells.
+#: Size of values with a fixed size, by type.
 _FIXED = {
     _DOUBLE: 8,
     0x06: 0,  # undefined
@@ -77,12 +76,12 @@ _FIXED = {
 
 
 def origin_of(told: bytes) -> int:
-    """Hash of the command that opened a getMore's cursor; 0: none, or not known."""
+    """Hash of the command that opened a getMore's cursor; 0: none, or unknown."""
     return int(HEAD.unpack_from(told)[2]) if len(told) >= HEAD.size else 0
 
 
 def read(told: bytes) -> Message:
-    """The message, as far as it was told. Never raises."""
+    """The message, as far as it was sent. Never raises."""
     if len(told) < HEAD.size:
         return Message(0, State.BAD)
     opcode, length, _ = HEAD.unpack_from(told)
@@ -111,7 +110,7 @@ class _Ends(Exception):
 
 
 class _Reader:
-    """The bytes of a body, `length` long, of which `data` was told."""
+    """The bytes of a body, `length` long, of which `data` was sent."""
 
     def __init__(self, data: bytes, length: int) -> None:
         self._data = data[:length]
@@ -151,7 +150,7 @@ class _Reader:
         return self._data[self._at - size : self._at]
 
     def skip(self, size: int, ends_section: bool = False) -> None:
-        """Passes over a value. Behind what was told only the very last one can be passed over."""
+        """Skips a value. Only the very last value may extend beyond the data."""
         beyond = self._at + size > len(self._data) and len(self._data) < self._length
         rest = self.left - size
         if size > self.left:
@@ -246,7 +245,7 @@ def _pass_value(reader: _Reader, kind: int) -> None:
     size = reader.number()
     if kind in (_DOCUMENT, _ARRAY, _SCOPED_CODE):  # sizes that count themselves
         size -= 4
-    more = {_BINARY: 1, _REFERENCE: 12}.get(kind, 0)  # a subtype; an object id
+    more = {_BINARY: 1, _REFERENCE: 12}.get(kind, 0)  # the subtype; an object id
     if size < 0 or size + more > reader.left:
         raise _Ends(State.BAD)
     reader.skip(size + more)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A MongoDB message as a tree of keys, values left out: what :mod:`mongodb_message` reads."""
+"""A MongoDB message as a tree of keys without values, as :mod:`mongodb_message` reads it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from enum import Enum, IntEnum
 
 
 class Opcode(IntEnum):
-    """Of requests. 2001 to 2007: as clients before 3.6 asked; servers since 5.1 know 2004 only."""
+    """Opcodes of requests. 2001 to 2007: of clients before 3.6; servers since 5.1 know only
+    2004.
+    """
 
     UPDATE = 2001
     INSERT = 2002
@@ -21,7 +23,7 @@ class Opcode(IntEnum):
 
 
 class State(Enum):
-    """How a message ends: as it should, behind what was told of it, or it makes no sense."""
+    """How a message ends: properly, beyond the bytes that were sent, or malformed."""
 
     WHOLE = "whole"
     CUT = "cut"
@@ -30,12 +32,12 @@ class State(Enum):
 
 @dataclass(frozen=True)
 class Value:
-    """Any value that is left out; in an array, several in a row."""
+    """Any value that is left out. In an array it stands for several in a row."""
 
 
 @dataclass(frozen=True)
 class Text:
-    """A text that is kept: a name of a collection, a database or a field."""
+    """A text that is kept: the name of a collection, a database or a field."""
 
     text: bytes
 
@@ -59,8 +61,11 @@ VALUE = Value()
 
 @dataclass
 class Message:
-    """`compressor` of OP_COMPRESSED, `namespace` of OP_QUERY; `sections` by name, of OP_MSG;
-    `origin`: of a getMore the text of the command that opened its cursor, if that is known."""
+    """A message.
+
+    `compressor`: of OP_COMPRESSED. `namespace`: of OP_QUERY. `sections`: of OP_MSG, by name.
+    `origin`: of a getMore, the text of the command that opened its cursor, if known.
+    """
 
     opcode: int
     state: State = State.WHOLE

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be attached to in a mongod, and what that costs a query."""
+"""What can be attached to in a mongod, and the cost per query."""
 
 from __future__ import annotations
 
@@ -30,5 +30,5 @@ def resolve(candidate: Candidate, _version: str) -> Resolution:
 
 
 def boundary_cost_ns(costs: Mapping[str, SiteCost]) -> int:
-    """Of a query."""
+    """Cost of a query."""
     return costs[Role.DONE].both_ns if Role.DONE in costs else 0

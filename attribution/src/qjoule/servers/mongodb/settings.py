@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a mongod is configured to do: its configuration file, then its command line.
+"""Reads how a mongod is configured: its configuration file, then its command line.
 
-MongoDB manual, "Configuration File Options", "mongod"; a file that is no YAML has lines
-`name = value`, as before 2.6. Options are never abbreviated (util/options_parser).
+MongoDB manual, "Configuration File Options", "mongod". A file that is not YAML has lines `name =
+value`, as before 2.6. Options are never abbreviated (util/options_parser).
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _PATHS = {
     "networkMessageCompressors": "net.compression.compressors",
 }
 _TLS = ("net.tls.mode", "net.ssl.mode")
-#: A line of a file of before 2.6: `name = value`, a comment, or nothing.
+#: A line of a file from before 2.6: `name = value`, a comment, or nothing.
 _LINE = re.compile(r"\s*(?:\w+\s*=.*|#.*)?")
-#: Parameters by which connections share threads (5.0 to 8.0), and the value that says so.
+#: Parameters that let connections share threads (5.0 to 8.0), and the values that enable it.
 _SHARED_THREADS = {
     "initialServiceExecutorThreadingModel": "borrowed",
     "initialServiceExecutorUseDedicatedThread": "false",
@@ -42,7 +42,7 @@ _SHARED_THREADS = {
 
 
 def settings(running: Running) -> Settings:
-    """As its command line and its configuration file say."""
+    """Reads the settings from its command line and its configuration file."""
     try:
         options = _options(running.candidate)
     except QjouleError as error:

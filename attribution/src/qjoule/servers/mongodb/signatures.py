@@ -10,7 +10,7 @@ from qjoule.servers.signatures import CannotResolve, absent, the_one
 
 
 class Role(StrEnum):
-    """What a probe tells: `roles` of the registry."""
+    """What a probe reports: `roles` of the registry."""
 
     REQUEST = "mongodb-request"  # (result *, this, OperationContext *, const Message &)
     DONE = "mongodb-done"  # return of the same function
@@ -18,9 +18,9 @@ class Role(StrEnum):
 
 _HANDLE = "13handleRequestEPNS_16OperationContextERKNS_7MessageE"
 
-#: src/mongo/db/service_entry_point_mongod.h, later service_entry_point_shard_role.h: the result,
-#: DbResponse or Future<DbResponse>, is no part of the name; both are returned in memory. After 8.0
-#: it is also told when the request came.
+#: src/mongo/db/service_entry_point_mongod.h, later service_entry_point_shard_role.h. The result,
+#: DbResponse or Future<DbResponse>, is not part of the name; both are returned in memory. After 8.0
+#: the function also gets the time when the request arrived.
 SIGNATURES = (
     ("MongoDB 3.6 to 7", f"_ZN5mongo23ServiceEntryPointMongod{_HANDLE}"),
     ("MongoDB 8.0", f"_ZN5mongo26ServiceEntryPointShardRole{_HANDLE}"),

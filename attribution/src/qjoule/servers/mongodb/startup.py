@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who a MongoDB client says it is, in the first message of a connection (hello, isMaster).
+"""Reads a MongoDB client's names from the first message of a connection (hello, isMaster).
 
-Its application (`client.application.name`), and its user where it asks for the user's mechanisms
-(`saslSupportedMechs: "database.user"`) or logs in at once (`speculativeAuthenticate`, whose payload
-begins with `n,,n=user,` by RFC 5802). Nothing is believed beyond its own length.
+The application is in `client.application.name`. The user is known if the client asks for the user's
+mechanisms (`saslSupportedMechs: "database.user"`) or logs in at once (`speculativeAuthenticate`,
+whose payload begins with `n,,n=user,` by RFC 5802). No length is trusted beyond the message's end.
 
 MongoDB specifications, "MongoDB Handshake", "Authentication"; bsonspec.org.
 """
@@ -25,7 +25,7 @@ _FIXED = {1: 8, 6: 0, 7: 12, 8: 1, 9: 8, 10: 0, 16: 4, 17: 8, 18: 8, 19: 16}
 
 
 def hello(message: bytes) -> Startup:
-    """The names in the first message of a connection, from behind its header. Never raises."""
+    """The names in the first message of a connection, without its header. Never raises."""
     found: dict[str, Any] = {}
     for name, value in _names(message).items():
         note(found, name, value)
@@ -33,10 +33,10 @@ def hello(message: bytes) -> Startup:
 
 
 def _names(message: bytes) -> dict[str, bytes]:
-    """`user`, `database`, `application`, as far as the body of a message says. Never raises.
+    """`user`, `database` and `application`, as far as they are in the message. Never raises.
 
     Args:
-        message: behind the header, perhaps cut.
+        message: without its header, possibly cut.
     """
     start = _OP_QUERY_START.match(message) or _OP_MSG_START.match(message)
     if start is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Redis' data means."""
+"""Decodes Redis' data."""
 
 from qjoule.servers.decoding_types import Decoding
 from qjoule.servers.redis.dialect import LANGUAGE

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shapes of Redis commands: the command's name and the pattern of its key.
 
-What is shown is the name, if Redis or a known module has such a command, and the pattern of its
-first argument, where that is a key, a channel, a function or a subcommand. Other arguments
-(values, scripts, passwords) are not looked at.
+The name is shown if Redis or a known module has such a command. The first argument is shown as a
+pattern if it is a key, a channel, a function or a subcommand. Other arguments (values, scripts,
+passwords) are ignored.
 """
 
 from __future__ import annotations

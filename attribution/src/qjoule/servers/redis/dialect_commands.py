@@ -25,14 +25,14 @@ KEY_FIRST = frozenset(
     zrevrangebylex zrevrangebyscore zrevrank zscan zscore zunionstore
     """.split()
 )
-#: It is the name of a channel, or of a function.
+#: The first argument is the name of a channel or function.
 NAME_FIRST = frozenset(
     """
     fcall fcall_ro psubscribe publish punsubscribe spublish ssubscribe subscribe sunsubscribe
     unsubscribe
     """.split()
 )
-#: It is anything else, or there is none: it is not shown.
+#: The first argument is anything else, or missing: it is not shown.
 NOTHING_FIRST = frozenset(
     """
     asking auth bgrewriteaof bgsave bitop blmpop bzmpop dbsize debug discard echo eval eval_ro
@@ -42,14 +42,14 @@ NOTHING_FIRST = frozenset(
     waitaof xread xreadgroup zdiff zinter zintercard zmpop zunion
     """.split()
 )
-#: It is a subcommand.
+#: The first argument is a subcommand.
 CONTAINERS = frozenset(
     """
     acl client cluster command config function latency memory module object pubsub script slowlog
     xgroup xinfo
     """.split()
 )
-#: Of any container.
+#: Subcommands of all containers.
 SUBCOMMANDS = frozenset(
     """
     addslots addslotsrange bumpepoch caching cat channels consumers count count-failure-reports

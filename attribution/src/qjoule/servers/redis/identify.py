@@ -10,13 +10,15 @@ from qjoule.servers.elf import Executable
 from qjoule.servers.strings import FOUND_MAX, is_whole
 from qjoule.servers.support import Identified
 
-_BANNER = b"Redis version=%s, bits=%d"  # server.c; its forks spell their own name
+_BANNER = b"Redis version=%s, bits=%d"  # server.c; forks contain their own name instead
 _VERSION = re.compile(rb"[2-9]\.\d{1,2}\.\d{1,3}")
 _BYTES_MAX = 8 << 20  #: it has one
 
 
 def identify(executable: Executable) -> Identified | None:
-    """Its table of commands says since when there is which: none is newer than itself."""
+    """Its command table lists since which version each command exists. The newest is its
+    version.
+    """
     strings = executable.constants()
     if _BANNER not in strings:
         return None

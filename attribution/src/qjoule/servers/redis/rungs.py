@@ -8,11 +8,11 @@ from qjoule.servers.choice import Case, Choice, as_wanted
 
 
 def choose_rung(case: Case) -> Choice:
-    """Commands take less time than a probe on each would: there are the sockets, or nothing.
+    """A command takes less time than a probe would: so it is the sockets or nothing.
 
-    Where io-threads read, requests are seen, and the main thread executes what several have read
-    without a system call between. TLS sessions are recognised when they come, and counted; so are
-    requests that io-threads read although it could not be known that they do.
+    With reading io-threads, requests are seen, but the main thread executes what several threads
+    have read without a system call in between. TLS sessions are recognised and counted when they
+    arrive. So are requests read by io-threads that could not be detected in advance.
 
     Raises:
         QjouleError: the server runs and the wanted rung is not possible.

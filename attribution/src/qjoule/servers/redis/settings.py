@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a Redis is configured to do, as far as it can be seen from outside.
+"""Reads how a Redis is configured, as far as it can be seen from outside.
 
-A Redis writes its title over its command line and environment (setproctitle.c), and that held the
-path of its configuration, which CONFIG SET changes anyway: so its threads, its sockets and some
-variables of its memory are looked at instead.
+Redis overwrites its command line and environment with a title (setproctitle.c). That removes the
+path of its configuration, which CONFIG SET can change anyway. So its threads, its sockets and some
+variables in its memory are examined instead.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from qjoule.servers.support import Running, Settings
 from qjoule.servers.types import Fact
 
 _TOOLS = ("redis-check-rdb", "redis-check-aof", "redis-sentinel")
-#: tls.c, from 6.0: made when TLS is first configured, without which no port can have it.
+#: tls.c, from 6.0: created when TLS is first configured. Without it no port can use TLS.
 _TLS_CONTEXT = "redis_tls_ctx"
-_TLS_OPTION = b"tls-cert-file"  #: config.c has it where it was built with TLS
+_TLS_OPTION = b"tls-cert-file"  #: in config.c if it was built with TLS
 #: config.c: the table of all options, from 7.0 on and before.
 _OPTIONS = ("static_configs", "configs")
 _OPTION_WORDS = 24  #: struct standardConfig has fewer
 _VARIABLE_BYTES_MAX = 1 << 20  #: `configs` has 60 KB
 _READS_OPTION = b"io-threads-do-reads"
-_SETTINGS = "server"  #: the global struct redisServer, whose fields options are
+_SETTINGS = "server"  #: the global struct redisServer, whose fields hold the options
 
 
 def is_redis_server(candidate: Candidate) -> bool:
-    """Not one of the tools that are the same executable under another name.
+    """Whether it is a server, not one of the tools that are the same executable under another name.
 
-    The title may be any (proc-title-template), so it is the tools that are recognised: by the name
-    they were called by, by what Sentinel's title says, or by what the kernel calls it.
+    The title may be anything (proc-title-template), so the tools are recognised instead: by the
+    name they were started with, by Sentinel's title, or by the kernel's name of the process.
     """
     title = (candidate.arguments or ("",))[0]
     called = title.split(" ")[0].rpartition("/")[2]
@@ -48,7 +48,7 @@ def is_redis_server(candidate: Candidate) -> bool:
 
 
 def settings(running: Running) -> Settings:
-    """As its threads, its sockets and its memory show."""
+    """Reads the settings from its threads, its sockets and its memory."""
     return Settings(encryption(running.candidate, running.listening), io_threads(running.candidate))
 
 
@@ -68,7 +68,7 @@ def encryption(candidate: Candidate, listening: Listening) -> Fact:
 
 
 def io_threads(candidate: Candidate) -> Fact:
-    """Whether threads beside the main one read for it. Those that only write change nothing."""
+    """Whether other threads than the main one read. Threads that only write do not matter."""
     try:
         names = candidate.access.threads()
     except QjouleError as error:
@@ -87,11 +87,11 @@ def io_threads(candidate: Candidate) -> Fact:
 
 @dataclass(frozen=True)
 class _Memory:
-    """What a process has at the addresses of its executable."""
+    """The process's memory, by addresses of its executable."""
 
     descriptor: int
     executable: Executable
-    base: int  #: what addresses in the file are counted from
+    base: int  #: the address that file addresses are relative to
 
     def symbol(self, *names: str) -> Symbol:
         """The first of these global variables.
@@ -148,11 +148,11 @@ def _memory_of(candidate: Candidate, executable: Executable) -> Iterator[_Memory
 def _is_set(memory: _Memory, option: bytes) -> bool:
     """The value of a yes-or-no option.
 
-    Its row in the table begins with the address of its name; the first address in it that lies in
-    `server` is that of the variable (struct standardConfig, boolConfigData).
+    The option's row in the table begins with the address of its name. The first address in the row
+    that points into `server` is that of the variable (struct standardConfig, boolConfigData).
 
     Raises:
-        QjouleError: it cannot be told.
+        QjouleError: the value cannot be determined.
     """
     name = memory.executable.constant(option)
     table, settings = memory.symbol(*_OPTIONS), memory.symbol(_SETTINGS)

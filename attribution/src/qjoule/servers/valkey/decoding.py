@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Valkey's data means, beside what it shares with the server that it is like."""
+"""Decodes Valkey's data, as far as it differs from Redis."""
 
 from qjoule.servers.decoding_types import Decoding
 

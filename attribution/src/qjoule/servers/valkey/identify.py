@@ -16,7 +16,9 @@ _BYTES_MAX = 8 << 20
 
 
 def identify(executable: Executable) -> Identified | None:
-    """Its table of commands says since when there is which: none is newer than itself."""
+    """Its command table lists since which version each command exists. The newest is its
+    version.
+    """
     strings = executable.constants()
     if _BANNER not in strings:
         return None

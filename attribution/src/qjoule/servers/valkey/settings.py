@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a Valkey is configured to do, as far as it can be seen from outside.
+"""Reads how a Valkey is configured, as far as it can be seen from outside.
 
-Its io-threads read requests as well as they write replies, from 8.0 on (io_threads.c). Whether it
-has TLS is found as in Redis.
+From 8.0 on, its io-threads both read requests and write replies (io_threads.c). TLS is detected as
+for Redis.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ _TOOLS = ("valkey-check-rdb", "valkey-check-aof", "valkey-sentinel")
 
 
 def is_valkey_server(candidate: Candidate) -> bool:
-    """Not one of the tools that are the same executable under another name."""
+    """Whether it is a server, not one of the tools that are the same executable under another
+    name.
+    """
     title = (candidate.arguments or ("",))[0]
     called = title.split(" ")[0].rpartition("/")[2]
     is_sentinel = "[sentinel]" in title or candidate.name == "valkey-sentinel"
@@ -25,12 +27,12 @@ def is_valkey_server(candidate: Candidate) -> bool:
 
 
 def settings(running: Running) -> Settings:
-    """As its threads, its sockets and its memory show."""
+    """Reads the settings from its threads, its sockets and its memory."""
     return Settings(encryption(running.candidate, running.listening), io_threads(running.candidate))
 
 
 def io_threads(candidate: Candidate) -> Fact:
-    """Whether threads beside the main one read for it."""
+    """Whether other threads than the main one read."""
     try:
         names = candidate.access.threads()
     except QjouleError as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What VoltDB's data means."""
+"""Decodes VoltDB's data."""
 
 from qjoule.servers.decoding_types import Decoding
 from qjoule.servers.registry import dialect

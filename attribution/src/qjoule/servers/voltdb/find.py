@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """VoltDB: a JVM whose site threads execute plan fragments in a native library.
 
-A partition's site thread runs one procedure after the other, and what SQL they have goes through
-one native function, `ExecutionEngine.nativeExecutePlanFragments`, which gets the transaction's id.
-The procedure's name is in a field of the engine object that the function is called on, and so are
-the SQL texts of the batch (org/voltdb/jni/ExecutionEngine.java, `m_currentProcedureName` and
-`m_sqlTexts`). Where fields lie is read from the JVM once (`servers.jvm.hotspot`).
+A partition's site thread runs one procedure after the other. All their SQL goes through one native
+function, `ExecutionEngine.nativeExecutePlanFragments`, which gets the transaction's id. The
+procedure's name and the batch's SQL texts are in fields of the engine object that the function is
+called on (org/voltdb/jni/ExecutionEngine.java, `m_currentProcedureName` and `m_sqlTexts`). The
+fields' positions are read from the JVM once (`servers.jvm.hotspot`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from qjoule.servers.jvm.hotspot import CannotRead, HotSpot, Memory, open_hotspot
 from qjoule.servers.maps import Mapping, mapped_files
 
 MAIN_CLASS = "org.voltdb.VoltDB"
-#: Whose native function has the arguments that bpf/voltdb/symbol.bpf.c reads.
+#: Versions whose native function has the arguments that bpf/voltdb/symbol.bpf.c reads.
 VERSIONS = ("10.",)
 #: NativeLibraryLoader.java unpacks it under a new name at every start.
 _LIBRARY = re.compile(r"(?:voltdb-[0-9a-f-]+-)?libvoltdb-(?P<version>[0-9][0-9.]{0,20})\.so")
@@ -31,7 +31,7 @@ _PORT = re.compile(r"[0-9]{1,5}")
 _PREPARES_ONLY = ("initialize", "get")  # VoltDB.java: actions that start no server
 _ENGINE, _STRING = "org/voltdb/jni/ExecutionEngine", "java/lang/String"
 _PROCEDURE, _STATEMENTS = "m_currentProcedureName", "m_sqlTexts"
-#: These move objects while threads run, so that nobody else can read them consistently.
+#: These move objects while threads run, so no other process can read objects consistently.
 _CONCURRENT_COLLECTORS = ("UseZGC", "UseShenandoahGC")
 _NO_LIBRARY = (
     "its native library is not loaded: it is starting, or only root may look at what it has mapped"
@@ -40,7 +40,7 @@ _NO_LIBRARY = (
 
 @dataclass(frozen=True)
 class HeapLayout:
-    """Offsets in bytes, the server's facts in the registry."""
+    """Offsets in bytes: the server's facts in the registry."""
 
     oop_base: int
     oop_shift: int
@@ -76,7 +76,7 @@ def client_port(arguments: tuple[str, ...]) -> int:
 
 
 def voltdb_version(access: Access) -> str:
-    """As its native library is called; empty while none is loaded."""
+    """The version in the name of its native library; empty while none is loaded."""
     library = _library_of(access)
     match = _LIBRARY.fullmatch(library.name.rpartition("/")[2]) if library else None
     return match["version"] if match else ""
@@ -86,10 +86,10 @@ def native_library(access: Access, version: str) -> Mapping:
     """The library that the process has unpacked and loaded.
 
     Args:
-        version: as `voltdb_version` says.
+        version: as returned by `voltdb_version`.
 
     Raises:
-        QjouleError: there is none, or one whose function has other arguments.
+        QjouleError: there is none, or its function has other arguments.
     """
     library = _library_of(access)
     if library is None:
@@ -103,17 +103,17 @@ def native_library(access: Access, version: str) -> Mapping:
 
 
 def heap_layout(access: Access) -> HeapLayout:
-    """Where names and SQL texts lie in the heap of this JVM.
+    """Where names and SQL texts are in the heap of this JVM.
 
     Raises:
-        CannotRead: the JVM does not say, or its collector moves objects under our eyes.
+        CannotRead: the JVM does not reveal it, or its collector moves objects while we read.
     """
     with open_hotspot(access) as (jvm, memory):
         return layout_of(jvm, memory)
 
 
 def layout_of(jvm: HotSpot, memory: Memory) -> HeapLayout:
-    """As `heap_layout`, of a JVM that is open already."""
+    """Like `heap_layout`, for a JVM that is already open."""
     for flag in _CONCURRENT_COLLECTORS:
         if jvm.flag(flag):
             raise CannotRead(f"{flag.removeprefix('Use')} moves objects while they are read")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be attached to in a VoltDB's native library, and what that costs a query."""
+"""What can be attached to in a VoltDB's native library, and the cost per query."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ FACTS = tuple(field.name.replace("_", "-") for field in fields(HeapLayout))
 
 
 def resolve(candidate: Candidate, version: str) -> Resolution:
-    """
+    """Finds the native function and the heap's layout.
+
     Raises:
-        QjouleError: there is no library, it has not the functions, or its JVM does not say enough.
+        QjouleError: there is no library, it lacks the functions, or the JVM does not reveal enough.
     """
     access = candidate.access
     mapping = native_library(access, version)
@@ -39,5 +40,5 @@ def resolve(candidate: Candidate, version: str) -> Resolution:
 
 
 def boundary_cost_ns(costs: Mapping[str, SiteCost]) -> int:
-    """Of a query."""
+    """Cost of a query."""
     return costs[Role.END].both_ns if Role.END in costs else 0

@@ -10,7 +10,7 @@ _OTHER_THREADS = "procedures run on other threads than connections"
 
 
 def choose_rung(case: Case) -> Choice:
-    """Connections are served by other threads than procedures, so sockets tell nothing of them.
+    """Connections and procedures have different threads, so sockets do not show whose work is done.
 
     Raises:
         QjouleError: the server runs and the wanted rung is not possible.

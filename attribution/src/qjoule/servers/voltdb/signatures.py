@@ -10,7 +10,7 @@ from qjoule.servers.signatures import the_one
 
 
 class Role(StrEnum):
-    """What a probe tells: `roles` of the registry."""
+    """What a probe reports: `roles` of the registry."""
 
     BEGIN = "voltdb-begin"  # (JNIEnv *, jobject engine, ...), see bpf/voltdb/symbol.bpf.c
     END = "voltdb-end"  # return of the same function
