@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which distributed trace the current work belongs to: W3C trace context and OpenTelemetry's
-current span.
+"""Finds the distributed trace of the current work: W3C trace context and OpenTelemetry's current
+span.
 
 Sources: W3C Trace Context, section 3.2 (`traceparent`); W3C Baggage, section 3.3; OpenTelemetry
 API, `get_current_span` and `baggage.get_all`.
@@ -17,7 +17,7 @@ from urllib.parse import unquote
 NO_TRACE, NO_SPAN = bytes(16), bytes(8)
 Trace = tuple[bytes, bytes]  #: trace id (16 bytes), span id (8 bytes)
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*)?")
-#: OpenTelemetry is never imported by us: an application without it should not pay for it.
+#: We never import OpenTelemetry ourselves: an application without it should not pay for it.
 modules: dict[str, Any] = sys.modules
 OPENTELEMETRY = "opentelemetry.trace"
 
@@ -43,27 +43,27 @@ def current_span() -> Trace | None:
         span = modules[OPENTELEMETRY].get_current_span().get_span_context()
         if span.trace_id:
             return span.trace_id.to_bytes(16, "big"), span.span_id.to_bytes(8, "big")
-    except Exception:  # another thread is importing it, or a span of somebody's own making
+    except Exception:  # another thread is importing it, or the span is not OpenTelemetry's own
         return None
     return None
 
 
 def context_of_opentelemetry() -> Callable[[], object]:
-    """What gives OpenTelemetry's current context: an object that never changes (OpenTelemetry
-    API, "Context"), so where it is the same, span and baggage are.
+    """A function that returns OpenTelemetry's current context.
 
-    Raises what a module raises that another thread is importing.
+    Contexts are immutable (OpenTelemetry API, "Context"), so the same context means the same span
+    and baggage. If another thread is importing a module, raises what that module raises.
     """
     api = modules["opentelemetry.context"]
     try:
         get: Callable[[], object] = api._RUNTIME_CONTEXT._current_context.get
-    except AttributeError:  # another version, or a runtime of somebody's own
+    except AttributeError:  # another version, or a custom runtime
         get = api.get_current
     return get
 
 
 def current_baggage(keys: Iterable[str]) -> dict[str, object]:
-    """Those of these entries that OpenTelemetry's current baggage has."""
+    """Entries with these keys in OpenTelemetry's current baggage."""
     api = modules.get("opentelemetry.baggage")
     if api is None:
         return {}

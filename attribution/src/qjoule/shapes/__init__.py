@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shapes: statements with their literals taken out. What holds for every language.
+"""Shapes: statements without their literals. This package has what holds for every language.
 
-The languages themselves are their servers' (``servers/<server>/dialect.py``); the shape of a
-statement in any of them is :func:`qjoule.servers.shapes.fingerprint`.
+The languages are in their servers' folders (``servers/<server>/dialect.py``). To get the shape of a
+statement in any of them, call :func:`qjoule.servers.shapes.fingerprint`.
 """
 
 from qjoule.shapes.safe_text import sanitise

@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The alphabet and the states of SQL's lexical automaton, which the kernel and Python share.
+"""The alphabet and the states of SQL's lexical automaton, shared by the kernel side and Python.
 
 The automaton decides, byte by byte, what of a statement is structure and what is a literal or a
-comment. :mod:`qjoule.shapes.transitions` says what each byte does; :mod:`qjoule.shapes.tables`
-flattens that to a transition table. The kernel walks the table and hashes what it emits
-(``bpf/core/shape_hash.h``); :mod:`qjoule.shapes.reduction` walks the same table and keeps what it
-emits. A shape is computed from the emitted text alone, so equal hash implies equal shape.
+comment. :mod:`qjoule.shapes.transitions` defines what each byte does; :mod:`qjoule.shapes.tables`
+flattens that to a transition table. The kernel side walks the table and hashes the emitted text
+(``bpf/core/shape_hash.h``). :mod:`qjoule.shapes.reduction` walks the same table and keeps the
+emitted text. A shape is computed from that text alone, so equal hash implies equal shape.
 
 Text that may still turn out to be a comment or part of a number (``-``, ``/``, ``1e-``) is *held*
 in the state and emitted by a later byte, so one transition per byte suffices. What a finite
 automaton cannot follow (dollar-quote tags, deeply nested comments, ``*/*`` where ``*/`` may close
 code) enters RAW, where every byte is emitted: the hash is then finer than the shape, never coarser.
-
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ COMMENT_DEPTH_MAX = 3  #: nested deeper, a comment is emitted raw
 
 
 class C(IntEnum):
-    """Classes of bytes: all that the automaton tells apart."""
+    """Classes of bytes: all that the automaton distinguishes."""
 
     OTHER = 0
     NUL = auto()
@@ -141,7 +140,7 @@ class Mode(Enum):
     NAME = auto()  #: quoted identifier
     NAME_END = auto()
     LINE = auto()  #: comment to the end of the line
-    BLOCK_OPEN = auto()  #: BACKTICK: after /*, before it is known to be no code
+    BLOCK_OPEN = auto()  #: BACKTICK: after /*, which may still turn out to begin code
     BLOCK_OPEN_M = auto()
     BLOCK = auto()
     BLOCK_STAR = auto()

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The beginning of what a client compressed, from the beginning of what it sent.
+"""Inflates the beginning of compressed data, of which only the first bytes are available.
 
-Libraries refuse a block that was cut off; of a long request only the first bytes are at hand. Each
-function takes any bytes and returns at most `limit` bytes of what they stand for: as far as they
-make sense, and never more than the whole input would give. None of them raises.
+Libraries refuse a truncated block, but of a long request only the first bytes are sent. Each
+function takes any bytes and returns at most `limit` bytes: the valid ones, and never more than the
+whole input would give. None of them raises.
 
-Sources: RFC 1950 (zlib), RFC 8878 (Zstandard). The kernel inflates other formats
+Sources: RFC 1950 (zlib), RFC 8878 (Zstandard). The kernel side inflates other formats
 (bpf/core/inflate.h).
 """
 
@@ -15,7 +15,7 @@ import zlib
 
 import pyarrow as pa
 
-_ZLIB_STEP = 64  #: bytes at a time; what follows damage in these is not told
+_ZLIB_STEP = 64  #: bytes at a time; in a damaged step, what follows the damage is lost
 
 
 def zlib_stream(data: bytes, limit: int) -> bytes:
@@ -34,13 +34,13 @@ def zlib_stream(data: bytes, limit: int) -> bytes:
 
 
 def zstd_frame(data: bytes, limit: int) -> bytes:
-    """A Zstandard frame, as far as its blocks are whole: a block that was cut yields nothing."""
+    """A Zstandard frame, as far as its blocks are complete: a truncated block yields nothing."""
     wanted = limit
     while wanted:
         try:
             with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
                 return bytes(stream.read(wanted))
         except (OSError, pa.ArrowException):
-            # What was cut off raises only once it is asked for.
+            # The truncated part raises only once it is requested.
             wanted //= 2
     return b""

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shapes of commands of a name and a key, for key-value protocols.
+"""Shapes of commands that consist of a name and a key, for key-value protocols.
 
-The kernel sends a request's text as its commands in RESP, each cut to its name and its first
-argument; equal ones in a row are sent once (``bpf/core/key_request.bpf.h``). Keys bear their
-structure in their letters and their values in digits, so a pattern keeps words of letters and
-replaces the rest, by the rules at the top of ``bpf/core/key_shape.h``. The kernel hashes by the
-same rules: equal hash implies equal pattern.
+The kernel side sends a request's text as its commands in RESP, each cut to its name and its first
+argument; equal ones in a row are sent once (``bpf/core/key_request.bpf.h``). In keys, letters
+usually carry structure and digits carry values. So a pattern keeps words of letters and replaces
+the rest, by the rules at the top of ``bpf/core/key_shape.h``. The kernel side hashes by the same
+rules: equal hash implies equal pattern.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _NUMBERED = re.compile(rb"([A-Za-z]+)[0-9]+")
 def key_pattern(key: bytes) -> str:
     """A key without its values: `user:1000:cart` is `user:?:cart`. At most its first KEY_BYTES."""
     out: list[str] = []
-    marked = False  # a mark is the last thing
-    joined = False  # a mark and "-" are
+    marked = False  # the last thing added is a mark
+    joined = False  # the last things added are a mark and "-"
     for match in _WORDS.finditer(key[:KEY_BYTES]):
         word, sign = match.groups()
         if sign:
@@ -43,7 +43,7 @@ def key_pattern(key: bytes) -> str:
         kept = _word(word, joined)
         marked = kept.endswith(MARK)
         if kept == MARK and joined:
-            out.pop()  # the "-": both marks are one
+            out.pop()  # the "-": the two marks become one
         else:
             out.append(kept)
         joined = False
@@ -60,7 +60,7 @@ def _word(word: bytes, joined: bool) -> str:
 
 
 def commands_in(text: bytes) -> list[tuple[bytes, bytes | None]]:
-    """(name, first argument) of each whole command of a text from the kernel."""
+    """(name, first argument) of each complete command of a text from the kernel side."""
     commands: list[tuple[bytes, bytes | None]] = []
     at = 0
     while head := _HEAD.match(text, at):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Token rules that make one shape of many: signs, NULL, IN lists, rows of VALUES."""
+"""Token rules that merge many shapes into one: signs, NULL, IN lists, rows of VALUES."""
 
 from __future__ import annotations
 
@@ -105,8 +105,8 @@ def _expression_begins(before: list[Token]) -> bool:
 def lists_collapsed(tokens: list[Token], truncated: bool) -> list[Token]:
     """IN (?, ?) and VALUES (?), (?) as `(?+)`; equal rows of VALUES as one row.
 
-    A list that the end of a truncated statement cuts is collapsed as if it were whole, so that
-    all cuts of a long list have one shape.
+    A list cut by the end of a truncated statement is collapsed as if it were complete, so that all
+    cuts of a long list have the same shape.
     """
     out: list[Token] = []
     at = 0

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a statement through the lexical automaton and keeps what is structure.
+"""Runs a statement through the lexical automaton and keeps the structure.
 
-The kernel hashes what the automaton emits; shapes are computed from the same text, so equal hash
-implies equal shape. What the automaton could only emit raw (see :mod:`qjoule.shapes.automaton`)
-is resolved here, exactly: the raw bytes are all there.
+The kernel side hashes the emitted text; shapes are computed from the same text, so equal hash
+implies equal shape. What the automaton can only emit raw (see :mod:`qjoule.shapes.automaton`) is
+resolved here exactly, since all raw bytes are present.
 
-Linear in the length of the statement, also for hostile text: runs of bytes that leave the state
-alone are skipped by one regular expression of a single character class, everything else takes one
-table look-up per byte.
+Linear in the length of the statement, even for hostile text: runs of bytes that keep the state are
+skipped by one regular expression of a single character class, everything else takes one table
+look-up per byte.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ from qjoule.shapes.automaton import (
 from qjoule.shapes.lexis import Lexis
 from qjoule.shapes.tables import Tables, tables
 
-REDUCED_MAX = 32768  #: characters kept of a reduced statement: eight times what the kernel reads
+#: characters kept of a reduced statement: eight times what the kernel side reads
+REDUCED_MAX = 32768
 _COMMENT_EDGE = re.compile(rb"/\*|\*/")
 
 
 def symbols(text: bytes, lexis: Lexis) -> list[tuple[int, int | None]]:
-    """What the kernel hashes: (emission, byte or None) per emitting byte, then the final one.
+    """What the kernel side hashes: (emission, byte or None) per emitting byte, then the final one.
 
-    For tests of the two halves against each other; :func:`reduce_statement` is the fast way.
+    For tests that compare the two sides; :func:`reduce_statement` is the fast way.
     """
     table = tables(lexis)
     state, out = 0, []
@@ -58,7 +59,7 @@ def reduce_statement(text: bytes, lexis: Lexis) -> tuple[str, bool]:
 
 @cache
 def _runs(lexis: Lexis) -> tuple[tuple[re.Pattern[bytes], bool] | None, ...]:
-    """By state: the bytes that keep it, and whether they are emitted as they are."""
+    """By state: the bytes that keep it, and whether they are emitted unchanged."""
     table = tables(lexis)
     runs: list[tuple[re.Pattern[bytes], bool] | None] = []
     for number, row in enumerate(table.rows):
@@ -124,7 +125,7 @@ class _Reduction:
             self.in_version_comment = False
 
     def _resolve(self, emission: str, at: int) -> tuple[int, int]:
-        """Decides what the automaton could not; returns the state and position to go on from."""
+        """Decides what the automaton could not. Returns the state and position to continue from."""
         if emission.endswith(RAW_TAG):
             return self._dollar_quoted(at)
         if emission.endswith(RAW_COMMENT):

@@ -40,7 +40,7 @@ def render(tokens: Iterable[Token], lexis: Lexis) -> str:
 
 
 def quoted(token: Token, lexis: Lexis) -> str:
-    """A name, in quotes only if it would be another name without them."""
+    """A name, quoted only if it would mean another name without quotes."""
     simple = _SIMPLE_BACKTICK if lexis is Lexis.BACKTICK else _SIMPLE_STANDARD
     plain = _ascii_lower(token.text)
     if simple.fullmatch(token.text) and plain not in _KEYWORDS:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Text that clients chose, made safe to show: one line, no control over the terminal.
+"""Makes text that clients chose safe to show: one line, no control over the terminal.
 
-Unicode TR36 and TR55 name the dangers: control characters begin escape sequences, directional
-overrides make text read differently from what it is. Each such character becomes U+FFFD, so that
-it stays visible and takes one column; whitespace becomes a blank. HTML is escaped elsewhere.
+Unicode TR36 and TR55 describe the dangers: control characters begin escape sequences, directional
+overrides make text look different from what it is. Each such character becomes U+FFFD, so that it
+stays visible and takes one column; whitespace becomes a blank. HTML is escaped elsewhere.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shape of a statement in any SQL.
+"""The shape of a statement in any SQL dialect.
 
-Why no SQL parser (sqlglot, sqlparse): both need a whole statement and build trees or token lists
-of unbounded size, neither keeps going on a cut statement in time linear in its length, and neither
-could guarantee that it takes the same bytes for literals as the kernel's hash. Shapes are computed
+No SQL parser (sqlglot, sqlparse) is used. Both need a complete statement and build trees or token
+lists of unbounded size. Neither handles a cut statement in time linear in its length. Neither could
+guarantee that it takes the same bytes for literals as the kernel side's hash. Shapes are computed
 from what the shared automaton emits (:mod:`qjoule.shapes.automaton`), which gives that guarantee.
 """
 

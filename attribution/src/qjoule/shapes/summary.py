@@ -40,7 +40,7 @@ _TARGET_FOLLOWS = (
 _FILLERS = frozenset(
     ["if", "not", "exists", "only", "lateral", "ignore", "low_priority", "concurrently"]
 )
-#: Words that end the search for a target: they name none themselves.
+#: Words that end the search for a target: they are never a target's name.
 _NO_TARGET = _OPERATIONS | frozenset(["set", "values", "value", "where", "on", "unnest"])
 
 
@@ -125,7 +125,7 @@ def _alias_end(stream: list[Token], at: int) -> int:
 
 
 def bounded(words: list[str]) -> str:
-    """As many of the words as fit, a blank apart."""
+    """As many of the words as fit, separated by blanks."""
     out = ""
     for word in words:
         longer = f"{out} {word}" if out else word

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lexical automaton of SQL as a table of transitions, for the kernel and for Python."""
+"""The lexical automaton of SQL as a transition table, for the kernel side and for Python."""
 
 from __future__ import annotations
 

@@ -103,9 +103,9 @@ OWNERS = _table(
     ("t0_ns", _i64, "?"),  # null: began before the trace, or unknown
     ("t1_ns", _i64, "?"),  # null: alive at the end, or unknown
 )
-#: One row per query that ended (or was cut off: status unfinished), and one per child, a statement
-#: that a procedure, function or trigger executed within a query: that row has the query's labels,
-#: and its segments' ids are its own.
+#: One row per query that ended (or was cut off: status unfinished), and one per child. A child is a
+#: statement that a procedure, function or trigger executed within a query. Its row has the query's
+#: labels, and its segments carry the child's id.
 QUERIES = _table(
     ("query", _u64),
     ("begin_ns", _i64),
@@ -125,25 +125,25 @@ QUERIES = _table(
     ("tgid", _u32, "?"),
     ("database", NAME, "?"),
     ("user", NAME, "?"),
-    ("application", NAME, "?"),  # as it calls itself
-    ("rows", _u64, "?"),  # returned or changed, as the reply says
+    ("application", NAME, "?"),  # the name that it gives itself
+    ("rows", _u64, "?"),  # returned or changed, according to the reply
     ("sqlstate", NAME, "?"),  # of an error
     ("transaction", _u64, "?"),  # that it belongs to; null: to none, or not known
     ("parent", _u64, "?"),  # of a child: the query that it is a part of
     ("child", NAME, "?"),  # of a child: the fingerprint of its own statement
 )
-#: One row per transaction of several statements, where replies tell (`stream.transactions`).
+#: One row per transaction of several statements, if replies reveal them (`stream.transactions`).
 TRANSACTIONS = _table(
-    ("transaction", _u64),  # its first query
+    ("transaction", _u64),  # id of its first query
     ("begin_ns", _i64),
     ("end_ns", _i64),
     ("session", _u64),
     ("server", _u16, "?"),
     ("outcome", NAME),  # committed, rolled back, unfinished
     ("statements", _u32),
-    ("text", NAME),  # its statements' shapes, the same in a row once
+    ("text", NAME),  # its statements' shapes; equal ones in a row appear once
     ("last", _u64, "?"),  # the query that ended it, if one of its own did
-    ("commit_ns", _i64, "?"),  # what that took, if it was COMMIT or ROLLBACK
+    ("commit_ns", _i64, "?"),  # duration of that query, if it was COMMIT or ROLLBACK
 )
 #: One row per shape hash; several hashes may share a fingerprint.
 SHAPES = _table(
@@ -154,9 +154,9 @@ SHAPES = _table(
     ("server", _u16, "?"),  # the first that sent it
     ("truncated", pa.bool_(), "?"),
 )
-#: One row per connection that was opened, when it becomes opaque (TLS, compression), and when its
-#: user or database is to change; `kept`: the server refused the change before; `met`: one that was
-#: logged in already, or never logs in.
+#: Events of connections: opened, becoming opaque (TLS, compression), about to change user or
+#: database. `kept`: the server refused the change before. `met`: already logged in, or never logs
+#: in.
 SESSIONS = _table(
     ("session", _u64),
     ("t_ns", _i64),
@@ -167,8 +167,8 @@ SESSIONS = _table(
     ("user", NAME, "?"),
     ("database", NAME, "?"),
     ("application", NAME, "?"),
-    ("address", NAME, "?"),  # the client's; null: unix socket, or not known
-    ("connection", NAME, "?"),  # both ends, or the inode of the client's
+    ("address", NAME, "?"),  # the client's; null: unix socket, or unknown
+    ("connection", NAME, "?"),  # both ends, or the inode of the client's socket
 )
 #: Running sums since the trace began: the last row of a (cpu, cause) is the total.
 LOSS = _table(
@@ -187,7 +187,7 @@ CPU_TIME = _table(
 )
 #: One row per reading of an external meter.
 METER = _table(
-    ("t_ns", _i64),  # when it came
+    ("t_ns", _i64),  # when it arrived
     ("stamp_ns", _i64, "?"),  # the meter's own clock; null: it has none
     ("raw", _u64),  # a counter in units of meta.json's `meter`
 )
@@ -200,8 +200,8 @@ STATEMENTS = _table(
     ("text", pa.binary()),
 )
 
-#: Every table by the name of its folder, in the order in which a batch of them is written:
-#: what is referred to comes before what refers to it.
+#: Every table by the name of its folder, in the order in which a batch is written: a table comes
+#: before those that refer to it.
 TABLES: MappingProxyType[str, pa.Schema] = MappingProxyType(
     {
         "shapes": SHAPES,
@@ -220,7 +220,7 @@ TABLES: MappingProxyType[str, pa.Schema] = MappingProxyType(
 
 
 class Mismatch(ValueError):
-    """A table that cannot be brought into its schema; the text says which column and why."""
+    """A table does not fit its schema; the text names the column and the reason."""
 
 
 def empty(name: str) -> pa.Table:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several traces that are to be added up: each once, and under a name of its own."""
+"""Several traces to be added up, each counted once and with a name of its own."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from qjoule.trace.reader import Trace
 
 
 def open_several(paths: Sequence[Path]) -> dict[str, Trace]:
-    """Traces by the names they go by in a report, in the order given.
+    """Traces by their names in a report, in the order given.
 
-    Raises `UsageError` where adding up would count queries twice: a recording that is there
-    again, also as a copy, or a server that two recordings traced at the same time.
+    Raises `UsageError` if adding up would count queries twice: a recording appears twice, also as a
+    copy, or two recordings traced one server at the same time.
     """
     traces = [Trace(path) for path in paths]
     short = [trace.path.resolve().name for trace in traces]
@@ -55,7 +55,7 @@ def _is_same(a: Trace, b: Trace) -> bool:
 
 
 def _at_once(a: Trace, b: Trace) -> bool:
-    """Whether both were recorded on one machine at some same time, as far as they say."""
+    """Whether both were recorded on one machine at overlapping times, as far as is known."""
     if not a.meta.host or a.meta.host != b.meta.host:
         return False
     one, other = _span_ns(a), _span_ns(b)
@@ -63,7 +63,7 @@ def _at_once(a: Trace, b: Trace) -> bool:
 
 
 def _span_ns(trace: Trace) -> tuple[int, int] | None:
-    """When it was recorded, CLOCK_REALTIME; None if it does not say."""
+    """When it was recorded, CLOCK_REALTIME; None if unknown."""
     offset_ns = trace.meta.realtime_offset_ns
     return None if offset_ns is None else (trace.begin_ns + offset_ns, trace.end_ns + offset_ns)
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Segments in order of time from row groups that may overlap, in bounded memory.
+"""Merges segments from row groups that may overlap into order of time, in bounded memory.
 
-Row groups are read in order of their earliest segment. Once group i is in, everything that
-begins before group i + 1 does is final. A recorded trace is already in order, so one row group
-is held at a time; a trace written in any order costs as much memory as its groups overlap.
+Row groups are read in order of their earliest segment. Once group i has been read, everything that
+begins before group i + 1 is final. A recorded trace is already in order, so only one row group is
+held at a time. A trace written in another order costs as much memory as its groups overlap.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _END = np.iinfo(np.int64).max
 
 @dataclass(frozen=True)
 class Group:
-    """A row group: its earliest t0_ns as its file states it, and how to read it.
+    """A row group: its earliest t0_ns according to its file, and how to read it.
 
-    `read` returns None for a group that cannot be read, which it has reported.
+    `read` returns None for a group that cannot be read, and reports that itself.
     """
 
     first_t0_ns: int
@@ -33,7 +33,7 @@ def in_time_order(
 ) -> Iterator[pa.Table]:
     """The groups' rows by t0_ns (ties in the given order), in tables of at most `batch_rows`.
 
-    `late(n)` is told of n rows that began before their file said and are too late to emit.
+    `late(n)` is called for n rows that begin before their group's stated minimum, and are too late.
     """
     ordered = sorted(groups, key=lambda group: group.first_t0_ns)
     limits_ns = [*(group.first_t0_ns for group in ordered[1:]), _END]

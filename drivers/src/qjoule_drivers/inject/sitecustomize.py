@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Put first on an interpreter's path by `qjoule run`: wraps the drivers, then makes way for the
-`sitecustomize` it hides.
+"""`qjoule run` puts this first on an interpreter's path. It wraps the drivers, then loads the
+`sitecustomize` that it hides.
 
-Runs in whatever Python the application has, before anything of the application. It must not fail,
-nor add to the path what the application did not ask for: the package is loaded from its own folder,
-not from the `site-packages` around it.
+It runs in the application's Python, whatever that is, before any of the application's code. It must
+not fail, and must not add anything to the path that the application did not ask for. So the package
+is loaded from its own folder, not through the `site-packages` around it.
 """
 
 import os
@@ -44,8 +44,8 @@ def _inject() -> None:
 
 
 def _make_way() -> None:
-    """The interpreter ignores a missing `sitecustomize` and reports a broken one: so it does with
-    the hidden one.
+    """Loads the hidden `sitecustomize`. As with any, a missing one is ignored and a broken one is
+    reported.
     """
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [entry for entry in sys.path if not entry or os.path.abspath(entry) != here]

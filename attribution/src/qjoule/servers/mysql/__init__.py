@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MySQL and MariaDB: one protocol, one thread a connection."""
+"""MySQL and MariaDB: one protocol, one thread per connection."""

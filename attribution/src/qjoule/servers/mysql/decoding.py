@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What MySQL's and MariaDB's data means."""
+"""Decodes MySQL's and MariaDB's data."""
 
 from qjoule.servers.decoding_types import Decoding
 from qjoule.servers.mysql.dialect import LANGUAGE

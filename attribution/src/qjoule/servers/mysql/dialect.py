@@ -17,13 +17,13 @@ from qjoule.shapes.summary import sql_summary
 
 LEXIS = Lexis.BACKTICK
 
-#: `USE`, alone or among several statements that were sent as one.
+#: `USE`, alone or among several statements sent as one.
 _USE = re.compile(r"(?:^|; *)use (.*)", re.IGNORECASE)
 _NAME = re.compile(r"`((?:[^`]|``)+)` *;?|([^\s`;?]+) *;?")
 
 
 def database_change(shape_text: str) -> DatabaseChange | None:
-    """The database of a `USE`; its name is None where it is followed by more than its end."""
+    """The database of a `USE`. Its name is None if more than the statement's end follows it."""
     used = _USE.search(shape_text)
     if used is None:
         return None

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fingerprint of pt-query-digest, by the rules that Percona publishes.
+r"""The fingerprint of pt-query-digest, by the rules that Percona publishes.
 
-Rules: percona-toolkit, lib/QueryRewriter.pm `fingerprint` and Transformers.pm `make_checksum`;
-their published test cases are in the golden tests. Known differences, all because this starts from
-the lexed statement: literals are found by the server's rules (so `'\\\\'` or a quote in a comment
-cannot derail it), `--` needs a blank after it in MySQL, a comment leaves a blank, the whitespace at
-the end is gone, PostgreSQL's "names" are names, and the comment that marks Percona's own statements
-is not seen.
+Rules: percona-toolkit, lib/QueryRewriter.pm `fingerprint` and Transformers.pm `make_checksum`.
+Their published test cases are in the golden tests. There are known differences, all because this
+starts from the lexed statement: literals are found by the server's rules (so `'\\'` or a quote in a
+comment cannot derail it), `--` needs a blank after it in MySQL, a comment leaves a blank, trailing
+whitespace is removed, PostgreSQL's "names" are names, and the comment that marks Percona's own
+statements is ignored.
 """
 
 from __future__ import annotations

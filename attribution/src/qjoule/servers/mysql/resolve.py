@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be attached to in MySQL's or MariaDB's executable, and what that costs a query."""
+"""What can be attached to in MySQL's or MariaDB's executable, and the cost per query."""
 
 from __future__ import annotations
 
@@ -40,5 +40,5 @@ def resolve(candidate: Candidate, _version: str) -> Resolution:
 
 
 def boundary_cost_ns(costs: Mapping[str, SiteCost]) -> int:
-    """Of a query."""
+    """Cost of a query."""
     return costs[Role.END].both_ns if Role.END in costs else 0

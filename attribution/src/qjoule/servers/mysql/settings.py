@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a MySQL or MariaDB is configured to do: option files, then the command line, last one wins.
+"""Reads how a MySQL or MariaDB is configured: option files, then the command line; the last one
+wins.
 
 MySQL manual, "Using Option Files" and "Program Option Modifiers"; MariaDB knowledge base,
 "Configuring MariaDB with Option Files".
@@ -35,7 +36,7 @@ _FALSE = ("0", "off", "false")
 
 @dataclass
 class Options:
-    """Watched options as they end up. `problem`: why they may not be complete."""
+    """Final values of the watched options. `problem`: why they may be incomplete."""
 
     values: dict[str, tuple[str | None, str]] = field(default_factory=dict)
     problem: str = ""
@@ -66,7 +67,7 @@ class Options:
 
 
 def settings(running: Running) -> Settings:
-    """As its option files and its command line say."""
+    """Reads the settings from its option files and its command line."""
     candidate, flavour, version = running.candidate, running.flavour, running.version
     options = read_options(candidate, flavour, version)
     numbers = tuple(int(part) for part in version.split(".")[:2] if _NUMBER.fullmatch(part))
@@ -74,7 +75,9 @@ def settings(running: Running) -> Settings:
 
 
 def read_options(candidate: Candidate, flavour: str, version: str) -> Options:
-    """The watched options of a running server; never raises, `problem` says what is missing."""
+    """The watched options of a running server. Never raises; `problem` describes what is
+    missing.
+    """
     options = Options()
     arguments = candidate.arguments[1:]
     if not arguments and not candidate.arguments:
@@ -163,7 +166,8 @@ def _default_files(candidate: Candidate, arguments: tuple[str, ...]) -> list[str
 
 def _absolute(path: str) -> str:
     if not path.startswith("/"):
-        # It was relative to where the server started; it works in its data directory since.
+        # It was relative to the directory in which the server started, and the server has changed
+        # that.
         raise Unreadable("an option file has no absolute path")
     return path
 

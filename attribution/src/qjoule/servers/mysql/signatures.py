@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """MySQL's and MariaDB's functions that probes are attached to, by their mangled names.
 
-`dispatch_command` changed its arguments in MySQL 5.7 and in MariaDB 10.5 and 10.6, and MySQL has
+The arguments of `dispatch_command` changed in MySQL 5.7 and in MariaDB 10.5 and 10.6. MySQL has
 another function of that name in `xpl::dispatcher`.
 """
 
@@ -14,7 +14,7 @@ from qjoule.servers.signatures import CannotResolve, absent, the_one, the_only
 
 
 class Role(StrEnum):
-    """What a probe tells: `roles` of the registry."""
+    """What a probe reports: `roles` of the registry."""
 
     BEGIN_COMMAND_FIRST = "mysql-begin-command-first"  # (command, THD *, text, length)
     BEGIN_THD_FIRST = "mysql-begin-thd-first"  # (THD *, const COM_DATA *, command)
@@ -55,9 +55,9 @@ SIGNATURES = (
     ),
 )
 
-#: What sets up each client's socket: include/violite.h; MySQL 8 compiles it as C++.
+#: Sets up each client's socket: include/violite.h; MySQL 8 compiles it as C++.
 CLIENTS = ("vio_keepalive", "_Z13vio_keepaliveP3Viob")
-#: Where logins are told, bpf/mysql/session.bpf.c: sql/log.h.
+#: Logins are reported here, bpf/mysql/session.bpf.c: sql/log.h.
 LOGS = (
     ("_Z17general_log_printP3THD19enum_server_commandPKcz", Role.LOG_THD_FIRST),
     (
@@ -102,7 +102,7 @@ def boundary_functions(executable: Executable) -> dict[str, Symbol]:
 
 
 def child_functions(executable: Executable) -> dict[str, Symbol]:
-    """What MySQL and MariaDB execute a stored procedure's statements by, by role.
+    """Functions with which MySQL and MariaDB execute a stored procedure's statements, by role.
 
     Raises:
         CannotResolve: as `boundary_functions`.
@@ -111,7 +111,7 @@ def child_functions(executable: Executable) -> dict[str, Symbol]:
 
 
 def name_functions(executable: Executable) -> dict[str, Symbol]:
-    """What MySQL and MariaDB give a session's socket, user and database to, by role.
+    """Functions to which MySQL and MariaDB pass a session's socket, user and database, by role.
 
     Raises:
         CannotResolve: as `boundary_functions`.

@@ -21,7 +21,7 @@ _PLUGIN_AUTH_LENENC = 0x200000
 
 
 class _Packet(Fields):
-    """A packet behind its header."""
+    """A packet without its header."""
 
     def lenenc(self) -> int:
         """A length-encoded integer (MySQL: "Integer Types")."""
@@ -39,9 +39,9 @@ def login(packet: bytes) -> Startup:
 
 
 def change_user(packet: bytes) -> Startup:
-    """The names in a COM_CHANGE_USER, from behind its command byte. Never raises.
+    """The names in a COM_CHANGE_USER, without its command byte. Never raises.
 
-    Of a client that spoke no 4.1 protocol, the database is not found.
+    The database is not found for clients older than the 4.1 protocol.
     """
     found: dict[str, Any] = {}
     fields = _Packet(packet)
@@ -82,7 +82,7 @@ def _login(fields: _Packet, found: dict[str, Any]) -> None:
 
 
 def _attributes(fields: _Packet, found: dict[str, Any]) -> None:
-    """Ends at the end of the attributes, by `ShortMessage`."""
+    """Reads attributes; `ShortMessage` ends it at their end."""
     attributes: list[tuple[bytes, bytes]] = []
     try:
         while True:

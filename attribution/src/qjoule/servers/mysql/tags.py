@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tags in MySQL's attributes: of queries, and of connections. Those with names `qjoule.KEY` count,
-of queries strings and whole numbers alone.
+"""Tags in MySQL's attributes, of queries and of connections. Attributes with names `qjoule.KEY`
+count; of query attributes only strings and whole numbers.
 
 MySQL Source Code Documentation, "COM_QUERY", "Binary Protocol Value".
 """
@@ -23,10 +23,10 @@ _UNSIGNED = 0x80  #: in the byte behind a type
 
 @lru_cache(maxsize=4096)
 def tags_in_attributes(block: bytes) -> Tags:
-    """Tags by key, of query attributes as they are sent, from their count to their last value.
+    """Tags by key, from query attributes as sent, from their count to their last value.
 
-    Those of other names are left out; values of other kinds than strings and whole numbers make
-    all unreadable.
+    Attributes with other names are left out. A value that is neither a string nor a whole number
+    makes all of them unreadable.
     """
     try:
         return believed(_attributes(block))
@@ -35,7 +35,7 @@ def tags_in_attributes(block: bytes) -> Tags:
 
 
 def tags_of_attributes(attributes: Iterable[tuple[bytes, bytes]]) -> Tags:
-    """Tags by key, of attributes of a connection; those of other names are left out."""
+    """Tags by key, from attributes of a connection. Attributes with other names are left out."""
     pairs = ((key.decode("utf-8", "replace"), value) for key, value in attributes)
     return believed(
         (key.removeprefix(PREFIX), value.decode("utf-8", "replace"))
@@ -45,7 +45,7 @@ def tags_of_attributes(attributes: Iterable[tuple[bytes, bytes]]) -> Tags:
 
 
 def _attributes(block: bytes) -> Iterable[tuple[str, str]]:
-    """Raises IndexError for what is cut off, or is no string."""
+    """Raises IndexError if the block is cut off or is not a string."""
     count = block[0]
     nulls = (count + 7) // 8
     if count > MAX_TAGS or block[1] != 1 or block[2 + nulls] != 1:
@@ -68,7 +68,7 @@ def _attributes(block: bytes) -> Iterable[tuple[str, str]]:
 
 
 def _value(block: bytes, at: int, kind: int, *, signed: bool) -> tuple[str, int]:
-    """As text, and where it ends."""
+    """The value as text, and where it ends."""
     if kind in _STRINGS:
         data, at = _counted(block, at)
         return data.decode("utf-8", "replace"), at

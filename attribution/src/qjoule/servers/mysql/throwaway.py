@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A MariaDB of one's own: on loopback, in a temporary directory, as an unprivileged user.
+"""Starts a private MariaDB: on loopback, in a temporary directory, as an unprivileged user.
 
-For measurements that need a server whose load is known. Nothing of it is left behind.
+For measurements that need a server with a known load. It leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from qjoule.errors import QjouleError
 
 START_S = 60.0
 STOP_S = 20.0
-#: Not TMPDIR: the server's user must be able to go there, and a socket's path is short.
+#: Not TMPDIR: the server's user must have access, and a socket's path must be short.
 PARENT = "/tmp"
 PREFIX = "qjoule-"
 _GREETING_S = 1.0  #: a server that accepts greets at once
@@ -53,7 +53,7 @@ def temporary_directory(purpose: str) -> Iterator[Path]:
     finally:
         try:
             _remove(directory)
-        finally:  # a signal in the midst of it does not stop it
+        finally:  # a signal in the middle of the clean-up does not stop it
             _remove(directory)
 
 
@@ -140,12 +140,13 @@ def _run(
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            start_new_session=True,  # Ctrl-C is for us: we end the server in order
+            # Ctrl-C reaches only us, so that we can stop the server in order
+            start_new_session=True,
         )
 
 
 def _wait_until_ready(port: int, process: subprocess.Popen[bytes], home: Path) -> None:
-    """Until it greets a client, which is after it has run its init file."""
+    """Waits until the server greets a client, which is after it has run its init file."""
     deadline = time.monotonic() + START_S
     while not _greets(port):
         if process.poll() is not None or time.monotonic() > deadline:
@@ -171,7 +172,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def _remove(directory: Path) -> None:
-    """Until it is gone: a process that was just killed may still have written to it."""
+    """Removes it, repeatedly if needed: a process just killed may still have written to it."""
     deadline = time.monotonic() + STOP_S
     while directory.exists():
         shutil.rmtree(directory, ignore_errors=True)

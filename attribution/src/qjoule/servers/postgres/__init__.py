@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PostgreSQL: one process a connection."""
+"""PostgreSQL: one process per connection."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What PostgreSQL's data means."""
+"""Decodes PostgreSQL's data."""
 
 from qjoule.servers.decoding_types import Decoding, Titles
 from qjoule.servers.postgres.dialect import LANGUAGE

@@ -27,5 +27,5 @@ def identify(executable: Executable) -> Identified | None:
 
 
 def is_postmaster(candidate: Candidate) -> bool:
-    """Not a child that outlived its postmaster: that serves nobody new and will end."""
+    """Whether it is a postmaster. A child that outlived its postmaster serves no new clients."""
     return not candidate.command_line.startswith(_CHILD)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a PostgreSQL backend keeps what the symbol rung reads of its memory.
+"""Finds the variables in a PostgreSQL backend's memory that the symbol rung reads.
 
 `MyProcPort` (src/include/miscadmin.h) and `application_name` (src/backend/utils/misc/guc_tables.c)
 are global variables, which every executable exports to its extensions. `atStart` is a field of
-PortalData (src/include/utils/portal.h), whose layout differs between versions: it is read from the
-code of `CreatePortal()`, which sets the struct's end. From 13 to 18 that is atStart and atEnd in
-one word, portalPos, creation_time and visible, the flags to true.
+PortalData (src/include/utils/portal.h), whose layout differs between versions. Its offset is read
+from the code of `CreatePortal()`, which initialises the end of the struct. From 13 to 18 that is
+atStart and atEnd in one word, portalPos, creation_time and visible, with the flags set to true.
 """
 
 from __future__ import annotations
@@ -25,19 +25,21 @@ _STRUCT_BYTES_MAX = 1024
 
 @dataclass(frozen=True)
 class BackendMemory:
-    """Distances in bytes; 0: not known."""
+    """Offsets in bytes; 0: unknown."""
 
     client: int = 0  #: of MyProcPort, from the start of the executable's data (`postgres.replies`)
     application: int = 0  #: of application_name, likewise
     portal_start: int = 0  #: of atStart, in PortalData
 
     def facts(self) -> dict[str, int]:
-        """By their names in the registry."""
+        """The offsets by their names in the registry."""
         return {name.replace("_", "-"): number for name, number in asdict(self).items()}
 
 
 def backend_memory(executable: Executable) -> tuple[BackendMemory, tuple[str, ...]]:
-    """What is found, and a line for each that is not: what of the symbol rung lacks without it."""
+    """The offsets found, and for each missing one a line with what the symbol rung lacks without
+    it.
+    """
     notes = []
     client = _distance(executable, _CLIENT)
     if not client:
@@ -72,7 +74,9 @@ def _distance(executable: Executable, name: str) -> int:
 
 
 def _stores(code: bytes) -> tuple[set[int], set[int]]:
-    """Where structs have a byte set to 1, and where two neighbours set at once, or both to 1."""
+    """Offsets at which the code sets one byte to 1, and at which it sets two neighbours, both to
+    1.
+    """
     from capstone import x86  # noqa: PLC0415 - loads a shared library: only when it is needed
 
     flags: set[int] = set()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a PostgreSQL backend keeps the reply that it is about to send.
+"""Finds where a PostgreSQL backend keeps the reply that it is about to send.
 
-That is a variable of one file (`PqSendBuffer`, src/backend/libpq/pqcomm.c), so it has no symbol.
-Every version since 9.2 sets it in `pq_init()`, which is exported, to what `MemoryContextAlloc(
-TopMemoryContext, PQ_SEND_BUFFER_SIZE)` returns: from there its address is taken.
+That is a static variable (`PqSendBuffer`, src/backend/libpq/pqcomm.c), so it has no symbol. Every
+version since 9.2 sets it in `pq_init()`, which is exported, to the result of `MemoryContextAlloc(
+TopMemoryContext, PQ_SEND_BUFFER_SIZE)`. Its address is taken from that code.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _CODE_BYTES = 1024  #: the function has some 250
 def send_buffer(executable: Executable) -> int:
     """The address of the pointer, in bytes from the start of the executable's data.
 
-    The start of data is that of the last loadable segment, as the kernel has it (`start_data` of
+    The start of data is the start of the last loadable segment, as in the kernel (`start_data` of
     `struct mm_struct`, fs/binfmt_elf.c).
 
     Raises:
-        CannotResolve: the code is not as expected; the message says how.
+        CannotResolve: the code is not as expected; the message describes how.
     """
     function = the_function(executable, _INIT)
     _, code = code_of(executable, function, _CODE_BYTES)
@@ -68,5 +68,7 @@ def _is(operand: Any, register: int, x86: Any) -> bool:
 
 
 def _is_variable(operand: Any, x86: Any) -> bool:
-    """Addressed relative to the instruction, as all of an executable that may lie anywhere is."""
+    """Whether it is addressed relative to the instruction, like all data of a relocatable
+    executable.
+    """
     return bool(operand.type == x86.X86_OP_MEM and operand.mem.base == x86.X86_REG_RIP)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be attached to in a PostgreSQL, what is read of its memory, and what a query costs."""
+"""What can be attached to in a PostgreSQL, what is read from its memory, and the cost per query."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from qjoule.servers.types import major_of
 SEND_BUFFER = "send-buffer"
 _UNKNOWN_STATES = BackendStates(0, 0, 0, 0, 0)
 _NAME = "postgres"
-#: What is found, by its names in the registry; without the symbol rung its replies are enough.
+#: Facts found here, by their names in the registry. Without the symbol rung its replies are enough.
 SYMBOL_FACTS = (*_UNKNOWN_STATES.facts(), *BackendMemory().facts())
 FACTS = (SEND_BUFFER, *SYMBOL_FACTS)
 
@@ -67,6 +67,6 @@ def resolve(candidate: Candidate, version: str) -> Resolution:
 
 
 def boundary_cost_ns(costs: Mapping[str, SiteCost]) -> int:
-    """Of a query: activity is reported twice, running and then idle."""
+    """Cost of a query: activity is reported twice, running and then idle."""
     activity, portal = costs.get(Role.ACTIVITY), costs.get(Role.PORTAL_RUN)
     return (2 * activity.entry_ns if activity else 0) + (portal.entry_ns if portal else 0)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a PostgreSQL is configured to do: postgresql.conf, postgresql.auto.conf, the command line.
+"""Reads how a PostgreSQL is configured: postgresql.conf, postgresql.auto.conf, the command line.
 
-PostgreSQL manual, "Setting Parameters": the last value of a file counts, ALTER SYSTEM's file comes
+PostgreSQL manual, "Setting Parameters": the last value in a file counts, ALTER SYSTEM's file comes
 after it, and the command line wins.
 """
 
@@ -25,7 +25,7 @@ NO_POOL = Fact(False, "one process per connection")
 
 
 def settings(running: Running) -> Settings:
-    """As its configuration files and its command line say."""
+    """Reads the settings from its configuration files and its command line."""
     return Settings(encryption(running.candidate), NO_POOL)
 
 
@@ -91,12 +91,12 @@ def _config_directory(candidate: Candidate, data: str) -> str:
     for position, argument in enumerate(arguments):
         if argument.startswith("-D"):
             named = argument[2:] or next(iter(arguments[position + 1 :]), "")
-    # A relative one was relative to where the server started, most likely its data directory.
+    # A relative path was relative to where the server started, most likely its data directory.
     return named if named.startswith("/") else data
 
 
 def _settings(files: ConfigFiles, path: str, depth: int = 0) -> Iterator[tuple[str, str, str]]:
-    """(name, value, file) of every setting, includes followed where they stand."""
+    """(name, value, file) of every setting, with includes expanded in place."""
     for line in files.lines(path, depth):
         match = _LINE.match(line)
         if not match:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PostgreSQL's functions that probes are attached to, and the states that they are called with."""
+"""PostgreSQL's functions that probes are attached to, and the states passed to them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from qjoule.servers.signatures import CannotResolve, the_one
 
 
 class Role(StrEnum):
-    """What a probe tells: `roles` of the registry."""
+    """What a probe reports: `roles` of the registry."""
 
     ACTIVITY = "postgres-activity"  # (BackendState, const char *text)
     PORTAL_RUN = "postgres-portal-run"  # (Portal, long count, bool isTopLevel, ...)
-    FAILED = "postgres-failed"  # (), where a client's statement has failed, and nowhere else
+    FAILED = "postgres-failed"  # (); called only when a client's statement has failed
     LAUNCH_WORKERS = "postgres-launch-workers"  # (ParallelContext *), in the leader
     JOIN_LEADER = "postgres-join-leader"  # (PGPROC *leader, int pid), in the worker
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of a PostgreSQL session: from its first message, from the title of its process, and from
-statements that name the application.
+"""Reads the names of a PostgreSQL session from its first message, from the title of its process,
+and from statements that set the application name.
 
 StartupMessage: PostgreSQL manual, "Message Formats".
 """
@@ -27,16 +27,16 @@ _APPLICATION_BYTES = 63
 
 
 def application_set(statement: bytes) -> str | None:
-    """The application's name that a PostgreSQL statement sets, `RESET` or None: it does not.
+    """The application name that a PostgreSQL statement sets; `RESET`; or None: it sets none.
 
-    Of several statements the last one counts. SET LOCAL holds for a transaction and is left out, as
-    is what the statement's cut-off end would have said. Never raises.
+    Of several statements the last one counts. SET LOCAL is ignored, since it holds only for a
+    transaction. If the statement was cut, its missing end is ignored, too. Never raises.
     """
     name: str | None = None
     statement = statement.rstrip(b"\0")
     at = 0
     while found := _SET_APPLICATION.search(statement, at):
-        at = found.end() - found[0].endswith(b";")  # which also begins the next one
+        at = found.end() - found[0].endswith(b";")  # the semicolon also begins the next match
         value = found["quoted"]
         word = (found["word"] or b"").lower()
         if found["reset"] or (value is None and word == b"default"):
@@ -50,13 +50,15 @@ def application_set(statement: bytes) -> str | None:
 
 
 def application_name(name: bytes) -> str | None:
-    """As the server has it: printable ASCII (check_application_name(), utils/misc). None: none."""
+    """The name as the server stores it: printable ASCII (check_application_name(), utils/misc).
+    None: none.
+    """
     name = name[:_APPLICATION_BYTES]
     return "".join(chr(byte) if 32 <= byte < 127 else "?" for byte in name) or None
 
 
 def renamed(name: bytes) -> str:
-    """What an application calls itself from now on; "": nothing."""
+    """The application's new name; "": none."""
     return application_name(name) or ""
 
 

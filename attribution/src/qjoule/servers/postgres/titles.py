@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a PostgreSQL process does, and for whom, by the title in its command line's place."""
+"""Reads what a PostgreSQL process does, and for whom, from the title in place of its command
+line.
+"""
 
 from __future__ import annotations
 
@@ -32,24 +34,24 @@ _ROLES = (
     ("logical replication worker", "apply worker"),
     ("logical replication tablesync worker", "tablesync"),
 )
-#: `postgres: `, and the cluster's name (`cluster_name`), which Debian sets: `15/main: `.
+#: `postgres: `, and the cluster's name (`cluster_name`) if set, as on Debian: `15/main: `.
 _TITLE = re.compile(r"postgres: (?:(?P<cluster>[^ ]*): )?(?P<rest>.*)", re.DOTALL)
 #: User, database, and where the client is: `[local]` or `host(port)`.
 _CLIENT = re.compile(r" (?:\[local\]|[^ ]+\([0-9]+\))(?: |$)")
 
 
 def role_of_title(title: str) -> str:
-    """What a PostgreSQL process says it does (`postgres: checkpointer`), in at most 15 characters.
+    """The role in a PostgreSQL process's title (`postgres: checkpointer`), at most 15 characters.
 
-    Empty for what is not such a title, as the main process's command line, or a child's before it
-    has one. A name that no version of PostgreSQL gives itself is an extension's background worker,
-    and shown as it is; those of users and databases are not shown: `WITH_CLIENT`.
+    Empty if it is no such title, as for the main process, or for a child that has none yet. A name
+    that no PostgreSQL version uses itself belongs to an extension's background worker and is shown
+    unchanged. Titles with users and databases are not shown but become `WITH_CLIENT`.
     """
     match = _TITLE.match(title)
     if match is None:
         return ""
     rest = match["rest"].strip()
-    if rest.startswith("walsender "):  # has a client, too
+    if rest.startswith("walsender "):  # it has a client, too
         return "walsender"
     if _CLIENT.search(rest):
         return WITH_CLIENT
@@ -60,17 +62,17 @@ def role_of_title(title: str) -> str:
     return printable.encode("ascii", "replace")[:15].decode()
 
 
-#: Of one word each: a name with a space could pass for several.
+#: Names of one word each, since a name with a space could look like several.
 _SESSION = re.compile(
     r"(?P<user>[^ ]+) (?P<database>[^ ]+)(?P<client> (?:\[local\]|[^ ]+\([0-9]+\)))(?: |$)"
 )
 
 
 def session_of_title(title: str) -> tuple[str, str] | None:
-    """User and database of the client that a PostgreSQL process serves; None: not certain.
+    """User and database of the client that a PostgreSQL process serves; None: uncertain.
 
-    Databases and users may have any name, also one that looks like the rest of a title: where there
-    seem to be two clients, or more words than names, nothing is said.
+    Databases and users may have any name, even one that looks like the rest of a title. If there
+    seem to be two clients, or more words than names, the result is None.
     """
     match = _TITLE.match(title)
     if match is None or match["rest"].startswith("walsender "):
