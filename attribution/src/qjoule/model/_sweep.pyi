@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sweep over segments, in C (attribution/sweep): `qjoule.model.windows` is its face."""
+"""The sweep over segments, in C (attribution/sweep). Python code uses `qjoule.model.windows`."""
 
 from typing import final
 
@@ -11,13 +11,13 @@ I64 = npt.NDArray[np.int64]
 
 @final
 class Sweep:
-    """A stream of segments in order of `t0_ns`, to complete windows.
+    """Turns a stream of segments, in order of `t0_ns`, into complete windows.
 
-    Arrays are C-contiguous. `boundaries_ns` ascends strictly; `cpu_core`, `core_package` and
-    `cpu_watched` hold numbers from 0 up, `cpu_watched` -1 for CPUs whose busy time nobody asks
-    for. More than `most_per_ns` counts per nanosecond, or 2^53, are not believed. Raises
-    `ValueError` for arrays that do not fit together; after a `MemoryError` it can only be thrown
-    away.
+    Arrays are C-contiguous. `boundaries_ns` ascends strictly. `cpu_core`, `core_package` and
+    `cpu_watched` hold numbers from 0 up; `cpu_watched` is -1 for CPUs whose busy time nobody
+    needs. Counts of more than `most_per_ns` per nanosecond, or of more than 2^53, are treated as
+    implausible. Raises `ValueError` for arrays that do not fit together. After a `MemoryError`
+    the object must be discarded.
     """
 
     def __init__(
@@ -41,13 +41,14 @@ class Sweep:
         scaled: npt.NDArray[np.float32] | None,
         /,
     ) -> None:
-        """Takes n segments; `cpu` is a number of the machine, anything else is unknown; `counters`
-        and `valid` (n, 3). Lets other threads run meanwhile, but none in this sweep."""
+        """Takes n segments. An unknown `cpu` number is allowed; `counters` and `valid` are (n, 3).
+        Releases the GIL, but no other thread may use this sweep meanwhile."""
 
     def finish(self) -> None:
         """Ends all windows that are open."""
 
     def take(self) -> tuple[int, bytes, bytes, bytes, tuple[int, int, int, int, int, int, int]]:
-        """What was completed since the last call: the number of windows, `struct sweep_window` per
-        window and package, busy ns per window and watched CPU, `struct sweep_entry` (window from
-        the first of all); and `struct sweep_anomalies` of the whole stream. See sweep.h."""
+        """Returns what was completed since the last call: the number of windows, `struct
+        sweep_window` per window and package, busy ns per window and watched CPU, `struct
+        sweep_entry` (windows are counted from the first of the stream), and `struct
+        sweep_anomalies` of the whole stream. See sweep.h."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Windows to a ledger in blocks: each block is learned from as a whole, then split, then closed.
+"""Adds windows to a ledger, block by block: learn from the whole block, split it, close it.
 
-Live and recorded windows go the same way. What is open can be looked at any time: it is split as
-if its block ended here.
+Live and recorded windows take the same path. The open block can be inspected at any time: it is
+then split as if it ended at that point.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from qjoule.model.slow import slow_of
 from qjoule.model.span_sums import Roles, SpanSums
 from qjoule.model.split import Split
 
-#: Told of every batch that is closed: its windows, the ledger, and how each series was split.
+#: Called for every batch that is closed, with its windows, the ledger, and each series' split.
 Closed = Callable[[WindowBatch, Ledger, Sequence[Split]], None]
 
-#: A block holds this much time and so many windows, or as many entries as memory should hold.
+#: A block ends after this much time and this many windows, or when it has this many entries.
 BLOCK_NS = 30_000_000_000
 BLOCK_WINDOWS = 512
 BLOCK_ENTRIES = 1 << 18
@@ -68,11 +68,11 @@ def _cut_requests(requests: Requests | None, first: int, last: int) -> Requests 
 
 
 class Account:
-    """A ledger that learns. `refit` False: windows are split by the coefficients alone.
+    """A ledger that learns. With `refit` False, windows are split by the coefficients alone.
 
-    `class_of`: groups to the classes whose power factor is learned as one. `roles`: given where
-    spans of time are wanted, for requests that own none of it. `closed`: told of every batch of
-    windows once it is split for good.
+    `class_of` maps groups to classes; each class has one learned power factor. `roles` is given
+    where sums over spans of time are needed, for requests that own no CPU time. `closed` is
+    called for every batch of windows after its final split.
     """
 
     def __init__(
@@ -119,14 +119,14 @@ class Account:
                 return
 
     def finish(self) -> Ledger:
-        """Closes what is open; the ledger of all windows."""
+        """Closes the open block and returns the ledger of all windows."""
         if self._open:
             self._close()
         self._closed.notes = dict(self._learner.notes)
         return self._closed
 
     def look(self) -> Ledger:
-        """What `finish` would say now. The account goes on as if nobody had looked."""
+        """Returns what `finish` would return now, without changing the account."""
         out = self._closed.copy()
         out.notes = dict(self._learner.notes)
         if self._open:
@@ -136,7 +136,7 @@ class Account:
         return out
 
     def split(self, batches: Sequence[WindowBatch]) -> Ledger:
-        """A ledger of `batches` alone, split by what is believed now."""
+        """Returns a ledger of `batches` alone, split by the current models."""
         out = self._new()
         out.notes = dict(self._learner.notes)
         if batches:
@@ -144,7 +144,7 @@ class Account:
         return out
 
     def models(self) -> Mapping[str, PowerModel]:
-        """What is believed now, by domain, with what the open block tells."""
+        """Returns the current model of each domain, including the evidence of the open block."""
         if not self._refit:
             return {}
         if not self._open:
@@ -154,14 +154,14 @@ class Account:
         return self._models
 
     def move(self, source: int, target: int) -> None:
-        """What was one group's is another's from now on."""
+        """Moves everything of group `source` to group `target`, now and in the open block."""
         self._closed.move(source, target)
         self._moves.append((source, target))
         self._targets[source] = target
         self._models = None
 
     def renumber(self, renumbering: Renumbering) -> None:
-        """Other group numbers, for what is closed and what is open."""
+        """Renumbers the groups of closed and open windows."""
         self._closed.renumber(renumbering)
         moved = renumbering.after(self._moves)
         self._open = [moved.batch(batch) for batch in self._open]
@@ -193,8 +193,9 @@ class Account:
         return self._class_of(groups)
 
     def _block_end(self, batch: WindowBatch, first: int) -> int:
-        """The window (of the batch) that the open block ends before; past the batch: not yet."""
-        # Differences first: times of a hostile trace would not fit when added up.
+        """Returns the window of the batch at which the open block ends; past the batch if it does
+        not end."""
+        # Differences first: the times of a hostile trace could overflow when added up.
         ns = np.minimum(
             batch.energy.boundaries_ns[first + 1 :] - batch.energy.boundaries_ns[first], BLOCK_NS
         )
@@ -206,7 +207,7 @@ class Account:
         full = ((ns >= BLOCK_NS) & (count >= BLOCK_WINDOWS)) | (
             self._open_entries + upto - begin >= BLOCK_ENTRIES
         )
-        if self._slow:  # a block ends where no counter is amid a window of its own
+        if self._slow:  # a block ends only where no slow counter is within a window of its own
             full &= ends(batch.energy)[first:]
         at = np.flatnonzero(full)
         return first + int(at[0]) + 1 if len(at) else windows(batch) + 1
@@ -236,7 +237,7 @@ class Account:
 
 
 def joined(batches: Sequence[WindowBatch]) -> WindowBatch:
-    """Consecutive batches as one, so that how a trace was cut leaves no mark."""
+    """Joins consecutive batches, so that the way a trace was cut does not affect the result."""
     if len(batches) == 1:
         return batches[0]
     firsts = [batch.first for batch in batches]

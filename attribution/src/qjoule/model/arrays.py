@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The arrays that the model works on: machines, segments, and what they become per window."""
+"""The arrays that the model works on: machines, segments, and their sums per window."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def real_sums(index: I64, values: npt.NDArray[np.generic], size: int) -> F64:
 
 @dataclass(frozen=True)
 class Machine:
-    """CPU ids with the package of each, and the core.
+    """CPU ids with the package and the core of each.
 
-    `cpu_core` is equal for SMT siblings and unique over the machine; None: every CPU is a core.
+    `cpu_core` is equal for SMT siblings and unique over the machine. None: every CPU is a core.
     """
 
     cpu_ids: I64
@@ -45,7 +45,7 @@ class Machine:
 
     @cached_property
     def _slot_of(self) -> npt.NDArray[np.int32]:
-        """By CPU id; the last, which is no CPU, stands for all ids beyond."""
+        """Slot by CPU id; the last element (-1) stands for all larger ids."""
         table = np.full(int(self.cpu_ids.max(initial=0)) + 2, -1, np.int32)
         table[self.cpu_ids] = np.arange(len(self.cpu_ids), dtype=np.int32)
         return table
@@ -64,10 +64,10 @@ class Machine:
 
 @dataclass(frozen=True)
 class Segments:
-    """n segments in order of `t0_ns`. `group` is who they are charged to.
+    """n segments in order of `t0_ns`. `group` is the owner that a segment is charged to.
 
-    `counters` is (n, 3): cycles, instructions, LLC misses; `valid` says which were read; `scaled`
-    (n,) is the share of the time in which they counted, 1 where none was multiplexed.
+    `counters` is (n, 3): cycles, instructions, LLC misses; `valid` marks those that were read.
+    `scaled` (n,) is the share of the time in which the counters counted, 1 without multiplexing.
     """
 
     t0_ns: I64
@@ -81,13 +81,14 @@ class Segments:
 
 @dataclass(frozen=True)
 class Entries:
-    """Sums per window, package and group, sorted by them; one row each, never of zero time.
+    """Sums per window, package and group, sorted by these; one row each, never with zero time.
 
-    `package` is a slot. In `overlap_ns` of the `cpu_ns` an SMT sibling was busy. `shared_ns` is the
-    integral of dt / (busy cores of the package * busy threads of the core): over the entries of a
-    window and package it adds up to `WindowBatch.active_ns`. `counters` (m, 3) were counted over
-    `counted_ns` (m, 3) of the `cpu_ns`; `overlap_counters` (m, 3) are each segment's counts times
-    its share of overlap. In `scaled_ns` of the `cpu_ns` multiplexed counters did not count.
+    `package` is a slot. `overlap_ns` is the part of `cpu_ns` in which an SMT sibling was busy.
+    `shared_ns` is the integral of dt / (busy cores of the package * busy threads of the core);
+    summed over the entries of a window and package it equals `WindowBatch.active_ns`. `counters`
+    (m, 3) were counted over `counted_ns` (m, 3) of the `cpu_ns`. `overlap_counters` (m, 3) sum
+    each segment's counts times its share of overlap. `scaled_ns` is the part of `cpu_ns` in
+    which multiplexed counters did not count.
     """
 
     window: I64
@@ -108,9 +109,9 @@ class Entries:
 
 @dataclass(frozen=True)
 class Requests:
-    """How many requests came per window and group, sorted by them: (n,) each.
+    """The number of requests per window and group, sorted by these: (n,) each.
 
-    Only of servers whose requests own no time (the statistical rung).
+    Only for servers whose requests own no CPU time (the statistical rung).
     """
 
     window: I64
@@ -123,12 +124,12 @@ class Requests:
 
 @dataclass(frozen=True)
 class WindowBatch:
-    """Consecutive windows that are complete, from `first` on.
+    """Consecutive complete windows, starting with number `first`.
 
-    `entries.window` and `requests.window` count from the batch's first window. The rest is per
-    window and package:
-    `idle_ns` and `lost_ns` are summed over its CPUs; `active_ns` is the time with any CPU busy,
-    `core_ns` the same of each core, summed over the cores. Neither knows of lost time.
+    `entries.window` and `requests.window` count from the batch's first window. All other arrays
+    are per window and package. `idle_ns` and `lost_ns` are summed over the package's CPUs.
+    `active_ns` is the time with any CPU busy; `core_ns` is the same per core, summed over the
+    cores. Neither of the two includes lost time.
     """
 
     first: int
@@ -143,7 +144,8 @@ class WindowBatch:
 
     @cached_property
     def by_slots(self) -> dict[tuple[int, ...], Any]:
-        """What zones made of the batch, by their slots: learning and splitting share it."""
+        """Results that `zones` caches for this batch, by package slots; learning and splitting
+        share them."""
         return {}
 
 
@@ -153,12 +155,12 @@ class Anomalies:
 
     overlapping: int = 0  #: segments that began before another on their CPU had ended
     overlap_ns: int = 0  #: time cut off from them
-    late: int = 0  #: segments of a window that was already closed: order broken
+    late: int = 0  #: segments of a window that was already closed, so out of order
     inverted: int = 0  #: segments that end before they begin
     unknown_cpu: int = 0
     outside_ns: int = 0  #: CPU time before or after the trace
     implausible_counters: int = 0
-    lost_unplaced_ns: int = 0  #: lost CPU time that no window has room for
+    lost_unplaced_ns: int = 0  #: lost CPU time for which no window had room
 
     def add(self, other: Anomalies) -> None:
         for name, value in vars(other).items():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A ledger, its labels and call statistics to an `Attribution`."""
+"""Makes an `Attribution` from a ledger, its labels and call statistics."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from qjoule.model.row_sums import in_order, without
 
 @dataclass(frozen=True)
 class Provenance:
-    """What the model cannot know by itself: where the records came from.
+    """Where the records came from, which the model itself cannot know.
 
-    `coverage` None: taken from the labels, as the share of named groups in the servers' CPU time.
-    `record_loss`: share of query records that were lost.
+    `coverage` None: compute it from the labels, as the share of named groups in the servers' CPU
+    time. `record_loss`: share of query records that were lost.
     """
 
     trace: TraceInfo
@@ -41,7 +41,7 @@ class Provenance:
     grade: str
     reason: str = ""
     by: tuple[str, ...] = ("fingerprint",)
-    where: str = ""  #: which queries were asked for; empty: all
+    where: str = ""  #: the `--where` condition; empty: all queries
     coverage: float | None = None
     record_loss: float = 0.0
     anomalies: Anomalies | None = None
@@ -51,9 +51,9 @@ class Provenance:
 def attribution(
     ledger: Ledger, labels: Sequence[GroupLabel], calls: CallStats, about: Provenance
 ) -> Attribution:
-    """The result of all that `ledger` has added up so far.
+    """Returns the result of all that `ledger` has added up so far.
 
-    `labels` and `calls` are per group number and may hold groups that never ran.
+    `labels` and `calls` are per group number and may include groups that never ran.
     """
     ledger.grow(len(labels))
     findings = Findings.of(ledger)
@@ -166,7 +166,7 @@ def _rows(
 
 
 def _bare_row(ledger: Ledger, part: str, total_error: float) -> Row:
-    """The row of idle, residual, or a part that nobody ran for."""
+    """The row of idle, residual, or any part that has no group."""
     energies = {
         name: {"idle": sums.idle_nj, "residual": sums.residual_nj}.get(part, 0)
         for name, sums in ledger.domains.items()
@@ -194,7 +194,7 @@ def _bare_row(ledger: Ledger, part: str, total_error: float) -> Row:
 
 
 def _flags(ledger: Ledger, g: int, label: GroupLabel) -> tuple[str, ...]:
-    # All its time fits into one window: its joules are that window's mean power, no more.
+    # All of its time fits into one window, so its joules reflect only that window's mean power.
     short = label.kind == "queries" and 0 < ledger.cpu_ns[g] < ledger.window_ns_max
     flags = (*label.flags, *ledger.flags.get(g, ()))
     return (*flags, "below_resolution") if short and ledger.series else flags
@@ -205,9 +205,9 @@ def _number(value: float) -> float | None:
 
 
 def coverage(ledger: Ledger, labels: Sequence[GroupLabel]) -> float:
-    """Share of the servers' CPU time that has a query whose statement is known.
+    """Share of the servers' CPU time that belongs to a query with a known statement.
 
-    Servers that have no queries do not count.
+    Servers without queries do not count.
     """
     ledger.grow(len(labels))
     by_calls = {one.server for one in labels if one.rung == BY_CALLS}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One domain of a block of windows, split among those who ran, into the ledger's sums."""
+"""Splits one domain of a block of windows among its groups and adds to the ledger's sums."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ from qjoule.model.zones import Load, Zone
 
 @dataclass(frozen=True)
 class DomainTerms:
-    """How one domain is split. `series`: all counters, of which `zones` name their own by number.
+    """How one domain is split. `series` are all counters; `zones` refer to theirs by number.
 
-    `period_ns`: how often the counters are updated. `class_of`: groups to classes of the model.
+    `period_ns`: how often the counters are updated. `class_of`: maps groups to the model's
+    classes.
     """
 
     domain: str
@@ -36,9 +37,9 @@ class DomainTerms:
 
 
 class BlockSplit:
-    """One domain's part of a block: batches whose model errors are common.
+    """One domain's part of a block: batches that share the model's errors.
 
-    `groups`: all that run in the block, sorted. Adds to `sums` and `spans`.
+    `groups`: all groups that ran in the block, sorted. Adds to `sums` and `spans`.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class BlockSplit:
         self._static_ns = np.zeros(len(terms.zones))
 
     def add(self, whole: WindowBatch) -> list[tuple[int, Split]]:
-        """Splits the domain's counters; returns each with its number among the series.
+        """Splits the domain's counters; returns each split with its number among the series.
 
         The windows of a split are those of the zone's `view` of the batch.
         """
@@ -91,12 +92,13 @@ class BlockSplit:
     def _rest(
         self, s: int, z: int, batch: WindowBatch, load: Load, ran: tuple[F64, F64]
     ) -> tuple[F64, F64]:
-        """(n,) power at rest in each window, and how far a surprise in its energy is trusted.
+        """Power at rest in each window (n,), and how far an unexpected energy is trusted (n,).
 
-        A window's energy is off by the errors of its edges. If all of that were dynamic, whoever
-        ran in a nearly idle window would pay whenever it is too high, and get nothing back
-        when it is too low. So a surprise is split by how likely it is the edges' or the owners'.
-        `ran`: busy time and weight of each window.
+        A window's energy is wrong by the errors of its two edges. If all of that error were
+        treated as dynamic, whoever ran in a nearly idle window would pay when the energy is too
+        high, but get nothing back when it is too low. So an unexpected energy is divided by how
+        likely it comes from the edges or from the owners. `ran`: busy time and weight of each
+        window.
         """
         model, part = self._model, 1.0 / len(self._zones[z].series)
         rest_w = model.rest_w(z, batch.first, len(load.dt_ns)) * part
@@ -119,12 +121,12 @@ class BlockSplit:
         own = (model.spread * above) ** 2 + (part * lost_sigma_nj) ** 2
         trust = own / np.maximum(own + 2.0 * edge**2, 1e-30)
         surprise = batch.energy.energy_nj[s] - expected
-        # Nobody ran: all of it is at rest anyway.
+        # Nobody ran: all of the energy is power at rest anyway.
         trust[above <= 0] = 1.0
         return np.maximum(rest_w + (1.0 - trust) * surprise / dt_ns, 0.0), trust
 
     def close(self) -> None:
-        """Adds what is common to the block."""
+        """Adds the errors that the whole block has in common."""
         sigma_nj = self._moves.sigma_nj(self._model)
         self._sums.errors.add("model_nj", self._groups, sigma_nj)
         if self._terms.idle == "separate":
@@ -134,7 +136,7 @@ class BlockSplit:
                 self._sums.idle_slack_nj[side] += Z95 * max(variance, 0.0) ** 0.5
 
     def _add_sums(self, s: int, batch: WindowBatch, one: Portion) -> None:
-        """The energies of one series, and what the interval needs beside the model's errors."""
+        """Adds one series' energies, and the errors that its interval needs besides the model's."""
         energy, sums, out = batch.energy, self._sums, one.out
         entries, load = one.taken.entries, one.taken.load
         total = np.where(energy.known[s], energy.energy_nj[s], 0)
@@ -148,7 +150,7 @@ class BlockSplit:
         w, e = entries.window, out.entry_nj.astype(np.float64)
         among = e / np.maximum(real_sums(w, e, len(total)), 1.0)[w]
         series = self._terms.series[s]
-        # An edge moves all entries of a window in proportion.
+        # An edge error changes all entries of a window in proportion.
         of_edge = edge_sigma_nj(
             np.ones(len(total)),
             1.0 / np.maximum(total, 1),
@@ -161,8 +163,7 @@ class BlockSplit:
         errors.add_random(s, w + batch.first, entries.group, e * of_edge[w])
         if entries.scaled_ns.any():
             uncounted = entries.scaled_ns / np.maximum(entries.cpu_ns, 1)
-            # Time that was not counted is like the time that was, to within what counters leave
-            # open.
+            # Time without counters is assumed to be like counted time, within the model's spread.
             unsure = self._model.spread * uncounted * e * (1.0 - among)
             errors.add("scaled_nj", entries.group, unsure)
         if out.residual_nj.any():
@@ -179,10 +180,11 @@ class BlockSplit:
 
 
 def _lost_nj(load: Load, busy_ns: F64, weight: F64) -> tuple[F64, F64]:
-    """(n,) weight of the time that each window lost, and its standard error.
+    """Weight of the time that each window lost (n,), and its standard error (n,).
 
-    A loss is told when it is over, and spread over the time since the one before. In truth a CPU's
-    records of one moment are all there or all gone: the variance is that of a yes or no.
+    A loss is reported after the fact and spread over the time since the report before. In truth,
+    a CPU's records of one moment are either all there or all lost, so the variance is that of a
+    yes or no.
     """
     busy, dt_ns = busy_ns > 0, load.dt_ns.astype(np.float64)
     mean = float(weight[busy].sum()) / max(float(busy_ns[busy].sum()), 1.0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which groups are expected to draw alike: the classes that the fit gives one power factor."""
+"""Groups that are expected to draw alike form a class. The fit gives each class a power factor."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from qjoule.model.labels import GroupLabel
 
 
 def classes(labels: Sequence[GroupLabel]) -> ClassOf:
-    """Groups that run one statement are one class: a single query is too short to learn from.
+    """Groups that run one statement form a class: a single query is too short to learn from.
 
-    All else is a class of its own. Groups beyond `labels` are, too.
+    Every other group, including those beyond `labels`, is a class of its own.
     """
     first: dict[tuple[str, ...], int] = {}
     table = np.arange(len(labels), dtype=np.int64)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A foreign clock to ours, from when its stamps came.
+"""Converts a foreign clock to ours, from the arrival times of its timestamps.
 
-A stamp comes late by what its way takes, never early. So the line below all points (stamp, time of
-coming - stamp) is the clock's offset and drift, up to the least delay there was: that constant
-cannot be told from an offset.
+A timestamp arrives late by its transmission delay, never early. So the line below all points
+(stamp, arrival time - stamp) gives the clock's offset and drift, plus the smallest delay that
+occurred: that constant cannot be separated from an offset.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ import numpy.typing as npt
 
 from qjoule.model.energy import I64
 
-_MAX_DRIFT = 1e-3  #: a quartz is within 100 ppm; more is not a clock that drifts
-_MIN_SPAN_NS = 60_000_000_000  #: shorter, delays drown the drift
-_MOST_LATE_NS = 60_000_000_000  #: a clock whose stamps vary by more jumps
-_EARLY = 10.0  #: median deviations by which a point that lies below the others is no point
+_MAX_DRIFT = 1e-3  #: a quartz is within 100 ppm; a larger difference is not clock drift
+_MIN_SPAN_NS = 60_000_000_000  #: over a shorter time, delays hide the drift
+_MOST_LATE_NS = 60_000_000_000  #: if the delays vary by more, the clock jumps
+_EARLY = 10.0  #: a point further below the others than this many median deviations is an outlier
 
 
 @dataclass(frozen=True)
 class ClockFit:
-    """`offset_ns`: ours minus the foreign clock, at its first stamp. `drift`: how much faster ours.
+    """`offset_ns`: ours minus the foreign clock, at its first stamp. `drift`: how much faster ours
+    is.
 
-    `delay_ns`: how late 95 % of the stamps came at most, beyond the least. `half_width_ns`: half of
-    the stamps' resolution. `followed` False: it jumps, and the times of coming count.
+    `delay_ns`: the 95 % quantile of the delay, beyond the smallest. `half_width_ns`: half of the
+    stamps' resolution. `followed` False: the clock jumps, so arrival times are used instead.
     """
 
     offset_ns: int
@@ -37,7 +38,7 @@ class ClockFit:
 
 
 def fit_clock(stamp_ns: I64, t_ns: I64) -> ClockFit:
-    """The clock of n >= 1 stamps that came at `t_ns`, both in order."""
+    """Fits the clock of n >= 1 stamps that arrived at `t_ns`; both are in order."""
     since = (stamp_ns - stamp_ns[0]).astype(np.float64)
     late = (t_ns - stamp_ns).astype(np.float64)
     base = float(np.median(late))
@@ -56,7 +57,7 @@ def fit_clock(stamp_ns: I64, t_ns: I64) -> ClockFit:
 
 
 def to_ours(fit: ClockFit, stamp_ns: I64, t_ns: I64) -> I64:
-    """Stamps on our clock; never later than they came."""
+    """Converts stamps to our clock; never later than their arrival."""
     if not fit.followed:
         return t_ns
     since = stamp_ns - stamp_ns[0]
@@ -66,9 +67,9 @@ def to_ours(fit: ClockFit, stamp_ns: I64, t_ns: I64) -> I64:
 
 
 def _below(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> tuple[float, float]:
-    """(slope, height at 0) of the line below all points that is nearest to them in sum.
+    """(slope, height at 0) of the line below all points with the smallest sum of distances.
 
-    It is the edge of the lower convex hull over the points' mean.
+    It is the edge of the lower convex hull at the points' mean.
     """
     if x[-1] - x[0] < _MIN_SPAN_NS:
         return 0.0, float(y.min())
@@ -91,6 +92,6 @@ def _turns(a: tuple[float, float], b: tuple[float, float], c: tuple[float, float
 
 
 def _resolution_ns(stamp_ns: I64) -> int:
-    """The largest decimal unit that all stamps are whole numbers of, up to a second."""
+    """The largest decimal unit, up to a second, of which all stamps are multiples."""
     units = (10**power for power in range(9, 0, -1))
     return next((unit for unit in units if not (stamp_ns % unit).any()), 1)

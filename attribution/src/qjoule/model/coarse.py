@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Windows that are parts of a longer one, joined into it."""
+"""Joins windows that are parts of a longer window."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ from qjoule.model.energy import I64, Bool, Cause, WindowEnergy
 
 
 def ends(energy: WindowEnergy, series: Sequence[int] | slice = slice(None)) -> Bool:
-    """(windows,) where no counter of `series` is amid a window of its own."""
+    """(windows,) whether no counter of `series` is within a longer window of its own there."""
     of = list(series) if not isinstance(series, slice) else series
     out: Bool = (energy.cause[of] != Cause.PART).all(axis=0)
     return out
 
 
 def coarse(batch: WindowBatch, series: Sequence[int]) -> WindowBatch:
-    """The batch in windows as long as the counters `series` need; itself if they need no longer.
+    """The batch in windows as long as the counters `series` need, or unchanged if that is no
+    longer.
 
-    Windows that no later one completes are one, whose energy is not known (`Cause.PART`). Only the
-    energies of `series` mean anything in the result. `first` stays that of the batch.
+    Trailing windows that no later window completes become one, with unknown energy
+    (`Cause.PART`). In the result only the energies of `series` are meaningful. `first` stays
+    that of the batch.
     """
     end = ends(batch.energy, series)
     if end.all():
@@ -56,13 +58,13 @@ def coarse(batch: WindowBatch, series: Sequence[int]) -> WindowBatch:
 
 
 def first_parts(batch: WindowBatch, series: Sequence[int]) -> I64:
-    """The first of the batch's windows that each window of `coarse` is made of."""
+    """For each window of `coarse`, the first of the batch's windows that it is made of."""
     end = ends(batch.energy, series)
     return np.flatnonzero(np.append(True, end[:-1])).astype(np.int64)
 
 
 def _summed(entries: Entries) -> Entries:
-    """Entries of equal window, package and group added up."""
+    """Adds up entries of equal window, package and group."""
     if not len(entries.window):
         return entries
     order = np.lexsort((entries.group, entries.package, entries.window))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Coefficients of the model, and what is assumed where nothing is calibrated."""
+"""The coefficients of the model, and the defaults where nothing is calibrated."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ IDLE_POLICIES: tuple[IdlePolicy, ...] = ("separate", "even", "proportional")
 #: Relative 95 % error of one owner's weight against the others', without calibration. Busy time
 #: alone missed by up to 31.5 % in HaPPy (Zhai et al., USENIX ATC 2014), before SMT was modelled.
 DEFAULT_WEIGHT_ERROR = 0.30
-#: Relative 95 % error of the total itself. A published idle-to-full curve of another machine can
-#: miss by half; a package counter is the reference that figures are apportioned from.
+#: Relative 95 % error of the total itself. A published idle-to-full curve of another machine can be
+#: wrong by half. A package counter has no error here: it is the reference for all figures.
 TOTAL_ERROR = {"measured": 0.0, "simulated": 0.0, "estimated": 0.50, "none": 0.0}
 #: Weight of time shared with a busy SMT sibling (HaPPy, USENIX ATC 2014: about 0.55 each).
 DEFAULT_ALPHA = 0.55
@@ -42,17 +42,17 @@ class PowerInterval(NamedTuple):
 
 @dataclass(frozen=True)
 class Weights:
-    """What a domain's dynamic energy is split by.
+    """How a domain's dynamic energy is weighted.
 
     w = [(1 - o) + o * alpha] * (a*cycles + v*cycles*f**2 + t*cpu_ns) + b*instructions + c*misses
 
-    o is the share of a segment with the SMT sibling busy, f = cycles / cpu_ns its frequency in GHz.
-    Two siblings share their core's clock, so alpha is on what the clock costs; an instruction and
-    a miss cost what they cost. In nJ per cycle, instruction, miss, and ns where they are
-    `calibrated`; of a default only the proportions mean anything. n busy cores together draw
-    1 / (1 + k*n) of the sum of w: power is concave in load.
+    o is the share of a segment with the SMT sibling busy; f = cycles / cpu_ns is its frequency
+    in GHz. Two siblings share their core's clock, so alpha applies to the clock's cost; the cost
+    of an instruction or a miss does not depend on the sibling. If `calibrated`, coefficients are
+    in nJ per cycle, instruction, miss, and ns; of defaults only the proportions mean anything. n
+    busy cores together draw 1 / (1 + k*n) of the sum of w: power is concave in load.
 
-    `covariance` is that of `vector`, `error` the relative 95 % error of a weight that the
+    `covariance` is that of `vector`. `error` is the relative 95 % error of a weight that the
     counters leave unexplained. Raises `UsageError` if a value is negative or not finite.
     """
 
@@ -87,9 +87,9 @@ class Weights:
 class Coefficients:
     """All that is known of a machine's power. Keys of the dicts are (package, domain).
 
-    a, b, c, t, v, alpha, k: as in `Weights`, of the main domain (package); `others` holds those
-    of other domains, where they are known. `idle_w`: power at rest. `shared_w`: power drawn once
-    while any CPU of the package is busy. `weight_error`: relative 95 % error of one owner's weight.
+    a, b, c, t, v, alpha, k: as in `Weights`, for the main domain (package). `others` holds those
+    of other domains, where known. `idle_w`: power at rest. `shared_w`: power drawn once while
+    any CPU of the package is busy. `weight_error`: relative 95 % error of one owner's weight.
     Raises `UsageError` if a value is negative or not finite.
     """
 
@@ -131,10 +131,10 @@ class Coefficients:
         )
 
     def of(self, domain: str, *, counters: bool = True) -> Weights:
-        """Weights of a domain; DRAM goes by LLC misses where nothing else is known.
+        """Weights of a domain; by default, DRAM goes by LLC misses.
 
-        Without `counters` all goes by time: weights that were fitted so are in `others` as
-        "package/time".
+        Without `counters`, only time is used: weights that were fitted to time alone are in
+        `others` as "package/time".
         """
         name = domain if counters else f"{domain}/time"
         if name in self.others:

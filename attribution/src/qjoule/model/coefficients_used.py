@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a calibration brings into an attribution, and what its report says of it."""
+"""What a calibration contributes to an attribution, and how the report describes it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from qjoule.model.result import Attribution
 
 @dataclass(frozen=True)
 class Calibrated:
-    """Coefficients of a calibrated machine; None: there are none that may be used.
+    """Coefficients of a calibrated machine; None if there are none that may be used.
 
-    `origin` says in one line of what machine, when and with what; `flags` what of it does not fit,
-    each a continuation of "the calibration"; `notes` why one that is there is not used.
+    `origin` names, in one line, the machine, the date and the tool. `flags` list what does not
+    fit; each continues the words "the calibration". `notes` give the reason why an existing
+    calibration is not used.
     """
 
     coefficients: Coefficients | None = None
@@ -24,7 +25,7 @@ class Calibrated:
     notes: tuple[str, ...] = ()
 
     def said_in(self, result: Attribution) -> Attribution:
-        """The result with the calibration's provenance."""
+        """Returns the result with the calibration's provenance added."""
         model = result.model
         return replace(
             result,

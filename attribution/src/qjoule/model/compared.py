@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the runs of B gain over those of A: GPS-UP and energy-delay product with intervals.
 
-Energy in common. Of one statement on one machine with one calibration, the error of the power model
-and of the total is the same factor in every run: the statement does the same kind of work, and is
-mispriced alike on both sides. It is in each side's joules and not in their ratio, so the ratio's
-interval is made of what differs between runs, and of what lost records may have changed. Where the
-statements differ, their mispricing does; where machine, source or calibration differ, everything
-does: the runs' own intervals are then added whole, for no number of runs averages them away.
+For one statement on one machine with one calibration, the errors of the power model and of the
+total are the same factor in every run: the statement does the same kind of work on both sides.
+These errors are in each side's joules but cancel in their ratio. So the ratio's interval
+consists of the differences between runs, and of what lost records may have changed.
+
+Where the statements differ, the errors of their weights are added. Where machine, source or
+calibration differ, nothing cancels: the runs' own intervals are then added whole, because no
+number of runs averages those errors away.
 """
 
 from __future__ import annotations
@@ -42,15 +44,17 @@ _CLAIMS = 3
 
 @dataclass(frozen=True)
 class Compared:
-    """One statement, or the total. A ratio above 1 is B's gain, but powerup's, which is its cost.
+    """One statement, or the total. A ratio above 1 is B's gain, except powerup's, which is its
+    cost.
 
     Attributes:
         base, new: of A and B; with several runs geometric means, and all calls.
-        runs: of A and B that have the statement.
+        runs: the number of runs of A and of B that have the statement.
         edp_gain: energy-delay product of A over B's: speedup * greenup.
-        category: place in the plane of GPS-UP; what cannot be told says so.
+        category: place in the plane of GPS-UP, or what cannot be separated.
         energy_differs: whether the joules do; None: not separable, or unknown.
-        more_runs: a side's, until greenup's interval leaves out 1; inf: no number; None: unknown.
+        more_runs: runs each side needs until greenup's interval leaves out 1; inf: no number is
+            enough; None: unknown.
         detectable: ratio of joules that these runs would find in 4 of 5 cases; None: unknown.
         flags: what a reader must know.
     """
@@ -91,8 +95,8 @@ def compare_sides(
     alike = not differences([*a, *b])
     paired = [run.recording for run in a] == [run.recording for run in b]
     same = np.array([old.name == new.name for old, new in matched], dtype=bool)
-    # Totals are wrong by one factor: of one recording surely, of alike runs by the argument above.
-    # Of two single recordings nobody knows that they are alike.
+    # All totals are wrong by the same factor if they come from one recording or from alike runs
+    # (see the module's docstring). Two single recordings are not known to be alike.
     if alike and (paired or min(len(a), len(b)) > 1):
         a, b = _without_total_error(a), _without_total_error(b)
     old = figures(a, [form.name for form, _ in matched])
@@ -180,7 +184,7 @@ def _rows(
 
 
 def _of_one_run(found: Comparison, runs: tuple[int, int], flags: tuple[str, ...]) -> Compared:
-    """From the intervals of the runs themselves: they say nothing of the next run."""
+    """Uses the intervals of the runs themselves, which do not cover the variation between runs."""
     gains, ends = (found.speedup, found.greenup), (found.speedup_ci95, found.greenup_ci95)
     edp = gains[0] * gains[1] if gains[0] and gains[1] else None
     edp_ends = None
@@ -209,7 +213,7 @@ def _of_one_run(found: Comparison, runs: tuple[int, int], flags: tuple[str, ...]
 
 
 def _without_power(found: Comparison) -> str:
-    """The category; its word on power only where the interval of powerup leaves out 1."""
+    """The category; its word on power is kept only where the interval of powerup leaves out 1."""
     energy_and_pace, comma, power = found.category.partition(", ")
     low, high = found.powerup_ci95 or (-math.inf, math.inf)
     return (
@@ -218,7 +222,7 @@ def _without_power(found: Comparison) -> str:
 
 
 def _category(ends: dict[str, Interval]) -> str:
-    """From intervals of B over A that hold for all statements together."""
+    """The category, from intervals of B over A that hold for all statements together."""
     energy = _side(ends["J/call"])
     if any(math.isnan(end) for end in ends["J/call"]):
         return "unknown"
@@ -230,12 +234,12 @@ def _category(ends: dict[str, Interval]) -> str:
 
 
 def _side(ends: Interval) -> int:
-    """-1: surely below 1, 1: surely above, 0: not known."""
+    """-1: surely below 1; 1: surely above; 0: not known."""
     return -1 if ends[1] < 1 else 1 if ends[0] > 1 else 0
 
 
 def _pooled(forms: Sequence[Form], of: Figures) -> list[Form]:
-    """Each form with the geometric means of its runs, and all their calls."""
+    """Each form with the geometric means of its runs, and the sum of their calls."""
     means = (_geometric(v) for v in (of.j_per_call, of.low_j, of.high_j, of.latency_ns))
     columns = (*means, mean_of_runs(of.loss_share), np.nansum(of.calls, axis=1))
     found = []

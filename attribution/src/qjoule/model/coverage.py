@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much of each server's CPU time has a name."""
+"""How much of each server's CPU time has a named owner."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ UNNAMED_ROLES = ("", "(unknown)")
 
 
 def by_server(ledger: Ledger, labels: Sequence[GroupLabel]) -> tuple[ServerCoverage, ...]:
-    """Of each server that ran, by name.
+    """The coverage of each server that ran, sorted by name.
 
-    A query counts if its statement is known, and a thread outside of queries if it has a role. The
-    CPU time of a group that is of several servers stands under `labels.SEVERAL`.
+    A query counts if its statement is known; a thread outside of queries counts if it has a
+    role. The CPU time of a group that belongs to several servers is listed under
+    `labels.SEVERAL`.
     """
     ledger.grow(len(labels))
     spent: dict[str, list[int]] = {}

@@ -13,7 +13,7 @@ from qjoule.model.interval import GroupErrors
 
 @dataclass
 class DomainSums:
-    """Sums of one domain over its packages. `energy_nj` and `shared_nj` of it are per group."""
+    """Sums of one domain over its packages. Its `energy_nj` and `shared_nj` are per group."""
 
     energy_nj: I64
     shared_nj: I64 = field(default_factory=lambda: np.zeros(0, np.int64))

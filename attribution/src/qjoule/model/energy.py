@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Raw energy counters to integer nanojoules per window, or to the cause why not.
+"""Converts raw energy counters to integer nanojoules per window, or to the cause why not.
 
 Nothing is clamped and nothing is dropped: a window whose energy cannot be known carries a `Cause`
-instead, and its energy is in no sum.
+instead, and no sum includes its energy.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy.typing as npt
 I64 = npt.NDArray[np.int64]
 Bool = npt.NDArray[np.bool_]
 
-#: More than this is a lying counter, not a machine: the largest server packages draw about 500 W.
+#: More than this is an error of the counter: the largest server packages draw about 500 W.
 MAX_PLAUSIBLE_W = {
     "package": 2000.0,
     "core": 2000.0,
@@ -27,13 +27,13 @@ MAX_PLAUSIBLE_W = {
     "psys": 1e4,
     "wall": 1e4,
 }
-#: A domain that is never powered off draws at least this; core and uncore may be gated to nothing.
+#: A domain that is never powered off draws at least this. Core and uncore may be gated to zero.
 MIN_AWAKE_W = {"package": 0.5, "psys": 0.5, "dram": 0.05, "wall": 0.5}
 STOPPED_NS = 100_000_000  #: a counter of a domain that is awake moves within this time
 UPDATE_PERIOD_NS = 1_000_000  #: RAPL counters move about once per millisecond
 SLOW_NS = 10_000_000  #: a counter that moves less often than this has windows of its own
-_LONGEST_PERIOD_NS = 60_000_000_000  #: windows are held in memory while they last
-WALL = "wall"  #: domain of a meter outside the machine, which has a clock of its own
+_LONGEST_PERIOD_NS = 60_000_000_000  #: windows are held in memory for this long
+WALL = "wall"  #: domain of a meter outside the machine, which has its own clock
 
 
 class Cause(IntEnum):
@@ -52,10 +52,10 @@ class Cause(IntEnum):
 
 @dataclass(frozen=True)
 class Series:
-    """One counter: `unit_j` joules per count; `range` counts until it wraps, 0 never.
+    """One counter: `unit_j` joules per count; wraps after `range` counts, or never if 0.
 
-    `period_ns`: how often it moves, 0 not known. `is_power`: it is made of readings of power, each
-    the mean since the one before.
+    `period_ns`: how often it moves; 0 if unknown. `is_power`: it is made of readings of power, each
+    the mean since the reading before.
     """
 
     package: int
@@ -71,17 +71,17 @@ class Series:
 
     @property
     def is_slow(self) -> bool:
-        """Whether its windows are longer than those that readings bound."""
+        """Whether its windows are longer than the windows between readings."""
         return self.period_ns > SLOW_NS or self.has_own_clock
 
     @property
     def has_own_clock(self) -> bool:
-        """Whether it is read by somebody else than who reads the machine's counters."""
+        """Whether it is read by another reader than the machine's own counters."""
         return self.domain == WALL
 
     @property
     def has_unit(self) -> bool:
-        """Whether `unit_j` can be one: NaN, 0 and more than a kilojoule cannot."""
+        """Whether `unit_j` is possible: not NaN, not 0, and at most a kilojoule."""
         return 0 < self.unit_j < 1000
 
     @property
@@ -93,7 +93,7 @@ class Series:
 class Readings:
     """Counter readings in the order in which they were made, all of length n.
 
-    `series` indexes a list of `Series`; `raw` means nothing where `ok` is false.
+    `series` indexes a list of `Series`; `raw` is undefined where `ok` is false.
     """
 
     t_ns: I64
@@ -107,8 +107,8 @@ class Readings:
 class WindowEnergy:
     """Energy of k windows between k + 1 boundaries, one row per series.
 
-    `energy_nj` is 0 where `cause` says that it is unknown: look at `known` first.
-    `half_width_ns`: uncertainty of the time of the readings around each window.
+    `energy_nj` is 0 where `cause` marks it as unknown: check `known` first. `half_width_ns`:
+    uncertainty of the time of the readings around each window.
     """
 
     series: tuple[Series, ...]
@@ -138,11 +138,11 @@ def window_energy(
     begin_ns: int | None = None,
     end_ns: int | None = None,
 ) -> WindowEnergy:
-    """Windows between rounds of readings, with their energies.
+    """Returns the windows between rounds of readings, with their energies.
 
-    `begin_ns` and `end_ns`, if given, bound the trace: readings outside are not used, and what
-    lies before the first or after the last round becomes a window of cause EDGE. Without any
-    usable reading the whole range is one such window. Raises nothing for bad readings.
+    `begin_ns` and `end_ns`, if given, bound the trace: readings outside are not used, and the time
+    before the first or after the last round becomes a window of cause EDGE. Without any usable
+    reading the whole range is one such window. Bad readings raise nothing.
     """
     use, index = _rounds(_in_rounds(readings, series), begin_ns, end_ns)
     firsts = np.flatnonzero(np.diff(index, prepend=-1)) if len(use) else np.zeros(0, np.int64)
@@ -160,14 +160,15 @@ def window_energy(
 
 
 def as_counted(energy: WindowEnergy, lag_ns: int) -> WindowEnergy:
-    """The same windows, bounded by when their energy was drawn and not by when it was read.
+    """Returns the same windows, bounded by when their energy was drawn instead of when it was read.
 
-    What is read was drawn up to `lag_ns` before. The first and last boundary stay where they are.
+    A reading shows energy that was drawn up to `lag_ns` earlier. The first and last boundary do not
+    move.
     """
     bounds_ns = energy.boundaries_ns.copy()
     if len(bounds_ns) > 2 and lag_ns > 0:
         earlier = bounds_ns[1:-1] - lag_ns
-        # Boundaries keep their order, each a nanosecond after the one before if need be.
+        # Boundaries keep their order, each at least a nanosecond after the one before.
         least = bounds_ns[0] + np.arange(1, len(bounds_ns) - 1)
         bounds_ns[1:-1] = np.maximum(earlier, least)
     return replace(energy, boundaries_ns=bounds_ns)
@@ -190,7 +191,7 @@ def _rounds(
         mine = np.flatnonzero(keep & (readings.series == s))
         t_ns = readings.t_ns[mine]
         ahead = np.maximum.accumulate(t_ns)
-        # A clock that goes back, or stands, makes a reading that bounds no window.
+        # If the clock goes back or stands still, the reading cannot bound a window.
         keep[mine[1:]] = t_ns[1:] > ahead[:-1]
     use = np.flatnonzero(keep)
     use = use[np.argsort(readings.t_ns[use], kind="stable")]
@@ -207,7 +208,7 @@ def _rounds(
 
 
 def _in_rounds(readings: Readings, series: Sequence[Series]) -> Readings:
-    """Those that were made together with others, so that they bound windows."""
+    """Only the readings that were made together with others, so that they bound windows."""
     apart = [s for s, one in enumerate(series) if one.has_own_clock]
     if not apart:
         return readings
@@ -254,13 +255,13 @@ def _series_energy(
 def differences(
     series: Series, raw: npt.NDArray[np.uint64], dt_ns: I64
 ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint8]]:
-    """Counts between consecutive readings, modulo the range, and what is wrong with them."""
+    """Counts between consecutive readings, modulo the range, and the cause if a count is wrong."""
     back = raw[1:] < raw[:-1]
     counts = raw[1:] - raw[:-1]  # modulo 2**64
     if series.range:
         counts = np.where(back, counts + np.uint64(series.range % 2**64), counts)
     joules = counts.astype(np.float64) * series.unit_j
-    # A window may hold two updates more than its length says, and two counts of truncation.
+    # A window may hold two updates more than its length implies, and two counts of truncation.
     period_ns = max(series.period_ns, UPDATE_PERIOD_NS)
     allowed = series.max_w * (dt_ns + 2 * period_ns) * 1e-9 + 2 * series.unit_j
     why = np.zeros(len(counts), np.uint8)
@@ -275,7 +276,7 @@ def differences(
 
 
 def _stopped(series: Series, counts: npt.NDArray[np.uint64], dt_ns: I64) -> Bool:
-    """Windows in which the counter stands for longer than a powered domain lets it."""
+    """Windows in which the counter stands still for longer than a powered domain allows."""
     stands = counts == 0
     least_w = MIN_AWAKE_W.get(series.domain)
     if least_w is None or not stands.any():
@@ -293,10 +294,10 @@ def to_nj(
 ) -> npt.NDArray[np.int64]:
     """Whole nanojoules of differences that start at `raw`, without drift.
 
-    With f(x) = round(x * unit), a difference is f(x + counts) - f(x), so that sums telescope and
-    do not depend on where a recording is cut. Only raw modulo the unit's denominator matters.
+    With f(x) = round(x * unit), a difference is f(x + counts) - f(x), so sums telescope and do not
+    depend on where a recording is cut. Only raw modulo the unit's denominator matters.
     """
-    # The shortest decimal of the double is what the source meant: 1e-06 is a microjoule.
+    # The source meant the shortest decimal of the double: 1e-06 is a microjoule.
     unit_nj = Fraction(repr(float(series.unit_j))) * 10**9
     num, den = unit_nj.numerator, unit_nj.denominator
     largest = (int(counts.max()) + den) * 2 * num if len(counts) else 0
@@ -321,7 +322,7 @@ def _with_edges(
     begin_ns: int | None,
     end_ns: int | None,
 ) -> WindowEnergy:
-    """Adds the stretches before the first and after the last round."""
+    """Adds the time before the first and after the last round."""
     times = times_ns.tolist()
     before = begin_ns is not None and (not times or begin_ns < times[0])
     if before and begin_ns is not None:
@@ -329,7 +330,7 @@ def _with_edges(
     after = end_ns is not None and bool(times) and end_ns > times[-1]
     if after and end_ns is not None:
         times.append(end_ns)
-    # With a single boundary there is no window, and so no edge either.
+    # With a single boundary there is no window, so no edge window is added.
     count = max(len(times) - 1, 0)
     inner = rows[0].shape[1]
     lead = int(before and count > inner)

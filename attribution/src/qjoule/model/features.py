@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an entry's energy may depend on: its counters and its time, alone and beside a sibling."""
+"""What an entry's energy may depend on: its counters and its time, alone or with a busy sibling."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ FEATURES = (
     *("cpu_ns", "cpu_ns_shared", "cycles_f2", "cycles_f2_shared"),
 )
 #: Counts per ns of cycles, instructions and misses that no core has come near (10 GHz, 16 issued at
-#: once), and the ns by which a counter's reading may miss the clock's.
+#: once), and the ns by which a counter's reading may differ from the clock's.
 MAX_PER_NS = np.array([10.0, 160.0, 10.0])
 _READING_NS = 1000.0
 _A, _B, _C, _T, _V, _ALPHA, _K = range(len(THETA))
 
 
 def counted(entries: Entries) -> Bool:
-    """(3,) whether each counter was ever read and moved: one that stands says nothing."""
+    """(3,) whether each counter was ever read and moved; a counter that stands still is useless."""
     columns = zip(entries.counted_ns.T, entries.counters.T, strict=True)
     return np.array([(ns > 0).any() and (counts > 0).any() for ns, counts in columns], bool)
 
@@ -34,7 +34,7 @@ def plausible(entries: Entries) -> Bool:
 
 
 def by_counters(entries: Entries, weights: Weights) -> bool:
-    """Whether a counter that `weights` go by was read."""
+    """Whether any counter that `weights` depend on was read."""
     read = counted(entries)
     return bool(
         (read[0] and (weights.a or weights.v)) or (read[1] and weights.b) or (read[2] and weights.c)
@@ -44,12 +44,12 @@ def by_counters(entries: Entries, weights: Weights) -> bool:
 def entry_features(entries: Entries, windows: int) -> F64:
     """(m, 8): every entry's `FEATURES`.
 
-    Time in which a counter was not read counts at the entry's own rate, or if it never was, at the
-    mean rate of its window.
+    Time in which a counter was not read is counted at the entry's own rate. If the counter was
+    never read, the window's mean rate is used.
     """
     cpu_ns = entries.cpu_ns.astype(np.float64)
     shared_ns = np.minimum(entries.overlap_ns, entries.cpu_ns).astype(np.float64)
-    # Each feature in one piece: most of what is done with them is done to one at a time.
+    # Each feature is contiguous: most operations work on one feature at a time.
     out = np.empty((len(FEATURES), len(cpu_ns)))
     for i in range(COUNTERS):
         counts, shared = _counts(entries, i, cpu_ns, shared_ns, windows)
@@ -66,7 +66,7 @@ def entry_features(entries: Entries, windows: int) -> F64:
 
 
 def _counts(entries: Entries, i: int, cpu_ns: F64, shared_ns: F64, windows: int) -> tuple[F64, F64]:
-    """(m,) counts of one counter, and of them those beside a busy sibling."""
+    """(m,) counts of one counter, and the part of them beside a busy sibling."""
     counts, read_ns = entries.counters[:, i].copy(), entries.counted_ns[:, i]
     shared = np.minimum(entries.overlap_counters[:, i], counts)
     if (read_ns >= cpu_ns).all():
@@ -83,20 +83,21 @@ def _counts(entries: Entries, i: int, cpu_ns: F64, shared_ns: F64, windows: int)
 
 
 def crowd(entries: Entries) -> F64:
-    """(m,) busy cores while each entry ran, its own counted: the harmonic mean over its time."""
+    """(m,) number of busy cores while each entry ran, including its own: the harmonic mean over
+    time."""
     core_ns = entries.cpu_ns - 0.5 * np.minimum(entries.overlap_ns, entries.cpu_ns)
     shared_ns = entries.shared_ns
     return np.maximum(core_ns / np.where(shared_ns > 0, shared_ns, np.inf), 1.0)
 
 
 def basis(theta: F64) -> F64:
-    """(8,): what one unit of each feature weighs, from the vector of `THETA`."""
+    """(8,): the weight of one unit of each feature, from the vector of `THETA`."""
     a, b, c, t, v, alpha = theta[:_K]
     return np.array([a, a * alpha, b, c, t, t * alpha, v, v * alpha])
 
 
 def basis_slopes(theta: F64) -> F64:
-    """(8, 7): derivative of `basis` by each of `THETA`; saturation has no part in it."""
+    """(8, 7): derivative of `basis` by each of `THETA`; saturation does not affect it."""
     a, _, _, t, v, alpha = theta[:_K]
     slopes = np.zeros((len(FEATURES), len(THETA)))
     slopes[[0, 1], _A] = 1.0, alpha

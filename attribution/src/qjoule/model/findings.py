@@ -17,10 +17,10 @@ from qjoule.model.ledger import Ledger
 from qjoule.model.power_model import PowerModel
 from qjoule.model.result import ModelInfo
 
-#: A factor counts as learned where windows left less than this of what was unknown before.
+#: A factor counts as learned if its uncertainty is less than this share of the uncertainty before.
 _LEARNED = 0.8
-#: Two factors that can only be told together: the partial correlation of what is not known of
-#: them, and how much of what was unknown before is left.
+#: Partial correlation of two factors below which only their sum is known, and the share of the
+#: uncertainty before that must be left.
 _TOGETHER = -0.8
 _UNTOLD = 0.4
 _MOST_NAMES = 5  #: pairs that a note names
@@ -28,11 +28,11 @@ _MOST_NAMES = 5  #: pairs that a note names
 
 @dataclass(frozen=True)
 class Findings:
-    """What the last block's model of the main domain says of each group."""
+    """What the last block's model of the main domain has found about each group."""
 
     model: PowerModel | None
     column: I64  #: of each group's class in the model, -1 without
-    partner: I64  #: column that each of the model's classes cannot be told from, -1: none
+    partner: I64  #: for each class of the model, the column it cannot be separated from; -1: none
 
     @staticmethod
     def of(ledger: Ledger) -> Findings:
@@ -44,7 +44,7 @@ class Findings:
         return Findings(model, column, _partners(model))
 
     def power_factor(self, group: int) -> tuple[float, float, float] | None:
-        """Times its weight that a group draws, with its 95 % interval; None: was not learned."""
+        """How many times its weight a group draws, with its 95 % interval; None if not learned."""
         at = int(self.column[group])
         if self.model is None or at < 0:
             return None
@@ -58,7 +58,7 @@ class Findings:
         return ("not_separable",) if at >= 0 and self.partner[at] >= 0 else ()
 
     def notes(self, labels: Sequence[GroupLabel]) -> list[str]:
-        """Names those whose power cannot be told apart."""
+        """Names the groups whose powers cannot be separated."""
         pairs = {tuple(sorted((a, int(b)))) for a, b in enumerate(self.partner) if b >= 0}
         first = {int(column): g for g, column in reversed(list(enumerate(self.column)))}
         names = [
@@ -72,12 +72,13 @@ class Findings:
 
 
 def _partners(model: PowerModel) -> I64:
-    """The column that each factor is most confused with, -1 where it stands by itself."""
+    """For each factor, the column it is most confused with; -1 if it can be separated."""
     out = np.full(len(model.classes), -1, np.int64)
     if not model.learned or len(model.classes) < 2:
         return out
-    # Of two factors with all else held: else the machine's coefficients, which move all factors
-    # alike, would hide it, or confuse those whose sums with the coefficients are well known.
+    # Covariance of the factors with the machine's coefficients held fixed. Otherwise the
+    # coefficients, which move all factors alike, would hide a confusion, or suggest one where only
+    # the sums with the coefficients are well known.
     told = covariance(model.covariance)[model.fixed :, model.fixed :]
     width = np.sqrt(np.maximum(np.diag(told), 1e-300))
     alike = -told / np.outer(width, width)
@@ -94,7 +95,7 @@ def _name(label: GroupLabel) -> str:
 
 
 def model_info(ledger: Ledger, notes: Sequence[str], grade: str) -> ModelInfo:
-    """The coefficients that the last windows were split by, and what to know of them."""
+    """The coefficients that split the last windows, and the notes on them."""
     coefficients, model = ledger.coefficients, ledger.models.get(ledger.main)
     weights = coefficients.main_weights()
     values = dict(zip(THETA, weights.vector, strict=True))
@@ -150,7 +151,7 @@ def _notes(ledger: Ledger, grade: str) -> list[str]:
 
 
 def _learned_notes(ledger: Ledger, model: PowerModel) -> list[str]:
-    """Power at rest as it was learned, with its interval."""
+    """Power at rest as learned, with its interval."""
     parts = []
     for z, zone in enumerate(ledger.zones[ledger.main]):
         value, sigma = float(model.idle_w[z]), float(model.covariance[z, z]) ** 0.5

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fewer rows: the first stay, the others become one that still adds up."""
+"""Fewer rows: keeps the first and joins the others into one, so that the sum is unchanged."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import replace
 from qjoule.model.result import Attribution, Row
 from qjoule.model.row_sums import added, in_order, merged
 
-#: What a tag's values beyond the bound are called.
+#: The name for a tag's values beyond the bound.
 OTHER_VALUES = "other"
 
 
 def fold_rows(attribution: Attribution, top: int) -> Attribution:
-    """The first `top` rows of queries and one for all others.
+    """Keeps the first `top` rows of queries and joins all others into one.
 
-    Latency quantiles of the folded row are unknown; its interval adds up its rows' ends, since
-    their errors are common.
+    Latency quantiles of the joined row are unknown. Its interval adds up the ends of its rows'
+    intervals, since their errors are common.
     """
     rest = attribution.rows[top:]
     if len(rest) < 2:
@@ -32,10 +32,12 @@ def bound_tags(
 ) -> Attribution:
     """At most `most` values of each tag that rows are grouped by; the others are `OTHER_VALUES`.
 
-    Those with the most energy keep their names. Applications choose the values, and one that tags
-    every request would have a row for each. A note says how many are not named.
+    Those with the most energy keep their names. The bound is needed because applications choose the
+    values: tagging every request would make a row for each. A note gives the number of values that
+    are not named.
 
-    `named_by`: whose energy decides, where it is another's, such as of all intervals.
+    `named_by`: the attribution whose energies decide, if it is another one, such as that of all
+    intervals.
     """
     tags = [key for key in attribution.policy["by"].split(",") if key.startswith("tag:")]
     named = {key: _first_values(named_by or attribution, key, most) for key in tags}
@@ -55,7 +57,7 @@ def bound_tags(
 
 
 def _renamed(attribution: Attribution, kept: dict[str, frozenset[str]]) -> Attribution:
-    """Values of tags that are not kept get their common name, and rows that then agree are one."""
+    """Values of tags that are not kept get the common name; rows that are then equal are joined."""
     rows = merged(replace(row, keys=_keys(row, kept)) for row in attribution.rows)
     return replace(attribution, rows=in_order(rows)[0])
 
@@ -68,7 +70,7 @@ def _keys(row: Row, kept: dict[str, frozenset[str]]) -> dict[str, str]:
 
 
 def _first_values(attribution: Attribution, key: str, most: int) -> tuple[frozenset[str], int]:
-    """The values of most energy (of equals, most CPU time), and how many there are beyond."""
+    """The values with the most energy (then most CPU time), and the number of other values."""
     sums: dict[str, tuple[int, int]] = {}
     for row in attribution.rows:
         if not row.not_selected:

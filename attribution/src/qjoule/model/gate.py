@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits on what B may cost more than A, and whether the runs keep them."""
+"""Limits on how much more B may cost than A, and whether the runs keep them."""
 
 from __future__ import annotations
 
@@ -33,10 +33,11 @@ class Gate:
 
 @dataclass(frozen=True)
 class GateResult:
-    """What one gate says of one statement (or of the total).
+    """The result of one gate for one statement (or for the total).
 
     `ratio` is B over A; `ci95` its interval, None where it is unknown. `reason`: why it is not
-    separable. `more_runs`: a side's, to settle it; inf: no number does; None: unknown.
+    separable. `more_runs`: how many more runs each side needs; inf: no number is enough; None:
+    unknown.
     """
 
     gate: Gate
@@ -69,11 +70,11 @@ def parse_gates(texts: Sequence[str]) -> list[Gate]:
 
 
 def judge(gates: Sequence[Gate], sides: Sides, *, total: bool = False) -> list[GateResult]:
-    """What each gate says of each statement, or of the total only.
+    """The result of each gate for each statement, or for the total only.
 
-    Passes: the 95 % interval ends at or below the limit. Regressed: it begins above it, also once
-    it is widened so that it holds for all statements and gates together (Bonferroni), so that of
-    many statements without a change one is not called regressed by chance.
+    Passes: the 95 % interval ends at or below the limit. Regressed: it begins above the limit, even
+    when it is widened to hold for all statements and gates together (Bonferroni). Thus chance alone
+    does not make one of many unchanged statements regress.
     """
     rows = [sides.total] if total else sides.rows
     ratios = sides.total_ratios if total else sides.ratios
@@ -91,7 +92,7 @@ def judge(gates: Sequence[Gate], sides: Sides, *, total: bool = False) -> list[G
 
 
 def _judged(seen: GateResult, surely_above: float, more_runs: float) -> GateResult:
-    """`seen`, of which ratio and interval may be NaN, with its status and the reason for it."""
+    """Returns `seen`, whose ratio and interval may be NaN, with its status and the reason."""
     limit, interval = seen.gate.limit, seen.ci95
     if seen.ratio is None or interval is None or math.isnan(seen.ratio):
         what = "the latency" if seen.gate.metric == "latency" else "the energy or the latency"
@@ -109,6 +110,6 @@ def _judged(seen: GateResult, surely_above: float, more_runs: float) -> GateResu
 
 
 def exit_code(results: Sequence[GateResult]) -> int:
-    """1: any has regressed; else 3: any is not separable; else 0."""
+    """1 if any has regressed; else 3 if any is not separable; else 0."""
     states = {result.status for result in results}
     return 1 if "regressed" in states else 3 if "not separable" in states else 0

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 Interval = tuple[float, float]
 
-#: What a category means, by how it begins and what its power does; the paper's eight, in words.
+#: The category in words, by its first word and its power; the paper has eight.
 _WORDS = {
     ("green: faster", "less power"): "saves energy: runs shorter, at less power",
     ("green: faster", "equal power"): "saves energy: runs shorter, at equal power",
@@ -59,7 +59,7 @@ class Comparison:
 
 
 def compare(base: Form, new: Form) -> Comparison:
-    """Ratios with intervals. Ends of an interval combine ends: the errors may be anything alike."""
+    """Ratios with intervals. The ends are combined at their worst, as errors may be correlated."""
     speedup = _ratio(base.latency_ns_mean, new.latency_ns_mean)
     greenup = _ratio(base.j_per_call, new.j_per_call)
     speedup_ci = _ratio_ci(base.latency_ns_ci95, new.latency_ns_ci95)
@@ -80,7 +80,7 @@ def compare(base: Form, new: Form) -> Comparison:
 def category(
     speedup: float | None, greenup: float | None, greenup_ci95: Interval | None = None
 ) -> str:
-    """Where the new form lies in the plane of the paper, or that it cannot be told.
+    """The new form's place in the plane of the paper, or which part of it is not separable.
 
     Greenup saves energy (G > 1): green, and faster or slower; otherwise red. Faster at more power
     than the speedup pays for is red.

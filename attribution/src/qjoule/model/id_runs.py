@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where each query's record lies, by its id, without keeping the ids.
+"""Finds each query's record by its id, without storing every id.
 
-Whoever records queries numbers them in sequence, so the ids of neighbouring records are nearly
-all consecutive: a run of them is kept as its ends. Ids out of any order cost a run each.
+Queries are numbered in sequence, so the ids of neighbouring records are nearly all consecutive. A
+run of consecutive ids is stored as its two ends. Ids out of order cost one run each.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class IdRuns:
 
 
 def runs_of(ids: U64, part: int) -> IdRuns:
-    """The runs of a part's ids, which are sorted and each there once."""
+    """The runs of a part's ids, which must be sorted and unique."""
     heads = np.flatnonzero(np.append(True, np.diff(ids) != 1)[: len(ids)])
     tails = np.append(heads[1:], len(ids))[: len(heads)] - 1
     return IdRuns(ids[heads], ids[tails], np.full(len(heads), part, np.int64), heads)
 
 
 def joined(parts: list[IdRuns]) -> IdRuns:
-    """The runs of all parts. An id that several hold is the first part's."""
+    """The runs of all parts. An id that is in several parts belongs to the first."""
     first, last, part, at = (
         np.concatenate([getattr(one, name) for one in parts] or [np.zeros(0, kind)])
         for name, kind in (
@@ -71,7 +71,7 @@ def _take(runs: IdRuns, rows: npt.NDArray[np.bool_]) -> IdRuns:
 
 
 def _first_come(runs: IdRuns) -> IdRuns:
-    """Overlapping runs as disjoint ones: each id goes to the least part that holds it."""
+    """Makes overlapping runs disjoint: each id goes to the lowest-numbered part that holds it."""
     length = (runs.last - runs.first).astype(np.int64) + 1
     run = np.repeat(np.arange(len(length)), length)
     since = np.arange(len(run)) - np.repeat(np.cumsum(length) - length, length)

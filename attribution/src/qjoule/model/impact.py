@@ -41,7 +41,7 @@ class Embodied:
 
 @dataclass(frozen=True)
 class Factors:
-    """What joules are multiplied by. None: was not asked for.
+    """What joules are multiplied by. None: not requested.
 
     `currency` is a code of ISO 4217, empty where none was named.
     """
@@ -81,7 +81,7 @@ class Impact:
 def impact(
     energy_nj: float, ci95_nj: Interval, calls: int, measured_nj: int, factors: Factors
 ) -> Impact:
-    """What an energy of a trace that measured `measured_nj` in all comes to.
+    """The impact of an energy, from a trace that measured `measured_nj` in total.
 
     The intervals are the energy's. A part of M is never more than M.
     """
@@ -132,12 +132,12 @@ class Steps:
 
 
 def mean_factor(steps: Steps, boundaries_ns: I64, energy_nj: F64) -> float:
-    """The mean of the factor over windows, weighted by their energy: what each joule counts for.
+    """The mean of the factor over windows, weighted by their energy.
 
     Args:
-        steps: must cover the windows.
-        boundaries_ns: of k windows, k + 1 times since 1970.
-        energy_nj: of the windows (k,), never negative. Where all is 0, they count by their length.
+            steps: must cover the windows.
+            boundaries_ns: of k windows, k + 1 times since 1970.
+            energy_nj: of the windows (k,), never negative. If all are 0, windows count by length.
     """
     middles = (boundaries_ns[:-1] + boundaries_ns[1:]) // 2
     weights = energy_nj if energy_nj.sum() > 0 else np.diff(boundaries_ns).astype(np.float64)
@@ -145,5 +145,5 @@ def mean_factor(steps: Steps, boundaries_ns: I64, energy_nj: F64) -> float:
 
 
 def embodied_grams(given: float, *, per_hour: bool, duration_s: float) -> float:
-    """M over the traces: a total as it was given, a rate times how long they last."""
+    """M over the traces: a total is used as given, a rate is multiplied by their duration."""
     return given * duration_s / 3600 if per_hour else given

@@ -21,8 +21,8 @@ from qjoule.errors import QjouleError
 from qjoule.model.impact import Steps
 
 CARBON, PRICE = "gco2e_per_kwh", "price_per_kwh"
-#: More than this is no factor but a mistake: lignite alone emits about 1,100 g; and currencies
-#: whose units are worth little stay below a million a kWh.
+#: Larger values are mistakes: lignite alone emits about 1,100 g, and even in currencies with small
+#: units a kWh costs less than a million.
 LARGEST = {CARBON: 5_000.0, PRICE: 1_000_000.0}
 #: A step longer than this many usual ones is a gap. (Months are 28 to 31 days.)
 _GAP = 1.5
@@ -82,7 +82,7 @@ def _time(text: str, where: str) -> int:
 
 
 def _step(times: list[int], lines: list[int], where: str) -> int:
-    """How far its times are apart, usually."""
+    """The usual distance between its times."""
     if len(times) < 2:
         raise QjouleError(f"{where}: fewer than two times: give a constant instead")
     steps = [later - earlier for earlier, later in pairwise(times)]

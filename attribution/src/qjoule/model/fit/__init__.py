@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fits: what windows tell about a machine's power and about who draws it."""
+"""Fits: learn from windows how much power a machine draws, and which owner draws it."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is believed of a machine's power before the windows of a trace are looked at."""
+"""What is assumed about a machine's power before the windows of a trace are seen (priors)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from qjoule.model.fit.block import Belief
 from qjoule.model.fit.observed import Rows
 from qjoule.model.power_model import PowerModel
 
-#: Where nothing is calibrated: share of the mean power that a term may explain, and its sigma.
-#: Clock and issue first, then instructions and misses (Bellosa 2000; Isci and Martonosi, MICRO
-#: 2003, find most of a core's dynamic power in what its clock drives).
+#: Without a calibration: the share of the mean power that a term may explain, and its sigma. Clock
+#: and issue come first, then instructions and misses (Bellosa 2000; Isci and Martonosi, MICRO 2003,
+#: find most of a core's dynamic power in what its clock drives).
 _BY_COUNTERS = {
     "a": (0.4, 0.4),
     "v": (0.2, 0.3),
@@ -25,16 +25,17 @@ _BY_TIME = {"t": (0.9, 0.9)}
 _DRAM = {"c": (0.6, 0.4), "t": (0.1, 0.15)}
 _FEATURE = {"a": (0, 1), "b": (2,), "c": (3,), "t": (4, 5), "v": (6, 7)}
 _ALPHA_SIGMA = 0.1  #: HaPPy finds 0.5 to 0.6 over workloads and frequencies
-_SHARED = (0.1, 0.15)  #: of the mean power: what a package that is awake draws once
+_SHARED = (0.1, 0.15)  #: of the mean power: the power drawn once by a package that is awake
 #: Memory leaves self-refresh while any core is awake: 8 W of 46 were measured without a miss.
 _SHARED_DRAM = (0.05, 0.1)
-_IDLE = (0.5, 0.3)  #: of the least power seen: it lies between nothing and all of it
-_SATURATION_SIGMA = 0.3  #: all cores busy may draw this much less than the sum of each alone
-_LEAST = 0.02  #: quantile that is taken for the least power
+_IDLE = (0.5, 0.3)  #: of the least power seen: power at rest is between zero and all of it
+_SATURATION_SIGMA = 0.3  #: all cores together may draw this much less than the sum of each alone
+_LEAST = 0.02  #: quantile that is used as the least power
 
 
 def belief_of(prior: PowerModel, rows: Rows, weights: Weights, *, dram: bool) -> Belief:
-    """Means and precisions for `fit_block`: of the calibration where there is one, else wide."""
+    """Means and precisions for `fit_block`: from the calibration if there is one, otherwise
+    wide."""
     mean_w, least_w = _levels(rows, prior.zones)
     idle, idle_var = _idle(prior, least_w)
     shared, shared_var = _shared(prior, mean_w, weak=not weights.calibrated, dram=dram)

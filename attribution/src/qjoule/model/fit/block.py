@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Windows of one domain to what they tell of its power: the fit of one block.
+"""Fits the power of one domain to the windows of one block.
 
     power = idle + shared * active + sum over classes of factor * weight / (1 + k*n) + noise
 
-linear in idle and shared power, bilinear in the weights' coefficients and the classes' factors, so
-it is solved by Gauss-Newton steps, each a non-negative least squares under Gaussian priors. The
-noise's spectrum and the spread of the factors are learned in the same loop (empirical Bayes).
+The model is linear in idle and shared power, and bilinear in the weights' coefficients and the
+classes' factors. It is solved by Gauss-Newton steps, each a non-negative least squares under
+Gaussian priors. The noise's spectrum and the spread of the factors are learned in the same loop
+(empirical Bayes).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from qjoule.model.fit.power import optima, solve_nonnegative
 
 _K = len(THETA) - 1
 _STEPS = 5
-#: The spread of factors, relative to what was expected of it, with its weight before the data.
+#: Candidate spreads of the factors relative to the expected spread; their prior weights follow.
 _SPREADS = 2.0 ** np.arange(-2.0, 2.0, 0.5)
 _SPREAD_SIGMA = 0.7  #: of the logarithm
 #: Leakage follows temperature: power at rest wanders by about a per cent within a block.
@@ -47,7 +48,7 @@ class Belief:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What windows told of (idle_w, shared_w, theta, factor): precision (p, p), moment (p,)."""
+    """The windows' evidence on (idle_w, shared_w, theta, factor): precision (p, p), moment (p,)."""
 
     precision: F64
     moment: F64
@@ -59,15 +60,15 @@ class Evidence:
 
 @dataclass(frozen=True)
 class BlockFit:
-    """`value` (p,) and `covariance` of all parameters, and what this block alone told."""
+    """`value` (p,) and `covariance` of all parameters, and the evidence of this block alone."""
 
     value: F64
     covariance: F64
     spread: float
     evidence: Evidence
-    drift_w: F64  #: (n,) slow wandering of power around what the fit says
-    #: Squared error of what was believed before the block (with the evidence of blocks before, and
-    #: without it) over that of the fit.
+    drift_w: F64  #: (n,) slow drift of power around the fit
+    #: Squared error of the prediction before the block (with the evidence of earlier blocks, and
+    #: without it), over that of the fit.
     misfit: float
     misfit_without: float
 
@@ -103,7 +104,7 @@ def _power(rows: Rows, value: F64, dynamic_w: F64) -> F64:
 def fit_block(rows: Rows, belief: Belief, before: Evidence) -> BlockFit:
     """Fits a block under `belief` and the evidence of blocks `before`.
 
-    Raises `LinAlgError` if the numbers are so far apart that nothing can be told from them.
+    Raises `LinAlgError` if the numbers are so far apart that they cannot be solved.
     """
     fixed, size = len(belief.mean), len(belief.mean) + len(rows.classes)
     value = np.append(belief.mean, np.ones(size - fixed))
@@ -170,10 +171,10 @@ def _misfit(rows: Rows, value: F64, scale: F64, zones: list[Bool], spectrum: F64
 
 
 def noise_scale(rows: Rows, residual: F64, power: F64, value: F64) -> F64:
-    """(n,) how noisy each window is against the others: busy ones are, and those that stand out.
+    """(n,) relative noise of each window: higher for busy windows and for outliers.
 
     Squared residuals, smoothed over the edges' errors, are explained by a constant and the square
-    of the power above idle. What stands out beyond that is taken for a draw of Student's t.
+    of the power above idle. What remains beyond that is treated as a draw of Student's t.
     """
     above = _above_idle(rows, power, value)
     scale = np.ones(len(residual))
@@ -215,14 +216,14 @@ def _waves(rows: Rows) -> F64:
 
 
 def _wandered(coefficients: F64, before_w: F64) -> F64:
-    """How far power wanders, from the waves (zones, 12) found and what was believed before."""
+    """How far power drifts, from the waves (zones, 12) found and the drift expected before."""
     seen = (coefficients * _ORDER) ** 2
     variance = (_BELIEVED * before_w**2 + seen.sum(axis=1)) / (_BELIEVED + _WAVES)
     return np.asarray(np.sqrt(variance))
 
 
 def _without_curve(told: Evidence, size: int, sigma: F64) -> tuple[Evidence, Callable[[F64], F64]]:
-    """Evidence of the first `size` parameters, and the curve that goes with values of them."""
+    """Evidence of the first `size` parameters, and a function from their values to the curve."""
     own = told.precision[size:, size:] + np.diag(sigma**-2.0)
     cross = told.precision[:size, size:]
     solved = np.linalg.solve(own, np.column_stack([cross.T, told.moment[size:]]))
@@ -238,7 +239,7 @@ def _without_curve(told: Evidence, size: int, sigma: F64) -> tuple[Evidence, Cal
 
 
 def _first_levels(rows: Rows, zone: int, mine: Bool) -> F64:
-    """Where the search for the noise begins: a few per cent of the power in every component."""
+    """Start of the search for the noise: a few per cent of the power in every component."""
     mean_w = float(np.abs(rows.power_w[mine & rows.known]).mean()) if rows.known[mine].any() else 1
     edge = max(float(rows.edge_w[zone]) ** 2, (1e-4 * mean_w) ** 2, 1e-12)
     return np.array([edge, *(np.array([0.03, 0.03, 0.02]) * max(mean_w, 1e-6)) ** 2])

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the power model cannot follow, as columns of a regression with Gaussian priors.
+"""Errors of the power model's form, as columns of a regression with Gaussian priors.
 
-A discrepancy of its own (Kennedy and O'Hagan, JRSS B 63, 2001), else many windows would make a
-simple model sure of what it is only nearly right about.
+The model has an explicit discrepancy term (Kennedy and O'Hagan, JRSS B 63, 2001). Without it, many
+windows would make a simple model certain of values that are only approximately right.
 """
 
 from __future__ import annotations
@@ -15,21 +15,22 @@ from qjoule.model.features import basis
 from qjoule.model.fit.observed import Rows
 
 _K = len(THETA) - 1
-_KNOTS = np.array([0.0, 0.15, 0.35, 0.65, 1.0])  #: of the power above idle, in the highest seen
+_KNOTS = np.array([0.0, 0.15, 0.35, 0.65, 1.0])  #: of the highest power above idle
 #: Saturation by the cores' power: from none of it to all.
 _BY_POWER = (0.5, 0.5)
-#: Shared power by the cores' frequency: none of it, as of an uncore with a clock of its own, or
-#: all, as of one that shares the cores' voltage (V**2 f goes with about the square of f).
+#: Shared power by the cores' frequency: independent of it, as in an uncore with its own clock, or
+#: fully dependent, as where it shares the cores' voltage (V**2 f goes with about the square of f).
 _BY_PACE = (0.5, 0.5)
-#: Voltage has a floor and steps; coefficients of f and f**3 follow its slope, not how it bends.
+#: Voltage has a floor and steps; coefficients of f and f**3 follow its slope, not its curvature.
 _OVER_FREQUENCY = 0.5
 
 
 def discrepancy(rows: Rows, above_w: F64, value: F64) -> tuple[F64, F64, F64]:
     """Columns (n, 7), mean (7,) and standard error (7,) of their coefficients.
 
-    `above_w` (n,): fitted power above idle. Power may bend over load, and over frequency, saturate
-    by the cores' power as well as by their number, and what is shared may follow the cores' pace.
+    `above_w` (n,): fitted power above idle. Power may be nonlinear in load and in frequency. It may
+    saturate by the cores' power as well as by their number. Shared power may follow the cores'
+    frequency.
     """
     some = rows.known.any()
     top = max(float(np.quantile(above_w[rows.known], 0.98)), 1e-9) if some else 1.0
@@ -56,11 +57,11 @@ def _faster(rows: Rows) -> F64:
 
 
 def _by_power(rows: Rows, value: F64) -> F64:
-    """(n,) what power would have more if it saturated by the cores' power, not by their number.
+    """(n,) extra power if it saturated by the cores' power instead of by their number.
 
     Cores share voltage, which falls with their current (a regulator's load line), and frequency,
-    which falls with their number. Loads of one kind cannot tell these apart, and yet it decides how
-    much less a window draws in which some cores wait for memory.
+    which falls with their number. Loads of one kind cannot separate the two, but the difference
+    decides how much less a window draws while some cores wait for memory.
     """
     fixed = 2 * len(rows.edge_w) + len(THETA)
     theta, factor = value[fixed - len(THETA) : fixed], np.append(value[fixed:], 1.0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Windows of a calibration run to the coefficients of the machine."""
+"""Computes the coefficients of the machine from the windows of a calibration run."""
 
 from __future__ import annotations
 
@@ -28,17 +28,18 @@ from qjoule.model.power_model import PowerModel
 from qjoule.model.zones import zones
 
 _IDLE = "idle"
-_MOST_ROWS = 600  #: per zone: a kernel runs alike for a second, so longer windows lose nothing
+_MOST_ROWS = 600  #: per zone: a kernel runs unchanged for a second, so longer windows lose nothing
 _LEAST_ROWS = 30
-#: A coefficient counts as told where its standard error is less than this share of it.
+#: A coefficient counts as identified if its standard error is below this share of it.
 _TOLD = 0.35
-#: Kernels differ by what counters do not see; workloads are believed to differ at least so much.
+#: Kernels differ in ways that counters do not see; workloads are assumed to differ at least this
+#: much.
 _LEAST_SPREAD = 0.05
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A stretch of a calibration run: `threads` kernels `name` ran; `smt`: two on each core."""
+    """A phase of a calibration run: `threads` kernels `name` ran; `smt`: two on each core."""
 
     name: str
     t0_ns: int
@@ -49,7 +50,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Identified:
-    """A coefficient with its 95 % interval; `why` says what kept it from being told."""
+    """A coefficient with its 95 % interval; `why` is the reason why it was not identified."""
 
     value: float
     low: float
@@ -60,9 +61,9 @@ class Identified:
 
 @dataclass(frozen=True)
 class CalibrationFit:
-    """`held_out_error`: per domain, relative to the mean power above idle, of kernels not fitted.
+    """`held_out_error`: per domain, of kernels not fitted, relative to the mean power above idle.
 
-    `identified`: by name as in the coefficients, with ".domain" or "idle_w.domain.package".
+    `identified`: named as in the coefficients, with ".domain" or "idle_w.domain.package".
     """
 
     coefficients: Coefficients
@@ -74,11 +75,11 @@ class CalibrationFit:
 def fit_calibration(
     batches: Sequence[WindowBatch], series: Sequence[Series], phases: Sequence[Phase]
 ) -> CalibrationFit:
-    """Fits all coefficients that the phases can tell, with what each of them rests on.
+    """Fits all coefficients that the phases can identify, with the basis of each.
 
-    Windows that no phase holds wholly are left out. Each kernel may draw a factor of its own; what
-    is common to all of them are the machine's coefficients. Domains without enough windows are
-    left out, and noted.
+    Windows that are not fully within a phase are left out. Each kernel has its own power factor;
+    the part common to all kernels gives the machine's coefficients. Domains without enough windows
+    are left out, with a note.
     """
     whole = joined(batches)
     kernels = sorted({phase.name for phase in phases if phase.name != _IDLE})
@@ -100,12 +101,12 @@ def fit_calibration(
     return _result(made, main, notes)
 
 
-#: What a window holds that is not one kernel's.
+#: Values for windows that do not belong to one kernel.
 _AT_REST, _OUTSIDE = -1, -2
 
 
 def _kernel_of(bounds_ns: I64, phases: Sequence[Phase], kernels: Sequence[str]) -> I64:
-    """Number of the kernel that ran in each window; `_OUTSIDE` where no phase holds it wholly."""
+    """Number of the kernel that ran in each window; `_OUTSIDE` if no phase contains it wholly."""
     out = np.full(max(len(bounds_ns) - 1, 0), _OUTSIDE, np.int64)
     for phase in phases:
         inside = (bounds_ns[:-1] >= phase.t0_ns) & (bounds_ns[1:] <= phase.t1_ns)
@@ -137,7 +138,7 @@ def _fit_domain(
     places = zones(series, whole.packages, domain)
     packages = tuple(zone.package for zone in places)
     weights = Coefficients().of(domain, counters=counters)
-    # Time weighs all alike, so it has no counters to go by.
+    # Time has the same weight for everyone, so no counters are used.
     rows, read = make_rows([whole], Source(series, places, weights, itself, 1_000_000))
     rows = thinned(_by_kernel(rows, kernel, kernels), width_for(rows, _MOST_ROWS))
     if int(rows.known.sum()) < _LEAST_ROWS * len(places) or not rows.features.any():
@@ -158,12 +159,13 @@ def _fit_domain(
     return _DomainFit(domain, packages, fit, counters and read, held_out, sigma)
 
 
-#: What is left of `features.FEATURES` where no counter was read.
+#: The part of `features.FEATURES` that is known without counters.
 _TIME_ALONE = np.array([0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0])
 
 
 def _by_kernel(rows: Rows, kernel: I64, kernels: int) -> Rows:
-    """Rows with one class per kernel: all that ran while it did; windows of no phase unknown."""
+    """Rows with one class per kernel, which holds all that ran in its phase. Windows outside of
+    any phase are unknown."""
     kernel = np.tile(kernel, len(rows.edge_w))
     total = rows.features.sum(axis=1)
     here = np.arange(len(total)), np.where(kernel >= 0, kernel, kernels)
@@ -184,7 +186,7 @@ def _by_kernel(rows: Rows, kernel: I64, kernels: int) -> Rows:
 def _held_out(
     rows: Rows, kernel: int, model: PowerModel, weights: Weights, domain: str
 ) -> float | None:
-    """Relative error of one kernel's power above idle, as the others' fit predicts it."""
+    """Relative error of one kernel's power above idle, as predicted by a fit of the others."""
     mine = rows.known & (rows.features[:, kernel].sum(axis=1) > 0)
     mine &= rows.features[:, kernel].sum(axis=1) > 0.5 * rows.features.sum(axis=(1, 2))
     others = replace(rows, known=rows.known & ~mine)
@@ -241,7 +243,7 @@ def _result(made: dict[str, _DomainFit], main: str, notes: list[str]) -> Calibra
 
 
 def _weights(one: _DomainFit) -> Weights:
-    """Weights of one domain, with the spread of its kernels as the error of what comes later."""
+    """Weights of one domain; the spread of its kernels becomes the error for later workloads."""
     first = 2 * len(one.packages)
     last = first + len(THETA)
     theta = np.maximum(one.fit.value[first:last], 0.0)
@@ -260,7 +262,7 @@ def _weights(one: _DomainFit) -> Weights:
 
 
 def _identified(one: _DomainFit, sigma: F64) -> dict[str, Identified]:
-    """What the phases told of each coefficient of a domain."""
+    """What the phases found for each coefficient of a domain."""
     count = len(one.packages)
     names = [f"idle_w.{one.domain}.{package}" for package in one.packages]
     names += [f"shared_w.{one.domain}.{package}" for package in one.packages]

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a trace teaches of its machine, block by block, with earlier blocks fading."""
+"""Learns a machine's power from a trace, block by block, while the evidence of earlier blocks
+fades."""
 
 from __future__ import annotations
 
@@ -21,25 +22,25 @@ from qjoule.model.renumbering import Renumbering
 from qjoule.model.slow import slow_of
 from qjoule.model.zones import zones
 
-#: What is kept of a block's evidence at the end of the next: a minute at blocks of 30 s.
+#: Share of a block's evidence that is kept at the end of the next: a minute at blocks of 30 s.
 _KEEP = 0.7
 _KEEP_DRIFTED = 0.2
-#: Classes with a factor of their own, and the least share of all weight that they need.
+#: Number of classes with a factor of their own, and the least share of all weight they need.
 _MAX_CLASSES = 64
 _MIN_SHARE = 1e-3
-_UNSEEN = 2.0  #: times that a model may bend more which was never held against known loads
-_MIN_WINDOWS = 25  #: fewer known windows tell nothing
+_UNSEEN = 2.0  #: a model never tested against known loads may be nonlinear by this many times more
+_MIN_WINDOWS = 25  #: fewer known windows give no usable evidence
 #: Memory of servers draws less than three times what their packages do; more is a wrong unit.
 _MAX_DRAM_RATIO = 3.0
-#: A block that the model of the blocks before predicts this much worse than its own: drift.
+#: If the model of earlier blocks predicts a block this many times worse than its own fit: drift.
 _DRIFT_RATIO = 1.5
-#: What was learned is dropped where it predicts a block this much worse than the prior does.
+#: What was learned is dropped if it predicts a block this many times worse than the prior does.
 _HARMS = 1.1
 
 
 @dataclass
 class _Memory:
-    """Evidence of the blocks before, over the fixed parameters and these classes."""
+    """Evidence of earlier blocks on the fixed parameters and these classes."""
 
     evidence: Evidence
     classes: I64
@@ -60,7 +61,8 @@ class Learner:
     _memory: dict[str, _Memory] = field(default_factory=dict)
 
     def learn(self, batches: Sequence[WindowBatch], *, keep: bool) -> dict[str, PowerModel]:
-        """Models by domain for one block of consecutive windows; remembered if `keep`."""
+        """Returns models by domain for one block of consecutive windows; remembers them if
+        `keep`."""
         models = {}
         domains = tuple(dict.fromkeys(s.domain for s in self.series))
         watts = {domain: self._mean_w(batches, domain) for domain in domains}
@@ -74,7 +76,7 @@ class Learner:
         return models
 
     def renumber(self, renumbering: Renumbering) -> None:
-        """Other numbers of classes; those that have become one with others are forgotten."""
+        """Renumbers the classes; classes that were merged with others are forgotten."""
         self.last = {name: one.renumbered(renumbering) for name, one in self.last.items()}
         for known in self._memory.values():
             within = known.classes < len(renumbering.group)
@@ -102,7 +104,7 @@ class Learner:
         places = zones(self.series, self.packages, domain)
         weights = self.coefficients.of(domain)
         slow = slow_of([self.series[s] for zone in places for s in zone.series])
-        # A slow counter's ends are as uncertain as its half widths say, and no more.
+        # The half widths already contain all uncertainty of a slow counter's ends.
         period_ns = 0 if slow else self.period_ns
         source = Source(self.series, places, weights, self.class_of, period_ns)
         rows, counters = make_rows(batches, source)
@@ -146,11 +148,11 @@ class Learner:
     def _fit(
         self, domain: str, rows: Rows, belief: Belief, keep: bool
     ) -> tuple[BlockFit, Evidence]:
-        """The fit of a block and the evidence of blocks before that it was made with."""
+        """The fit of a block, and the evidence of earlier blocks that it used."""
         before = self._recall(domain, rows.classes, len(belief.mean))
         fit = fit_block(rows, belief, before)
         if fit.misfit > _HARMS * fit.misfit_without:
-            # What was learned predicts worse than what was believed before anything was.
+            # What was learned predicts worse than the prior alone.
             before = Evidence.none(len(before.moment))
             fit = fit_block(rows, belief, before)
             if keep:
@@ -158,7 +160,7 @@ class Learner:
         return fit, before
 
     def _recall(self, domain: str, classes: I64, fixed: int) -> Evidence:
-        """Evidence of earlier blocks over the parameters of this one."""
+        """Evidence of earlier blocks on the parameters of this one."""
         size = fixed + len(classes)
         known = self._memory.get(domain)
         out = Evidence.none(size)
@@ -187,17 +189,19 @@ class Learner:
 
 
 def _parts(value: F64, count: int) -> tuple[F64, F64, F64]:
-    """Idle, shared and theta, as single floats: a last bit of the solver decides no nanojoule."""
+    """Idle, shared and theta as single floats, so that the solver's last bit changes no
+    nanojoule."""
     plain = value.astype(np.float32).astype(np.float64)
     return plain[:count], plain[count : 2 * count], plain[2 * count : 2 * count + len(THETA)]
 
 
 @dataclass(frozen=True)
 class _Drift:
-    """Slow wandering of a block's power: `rest_w` (zones, n) the part that is power at rest.
+    """Slow drift of a block's power; `rest_w` (zones, n) is the part that is power at rest.
 
-    That part is the share that power at rest has in the mean power. Whose the wandering was is not
-    known: `variance_w2` (zones,) is that of its mean, as if all of it were one's or the other's.
+    That part is the share of power at rest in the mean power. The true owner of the drift is not
+    known: `variance_w2` (zones,) is the variance of its mean, as if all of it belonged to either
+    side.
     """
 
     rest_w: F64
@@ -237,7 +241,7 @@ def _forget_classes(known: _Memory, stays: F64) -> Evidence:
 
 
 def _limit_classes(rows: Rows, prior: PowerModel) -> Rows:
-    """Rows with factors only for the classes that weigh most; all others in the last column."""
+    """Rows in which only the heaviest classes have factors; all others are in the last column."""
     weight = rows.features[:, :-1].sum(axis=0) @ prior.basis
     total = float(weight.sum())
     order = np.argsort(-weight, kind="stable")[:_MAX_CLASSES]

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The noise of window power: how much of it there is at which frequency.
+"""The noise of window power, by frequency.
 
-Errors of a counter's update are those of window edges: adjacent windows have them with opposite
-signs (a moving average, whose spectrum falls to nothing at low frequency). What a linear model
-misses wanders slowly or lasts as long as a call. The discrete sine transform makes all of these
-independent from one frequency to the next, so least squares can weigh each frequency by how
-noisy it is: Whittle, "The analysis of multiple stationary time series", JRSS B 15 (1953).
+Errors of a counter's update are those of window edges. Adjacent windows have them with opposite
+signs, so they are a moving average whose spectrum falls to zero at low frequency. What a linear
+model misses drifts slowly or lasts as long as a call. The discrete sine transform makes all of
+these independent from one frequency to the next, so least squares can weigh each frequency by its
+noise: Whittle, "The analysis of multiple stationary time series", JRSS B 15 (1953).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from qjoule.model.arrays import F64
 
-#: Length in seconds of what a call or a burst leaves unexplained.
+#: Correlation length in seconds of what a call or a burst leaves unexplained.
 _RED_S = 0.15
 _ROUNDS = 12
 
@@ -28,9 +28,9 @@ def transform(rows: F64) -> F64:
 
 
 def components(rows: int, step_s: float) -> F64:
-    """(n, 4): spectra of edge errors, white noise, calls, and slow drift; mean 1 each but edges'.
+    """(n, 4): spectra of edge errors, white noise, calls, and slow drift; mean 1 except for edges.
 
-    Edges' is in units of the variance of one edge.
+    The spectrum of edge errors is in units of the variance of one edge.
     """
     omega = np.pi * np.arange(1, rows + 1) / (rows + 1)
     edges = 2.0 - 2.0 * np.cos(omega)
@@ -57,7 +57,7 @@ def fit_spectrum(parts: F64, power: F64, level: F64, floor: F64) -> F64:
 def slow_part(residual: F64, variance: F64, step_variance: float) -> F64:
     """(n,) the random walk in `residual` (n,), whose own noise has `variance` (n,), inf: unknown.
 
-    The mean that a Kalman smoother gives: least squares of residuals against the walk's steps.
+    This is the mean of a Kalman smoother: least squares of residuals against the walk's steps.
     """
     from scipy.linalg import solveh_banded  # noqa: PLC0415 - slow to import
 

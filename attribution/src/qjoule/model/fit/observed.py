@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a fit is made from: the windows of one domain, as the rows of a regression."""
+"""The input of a fit: the windows of one domain, as the rows of a regression."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from qjoule.model.energy import I64, Bool
 class Rows:
     """n windows of one domain, zone after zone, each in order of time.
 
-    `power_w` (n,); `known` (n,) whether it was measured; `zone` (n,); `active` (n,) share of the
-    window with any core busy; `features` (n, g + 1, 8) per ns of window, by class, the last of all
-    classes that are not in `classes` (g,); `crowd` (n, g + 1) busy cores while each class ran.
-    `edge_w` (zones,): standard error of one window edge as power. `bend`: how far the model may
-    miss, relative to the power above idle.
+    `power_w` (n,); `known` (n,): whether it was measured; `zone` (n,); `active` (n,): share of the
+    window with any core busy; `features` (n, g + 1, 8) per ns of window, by class, where the last
+    class holds all that are not in `classes` (g,); `crowd` (n, g + 1): busy cores while each class
+    ran. `edge_w` (zones,): standard error of one window edge as power. `bend`: how far the model
+    may be wrong, relative to the power above idle.
     """
 
     power_w: F64

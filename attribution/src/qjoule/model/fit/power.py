@@ -2,8 +2,8 @@
 """The regression that every fit uses: non-negative least squares with Gaussian priors.
 
 Minimises sum_k w_k (y_k - x_k theta)^2 + (theta - mean)' P (theta - mean) over theta >= 0. Most
-optima need no bound, or few; where that does not settle it, the active-set method of Lawson and
-Hanson does ("Solving Least Squares Problems", 1974, chapter 23).
+optima need no bounds, or few. Where pivoting does not converge, the active-set method of Lawson and
+Hanson is used ("Solving Least Squares Problems", 1974, chapter 23).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from qjoule.model.arrays import F64
 from qjoule.model.energy import Bool
 
-#: Ridge on the scaled normal equations: what makes them solvable where features are collinear.
+#: Ridge on the scaled normal equations; makes them solvable where features are collinear.
 _RIDGE = 1e-10
 _PIVOTS = 20
 
@@ -45,9 +45,9 @@ class PowerFit:
 
 @dataclass(frozen=True)
 class Optimum:
-    """What `optima` finds for each of s problems of p parameters.
+    """The result of `optima` for each of s problems of p parameters.
 
-    `free` (s, p) minimises, `value` (s, p) does so among what is not negative; `covariance`
+    `free` (s, p) is the unconstrained minimum, `value` (s, p) the non-negative one. `covariance`
     (s, p, p) is the inverse of each gram, `log_determinant` (s,) the logarithm of its determinant.
     """
 
@@ -60,7 +60,8 @@ class Optimum:
 def optima(grams: F64, moments: F64) -> Optimum:
     """argmin theta' gram theta - 2 moment' theta of symmetric `grams` (s, p, p), moments (s, p).
 
-    Raises `LinAlgError` if a gram is not positive definite: rounding has eaten what it told.
+    Raises `LinAlgError` if a gram is not positive definite because rounding destroyed its
+    information.
     """
     plain, scale = _scaled(grams)
     if not np.isfinite(plain).all():
@@ -74,7 +75,7 @@ def optima(grams: F64, moments: F64) -> Optimum:
     free, inverse = solved[:, :, 0], solved[:, :, 1:]
     value, zero = np.empty_like(free), free[0] < 0
     for i, one in enumerate(zip(plain, target, free, inverse, strict=True)):
-        # Of problems that are alike the same parameters are 0, as a rule.
+        # In similar problems, usually the same parameters are 0.
         value[i] = _nonnegative(*one, zero)
         zero = value[i] == 0
     covariances = inverse / (scale[:, :, None] * scale[:, None, :])
@@ -115,10 +116,10 @@ def _scaled(gram: F64) -> tuple[F64, F64]:
 
 
 def _nonnegative(gram: F64, moment: F64, free: F64, inverse: F64, zero: Bool) -> F64:
-    """The optimum (p,) >= 0, from the one without bounds, the inverse of `gram`, a guess of zeros.
+    """The optimum (p,) >= 0, from the unconstrained one, the inverse of `gram`, a guess of zeros.
 
-    Block principal pivoting (Kim and Park, SIAM J. Sci. Comput. 33, 2011): all that violates the
-    conditions of an optimum changes sides at once. It may go round in circles, seldom; nnls never.
+    Block principal pivoting (Kim and Park, SIAM J. Sci. Comput. 33, 2011): all parameters that
+    violate the conditions of an optimum change sides at once. It may rarely cycle; nnls never does.
     """
     if not (free < 0).any():
         return free
@@ -141,11 +142,11 @@ def _nonnegative(gram: F64, moment: F64, free: F64, inverse: F64, zero: Bool) ->
 
 
 def _root(gram: F64) -> F64:
-    """A matrix whose product with its own transpose is `gram`, or next to it."""
+    """A matrix whose product with its own transpose is `gram`, up to rounding."""
     try:
         return np.asarray(np.linalg.cholesky(gram))
     except np.linalg.LinAlgError:
-        # Rounding made it indefinite: what is below nothing is nothing.
+        # Rounding made it indefinite: negative eigenvalues are set to zero.
         values, vectors = np.linalg.eigh(gram)
         return np.asarray(vectors * np.sqrt(np.maximum(values, _RIDGE * values[-1])))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Window batches to the rows of a regression."""
+"""Makes the rows of a regression from window batches."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from qjoule.model.features import FEATURES, by_counters, plausible
 from qjoule.model.fit.observed import Rows
 from qjoule.model.zones import Part, Zone
 
-#: Classes that have a column each, before anything is known of their weight.
+#: Number of classes that have their own column, before their weights are known.
 _MOST_CLASSES = 256
 
-#: Power models that are linear in counters miss by a few per cent of the power above idle, more
-#: on some loads (McCullough et al., "Evaluating the effectiveness of model-based power
-#: characterization", USENIX ATC 2011); time alone knows nothing of frequency and contention.
+#: Power models that are linear in counters miss by a few per cent of the power above idle, more on
+#: some loads (McCullough et al., "Evaluating the effectiveness of model-based power
+#: characterization", USENIX ATC 2011). Time alone does not reflect frequency or contention.
 _BEND_COUNTERS, _BEND_TIME = 0.02, 0.08
 
-#: Windows that lost more than this share of their busy time are not learned from.
+#: Windows that lost more than this share of their busy time are not used for learning.
 _MOST_LOST = 0.1
 
-#: Rows that are learned from last so many periods of the counter, where there are as many of them.
+#: Rows used for learning last this many periods of the counter, if there are this many such rows.
 _SETTLED_PERIODS, _LEAST_ROWS = 48, 64
 
 ClassOf = Callable[[I64], I64]
@@ -39,7 +39,7 @@ def itself(groups: I64) -> I64:
 
 @dataclass(frozen=True)
 class Source:
-    """What rows are made of: a domain's counters and zones, its weights, and the classes."""
+    """The sources of rows: a domain's counters and zones, its weights, and the classes."""
 
     series: tuple[Series, ...]
     places: tuple[Zone, ...]
@@ -49,9 +49,9 @@ class Source:
 
 
 def make_rows(batches: Sequence[WindowBatch], source: Source) -> tuple[Rows, bool]:
-    """All windows of a domain's zones as rows, and whether counters were read.
+    """Returns all windows of a domain's zones as rows, and whether counters were read.
 
-    The classes that ran longest have a column each, all others share the last one.
+    The classes that ran longest have a column each; all others share the last one.
     """
     views = [[zone.view(batch) for batch in batches] for zone in source.places]
     taken = [
@@ -111,15 +111,16 @@ def _zone_columns(
     numbers = list(source.places[z].series)
     dt_ns = np.concatenate([part.load.dt_ns for part in taken]).astype(np.float64)
     safe_ns = np.maximum(dt_ns, 1.0)
-    # Lost time ran like the rest of its window, as far as we know; too much of it says nothing.
+    # Lost time is assumed to be like the rest of its window; with too much of it, the window is
+    # not used.
     lost_ns = np.concatenate([part.load.lost_ns for part in taken])
     busy_ns = np.concatenate([part.busy_ns for part in taken])
     with_lost = 1.0 + lost_ns / np.where(busy_ns > 0, busy_ns, 1.0)
     known = (dt_ns > 0) & (lost_ns <= _MOST_LOST * busy_ns)
     known &= np.concatenate([b.energy.known[numbers].all(axis=0) for b in batches])
     known &= np.concatenate([_plausible(part) for part in taken])
-    # Edge errors are taken to be alike. Of a reading that came late and the next one, which came in
-    # time, the window may be shorter than the counter's own period: its power says nothing.
+    # All edge errors are assumed to be alike. Between a late reading and a punctual one, the
+    # window may be shorter than the counter's own period: its power is meaningless.
     if known.any():
         known &= dt_ns >= 0.5 * np.median(dt_ns[known])
     nj = np.concatenate([b.energy.energy_nj[numbers].sum(axis=0) for b in batches])
@@ -137,7 +138,7 @@ def _zone_columns(
 
 
 def _plausible(part: Part) -> Bool:
-    """(windows,) whether all counters are such as cores can have counted."""
+    """(windows,) whether a core could have counted all the counters' values."""
     out = np.ones(len(part.load.dt_ns), bool)
     out[part.entries.window[~plausible(part.entries)]] = False
     return out
@@ -154,7 +155,7 @@ def _edge_w(source: Source, numbers: list[int], power_w: F64, dt_ns: F64, half_n
 
 
 def _by_class(part: Part, classes: I64, class_of: ClassOf) -> F64:
-    """(windows, classes + 1, 9): sums of features, and how many cores were busy meanwhile.
+    """(windows, classes + 1, 9): sums of features, and the number of busy cores meanwhile.
 
     The last class is all others together.
     """
@@ -174,9 +175,9 @@ def _by_class(part: Part, classes: I64, class_of: ClassOf) -> F64:
 
 
 def thinned(rows: Rows, width: int) -> Rows:
-    """Rows of which each `width` neighbours are one: their mean, unknown if one of them is.
+    """Replaces each `width` neighbours by their mean, which is unknown if one of them is.
 
-    What is left over at a zone's end is left out.
+    Rows left over at a zone's end are dropped.
     """
     if width < 2:
         return rows
@@ -200,25 +201,26 @@ def thinned(rows: Rows, width: int) -> Rows:
 
 
 def width_for(rows: Rows, most: int) -> int:
-    """How many neighbours must be one to bring each zone to at most `most` rows."""
+    """How many neighbours must be joined to bring each zone to at most `most` rows."""
     return -(-max(int((rows.zone == z).sum()) for z in range(len(rows.edge_w))) // most)
 
 
 def settled(rows: Rows, period_ns: int) -> int:
-    """How many neighbours must be one for a row's ends to be of no account.
+    """How many neighbours must be joined so that errors at a row's ends do not matter.
 
-    A counter shows the energy of up to a period ago, so what ran about a window's ends may be
-    charged to its neighbour: an error of the regressors, not of the power. It pulls whatever
-    explains power towards nothing, and power at rest up, by as much as the error is large beside
-    what loads vary ("regression dilution": Fuller, Measurement Error Models, Wiley 1987): the less,
-    the longer the rows. A short trace keeps rows enough to tell anything.
+    A counter shows the energy of up to one period ago, so the energy of what ran near a window's
+    ends may be counted in the neighbouring window. That is an error of the regressors, not of the
+    power. It biases coefficients towards zero and power at rest upwards ("regression dilution":
+    Fuller, Measurement Error Models, Wiley 1987). The bias depends on the error's size relative to
+    the variation of the loads, and it falls with the length of the rows. A short trace keeps enough
+    rows for a fit.
     """
     wanted = -(-_SETTLED_PERIODS * period_ns // max(round(rows.step_s * 1e9), 1))
     return int(np.clip(wanted, 1, max(len(rows.power_w) // len(rows.edge_w) // _LEAST_ROWS, 1)))
 
 
 def spread_out(values: F64, thin: Rows, rows: Rows) -> F64:
-    """Values of rows that were `thinned`, at all rows: between the middles of the thin ones."""
+    """Interpolates values of `thinned` rows to all rows, between the middles of the thin ones."""
     out = np.zeros(len(rows.power_w))
     for z in range(len(rows.edge_w)):
         mine, few = np.flatnonzero(rows.zone == z), np.flatnonzero(thin.zone == z)
