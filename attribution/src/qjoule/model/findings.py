@@ -19,8 +19,8 @@ from qjoule.model.result import ModelInfo
 
 #: A factor counts as learned if its uncertainty is less than this share of the uncertainty before.
 _LEARNED = 0.8
-#: Partial correlation of two factors below which only their sum is known, and the share of the
-#: uncertainty before that must be left.
+#: Two factors cannot be separated if their partial correlation is below the first, and if more than
+#: the second of the prior uncertainty is left.
 _TOGETHER = -0.8
 _UNTOLD = 0.4
 _MOST_NAMES = 5  #: pairs that a note names

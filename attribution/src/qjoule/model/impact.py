@@ -135,9 +135,9 @@ def mean_factor(steps: Steps, boundaries_ns: I64, energy_nj: F64) -> float:
     """The mean of the factor over windows, weighted by their energy.
 
     Args:
-            steps: must cover the windows.
-            boundaries_ns: of k windows, k + 1 times since 1970.
-            energy_nj: of the windows (k,), never negative. If all are 0, windows count by length.
+        steps: must cover the windows.
+        boundaries_ns: of k windows, k + 1 times since 1970.
+        energy_nj: of the windows (k,), never negative. If all are 0, windows count by length.
     """
     middles = (boundaries_ns[:-1] + boundaries_ns[1:]) // 2
     weights = energy_nj if energy_nj.sum() > 0 else np.diff(boundaries_ns).astype(np.float64)

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The 95 % interval of a group's energy.
 
-Two kinds of error are kept apart. *Random*: when a counter was last updated before it was read, and
-its unit; one window's error is the next one's with the sign turned, so they cancel over a group
-that runs steadily. *Systematic*: the power model, the total, lost records; common to all calls
-of a fingerprint, so they are added up, never averaged away.
+Two kinds of error are kept apart. *Random* errors come from the time at which a counter was last
+updated before it was read, and from its unit. One window's error appears in the next window with
+the opposite sign, so they cancel over a group that runs steadily. *Systematic* errors are those of
+the power model, the total, and lost records. They are common to all calls of a fingerprint, so they
+are added up and never averaged away.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _V = TypeVar("_V", float, F64)
 
 @dataclass(frozen=True, slots=True)
 class EnergyErrors(Generic[_V]):
-    """What the 95 % interval of an energy is made of: of one, or of each of some, (n,).
+    """The errors that make up the 95 % interval of one energy, or of each of n energies, (n,).
 
     `random_nj2` is a variance and `model_nj` a standard error; the others are widths at 95 %.
     """
@@ -35,15 +36,15 @@ class EnergyErrors(Generic[_V]):
     model_nj: _V  #: of the power model
     scaled_nj: _V  #: of multiplexed counters
     total_nj: _V  #: of the total
-    loss_nj: _V  #: of lost time: it may be on top of what was seen, once or twice
-    unnamed_nj: _V  #: of records that may have been anybody's, either way
-    down_nj: _V  #: of power at rest that is not known, and of costs that are known to one side
+    loss_nj: _V  #: of lost time: the true energy may be higher by none, one or two times this
+    unnamed_nj: _V  #: of records whose owner is unknown, in either direction
+    down_nj: _V  #: of unknown power at rest, and of costs that are known only from one side
     up_nj: _V
 
     def ends(self, energy_nj: _V) -> tuple[_V, _V]:
         """Lower and upper end, in whole nJ, never negative."""
         variance = np.maximum(self.random_nj2, 0.0) + self.model_nj**2
-        # What was lost is on top of what was seen: none of it, all that can be expected, or twice.
+        # Lost energy is added to what was seen: none of it, the expected amount, or twice that.
         half = np.sqrt(Z95**2 * variance + self.scaled_nj**2 + self.total_nj**2 + self.loss_nj**2)
         middle = energy_nj + self.loss_nj
         low = middle - half - self.unnamed_nj - self.down_nj
@@ -62,11 +63,11 @@ RowErrors: TypeAlias = EnergyErrors[float]  #: of one row's energy
 
 
 def of_recordings(parts: Sequence[RowErrors]) -> RowErrors:
-    """Errors of the sum of energies that were recorded apart; their order changes nothing.
+    """Errors of the sum of energies that were recorded separately; order does not matter.
 
-    Windows' edges are nobody else's: their variances add up. All else may be wrong the same way in
-    every recording, as are what is believed before the data, what counters do not see of a
-    statement, and an estimator's curve: those errors add up themselves.
+    Errors of windows' edges are independent, so their variances add up. All other errors may be the
+    same in every recording (priors, differences between statements that counters do not show, an
+    estimator's curve), so the errors themselves are added up.
     """
     return EnergyErrors(
         *(math.fsum(getattr(part, f.name) for part in parts) for f in fields(EnergyErrors))
@@ -105,14 +106,14 @@ class GroupErrors:
         """Adds entries of one series (`key`) in order of `window`; `sigma_nj`: of one window edge.
 
         A window's energy is the difference of two edges. With x the edge error that reaches the
-        group in a window, its variance over all windows is sum(2 x[k]^2 - 2 x[k-1] x[k]): adjacent
-        windows share an edge. One window alone has sigma/E = (T/W) sqrt(1/6).
+        group in a window, its variance over all windows is sum(2 x[k]^2 - 2 x[k-1] x[k]), because
+        adjacent windows share an edge. One window alone has sigma/E = (T/W) sqrt(1/6).
         """
         size = len(self.random_nj2)
         last_x, last_window = self._last.setdefault(
             key, (np.zeros(size), np.full(size, -2, np.int64))
         )
-        # Windows are in order. Short numbers are sorted by radix.
+        # Windows are in order. Short integers are sorted by radix.
         order = np.argsort(group.astype(np.uint16) if size <= 1 << 16 else group, kind="stable")
         w, g, x = window[order], group[order], sigma_nj[order]
         before_w, before_x = np.empty_like(w), np.empty_like(x)
@@ -130,7 +131,8 @@ class GroupErrors:
         total += np.bincount(group, value_nj, minlength=len(total))
 
     def move(self, source: int, target: int) -> None:
-        """Adds one group's errors to another's, as if they were fully common: never too narrow."""
+        """Adds one group's errors to another's as if fully correlated, so intervals are never
+        too narrow."""
         sigma_nj = np.sqrt(np.maximum(self.random_nj2[[source, target]], 0.0)).sum()
         self.random_nj2[target] = sigma_nj**2
         for name in _SUMS[1:]:
@@ -140,7 +142,8 @@ class GroupErrors:
         self.random_nj2[source] = 0.0
 
     def renumber(self, renumbering: Renumbering) -> None:
-        """Other group numbers. Errors of groups that become one are taken as fully common."""
+        """Renumbers the groups. Errors of groups that are merged are treated as fully
+        correlated."""
         sigma_nj = renumbering.sums(np.sqrt(np.maximum(self.random_nj2, 0.0)))
         self.random_nj2 = np.where(
             renumbering.shared, sigma_nj**2, renumbering.sums(self.random_nj2)
@@ -165,7 +168,7 @@ class GroupErrors:
     def parts(
         self, energy_nj: I64, *, total_error: float = 0.0, record_loss: float = 0.0
     ) -> EnergyErrors[F64]:
-        """What the groups' intervals are made of, (groups,).
+        """The errors that make up the groups' intervals, (groups,).
 
         `total_error`: relative 95 % error of the total. `record_loss`: share of query records that
         were lost.
@@ -185,7 +188,7 @@ class GroupErrors:
 def edge_sigma_nj(
     energy_nj: F64, share: F64, dt_ns: F64, *, period_ns: float, half_width_ns: F64, unit_nj: float
 ) -> F64:
-    """Standard error of one window edge, as it reaches an entry with `share` of the window.
+    """Standard error of one window edge, for an entry with `share` of the window's energy.
 
     Uniform errors: the update period T (T/sqrt(12)), the reading's width, the counter's unit.
     """

@@ -1,26 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a group of segments is called in the result."""
+"""The labels of groups of segments in the result."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-#: Rows for what has no statement of its own.
+#: Labels of rows that have no statement of their own.
 NONE_LABEL = "(none)"  #: a key that nobody set
 NO_TEXT = "(no text)"  #: a child whose statement could not be read
 PREPARED_BEFORE = "(prepared before tracing began)"
 SESSION_OVERHEAD = "(session overhead)"  #: login, ping, quit: server work that is no statement
 BY_THREAD = "none"  #: rung of a server without query boundaries: its rows are roles of threads
-BY_CALLS = "tag"  #: rung of queries that only their clients tell of
-#: Rungs of queries that are only counted: they own no time, and their joules are a regression's.
+BY_CALLS = "tag"  #: rung of queries that only their clients report
+#: Rungs whose queries are only counted: they own no CPU time; a regression gives their joules.
 COUNTED = ("statistical", BY_CALLS)
-SEVERAL = "(several)"  #: a group that is no one server's, or rung's
-OTHERS_OF = "others_of"  #: key of a row of all queries of a server that were not asked for
-SHAPE_OF = "shape_of"  #: key of the part of a row that is of one shape, for costs are told by shape
-NOT_SELECTED = "not_selected"  #: flag of a row of all queries that were not asked for
+SEVERAL = "(several)"  #: a group that belongs to several servers, or several rungs
+OTHERS_OF = "others_of"  #: key of the row of a server's queries outside of the selection
+SHAPE_OF = "shape_of"  #: key of the part of a row that has one shape: costs are by shape
+NOT_SELECTED = "not_selected"  #: flag of a row of all queries outside of the selection
 OTHER_SHAPES = "other"  #: statements beyond the bound on distinct shapes
-#: A live view's groups that nothing was added to for longest, as one.
+#: The groups of a live view that were unused for longest, joined into one.
 FORGOTTEN_SHAPES = "(forgotten shapes)"
 FORGOTTEN_VALUES = "(forgotten values)"
 FORGOTTEN_PROCESSES = "(forgotten processes)"
@@ -31,7 +31,7 @@ FORGOTTEN_ROLES = "(forgotten threads)"
 class GroupLabel:
     """Kind is one of `result.PARTS`; `named`: queries whose statement is known.
 
-    Queries that are only counted are a group for each server, also of equal keys: what one
+    Queries that are only counted form one group per server, even if the keys are equal: each
     server's cost is learned from that server alone.
     """
 
@@ -42,7 +42,7 @@ class GroupLabel:
     rung: str = ""
     flags: tuple[str, ...] = ()
     named: bool = False
-    serves: bool = False  #: what requests that are only counted used is in here
+    serves: bool = False  #: whether it contains the work for requests that are only counted
 
     @property
     def is_counted(self) -> bool:
@@ -60,7 +60,7 @@ Identity = tuple[str, tuple[tuple[str, str], ...], str]
 
 @dataclass
 class LabelIndex:
-    """Group numbers of labels, in order of appearance; equal identities are one group."""
+    """Assigns numbers to labels, in order of appearance; equal identities share one group."""
 
     labels: list[GroupLabel] = field(default_factory=list)
     _numbers: dict[Identity, int] = field(default_factory=dict)
@@ -83,17 +83,17 @@ class LabelIndex:
 
     @property
     def numbers(self) -> Iterable[int]:
-        """Of the groups that labels still lead to: `rename` leaves some without."""
+        """Numbers of the groups that still have a label; `rename` leaves some without."""
         return self._numbers.values()
 
     def keep(self, groups: Sequence[int]) -> None:
-        """Only these groups are left, in this order; `labels` stays the same list."""
+        """Keeps only these groups, in this order; `labels` remains the same list object."""
         self.labels[:] = [self.labels[group] for group in groups]
         self._numbers = {label.identity: number for number, label in enumerate(self.labels)}
 
 
 def background(server: str, role: str, rung: str = "") -> GroupLabel:
-    """`rung`: given where the server has no queries, as `BY_THREAD`."""
+    """`rung`: `BY_THREAD` if the server has no queries, otherwise empty."""
     return GroupLabel("background", (("server", server), ("role", role)), role, server, rung)
 
 

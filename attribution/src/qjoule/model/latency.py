@@ -14,7 +14,7 @@ from qjoule.model.arrays import F64
 from qjoule.model.energy import I64, Bool
 
 QUANTILES = (0.50, 0.95, 0.99)
-#: Significant bits of a latency that is kept rounded, and distinct latencies kept as they are.
+#: Significant bits of a rounded latency, and number of distinct latencies that are kept exactly.
 DIGITS, EXACT = 8, 100
 _MERGE_ROWS = 1 << 18
 _T = TypeVar("_T", bound=np.generic)
@@ -22,12 +22,12 @@ _T = TypeVar("_T", bound=np.generic)
 
 @dataclass(frozen=True)
 class CallStats:
-    """Per group, (groups,): executions that ended, and latencies; NaN where there is none."""
+    """Per group, (groups,): executions that ended, and their latencies; NaN without any."""
 
     calls: I64
     latency_ns_mean: F64
     latency_ns_quantiles: F64  #: (groups, 3): p50, p95, p99
-    timed: I64  #: how many the latencies are of
+    timed: I64  #: how many calls have a latency
 
     @staticmethod
     def none(groups: int) -> CallStats:
@@ -41,12 +41,13 @@ class CallStats:
 
 @dataclass
 class Latencies:
-    """Calls and latencies per group as they come, in memory that does not grow with the calls.
+    """Calls and latencies per group, in memory that does not grow with the calls.
 
-    Mean and count are exact. So are the quantiles of a group with up to `EXACT` distinct latencies;
-    beyond, its latencies are kept to `DIGITS` significant bits, which moves a quantile by at most
-    2^-DIGITS (0.4 %): HdrHistogram's buckets (G. Tene, http://hdrhistogram.org), but only those in
-    use. The statistics depend on the calls alone, not on their order or how they are cut.
+    Mean and count are exact. So are the quantiles of a group with up to `EXACT` distinct latencies.
+    Beyond that, latencies are kept to `DIGITS` significant bits, which moves a quantile by at most
+    2^-DIGITS (0.4 %). These are HdrHistogram's buckets (G. Tene, http://hdrhistogram.org), but only
+    those in use are stored. The statistics depend only on the calls, not on their order or on how
+    they are batched.
     """
 
     _calls: F64 = field(default_factory=lambda: np.zeros(0))
@@ -72,7 +73,8 @@ class Latencies:
             self._merge()
 
     def stats(self, groups: int, group_of: I64 | None = None) -> CallStats:
-        """Statistics of groups 0 to `groups` - 1; `group_of`: the final group of each one so far.
+        """Statistics of groups 0 to `groups` - 1; `group_of`: maps group numbers so far to final
+        ones.
 
         A quantile is the smallest latency that at least that share of the queries does not exceed.
         """
@@ -98,7 +100,8 @@ class Latencies:
         self._waiting += len(counts.group) if len(self._counts) > 1 else 0
 
     def _merge(self) -> None:
-        """All counts as one; groups that have become too many latencies are rounded from here."""
+        """Joins all counts; latencies of groups that have too many distinct ones are rounded
+        from now on."""
         nothing = np.zeros(0, np.int64)
         groups, latencies_ns, numbers = (
             np.concatenate([getattr(one, name) for one in self._counts] or [nothing])
@@ -128,14 +131,14 @@ class Latencies:
 
 @dataclass(frozen=True)
 class _Counts:
-    """How many queries of a group took how long, (n,) each."""
+    """Number of queries by group and latency, (n,) each."""
 
     group: I64
     latency_ns: I64
     count: I64
 
     def summed(self) -> _Counts:
-        """Neighbours of one group and latency as one row."""
+        """Joins adjacent rows of the same group and latency."""
         if not len(self.group):
             return self
         changes = (np.diff(self.group) != 0) | (np.diff(self.latency_ns) != 0)
@@ -163,7 +166,7 @@ def _rounded(latency_ns: I64) -> I64:
 def _shift(latency_ns: I64) -> I64:
     """How many low bits a latency loses."""
     bits = np.frexp(latency_ns.astype(np.float64))[1].astype(np.int64)
-    # As a float it may have been rounded up to a power of two.
+    # The conversion to float may have rounded it up to a power of two.
     bits -= (latency_ns >> np.maximum(bits - 1, 0)) == 0
     return np.maximum(bits - DIGITS, 0)
 

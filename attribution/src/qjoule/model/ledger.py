@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ledger: adds up windows, live or recorded, and says what every group drew."""
+"""The ledger: adds up windows, live or recorded, and gives the energy of every group."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from qjoule.model.span_sums import CPU_TIME, SpanSums
 from qjoule.model.split import Split
 from qjoule.model.zones import zones
 
-#: The domain that rows are about: the first of these that the machine has.
+#: Rows are about the first of these domains that the machine has.
 MAIN_DOMAINS = ("package", "psys", "core", WALL)
 
 
@@ -38,8 +38,8 @@ def main_domain(names: Sequence[str]) -> str:
 class Ledger:
     """Sums over window batches. `series` must be those of every batch.
 
-    `period_ns`: how often the counters are updated, 0 if they are computed when read. `class_of`:
-    the classes that the factors of `add`'s models are of, by group.
+    `period_ns`: how often the counters are updated; 0 if they are computed when read. `class_of`:
+    maps groups to the classes of the factors in `add`'s models.
     """
 
     series: tuple[Series, ...]
@@ -54,8 +54,8 @@ class Ledger:
         self.main = main_domain(self.domain_names)
         self.domains = {name: DomainSums(np.zeros(0, np.int64)) for name in self.domain_names}
         self.zones = {n: zones(self.series, self.packages, n) for n in self.domain_names}
-        self.notes: dict[str, int] = {}  #: what happened while learning, in how many blocks
-        self.models: dict[str, PowerModel] = {}  #: the last that windows were split by
+        self.notes: dict[str, int] = {}  #: learning events, and in how many blocks
+        self.models: dict[str, PowerModel] = {}  #: the models that split the last windows
         self.cpu_ns = np.zeros(0, np.int64)
         self.counters = np.zeros((0, COUNTERS))
         self.counted_ns = np.zeros((0, COUNTERS))
@@ -63,8 +63,8 @@ class Ledger:
         self.window_ns_max = 0
         self.causes: Counter[str] = Counter()
         self.used_counters = False
-        self.spans: SpanSums | None = None  #: of servers whose requests own no time, if wanted
-        self.flags: dict[int, tuple[str, ...]] = {}  #: by group, beside those of its label
+        self.spans: SpanSums | None = None  #: for servers whose requests own no CPU time, if needed
+        self.flags: dict[int, tuple[str, ...]] = {}  #: by group, in addition to those of its label
         self.remarks: tuple[str, ...] = ()
 
     @property
@@ -85,7 +85,7 @@ class Ledger:
     def add_block(
         self, batches: Sequence[WindowBatch], models: Mapping[str, PowerModel]
     ) -> list[list[Split]]:
-        """Adds batches whose errors of the model are common; domains without one use the prior."""
+        """Adds batches that share the model's errors; domains without a model use the prior."""
         for batch in batches:
             self.grow(int(batch.entries.group.max(initial=-1)) + 1)
             self._add_time(batch)
@@ -115,7 +115,7 @@ class Ledger:
             self.used_counters |= counters
         self.models[domain] = model
         slow = slow_of([self.series[s] for zone in places for s in zone.series])
-        period_ns = 0 if slow else self.period_ns  # half widths say all of a slow counter
+        period_ns = 0 if slow else self.period_ns  # a slow counter's half widths suffice
         terms = DomainTerms(domain, self.series, tuple(places), self.idle, period_ns, self.class_of)
         return BlockSplit(terms, self.domains[domain], model, groups, self.spans)
 
@@ -133,7 +133,7 @@ class Ledger:
             sums.errors.grow(groups)
 
     def copy(self) -> Ledger:
-        """A ledger with the same sums, which goes on by itself."""
+        """An independent copy with the same sums."""
         out = copy.copy(self)
         for name in ("cpu_ns", "counters", "counted_ns", "causes", "models", "notes", "flags"):
             setattr(out, name, copy.copy(getattr(self, name)))
@@ -142,7 +142,7 @@ class Ledger:
         return out
 
     def move(self, source: int, target: int) -> None:
-        """What was one group's is another's from now on: its energy, time and errors."""
+        """Moves the energy, time and errors of group `source` to group `target`."""
         self.grow(max(source, target) + 1)
         energies = (e for sums in self.domains.values() for e in (sums.energy_nj, sums.shared_nj))
         for sums in (self.cpu_ns, self.counters, self.counted_ns, *energies):
@@ -154,7 +154,7 @@ class Ledger:
             self.spans.move(source, target)
 
     def renumber(self, renumbering: Renumbering) -> None:
-        """Other group numbers: sums of groups that become one are added up."""
+        """Renumbers the groups; the sums of groups that are merged are added up."""
         self.grow(len(renumbering.group))
         for name in ("cpu_ns", "counters", "counted_ns"):
             setattr(self, name, renumbering.sums(getattr(self, name)))
@@ -180,7 +180,7 @@ class Ledger:
     def error_parts(
         self, domain: str, *, total_error: float, record_loss: float
     ) -> EnergyErrors[F64]:
-        """What those intervals are made of, (groups,)."""
+        """The errors that make up those intervals, (groups,)."""
         sums = self.domains[domain]
         return sums.errors.parts(sums.energy_nj, total_error=total_error, record_loss=record_loss)
 

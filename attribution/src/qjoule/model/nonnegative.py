@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of several quantities by least squares, where none of them can be negative.
+"""Intervals of several non-negative quantities that are known from least squares.
 
-Least squares alone says x = centre, give or take `covariance`. Where that is below 0, or two
-quantities are known as a sum alone, x >= 0 says more: neither is more than the sum. An interval is
-what of one quantity can be had, with the others as they please, at no more than a given misfit
-above the least (profile likelihood; Rolke, Lopez and Conrad, NIM A 551, 2005). It is never less
-than that wide, also where the least misfit is at 0: what the data cannot exclude is in it.
+Least squares alone gives x = centre with `covariance`. Where that includes negative values, or
+where two quantities are known only as a sum, x >= 0 adds information: neither can exceed the sum.
+An interval is the range of one quantity, with the others free (>= 0), whose misfit is at most a
+given amount above the least (profile likelihood; Rolke, Lopez and Conrad, NIM A 551, 2005). An
+interval keeps that width even where the least misfit is at 0: it contains all that the data cannot
+exclude.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ import numpy as np
 
 from qjoule.model.arrays import F64
 
-PARTNERS_MAX = 12  #: whose being negative is looked at for one end; others' makes it no narrower
-_STEPS_MAX = 12  #: each is outside of the end, and closer
+PARTNERS_MAX = 12  #: quantities whose sign is considered per end; ignoring others only widens
+_STEPS_MAX = 12  #: each step ends outside of the interval's end, but closer to it
 _CLOSE = 1e-3  #: of a standard error
 
 
 def least(centre: F64, covariance: F64) -> tuple[F64, float]:
-    """x >= 0 of the least misfit, and that: (x - centre)' covariance^-1 (x - centre)."""
+    """x >= 0 with the least misfit (x - centre)' covariance^-1 (x - centre), and that misfit."""
     # Slow to import, and few servers need it.
     from scipy.optimize import nnls  # noqa: PLC0415
 
@@ -30,19 +31,19 @@ def least(centre: F64, covariance: F64) -> tuple[F64, float]:
 
 
 def interval(centre: F64, covariance: F64, reach: float) -> tuple[F64, F64]:
-    """Least and greatest of each x >= 0 that misfits by `reach`**2 more than the least does.
+    """Least and greatest value of each x >= 0 whose misfit is `reach`**2 above the least.
 
     Args:
-        centre: (n,) what least squares say, of any sign.
+        centre: (n,) the least-squares values, of any sign.
         covariance: (n, n) of that, positive definite.
-        reach: in standard errors; without any bound in the way an end is so far from `centre`.
+        reach: in standard errors; without bounds, each end is this far from `centre`.
     """
     found, misfit = least(centre, covariance)
     reach2 = misfit + reach**2
     sigma = np.sqrt(np.diag(covariance))
     low, high = np.empty_like(sigma), np.empty_like(sigma)
     for one in range(len(sigma)):
-        # At its end of the ellipsoid, how far the others are from 0, in their standard errors.
+        # At its end of the ellipsoid: the others' distances from 0, in their standard errors.
         along = covariance[one] / sigma[one] * np.sqrt(reach2)
         for ends, way in ((low, -1.0), (high, 1.0)):
             above = (centre + way * along) / sigma
@@ -55,9 +56,9 @@ def interval(centre: F64, covariance: F64, reach: float) -> tuple[F64, F64]:
 
 
 def _end(centre: F64, covariance: F64, reach2: float, way: float) -> float:
-    """How far the first can go that `way`, where the others are to stay above 0.
+    """How far the first quantity can go in direction `way` while the others stay above 0.
 
-    The misfit's root is convex in it, so that its tangents lead to the end from outside.
+    The root of the misfit is convex in it, so tangents approach the end from outside.
     """
     from scipy.optimize import nnls  # noqa: PLC0415
 

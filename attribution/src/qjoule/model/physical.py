@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The physical test: does the split of a shared total agree with what each part draws alone?
 
-Two loads, A and B, run alone and then together. Whatever the machine draws once, at rest or as
-soon as anything runs (package, uncore, voltage and clock), is in both solo readings and only once
-in the joint one. So with the residual
+Two loads, A and B, run alone and then together. Whatever the machine draws once, at rest or as soon
+as anything runs (package, uncore, voltage and clock), is in both solo readings but only once in the
+joint one. So with the residual
 
     R = A + B - together
 
-A alone minus R is what A adds to the machine, and so for B: their ratio is physical, and known
-without any model. Subtracting the power at rest instead leaves in each of them what is drawn once,
-and pulls the ratio towards 1: with RAPL read once a second, A + B - rest exceeded `together` by
-16 % on a desktop of six cores and by 56 % on a server of two sockets.
+A alone minus R is what A adds to the machine, and likewise for B. Their ratio is physical, and
+known without any model. If the power at rest were subtracted instead, power drawn once would remain
+in both and pull the ratio towards 1: with RAPL read once a second, A + B - rest exceeded `together`
+by 16 % on a desktop of six cores and by 56 % on a server of two sockets.
 
-The split under test is of the joint run alone, of its dynamic energy: what the attribution itself
-calls shared is not counted, for it belongs to neither.
+The split under test is that of the joint run's dynamic energy alone. What the attribution itself
+calls shared is not counted, because it belongs to neither load.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LEAST_ROUNDS = 3
 
 
 class Verdict(StrEnum):
-    """`AGREES`, `DIFFERS`: the whole 95 % interval does, or at least the estimate does."""
+    """`AGREES`; `DIFFERS`: the whole 95 % interval does; otherwise only the estimate may differ."""
 
     AGREES = "agrees"
     DIFFERS = "differs"
@@ -89,7 +89,7 @@ class Side:
 
 @dataclass(frozen=True)
 class PhysicalTest:
-    """What the rounds say. `why` gives the reason where it is not that they agree."""
+    """The result of the rounds. `why` gives the reason for any verdict except agreement."""
 
     a: Side
     b: Side
@@ -104,11 +104,11 @@ class PhysicalTest:
 def judge(rounds: Sequence[Round], threshold: float = THRESHOLD) -> PhysicalTest:
     """Compares the split of the joint runs with what A and B add to the machine.
 
-    Shares and errors are ratios of means over rounds, their intervals by the delta method with
-    Student's t of rounds - 1 degrees of freedom: a round's three powers are measured one after the
-    other, so a drift of the machine shows as their covariance.
+    Shares and errors are ratios of means over rounds, with intervals by the delta method and
+    Student's t of rounds - 1 degrees of freedom. A round's three powers are measured one after the
+    other, so a drift of the machine shows in their covariance.
 
-    Raises `ValueError` for fewer than `LEAST_ROUNDS` rounds, or values that are no numbers.
+    Raises `ValueError` for fewer than `LEAST_ROUNDS` rounds, or values that are not numbers.
     """
     if len(rounds) < LEAST_ROUNDS:
         raise ValueError(f"{len(rounds)} rounds: at least {LEAST_ROUNDS} are needed")
@@ -120,13 +120,13 @@ def judge(rounds: Sequence[Round], threshold: float = THRESHOLD) -> PhysicalTest
 
 
 def share_above_rest(test: PhysicalTest, rest_w: float) -> float:
-    """A's share if the power at rest were subtracted instead of R: what not to judge by."""
+    """A's share if the power at rest were subtracted instead of R; not valid as a criterion."""
     a, b = test.a.alone_w.value - rest_w, test.b.alone_w.value - rest_w
     return a / (a + b) if a + b > 0 else math.nan
 
 
 class _Means:
-    """Means of rounds (n, p), and intervals of what is made of them."""
+    """Means of rounds (n, p), and intervals of functions of these means."""
 
     def __init__(self, values: F64) -> None:
         from scipy.special import stdtrit  # noqa: PLC0415 - slow to import, for this one test

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is believed of a domain's power while one stretch of windows is split, and how firmly."""
+"""The estimate of a domain's power for one block of windows, with its uncertainty."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from qjoule.model.energy import I64
 from qjoule.model.features import basis
 from qjoule.model.renumbering import Renumbering
 
-#: How far a calibrated machine moves: leakage follows temperature, by several per cent.
+#: How far a calibrated machine drifts: leakage follows temperature, by several per cent.
 _IDLE_DRIFT = 0.02
 _SHARED_DRIFT = 0.05
 _SCALE_DRIFT = 0.03
-#: Power at rest of a machine that nobody calibrated: whoever ran pays for it all.
+#: Power at rest of an uncalibrated machine is unknown: whoever ran pays for everything.
 _UNKNOWN = np.nan
 
 
@@ -26,12 +26,12 @@ _UNKNOWN = np.nan
 class PowerModel:
     """One domain's model. A zone is what one counter covers: a package, or the platform.
 
-    `idle_w` (zones,): power at rest, NaN where nothing is known. `shared_w` (zones,): drawn once
-    while any core is busy. `theta`: as `Weights.vector`. `classes` (g,), sorted, draw `factor` (g,)
-    times what their weight says; all others draw 1 times it, to within `spread` (1 sigma).
-    `covariance` is of (idle_w, shared_w, theta, factor) in that order, `learned` whether windows of
-    the trace itself had a part in it. `drift_w` (zones, n): what power at rest had more or less in
-    the n windows from number `first` on, as temperature changed.
+    `idle_w` (zones,): power at rest, NaN if unknown. `shared_w` (zones,): drawn once while any core
+    is busy. `theta`: as `Weights.vector`. `classes` (g,), sorted, draw `factor` (g,) times their
+    weight; all others draw 1 times it, to within `spread` (1 sigma). `covariance` is of (idle_w,
+    shared_w, theta, factor) in that order. `learned`: whether windows of the trace itself
+    contributed. `drift_w` (zones, n): change of power at rest with temperature in the n windows
+    from number `first` on.
     """
 
     idle_w: F64
@@ -46,7 +46,7 @@ class PowerModel:
     first: int = 0
 
     def rest_w(self, zone: int, first: int, count: int) -> F64:
-        """(count,) power at rest in windows `first` on; 0 where nothing is known of it."""
+        """(count,) power at rest in windows `first` on; 0 where it is unknown."""
         idle_w = np.full(count, float(np.nan_to_num(self.idle_w[zone])))
         if self.drift_w is not None:
             window = np.arange(first, first + count) - self.first
@@ -65,15 +65,16 @@ class PowerModel:
 
     @property
     def basis(self) -> F64:
-        """What one unit of each of `features.FEATURES` weighs."""
+        """The weight of one unit of each of `features.FEATURES`."""
         return basis(self.theta)
 
     def saturation(self, crowd: F64) -> F64:
-        """What is left of a weight while so many cores are busy."""
+        """The part of a weight that remains while this many cores are busy."""
         return np.asarray(1.0 / (1.0 + self.theta[-1] * crowd))
 
     def renumbered(self, renumbering: Renumbering) -> PowerModel:
-        """Of other group numbers; classes that have become one with others have no factor."""
+        """The model with other group numbers; classes that were merged with others have no
+        factor."""
         known = self.classes < len(renumbering.group)
         stays = known.copy()
         stays[known] = renumbering.alone(self.classes[known])
@@ -88,7 +89,8 @@ class PowerModel:
     def weight(self, features: F64, crowd: F64, column: I64) -> F64:
         """Weights of entries with `features` (m, 8), `crowd` (m,), and classes at `column` (m,)."""
         plain = np.zeros(len(features))
-        # One by one: a product of matrices may round an entry by where in the batch it stands.
+        # One feature at a time: a matrix product could round an entry differently by its place in
+        # the batch.
         for unit, values in zip(self.basis.tolist(), features.T, strict=True):
             if unit:
                 plain += unit * values
@@ -102,7 +104,7 @@ class PowerModel:
         return np.where(self.classes[at] == classes, at, -1).astype(np.int64)
 
     def factors(self, column: I64) -> F64:
-        """Factor of each column that `column` gave, 1 where it gave none."""
+        """The factor of each column from `column`; 1 for column -1."""
         return np.append(self.factor, 1.0)[column]
 
     def factor_sigma(self, column: int) -> float:
@@ -146,7 +148,7 @@ def _since_calibration(
     coefficients: Coefficients,
     weights: Weights,
 ) -> F64:
-    """Covariance of how far a machine may have moved since it was calibrated."""
+    """Covariance of the drift that a machine may have had since its calibration."""
     idle_w = [power.value_w if power else 0.0 for power in idle]
     shared_w = [coefficients.shared_w.get(key, 0.0) for key in keys]
     alone = [_IDLE_DRIFT * w for w in idle_w] + [_SHARED_DRIFT * w for w in shared_w]

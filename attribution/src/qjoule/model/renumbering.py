@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Other numbers for groups, so that a live view can forget some and still add up."""
+"""New group numbers, so that a live view can drop groups and still add up."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _Number = TypeVar("_Number", np.int64, np.float64)
 
 @dataclass(frozen=True)
 class Renumbering:
-    """`group`: (groups before,) the new number of each; several may become one.
+    """`group`: (groups before,) the new number of each; several may share one.
 
-    Groups that stay alone keep their order.
+    Groups that are not merged keep their order.
     """
 
     group: I64
-    groups: int  #: how many there are then
+    groups: int  #: the number of groups after it
 
     @cached_property
     def shared(self) -> Bool:
-        """(groups,) whether several have become this one."""
+        """(groups,) whether several old groups have become this one."""
         return np.bincount(self.group, minlength=self.groups) > 1
 
     @cached_property
@@ -40,7 +40,7 @@ class Renumbering:
         return first
 
     def alone(self, group: I64) -> Bool:
-        """Whether each of some groups, by its number before, is still a group of its own."""
+        """Whether each of some groups, by its old number, is still a group of its own."""
         return np.asarray(~self.shared[self.group[group]])
 
     def sums(self, values: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
@@ -50,14 +50,14 @@ class Renumbering:
         return out
 
     def after(self, moves: Iterable[tuple[int, int]]) -> Renumbering:
-        """The same for groups of which some were moved to others before, in this order."""
+        """The same renumbering, applied after these groups were moved to others, in this order."""
         at = np.arange(len(self.group))
         for source, target in moves:
             at[at == source] = target
         return Renumbering(self.group[at], self.groups)
 
     def batch(self, batch: WindowBatch) -> WindowBatch:
-        """Windows with the new numbers; what one window has of groups that become one is added."""
+        """Windows with the new numbers; within one window, merged groups are added up."""
         requests = batch.requests
         if requests is not None:
             requests = self._requests(requests)

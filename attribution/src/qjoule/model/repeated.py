@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs of one workload on two sides, A and B: what may be compared, and the arrays of it.
+"""Runs of one workload on two sides, A and B: whether they may be compared, and their arrays.
 
-A run is an attribution by fingerprint. Runs of both sides must have been made with the same energy
-source, idle policy, machine and calibration; `differences` says what is not the same.
+A run is an attribution by fingerprint. All runs of both sides must have the same energy source,
+idle policy, machine and calibration; `differences` lists what differs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from qjoule.model.gpsup import Form
 
 @dataclass(frozen=True)
 class MadeWith:
-    """What two runs must have in common for their joules to be comparable. In words."""
+    """In words: what two runs must have in common for their joules to be comparable."""
 
     grade: str
     idle_policy: str
@@ -29,7 +29,7 @@ class MadeWith:
 
 @dataclass(frozen=True)
 class RunForms:
-    """One run: its query forms. `start` is ISO 8601, empty where it is not known."""
+    """One run: its query forms. `start` is ISO 8601, empty if unknown."""
 
     name: str
     forms: list[Form]
@@ -37,11 +37,11 @@ class RunForms:
     start: str = ""
     duration_s: float = 0.0
     selection: str = ""  #: `--where` of the attribution
-    problems: tuple[str, ...] = ()  #: what of it was lost
+    problems: tuple[str, ...] = ()  #: what was lost during the run
 
     @property
     def recording(self) -> tuple[str, ...]:
-        """Equal for equal recordings, also for copies. The machine's clock tells them apart."""
+        """Equal for equal recordings, also for copies: it contains the machine's clock."""
         if not self.start:
             return ("by name", self.name)
         return (self.made_with.machine, self.start, repr(self.duration_s))
@@ -49,7 +49,7 @@ class RunForms:
 
 @dataclass(frozen=True)
 class Difference:
-    """In what two runs differ that must not differ: `what` (`grade`, ...), and each one's."""
+    """A difference that makes two runs incomparable: `what` (`grade`, ...), and both values."""
 
     what: str
     first: str
@@ -62,7 +62,7 @@ class Difference:
 
 
 def differences(runs: Sequence[RunForms]) -> list[Difference]:
-    """What of `MadeWith`, and of the selection, is not as in the first run: each once."""
+    """The items of `MadeWith`, and the selection, that differ from the first run: each once."""
     found = {}
     for run in runs[1:]:
         for what, first, other in _both(runs[0], run):
@@ -81,7 +81,7 @@ def _both(first: RunForms, other: RunForms) -> list[tuple[str, str, str]]:
 
 
 def repeated_recording(runs: Sequence[RunForms]) -> tuple[str, str] | None:
-    """The names of two runs of one side that are the same recording; it would count twice."""
+    """The names of two runs of one side that are the same recording, which would count twice."""
     seen: dict[tuple[str, ...], str] = {}
     for run in runs:
         if run.recording in seen:
@@ -92,7 +92,7 @@ def repeated_recording(runs: Sequence[RunForms]) -> tuple[str, str] | None:
 
 @dataclass(frozen=True)
 class Figures:
-    """Of some statements (n) in the runs (m) of one side: (n, m) each; NaN is unknown."""
+    """Figures of some statements (n) in the runs (m) of one side: (n, m) each; NaN is unknown."""
 
     j_per_call: F64
     latency_ns: F64
@@ -108,7 +108,7 @@ class Figures:
 
     @property
     def power(self) -> F64:
-        """Power while a call runs, GW (J/ns): only ratios of it are used."""
+        """Power while a call runs, GW (J/ns); only ratios of it are used."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return self.j_per_call / self.latency_ns
 
@@ -134,11 +134,11 @@ def figures(runs: Sequence[RunForms], names: Sequence[str]) -> Figures:
 
 
 def in_total(a: Figures, b: Figures) -> tuple[Figures, Figures, list[bool]]:
-    """One statement for all: what A's mix of calls costs at each run's figures.
+    """Combines all statements into one: the cost of A's mix of calls at each run's figures.
 
-    The mix is fixed (A's calls, all runs together), so that a run with other shares of the
-    statements is not another cost. A statement that any run lacks cannot be in it: the third
-    value says of each whether it is.
+    The mix is fixed (A's calls, all runs together), so a run with other shares of the statements
+    does not look like another cost. A statement that is missing in any run cannot be included; the
+    third value tells for each statement whether it is.
     """
     whole = np.isfinite(np.hstack([a.j_per_call, b.j_per_call]).sum(axis=1))
     weights = np.where(whole, np.nansum(a.calls, axis=1), 0.0)
@@ -163,13 +163,13 @@ def _weighted(of: Figures, weights: F64) -> Figures:
 
 
 def loss_slack(a: Figures, b: Figures) -> F64:
-    """Of lost records: as much either way as both sides' may have changed, (2, n)."""
+    """Possible effect of lost records on both sides, the same in either direction, (2, n)."""
     both = np.log1p(mean_of_runs(a.loss_share) + mean_of_runs(b.loss_share))
     return np.stack([both, both])
 
 
 def error_slack(a: Figures, b: Figures) -> F64:
-    """All that the runs' own intervals know, of both sides, (2, n)."""
+    """All errors in the runs' own intervals, of both sides, (2, n)."""
     with np.errstate(divide="ignore", invalid="ignore"):
         down_a, up_a, down_b, up_b = (
             mean_of_runs(np.maximum(np.log(over) - np.log(under), 0.0))
@@ -180,7 +180,8 @@ def error_slack(a: Figures, b: Figures) -> F64:
 
 
 def mean_of_runs(values: F64) -> F64:
-    """Over the runs that have it; 0 where none has, for then the figure itself is unknown."""
+    """Mean over the runs that have a value; 0 if none has, because the figure itself is then
+    unknown."""
     known = ~np.isnan(values)
     sums: F64 = np.where(known, values, 0.0).sum(axis=1) / np.maximum(known.sum(axis=1), 1)
     return sums

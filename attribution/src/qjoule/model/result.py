@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an attribution says. The model makes it, reporters and exports show it.
+"""The result of an attribution. The model makes it; reporters and exports show it.
 
 Units are in the names. Energies of one domain add up exactly:
 queries + background + other_processes + kernel + tracer + idle + residual = measured.
@@ -30,15 +30,15 @@ class Domain:
 class Row:
     """One group of queries (or one fixed row), for the main domain.
 
-    `keys` are the group's keys under their own names (`fingerprint`, `server`, ...).
-    Intervals are 95 %, (low, high). `energy_by_domain_nj` holds the other domains, and
-    `energy_by_domain_ci95` their intervals in nJ. `power_factor` is (value, low, high): how many
-    times its weight this group's power is, learned from the windows; None: it was not learned.
-    `timed`: how many calls' latencies the mean is of. `error` and `error_by_domain`: what the
-    intervals are made of, so that rows of several traces can be added up; None: not known.
-    `shared_nj`: how much of `energy_nj` is of the power that a package draws once, however many of
-    its cores are busy; None: unknown. Of transactions, `commit_nj` is what of `energy_nj` COMMIT or
-    ROLLBACK took, and `commit_ns_mean` how long it lasted; None: none was seen.
+    `keys` are the group's keys under their own names (`fingerprint`, `server`, ...). Intervals are
+    95 %, (low, high). `energy_by_domain_nj` holds the other domains, and `energy_by_domain_ci95`
+    their intervals in nJ. `power_factor` is (value, low, high): the group's power as a multiple of
+    its weight, learned from the windows; None if it was not learned. `timed`: number of calls with
+    a latency. `error` and `error_by_domain`: the parts of the intervals, so that rows of several
+    traces can be added up; None if unknown. `shared_nj`: the part of `energy_nj` that comes from
+    power that a package draws once, however many of its cores are busy; None if unknown. For
+    transactions, `commit_nj` is the part of `energy_nj` that COMMIT or ROLLBACK took, and
+    `commit_ns_mean` their duration; None if none was seen.
     """
 
     keys: dict[str, str]
@@ -71,19 +71,19 @@ class Row:
 
     @property
     def not_selected(self) -> bool:
-        """All queries of a server that were not asked for (`--where`)."""
+        """All queries of a server outside of the selection (`--where`)."""
         return NOT_SELECTED in self.flags
 
     @property
     def exact(self) -> bool:
-        """Whether its CPU time was seen; else the row's queries were counted, its joules are a
-        regression's."""
+        """Whether its CPU time was observed. Otherwise its queries were only counted, and a
+        regression gives its joules."""
         return self.rung not in COUNTED
 
     @property
     def identity(self) -> tuple[str, tuple[tuple[str, str], ...], str]:
-        """What no two rows of a trace have in common: queries that are only counted have a row for
-        each server, beside that of equal keys."""
+        """Unique for each row of a trace: queries that are only counted have a row for each
+        server, beside that of equal keys."""
         apart = "" if self.exact else f"{self.rung} {self.server}"
         return self.kind, tuple(sorted(self.keys.items())), apart
 
@@ -106,7 +106,7 @@ class Row:
 
 @dataclass(frozen=True)
 class ServerCoverage:
-    """CPU time of one server, and how much of it has a name."""
+    """CPU time of one server, and how much of it has a named owner."""
 
     server: str
     cpu_ns: int
@@ -121,7 +121,7 @@ class ServerCoverage:
 
 @dataclass(frozen=True)
 class TraceInfo:
-    """Where the figures come from, and what is missing from them."""
+    """Where the figures come from, and what was lost."""
 
     host: str
     kernel: str
@@ -146,8 +146,8 @@ class EnergySource:
 class ModelInfo:
     """Coefficients of the segment weight, and where they come from.
 
-    `calibration` says of what machine, when and with what; `calibration_flags` what of it does not
-    fit this trace. `notes` are for people: drift, what was refitted, what cannot be told.
+    `calibration` gives machine, date and tool; `calibration_flags` list what does not fit this
+    trace. `notes` are for people: drift, what was refitted, what cannot be separated.
     """
 
     weight: str  #: "cpu_time" or "counters"
@@ -174,26 +174,26 @@ class Attribution:
     coverage: float  #: share of the traced servers' CPU time that has a named query
     servers: tuple[ServerCoverage, ...] = ()  #: of the servers that ran, by name
     windows: int = 0
-    unattributed_windows: int = 0  #: gaps, resets, failed reads: their energy is in no row
+    unattributed_windows: int = 0  #: gaps, resets, failed reads: no row contains their energy
     window_causes: dict[str, int] = field(default_factory=dict)  #: flagged windows by cause
-    anomalies: dict[str, int] = field(default_factory=dict)  #: what the trace should not hold
-    parts: tuple[TracePart, ...] = ()  #: where it is the sum of several traces: each by itself
-    impact: Factors | None = None  #: what its joules cost and emit, where that was asked for
+    anomalies: dict[str, int] = field(default_factory=dict)  #: what a trace should not contain
+    parts: tuple[TracePart, ...] = ()  #: if it is the sum of several traces: each of them
+    impact: Factors | None = None  #: cost and emissions of its joules, if requested
 
     @property
     def tabled(self) -> tuple[Row, ...]:
-        """Rows that are looked at one by one: of queries, and of threads where that is all."""
+        """Rows that are shown one by one: of queries, or of threads if there are no queries."""
         return (*self.rows, *(row for row in self.fixed if row.by_thread))
 
     @property
     def only_threads(self) -> bool:
-        """Whether no server that was traced has queries."""
+        """Whether none of the traced servers has queries."""
         servers = [row for row in self.fixed if row.kind == "background" and row.server]
         return not self.rows and bool(servers) and all(row.by_thread for row in servers)
 
     @property
     def only_roles(self) -> frozenset[str]:
-        """Servers of whose queries nothing is known, in this trace."""
+        """Servers without any known query in this trace."""
         threads = {row.server for row in self.fixed if row.by_thread}
         return frozenset(threads - {row.server for row in self.rows})
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows that become one, and the order in which rows stand."""
+"""Adds up and orders rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ Ends = tuple[float, float]
 
 
 def in_order(rows: Iterable[Row]) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
-    """Rows of queries, most energy first, what was not asked for last; and of the other parts."""
+    """Rows of queries, most energy first and those outside of the selection last; then the other
+    parts."""
     order = {part: i for i, part in enumerate(PARTS)}
     found = sorted(
         rows,
@@ -32,7 +33,7 @@ def in_order(rows: Iterable[Row]) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
 
 
 def without(rows: Sequence[Row], key: str) -> Sequence[Row]:
-    """Rows without that key; those that differ in nothing else are one."""
+    """Rows without that key; rows that are then equal are joined."""
     if not any(key in row.keys for row in rows):
         return rows
     return merged(
@@ -42,7 +43,7 @@ def without(rows: Sequence[Row], key: str) -> Sequence[Row]:
 
 
 def merged(rows: Iterable[Row]) -> list[Row]:
-    """Rows of one identity as one, in order of appearance."""
+    """Joins rows of the same identity, in order of appearance."""
     groups: dict[object, list[Row]] = {}
     for row in rows:
         groups.setdefault(row.identity, []).append(row)
@@ -53,11 +54,11 @@ def merged(rows: Iterable[Row]) -> list[Row]:
 
 
 def added(rows: Sequence[Row], keys: Mapping[str, str], *, apart: bool) -> Row:
-    """Several rows as one, called by `keys`; counts, times and energies add up exactly.
+    """Joins several rows into one, with `keys`; counts, times and energies add up exactly.
 
-    `apart`: they are of different recordings, whose random errors are independent; of one
-    recording, errors are taken as common and the intervals' ends add up. Quantiles and power
-    factors of a sum cannot be told from those of its parts, and the order of rows changes nothing.
+    `apart`: the rows are from different recordings, whose random errors are independent. Within one
+    recording, errors are treated as common, and the intervals' ends add up. Quantiles and power
+    factors of a sum cannot be computed from those of its parts. The order of rows does not matter.
     """
     shapes = {row.shape for row in rows}
     energy_nj = sum(row.energy_nj for row in rows)
@@ -101,7 +102,7 @@ def added(rows: Sequence[Row], keys: Mapping[str, str], *, apart: bool) -> Row:
 def _errors(
     rows: Sequence[Row], domains: Iterable[str]
 ) -> tuple[RowErrors | None, dict[str, RowErrors]]:
-    """Of the main domain and of the others, where all rows know theirs."""
+    """Errors of the main domain and of the others, if all rows have theirs."""
     main = [row.error for row in rows if row.error is not None]
     others = {
         name: [row.error_by_domain[name] for row in rows if name in row.error_by_domain]
@@ -114,9 +115,9 @@ def _errors(
 
 
 def _ends(error: RowErrors | None, energy_nj: int, ends: Sequence[Ends]) -> Ends:
-    """The interval of a sum: by what its parts' intervals are made of, at most all their ends.
+    """The interval of a sum, from the errors of its parts, limited by the sum of all their ends.
 
-    No part is below 0, so where one's interval ends there, the ends may say more.
+    No part is below 0, so where a part's interval ends at 0, the ends may give the tighter limit.
     """
     lows, highs = math.fsum(low for low, _ in ends), math.fsum(high for _, high in ends)
     if error is None:
@@ -126,7 +127,7 @@ def _ends(error: RowErrors | None, energy_nj: int, ends: Sequence[Ends]) -> Ends
 
 
 def _common_ends(rows: Sequence[Row]) -> dict[str, list[Ends]]:
-    """Ends by domain, of the domains that all rows have ends of."""
+    """Ends by domain, for the domains that every row has ends of."""
     return {
         name: [row.energy_by_domain_ci95[name] for row in rows]
         for name in rows[0].energy_by_domain_ci95

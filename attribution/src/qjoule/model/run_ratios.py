@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ratios of figures that were measured in several runs on each of two sides, with intervals.
 
-A figure's runs are taken as a sample of independent, roughly log-normal values: run-to-run noise of
-energy and time is multiplicative. The log of the ratio then has Welch's t interval (Welch,
-Biometrika 34, 1947): in simulation it holds 95 % from two runs on, also for skewed runs and
-outliers, where percentile, BCa and studentised bootstraps fall short (`bench/bench_compare.py`
-prints both; docs/compare.md).
+A figure's runs are treated as a sample of independent, roughly log-normal values, because
+run-to-run noise of energy and time is multiplicative. The log of the ratio then has Welch's t
+interval (Welch, Biometrika 34, 1947). In simulation it holds 95 % from two runs on, also for skewed
+runs and outliers, where percentile, BCa and studentised bootstraps fall short
+(`bench/bench_compare.py` prints both; docs/compare.md).
 
-What is wrong in all runs alike does not average out. It is no part of the spread; callers give it
-as `slack`.
+An error that all runs have in common does not average out. It is not part of the spread; callers
+pass it as `slack`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from scipy import stats
 from qjoule.model.arrays import F64
 
 LEVEL = 0.95
-POWER = 0.8  #: chance of settling it, with the number of runs that is advised
+POWER = 0.8  #: chance of a clear result with the advised number of runs
 _MOST_RUNS = 1e6  #: per side: more are not advised
 
 
@@ -65,15 +65,16 @@ class LogRatios:
     def more_runs(self, limit: float = 1.0, level: float = LEVEL) -> F64:
         """Runs that each side still needs until the interval leaves out `limit`, (n,).
 
-        With a chance of `POWER`, if the true ratio is the one seen and the spread stays. At least
-        1; infinite where the slack alone reaches `limit`; NaN where the spread is unknown.
+        This holds with a chance of `POWER`, if the true ratio is the one seen and the spread stays
+        the same. At least 1; infinite if the slack alone reaches `limit`; NaN if the spread is
+        unknown.
         """
         distance = self.estimate - np.log(limit)
         away = np.abs(distance) - np.where(distance > 0, self.slack[0], self.slack[1])
         with np.errstate(divide="ignore", invalid="ignore"):
             per_z = np.where(away > 0, self.variance / away**2, np.inf)
             needed = (_z(level) + _z(2 * POWER - 1)) ** 2 * per_z
-            for _ in range(8):  # t instead of z: a few more where few are needed
+            for _ in range(8):  # t instead of z: small numbers need a few more
                 df = 2 * (np.clip(np.ceil(needed), 2, _MOST_RUNS) - 1)
                 needed = (_t(level, df) + _t(2 * POWER - 1, df)) ** 2 * per_z
         more = np.maximum(np.ceil(needed) - self.runs, 1.0)
@@ -86,8 +87,8 @@ def log_ratios(a: F64, b: F64, *, slack: F64 | None = None, paired: bool = False
     Args:
         a: positive figures of A, (n, runs of A); NaN where a run has none.
         b: the same of B, (n, runs of B).
-        slack: (2, n), what the runs of a side have in common: see `LogRatios`. Default: nothing.
-        paired: column i of both is of one run: what the run did to both cancels.
+        slack: (2, n), the errors that a side's runs have in common: see `LogRatios`. Default: 0.
+        paired: column i of both is of one run, so effects of the run on both cancel.
     """
     x, y = _logs(a), _logs(b)
     slack = np.zeros((2, len(x))) if slack is None else slack
@@ -121,13 +122,13 @@ def _logs(values: F64) -> F64:
 
 
 def _moments(logs: F64) -> tuple[F64, F64, F64]:
-    """Mean, variance (n - 1) and number of what is known, (n,) each."""
+    """Mean, variance (n - 1) and number of the known values, (n,) each."""
     known = ~np.isnan(logs)
     runs = known.sum(axis=1).astype(np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = np.where(known, logs, 0.0).sum(axis=1) / runs
         squares = np.where(known, (logs - mean[:, None]) ** 2, 0.0).sum(axis=1)
-        # Equal runs have no spread but what rounding makes.
+        # Equal runs have no spread except for rounding.
         squares = np.where(squares < 1e-24 * runs, 0.0, squares)
         variance = np.where(runs > 1, squares / (runs - 1), np.nan)
     return mean, variance, runs
