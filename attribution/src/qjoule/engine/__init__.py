@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a trace or a live stream to joules: reads tables and sums, and wires the model to them."""
+"""Computes joules from a trace or a live stream: reads tables and sums, and calls the model."""

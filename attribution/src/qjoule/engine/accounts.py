@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The accounts of one recording or one live stream: the only place that makes any."""
+"""Makes the accounts of a recording or a live stream; no other module makes any."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from qjoule.trace.meta import Meta
 
 @dataclass(frozen=True)
 class Accounts:
-    """What all accounts of one recording or stream have in common.
+    """Settings that all accounts of one recording or stream share.
 
-    `period_ns`: how often the energy counters are updated, 0 if they are computed when read.
+    `period_ns`: how often the energy counters are updated; 0 if they are computed when read.
     `refit`: learn from the windows who draws what.
     """
 
@@ -42,7 +42,7 @@ class Accounts:
         idle: IdlePolicy,
         coefficients: Coefficients | None = None,
     ) -> Accounts:
-        """`meta`: of the energy source and its domains; `coefficients`: None: any machine's."""
+        """`meta`: of the energy source and its domains. `coefficients` None: use the defaults."""
         return Accounts(
             series,
             packages,
@@ -79,9 +79,9 @@ def divided(
     segments: Iterable[Segments],
     requests: RecordedRequests | None = None,
 ) -> Ledger:
-    """The ledger of all segments, which come in order of `t0_ns`; `account` is empty before.
+    """The ledger of all segments, which come in order of `t0_ns`; `account` must be empty.
 
-    `requests`: those that own no time, if there may be any.
+    `requests`: requests that own no CPU time, if there may be any.
     """
 
     def batches() -> Iterable[WindowBatch]:
@@ -96,10 +96,10 @@ def divided(
 
 
 def default_coefficients(meta: Meta, series: Sequence[Series]) -> Coefficients:
-    """What is assumed of a machine that nobody calibrated.
+    """The defaults for a machine without calibration.
 
-    An estimate knows what it draws at rest, for that is part of its curve. Of measured counters
-    nothing is known. (Domains of one name in one package are dies: they add up.)
+    An estimator's curve includes the power at rest. For measured counters nothing is known.
+    (Domains of one name in one package are dies: they add up.)
     """
     idle_w: dict[tuple[int, str], float] = {}
     for domain in meta.domains:
@@ -111,9 +111,9 @@ def default_coefficients(meta: Meta, series: Sequence[Series]) -> Coefficients:
 
 
 def update_period_ns(meta: Meta) -> int:
-    """How often the energy counters move by themselves: an estimate is made when it is read.
+    """How often the energy counters are updated; 0 for an estimate, which is computed when read.
 
-    Domains of traces that do not say it move as RAPL's do.
+    If a trace does not give the period, RAPL's is used.
     """
     if meta.energy.source == "estimated":
         return 0
@@ -124,14 +124,14 @@ def update_period_ns(meta: Meta) -> int:
 
 
 def lag_ns(meta: Meta) -> int:
-    """How much earlier than a reading the energy that it shows was drawn, on average.
+    """How much earlier than its reading, on average, the energy of a reading was drawn.
 
-    A counter shows what was drawn up to its last update, half a period before. Only hardware is
-    late: a reading that is played or computed is of the moment at which it is made.
+    A counter shows the energy up to its last update, half a period earlier on average. Only
+    hardware counters lag: a replayed or computed reading is exact at its time.
     """
     return update_period_ns(meta) // 2 if meta.energy.grade == "measured" else 0
 
 
 def learns(grade: str) -> bool:
-    """Whether windows can teach who draws what: an estimated total was made from the load."""
+    """Whether windows can show who draws what: an estimated total was itself made from the load."""
     return grade in ("measured", "simulated")

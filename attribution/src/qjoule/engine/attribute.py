@@ -41,11 +41,10 @@ def attribute(
     """Apportions every joule of `trace` to one owner, with queries grouped by the keys `by`.
 
     The same trace and arguments give the same result, to the bit. `progress` is called with the
-    number of segments of each batch that is done. `coefficients` count before those of
-    `calibrated`, and these before what is assumed of any machine. Queries that `where` leaves out
-    are one row for each server: they ran, and have their share. `observer` sees the windows as
-    they are closed, and changes nothing. Raises `UsageError` for an unknown
-    key or policy.
+    number of segments of each batch that is done. `coefficients` take precedence over those of
+    `calibrated`, and these over the defaults. Queries that `where` excludes form one row per
+    server: they ran and have their share. `observer` sees the windows as they are closed, and
+    changes nothing. Raises `UsageError` for an unknown key or policy.
     """
     keys = check_keys(by)
     if idle not in IDLE_POLICIES:
@@ -97,7 +96,7 @@ def attribute(
 
 
 def _roles(labels: Sequence[GroupLabel]) -> Roles:
-    # Only requests that are counted need it, and it loads all dialects.
+    # Only counted requests need this import, and it loads all dialects.
     from qjoule.servers.decoding import SERVING_THREADS  # noqa: PLC0415
 
     return Roles(labels, SERVING_THREADS)

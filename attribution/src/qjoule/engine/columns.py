@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Columns of records as small numbers: which of few values each record has."""
+"""Encodes columns of records as small numbers."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ import pyarrow as pa
 from qjoule.model.energy import I64, Bool
 from qjoule.trace.arrow import pc
 
-Value = str | int | None  #: an int: the shape's hash stands for a fingerprint that never came
-#: Combinations of codes that are looked up in a table rather than sorted.
+#: an int is the shape's hash, in place of a fingerprint that never arrived
+Value = str | int | None
+#: Combinations of codes are looked up in a table up to this size; beyond that they are sorted.
 _TABLE_SIZE = 1 << 20
 
 
 @dataclass(frozen=True)
 class Coded:
-    """A column as codes into `values`, which may hold some that do not occur."""
+    """A column as codes into `values`; some values may not occur."""
 
     codes: I64
     values: Sequence[Value]
@@ -39,7 +40,7 @@ def coded(column: pa.ChunkedArray, missing: str) -> Coded:
 
 
 def fingerprints(queries: pa.Table) -> Coded:
-    """Fingerprints; where the text never came the shape's hash, or None."""
+    """Fingerprints; the shape's hash if the text never arrived, or None."""
     column = queries.column("fingerprint")
     named = column.is_valid().to_numpy()
     names = coded(column, "")
@@ -52,7 +53,7 @@ def fingerprints(queries: pa.Table) -> Coded:
 
 
 def joined(joint: I64, size: int, column: Coded) -> tuple[I64, int]:
-    """Codes of pairs, below the returned size."""
+    """Codes of pairs, and their upper bound."""
     width = len(column.values)
     if size * width >= 1 << 62:
         rows, joint = distinct(joint, size)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trace's segments under one grouping: which group each is charged to."""
+"""A trace's segments under one grouping: maps each segment to the group it is charged to."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from qjoule.model.arrays import Segments
 from qjoule.model.labels import GroupLabel, LabelIndex
 from qjoule.trace.reader import Trace
 
-#: Told of every table of segments that was read, with its groups.
+#: Called with every table of segments that was read, and its groups.
 Read = Callable[[pa.Table, Segments], None]
 
 
@@ -26,10 +26,11 @@ def _nobody(_table: pa.Table, _segments: Segments) -> None:
 
 
 class Grouped:
-    """`trace` with its queries grouped by the keys `by`; those that `where` leaves out by server.
+    """`trace` with its queries grouped by the keys `by`; excluded queries (`where`) form one group
+    per server.
 
-    `transactions`: the trace's, where a key needs them. `counters`: read hardware counters; None:
-    where the trace has some. Raises `UsageError` for an unknown key.
+    `transactions`: the trace's, if a key needs them. `counters`: whether to read hardware counters;
+    None: if the trace has some. Raises `UsageError` for an unknown key.
     """
 
     def __init__(
@@ -54,15 +55,16 @@ class Grouped:
 
     @property
     def labels(self) -> list[GroupLabel]:
-        """What each group is called, by its number."""
+        """The label of each group, by its number."""
         return self._index.labels
 
     def requests(self) -> RecordedRequests:
-        """The trace's requests that own no time, to be added to its windows in order."""
+        """The trace's requests that own no CPU time, to be added to its windows in order."""
         return RecordedRequests(self.queries, self.labels)
 
     def segments(self, read: Read = _nobody) -> Iterator[Segments]:
-        """The trace's segments in order of time, table by table; `read` is told of each."""
+        """The trace's segments in order of time, table by table; `read` is called for each
+        table."""
         for table in self._trace.iter_segments(columns=self.reader.columns):
             segments = self.reader.read(table)
             read(table, segments)

@@ -33,7 +33,7 @@ class OwnerGroups:
 
     ids: I64  #: sorted
     group: I64
-    of_server: Bool  #: runs for a traced server that has queries, in or outside one
+    of_server: Bool  #: runs for a traced server that has queries, inside or outside of a query
     unknown: int  #: group of owners that were never announced
 
     def find(self, owner: I64) -> tuple[I64, Bool]:
@@ -51,7 +51,7 @@ class OwnerGroups:
 
     @cached_property
     def _table(self) -> I64 | None:
-        """Places by id, if ids are numbers in sequence as whoever records gives them; else None."""
+        """Places by id, if ids are consecutive numbers as qjoule assigns them; else None."""
         size = int(self.ids.max(initial=-1)) + 2
         if size > 2 * len(self.ids) + 1024 or int(self.ids.min(initial=0)) < 0:
             return None
@@ -68,7 +68,7 @@ def group_owners(
 ) -> OwnerGroups:
     """Background by server and thread role, other processes by name; new labels go to `index`.
 
-    `by_thread`: ids of servers that have no queries. They count neither for nor against coverage.
+    `by_thread`: ids of servers that have no queries. They do not affect coverage.
 
     A query's thread without a query record (lost, or waiting for its next request) is background.
     """

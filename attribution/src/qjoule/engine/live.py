@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The live front end: sums made in the kernel to the same windows as recorded segments."""
+"""Live front end: converts the kernel side's sums to the same windows as recorded segments."""
 
 from __future__ import annotations
 
@@ -38,16 +38,17 @@ def from_aggregates(
     busy: F64 | None = None,
     anomalies: Anomalies | None = None,
 ) -> WindowBatch:
-    """The batch of all windows of `energy` from the kernel's sums over them.
+    """The batch of all windows of `energy`, from the kernel side's sums over them.
 
-    A record belongs to the window in which its middle lies. `first`: number of the first window
-    since the ledger began. `lost_ns`: (windows, packages). Idle is what is left of the CPUs' time,
-    so that owners + lost + idle = the windows' length times the CPUs, to the ns. Sums beyond it are
-    cut in proportion: those of window 0 ran before tracing began, others are counted as overlap.
+    A record belongs to the window that contains its middle. `first`: number of the first window
+    since the ledger began. `lost_ns`: (windows, packages). Idle is the remainder of the CPUs' time,
+    so that owners + lost + idle = the windows' length times the CPUs, to the ns. Sums that exceed
+    that are cut in proportion. In window 0 the excess ran before tracing began; elsewhere it is
+    counted as overlap.
 
-    Sums do not tell who ran at the same instant. `busy` (windows, CPUs) is the share of each window
-    in which each CPU was busy: CPUs are taken as busy independently of each other. Where that is
-    not known (NaN) a package is taken as active for as long as it can have been. Active time is
+    Sums do not show who ran at the same instant. `busy` (windows, CPUs) is the share of each window
+    in which each CPU was busy; CPUs are assumed to be busy independently of each other. Where it is
+    not known (NaN), a package is assumed to be active for as long as possible. Active time is
     shared by CPU time. The cores' time counts overlap once per pair of threads.
     """
     bounds, packages = energy.boundaries_ns, machine.packages
@@ -55,7 +56,7 @@ def from_aggregates(
     kept = records["owner_kind"] != OwnerKind.IDLE  # idle is what the others leave
     slot_of = {package: slot for slot, package in enumerate(packages)}
     slot = np.array([slot_of.get(p, -1) for p in records["package"].tolist()], np.int64)
-    # Differences first: t0 + t1 of hostile records would not fit.
+    # Differences first: t0 + t1 of hostile records could overflow.
     t0, t1 = records["t0_ns"].astype(np.int64), records["t1_ns"].astype(np.int64)
     window = np.searchsorted(bounds, t0 + (t1 - t0) // 2, "right") - 1
     inside = kept & (slot >= 0) & (window >= 0) & (window < count)
@@ -103,7 +104,7 @@ def _active(most_ns: I64, busy_ns: I64, busy: F64, machine: Machine, dt_ns: I64)
 
 
 def _requests(records: Records, window: I64, group: I64, windows: int) -> Requests:
-    """Calls that own no time, of which the spans take those that are only counted."""
+    """Calls that own no CPU time; the spans use those that are only counted."""
     rows = (records["owner_kind"] == OwnerKind.QUERY) & (records["cpu_ns"] == 0)
     rows &= (records["calls"] > 0) & (window >= 0) & (window < windows)
     return summed(window[rows], group[rows], records["calls"][rows].astype(np.int64))
@@ -117,7 +118,8 @@ def _per_window(entries: Entries, ns: I64, shape: tuple[int, ...]) -> I64:
 
 
 def _cut(entries: Entries, capacity_ns: I64) -> tuple[Entries, I64]:
-    """Entries that leave no window and package more time than it has, and what was cut off."""
+    """Cuts entries to the time of each window and package; also returns the time that was cut
+    off."""
     busy = _per_window(entries, entries.cpu_ns, capacity_ns.shape)
     beyond = np.maximum(busy - capacity_ns, 0)
     if not beyond.any():
@@ -130,7 +132,7 @@ def _cut(entries: Entries, capacity_ns: I64) -> tuple[Entries, I64]:
 
 
 def _sum(records: Records, window: I64, slot: I64, group: I64, packages: int) -> Entries:
-    """Records by window, package and group. What is part of something is at most all of it."""
+    """Sums records by window, package and group. A part is limited to its whole."""
     groups = int(group.max(initial=0)) + 1
     key = (window * packages + slot) * groups + group
     present, index = np.unique(key, return_inverse=True)
@@ -182,14 +184,14 @@ class LiveCalls:
         np.add.at(self.histogram, who, records["latency"][mine].astype(np.int64))
 
     def move(self, source: int, target: int) -> None:
-        """What was one group's is another's from now on."""
+        """Moves the calls of group `source` to group `target`."""
         self._grow(max(source, target) + 1)
         for sums in (self.calls, self.latency_ns, self.histogram):
             sums[target] += sums[source]
             sums[source] = 0
 
     def renumber(self, renumbering: Renumbering) -> None:
-        """Other group numbers: what becomes one is added up."""
+        """Renumbers the groups; merged groups are added up."""
         self._grow(len(renumbering.group))
         self.calls = renumbering.sums(self.calls)
         self.latency_ns = renumbering.sums(self.latency_ns)

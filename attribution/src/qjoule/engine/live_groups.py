@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups of the kernel's sums: who a record is charged to, and what that is called."""
+"""Groups of the kernel side's sums: the group and label that each record is charged to."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ from qjoule.trace.roles import thread_role
 
 Records = npt.NDArray[Any]  #: of `contract.AGGREGATE`
 
-#: The kernel sums per shape and server: nothing finer is known of a live stream, but for tags
+#: The kernel side sums per shape and server, so a live stream has no finer groups, except tags
 #: (`tag:KEY`).
 GROUPS = ("fingerprint", "server")
 TAG = "tag:"
-UNTOLD = "(not by tag)"  #: of a server's queries, what its clients' tags do not explain
-#: Values of a tag that have a group each, since it was first grouped by: clients choose them.
+UNTOLD = "(not by tag)"  #: the part of a server's queries that its clients' tags do not explain
+#: Number of a tag's values with their own group; bounded because clients choose the values.
 MAX_VALUES = 10_000
-#: Shapes without text that have a row each; a client that sends ever new ones costs no memory.
+#: Number of shapes without text with their own row; bounds the memory that a client can use.
 MAX_UNNAMED = 10_000
-#: Shapes that are known to be of a group.
+#: Number of shapes whose group is remembered.
 MAX_KNOWN = 65_536
-#: Groups that stand for several, or for what is no one's: there is one of each.
+#: Groups that stand for several, or for unknown owners: there is one of each.
 _COMMON = frozenset(
     {
         *(FORGOTTEN_SHAPES, FORGOTTEN_VALUES, FORGOTTEN_PROCESSES, FORGOTTEN_ROLES),
@@ -59,9 +59,9 @@ _COMMON = frozenset(
 )
 _IDENTITY = ("owner_kind", "shape", "server", "tgid", "pid")
 
-#: As in `_IDENTITY`, and the place of the tags of queries among those of their records.
+#: The fields of `_IDENTITY`, and for queries the index of their record's tags.
 Identity = tuple[int, int, int, int, int, int]
-#: Tags by key; None where it is not known what clients said.
+#: Tags by key; None if it is not known what clients sent.
 Tagged = Mapping[str, str] | None
 
 
@@ -75,7 +75,7 @@ def _no_tags(_shape: int) -> None:
 
 @dataclass(frozen=True)
 class LiveNames:
-    """How a live view knows the names of what the kernel counts by number."""
+    """Functions that give a live view the names of what the kernel side counts by number."""
 
     statement: Callable[[int], tuple[str, str] | None]
     """Shape hash to (fingerprint, text); None as long as its text has not come."""
@@ -88,9 +88,9 @@ class LiveNames:
 
 
 def identities(records: Records, tagged: I64 | None = None) -> tuple[list[Identity], I64]:
-    """The distinct owners of some records, and which of them each record is of.
+    """The distinct owners of some records, and the index of each record's owner.
 
-    `tagged`: (n,) place of each record's tags; None: these are not asked for.
+    `tagged`: (n,) index of each record's tags; None: tags are not needed.
     """
     places = np.zeros(len(records), np.int64) if tagged is None else tagged
     columns = [*(records[name].astype(np.uint64) for name in _IDENTITY), places.astype(np.uint64)]
@@ -110,11 +110,11 @@ def identities(records: Records, tagged: I64 | None = None) -> tuple[list[Identi
 class LiveGroups:
     """Groups of live records by one of `GROUPS`, or `tag:KEY`.
 
-    Labels and numbers last as long as this object. Queries that `where` leaves out are one group
-    for each server.
+    Labels and numbers last as long as this object. Queries that `where` excludes form one group per
+    server.
 
-    A statement may run before its text arrives. Until then it is a group of its own, called by its
-    hash; `learn` gives it its name.
+    A statement may run before its text arrives. Until then it is a group of its own, labelled with
+    its hash; `learn` gives it its name.
     """
 
     names: LiveNames
@@ -123,7 +123,7 @@ class LiveGroups:
     index: LabelIndex = field(default_factory=LabelIndex)
     _unnamed: dict[int, set[int]] = field(default_factory=dict)  #: shape to groups
     _known: dict[int, int] = field(default_factory=dict)  #: shape to the group of its statement
-    _values: set[str] = field(default_factory=set)  #: of the tag, that have groups
+    _values: set[str] = field(default_factory=set)  #: values of the tag that have groups
 
     @property
     def reads_tags(self) -> bool:
@@ -132,15 +132,15 @@ class LiveGroups:
     def numbers(self, owners: list[Identity], tagged: Sequence[Tagged] = (None,)) -> I64:
         """Group number of each owner; queries by fingerprint, others as in a recorded trace.
 
-        `tagged`: what `Identity` speaks of.
+        `tagged`: the tags that `Identity` refers to by index.
         """
         return np.array([self._number(owner, tagged) for owner in owners], np.int64)
 
     def learn(self) -> list[tuple[int, int]]:
-        """Names the groups whose text has come since.
+        """Names the groups whose text has arrived since.
 
-        Returns (from, to) of those that are a known group under another hash: `from` gets no
-        record any more, and its sums belong to `to`.
+        Returns (from, to) for groups that turn out to be a known group under another hash: `from`
+        gets no more records, and its sums belong to `to`.
         """
         merged = []
         for shape, numbers in list(self._unnamed.items()):
@@ -160,16 +160,16 @@ class LiveGroups:
         return merged
 
     def may_forget(self, label: GroupLabel) -> bool:
-        """Whether it is one of many, and can be a part of their common group."""
+        """Whether the group may be merged into a common group of its kind."""
         if label.kind == "queries" and self.by == "server":
             return False
         names_one = label.kind in ("queries", "background", "other_processes")
         return names_one and all(value not in _COMMON for _, value in label.keys)
 
     def forget(self, goes: Bool) -> Renumbering:
-        """Makes groups of `goes` (groups,) parts of their kind's common group.
+        """Merges groups of `goes` (groups,) into their kind's common group.
 
-        Groups that were moved to others (`learn`) go too.
+        Groups that were moved to others (`learn`) are removed too.
         """
         labels = self.index.labels
         target = {}
@@ -193,7 +193,7 @@ class LiveGroups:
         return Renumbering(number, len(kept))
 
     def _common(self, label: GroupLabel) -> GroupLabel:
-        """The group that this one becomes a part of."""
+        """The label of the common group that this one is merged into."""
         if label.kind == "other_processes":
             return process(FORGOTTEN_PROCESSES)
         if label.kind == "background":
@@ -248,9 +248,8 @@ class LiveGroups:
         return number
 
     def _wants(self, server: str, tags: Tagged) -> bool:
-        """Queries of which it is not known what was said serve the calls that clients tell of: by
-        a tag they are asked for by their server alone.
-        """
+        """Queries without known tags serve the calls that clients report, so with a selection by
+        tag they are selected by their server alone."""
         for key, values in self.where.wanted:
             if key == "server":
                 wants = server in values
@@ -274,7 +273,7 @@ class LiveGroups:
         return GroupLabel("queries", ((self.by, value),), "", server, rung, named=True)
 
     def _statement(self, shape: int) -> tuple[str, str, bool]:
-        """Fingerprint, text (empty: not seen yet), and whether it is a known statement's."""
+        """Fingerprint, text (empty: not seen yet), and whether the statement is known."""
         if shape == SHAPE_UNKNOWN:
             return PREPARED_BEFORE, PREPARED_BEFORE, False
         if (number := self._known.get(shape)) is not None:
@@ -292,7 +291,7 @@ class LiveGroups:
         return len(self._unnamed) >= MAX_UNNAMED
 
     def _widen(self, number: int, label: GroupLabel) -> None:
-        """One statement may run on several servers: its label then names none of them."""
+        """Removes the server from the label if the statement runs on several servers."""
         known = self.index.labels[number]
         if (known.server, known.rung) != (label.server, label.rung):
             server = known.server if known.server == label.server else SEVERAL

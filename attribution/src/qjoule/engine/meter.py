@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Readings of an external meter as a counter of the domain `wall`, on the trace's clock."""
+"""Converts readings of an external meter to a counter of the domain `wall`, on the trace's
+clock."""
 
 from __future__ import annotations
 
@@ -13,22 +14,22 @@ from qjoule.model.energy import WALL, Readings, Series
 from qjoule.trace.reader import Trace
 
 _DEFAULT_PERIOD_NS = 1_000_000_000
-_EPOCH_NS = 10**18  #: a clock that shows more counts since 1970: this is in 2001
+_EPOCH_NS = 10**18  #: a clock with a larger value counts since 1970 (this is in 2001)
 
 
 @dataclass(frozen=True)
 class Metered:
-    """`series` of `readings`, whose numbers begin at the one that was asked for."""
+    """`series` of `readings`, numbered from the number that the caller gave."""
 
     readings: Readings
     series: Series
     clock: ClockFit | None  #: None: the meter has no clock
-    apart_ns: int = 0  #: that clock minus this machine's of its kind, when the meter began
-    epoch: bool = False  #: it tells time since 1970, and not since whenever
+    apart_ns: int = 0  #: that clock minus this machine's of the same kind, when the meter began
+    epoch: bool = False  #: whether it counts since 1970
 
     @property
     def note(self) -> str:
-        """How the meter's clock was taken."""
+        """How the meter's clock was interpreted."""
         if self.clock is None:
             return "wall meter: without a clock, so its readings are of when they came"
         if not self.clock.followed:
@@ -43,7 +44,7 @@ class Metered:
 
 
 def metered(trace: Trace, number: int) -> Metered | None:
-    """What the trace's meter read; None without one. `number`: that its series has."""
+    """The readings of the trace's meter; None without one. `number`: the number of its series."""
     table, info = trace.table("meter"), trace.meta.meter
     if not table.num_rows or info is None:
         return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who looks on while a trace is attributed, such as a report that draws its power over time."""
+"""Interface to watch an attribution, such as for a report that plots power over time."""
 
 from __future__ import annotations
 
@@ -26,16 +26,17 @@ class Observer(Protocol):
         labels: Sequence[GroupLabel],
         queries: QueryGroups,
     ) -> None:
-        """Every window of the trace, and every group there will be, by number."""
+        """Called with every window of the trace, and every group, by number."""
 
     def read(self, table: pa.Table, segments: Segments) -> None:
-        """Segments with their groups; `table` has their rows, with the column `query`."""
+        """Called with segments and their groups; `table` has their rows, with the column
+        `query`."""
 
     def split(self, batch: WindowBatch, ledger: Ledger, splits: Sequence[Split]) -> None:
-        """Windows that are closed, and how each of `ledger.series` was split."""
+        """Called with closed windows, and the split of each of `ledger.series`."""
 
     def finished(self, ledger: Ledger) -> None:
-        """All sums, also of what is learned from the whole trace only."""
+        """Called with all sums, including what is learned only from the whole trace."""
 
 
 class _Nobody:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The windows of a recorded calibration run, and what was drawn in each phase."""
+"""The windows of a recorded calibration run, and the power of each phase."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def phase_power_w(
 ) -> list[tuple[int, dict[str, float]]]:
     """Per phase: its number of windows, and the mean power by "domain.package".
 
-    Windows whose energy is not known count for nothing. Dies of one package add up.
+    Windows with unknown energy are ignored. Dies of one package add up.
     """
     found = []
     for phase in phases:

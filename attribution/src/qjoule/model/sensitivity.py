@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far a wrong model would move each group's energy: derivatives, added up over windows."""
+"""How far an error of the model would move each group's energy: derivatives, summed over
+windows."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ from qjoule.model.zones import Part
 class Sensitivity:
     """Sums of derivatives of the groups' energy (nJ) by the parameters of one model.
 
-    `slopes` (groups, p), in the order of `PowerModel.covariance`; `own_nj` (groups,): by a factor
-    of its own, for groups whose class has none in the model.
+    `slopes` (groups, p), in the order of `PowerModel.covariance`; `own_nj` (groups,): by the
+    group's own factor, for groups whose class has none in the model.
     """
 
     slopes: F64
@@ -42,9 +43,9 @@ class Portion:
     """One counter's energy as it was split over the m entries of its zone.
 
     `row` (m,): number of each entry's group in `Sensitivity`; `column` (m,): of its class in the
-    model, -1 without. `weight` (m,), `window_weight` (n,) its sums. `part`: share of the
-    zone's idle and shared power that this counter measures, where a package has several. `trust`
-    (n,): what of a surprise in a window's energy was taken for dynamic.
+    model, -1 without. `weight` (m,), and `window_weight` (n,) its sums. `part`: share of the zone's
+    idle and shared power that this counter measures, where a package has several. `trust` (n,):
+    share of an unexpected energy in a window that was treated as dynamic.
     """
 
     zone: int
@@ -59,10 +60,11 @@ class Portion:
 
 
 def add_portion(sums: Sensitivity, model: PowerModel, one: Portion, *, rest_apart: bool) -> None:
-    """Adds one counter's split. `rest_apart`: power at rest is in no group's energy.
+    """Adds one counter's split. `rest_apart`: no group's energy contains power at rest.
 
-    What moves a window's dynamic energy moves every entry of it by its share of the weight: those
-    derivatives are products of one sparse matrix of shares with a column per parameter.
+    A change of a window's dynamic energy moves every entry in proportion to its share of the
+    weight. These derivatives are products of one sparse matrix of shares with a column per
+    parameter.
     """
     from scipy.sparse import csc_array  # noqa: PLC0415 - slow to import
 
@@ -93,7 +95,7 @@ def add_portion(sums: Sensitivity, model: PowerModel, one: Portion, *, rest_apar
     if (alone := one.column < 0).any():
         sums.own_nj += total(np.where(alone, each * (1.0 - share), 0.0))
     if len(model.classes):
-        # A class that draws more takes it from all others.
+        # A class that draws more takes the energy from all others.
         factor = np.maximum(model.factor, 1e-3)
         taken = (left * one.window_weight - kept)[:, None] / factor
         common[:, model.fixed :] = taken * _by_class(w, one.column, share, taken.shape)
@@ -114,7 +116,7 @@ def _weight_slopes(model: PowerModel, one: Portion) -> F64:
 
 
 def _by_class(row: I64, column: I64, values: F64, shape: tuple[int, ...]) -> F64:
-    """Sums of values by row and column; those in column -1 are left out."""
+    """Sums of values by row and column; values in column -1 are left out."""
     out = np.zeros(shape)
     if (known := column >= 0).all():
         np.add.at(out.reshape(-1), row * shape[1] + column, values)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counters that move less often than windows end: such a counter has longer windows of its own.
+"""Counters that move less often than windows end, and therefore have longer windows of their own.
 
-Between two moves a counter says nothing, so the windows there are parts (`Cause.PART`) of the one
-in which it moves: that one has the energy of them all. `qjoule.model.coarse` joins them.
+Between two moves a counter gives no information, so the windows there are parts (`Cause.PART`) of
+the window in which it moves. That window has the energy of all of them. `qjoule.model.coarse` joins
+them.
 """
 
 from __future__ import annotations
@@ -26,22 +27,22 @@ from qjoule.model.energy import (
     to_nj,
 )
 
-_LEAST_PERIODS = 0.75  #: a window is at least so long, for a counter may move a little early
-_PATIENCE_PERIODS = 4  #: one that stands for so long has stopped
-_PATIENCE_UNITS = 16  #: or so long that it should have moved by so many counts
+_LEAST_PERIODS = 0.75  #: a window is at least this long, because a counter may move a little early
+_PATIENCE_PERIODS = 4  #: a counter that stands still for this long has stopped
+_PATIENCE_UNITS = 16  #: or so long that it should have moved by this many counts
 
 
 @dataclass
 class Standing:
-    """Where a slow counter stands after the readings so far; `goes_on` from call to call."""
+    """State of a slow counter after the readings so far; kept from call to call."""
 
     read_ns: int | None = None  #: of the last reading
-    good_ns: int = 0  #: of the last one that did not fail
-    base_ns: int = 0  #: the window began here, ...
-    raw: int = 0  #: its counter there
+    good_ns: int = 0  #: of the last reading that did not fail
+    base_ns: int = 0  #: where the current window began, ...
+    raw: int = 0  #: and the counter's value there
     base_half_ns: int = 0
     seen: int = 0
-    started: bool = False  #: it has been seen to move, so windows begin where it moved
+    started: bool = False  #: it has moved before, so windows begin where it moved
     stopped: bool = False
 
 
@@ -52,8 +53,8 @@ def add_slow(
 ) -> None:
     """Fills in the rows of slow series, in place.
 
-    `standings`: by number of series, where the readings of the same stream go on; then the last
-    windows stay parts of one that ends later. Without it the readings are all there are.
+    `standings`: state by number of series, if the stream will continue; the last windows then stay
+    parts of a window that ends later. Without it, the readings are complete.
     """
     for s, one in enumerate(energy.series):
         if one.is_slow and one.has_unit and len(energy.boundaries_ns) > 1:
@@ -65,7 +66,7 @@ def _fill(energy: WindowEnergy, s: int, readings: Readings, at: Standing, *, end
     series, bounds = energy.series[s], energy.boundaries_ns
     t_ns, raw, ok, half_ns = _own(energy, s, readings, at)
     energy.cause[s] = Cause.PART
-    # A power is the mean since the reading before, and may have been that of the period before.
+    # A power is the mean since the reading before, and may belong to the period before.
     lag_ns = series.period_ns // 2 if series.is_power and not series.has_own_clock and ends else 0
     window = np.searchsorted(bounds, t_ns - lag_ns)
     before = np.maximum(window - 1, 0)
@@ -125,9 +126,9 @@ def _closings(
     boundary: I64,
     at: Standing,
 ) -> tuple[I64, npt.NDArray[np.uint8], I64]:
-    """Readings that end a window, the cause that each is forced to, and their half widths.
+    """Readings that end a window, the causes forced on them, and their half widths.
 
-    Moves `at` on.
+    Updates `at`.
     """
     out: list[tuple[int, int, int]] = []
     least_ns = int(_LEAST_PERIODS * series.period_ns)

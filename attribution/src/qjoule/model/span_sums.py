@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the statistical rung regresses: per span of time, what serving used and who asked.
+"""The data of the statistical rung's regression: per span of time, what serving used and who asked.
 
-Spans are counted from the first window on. They are `SPAN_NS` long as long as there are at most
-`SPANS_MAX`, then twice that, and so on: what is held does not grow with time, and the same windows
-make the same spans, in whatever batches they come.
+Spans are counted from the first window on. They are `SPAN_NS` long until there are more than
+`SPANS_MAX`, then twice as long, and so on. So memory does not grow with time, and the same windows
+give the same spans, whatever the batches.
 """
 
 from __future__ import annotations
@@ -18,30 +18,32 @@ from qjoule.model.energy import I64, Bool
 from qjoule.model.labels import BY_CALLS, BY_THREAD, SESSION_OVERHEAD, SHAPE_OF, GroupLabel
 from qjoule.model.renumbering import Renumbering
 
-SPAN_NS = 250_000_000  #: a request's work is in the span that it came in, but for the edges
+#: except at its ends, a request's work is in the span in which the request came
+SPAN_NS = 250_000_000
 SPANS_MAX = 4096
-SHAPES_HELD = 512  #: with counts of their own; what is met later is counted together
-CPU_TIME = ""  #: beside the names of domains
-_FEWEST = 64  #: spans that there is room for from the start
+SHAPES_HELD = 512  #: with their own counts; shapes that appear later are counted together
+CPU_TIME = ""  #: used in place of a domain's name
+_FEWEST = 64  #: initial room for spans
 
 
 class Roles:
-    """What groups are to the statistical rung, by their labels, of which more may come.
+    """The role of each group in the statistical rung, from labels; more labels may follow.
 
-    `serving`: how roles of threads begin that work for requests, as far as names tell.
+    `serving`: prefixes of the names of threads' roles that work for requests.
     """
 
     def __init__(self, labels: Sequence[GroupLabel] = (), serving: tuple[str, ...] = ()) -> None:
         self.labels = labels
         self._serving = serving
-        self.servers: list[str] = []  #: those that have serving rows
+        self.servers: list[str] = []  #: servers that have serving rows
         self._shapes: dict[str, int] = {}
         self._server = np.zeros(0, np.int64)
         self._asks = np.zeros(0, bool)
         self._by_calls = {one.server for one in labels if one.rung == BY_CALLS}
 
     def server(self, group: I64) -> I64:
-        """In `servers`, whose serving row each group is; -1: nobody's."""
+        """For each group, the index in `servers` of the server whose serving row it is; -1:
+        none."""
         self._learn(int(group.max(initial=-1)))
         return self._server[group]
 
@@ -51,12 +53,12 @@ class Roles:
         return self._asks[group]
 
     def shape(self, group: int) -> int:
-        """The first group of the same shape: what a request costs is the same in all of them."""
+        """The first group of the same shape: a request costs the same in all of them."""
         name = dict(self.labels[group].keys).get(SHAPE_OF)
         return group if name is None else self._shapes.setdefault(name, group)
 
     def _learn(self, last: int) -> None:
-        """There may be more groups than labels: what has none is nothing."""
+        """There may be more groups than labels; a group without a label has no role."""
         known = len(self._server)
         if last < known:
             return
@@ -67,14 +69,14 @@ class Roles:
         self._server = np.append(self._server, np.array(server, np.int64))
 
     def relearn(self) -> None:
-        """The labels have other numbers."""
+        """Call after the labels were renumbered."""
         self._shapes.clear()
         self._server, self._asks = np.zeros(0, np.int64), np.zeros(0, bool)
 
     def serves(self, label: GroupLabel) -> bool:
         """Whether a row's threads may work for requests that are only counted.
 
-        Of a server whose calls only its clients tell of, nobody knows which threads do.
+        If only its clients report a server's calls, any of its threads may.
         """
         if label.kind != "background":
             return label.serves
@@ -99,7 +101,7 @@ class SpanSums:
         self.used: dict[tuple[str, str], F64] = {}  #: by server, and domain (nJ) or CPU_TIME (ns)
         self.counts: dict[int, F64] = {}  #: requests by shape: `Roles.shape`
         self.calls: dict[int, float] = {}  #: requests of all spans, by group
-        self.others: dict[str, F64] = {}  #: by server, of groups without counts of their own
+        self.others: dict[str, F64] = {}  #: by server, of groups without their own counts
         self.dt_ns: F64 = np.zeros(_FEWEST)
         self._level = 0  #: a span is SPAN_NS << level
         self._begin_ns: int | None = None
@@ -113,7 +115,7 @@ class SpanSums:
         return out
 
     def add_time(self, boundaries_ns: I64) -> None:
-        """Windows, each after those before."""
+        """Adds windows, each after those before."""
         if len(boundaries_ns) < 2:
             return
         if self._begin_ns is None:
@@ -122,7 +124,8 @@ class SpanSums:
         self.dt_ns += np.bincount(span, np.diff(boundaries_ns), len(self.dt_ns))
 
     def add_used(self, domain: str, begin_ns: I64, group: I64, used: I64) -> None:
-        """What groups used of a domain, or of CPU_TIME, in windows that began then."""
+        """Adds what groups used of a domain, or of CPU_TIME, in windows that began at
+        `begin_ns`."""
         server = self.roles.server(group)
         for number in np.unique(server[server >= 0]).tolist():
             mine = server == number
@@ -132,13 +135,14 @@ class SpanSums:
             sums += np.bincount(span, used[mine].astype(np.float64), len(sums))
 
     def add_requests(self, boundaries_ns: I64, requests: Requests) -> None:
-        """Requests of windows whose time has been added."""
+        """Adds requests of windows whose time has been added."""
         rows = self.roles.asks(requests.group)
         if not rows.any():
             return
         group, n = requests.group[rows], requests.executions[rows].astype(np.float64)
         span = self._spans(boundaries_ns[requests.window[rows]])
-        # In order of time, then of number: who is counted with the others hangs on nothing else.
+        # By time, then by group number, so that batches do not affect which shapes get their own
+        # counts.
         met, first = np.unique(group, return_index=True)
         for one in met[np.argsort(first, kind="stable")].tolist():
             mine = group == one
@@ -147,7 +151,7 @@ class SpanSums:
             self.calls[one] = self.calls.get(one, 0.0) + float(n[mine].sum())
 
     def move(self, source: int, target: int) -> None:
-        """What was one group's is another's from now on."""
+        """Moves everything of group `source` to group `target`."""
         moved = self.counts.pop(source, None)
         if moved is not None:
             sums = self._requests_of(target)
@@ -155,7 +159,7 @@ class SpanSums:
             self.calls[target] = self.calls.get(target, 0.0) + self.calls.pop(source, 0.0)
 
     def renumber(self, renumbering: Renumbering) -> None:
-        """Other group numbers; `roles` has been told."""
+        """Renumbers the groups; `roles` must have been renumbered before."""
         counts, calls = self.counts, self.calls
         self.counts, self.calls = {}, {}
         for group, sums in counts.items():
@@ -172,7 +176,7 @@ class SpanSums:
         return self.others.setdefault(server, np.zeros(len(self.dt_ns)))
 
     def _spans(self, begin_ns: I64) -> I64:
-        """The span of each window; makes room for it."""
+        """Returns the span of each window; makes room for it."""
         begun = np.maximum(begin_ns - (self._begin_ns or 0), 0)
         last = int(begun.max(initial=0)) // SPAN_NS
         while last >> self._level >= len(self.dt_ns):
@@ -195,5 +199,5 @@ def _widened(sums: F64) -> F64:
 
 
 def _halved(sums: F64) -> F64:
-    """Two spans each as one, and room for as many again."""
+    """Joins each two spans, and makes room for as many again."""
     return np.append(sums.reshape(-1, 2).sum(axis=1), np.zeros(len(sums) // 2))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The statistical rung on a ledger: what requests cost is learned from its spans of time, and
-what the shapes get is taken from their server's serving rows, to the nanojoule.
+"""Applies the statistical rung to a ledger.
 
-Costs may be learned from one ledger and used on another: a live view's interval is too short to
-learn anything from.
+The cost of requests is learned from the ledger's spans of time. The energy of the shapes is then
+taken from their server's serving rows, to the nanojoule. Costs may be learned from one ledger and
+applied to another: a live view's interval is too short to learn from.
 """
 
 from __future__ import annotations
@@ -22,20 +22,21 @@ from qjoule.model.span_sums import CPU_TIME, SpanSums
 from qjoule.model.split import apportion
 from qjoule.model.statistical import Costs, costs
 
-STATISTICAL = "statistical"  #: flag of a row whose joules are a regression's
-SHAPES_MAX = 64  #: of a server, with a cost of their own; what is rarer stays with its stages
+STATISTICAL = "statistical"  #: flag of a row whose joules come from a regression
+#: number of a server's shapes with their own cost; rarer ones stay with the serving rows
+SHAPES_MAX = 64
 
 
 @dataclass(frozen=True)
 class Learned:
-    """Of one server: its shapes (`Roles.shape`), and by domain what a request of each costs."""
+    """One server: its shapes (`Roles.shape`), and the cost of a request of each, by domain."""
 
     shapes: list[int]
     costs: dict[str, Costs] = field(default_factory=dict)
 
 
 def learn(ledger: Ledger) -> dict[str, Learned]:
-    """What requests cost, by server, from all that the ledger has added up."""
+    """What requests cost, by server, from everything in the ledger."""
     spans = ledger.spans
     if spans is None or not spans.counts:
         return {}
@@ -43,9 +44,9 @@ def learn(ledger: Ledger) -> dict[str, Learned]:
 
 
 def settle(ledger: Ledger, learned: Mapping[str, Learned]) -> None:
-    """Gives shapes their part of the serving rows; flags them, and remarks on what is not told.
+    """Gives shapes their part of the serving rows, flags them, and notes what could not be learned.
 
-    Once for each ledger: what was given is no longer where it was taken from.
+    Call once per ledger, because the energy moves out of the serving rows.
     """
     spans = ledger.spans
     if spans is None:
@@ -70,11 +71,12 @@ def _learn(spans: SpanSums, server: str, domains: tuple[str, ...]) -> Learned:
     mine = [g for g in spans.counts if spans.roles.labels[g].server == server]
     others = sum((spans.counts[g] for g in mine if g not in shapes), start=np.zeros(len(ran)))
     others = others + spans.others.get(server, 0.0)
-    # The others' cost stays with the stages; left out, it would be taken for these shapes'.
+    # The others' cost stays in the serving rows. Without this column it would be attributed to
+    # these shapes.
     columns = [spans.counts[g] for g in shapes] + ([others] if others.any() else [])
     found = Learned(shapes)
-    # Calls that clients tell of are counted where they ended, behind the work that they asked for.
-    # Backwards in time the work comes later, as it does for requests that are seen to come in.
+    # Calls that clients report are counted where they ended, after the work they caused. With time
+    # reversed the work comes later, as it does for requests that are observed on arrival.
     by_calls = any(spans.roles.labels[g].rung == BY_CALLS for g in mine)
     way = slice(None, None, -1) if by_calls else slice(None)
     for domain in (CPU_TIME, *domains):
@@ -98,9 +100,8 @@ def _most_called(spans: SpanSums, server: str) -> list[int]:
 
 @dataclass(frozen=True)
 class _Whom:
-    """Groups that have a cost, their shapes' places, their calls in the ledger, and groups of the
-    serving rows.
-    """
+    """Groups that have a cost, their shapes' places, their calls in the ledger, and the groups
+    of the serving rows."""
 
     groups: I64
     place: I64
@@ -140,7 +141,7 @@ def _settle(ledger: Ledger, spans: SpanSums, server: str, learned: Learned) -> N
 
 
 def _give(ledger: Ledger, domain: str, whom: _Whom, found: Costs) -> None:
-    """Moves what was told, at most all that there is, in whole units."""
+    """Moves the learned energy, at most all that there is, in whole units."""
     groups, serving = whom.groups, whom.serving
     sums = ledger.cpu_ns if domain == CPU_TIME else ledger.domains[domain].energy_nj
     there = int(sums[serving].sum())
@@ -167,10 +168,10 @@ def _parts(total: int, weight: F64) -> I64:
 
 
 def _add_errors(ledger: Ledger, domain: str, whom: _Whom, found: Costs) -> None:
-    """The regression's, on top of the error of what was regressed, which is common to all.
+    """Adds the regression's errors to the error of the regressed energy, which is common to all.
 
-    What was not told is not nothing: it may be as much as the data allow. And what these very
-    requests used differs from what they cost on average, the more so the fewer they are.
+    A cost that could not be learned is not zero: it may be as high as the data allow. And these
+    particular requests differ from the average request, the more so the fewer they are.
     """
     sums, serving = ledger.domains[domain], whom.serving
     there = max(int(sums.energy_nj[serving].sum()), 1)
@@ -186,7 +187,7 @@ def _add_errors(ledger: Ledger, domain: str, whom: _Whom, found: Costs) -> None:
     sums.errors.add("model_nj", whom.groups, np.hypot(own, common * value * whom.calls))
     sums.errors.add("up_nj", whom.groups, up - either)
     sums.errors.add("down_nj", whom.groups, down - either)
-    # A cost that is wrong is so in all of its groups.
+    # An error of a cost is common to all groups of its shape.
     of_shape = np.bincount(whom.place, np.hypot(np.maximum(up, down) / Z95, chance))
     whole = min(float(np.sqrt((of_shape**2).sum())), there / Z95)
     sums.errors.add("model_nj", serving, whole * sums.energy_nj[serving] / there)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One window's joules to its owners: static, shared, and dynamic by weight, in integer nJ.
+"""Splits a window's joules among owners: static, shared, and dynamic by weight, in integer nJ.
 
-Every function here takes many windows at once. For each window
-sum(entries) + idle + residual = energy, exactly.
+Every function here takes many windows at once. For each window, sum(entries) + idle + residual =
+energy, exactly.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from qjoule.model.zones import Load
 class Split:
     """Energies of m entries and n windows: `entry_nj` (m,), the others (n,).
 
-    `dynamic_nj` is what was split by weight, `static_nj` what the machine draws at rest, as far as
-    the window had it; both in whole nJ, of the lost time's part too.
+    `dynamic_nj` is what was split by weight. `static_nj` is what the machine draws at rest, at most
+    the window's energy. Both are in whole nJ and include the part of the lost time.
     """
 
     entry_nj: I64
@@ -63,8 +63,10 @@ def apportion(total_nj: I64, window: I64, weight: F64) -> I64:
 
 
 def _largest(remainder: F64, left: I64, starts: I64, counts: I64) -> Bool:
-    """(m,) whether a remainder is among the `left` largest of its window; of equals the first."""
-    # One key for window and remainder, so that plain values are sorted: no order, no second key.
+    """(m,) whether a remainder is among the `left` largest of its window; of equal ones the
+    first."""
+    # One key for window and remainder, so that plain values are sorted, without argsort or a
+    # second key.
     key = np.repeat(np.arange(1.0, len(starts) + 1), counts) - remainder
     last = np.sort(key)[starts + np.clip(left, 1, counts) - 1]
     last = np.repeat(np.where(left > 0, last, 0.0), counts)
@@ -103,20 +105,21 @@ def split(
 ) -> Split:
     """Splits n windows of one zone over the m entries that ran there.
 
-    `idle_w`: of all windows, or of each (n,). With 0 all energy of a window is dynamic: whoever
-    ran pays for it, and a window in which nobody ran is idle's. Lost CPU time takes its part, at
-    the window's mean weight per nanosecond, as residual. Unknown windows are split as 0.
+    `idle_w`: one for all windows, or one of each (n,). If it is 0, all energy of a window is
+    dynamic: whoever ran pays for it, and a window in which nobody ran goes to idle. Lost CPU time
+    takes its part, at the window's mean weight per nanosecond, as residual. Unknown windows are
+    split as 0.
     """
     energy = np.where(known, energy_nj, 0)
     count = len(energy)
     busy_ns = real_sums(entries.window, entries.cpu_ns, count)
     weight_sum = real_sums(entries.window, weight, count)
     if (blank := (busy_ns > 0) & (weight_sum <= 0)).any():
-        # Somebody ran, but no event of the weight happened: time is what is left to go by.
+        # Somebody ran, but no event of the weight happened, so time is the only weight left.
         weight = np.where(blank[entries.window], entries.cpu_ns, weight)
         weight_sum = real_sums(entries.window, weight, count)
     static = np.minimum(energy, _energy_nj(idle_w, load.dt_ns))
-    # Lost time ran on cores of its own as far as we know.
+    # Lost time is assumed to have run on cores of its own.
     active = np.where(busy_ns > 0, load.active_ns, 0) + load.lost_ns
     shared = np.minimum(energy - static, _energy_nj(shared_w, np.minimum(load.dt_ns, active)))
     dynamic = energy - static - shared
@@ -142,7 +145,7 @@ def split(
 
 
 def _shared_ns(entries: Entries, load: Load, busy_ns: F64, is_lost: Bool, window: I64) -> F64:
-    """Time by which shared power is split; lost time has the window's mean share of it."""
+    """Time that divides shared power; lost time has the window's mean share of it."""
     out = np.zeros(len(window))
     out[~is_lost] = entries.shared_ns
     of_window = real_sums(entries.window, entries.shared_ns, len(busy_ns))
@@ -162,7 +165,7 @@ def _energy_nj(power_w: float | F64, dt_ns: I64 | F64) -> I64:
 def _with_lost(
     window: I64, weight: F64, load: Load, busy_ns: F64, weight_sum: F64
 ) -> tuple[I64, F64, Bool]:
-    """Entries with one more at the end of each window that lost time."""
+    """Entries, with one more at the end of each window that lost time."""
     at = np.flatnonzero(load.lost_ns > 0)
     if not len(at):
         return window, weight, np.zeros(len(window), bool)
@@ -174,9 +177,9 @@ def _with_lost(
 
 
 def unknown_static_nj(energy_nj: I64, load: Load, busy_ns: F64) -> F64:
-    """(n,) how far the entries' energy could be lower where no idle power is known.
+    """(n,) how far the entries' energy could be lower if the idle power is unknown.
 
-    By as much as idle CPUs would draw if they drew like busy ones.
+    The amount is what idle CPUs would draw if they drew as much as busy ones.
     """
     capacity = busy_ns + load.idle_ns + load.lost_ns
     return energy_nj * (load.idle_ns / np.where(capacity > 0, capacity, 1.0))

@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The statistical rung: what a request of each shape costs, by regression on their counts.
+"""The statistical rung: the cost of a request of each shape, by regression on request counts.
 
-Where no thread shows whom it works for, spans of time do: in each, the server's serving threads
-used y (energy or CPU time) and n_s requests of each shape s came in:
+Where no thread shows whom it works for, spans of time are compared: in each span, the server's
+serving threads used y (energy or CPU time), and n_s requests of each shape s came in:
 
     y_k = b dt_k + sum_s n_ks e_s + noise        e_s >= 0
 
-b is what serving costs without requests. The prior of every e_s is one request's share of all of
-y, within a factor that PRIOR_SPREAD allows: where counts never vary apart, it stands, and so does
-its width. An interval is what the posterior leaves of a cost where none is negative
-(`bounded`): of costs that are only known as a sum, each is from nothing to all of it. The noise is
-weighed by each span's size, and widened by
+b is the cost of serving without requests. The prior of every e_s is one request's share of all of
+y, within a factor given by PRIOR_SPREAD. Where counts never vary independently, the prior and its
+width remain. An interval is the posterior range of a cost with no cost negative (`bounded`): if
+only the sum of some costs is known, each is between zero and all of it. The noise is scaled by each
+span's size. Errors are widened by
 
-- what neighbouring spans share;
-- what no residual shows: that requests cost more, or less, in spans of many (`CONFOUNDED`);
-- what of b may be requests', where no span shows what is used without any (`_unseen`);
-- costs that would be negative but for the bound. They are not, so the model is wrong by as much.
+- what neighbouring spans have in common;
+- what no residual shows: requests may cost more, or less, in spans with many (`CONFOUNDED`);
+- the part of b that may belong to requests, if no span has none (`_unseen`);
+- costs that would be negative without the bound, because the model is wrong by that amount.
 """
 
 from __future__ import annotations
@@ -30,25 +30,27 @@ from qjoule.model.energy import I64, Bool
 
 PRIOR_SPREAD = 3.0  #: standard error of a shape's cost before the data, in mean costs
 SPANS_MIN = 20  #: and three for each unknown
-UNTOLD = 0.6  #: of the prior spread left: the data have not told this shape's cost
-LATE = 0.05  #: of what requests cost, in the span behind theirs: beyond, spans are too short
-TOO_LATE = 0.2  #: there is nothing to be told, if there is no room for longer ones
-TOGETHER = -0.8  #: partial correlation beyond which two costs are one sum
-CLEAR = 3.0  #: standard errors above nothing that tell a cost, however dear
+#: if this share of the prior spread is left, the data do not determine this shape's cost
+UNTOLD = 0.6
+LATE = 0.05  #: share of requests' cost in the following span; above it, spans are too short
+TOO_LATE = 0.2  #: above it nothing can be learned, if spans cannot be made longer
+TOGETHER = -0.8  #: partial correlation below which only the sum of two costs is known
+CLEAR = 3.0  #: a cost this many standard errors above zero counts as determined
 #: What a cost's error and its counts may have in common: a share of the variance of each. A machine
-#: that is slowed down serves fewer requests, and each costs more. Least squares take that for the
-#: requests' doing, however many spans there are (Cinelli and Hazlett, "Making sense of
-#: sensitivity", JRSS B 82, 2020).
+#: that is slowed down serves fewer requests, and each costs more. Least squares attribute that to
+#: the requests, however many spans there are (Cinelli and Hazlett, "Making sense of sensitivity",
+#: JRSS B 82, 2020).
 CONFOUNDED = 0.15
-EXACT = 1e-4  #: of a span: what it used is not known any better, and matrices can be inverted
-FEWEST = 0.1  #: of the spans are those of the fewest requests
+EXACT = 1e-4  #: relative precision of what a span used; also keeps matrices invertible
+FEWEST = 0.1  #: share of the spans that count as those with the fewest requests
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Per shape, (s,), in the unit of y for one request. Only where `told` is there a value.
+    """Per shape, (s,), in the unit of y for one request. Only values where `told` are valid.
 
-    `low` and `high` are the 95 % interval. `apart` False: told as part of a sum with another shape.
+    `low` and `high` are the 95 % interval. `apart` False: only a sum with another shape's cost is
+    known.
     """
 
     value: F64
@@ -56,11 +58,11 @@ class Costs:
     high: F64
     told: Bool
     apart: Bool
-    reason: str = ""  #: why nothing could be told at all
+    reason: str = ""  #: why nothing could be learned at all
     noise: float = 0.0  #: variance of what is used, per unit of it, in that unit
 
     def take(self, shapes: slice | I64) -> Costs:
-        """Of some of the shapes, by their places."""
+        """The costs of some of the shapes, by their places."""
         names = ("value", "low", "high", "told", "apart")
         return replace(self, **{name: getattr(self, name)[shapes] for name in names})
 
@@ -74,10 +76,10 @@ class Costs:
 def costs(y: F64, counts: F64, dt_ns: F64) -> Costs:
     """What a request of each shape costs.
 
-    Where requests last as long as spans do, their work is in spans behind the one that they came
-    in, and counts would explain too little. So as long as what is left follows the requests of the
-    span before, two spans become one; where they are too few for that, intervals hold it, or
-    nothing is told.
+    If requests last as long as spans, part of their work is in later spans than the one they came
+    in, and counts would explain too little. So while the residual follows the requests of the span
+    before, pairs of spans are joined. If there are too few spans for that, intervals are widened,
+    or nothing is reported.
 
     Args:
         y: (k,) what serving used in each span, >= 0.
@@ -102,12 +104,12 @@ def costs(y: F64, counts: F64, dt_ns: F64) -> Costs:
 
 
 def _paired(spans: F64) -> F64:
-    """Two spans each as one; (k, ...) to (k / 2, ...). An odd one at the end stays alone."""
+    """Joins pairs of spans; (k, ...) to (k / 2, ...). An odd one at the end stays alone."""
     return np.add.reduceat(spans, np.arange(0, len(spans), 2), axis=0)
 
 
 def _regressed(y: F64, counts: F64, dt_ns: F64) -> tuple[Costs, float]:
-    """Costs, and how much came late: of what spans' requests cost, the part in the next span."""
+    """Costs, and the share of the requests' cost that is in the following span."""
     spans, shapes = counts.shape
     calls = counts.sum(axis=0)
     mean = y.sum() / calls.sum()
@@ -115,7 +117,7 @@ def _regressed(y: F64, counts: F64, dt_ns: F64) -> tuple[Costs, float]:
     weight = 1.0 / np.sqrt(np.maximum(y, 0.1 * y.mean()))
     prior, centre = _prior(shapes)
     x, scale = _fitted(_reduced(design, y, weight), spans, prior, centre)
-    # Once more, each span weighed by what is expected of it.
+    # Again, with each span weighted by its expected use.
     expected = np.maximum(design @ np.maximum(x, 0.0), 0.1 * y.mean())
     weight = 1.0 / np.sqrt(expected)
     rows = _reduced(design, y, weight)
@@ -141,7 +143,7 @@ def _regressed(y: F64, counts: F64, dt_ns: F64) -> tuple[Costs, float]:
 
 
 def _told(rows: _Rows, x: F64, scale: float, noise: float, spans: int) -> Costs:
-    """Of the base and all shapes, in mean costs: values, and intervals that hold the misfit too.
+    """Values of the base and all shapes, in mean costs, with intervals that include the misfit.
 
     `x`: least squares, of any sign.
     """
@@ -173,9 +175,8 @@ def _prior(shapes: int) -> tuple[F64, F64]:
 
 
 def _posterior(rows: _Rows, noise: float, prior: F64) -> tuple[F64, F64]:
-    """Precision and covariance of the costs. What data say is on top of the prior's precision, so
-    that no eigenvalue is less than that's.
-    """
+    """Precision and covariance of the costs. The data are added to the prior's precision, so no
+    eigenvalue is smaller than the prior's."""
     precision = rows.r.T @ rows.r / noise + np.diag(prior**2)
     values, vectors = np.linalg.eigh(precision)
     return precision, (vectors / np.maximum(values, (prior**2).min())) @ vectors.T
@@ -183,7 +184,8 @@ def _posterior(rows: _Rows, noise: float, prior: F64) -> tuple[F64, F64]:
 
 @dataclass(frozen=True)
 class _Rows:
-    """Weighted spans, without what no cost depends on: |rows x - y|^2 = |r x - z|^2 + rest2."""
+    """Weighted spans, reduced to the part that depends on costs: |rows x - y|^2 = |r x - z|^2 +
+    rest2."""
 
     r: F64
     z: F64
@@ -191,7 +193,7 @@ class _Rows:
 
 
 def _reduced(design: F64, y: F64, weight: F64) -> _Rows:
-    """By QR, so that what follows takes as long for many spans as for few."""
+    """By QR, so that later steps take the same time for many spans as for few."""
     columns = design.shape[1]
     rows = np.column_stack([design, y]) * weight[:, None]
     triangle: F64 = np.asarray(np.linalg.qr(rows, mode="r"))
@@ -213,9 +215,9 @@ def _fitted(rows: _Rows, spans: int, prior: F64, centre: F64) -> tuple[F64, floa
 
 
 def _late(used: F64, asked: F64) -> float:
-    """What of `used` follows the requests of the span before, as a share of what follows any.
+    """Share of the requests' effect on `used` that follows the requests of the span before.
 
-    `asked`: what the span's own requests are said to cost. 0 if it may be chance.
+    `asked`: the estimated cost of the span's own requests. 0 if the share may be chance.
     """
     rows = np.column_stack([asked[1:], asked[:-1], np.ones(len(asked) - 1)])
     slopes, _, rank, _ = np.linalg.lstsq(rows, used[1:], rcond=None)
@@ -229,11 +231,11 @@ def _late(used: F64, asked: F64) -> float:
 
 
 def _unseen(base: F64, asked: F64, dt_ns: F64) -> float:
-    """What of the base may be requests' cost, as a share of that.
+    """The part of the base that may be requests' cost, as a share of that cost.
 
-    A line through spans of many requests and of more says what is used at none only if each costs
-    the same. Where they are few they may cost twice as much: the base is sure as far as it is more
-    than requests cost in the spans of the fewest.
+    Spans with many and with more requests determine the use without requests only if each request
+    costs the same. Where requests are few, each may cost twice as much. So the base is certain only
+    as far as it exceeds the cost of requests in the spans with the fewest.
     """
     usual = float(asked.sum() / dt_ns.sum())
     fewest = float(np.quantile(asked / dt_ns, FEWEST))
@@ -241,7 +243,8 @@ def _unseen(base: F64, asked: F64, dt_ns: F64) -> float:
 
 
 def _clumping(residual: F64) -> float:
-    """How much wider errors are because neighbouring spans err alike; 1 if they do not."""
+    """How much wider errors are because neighbouring spans have similar errors; 1 if they do
+    not."""
     own = float(residual @ residual)
     if own <= 0:
         return 1.0
@@ -251,7 +254,8 @@ def _clumping(residual: F64) -> float:
 
 
 def _together(precision: F64, sigma: F64) -> Bool:
-    """Whether each cost is one sum with another's. The first is the base, and never is."""
+    """Whether only the sum of each cost with another's is known. The first is the base; always
+    False."""
     told = precision[1:, 1:]
     width = np.sqrt(np.diag(told))
     partial = -told / np.outer(width, width)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several traces as one: rows of equal keys are added up, and so is every total.
+"""Joins several traces: rows of equal keys are added up, and so is every total.
 
-A request that touched several servers is in the trace of each; by its tag, its joules are one
-sum. What is of one machine only (idle, kernel, background) is added up by its name.
+A request that used several servers is in the trace of each; its tag identifies it, so its joules
+are summed. Owners that belong to one machine (idle, kernel, background) are summed by name.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from qjoule.model.together_about import counts, model_of, source_of, trace_of
 
 
 def together(parts: Sequence[TracePart], notes: Sequence[str] = ()) -> Attribution:
-    """The sum of attributions that were made with one policy; their order changes only names'.
+    """The sum of attributions with the same policy; their order affects only the order of names.
 
-    Servers are called after their hosts where there are several. Energy is summed in the domains
-    that all traces have; where there is none, the sum's energy is unknown and each part's its own.
-    Raises `ValueError` without parts, or if they were not made with one policy.
+    If there are several hosts, servers are named with them. Energy is summed in the domains that
+    all traces have. If there is none, the sum's energy is unknown and each part keeps its own.
+    Raises `ValueError` without parts, or if the policies differ.
     """
     if not parts:
         raise ValueError("nothing to add up")
@@ -61,7 +61,7 @@ def together(parts: Sequence[TracePart], notes: Sequence[str] = ()) -> Attributi
 
 
 def common_domains(found: Sequence[Attribution]) -> tuple[str, ...]:
-    """Domains that every trace has energy of, the one that rows are about first."""
+    """Domains that every trace has energy of, the domain of the rows first."""
     common = [
         domain.name
         for domain in found[0].domains
@@ -113,7 +113,8 @@ def _about(row: Row, before: str, names: Sequence[str], measured_nj: int) -> Row
 
 
 def _with_host(attribution: Attribution) -> Attribution:
-    """Servers of two machines may have one name: here each has its host's too."""
+    """Adds the host to each server's name, because servers of two machines may have the same
+    name."""
 
     def named(server: str) -> str:
         host = attribution.trace.host or "(unknown host)"
@@ -133,7 +134,7 @@ def _with_host(attribution: Attribution) -> Attribution:
 
 
 def _rows(found: Sequence[Attribution], measured_nj: int, *, known: bool) -> list[Row]:
-    """Rows of equal kind and keys as one, their shares of the whole energy."""
+    """Joins rows of equal kind and keys, with their shares of the whole energy."""
     groups: dict[tuple[str, tuple[tuple[str, str], ...]], list[Row]] = defaultdict(list)
     for one in found:
         for row in (*one.rows, *one.fixed):
@@ -142,7 +143,7 @@ def _rows(found: Sequence[Attribution], measured_nj: int, *, known: bool) -> lis
     named = {kind for kind, keys in groups if keys}
     for (kind, keys), same in groups.items():
         if not keys and kind in named and not any(row.cpu_ns or row.energy_nj for row in same):
-            continue  # stands for a part that nobody ran for, in a trace where that was so
+            continue  # a placeholder for a part that nobody ran for in that trace
         row = same[0] if len(same) == 1 else added(same, same[0].keys, apart=True)
         share = row.energy_nj / measured_nj if measured_nj else 0.0
         rows.append(replace(row, share=share) if known else _without_energy(row))
@@ -171,7 +172,7 @@ def _domain(name: str, found: Sequence[Attribution]) -> Domain:
 
 
 def _coverage(found: Sequence[Attribution]) -> float:
-    """Weighted by the CPU time of each trace's servers that have queries."""
+    """Mean weighted by the CPU time of each trace's servers that have queries."""
     spent = [_served_ns(one) for one in found]
     total = sum(spent)
     named = sorted(one.coverage * ns for one, ns in zip(found, spent, strict=True))

@@ -10,13 +10,14 @@ from datetime import datetime
 
 from qjoule.model.result import Attribution, EnergySource, ModelInfo, TraceInfo, TracePart
 
-#: Grades from the least to the most trustworthy: a sum is no better than the worst of its parts.
+#: Grades from the least to the most trustworthy: a sum has the worst grade of its parts.
 GRADES = ("none", "simulated", "estimated", "measured")
-MIXED = "mixed"  #: weight of a sum whose parts were divided by different weights
+MIXED = "mixed"  #: weight of a sum whose parts used different weights
 
 
 def trace_of(traces: Sequence[TraceInfo]) -> TraceInfo:
-    """All of them as one: complete if all are, as long as any of them was recorded."""
+    """Joins all of them: complete if all are; its duration is the time with any of them
+    recorded."""
     return TraceInfo(
         host=_names(one.host for one in traces),
         kernel=_names(one.kernel for one in traces),
@@ -43,7 +44,7 @@ def source_of(parts: Sequence[TracePart], names: tuple[str, ...]) -> EnergySourc
 
 
 def model_of(parts: Sequence[TracePart], names: Sequence[str], notes: Sequence[str]) -> ModelInfo:
-    """Whether all were calibrated. Coefficients are each machine's own, and stay with its part."""
+    """Whether all were calibrated. Each machine's coefficients stay with its part."""
     models = [part.attribution.model for part in parts]
     if len(models) == 1:
         return replace(models[0], notes=(*models[0].notes, *notes))
@@ -75,7 +76,7 @@ def counts(all_counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 
 def _differences(parts: Sequence[TracePart], names: Sequence[str]) -> list[str]:
-    """How the traces differ in what a sum of them rests on."""
+    """How the traces differ in their energy source, policy and the like."""
     notes = [
         *_differing(parts, "hosts", lambda one: one.trace.host or "unknown"),
         *_differing(parts, "grades", lambda one: one.energy_source.grade),
@@ -112,7 +113,7 @@ def _differing(
 def _said(
     parts: Sequence[TracePart], notes_of: Callable[[Attribution], Sequence[str]]
 ) -> list[tuple[str, str]]:
-    """(note, the traces it is of; empty: of all)."""
+    """(note, the traces it applies to; empty: all)."""
     found: dict[str, list[str]] = {}
     for part in parts:
         for note in notes_of(part.attribution):
@@ -124,7 +125,7 @@ def _said(
 
 
 def _covered_s(traces: Sequence[TraceInfo]) -> float:
-    """How long any of them was recorded; where a start is not known, one after the other."""
+    """How long any of them was recorded. If a start is not known, durations are added up."""
     spans = []
     for one in traces:
         try:

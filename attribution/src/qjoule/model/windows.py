@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Segments to windows: who ran how long, per window, package and group. All times are exact.
+"""Converts segments to windows: who ran how long, per window, package and group. Times are exact.
 
-A segment that spans windows is cut at their boundaries in whole nanoseconds, and its counts in
-proportion, in whole counts. Idle is what busy and lost time leave of a window, so that for every
-CPU and window busy + lost + idle = the window's length.
+A segment that spans windows is cut at their boundaries in whole nanoseconds, and its counts are
+divided in proportion, in whole counts. Idle is the remainder after busy and lost time, so for every
+CPU and window, busy + lost + idle = the window's length.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from qjoule.model.arrays import (
 )
 from qjoule.model.energy import I64, WindowEnergy
 
-#: Counts per nanosecond of CPU time that no core reaches; more is a counter that lies.
+#: Counts per nanosecond of CPU time that no core reaches; more means a faulty counter.
 MAX_COUNTS_PER_NS = 100
 
 _ENTRY = np.dtype(
@@ -60,7 +60,7 @@ class SegmentWindows:
 
     def __post_init__(self) -> None:
         self._closed = 0
-        self._seen = [0] * len(_ANOMALIES)  #: anomalies that are counted already
+        self._seen = [0] * len(_ANOMALIES)  #: anomalies that have been counted
         self._packages = self.machine.packages
         self._cpu_package = self.machine.package_slots()
         cpus = np.array([lost.cpu for lost in self.lost], np.int64)
@@ -83,7 +83,7 @@ class SegmentWindows:
         )
 
     def add(self, segments: Segments) -> WindowBatch:
-        """Takes segments; returns the windows that no later segment can touch (maybe none)."""
+        """Takes segments; returns the windows that no later segment can change (maybe none)."""
         s, counters, valid = segments, segments.counters, segments.valid
         if counters is None or valid is None:
             counters = valid = None
@@ -99,7 +99,7 @@ class SegmentWindows:
         return self._batch()
 
     def finish(self) -> WindowBatch:
-        """The windows that are left. Lost time that fits nowhere is counted in `anomalies`."""
+        """Returns the remaining windows. Lost time that fits nowhere is counted in `anomalies`."""
         self._sweep.finish()
         batch = self._batch()
         self.anomalies.lost_unplaced_ns += int(self._lost_carry_ns.sum())
@@ -132,7 +132,7 @@ class SegmentWindows:
         )
 
     def _count(self, anomalies: Sequence[int]) -> None:
-        """Adds what the sweep has found since it was last asked."""
+        """Adds the anomalies that the sweep has found since the last call."""
         for i, name in enumerate(_ANOMALIES):
             new = anomalies[i] - self._seen[i]
             setattr(self.anomalies, name, getattr(self.anomalies, name) + new)
@@ -141,8 +141,8 @@ class SegmentWindows:
     def _place_lost(self, boundaries_ns: I64, free_ns: I64) -> I64:
         """Lost time per window and package, from each lossy CPU's free time (windows, CPUs).
 
-        No CPU loses more than its free time of a window. Between two loss records the loss is taken
-        as even; what does not fit waits for a later window.
+        No CPU loses more than its free time of a window. Between two loss records the loss is
+        assumed to be uniform; what does not fit is moved to a later window.
         """
         placed = np.zeros((len(free_ns), len(self._packages)), np.int64)
         if not len(free_ns):

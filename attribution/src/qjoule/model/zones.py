@@ -17,7 +17,7 @@ from qjoule.model.features import crowd, entry_features
 
 @dataclass(frozen=True)
 class Load:
-    """What is needed of the n windows of one zone.
+    """The load of the n windows of one zone.
 
     `active_ns`: time with any core busy, `core_ns`: busy cores added up; both may be unknown (0)
     for lost time.
@@ -55,7 +55,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Zone:
-    """Counters `series` (more than one where a package has several dies) over package slots."""
+    """Counters `series` (several if a package has several dies) over package slots."""
 
     package: int
     series: tuple[int, ...]
@@ -70,7 +70,7 @@ class Zone:
         return batch.by_slots[key] or batch
 
     def take(self, batch: WindowBatch) -> Part:
-        """The zone's part of a batch (of a `view`); the same one however often it is asked for."""
+        """The zone's part of a batch (of a `view`), cached in the batch."""
         if self.slots not in batch.by_slots:
             batch.by_slots[self.slots] = Part(*self._take(batch))
         part: Part = batch.by_slots[self.slots]
@@ -98,8 +98,8 @@ class Zone:
 def zones(series: Sequence[Series], packages: tuple[int, ...], domain: str) -> tuple[Zone, ...]:
     """Zones of a domain, by package.
 
-    A platform counter, if there is but one, is of all packages. A counter of a package without any
-    CPU is a zone where nobody runs.
+    A single platform counter covers all packages. A counter of a package without any CPU is a zone
+    where nobody runs.
     """
     mine: dict[int, list[int]] = {}
     for s, one in enumerate(series):
