@@ -30,14 +30,14 @@ COMMANDS = {
     "import": "import_",
 }
 
-_FOR_ANOTHER = "run"  #: its program has the umask of the user
+_FOR_ANOTHER = "run"  #: the user's umask applies to its program
 
-#: Where standard output goes is full.
+#: Errors that mean that there is no room for standard output.
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class LazyGroup(click.Group):
-    """Imports a command's module only when it is named: `qjoule --help` stays quick."""
+    """Imports a command's module only when it is used: `qjoule --help` stays fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's interface)
         return list(COMMANDS)
@@ -75,7 +75,7 @@ def main() -> None:
     sys.excepthook = _say_traceback
     named = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
     if named != _FOR_ANOTHER:
-        os.umask(0o077)  # what we write is for our user alone, whatever the shell says
+        os.umask(0o077)  # our files are for our user alone, whatever the shell's umask
     _lack_no_character()
     try:
         if "QJOULE_ROOT_PART" in os.environ:
@@ -96,7 +96,7 @@ def main() -> None:
         _say(str(error))
         sys.exit(1)
     except BrokenPipeError:
-        # The reader of our output went away (`qjoule attribute | head`): not an error.
+        # The reader of our output exited (`qjoule attribute | head`): not an error.
         _write_no_more()
         sys.exit(1)
     except OSError as error:
@@ -109,13 +109,14 @@ def main() -> None:
 
 
 def _lack_no_character() -> None:
-    """What the locale's encoding does not have, such as bars or a statement's letters, is a `?`."""
+    """Characters that the locale's encoding lacks, such as bars or a statement's letters, become
+    `?`."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
 
 
 def _write_no_more() -> None:
-    """What is left of our output would fail again when the interpreter ends."""
+    """Discards the rest of our output, which would fail again when the interpreter exits."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The event contract of ``bpf/qjoule.h`` as numpy dtypes and enums.
 
-``tests/contract`` compares every size and offset with what a C compiler says. Kinds of servers and
-dialects are numbers of the registry: ``qjoule.servers.registry``.
+``tests/contract`` compares every size and offset with a C compiler's. Kinds of servers and dialects
+are numbers of the registry: ``qjoule.servers.registry``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TRACER_CPU = 0xFFFF_FFFF  #: `cpu` of a loss that the tracer counted itself
 
 
 class OwnerKind(IntEnum):
-    """Who a stretch of CPU time belongs to; every nanosecond has exactly one."""
+    """Who a segment of CPU time belongs to; every nanosecond has exactly one owner."""
 
     IDLE = 0
     QUERY = 1
@@ -109,7 +109,7 @@ class SessionEvent(IntEnum):
 
 
 class Grade(IntEnum):
-    """What total the joules were apportioned from."""
+    """What kind of total the joules were apportioned from."""
 
     NONE = 0
     MEASURED = 1
@@ -118,7 +118,7 @@ class Grade(IntEnum):
 
 
 class DomainKind(IntEnum):
-    """How the counts of an energy domain come about."""
+    """How the counts of an energy domain are made."""
 
     UNKNOWN = 0
     COUNTER = 1  #: a counter that accumulates energy

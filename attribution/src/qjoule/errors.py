@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors a user can act on: one line that says what is wrong and what to do."""
+"""Errors a user can act on: one line with what is wrong and what to do."""
 
 from __future__ import annotations
 

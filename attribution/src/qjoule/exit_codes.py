@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How programs end."""
+"""Exit codes of programs."""
 
 from __future__ import annotations
 
 
 def exit_code(code: int) -> int:
-    """Of a process' return code, as `subprocess` has it: 128 and the signal, as shells say."""
+    """Exit code from a `subprocess` return code: 128 plus the signal number, as shells do."""
     return code if code >= 0 else 128 - code

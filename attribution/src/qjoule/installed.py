@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the programs in C are that come with qjoule."""
+"""Finds the C programs that come with qjoule."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from qjoule.errors import QjouleError
 
 
 def installed_program(name: str) -> Path:
-    """Beside the Python that runs us, as `make build` puts it, or on PATH.
+    """The program beside the running Python, where `make build` puts it, or on PATH.
 
     Raises:
         QjouleError: there is none.

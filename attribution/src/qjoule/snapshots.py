@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Snapshots: what a live view is fed with, whether it is live or replays a trace."""
+"""Snapshots: the input of a live view, whether it is live or replays a trace."""
 
 from __future__ import annotations
 
@@ -13,27 +13,28 @@ from qjoule.model.result import Attribution
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What was found up to one moment.
+    """The results up to one moment.
 
-    `interval` covers the last interval, `total` everything since the last reset. `elapsed_s`
-    is the time since tracing began, on the trace's own clock. Where nobody looks at the total
-    (`Controls.totals`) it may be the interval's.
+    `interval` covers the last interval, `total` everything since the last reset. `elapsed_s` is the
+    time since tracing began, on the trace's own clock. If the total is not needed
+    (`Controls.totals`), it may be the interval's.
     """
 
     interval: Attribution
     total: Attribution
     elapsed_s: float
     ended: bool = False  #: the trace or the tracer has ended: no snapshot follows
-    groups: tuple[str, ...] = ()  #: what rows can be grouped by now; none: as the source says
+    groups: tuple[str, ...] = ()  #: groupings offered now; none: the source's `groups`
 
 
 class Controls:
-    """What the view asks of its source, from another thread."""
+    """The view's requests to its source, from another thread."""
 
     def __init__(
         self, interval_s: float = 2.0, group: str = "fingerprint", *, totals: bool = True
     ) -> None:
-        """`totals`: whether anybody looks at `Snapshot.total`; a live source may leave it out."""
+        """`totals`: whether `Snapshot.total` is needed; otherwise a live source may leave it
+        out."""
         self.totals = totals
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
@@ -54,7 +55,7 @@ class Controls:
 
     @property
     def resets(self) -> int:
-        """How often a reset was asked for: a source starts over when this moves."""
+        """Number of resets requested: a source starts over when it changes."""
         with self._lock:
             return self._resets
 
@@ -80,7 +81,7 @@ class Controls:
             self._changed.notify_all()
 
     def wait(self, timeout_s: float) -> bool:
-        """Sleep, but not beyond `stop()`; returns whether to go on."""
+        """Sleeps, but not beyond `stop()`; returns whether to continue."""
         with self._changed:
             self._changed.wait_for(lambda: self._stopped, max(0.0, timeout_s))
             return not self._stopped
@@ -98,7 +99,7 @@ class SnapshotSource(Protocol):
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """What rows can be grouped by."""
+        """The groupings that rows can have."""
 
     def snapshots(self, controls: Controls) -> Iterator[Snapshot]: ...
 

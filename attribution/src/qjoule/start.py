@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The first thing that runs: what needs root is given to the root part, before any other import.
+"""The entry point: hands what needs root to the root part, before any other import.
 
-`sudo qjoule record` replaces itself by `qjoule-root`, which runs this file's command again without
-a single right, and answers what it asks.
+`sudo qjoule record` replaces itself by `qjoule-root`. That runs this file's command again without
+any rights, and answers its requests.
 """
 
 import os
 import sys
 
 _NEED_IT = ("record", "top", "calibrate", "doctor")
-#: These read what is there, or (--physical) start recordings, each with a root part of its own.
+#: These read existing files, or (--physical) start recordings that each have a root part.
 _WITHOUT = ("--replay", "--physical")
 _PLACES = (os.path.dirname(sys.executable), "/usr/lib/qjoule", "/usr/bin")
 
@@ -20,7 +20,7 @@ def main() -> None:
     named = next((word for word in words if not word.startswith("-")), "")
     options = words[: words.index("--")] if "--" in words else words
     without = any(word.split("=")[0] in _WITHOUT for word in options)
-    # `import` reads files as whoever calls it, but looks at servers as all others do.
+    # `import` reads files with the caller's rights, but inspects servers as all others do.
     if os.geteuid() == 0 and (named in _NEED_IT or "--print-commands" in options) and not without:
         _through_root_part(words)
     from qjoule.cli import main as run  # noqa: PLC0415 (none of it is to run as root)

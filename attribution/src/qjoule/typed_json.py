@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JSON documents to dataclasses: a value of another type than declared is a `ValueError`."""
+"""Converts JSON documents to dataclasses; a value of the wrong type is a `ValueError`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 def read_as(kind: Any, value: Any, document: str, where: str = "") -> Any:
     """`value` as `kind`: a dataclass, tuple of one type, dict, optional or scalar.
 
-    Unknown keys of a dataclass are ignored, absent ones have their defaults. `document` is what an
-    error calls the whole. Raises `ValueError`.
+    Unknown keys of a dataclass are ignored; absent ones have their defaults. `document` is the name
+    of the document in errors. Raises `ValueError`.
     """
     origin = get_origin(kind)
     if is_dataclass(kind) and isinstance(value, dict):

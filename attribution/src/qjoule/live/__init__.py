@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The session behind the live view: where snapshots come from, and what the view does with them."""
+"""The session behind the live view: makes snapshots for the view to show."""

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two ledgers side by side: the current interval's, and the total since the last reset."""
+"""Two ledgers side by side: one for the current interval, one for the total since the last
+reset."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from qjoule.model.spans import Learned, learn, settle
 class Books:
     """`new_account` makes an empty account of the session's series, packages and policy.
 
-    Both ledgers are split by what the account has learned so far, the interval's open windows too.
+    Both ledgers, and the interval's open windows, are split by what the account has learned so far.
     """
 
     def __init__(self, new_account: Callable[[], Account]) -> None:
@@ -25,7 +26,7 @@ class Books:
         self._moves: list[tuple[int, int]] = []
         self._total: Ledger | None = None
         self._interval: Ledger | None = None
-        self._learned: dict[str, Learned] = {}  #: from the total
+        self._learned: dict[str, Learned] = {}  #: costs of requests, learned from the total
 
     @property
     def total(self) -> Ledger:
@@ -38,7 +39,7 @@ class Books:
     @property
     def interval(self) -> Ledger:
         if self._interval is None:
-            _ = self.total  # what requests cost is learned from all of it
+            _ = self.total  # the costs of requests are learned from the whole total
             self._interval = self._account.split(self._batches)
             for source, target in self._moves:
                 self._interval.move(source, target)
@@ -50,18 +51,18 @@ class Books:
         self.catch_up(batch)
 
     def catch_up(self, batch: WindowBatch) -> None:
-        """Adds what earlier intervals have shown already."""
+        """Adds windows that earlier intervals have already shown."""
         self._account.add(batch)
         self._total = self._interval = None
 
     def move(self, source: int, target: int) -> None:
-        """What was one group's is another's from now on."""
+        """Moves everything of group `source` to group `target`."""
         self._account.move(source, target)
         self._moves.append((source, target))
         self._total = self._interval = None
 
     def renumber(self, renumbering: Renumbering) -> None:
-        """Other group numbers, from the beginning on."""
+        """Renumbers the groups in all sums."""
         self._account.renumber(renumbering)
         moved = renumbering.after(self._moves)
         self._batches = [moved.batch(batch) for batch in self._batches]

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls that clients report, as sums of the kernel's kind: a live view adds them like any other.
+"""Converts the calls that clients report to sums like the kernel side's, for the live view.
 
-They own no time. Which of the kernel's queries they are nothing tells, so in a grouping by a tag
-they are counted beside those; otherwise only the calls of servers whose queries no probe sees are.
+These calls own no CPU time. They cannot be matched to the queries that the kernel side counted, so
+in a grouping by a tag they are counted beside those. In other groupings only the calls of servers
+whose queries no probe sees are counted.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _HALF_OCTAVES = 2
 
 
 class CallSums:
-    """Takes the calls of `reports` and keeps their shapes. Without one there are none."""
+    """Takes the calls of `reports` and keeps their shapes. Without `reports` there are no calls."""
 
     def __init__(
         self, reports: CallReports | None, name: Callable[[int, str, str], None], keys: Keys
@@ -34,11 +35,11 @@ class CallSums:
         self._shapes = CallShapes()
 
     def tags(self, shape: int) -> Mapping[str, str] | None:
-        """The tags of a shape of calls; None if it is no such shape."""
+        """The tags of a shape of calls; None if it is not such a shape."""
         return self._shapes.tags.get(shape)
 
     def take(self) -> Records:
-        """What was reported since the last time; each call's time is when it ended."""
+        """What was reported since the last call; each reported call is counted at its end."""
         calls = self._reports.reported({}) if self._reports is not None else ()
         shapes = np.array([self._shapes.shape(call)[0] for call in calls], np.uint64)
         for shape, fingerprint, text, _ in self._shapes.take_new():

@@ -27,8 +27,8 @@ class CpuBusy:
     def shares(self, bounds_ns: I64) -> F64:
         """(windows, CPUs) share of each window in which each CPU was busy; NaN: not known.
 
-        Between two records a CPU is taken as busy all alike. What no later window needs is
-        forgotten, so windows must be asked for in order.
+        Between two records a CPU is assumed to be uniformly busy. Records that no later window
+        needs are dropped, so windows must be requested in order.
         """
         out = np.full((len(bounds_ns) - 1, len(self._cpus)), np.nan)
         kept = np.zeros(len(self._records), bool)

@@ -20,9 +20,9 @@ from qjoule.servers.decoding import SERVING_THREADS
 
 
 class Grouping:
-    """`by`: as of `LiveGroups`. `new_account` makes an empty account of the session.
+    """`by`: as in `LiveGroups`. `new_account` makes an empty account of the session.
 
-    `begin_ns`: what ran before is not in its ledgers.
+    `begin_ns`: its ledgers contain nothing from before this time.
     """
 
     def __init__(
@@ -52,14 +52,14 @@ class Grouping:
 
     @property
     def reads_tags(self) -> bool:
-        """Whether queries of other tags may be another group's."""
+        """Whether a query's group may depend on its tags."""
         return self._groups.reads_tags
 
     def numbers(self, owners: list[Identity], tagged: Sequence[Tagged]) -> I64:
         return self._groups.numbers(owners, tagged)
 
     def sums(self, whole: bool) -> tuple[Ledger, LiveCalls]:
-        """Of everything since the last reset, or of the last interval."""
+        """The sums since the last reset, or of the last interval."""
         if whole:
             return self._books.total, self._total_calls
         return self._books.interval, self._interval_calls
@@ -74,13 +74,13 @@ class Grouping:
             self._forget()
 
     def learn(self) -> None:
-        """Statements whose text has come since get their name, and one row each."""
+        """Names the statements whose text has arrived since, and merges rows of one statement."""
         for source, target in self._groups.learn():
             for one in (self._books, self._total_calls, self._interval_calls):
                 one.move(source, target)
 
     def _forget(self) -> None:
-        """Groups that nothing was added to for longest become parts of common ones."""
+        """Merges the groups that were unused for longest into common ones."""
         renumbering = self._groups.forget(self._recent.least(self.labels, self._groups.may_forget))
         self._roles.relearn()
         for one in (self._books, self._total_calls, self._interval_calls, self._recent):

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 
 class LossSums:
-    """The `loss` table of a trace, ready to be asked for any span of time."""
+    """The `loss` table of a trace, prepared for queries of any span of time."""
 
     def __init__(self, loss: pa.Table) -> None:
         self._series: dict[tuple[int | None, str], list[tuple[int, int, int]]] = {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which groups of a live stream are remembered: clients may send ever new shapes."""
+"""Limits the groups that a live stream keeps, because clients may send ever new shapes."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from qjoule.model.energy import I64, Bool
 from qjoule.model.labels import GroupLabel
 from qjoule.model.renumbering import Renumbering
 
-#: Groups of each kind (queries, roles of threads, processes) that are told apart.
+#: Number of groups of each kind (queries, roles of threads, processes) with their own row.
 REMEMBERED = 2_048
-#: So many more may come before some are forgotten.
+#: This many more may appear before some are forgotten.
 SPARE = 512
 
 
 class Recent:
-    """When something was last added to each group, by interval, and how much CPU time in all."""
+    """Per group: the interval in which something was last added, and the total CPU time."""
 
     def __init__(self, remembered: int = REMEMBERED, spare: int = SPARE) -> None:
         self._remembered, self._spare = remembered, spare
@@ -39,13 +39,14 @@ class Recent:
         np.add.at(self._cpu_ns, group, records["cpu_ns"].astype(np.float64))
 
     def full(self, groups: int) -> bool:
-        """Whether it is time to forget some of so many."""
+        """Whether there are so many groups that some must be forgotten."""
         return groups >= self._full_at
 
     def least(self, labels: Sequence[GroupLabel], may_forget: Callable[[GroupLabel], bool]) -> Bool:
-        """(groups,) those to forget: of each kind all but the `remembered` that were used last.
+        """(groups,) the groups to forget: of each kind, all but the `remembered` most recently
+        used.
 
-        Of those that were used in the same interval, the ones with less CPU time go first.
+        Among groups last used in the same interval, those with less CPU time go first.
         """
         goes = np.zeros(len(labels), np.bool_)
         known = len(self._used)
@@ -60,7 +61,7 @@ class Recent:
         return goes
 
     def renumber(self, renumbering: Renumbering) -> None:
-        """Other group numbers."""
+        """Renumbers the groups."""
         used = np.zeros(renumbering.groups, np.int64)
         np.maximum.at(used, renumbering.group[: len(self._used)], self._used)
         self._used, self._cpu_ns = used, renumbering.sums(self._cpu_ns)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plays a recorded trace as snapshots, through the model that `qjoule attribute` uses.
+"""Plays a recorded trace as snapshots, with the same model as `qjoule attribute`.
 
-At the end the snapshot's `total` is what `attribute` says of the whole trace.
+At the end the snapshot's `total` equals the result of `attribute` for the whole trace.
 """
 
 from __future__ import annotations
@@ -36,27 +36,27 @@ from qjoule.servers.decoding import SERVING_THREADS
 from qjoule.snapshots import Controls, Snapshot
 from qjoule.trace.reader import Trace
 
-#: What `g` offers, beside what the user asked for.
+#: The groupings that `g` offers besides those that the user gave.
 GROUPS = ("fingerprint", "fingerprint,database,user", "server", "database", "user")
 _EVER = np.iinfo(np.int64)
 
 
 @dataclass
 class _Place:
-    """Where the replay is, in windows of the trace; it outlives a change of grouping."""
+    """The position of the replay, in windows of the trace; it survives a change of grouping."""
 
     resets: int
-    window: int = 0  #: the current interval begins here
-    end: int = 0  #: and ends before this one; 0: not decided yet
-    reset: int = 0  #: the total begins here
+    window: int = 0  #: start of the current interval
+    end: int = 0  #: end of the interval (exclusive); 0: not decided yet
+    reset: int = 0  #: start of the total
     done: bool = False
 
 
 class ReplaySource:
-    """Snapshots of a trace, `speed` times as fast as it was recorded; 0: as fast as possible.
+    """Snapshots of a trace, at `speed` times the recorded speed; 0: as fast as possible.
 
-    `by`: keys to group by at first. `where`: as of `attribute`, for every grouping. Raises
-    `UsageError` if there is no such key.
+    `by`: keys to group by at first. `where`: as in `attribute`, for every grouping. Raises
+    `UsageError` for an unknown key.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class ReplaySource:
 
     @cached_property
     def groups(self) -> tuple[str, ...]:
-        """What was asked for, then `GROUPS`, then the trace's first keys of tags."""
+        """The groupings that the user gave, then `GROUPS`, then the trace's first keys of tags."""
         others = (*GROUPS, *groups_of_tags(self._trace.row_groups("queries")))
         return tuple(dict.fromkeys((self._first, *others)))
 
@@ -102,7 +102,7 @@ class ReplaySource:
             yield from self._play(controls, place, _Pass(self, controls.group))
 
     def _play(self, controls: Controls, place: _Place, grouped: _Pass) -> Iterator[Snapshot]:
-        """From `place` on, until the end or until another grouping is asked for."""
+        """Plays from `place` on, until the end or until another grouping is requested."""
         for batch in grouped.batches():
             at = self._catch_up(batch, place, grouped.books)
             while at < windows(batch):
@@ -128,7 +128,8 @@ class ReplaySource:
             yield Snapshot(empty, empty, (span_ns[1] - span_ns[0]) * 1e-9, ended=True)
 
     def _catch_up(self, batch: WindowBatch, place: _Place, books: Books) -> int:
-        """Adds the batch's windows before `place` to the total; returns where it goes on."""
+        """Adds the batch's windows before `place` to the total; returns the window to continue
+        with."""
         count = windows(batch)
         reset = max(0, min(count, place.reset - batch.first))
         here = max(reset, min(count, place.window - batch.first))
@@ -137,7 +138,7 @@ class ReplaySource:
         return here
 
     def _interval_end(self, window: int, interval_s: float) -> int:
-        """The first window that is no longer in the interval that begins at `window`."""
+        """The first window after the interval that begins at `window`."""
         end_ns = int(self._bounds_ns[window]) + round(interval_s * 1e9)
         found = int(np.searchsorted(self._bounds_ns, end_ns, "left"))
         return min(max(found, window + 1), len(self._bounds_ns) - 1)
@@ -188,12 +189,12 @@ class _Pass:
         yield self._requests.added(self._windows.finish())
 
     def reset(self) -> None:
-        """Begins the total anew."""
+        """Starts a new total."""
         self.books.reset()
         self.calls = Latencies()
 
     def calls_until(self, reset_ns: int, begin_ns: int, end_ns: int) -> Latencies:
-        """The calls of an interval, which are the total's too, as those since `reset_ns`."""
+        """Returns the calls of an interval; the total gets these and those since `reset_ns`."""
         reset_ns, _ = self._span(reset_ns, end_ns)
         begin_ns, end_ns = self._span(begin_ns, end_ns)
         self._ended.until(reset_ns)
@@ -205,7 +206,7 @@ class _Pass:
     def attribution(
         self, ledger: Ledger, calls: Latencies, span_ns: tuple[int, int]
     ) -> Attribution:
-        """What a ledger says, with the calls that ended and what was lost in its span of time."""
+        """The result of a ledger, with the calls that ended and the losses in its span of time."""
         begin_ns, end_ns = span_ns
         trace, meta = self._trace, self._trace.meta
         first, last = self._span(begin_ns, end_ns)
@@ -231,7 +232,8 @@ class _Pass:
         return self._source._calibrated.said_in(result)
 
     def _span(self, begin_ns: int, end_ns: int) -> tuple[int, int]:
-        """The trace's first and last span take in what lies outside of it, as `attribute` does."""
+        """The trace's first and last span are extended to all that lies outside, as in
+        `attribute`."""
         first = begin_ns if begin_ns > self._trace.begin_ns else int(_EVER.min)
         return first, end_ns if end_ns < self._trace.end_ns else int(_EVER.max)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The live stream's readings and sums, waiting until the windows they belong to are whole."""
+"""Holds the live stream's readings and sums until the windows they belong to are complete."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ Records = npt.NDArray[np.void]
 
 @dataclass(frozen=True)
 class Chunk:
-    """Whole windows: their energies, the kernel's sums over them, and lost time per package."""
+    """Complete windows: their energies, the kernel side's sums, and lost time per package."""
 
     energy: WindowEnergy
     aggregates: Records
     lost_ns: I64
-    calls: Records  #: that clients told of, as sums without CPU time
+    calls: Records  #: calls that clients reported, as sums without CPU time
     busy: F64  #: (windows, CPUs) share of the time that each CPU was busy; NaN: not known
 
 
 class Rounds:
-    """Collects ENERGY and AGGREGATE blocks and lost time; `take` hands out whole windows.
+    """Collects ENERGY and AGGREGATE blocks and lost time; `take` returns complete windows.
 
-    Windows are bounded as the kernel's sums over them are: `lag_ns` before the readings, for that
-    is when what they show was drawn. A reading that came later after its sums is less certain by
-    the difference.
+    Windows have the bounds of the kernel side's sums: `lag_ns` before the readings, because that is
+    when the energy was drawn. If a reading came later after its sums, its time is uncertain by the
+    difference.
 
-    A window's sums come after the reading that ends it, and before the next one. So a round of
-    readings is the last boundary only once the next has begun.
+    A window's sums come after the reading that ends it, and before the next reading. So the last
+    round of readings becomes a boundary only once the next round has begun.
     """
 
     def __init__(
@@ -52,14 +52,14 @@ class Rounds:
         self._energy: list[Records] = []
         self._aggregates: list[Records] = []
         self._calls: list[Records] = []
-        self._taken_ns = begin_ns  #: windows up to here have been handed out
-        self._off_ns = 0  #: how far the sums' end was from where it should be, there
+        self._taken_ns = begin_ns  #: windows up to here have been returned
+        self._off_ns = 0  #: distance of the sums' end from its expected time at that point
         self._standings: dict[int, Standing] = {}  #: of slow counters, by number of series
         self._new_loss: list[tuple[int, int, int]] = []  #: (t_ns, cpu, lost since)
         self._packages = dict(
             zip(machine.cpu_ids.tolist(), machine.cpu_package.tolist(), strict=True)
         )
-        self.clock_ns = begin_ns  #: end of the last window that is known to have ended
+        self.clock_ns = begin_ns  #: end of the last window that is known to be complete
 
     def add_energy(self, records: Records) -> None:
         known = np.isin(records["domain"], list(self._number))
@@ -74,7 +74,7 @@ class Rounds:
                 self.clock_ns = max(self.clock_ns, int(records["t1_ns"].max()))
 
     def add_calls(self, records: Records) -> None:
-        """Those of windows that are gone count for the next one."""
+        """Calls of windows that were already returned count in the next one."""
         if len(records):
             late = records["t1_ns"] < self._taken_ns
             records["t0_ns"][late] = records["t1_ns"][late] = self._taken_ns
@@ -85,7 +85,7 @@ class Rounds:
         self._new_loss += lost
 
     def take(self, *, everything: bool = False) -> Chunk | None:
-        """All whole windows so far; with `everything`, up to the last reading."""
+        """All complete windows so far; with `everything`, up to the last reading."""
         energy = self._take_energy(everything) if self.series else self._take_times(everything)
         if energy is None or len(energy.boundaries_ns) < 2:
             return None
@@ -107,7 +107,7 @@ class Rounds:
         starts = np.flatnonzero(readings["domain"] == readings["domain"][:1])
         if len(starts) < (2 if everything else 3):
             return None
-        # The boundary's own readings stay: the next window begins with them.
+        # The boundary's own readings are kept: the next window begins with them.
         end = len(readings) if everything else int(starts[-1])
         kept_from = int(starts[-1] if everything else starts[-2])
         taken = readings[:end]
@@ -125,10 +125,10 @@ class Rounds:
         return self._as_summed(energy, begin_ns is None, everything)
 
     def _as_summed(self, energy: WindowEnergy, goes_on: bool, ends: bool) -> WindowEnergy:
-        """Windows between readings, bounded by the kernel's sums over them.
+        """Windows between readings, with the bounds of the kernel side's sums.
 
-        `goes_on`: the first boundary is the last of the windows before; `ends`: the last one is the
-        stream's, which is not shifted (as `as_counted` does with a trace).
+        `goes_on`: the first boundary is the last of the windows before. `ends`: the last boundary
+        is the stream's end, which is not shifted (as in `as_counted` for a trace).
         """
         read_ns = energy.boundaries_ns
         if len(read_ns) < 2:
@@ -138,7 +138,7 @@ class Rounds:
         times = np.unique(np.concatenate([sums["t0_ns"], sums["t1_ns"]])).astype(np.int64)
         before = np.searchsorted(times, read_ns[1:], "right") - 1
         summed_ns = np.append(times, np.iinfo(np.int64).min)[before]
-        # Where nothing ran there are no sums, and the boundary is where it should be.
+        # Where nothing ran there are no sums, and the boundary has its expected time.
         expected_ns = np.append(drawn_ns[:-1], read_ns[-1:] if ends else drawn_ns[-1:])
         absent = summed_ns <= read_ns[:-1]
         summed_ns = np.where(absent, np.maximum(expected_ns, read_ns[:-1] + 1), summed_ns)
@@ -167,7 +167,7 @@ class Rounds:
         return WindowEnergy((), times, nothing, nothing.astype(np.uint8), nothing)
 
     def _take_lost(self, bounds_ns: I64) -> I64:
-        """Lost CPU time per window and package; what was reported later waits."""
+        """Lost CPU time per window and package; later losses wait."""
         packages = list(self._machine.packages)
         lost = np.zeros((len(bounds_ns) - 1, len(packages)), np.int64)
         waiting = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Snapshots from the tracer's stream in live mode, by the model that attributes traces."""
+"""Makes snapshots from the tracer's live stream, with the model that attributes traces."""
 
 from __future__ import annotations
 
@@ -23,11 +23,10 @@ from qjoule.trace.meta import Meta
 class StreamSource:
     """Snapshots of a tracer's stream, as long as it lasts.
 
-    `meta`: what the stream does not say: host, kernel, servers. `stop`: asks the tracer to end,
-    which ends the stream and so unblocks a read. `failure`: the tracer's last words, where it
-    failed.
-    Raises `QjouleError` from `snapshots` if the stream contradicts the contract or ends without
-    the tracer's good-bye, after a last snapshot.
+    `meta`: what is not in the stream: host, kernel, servers. `stop`: asks the tracer to end, which
+    ends the stream and so unblocks a read. `failure`: returns the tracer's last message if it
+    failed. `snapshots` raises `QjouleError`, after a last snapshot, if the stream violates the
+    contract or ends without the tracer's final block.
     """
 
     def __init__(
@@ -45,9 +44,8 @@ class StreamSource:
         client_tags: bool = False,
         where: Selection = EVERYTHING,
     ) -> None:
-        """`reports`: who knows the calls of applications; `client_tags`: the stream has what
-        clients say to the servers; `where`: which queries are asked for.
-        """
+        """`reports`: source of the calls of applications. `client_tags`: whether the stream
+        contains the tags that clients send to servers. `where`: selects queries."""
         self.name = name
         self.groups: tuple[str, ...] = GROUPS
         self._reports, self._client_tags, self._where = reports, client_tags, where

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One live stream: its blocks to windows, its windows to ledgers, its ledgers to snapshots."""
+"""One live stream: converts blocks to windows, windows to ledgers, and ledgers to snapshots."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ from qjoule.stream.reported_calls import CallReports
 from qjoule.trace.meta import Meta
 from qjoule.trace.schema import INVALID_CAUSE, TAGS_CAUSE, UNVERIFIED_CAUSE
 
-#: Of the stream's time: so long windows that are whole may wait.
+#: Complete windows may wait for this long, in the stream's time.
 DIGEST_NS = 2_000_000_000
 
-#: What is calibrated, once energy source and domains are known.
+#: Returns the calibration, once energy source and domains are known.
 Choose = Callable[[Meta], Calibrated]
 
 
@@ -51,21 +51,22 @@ def uncalibrated(_meta: Meta) -> Calibrated:
 def live_names(
     names: Names, tags: Callable[[int], Mapping[str, str] | None] = lambda _shape: None
 ) -> LiveNames:
-    """As groups are labelled with them. `tags`: those of a shape of calls, None of a statement."""
+    """The names for labels of groups. `tags`: the tags of a shape of calls; None for a
+    statement."""
     return LiveNames(names.statement, names.server, names.comm, names.comm, names.rung, tags)
 
 
 @dataclass
 class _Span:
-    """What the ledgers do not hold of a stretch of time."""
+    """Figures of a span of time that ledgers do not contain."""
 
     begin_ns: int
     anomalies: Anomalies = field(default_factory=Anomalies)
-    loss: dict[str, int] | None = None  #: per cause, as it was at the beginning
+    loss: dict[str, int] | None = None  #: per cause, at the beginning of the span
 
 
 class StreamSession:
-    """One stream from its head on."""
+    """One live stream from its header on."""
 
     def __init__(
         self,
@@ -103,7 +104,7 @@ class StreamSession:
         self._client_tags = TaggedSums(reports) if client_tags else None
         self._labels = live_names(names, self._calls.tags)
         self._threads = {server.id for server in meta.servers if server.rung == BY_THREAD}
-        self._now_ns = self._begin_ns  #: up to here windows are in the groupings
+        self._now_ns = self._begin_ns  #: the groupings contain the windows up to here
         self._groupings: dict[str, Grouping] = {}
         for by in GROUPS:
             self._group_by(by)
@@ -144,7 +145,7 @@ class StreamSession:
     def snapshot(
         self, controls: Controls, *, ended: bool = False, complete: bool = True
     ) -> Snapshot | None:
-        """What the whole windows since the last one say; None if there is none yet."""
+        """A snapshot of the complete windows since the last one; None if there is none yet."""
         if controls.resets != self._resets:
             self._resets = controls.resets
             self._total = _Span(self._now_ns, loss=self._loss_counts())
@@ -157,7 +158,7 @@ class StreamSession:
             one.learn()
         by = controls.group if controls.group in self._groupings else GROUPS[0]
         interval = self._say(by, self._interval, whole=False, complete=complete)
-        total = interval  # a row for each that was ever met takes most of a snapshot's time
+        total = interval  # a row for every group ever seen would take most of a snapshot's time
         if controls.totals:
             total = self._say(by, self._total, whole=True, complete=complete)
         for one in self._groupings.values():
@@ -169,14 +170,14 @@ class StreamSession:
         return Snapshot(interval, total, elapsed_s, ended, tuple(self._groupings))
 
     def _group_by(self, by: str) -> None:
-        """From now on, if it was not done before."""
+        """Adds this grouping from now on, if it does not exist yet."""
         if by not in self._groupings:
             self._groupings[by] = Grouping(
                 by, self._labels, self._account, self._where, self._now_ns
             )
 
     def _digest(self, *, ended: bool = False) -> None:
-        """The windows that are whole go to the groupings, between two snapshots too."""
+        """Adds complete windows to the groupings, also between two snapshots."""
         self._rounds.add_calls(self._calls.take())
         chunk = self._rounds.take(everything=ended)
         if chunk is not None:
@@ -194,7 +195,7 @@ class StreamSession:
     def _add(self, chunk: Chunk) -> None:
         anomalies = Anomalies()
         tagging = self._tagged(chunk.aggregates)
-        # Where the kernel counts queries, their calls are the same ones again.
+        # Where the kernel side counts queries, client-reported calls would be counted twice.
         unseen = chunk.calls[np.isin(chunk.calls["server"], list(self._threads))]
         for grouping in self._groupings.values():
             calls = chunk.calls if grouping.by_tag else unseen
@@ -211,7 +212,7 @@ class StreamSession:
                 first=self._windows,
                 lost_ns=chunk.lost_ns,
                 busy=chunk.busy,
-                # Every grouping meets the same ones: they are counted once.
+                # Every grouping has the same anomalies: count them once.
                 anomalies=anomalies if grouping.by == GROUPS[0] else None,
             )
             counted = np.ones(len(sums), bool)
@@ -230,7 +231,7 @@ class StreamSession:
         return counts
 
     def _say(self, by: str, span: _Span, *, whole: bool, complete: bool) -> Attribution:
-        """What is known of a span: everything since the last reset (`whole`), or the interval."""
+        """The result for a span: everything since the last reset (`whole`), or the interval."""
         grouping, named = self._groupings[by], self._groupings[GROUPS[0]]
         ledger, calls = grouping.sums(whole)
         begin_ns = max(span.begin_ns, grouping.begin_ns)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which keys of tags `g` offers to group by: applications and their clients choose them."""
+"""Selects the tag keys that `g` offers for grouping, because applications choose the keys."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from qjoule.shapes.safe_text import sanitise
 from qjoule.trace.arrow import pc
 from qjoule.trace.reader import RowGroup
 
-#: Keys that are offered. One that was asked for by name is beyond.
+#: Number of keys offered, not counting one that the user gave by name.
 MAX_KEYS = 4
-#: Parts of a trace that are looked through.
+#: Number of a trace's parts that are searched for keys.
 MAX_PARTS = 256
-#: Of every traced request another value.
+#: Keys with another value for every traced request.
 _IDS = ("trace", "span")
 
 
 def offered(keys: Iterable[str]) -> list[str]:
-    """Those that a title can show as they are and a list of keys can hold, but ids."""
+    """The keys that fit into a title and a list of keys as they are, except ids."""
     return [key for key in keys if key not in _IDS and "," not in key and sanitise(key) == key]
 
 
 class Keys:
-    """Those that tags had, in order of appearance; each costs a ledger."""
+    """The keys of tags so far, in order of appearance; each costs a ledger."""
 
     def __init__(self) -> None:
         self.offered: list[str] = []

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tags that clients sent to the server, for the queries that a live stream sums.
+"""Finds the tags that clients sent to the server, for the sums of a live stream.
 
-The tags are in statements or belong to connections. The kernel keeps a sum for each hash of tags,
-and for each part of a session between two of its events (`naming`). Precedence is that of a
-recording (`qjoule.stream.client_tags`). Sums cannot tell which calls an application's shim has
-reported, so of its connections nothing is known here.
+Tags are in statements or belong to connections. The kernel side keeps a sum for each hash of tags,
+and for each part of a session between two of its events (`naming`). Precedence is the same as in a
+recording (`qjoule.stream.client_tags`). Sums do not show which calls an application's shim has
+reported, so tags of its connections are not known here.
 """
 
 from __future__ import annotations
@@ -24,41 +24,41 @@ from qjoule.stream.reported_calls import CallReports
 from qjoule.stream.sessions import MAX_SESSIONS, Sessions
 from qjoule.tags.definitions import Tags
 
-#: Another CPU's events may come this much later.
+#: Events of another CPU may arrive this much later.
 LATE_NS = 1_000_000_000
 
 
 @dataclass(frozen=True)
 class SumTags:
-    """What is known of some sums' tags."""
+    """The tags of some sums, as far as known."""
 
-    places: I64  #: (n,) each record's in `tags`
+    places: I64  #: (n,) index of each record's tags in `tags`
     tags: Sequence[Tagged]
-    counts: Bool  #: (n,) whether its calls are counted by tag here, and not as clients tell of them
+    counts: Bool  #: (n,) whether its calls are counted by tag here, and not by the clients' reports
 
     def with_calls(self, calls: Records) -> I64:
-        """`places`, followed by those of calls that clients tell of, whose shapes have tags."""
+        """`places`, followed by those of client-reported calls, whose shapes have tags."""
         return np.append(self.places, np.zeros(len(calls), np.int64))
 
 
 def untagged(sums: Records) -> SumTags:
-    """Nothing is known."""
+    """No tags are known."""
     return SumTags(np.zeros(len(sums), np.int64), (None,), np.zeros(len(sums), np.bool_))
 
 
 class TaggedSums:
-    """Takes TEXT and SESSION blocks; `of` says what the sums of a window are tagged with."""
+    """Takes TEXT and SESSION blocks; `of` returns the tags of a window's sums."""
 
     def __init__(self, reports: CallReports | None) -> None:
         self._reports = reports
         self._sent = ClientTags()
         self._sessions = Sessions()
         self._waiting: dict[int, tuple[int, int]] = {}  #: namings: session and time
-        #: By naming: its connection's tags, and what names the connection at its other end.
+        #: By naming: its connection's tags, and the connection's name at its other end.
         self._named: dict[int, tuple[Tags, str | None]] = {}
 
     def add_text(self, frame: Frame) -> bool:
-        """False if it is a statement's, and none that is tags."""
+        """False if it is a statement's text, or does not consist of tags."""
         return self._sent.take(frame, of_queries=False)
 
     def add_session(self, frame: Frame) -> None:
@@ -67,7 +67,7 @@ class TaggedSums:
             self._waiting[naming] = int(record["session"]), int(record["t_ns"])
 
     def of(self, sums: Records) -> SumTags:
-        """All blocks that the stream had before the sums were made have been taken in by then."""
+        """Requires that all earlier blocks of the stream have been added."""
         self._learn()
         namings, rows = np.unique(sums["naming"], return_inverse=True)
         known = [self._recall(naming) for naming in namings.tolist()]
@@ -88,11 +88,11 @@ class TaggedSums:
         known = self._named.pop(naming, None)
         if known is None:
             return (), None
-        self._named[naming] = known  # used last
+        self._named[naming] = known  # moved to the end: most recently used
         return known
 
     def _learn(self) -> None:
-        """What holds of a session from an event on is known once the events before it are here."""
+        """An event changes a session's tags only once all earlier events have arrived."""
         self._sessions.take_rows()
         if not self._waiting:
             return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Snapshots that name only so many values of a tag: applications choose them."""
+"""Limits the number of a tag's values in snapshots, because applications choose the values."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from qjoule.snapshots import Controls, Snapshot, SnapshotSource
 
 
 class LimitedValues:
-    """A source's snapshots with at most `most` values of each tag that rows are grouped by.
+    """A source's snapshots, with at most `most` values of each tag that rows are grouped by.
 
-    Those with the most energy since the last reset are named, in the interval too, so that a row
-    does not change its name from one snapshot to the next.
+    Values with the most energy since the last reset are named, also in the interval, so that a
+    row's name is the same in successive snapshots.
     """
 
     def __init__(self, source: SnapshotSource, most: int) -> None:

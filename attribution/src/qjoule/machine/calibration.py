@@ -26,11 +26,12 @@ from qjoule.typed_json import read_as
 
 SCHEMA = "qjoule.calibration/1"
 MACHINE_FILE = Path("/var/lib/qjoule/calibration.json")
-TRACE_FILE = "calibration.json"  #: in the directory of a trace: what was in force at recording
+#: in the directory of a trace: the calibration in force at recording
+TRACE_FILE = "calibration.json"
 MAX_BYTES = 1 << 20
 #: Fans, thermal paste and firmware age; a server is serviced about twice a year.
 STALE_DAYS = 180
-_LINE = 200  #: characters of a phrase that a file may bring
+_LINE = 200  #: longest phrase from a file, in characters
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class PhaseSummary:
 
 @dataclass(frozen=True)
 class Found:
-    """A coefficient with its 95 % interval, or why it cannot be told."""
+    """A coefficient with its 95 % interval, or why it could not be identified."""
 
     value: float
     low: float
@@ -72,9 +73,9 @@ class Found:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What `qjoule calibrate` found out, and about what.
+    """The result of `qjoule calibrate`, and the machine it was made on.
 
-    `flags`: what of it did not fit the machine when a trace was recorded with it.
+    `flags`: what did not fit the machine when a trace was recorded with it.
     """
 
     identity: Identity
@@ -97,7 +98,7 @@ class Calibration:
 
     @property
     def origin(self) -> str:
-        """One line for reports: of what machine, when, with what."""
+        """One line for reports: machine, date and tool."""
         host = _phrase(self.identity.host) or "an unnamed host"
         source = f"{self.energy.source} ({self.energy.grade})"
         return f"{self.moment:%Y-%m-%d} on {host}, by {_phrase(source)}"
@@ -109,7 +110,7 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Match:
-    """`refused`: why it must not be used; `flagged`: what a report has to say where it is."""
+    """`refused`: why it must not be used. `flagged`: what a report must state if it is used."""
 
     refused: tuple[str, ...] = ()
     flagged: tuple[str, ...] = ()
@@ -161,12 +162,12 @@ def load(path: Path) -> Calibration | None:
 def machine_file() -> Path:
     """Where this user's commands look for the machine's calibration.
 
-    Root's is the machine's, by sudo too; another user may have one of their own, which then
-    counts for them.
+    Root's calibration is the machine's, also by sudo. Another user may have their own, which then
+    takes precedence for them.
     """
     if os.geteuid() == 0 or root_part().connection is not None:
         return MACHINE_FILE
-    # Of a service's user there may be no home, or one that it may not enter: no error either.
+    # A service's user may have no home, or one that it may not enter; that is not an error.
     base = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")  # noqa: PTH111
     own = Path(base, "qjoule", "calibration.json")
     return own if os.access(own, os.F_OK) else MACHINE_FILE
@@ -181,7 +182,7 @@ def match(
     """Whether `calibration` may be used for a machine.
 
     `meta`: the trace it is used for, whose energy source and domains must be those of the
-    calibration; None: they are not known yet. `moment`: when it is used; by default now.
+    calibration; None: not known yet. `moment`: when it is used; by default now.
     """
     refused = other_machine(calibration.identity, theirs)
     flagged = [f"was made {what}" for what in changes(calibration.identity, theirs)]
@@ -216,7 +217,7 @@ def _energy(calibration: Calibration, meta: Meta) -> tuple[list[str], list[str]]
 
 
 def _check(made: Calibration, coefficients: Coefficients) -> None:
-    """What the types do not say. Raises `ValueError`."""
+    """Checks what the types do not enforce. Raises `ValueError`."""
     if made.moment.year < 2000:
         raise ValueError(f"its date is {made.date}")
     known = {(one.package, one.name) for one in made.domains}
@@ -252,5 +253,5 @@ def _no_number(text: str) -> float:
 
 
 def _phrase(text: str) -> str:
-    """A phrase that may hold a file's text, for one line of a screen."""
+    """A phrase that may contain a file's text, made safe for one line of a screen."""
     return shorten(sanitise(" ".join(text.split())), _LINE)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Check:
-    """`ok` is None where it could not be told. `fix` says how to mend what is not ok."""
+    """`ok` is None if it is unknown. `fix` is how to repair what is not ok."""
 
     name: str
     ok: bool | None

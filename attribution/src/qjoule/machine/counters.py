@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which hardware counters this machine has, asked of the kernel itself."""
+"""Finds the hardware counters of this machine by asking the kernel."""
 
 from __future__ import annotations
 

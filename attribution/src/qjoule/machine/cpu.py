@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What CPU this is, and how its logical CPUs share cores and packages."""
+"""The CPU model, and how logical CPUs share cores and packages."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _first_block(path: Path) -> dict[str, str]:
 
 
 def _number(text: str) -> int:
-    """Decimal or 0x; -1 when unknown, which no table matches."""
+    """Decimal or 0x; -1 if unknown, which matches no table."""
     try:
         return int(text, 0)
     except ValueError:
@@ -129,7 +129,7 @@ def _read_topology(folder: Path) -> tuple[Cpu, ...]:
             siblings = parse_cpu_list((topology / "thread_siblings_list").read_text())
         except (OSError, ValueError) as error:
             raise QjouleError(f"{topology} cannot be understood ({error})") from error
-        # Some Arm guests have no package number and say -1.
+        # Some Arm guests have no package number and report -1.
         cpus.append(Cpu(int(match[1]), max(package, 0), core, siblings))
     if not cpus:
         raise QjouleError(f"no CPU topology under {folder}; is /sys mounted?")

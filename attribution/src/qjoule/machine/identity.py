@@ -18,13 +18,14 @@ from qjoule.trace.meta import Meta
 
 ROOT = Path("/")
 
-#: machine-id(5): the id is confidential; what leaves the machine is keyed by the application.
+#: machine-id(5): the id is confidential, so only a hash with an application key may leave the
+#: machine.
 _MACHINE_KEY = b"qjoule.calibration"
 
 
 @dataclass(frozen=True)
 class Package:
-    """What of a package the kernel shows."""
+    """What the kernel shows of a package."""
 
     package: int
     cores: int
@@ -33,7 +34,7 @@ class Package:
 
 @dataclass(frozen=True)
 class Frequency:
-    """cpufreq's limits over all CPUs, in kHz, and what may go beyond them."""
+    """cpufreq's limits over all CPUs, in kHz, and whether boost may exceed them."""
 
     min_khz: int
     max_khz: int
@@ -42,7 +43,7 @@ class Frequency:
 
 @dataclass(frozen=True)
 class Identity:
-    """A machine as far as its power goes. Empty, or None: not known."""
+    """The properties of a machine that affect its power. Empty, or None: not known."""
 
     host: str = ""
     machine: str = ""  #: keyed hash of the machine id
@@ -56,9 +57,9 @@ class Identity:
 
 
 def this_machine(root: Path = ROOT) -> Identity:
-    """The machine that we run on, from /proc, /sys and /etc under `root`.
+    """This machine, from /proc, /sys and /etc under `root`.
 
-    Raises `QjouleError` where there is no CPU topology.
+    Raises `QjouleError` if there is no CPU topology.
     """
     info = read_cpu_info(root)
     return Identity(
@@ -75,7 +76,7 @@ def this_machine(root: Path = ROOT) -> Identity:
 
 
 def of_trace(meta: Meta) -> Identity:
-    """The machine of a trace, as far as its meta.json tells."""
+    """The machine of a trace, as far as its meta.json describes it."""
     return Identity(
         host=meta.host,
         cpu=meta.cpu,
@@ -85,7 +86,8 @@ def of_trace(meta: Meta) -> Identity:
 
 
 def other_machine(ours: Identity, theirs: Identity) -> list[str]:
-    """What makes it another machine than the calibrated one (`ours`): one phrase each."""
+    """Differences that make it another machine than the calibrated one (`ours`): one phrase
+    each."""
     found = []
     for what in ("cpu", "signature"):
         a, b = getattr(ours, what), getattr(theirs, what)
@@ -100,7 +102,7 @@ def other_machine(ours: Identity, theirs: Identity) -> list[str]:
 
 
 def changes(ours: Identity, theirs: Identity) -> list[str]:
-    """What may have changed its power since it was calibrated (`ours`): one phrase each."""
+    """Changes since the calibration (`ours`) that may affect power: one phrase each."""
     found = []
     if ours.machine and theirs.machine:
         if ours.machine != theirs.machine:
@@ -120,7 +122,7 @@ def changes(ours: Identity, theirs: Identity) -> list[str]:
 
 
 def _packages(cpus: Iterable[tuple[int, tuple[int, ...]]]) -> tuple[Package, ...]:
-    """Packages of (package, what is the same for all CPUs of a core)."""
+    """Packages of (package, a value that is the same for all CPUs of a core)."""
     found = list(cpus)
     threads = Counter(package for package, _ in found)
     cores = Counter(package for package, _ in set(found))
@@ -176,7 +178,7 @@ def _frequency(root: Path, info: CpuInfo) -> Frequency | None:
 
 
 def _each_cpu(root: Path, info: CpuInfo, file: str) -> list[str]:
-    """What cpufreq's `file` says, each different text once."""
+    """The distinct texts of cpufreq's `file` over all CPUs."""
     folder = root / "sys/devices/system/cpu"
     texts = {read_text(folder / f"cpu{cpu.cpu}/cpufreq/{file}") for cpu in info.cpus}
     return sorted(texts - {""})

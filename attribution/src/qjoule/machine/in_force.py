@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which calibration counts: the one that was asked for, the trace's own, or the machine's."""
+"""Chooses the calibration: the one the user gave, the trace's own, or the machine's."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def for_trace(trace: Trace, choice: str | None = None) -> Calibrated:
     """The calibration of a trace: its own, a file's (`choice`), or none (`NONE`).
 
     Raises:
-        QjouleError: the file that was asked for is absent, damaged, or of another machine.
+        QjouleError: the given file is absent, damaged, or of another machine.
     """
     if choice == NONE:
         return UNCALIBRATED
@@ -37,10 +37,10 @@ def for_trace(trace: Trace, choice: str | None = None) -> Calibrated:
 
 
 def for_machine(choice: str | None = None) -> Callable[[Meta], Calibrated]:
-    """The calibration of this machine, to be asked once the energy source is known.
+    """Returns a function that gives this machine's calibration once the energy source is known.
 
-    Reads the file at once, which later may be beyond our rights. Raises as `for_trace`; the
-    function that it returns does as well.
+    The file is read at once, because our rights may not allow it later. Raises as `for_trace`; so
+    does the returned function.
     """
     if choice == NONE:
         return lambda _meta: UNCALIBRATED
@@ -58,7 +58,7 @@ def for_machine(choice: str | None = None) -> Callable[[Meta], Calibrated]:
 
 
 def to_record(choice: str | None = None) -> tuple[Calibration | None, tuple[str, ...]]:
-    """What a trace that is recorded here takes along, and what does not fit this machine.
+    """The calibration that a trace recorded here contains, and what does not fit this machine.
 
     Raises as `for_trace`.
     """
@@ -74,7 +74,7 @@ def to_record(choice: str | None = None) -> tuple[Calibration | None, tuple[str,
 
 
 def check(machine: Identity, path: Path | None = None) -> Check:
-    """Doctor's line: whether there is a calibration, of when, and whether it fits."""
+    """Doctor's line: whether there is a calibration, its date, and whether it fits."""
     try:
         found = load(path or machine_file())
     except QjouleError as error:
@@ -91,7 +91,7 @@ def check(machine: Identity, path: Path | None = None) -> Check:
 
 
 def _load(path: Path, *, asked: bool) -> Calibration | Calibrated:
-    """A file's calibration, or what is said instead where it is absent or damaged."""
+    """A file's calibration, or its replacement if the file is absent or damaged."""
     if asked and os.path.isdir(path):  # noqa: PTH112 (of one that may not be looked at: no)
         raise UsageError(f"{path} is a directory: --calibration needs a file, or '{NONE}'")
     try:

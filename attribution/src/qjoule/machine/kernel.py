@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Facts about kernel and privileges that decide what can be traced.
 
-A feature is judged by its own trace in the system, never by the kernel's version. Every function
-takes the root of the file system, so that tests can give one.
+A feature is detected by its own presence in the system, never by the kernel's version. Every
+function takes the root of the file system, so that tests can provide one.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def check_machine(
     """Every check, in the order in which `doctor` shows them.
 
     Args:
-        host_root: where a hypervisor gives counters.
-        sensors: opens counters and energy files for us; None: our own rights are asked.
+        host_root: directory where a hypervisor provides counters.
+        sensors: opens counters and energy files for us; None: try with our own rights.
         privileged: the process that will hold the privileges; None: this one.
     """
     try_one = try_event if sensors is None else sensors.try_event
@@ -68,9 +68,9 @@ def kernel_release(root: Path = ROOT) -> Check:
 
 
 def privileges(root: Path = ROOT, process: int | None = None) -> Check:
-    """Enough is CAP_SYS_ADMIN, or CAP_BPF with CAP_PERFMON and CAP_SYS_PTRACE.
+    """CAP_SYS_ADMIN is sufficient, or CAP_BPF with CAP_PERFMON and CAP_SYS_PTRACE.
 
-    `process`: whose they are; None: ours.
+    `process`: the process to check; None: this one.
     """
     bits: int | None = None
     for line in read_text(root / f"proc/{process or 'self'}/status").splitlines():
@@ -132,7 +132,7 @@ def lockdown(root: Path = ROOT) -> Check:
 
 
 def bpf_jit(root: Path = ROOT) -> Check:
-    """The interpreter costs every hook several times as much."""
+    """Without the JIT, the interpreter makes every hook several times as expensive."""
     text = read_text(root / "proc/sys/net/core/bpf_jit_enable")
     if not text:
         return Check("bpf jit", None, "no net.core.bpf_jit_enable")

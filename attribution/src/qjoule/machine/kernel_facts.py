@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks the kernel what it offers to the rungs."""
+"""Asks the kernel what it supports, for the choice of attach modes (rungs)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from qjoule.servers.kernel_facts import KernelFacts
 
 
 def read_kernel_facts(root: Path = Path("/")) -> KernelFacts:
-    """Ask the kernel whose /sys is under `root`. What cannot be told counts as absent."""
+    """Asks the kernel whose /sys is under `root`. Unknown features count as absent."""
     checks = {check.name: check.ok is True for check in kernel.tracepoints(root)}
     return KernelFacts(
         recv_tracepoint=checks["tracepoint sock_recv_length"],

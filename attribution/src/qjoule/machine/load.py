@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Load of a known kind: what `qjoule calibrate` runs, on which CPUs, and how it is started."""
+"""Known loads: what `qjoule calibrate` runs, on which CPUs, and how it is started."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PROC_STAT = Path("/proc/stat")
 
 @dataclass(frozen=True)
 class Step:
-    """One phase to come: `kernel` on each of `cpus`, or IDLE. `smt`: both siblings of a core."""
+    """One planned phase: `kernel` on each of `cpus`, or IDLE. `smt`: both siblings of a core."""
 
     kernel: str
     cpus: tuple[int, ...]
@@ -42,8 +42,8 @@ class Step:
 def plan_steps(info: CpuInfo, *, quick: bool = False) -> list[Step]:
     """The phases: idle first, in the middle and last; between them every kernel at every width.
 
-    Widths, in each package at once since each has its own power: one core, half of them, all, and
-    with SMT both siblings of one core and of all.
+    Widths, in all packages at the same time since each has its own power: one core, half of them,
+    all, and with SMT both siblings of one core and of all.
     """
     idle_s, load_s, least_s, most_s = (3.0, 11.0, 0.5, 1.0) if quick else (12.0, 50.0, 2.0, 4.0)
     widths = _widths(info)
@@ -59,7 +59,7 @@ def _widths(info: CpuInfo) -> list[tuple[tuple[int, ...], bool]]:
     by_package: dict[int, list[tuple[int, ...]]] = {}
     for package, cpus in info.packages.items():
         cores = {cpu.siblings for cpu in info.cpus if cpu.cpu in cpus}
-        # Interrupts and the kernel's own work tend to lie on the first CPUs: the last are quieter.
+        # Interrupts and the kernel's own work are mostly on the first CPUs: the last are quieter.
         online = [tuple(sorted(set(core) & set(cpus))) for core in cores]
         by_package[package] = sorted(online, reverse=True)
     found: list[tuple[tuple[int, ...], bool]] = []
@@ -81,14 +81,14 @@ def _widths(info: CpuInfo) -> list[tuple[tuple[int, ...], bool]]:
 
 @dataclass(frozen=True)
 class Running:
-    """A load that runs. `exceeds_cache`: its memory is beyond what the caches hold."""
+    """A running load. `exceeds_cache`: its memory is larger than the caches."""
 
     exceeds_cache: bool
 
 
 @contextmanager
 def running(step: Step) -> Iterator[Running]:
-    """Runs the step's kernel, from when every thread is ready until the block is left.
+    """Runs the step's kernel in the block, which starts when every thread is ready.
 
     Raises `QjouleError` if it cannot be started.
     """
@@ -96,7 +96,7 @@ def running(step: Step) -> Iterator[Running]:
         yield Running(True)
         return
     cpus = ",".join(map(str, step.cpus))
-    # Its own limit is for the case that nobody is left to stop it.
+    # Its own time limit is for the case that nobody is left to stop it.
     command = [str(installed_program("qjoule-load")), step.kernel, cpus, f"{step.seconds + 60:.0f}"]
     try:
         process = subprocess.Popen(
@@ -128,7 +128,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 class BusyWatch:
-    """How many CPUs were busy, on average, since it was made: /proc/stat, steps of 10 ms."""
+    """Mean number of busy CPUs since it was made, from /proc/stat in steps of 10 ms."""
 
     def __init__(self, path: Path = _PROC_STAT) -> None:
         self._path = path

@@ -17,7 +17,7 @@ from qjoule.errors import UsageError
 from qjoule.machine.counters import why_missing
 
 HARDWARE, SOFTWARE, HW_CACHE, RAW = 0, 1, 3, 4
-#: Modifiers as perf has them, and how the tracer's root part is asked for them: protocol.h.
+#: Modifiers as in perf, and their values in requests to the root part: protocol.h.
 USER, KERNEL = 4, 8
 MODIFIERS = {"u": USER, "k": KERNEL}
 
@@ -61,7 +61,7 @@ _CACHES = {
     "node": 6,
 }
 _OPERATIONS = {"load": 0, "store": 1, "prefetch": 2}
-#: Caches that only read, as the kernel's tables have them.
+#: Caches that can only be read, as in the kernel's tables.
 _READ_ONLY = ("L1-icache", "iTLB", "branch")
 _RAW_NAME = re.compile(r"r([0-9a-fA-F]{1,16})")
 _ALIAS = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,39}")
@@ -89,7 +89,7 @@ NAMES = tuple(_EVENTS)
 
 @dataclass(frozen=True)
 class PerfEvent:
-    """`name` as the trace has it, with its modifier; `flags`: `USER`, `KERNEL` or 0."""
+    """`name` as in the trace, with its modifier; `flags`: `USER`, `KERNEL` or 0."""
 
     name: str
     type: int
@@ -98,20 +98,21 @@ class PerfEvent:
 
     @property
     def option(self) -> str:
-        """What the tracer's option `--counter` takes."""
+        """The value for the tracer's option `--counter`."""
         modifier = {USER: ":u", KERNEL: ":k"}.get(self.flags, "")
         return f"more={self.type}:{self.config}{modifier}"
 
 
-#: What every recording reads, in slots of its own: by perf's names.
+#: Events of every recording, in their own slots; named as in perf.
 ALWAYS = ("cycles", "instructions", "cache-misses")
 
 
 def parse_event(text: str) -> PerfEvent:
-    """One event: `branch-misses`, `instructions:u`, `r01c2`, or `L2-misses=r3f24` under a name.
+    """One event: `branch-misses`, `instructions:u`, `r01c2`, or `L2-misses=r3f24` with a given
+    name.
 
     Raises:
-        UsageError: there is no such event; it names those that are spelt alike.
+        UsageError: there is no such event; the error lists similar names.
     """
     alias, equals, rest = text.partition("=")
     name, colon, modifier = (rest if equals else text).partition(":")
@@ -142,7 +143,7 @@ def _near(name: str) -> str:
 
 
 def parse_events(text: str) -> tuple[PerfEvent, ...]:
-    """Events by a list with commas, each once; without those that every recording reads.
+    """Events from a comma-separated list, each once, without those of every recording.
 
     Raises:
         UsageError: an event is not known, there is none, or there are too many.
@@ -159,19 +160,19 @@ def parse_events(text: str) -> tuple[PerfEvent, ...]:
 
 @dataclass(frozen=True)
 class More:
-    """Further counters: those that this machine has, and those that it has not, by the reason."""
+    """Further counters: those the machine has, and, by reason, those it does not have."""
 
     events: tuple[PerfEvent, ...] = ()
     absent: dict[str, list[str]] = field(default_factory=dict)
 
     def missing(self) -> Iterator[str]:
-        """Lines that name what is not counted."""
+        """Lines that name the events that are not counted."""
         for why, names in self.absent.items():
             yield f"not counted: {', '.join(names)} ({why})"
 
 
 def more_counters(events: Iterable[PerfEvent], probe: Callable[[int, int, int], int]) -> More:
-    """What of some events can be counted; `probe(type, config, flags)` returns 0 or an errno."""
+    """Which of the events can be counted; `probe(type, config, flags)` returns 0 or an errno."""
     found: list[PerfEvent] = []
     absent: dict[str, list[str]] = {}
     for event in events:

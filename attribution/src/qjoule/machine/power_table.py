@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Published power of CPUs, for machines whose energy cannot be measured.
 
-Two tables, both about other people's machines, so what comes out is an estimate and says so:
+Both tables are about other machines, so the result is an estimate and labelled as one:
 
 - ``watts_per_thread.csv``: wall watts of whole servers, idle and full, by microarchitecture;
 - ``load_curves.csv``: package watts at four loads, for five Xeons.
 
-Load to power is concave: at 10 % load those Xeons drew a fifth of the way from idle to full, at
-50 % two thirds. Where only idle and full are known, the medians of these fractions fill in.
+Power is concave in load: at 10 % load those Xeons drew a fifth of the way from idle to full, at 50
+% two thirds. Where only idle and full are known, the medians of these fractions fill in.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from statistics import median
 from qjoule.machine.cpu import CpuInfo
 from qjoule.machine.tables import read_table
 
-#: The label goes into a line of 191 bytes, after the reasons against better sources.
+#: The label is part of a line of 191 bytes, after the reasons against better sources.
 LABEL_BYTES = 64
 
 
@@ -37,7 +37,7 @@ class PowerCurve:
 
     @property
     def spec(self) -> str:
-        """The curve as ``qjoule-tracer --energy estimated:...`` takes it."""
+        """The curve as an argument of ``qjoule-tracer --energy estimated:...``."""
         return ",".join(f"{w:.3f}" for w in (self.w0, self.w10, self.w50, self.w100))
 
 
@@ -50,8 +50,9 @@ TEADS = 'B. Davy, "Estimating AWS EC2 Instances Power Consumption", Teads Engine
 def estimate_curve(cpu: CpuInfo) -> PowerCurve:
     """The curve of one package of `cpu`, scaled by the threads that are visible.
 
-    A virtual machine gets its threads' share of the whole server. Best first: a published curve of
-    this very model, watts of its microarchitecture, the median of all microarchitectures.
+    A virtual machine gets its threads' share of the whole server. In order of preference: a
+    published curve of this very model, watts of its microarchitecture, the median of all
+    microarchitectures.
     """
     threads = round(len(cpu.cpus) / len(cpu.packages))
     return _curve_of_model(cpu.name, threads) or _curve_of_microarchitecture(

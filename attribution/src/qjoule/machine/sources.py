@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which energy sources there are, seen from outside: what is there and may be read.
+"""Lists the energy sources that exist and may be read, seen from outside.
 
-``qjoule-tracer --energy auto`` takes the decision, for only it can tell whether a counter moves
-(a guest may show a PMU whose counters stay at zero).
+``qjoule-tracer --energy auto`` makes the decision, because only the tracer can see whether a
+counter moves (a guest may show a PMU whose counters stay at zero).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _METERS = {"power_meter": "power1_average", "amd_energy": "energy1_input"}
 
 @dataclass(frozen=True)
 class Source:
-    """An energy source that the tracer has. `usage`: how `--energy` takes it."""
+    """An energy source of the tracer. `usage`: its form as an argument of `--energy`."""
 
     name: str
     grade: str
@@ -57,12 +57,12 @@ def may_read(path: Path) -> bool:
 
 
 def powercap_tree(root: Path = ROOT, readable: Callable[[Path], bool] = may_read) -> Check:
-    """`readable`: whether who will read it may read a counter."""
+    """`readable`: whether the process that will read a counter may do so."""
     return _tree("powercap", root / "sys/class/powercap", NO_RAPL, readable)
 
 
 def host_tree(folder: Path, readable: Callable[[Path], bool] = may_read) -> Check:
-    """A tree that a hypervisor fills for this guest. `readable` as of `powercap_tree`."""
+    """A directory that a hypervisor fills for this guest. `readable` as in `powercap_tree`."""
     return _tree("host energy", folder, "mount the tree that the hypervisor exports", readable)
 
 
@@ -77,7 +77,7 @@ def perf_pmu(root: Path = ROOT) -> Check:
 
 
 def hwmon_meters(root: Path = ROOT) -> Check | None:
-    """Power meters below /sys/class/hwmon; None where there is none that is known: few have one."""
+    """Known power meters below /sys/class/hwmon; None if there is none. Few machines have one."""
     folder = root / "sys/class/hwmon"
     found: list[Path] = []
     for name in (*folder.glob("hwmon*/name"), *folder.glob("hwmon*/device/name")):

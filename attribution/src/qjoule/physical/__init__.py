@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The physical test of `qjoule doctor --physical`: known loads on a server of its own, recorded."""
+"""The physical test of `qjoule doctor --physical`: records known loads on a server of its own."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The experiment: rest, then rounds of A alone, B alone and both, each recorded by itself.
+"""The experiment: rest, then rounds of A alone, B alone and both, each recorded separately.
 
-Each is a trace of its own, so that the attribution of the joint run cannot have learned from the
-solo runs. The order of the three changes from round to round, so that a drift of the machine (it
-warms up) does not side with one of them.
+Each run is a separate trace, so the attribution of the joint run cannot learn from the solo runs.
+The order of the three changes from round to round, so that a drift of the machine (it warms up)
+does not favour one of them.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from qjoule.physical.recording import recording
 from qjoule.servers.mysql.throwaway import MariaDB, temporary_directory, throwaway_mariadb
 from qjoule.trace.reader import Trace
 
-#: A counter that was measured, or that a test plays: anything else is a model, and a model of
-#: time and load cannot referee one.
+#: Grades of a counter that is measured, or simulated by a test. Anything else is a model, and a
+#: model of time and load cannot validate another one.
 TESTABLE_GRADES = ("measured", "simulated")
 NOTHING_TO_MEASURE = "cannot test: this needs an energy counter that measures (RAPL)"
 _REST_S = 2.0
@@ -37,7 +37,7 @@ _CACHES = "sys/devices/system/cpu/cpu0/cache"
 
 @dataclass(frozen=True)
 class Plan:
-    """How often and how long, from which source of energy, split by which calibration.
+    """Number and length of rounds, the energy source, and the calibration for the split.
 
     `energy` and `calibration` as in the options of `qjoule record` and `qjoule attribute`.
     """
@@ -60,14 +60,15 @@ class Experiment:
 
 
 def table_bytes(root: Path = Path("/")) -> tuple[int, int | None]:
-    """Bytes for B's table, and of the last cache: twice the cache, within a quarter of memory."""
+    """Bytes for B's table, and of the last-level cache: twice the cache, within a quarter of
+    memory."""
     cache = last_cache_bytes(root)
     wanted = max(2 * (cache or 0), _LEAST_TABLE_BYTES)
     return min(wanted, _MOST_TABLE_BYTES, max(_available_bytes(root) // 4, 1 << 20)), cache
 
 
 def last_cache_bytes(root: Path = Path("/")) -> int | None:
-    """Size of the largest cache of CPU 0; None if the kernel does not say."""
+    """Size of the largest cache of CPU 0; None if the kernel does not show it."""
     sizes = []
     for file in root.glob(f"{_CACHES}/index*/size"):
         text = file.read_text().strip()
@@ -80,8 +81,8 @@ def last_cache_bytes(root: Path = Path("/")) -> int | None:
 def one_package(info: CpuInfo) -> set[int]:
     """One CPU of each core of the package with most cores: where the loads may run.
 
-    On two packages the joint run would wake both of them, and a solo run one; on one core, both
-    loads would share its clock. Raises `QjouleError` where there are not two such cores.
+    On two packages the joint run would wake both of them, but a solo run only one. On one core,
+    both loads would share its clock. Raises `QjouleError` if there are no two such cores.
     """
     cores: dict[int, set[int]] = {}
     for cpu in info.cpus:
@@ -93,7 +94,7 @@ def one_package(info: CpuInfo) -> set[int]:
 
 
 def _pin(pid: int, cpus: set[int]) -> None:
-    """The server's main thread: the threads that serve connections are made by it, and inherit."""
+    """Pins the server's main thread; the threads that serve connections inherit it."""
     try:
         os.sched_setaffinity(pid, cpus)
     except OSError as error:
@@ -101,10 +102,10 @@ def _pin(pid: int, cpus: set[int]) -> None:
 
 
 def experiment(plan: Plan, say: Callable[[str], None]) -> Experiment:
-    """Runs it all on a server of its own; `say` is told of each step.
+    """Runs the experiment on a server of its own; `say` is called for each step.
 
-    Raises `QjouleError` if there is no energy to measure, or a part of it fails. Nothing is left
-    behind: no process, no directory.
+    Raises `QjouleError` if there is no energy to measure, or if a part of it fails. Leaves no
+    process and no directory behind.
     """
     size, cache = table_bytes()
     rows = size // load.ROW_BYTES
@@ -128,7 +129,7 @@ def experiment(plan: Plan, say: Callable[[str], None]) -> Experiment:
 
 @dataclass
 class _Bench:
-    """One server, and recordings of what it does."""
+    """One server, and recordings of its work."""
 
     directory: Path
     server: MariaDB
@@ -137,7 +138,7 @@ class _Bench:
     _traces: int = 0
 
     def rest_w(self) -> float:
-        """Power with nothing to do but to be recorded. Raises if there is nothing to measure."""
+        """Power at rest while being recorded. Raises if there is nothing to measure."""
         path = self._path()
         with recording(path, self.server.pid, self.plan.energy):
             start_ns = time.monotonic_ns()

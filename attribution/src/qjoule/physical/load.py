@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The two loads: one computes, the other waits for memory. Each is a client that repeats a query.
 
-The clients are the server's own command-line client, so that nothing but MariaDB is needed. Each
-has one connection, hence one thread of the server, and asks again as soon as it has its answer.
+The clients are the server's own command-line client, so only MariaDB is needed. Each has one
+connection, hence one thread of the server, and sends the next query as soon as it has its answer.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _STOP_S = 10.0
 
 @dataclass(frozen=True)
 class Query:
-    """A load: what it is called, and the statement that it repeats."""
+    """A load: its name, and the statement that it repeats."""
 
     name: str
     does: str
@@ -43,9 +43,10 @@ class Query:
         return fingerprint(self.sql.encode(), registry.dialect("mysql")).fingerprint
 
 
-#: SHA-512 of one short text, again and again: all in registers and the first cache.
+#: SHA-512 of one short text, repeated: everything is in registers and the first-level cache.
 A = Query("A", "computes", "SELECT BENCHMARK(100000, SHA2('qjoule', 512))")
-#: Rows of a hash table, each far from the one before: larger than the cache, it waits for memory.
+#: Reads rows of a hash table that are far apart; it is larger than the cache, so B waits for
+#: memory.
 B = Query(
     "B",
     "reads memory",
@@ -56,7 +57,7 @@ B = Query(
 
 @dataclass(frozen=True)
 class Run:
-    """A load that ran: from when to when (CLOCK_MONOTONIC, ns), and queries by their names."""
+    """A finished load: its begin and end (CLOCK_MONOTONIC, ns), and number of queries by name."""
 
     t0_ns: int
     t1_ns: int
@@ -82,7 +83,7 @@ class Client:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C is for us
+            start_new_session=True,  # Ctrl-C must reach only us
         )
 
     def __enter__(self) -> Self:
@@ -98,7 +99,8 @@ class Client:
         self._process.communicate()
 
     def ask(self, sql: str) -> str:
-        """One statement with one row of answer. Raises `QjouleError` with what the server says."""
+        """Runs one statement with one row of answer. Raises `QjouleError` with the server's
+        message."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
@@ -130,13 +132,13 @@ def prepare(server: MariaDB, table_bytes: int) -> None:
 
 
 def server_options(table_bytes: int) -> tuple[str, ...]:
-    """What the server needs for `prepare`; twice over, for a hash index grows in steps."""
+    """Server options that `prepare` needs; twice the size, because a hash index grows in steps."""
     limit = 2 * max(table_bytes, _VISITS * ROW_BYTES)
     return (f"--max-heap-table-size={limit}", "--innodb-buffer-pool-size=16M")
 
 
 def run(server: MariaDB, queries: Iterable[Query], rows: int, seconds: float) -> Run:
-    """Runs the loads beside each other for so long. Raises `QjouleError` if one of them fails."""
+    """Runs the loads at the same time for `seconds`. Raises `QjouleError` if one of them fails."""
     chosen = list(queries)
     with ExitStack() as stack:
         clients = [stack.enter_context(Client(server)) for _ in chosen]
@@ -155,7 +157,7 @@ def run(server: MariaDB, queries: Iterable[Query], rows: int, seconds: float) ->
 
 
 class _Worker(threading.Thread):
-    """Asks one query again and again until the time is over."""
+    """Repeats one query until the time is over."""
 
     def __init__(self, client: Client, query: Query, end_ns: int) -> None:
         super().__init__(name=f"qjoule-load-{query.name}", daemon=True)
@@ -168,5 +170,5 @@ class _Worker(threading.Thread):
             while time.monotonic_ns() < self.end_ns:
                 self.client.ask(self.query.sql)
                 self.calls += 1
-        except Exception as error:  # told by the thread that waits for us
+        except Exception as error:  # reported by the thread that waits for us
             self.error = error

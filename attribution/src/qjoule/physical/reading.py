@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a recording of the physical test says: the machine's mean power, and how it was divided."""
+"""Results of a recording of the physical test: the machine's mean power, and how it was divided."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ SETTLE_NS = 300_000_000
 class Division:
     """What the attribution of a joint run gave to each load."""
 
-    dynamic_nj: dict[str, int]  #: by the queries' names, without what is shared
+    dynamic_nj: dict[str, int]  #: by the queries' names, without shared power
     energy_nj: dict[str, int]
     calls: dict[str, int]
     attribution: Attribution
 
 
 def mean_power_w(trace: Trace, t0_ns: int, t1_ns: int) -> float:
-    """Mean power of the main domain over the windows that lie in this stretch of time.
+    """Mean power of the main domain over the windows within this span of time.
 
-    Raises `QjouleError` if there is no such window whose energy is known.
+    Raises `QjouleError` if there is no such window with known energy.
     """
     energy = recorded.windows(trace)
     main = main_domain([series.domain for series in energy.series])
@@ -47,14 +47,14 @@ def mean_power_w(trace: Trace, t0_ns: int, t1_ns: int) -> float:
 
 
 def load_power_w(trace: Trace, run: Run) -> float:
-    """Mean power while a load ran, its start left out."""
+    """Mean power while a load ran, without its start."""
     return mean_power_w(trace, min(run.t0_ns + SETTLE_NS, run.t1_ns), run.t1_ns)
 
 
 def division(trace: Trace, queries: tuple[Query, ...], calibration: str | None = None) -> Division:
     """The attribution of a run to each of its loads. Raises `QjouleError` if one is missing.
 
-    `calibration`: a file, or "none"; by default what the trace took along from the machine.
+    `calibration`: a file, or "none"; by default the trace's own.
     """
     result = attribute(trace, calibrated=for_trace(trace, calibration))
     dynamic, energy, calls = {}, {}, {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule record` beside a load: started, waited for, and ended in order."""
+"""Runs `qjoule record` beside a load: starts it, waits for it, and ends it cleanly."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _ATTACHED = "qjoule: tracing"
 
 @contextmanager
 def recording(directory: Path, server_pid: int, energy: str) -> Iterator[None]:
-    """Records into `directory` what the block does, and its trace is whole afterwards.
+    """Records what the block does into `directory`; afterwards the trace is complete.
 
-    Raises `QjouleError` with the recorder's own words if it fails.
+    Raises `QjouleError` with the recorder's own message if it fails.
     """
     record = [sys.executable, "-m", "qjoule", "record", "-o", str(directory)]
     record += ["--pid", str(server_pid), "--energy", energy, "--duration", str(_LONGEST_S)]
@@ -35,7 +35,7 @@ def recording(directory: Path, server_pid: int, energy: str) -> Iterator[None]:
         stderr=subprocess.PIPE,
         text=True,
         errors="replace",
-        start_new_session=True,  # Ctrl-C is for us: we end it, in order
+        start_new_session=True,  # Ctrl-C must reach only us: we end it cleanly
     )
     words = _Words(process)
     try:
@@ -53,7 +53,7 @@ def recording(directory: Path, server_pid: int, energy: str) -> Iterator[None]:
 
 
 class _Words(threading.Thread):
-    """Reads what the recorder says; `attached` is set when it traces, or when it has ended."""
+    """Reads the recorder's messages; `attached` is set when it traces, or when it has ended."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         super().__init__(name="qjoule-recorder-words", daemon=True)
@@ -80,9 +80,9 @@ class _Words(threading.Thread):
 
 
 def _ends_with_us() -> list[str]:
-    """Command prefix: the recorder is asked to end when this process dies.
+    """Command prefix: makes the kernel end the recorder when this process dies.
 
-    It forgets that as it gives up root (prctl(2)), hence `_LONGEST_S`.
+    The setting is lost when the recorder gives up root (prctl(2)), hence `_LONGEST_S`.
     """
     setpriv = shutil.which("setpriv")
     return [setpriv, "--pdeathsig=TERM", "--"] if setpriv else []
