@@ -25,7 +25,7 @@ from qjoule.model.together import together
 from qjoule.trace.several import counted_twice, open_several
 
 TABLE_ROWS = 20  #: rows of queries in a table, unless --top says otherwise
-#: Numbers of one recording: another's may be the same, and mean something else.
+#: Numbers within one recording; another recording may use the same numbers for something else.
 OF_ONE_TRACE = ("session", "thread")
 FORMATS = ("table", "json", "csv", "parquet")
 
@@ -163,7 +163,7 @@ def write(result: Attribution, form: str, output: Path | None, top: int | None =
 
 
 def _render(result: Attribution, form: str, top: int | None, *, to_terminal: bool) -> str:
-    """Imports only the reporter that is asked for."""
+    """Imports only the reporter that is needed."""
     if form == "json":
         from qjoule.reporters.json_report import to_json  # noqa: PLC0415
 

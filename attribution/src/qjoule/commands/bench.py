@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule bench`: a study by its plan, or by a command line that makes one."""
+"""`qjoule bench`: runs a study from its plan, or from a command line that makes a plan."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from qjoule.commands.bench_workload import WorkloadCommand
 from qjoule.studies.plan_file import read_plan
 from qjoule.studies.workloads import WORKLOADS
 
-#: What is done with studies: name to the module in `qjoule.commands` that holds its `command`.
+#: Commands on studies: name to the module in `qjoule.commands` that holds its `command`.
 COMMANDS = {"analyse": "bench_analyse", "proportionality": "bench_proportionality"}
 
 _PLAN = "PLAN.yaml"
 
 
 class BenchGroup(click.Group):
-    """Workloads and commands, loaded when they are named; any other word is a plan's file."""
+    """Workloads and commands, loaded when they are used; any other word is a plan's file."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's interface)
         return [_PLAN, *WORKLOADS, *COMMANDS]

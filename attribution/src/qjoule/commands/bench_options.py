@@ -40,7 +40,7 @@ failed_again = click.option(
 
 
 def with_energy(plan: Plan, source: str | None, *, without_energy: bool) -> Plan:
-    """The plan with what the command line says of energy.
+    """The plan with the energy options of the command line.
 
     Raises `UsageError` if the plan then makes no sense.
     """

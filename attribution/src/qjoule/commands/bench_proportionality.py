@@ -82,7 +82,8 @@ def command(study: Path, *, factor: str, energy: str, as_json: bool, plots: Path
 
 
 def _frontier(runs: pd.DataFrame, levels: str, energy: Energy) -> Frontier | None:
-    """Of all runs, or of those at 100 % of a factor of levels; None if only levels differ."""
+    """The frontier of all runs, or of those at 100 % of a factor of levels; None if only levels
+    differ."""
     from qjoule.studies.estimates import factors_of  # noqa: PLC0415
     from qjoule.studies.pareto import frontier  # noqa: PLC0415
     from qjoule.studies.runs import FACTOR  # noqa: PLC0415

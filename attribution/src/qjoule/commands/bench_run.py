@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the study of a plan from the command line, and says how it ended."""
+"""Runs the study of a plan from the command line, and reports how it ended."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _SERVERS = "qjoule.studies.servers"
 
 
 def run_plan(plan: Plan, directory: Path, *, again: bool) -> int:
-    """Runs what is left of a study; the exit code: 1 if a run has failed.
+    """Runs the remaining runs of a study; returns the exit code: 1 if a run has failed.
 
-    Raises `QjouleError` or `UsageError` where it cannot be run, or cannot go on.
+    Raises `QjouleError` or `UsageError` if it cannot be run or continued.
     """
     work = workload(plan.workload)
     check_options(plan, plan.workload, work.defaults)
@@ -78,7 +78,7 @@ def _host(plan: Plan) -> Host:
 
 
 def _words(plan: Plan, design: Designed, study: Study) -> Iterator[str]:
-    """What is to be known before it begins."""
+    """Lines that the user should know before the study begins."""
     yield from design.notes
     times = plan.replications
     often = f"{times.least}" if times.until is None else f"{times.least} to {times.most}"

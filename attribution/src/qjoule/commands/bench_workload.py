@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule bench WORKLOAD`: makes a plan of its command line."""
+"""`qjoule bench WORKLOAD`: makes a plan from its command line."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class WorkloadCommand(click.Command):
 
 
 def made_plan(name: str, options: dict[str, Any]) -> Plan:
-    """The plan that a command line means. Raises `UsageError`."""
+    """The plan described by the options. Raises `UsageError`."""
     given = _pairs("--set", options["settings"])
     of_server = {k.removeprefix(SETTING): v for k, v in given.items() if k.startswith(SETTING)}
     document: dict[str, Any] = {

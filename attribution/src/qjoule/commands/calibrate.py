@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule calibrate`: what this machine draws at rest, once, and for every kind of work."""
+"""`qjoule calibrate`: measures what this machine draws at rest, and for every kind of work."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ from qjoule.trace.meta import Meta
 from qjoule.trace.reader import Trace
 
 WINDOW_MS = 20
-#: Busy share of the machine while it should be idle: said above the first, refused above the other.
-#: Tracing itself takes well below one per cent; whoever runs beside it wakes the package.
+#: Busy share of the machine while it should be idle: reported above the first, refused above the
+#: second. Tracing itself takes well below one per cent; anything else that runs wakes the package.
 NOTABLE_BUSY, MOST_BUSY = 0.02, 0.20
 #: Idle power at the end against the beginning: a package that got warm leaks a few per cent more.
 NOTABLE_DRIFT = 0.05
@@ -95,7 +95,7 @@ def command(
     path = output or file.MACHINE_FILE
     with (
         _interruptible(),
-        # Before anything is measured, so that a file that cannot be written is told at once.
+        # Opened before the measurement, so that an unwritable file is reported at once.
         _published(path) as document,
         nullcontext(keep) if keep else _scratch() as directory,
         inside(directory),
@@ -111,7 +111,7 @@ def command(
 
 @contextmanager
 def _published(path: Path) -> Iterator[BinaryIO]:
-    """A file that is put in the place of `path` when the block has ended without an error."""
+    """A file that replaces `path` when the block has ended without an error."""
     try:
         with os.fdopen(root_part().stage(path), "wb") as document:
             yield document
@@ -122,7 +122,7 @@ def _published(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _scratch() -> Iterator[Path]:
-    """A directory of our own, which is gone afterwards."""
+    """A directory of our own, which is removed afterwards."""
     directory = Path(tempfile.mkdtemp(prefix="qjoule-calibrate-"))
     try:
         yield directory
@@ -133,7 +133,7 @@ def _scratch() -> Iterator[Path]:
 def _run(steps: Sequence[Step], energy: str, busy_allowed: bool) -> list[Done]:
     """Records all steps into the working directory."""
     settings = Settings(Mode.RECORD, window_ms=WINDOW_MS, energy=energy)
-    # Loads are started while it records: this process stays unconfined.
+    # Loads are started while it records, so this process stays unconfined.
     with tracing(NO_SERVERS, settings, confined=False) as running:
         with recording(running) as run:
             check_source(run.announced())
@@ -155,7 +155,8 @@ def _run(steps: Sequence[Step], energy: str, busy_allowed: bool) -> list[Done]:
 def check_source(meta: Meta) -> None:
     """Raises `QjouleError` unless there is measured energy to calibrate on.
 
-    What a hypervisor hands to its guest is an estimate, but of this machine and moving with it.
+    Counters from a hypervisor are an estimate, but of this machine and varying with it, so they are
+    accepted.
     """
     energy = meta.energy
     slow = next((one for one in meta.domains if (one.period_ns or 0) > SLOW_NS), None)
@@ -175,7 +176,7 @@ def check_source(meta: Meta) -> None:
 
 
 def check_quiet(done: Done, allowed: bool) -> None:
-    """Raises `QjouleError` if an idle phase was far from idle, unless that is `allowed`."""
+    """Raises `QjouleError` if an idle phase was not nearly idle, unless that is `allowed`."""
     if done.step.kernel != IDLE or allowed:
         return
     share = busy_share(done)
@@ -258,7 +259,7 @@ def notes(trace: Trace, done: Sequence[Done], phases: Sequence[PhaseSummary]) ->
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """A termination ends it as Ctrl-C does: everything is cleared away."""
+    """SIGTERM ends it like Ctrl-C: everything is cleaned up."""
 
     def stop(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt

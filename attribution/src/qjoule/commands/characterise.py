@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule characterise`: what the hardware counters say of shapes, servers and workloads."""
+"""`qjoule characterise`: what the hardware counters show about shapes, servers and workloads."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _characterised(paths: tuple[Path, ...], by: str, top: int) -> Characterisati
 
 
 def _write(found: Characterisation, form: str | None, output: Path | None) -> None:
-    """Imports only the reporter that is asked for."""
+    """Imports only the reporter that is needed."""
     if form == "parquet" and output is not None:
         from qjoule.reporters.characterisation_data import write_parquet  # noqa: PLC0415
 

@@ -18,12 +18,12 @@ from qjoule.model.gpsup import match
 from qjoule.reporters import comparison
 from qjoule.reporters.comparison import Report
 
-#: Stands for `--vs` among the paths; no argument of a program can hold a NUL.
+#: Stands for `--vs` among the paths; no argument of a program can contain a NUL.
 _VS = "\0vs"
 
 
 class _TwoSides(click.Command):
-    """`--vs` divides the paths, wherever options stand between them."""
+    """Makes `--vs` divide the paths, wherever options stand between them."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         end = args.index("--") if "--" in args else len(args)
@@ -144,7 +144,7 @@ def command(
 
 
 def _sides(paths: Sequence[str]) -> tuple[list[Path], list[Path]]:
-    """Which paths are of A, and which of B."""
+    """Divides the paths into those of A and those of B."""
     divisions = [i for i, path in enumerate(paths) if path == _VS]
     if not divisions and len(paths) == 2:
         return [Path(paths[0])], [Path(paths[1])]

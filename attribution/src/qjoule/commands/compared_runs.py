@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The runs that `qjoule compare` is given: read, and refused where they cannot be compared."""
+"""Reads the runs for `qjoule compare`, and refuses those that cannot be compared."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from qjoule.trace.reader import Trace
 def load_runs(
     paths: Sequence[Path], calibration: str | None = None, idle: str = "separate"
 ) -> list[RunForms]:
-    """The runs of `paths`: traces, or JSON of `attribute`, of which everything is decided already.
+    """The runs of `paths`: traces, or JSON of `attribute`, whose options are already fixed.
 
     Raises:
         QjouleError: one cannot be read, or has no queries.
@@ -63,7 +63,7 @@ def _each(paths: Sequence[Path]) -> Iterator[Iterator[Path]]:
 
 
 def check(a: Sequence[RunForms], b: Sequence[RunForms], *, across: bool) -> list[Difference]:
-    """In what the runs differ that they must not; empty unless `across` allows it.
+    """Differences between runs that should not differ; empty unless `across` allows them.
 
     Raises:
         QjouleError: they differ and `across` does not allow it, or a recording would count twice.
@@ -100,7 +100,7 @@ def statements(runs: Sequence[RunForms]) -> list[Form]:
 
 
 def notes(a: Sequence[RunForms], b: Sequence[RunForms]) -> list[str]:
-    """What a reader must know of how the runs were made."""
+    """What a reader must know about how the runs were made."""
     found = [f"{run.name}: {problem}" for run in (*a, *b) for problem in run.problems]
     if len(a) < 2 or len(b) < 2:
         found.append(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule doctor`: what can be traced here, how, at what cost, and how to mend what is missing."""
+"""`qjoule doctor`: what can be traced here, how, at what cost, and how to fix what is missing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ from qjoule.shapes.safe_text import sanitise
 
 SCHEMA = "qjoule.doctor/1"
 
-#: Without these nothing can be recorded; all other checks cost detail or exactness.
+#: Without these nothing can be recorded. If any other check fails, figures are less detailed or
+#: less exact.
 ESSENTIAL = ("privileges", "btf", "tracepoint sched_switch", "tracepoint sched_process_exit")
 
 _WIDTH_MIN, _WIDTH_MAX = 60, 100
@@ -35,18 +36,18 @@ _MARKS = {True: ("ok", "green"), False: ("missing", "red"), None: ("unknown", "y
 
 @dataclass(frozen=True)
 class Findings:
-    """All that doctor found out; rendering adds nothing."""
+    """All findings of doctor; rendering adds nothing."""
 
     checks: tuple[Check, ...]
     power: str  #: one line: what the estimate would be based on
     plan: AttachPlan
     discovery: Discovery
-    generic: tuple[Server, ...] = ()  #: what else listens
+    generic: tuple[Server, ...] = ()  #: other listening servers, of unknown protocol
     rights: tuple[doctor_rights.Rights, ...] = ()  #: of each process of a recording
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What stands in the way of a recording, one line each."""
+        """What prevents a recording, one line each."""
         missing = [c for c in self.checks if c.name in ESSENTIAL and c.ok is False]
         return (
             *(f"{c.name}: {c.detail}" + (f"; {c.fix}" if c.fix else "") for c in missing),
@@ -157,7 +158,7 @@ def _no_options_of_physical(context: click.Context) -> None:
 
 def examine(host_root: Path | None = None) -> Findings:
     """Look at this machine."""
-    # Only this command needs all of these; `--help` does not.
+    # Only this command needs these; `--help` does not.
     from qjoule.machine.cpu import read_cpu_info  # noqa: PLC0415
     from qjoule.machine.identity import this_machine  # noqa: PLC0415
     from qjoule.machine.in_force import check as calibration_check  # noqa: PLC0415
@@ -205,7 +206,7 @@ def to_json(findings: Findings) -> dict[str, Any]:
 
 
 def render(findings: Findings, width: int) -> Iterator[str]:
-    """Lines of at most `width` columns. All text that a process could choose is made harmless."""
+    """Lines of at most `width` columns. Text that a process could choose is sanitised."""
     yield click.style("Machine", bold=True)
     for check in findings.checks:
         yield from _check(check, width)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `qjoule doctor` says of servers whose protocol is not known."""
+"""Lines of `qjoule doctor` about servers with an unknown protocol."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def to_json(server: Server) -> dict[str, Any]:
 
 
 def lines(servers: Sequence[Server]) -> Iterator[str]:
-    """One line each, of any length, not yet made harmless."""
+    """One line each, of any length, not yet sanitised."""
     yield "  not traced unless asked for, with --generic or --pid: by thread name, without queries;"
     yield "  calls of clients here that run under 'qjoule run' are counted (rung tag, not exact)"
     for server in servers[:_SHOWN]:
@@ -33,7 +33,7 @@ def lines(servers: Sequence[Server]) -> Iterator[str]:
         pids = f"pid {server.tgids[0]}"
         if len(server.tgids) > 1:
             pids += f" and {len(server.tgids) - 1} more"
-        # Beside a port, paths of unix sockets say little more.
+        # Where there is a port, the paths of unix sockets add little.
         facts = ", ".join([server.name, pids, *(where or server.sockets)])
         yield f"  -  {facts}; {server.restart.why}"
     if len(servers) > _SHOWN:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each process of a recording may do: as `qjoule doctor` shows it."""
+"""The rights of each process of a recording, as shown by `qjoule doctor`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Rights:
-    """Of a process. `capabilities`: how many it has, or may take up (CapPrm)."""
+    """Rights of one process. `capabilities`: how many it has, or may take up (CapPrm)."""
 
     process: str
     user: str
@@ -34,10 +34,10 @@ class Rights:
 
 
 def rights_of_a_recording(proc: Path = Path("/proc"), root_part: int | None = None) -> list[Rights]:
-    """`root_part`: its process; without it this user's own rights are told.
+    """`root_part`: its process; without it, reports this user's own rights.
 
-    The root part and the command are read from /proc; examiners and the tracer are the command's
-    children, which cannot have more than it has.
+    The root part and the command are read from /proc. Examiners and the tracer are the command's
+    children, which cannot have more rights than the command.
     """
     own = _read(proc / "self/status", "command", "unfiltered until it records", "plans and writes")
     if root_part is None or own is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A command that has started other processes ends in order when it is asked to."""
+"""Makes a command that has started other processes end cleanly when it gets a signal."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from types import FrameType
 
 @contextmanager
 def ending_in_order() -> Iterator[None]:
-    """A signal unwinds what was started; more of them do not disturb the clearing up.
+    """A signal unwinds what was started; further signals do not interrupt the cleanup.
 
-    The block is left by `SystemExit` with 128 and the signal's number.
+    The block is left by `SystemExit` with 128 plus the signal's number.
     """
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

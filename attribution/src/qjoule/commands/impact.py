@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What joules cost and emit: the options that say so, for commands that show an attribution."""
+"""What joules cost and emit: the options for commands that show an attribution."""
 
 from __future__ import annotations
 
@@ -77,11 +77,12 @@ def options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def factors(asked: Asked, traces: Mapping[str, Trace], result: Attribution) -> Factors | None:
-    """The factors for the joules of `result`, of these traces; None where none are asked for.
+    """The factors for the joules of `result`, which comes from `traces`; None if no option was
+    given.
 
     Raises:
-        UsageError: a price, an intensity or an embodied carbon that is none.
-        QjouleError: a file that cannot be read, is no series, or does not cover the traces.
+        UsageError: an invalid price, intensity or embodied carbon.
+        QjouleError: a file that cannot be read, is not a series, or does not cover the traces.
     """
     if not asked.anything:
         return None

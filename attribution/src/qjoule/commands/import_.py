@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule import`: traces from what other tools have recorded."""
+"""`qjoule import`: makes traces from recordings of other tools."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def _import(request: Request, directory: Path) -> None:
 
 
 def _counters(folder: Path = Path("/sys/bus/event_source/devices/power/events")) -> list[str]:
-    """What the PMU of energy counts here: packages and, where it does, DRAM."""
+    """The energy events of this machine's PMU: packages and, if available, DRAM."""
     return [name for name in ("energy-pkg", "energy-ram") if (folder / name).exists()]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options that several commands share, so that they mean and say the same."""
+"""Options that several commands share, so that they have the same meaning and help text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from qjoule.machine.sources import tracer_sources
 from qjoule.model.coefficients import IDLE_POLICIES
 from qjoule.servers.registry import servers
 
-#: Servers that can have an agent, for people.
+#: Servers that can have an agent, as text for people.
 _WITH_AGENT = " or ".join(
     flavour.capitalize()
     for server in servers().values()
@@ -96,9 +96,9 @@ counters = click.option(
 def known_source(
     _context: click.Context, _parameter: click.Parameter, source: str | None
 ) -> str | None:
-    """The energy source, before anything is started. Raises click.BadParameter.
+    """Checks the energy source before anything is started. Raises click.BadParameter.
 
-    Only the tracer knows what else may be wrong with one, so without a tracer any will do.
+    Only the tracer knows the valid sources, so without a tracer any is accepted.
     """
     if source is not None and source != "auto" and (known := tracer_sources()):
         names = ["auto", *(one.name for one in known)]
@@ -108,7 +108,7 @@ def known_source(
 
 
 def energy(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The energy source; `what` says which there are for the command."""
+    """The option for the energy source; `what` is the help text on the command's sources."""
     return click.option(
         "--energy",
         default="auto",

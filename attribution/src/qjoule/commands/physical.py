@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule doctor --physical`: a joint run's split against what two loads add to the machine."""
+"""`qjoule doctor --physical`: compares a joint run's split with what two loads add to the
+machine."""
 
 from __future__ import annotations
 
@@ -24,14 +25,14 @@ from qjoule.shapes.safe_text import sanitise
 
 SCHEMA = "qjoule.physical/1"
 _WIDTH = 80
-_TOO_WIDE = 10.0  #: an error whose interval is this wide says nothing
+_TOO_WIDE = 10.0  #: an error with an interval this wide is inconclusive
 _COLOURS = {Verdict.AGREES: "green", Verdict.DIFFERS: "red", Verdict.CANNOT_TELL: "yellow"}
 
 
 def physical(plan: Plan, *, threshold: float, as_json: bool) -> int:
-    """Runs the test, prints what it says; the exit code: 0 it agrees, 1 it does not or cannot tell.
+    """Runs the test and prints its result. Exit code: 0 if it agrees, 1 if not or inconclusive.
 
-    `threshold` is relative. Raises `QjouleError` where there is nothing to measure.
+    `threshold` is relative. Raises `QjouleError` if there is nothing to measure.
     """
     if os.geteuid() != 0:
         raise QjouleError("the physical test records, which needs root: run it again with sudo")

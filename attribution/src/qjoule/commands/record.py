@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule record`: a trace of what the database servers of this machine do."""
+"""`qjoule record`: records a trace of this machine's database servers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from qjoule.trace.writer import TraceWriter
 
 
 def _group(_context: click.Context, _parameter: click.Parameter, name: str | None) -> int | None:
-    """The number of a group that was named."""
+    """The number of a group given by name."""
     try:
         return None if name is None else grp.getgrnam(name).gr_gid
     except KeyError:
@@ -197,7 +197,7 @@ class _Job:
     program: tuple[str, ...]
     literals: bool
     calibration: Calibration | None = None
-    flags: tuple[str, ...] = ()  #: what of it does not fit this machine, or why there is none
+    flags: tuple[str, ...] = ()  #: what in it does not fit this machine, or why there is none
     meter: Meter | None = None
 
 
@@ -232,7 +232,7 @@ def _record(targets: Targets, settings: Settings, job: _Job) -> int:
 
 
 def _written(running: Tracing, job: _Job, *, client_tags: bool) -> Meta:
-    """Writes the trace until it ends; returns what it says of itself."""
+    """Writes the trace until it ends; returns its metadata."""
     try:
         writer = TraceWriter(".")
         _take_along(job)
@@ -267,7 +267,7 @@ def _say_written(written: Meta, job: _Job, tags: TagSource | None) -> None:
 
 
 def _take_along(job: _Job) -> None:
-    """The trace can then be attributed anywhere by what was in force where it was recorded."""
+    """Copies the calibration into the trace, so that it is attributed with it on any machine."""
     if job.calibration is not None:
         text = replace(job.calibration, flags=job.flags).to_json()
         write_whole(Path(TRACE_FILE), text.encode())

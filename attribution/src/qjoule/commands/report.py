@@ -17,7 +17,7 @@ from qjoule.trace.reader import Trace
 
 TOP = 2000  #: rows of queries in the page, unless --top says otherwise
 BY = "fingerprint,server,database"
-RUNS = "runs.jsonl"  #: what a study's directory holds, see `qjoule.studies.runs`
+RUNS = "runs.jsonl"  #: file in a study's directory, see `qjoule.studies.runs`
 
 
 @click.command(
@@ -115,7 +115,7 @@ def command(
 
 
 def needs_extra() -> None:
-    """Raises `QjouleError` where the page's libraries are missing."""
+    """Raises `QjouleError` if the page's libraries are missing."""
     try:
         import jinja2  # noqa: F401, PLC0415
         import matplotlib  # noqa: F401, PLC0415
@@ -125,7 +125,8 @@ def needs_extra() -> None:
 
 
 def write(path: Path, text: str) -> None:
-    """Writes the page whole or not at all; what is no file, such as a pipe, is written to."""
+    """Writes the page whole or not at all; if `path` is not a regular file, such as a pipe,
+    writes to it."""
     from qjoule.trace.durable import write_whole  # noqa: PLC0415
 
     try:

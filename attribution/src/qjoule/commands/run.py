@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule run`: an application with the driver shims, without a change to it."""
+"""`qjoule run`: runs an unchanged application with the driver shims."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def command(*, tags: tuple[str, ...], quiet: bool, program: tuple[str, ...], **k
     from qjoule_drivers.inject import environment  # noqa: PLC0415 (an extra)
 
     with tempfile.NamedTemporaryFile(prefix="qjoule-run-") as report:
-        # The program may drop its rights and must still be able to report.
+        # The program may drop its rights and must still be able to write its report.
         Path(report.name).chmod(0o666)
         code = _run(program, environment(dict(os.environ), given, report=report.name, **keys))
         lines = Path(report.name).read_text("utf-8", "replace").splitlines()
@@ -90,7 +90,7 @@ def _pair(tag: str) -> tuple[str, str]:
 
 
 def _run(program: tuple[str, ...], environment: dict[str, str]) -> int:
-    """Runs the program in our place as far as signals and exit codes go."""
+    """Runs the program; signals and exit codes are as if it ran in our place."""
     try:
         child = subprocess.Popen(program, env=environment)
     except OSError as error:
@@ -100,7 +100,7 @@ def _run(program: tuple[str, ...], environment: dict[str, str]) -> int:
         with suppress(ProcessLookupError):
             child.send_signal(number)
 
-    # A terminal sends Ctrl-C to the program itself, which decides what it means.
+    # A terminal sends Ctrl-C to the program itself, which decides how to handle it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, forward)

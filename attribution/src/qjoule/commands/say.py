@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a command says beside its results: standard error, one line each, safe for a terminal."""
+"""Messages of a command beside its results: on standard error, one line each, safe for a
+terminal."""
 
 from __future__ import annotations
 
@@ -12,10 +13,10 @@ from qjoule.shapes.safe_text import sanitise
 
 
 def say(message: str) -> None:
-    """Says it at once; that nobody listens any more is no reason to stop.
+    """Prints the message at once; a closed standard error does not stop the command.
 
-    Whatever the message is made of (names of processes, paths, words of servers) is made harmless
-    here: no caller needs to know which of it a stranger chose.
+    The whole message (names of processes, paths, servers' messages) is sanitised here, so no caller
+    needs to know which part of it a stranger chose.
     """
     line = sanitise(" ".join(message.split()))
     with suppress(OSError):
@@ -25,10 +26,11 @@ def say(message: str) -> None:
 def say_traceback(
     kind: type[BaseException], error: BaseException | None, trace: TracebackType | None
 ) -> None:
-    """Python's own words of an error that nobody foresaw, as harmless: for `sys.excepthook`."""
+    """Python's own traceback of an unexpected error, sanitised: for `sys.excepthook`."""
     text = "".join(traceback.format_exception(kind, error, trace))
     with suppress(OSError):
-        # Only line feeds divide: str.splitlines() would take some controls for ends of lines.
+        # Only line feeds divide: str.splitlines() would treat some control characters as line
+        # ends.
         for line in text.rstrip("\n").split("\n"):
             print(_indented(line), file=sys.stderr, flush=True)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule top`: who draws how much right now, live or from a recorded trace."""
+"""`qjoule top`: shows which queries draw how much power now, live or from a recorded trace."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def command(
             calibration=calibration,
             where=selected,
         )
-    # Which of a tag's values are named hangs on the total.
+    # The total decides which of a tag's values are named.
     totals = not batch or any(key.startswith(TAG) for key in keys)
     controls = Controls(delay, ",".join(keys), totals=totals)
     with from_where as source:
@@ -204,9 +204,8 @@ def _check(batch: bool, as_json: bool, as_csv: bool, snapshots: int | None) -> N
 
 
 def _check_live(keys: Sequence[str], where: Selection, *, client_tags: bool) -> None:
-    """The kernel sums by shape and server, and by what clients say if that is read; what else there
-    is, is the calls that clients tell.
-    """
+    """Checks the keys against what a live stream has: sums by shape and server, clients' tags if
+    they are read, and the calls that clients report."""
     by = ",".join(keys)
     by_tag = len(keys) == 1 and by.startswith(TAG)
     if by not in GROUPS and not by_tag:
@@ -249,11 +248,12 @@ def _print(
 
 
 def _show(source: SnapshotSource, controls: Controls) -> None:
-    """The full-screen view, until it is left. A failure of the source is told afterwards too."""
+    """The full-screen view, until the user leaves it. A failure of the source is then reported
+    again."""
     from qjoule.reporters.live_view import LiveView  # noqa: PLC0415 (textual takes its time)
 
     for name in ("COLUMNS", "LINES"):
-        # Exported by some shells and by readline: a size from there would never change again.
+        # Exported by some shells and by readline; with them the size would never change.
         os.environ.pop(name, None)
     view = LiveView(source, controls, export, color=not os.environ.get("NO_COLOR"))
     view.run()

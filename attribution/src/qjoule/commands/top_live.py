@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule top` of this machine's servers: traced, and read as snapshots."""
+"""`qjoule top` on this machine's servers: traces them and makes snapshots."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from qjoule.session.tracing import Applications, tracing
 from qjoule.session.wanted import Wanted
 from qjoule.snapshots import SnapshotSource
 
-#: The kernel sums per window, so a window costs the tracer the same however busy the servers are.
+#: The kernel side sums per window, so a window costs the tracer the same however busy the servers
+#: are.
 WINDOW_MS = 100
 
 
@@ -30,7 +31,7 @@ def live(
     """Traces while the block runs.
 
     Raises:
-        QjouleError: no root part, no server, no tracer, or the tracer's own words.
+        QjouleError: no root part, no server, no tracer, or the tracer's own message.
     """
     choose = for_machine(calibration)  # a file that cannot be read fails at once
     targets = find_targets(wanted)

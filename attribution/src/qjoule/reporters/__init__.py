@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Show attributions; compute no energy."""
+"""Show attributions; they compute no energy."""

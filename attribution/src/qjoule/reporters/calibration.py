@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a calibration found out, as a table for people."""
+"""The results of a calibration, as a table for people."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _table(calibration: Calibration) -> Table:
 
 
 def _figure(value: float, unit: str = "") -> str:
-    """Of watts and nanojoules a millionth is nothing: what a fit leaves of a zero."""
+    """Watts and nanojoules below a millionth are shown as 0: they are rounding errors of a fit."""
     return f"{fmt.significant(value if abs(value) > _NOTHING else 0.0)} {unit}".rstrip()
 
 

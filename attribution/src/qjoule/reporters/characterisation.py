@@ -16,8 +16,8 @@ from qjoule.studies.characterisation import Characterisation
 from qjoule.studies.characterise import Estimate, Metric, Row
 
 _MIN_WIDTH, _FALLBACK = 60, 160
-_LOADINGS = 3  #: components in the table
-_MULTIPLEXED = 0.9995  #: a share below is shown as taking turns
+_LOADINGS = 3  #: components shown in the table
+_MULTIPLEXED = 0.9995  #: a share below this is shown as multiplexed
 
 
 def render(found: Characterisation, *, width: int | None = None, color: bool = False) -> str:
@@ -72,7 +72,7 @@ def _cells(metric: Metric, least: int) -> int:
 
 
 def name_of(row: Row, found: Characterisation) -> str:
-    """What a row is called beside the others; its trace is named where there are several."""
+    """The name of a row among the others; includes its trace if there are several."""
     trace = row.trace if len(found.traces) > 1 or found.by == "trace" else ""
     servers = {one.server for one in found.rows if one.server}
     server = row.server if len(servers) > 1 or found.by == "server" else ""
@@ -83,7 +83,7 @@ def name_of(row: Row, found: Characterisation) -> str:
 
 
 def _figure(metric: Metric, estimate: Estimate | None) -> str:
-    """The value; below it the interval of what was not counted all the time."""
+    """The value; below it, the interval if the counter did not count all the time."""
     if estimate is None:
         return fmt.UNKNOWN
     show = fmt.share if metric.is_share else fmt.significant
@@ -144,7 +144,7 @@ def _print_components(page: Page, found: Characterisation) -> None:
 
 
 def _joins(found: Characterisation) -> Iterator[str]:
-    """The clusters, nearest first: what joins what, and at which distance."""
+    """The clusters, nearest first: what is joined, and at which distance."""
     if found.linkage is None or found.principal is None:
         return
     names = [shorten(name_of(found.rows[i], found), 40) for i in found.compared.rows]

@@ -136,7 +136,7 @@ def _csv(records: list[dict[str, Any]]) -> str:
 
 
 def write_parquet(found: Characterisation, path: Path) -> None:
-    """The rows of the CSV; key `qjoule.characterisation/1` of its metadata has all but the rows.
+    """Writes the rows of the CSV; metadata key `qjoule.characterisation/1` has everything else.
 
     Raises `QjouleError` if the file cannot be written.
     """
@@ -152,7 +152,7 @@ def write_parquet(found: Characterisation, path: Path) -> None:
 
 
 def figure_tables(found: Characterisation) -> dict[str, str]:
-    """What the figures show, as CSV, by name; those of components only where there are any."""
+    """The data of the figures, as CSV, by name; those of components only if there are any."""
     tables = {"rows": to_csv(found)}
     components = found.principal
     if components is None or found.linkage is None:

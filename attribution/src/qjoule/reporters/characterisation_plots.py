@@ -26,7 +26,7 @@ _MOST_KIVIATS = 12
 
 
 def write_all(found: Characterisation, directory: Path) -> list[str]:
-    """Writes every figure as SVG and PNG and what it shows as CSV, and the whole as JSON.
+    """Writes every figure as SVG and PNG with its data as CSV, and the characterisation as JSON.
 
     Returns the files' names. Raises `QjouleError` if they cannot be written.
     """
@@ -57,7 +57,7 @@ _METADATA: dict[str, dict[str, str | None]] = {"svg": {"Date": None}, "png": {"S
 
 
 def _text(words: str) -> str:
-    """Text of a client as matplotlib shows it: `$` would begin a formula."""
+    """A client's text for matplotlib, in which `$` would begin a formula."""
     return shorten(fmt.one_line(words), _NAME_LENGTH).replace("$", r"\$")
 
 

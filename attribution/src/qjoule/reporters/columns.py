@@ -12,10 +12,10 @@ GAP = 2  #: blanks between two columns
 
 @dataclass(frozen=True)
 class Column:
-    """One column; where room is short, the one of highest `rank` is dropped first.
+    """One column; where room is short, the column with the highest `rank` is dropped first.
 
-    `rank` 0 is never dropped. A column with `stretch` takes the room that is left, up to
-    `most` cells; other columns are dropped before it is squeezed below `width`.
+    `rank` 0 is never dropped. A column with `stretch` takes the room that is left, up to `most`
+    cells; other columns are dropped before it is squeezed below `width`.
     """
 
     key: str

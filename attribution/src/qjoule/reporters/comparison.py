@@ -28,11 +28,11 @@ SCHEMA = "qjoule.comparison/2"
 METHOD = "Welch's t interval on the log of the ratio over runs"
 _MIN_WIDTH = 60
 _FALLBACK = 120  #: where nothing tells the terminal's width
-#: Cells from which a column is there; the others never are left out.
+#: Width in cells from which a column is shown; other columns are always shown.
 _FROM = {"powerup": 74, "EDP gain": 86}
 _ROWS = 20  #: statements of the table, and gates; JSON and JUnit have all
 _LONGEST = 300  #: characters of a statement
-_NAMED = 10  #: statements without a partner that are named in the table
+_NAMED = 10  #: number of statements without a partner that the table names
 _LEGEND = (
     "How many times faster B is (speedup), how much more power it draws while it runs (powerup), "
     "how much less energy it needs (greenup), and how many times smaller its energy-delay product "
@@ -42,7 +42,7 @@ _LEGEND = (
 
 @dataclass(frozen=True)
 class Report:
-    """All that a comparison says. `across`: in what the runs differ that should not.
+    """The whole comparison. `across`: differences between runs that should not differ.
 
     `alone_a`, `alone_b`: statements of one side without a partner. `runs_a`, `runs_b`: names.
     """
@@ -64,7 +64,7 @@ class Report:
         return len(self.runs_a) > 1 and len(self.runs_b) > 1
 
     def about(self) -> list[tuple[str, str]]:
-        """What stands on every output: (name, text) lines."""
+        """The (name, text) lines of every output."""
         a, b = self.made_with_a, self.made_with_b
         lines = [
             ("runs", f"{len(self.runs_a)} of A, {len(self.runs_b)} of B"),
@@ -84,7 +84,7 @@ def to_json(report: Report) -> str:
 
 
 def document(report: Report) -> dict[str, Any]:
-    """The document as plain objects. `more_runs` null: unknown, or no number would do."""
+    """The document as plain objects. `more_runs` null: unknown, or no number is enough."""
     a, b = asdict(report.made_with_a), asdict(report.made_with_b)
     return {
         "schema": SCHEMA,
@@ -191,7 +191,7 @@ def _verdict(row: Compared) -> str:
     text = words if words == row.category else f"{row.category.partition(':')[0]}: {words}"
     if row.category == "energy not separable":
         text = "; ".join(filter(None, (text, how_many_more(row.more_runs), _found(row.detectable))))
-    # Of one run there is a note for all.
+    # A single run is mentioned once, in a note for all rows.
     return "; ".join([fmt.one_line(text), *(flag for flag in row.flags if flag != ONE_RUN)])
 
 
@@ -202,7 +202,7 @@ def _found(detectable: float | None) -> str:
 
 
 def how_many_more(more_runs: float | None) -> str:
-    """How many more runs would settle it, in words."""
+    """How many more runs would make the result separable, in words."""
     if more_runs is None:
         return ""
     if math.isinf(more_runs):

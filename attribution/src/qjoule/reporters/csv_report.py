@@ -27,7 +27,7 @@ def to_csv(attribution: Attribution) -> str:
 
 
 def cell(value: Any) -> Any:
-    """A value as it may stand in a CSV file: text on one line, and none that a spreadsheet runs.
+    """A value made safe for a CSV file: text on one line, and nothing that a spreadsheet executes.
 
     Applications choose the values of tags. An apostrophe keeps a cell text (OWASP, "CSV
     Injection").
@@ -42,9 +42,8 @@ def cell(value: Any) -> Any:
 
 
 def flat_rows(attribution: Attribution) -> list[dict[str, Any]]:
-    """Every row with the same columns; None is unknown. Grade, idle policy and what the trace lost
-    are on each.
-    """
+    """Every row with the same columns; None is unknown. Each row has the grade, the idle policy
+    and what the trace lost."""
     keys = [key for key in attribution.policy["by"].split(",") if key != "server"]
     rows = (*attribution.rows, *attribution.fixed)
     return [_flat(attribution, row, keys) for row in rows]

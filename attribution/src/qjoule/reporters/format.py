@@ -26,7 +26,7 @@ _NEARLY_SYMMETRIC = 1.25
 
 
 def is_known(value: float | None) -> TypeGuard[float]:
-    """Whether there is a figure to print. Beyond 1e21 of any unit it is an error, not a figure."""
+    """Whether there is a figure to print. A value beyond 1e21 of any unit is an error."""
     return value is not None and math.isfinite(value) and abs(value) < 1e21
 
 
@@ -62,7 +62,7 @@ def milliseconds(value_ns: float | None, digits: int = 3) -> str:
 
 
 def duration(value_ns: float | None) -> str:
-    """A time in ns as a person says it: 840 µs, 1.23 ms, 12.3 s, 12 min 03 s, 3 h 05 min."""
+    """A time in ns in common units: 840 µs, 1.23 ms, 12.3 s, 12 min 03 s, 3 h 05 min."""
     if not is_known(value_ns):
         return UNKNOWN
     seconds = value_ns * 1e-9
@@ -89,7 +89,7 @@ def rate(value: float | None) -> str:
 
 
 def share(value: float | None) -> str:
-    """A fraction of 1 as a percentage with one decimal; a small share is not shown as none."""
+    """A fraction of 1 as a percentage with one decimal; a small share is not shown as 0."""
     if not is_known(value):
         return UNKNOWN
     if 0 < value < 0.0005:
@@ -139,13 +139,13 @@ class EnergyColumn:
 def energy_column(
     parts_nj: Sequence[int], decimals: int = 3, *, narrow: bool = False
 ) -> EnergyColumn:
-    """Round energies in nJ to one unit; the rounded figures add up to the rounded total.
+    """Rounds energies in nJ to one unit; the rounded figures add up to the rounded total.
 
-    Kilojoules begin at a million joules, and so on: up to six digits before the point, in groups
-    of three, so that beside a large total small parts are seen. `narrow`: up to three digits.
-    The total is rounded to nearest; what the parts' floors leave of it goes to the largest
-    remainders (Hamilton's method), so no figure is off by a whole last digit or more, and a
-    part of exactly 0 stays 0.
+    Kilojoules begin at a million joules, and so on: up to six digits before the point, in groups of
+    three, so that small parts are visible beside a large total. `narrow`: up to three digits. The
+    total is rounded to nearest. Parts are rounded down, and the rest goes to the largest remainders
+    (Hamilton's method). So no figure is wrong by a whole last digit or more, and a part of exactly
+    0 stays 0.
     """
     return amounts_column(parts_nj, "J", smallest=-9, decimals=decimals, narrow=narrow)
 
@@ -153,7 +153,7 @@ def energy_column(
 def amounts_column(
     parts: Sequence[int], unit: str, *, smallest: int, decimals: int = 3, narrow: bool = False
 ) -> EnergyColumn:
-    """The same of whole numbers of 10**`smallest` of any unit."""
+    """The same for whole numbers of 10**`smallest` of any unit."""
     whole = sum(parts)
     largest = max([abs(whole), *(abs(part) for part in parts)], default=0)
     exponent = max(smallest, _exponent(largest * 10.0**smallest, digits=6) if largest else 0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""kWh, money and carbon beside joules, in JSON, CSV, Parquet and the table; with their factors."""
+"""kWh, money and carbon beside joules, with their factors, in JSON, CSV, Parquet and the table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PICO = 10**12
 
 
 def of_row(row: Row, attribution: Attribution) -> Impact | None:
-    """What a row comes to; None where that was not asked for, or no energy is known."""
+    """The impact of a row; None if it was not requested, or if no energy is known."""
     if attribution.impact is None or not attribution.domains:
         return None
     measured_nj = attribution.main.measured_nj
@@ -23,7 +23,7 @@ def of_row(row: Row, attribution: Attribution) -> Impact | None:
 
 
 def of_part(energy_nj: int, attribution: Attribution) -> Impact | None:
-    """The same of a part of the total, whose interval is not known."""
+    """The impact of a part of the total, whose interval is not known."""
     if attribution.impact is None or not attribution.domains:
         return None
     ends = (float(energy_nj), float(energy_nj))
@@ -31,7 +31,7 @@ def of_part(energy_nj: int, attribution: Attribution) -> Impact | None:
 
 
 def head(attribution: Attribution) -> dict[str, Any]:
-    """For the JSON document: the factors, and what the parts of the total come to."""
+    """For the JSON document: the factors, and the impact of the parts of the total."""
     factors = attribution.impact
     if factors is None:
         return {}
@@ -137,7 +137,7 @@ def notes(attribution: Attribution) -> list[tuple[str, str]]:
 
 
 def _all(one: Amount | None, unit: str) -> str:
-    """The total of all. (There are no k of a kWh, and large sums of money have no prefix.)"""
+    """The grand total. (A kWh gets no further prefix, and large sums of money have none.)"""
     if one is None:
         return f"{fmt.UNKNOWN} in all"
     plain = unit == "kWh" or abs(one.value) >= 1
@@ -162,7 +162,7 @@ def _carbon_words(factors: Factors) -> str:
 
 
 def per_call_cells(row: Row, attribution: Attribution) -> dict[str, str]:
-    """Cells of the table, for one call; what was not asked for has none."""
+    """Cells of the table, for one call; only for what was requested."""
     factors = attribution.impact
     if factors is None:
         return {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attribution as JSON, schema `qjoule.attribution/1`, and back to what a comparison needs."""
+"""Attribution as JSON, schema `qjoule.attribution/1`, and reading it back for a comparison."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def to_json(attribution: Attribution) -> str:
 def document(attribution: Attribution) -> dict[str, Any]:
     """The document as plain objects. Energies are in joules; an unknown is null, never 0.
 
-    Of several traces, `traces` says of each what the head says of all, and each row's `by_trace`
-    what of it is each trace's.
+    For several traces, `traces` has the head of each trace, and each row's `by_trace` has each
+    trace's part of it.
     """
     in_parts = _rows_in(attribution.parts)
     out: dict[str, Any] = {
@@ -60,7 +60,7 @@ def _row(
 
 
 def _head(attribution: Attribution) -> dict[str, Any]:
-    """All but the rows."""
+    """Everything except the rows."""
     trace, source, model = attribution.trace, attribution.energy_source, attribution.model
     return {
         "trace": {
@@ -115,13 +115,13 @@ def _domains(attribution: Attribution) -> dict[str, Any]:
 
 
 def _rows_in(parts: Sequence[TracePart]) -> dict[_Key, dict[str, tuple[Row, bool]]]:
-    """By a row's kind and keys: the rows of the traces that have it, and if energy is known."""
+    """By a row's kind and keys: the traces' rows with these, and whether energy is known."""
     found: dict[_Key, dict[str, tuple[Row, bool]]] = {}
     for part in parts:
         one = part.attribution
         for row in (*one.rows, *one.fixed):
             by_name = found.setdefault(_key(row), {})
-            # What a trace tells by two rungs is two rows of it, and one of the sum.
+            # Two rows of a trace that differ in their rung are one row of the sum.
             before = by_name.get(part.name)
             mine = added([before[0], row], row.keys, apart=False) if before else row
             by_name[part.name] = (mine, bool(one.domains))
@@ -129,7 +129,7 @@ def _rows_in(parts: Sequence[TracePart]) -> dict[_Key, dict[str, tuple[Row, bool
 
 
 def _shares(row: Row, in_parts: Mapping[_Key, Mapping[str, tuple[Row, bool]]]) -> dict[str, Any]:
-    """What of a row is each trace's, where there are several."""
+    """The part of a row from each trace, if there are several."""
     if not in_parts:
         return {}
     fields = ("calls", "energy_j", "energy_j_ci95", "cpu_ns")
@@ -196,7 +196,7 @@ def _totals(domain: Domain | None) -> dict[str, float | None]:
 
 
 def forms_from_json(text: bytes, where: str) -> RunForms:
-    """The query forms of a document by fingerprint, and what they come from.
+    """The query forms of a document by fingerprint, and their origin.
 
     Raises `QjouleError` if it is not such a document or was not grouped by fingerprint alone.
     """
@@ -213,7 +213,7 @@ def forms_from_json(text: bytes, where: str) -> RunForms:
 
 
 def run_forms(attribution: Attribution, name: str) -> RunForms:
-    """The same of an attribution by fingerprint; `name` is what it is called in messages."""
+    """The same of an attribution by fingerprint; `name` is its name in messages."""
     return _run_forms(document(attribution), name)
 
 

@@ -2,7 +2,7 @@
 """Gates as a JUnit report, which CI servers read: a test case for each gate and statement.
 
 The elements and attributes are those that Jenkins' schema (xunit-plugin, `junit-10.xsd`) and pytest
-have in common. What is not separable is `skipped`: it did neither pass nor fail.
+have in common. What is not separable is `skipped`, because it neither passed nor failed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from qjoule.reporters.comparison import Report, gate_words, ratio_text, statemen
 from qjoule.shapes.safe_text import sanitise, shorten
 
 _NAME = 200  #: characters of a statement in a test's name
-#: What XML 1.0 cannot say, not even escaped (section 2.2, Char).
+#: Characters that XML 1.0 cannot contain, not even escaped (section 2.2, Char).
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -53,7 +53,7 @@ def _properties(report: Report) -> list[tuple[str, str]]:
 
 
 def _names(results: Sequence[GateResult], total: bool) -> list[str]:
-    """A name for each case, each once: CI servers know a test by its name."""
+    """A unique name for each case: CI servers identify a test by its name."""
     names: list[str] = []
     seen: dict[str, int] = {}
     for one in results:
@@ -78,5 +78,5 @@ def _case(suite: ElementTree.Element, one: GateResult, name: str) -> None:
 
 
 def _text(text: str) -> str:
-    """On one line, without control characters, and without what XML cannot say."""
+    """On one line, without control characters, and without what XML cannot contain."""
     return _NO_XML.sub("\ufffd", sanitise(text))

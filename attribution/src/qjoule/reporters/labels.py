@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a row is called on a screen. All text comes from traces: it is sanitised here."""
+"""Names of rows on a screen. All text comes from traces and is sanitised here."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from qjoule.model.labels import BY_CALLS
 from qjoule.model.result import Row
 from qjoule.reporters import format as fmt
 
-#: The parts of the total that are not queries, as people read them.
+#: Readable names of the parts of the total that are not queries.
 FIXED_NAMES = {
     "background": "server background",
     "other_processes": "other processes",
@@ -22,14 +22,14 @@ NO_TEXT = "(text not seen)"
 def query_label(row: Row) -> str:
     """A group of queries on one line: other keys than the fingerprint, then the shape.
 
-    Of a row of threads: the server and what its threads are called.
+    For a row of threads: the server and the threads' names.
     """
     if row.not_selected:
         return fmt.one_line(f"(other queries of {row.server})")
     if row.by_thread:
         return fmt.one_line(f"{row.server}  {row.shape}")
     others = {name: value for name, value in row.keys.items() if name != "fingerprint"}
-    # What calls without a statement are called is their tags.
+    # Calls without a statement are named by their tags.
     if "fingerprint" not in row.keys and (not row.shape or row.rung == BY_CALLS):
         if len(others) == 1:
             return fmt.one_line(next(iter(others.values()))) or "(none)"
@@ -43,7 +43,7 @@ def query_label(row: Row) -> str:
 
 
 def fixed_label(row: Row) -> str:
-    """`server background: purge` where the row names a role or process, else the part alone."""
+    """`server background: purge` if the row names a role or process, otherwise only the part."""
     name = FIXED_NAMES.get(row.kind, row.kind)
     named = row.shape or row.keys.get("role") or row.keys.get("process") or ""
     detail = fmt.one_line(named) if row.kind in ("background", "other_processes") else ""

@@ -15,11 +15,11 @@ from qjoule.reporters.power import factor
 from qjoule.reporters.provenance import has_energy
 
 _NAME = 18  #: cells of the figures' names
-_FIGURE = 24  #: cells of a figure, where there is room
+_FIGURE = 24  #: cells of a figure, if there is room
 
 
 def detail(state: ViewState, width: int) -> list[Line]:
-    """Lines of any number; the row may have no calls in the last interval, then it says so."""
+    """Any number of lines; notes it if the row had no calls in the last interval."""
     if state.shown is None or state.selected is None:
         return []
     interval = _find(state.shown.interval, state.selected)

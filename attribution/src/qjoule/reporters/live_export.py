@@ -17,8 +17,8 @@ from qjoule.reporters.live_state import ViewState
 def export(state: ViewState) -> str:
     """Writes the screen as JSON to a new file; returns its name.
 
-    In the working directory; where that cannot be written, for root has been given up, in the
-    directory for temporary files. Raises `QjouleError` if neither works.
+    The file is in the working directory. If that is not writable, because root has been given up,
+    it is in the directory for temporary files. Raises `QjouleError` if neither works.
     """
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
     text = json.dumps(screen_document(state), indent=1, allow_nan=False) + "\n"
@@ -26,7 +26,7 @@ def export(state: ViewState) -> str:
     for directory in ("", tempfile.gettempdir()):
         path = Path(directory, f"qjoule-top-{stamp}.json")
         try:
-            # A new file, for the user alone: shapes may say more than others should read.
+            # A new file, for the user alone: shapes may contain what others should not read.
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                 file.write(text)

@@ -22,7 +22,7 @@ class Span:
     style: str = ""
 
     def __post_init__(self) -> None:
-        """Wherever it comes from, a terminal is given nothing else."""
+        """Sanitises the text, wherever it comes from."""
         object.__setattr__(self, "text", sanitise(self.text))
 
 

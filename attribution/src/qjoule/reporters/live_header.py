@@ -55,7 +55,7 @@ def _title(state: ViewState, attribution: Attribution, width: int) -> Line:
     host = fmt.one_line(attribution.trace.host)
     items = [("qjoule top", "title"), (host, ""), (fmt.one_line(state.title), "dim")]
     x = max(1, width - taken + 1)
-    # Where both do not fit, the power is what one looks for.
+    # If there is no room for both, the power is shown, because it matters most.
     spans = list(flow(items, x - 2).spans) if x > len("qjoule top") + 2 else []
     for span in right:
         spans.append(place(span.text, x, max(0, width - x), style=span.style))
@@ -64,7 +64,7 @@ def _title(state: ViewState, attribution: Attribution, width: int) -> Line:
 
 
 def _provenance(attribution: Attribution, width: int) -> Line:
-    """What was lost stands where a narrow screen has it too: in words, or as a count."""
+    """Losses are shown on narrow screens too: in words, or as a count."""
     source, loss = attribution.energy_source, attribution.trace.loss
     gaps = attribution.unattributed_windows
     named = source.name not in ("", "none", source.grade)  # the grade is in the title
@@ -95,7 +95,7 @@ def _fits(items: list[tuple[str, str]], width: int) -> bool:
 
 
 def _calibration(attribution: Attribution) -> tuple[str, str]:
-    """In a word; the reports say what of a calibration does not fit."""
+    """One word; the reports state what of a calibration does not fit."""
     model = attribution.model
     if model.calibrated and model.calibration_flags:
         return "calibrated, in doubt", "warn"

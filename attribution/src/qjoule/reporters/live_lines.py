@@ -43,7 +43,7 @@ def csv_lines(source: SnapshotSource, controls: Controls, snapshots: int | None)
 
 
 def screen_document(state: ViewState) -> dict[str, Any]:
-    """What the live view shows, rows in its order, and how it was asked to show it."""
+    """The content of the live view, rows in its order, with its settings."""
     shown = state.attribution
     if state.shown is None or shown is None:
         return {"schema": SCHEMA, "elapsed_s": None, "ended": state.ended, "interval": None}
@@ -77,7 +77,7 @@ def _selected(state: ViewState, known: bool) -> dict[str, Any] | None:
 
 
 def first(source: SnapshotSource, controls: Controls, limit: int | None) -> Iterator[Snapshot]:
-    """At most `limit` snapshots; the source is told to stop after the last one."""
+    """At most `limit` snapshots; stops the source after the last one."""
     for number, snapshot in enumerate(source.snapshots(controls), 1):
         yield snapshot
         if snapshot.ended or number == limit:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The live view's table screen, from a `ViewState`: what is seen adds up to the measured power."""
+"""The live view's table screen, from a `ViewState`. The figures shown add up to the measured
+power."""
 
 from __future__ import annotations
 
@@ -105,9 +106,9 @@ def _table(state: ViewState, width: int, room: int) -> list[Line]:
 
 
 def _power(attribution: Attribution, rows: Sequence[Row]) -> tuple[list[str], str, str]:
-    """Watts of the rows shown, and what they leave of the parts; their sum; the unit.
+    """Watts of the rows shown and of the rest of each part; their sum; the unit.
 
-    Rounded together, so that the figures on the screen add up to the total on the screen.
+    They are rounded together, so that the figures on the screen add up to its total.
     """
     seconds = attribution.trace.duration_s
     if not has_energy(attribution) or seconds <= 0:
@@ -119,7 +120,7 @@ def _power(attribution: Attribution, rows: Sequence[Row]) -> tuple[list[str], st
 
 
 def _left_nj(attribution: Attribution, rows: Sequence[Row], part: str) -> int:
-    """What the rows shown leave of a part."""
+    """The energy of a part without the rows shown."""
     shown_nj = sum(row.energy_nj for row in rows if row.kind == part)
     return attribution.main.parts_nj.get(part, 0) - shown_nj
 
@@ -144,7 +145,7 @@ def _fixed(
 
 
 def _available(rows: Sequence[Row], unit: str, group: str) -> list[Column]:
-    """Columns that this source has anything to say in, titled by what they show."""
+    """The columns that have content for this source, with titles."""
     known = {
         "fingerprint": any("fingerprint" in row.keys for row in rows),
         "database": any("database" in row.keys for row in rows),

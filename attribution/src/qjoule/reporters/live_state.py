@@ -15,7 +15,7 @@ from qjoule.snapshots import Snapshot
 
 INTERVALS_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 HISTORY = 240  #: intervals remembered per row
-HISTORY_ROWS = 4096  #: rows with a history; the one unseen for longest is forgotten
+HISTORY_ROWS = 4096  #: rows with a history; the row unseen for longest is dropped
 
 SORTS: dict[str, tuple[str, Callable[[Row], float]]] = {
     "e": ("energy", lambda row: row.energy_nj),
@@ -32,7 +32,7 @@ class Mode(Enum):
 
 
 class Effect(Enum):
-    """What a key asks of the world outside the state."""
+    """The effect of a key outside the state."""
 
     NONE = "none"
     QUIT = "quit"
@@ -42,15 +42,16 @@ class Effect(Enum):
 
 
 def row_key(row: Row) -> str:
-    """What stays the same of a row from one snapshot to the next."""
+    """An identity of a row that is the same in all snapshots."""
     keys = (f"{name}={row.keys[name]}" for name in sorted(row.keys))
     return "\x1f".join([row.server, "" if row.exact else row.rung, *keys])
 
 
 def _searched(row: Row) -> str:
-    """What a filter looks into: the row's label, fingerprint, server, and `key=value` of each key.
+    """The text that a filter searches: the row's label, fingerprint, server, and `key=value` of
+    each key.
 
-    In lower case, its parts apart.
+    In lower case, with separators between its parts.
     """
     keys = (f"{key}={value}" for key, value in row.keys.items())
     return "\n".join((query_label(row), fingerprint(row), row.server, *keys)).casefold()
@@ -86,7 +87,7 @@ class ViewState:
         return self.shown.total if self.cumulative else self.shown.interval
 
     def accept(self, snapshot: Snapshot) -> None:
-        """Take a snapshot in. A paused view keeps showing the one it has, but remembers."""
+        """Takes in a snapshot. A paused view keeps showing its old one, but stores the new one."""
         self.ended = self.ended or snapshot.ended
         self.groups = snapshot.groups or self.groups
         self._remember(snapshot.interval)
@@ -95,7 +96,7 @@ class ViewState:
 
     @property
     def wanted(self) -> str:
-        """The filter, as it is being typed or as it was entered."""
+        """The filter, as typed so far or as entered."""
         return self.filter if self.typing is None else self.typing
 
     def rows(self) -> list[Row]:
@@ -110,7 +111,7 @@ class ViewState:
         return sorted(rows, key=SORTS[self.sort][1], reverse=self.descending)
 
     def cursor(self, rows: Sequence[Row]) -> int:
-        """Index of the row under the cursor; the first one where it is gone or never was."""
+        """Index of the row under the cursor; the first row if it is gone or was never set."""
         return next((i for i, row in enumerate(rows) if row_key(row) == self.selected), 0)
 
     def selected_row(self) -> Row | None:
@@ -118,7 +119,7 @@ class ViewState:
         return rows[self.cursor(rows)] if rows else None
 
     def press(self, key: str, character: str | None = None) -> Effect:
-        """One key, by textual's name for it (`e`, `enter`, `less_than_sign`, ...)."""
+        """Handles one key, by textual's name for it (`e`, `enter`, `less_than_sign`, ...)."""
         self.message = ""
         if self.typing is not None:
             return self._type(key, character)
@@ -131,7 +132,7 @@ class ViewState:
         return self._command(" " if key == "space" else character or "")
 
     def _navigate(self, key: str) -> bool:
-        """Keys that are not characters; returns whether this was one."""
+        """Handles keys that are not characters; returns whether this was one."""
         if key in ("up", "down", "pageup", "pagedown", "home", "end"):
             self._move(key)
         elif key == "enter":

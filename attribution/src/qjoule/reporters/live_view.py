@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The live view in a terminal: textual reads keys and sizes, a `ViewState` decides what is seen.
+"""The live view in a terminal: textual reads keys and sizes, a `ViewState` decides what is shown.
 
-Only spans that changed since the last frame are drawn again, and new snapshots at most
-`REDRAWS_PER_S` times a second, so that the view is usable over a slow line.
+Only spans that changed since the last frame are redrawn, and new snapshots at most `REDRAWS_PER_S`
+times a second, so that the view is usable over a slow line.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class LiveView(App[int]):
             self.snapshot = snapshot
 
     class Ended(Message):
-        """The source's thread is done; `error` says why if it was not meant to be."""
+        """The source's thread has ended; `error` is the reason if that was unexpected."""
 
         def __init__(self, error: Exception | None) -> None:
             super().__init__()
@@ -190,7 +190,7 @@ class LiveView(App[int]):
         self._stale = True
 
     async def on_event(self, event: events.Event) -> None:
-        # Every key is the state's, before textual's own bindings (Tab, Ctrl-Q, Ctrl-C) see it.
+        # The state handles every key before textual's own bindings (Tab, Ctrl-Q, Ctrl-C).
         if isinstance(event, events.Key):
             self._press(event.key, event.character)
             return
@@ -242,14 +242,14 @@ class LiveView(App[int]):
         self._canvas.draw()
 
     def _feed(self) -> None:
-        """The source's thread: it may block for as long as it likes."""
+        """The source's thread; it may block."""
         error: Exception | None = None
         try:
             for snapshot in self._source.snapshots(self._controls):
                 if self._controls.stopped:
                     return
                 self.post_message(self.Arrived(snapshot))
-        except Exception as caught:  # shown to the user; a thread has nobody else to tell
+        except Exception as caught:  # shown to the user; nobody else would report a thread's error
             error = caught
         if not self._controls.stopped:
             self.post_message(self.Ended(error))

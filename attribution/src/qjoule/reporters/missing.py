@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is missing from an attribution, in words: lost records, windows without energy, oddities."""
+"""Describes what is missing from an attribution: lost records, windows without energy,
+anomalies."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from qjoule.reporters import format as fmt
 
 NOTHING = "none"
 
-#: By `contract.Loss`; a cause that is not here is called by its own name.
+#: By `contract.Loss`; a cause that is not here is shown under its own name.
 _LOSS = {
     "segment": "segments",
     "query": "query records",
@@ -55,8 +56,9 @@ _ANOMALIES = {
     "implausible_counters": "segments had counters that no core reaches",
     "lost_unplaced_ns": "were lost that no window has room for",
 }
-#: Below these parts of all CPU time: every trace begins and ends in the middle of something, and a
-#: program that runs while the kernel's sums change hands may put its stretch into the next window.
+#: Shares of all CPU time below which an anomaly is not shown: every trace begins and ends in the
+#: middle of something, and a segment that runs while the kernel side swaps its sums may be counted
+#: in the next window.
 _NEGLIGIBLE = {"outside_ns": 0.1, "overlap_ns": 0.001}
 
 
@@ -66,7 +68,7 @@ def loss(attribution: Attribution) -> str:
 
 
 def lost(counts: Mapping[str, int], cpu_ns: int = 0) -> str:
-    """As `loss`, of counts by cause; empty if nothing was lost."""
+    """As `loss`, from counts by cause; empty if nothing was lost."""
     words = [f"{fmt.count(n)} {_named(_LOSS, cause)}" for cause, n in _most_first(counts)]
     if cpu_ns:
         words.append(f"{fmt.duration(cpu_ns)} of CPU time")
@@ -86,9 +88,9 @@ def windows(attribution: Attribution) -> str:
 
 
 def anomalies(attribution: Attribution) -> str:
-    """What a trace should not contain and this one does; or empty.
+    """Anomalies in this trace; empty without any.
 
-    Times that change nothing are left to the JSON: see `_NEGLIGIBLE`.
+    Negligible times are only in the JSON: see `_NEGLIGIBLE`.
     """
     cpu_ns = sum(row.cpu_ns for row in (*attribution.rows, *attribution.fixed))
     words = []

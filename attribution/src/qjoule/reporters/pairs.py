@@ -81,7 +81,7 @@ def _table(pairs: Sequence[NamedPair], heading: str) -> Table:
 
 
 def _verdict(found: Comparison) -> str:
-    """The category; its word on power only where the interval of powerup leaves out 1."""
+    """The category; its word on power is kept only where the interval of powerup leaves out 1."""
     energy_and_pace, comma, power = fmt.one_line(found.category).partition(", ")
     low, high = found.powerup_ci95 or (-math.inf, math.inf)
     if comma and low <= 1 <= high:

@@ -15,7 +15,7 @@ from qjoule.reporters.json_report import SCHEMA, document
 from qjoule.trace.arrow import pq
 
 _INTEGERS = ("calls", "cpu_ns", "traces")
-#: Columns of `reporters.impact` that are numbers begin so.
+#: Prefixes of the columns of `reporters.impact` that are numbers.
 _IMPACT = ("kwh", "cost", "gco2e", "pue", "price_per_kwh", "i_gco2e", "m_gco2e")
 
 
@@ -28,7 +28,7 @@ def write_parquet(attribution: Attribution, path: Path) -> None:
 
 
 def to_table(attribution: Attribution) -> pa.Table:
-    """The rows as a table; key `qjoule.attribution/1` of its metadata holds all but the rows."""
+    """The rows as a table; metadata key `qjoule.attribution/1` has everything else."""
     records = flat_rows(attribution)
     head = {k: v for k, v in document(attribution).items() if k not in ("rows", "fixed")}
     fields = [pa.field(name, _type(name)) for name in records[0]]

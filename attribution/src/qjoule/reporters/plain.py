@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Text of rich tables: the same everywhere, whether a terminal, a file or a test shows it."""
+"""Text of rich tables that is the same in a terminal, a file or a test."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from qjoule.shapes.safe_text import sanitise
 
 
 class _SafeConsole(Console):
-    """Its text is no more than text, wherever it comes from; styles are ours."""
+    """Prints text only as text, wherever it comes from; styles are ours."""
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the joules were apportioned, in words: weights, calibration, and who defies the weights."""
+"""Describes how joules were apportioned: weights, calibration, and rows with other power
+factors."""
 
 from __future__ import annotations
 
@@ -12,13 +13,13 @@ from qjoule.reporters.labels import query_label
 _TIMES = "\N{MULTIPLICATION SIGN}"
 _FACTORS = 3  #: lines of power factors under a table
 _WEIGHTS = {"cpu_time": "weighted by CPU time", "counters": "weighted by hardware counters"}
-#: Domains that are said to be unavailable where there is no counter: their energy is spent all
-#: the same, and nobody's row has it.
+#: Domains that are reported as unavailable without a counter: their energy is used all the same,
+#: but no row contains it.
 _EXPECTED = ("dram",)
 
 
 def model(attribution: Attribution) -> str:
-    """What the split went by, whether it is calibrated, and how far off it was on held-out data."""
+    """The weights of the split, whether they are calibrated, and their error on held-out data."""
     about = attribution.model
     return " · ".join(
         (
@@ -30,7 +31,7 @@ def model(attribution: Attribution) -> str:
 
 
 def calibrated(attribution: Attribution) -> str:
-    """Whether the model was calibrated, and by what: of which machine, when."""
+    """Whether the model was calibrated; if so, on which machine and when."""
     about = attribution.model
     if not about.calibrated:
         return "not calibrated"
@@ -38,19 +39,19 @@ def calibrated(attribution: Attribution) -> str:
 
 
 def calibration_flags(attribution: Attribution) -> Iterator[tuple[str, str]]:
-    """What of the calibration does not fit this trace: (name, text) lines."""
+    """What does not fit this trace in the calibration: (name, text) lines."""
     for flag in attribution.model.calibration_flags:
         yield ("", f"the calibration {flag}")
 
 
 def unavailable(attribution: Attribution) -> tuple[str, ...]:
-    """Domains whose energy nobody counted; empty where there is no energy at all."""
+    """Domains whose energy was not measured; empty if there is no energy at all."""
     found = attribution.energy_source.domains
     return tuple(name for name in _EXPECTED if name not in found) if found else ()
 
 
 def defies_its_weight(row: Row) -> bool:
-    """Whether a row's power factor is surely not 1."""
+    """Whether a row's power factor differs significantly from 1."""
     if row.power_factor is None:
         return False
     _, low, high = row.power_factor
@@ -58,9 +59,8 @@ def defies_its_weight(row: Row) -> bool:
 
 
 def factors(attribution: Attribution, shown: int) -> Iterator[tuple[str, str]]:
-    """Of the rows shown, those that surely draw more or less than their weights say, most energy
-    first: (name, text) lines.
-    """
+    """Rows shown whose power differs significantly from their weights, most energy first: (name,
+    text) lines."""
     found = [row for row in attribution.rows[:shown] if defies_its_weight(row)]
     for index, row in enumerate(found[:_FACTORS]):
         yield ("draws" if not index else "", f"{factor(row)} what its weight says: {_name(row)}")

@@ -19,7 +19,7 @@ from qjoule.studies.proportionality import Proportionality
 SCHEMA = "qjoule.proportionality/1"
 _MIN_WIDTH = 60
 _FALLBACK = 120
-_GRADES = {  # what a grade forbids to conclude
+_GRADES = {  # what must not be concluded from a grade
     "measured": "",
     "estimated": "The power is a model's, so its curve over load is the model's too: this compares "
     "the work that was done, and says nothing of how this machine's power follows its load.",
@@ -144,7 +144,7 @@ def _with_bounds(estimate: Estimate, written: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Without numpy's types, which levels of factors have; NaN becomes None."""
+    """Converts numpy types, which levels of factors have; NaN becomes None."""
     if isinstance(value, dict):
         return {str(key): _plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

@@ -43,7 +43,7 @@ def _figures(found: Sequence[Proportionality], frontier: Frontier | None) -> Ite
 
 
 def _power(found: Sequence[Proportionality]) -> Drawn:
-    """Of one grade on one machine: `qjoule.studies.proportionality` refuses others."""
+    """All of one grade on one machine: `qjoule.studies.proportionality` refuses others."""
     figure, axes = plain()
     rows = []
     for at, each in enumerate(found):
@@ -72,7 +72,7 @@ def _power(found: Sequence[Proportionality]) -> Drawn:
         ]
     axes.set_xlabel("load (% of the peak)")
     axes.set_ylabel("power of the machine (W)")
-    # From nothing: how far idle is from it is what the figure is about.
+    # The axis begins at 0, because the figure shows how far idle power is from 0.
     axes.set_ylim(0, _room([level.power_w for each in found for level in each.levels]))
     axes.legend(**_BELOW)
     axes.set_title(
@@ -96,7 +96,8 @@ def _front(frontier: Frontier) -> Drawn:
         )
     axes.set_xlabel("operations per second")
     axes.set_ylabel(f"operations per joule ({frontier.energy})")
-    # Of two runs an interval may be a thousand times its figure: the CSV has its ends.
+    # With two runs an interval may be a thousand times its figure, so it is cut; the CSV has its
+    # ends.
     axes.set_xlim(0, _room([one.performance for one in frontier.configurations]))
     axes.set_ylim(0, _room([one.efficiency for one in frontier.configurations]))
     axes.legend(title="Pareto front", **_BELOW)
@@ -126,7 +127,7 @@ def _room(estimates: Sequence[Estimate]) -> float:
 
 
 def _below(estimates: Sequence[Estimate]) -> list[float]:
-    """Lengths of the bars to the lower ends; of a value whose interval is unknown, none."""
+    """Lengths of the bars to the lower ends; 0 for a value whose interval is unknown."""
     return [max(0.0, (x.value or 0.0) - x.low) if x.low is not None else 0.0 for x in estimates]
 
 

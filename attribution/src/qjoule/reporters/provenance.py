@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the figures come from and what is missing from them: lines for every screen and report."""
+"""Where the figures come from and what is missing: lines for every screen and report."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from qjoule.model.result import PARTS, Attribution, Domain, ServerCoverage, Trac
 from qjoule.reporters import format as fmt
 from qjoule.reporters import missing, power
 
-#: What each idle policy does, for people.
+#: The effect of each idle policy, for people.
 IDLE_POLICIES = {
     "separate": "idle energy is its own row",
     "even": "idle energy is spread evenly over the owners",
@@ -89,7 +89,7 @@ def rungs(attribution: Attribution) -> str:
         if row.rung:
             found.setdefault(row.server, set()).add(row.rung)
     if len(found) > 1:
-        found.pop(SEVERAL, None)  # a statement of several servers: each has rows of its own
+        found.pop(SEVERAL, None)  # a statement of several servers: each server has its own rows
     named = (
         f"{server or 'all servers'} {'+'.join(_RUNGS.get(name, name) for name in sorted(names))}"
         for server, names in sorted(found.items())
@@ -159,6 +159,6 @@ def _completeness(attribution: Attribution) -> str:
 
 
 def _start(start: str) -> str:
-    """ISO 8601 without the fraction of a second that nobody reads."""
+    """ISO 8601 without the fraction of a second."""
     head, dot, tail = start.partition(".")
     return head + ("Z" if tail.endswith("Z") else "") if dot else start

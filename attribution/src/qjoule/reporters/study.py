@@ -21,13 +21,13 @@ from qjoule.studies.statistics.study import RANKS, WELCH, Findings, Mean, Respon
 _MIN_WIDTH = 60
 _FALLBACK = 80
 _WIDE = 78
-_MOST_ROWS = 40  #: of means; JSON and the figures' CSV have all
+_MOST_ROWS = 40  #: rows of means; JSON and the figures' CSV have all
 _MOST_PAIRS = 20  #: those that differ most
 _HOLDS = {True: "holds", False: "fails", None: fmt.UNKNOWN}
 
 
 class _Sheet(Page):
-    """`narrow`: columns that JSON has as well are left out, so that no figure is cut in two."""
+    """`narrow`: leaves out columns that are also in JSON, so that no figure is cut in two."""
 
     def __init__(self, width: int, color: bool) -> None:
         super().__init__(width, color)
@@ -259,7 +259,7 @@ def _name_column(table: Table, heading: str) -> None:
 
 
 def _number_column(table: Table, heading: str) -> None:
-    """Figures are folded where a terminal is too narrow, and never cut off."""
+    """Figures are wrapped if a terminal is too narrow, and never truncated."""
     table.add_column(heading, justify="right", overflow="fold")
 
 
@@ -277,7 +277,7 @@ def _notes(page: _Sheet, notes: Iterable[str]) -> None:
 
 
 def _number(value: float | None) -> str:
-    """Three digits; far from 1 with an exponent, since a sum of squares has no prefix."""
+    """Three digits; numbers far from 1 have an exponent, since a sum of squares has no prefix."""
     if not fmt.is_known(value):
         return fmt.UNKNOWN
     if value != 0 and not 1e-4 <= abs(value) < 1e6:

@@ -52,7 +52,7 @@ def _response(one: Response) -> dict[str, Any]:
 
 
 def _sample(sample: Sample) -> dict[str, Any]:
-    """A single way of measuring is a text, several are a list, and `mixed` is true."""
+    """One way of measuring is a string; several are a list, and `mixed` is true."""
     return {
         "unit": UNITS[sample.response],
         **{

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The per-query energy table: what it cost, who else spent energy, and a total that adds up."""
+"""The per-query energy table: costs of queries, other users of energy, and a total that adds up."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _TITLES = {
     "mean": "lat mean",
     "p95": "lat p95",
 }
-#: What is given up first where room is short (highest), and what never is (0).
+#: Columns with the highest rank are dropped first if room is short; 0 is never dropped.
 _RANKS = {
     "label": 0,
     "energy": 0,
@@ -65,7 +65,7 @@ _RANKS = {
     "mean": 8,
     "fingerprint": 9,
 }
-_SHAPE_WIDTH = 24  #: columns are dropped before the shape gets less
+_SHAPE_WIDTH = 24  #: columns are dropped before the shape gets narrower than this
 
 
 @dataclass(frozen=True)
@@ -167,9 +167,9 @@ def _rest_line(
 def _fixed_lines(
     part: str, part_nj: int, attribution: Attribution, flags: dict[str, str], limit: int
 ) -> list[Line]:
-    """A part's largest rows, and one line for what they leave of the part.
+    """A part's largest rows, and one line for the rest of the part.
 
-    Where threads are all that is known of a server, as many as of queries.
+    If only threads are known of a server, it has as many lines as there are for queries.
     """
     rows = sorted((r for r in attribution.fixed if r.kind == part), key=lambda r: -r.energy_nj)
     most = max(limit if any(row.by_thread for row in rows) else 0, _FIXED_ROWS_PER_PART)
