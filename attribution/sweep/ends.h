@@ -2,8 +2,8 @@
 /*
  * When the open segments end, and which ends first.
  *
- * A tree: the leaves are the CPUs, a node is the first of its eight children. The eight are
- * compared without a branch, so that unlike in a heap no comparison can be guessed wrong.
+ * A tree: the leaves are the CPUs, and each node holds the first of its eight children. The eight
+ * are compared without a branch, so unlike in a heap no comparison can be mispredicted.
  */
 #ifndef QJOULE_SWEEP_ENDS_H
 #define QJOULE_SWEEP_ENDS_H
@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define SWEEP_NEVER    INT64_MAX /* the end of what is not open */
+#define SWEEP_NEVER    INT64_MAX /* the end of a CPU without an open segment */
 #define SWEEP_CHILDREN 8
 #define SWEEP_LEVELS   12 /* as many as 2^32 CPUs need, and the root */
 
@@ -47,7 +47,7 @@ static inline struct end sweep_first_of(const struct end child[SWEEP_CHILDREN])
 	    sweep_sooner(sweep_sooner(child[4], child[5]), sweep_sooner(child[6], child[7])));
 }
 
-/* A segment that ends at `t_ns` has been opened on a CPU that had none. */
+/* Adds a segment that ends at `t_ns` to a CPU that had none. */
 static inline void sweep_ends_add(struct ends *ends, uint32_t cpu, int64_t t_ns)
 {
 	uint32_t place = cpu;
@@ -63,7 +63,7 @@ static inline void sweep_ends_add(struct ends *ends, uint32_t cpu, int64_t t_ns)
 	}
 }
 
-/* Whose segment ends first now has one that ends at `t_ns`, or never: none. */
+/* Gives the CPU whose segment ends first a new one that ends at `t_ns`, or never (none). */
 static inline void sweep_ends_move_first(struct ends *ends, int64_t t_ns)
 {
 	uint32_t place = sweep_ends_first(ends).cpu;

@@ -33,7 +33,7 @@ bool sweep_make_room(void **items, size_t *room, size_t need, size_t size)
 
 /* ---- finding -------------------------------------------------------------------------------- */
 
-/* The place of a group, or the free one where it belongs. */
+/* The place of a group, or the free place where it belongs. */
 static uint32_t *find_place(const struct entries *e, int64_t package, int64_t group)
 {
 	size_t mask = ((size_t)1 << e->bits) - 1;
@@ -46,7 +46,7 @@ static uint32_t *find_place(const struct entries *e, int64_t package, int64_t gr
 	}
 }
 
-/* Makes a hash table of 2^bits places that holds all that is known. */
+/* Makes a hash table of 2^bits places that holds all known groups. */
 static bool make_table(struct entries *e, unsigned bits)
 {
 	uint32_t *places = bits < 32 ? calloc((size_t)1 << bits, sizeof(*places)) : NULL;

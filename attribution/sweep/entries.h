@@ -2,15 +2,16 @@
 /*
  * The sums of the open window by package and group, and those of complete windows in order.
  *
- * Who ran in one window runs in the next. So groups stay known, and sorted, from window to window,
- * until most of those known no longer run.
+ * Groups that ran in one window usually run in the next. So groups stay known, and sorted, from
+ * window to window, until most of the known groups no longer run.
  */
 #ifndef QJOULE_SWEEP_ENTRIES_H
 #define QJOULE_SWEEP_ENTRIES_H
 
 #include "sweep.h"
 
-/* For the compiler: what clean segments within a window never come to stays out of their way. */
+/* For conditions that clean segments within a window never meet: keeps their code out of the main
+ * path. */
 #define RARELY(x) __builtin_expect(x, 0)
 #define SELDOM	  __attribute__((noinline, cold))
 
@@ -20,9 +21,10 @@ struct key {
 };
 
 struct entries {
-	/* Sums of the open window, without time if not seen in it. The first is nobody's. */
+	/* Sums of the open window, with zero time if a group did not run in it. The first entry is
+	 * no group's. */
 	struct sweep_entry *known;
-	struct key *order; /* of all known; sorted but for the last `unsorted` */
+	struct key *order; /* of all known groups; sorted except for the last `unsorted` */
 	uint32_t *places;  /* hash table of rows in `known`; 0: free */
 	unsigned bits;	   /* it has 2^bits places */
 	size_t n, unsorted, finished;
@@ -35,10 +37,11 @@ bool sweep_make_room(void **items, size_t *room, size_t need, size_t size);
 
 bool sweep_entries_init(struct entries *entries);
 void sweep_entries_free(struct entries *entries);
-/* Moves the open window's sums, sorted, to the complete ones, as `window`'s. */
+/* Moves the open window's sums, sorted, to the complete ones, as those of `window`. */
 bool sweep_entries_close(struct entries *entries, int64_t window);
 
-/* Where a group's search begins. The high bits of the product spread numbers in a row evenly. */
+/* Where the search for a group begins. The high bits of the product spread consecutive numbers
+ * evenly. */
 static inline size_t sweep_entries_hash(const struct entries *e, int64_t package, int64_t group)
 {
 	uint64_t x = ((uint64_t)group ^ (uint64_t)package << 48) * 0x9E3779B97F4A7C15ull;
@@ -46,10 +49,10 @@ static inline size_t sweep_entries_hash(const struct entries *e, int64_t package
 	return (size_t)(x >> (64 - e->bits));
 }
 
-/* sweep_entries_find(), for what is not at its first place. */
+/* sweep_entries_find() for a group that is not at its first place. */
 struct sweep_entry *sweep_entries_seek(struct entries *entries, int64_t package, int64_t group);
 
-/* The open window's entry; NULL without memory. Good until the next call. */
+/* The open window's entry; NULL if out of memory. Valid until the next call. */
 static inline struct sweep_entry *sweep_entries_find(struct entries *e, int64_t package,
 						     int64_t group)
 {

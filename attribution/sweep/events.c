@@ -6,13 +6,13 @@
 /* ---- from open segments to entries ------------------------------------------------------------
  */
 
-/* What of a segment's count falls into its first `ns`: parts add up to the whole. */
+/* The count in a segment's first `ns`, rounded down: the differences add up to the whole. */
 static uint64_t part(uint64_t count, uint64_t ns, uint64_t full_ns)
 {
 	return (uint64_t)((unsigned __int128)count * ns / full_ns);
 }
 
-/* The counts of `ns` of a segment, of which `before_ns` are counted already. */
+/* The counts of `ns` of a segment, after `before_ns` that have been counted. */
 static SELDOM void cut_counters(double cut[SWEEP_COUNTERS], const struct segment *segment,
 				uint64_t before_ns, uint64_t ns)
 {
@@ -52,7 +52,8 @@ static inline void add_counters(struct sweep_entry *entry, const struct cpu *cpu
 	entry->scaled_ns += (double)ns * segment->uncounted;
 }
 
-/* Adds what the CPU's open segment has run since `since_ns` to its entry. Its core is there. */
+/* Adds what the CPU's open segment has run since `since_ns` to its entry. Its core must be up to
+ * date. */
 static inline __attribute__((always_inline)) bool flush(struct sweep *s, struct cpu *cpu,
 							int64_t t_ns)
 {
@@ -91,7 +92,7 @@ static void next_waiting(struct sweep *s, struct cpu *cpu)
 	s->free_waiting = taken;
 }
 
-/* Ends the segment that ends first. One that waited for its CPU follows at once. */
+/* Ends the segment that ends first. If another segment waits for its CPU, it begins at once. */
 static inline bool end_segment(struct sweep *s, struct end end)
 {
 	struct cpu *cpu = &s->cpu[end.cpu];
@@ -111,7 +112,7 @@ static inline bool end_segment(struct sweep *s, struct end end)
 	return true;
 }
 
-/* Flushes open segments. The integrals start again: small numbers keep their precision however
+/* Flushes open segments and restarts the integrals: small numbers keep their precision however
  * long a trace is. */
 static bool end_integrals(struct sweep *s, int64_t end_ns)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* What a sweep holds, and how time moves in it. */
+/* The state of a sweep, and how time advances in it. */
 #ifndef QJOULE_SWEEP_EVENTS_H
 #define QJOULE_SWEEP_EVENTS_H
 
@@ -9,7 +9,7 @@
 
 #define NONE UINT32_MAX
 
-/* A segment: its beginning and length as recorded, and where it ends once it is cut. */
+/* A segment: its beginning and length as recorded, and its end once it is cut. */
 struct segment {
 	int64_t t0_ns, end_ns, group;
 	uint64_t full_ns;
@@ -24,13 +24,14 @@ struct waiting {
 	uint32_t next;
 };
 
-/* `since_ns`: from here on the open segment is in no sum yet; what the core's integrals were. */
+/* `since_ns`: the open segment is in the sums up to here; the core's integrals are those of that
+ * time. */
 struct cpu {
 	struct core *core;
 	uint32_t watched;
 	bool open;
 	uint32_t first_waiting, last_waiting;
-	int64_t busy_until_ns; /* when all of its segments so far have ended */
+	int64_t busy_until_ns; /* end of the last of its segments so far */
 	int64_t since_ns;
 	double shared_since_ns;
 	uint64_t overlap_since_ns;
@@ -43,26 +44,26 @@ struct core {
 	uint32_t threads; /* busy ones */
 	int64_t at_ns;
 	double package_share_ns; /* the package's `share_ns` at `at_ns` */
-	double shared_ns;	 /* of dt / (busy cores * busy threads): what each thread gets */
-	uint64_t overlap_ns;	 /* of time with two threads busy or more */
+	double shared_ns;	 /* of dt / (busy cores * busy threads): the share of each thread */
+	uint64_t overlap_ns;	 /* of time with two or more busy threads */
 };
 
 /* Integrals since the window began. */
 struct package {
 	uint32_t number, cores; /* busy ones */
 	int64_t at_ns;
-	double share_ns; /* of dt / busy cores: what each core gets */
+	double share_ns; /* of dt / busy cores: the share of each core */
 	struct sweep_window sums;
 };
 
 struct sweep {
 	uint32_t cpus, packages, watched;
 	int64_t *boundaries_ns;
-	size_t boundaries, window; /* the open one */
+	size_t boundaries, window; /* the open window */
 	int64_t first_ns, last_ns, now_ns;
 	int64_t window_end_ns; /* SWEEP_NEVER once no window is left */
 	uint64_t most_per_ns;
-	double *inverse; /* 1 / n, and 0 for 0: among how many cores or threads time is shared */
+	double *inverse; /* 1 / n, and 0 for 0: time divided by n busy cores or threads */
 	struct cpu *cpu;
 	struct core *core;
 	struct package *package;
@@ -72,12 +73,12 @@ struct sweep {
 	uint32_t free_waiting;
 	struct entries entries;
 	struct sweep_window *done;
-	uint64_t *watched_ns; /* the open window's come after `done_windows` complete ones */
+	uint64_t *watched_ns; /* the open window's follow those of `done_windows` complete ones */
 	size_t done_windows, done_room, watched_room;
 	struct sweep_anomalies anomalies;
 };
 
-/* b - a where a <= b; twice the range of int64_t fits. */
+/* b - a for a <= b; also for differences beyond int64_t. */
 static inline uint64_t between(int64_t a, int64_t b)
 {
 	return (uint64_t)b - (uint64_t)a;
@@ -110,7 +111,7 @@ static inline void move_core(const struct sweep *s, struct core *core, int64_t t
 	core->at_ns = t_ns;
 }
 
-/* From here on the CPU's segment is in no sum. */
+/* The CPU's segment is in the sums up to `t_ns`. */
 static inline void mark(struct cpu *cpu, int64_t t_ns)
 {
 	cpu->since_ns = t_ns;
@@ -118,7 +119,7 @@ static inline void mark(struct cpu *cpu, int64_t t_ns)
 	cpu->overlap_since_ns = cpu->core->overlap_ns;
 }
 
-/* Makes the CPU, which is idle, run its `segment` from now on. */
+/* Opens the `segment` of a CPU that is idle. */
 static inline void sweep_begin(struct sweep *s, uint32_t number)
 {
 	struct cpu *cpu = &s->cpu[number];
@@ -130,10 +131,10 @@ static inline void sweep_begin(struct sweep *s, uint32_t number)
 	sweep_ends_add(&s->ends, number, cpu->segment.end_ns);
 }
 
-/* Events up to `t_ns`, those at that time included, while there are any. False: no memory. */
+/* Handles all events up to and including `t_ns`. False: out of memory. */
 bool sweep_events(struct sweep *sweep, int64_t t_ns);
 
-/* Moves time to `t_ns`. False: no memory. */
+/* Advances time to `t_ns`. False: out of memory. */
 static inline bool sweep_advance(struct sweep *s, int64_t t_ns)
 {
 	if ((sweep_ends_first(&s->ends).t_ns <= t_ns || s->window_end_ns <= t_ns) &&

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* qjoule.model._sweep: the sweep for Python. Columns come in, and go out, as plain buffers. */
+/* qjoule.model._sweep: the sweep for Python. Columns are passed in and out as plain buffers. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
@@ -7,11 +7,11 @@
 
 struct object {
 	PyObject_HEAD struct sweep *sweep;
-	bool busy; /* a thread is in it without the interpreter's lock */
+	bool busy; /* a thread is in it without holding the GIL */
 	bool broken;
 };
 
-/* Number of items in a buffer; -1 and ValueError unless it holds whole, aligned ones. */
+/* Number of items in a buffer; -1 and ValueError unless it holds whole, aligned items. */
 static Py_ssize_t items(const Py_buffer *buffer, size_t bytes, size_t align, const char *what)
 {
 	if (buffer->len % (Py_ssize_t)bytes || (uintptr_t)buffer->buf % align) {

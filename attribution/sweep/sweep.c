@@ -21,8 +21,8 @@ static int64_t clamp(int64_t t, int64_t low, int64_t high)
 	return t < low ? low : t > high ? high : t;
 }
 
-/* The greatest count that is believed of so long a segment: a CPU can reach it, and a double holds
- * it exactly. */
+/* The greatest plausible count of a segment of `ns`: a CPU can reach it, and a double holds it
+ * exactly. */
 static uint64_t most_counts(const struct sweep *s, uint64_t ns)
 {
 	uint64_t most;
@@ -33,7 +33,7 @@ static uint64_t most_counts(const struct sweep *s, uint64_t ns)
 	return most;
 }
 
-/* Counters of input row `i`. Those that lie are as if they had not been read. */
+/* Reads the counters of input row `i`. Implausible ones are treated as not read. */
 static inline void read_counters(struct sweep *s, const struct sweep_segments *in, size_t i,
 				 struct segment *segment)
 {
@@ -58,7 +58,7 @@ static inline void read_counters(struct sweep *s, const struct sweep_segments *i
 	segment->uncounted = counted >= 0 ? 1 - (counted < 1 ? counted : 1) : 1;
 }
 
-/* Where the next segment of the CPU waits, which is busy. NULL: no memory. */
+/* The queue slot for the next segment of the CPU, which is busy. NULL: out of memory. */
 static SELDOM struct segment *wait_for_cpu(struct sweep *s, struct cpu *cpu)
 {
 	uint32_t place = s->free_waiting;
@@ -81,12 +81,12 @@ static SELDOM struct segment *wait_for_cpu(struct sweep *s, struct cpu *cpu)
 	return &s->waiting[place].segment;
 }
 
-/* What of a segment is left once it is cut, and the time at which it is opened. */
+/* The remainder of a segment after cutting, and the time at which it is opened. */
 struct cut {
 	int64_t from_ns, end_ns, open_ns;
 };
 
-/* Of a segment that overlaps another on its CPU, comes late or leaves the windows. */
+/* Cuts a segment that overlaps another on its CPU, comes late or leaves the windows. */
 static SELDOM struct cut cut(struct sweep *s, const struct cpu *cpu, int64_t t0_ns, int64_t t1_ns)
 {
 	int64_t begin_ns = t0_ns;
@@ -106,7 +106,7 @@ static SELDOM struct cut cut(struct sweep *s, const struct cpu *cpu, int64_t t0_
 	return left;
 }
 
-/* Cleans and cuts input row `i`, moves time to its beginning and opens it. */
+/* Cleans and cuts input row `i`, advances time to its beginning and opens it. */
 static inline bool add_segment(struct sweep *s, const struct sweep_segments *in, size_t i)
 {
 	int64_t t0_ns = in->t0_ns[i], t1_ns = in->t1_ns[i];
@@ -129,13 +129,13 @@ static inline bool add_segment(struct sweep *s, const struct sweep_segments *in,
 	if (RARELY(left.from_ns >= left.end_ns)) {
 		struct segment lost = {.full_ns = between(t0_ns, t1_ns)};
 
-		if (in->counters) /* whether they lie */
+		if (in->counters) /* checks whether they are plausible */
 			read_counters(s, in, i, &lost);
 		return true;
 	}
 	if (!sweep_advance(s, left.open_ns))
 		return false;
-	/* Whoever overlaps begins where its predecessor ends. */
+	/* An overlapping segment begins where its predecessor ends. */
 	waits = cpu->open;
 	segment = RARELY(waits) ? wait_for_cpu(s, cpu) : &cpu->segment;
 	if (!segment)
@@ -184,7 +184,7 @@ struct sweep_result sweep_done(const struct sweep *s)
 
 void sweep_forget(struct sweep *s)
 {
-	/* The open window's times stay. */
+	/* Keeps the open window's times. */
 	memmove(s->watched_ns, s->watched_ns + s->done_windows * s->watched,
 		s->watched * sizeof(*s->watched_ns));
 	s->done_windows = 0;
@@ -214,7 +214,7 @@ static bool allocate(struct sweep *s, const struct sweep_machine *machine)
 {
 	uint32_t most = machine->cpus; /* threads of a core, or busy cores */
 
-	/* One more than needed: calloc(0) may give NULL. */
+	/* One more than needed, because calloc(0) may return NULL. */
 	s->boundaries_ns = calloc(s->boundaries + 1, sizeof(*s->boundaries_ns));
 	s->cpu = calloc((size_t)machine->cpus + 1, sizeof(*s->cpu));
 	s->core = calloc((size_t)machine->cores + 1, sizeof(*s->core));

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * One pass over segments in order of their beginning: who ran how long in each window, beside whom.
+ * One pass over segments in order of their beginning: who ran how long in each window, and beside
+ * whom.
  *
- * Time moves from event to event: a segment begins, a segment ends, a window ends. A CPU runs one
- * segment at a time, so at most one per CPU is open, and an event costs a look at who ends first
- * and at one entry, however many CPUs there are. Nothing is held but open segments, those that wait
- * for their CPU, groups that ran lately, and sums that were not taken yet.
+ * Time advances from event to event: a segment begins, a segment ends, a window ends. A CPU runs
+ * one segment at a time, so at most one per CPU is open. An event reads only the first end and
+ * one entry, however many CPUs there are. Memory holds only open segments, segments that wait for
+ * their CPU, groups that ran recently, and sums that were not taken yet.
  *
- * Results are a function of the stream of segments alone, to the bit: where it is cut into calls of
- * sweep_add() leaves no trace.
+ * Results depend only on the stream of segments, to the bit, and not on how it is divided into
+ * calls of sweep_add().
  */
 #ifndef QJOULE_SWEEP_H
 #define QJOULE_SWEEP_H
@@ -19,8 +20,8 @@
 
 #define SWEEP_COUNTERS 3 /* cycles, instructions, LLC misses */
 
-/* Which CPUs share a core and a package. `cpu_watched`: a number for CPUs whose busy time is wanted
- * per window (counted from 0, each once), -1 for others. */
+/* Which CPUs share a core and a package. `cpu_watched`: a number (from 0, each once) for CPUs
+ * whose busy time is needed per window, -1 for others. */
 struct sweep_machine {
 	uint32_t cpus, cores, packages, watched;
 	const int32_t *cpu_core;     /* [cpus] */
@@ -28,15 +29,16 @@ struct sweep_machine {
 	const int32_t *cpu_watched;  /* [cpus] */
 };
 
-/* n segments, a column each. Without counters all of the last three are NULL; `scaled` may be. */
+/* n segments, one array per column. Without counters, the last three are all NULL; `scaled` may
+ * be NULL alone. */
 struct sweep_segments {
 	size_t n;
 	const int64_t *t0_ns, *t1_ns;
 	const int32_t *cpu;   /* number in the machine; anything else is unknown */
-	const int64_t *group; /* who it is charged to */
+	const int64_t *group; /* the owner it is charged to */
 	const uint64_t (*counters)[SWEEP_COUNTERS];
 	const uint8_t (*valid)[SWEEP_COUNTERS]; /* not 0: was read */
-	const float *scaled;			/* share of the time in which they counted */
+	const float *scaled; /* share of the time in which the counters counted */
 };
 
 /* Sums of one group on one package in one window. Counts are whole numbers. */
@@ -47,7 +49,7 @@ struct sweep_entry {
 	double
 	    shared_ns; /* integral of dt / (busy cores of the package * busy threads of the core) */
 	double counters[SWEEP_COUNTERS];
-	double counted_ns[SWEEP_COUNTERS];	 /* time over which they were read */
+	double counted_ns[SWEEP_COUNTERS];	 /* time over which the counters were read */
 	double overlap_counters[SWEEP_COUNTERS]; /* counts times share of overlap */
 	double scaled_ns; /* time in which multiplexed counters did not count */
 };
@@ -62,7 +64,7 @@ struct sweep_window {
 /* What a stream should not contain. Sums of time stop at INT64_MAX. */
 struct sweep_anomalies {
 	uint64_t overlapping, overlap_ns; /* began before another on its CPU had ended; cut off */
-	uint64_t late;			  /* began before one that came earlier in the stream */
+	uint64_t late; /* began before a segment that came earlier in the stream */
 	uint64_t inverted, unknown_cpu;
 	uint64_t outside_ns; /* before or after all windows, or late */
 	uint64_t implausible_counters;
@@ -81,17 +83,17 @@ struct sweep_result {
 struct sweep;
 
 /* `boundaries_ns` ascend strictly, by at most INT64_MAX, and end before it. More counts per
- * nanosecond than `most_per_ns`, or than 2^53 at once, are a lie. Copies its arguments. NULL: out
- * of memory, or a number out of range. */
+ * nanosecond than `most_per_ns`, or more than 2^53 at once, are implausible. Copies its
+ * arguments. NULL: out of memory, or a number out of range. */
 struct sweep *sweep_new(const struct sweep_machine *machine, const int64_t *boundaries_ns,
 			size_t boundaries, uint32_t most_per_ns);
 void sweep_free(struct sweep *sweep);
 
-/* Both return false if memory ran out; the sweep is of no use then. */
+/* Both return false if memory ran out; the sweep is then unusable. */
 bool sweep_add(struct sweep *sweep, const struct sweep_segments *segments);
 /* Ends all windows that are still open. */
 bool sweep_finish(struct sweep *sweep);
-/* What is complete and was not forgotten yet, and the anomalies of the whole stream. */
+/* Complete results that were not forgotten yet, and the anomalies of the whole stream. */
 struct sweep_result sweep_done(const struct sweep *sweep);
 void sweep_forget(struct sweep *sweep);
 
