@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Group of each query, looked up by its id in query records that are too many to be held.
+"""Finds the group of each query by its id, for more query records than fit into memory.
 
-One pass over the records makes the labels, the call statistics and the runs of ids in each part
-of the table (a row group). Of a part that segments refer to only a small number per record is
-held, in order of id, and of those parts only as many as `HELD_ROWS` allow: where they do not fit,
-those that were not asked for the longest are dropped, and read again if they are. So nothing
-depends on the times that a record states, which another writer may not have kept to.
+One pass over the records makes the labels, the call statistics and the runs of ids in each part of
+the table (a row group). For parts that segments refer to, one small number per record is held, in
+order of id. At most `HELD_ROWS` are held: beyond that, the least recently used parts are dropped,
+and read again when needed. So nothing depends on the times in a record, which another writer may
+not have recorded in order.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class Part(Protocol):
 
 @dataclass(frozen=True)
 class Calls:
-    """Queries that ended as calls do: group, when they ended, latency, executions; (n,) each.
+    """Queries that ended as calls do: group, end time, latency, executions; (n,) each.
 
-    A latency below 0 is not known: the query ended unseen.
+    A latency below 0 is not known: the end of the query was not seen.
     """
 
     group: I64
@@ -61,7 +61,7 @@ class Calls:
 class QueryGroups:
     """Groups by query id, labelled by the keys `by`; new labels go to `index`.
 
-    Queries that `where` does not want are one group for each server.
+    Queries that `where` excludes form one group per server.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class QueryGroups:
 
     @property
     def held_rows(self) -> int:
-        """Records that are held now."""
+        """Number of records that are held now."""
         return sum(map(len, self._held.values()))
 
     def find(self, query: U64) -> tuple[I64, Bool]:
@@ -109,11 +109,11 @@ class QueryGroups:
         return np.where(found, self._labels.group[variant], -1), found & self._labels.named[variant]
 
     def stats(self, groups: int) -> CallStats:
-        """Calls and latencies of the whole trace, of groups 0 to `groups` - 1."""
+        """Calls and latencies of the whole trace, for groups 0 to `groups` - 1."""
         return self._latencies.stats(groups, self._labels.group)
 
     def commits(self, groups: int) -> CallStats:
-        """How long the COMMITs of transactions took, of groups 0 to `groups` - 1."""
+        """Durations of the COMMITs of transactions, for groups 0 to `groups` - 1."""
         return self._commits.stats(groups, self._labels.group)
 
     @property
@@ -146,7 +146,7 @@ class QueryGroups:
         ends = calls.end_ns
         self.ends_ns.append((int(ends.min()), int(ends.max())) if len(ends) else None)
         ids, rows = _by_id(table)
-        # The first are asked for first, and what fits is not read twice.
+        # The first parts are needed first, and parts that fit are not read twice.
         if self.held_rows + len(ids) <= HELD_ROWS:
             self._held[number] = variants[rows]
         return id_runs.runs_of(ids, number)
@@ -169,7 +169,7 @@ class QueryGroups:
 
 
 class CallsByEnd:
-    """The calls of `groups` in order of time, holding the parts that overlap."""
+    """The calls of `groups` in order of time; only overlapping parts are held."""
 
     def __init__(self, groups: QueryGroups) -> None:
         self._groups = groups
@@ -178,7 +178,7 @@ class CallsByEnd:
         self._held: list[Calls] = []
 
     def until(self, end_ns: int) -> list[Calls]:
-        """The calls that ended at `end_ns` or before, and were not taken yet."""
+        """The calls that ended at `end_ns` or before, and were not returned yet."""
         while self._ahead and self._ahead[-1][0] <= end_ns:
             self._held.append(self._groups.calls(self._ahead.pop()[2]))
         taken = [calls.take(calls.end_ns <= end_ns) for calls in self._held]
@@ -201,9 +201,9 @@ def _by_id(table: pa.Table) -> tuple[U64, I64]:
 def _calls(
     variants: I32, table: pa.Table, commands: Sequence[str], transactions: Transactions | None
 ) -> Calls:
-    """By variant; of children only where they are looked at one by one. A PREPARE's time counts,
-    but it is no call; nor is what had not ended, or a part of a call that is told elsewhere.
-    With `transactions`, who ends one is its one call."""
+    """Calls by variant. Children count only if queries are grouped by child. The time of a
+    PREPARE counts, but it is not a call. Neither is an unfinished query, nor a part of a call
+    that is recorded elsewhere. With `transactions`, the query that ends one is its one call."""
     end_ns = table.column("end_ns").to_numpy()
     begin_ns = table.column("begin_ns").to_numpy()
     command = coded(table.column("command"), "query")

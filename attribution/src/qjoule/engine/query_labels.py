@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What query records are called: labels of the groups that they fall into, in one pass over them.
+"""Labels of the groups that query records belong to, made in one pass over the records.
 
-A label is made of few columns, and few of their combinations occur. Each distinct one is a
-*variant*; a record is then one small number, and everything else is decided per variant.
+A label depends on few columns, and few of their combinations occur. Each distinct combination is a
+*variant*. A record is then one small number, and everything else is decided per variant.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ _Variant = tuple[int, ...]
 
 
 class Wanted(Protocol):
-    """Which queries are asked for: see `qjoule.engine.selection`."""
+    """The selection of queries: see `qjoule.engine.selection`."""
 
     @property
     def wanted(self) -> Sequence[tuple[str, Collection[str]]]:
-        """Keys, and the values of each that will do."""
+        """Keys, and the accepted values of each."""
 
 
 def check_key(key: str, to_do: str) -> None:
@@ -65,9 +65,9 @@ def check_key(key: str, to_do: str) -> None:
 class QueryLabels:
     """Variants of query records, and after `finish` the group of each.
 
-    `columns`: those of `queries` that are needed. Statements (also prepared ones) are grouped by
-    the keys `by`, and those that `where` does not want are one group for each server. Requests that
-    own no time cost what their shape does, so each of its shapes is a part of a group of its own
+    `columns`: the columns of `queries` that are needed. Statements (also prepared ones) are grouped
+    by the keys `by`; those that `where` excludes form one group per server. The cost of requests
+    that own no CPU time depends on their shape, so each shape is a group of its own within its row
     (`SHAPE_OF`). Login, ping and the like are the server's background, as `(session overhead)`.
     """
 
@@ -106,7 +106,7 @@ class QueryLabels:
         return list(dict.fromkeys([*keys, "shape", "command", "flags"]))
 
     def variants(self, queries: pa.Table) -> I32:
-        """The variant of each record, (n,); -1 for one that was not there before `finish`."""
+        """The variant of each record, (n,); -1 for one that did not exist before `finish`."""
         command = coded(queries.column("command"), "query")
         statement = command.among(STATEMENTS)
         flags = pc.fill_null(queries.column("flags"), 0).to_numpy().astype(np.int64) & int(_SHOWN)
@@ -168,11 +168,12 @@ class QueryLabels:
             self.group[number] = index.number(background(server, SESSION_OVERHEAD))
 
     def _part(self, variant: _Variant, values: dict[str, list[Value]]) -> tuple[str, str]:
-        """Of requests that own no time: what keeps their groups apart, two empty texts of others.
+        """What separates groups of requests that own no CPU time; two empty texts for other
+        queries.
 
-        Server and shape, if groups do not tell shapes apart, for costs are told by shape; calls
-        that only clients tell of have no shape but their tags. And rung and server, see
-        `GroupLabel`.
+        The first text is server and shape, unless the keys already separate shapes, because costs
+        are learned by shape. It is empty for calls that only clients report, whose only shape is
+        their tags. The second is rung and server, see `GroupLabel`.
         """
         if not self._is_counted(variant, values):
             return "", ""
@@ -187,7 +188,7 @@ class QueryLabels:
         return values["rung"][variant[self._place("rung")]] in COUNTED
 
     def _selected(self, variants: list[_Variant], values: dict[str, list[Value]]) -> Bool:
-        """(variants,): whether each has a wanted value of every key that is asked for."""
+        """(variants,): whether each has an accepted value of every selected key."""
         selected = np.ones(len(variants), bool)
         for key, wanted in self._wanted.items():
             does = np.array([self._name(key, value) in wanted for value in values[key]], bool)
@@ -224,7 +225,8 @@ class QueryLabels:
         return coded(queries.column(name), "" if field in ("rung", "server") else NONE_LABEL)
 
     def _children(self, queries: pa.Table) -> Coded:
-        """What of a query was executed: one of its children, or `NONE_LABEL`, the rest of it."""
+        """The part of a query that was executed: one of its children, or `NONE_LABEL` for the
+        rest."""
         column = coded(queries.column("child"), NO_TEXT)
         child = coded(queries.column("command"), "query").among(("child",))
         texts = [self._texts.get(str(value), value) for value in column.values]
@@ -278,7 +280,7 @@ class QueryLabels:
 
 
 def _ranks(values: list[Value]) -> list[int]:
-    """Order of the groups of one key: names as they appeared, then hashes by size."""
+    """Order of the groups of one key: names in order of appearance, then hashes by size."""
     hashes = sorted(value for value in values if isinstance(value, int))
     place = {value: len(values) + i for i, value in enumerate(hashes)}
     return [place.get(v, i) if isinstance(v, int) else i for i, v in enumerate(values)]

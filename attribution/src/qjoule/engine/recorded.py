@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A recorded trace as the model sees it: what attributing it and playing it have in common."""
+"""Reads a recorded trace for the model; shared by attribution and replay."""
 
 from __future__ import annotations
 
@@ -35,15 +35,16 @@ from qjoule.trace.reader import Trace
 
 DEFAULT_WINDOW_NS = 20_000_000
 _MAX_WINDOWS = 10_000_000
-_FAR_NS = 2**62 - 1  #: no clock shows 146 years; differences of times up to it fit 64 bits
+_FAR_NS = 2**62 - 1  #: no clock shows 146 years; differences of times up to this fit into 64 bits
 
 
 def energy_windows(
     meta: Meta, readings: Readings, series: Sequence[Series], begin_ns: int, end_ns: int
 ) -> WindowEnergy:
-    """Windows of [`begin_ns`, `end_ns`], bounded by when the energy that was read was drawn.
+    """Windows of [`begin_ns`, `end_ns`], bounded by the times at which the energy was drawn.
 
-    Regular ones if no counter bounds any; without a counter at all they hold only time.
+    The windows have equal lengths if no counter bounds any; without any counter they have no
+    energy.
     """
     energy = window_energy(readings, series, begin_ns, end_ns)
     if not all(one.has_own_clock for one in series) or end_ns <= begin_ns:
@@ -61,7 +62,7 @@ def energy_windows(
 
 
 def windows(trace: Trace) -> WindowEnergy:
-    """The trace's windows; without any energy reading, regular ones that hold only time."""
+    """The trace's windows; without any energy reading, windows of equal length without energy."""
     found, series = tables.readings(trace.table("energy"), trace.meta.domains)
     if (meter := metered(trace, len(series))) is not None:
         found, series = with_meter(found, meter), (*series, meter.series)
@@ -70,19 +71,20 @@ def windows(trace: Trace) -> WindowEnergy:
 
 
 def meter_notes(trace: Trace) -> tuple[str, ...]:
-    """What is to be said of the trace's external meter, if it has one."""
+    """Notes on the trace's external meter, if it has one."""
     meter = metered(trace, 0)
     return () if meter is None else (meter.note,)
 
 
 def segment_windows(trace: Trace, energy: WindowEnergy | None = None) -> SegmentWindows:
-    """What turns the trace's segments into windows. `energy`: of `windows`, where it is there."""
+    """Makes the converter of segments to windows. `energy`: the result of `windows`, if
+    available."""
     lost = tables.lost_time(trace.table("loss"), trace.begin_ns)
     return SegmentWindows(machine(trace), energy or windows(trace), lost)
 
 
 def machine(trace: Trace) -> Machine:
-    """The CPUs that meta.json names, or those of the segments where it lost the topology."""
+    """The CPUs in meta.json, or those of the segments if meta.json has no topology."""
     cpus = trace.meta.cpus
     siblings = {c.cpu: c.sibling for c in cpus}
     return tables.machine([(c.cpu, c.package) for c in cpus], _unnamed_cpus(trace), siblings)
@@ -98,7 +100,7 @@ def _unnamed_cpus(trace: Trace) -> I64:
 
 
 def server_names(meta: Meta) -> Callable[[int | None], str]:
-    """What a server is called, by its id in the trace."""
+    """Returns a function from a server's id in the trace to its name."""
     names = {server.id: server.name or server.kind for server in meta.servers}
 
     def name(server: int | None) -> str:
@@ -115,7 +117,7 @@ def servers_by_thread(meta: Meta) -> frozenset[int]:
 
 
 def trace_info(trace: Trace) -> TraceInfo:
-    """The whole trace's provenance."""
+    """The provenance of the whole trace."""
     meta = trace.meta
     return TraceInfo(
         host=meta.host,
@@ -130,11 +132,11 @@ def trace_info(trace: Trace) -> TraceInfo:
 
 
 def record_loss(trace: Trace, ledger: Ledger, lost_cpu_ns: int) -> float:
-    """Share of what happened that has no place in any window: it may have been anybody's.
+    """Share of the losses that belong to no window and may have been any owner's.
 
-    Query records and records that the reader dropped (of any kind), by the whole trace's share; and
-    of `lost_cpu_ns`, the lost CPU time of the ledger's span, what no CPU is known for. Lost time of
-    a known CPU is in the windows already, as residual.
+    These are lost query records and records that the reader dropped (of any kind), as a share of
+    the whole trace, and the part of `lost_cpu_ns` (the lost CPU time of the ledger's span) that has
+    no CPU. Lost time of a known CPU is already in the windows, as residual.
     """
     queries, segments = trace.rows("queries"), trace.rows("segments")
     nowhere_ns = max(lost_cpu_ns - ledger.lost_ns, 0)
@@ -152,7 +154,7 @@ def _share(lost: int, kept: int) -> float:
 
 @dataclass
 class SegmentReader:
-    """Arrow segments to model segments, with groups looked up; sums what coverage needs."""
+    """Converts Arrow segments to model segments, with their groups; sums what coverage needs."""
 
     queries: QueryGroups
     owners: OwnerGroups

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trace's requests that own no time, brought to the windows that they came in."""
+"""Assigns a trace's requests that own no CPU time to the windows in which they came."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from qjoule.model.labels import GroupLabel
 
 
 class RecordedRequests:
-    """Adds requests to consecutive batches. The trace's queries are read once more, in order."""
+    """Adds requests to consecutive batches. Reads the trace's queries a second time, in order."""
 
     def __init__(self, queries: QueryGroups, labels: Sequence[GroupLabel]) -> None:
         self._counted = np.array([label.is_counted for label in labels], bool)
@@ -23,11 +23,11 @@ class RecordedRequests:
 
     @property
     def any(self) -> bool:
-        """Whether there is a server whose requests own no time."""
+        """Whether there is a server whose requests own no CPU time."""
         return self._ended is not None
 
     def added(self, batch: WindowBatch) -> WindowBatch:
-        """The batch with the requests that came in its windows, if any are looked for."""
+        """The batch with the requests that came in its windows, if the trace has any."""
         bounds_ns = batch.energy.boundaries_ns
         if self._ended is None or len(bounds_ns) < 2:
             return batch
@@ -41,7 +41,7 @@ class RecordedRequests:
 
 
 def summed(window: I64, group: I64, executions: I64) -> Requests:
-    """Requests in any order, one row for each window and group."""
+    """Sums requests of any order to one row per window and group."""
     groups = int(group.max(initial=0)) + 1
     pair, place = np.unique(window * groups + group, return_inverse=True)
     sums = np.zeros(len(pair), np.int64)

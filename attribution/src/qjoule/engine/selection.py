@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which queries are asked for: `--where KEY=VALUE`."""
+"""Selects queries: `--where KEY=VALUE`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from qjoule.errors import UsageError
 
 @dataclass(frozen=True)
 class Selection:
-    """Queries whose every key here has one of its values, as rows show it; no key: all queries."""
+    """Selects queries that have one of the values of every key, as rows show them; without keys,
+    all."""
 
     wanted: tuple[tuple[str, frozenset[str]], ...] = ()
 
@@ -25,7 +26,7 @@ EVERYTHING = Selection()
 
 
 def selection(conditions: Sequence[str]) -> Selection:
-    """From `KEY=VALUE` each: of one key any value will do, of several keys all must.
+    """From `KEY=VALUE` each: values of one key are alternatives; all keys must match.
 
     Raises `UsageError` for a key that does not exist, or without `=`.
     """

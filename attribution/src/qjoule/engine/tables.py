@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trace's Arrow tables to the arrays of the model."""
+"""Converts a trace's Arrow tables to the arrays of the model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from qjoule.trace.arrow import pc
 from qjoule.trace.meta import DomainInfo
 
 _CPUS = 2**16  #: as wide as a segment's `cpu`
-_MOST_LOST_NS = 2**53  #: 104 days: more is no sum of lost time, and floats hold no more exactly
+#: 104 days: a larger sum of lost time is invalid, and floats could not hold it exactly
+_MOST_LOST_NS = 2**53
 COUNTER_COLUMNS = ("cycles", "instructions", "llc_misses")
 POWER = "power"  #: kind of a domain that is made of readings of power
 SHARE_COLUMN = "counted"  #: share of a segment in which its counters counted
@@ -25,9 +26,9 @@ SHARE_COLUMN = "counted"  #: share of a segment in which its counters counted
 def readings(
     energy: pa.Table, domains: Sequence[DomainInfo] = ()
 ) -> tuple[Readings, tuple[Series, ...]]:
-    """The `energy` table as readings and the counters they are of, by (package, domain).
+    """The `energy` table as readings, and their counters by (package, domain).
 
-    `domains`: of meta.json, for how often counters move.
+    `domains`: from meta.json, for how often counters move.
     """
     domain = energy.column("domain").cast(pa.string()).to_pylist()
     keys = list(
@@ -64,9 +65,9 @@ def readings(
 def machine(
     cpus: list[tuple[int, int]], segments_cpus: I64, siblings: Mapping[int, int] | None = None
 ) -> Machine:
-    """CPUs as (cpu, package); without a topology, the CPUs that segments name, as package 0.
+    """CPUs as (cpu, package); without a topology, the CPUs of the segments, as package 0.
 
-    `siblings`: the lowest CPU of each one's core; whoever is not in it has a core of its own.
+    `siblings`: the lowest CPU of each CPU's core; a CPU that is not in it has a core of its own.
     """
     known = dict(cpus) or {int(cpu): 0 for cpu in segments_cpus}
     ids = sorted(cpu for cpu in known if 0 <= cpu < _CPUS)
@@ -77,7 +78,7 @@ def machine(
 
 
 def lost_time(loss: pa.Table, begin_ns: int) -> list[LostTime]:
-    """Running sums of lost CPU time per CPU and cause; those without a CPU have no place."""
+    """Running sums of lost CPU time per CPU and cause; losses without a CPU are left out."""
     by_key: dict[tuple[int, str], list[tuple[int, int]]] = {}
     for row in loss.select(["t_ns", "cpu", "cause", "lost_ns"]).to_pylist():
         if row["cpu"] is not None and row["lost_ns"]:
@@ -101,7 +102,7 @@ def counters(
 ) -> tuple[npt.NDArray[np.uint64], Bool, npt.NDArray[np.float32]]:
     """Counters of n segments (n, 3), which were read, and the share of the time they counted.
 
-    Where the share is not known they are taken as counting all the time.
+    Where the share is not known, they are assumed to count all the time.
     """
     values = np.zeros((table.num_rows, COUNTERS), np.uint64)
     valid = np.zeros((table.num_rows, COUNTERS), bool)
@@ -113,7 +114,7 @@ def counters(
 
 
 def filled(column: pa.ChunkedArray, missing: float) -> npt.NDArray[Any]:
-    """A column with `missing` for null. Copies only what has nulls, or several chunks."""
+    """A column with `missing` for null. Copies only columns with nulls or several chunks."""
     found: npt.NDArray[Any] = (
         pc.fill_null(column, missing) if column.null_count else column
     ).to_numpy()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Queries grouped by the transaction that they belong to, and what its COMMIT is of that.
+"""Groups queries by their transaction, and finds the COMMIT's part of it.
 
-A transaction is a call of its sequence of statements: it lasts from its first query's beginning to
-the end of the one that ended it. While rows are made, COMMIT is a group of its own (the key
-`COMMIT`); `with_commits` puts it back and says what it was.
+A transaction is a call of its sequence of statements: it lasts from the begin of its first query to
+the end of the query that ended it. While rows are made, COMMIT is a group of its own (the key
+`COMMIT`); `with_commits` merges it back and records its part.
 """
 
 from __future__ import annotations
@@ -66,9 +66,10 @@ class Transactions:
         return codes, [*self.texts, NOT_TOLD, NONE_LABEL]
 
     def ended_by(self, queries: pa.Table) -> tuple[Bool, Bool, I64, I64]:
-        """Of each query: whether it is of one, ended it, when that began, how long COMMIT took.
+        """For each query: whether it is in a transaction, whether it ended it, the transaction's
+        begin, and the duration of COMMIT.
 
-        The last is -1 for a query that is no COMMIT or ROLLBACK of one.
+        The last is -1 for a query that is not the COMMIT or ROLLBACK of a transaction.
         """
         ids, at = self._find(queries)
         ended = (ids != 0) & (np.append(self.last, 0)[at] == queries.column("query").to_numpy())
@@ -76,7 +77,8 @@ class Transactions:
         return ids != 0, ended, np.append(self.begin_ns, 0)[at], commit_ns
 
     def _find(self, queries: pa.Table) -> tuple[U64, I64]:
-        """Each query's transaction, and its place in `ids`; their end if it is not there."""
+        """Each query's transaction, and its index in `ids`; the length of `ids` if it is not
+        there."""
         ids = pc.fill_null(queries.column(KEY), 0).to_numpy().astype(np.uint64)
         at = np.searchsorted(self.ids, ids)
         there = np.append(self.ids, np.uint64(0))[at] == ids
@@ -86,9 +88,9 @@ class Transactions:
 def with_commits(
     found: Attribution, labels: Sequence[GroupLabel], commits: CallStats
 ) -> Attribution:
-    """The attribution with each transaction in one row, which says what its COMMIT was of it.
+    """The attribution with each transaction in one row, which includes its COMMIT's part.
 
-    `labels` and `commits` are per group: how long COMMITs took.
+    `labels` and `commits` (durations of COMMITs) are per group.
     """
     means = zip(labels, commits.latency_ns_mean.tolist(), strict=False)
     took_ns = {label.keys: mean for label, mean in means if label.kind == "queries"}
@@ -104,7 +106,8 @@ def with_commits(
 def _joined(
     keys: dict[str, str], rows: list[Row], took_ns: dict[tuple[tuple[str, str], ...], float]
 ) -> Row:
-    """Errors of a row's two parts are common, so the ends of their intervals add up."""
+    """Merges a transaction's two rows. Their errors are common, so the ends of their intervals
+    add up."""
     most = max(rows, key=lambda row: row.calls)
     commit = next((row for row in rows if row.keys[COMMIT]), None)
     flags = dict.fromkeys(flag for row in rows for flag in row.flags)

@@ -3,10 +3,11 @@
 
 Carbon per call is the Software Carbon Intensity of ISO/IEC 21031:2024 (Green Software Foundation):
 SCI = ((E * I) + M) per R, with R = one call. E is a row's energy times PUE (the site's energy per
-energy of its machines), I the carbon intensity of the electricity, M the embodied carbon of the
-machine over the trace, of which each row has its share of the measured energy.
+energy of its machines). I is the carbon intensity of the electricity. M is the embodied carbon of
+the machine over the trace; each row gets the share that it has in the measured energy.
 
-Factors are the same for every joule of a trace, so what rows cost adds up to what the total costs.
+Factors are the same for every joule of a trace, so the costs of rows add up to the cost of the
+total.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Factors:
 
 @dataclass(frozen=True)
 class Amount:
-    """A figure with its 95 % interval, and both for one call; None where there is no call."""
+    """A figure with its 95 % interval, in total and for one call; None without calls."""
 
     value: float
     ci95: Interval
@@ -69,7 +70,8 @@ class Amount:
 
 @dataclass(frozen=True)
 class Impact:
-    """Of one row. `gco2e` is E * I + M; per call it is the SCI score. None: no factor for it."""
+    """The impact of one row. `gco2e` is E * I + M; per call it is the SCI score. None: no factor
+    given."""
 
     kwh: Amount  #: at the site's meter: with PUE
     cost: Amount | None
@@ -113,9 +115,9 @@ def _amount(figures: Sequence[float], calls: int) -> Amount:
 
 @dataclass(frozen=True)
 class Steps:
-    """A factor that changes: `values[i]` holds from `times_ns[i]` (since 1970) to the next.
+    """A factor that changes: `values[i]` holds from `times_ns[i]` (since 1970) to the next time.
 
-    The last holds for `step_ns`.
+    The last value holds for `step_ns`.
     """
 
     times_ns: I64

@@ -138,7 +138,7 @@ def in_total(a: Figures, b: Figures) -> tuple[Figures, Figures, list[bool]]:
 
     The mix is fixed (A's calls, all runs together), so a run with other shares of the statements
     does not look like another cost. A statement that is missing in any run cannot be included; the
-    third value tells for each statement whether it is.
+    third value states for each statement whether it is.
     """
     whole = np.isfinite(np.hstack([a.j_per_call, b.j_per_call]).sum(axis=1))
     weights = np.where(whole, np.nansum(a.calls, axis=1), 0.0)

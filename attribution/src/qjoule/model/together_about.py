@@ -76,7 +76,7 @@ def counts(all_counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 
 def _differences(parts: Sequence[TracePart], names: Sequence[str]) -> list[str]:
-    """How the traces differ in their energy source, policy and the like."""
+    """Notes on differences in hosts, grades, calibration, weights and energy domains."""
     notes = [
         *_differing(parts, "hosts", lambda one: one.trace.host or "unknown"),
         *_differing(parts, "grades", lambda one: one.energy_source.grade),

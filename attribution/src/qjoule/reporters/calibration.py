@@ -13,7 +13,7 @@ from qjoule.reporters.plain import Page, page_width, ruled_table
 
 _MIN_WIDTH = 60
 _NOTHING = 1e-5
-_FALLBACK = 100  #: where nothing tells the terminal's width
+_FALLBACK = 100  #: used if the terminal's width is unknown
 
 #: Meaning and unit of a coefficient, by the first word of its name (`qjoule.model.coefficients`).
 _MEANINGS = {

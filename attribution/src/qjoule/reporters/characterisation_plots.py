@@ -72,7 +72,7 @@ def _figure(width: float, height: float) -> Figure:
 
 
 def principal_figure(found: Characterisation) -> Figure:
-    """Rows on the first two components, and how the metrics lie in them."""
+    """Rows on the first two components, and the directions of the metrics."""
     components = found.principal
     assert components is not None
     figure = _figure(12, 5.5)
@@ -95,7 +95,7 @@ def principal_figure(found: Characterisation) -> Figure:
 
 
 def dendrogram_figure(found: Characterisation) -> Figure:
-    """Which rows are alike: they join at the distance of their clusters."""
+    """Which rows are similar: they join at the distance of their clusters."""
     from scipy.cluster.hierarchy import dendrogram  # noqa: PLC0415 - slow to import
 
     assert found.linkage is not None

@@ -27,7 +27,7 @@ SCHEMA = "qjoule.comparison/2"
 
 METHOD = "Welch's t interval on the log of the ratio over runs"
 _MIN_WIDTH = 60
-_FALLBACK = 120  #: where nothing tells the terminal's width
+_FALLBACK = 120  #: used if the terminal's width is unknown
 #: Width in cells from which a column is shown; other columns are always shown.
 _FROM = {"powerup": 74, "EDP gain": 86}
 _ROWS = 20  #: statements of the table, and gates; JSON and JUnit have all

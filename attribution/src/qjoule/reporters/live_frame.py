@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A screen as lines of styled spans: pure data that a terminal, or a test, can look at."""
+"""A screen as lines of styled spans: pure data for a terminal or a test."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def wrap(text: str, width: int) -> list[str]:
 
 
 def clip(line: Line, width: int) -> Line:
-    """`line` without what would lie beyond `width` cells."""
+    """`line` cut to `width` cells."""
     inside = (Span(s.x, cut(s.text, width - s.x), s.style) for s in line.spans if s.x < width)
     return Line(tuple(inside), line.style)
 

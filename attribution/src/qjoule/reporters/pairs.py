@@ -16,7 +16,7 @@ from qjoule.reporters import format as fmt
 from qjoule.reporters.plain import Page, page_width, ruled_table
 
 _MIN_WIDTH = 60
-_FALLBACK = 120  #: where nothing tells the terminal's width
+_FALLBACK = 120  #: used if the terminal's width is unknown
 _LEGEND = (
     "How many times faster {new} is (speedup), how much more power it draws while it runs "
     "(powerup), how much less energy it needs (greenup); below each, its 95 % interval."

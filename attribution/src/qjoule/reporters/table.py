@@ -19,7 +19,7 @@ from qjoule.reporters.plain import Page, page_width, ruled_table
 from qjoule.reporters.provenance import flag_letters, footing, has_energy, heading
 
 _MIN_WIDTH = 40
-_FALLBACK = 120  #: where nothing tells the terminal's width
+_FALLBACK = 120  #: used if the terminal's width is unknown
 _FIXED_ROWS_PER_PART = 3
 
 _TITLES = {
