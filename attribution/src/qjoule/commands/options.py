@@ -98,7 +98,7 @@ def known_source(
 ) -> str | None:
     """Checks the energy source before anything is started. Raises click.BadParameter.
 
-    Only the tracer knows the valid sources, so without a tracer any is accepted.
+    Only the name is checked, against the tracer's list; without a tracer any name is accepted.
     """
     if source is not None and source != "auto" and (known := tracer_sources()):
         names = ["auto", *(one.name for one in known)]

@@ -132,10 +132,10 @@ def trace_info(trace: Trace) -> TraceInfo:
 
 
 def record_loss(trace: Trace, ledger: Ledger, lost_cpu_ns: int) -> float:
-    """Share of the losses that belong to no window and may have been any owner's.
+    """Share of all records and CPU time that was lost and may have been any owner's.
 
-    These are lost query records and records that the reader dropped (of any kind), as a share of
-    the whole trace, and the part of `lost_cpu_ns` (the lost CPU time of the ledger's span) that has
+    It adds up two shares of the whole trace, of lost query records and of records that the reader
+    dropped (of any kind), and the part of `lost_cpu_ns` (the lost CPU time of the ledger's span) that has
     no CPU. Lost time of a known CPU is already in the windows, as residual.
     """
     queries, segments = trace.rows("queries"), trace.rows("segments")

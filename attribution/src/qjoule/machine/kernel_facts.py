@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks the kernel what it supports, for the choice of attach modes (rungs)."""
+"""Finds out what the kernel supports, for the choice of the attach mode."""
 
 from __future__ import annotations
 

@@ -36,7 +36,8 @@ LEAST_ROUNDS = 3
 
 
 class Verdict(StrEnum):
-    """`AGREES`; `DIFFERS`: the whole 95 % interval does; otherwise only the estimate may differ."""
+    """`AGREES`: the whole 95 % interval is within the threshold; `DIFFERS`: the estimate exceeds
+    it."""
 
     AGREES = "agrees"
     DIFFERS = "differs"

@@ -11,7 +11,7 @@ from qjoule.reporters import format as fmt
 
 NOTHING = "none"
 
-#: By `contract.Loss`; a cause that is not here is shown under its own name.
+#: Text by `contract.Loss`; a cause that is not here is shown under its own name.
 _LOSS = {
     "segment": "segments",
     "query": "query records",
