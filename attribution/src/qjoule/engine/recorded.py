@@ -134,9 +134,10 @@ def trace_info(trace: Trace) -> TraceInfo:
 def record_loss(trace: Trace, ledger: Ledger, lost_cpu_ns: int) -> float:
     """Share of all records and CPU time that was lost and may have been any owner's.
 
-    It adds up two shares of the whole trace, of lost query records and of records that the reader
-    dropped (of any kind), and the part of `lost_cpu_ns` (the lost CPU time of the ledger's span) that has
-    no CPU. Lost time of a known CPU is already in the windows, as residual.
+    Adds up three shares: of lost query records, of records of any kind that the reader dropped
+    (both over the whole trace), and of lost CPU time without a CPU. The last is from `lost_cpu_ns`,
+    the lost CPU time of the ledger's span. Lost time of a known CPU is already in the windows, as
+    residual.
     """
     queries, segments = trace.rows("queries"), trace.rows("segments")
     nowhere_ns = max(lost_cpu_ns - ledger.lost_ns, 0)

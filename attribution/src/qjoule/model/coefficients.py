@@ -160,7 +160,7 @@ class Coefficients:
 
     @classmethod
     def from_json_dict(cls, plain: Any) -> Coefficients:
-        """The inverse of `to_json_dict`. Raises `UsageError` for anything that is not its kind."""
+        """The inverse of `to_json_dict`. Raises `UsageError` for anything that it did not make."""
         if not isinstance(plain, dict):
             raise UsageError("these are no coefficients: not a table of names and values")
         try:

@@ -22,7 +22,7 @@ _FORM = re.compile(r"\s*(J/call|latency|EDP|W)\s*<=\s*([0-9]+(?:\.[0-9]+)?)\s*")
 
 @dataclass(frozen=True)
 class Gate:
-    """`metric` (one of `METRICS`) of B over A's may be up to `limit`."""
+    """`metric` (one of `METRICS`) of B over that of A must be at most `limit`."""
 
     metric: str
     limit: float

@@ -30,7 +30,7 @@ _WORDS = {
 class Form:
     """One form of a query: per call joules and latency with 95 % intervals; None is unknown.
 
-    `loss_share`: by what share of its joules lost records may have changed them, at 95 %.
+    `loss_share`: the share of its joules by which lost records may have changed them, at 95 %.
     """
 
     name: str
@@ -118,7 +118,7 @@ def match(
 ) -> list[tuple[Form, Form]]:
     """Forms of the same name, in the order of `base`; or exactly the named pairs.
 
-    Raises `KeyError` with a name that a pair asks for and that is not there.
+    Raises `KeyError` with a name in a pair that does not exist.
     """
     old = {form.name: form for form in base}
     later = {form.name: form for form in new}

@@ -27,7 +27,8 @@ class IdRuns:
     row: I64
 
     def find(self, ids: U64) -> tuple[I64, I64]:
-        """Part that holds each id, -1 if none does, and the place among that part's sorted ids."""
+        """The part that holds each id, -1 if none does, and the id's place among that part's
+        sorted ids."""
         if not len(self.first):
             return np.full(len(ids), -1, np.int64), np.zeros(len(ids), np.int64)
         run = np.searchsorted(self.first, ids, "right") - 1

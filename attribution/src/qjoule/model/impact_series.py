@@ -30,10 +30,10 @@ _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 
 
 def parse_series(text: str, column: str, where: str) -> Steps:
-    """The steps that the CSV `text` holds; `column` is CARBON or PRICE.
+    """The steps in the CSV `text`; `column` is CARBON or PRICE.
 
-    Raises `QjouleError`, which names the line of `where`, for what is no such series: another
-    header, a time without zone, lines out of order or missing, a value that is negative or absurd.
+    Raises `QjouleError`, which names the line of `where`, for an invalid series: another header, a
+    time without zone, lines out of order or missing, a value that is negative or absurd.
     """
     rows = csv.reader(io.StringIO(text.removeprefix("\ufeff")), strict=True)
     times: list[int] = []

@@ -30,7 +30,7 @@ from qjoule.model.arrays import F64
 #: Error, relative, up to which a split passes. Power Containers (Shen et al., ASPLOS 2013) kept its
 #: per-request energies within 11 %, HaPPy (Zhai et al., USENIX ATC 2014) its threads' within 9.4 %.
 THRESHOLD = 0.11
-#: Relative change of a load's rate, alone against together, up to which it is the same load.
+#: A load is still the same if its rate, alone against together, changes by at most this share.
 SAME_RATE = 0.10
 LEAST_ROUNDS = 3
 

@@ -30,7 +30,7 @@ _STEPS = 5
 #: Candidate spreads of the factors relative to the expected spread; their prior weights follow.
 _SPREADS = 2.0 ** np.arange(-2.0, 2.0, 0.5)
 _SPREAD_SIGMA = 0.7  #: of the logarithm
-#: Leakage follows temperature: power at rest wanders by about a per cent within a block.
+#: Leakage follows temperature: power at rest drifts by about a per cent within a block.
 _WANDER, _WAVES, _BELIEVED = 0.01, 12, 4.0
 _ORDER = np.arange(1, _WAVES + 1)
 _SMOOTH = 5  #: windows over which errors of edges have cancelled
