@@ -108,7 +108,7 @@ def _run(program: tuple[str, ...], environment: dict[str, str]) -> int:
 
 
 def _summary(lines: list[str]) -> list[str]:
-    """What the processes reported: each is `PID words`."""
+    """Sums up the processes' reports: each is `PID words`."""
     found = Counter(words for _, _, words in (line.partition(" ") for line in lines))
     if not found:
         return [

@@ -62,7 +62,7 @@ def joined(joint: I64, size: int, column: Coded) -> tuple[I64, int]:
 
 
 def distinct(codes: I64, size: int) -> tuple[I64, I64]:
-    """(a row of each distinct code, the place of each row's code among them)."""
+    """(a row of each distinct code, the place of each row's code among the distinct codes)."""
     if size > max(_TABLE_SIZE, len(codes)):
         rows, place = np.unique(codes, return_index=True, return_inverse=True)[1:]
         return rows, place.reshape(-1)

@@ -42,7 +42,7 @@ class OwnerGroups:
         return np.append(self.group, self.unknown)[place], np.append(self.of_server, False)[place]
 
     def _places(self, owner: I64) -> I64:
-        """Where each owner is among `ids`; past their end if nowhere."""
+        """The place of each owner in `ids`; the length of `ids` if it is not there."""
         count = len(self.ids)
         if self._table is not None:
             return self._table[np.minimum(owner, len(self._table) - 1)]

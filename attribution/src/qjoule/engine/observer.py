@@ -17,7 +17,7 @@ from qjoule.model.split import Split
 
 
 class Observer(Protocol):
-    """Called by `qjoule.engine.attribute` in this order; must change nothing that it is shown."""
+    """Called by `qjoule.engine.attribute` in this order; must not change its arguments."""
 
     def started(
         self,

@@ -16,7 +16,7 @@ from qjoule.trace.reader import Trace
 
 
 def all_windows(trace: Trace) -> tuple[list[WindowBatch], tuple[Series, ...]]:
-    """Every window of a trace, in consecutive batches, and the counters that they are of."""
+    """Every window of a trace, in consecutive batches, and the counters of these windows."""
     energy = recorded.windows(trace)
     grouped = Grouped(trace, ("fingerprint",))
     windows = recorded.segment_windows(trace, energy)

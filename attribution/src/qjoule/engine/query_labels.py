@@ -233,7 +233,7 @@ class QueryLabels:
         return Coded(np.where(child, column.codes, len(texts)), [*texts, NONE_LABEL])
 
     def _codes(self, field: str, column: Coded) -> I64:
-        """Codes in `_known` of a column's values, numbered in order of first appearance."""
+        """Codes of a column's values in `_known`, numbered in order of first appearance."""
         known = self._known[field]
         rows = len(column.codes)
         first = np.full(len(column.values), rows, np.int64)

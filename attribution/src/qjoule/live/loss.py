@@ -17,7 +17,7 @@ class LossSums:
             self._series.setdefault((row["cpu"], row["cause"]), []).append(sums)
 
     def between(self, begin_ns: int, end_ns: int) -> tuple[dict[str, int], int]:
-        """Count by cause, only causes that happened, and lost CPU time after `begin_ns`."""
+        """Count by cause, only of causes that happened, and lost CPU time after `begin_ns`."""
         before, before_ns = self._until(begin_ns)
         until, until_ns = self._until(end_ns)
         counts = {cause: count - before.get(cause, 0) for cause, count in sorted(until.items())}

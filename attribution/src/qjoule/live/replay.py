@@ -144,7 +144,7 @@ class ReplaySource:
         return min(max(found, window + 1), len(self._bounds_ns) - 1)
 
     def _pace(self, controls: Controls, place: _Place) -> bool:
-        """Sleeps as long as the interval took; returns whether to go on."""
+        """Sleeps as long as the interval took; returns whether to continue."""
         if self._speed <= 0:
             return not controls.stopped
         length_ns = int(self._bounds_ns[place.end] - self._bounds_ns[place.window])

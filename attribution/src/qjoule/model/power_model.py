@@ -116,7 +116,7 @@ class PowerModel:
     def of(
         coefficients: Coefficients, domain: str, packages: Sequence[int], *, counters: bool
     ) -> PowerModel:
-        """The model before any window was seen; `packages` has one per zone."""
+        """The model before any window was seen; `packages` has one entry per zone."""
         weights = coefficients.of(domain, counters=counters)
         keys = [(package, domain) for package in packages]
         zones, size = len(keys), 2 * len(keys) + len(THETA)

@@ -169,7 +169,8 @@ def _told(rows: _Rows, x: F64, scale: float, noise: float, spans: int) -> Costs:
 
 
 def _prior(shapes: int) -> tuple[F64, F64]:
-    """Of the base and each shape: one over the standard error, and the value times that."""
+    """For the base and each shape: one over the standard error, and the value divided by that
+    error."""
     prior = np.append(1.0, np.full(shapes, 1.0 / PRIOR_SPREAD))
     return prior, np.append(0.0, np.ones(shapes)) * prior
 
@@ -203,7 +204,7 @@ def _reduced(design: F64, y: F64, weight: F64) -> _Rows:
 
 
 def _fitted(rows: _Rows, spans: int, prior: F64, centre: F64) -> tuple[F64, float]:
-    """Least squares with the prior, and the noise of a weighted span."""
+    """Least squares with the prior; also the noise of a weighted span."""
     plain = np.linalg.lstsq(rows.r, rows.z, rcond=None)
     off = rows.z - rows.r @ plain[0]
     scale = float(np.sqrt((off @ off + rows.rest2) / max(spans - int(plain[2]), 1)))
@@ -254,8 +255,8 @@ def _clumping(residual: F64) -> float:
 
 
 def _together(precision: F64, sigma: F64) -> Bool:
-    """Whether only the sum of each cost with another's is known. The first is the base; always
-    False."""
+    """Whether a cost is known only as a sum with another's, (1 + s,); False for the base, the
+    first."""
     told = precision[1:, 1:]
     width = np.sqrt(np.diag(told))
     partial = -told / np.outer(width, width)

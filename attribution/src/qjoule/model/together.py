@@ -75,7 +75,7 @@ def common_domains(found: Sequence[Attribution]) -> tuple[str, ...]:
 
 
 def in_domains(attribution: Attribution, names: Sequence[str]) -> Attribution:
-    """The attribution with only these domains, and its rows about the first of them."""
+    """The attribution with only these domains; its rows are about the first of them."""
     before = attribution.domains[0].name
     by_name = {domain.name: domain for domain in attribution.domains}
     domains = tuple(by_name[name] for name in names)
@@ -90,7 +90,7 @@ def in_domains(attribution: Attribution, names: Sequence[str]) -> Attribution:
 
 
 def _about(row: Row, before: str, names: Sequence[str], measured_nj: int) -> Row:
-    """A row whose main domain was `before`, about the first of `names`."""
+    """Changes a row whose main domain was `before` to be about the first of `names`."""
     energy = row.energy_by_domain_nj | {before: row.energy_nj}
     ends = row.energy_by_domain_ci95 | {before: row.energy_nj_ci95}
     errors: dict[str, RowErrors] = dict(row.error_by_domain)

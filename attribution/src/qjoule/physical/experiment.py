@@ -154,7 +154,7 @@ class _Bench:
         return reading.mean_power_w(trace, start_ns, end_ns)
 
     def round(self, number: int) -> tuple[Round, Attribution]:
-        """A alone, B alone and both, in an order that depends on the round's number."""
+        """Records A alone, B alone and both, in an order that depends on the round's number."""
         plans: list[tuple[Query, ...]] = [(load.A,), (load.B,), (load.A, load.B)]
         ordered = [plans[(number + i) % 3] for i in range(3)]
         done = {queries: self._recorded(queries) for queries in ordered}
