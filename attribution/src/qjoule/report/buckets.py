@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Energy per stretch of time and group, exact to the nanojoule, in bounded memory.
+"""Energy per time bucket and group, exact to the nanojoule, in bounded memory.
 
 A *bucket* is a run of consecutive windows. Cells (group, bucket) are kept where they hold energy.
-Where they become too many, groups with the least energy so far are folded into their kind, so that
-what is left of each kind, and the whole, still adds up.
+If there are too many, groups with the least energy so far are folded into their kind, so that each
+kind and the whole still add up.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Buckets:
         return np.searchsorted(self.first, window, "right") - 1
 
     def of_times(self, t_ns: I64) -> I64:
-        """The bucket of each time; what is beyond the trace is of the first or last one."""
+        """The bucket of each time; times outside the trace go to the first or last one."""
         found = np.searchsorted(self.edges_ns, t_ns, "right") - 1
         return np.clip(found, 0, max(self.count - 1, 0))
 
@@ -65,7 +65,7 @@ class Cells:
         self._add(at << _BITS | bucket, energy_nj)
 
     def add_part(self, part: str, bucket: I64, energy_nj: I64) -> None:
-        """Adds what is no group's: idle, residual."""
+        """Adds energy that belongs to no group: idle, residual."""
         some = np.flatnonzero(energy_nj)
         self._add(PARTS.index(part) << _BITS | bucket[some], energy_nj[some])
 
@@ -85,7 +85,7 @@ class Cells:
         self._waiting, self._waiting_rows = [], 0
 
     def _fold(self) -> None:
-        """Keeps the groups of most energy whose cells take half of the room."""
+        """Keeps the groups with the most energy, up to half of the room for cells."""
         number = self._keys >> _BITS
         own = number >= _KINDS
         size = len(self._kind) + _KINDS
@@ -133,7 +133,7 @@ class Cells:
     def move(self, taken: I64, given: I64, buckets: int) -> None:
         """What `Ledger` moved among groups at the end, (groups,) each and >= 0, of equal sums.
 
-        When it happened nobody knows: what was given is spread over time as what was taken was.
+        The time is unknown, so the given energy is spread over time like the taken energy.
         """
         loss = np.zeros(buckets, np.int64)
         for group in np.flatnonzero(taken).tolist():
@@ -165,7 +165,7 @@ def _summed(keys: I64, sums: I64) -> tuple[I64, I64]:
 def table_of(rows: I64, columns: I64) -> npt.NDArray[np.int64]:
     """(r, c) whole numbers >= 0 with these row and column sums, nearly in proportion.
 
-    What rounding leaves over is placed from the first corner on (the north-west corner rule of
+    The remainder of rounding is placed from the first corner on (the north-west corner rule of
     transportation problems).
     """
     shares = columns / max(int(rows.sum()), 1)

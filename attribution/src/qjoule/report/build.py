@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From traces and studies to a page: what `qjoule report` does between its options and its file."""
+"""Builds a page from traces and studies: the work of `qjoule report` behind its options."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SCHEMA = "qjoule.page/1"
 
 @dataclass(frozen=True)
 class Options:
-    """How queries are grouped, whose idle energy is, and how many rows are shown."""
+    """How queries are grouped, the idle policy, and how many rows are shown."""
 
     by: tuple[str, ...]
     idle: IdlePolicy
@@ -32,7 +32,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Built:
-    """The page, what to say of it, and what it shows: for figures as files."""
+    """The page, notes about it, and the figures that it shows, for writing them to files."""
 
     html: str
     said: str

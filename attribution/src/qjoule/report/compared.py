@@ -37,7 +37,7 @@ def _pair(base_name: str, name: str, base: Attribution, new: Attribution) -> dic
 
 
 def warnings(base: Attribution, new: Attribution) -> list[str]:
-    """What of two traces differs so that their joules may not be compared as they stand."""
+    """Differences between two traces that make their joules not directly comparable."""
     pairs = (
         ("grade", base.energy_source.grade, new.energy_source.grade),
         ("idle policy", base.policy.get("idle"), new.policy.get("idle")),

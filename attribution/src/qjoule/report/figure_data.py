@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The data of every figure as a table: what is written beside the drawings as CSV, Parquet, JSON.
+"""The data of every figure as a table, written beside the drawings as CSV, Parquet and JSON.
 
 Each function takes a trace's figures or a study and returns a DataFrame with units in the names of
 its columns, and the grade, idle policy and loss in every row.
@@ -118,7 +118,7 @@ def calls_over_time(found: Gathered) -> pd.DataFrame:
 
 
 def runs(path: Path) -> pd.DataFrame:
-    """A study's runs; factors keep the prefix that tells them from other columns."""
+    """A study's runs; factors keep the prefix that separates them from other columns."""
     found = read_runs(path)
     for name in found.columns:
         if found[name].map(lambda value: isinstance(value, list)).any():

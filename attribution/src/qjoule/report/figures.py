@@ -76,8 +76,8 @@ def _write(stem: Path, frame: pd.DataFrame, draw: Draw) -> list[Path]:
     frame.map(cell).to_csv(paths[0], index=False)
     frame.to_parquet(paths[1], index=False)
     frame.to_json(paths[2], orient="records", indent=1)
-    # Text of clients is no formula, whatever dollar signs it has.
-    # A letter that the font lacks is a box: there is no need to say so for each.
+    # Text from clients is not a formula, even if it has dollar signs. A letter that the font lacks
+    # becomes a box; no warning for each is needed.
     with (
         rc_context({"text.parse_math": False, "svg.hashsalt": "qjoule", "font.size": 9}),
         warnings.catch_warnings(),
@@ -120,7 +120,7 @@ def _axes(figure: Figure, found: Gathered, title: str) -> Axes:
 
 
 def _total(found: Gathered) -> str:
-    """What the total is called: of a source that is no meter, it was not measured."""
+    """The label of the total: "measured" only if the source is a meter."""
     grade = found.attribution.energy_source.grade
     return grade if grade == "measured" else f"{grade} total"
 

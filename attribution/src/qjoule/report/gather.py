@@ -132,7 +132,7 @@ class _Watching:
         self._sample.split(batch, ledger, splits)
 
     def finished(self, ledger: Ledger) -> None:
-        """What a regression gave to shapes is moved over time too, server by server."""
+        """Also moves the energy that a regression gave to shapes over time, server by server."""
         if ledger.spans is None or ledger.main not in ledger.domains:
             return
         final = ledger.domains[ledger.main].energy_nj[: len(self._labels)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the joules went, as a tree: machine, server, database, statement; and what no server used.
+"""Where the joules went, as a tree: machine, server, database, statement; and the rest.
 
 Every node is the sum of its children, in whole nanojoules.
 """
@@ -20,7 +20,7 @@ Node = dict[str, Any]  #: name, kind, nj, and children or the number of a row
 
 
 def tree(rows: Sequence[Row], machine: str, *, known: bool) -> Node | None:
-    """The tree of the rows of a table, which are numbered as they stand; None without energy."""
+    """The tree of a table's rows, numbered in their order; None without energy."""
     if not known:
         return None
     root: Node = {"name": machine, "kind": "machine", "children": []}
@@ -69,7 +69,7 @@ def _child(node: Node, name: str, kind: str) -> Node:
 
 
 def _sum(node: Node) -> int:
-    """Adds up from the leaves, puts the largest first, and makes one of what is too many."""
+    """Adds up from the leaves, sorts the largest first, and merges nodes beyond the limit."""
     if "children" not in node:
         return int(node["nj"])
     node["nj"] = sum(_sum(child) for child in node["children"])

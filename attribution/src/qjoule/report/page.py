@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The page: template, data and scripts in one HTML file that needs no network and allows none.
 
-The policy in its head lets only the scripts and the style of this very file run, by their hashes;
-data is a JSON block, and scripts make text of it, never markup.
+The Content-Security-Policy in its head allows only this file's own scripts and style, by their
+hashes. Data is a JSON block, which scripts insert as text, never as markup.
 """
 
 from __future__ import annotations

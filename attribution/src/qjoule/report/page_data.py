@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a trace's figures are in the page: plain objects for JSON, safe to show as text.
+"""A trace's figures for the page: plain objects for JSON, safe to show as text.
 
 Energies are whole nanojoules, times seconds or nanoseconds as the names say; an unknown is null.
 Text that clients chose is sanitised and bounded here, and never becomes markup in the page.
@@ -55,7 +55,7 @@ def trace_data(name: str, gathered: Gathered, top: int) -> dict[str, Any]:
 
 
 def about(name: str, found: Attribution) -> dict[str, Any]:
-    """What must always be in sight, and what is said of where the figures come from."""
+    """What must always be visible, and notes on where the figures come from."""
     known = provenance.has_energy(found)
     return {
         "name": clean(name),
@@ -75,7 +75,7 @@ def about(name: str, found: Attribution) -> dict[str, Any]:
 
 
 def clean(text: str, most: int = TEXT_MAX) -> str:
-    """Text on one line without controls or directional marks; what is cut off says so."""
+    """Text on one line without control or directional characters; truncation is marked."""
     shown = sanitise(text[: most + 1])
     if len(text) <= most:
         return shown
@@ -149,7 +149,7 @@ def _columns(rows: Sequence[Row], known: bool) -> dict[str, list[Any]]:
 
 
 def query_text(row: Row) -> str:
-    """A row's statement, or what it is called without one; not yet bounded."""
+    """A row's statement, or its name if it has none; not yet bounded."""
     return row.shape if row.shape and not row.not_selected else query_label(row)
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Joules of single calls: a sample of every statement's calls, apportioned as they are.
 
-A call's part of what its group got in a window is its part of the group's CPU time there: what
-`qjoule attribute --by query` says without hardware counters. Which calls are in the sample depends
-on their ids alone, so the same trace gives the same sample.
+Within a window, a call gets the share of its group's energy that it has of the group's CPU time.
+This is what `qjoule attribute --by query` computes without hardware counters. The sample depends
+only on the calls' ids, so the same trace gives the same sample.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _U64 = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class _Pieces:
-    """Stretches of sampled calls that wait for their windows to be closed, (n,) each."""
+    """Segments of sampled calls whose windows are still open, (n,) each."""
 
     query: _U64
     group: I64
@@ -129,7 +129,7 @@ def _draw(query: _U64) -> F64:
 
 
 def _in_windows(pieces: _Pieces, bounds: I64) -> tuple[_Pieces, I64]:
-    """Pieces cut at the windows' boundaries, and the window of each."""
+    """The segments, cut at the windows' boundaries, and the window of each piece."""
     t0_ns, t1_ns = np.maximum(pieces.t0_ns, bounds[0]), np.minimum(pieces.t1_ns, bounds[-1])
     some = np.flatnonzero(t1_ns > t0_ns)
     pieces, t0_ns, t1_ns = pieces.take(some), t0_ns[some], t1_ns[some]

@@ -108,7 +108,7 @@ def _distinct(runs: pd.DataFrame, column: str) -> list[str]:
 
 
 def _warnings(runs: pd.DataFrame) -> list[str]:
-    """Runs that are not alike in what must be alike for their joules to be compared."""
+    """Differences between runs that make their joules not comparable."""
     names = {"grade": "grade", "idle_policy": "idle policy", "machine": "machine"}
     return [
         clean(f"Runs are not of one {what}: {', '.join(found)}.", 400)

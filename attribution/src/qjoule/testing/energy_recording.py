@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`qjoule record` beside one test, and what `qjoule attribute` then says of it."""
+"""Runs `qjoule record` beside one test, and `qjoule attribute` on the result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any
 ATTACH_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
 _POLL_S = 0.02
-_TRACING = "qjoule: tracing"  #: what `qjoule record` says once every probe is in place
+_TRACING = "qjoule: tracing"  #: printed by `qjoule record` once every probe is in place
 
 
 class Impossible(Exception):
@@ -25,7 +25,7 @@ class Impossible(Exception):
 
 
 class EnergyRecording:
-    """A recording that runs. Use as a context manager: at its end nothing of it is left."""
+    """A running recording. Use it as a context manager, which removes everything at its end."""
 
     def __init__(self, *options: str) -> None:
         """`options` of `qjoule record`. Raises `Impossible`."""
@@ -52,7 +52,7 @@ class EnergyRecording:
     def document(self, by: str) -> dict[str, Any]:
         """Ends the recording; the JSON of its attribution, grouped by the key `by`.
 
-        Raises `Impossible` where the recorder failed, or has no trace.
+        Raises `Impossible` if the recorder failed or made no trace.
         """
         self._process.send_signal(signal.SIGINT)
         try:
@@ -72,7 +72,7 @@ class EnergyRecording:
         return document
 
     def close(self) -> None:
-        """Whatever happened: the recorder ends, its tracer with it, and its files go."""
+        """In every case ends the recorder and its tracer, and removes their files."""
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait()

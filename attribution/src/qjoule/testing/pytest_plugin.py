@@ -4,10 +4,11 @@
     @pytest.mark.energy_budget(j_per_call=0.005)
     def test_the_cart_is_one_query(shop): ...
 
-The test is recorded (root, and BPF) while it runs; its calls are told from others' by a tag that
-the shims of `qjoule-drivers` put on them. It fails if the lower end of the 95 % interval of its
-joules per call is beyond the budget; where the interval reaches both sides, it is not separable: a
-warning, or with `--energy-strict` a failure. Where nothing can be recorded it is skipped.
+The test is recorded while it runs, which needs root and BPF. A tag from the shims of
+`qjoule-drivers` separates its calls from others. The test fails if the lower end of the 95 %
+interval of its joules per call is beyond the budget. If the budget lies within the interval, the
+result is not separable: a warning, or with `--energy-strict` a failure. If nothing can be recorded,
+the test is skipped.
 """
 
 from __future__ import annotations
@@ -119,11 +120,11 @@ def _tagged(key: str, value: str) -> Iterator[None]:
     except ImportError:
         yield
         return
-    # Who wraps drivers for itself has said how, and keeps them.
+    # A program that wraps drivers itself keeps its own settings and wrappers.
     wrapped_before = any(what.startswith("wrapped") for what in qjoule_drivers.state().values())
     if not wrapped_before:
         qjoule_drivers.instrument()
-    channel.close()  # a recorder has come: the next call looks for it
+    channel.close()  # a recorder has started: the next call looks for it
     tags: dict[str, Any] = {key: value}
     try:
         with qjoule_drivers.tag(**tags):

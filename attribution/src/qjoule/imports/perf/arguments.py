@@ -11,8 +11,8 @@ from qjoule.errors import QjouleError
 _PLACE = re.compile(rb"\([0-9a-f]+(?: <- [0-9a-f]+)?\) ?")
 _TEXT = b'text="'
 _WORD_BYTES = 8
-#: The kernel reads no string that is longer, its NUL included (MAX_STRING_SIZE,
-#: kernel/trace/trace_probe.h): it then prints what happened to lie behind the record.
+#: The longest string that the kernel reads, including its NUL (MAX_STRING_SIZE,
+#: kernel/trace/trace_probe.h). For a longer one it prints whatever lies behind the record.
 STRING_BYTES = 4095
 
 
@@ -28,7 +28,7 @@ class Arguments:
     text: bytes | None = None
 
     def number(self, name: str) -> int:
-        """Raises `BadArguments`: the probe does not tell it."""
+        """Raises `BadArguments` if the probe does not read this value."""
         try:
             return self.numbers[name]
         except KeyError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From perf's files to a trace: the way that `qjoule import perf` goes."""
+"""Makes a trace from perf's files: the steps of `qjoule import perf`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from qjoule.trace.meta import Cpu, Meta
 from qjoule.trace.meta import Imported as ImportedFrom
 from qjoule.trace.writer import TraceWriter
 
-#: What no import of perf's can say, as `meta.json` has it.
+#: What no import from perf contains; written to `meta.json`.
 MISSING = (
     "kernel work in interrupts is with whom they interrupted",
     "hardware counters per query",
@@ -36,7 +36,7 @@ _NANOSECONDS = 1_000_000_000
 
 @dataclass(frozen=True)
 class Request:
-    """As the command line has it. `energy`: a file, `estimated[:...]` or `none`."""
+    """The command's arguments. `energy`: a file, `estimated[:...]` or `none`."""
 
     path: Path
     energy: str = "none"
@@ -47,15 +47,15 @@ class Request:
 
 @dataclass(frozen=True)
 class Done:
-    """What was written, and what a reader should be told about it, a line each."""
+    """What was written, and notes about it for the user, a line each."""
 
     meta: Meta
     notes: tuple[str, ...]
 
 
 def import_perf(request: Request, directory: Path) -> Done:
-    """Writes the trace. Raises `QjouleError`; what came before a damaged place is kept in a trace
-    that is not complete.
+    """Writes the trace. Raises `QjouleError`; what came before a damaged place is kept in an
+    incomplete trace.
     """
     recording = open_recording(request.path)
     header = parse_header(recording.header(), recording.name)
@@ -95,7 +95,7 @@ def _meta(
 
 
 def _annotated(meta: Meta, header: Header, stream: PerfStream) -> Meta:
-    """With the servers whose probes were hit, and no wall clock where perf tells none."""
+    """Includes the servers whose probes were hit; has no wall clock if perf gives none."""
     servers = tuple(
         replace(server, rung="symbol", reason=PROBED) if server.id in stream.queries.hit else server
         for server in meta.servers

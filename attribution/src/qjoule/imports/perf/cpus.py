@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who ran on each CPU, from one context switch to the next: `sched_switch` to segments.
 
-As the BPF programs do it: a stretch of CPU time belongs to the thread that was switched in and to
-the query it then works for. What lies around lost records belongs to nobody and is counted.
+It follows the rules of the BPF programs: a slice belongs to the thread that was switched in and to
+the query that the thread works for. Time around lost records has no owner and is counted as lost.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _IDLE_TID = 0
 
 @dataclass(slots=True)
 class _Cpu:
-    """`tid` None: not known since `since_ns`."""
+    """`tid` is None while the running thread is unknown, since `since_ns`."""
 
     tid: int | None = None
     since_ns: int = 0
@@ -38,7 +38,7 @@ class _Cpu:
 
 
 class Cpus:
-    """`package_of`: the CPUs of the machine. Times before `begin_ns` are not the trace's."""
+    """`package_of`: the CPUs of the machine. The trace begins at `begin_ns`."""
 
     def __init__(self, package_of: dict[int, int], tasks: Tasks, begin_ns: int) -> None:
         self._tasks = tasks
@@ -65,7 +65,8 @@ class Cpus:
         self._label(one, after, -1, t_ns)
 
     def saw(self, cpu: int, t_ns: int, tid: int, tgid: int) -> None:
-        """A record of another kind: this thread runs. It may have been switched in unseen."""
+        """A record that is not a switch shows that this thread runs. Its switch-in may be
+        missing."""
         one = self._cpu(cpu, tid, tgid)
         if one.tid is None:
             self._found_again(cpu, one, t_ns)
@@ -77,7 +78,8 @@ class Cpus:
         one.seen_ns = max(one.seen_ns, t_ns)
 
     def lose(self, cpu: int, t_ns: int, count: int, tid: int, tgid: int) -> None:
-        """So many records between the last one of this CPU and now; this thread runs now."""
+        """`count` records were lost between this CPU's last record and now; this thread runs
+        now."""
         one = self._cpu(cpu, None, -1)
         if one.tid is not None:
             self._close(cpu, one, one.seen_ns)
@@ -88,7 +90,7 @@ class Cpus:
             self._label(one, tid, tgid, t_ns)
 
     def claim(self, cpu: int, t_ns: int, tid: int, query: int) -> None:
-        """From here on the thread, which runs there, works for this query (0: for none)."""
+        """From now on the thread running on this CPU works for this query (0: for none)."""
         self._query_of[tid] = query
         one = self._cpus.get(cpu)
         if one is None or one.tid != tid or one.query == query:
@@ -98,7 +100,7 @@ class Cpus:
         one.kind = OwnerKind.QUERY if query else OwnerKind.SERVER
 
     def works_for(self, tid: int, query: int) -> None:
-        """When the thread is next switched in it will be for this query; until then as it was."""
+        """From its next switch-in the thread works for this query; until then nothing changes."""
         self._query_of[tid] = query
 
     def forget(self, tid: int) -> None:
@@ -108,8 +110,9 @@ class Cpus:
     # ---- what is known --------------------------------------------------------------------------
 
     def look(self, t_ns: int) -> int:
-        """Counts CPU time up to now, and says since when something runs: all that began before
-        that has been told. What runs is not cut off here, for it may turn out to have been lost.
+        """Counts CPU time up to now. Returns since when the oldest open slice runs: everything
+        before that has been sent. Open slices are not cut here, because they may turn out to be
+        lost.
         """
         first_ns = t_ns
         for one in self._cpus.values():
@@ -119,7 +122,7 @@ class Cpus:
         return first_ns
 
     def finish(self, t_ns: int) -> None:
-        """The trace ends. A CPU that was never heard of may have done anything."""
+        """Ends the trace. A CPU without any record may have done anything."""
         for cpu, one in self._cpus.items():
             if one.tid is not None:
                 self._close(cpu, one, t_ns)
@@ -142,7 +145,7 @@ class Cpus:
     # ---- stretches ------------------------------------------------------------------------------
 
     def _cpu(self, cpu: int, tid: int | None, tgid: int) -> _Cpu:
-        """Who runs when a CPU is first heard of ran there since the trace began."""
+        """The thread that runs at a CPU's first record has run there since the trace began."""
         one = self._cpus.get(cpu)
         if one is None:
             one = _Cpu(since_ns=self._begin_ns, package=self._packages.get(cpu, 0))
@@ -185,8 +188,8 @@ class Cpus:
     # ---- loss -----------------------------------------------------------------------------------
 
     def _found_again(self, cpu: int, one: _Cpu, t_ns: int) -> None:
-        """What passed since it was last known is nobody's: told at both ends, for between two
-        records loss is taken as even.
+        """The time since the thread was last known has no owner. It is reported at both ends,
+        because readers spread loss evenly between two records.
         """
         since_ns = max(one.since_ns, self._begin_ns)
         if t_ns <= since_ns:
@@ -200,7 +203,7 @@ class Cpus:
         one.since_ns = t_ns
 
     def _count_hidden(self, cpu: int, one: _Cpu, t_ns: int) -> None:
-        """A switch that was not shown: the time stays with whom was seen last."""
+        """A switch was not shown: the time stays with the thread that was seen last."""
         one.hidden += 1
         if t_ns >= self._begin_ns:
             self._losses.append((t_ns, one.hidden, 0, cpu, Loss.SWITCH))

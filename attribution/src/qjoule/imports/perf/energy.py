@@ -17,7 +17,7 @@ from qjoule.imports.perf.lines import open_file
 from qjoule.trace.meta import DomainInfo
 
 NANOJOULE_J = 1e-9
-#: When `perf stat` began is known to this, and when it read its counters within an interval.
+#: Uncertainty of the time when `perf stat` began, and of its counter readings in an interval.
 HALF_WIDTH_NS = 500_000
 #: Events of the PMU `power` (arch/x86/events/rapl.c), and what they are called here.
 DOMAINS = {
@@ -40,7 +40,8 @@ _MAX_WATTS = 100_000.0
 
 
 class Reading(NamedTuple):
-    """Of domain number `domain`, so long after the start. `raw` counts of the domain's unit."""
+    """One reading of domain number `domain`, at a time since the start. `raw` is in the domain's
+    unit."""
 
     t_ns: int
     domain: int
@@ -64,9 +65,9 @@ class Counted:
     def readings(self) -> Iterator[Reading]:
         """In order of time, from 0 at `begin_ns` on. Raises `QjouleError` naming the line.
 
-        An interval that was not counted is unknown, and so is the energy until the counter is
-        next read: it goes on from less than it ever was since it was reset the last time, as a
-        counter does that was reset.
+        An interval that was not counted is unknown, and so is the energy until the next reading.
+        The counter then restarts from a value below all values since its previous reset, as a reset
+        counter would.
         """
         index = {(one.package, one.name): at for at, one in enumerate(self.domains)}
         first = [_FIRST] * len(self.domains)
@@ -110,7 +111,7 @@ class Estimated:
         return tuple(found)
 
     def power_w(self, load: float) -> float:
-        """Of a package of which this share of the CPUs is busy; linear between the four points."""
+        """Watts of a package with this share of its CPUs busy; linear between the four points."""
         if load >= 1:
             return self.watts[-1]
         i = next(i for i in range(1, len(_CURVE_LOAD)) if load <= _CURVE_LOAD[i])
@@ -132,7 +133,8 @@ class EstimatedCounters:
     def read(
         self, t_ns: int, busy_ns: dict[int, int], unknown_ns: dict[int, int]
     ) -> Iterator[Reading]:
-        """By how long the packages' CPUs were busy, and not known to be, since the trace began."""
+        """Counts from the time that each package's CPUs were busy, and unknown, since the trace
+        began."""
         elapsed_ns = t_ns - self._t_ns
         domain = 0
         for package, cpus in self._cpus_of.items():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the header of `perf script --header -I` says of the host and of the recording."""
+"""The facts about host and recording in the header of `perf script --header -I`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TOGETHER = re.compile(r"= ([0-9]{1,12})\.([0-9]{6}) \(TOD\) = ([0-9]{1,10})\.([
 
 @dataclass(frozen=True)
 class Header:
-    """Empty or None where it does not say. `cpus` are the traced machine's."""
+    """Fields are empty or None if the header lacks them. `cpus` are the traced machine's."""
 
     host: str = ""
     kernel: str = ""
@@ -45,7 +45,7 @@ class Header:
 
 
 def parse_header(lines: list[str], name: str) -> Header:
-    """Raises `QjouleError` where times are of another clock than the trace's."""
+    """Raises `QjouleError` if the times come from another clock than the trace's."""
     facts: dict[str, str] = {}
     siblings: list[tuple[int, ...]] = []
     places: dict[int, tuple[int, int]] = {}
@@ -85,7 +85,7 @@ def _offset_ns(match: re.Match[str]) -> int:
 
 
 def _cpu_list(text: str) -> list[tuple[int, ...]]:
-    """CPUs that share a core; nothing where the list is none, or absurdly long."""
+    """CPUs that share a core; empty if the list is invalid or absurdly long."""
     if len(text) > 64:
         return []
     try:

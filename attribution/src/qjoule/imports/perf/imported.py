@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server that a recording of perf's is about."""
+"""A server in a recording of perf's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from qjoule.trace.meta import Server
 
 @dataclass(frozen=True)
 class Imported:
-    """A server. `tgids`: its main process, or what is known of them; children are its too."""
+    """A server. `tgids`: its known main processes; their children belong to it too."""
 
     id: int
     flavour: str

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records of `perf script`, one after the other, in bounded memory.
 
-A record begins with a head (process, thread, CPU, time, event). What follows may be any bytes, line
-feeds too: names of threads and texts of statements are as their owners chose them. A name has 15
-bytes, in which no head fits. A statement can imitate one; so a perf.data is read twice at a time,
-with payloads and without, and a record begins only where both say so. In a text that was made
-elsewhere there is nothing to compare with.
+A record begins with a head (process, thread, CPU, time, event). Any bytes may follow, including
+line feeds, because thread names and statements are chosen by their owners. A thread name has at
+most 15 bytes, too few for a head, but a statement can imitate one. So a perf.data is read through
+two outputs at once, with payloads and without, and a record begins only where both agree. A text
+that was made elsewhere has no second output to compare with.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import IO, NamedTuple
 from qjoule.errors import QjouleError
 
 FIELDS = "pid,tid,cpu,time,event"
-#: What `perf script` is asked for; `TEXT_COMMAND` is the same for people.
+#: Options of `perf script`; `TEXT_COMMAND` is the same command for people.
 ARGUMENTS = ("--ns", "--show-task-events", "--show-lost-events", "-F")
 TEXT_COMMAND = f"perf script --header -I {' '.join(ARGUMENTS)} {FIELDS},trace"
 LINE_BYTES = 1 << 16  #: more than any record has: a statement is cut at 4 KiB
@@ -71,7 +71,7 @@ class Recording:
         return [line[1:].decode("utf-8", "replace").strip() for line in lines]
 
     def heads(self) -> Iterator[Record]:
-        """Records for a first look: those of probes and of `sched` have no payload."""
+        """Records for the first pass: those of probes and of `sched` have no payload."""
         if self.is_text:
             yield from self.records()
             return
@@ -79,7 +79,7 @@ class Recording:
             yield from _records(_numbered(output, self.path), self.path)
 
     def records(self) -> Iterator[Record]:
-        """All records. Raises `QjouleError` that names the line which is none."""
+        """All records. Raises `QjouleError` that names the first invalid line."""
         if self.is_text:
             with open_file(self.path) as text:
                 yield from _records(_numbered(text, self.path), self.path)
@@ -140,7 +140,7 @@ def damaged(path: Path, line: int, what: str) -> QjouleError:
 
 
 def _records(lines: Iterator[tuple[int, bytes]], path: Path) -> Iterator[Record]:
-    """A line without a head goes on with the record before it."""
+    """A line without a head continues the record before it."""
     pieces: list[bytes] = []
     record: Record | None = None
     size = 0
@@ -177,7 +177,7 @@ def _joined(record: Record, pieces: list[bytes]) -> Record:
 def in_step(
     beginnings: Iterator[bytes], lines: Iterator[tuple[int, bytes]], path: Path
 ) -> Iterator[Record]:
-    """Records where the lines without payload say that one begins."""
+    """Records that begin where the output without payloads has one too."""
     number, line = next(lines, (0, b""))
     while line and not _HEAD.match(line):
         number, line = next(lines, (0, b""))
@@ -226,7 +226,7 @@ def _text_header(path: Path) -> list[bytes]:
 
 
 class _Script:
-    """The output of `perf script`; its failure is an error when all of it has been read."""
+    """The output of `perf script`. Its failure is raised after all output has been read."""
 
     def __init__(self, path: Path, *arguments: str) -> None:
         self._path = path

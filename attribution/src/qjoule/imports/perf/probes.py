@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What to run on the host: uprobes, `perf record` and `perf stat`, as lines of a shell script.
 
-What each probe reads is in its server's module, in the words of System V AMD64
-ABI, figure 3.4, and Documentation/trace/uprobetracer.rst: `+8(%si)` is the word 8 bytes behind what
-the register points to. The string comes last.
+Each server's module lists what its probes read, in the notation of the System V AMD64 ABI (figure
+3.4) and Documentation/trace/uprobetracer.rst: `+8(%si)` is the word 8 bytes after the address in
+the register. The string comes last.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Uprobe:
 
 
 def uprobes_of(planned: PlannedServer) -> tuple[Uprobe, ...]:
-    """Of a running server; none where its queries cannot be seen in this way."""
+    """The probes of a running server; none if uprobes cannot show its queries."""
     server = planned.server
     if not server.tgids or planned.library:
         return ()
@@ -132,7 +132,7 @@ def _import(servers: Sequence[PlannedServer], *, counted: bool) -> str:
 
 
 def imported_of(planned: PlannedServer) -> Imported:
-    """What `--server` says of a server that runs."""
+    """The `--server` value for a running server."""
     server = planned.server
     assert server.tgids
     return Imported(
@@ -146,5 +146,5 @@ def imported_of(planned: PlannedServer) -> Imported:
 
 
 def _shown(text: str) -> str:
-    """On one line of a script, whatever a process calls itself."""
+    """Makes any process name safe for one line of the script."""
     return "".join(character if character.isprintable() else "?" for character in text)

@@ -17,7 +17,7 @@ from qjoule.trace.columns import Array
 
 
 class Queries:
-    """Hits of probes to queries. Those before the trace begins are not to be told here."""
+    """Turns hits of probes into queries. Do not pass hits from before the trace's beginning."""
 
     def __init__(self, servers: Sequence[Imported], shapes: Shapes, cpus: Cpus) -> None:
         self._lives = Lives(servers, shapes, cpus)
@@ -38,7 +38,7 @@ class Queries:
         self._rules[family_of(event)].take(event, thread, (t_ns, cpu, tid), arguments)
 
     def exited(self, tid: int, t_ns: int) -> None:
-        """The thread has ended, and with it what it worked for."""
+        """The thread has ended, and so has its query."""
         thread = self._lives.threads.pop(tid, None)
         if thread is not None and thread.begin_ns:
             thread.flags |= 0 if thread.command == Command.OTHER else QueryFlag.OPEN
@@ -46,7 +46,7 @@ class Queries:
         self._lives.cpus.forget(tid)
 
     def finish(self, t_ns: int) -> None:
-        """The trace ends: what is still worked for is told as far as it got."""
+        """Ends the trace: sends the queries that are still running, unfinished."""
         for tid, thread in self._lives.threads.items():
             if thread.begin_ns:
                 thread.flags |= QueryFlag.OPEN

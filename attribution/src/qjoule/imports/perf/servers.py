@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which servers a recording is about: as `--server` says, or as the probes that were hit tell."""
+"""Which servers a recording contains: from `--server`, or from the probes that were hit."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def server_option(server: Imported) -> str:
 
 
 def servers_of(named: tuple[Imported, ...], scan: Scan) -> tuple[Imported, ...]:
-    """Those that were named, and those that only their probes tell of, by number."""
+    """The named servers, and those known only from their probes, by number."""
     known = {server.id: server for server in named}
     if len(known) < len(named):
         raise UsageError("two --server have one ID: number them as --print-commands does")
@@ -54,9 +54,9 @@ def servers_of(named: tuple[Imported, ...], scan: Scan) -> tuple[Imported, ...]:
 
 
 def _mains(hit: dict[int, bytes], scan: Scan) -> dict[int, bytes]:
-    """Main processes, and which event they or theirs hit. A uprobe is in every process of a file,
-    so these may be several servers. Where a server has a process for each client, that belongs to
-    its parent.
+    """Main processes, and which event they or their children hit. A uprobe fires in every process
+    of a file, so these may be several servers. If a server has a process for each client, the
+    process belongs to its parent.
     """
     mains = {}
     for tgid, event in hit.items():

@@ -49,6 +49,6 @@ def name(record: Record) -> Name | None:
 
 
 def lost(record: Record) -> int | None:
-    """How many records a LOST tells of; None: it does not say."""
+    """How many records a LOST reports as lost; None: it gives no number."""
     match = _LOST.match(record.payload)
     return int(match[1]) if match else None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts of statements to shapes, as the tracer's TEXT blocks tell them: each shape once."""
+"""Turns statements into shapes and sends each shape once, as the tracer's TEXT blocks do."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _REDUCED_MAX = 4 * MAX_SHAPES  #: distinct statements without literals that are 
 
 
 class Shapes:
-    """Bounded: beyond `_REDUCED_MAX` statements without literals all others are one shape."""
+    """Memory is bounded: beyond `_REDUCED_MAX` distinct statements, all others share one shape."""
 
     def __init__(self) -> None:
         self._shape_of: dict[tuple[int, str], int] = {}
@@ -25,7 +25,7 @@ class Shapes:
         self._frames: list[Frame] = []
 
     def shape_of(self, text: bytes, statement_bytes: int, dialect: int, server: int) -> int:
-        """The shape's number; its text is told before any query that has it."""
+        """The shape's number; its text is sent before any query that has it."""
         is_cut = statement_bytes > len(text)
         reduced, _ = reduce_statement(text, LANGUAGES[dialect].lexis or Lexis.STANDARD)
         key = dialect, reduced + ("…" if is_cut else "")

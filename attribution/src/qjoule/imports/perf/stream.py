@@ -48,7 +48,7 @@ from qjoule.trace.meta import Cpu, DomainInfo
 from qjoule.trace.schema import DOMAIN_KINDS
 
 WINDOW_NS = 20_000_000
-#: Perf orders records well, but not perfectly: one that is so late belongs where it comes.
+#: Perf orders records well, but not perfectly: a record late by at most this is kept in its place.
 _LATE_NS = 10_000_000_000
 
 
@@ -188,7 +188,7 @@ class PerfStream(Stream):
         return Frame(Block.HELLO, self._begin_ns, np.array([row], HELLO))
 
     def _window(self, t_ns: int, readings: Generator[list[Reading], int, None]) -> Iterator[Frame]:
-        """What is known by now."""
+        """The blocks of everything known so far."""
         told_ns = self._cpus.look(t_ns)
         yield Frame(Block.TASK, t_ns, self._tasks.take_records())
         yield from self._shapes.take_frames()
@@ -219,7 +219,8 @@ class PerfStream(Stream):
         return np.array(rows, ENERGY)
 
     def _readings(self) -> Generator[list[Reading], int, None]:
-        """Sent a time, yields what was read up to it. The first `next` only starts it."""
+        """A coroutine: send it a time, and it yields the readings up to then. The first `next`
+        starts it."""
         energy = self._from.energy
         t_ns = yield []
         if isinstance(energy, Counted):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the module of a server says for imports of perf's recordings: its `SUPPORT`."""
+"""The `SUPPORT` of a server's module: how to set and read its probes when importing from perf."""
 
 from __future__ import annotations
 

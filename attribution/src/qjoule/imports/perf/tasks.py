@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Threads by number: whose they are, and the TASK records that the tracer would have sent.
+"""Threads by number: their owners, and the TASK records that the tracer would have sent.
 
 Their number is bounded by the machine's: a thread is forgotten a while after its end.
 """
@@ -44,7 +44,7 @@ class Tasks:
         self._rows: list[tuple[object, ...]] = []
 
     def of(self, tid: int, tgid: int = -1) -> Task:
-        """The thread; one that nobody told of is taken for a process of its own."""
+        """The thread; an unannounced one is taken for a process of its own."""
         task = self._by_tid.get(tid)
         if task is None or (tgid > 0 and task.tgid != tgid):
             task = self._new(tgid if tgid > 0 else tid, tid, 0)
