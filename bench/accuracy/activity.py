@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What threads do to a core: instructions, misses, and what counters do not see of them."""
+"""What threads do to a core: instructions, misses, and the effects that counters do not see."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Activity:
 
     A thread retires 1 / (`core_cpi` / f + `stall_ns`) instructions per nanosecond at f GHz: cycles
     in the core shrink with frequency, waiting for memory does not. `misses` is LLC misses per
-    instruction. `intensity` multiplies the energy of the core by what counters cannot tell: the
-    width of vector instructions, operands that toggle more or fewer wires. `writes` is lines
-    written back per miss.
+    instruction. `intensity` multiplies the energy of the core by effects that counters cannot see:
+    the width of vector instructions, operands that toggle more or fewer wires. `writes` is the
+    number of lines written back per miss.
     """
 
     core_cpi: F64
@@ -28,17 +28,17 @@ class Activity:
     writes: F64
 
     def take(self, rows: npt.NDArray[np.integer] | slice) -> Activity:
-        """Some rows, in their order, or some of them again."""
+        """Selects rows in the given order; a row may occur more than once."""
         return Activity(*(getattr(self, field.name)[rows] for field in fields(self)))
 
     @staticmethod
     def join(parts: list[Activity]) -> Activity:
-        """All rows of all parts."""
+        """Concatenates the rows of all parts."""
         names = [field.name for field in fields(Activity)]
         return Activity(*(np.concatenate([getattr(p, name) for p in parts]) for name in names))
 
     def varied(self, random: np.random.Generator, spread: float) -> Activity:
-        """Every row by a few per cent, as calls of one statement differ among themselves."""
+        """Varies every row by a few per cent, as calls of one statement vary."""
         n = len(self.core_cpi)
         by = np.exp(random.normal(0, spread, (3, n)))
         return Activity(
@@ -58,11 +58,12 @@ def draw_activity(
 ) -> Activity:
     """Behaviours from compute-bound (`memory_bound` 0) to memory-bound (1).
 
-    Between a hash or sort in the cache, near three instructions per cycle and a miss in thousands,
-    and a scan or a probe of a large table, near 0.3 and 20 to 40 misses per thousand: what database
-    operators show (Ailamaki et al., "DBMSs on a modern processor", VLDB 1999; Sirin and Ailamaki,
-    "Micro-architectural Analysis of OLAP", VLDB 2020). `hidden` bounds |intensity - 1|.
-    `overlap` is how many misses wait at once: a scan prefetches, a probe waits for each.
+    The compute-bound end is a hash or sort in the cache: near three instructions per cycle and one
+    miss in thousands. The memory-bound end is a scan or a probe of a large table: near 0.3
+    instructions per cycle and 20 to 40 misses per thousand. Database operators show this range
+    (Ailamaki et al., "DBMSs on a modern processor", VLDB 1999; Sirin and Ailamaki,
+    "Micro-architectural Analysis of OLAP", VLDB 2020). `hidden` bounds |intensity - 1|. `overlap`
+    is how many misses wait at once: a scan prefetches, a probe waits for each.
     """
     bound = np.asarray(memory_bound, np.float64)
     n = bound.shape
@@ -88,7 +89,7 @@ KERNELS = {
 
 
 def draw_kernel(random: np.random.Generator, name: str, hidden: float) -> Activity:
-    """One of `KERNELS` on a machine of its own, (1,). Its hidden intensity is drawn as well."""
+    """One of `KERNELS` for this machine, (1,). Its hidden intensity is drawn as well."""
     core_cpi, miss_ns, misses, writes = KERNELS[name]
     core_cpi *= random.uniform(0.8, 1.25)
     misses *= random.uniform(0.7, 1.4)

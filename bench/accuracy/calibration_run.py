@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run of load kernels on a simulated machine, as `qjoule calibrate` makes one on a real one."""
+"""Simulates a calibration run: load kernels on a simulated machine, as `qjoule calibrate` runs
+them.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ def phases(topology: Topology, begin_ns: int) -> tuple[Phase, ...]:
 
 
 def phase_cpus(topology: Topology, phase: Phase) -> list[int]:
-    """CPUs that a phase's threads are pinned to: spread over packages, siblings only if `smt`."""
+    """CPUs to which a phase's threads are pinned: spread over packages; siblings only if `smt`."""
     per = topology.cores_per_package
     cores = [p * per + c for c in range(per) for p in range(topology.packages)]
     if not phase.smt:
@@ -53,7 +55,9 @@ def calibrate(
     hidden: float,
     governor: str = "turbo",
 ) -> tuple[Recording, tuple[Phase, ...]]:
-    """What a calibration run records. `hidden` bounds what counters do not see of a kernel."""
+    """What a calibration run records. `hidden` bounds the energy effects that counters do
+    not see.
+    """
     topology = machine.topology
     planned = phases(topology, begin_ns)
     span_ns = (begin_ns, planned[-1].t1_ns + PAUSE_NS)
@@ -72,7 +76,7 @@ def _work(
     kernels: dict[str, Activity],
     span_ns: tuple[int, int],
 ) -> Work:
-    """The kernels, with short turns of a quiet system's other threads between them."""
+    """The kernels' slices, interleaved with short slices of other threads of a quiet system."""
     quiet = run(random, _quiet(random, topology), topology.cpus, span_ns, 0.05)
     names = list(kernels)
     rows = [
@@ -82,7 +86,7 @@ def _work(
         for cpu in phase_cpus(topology, phase)
     ]
     t0, t1, cpu, kernel = np.array(rows, np.int64).T
-    # Threads of a phase do not start and stop as one.
+    # Threads of a phase do not start and stop at the same moment.
     t0, t1 = (
         t0 + random.integers(-3_000_000, 0, len(t0)),
         t1 + random.integers(0, 3_000_000, len(t1)),

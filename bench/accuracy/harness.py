@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs every method on cases whose truth is known, and keeps what it got wrong.
+"""Runs every attribution method on cases with known truth and collects the errors.
 
 The error of a method on a case is the energy-weighted mean absolute percentage error over query
-shapes: the sum of |estimate - truth| over the sum of truths, in the package domain. Truth is what a
-shape caused of dynamic and maintenance power (`bench.accuracy.physics`); idle power is nobody's.
+shapes: the sum of |estimate - truth| over the sum of truths, in the package domain. The truth is
+the dynamic and maintenance energy that a shape caused (`bench.accuracy.physics`). Idle power
+belongs to nobody.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ from qjoule.model.ledger import Ledger
 from qjoule.model.windows import SegmentWindows
 from qjoule.trace.meta import EnergyInfo, Meta
 
-#: How qjoule runs: with coefficients of the case's calibration run or without, learning or not.
+#: How qjoule runs: with or without coefficients of the case's calibration run, with or without
+#: learning.
 OWN = {"qjoule": (True, True), "uncalibrated": (False, True), "no_refit": (True, False)}
 METHODS = (*OWN, *(peer.name for peer in PEERS))
 
@@ -43,15 +45,15 @@ META = Meta(energy=EnergyInfo("powercap", "measured", "simulated by the benchmar
 
 
 class NotConserved(Exception):
-    """A ledger whose parts do not add up to what was measured."""
+    """The parts of a ledger do not add up to the measured energy."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One method on one case. `errors` is by domain, "queries" by query instance.
+    """The errors of one method on one case. `errors` is by domain; "queries" is by query instance.
 
-    Intervals are those of query shapes, by domain: how many there are, how many hold the truth, and
-    half their widths over the truth.
+    The intervals are those of query shapes, by domain: how many there are, how many contain the
+    truth, and half their widths divided by the truth.
     """
 
     method: str
@@ -63,10 +65,10 @@ class Outcome:
 
 @dataclass(frozen=True)
 class CaseResult:
-    """All methods on one case. `spread`: the error of a division by CPU time that knew the sum.
+    """All methods on one case.
 
-    `digest` is of every figure of qjoule; `repeats` says whether a second run gave the same bytes,
-    None where there was none.
+    `spread` is the error of dividing the known sum by CPU time. `digest` covers every figure of
+    qjoule. `repeats`: whether a second run gave the same bytes, None if there was no second run.
     """
 
     scenario: str
@@ -79,7 +81,7 @@ class CaseResult:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to run: `methods`, and for which seeds also by query, and twice."""
+    """What to run: `methods`, and the seeds for which to also evaluate by query and run twice."""
 
     methods: tuple[str, ...] = METHODS
     by_query_below: int = 10
@@ -93,13 +95,13 @@ def run_all(
     jobs: int = 1,
     make: Callable[[str, int], Case] = make_case,
 ) -> Iterator[CaseResult]:
-    """Results of all scenarios and seeds, in order, as they come."""
+    """Results of all scenarios and seeds, in order, yielded as they finish."""
     pairs = [(scenario, seed) for seed in seeds for scenario in scenarios]
     one = partial(_run_pair, wanted=wanted, make=make)
     if jobs <= 1:
         yield from map(one, pairs)
         return
-    # Ctrl-C is for the parent: it lets the cases that run come to their end.
+    # Only the parent handles Ctrl-C: it lets the running cases finish.
     ignore = (signal.SIGINT, signal.SIG_IGN)
     with ProcessPoolExecutor(jobs, initializer=signal.signal, initargs=ignore) as pool:
         yield from pool.map(one, pairs, chunksize=4)
@@ -156,7 +158,7 @@ def relative_error(estimate_nj: F64, truth_nj: F64) -> float:
 
 
 def time_error(case: Case) -> float:
-    """Error of the shapes' true sum divided by CPU time: how much power and time differ."""
+    """Error of dividing the shapes' true sum by CPU time: how much power and time differ."""
     segments, rows = case.recording.segments, shapes(case)
     spent = np.bincount(
         segments.group, segments.t1_ns - segments.t0_ns, minlength=len(case.recording.groups)
@@ -186,8 +188,8 @@ def attribute(
 ) -> Ledger:
     """The engine's ledger of a recording, divided as `qjoule attribute` divides a trace.
 
-    `group` (n,) charges segments to others than theirs, which `labels` name. Raises `NotConserved`
-    unless the ledger's parts add up to the measured energy, in whole nanojoules.
+    `group` (n,) replaces the groups that segments are charged to; `labels` names them. Raises
+    `NotConserved` unless the ledger's parts add up to the measured energy, in whole nanojoules.
     """
     windows, segments = _windows(recording), recording.segments
     if group is not None:
@@ -218,7 +220,9 @@ def shape_labels(groups: Sequence[Group]) -> list[GroupLabel]:
 
 
 def check_conserved(ledger: Ledger, measured_nj: dict[str, int]) -> None:
-    """Raises `NotConserved` if groups, idle and residual are not exactly what was measured."""
+    """Raises `NotConserved` unless groups, idle and residual add up to exactly the
+    measured energy.
+    """
     for domain, total in measured_nj.items():
         sums = ledger.domains[domain]
         parts = int(sums.energy_nj.sum()) + sums.idle_nj + sums.residual_nj
@@ -241,7 +245,7 @@ def _own_ledgers(case: Case, names: Sequence[str], fitted: Coefficients) -> dict
 
 
 def _own_outcome(case: Case, name: str, ledger: Ledger, digest: hashlib._Hash) -> Outcome:
-    """Errors and intervals of a ledger; its figures go into `digest`."""
+    """Errors and intervals of a ledger. Adds its figures to `digest`."""
     outcome, rows = Outcome(name), shapes(case)
     ledger.grow(len(rows))
     for domain, truth_nj in case.truth.group_nj.items():
@@ -261,7 +265,7 @@ def _own_outcome(case: Case, name: str, ledger: Ledger, digest: hashlib._Hash) -
 
 
 def _query_error(case: Case, name: str, fitted: Coefficients) -> float:
-    """Error over query instances, each a group of its own that shares its shape's factor."""
+    """Error over query instances: each is its own group and shares its shape's factor."""
     with_calibration, refit = OWN[name]
     recording, size = case.recording, len(case.recording.groups)
     truth_nj = case.truth.query_nj[DOMAIN]

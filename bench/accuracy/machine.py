@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Machines drawn by seed: topology, voltage and frequency, and what a cycle or a miss costs.
+"""Draws machines by seed: topology, voltage and frequency, and the cost of a cycle or a miss.
 
-The ranges are of servers as the literature and the field describe them; nothing here is fitted to
-what any estimator assumes.
+The ranges are those that the literature and field data give for servers. Nothing here is fitted to
+the assumptions of any estimator.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from bench.accuracy.recording import F64, I64
 
 from qjoule.model.arrays import Machine
 
-#: Temperature and frequency limits move in steps of this; turbo follows the busy cores at once.
+#: Temperature and frequency limits change in steps of this. Turbo follows the busy cores at once.
 GRID_NS = 10_000_000
 
 
 @dataclass(frozen=True)
 class Topology:
-    """Cores are numbered through the machine, and CPUs as Linux does: core + thread * cores."""
+    """CPU topology. Cores are numbered across the machine; CPUs as Linux does: core + thread *
+    cores.
+    """
 
     packages: int
     cores_per_package: int
@@ -36,7 +38,7 @@ class Topology:
         return self.cores * self.threads_per_core
 
     def machine(self) -> Machine:
-        """The CPUs as the tracer tells them."""
+        """The CPUs as the tracer reports them."""
         core = np.arange(self.cpus) % self.cores
         return Machine(np.arange(self.cpus), core // self.cores_per_package, core)
 
@@ -46,8 +48,8 @@ class PhysicalMachine:
     """A machine's hidden coefficients; all packages are of one make, `idle_w` differs by package.
 
     Core energies are at the voltage of `max_ghz` and scale with V**2, as CMOS does (P = C V**2 f).
-    `cycle_nj` is the clock and issue logic of a busy core, `instruction_nj` and `miss_nj` what an
-    instruction costs in the core and an LLC miss in the uncore.
+    `cycle_nj` is the clock and issue logic of a busy core. `instruction_nj` is the cost of an
+    instruction in the core, `miss_nj` of an LLC miss in the uncore.
 
     - `maintenance_w`: drawn by a package while any of its cores is busy (Shen et al., "Power
       Containers", ASPLOS 2013); the part `maintenance_scaled` of it follows V**2 f.
@@ -86,7 +88,7 @@ class PhysicalMachine:
         return self.volts_at_min + (1 - self.volts_at_min) * span
 
     def turbo_ghz(self) -> F64:
-        """Highest frequency by number of busy cores of a package, from 0 up to all."""
+        """Highest frequency by number of busy cores of a package, from 0 to all."""
         cores = self.topology.cores_per_package
         used = np.arange(cores + 1)
         fall = np.clip(used - 1, 0, None) / max(cores - 1, 1)
@@ -96,11 +98,11 @@ class PhysicalMachine:
 def draw_machine(random: np.random.Generator, topology: Topology) -> PhysicalMachine:
     """A machine of this topology.
 
-    Power at rest is from a tenth of full power (recent Xeons) to half of it (older servers).
-    `maintenance_w` is such that two loads measured alone add up to about 15 to 55 % more than both
-    together, idle counted once, as on a desktop and on a two-socket server. The clock takes 20 to
-    50 % of a core that retires two instructions per cycle; a core that streams adds up to half of
-    that core's power in the uncore.
+    Power at rest is between a tenth of full power (recent Xeons) and half of it (older servers).
+    `maintenance_w` is drawn so that two loads measured alone add up to about 15 to 55 % more than
+    both together, with idle counted once, as on a desktop and on a two-socket server. The clock
+    takes 20 to 50 % of the power of a core that retires two instructions per cycle. A core that
+    streams adds up to half of that core's power in the uncore.
     """
     core_w = random.uniform(4, 12)
     max_ghz = random.uniform(2.8, 4.2)
@@ -145,10 +147,11 @@ def another_day(random: np.random.Generator, machine: PhysicalMachine) -> Physic
 
 @dataclass(frozen=True)
 class Climate:
-    """What changes in a machine over a run, in steps of `GRID_NS` from `begin_ns`.
+    """How the temperature and frequency limits change over a run, in steps of `GRID_NS` from
+    `begin_ns`.
 
-    `idle` and `dynamic` (packages, steps) multiply power; `limit_ghz` (cores, steps) bounds
-    frequency, None if only turbo does.
+    `idle` and `dynamic` (packages, steps) multiply power. `limit_ghz` (cores, steps) bounds the
+    frequency; None if only turbo bounds it.
     """
 
     begin_ns: int
@@ -157,7 +160,7 @@ class Climate:
     limit_ghz: F64 | None
 
     def step(self, t_ns: I64) -> I64:
-        """Step in force at each time."""
+        """The step in effect at each time."""
         last = self.idle.shape[1] - 1
         step: I64 = np.clip((t_ns - self.begin_ns) // GRID_NS, 0, last)
         return step
@@ -171,7 +174,7 @@ def draw_climate(
 ) -> Climate:
     """Temperature and, for `governor` "steps", a frequency limit that moves every 50 to 800 ms.
 
-    Each package, or each core by the toss of a coin, has a limit of its own. "turbo": none.
+    Each package has its own limit, or each core, at random. "turbo": none.
     """
     begin_ns, end_ns = span_ns
     steps = -(-(end_ns - begin_ns) // GRID_NS)

@@ -11,7 +11,7 @@ from bench.accuracy.machine import Topology
 from bench.accuracy.recording import Group
 from bench.accuracy.workload import Source
 
-#: Keeps cases small enough for hundreds of them.
+#: Keeps cases small enough to run hundreds of them.
 RUNS_PER_S = 1_500
 
 
@@ -30,7 +30,7 @@ def shape(
 ) -> Source:
     """Calls of one statement shape; `bound` from compute-bound (0) to memory-bound (1).
 
-    A shape that would run more than `RUNS_PER_S` stretches a second has longer calls instead.
+    A shape that would run more than `RUNS_PER_S` slices a second gets longer calls instead.
     """
     parts = random.uniform(1, 4)
     return Source(
@@ -72,7 +72,9 @@ def shapes(
 
 
 def background(random: np.random.Generator, hidden: float, load: float) -> list[Source]:
-    """A server's own threads: a page cleaner by the clock, a purge thread with the load."""
+    """A server's own threads: a page cleaner driven by the clock, a purge thread driven by the
+    load.
+    """
     clock_ns = random.uniform(2e8, 1e9)
     cleaner = load * random.uniform(0.3, 0.7)
     return [
@@ -171,7 +173,9 @@ def neighbours(random: np.random.Generator, cpus: int, hidden: float) -> list[So
 
 
 def siblings(random: np.random.Generator, topology: Topology, hidden: float) -> list[Source]:
-    """Shapes that keep both threads of half the cores busy, and shapes that have cores alone."""
+    """Shapes that keep both threads of half the cores busy, and shapes that have cores to
+    themselves.
+    """
     cores = topology.cores
     shared = tuple(c + t * cores for c in range(cores // 2) for t in range(2))
     alone = tuple(range(cores // 2, cores))
@@ -186,9 +190,9 @@ def siblings(random: np.random.Generator, topology: Topology, hidden: float) -> 
 
 
 def two_packages(random: np.random.Generator, topology: Topology, hidden: float) -> list[Source]:
-    """Parallel queries with workers on both packages, others wherever their client is."""
+    """Parallel queries with workers on both packages; the others run wherever their client is."""
     made = server(random, topology.cpus, hidden, random.uniform(0.25, 0.45))
-    # A scheduler spreads workers: neighbours in this order are on different packages.
+    # A scheduler spreads workers: consecutive CPUs in this order are on different packages.
     per = topology.cores_per_package
     spread = tuple(
         t * topology.cores + p * per + c
@@ -197,7 +201,7 @@ def two_packages(random: np.random.Generator, topology: Topology, hidden: float)
         for p in range(topology.packages)
     )
     for i, one in enumerate(made[:3]):
-        # Long enough to be worth the start of workers.
+        # Calls long enough that starting workers pays off.
         call_ns = max(one.call_ns, 5e6)
         workers = int(random.choice([2, 4]))
         made[i] = replace(one, workers=workers, call_ns=call_ns, cpus=spread)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The energy of a simulated machine, and whose it is.
+"""The energy of a simulated machine and its owners.
 
 Power of a package at every instant:
 
@@ -8,16 +8,18 @@ Power of a package at every instant:
     own power of a thread = V(f)**2 * intensity * (cycle_nj * f / threads of its core that are busy
                             + instruction_nj * instructions/ns) + miss_nj * misses/ns
 
-Power concave in load, a part drawn once by a package that is awake, and siblings that add far less
-than cores is what Power Containers (Shen et al., ASPLOS 2013), HaPPy (Zhai et al., ATC 2014) and
-Bellosa ("The benefits of event-driven energy accounting", SIGOPS EW 2000) report; power linear in
-event rates with the square of the voltage on top, Isci and Martonosi (MICRO 2003).
+The literature reports each of these effects. Power is concave in load, a package that is awake
+draws a part once, and siblings add far less than cores: Power Containers (Shen et al., ASPLOS
+2013), HaPPy (Zhai et al., ATC 2014) and Bellosa ("The benefits of event-driven energy accounting",
+SIGOPS EW 2000). Power is linear in event rates and scales with the square of the voltage: Isci and
+Martonosi (MICRO 2003).
 
-**Whose it is.** P_idle is idle's. M is divided at each instant equally over the package's busy
-cores, on one core equally over its busy threads. The rest, after saturation, belongs to the threads
-in proportion to their own power at that instant, so that the clock of a core with two busy siblings
-is half each one's, and a miss is whose it was. A core without a thread draws nothing beyond P_idle.
-The core domain follows the same rule with the core part of own power; DRAM has P_idle and misses.
+**Owners.** P_idle belongs to idle. M is divided at each instant equally over the package's busy
+cores, and within a core equally over its busy threads. The rest, after saturation, belongs to the
+threads in proportion to their own power at that instant. So two busy siblings each get half of
+their core's clock power, and a miss belongs to the thread that caused it. A core without a running
+thread draws nothing beyond P_idle. The core domain follows the same rule with the core part of own
+power; DRAM has P_idle and misses.
 
 Everything is constant between two events (a thread comes or goes, temperature or frequency moves a
 step), so energy is exact: sums over the intervals between events, linear inside them.
@@ -41,7 +43,7 @@ QUANTITIES = (*DOMAINS, *COUNTS)  #: nanojoules of each domain, then events
 
 @dataclass(frozen=True)
 class Stretches:
-    """n stretches in which one thread had a CPU, none overlapping on a CPU; times in ns."""
+    """n slices: one thread had a CPU. Slices do not overlap on a CPU; times are in ns."""
 
     t0_ns: I64
     t1_ns: I64
@@ -49,7 +51,7 @@ class Stretches:
     activity: Activity
 
     def take(self, rows: npt.NDArray[np.integer] | npt.NDArray[np.bool_]) -> Stretches:
-        """Some of them, in their order."""
+        """Selects slices in the given order."""
         index = np.arange(len(self.cpu))[rows]
         times = self.t0_ns[index], self.t1_ns[index]
         return Stretches(*times, self.cpu[index], self.activity.take(index))
@@ -59,8 +61,8 @@ class Stretches:
 class Power:
     """Energy of one package, exact between any two instants.
 
-    `energy_nj[domain]` (edges,) has run up from the first of `edges_ns`; `idle_nj[domain]` is the
-    part of it that is P_idle's, over the whole run.
+    `energy_nj[domain]` (edges,) is the running sum since the first of `edges_ns`. `idle_nj[domain]`
+    is the part of it that belongs to P_idle, over the whole run.
     """
 
     edges_ns: I64
@@ -76,7 +78,7 @@ class Power:
 
 @dataclass(frozen=True)
 class Simulation:
-    """What all threads of a machine caused: `power` by package, and amounts per stretch."""
+    """What all threads of a machine caused: `power` by package, and amounts per slice."""
 
     power: tuple[Power, ...]
     _stretches: Stretches
@@ -86,9 +88,9 @@ class Simulation:
     def amounts(
         self, parent: I64, t0_ns: I64, t1_ns: I64, names: Sequence[str] = QUANTITIES
     ) -> dict[str, F64]:
-        """What part of each stretch `parent`, from `t0_ns` to `t1_ns`, caused: some `QUANTITIES`.
+        """What the part of each slice `parent` from `t0_ns` to `t1_ns` caused: some `QUANTITIES`.
 
-        The part must lie inside its stretch. Parts of a stretch add up to the stretch.
+        The part must lie inside its slice. The parts of a slice add up to the slice.
         """
         found = {name: np.zeros(len(parent)) for name in names}
         for package, cells in enumerate(self._cells):
@@ -99,17 +101,17 @@ class Simulation:
         return found
 
     def whole(self, names: Sequence[str] = QUANTITIES) -> dict[str, F64]:
-        """What each stretch caused."""
+        """What each slice caused."""
         every = np.arange(len(self._stretches.cpu))
         return self.amounts(every, self._stretches.t0_ns, self._stretches.t1_ns, names)
 
 
 @dataclass(frozen=True)
 class _Cells:
-    """One package's (stretch, interval) pairs, those of a stretch side by side in time order.
+    """One package's (slice, interval) pairs; those of a slice are adjacent and in time order.
 
-    `first` and `interval0` (all stretches) tell where a stretch's cells begin and the interval of
-    the first. `sums[quantity]` (cells + 1,) runs up over all cells.
+    `first` and `interval0` (all slices) give the index of a slice's first cell and that cell's
+    interval. `sums[quantity]` (cells + 1,) is the running sum over all cells.
     """
 
     edges_ns: I64
@@ -118,10 +120,10 @@ class _Cells:
     sums: dict[str, F64]
 
     def between(self, name: str, ends: tuple[tuple[I64, F64], tuple[I64, F64]]) -> F64:
-        """Amount of one quantity between two places of each stretch."""
+        """Amount of one quantity between two places of each slice."""
         (cell0, part0), (cell1, part1) = ends
         sums = self.sums[name]
-        # The difference of whole cells first: parts of cells are small beside running sums.
+        # Subtract whole cells first: parts of cells are small compared with running sums.
         whole = sums[cell1] - sums[cell0]
         inside1 = part1 * (sums[np.minimum(cell1 + 1, len(sums) - 1)] - sums[cell1])
         inside0 = part0 * (sums[np.minimum(cell0 + 1, len(sums) - 1)] - sums[cell0])
@@ -129,7 +131,7 @@ class _Cells:
         return between
 
     def place(self, stretch: I64, t_ns: I64) -> tuple[I64, F64]:
-        """Cell in which each time lies, and the share of the cell that is over by then."""
+        """The cell that contains each time, and the elapsed share of that cell."""
         edge = np.searchsorted(self.edges_ns, t_ns, "right") - 1
         after = self.edges_ns[np.minimum(edge + 1, len(self.edges_ns) - 1)]
         length = np.maximum(after - self.edges_ns[edge], 1)
@@ -141,10 +143,10 @@ class _Cells:
 def simulate(
     machine: PhysicalMachine, stretches: Stretches, climate: Climate, span_ns: tuple[int, int]
 ) -> Simulation:
-    """Energy and events of `stretches`, all inside `span_ns` (begin, end), on `machine`.
+    """Energy and events of slices, all inside `span_ns` (begin, end), on `machine`.
 
     Raises:
-        ValueError: stretches are empty, overlap on a CPU, or reach beyond the span.
+        ValueError: slices are empty, overlap on a CPU, or reach beyond the span.
     """
     _check(stretches, span_ns)
     topology = machine.topology
@@ -175,7 +177,9 @@ def _check(stretches: Stretches, span_ns: tuple[int, int]) -> None:
 
 
 class _Sweep:
-    """One package: who runs beside whom in every interval, and what that draws."""
+    """One package: who runs at the same time as whom in every interval, and the power that
+    draws.
+    """
 
     def __init__(
         self,
@@ -202,7 +206,7 @@ class _Sweep:
         self._draw()
 
     def _spread(self) -> None:
-        """The cells, and how many threads and cores are busy in each."""
+        """The cells, and the number of busy threads and cores in each."""
         count = self._end - self._begin
         self._first = np.cumsum(count) - count
         self._row = np.repeat(np.arange(len(count)), count)
@@ -215,7 +219,7 @@ class _Sweep:
         self._threads = threads.reshape(-1)[self._core[self._row] * (n - 1) + self._interval]
 
     def _draw(self) -> None:
-        """Own power of every thread, what the package draws, and what each cell is charged."""
+        """Own power of every thread, the package's power, and the energy charged to each cell."""
         m, act = self._machine, self._stretches.activity
         row, interval, threads = self._row, self._interval, self._threads
         ghz = self._frequency()
@@ -253,7 +257,9 @@ class _Sweep:
         return limited
 
     def _maintenance(self, pace: F64) -> F64:
-        """Watts per interval, from V**2 f of each busy core, halved where two threads share it."""
+        """Watts per interval, from V**2 f of each busy core, halved if two threads share
+        the core.
+        """
         m = self._machine
         mean = self._per_interval(pace) / np.maximum(self._busy_cores, 1) / m.max_ghz
         factor = 1 - m.maintenance_scaled + m.maintenance_scaled * mean
@@ -265,7 +271,7 @@ class _Sweep:
         return found.astype(np.float64, copy=False)
 
     def power(self) -> Power:
-        """Energy over time, P_idle included."""
+        """Energy over time, including P_idle."""
         m, p = self._machine, self._package
         rest_w = {
             "package": m.idle_w[p],
@@ -282,7 +288,7 @@ class _Sweep:
         return Power(self._edges_ns, energy, idle)
 
     def cells(self, rows: I64, count: int) -> _Cells:
-        """What is charged to whom; `rows` are this package's among all `count` stretches."""
+        """The energy charged to each owner; `rows` are this package's among all `count` slices."""
         first, interval0 = np.zeros(count, np.int64), np.zeros(count, np.int64)
         first[rows], interval0[rows] = self._first, self._begin
         dt_ns = self._dt_ns[self._interval]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hardware counters of segments: cycles, instructions, LLC misses, multiplexed on some machines.
 
-With fewer counters than events the kernel rotates them, every millisecond by default; what it then
-delivers, scaled by enabled over running time, is exact only for work that does not change
-(perf_event_open(2); Mathur and Cook, "Improved estimation for software multiplexing of performance
-counters", MASCOTS 2005).
+With fewer counters than events the kernel rotates them, every millisecond by default. It then
+delivers counts scaled by enabled over running time, which are exact only for work that does not
+change (perf_event_open(2); Mathur and Cook, "Improved estimation for software multiplexing of
+performance counters", MASCOTS 2005).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ ROTATION_NS = 1_000_000
 class Pmu:
     """`counted` is the share of time in which the events are on a counter: 1 if not multiplexed.
 
-    `error` is the relative error of a read, `unsteady` how much events per nanosecond vary between
-    the parts of a segment that are counted and those that are not.
+    `error` is the relative error of a read. `unsteady` is how much events per nanosecond vary
+    between the counted and the uncounted parts of a segment.
     """
 
     counted: float = 1.0
@@ -37,7 +37,7 @@ class Pmu:
 def read_pmu(
     random: np.random.Generator, pmu: Pmu, cut: Segments, amounts: dict[str, F64]
 ) -> Segments:
-    """`cut` with counters of what `amounts` says it did, and with how they were scaled."""
+    """Adds to `cut` the counters for `amounts` and how they were scaled."""
     n = len(cut.cpu)
     true = np.stack([amounts[name] for name in COUNTS], axis=1)
     counts = true * (1 + pmu.error * random.normal(0, 1, (n, COUNTERS)))
@@ -47,7 +47,7 @@ def read_pmu(
         share = _running(random, pmu.counted, cut)
         off = np.sqrt(1 - share)[:, None] * pmu.unsteady
         counts *= np.exp(off * random.normal(0, 1, (n, COUNTERS)))
-        # A segment that fell between two turns of the counters has nothing to scale.
+        # A segment that fell between two turns of the counters has no count to scale.
         never = share <= 0
         valid[never], counts[never] = _none(never), 0
         scaled = share.astype(np.float32)
@@ -62,7 +62,7 @@ def _none(rows: Bool) -> Bool:
 def _running(random: np.random.Generator, counted: float, cut: Segments) -> F64:
     """Share of each segment in which its CPU's events were counted.
 
-    Three rotations make a turn; on every CPU the events are counted in its first part.
+    Three rotations make a turn. On every CPU the events are counted in the first part of a turn.
     """
     turn_ns = 3 * ROTATION_NS
     on_ns = counted * turn_ns

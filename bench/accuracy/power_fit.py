@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A power model fitted to a real server's recorded power, and tested on the time after it.
+"""Fits power models to a real server's recorded power and tests them on later time.
 
-The first two thirds of the recording are for fitting, and for every choice between models, by
-cross-validation on stretches of it; the last third is only predicted.
+The first two thirds of the recording are for fitting and for choosing between models, by
+cross-validation on blocks of time within them. The last third is only predicted.
 
 `qjoule` is the engine's regression (`qjoule.model.fit.power`, non-negative least squares, here with
-Huber's loss) on what draws power in a machine. `qjoule_windows` is the model that attribution fits
-to windows (`qjoule.model.fit.block`), which divides energy among owners and so has fewer terms.
+Huber's loss) on features that physically draw power in a machine. `qjoule_windows` is the model
+that attribution fits to windows (`qjoule.model.fit.block`), which divides energy among owners and
+therefore has fewer terms.
 """
 
 from __future__ import annotations
@@ -34,16 +35,16 @@ DOMAINS = ("package", "dram")
 TARGET = 0.09
 
 FOLDS = 6
-#: Residuals beyond this many robust standard deviations count by their size, not its square: rows
-#: whose counters came late are outliers (Huber, Ann. Math. Stat. 35, 1964).
+#: Residuals beyond this many robust standard deviations count linearly, not squared: rows whose
+#: counters were read late are outliers (Huber, Ann. Math. Stat. 35, 1964).
 HUBER = 0.7
 ROUNDS = 12
-#: Reports of one frequency that a model of its own needs, and how wide a layer is (SmartWatts).
+#: Reports of one frequency that its own model needs, and the width of a layer (SmartWatts).
 LAYER_ROWS, LAYER_GHZ = 10, 0.1
 #: Changes of power that `window_model` may leave out of the fit, from 5 % to none.
 STEADY = (0.05, 0.1, 0.2, np.inf)
-#: Of `window_model`: no core is faster; cycles (10^9/s) that keep the package awake; watts that a
-#: row's ends are off by, at 1 ms and 100 W over 3 s; seconds between rows.
+#: For `window_model`: the highest core frequency; cycles (10^9/s) that keep the package awake;
+#: error in watts of a row's ends, at 1 ms and 100 W over 3 s; seconds between rows.
 MAX_GHZ, AWAKE_CYCLES, EDGE_W, ROW_S = 4.0, 3.0, 0.01, 3.0
 
 
@@ -62,12 +63,12 @@ class Node:
         return len(self.cycles)
 
     def ghz(self) -> F64:
-        """Cycles per CPU time; rows in which CPU time is missing show far too much."""
+        """Cycles per CPU time. Rows with missing CPU time give a value far too high."""
         return self.cycles / np.maximum(self.cpus, 1e-3)
 
 
 def load(path: Path = RECORDING) -> Node:
-    """The recording. Raises `OSError` or `KeyError` if it is not there or not such a table."""
+    """The recording. Raises `OSError` or `KeyError` if it is missing or not such a table."""
     table = pd.read_csv(path)
     columns = {name: table[name].to_numpy(np.float64) for name in table.columns}
     return Node(
@@ -83,17 +84,17 @@ Features = Callable[[Node], F64]
 
 
 def of_columns(*names: str) -> Features:
-    """Features that are the node's columns, and power at rest."""
+    """Features: the node's columns, and power at rest."""
     return lambda node: np.column_stack(
         [np.ones(len(node)), *(getattr(node, name) for name in names)]
     )
 
 
 def physical(awake_cycles: float, miss_limit: float, cores: float) -> Features:
-    """What draws power in a machine; nothing but the three scales is left to choose.
+    """Features that physically draw power in a machine; only the three scales remain to be chosen.
 
-    - power at rest, and power once while any core is awake: `awake_cycles` 10^9/s are enough to
-      have it awake all the time;
+    - power at rest, and power drawn once while any core is awake: `awake_cycles` 10^9/s keep the
+      package awake all the time;
     - cycles, instructions, CPU time, misses, and misses on a bus with `miss_limit` 10^6/s of room;
     - frequency: a cycle costs V**2, and V grows with f. f is cycles by busy CPUs, to which half of
       the `cores` are added: no row then has a frequency that its missing CPU time made up. With few
@@ -121,7 +122,7 @@ def physical(awake_cycles: float, miss_limit: float, cores: float) -> Features:
     return features
 
 
-#: The scales that cross-validation chooses from: a grid of powers of about two and three.
+#: Candidate scales for cross-validation: a grid of powers of about two and three.
 GRID = [
     physical(awake, miss, cores)
     for awake, miss, cores in product((1.0, 3.0), (10.0, 30.0, 100.0), (4.0, 8.0, 16.0, 32.0))
@@ -162,25 +163,25 @@ def compare(node: Node) -> list[PowerError]:
 
 
 def thirds(rows: int) -> tuple[I64, I64]:
-    """The rows to fit, the first two thirds, and those to predict."""
+    """The rows to fit (the first two thirds) and the rows to predict."""
     split = rows * 2 // 3
     return np.arange(split), np.arange(split, rows)
 
 
 def validate(node: Node, domain: str, fit: I64, predictor: Predictor) -> float:
-    """Mean error over stretches of `fit`, each predicted from the others."""
+    """Mean error over blocks of `fit`, each predicted from the others."""
     parts = np.array_split(fit, FOLDS)
     folds = [(np.setdiff1d(fit, part), part) for part in parts]
     return float(np.mean([error(node, domain, *rows, predictor) for rows in folds]))
 
 
 def best(node: Node, domain: str, fit: I64, predictors: Iterable[Predictor]) -> Predictor:
-    """The one with the least error in cross-validation. It sees no row outside `fit`."""
+    """The candidate with the least error in cross-validation. It sees no row outside `fit`."""
     return min(predictors, key=lambda one: validate(node, domain, fit, one))
 
 
 def error(node: Node, domain: str, fit: I64, test: I64, predictor: Predictor) -> float:
-    """Error on `test` of what was fitted to `fit`."""
+    """Error on `test` of the model fitted to `fit`."""
     power_w = node.power_w[domain][test]
     return float(np.abs(predictor(node, domain, fit, test) - power_w).mean() / power_w.mean())
 
@@ -197,11 +198,11 @@ def least_squares(features: Features) -> Predictor:
 
 
 def window_model(steady: float) -> Predictor:
-    """The model that windows of a trace are fitted by, uncalibrated, on the node as one owner.
+    """The model that fits windows of a trace, uncalibrated, with the node as the only owner.
 
-    As in a calibration run, rows in which the load changes are not fitted: those whose power moves
-    by more than `steady` of it. What a trace knows and this recording does not is left out:
-    siblings, and for how long any core was awake (guessed).
+    As in a calibration run, rows in which the load changes are not fitted: those whose power
+    changes by more than the fraction `steady`. This recording lacks some of what a trace has, so
+    siblings are left out and the time with any core awake is guessed.
     """
 
     def predict_rows(node: Node, domain: str, fit: I64, test: I64) -> F64:
@@ -221,7 +222,7 @@ def window_model(steady: float) -> Predictor:
 
 
 def _rows(node: Node, domain: str, rows: I64) -> Rows:
-    """Rows of the node as windows in which one class ran; its factor is 1."""
+    """Rows of the node as windows in which one class ran, with factor 1."""
     cycles, cpus = node.cycles[rows], node.cpus[rows]
     ghz = np.minimum(node.ghz()[rows], MAX_GHZ)
     nothing = np.zeros(len(rows))
@@ -266,7 +267,9 @@ def robust_fit(features: F64, power_w: F64) -> F64:
 
 
 def per_frequency(node: Node, domain: str, fit: I64, test: I64) -> F64:
-    """A model of counters for every layer of frequency, as SmartWatts has; else one for all."""
+    """One counter model per frequency layer, as in SmartWatts; one model for all where data is
+    scarce.
+    """
     x, power_w = of_columns("cycles", "instructions", "misses")(node), node.power_w[domain]
     layer = np.floor(node.ghz() / LAYER_GHZ).astype(np.int64)
     predicted: F64 = x[test] @ robust_fit(x[fit], power_w[fit])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Energy counters as machines have them: 32 bits, updated about every millisecond, read in turn.
+"""Simulates energy counters: 32 bits, updated about every millisecond, read in turn.
 
 Updates come every 976 us with jitter, each domain at its own times (Haehnel et al., "Measuring
 Energy Consumption for Short Code Paths Using RAPL", SIGMETRICS PER 2012; Khan et al., "RAPL in
@@ -25,8 +25,9 @@ MICROJOULE = 1e-6
 class Meter:
     """How a machine's counters are made and read.
 
-    `unit_j` is the register's; `powercap` tells whether it is shown in microjoules, as the kernel's
-    tree does, with the range that follows. `noise` is the relative error of a millisecond.
+    `unit_j` is the unit of the register. `powercap`: the counter is shown in microjoules with the
+    range that follows from that, as in the kernel's powercap tree. `noise` is the relative error of
+    a millisecond.
     """
 
     domains: tuple[str, ...]
@@ -57,14 +58,14 @@ def read_meter(
 ) -> tuple[tuple[Series, ...], Readings]:
     """Readings of all counters, about every `period_ns`, from the begin to the end of the span.
 
-    A round reads one counter after the other; it is late by microseconds, at times by
-    milliseconds. Every counter begins so near to its top that it wraps during the run.
+    A round reads one counter after another. It is late by microseconds, at times by milliseconds.
+    Every counter begins near its maximum so that it wraps during the run.
     """
     pairs = [(package, domain) for package in range(len(power)) for domain in meter.domains]
     rounds_ns = _rounds(random, meter.period_ns, span_ns, len(pairs))
     shape = (len(rounds_ns), len(pairs))
     half_ns = random.integers(300, 3_000, shape)
-    # A reader that was interrupted: the reading lies somewhere in a longer stretch.
+    # The reader was interrupted: the moment of the reading is known less precisely.
     half_ns[random.random(shape) < 0.002] *= 20
     t_ns = rounds_ns[:, None] + np.cumsum(2 * half_ns, axis=1) - half_ns
     series, raw = [], np.zeros(shape, np.uint64)
@@ -79,7 +80,7 @@ def read_meter(
 def _rounds(
     random: np.random.Generator, period_ns: int, span_ns: tuple[int, int], counters: int
 ) -> I64:
-    """When each round of readings begins; the first at once, the last just before the end."""
+    """When each round of readings begins: the first at once, the last just before the end."""
     begin_ns, end_ns = span_ns
     count = (end_ns - begin_ns) // period_ns
     late = random.exponential(period_ns / 400, count + 1)

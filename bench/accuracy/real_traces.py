@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Schedules of real servers as workloads: their segments, with simulated power under them.
+"""Uses the schedules of real servers as workloads: real segments with simulated power.
 
-What threads do to one another in time (who runs beside whom, for how long, how often nothing does)
-is then real; what they draw is drawn by seed, as for the other scenarios, so that truth is known.
+How threads interact in time is real: who runs at the same time as whom, for how long, and how often
+nothing runs. Their power is drawn by seed, as in the other scenarios, so the truth is known.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from root.support.recording import Recorder
 from servers.process import DatabaseServer, Unavailable
 
 SCENARIO = "recorded"
-#: Long beside the sysbench point queries, and of another kind.
+#: Long compared with the sysbench point queries, and of another kind.
 ANALYTIC = (
     "SELECT k % 16 AS bucket, COUNT(*), SUM(CRC32(CONCAT(c, pad))), MAX(id) FROM sbtest.sbtest1 "
     "GROUP BY bucket ORDER BY 3"
@@ -46,7 +46,7 @@ RATE = 300
 
 @dataclass(frozen=True)
 class Schedule:
-    """Who ran when on which CPU: what `simulate_on` asks for. `query` (n,) from 0, -1 none."""
+    """Who ran when on which CPU: the input of `simulate_on`. `query` (n,) from 0, -1 none."""
 
     machine: Machine
     segments: Segments
@@ -68,7 +68,7 @@ class Schedule:
 
 
 def schedule_of(directory: Path) -> Schedule:
-    """The schedule of a trace. Raises `QjouleError` if it is none, or holds no query."""
+    """The schedule of a trace. Raises `QjouleError` if it is not a trace or contains no query."""
     trace = Trace(directory)
     grouped = Grouped(trace, ("fingerprint",), counters=False)
     table = trace.table("segments")
@@ -105,7 +105,7 @@ def _group(label: GroupLabel) -> Group:
 
 
 def _machine(trace: Trace) -> Machine:
-    """CPUs with their cores, as meta.json has them. Raises `QjouleError` where it has none."""
+    """CPUs with their cores, from meta.json. Raises `QjouleError` if it lists none."""
     cpus = sorted(trace.meta.cpus, key=lambda one: one.cpu)
     if not cpus:
         raise QjouleError(f"{trace.path}: the trace does not say which CPUs the machine has")
@@ -117,7 +117,7 @@ def _machine(trace: Trace) -> Machine:
 def _disjoint(
     segments: Segments, machine: Machine, span_ns: tuple[int, int]
 ) -> tuple[I64, tuple[I64, I64]]:
-    """Rows with time inside the span, in order of CPU, and their times without overlaps."""
+    """Rows with time inside the span, ordered by CPU, and their times without overlaps."""
     rows = np.flatnonzero(machine.slots(segments.cpu) >= 0)
     rows = rows[np.lexsort((segments.t0_ns[rows], segments.cpu[rows]))]
     t0 = np.clip(segments.t0_ns[rows], *span_ns)
@@ -133,9 +133,9 @@ def _disjoint(
 
 @contextmanager
 def recorded_trace(seconds: float) -> Iterator[Path]:
-    """A new trace of MariaDB under sysbench and an analytic query, gone afterwards.
+    """Records a new trace of MariaDB under sysbench and an analytic query; deletes it afterwards.
 
-    Raises `QjouleError` or `Unavailable` with the reason if it cannot be made here.
+    Raises `QjouleError` or `Unavailable` with the reason if it cannot be recorded here.
     """
     if os.geteuid() != 0:
         raise QjouleError("recording needs root")
@@ -146,7 +146,8 @@ def recorded_trace(seconds: float) -> Iterator[Path]:
             words, log = command(read_only, server, RATE), server.directory / "generator.log"
             recorder = Recorder(directory, "--energy", "none", "--pid", str(server.pid))
             try:
-                # Before the clients: the text of a prepared statement is seen when it is prepared.
+                # Start before the clients: the tracer sees a prepared statement's text only when it
+                # is prepared.
                 recorder.attached()
                 with generating(words, lambda: server.tgids, log) as generator, analytic(server):
                     generator.take(max(round(seconds), 1))
@@ -179,7 +180,7 @@ def analytic(server: DatabaseServer) -> Iterator[None]:
 
 
 def a_schedule(trace: Path | None, seconds: float) -> Schedule | str:
-    """The schedule of `trace`, or of a recording made now; or why there is none."""
+    """The schedule of `trace`, or of a new recording; or the reason why there is none."""
     try:
         if trace is not None:
             return schedule_of(trace)
@@ -190,7 +191,7 @@ def a_schedule(trace: Path | None, seconds: float) -> Schedule | str:
 
 
 def shortened(schedule: Schedule, seconds: float) -> Schedule:
-    """The first seconds of a schedule, so that a long trace takes no longer than another case."""
+    """The first seconds of a schedule, so that a long trace takes no longer than other cases."""
     begin_ns, end_ns = schedule.span_ns
     end_ns = min(end_ns, begin_ns + int(seconds * 1e9))
     rows = schedule.segments.t0_ns < end_ns

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a simulated machine shows, and the truth that it hides."""
+"""The recording of a simulated machine, and the truth that it does not contain."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KINDS = ("queries", "background", "other_processes", "kernel", "tracer")
 
 @dataclass(frozen=True)
 class Group:
-    """Who segments are charged to. `kind` is one of `KINDS`."""
+    """The owner that segments are charged to. `kind` is one of `KINDS`."""
 
     name: str
     kind: str
@@ -27,11 +27,11 @@ class Group:
 
 @dataclass(frozen=True)
 class Recording:
-    """All that a tracer on a real machine would have recorded, and nothing else.
+    """Everything that a tracer on a real machine would have recorded, and nothing else.
 
-    `segments` are sorted by `t0_ns`, their `group` indexes `groups`; `query` (n,) is the number of
-    the query instance that each ran for, -1 none. `period_ns` is how often the energy counters were
-    meant to be read.
+    `segments` are sorted by `t0_ns`; their `group` indexes `groups`. `query` (n,) is the number of
+    the query instance that each ran for, -1 none. `period_ns` is the intended period of the energy
+    readings.
     """
 
     machine: Machine
@@ -66,9 +66,9 @@ class Truth:
 
 @dataclass(frozen=True)
 class Phase:
-    """A stretch of a calibration run in which one load kernel, or none ("idle"), ran.
+    """A time span of a calibration run in which one load kernel, or none ("idle"), ran.
 
-    `threads` of them ran, on both siblings of their cores if `smt`, else on cores of their own.
+    `threads` of them ran: on both siblings of their cores if `smt`, otherwise on separate cores.
     """
 
     name: str
@@ -80,7 +80,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Case:
-    """One drawing of a scenario: a recording, its truth, a calibration run on the same machine."""
+    """One draw of a scenario: a recording, its truth, and a calibration run on the same machine."""
 
     scenario: str
     seed: int

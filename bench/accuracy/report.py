@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the cases say: tables of errors, of intervals, and the targets beside the figures."""
+"""Prints the results of the cases: tables of errors and intervals, and the targets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from bench.accuracy.harness import METHODS, OWN, CaseResult
 from bench.accuracy.peers import PEERS
 from bench.accuracy.peers.observed import DOMAIN
 
-#: Power and time differ in a case whose shapes a division by CPU time would miss by so much.
+#: Power and time differ in a case if dividing its energy by CPU time would have at least this
+#: error.
 DIFFER = 0.10
 _Z95 = 1.959963984540054
 _BY_TIME = tuple(peer.name for peer in PEERS if not peer.by_counters)
@@ -31,9 +32,9 @@ class Errors:
 
 @dataclass(frozen=True)
 class Coverage:
-    """Intervals that hold the truth, and the Wilson interval (`low`, `high`) of their share.
+    """How many intervals contain the truth, and the Wilson interval (`low`, `high`) of their share.
 
-    `width`: the median of half an interval over the truth.
+    `width`: the median of half an interval divided by the truth.
     """
 
     covered: int
@@ -48,7 +49,7 @@ class Coverage:
 
 
 def wilson(hits: int, total: int) -> tuple[float, float]:
-    """95 % interval of a share (Wilson, JASA 22, 1927). Raises `ValueError` without any trial."""
+    """95 % interval of a share (Wilson, JASA 22, 1927). Raises `ValueError` without trials."""
     if total <= 0:
         raise ValueError("no trials")
     share, z2 = hits / total, _Z95**2
@@ -78,14 +79,16 @@ class Summary:
         ]
 
     def errors(self, method: str, scenario: str, kind: str = DOMAIN) -> Errors | None:
-        """None where the method could not run."""
+        """None if the method could not run."""
         values = self.values(method, scenario, kind)
         if not values:
             return None
         return Errors(float(np.mean(values)), float(np.percentile(values, 95)), len(values))
 
     def coverage(self, method: str, scenario: str, domain: str = DOMAIN) -> Coverage | None:
-        """Over all shapes of all cases of a scenario; shapes of one case are not independent."""
+        """Coverage over all shapes of all cases of a scenario. Shapes of one case are not
+        independent.
+        """
         outcomes = [
             outcome
             for result in self.results
@@ -113,7 +116,7 @@ class Summary:
         return tuple(s for s in self.scenarios if self.best(by_counters, s) is not None)
 
     def differing(self) -> Summary:
-        """The cases alone in which power and time differ."""
+        """Only the cases in which power and time differ."""
         return Summary(result for result in self.results if result.spread >= DIFFER)
 
 
@@ -135,7 +138,7 @@ def render(summary: Summary, width: int = 80) -> list[str]:
 
 
 def _error_table(summary: Summary, width: int) -> list[str]:
-    """Methods down, scenarios across, in as many blocks as the width asks for."""
+    """Methods as rows, scenarios as columns, in as many blocks as the width requires."""
     first, cell = 18, 13
     across = max((width - first) // cell, 1)
     lines = []
@@ -152,7 +155,7 @@ def _error_table(summary: Summary, width: int) -> list[str]:
 def _percents(errors: Errors | None) -> str:
     if errors is None:
         return "n/a"
-    # Nobody needs the tenths of what is wrong by its own size.
+    # Decimals are noise where the error is as large as the value.
     return "/".join(f"{100 * e:.{int(e < 1)}f}" for e in (errors.mean, errors.p95))
 
 
@@ -174,7 +177,7 @@ def _interval_table(summary: Summary) -> list[str]:
 
 
 def _other_table(summary: Summary) -> list[str]:
-    """DRAM and single queries, of qjoule as it is meant to be used."""
+    """DRAM and single queries, for qjoule in its intended configuration."""
     first = 27
     lines = [f"{'':<{first}}{'dram':>8}{'held':>8}{'width':>8}{'by query':>10}"]
     for scenario in summary.scenarios:
@@ -194,7 +197,7 @@ def _other_table(summary: Summary) -> list[str]:
 
 
 def targets(summary: Summary) -> list[str]:
-    """The figures that were aimed at, each with what was reached. Nothing passes or fails."""
+    """Each target figure beside the figure reached. Nothing passes or fails."""
     lines = ["Targets, and what was reached"]
     counted = summary.counted()
     means = {s: e.mean for s in counted if (e := summary.errors("qjoule", s)) is not None}
@@ -227,7 +230,7 @@ def _without_counters(summary: Summary, counted: Sequence[str]) -> list[str]:
 
 
 def _against_others(differing: Summary, counted: Sequence[str]) -> list[str]:
-    """Against the best of the others in each scenario, and the one that is best on the whole."""
+    """qjoule against the best other method in each scenario, and against the best one overall."""
     scenarios = [s for s in differing.scenarios if s in counted]
     pairs = [
         (mine.mean, best[1].mean)
@@ -254,7 +257,7 @@ def _against_others(differing: Summary, counted: Sequence[str]) -> list[str]:
 
 
 def _sameness(summary: Summary) -> list[str]:
-    """Conservation was checked in every run; determinism in those that ran twice."""
+    """Conservation was checked in every run, determinism in the cases that ran twice."""
     twice = [result for result in summary.results if result.repeats is not None]
     same = sum(bool(result.repeats) for result in twice)
     cases = len(summary.results)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scenarios: what is drawn by seed, and the case that becomes of it."""
+"""Scenarios: what is drawn by seed, and the resulting case."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from bench.accuracy.workload import Source, run
 
 from qjoule.model.arrays import Machine, Segments
 
-#: Runs are as long as it takes to have about so many stretches, between these bounds.
+#: A run lasts until it has about this many slices, between these bounds.
 STRETCHES, SHORTEST_S, LONGEST_S = 50_000, 12, 30
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A drawing of a scenario. `hidden` bounds |intensity - 1| of every behaviour."""
+    """One draw of a scenario. `hidden` bounds |intensity - 1| of every behaviour."""
 
     topology: Topology
     sources: list[Source]
@@ -43,7 +43,7 @@ ScenarioFactory = Callable[[np.random.Generator], Plan]
 
 
 def _topology(random: np.random.Generator, packages: int = 1, smt: bool | None = None) -> Topology:
-    """4 to 16 CPUs, with SMT or without if `smt` does not say."""
+    """4 to 16 CPUs; SMT is drawn unless `smt` is given."""
     threads = 2 if (bool(random.integers(2)) if smt is None else smt) else 1
     cores = int(random.integers(4, 9)) if packages == 1 else int(random.integers(2, 5))
     return Topology(packages, cores, threads)
@@ -54,7 +54,7 @@ def _hidden(random: np.random.Generator) -> float:
 
 
 def _server(random: np.random.Generator) -> Plan:
-    """A server of the common kind, at 15 to 55 % load."""
+    """A common server at 15 to 55 % load."""
     topology, hidden = _topology(random), _hidden(random)
     load = random.uniform(0.15, 0.55)
     return Plan(topology, mixes.server(random, topology.cpus, hidden, load), hidden)
@@ -188,10 +188,10 @@ def simulate_on(
 ) -> Case:
     """A drawn machine under a schedule that was recorded elsewhere.
 
-    `segments` (n,) inside `span_ns`, none overlapping on a CPU; `query` (n,), -1 none. Every group
-    gets a behaviour, every query and segment varies around it. The CPUs are renumbered from 0 in
-    order of package, core and id; every package gets as many cores, and every core as many
-    threads, as the largest has.
+    `segments` (n,) lie inside `span_ns` and do not overlap on a CPU; `query` (n,), -1 none. Every
+    group gets a behaviour; every query and segment varies around it. The CPUs are renumbered from 0
+    by package, core and id. Every package gets as many cores, and every core as many threads, as
+    the largest has.
     """
     draw, rest = (np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(2))
     topology, cpu_of = _like(machine)
@@ -209,7 +209,7 @@ def simulate_on(
 
 
 def _like(machine: Machine) -> tuple[Topology, I64]:
-    """A regular topology with room for `machine`, and the CPU there of each CPU slot."""
+    """A regular topology large enough for `machine`, and its CPU for each CPU slot."""
     package, core = machine.package_slots(), machine.core_slots()
     cpu = np.zeros(len(core), np.int64)
     members = [np.unique(core[package == p]) for p in range(len(machine.packages))]
@@ -251,7 +251,7 @@ def _case(
 
 
 def _tracer(random: np.random.Generator, plan: Plan) -> Tracer:
-    """The plan's tracer; its counters are multiplexed if the plan says so."""
+    """The plan's tracer; its counters are multiplexed if the plan requires that."""
     tracer = draw_tracer(random, plan.counters, plan.lost)
     if tracer.pmu is None:
         return tracer

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a tracer records of stretches of CPU time: segments, and what it loses of them."""
+"""Turns slices of CPU time into the segments a tracer records, including lost records."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from bench.accuracy.recording import F64, I64, Group, Recording, Truth
 
 from qjoule.model.arrays import LostTime, Machine, Segments
 
-#: Records that are lost together when a buffer is full.
+#: Records lost together when a buffer is full.
 BURST = 20
 
 
 @dataclass(frozen=True)
 class Tracer:
-    """`tick_ns`: stretches are cut at the ticks of their CPU. `lost` is the share of records lost.
+    """`tick_ns`: slices are cut at the ticks of their CPU. `lost` is the share of records lost.
 
-    `pmu` None: a machine without hardware counters, as most virtual machines are.
+    `pmu` None: a machine without hardware counters, like most virtual machines.
     """
 
     tick_ns: int
@@ -31,7 +31,7 @@ class Tracer:
 
 @dataclass(frozen=True)
 class Work:
-    """Stretches and whose they are: `group` and `query` (n,), -1 where it ran for no query."""
+    """Slices and their owners: `group` and `query` (n,), -1 if it ran for no query."""
 
     stretches: Stretches
     group: I64
@@ -52,7 +52,7 @@ def record(
     work: Work,
     span_ns: tuple[int, int],
 ) -> Recording:
-    """What `setup` shows of a simulated run."""
+    """The recording that `setup` makes of a simulated run."""
     machine, meter, tracer = setup
     parent, t0_ns, t1_ns = _cut(random, tracer.tick_ns, work.stretches)
     lost, kept = _lose(random, tracer.lost, work.stretches.cpu[parent], (t0_ns, t1_ns))
@@ -79,7 +79,7 @@ def record(
 
 
 def truth(simulation: Simulation, work: Work, domains: tuple[str, ...]) -> Truth:
-    """Who caused what, of the domains that the machine has counters of."""
+    """What each owner caused, in the domains for which the machine has counters."""
     caused = simulation.whole(domains)
     queries = int(work.query.max(initial=-1)) + 1
     of_query = work.query >= 0
@@ -104,7 +104,7 @@ def truth(simulation: Simulation, work: Work, domains: tuple[str, ...]) -> Truth
 
 
 def _cut(random: np.random.Generator, tick_ns: int, stretches: Stretches) -> tuple[I64, I64, I64]:
-    """Stretch, begin and end of every part between two ticks of its CPU."""
+    """Slice, begin and end of every part between two ticks of its CPU."""
     phase = random.integers(0, tick_ns, int(stretches.cpu.max(initial=0)) + 1)[stretches.cpu]
     first = (stretches.t0_ns + phase) // tick_ns
     ticks = (stretches.t1_ns - 1 + phase) // tick_ns - first
@@ -120,7 +120,7 @@ def _cut(random: np.random.Generator, tick_ns: int, stretches: Stretches) -> tup
 def _lose(
     random: np.random.Generator, share: float, cpu: I64, times: tuple[I64, I64]
 ) -> tuple[tuple[LostTime, ...], I64]:
-    """Records lost in bursts, told as CPU time when the buffer has room again, and those kept."""
+    """Loses records in bursts. The lost CPU time is reported once the buffer has room again."""
     n = len(cpu)
     if share <= 0:
         return (), np.arange(n)
@@ -133,7 +133,7 @@ def _lose(
     lost = []
     for one in np.unique(cpu[order[gone]]):
         mine = order[gone & (cpu[order] == one)]
-        # A loss is told with the CPU's next full batch, not record by record.
+        # A loss is reported with the CPU's next full batch, not record by record.
         ends = np.flatnonzero(np.diff(times[0][mine], append=np.iinfo(np.int64).max) > 5_000_000)
         run = np.cumsum(times[1][mine] - times[0][mine])
         lost.append(LostTime(int(one), times[1][mine][ends], run[ends]))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Synthetic servers: clients call statements of several shapes, beside background and neighbours.
 
-Calls arrive as a Poisson process, from clients that wait for their reply, or by the clock; the rate
-moves over time. Each CPU serves its queue in order of arrival.
+Calls arrive as a Poisson process, from clients that wait for their reply, or by the clock. The rate
+changes over time. Each CPU serves its queue in order of arrival.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from bench.accuracy.physics import Stretches
 from bench.accuracy.recording import F64, I64, Group
 from bench.accuracy.tracer import Work
 
-SLICE_NS = 3_000_000  #: the scheduler lets others run after this
-SHORTEST_NS = 1_000  #: what a context switch leaves of the shortest stretch
+SLICE_NS = 3_000_000  #: the scheduler's time slice
+SHORTEST_NS = 1_000  #: minimum length of a slice, after a context switch
 
 
 @dataclass(frozen=True)
 class Source:
-    """Calls of one shape, or the turns of one thread that is no query's.
+    """Calls of one shape, or the slices of one thread that serves no query.
 
     `load` is the mean number of CPUs that it keeps busy. A call takes `call_ns` of CPU time,
-    log-normal with `spread`, in `parts` stretches on average with `wait_ns` between them, on each
-    of `workers` CPUs at once. `pace`: "poisson", "closed" (clients that think in between), "clock".
-    `swing`: how much the rate moves, as standard deviation over mean. `cpus`: where it may run,
-    none = anywhere. `after` names a source, earlier in the list, whose every call this one follows.
+    log-normal with `spread`, on average in `parts` slices with `wait_ns` between them, on each of
+    `workers` CPUs at once. `pace`: "poisson", "closed" (clients that think between calls), "clock".
+    `swing`: standard deviation over mean of the rate. `cpus`: where it may run, none = anywhere.
+    `after` names a source earlier in the list; a call of this source follows each call of that one.
     """
 
     group: Group
@@ -47,7 +47,7 @@ class Source:
 
     @property
     def stretches_per_s(self) -> float:
-        """Expected number of stretches in a second."""
+        """Expected number of slices per second."""
         per_call = max(self.parts, self.call_ns / self.workers / SLICE_NS) * self.workers
         return self.load * 1e9 / self.call_ns * per_call
 
@@ -63,7 +63,7 @@ class _Calls:
 
 @dataclass(frozen=True)
 class _Demand:
-    """Stretches as they are wanted, all (n,): `call` counts a source's calls from 0."""
+    """Requested slices, all (n,): `call` numbers a source's calls from 0."""
 
     t_ns: F64
     need_ns: F64
@@ -80,7 +80,7 @@ def run(
 ) -> Work:
     """Who ran when on a machine of `cpus` CPUs.
 
-    Calls, and the stretches of a call, vary by `variation` around the activity of their source.
+    Calls, and the slices of a call, vary by `variation` around the activity of their source.
     """
     demands, activities, groups, queries = [], [], [], []
     made: dict[str, _Calls] = {}
@@ -110,7 +110,7 @@ def run(
 
 
 def _arrivals(random: np.random.Generator, source: Source, span_ns: tuple[int, int]) -> _Calls:
-    """Calls over the whole span, at a rate that moves."""
+    """Calls over the whole span, at a rate that changes."""
     begin_ns, end_ns = span_ns
     span = end_ns - begin_ns
     rate = source.load / source.call_ns  # calls per nanosecond
@@ -137,7 +137,7 @@ def _arrivals(random: np.random.Generator, source: Source, span_ns: tuple[int, i
 
 
 def _follow(before: _Calls, random: np.random.Generator, source: Source) -> _Calls:
-    """A call after each of `before`, by the same client, once that one is through."""
+    """A call after each of `before`, by the same client, once that call has finished."""
     need = _needs(random, source, len(before.t_ns))
     return _Calls(before.t_ns + before.need_ns + 20_000, before.client, need)
 
@@ -149,7 +149,7 @@ def _needs(random: np.random.Generator, source: Source, count: int) -> F64:
 
 
 def _warp(random: np.random.Generator, t: F64, span: float, swing: float) -> F64:
-    """Times of an even process moved to one whose rate changes every 0.1 to 2 s."""
+    """Maps times of a steady process to one whose rate changes every 0.1 to 2 s."""
     dwell = random.uniform(1e8, 2e9)
     steps = max(2, int(span / dwell))
     rate = random.gamma(1 / swing**2, 1.0, steps) + 1e-9
@@ -158,7 +158,7 @@ def _warp(random: np.random.Generator, t: F64, span: float, swing: float) -> F64
 
 
 def _stretches(random: np.random.Generator, source: Source, calls: _Calls, cpus: int) -> _Demand:
-    """Every call in stretches of at most a time slice, on the CPUs of its client."""
+    """Splits every call into slices of at most a time slice, on the CPUs of its client."""
     calls_n, workers = len(calls.t_ns), source.workers
     call = np.repeat(np.arange(calls_n), workers)
     worker = np.tile(np.arange(workers), calls_n)
@@ -174,7 +174,8 @@ def _stretches(random: np.random.Generator, source: Source, calls: _Calls, cpus:
     first = np.cumsum(parts) - parts
     whole = np.bincount(row, weight, len(call))
     part_need = np.maximum(need[row] * weight / whole[row], SHORTEST_NS)
-    # A stretch that used up its slice waits for the CPU alone, the others for a disk or a lock.
+    # A slice that ended because its time was up waits only for the CPU; the others for a disk or a
+    # lock.
     waits = random.exponential(source.wait_ns, len(row)) * (parts[row] * SLICE_NS > 2 * need[row])
     since = np.cumsum(part_need + waits) - (part_need + waits)
     at = calls.t_ns[call][row] + since - since[first][row]
@@ -182,7 +183,7 @@ def _stretches(random: np.random.Generator, source: Source, calls: _Calls, cpus:
 
 
 def _serve(t_ns: F64, need_ns: F64, cpu: I64, span_ns: tuple[int, int]) -> tuple[I64, I64, I64]:
-    """Rows that ran, and from when to when: each CPU serves in order of arrival (Lindley, 1952)."""
+    """Rows that ran, with begin and end: each CPU serves in order of arrival (Lindley, 1952)."""
     begin_ns, end_ns = span_ns
     rows, starts, ends = [], [], []
     order = np.lexsort((t_ns, cpu))

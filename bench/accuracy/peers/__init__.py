@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Other methods of attribution, each from its published formula.
+"""Other attribution methods, each implemented from its published formula.
 
 They see the same recording as qjoule, and the power at rest that their own calibration would have
-measured. Where a method samples less often than the recording does, the finer windows are given to
-it as well, in its favour: its shares then follow what ran at each moment.
+measured. Some methods sample less often than the recording does. They are given the finer windows
+as well, in their favour: their shares then follow what ran at each moment.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Peer:
     estimate: Callable[[Observed], F64 | None]
 
 
-#: "+idle": as published, the power at rest is charged too; the other figure has it taken off.
+#: "+idle": as published, power at rest is charged too; the other figure has it subtracted.
 PEERS = (
     Peer("kepler", False, "active part of the energy by CPU time", time_share.kepler),
     Peer("scaphandre+idle", False, "all energy by CPU time", time_share.scaphandre),

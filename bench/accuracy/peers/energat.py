@@ -2,9 +2,9 @@
 """EnergAt: Hè, Friedman, Rekatsinas, "EnergAt: Fine-Grained Energy Attribution for Multi-Tenancy",
 HotCarbon 2023 (arXiv:2307.05647), and its implementation HongyuHe/energat.
 
-Per socket and interval: static energy, measured on the idle machine, is taken off; a target is
+Per socket and interval: static energy, measured on the idle machine, is subtracted; a target is
 credited with (its share of the socket's CPU time in use) ** gamma of the rest, gamma = 0.3. An
-interval is 50 ms at least. DRAM is credited by resident memory, which no CPU trace knows.
+interval is at least 50 ms. DRAM is credited by resident memory, which a CPU trace does not contain.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ INTERVAL_NS = 50_000_000
 
 
 def as_published(seen: Observed) -> F64:
-    """Credits of all groups; they need not add up to the energy."""
+    """Credits of all groups. They need not add up to the energy."""
     energy_nj, credit = _intervals(seen)
     charged: F64 = np.einsum("pk,kpg->g", energy_nj, credit)
     return charged
 
 
 def normalised(seen: Observed) -> F64:
-    """The same credits scaled so that they add up to the energy, in the method's favour."""
+    """The same credits, scaled to add up to the energy, in the method's favour."""
     energy_nj, credit = _intervals(seen)
     return divide(energy_nj, credit)
 

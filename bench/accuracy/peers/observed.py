@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every method is shown of a recording: sums per window, package and group."""
+"""The input of every method: a recording's sums per window, package and group."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ class Observed:
 
 
 def observe(case: Case) -> Observed:
-    """A case's recording as methods see it. Energies that are not known are left out for all."""
+    """A case's recording in the form that methods see. Unknown energies are left out for all
+    methods.
+    """
     recording = case.recording
     energy = _energy(recording)
     stream = SegmentWindows(recording.machine, energy, recording.lost)
@@ -68,7 +70,9 @@ def observe(case: Case) -> Observed:
 
 
 def idle_power(case: Case) -> F64:
-    """Mean watts (p,) of the idle phases of a case's calibration run; 0 where there was none."""
+    """Mean watts (p,) in the idle phases of a case's calibration run; 0 if there was no
+    such run.
+    """
     packages = len(case.recording.machine.packages)
     if case.calibration is None:
         return np.zeros(packages)
@@ -87,7 +91,7 @@ def _energy(recording: Recording) -> WindowEnergy:
 
 
 def _within(energy: WindowEnergy, phases: list[Phase]) -> Bool:
-    """Windows that lie wholly in one of the phases."""
+    """Windows that lie entirely in one of the phases."""
     inside = np.zeros(len(energy.boundaries_ns) - 1, bool)
     for phase in phases:
         begins, ends = energy.boundaries_ns[:-1], energy.boundaries_ns[1:]
@@ -109,7 +113,7 @@ def _packages(recording: Recording, energy: WindowEnergy) -> tuple[F64, Bool]:
 
 
 class _Sums:
-    """Entries added up in dense arrays."""
+    """Accumulates entries in dense arrays."""
 
     def __init__(self, size: tuple[int, int, int], counted: bool) -> None:
         self.counted = counted
@@ -118,7 +122,7 @@ class _Sums:
         self.overlap_counts, self.counted_ns = self.counts.copy(), self.counts.copy()
 
     def add(self, entries: Entries, first: int) -> None:
-        """Adds a batch whose windows count from `first`. Every entry has a place of its own."""
+        """Adds a batch whose windows are numbered from `first`. Entries must not share a place."""
         at = (entries.window + first, entries.package, entries.group)
         self.cpu_ns[at] += entries.cpu_ns
         self.overlap_ns[at] += entries.overlap_ns
@@ -127,7 +131,7 @@ class _Sums:
         self.counted_ns[at] += entries.counted_ns
 
     def whole(self, counts: F64) -> F64:
-        """Counts for all CPU time: of what was not counted, at the group's own mean rate."""
+        """Counts extrapolated to all CPU time, at the group's own mean rate."""
         missing_ns = np.maximum(self.cpu_ns[..., None] - self.counted_ns, 0.0)
         counted_ns = self.counted_ns.sum(axis=(0, 1))
         rate = counts.sum(axis=(0, 1)) / np.maximum(counted_ns, 1.0)

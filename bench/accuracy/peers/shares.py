@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dividing the energy of windows in proportion to something."""
+"""Divides the energy of windows in proportion to a weight."""
 
 from __future__ import annotations
 

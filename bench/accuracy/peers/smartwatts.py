@@ -2,14 +2,14 @@
 """SmartWatts: Fieni, Rouvoy, Seinturier, "SmartWatts: Self-Calibrating Software-Defined Power Meter
 for Containers", CCGRID 2020 (arXiv:2001.02505), and powerapi-ng/smartwatts-formula.
 
-Reports come twice a second. Power above static power is regressed on the events of all targets,
-one model for every 100 MHz of the package's mean frequency, with coefficients >= 0 (the formula's
-ElasticNet(positive=True); events are in the billions, so its penalty does nothing). A target has
-the share of the dynamic power that the model predicts of its events in the prediction of all.
+Reports come twice a second. Power above static power is regressed on the events of all targets, one
+model for every 100 MHz of the package's mean frequency, with coefficients >= 0 (the formula's
+ElasticNet(positive=True); events are in the billions, so its penalty does nothing). A target's
+share of dynamic power is the prediction for its events divided by the prediction for all events.
 
-The published meter learns as it goes and says nothing of a layer's first ten reports; here every
-layer is fitted to the whole run beforehand, in its favour. A layer with fewer reports than that
-takes the model of all layers together.
+The published meter learns as it goes and reports nothing for a layer's first ten reports. Here
+every layer is fitted to the whole run beforehand, in its favour. A layer with fewer than ten
+reports takes the model of all layers together.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def shares(seen: Observed) -> F64 | None:
 
 
 def _layers(energy_nj: F64, dt_ns: F64, events: F64, ghz: F64) -> F64:
-    """Coefficients (n, 3) in nJ per event that hold for each report."""
+    """Coefficients (n, 3) in nJ per event that apply to each report."""
     known = dt_ns > 0
     layer = np.floor(ghz / LAYER_GHZ)
     model = np.tile(_fit(energy_nj[known], dt_ns[known], events[known]), (len(layer), 1))

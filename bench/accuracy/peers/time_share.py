@@ -16,8 +16,9 @@ SIBLING_WEIGHT = 0.55
 def kepler(seen: Observed) -> F64:
     """Kepler 0.10 and later: active = energy * usage ratio of all CPUs; active energy by CPU time.
 
-    The rest is its idle, and in nobody's figure (sustainable-computing-io/kepler,
-    internal/monitor/node.go and process.go). It needs no power at rest, and knows none.
+    The rest is Kepler's idle energy and appears in no target's figure
+    (sustainable-computing-io/kepler, internal/monitor/node.go and process.go). The method neither
+    needs nor knows a power at rest.
     """
     busy_ns = seen.cpu_ns.sum(axis=2).T
     usage = np.minimum(busy_ns / np.maximum(seen.dt_ns * seen.cpus[:, None], 1.0), 1.0)
@@ -25,8 +26,9 @@ def kepler(seen: Observed) -> F64:
 
 
 def scaphandre(seen: Observed) -> F64:
-    """All energy, idle power with it, by share of the CPU time in use (Scaphandre's book,
-    "How scaphandre computes per process power consumption")."""
+    """All energy, including idle, by share of the CPU time in use (Scaphandre's book, "How
+    scaphandre computes per process power consumption").
+    """
     return divide(seen.energy_nj, seen.cpu_ns)
 
 
@@ -38,7 +40,7 @@ def above_idle(seen: Observed) -> F64:
 def smt_time(seen: Observed) -> F64:
     """As `above_idle`, with HaPPy's weight for time beside a busy sibling.
 
-    No tool publishes this for CPU time; it is what a careful user of them could do.
+    No tool publishes this for CPU time. It is what a careful user of the tools could compute.
     """
     weight = seen.cpu_ns - (1 - SIBLING_WEIGHT) * seen.overlap_ns
     return divide(seen.above_idle_nj(), weight)
