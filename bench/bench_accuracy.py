@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How true attributed joules are, beside other methods, where the truth is known.
+"""How accurate the attributed joules are, compared with other methods, on cases of known truth.
 
     python bench/bench_accuracy.py [--seeds N] [--scenarios A,B] [--methods A,B] [--jobs N]
                                    [--trace DIR | --record SECONDS] [--json FILE]
 
-Machines, servers and their clients are drawn by seed; a simulated machine runs them by published
+Machines, servers and their clients are drawn by seed. A simulated machine runs them by published
 physics and shows what a real one would: energy counters, segments, hardware counters. Every method
-attributes that, and is compared with what each query shape caused. The scenario `recorded` takes
-the schedule of a real server, recorded now or by `--trace`. Another part fits the power of a real
-machine that others have recorded. Nothing passes or fails here.
+attributes that energy, and the result is compared with what each query shape caused. The scenario
+`recorded` takes the schedule of a real server, recorded now or by `--trace`. Another part fits a
+power model to published recordings of a real machine. Nothing passes or fails here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 
-# Small matrices: threads of the algebra library would only wait for each other.
+# The matrices are small: threads of the algebra library would only wait for each other.
 for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
@@ -37,7 +37,7 @@ from bench.accuracy.harness import METHODS, CaseResult, Wanted, run_all  # noqa:
 from bench.accuracy.real_traces import SCENARIO, a_schedule, shortened  # noqa: E402
 from bench.accuracy.scenarios import SCENARIOS  # noqa: E402
 
-RECORDED_SEEDS = 40  #: machines under the one recorded schedule
+RECORDED_SEEDS = 40  #: machines drawn for the recorded schedule
 LONGEST_S = 30.0  #: of a trace
 
 
@@ -70,7 +70,7 @@ def _names(text: str) -> list[str]:
 
 
 def counted(results: Iterable[CaseResult], total: int) -> Iterator[CaseResult]:
-    """`results`, with a line of progress on stderr once a second."""
+    """`results`, with a progress line on stderr once a second."""
     begin = last = time.monotonic()
     for number, result in enumerate(results, 1):
         now = time.monotonic()
@@ -84,7 +84,7 @@ def counted(results: Iterable[CaseResult], total: int) -> Iterator[CaseResult]:
 
 
 def simulated(chosen: argparse.Namespace) -> Iterator[CaseResult]:
-    """All cases of the chosen scenarios; the recorded one comes last."""
+    """All cases of the chosen scenarios; the recorded scenario comes last."""
     wanted = Wanted(tuple(name for name in METHODS if name in chosen.methods))
     scenarios = [name for name in chosen.scenarios if name != SCENARIO]
     total = chosen.seeds * len(scenarios)

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long attaching takes, and in how much memory, beside many processes of a hostile user.
+"""Time and memory that attaching takes beside many processes of a hostile user.
 
     python bench/bench_attach.py [--rounds N] [--fakes N] [--others N]
 
-A redis-server and a PostgreSQL run, and `qjoule record -d 0.1` is started beside them: alone, and
-beside processes that are called like servers (an unprivileged user's, with damaged and huge
-executables and hostile configuration files) and others that only sleep. Both are interleaved.
-Prints medians with their range beside the target, the largest memory of all of qjoule's processes
-together, and whether every real server was traced. Nothing passes or fails here.
+Starts a redis-server and a PostgreSQL, and runs `qjoule record -d 0.1` beside them. Some runs are
+without other processes. The others are beside processes with names of servers (an unprivileged
+user's, with damaged and huge executables and hostile configuration files) and processes that only
+sleep. Both kinds of runs are interleaved. Prints medians with their range beside the target, the
+peak memory of all of qjoule's processes together, and whether every real server was traced. Nothing
+passes or fails here.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ TARGET_S, TARGET_MIB = 3.0, 200
 SAMPLE_S = 0.01
 SOMEBODY = 61234  #: a user without an account
 NAMES = ("mysqld", "mariadbd", "postgres", "redis-server", "mongod")
-HUGE_BYTES = 2 << 30  #: of a sparse executable
+HUGE_BYTES = 2 << 30  #: size of a sparse executable
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Attached:
 
 
 def attach(directory: Path) -> Attached:
-    """Records for a moment; the time until everything is attached."""
+    """Records for a moment; returns the time until everything is attached."""
     began = time.monotonic()
     process = subprocess.Popen(
         [QJOULE, "record", "-d", "0.1", "--energy", "none", "-o", str(directory / "trace")],
@@ -78,7 +79,7 @@ def attach(directory: Path) -> Attached:
 
 
 class _Memory(threading.Thread):
-    """The most memory (proportional set size, bytes) of a process and what it has started."""
+    """Peak memory (proportional set size, bytes) of a process and its descendants."""
 
     def __init__(self, pid: int) -> None:
         super().__init__(daemon=True)
@@ -116,7 +117,7 @@ def _pss(pid: int) -> int:
 
 @contextmanager
 def fakes(count: int, others: int) -> Iterator[None]:
-    """Processes of a user without an account, called like servers; and some that only sleep."""
+    """Processes of a user without an account: some with names of servers, some that only sleep."""
     with tempfile.TemporaryDirectory(prefix="qjoule-bench-") as name:
         place = Path(name)
         place.chmod(0o755)
@@ -135,7 +136,7 @@ def fakes(count: int, others: int) -> Iterator[None]:
 
 
 def _programs(place: Path) -> Iterator[Path]:
-    """Executables that run, and that a parser should stumble over."""
+    """Executables that run but are hard on a parser."""
     sound = toy_server(place / "sound", [MARIADB_10_11], banner="10.11.6-MariaDB")
     for number, name in enumerate(NAMES):
         for kind in ("sound", "torn", "huge"):
@@ -151,7 +152,7 @@ def _programs(place: Path) -> Iterator[Path]:
 
 
 def _tear(program: Path) -> None:
-    """Damages what only tools read: section headers, at the end of the file."""
+    """Damages what only tools read: the section headers at the end of the file."""
     content = bytearray(program.read_bytes())
     for at in range(len(content) - 1500, len(content)):
         content[at] = random.randrange(256)

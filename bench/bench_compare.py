@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How `qjoule compare` decides: which interval holds, how often it is wrong, and what it finds.
+"""How well `qjoule compare` decides: coverage of intervals, false alarms, and changes it finds.
 
     python bench/bench_compare.py [--repetitions N] [--record N] [--json FILE]
 
 Simulated runs of five statements have a known truth, a spread between runs, and a model error that
-all runs have in common. The first table compares intervals of the ratio of two means: what share of
-them has the true ratio. The second counts verdicts on equal workloads (all of them wrong) and on
-one that needs 10 % more (all of them right). `--record` makes N runs a side on a real Redis, in
-turns: equal ones, and ones whose script loops 10 % more. Nothing passes or fails here.
+all runs share. The first table compares intervals of the ratio of two means: the share that
+contains the true ratio. The second counts claims of a difference: between equal workloads, where
+each is wrong, and against one that needs 10 % more, where each is right. `--record` makes N runs a
+side on a real Redis, alternating: equal runs, and runs whose script loops 10 % more. Nothing passes
+or fails here.
 """
 
 from __future__ import annotations
@@ -52,13 +53,15 @@ Interval = Callable[[F64, F64, np.random.Generator], tuple[F64, F64]]
 
 
 def welch(a: F64, b: F64, _rng: np.random.Generator) -> tuple[F64, F64]:
-    """What `compare` does; ends of the log of the ratio, as of all of these."""
+    """The interval that `compare` uses. Like the others here, returns the ends of the log of the
+    ratio.
+    """
     low, high = log_ratios(np.exp(a), np.exp(b)).interval()
     return np.log(low), np.log(high)
 
 
 def scipy_bootstrap(method: str) -> Interval:
-    """Percentile or BCa, of scipy."""
+    """Percentile or BCa bootstrap from scipy."""
 
     def interval(a: F64, b: F64, rng: np.random.Generator) -> tuple[F64, F64]:
         with warnings.catch_warnings():  # BCa of two runs is degenerate
@@ -104,7 +107,7 @@ METHODS: dict[str, Interval] = {
 
 
 def coverage(repetitions: int, say: Callable[[str], None]) -> list[dict[str, Any]]:
-    """For each tail and number of runs: the share of intervals that have the true ratio."""
+    """For each tail and number of runs: the share of intervals that contain the true ratio."""
     rows = []
     for tail in TAILS:
         for runs in RUNS:
@@ -126,8 +129,11 @@ def _drawn(rng: np.random.Generator, tail: str, shape: tuple[int, int]) -> F64:
 
 
 def verdicts(repetitions: int, say: Callable[[str], None]) -> list[dict[str, Any]]:
-    """For each spread, tail and number of runs: how often equal workloads are called different,
-    or have regressed against `J/call <= 1`; and how often 10 % more is found, in all statements.
+    """How often `compare` claims a change, in all statements, for each spread, tail and number of
+    runs.
+
+    Counted are equal workloads called different or regressed against `J/call <= 1`, and detections
+    of 10 % more.
     """
     rows = []
     for spread in SPREADS:
@@ -159,7 +165,7 @@ def _regressed(sides: Sides, limit: float) -> bool:
 
 
 def real(runs: int, say: Callable[[str], None]) -> list[dict[str, Any]]:
-    """Runs of a script on a Redis of its own, in turns: A, B alike, and C with 10 % more loops."""
+    """Runs of a script on its own Redis, alternating: A and B alike, and C with 10 % more loops."""
     found: dict[str, list[RunForms]] = {"A": [], "B": [], "C": []}
     with redis_server() as server, tempfile.TemporaryDirectory(prefix="qjoule-bench-") as folder:
         Path(folder).chmod(0o755)
@@ -197,14 +203,14 @@ def real(runs: int, say: Callable[[str], None]) -> list[dict[str, Any]]:
 
 
 def _scripts(runs: list[RunForms]) -> list[RunForms]:
-    """Only the script's calls: a client also says hello."""
+    """Only the script's calls: a client also sends HELLO."""
     for run in runs:
         run.forms[:] = [form for form in run.forms if form.calls >= CALLS]
     return runs
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """The rows as text, a column for each key."""
+    """The rows as text, one column for each key."""
     cells = [list(rows[0]), *([_cell(key, row[key]) for key in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ("  ".join(t.rjust(w) for t, w in zip(line, widths, strict=True)) for line in cells)

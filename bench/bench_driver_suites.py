@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether drivers still pass their own tests with the shims: the same results with and without.
+"""Whether database drivers pass their own tests with the shims exactly as without them.
 
     python bench/bench_driver_suites.py [--only pymysql|redis]
 
-Takes the suites from the drivers' source distributions and runs each of their files twice at the
-same time, bare and under `qjoule run` with a recorder that listens, each on a server of its own,
-and compares the outcomes test by test. Where a file differs, it is run again, one way after the
-other: an outcome counts that only a run with the shim had. What cannot run here is left out both
-ways and listed with its reason. pymysql: 0.10.1, the last release whose source distribution holds
-its tests.
+Takes the test suites from the drivers' source distributions. Runs each test file twice at the same
+time, bare and under `qjoule run` with a listening recorder, each on its own server, and compares
+the outcomes test by test. A file with differences is repeated, one way after the other. A
+difference counts only if an outcome occurred only with the shim. Tests that cannot run here are
+left out both ways and listed with the reason. pymysql: 0.10.1, the last release whose source
+distribution contains its tests.
 """
 
 from __future__ import annotations
@@ -42,25 +42,25 @@ from servers.redis import redis_server  # noqa: E402
 
 FILE_TIMEOUT_S, TEST_TIMEOUT_S = 600, 30
 PYTEST = ("-q", "-p", "no:cacheprovider", "--tb=no", f"--timeout={TEST_TIMEOUT_S}")
-#: So often a file whose outcomes differ is run again.
+#: How often a file with different outcomes is repeated.
 REPEATS = 2
 Outcomes = Mapping[str, str]
 
 
 @dataclass(frozen=True)
 class Suite:
-    """A driver's own tests: where they are, and what they need."""
+    """A driver's own tests: where they are and what they need."""
 
     requirement: str
     packages: tuple[str, ...]
-    tests: str  #: their folder
+    tests: str  #: the tests' folder
     server: Callable[[], Any]
     options: Callable[[Path, DatabaseServer], list[str]]
-    files_left_out: Mapping[str, str] = field(default_factory=dict)  #: by part of a path: why
+    files_left_out: Mapping[str, str] = field(default_factory=dict)  #: reason by part of a path
     marks_left_out: Mapping[str, str] = field(default_factory=dict)
 
     def files(self, source: Path) -> list[str]:
-        """Those that are run, by their paths in the source distribution."""
+        """Paths of the tests to run, relative to the source distribution."""
         every = sorted(str(file.relative_to(source)) for file in source.glob("**/test_*.py"))
         kept = [file for file in every if file.startswith(f"{self.tests}/")]
         return [file for file in kept if not any(part in file for part in self.files_left_out)]
@@ -68,12 +68,12 @@ class Suite:
 
 @dataclass(frozen=True)
 class Side:
-    """One of both ways to run the tests: a copy of them, and a server for them alone."""
+    """One of the two ways to run the tests: a copy of them, with its own server."""
 
     argv: list[str]
     source: Path
     environment: Mapping[str, str]
-    said: set[str] = field(default_factory=set)  #: by `qjoule run`: what it wrapped
+    said: set[str] = field(default_factory=set)  #: what `qjoule run` reports as wrapped
 
 
 def _pymysql(source: Path, server: DatabaseServer) -> list[str]:
@@ -130,7 +130,7 @@ SUITES = {
 def source_of(requirement: str, directory: Path) -> Path:
     """Unpacks the source distribution; returns its folder."""
     pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary"]
-    name = requirement.partition("==")[0]  # what builds it may come built
+    name = requirement.partition("==")[0]  # its build requirements may come as wheels
     subprocess.run([*pip, name, requirement], cwd=directory, check=True)
     (archive,) = directory.glob("*.tar.gz")
     shutil.unpack_archive(archive, directory)
@@ -139,7 +139,7 @@ def source_of(requirement: str, directory: Path) -> Path:
 
 
 def python_with(packages: tuple[str, ...], directory: Path) -> Path:
-    """A virtual environment's interpreter; it has no qjoule."""
+    """Interpreter of a virtual environment without qjoule."""
     subprocess.run([sys.executable, "-m", "venv", str(directory)], check=True)
     python = directory / "bin" / "python"
     subprocess.run([python, "-m", "pip", "install", "-q", *packages], check=True)
@@ -147,7 +147,7 @@ def python_with(packages: tuple[str, ...], directory: Path) -> Path:
 
 
 def outcomes(side: Side, file: str) -> Outcomes:
-    """Runs a file under pytest; what became of each test."""
+    """Runs a file under pytest; returns the outcome of each test."""
     report = side.source / "report.xml"
     report.unlink(missing_ok=True)
     process = subprocess.Popen(
@@ -179,7 +179,7 @@ def outcomes(side: Side, file: str) -> Outcomes:
 
 
 def differences(bare: list[Outcomes], shimmed: list[Outcomes]) -> set[str]:
-    """Tests with an outcome that only runs with the shim had."""
+    """Tests with an outcome that occurred only with the shim."""
     names = {name for run in (*bare, *shimmed) for name in run}
     return {
         name
@@ -189,7 +189,7 @@ def differences(bare: list[Outcomes], shimmed: list[Outcomes]) -> set[str]:
 
 
 def compare(file: str, bare: Side, shimmed: Side) -> tuple[Outcomes, Outcomes, set[str]]:
-    """Outcomes without and with the shim, and the tests that differ because of it."""
+    """Outcomes without and with the shim, and the tests that differ because of the shim."""
     with ThreadPoolExecutor(2) as both:
         one, other = both.map(outcomes, (bare, shimmed), (file, file))
     without, with_it = [one], [other]
@@ -202,14 +202,14 @@ def compare(file: str, bare: Side, shimmed: Side) -> tuple[Outcomes, Outcomes, s
 
 
 def counted(found: Outcomes) -> str:
-    """Passed/failed/skipped; an error is a failure, and so is what did not run."""
+    """Passed/failed/skipped. An error counts as a failure, and so does a test that did not run."""
     counts = Counter(found.values())
     passed, skipped = counts["passed"], counts["skipped"]
     return f"{passed}/{len(found) - passed - skipped}/{skipped}"
 
 
 def table(suite: Suite, bare: Side, shimmed: Side) -> bool:
-    """Runs and prints them file by file; true if nothing differs because of the shim."""
+    """Runs the tests and prints them file by file; true if nothing differs because of the shim."""
     print(f"  {'passed/failed/skipped':60} {'without':>14} {'with':>14} differing")
     every: tuple[dict[str, str], dict[str, str], set[str]] = ({}, {}, set())
     for file in suite.files(bare.source):
@@ -231,7 +231,7 @@ def table(suite: Suite, bare: Side, shimmed: Side) -> bool:
 
 
 def run(suite: Suite) -> bool:
-    """Prints what was found; true if nothing differs because of the shim."""
+    """Runs and prints; true if nothing differs because of the shim."""
     start = time.monotonic()
     print(suite.requirement, flush=True)
     for what, why in {**suite.files_left_out, **suite.marks_left_out}.items():

@@ -3,22 +3,23 @@
 
     python bench/bench_drivers.py [--seconds S] [--only DRIVER]... [--record] [--awake]
 
-One connection makes the calls. Ways to make them take turns of a few calls each, in an order drawn
-by lot: bare, and with the shim in one of three modes, a comparison each:
+One connection makes all calls. Bare calls and calls with the shim alternate in turns of a few
+calls, in random order. There is one comparison for each of three modes of the shim:
 
-- *the same tags*: a recorder listens, and calls carry the same tags, as within a request;
-- *other tags each time*: each call stands in a `tag()` block of its own, with tags that were used
-  before. What the block itself takes is counted, and shown beside it;
+- *the same tags*: a recorder listens, and all calls carry the same tags, as within a request;
+- *other tags each time*: each call is in its own `tag()` block, with tags that were used before.
+  The cost of the block itself is included, and also shown separately;
 - *nobody listens*: no recorder.
 
-Each comparison holds its instrument's own test: bare against bare, and a known delay. A process
-measures one driver; MongoDB's stand-in answers pymongo. The recorder is that of `qjoule record`
-without its tracer, in a process of its own, or with `--record` (as root) all of `qjoule record`,
-attached to the server: what it costs the server is on both sides.
+Each comparison also tests the measurement itself: bare against bare, and a known delay. One process
+measures one driver; a stand-in for MongoDB answers pymongo. The recorder is the one of `qjoule
+record` without its tracer, in a separate process. With `--record` (as root) it is all of `qjoule
+record`, attached to the server; its cost to the server is then on both sides.
 
-Elapsed time also says how deep an idle CPU sleeps while the other side works; `--awake` keeps every
-CPU out of idle. CPU time is this process's, all threads of the driver included. Differences of
-medians, with 95 % intervals, 99.9 % for the instrument's test; nothing passes or fails here.
+Elapsed time also depends on how deeply an idle CPU sleeps while the other side works; `--awake`
+keeps every CPU out of idle. CPU time is this process's, all threads of the driver included.
+Differences of medians, with 95 % intervals, 99.9 % for the instrument's test; nothing passes or
+fails here.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ from servers.process import Unavailable  # noqa: E402
 
 DELAY_US = 3.0
 BARE, AGAIN, SHORT, LONG = "bare", "bare again", "a short delay", "a longer delay"
-#: Two, so that what the loop itself takes is on both sides of their difference.
+#: Two of them, so that the cost of the loop itself cancels in their difference.
 DELAYS_US = {SHORT: 1.0, LONG: 1.0 + DELAY_US}
 TEST = (AGAIN, SHORT, LONG)
 BLOCK, SHIM = "the tag() block alone", "the shim alone"
@@ -76,7 +77,7 @@ MODES = (
 
 
 def sides(ways: tuple[str, ...], call: Call) -> Iterator[Side]:
-    """Bare calls, and those that are compared with them."""
+    """Bare calls, and the calls compared with them."""
     tags = itertools.cycle(str(number) for number in range(8))
 
     def plain() -> None:
@@ -160,7 +161,8 @@ def main() -> int:
     if len(names) == 1:
         measure_driver(names[0], chosen)
         return 0
-    # A process each: a driver that imports OpenTelemetry makes the others' calls look there too.
+    # One process per driver: a driver that imports OpenTelemetry would make the others' calls look
+    # there.
     for name in names:
         options = [option for option in sys.argv[1:] if option not in ("--only", *SUBJECTS)]
         subprocess.run([sys.executable, __file__, *options, "--only", name], check=True)

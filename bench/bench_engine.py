@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast the attribution engine is: segments per second and core, and its memory.
+"""Throughput of the attribution engine (segments per second and core) and its memory.
 
     python bench/bench_engine.py [--segments N] [--arrays-only]
 
-Two parts, both with hardware counters: the model on arrays that are already in memory, and
-`attribute` on traces on disk, one a quarter as long as the other: their peak memory should be
-alike. Prints each rate beside the time that this machine takes to copy the
-same arrays, so that runs on different machines can be compared. Nothing passes or fails here.
+Two parts, both with hardware counters. The first runs the model on arrays in memory. The second
+runs `attribute` on two traces on disk, one a quarter as long as the other; their peak memory should
+be alike. Prints each rate beside the time that this machine takes to copy the same arrays, so that
+runs on different machines can be compared. Nothing passes or fails here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-# The rate is one core's: threads of the algebra library would spin while they wait for each other.
+# The rate is for one core: threads of the algebra library would spin while waiting for each other.
 for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
@@ -46,7 +46,7 @@ WARM_SEGMENTS = 500_000
 
 
 def batches(segments: int) -> Iterator[dict[str, np.ndarray]]:
-    """Segments of `CPUS` CPUs, each busy nine tenths of the time, in order of t0_ns."""
+    """Segments on `CPUS` CPUs, each busy nine tenths of the time, in order of t0_ns."""
     random = np.random.default_rng(1)
     for first in range(0, segments, BATCH):
         number = np.arange(first, min(first + BATCH, segments))
@@ -66,7 +66,7 @@ def batches(segments: int) -> Iterator[dict[str, np.ndarray]]:
 
 
 def bench_arrays(segments: int) -> dict[str, float]:
-    """Seconds of CPU time of each part of the model over arrays in memory, and of copying them."""
+    """CPU seconds of each part of the model on arrays in memory, and of copying the arrays."""
     parts = list(batches(segments))
     end_ns = int(parts[-1]["t1_ns"].max())
     bounds = np.arange(0, end_ns + WINDOW_NS, WINDOW_NS)
@@ -107,7 +107,7 @@ def bench_arrays(segments: int) -> dict[str, float]:
 
 
 def _cpu_seconds(run: Callable[[], None]) -> float:
-    """CPU time of all threads: a rate per core, whatever else the machine does."""
+    """CPU time of all threads: gives a rate per core, whatever else the machine does."""
     begin = time.process_time()
     run()
     return time.process_time() - begin
@@ -197,7 +197,7 @@ def _segments_and_queries(part: dict[str, np.ndarray], names: list[str]) -> dict
 
 
 def attribute_trace(directory: Path) -> None:
-    """Attributes a trace, and prints how long it took and how much memory."""
+    """Attributes a trace; prints the time and memory that it took."""
     trace = Trace(directory)
     before_mb, segments = _peak_rss_mb(), trace.rows("segments")
     begin, begin_cpu = time.perf_counter(), time.process_time()
@@ -226,7 +226,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory(prefix="qjoule-bench-") as scratch:
             directory = Path(scratch) / "trace"
             write_trace(directory, segments)
-            # A process of its own: what writing the trace took is not attribution's.
+            # A separate process: writing the trace must not count as attribution.
             subprocess.run([sys.executable, __file__, "--attribute", str(directory)], check=True)
     bench_arrays(min(options.segments, WARM_SEGMENTS))  # libraries are loaded when first needed
     seconds = bench_arrays(options.segments)
@@ -240,7 +240,7 @@ def main() -> None:
 
 
 def _peak_rss_mb() -> float:
-    """This program's own: getrusage() counts what its parent had when it forked, too."""
+    """Peak memory of this program only: getrusage() includes what its parent had when it forked."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     return int(status.split("VmHWM:")[1].split()[0]) / 1024
 

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tracing costs a database server, next to the same server untraced.
+"""What tracing costs a database server, compared with the same server untraced.
 
     python bench/bench_overhead.py [--quick] [--only NAME]... [--rung RUNG] [--inside] [--json FILE]
 
-One load generator runs all the time, on as many connections as there are CPUs, so that CPU time is
-what throughput hangs on. Modes come and go under it: `empty` programs on the hooks that qjoule
-takes, `record` to disk, and the `live` view. Each is compared with the intervals without any
-just before and after it; a median over rounds and its interval are shown beside the target.
+One load generator runs all the time, on as many connections as there are CPUs, so that CPU time
+limits the throughput. Meanwhile modes are switched on and off: `empty` programs on the hooks that
+qjoule uses, `record` to disk, and the `live` view. Each mode is compared with the untraced
+intervals just before and after it. The median over rounds and its interval are shown beside the
+target.
 
-Besides throughput, which everything else on the machine disturbs, the same loss is given by CPU
-time per transaction: of the server, its clients, and all that traces. Nothing passes or fails here.
+Throughput is disturbed by everything else on the machine. So the loss is also given as CPU time per
+transaction: of the server, its clients, and all tracing processes. Nothing passes or fails here.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def arguments() -> argparse.Namespace:
 
 
 def subject_for(server: DatabaseServer, rung: str) -> Subject:
-    """This server with its attach plan, on the rung that the plan takes."""
+    """This server with its attach plan and the rung that the plan chooses."""
     plan = plan_tracing([server.pid], None if rung == "auto" else Rung[rung.upper()])
     return Subject(server, plan, plan.traced[0].choice.rung.name.lower())
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report of a busy hour: time, memory and size of the page, and how soon a browser shows it.
+"""The report of a busy hour: time, memory, page size, and how fast a browser shows it.
 
     python bench/bench_report.py [--quick] [--keep DIR]
 
-Makes up a trace of one hour at 1,400 queries per second (5 million queries of 500 statements on two
-servers), has `qjoule report` make its page, and opens that in headless Chromium if it is installed.
-Prints each target beside the figure. Nothing passes or fails here: other programs on the machine
-lengthen the wall time, so the command's own CPU time is beside it.
+Generates a trace of one hour at 1,400 queries per second (5 million queries of 500 statements on
+two servers), has `qjoule report` make its page, and opens that in headless Chromium if it is
+installed. Prints each target beside the figure. Nothing passes or fails here. Other programs on the
+machine lengthen the wall time, so the command's CPU time is printed too.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ OPTIONS = (
 
 @dataclass(frozen=True)
 class Made:
-    """What making the page took."""
+    """The cost of making the page."""
 
     wall_s: float
     cpu_s: float
@@ -47,7 +47,7 @@ class Made:
 
 
 def make(trace: Path, page: Path) -> Made:
-    """Runs the command in a process of its own."""
+    """Runs the command in a separate process."""
     program = [sys.executable, "-m", "qjoule", "report", str(trace), "-o", str(page)]
     begin = time.monotonic()
     child = subprocess.Popen(program)
@@ -68,7 +68,7 @@ def make(trace: Path, page: Path) -> Made:
 
 
 def shown_ms(page: Path, times: int = 3) -> list[int] | None:
-    """How long after navigation the page was ready for input, each time; None without a browser."""
+    """Time from navigation until the page was ready for input, per run; None without a browser."""
     chromium, driver_path = shutil.which("chromium"), shutil.which("chromedriver")
     if not (chromium and driver_path):
         return None

@@ -1,29 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a query costs its server on each rung: CPU time with tracing, next to CPU time without.
+"""What a query costs its server on each rung: CPU time with tracing compared with CPU time without.
 
     python bench/bench_rungs.py [--quick] [--only SERVER:RUNG]... [--client-tags] [--save]
 
-One connection runs a query that costs next to nothing, so that every query wakes a thread, is
-served and sleeps: what tracing adds is largest then. Server and client take turns on one CPU, what
-traces has the others, and none ever idles (`rungs/quiet.py` says why). Turns come and go under it:
-untraced, a recording that leaves the server out, and one for each of its rungs. A turn is the
-median of many slices. Sweeps through the turns run forwards and backwards by turns; each gives one
-figure, and the result is their median with its interval:
+One connection runs a query that costs almost nothing, so every query wakes a thread, is served, and
+the thread sleeps again. Tracing adds the most in that case. Server and client take turns on one
+CPU, the tracer has the other CPUs, and no CPU ever idles (`rungs/quiet.py` explains why). The
+benchmark goes through turns: untraced, a recording that leaves the server out, and a recording on
+each of its rungs. The figure of a turn is the median of many batches of queries ("slices"). Sweeps
+through the turns alternate between forwards and backwards. Each sweep gives one figure, and the
+result is their median with its interval:
 
-- *rung*: more than in the recording without the server. The targets are about this.
-- *whole*: more than untraced, so also what every thread of the machine pays in a recording.
+- *rung*: the addition over the recording without the server. The targets are about this.
+- *whole*: the addition over untraced, so also what every thread of the machine pays in a recording.
 
-It is the CPU time of the server's own processes: what others take does not count, but they disturb
-caches and clocks, so `--save` wants an idle machine. A switch of threads is charged to the one that
-comes, by the kernel: of a query's two, one is the server's. Beside it stand the kernel's own
-accounts of the BPF programs (sysctl kernel.bpf_stats_enabled), which see both.
+Only the CPU time of the server's own processes counts. Other processes still disturb caches and
+clocks, so `--save` requires an idle machine. The kernel charges a context switch to the thread that
+comes in, so one of a query's two switches is charged to the server. The kernel's own accounts of
+the BPF programs (sysctl kernel.bpf_stats_enabled) are printed as well; they see both.
 
-`--client-tags` measures recordings with that option, which looks at every statement's ends: of
-queries that say nothing, and of the same with a comment. The targets stay: they are of the rung
-with all that it is asked to do.
+`--client-tags` measures recordings with that option, which examines both ends of every statement:
+with queries that carry no tags, and with the same queries plus a comment. The targets stay the
+same: they apply to the rung with all its options.
 
-`--save` writes `measured_costs.csv` in the folders of servers, which `make docs` shows: targets
-that were not measured keep what they have there. Nothing passes or fails here.
+`--save` writes `measured_costs.csv` in the servers' folders, which `make docs` shows. Targets that
+were not measured keep their saved figures. Nothing passes or fails here.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ from qjoule.errors import QjouleError  # noqa: E402
 from qjoule.machine.cpu import read_cpu_info  # noqa: E402
 from qjoule.servers.measured import FILE, MeasuredCost, save_costs  # noqa: E402
 
-#: By `--quick`, and whether the server is slow: none of the quick ones takes a minute.
+#: Indexed by `--quick` and by whether the server is slow. No quick one takes a minute.
 SIZES = {
     (False, False): Size(),
     (False, True): Size(queries=30, accounted=1000),
@@ -84,7 +85,7 @@ def arguments() -> argparse.Namespace:
 
 
 def lines(name: str, rung: Rung, costs: Costs) -> Iterator[str]:
-    """What was added, to what, what that says of the limit, and what the kernel says."""
+    """The added cost and its subject, the verdict on the limit, and the kernel's account."""
     added, whole = median_interval(costs.rung), median_interval(costs.whole)
     untraced = median_interval(costs.untraced)
     limit = LIMIT_NS.get(rung)
@@ -99,7 +100,7 @@ def lines(name: str, rung: Rung, costs: Costs) -> Iterator[str]:
 
 
 def cost(subject: Subject, rung: Rung, costs: Costs) -> MeasuredCost:
-    """As it is saved."""
+    """The cost in its saved form."""
     added, whole = median_interval(costs.rung), median_interval(costs.whole)
     return MeasuredCost(
         server=str(subject.flavour),
@@ -136,7 +137,7 @@ def bench(chosen: argparse.Namespace) -> None:
         for what, subject in subjects(chosen):
             size = SIZES[chosen.quick, subject.slow]
             costs = bench_subject(chosen, Bench(recorder, where.served, size), subject, what)
-            if chosen.save:  # one by one: the last ones take minutes, and may be interrupted
+            if chosen.save:  # one by one: the last ones take minutes and may be interrupted
                 save_costs(costs)
     sweeps = SIZES[chosen.quick, False].sweeps
     coverage = median_interval([0.0] * sweeps).coverage
@@ -146,7 +147,7 @@ def bench(chosen: argparse.Namespace) -> None:
 
 
 def subjects(chosen: argparse.Namespace) -> Iterator[tuple[str, Subject]]:
-    """Each, and what its queries say, if that is read."""
+    """Each subject, and what its queries carry if that is read."""
     for subject in SUBJECTS:
         if chosen.client_tags:
             yield from subject.with_client_tags()
@@ -157,7 +158,7 @@ def subjects(chosen: argparse.Namespace) -> Iterator[tuple[str, Subject]]:
 def bench_subject(
     chosen: argparse.Namespace, place: Bench, subject: Subject, what: str = ""
 ) -> list[MeasuredCost]:
-    """`what`: what the queries say, beside the name."""
+    """`what`: what the queries carry, printed beside the name."""
     rungs = [r for r in subject.rungs if not chosen.only or subject.name(r) in chosen.only]
     if not rungs:
         return []

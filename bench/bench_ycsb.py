@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tracing takes of a server's throughput under YCSB's workload A, on every server.
+"""How much throughput tracing costs under YCSB's workload A, on every server.
 
     python bench/bench_ycsb.py [--quick] [--only SERVER]... [--modes MODE,...] [--steady]
                                [--json FILE]
 
-go-ycsb runs all the time, with several connections for each CPU, so that CPU time is what
-throughput hangs on. `qjoule record` comes and goes under it, on the rung that qjoule takes by
-itself; `--modes record,live` also has the live view. Each is compared with the intervals without
-any just before and after it; a median over rounds and its interval are shown beside the target.
+go-ycsb runs all the time, with several connections for each CPU, so that CPU time limits the
+throughput. Meanwhile `qjoule record` is switched on and off, on the rung that qjoule chooses;
+`--modes record,live` also measures the live view. Each mode is compared with the untraced intervals
+just before and after it. The median over rounds and its interval are shown beside the target.
 
-Besides throughput, which everything else on the machine disturbs, the same loss is given by CPU
-time per operation: of the server, its clients, and all that traces. `--steady` asks the servers for
+Throughput is disturbed by everything else on the machine. So the loss is also given as CPU time per
+operation: of the server, its clients, and all tracing processes. `--steady` asks the servers for
 10,000 operations a second instead, and shows memory and CPU time of the tracer and of the process
 that reads it. Nothing passes or fails here.
 
-VoltDB is not among the servers: go-ycsb has no driver for it. MongoDB is FerretDB: the stand-in of
-the tests stores nothing.
+VoltDB is not among the servers: go-ycsb has no driver for it. FerretDB represents MongoDB, because
+the tests' stand-in stores nothing.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from bench.ycsb.workload import reports  # noqa: E402
 from qjoule.session.targets import plan_tracing  # noqa: E402
 from servers.process import DatabaseServer  # noqa: E402
 
-TARGET = 0.02  #: part of the throughput that tracing may take
+TARGET = 0.02  #: share of the throughput that tracing may cost
 MODES = ("record", "live")
 NAMES = [served.name for served in SERVED]
 
@@ -75,7 +75,7 @@ def arguments() -> argparse.Namespace:
 
 @contextmanager
 def loaded(served: Served, server: DatabaseServer, rate: int = 0) -> Iterator[Generator]:
-    """Workload A as fast as it goes, or at `rate` operations a second, warm."""
+    """Workload A at full speed, or at `rate` operations a second, with warm caches."""
     words = served.command(server, "run", rate)
     log = server.directory / "generator.log"
     with generating(words, lambda: server.tgids, log, reports()) as generator:

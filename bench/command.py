@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the benchmarks' commands have in common: options, the machine, progress, how they end."""
+"""What the benchmarks share: options, machine facts, progress, and how they end."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from qjoule.errors import QjouleError
 from qjoule.machine.cpu import read_cpu_info
 from servers.process import Unavailable
 
-#: Load average above which others are using the machine.
+#: Above this load average, others are using the machine.
 IDLE = 0.5
 
 
 def options(
     description: str | None, names: Sequence[str], what: str, quick: str
 ) -> argparse.ArgumentParser:
-    """A parser with `--quick` and `--only`, the first line of a module's docstring on top.
+    """A parser with `--quick` and `--only`, described by the first line of a module's docstring.
 
     Args:
         names: what `--only` may name.
@@ -55,7 +55,7 @@ def machine_lines(facts: Mapping[str, Any]) -> list[str]:
     return [line]
 
 
-#: What a server says that is not there, or does not start.
+#: What is raised if a server is missing or does not start.
 NO_SERVER = (Unavailable, RuntimeError)
 
 
@@ -69,7 +69,7 @@ def lost_records(losses: Mapping[str, int]) -> str:
 
 
 def progress_to(stream: TextIO, name: str) -> Callable[[str], None]:
-    """Says on a terminal what is being done, on a line that is overwritten; "" clears it."""
+    """Shows the current step on a terminal, on a line that is overwritten; "" clears it."""
 
     def say(what: str) -> None:
         if stream.isatty():
@@ -80,7 +80,7 @@ def progress_to(stream: TextIO, name: str) -> Callable[[str], None]:
 
 
 def run(name: str, bench: Callable[[], None]) -> int:
-    """Runs a benchmark that traces; the exit code. SIGTERM ends it as Ctrl-C does."""
+    """Runs a benchmark that traces; returns the exit code. SIGTERM ends it as Ctrl-C does."""
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         if os.geteuid() != 0:

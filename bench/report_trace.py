@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trace of a busy hour, made up: queries of many statements on two servers, written in batches.
+"""Generates the trace of a busy hour: many statements on two servers, written in batches.
 
-Every CPU has a slot per query, so that no two segments overlap; the statement decides how long a
-query runs and what power it draws, and the load rises and falls over the hour.
+Every CPU has one slot per query, so that no two segments overlap. The statement determines a
+query's duration and power. The load rises and falls over the hour.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Load:
     queries_per_s: float = 1400.0
     shapes: int = 500
     grade: str = "measured"
-    scale: float = 1.0  #: how long queries run, against the usual
+    scale: float = 1.0  #: how long queries run, relative to normal
     seed: int = 1
 
     @property
@@ -46,7 +46,7 @@ class Load:
 
 
 def statement(number: int) -> str:
-    """A statement as a shape has it, no two alike."""
+    """A statement in the form a shape has, no two alike."""
     tables = ("orders", "customers", "stock", "invoices", "sessions", "events", "prices")
     table, other = tables[number % 7], tables[(number // 7) % 7]
     forms = (
@@ -89,7 +89,7 @@ def write(directory: Path, load: Load) -> Path:
 
 
 def _popularity(load: Load, random: np.random.Generator) -> np.ndarray:
-    """(shapes,) cumulated chances of the statements: few are most of the load."""
+    """(shapes,) cumulative probabilities of the statements: a few make up most of the load."""
     weight = 1.0 / (np.arange(load.shapes) + 1.0) ** 1.1
     random.shuffle(weight[20:])
     return np.cumsum(weight / weight.sum())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From times of sides that took turns to what one takes more than the other, and what that says."""
+"""Computes what one side of a comparison takes more than the other, and the verdict on it."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ import numpy as np
 from bench.drivers.turns import Times
 from bench.overhead.stats import CONFIDENCE, Estimate, median_interval
 
-#: A call may take so much longer, and this share of what a bare one takes.
+#: A call may take this much longer, and this share of a bare call's time.
 TARGET_US, TARGET_SHARE = 5.0, 0.01
-#: Of what the instrument is asked about itself: fifteen times in a run, so rarely wrong.
+#: Confidence of the instrument's self-tests: fifteen of them in a run should rarely be wrong.
 SURE = 0.999
-#: What it need not tell apart: a call that comes later also finds a server that slept longer.
+#: The instrument need not detect less: a call that comes later also finds a server that slept
+#: longer.
 RESOLUTION_US = 0.2
-#: Stretches of a comparison. Each is compared with itself, so slow drift is in no difference.
+#: Blocks of time in a comparison. Each is compared within itself, so slow drift cancels.
 STRETCHES = 60
 
 
 @dataclass(frozen=True)
 class Added:
-    """What a call of one side takes more than one of another, in µs; and what the other takes."""
+    """What a call of one side takes more than one of the other, in µs; and what the other takes."""
 
     elapsed: Estimate
     cpu: Estimate
@@ -30,9 +31,9 @@ class Added:
 
 
 def added(over: Times, under: Times, confidence: float = CONFIDENCE) -> Added:
-    """The median, over stretches, of the difference of both sides' median calls.
+    """The median, over blocks of time, of the difference of both sides' median calls.
 
-    Its interval needs no assumption but that what disturbs one stretch says nothing of the next.
+    Its interval assumes only that disturbances of one block are independent of the next.
     """
     return Added(
         _difference(over.elapsed, under.elapsed, confidence),
@@ -50,7 +51,7 @@ def _difference(over: np.ndarray, under: np.ndarray, confidence: float) -> Estim
 
 
 def verdict(found: Estimate, target: float) -> str:
-    """What an interval says of a target that is the most allowed."""
+    """The verdict of an interval on a target that is an upper limit."""
     if found.high <= target:
         return "met"
     return "missed" if found.low > target else "undecided"
@@ -68,7 +69,7 @@ def line(mode: str, found: Added) -> str:
 
 
 def instrument(null: Added, delay: Added, known_us: float) -> Iterator[str]:
-    """Whether what makes no difference shows none, and a known delay (µs) is found."""
+    """Whether equal sides show no difference, and a known delay (µs) is found."""
     for words, found, true_us, told in (
         ("bare against bare", null, 0.0, ("holds 0", "DOES NOT HOLD 0")),
         (f"{known_us:g} µs more delay", delay, known_us, ("found", "NOT FOUND")),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who listens to the shims while they are measured."""
+"""The recorders that listen to the shims during the measurement."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from root.support.recording import recording
 from servers.process import DatabaseServer
 
 NOWHERE = Path("/nonexistent")
-#: A recorder says what it wants within this time, and the shim hears it.
+#: Within this time a recorder announces what it wants and the shim learns of it.
 SETTLING_S = 60.0
 LISTEN = """
 import sys, time
@@ -36,7 +36,7 @@ while True:  # as often as a recorder asks, so that it forgets as one does
 
 @contextmanager
 def listener() -> Iterator[Path]:
-    """The part of a recorder that listens, in another process, as a recorder is."""
+    """The listening part of a recorder, in a separate process as in a real recorder."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "tags.sock"
         process = subprocess.Popen(
@@ -53,7 +53,9 @@ def listener() -> Iterator[Path]:
 
 @contextmanager
 def recorder(server: DatabaseServer) -> Iterator[Path]:
-    """`qjoule record`, attached to the server; it loses root's rights, so its places are open."""
+    """`qjoule record`, attached to the server. It drops root's rights, so its directories are open
+    to all.
+    """
     path = Path(f"/tmp/qjoule-bench-{os.getpid()}.sock")
     os.environ["QJOULE_TAGS_SOCKET"] = str(path)
     with tempfile.TemporaryDirectory() as folder:
@@ -65,8 +67,9 @@ def recorder(server: DatabaseServer) -> Iterator[Path]:
 
 
 def tell(place: Path, call: Callable[[], object]) -> None:
-    """From now on calls are told to who listens there. Returns when it has been met, and has said
-    that it wants what changes.
+    """From now on calls are reported to the recorder at that path.
+
+    Returns once the recorder has connected and has asked for changes only.
     """
     channel = channel_module.channel
     channel.close()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The drivers that are measured: each with a server and a point query on it."""
+"""The drivers to measure, each with a server and a point query on it."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ def _pymongo(server: DatabaseServer) -> tuple[Any, Call]:
 
 @dataclass(frozen=True)
 class Subject:
-    """A driver: what starts its server, and what gives a connection and a call on it."""
+    """A driver: what starts its server, and what makes a connection and a call on it."""
 
     module: str
     starter: str
     connect: Callable[[DatabaseServer], tuple[Any, Call]]
-    #: Of measuring, for intervals much narrower than what is asked: what sends by a thread of its
-    #: own, or is answered by a server that collects garbage, needs more calls.
+    #: How long to measure, so that intervals are much narrower than the target. Drivers that send
+    #: from a separate thread, or whose server collects garbage, need more calls.
     seconds: float
 
     def server(self) -> AbstractContextManager[DatabaseServer]:
-        """Its server. Not imported before: a driver may bring along what changes others' costs."""
+        """Its server. Imported late: a driver may import modules that change the cost of others."""
         started: AbstractContextManager[DatabaseServer] = getattr(
             import_module(self.module), self.starter
         )()

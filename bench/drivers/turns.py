@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sides of a comparison that take turns call by call, in one process and on one connection.
+"""Alternates the sides of a comparison call by call, in one process and on one connection.
 
-A driver's methods that a shim wraps are put behind a switch, so that no class changes while it is
-measured: the interpreter keeps code that was specialised for a class only as long as nothing is
-assigned to it. The switch is on both sides of each difference.
+The driver's methods that a shim wraps are put behind a switch, so that no class changes during the
+measurement: the interpreter keeps code that was specialised for a class only as long as nothing is
+assigned to it. Both sides of each difference pay for the switch.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ import numpy as np
 
 from qjoule_drivers.shims.shim import WRAPPER, Shim
 
-#: Calls of a turn that count, after one that does not: in an application the call before was on
+#: Calls of a turn that count, after one that does not. In an application the previous call was on
 #: the same side too, and left its code and data in the caches.
 COUNTED = 3
-WARM_UP = 0.1  #: of the time of a comparison: what does not count
+WARM_UP = 0.1  #: share of a comparison's time that does not count
 
 
 class Switch:
-    """The methods of one driver, bare or wrapped, with the shim installed."""
+    """The methods of one driver, switchable between bare and wrapped; the shim is installed."""
 
     def __init__(self, shim: Shim) -> None:
         self._shimmed = [1]
@@ -42,7 +42,7 @@ class Switch:
         self._shimmed[0] = int(shimmed)
 
     def take_out(self) -> None:
-        """The wrappers stand as the shim left them."""
+        """Restores the wrappers as the shim installed them."""
         for holder, attribute, wrapper in self._behind:
             setattr(holder, attribute, wrapper)
 
@@ -67,14 +67,14 @@ class Side:
 
 @dataclass(frozen=True)
 class Times:
-    """Of one side, in µs, by turn: its calls' elapsed times, and a call's CPU time."""
+    """One side's times in µs, by turn: elapsed time of its calls, and CPU time per call."""
 
     elapsed: np.ndarray  #: turns x COUNTED
     cpu: np.ndarray  #: turns
 
 
 def compare(switch: Switch, sides: Sequence[Side], seconds: float, seed: int) -> dict[str, Times]:
-    """Rounds in which each side has a turn, in an order drawn by lot."""
+    """Runs rounds in which each side has a turn, in random order."""
     _rounds(switch, sides, seconds * WARM_UP, Random(seed))
     rounds = _rounds(switch, sides, seconds * (1 - WARM_UP), Random(seed + 1))
     return {
@@ -88,7 +88,7 @@ def compare(switch: Switch, sides: Sequence[Side], seconds: float, seed: int) ->
 def _rounds(
     switch: Switch, sides: Sequence[Side], seconds: float, lot: Random
 ) -> list[tuple[list[int], list[int]]]:
-    """Of each side, in ns: each call's elapsed time, each turn's CPU time."""
+    """For each side, in ns: each call's elapsed time, each turn's CPU time."""
     found: list[tuple[list[int], list[int]]] = [([], []) for _ in sides]
     turns = list(zip(sides, found, strict=True))
     stop = perf_counter_ns() + int(seconds * 1e9)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CPU time of processes, to the nanosecond, and what a machine was doing besides."""
+"""CPU time of processes in ns, and what else the machine was doing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import psutil
 
 
 def cpu_ns(pids: Iterable[int]) -> int:
-    """CPU time of these processes' present threads (Documentation/scheduler/sched-stats.rst)."""
+    """CPU time of these processes' current threads (Documentation/scheduler/sched-stats.rst)."""
     total = 0
     for pid in pids:
         try:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * Programs that do nothing, for every hook that qjoule may attach to: what is left when all of our
- * own work is taken away is the kernel's price of being called at all.
+ * Empty programs for every hook that qjoule may attach to. Their cost is the kernel's price of
+ * calling a program at all, without any of our own work.
  */
 #include "vmlinux.h"
 #include <bpf/bpf_helpers.h>

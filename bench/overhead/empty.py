@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The empty programs: built on the spot, and put on exactly the hooks of an attach plan."""
+"""The empty programs: built on the spot and attached to exactly the hooks of an attach plan."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HERE = Path(__file__).resolve().parent
 BUILD = ROOT / "build" / "bench"
 LOADER, OBJECT = BUILD / "empty-loader", BUILD / "empty.bpf.o"
 
-#: On every machine and for every plan: bpf/core/segments.bpf.c and bpf/core/tasks.bpf.c.
+#: Attached on every machine and for every plan: bpf/core/segments.bpf.c and bpf/core/tasks.bpf.c.
 ALWAYS = (
     "sched_process_fork",
     "sched_process_exec",
@@ -33,9 +33,9 @@ REDIS_SEND = "sock_send_length"  #: bpf/redis/sockets.bpf.c
 
 
 def hooks(plan: AttachPlan) -> list[str]:
-    """Arguments of `empty-loader` for the hooks that the tracer would take for this plan.
+    """Arguments of `empty-loader` for the hooks that the tracer would use for this plan.
 
-    Each hook once, though a Redis beside other servers has a program of its own on `SOCKET`.
+    Each hook is listed once, although a Redis beside other servers has its own program on `SOCKET`.
     """
     arguments = [word for name in ALWAYS for word in ("--program", name)]
     if any(planned.choice.rung is Rung.SOCKET for planned in plan.traced):
@@ -56,10 +56,10 @@ def command(plan: AttachPlan) -> list[str]:
 
 
 def build() -> None:
-    """Compiles programs and loader, unless they are newer than their sources.
+    """Compiles programs and loader unless they are newer than their sources.
 
     Raises:
-        QjouleError: the compiler refuses, or `make build` has not run.
+        QjouleError: the compiler fails, or `make build` has not run.
     """
     header = ROOT / "build" / "bpf" / "vmlinux.h"
     if not header.exists():

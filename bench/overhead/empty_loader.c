@@ -3,7 +3,8 @@
  * empty-loader OBJECT [--program NAME]... [--uprobe PATH:OFFSET]... [--uretprobe PATH:OFFSET]...
  *
  * Attaches the named tracepoint programs of OBJECT, and its `entry` and `leave` at these file
- * offsets in every process of PATH. Says "attached", and detaches at the end of its standard input.
+ * offsets in every process of PATH. Prints "attached", and detaches at the end of its standard
+ * input.
  */
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
@@ -25,7 +26,7 @@ static int fail(const char *what, const char *name)
 	return -1;
 }
 
-/* The program that an option's value is for. */
+/* The program to which an option's value applies. */
 static struct bpf_program *program_for(struct bpf_object *object, const char *option,
 				       const char *value)
 {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A load generator that runs on while modes come and go, and what each of its intervals did."""
+"""A load generator that keeps running while modes change, and the results of its intervals."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ from servers.process import with_parent
 REPORT = re.compile(rb"^(?:\[ \d+s \] .*?tps: |progress: [\d.]+ s, )([\d.]+)")
 _PATIENCE_S = 30.0
 
-#: Reads a line that came so many seconds after the last report: the transactions since then if it
-#: is a report. Raises `QjouleError` if it says that the load is not what it should be.
+#: Parses a line that came the given number of seconds after the last report: returns the
+#: transactions since then if it is a report. Raises `QjouleError` if it shows that the load is not
+#: as intended.
 Reports = Callable[[bytes, float], float | None]
 
 
 def read_rate(line: bytes, seconds: float) -> float | None:
-    """Of sysbench and pgbench."""
+    """Parses lines of sysbench and pgbench."""
     found = REPORT.match(line)
     return float(found[1]) * seconds if found else None
 
@@ -40,7 +41,7 @@ class Interval:
     seconds: float
     transactions: float
     load_ns: int  #: CPU time of server and client
-    tracing_ns: int  #: CPU time of what traces, in processes of its own
+    tracing_ns: int  #: CPU time of the tracing processes
 
     @property
     def rate(self) -> float:
@@ -52,7 +53,7 @@ class Interval:
 
 
 class Generator:
-    """Reads the generator's reports, and the CPU clocks at the moment of each."""
+    """Reads the generator's reports, and the CPU clocks at the time of each report."""
 
     def __init__(
         self,
@@ -61,7 +62,7 @@ class Generator:
         log: Path,
         reports: Reports = read_rate,
     ) -> None:
-        self.tracing: tuple[int, ...] = ()  #: processes of the present mode
+        self.tracing: tuple[int, ...] = ()  #: processes of the current mode
         self._process, self._server_pids, self._log = process, server_pids, log
         self._reports = reports
         self._intervals: queue.Queue[Interval | QjouleError] = queue.Queue()
@@ -103,7 +104,7 @@ class Generator:
             if transactions is None:
                 continue
             load = cpu_ns((*self._server_pids(), *family(self._process.pid)))
-            if self.tracing != tracing:  # this interval has seen a change: it will be skipped
+            if self.tracing != tracing:  # something changed in this interval: it will be skipped
                 tracing, before_tracing = self.tracing, cpu_ns(self.tracing)
             trace = cpu_ns(tracing)
             if before_s:
@@ -120,14 +121,14 @@ def generating(
     log: Path,
     reports: Reports = read_rate,
 ) -> Iterator[Generator]:
-    """Runs a load generator, and ends it."""
+    """Runs a load generator during the block."""
     with log.open("wb") as errors:
         process = subprocess.Popen(
             [*with_parent(), *command],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT if "pgbench" in command[0] else errors,
-            start_new_session=True,  # Ctrl-C is for us: we end it in order
+            start_new_session=True,  # Ctrl-C is handled by us: we end the generator in order
         )
     try:
         yield Generator(process, server_pids, log, reports)

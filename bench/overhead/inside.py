@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the cost arises: what each BPF program costs per run, and how often a query runs it."""
+"""Breaks the cost down: what each BPF program costs per run, and how often a query runs it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from bench.overhead.programs import accounts, between, programs_of, statistics
 
 @dataclass(frozen=True)
 class Firing:
-    """A program under a load. The kernel's own clock reads are part of `ns_per_run`."""
+    """A program under a load. `ns_per_run` includes the kernel's own clock reads."""
 
     program: str
     runs_per_transaction: float
     ns_per_run: float
-    share: float  #: of the CPU time of server and client
+    share: float  #: share of the CPU time of server and client
 
     @property
     def ns_per_transaction(self) -> float:
@@ -26,14 +26,14 @@ class Firing:
 
 @dataclass(frozen=True)
 class Inside:
-    """What a mode adds to a load by the kernel's own accounts, which noise moves little.
+    """What a mode adds to a load by the kernel's own accounts, which noise hardly affects.
 
-    In the programs' time is the reading of the clock around them, and not the way to them: look
-    at that of the empty ones.
+    The programs' time includes reading the clock around them, but not the call path to them. The
+    figures of the empty programs show that.
     """
 
     firings: list[Firing]
-    tracing_share: float  #: CPU time of tracer and reader, as a part of the load's
+    tracing_share: float  #: CPU time of tracer and reader, as a share of the load's
 
     @property
     def programs_share(self) -> float:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is attached to the server while it is measured: nothing, empty programs, or qjoule."""
+"""What is attached to the server during the measurement: nothing, empty programs, or qjoule."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ QJOULE = Path(sys.executable).with_name("qjoule")
 TRACER_NAME = "qjoule-tracer"
 MODES = ("empty", "record", "live")
 _START_S, _STOP_S = 30.0, 30.0
-#: Should this benchmark be killed, what it started ends by itself after this.
+#: If this benchmark is killed, the processes it started end by themselves after this time.
 _AT_MOST_S = 300
 
 
@@ -44,7 +44,7 @@ class Subject:
 
 @dataclass
 class Attached:
-    """A mode at work."""
+    """An active mode."""
 
     pids: tuple[int, ...] = ()
     tracer: int = 0
@@ -89,7 +89,7 @@ def _of(pid: int) -> Attached:
 
 
 def _parent(pid: int) -> int:
-    """Of a tracer the command that reads it; the root part is the parent of that."""
+    """The parent's pid: of a tracer, the command that reads it; of the command, the root part."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
@@ -111,7 +111,9 @@ def _trace_directory() -> Iterator[Path]:
 
 @contextmanager
 def _running(words: list[str], sign: str, where: str) -> Iterator[subprocess.Popen[str]]:
-    """A process, once it has printed `sign`; asked to end, and waited for, on the way out."""
+    """Runs a process from when it has printed `sign` to the end of the block; then ends and reaps
+    it.
+    """
     process = subprocess.Popen(
         [*with_parent(), *words],
         stdin=subprocess.PIPE,
@@ -154,7 +156,7 @@ def _end(process: subprocess.Popen[str]) -> None:
     assert process.stdin is not None
     with suppress(OSError):
         process.stdin.close()
-    if _name(process.pid) != empty.LOADER.name:  # that one ends with its standard input
+    if _name(process.pid) != empty.LOADER.name:  # it ends with its standard input
         process.send_signal(signal.SIGINT)
     try:
         process.wait(_STOP_S)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel's own accounts of BPF programs: how often each ran, and how long."""
+"""The kernel's own accounts of BPF programs: how often each ran and for how long."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ _SWITCH = Path("/proc/sys/kernel/bpf_stats_enabled")
 
 @dataclass(frozen=True)
 class Account:
-    """What a program did, since it was loaded or between two looks at it."""
+    """What a program did, since it was loaded or between two snapshots."""
 
     name: str
     runs: int
-    ns: int  #: the kernel's readings of the clock around each run included
+    ns: int  #: including the kernel's clock reads around each run
 
 
 @contextmanager
 def statistics() -> Iterator[None]:
-    """Has the kernel keep accounts (sysctl kernel.bpf_stats_enabled), which makes runs dearer."""
+    """Makes the kernel keep accounts (sysctl kernel.bpf_stats_enabled), which makes runs more
+    expensive.
+    """
     before = _SWITCH.read_text()
     _SWITCH.write_text("1")
     try:
@@ -45,7 +47,7 @@ def programs_of(pids: Iterable[int]) -> set[int]:
 
 
 def accounts(numbers: Iterable[int]) -> dict[int, Account]:
-    """Of these programs, by id."""
+    """Accounts of these programs, by id."""
     done = subprocess.run(
         ["bpftool", "-j", "prog", "show"], capture_output=True, text=True, check=True
     )
@@ -58,7 +60,7 @@ def accounts(numbers: Iterable[int]) -> dict[int, Account]:
 
 
 def between(before: dict[int, Account], after: dict[int, Account]) -> list[Account]:
-    """What those did that ran in between, and were there all the time."""
+    """What the programs did between two snapshots, for those that ran and existed in both."""
     return [
         Account(one.name, after[number].runs - one.runs, after[number].ns - one.ns)
         for number, one in before.items()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the benchmark prints, and writes as JSON."""
+"""The benchmark's printed and JSON output."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _over_empty_lines(samples: Mapping[str, Samples]) -> list[str]:
             ("by CPU", one.cpu_lost, samples[EMPTY].cpu_lost),
         ):
             ratio = ratio_of_medians(values, under)
-            # Where the sign of the lower cost is unknown, so is how often it goes into another.
+            # If the sign of the lower cost is unknown, so is the ratio.
             known = median_interval(under).low > 0.0
             word = verdict(ratio, OVER_EMPTY_TARGET) if known else "within noise"
             words.append(f"{what} {_times(ratio)} {word}")
@@ -65,7 +65,7 @@ def _over_empty_lines(samples: Mapping[str, Samples]) -> list[str]:
 
 
 def _inside_lines(mode: str, inside: Inside) -> list[str]:
-    """Of the programs that matter: at least a thousandth of a percent of the load's CPU time."""
+    """The programs that matter: at least a thousandth of a percent of the load's CPU time."""
     whole = inside.programs_share + inside.tracing_share
     lines = [
         f"  inside {mode}, as parts of the load's CPU time: programs {inside.programs_share:.1%} "
@@ -86,7 +86,7 @@ def _rounds_line(one: Samples) -> str:
 
 
 def steady_lines(results: Sequence[Steady], load: str) -> list[str]:
-    """`load`: of what there were to be so many a second; the rate shows how many there were."""
+    """`load`: the requested rate per second; the measured rate shows how much was reached."""
     lines = [f"{load}, {RATE:,} a second:"]
     for one in results:
         cpu = "met" if one.tracer_cpu <= CPU_TARGET else "missed"
@@ -108,7 +108,7 @@ def document(
     loads: Mapping[str, tuple[Workload, Mapping[str, Samples], Mapping[str, Inside]]],
     steady: Sequence[Steady],
 ) -> dict[str, Any]:
-    """Everything that was measured, rounds and all. Schema qjoule.bench-overhead/1."""
+    """Everything that was measured, including rounds. Schema qjoule.bench-overhead/1."""
     return {
         "schema": "qjoule.bench-overhead/1",
         "machine": dict(begin),

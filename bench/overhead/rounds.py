@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rounds of all modes under one running load, each next to the same load untraced."""
+"""Rounds of all modes under one running load, each compared with the same load untraced."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Size:
 
 @dataclass
 class Samples:
-    """What a mode cost, one figure per round. All are parts of the untraced: 0.01 is 1 %."""
+    """The cost of a mode, one figure per round, as a share of untraced: 0.01 is 1 %."""
 
     throughput_lost: list[float] = field(default_factory=list)
     cpu_lost: list[float] = field(default_factory=list)
@@ -33,11 +33,11 @@ class Samples:
     def add(
         self, before: Sequence[Interval], during: Sequence[Interval], after: Sequence[Interval]
     ) -> None:
-        """One round: the mode's intervals against the untraced ones on both sides of it."""
+        """Adds one round: the mode's intervals against the untraced ones before and after."""
         beside = (rate_of(before) + rate_of(after)) / 2.0
         self.throughput_lost.append(1.0 - rate_of(during) / beside)
         cost_beside = (cost_of(before) + cost_of(after)) / 2.0
-        # The throughput that CPUs kept as busy by the same load would have.
+        # The throughput lost if the same load kept the CPUs equally busy.
         self.cpu_lost.append(1.0 - cost_beside / cost_of(during))
         spent = sum(one.load_ns + one.tracing_ns for one in during)
         self.tracing_share.append(sum(one.tracing_ns for one in during) / max(spent, 1))
@@ -50,12 +50,12 @@ def rate_of(intervals: Sequence[Interval]) -> float:
 
 
 def cost_of(intervals: Sequence[Interval]) -> float:
-    """CPU time per transaction, of everybody who had a part in it, in ns."""
+    """CPU time per transaction in ns, of all processes that had a part in it."""
     return fmean(one.cpu_per_transaction_ns for one in intervals)
 
 
 def orders(modes: Sequence[str], rounds: int, seed: int = 1) -> Iterator[list[str]]:
-    """An order of the modes for each round: shuffled, and every mode first equally often."""
+    """An order of the modes for each round: shuffled, and every mode is first equally often."""
     shuffler = random.Random(seed)
     for number in range(rounds):
         first = modes[number % len(modes)]
@@ -71,7 +71,7 @@ def run_rounds(
     size: Size,
     progress: Callable[[str], None],
 ) -> dict[str, Samples]:
-    """Runs the rounds; each mode's intervals count, and as many of none between."""
+    """Runs the rounds: the mode's intervals, and equally many untraced ones in between."""
     samples = {mode: Samples() for mode in modes}
     generator.skip()
     before = generator.take(size.slot)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Medians of paired ratios with distribution-free intervals, and what they say of a target."""
+"""Medians of paired ratios with distribution-free intervals, and verdicts on a target."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from math import comb
 import numpy as np
 
 CONFIDENCE = 0.95
-ENOUGH = 0.85  #: what an interval must cover to say anything of a target: four rounds
+ENOUGH = 0.85  #: the coverage an interval needs for any verdict on a target: four rounds
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A median with an interval that holds it with probability `coverage`."""
+    """A median with an interval that contains it with probability `coverage`."""
 
     median: float
     low: float
@@ -27,9 +27,10 @@ class Estimate:
 def median_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Estimate:
     """The median of `values` between two of their order statistics.
 
-    Needs no assumption on the distribution but independent rounds (Conover, Practical
-    Nonparametric Statistics, 3rd ed., section 3.2). With few values no pair reaches `confidence`:
-    then it is the smallest and the largest, and `coverage` says how little that is.
+    Assumes nothing about the distribution, only that rounds are independent (Conover, Practical
+    Nonparametric Statistics, 3rd ed., section 3.2). With few values no pair reaches `confidence`.
+    The interval is then from the smallest to the largest value, and `coverage` shows how little
+    that is.
 
     Raises:
         ValueError: there are no values.
@@ -55,9 +56,9 @@ def ratio_of_medians(
 ) -> Estimate:
     """median(over) / median(under) of the same rounds, with a bootstrap interval over rounds.
 
-    Rounds are resampled whole, so what both have in common stays in. A denominator at or below
-    zero in a resample makes that ratio infinite: the interval then has no upper end, which is the
-    truth about a cost that cannot be told from nothing.
+    Rounds are resampled whole, so what both have in common is kept. A denominator at or below zero
+    in a resample makes that ratio infinite. The interval then has no upper end, which is correct
+    for a cost that cannot be distinguished from zero.
 
     Raises:
         ValueError: the two are not of the same, at least one, rounds.
@@ -80,7 +81,7 @@ def _divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def verdict(estimate: Estimate, target: float) -> str:
-    """Whether a cost of at most `target` was reached."""
+    """Whether the cost is at most `target`."""
     if estimate.coverage < ENOUGH:
         return "too few rounds"
     if estimate.high <= target:

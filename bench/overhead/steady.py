@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tracer itself at a steady rate: its memory, its CPU time, and whether it loses anything."""
+"""The tracer at a steady rate: its memory, its CPU time, and whether it loses records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CPU_TARGET = 0.02  #: of one core
 
 @dataclass(frozen=True)
 class Steady:
-    """A mode under a limited load. CPU figures are parts of one core."""
+    """A mode under a limited load. CPU figures are shares of one core."""
 
     mode: str
     rate: float
@@ -35,7 +35,7 @@ def run_steady(
     mode: str,
     seconds: int,
 ) -> Steady:
-    """Watches a mode for so many intervals of a load that is already running."""
+    """Observes a mode for a number of intervals of a load that is already running."""
     with attached(mode, subject) as state:
         generator.skip()
         began_s = time.monotonic()

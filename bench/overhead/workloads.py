@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loads: sysbench on MariaDB, pgbench on PostgreSQL, each with its servers and data."""
+"""The loads: sysbench on MariaDB and pgbench on PostgreSQL, each with its server and data."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from servers.mariadb import mariadb_server
 from servers.postgres import postgres_server
 from servers.process import DatabaseServer
 
-TABLE_ROWS = 10_000  #: small enough for the buffer pool: CPU decides, not the disk
+TABLE_ROWS = 10_000  #: small enough for the buffer pool, so CPU is the limit and not the disk
 PGBENCH_SCALE = 10  #: 10 branches, so that few clients rarely wait for one another
 
 
 @dataclass(frozen=True)
 class Workload:
-    """A load. `target`: the part of its throughput that tracing may take."""
+    """A load. `target`: the share of its throughput that tracing may cost."""
 
     name: str
     server: str
     script: tuple[str, ...]
     target: float
-    extreme: bool = False  #: also held against empty programs on the same hooks
+    extreme: bool = False  #: also compared with empty programs on the same hooks
 
 
 WORKLOADS = (
@@ -44,20 +44,20 @@ WORKLOADS = (
 
 @contextmanager
 def started(kind: str) -> Iterator[DatabaseServer]:
-    """A server with its data loaded, gone afterwards."""
+    """A server with its data loaded; removed afterwards."""
     if kind == "mariadb":
         with mariadb_server() as server:
             _load_sysbench(server)
             yield server
     else:
-        # Statistics of its own would be a cost that not every server pays.
+        # Its own statistics would be a cost that not every server pays.
         with postgres_server("shared_preload_libraries=", "ssl=off") as server:
             _run(_pgbench(server, "-i", "-q", "-s", str(PGBENCH_SCALE)))
             yield server
 
 
 def command(workload: Workload, server: DatabaseServer, rate: int = 0) -> list[str]:
-    """The generator's command: as fast as every CPU of the machine goes, or `rate` a second."""
+    """The generator's command: at full speed on all CPUs, or at `rate` a second."""
     threads = os.cpu_count() or 1
     if workload.server == "mariadb":
         options = [f"--threads={threads}", "--time=0", "--report-interval=1", f"--rate={rate}"]
@@ -98,7 +98,7 @@ def _sysbench(server: DatabaseServer, script: str, *options: str) -> list[str]:
 
 
 def _pgbench(server: DatabaseServer, *options: str) -> list[str]:
-    # Beside the server: the one on PATH is a wrapper that first looks for clusters.
+    # Next to the server: the one on PATH is a wrapper that first looks for clusters.
     program = Path(server.argv[0]).with_name("pgbench")
     where = ["-h", str(server.directory), "-p", str(server.port), "-U", "postgres"]
     return [str(program), *options, *where, "postgres"]

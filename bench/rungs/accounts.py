@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A second opinion on a rung's cost: the kernel's own accounts of the programs that it runs."""
+"""Cross-checks a rung's cost with the kernel's own accounts of the BPF programs it runs."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from bench.overhead.programs import accounts, between, programs_of, statistics
 
 @dataclass(frozen=True)
 class Firing:
-    """A program, per query. The kernel's reading of the clock around each run is in its time."""
+    """A program's figures per query. Its time includes the kernel's clock reads around each run."""
 
     program: str
     runs: float
     ns_per_run: float
-    shared: bool = False  #: a recording without the rung has it too
+    shared: bool = False  #: also present in a recording without the rung
 
     @property
     def ns(self) -> float:
@@ -25,7 +25,7 @@ class Firing:
 
 @dataclass(frozen=True)
 class Accounts:
-    """Programs by name, wherever on the machine they ran: for the client's threads too."""
+    """Programs by name, wherever on the machine they ran, including for the client's threads."""
 
     firings: dict[str, Firing]
 
@@ -35,13 +35,15 @@ class Accounts:
 
     @property
     def own_ns(self) -> float:
-        """Of the programs that only this rung has: what else runs on the machine is not in it."""
+        """Cost of the programs that only this rung has. Other activity on the machine does not
+        affect it.
+        """
         return sum(one.ns for one in self.firings.values() if not one.shared)
 
     def over(self, without: Accounts) -> Accounts:
         """What a rung adds to a recording without it.
 
-        Programs that both have count by what they take more per run: how often they ran depends
+        Programs that both have are compared by their time per run only: how often they ran depends
         on what else the machine did.
         """
         more = {}
@@ -52,7 +54,7 @@ class Accounts:
         return Accounts(more)
 
     def shown(self, least_ns: float = 20.0) -> str:
-        """`0.41 µs: on_recv 2.0 of 190 ns`; small ones are in the sum only."""
+        """Formats as `0.41 µs: on_recv 2.0 of 190 ns`; small ones are only in the sum."""
         ordered = sorted(self.firings.values(), key=lambda one: -abs(one.ns))
         parts = [
             f"{one.program} {one.runs:.1f} of {one.ns_per_run:.0f} ns"
@@ -63,7 +65,7 @@ class Accounts:
 
 
 def account_of(tracer: int, work: Callable[[], object], queries: int) -> Accounts:
-    """Has the kernel keep accounts of that tracer's programs while `work` runs so many queries."""
+    """Makes the kernel keep accounts of that tracer's programs while `work` runs the queries."""
     with statistics():
         ours = programs_of([tracer])
         before = accounts(ours)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A CPU on which a server and its client take turns, so that a query costs what it costs.
+"""A CPU on which a server and its client take turns, so that a query's cost is reproducible.
 
-Where they have CPUs of their own, each wake-up is an interrupt from one to the other, and the CPU
-that it reaches may have to come out of idle. On a virtual machine that takes longer than the query,
-is paid by whoever sends it, and changes with whatever else keeps CPUs awake, as tracing does. On
-one CPU a wake-up is an entry in a list. The client belongs to the batch class (sched(7)): when it
-is woken it waits until the server has gone to sleep. A thread of the idle class runs when both do.
+If server and client have separate CPUs, each wake-up is an interrupt from one to the other, and the
+target CPU may have to leave idle first. On a virtual machine that takes longer than the query. The
+sender pays for it, and it changes with whatever else keeps CPUs awake, such as tracing. On one CPU
+a wake-up is only an entry in a list. The client belongs to the batch class (sched(7)): when it is
+woken, it waits until the server sleeps. A thread of the idle class runs when both sleep.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from pathlib import Path
 from qjoule.errors import QjouleError
 from servers.process import with_parent
 
-_FIRST = -20  #: nice(1): who waits for a CPU in between cools its caches
+_FIRST = -20  #: nice(1): a process that waits for a CPU in between lets its caches get cold
 
 
 @dataclass(frozen=True)
 class Places:
-    """A CPU for server and client; those for what traces: the same one if there is no other."""
+    """One CPU for server and client, others for the tracer; the same one if there is only one."""
 
     served: int
     tracing: frozenset[int]
@@ -37,15 +37,17 @@ class Places:
 
 
 def places(cpus: Iterable[int]) -> Places:
-    """Of these CPUs the last is the server's: interrupts tend to go to the first ones."""
+    """Chooses among these CPUs. The last is the server's: interrupts tend to go to the
+    first ones.
+    """
     ordered = sorted(cpus)
     return Places(ordered[-1], frozenset(ordered[:-1] or ordered))
 
 
 def pin(pids: Iterable[int], cpu: int, policy: int = os.SCHED_OTHER) -> None:
-    """All threads of these processes to this CPU, before all others that want it.
+    """Pins all threads of these processes to this CPU, with priority over all others that want it.
 
-    What they start later follows them.
+    Threads that they start later inherit this.
     """
     for pid in pids:
         with suppress(FileNotFoundError):
@@ -58,7 +60,7 @@ def pin(pids: Iterable[int], cpu: int, policy: int = os.SCHED_OTHER) -> None:
 
 @contextmanager
 def kept_awake(cpus: Iterable[int]) -> Iterator[None]:
-    """One spinning thread of the idle class on each of these CPUs."""
+    """Keeps one spinning thread of the idle class on each of these CPUs."""
     chrt = shutil.which("chrt")
     if chrt is None:
         raise QjouleError("chrt is not installed (package util-linux)")
@@ -79,7 +81,7 @@ def kept_awake(cpus: Iterable[int]) -> Iterator[None]:
 
 @contextmanager
 def as_client(cpu: int) -> Iterator[None]:
-    """This process as the server's client, on its CPU."""
+    """Makes this process the server's client, on the server's CPU."""
     cpus, nice = os.sched_getaffinity(0), os.getpriority(os.PRIO_PROCESS, 0)
     pin([os.getpid()], cpu, os.SCHED_BATCH)
     try:

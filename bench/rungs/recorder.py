@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Traces the server under test by turns, from a process of its own.
+"""Traces the server under test in turns, from a separate process.
 
-It takes the way of `qjoule record`, the plan, the tracer, its stream, but for writing the trace to
-disk, and stays: hundreds of turns then need no start of Python and no search for servers.
+It works like `qjoule record` (plan, tracer, stream) except that it writes no trace to disk. The
+process stays alive, so hundreds of turns need no start of Python and no search for servers.
 """
 
 from __future__ import annotations
@@ -33,19 +33,21 @@ _PATIENCE_S = 60.0
 
 @dataclass
 class Recorded:
-    """A turn of tracing. The last two are known once it has ended."""
+    """A turn of tracing. The last two fields are known once it has ended."""
 
-    tracer: int  #: its process
-    version: str  #: of the server; empty where it is left out
+    tracer: int  #: the tracer's process
+    version: str  #: queries of the server; empty if it is left out
     executions: int = 0
     lost_records: dict[str, int] | None = None
 
 
 class Recorder:
-    """Starts with the process that traces, and ends with it: a context manager."""
+    """Starts the process that traces, and ends it: a context manager."""
 
     def __init__(self, cpus: frozenset[int], *, client_tags: bool = False) -> None:
-        """On these CPUs, it and its tracers. `client_tags`: with the option of that name."""
+        """Runs itself and its tracers on these CPUs. `client_tags`: passes the option of
+        that name.
+        """
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(
@@ -64,7 +66,7 @@ class Recorder:
 
     @contextmanager
     def tracing(self, pid: int, rung: Rung) -> Iterator[Recorded]:
-        """Records; yields once everything is attached. Rung NONE: the server is left out.
+        """Records; yields once everything is attached. Rung NONE leaves the server out.
 
         Raises:
             QjouleError: the server cannot be traced on this rung.
@@ -89,10 +91,10 @@ class Recorder:
 
 
 class _Turn:
-    """A tracer at work, and a thread that reads what it writes."""
+    """A running tracer, and a thread that reads its stream."""
 
     def __init__(self, tracer: Tracer, version: str, root: ExitStack) -> None:
-        """`root`: holds the root part, which has the tracer's probes."""
+        """`root`: the root part, which holds the tracer's probes."""
         self._root = root
         self.recorded = Recorded(tracer.pid, version, 0, {})
         self._tracer = tracer
@@ -153,7 +155,7 @@ def _serve(pipe: Connection, cpus: frozenset[int], client_tags: bool) -> None:
 def _begin(
     pid: int, rung: Rung, plans: dict[tuple[int, Rung], AttachPlan], settings: Settings
 ) -> _Turn:
-    """A root part serves one tracer, so each turn has its own."""
+    """Starts a root part for this turn: each root part serves only one tracer."""
     with ExitStack() as stack:
         root = stack.enter_context(root_part())
         agents = {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers, rungs and queries. A server is added by one entry of SUBJECTS."""
+"""Servers, rungs and queries. To add a server, add one entry to SUBJECTS."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from servers.process import DatabaseServer
 from servers.redis import redis_server
 from servers.voltdb import voltdb_server
 
-#: CPU time that a rung may add to a query, in ns. A rung without one has no target.
+#: CPU time that a rung may add to a query, in ns. A rung that is not listed has no target.
 LIMIT_NS = {Rung.SOCKET: 1000, Rung.SYMBOL: 3000}
 
 Start = Callable[[], AbstractContextManager[DatabaseServer]]
-#: Takes a connection of `DatabaseServer.connect`, returns what runs the query once.
+#: Takes a connection of `DatabaseServer.connect`; returns a function that runs the query once.
 Prepare = Callable[[Any], Callable[[], object]]
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A server, the rungs that it has, and a query that costs it little besides.
+    """A server, its rungs, and a query that costs it little otherwise.
 
-    `warm_up`: queries before any counts, for a JVM to compile what they run through.
-    `turn_warm_up`: those of each turn, 0 where a slice is enough: an agent that comes or goes
-    changes a JVM's code, which it then compiles again.
+    `warm_up`: uncounted queries at the beginning, so that a JVM compiles its hot code.
+    `turn_warm_up`: uncounted queries in each turn; 0 if a slice is enough. An agent that is loaded
+    or unloaded changes a JVM's code, which the JVM then compiles again.
     """
 
     flavour: str
@@ -42,14 +42,14 @@ class Subject:
     start: Start
     query: str
     prepare: Prepare
-    version: str = ""  #: as it is shown; empty: as discovery reads it
+    version: str = ""  #: display name; empty: the name that discovery reports
     warm_up: int = 2000
     turn_warm_up: int = 0
-    slow: bool = False  #: a query takes it most of a millisecond: fewer make a slice
+    slow: bool = False  #: one query takes most of a millisecond, so fewer make a slice
     says: Prepare | None = None  #: the same query, with tags that `--client-tags` reads
 
     def with_client_tags(self) -> Iterator[tuple[str, Subject]]:
-        """What is measured under `--client-tags`: queries that say nothing, and that have tags."""
+        """What `--client-tags` measures: queries without tags, and queries with tags."""
         yield "no tags", self
         if self.says is not None:
             yield "tags", replace(self, prepare=self.says)
@@ -95,7 +95,7 @@ def _voltdb(client: Any) -> Callable[[], object]:
 
 
 def _plain_postgres() -> AbstractContextManager[DatabaseServer]:
-    # Statistics of its own would be a cost that not every server pays.
+    # Its own statistics would be a cost that not every server pays.
     return postgres_server("shared_preload_libraries=", "ssl=off")
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CPU time per query of one server by turns: untraced, recorded without it, and on its rungs."""
+"""CPU time per query of one server, in turns: untraced, recorded without it, and on its rungs."""
 
 from __future__ import annotations
 
@@ -21,20 +21,22 @@ from servers.process import DatabaseServer
 
 @dataclass(frozen=True)
 class Size:
-    """How much is run: a turn of each kind in each sweep, of so many slices of so many queries."""
+    """How much to run: one turn of each kind per sweep, each with so many slices of so many
+    queries.
+    """
 
     sweeps: int = 10
     slices: int = 31
     queries: int = 100
-    accounted: int = 3000  #: queries under the kernel's accounts
-    warm_up: float = 1.0  #: part of what a subject asks for
+    accounted: int = 3000  #: queries run under the kernel's accounts
+    warm_up: float = 1.0  #: share of the warm-up that a subject asks for
 
 
 @dataclass
 class Costs:
-    """Of one rung, in ns per query, one figure per sweep.
+    """The costs of one rung, in ns per query, one figure per sweep.
 
-    `rung`: more than in a recording of everything but this server; `whole`: more than untraced.
+    `rung`: over a recording of everything but this server; `whole`: over untraced.
     """
 
     version: str
@@ -45,7 +47,7 @@ class Costs:
     accounts: Accounts | None = None
 
     def add(self, untraced: float, segments: float, traced: float) -> None:
-        """One sweep."""
+        """Adds one sweep."""
         self.untraced.append(untraced)
         self.rung.append(traced - segments)
         self.whole.append(traced - untraced)
@@ -65,7 +67,9 @@ class Under:
         self._recorder = recorder
 
     def turn(self, rung: Rung | None, warm_up: int) -> tuple[float, Recorded | None]:
-        """The server's CPU time per query in ns. `rung` None: untraced, NONE: without it."""
+        """The server's CPU time per query in ns. `rung` None: untraced, NONE: recorded without the
+        server.
+        """
         if rung is None:
             return self._cost(warm_up), None
         with self._recorder.tracing(self.server.pid, rung) as recorded:
@@ -74,7 +78,7 @@ class Under:
         return cost, recorded
 
     def accounts(self, rung: Rung) -> Accounts:
-        """What each BPF program took of a query, by the kernel."""
+        """What each BPF program took per query, by the kernel's accounts."""
         with self._recorder.tracing(self.server.pid, rung) as recorded:
             self.repeat(self.size.queries)
             return account_of(
@@ -86,10 +90,10 @@ class Under:
             self.run()
 
     def _cost(self, warm_up: int) -> float:
-        """The median of the slices: what hits one of them does not count.
+        """The median of the slices, so that a disturbance of one slice does not count.
 
-        A process that ends or begins meanwhile would take its time along, so those there at the
-        beginning count: connections are open before.
+        A process that began or ended meanwhile would distort the CPU time, so only the processes
+        present at the beginning count. Connections are opened before that.
         """
         self.repeat(warm_up)
         pids = self.server.tgids
@@ -102,10 +106,10 @@ class Under:
 
 
 def check(recorded: Recorded, rung: Rung, queries: int) -> None:
-    """What is measured is a server whose queries are recorded.
+    """Checks that the server's queries are recorded.
 
     Raises:
-        QjouleError: fewer were, and no loss tells why.
+        QjouleError: fewer were recorded, and no reported loss explains it.
     """
     if rung is not Rung.NONE and recorded.executions < queries and not recorded.lost_records:
         raise QjouleError(
@@ -114,7 +118,9 @@ def check(recorded: Recorded, rung: Rung, queries: int) -> None:
 
 
 def orders(rungs: Sequence[Rung], sweeps: int) -> Iterator[tuple[Rung | None, ...]]:
-    """Turns of each sweep: forwards and backwards, so that a drift takes from one what it gives."""
+    """The order of turns in each sweep: alternately forwards and backwards, so that drift
+    cancels.
+    """
     kinds = (None, Rung.NONE, *rungs)
     for number in range(sweeps):
         yield kinds[::-1] if number % 2 else kinds
@@ -122,25 +128,25 @@ def orders(rungs: Sequence[Rung], sweeps: int) -> Iterator[tuple[Rung | None, ..
 
 @dataclass(frozen=True)
 class Bench:
-    """What all measurements have in common."""
+    """What all measurements share."""
 
     recorder: Recorder
-    cpu: int  #: for the server and its client, which is the caller
+    cpu: int  #: for the server and its client; the client is the caller
     size: Size
 
 
 def measure(
     bench: Bench, subject: Subject, rungs: Sequence[Rung], say: Callable[[str], None]
 ) -> dict[Rung, Costs]:
-    """Runs the sweeps on a server of its own.
+    """Runs the sweeps on a newly started server.
 
     Raises:
         QjouleError: this server cannot be traced on one of the rungs.
-        Unavailable: there is no such server here.
+        Unavailable: this server is not available here.
     """
     say("starts")
     with subject.start() as server:
-        # It has started on all CPUs, and a JVM has counted them.
+        # It has started on all CPUs, and a JVM sizes itself by their number.
         pin(server.tgids, bench.cpu)
         with as_client(bench.cpu), closing(server.connect()) as connection:
             under = Under(server, subject.prepare(connection), bench.recorder, bench.size)

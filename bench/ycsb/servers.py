@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers, their drivers in go-ycsb, and the settings with which CPU decides on throughput."""
+"""Servers, their drivers in go-ycsb, and settings that make CPU the limit of throughput."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from servers.process import DatabaseServer
 from servers.redis import redis_server
 
 DATABASE = "ycsb"
-#: Loading fails in a second or goes on for a few.
+#: Loading either fails within a second or takes a few.
 _LOAD_S = 120
 
 
 @dataclass(frozen=True)
 class Served:
-    """A server under this load. `prepare` makes what the driver expects to be there."""
+    """A server under this load. `prepare` creates what the driver expects."""
 
     name: str
     driver: str
@@ -39,11 +39,11 @@ class Served:
 
     @contextmanager
     def loaded(self) -> Iterator[DatabaseServer]:
-        """The server with its records, gone afterwards.
+        """The server with its records loaded; removed afterwards.
 
         Raises:
-            QjouleError: they cannot be loaded.
-            Unavailable: there is no such server here, or no go-ycsb.
+            QjouleError: the records cannot be loaded.
+            Unavailable: the server or go-ycsb is not available.
         """
         goycsb.installation()
         with self.start() as server:
@@ -62,12 +62,14 @@ class Served:
             yield server
 
     def command(self, server: DatabaseServer, what: str, target: int = 0) -> list[str]:
-        """go-ycsb's: `load`, or `run` as fast as it goes or at `target` operations a second."""
+        """go-ycsb's arguments: `load`, or `run` at full speed or at `target` operations a
+        second.
+        """
         words = [str(goycsb.installation() / "go-ycsb"), what, self.driver]
         words += ["--threads", str(self.connections), "--interval", "1"]
         if target:
             words += ["--target", str(target)]
-        # It would listen for a profiler on a port that everybody knows.
+        # Otherwise it would listen for a profiler on a well-known port.
         properties = {**PROPERTIES, "debug.pprof": "127.0.0.1:0", **self.properties(server)}
         for name, value in properties.items():
             words += ["-p", f"{name}={value}"]
@@ -109,7 +111,7 @@ def _cassandra(server: DatabaseServer) -> Mapping[str, object]:
     return {**where, "cassandra.keyspace": DATABASE, "cassandra.connections": CONNECTIONS}
 
 
-# No server waits for the disk at each commit, and none keeps statistics that not every one keeps.
+# No server waits for the disk at each commit, and none keeps statistics that are not common to all.
 _POSTGRES = partial(postgres_server, "shared_preload_libraries=", "ssl=off")
 _MYSQL = partial(mysql_server, "--skip-ssl", "--skip-log-bin", "--innodb-flush-log-at-trx-commit=0")
 SERVED = (

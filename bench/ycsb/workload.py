@@ -13,12 +13,12 @@ from collections.abc import Callable
 
 from qjoule.errors import QjouleError
 
-RECORDS = 10_000  #: small enough for memory: CPU decides, not the disk
+RECORDS = 10_000  #: small enough for memory, so CPU is the limit and not the disk
 #: Several for each CPU, so that none idles while a connection waits for its turn.
 CONNECTIONS = 4 * (os.cpu_count() or 1)
 PROPERTIES = {
     "recordcount": RECORDS,
-    "operationcount": 2_000_000_000,  # it is ended before
+    "operationcount": 2_000_000_000,  # the run is ended before this
     "readallfields": "true",
     "readproportion": 0.5,
     "updateproportion": 0.5,
@@ -26,7 +26,7 @@ PROPERTIES = {
     "insertproportion": 0,
     "requestdistribution": "zipfian",
 }
-#: A line of YCSB's report: operations of a kind since the beginning, in the order of their names.
+#: A line of YCSB's report: operations of each kind since the beginning, in alphabetical order.
 LINE = re.compile(rb"^(READ|UPDATE|\w+_ERROR) *- .*?\bCount: (\d+)")
 
 

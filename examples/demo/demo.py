@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Joules per query of a MariaDB that this program starts itself: `make demo`.
 
-Starts the server, loads a seeded data set, records pairs of queries with `qjoule record`, and
-prints what each query cost and what the better form of each pair saves. Nothing is left behind.
+Starts the server, loads a seeded data set and records pairs of queries with `qjoule record`. Then
+prints what each query cost and how much the better form of each pair saves. Leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def main() -> int:
 
 
 def demo(options: argparse.Namespace) -> None:
-    """The whole story. Raises `QjouleError` if a part of it cannot be had."""
+    """Runs the whole demo. Raises `QjouleError` if a part of it is not available."""
     if os.geteuid() != 0:
         raise QjouleError("tracing needs root: run 'sudo make demo'")
     keep: Path | None = options.keep
@@ -80,14 +80,14 @@ def _load(server: MariaDB, sizes: Sizes, seed: int) -> None:
 
 
 def _record(server: MariaDB, sizes: Sizes, seconds: float, trace: Path) -> None:
-    """`qjoule record` while the workload runs; both are gone when this returns or raises."""
+    """Runs `qjoule record` during the workload. Both have ended when this returns or raises."""
     workload = [sys.executable, str(HERE / "workload.py"), "--port", str(server.port)]
     workload += ["--size", str(sizes.tweets), "--seconds", str(seconds)]
     record = [sys.executable, "-m", "qjoule", "record", "-o", str(trace), "--pid", str(server.pid)]
     process = subprocess.Popen(
         [*record, "--", *workload],
         env={**_environment(), "MARIADB_PASSWORD": server.password},
-        start_new_session=True,  # Ctrl-C is for us: we end both, in order
+        start_new_session=True,  # Ctrl-C is handled by us: we end both, in order
     )
     try:
         code = process.wait()
@@ -100,7 +100,7 @@ def _record(server: MariaDB, sizes: Sizes, seconds: float, trace: Path) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """Ours. Where the user of sudo cannot reach the workload (below /root), root runs it."""
+    """Our environment. If sudo's user cannot reach the workload (below /root), root runs it."""
     environment = dict(os.environ)
     uid = environment.get("SUDO_UID", "")
     if not uid.isdigit() or not all(
@@ -123,7 +123,7 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
 
 
 def _end_in_order_when_asked() -> None:
-    """The first signal unwinds the program; more of them do not disturb the clearing up."""
+    """The first signal unwinds the program. Further signals do not disturb the clean-up."""
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def stop(number: int, _frame: FrameType | None) -> None:

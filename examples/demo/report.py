@@ -22,11 +22,11 @@ from qjoule.servers.shapes import fingerprint
 from qjoule.studies.twitter.sql_pairs import Pair
 from qjoule.trace.reader import Trace
 
-TABLE_ROWS = 12  #: both forms of every pair, and what the client's driver says at first
+TABLE_ROWS = 12  #: both forms of every pair, and the statements the client's driver sends first
 
 
 def print_report(directory: Path, pairs: tuple[Pair, ...]) -> bool:
-    """Prints the report on a recorded trace to standard output; says whether it is complete.
+    """Prints the report on a recorded trace to standard output; returns whether it is complete.
 
     Raises:
         QjouleError: the trace cannot be read, or a form of a pair is not in it.
@@ -58,7 +58,7 @@ def latency_intervals(trace: Trace) -> dict[str, Interval]:
 
 
 def _compared(pair: Pair, seen: dict[str, Form], latencies: dict[str, Interval]) -> NamedPair:
-    """The pair with the form that took more energy per call as the base."""
+    """The pair, with the form that took more energy per call as the base."""
     found = []
     for form in pair.forms:
         statement = form.sql.replace("%s", "1").encode()

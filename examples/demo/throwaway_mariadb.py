@@ -14,12 +14,12 @@ from qjoule.servers.mysql.throwaway import MariaDB
 
 USER = "demo"
 DATABASE = "twitter"
-OPTIONS = ("--innodb-buffer-pool-size=512M",)  # all of the default data set, twice
+OPTIONS = ("--innodb-buffer-pool-size=512M",)  # twice the size of the default data set
 
 
 @contextmanager
 def throwaway_mariadb(directory: Path) -> Iterator[MariaDB]:
-    """Starts a server below `directory`, and ends it on the way out. Raises `QjouleError`."""
+    """Starts a server below `directory`, and stops it afterwards. Raises `QjouleError`."""
     with throwaway.throwaway_mariadb(directory, USER, DATABASE, OPTIONS) as server:
         yield server
 
@@ -38,7 +38,7 @@ def connect(server: MariaDB) -> pymysql.Connection:
 
 
 def server_version(connection: pymysql.Connection) -> str:
-    """As the server says it, without what the distribution adds: 10.11.6."""
+    """The server's version without the distribution's suffix, such as 10.11.6."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT VERSION()")
         (version,) = cursor.fetchone() or ("?",)

@@ -3,7 +3,8 @@
 
     MARIADB_PASSWORD=… python workload.py --port 3307 --size 100000 --seconds 40
 
-Interleaved, because whatever else the machine does then meets both forms of a pair alike.
+The rounds are interleaved, so that other activity on the machine affects both forms of a pair
+alike.
 """
 
 from __future__ import annotations

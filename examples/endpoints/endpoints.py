@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Joules per endpoint of a web shop, on a MariaDB that this program starts itself.
 
-Needs root, as `qjoule record` does; nothing is left behind but the trace, if it is asked for.
+Needs root, as `qjoule record` does; leaves nothing behind except the trace, if requested.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ def main() -> int:
 
 
 def walk(directory: Path, trace: Path, seconds: float) -> None:
-    """Raises QjouleError without a server, CalledProcessError if a command fails."""
+    """Runs the example. Raises QjouleError without a server, CalledProcessError if a
+    command fails.
+    """
     with throwaway_mariadb(directory, NAME, NAME, ()) as server:
         shop = (sys.executable, str(SHOP), "--port", str(server.port), "--seconds", str(seconds))
         account = ("--user", server.user, "--database", server.database)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small web shop, plain WSGI and PyMySQL, and visitors of it: the one program that is measured.
+"""A small web shop (plain WSGI and PyMySQL) and its visitors: the one program that is measured.
 
-Only `WSGIMiddleware` is of qjoule; without it the shop is the same.
+Only `WSGIMiddleware` belongs to qjoule; the shop works the same without it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import pymysql
 from qjoule_drivers import WSGIMiddleware
 
 ORDERS = 20_000
-#: Of ten visits nine look at an order; the tenth asks for all that a customer bought.
+#: Nine of ten visits look at an order; the tenth lists everything a customer bought.
 PATHS = (*(f"/orders/{n}" for n in range(1, 10)), "/customers/7/total")
 ROUTES = {
     "/orders/{id}": "SELECT customer, cents FROM orders WHERE id = %s",
@@ -31,7 +31,7 @@ _PATTERNS = {route: re.compile(route.replace("{id}", "([0-9]+)")) for route in R
 
 
 def route_of(environ: dict[str, str]) -> str | None:
-    """The template of a request's path: few values, which a path itself does not have."""
+    """The template of a request's path. Templates have few values; paths have many."""
     path = environ["PATH_INFO"]
     return next((route for route, known in _PATTERNS.items() if known.fullmatch(path)), None)
 
@@ -58,14 +58,14 @@ class Shop:
 
 
 class Quiet(WSGIRequestHandler):
-    """Prints no line for each request."""
+    """Does not log requests."""
 
     def log_message(self, *_: object) -> None:
         pass
 
 
 def fill(connection: pymysql.Connection) -> None:
-    """A table of orders without an index on customers, as it happens."""
+    """Creates a table of orders that lacks an index on customers, as is common."""
     with connection.cursor() as cursor:
         cursor.execute("CREATE TABLE orders (id INT PRIMARY KEY, customer INT, cents INT)")
         rows = ((n, n % 100, n * 37 % 10_000) for n in range(ORDERS))
@@ -74,7 +74,7 @@ def fill(connection: pymysql.Connection) -> None:
 
 
 def visit(port: int, seconds: float) -> int:
-    """Requests one after the other; how many there were. Raises RuntimeError if one fails."""
+    """Sends requests one after another; returns their number. Raises RuntimeError if one fails."""
     end = time.monotonic() + seconds
     visits = 0
     while time.monotonic() < end:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads a trace with qjoule's reader: what it is about, and who had the CPU."""
+"""Reads a trace with qjoule's reader: prints its description and who had the CPU."""
 
 from __future__ import annotations
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the five studies printed, recomputed from their own numbers."""
+"""The printed results of the five studies, recomputed from their own numbers."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prints what each source's own numbers say, and where they contradict what it printed.
+"""Recomputes each source's results from its own numbers, and prints where the two differ.
 
 PYTHONPATH=examples .venv/bin/python -m published [gps-up-twitter|factorial-nosql|...]
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the counter study's text says in numbers, against each other.
+"""Checks the numbers in the counter study's text against each other.
 
 R. Panda et al., Performance characterization of modern databases on out-of-order CPUs, 2015. Cycles
 per instruction add up by the shares of instructions in user mode and in the kernel.
@@ -23,7 +23,7 @@ def kernel_share_percent() -> float:
 
 
 def misprints() -> Iterator[Misprint]:
-    """Numbers of the text that contradict each other."""
+    """Numbers in the text that contradict each other."""
     yield Misprint(
         "section IV.A",
         "share of the kernel's instructions",

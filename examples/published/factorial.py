@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ANOVA tables of the factorial study: what its shares of variance and F values imply.
+"""The ANOVA tables of the factorial study: what their shares of variance and F values imply.
 
 C. Gomes, E. Tavares, M. Nogueira de O. Junior, Energy consumption evaluation of NoSQL DBMSs. Of an
 effect with k degrees of freedom, F = (share / k) / (error's share / error's degrees of freedom).
@@ -15,12 +15,12 @@ import pandas as pd
 from published.tables import Misprint, number, table
 
 STUDY = "factorial-nosql"
-REPLICATIONS = 75  #: as its section 4 says
+REPLICATIONS = 75  #: as section 4 of the study states
 _DEGREES = {"DBMS": 2, "Comm": 2, "DBMS*Comm": 4}
 
 
 def recomputed() -> pd.DataFrame:
-    """Of each ANOVA: its shares' sum, and the replications that its F values imply.
+    """For each ANOVA: the sum of its shares, and the replications that its F values imply.
 
     Returns:
         Columns `response`, `operations`, `share_percent` (their sum), `error_degrees` (the median
@@ -51,7 +51,7 @@ def recomputed() -> pd.DataFrame:
 
 
 def misprints() -> Iterator[Misprint]:
-    """Tables whose F values belong to another number of replications than the text says."""
+    """Tables whose F values imply another number of replications than the text states."""
     for _, row in recomputed().iterrows():
         place = f"{row['response']}, {row['operations']} operations"
         if abs(row["share_percent"] - 100) > 0.02:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Speedup, greenup and powerup of the thesis's tables, from their watts and seconds.
+"""Speedup, greenup and powerup of the thesis's tables, computed from their watts and seconds.
 
 D. Mahajan, MSc thesis, Texas State University, 2016. The form that saves is compared with the other
-of its pair; between servers each is compared with the one that has no ratios of its own. Chapter 8
-prints 1 / powerup as powerup; Table 8-6 prints that as speedup, and the speedup as powerup.
+form of its pair. Between servers, each is compared with the server that has no printed ratios.
+Chapter 8 prints 1 / powerup as powerup; Table 8-6 prints that as speedup, and the speedup as
+powerup.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from published.tables import Misprint, differs, number, table
 from qjoule.model.gpsup import category
 
 STUDY = "gps-up-twitter"
-#: Watts, seconds and joules are means of several runs: their product need not be exact.
+#: Watts, seconds and joules are means of several runs, so their product need not be exact.
 _ENERGY_TOLERANCE, _RATIO_TOLERANCE = 0.005, 0.001
 RATIOS = ("speedup", "powerup", "greenup")
-#: What the thesis says of a table in its text, which the table contradicts.
+#: Statements in the thesis's text that its own table contradicts.
 _SENTENCES = (
     Misprint("text of 6-1", "greenup", "nearly 478", "498"),
     Misprint("text of 6-2", "greenup", "44", "474"),

@@ -3,8 +3,9 @@
 
     PYTHONPATH=examples .venv/bin/python -m published.gps_up_here STUDY
 
-Seconds are a call's as its client saw it. Joules are what qjoule attributes to the server for it,
-where the thesis has the whole machine's: idle power is in neither form here, and in both there.
+Seconds are a call's latency as its client saw it. Joules are what qjoule attributes to the server
+for the call, whereas the thesis has those of the whole machine: idle power is in neither form here,
+but in both there.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ _ROUNDING = 1.5  #: "60 %" stands for 58.9
 
 
 def recomputed() -> pd.DataFrame:
-    """The claims that Table 1 decides.
+    """The claims that Table 1 can confirm or refute.
 
     Returns:
         Columns `place`, `quantity`, `value`, `unit` as printed, and `here`.

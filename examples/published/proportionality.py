@@ -29,9 +29,9 @@ def recomputed() -> pd.DataFrame:
 
 
 def idle_percent() -> float:
-    """Power at no load, of that at full load: a line through what is printed below 90 %.
+    """Power at no load, relative to full load: a line through the values printed below 90 %.
 
-    At 90 % the printed efficiency means full power, which no line through the others gives.
+    At 90 % the printed efficiency implies full power, which does not fit a line through the others.
     """
     found = recomputed()
     below = found[found["load_percent"] < 90]
@@ -39,7 +39,7 @@ def idle_percent() -> float:
 
 
 def misprints() -> Iterator[Misprint]:
-    """Efficiencies that mean as much power at partial load as at full load."""
+    """Efficiencies that imply as much power at partial load as at full load."""
     for _, row in recomputed().iterrows():
         if row["power_percent"] >= 100:
             place = f"load {row['load_percent']} %"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of a source as data files: comment lines that name it, then CSV as it was printed."""
+"""Tables of a source as data files: comment lines naming the source, then CSV as printed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EXAMPLES = Path(__file__).parent.parent
 
 @dataclass(frozen=True)
 class Misprint:
-    """A number or a sentence that the source's own numbers contradict."""
+    """A number or sentence that the source's own numbers contradict."""
 
     place: str
     what: str
